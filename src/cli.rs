@@ -1,0 +1,234 @@
+//! The command line: the option groups that all profilers share, and how an error becomes an exit code.
+
+pub mod values;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+
+use crate::cli::values::{PidOrName, RingSize, Time};
+use crate::output::escape::escape;
+use crate::perf::target::{Host, Target, Tasks, find_cgroup, parse_cpus, processes, threads};
+use crate::profilers::Command;
+use crate::run::Options;
+use crate::task::procfs;
+
+/// Live answers from perf events: who is stuck, who burns the CPU, what leaks, why a task is late
+#[derive(Debug, Parser)]
+#[command(name = "perf-prof", version, max_term_width = 100, arg_required_else_help = true, subcommand_required = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// A text of the user's that does not parse: exit code 2.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// An error of the kind [`Usage`].
+pub fn usage(message: impl fmt::Display) -> anyhow::Error {
+    anyhow::Error::new(Usage(message.to_string()))
+}
+
+/// Options that mean the same in every profiler
+#[derive(Debug, Default, clap::Args)]
+pub struct CommonArgs {
+    /// Watch these CPUs, 0-3,7 [default: all that are online]
+    #[arg(short = 'C', long, alias = "cpu", value_name = "LIST", help_heading = "Target", value_parser = CpuList::parse)]
+    cpus: Option<CpuList>,
+    /// Watch these processes, by pid or name, with their threads and children
+    #[arg(short = 'p', long, value_name = "PID|NAME,...", help_heading = "Target", value_parser = TaskList::parse)]
+    pids: Option<TaskList>,
+    /// Watch these threads and no others
+    #[arg(short = 't', long, value_name = "TID,...", help_heading = "Target", value_parser = TidList::parse, conflicts_with = "pids")]
+    tids: Option<TidList>,
+    /// Watch the tasks of these cgroups: a path, a unit (nginx.service), or the start of a container id
+    #[arg(long, value_name = "NAME,...", help_heading = "Target", value_delimiter = ',', conflicts_with_all = ["pids", "tids"])]
+    cgroups: Vec<String>,
+    /// Report every so often; a bare number is milliseconds
+    #[arg(short = 'i', long, value_name = "TIME", value_parser = values::time_ms)]
+    interval: Option<Time>,
+    /// Ring buffer per CPU: pages, a power of two, or a size such as 4M
+    #[arg(short = 'm', long, value_name = "PAGES|SIZE", value_parser = values::ring_size)]
+    mmap_pages: Option<RingSize>,
+    /// Stop after so many events
+    #[arg(short = 'N', long = "exit-N", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    exit_n: Option<u64>,
+    /// Stop after so long; a bare number is seconds
+    #[arg(long = "for", value_name = "TIME", value_parser = values::time_s)]
+    duration: Option<Time>,
+    /// Append the results to a file instead of printing them
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+    /// Exit with code 3 when anything was lost
+    #[arg(long)]
+    strict_loss: bool,
+    /// Say what was opened, filtered and left out, and what the run itself cost
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// A command to run and watch, with its children; its end ends the run
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pids", "tids", "cgroups"])]
+    workload: Vec<OsString>,
+}
+
+// clap takes a field of type Vec for an option that repeats; these lists are one value.
+macro_rules! list_value {
+    ($name:ident, $item:ty, $parse:expr) => {
+        #[derive(Clone, Debug)]
+        struct $name(Vec<$item>);
+
+        impl $name {
+            fn parse(text: &str) -> Result<$name, String> {
+                $parse(text).map($name)
+            }
+        }
+    };
+}
+
+list_value!(CpuList, u32, parse_cpus);
+list_value!(TaskList, PidOrName, values::task_list);
+list_value!(TidList, i32, values::pid_list);
+
+impl CommonArgs {
+    pub fn strict_loss(&self) -> bool {
+        self.strict_loss
+    }
+
+    pub fn interval(&self) -> Option<Duration> {
+        self.interval.map(|time| Duration::from_nanos(time.0))
+    }
+
+    /// Names a target of its own: the answer is about few tasks.
+    pub fn names_tasks(&self) -> bool {
+        self.pids.is_some() || self.tids.is_some() || !self.cgroups.is_empty() || !self.workload.is_empty()
+    }
+
+    /// What the run needs to know.
+    ///
+    /// # Errors
+    /// A process, thread or cgroup that does not exist; an interval of zero.
+    pub fn options(self, profiler: &'static str, stacks: bool) -> Result<Options> {
+        const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+        let interval = self.interval();
+        if interval.is_some_and(|interval| interval < SHORTEST_INTERVAL) {
+            return Err(usage("-i is at least 1ms"));
+        }
+        let host = Host::default();
+        let tasks = if let Some(TaskList(list)) = &self.pids {
+            Tasks::Processes(resolve_processes(&host, list)?)
+        } else if let Some(TidList(tids)) = &self.tids {
+            if let Some(tid) = tids.iter().find(|&&tid| procfs::comm(&host, tid).is_none()) {
+                bail!("no thread {tid}: it may have exited");
+            }
+            Tasks::Threads(tids.clone())
+        } else if !self.cgroups.is_empty() {
+            Tasks::Cgroups(self.cgroups.iter().map(|name| find_cgroup(&host, name)).collect::<Result<_>>()?)
+        } else {
+            Tasks::All
+        };
+        Ok(Options {
+            profiler,
+            target: Target { wanted: self.cpus.map(|CpuList(cpus)| cpus), tasks },
+            interval,
+            ring: self.mmap_pages,
+            stacks,
+            samples: self.exit_n,
+            duration: self.duration.map(|time| Duration::from_nanos(time.0)),
+            output: self.output,
+            json: self.json,
+            verbose: self.verbose,
+            workload: self.workload,
+        })
+    }
+}
+
+fn resolve_processes(host: &Host, list: &[PidOrName]) -> Result<Vec<i32>> {
+    let own = std::process::id() as i32;
+    let mut pids = Vec::new();
+    for word in list {
+        match word {
+            PidOrName::Pid(pid) if threads(host, *pid).is_empty() => {
+                bail!("no process {pid}: it may have exited");
+            }
+            PidOrName::Pid(pid) => pids.push(*pid),
+            PidOrName::Name(name) => {
+                let named = |pid: &i32| *pid != own && procfs::comm(host, *pid).is_some_and(|comm| comm.as_bytes() == cut(name));
+                let before = pids.len();
+                pids.extend(processes(host).into_iter().filter(named));
+                if pids.len() == before {
+                    bail!("no process named {:?}", escape(name.as_bytes()));
+                }
+            }
+        }
+    }
+    pids.sort_unstable();
+    pids.dedup();
+    Ok(pids)
+}
+
+/// The kernel keeps 15 bytes of a name.
+fn cut(name: &str) -> &[u8] {
+    let bytes = name.as_bytes();
+    &bytes[..bytes.len().min(15)]
+}
+
+/// Parses, runs, and returns the exit code.
+pub fn main() -> u8 {
+    let cli = Cli::parse(); // exits with 2 on texts that do not parse, 0 for help
+    match cli.command.run() {
+        Ok(code) => code,
+        Err(err) => {
+            eprintln!("perf-prof: {}", message(&err));
+            u8::from(err.chain().any(|cause| cause.is::<Usage>())) + 1
+        }
+    }
+}
+
+/// What failed and why, once each: a context often ends with its cause already.
+fn message(err: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in err.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text.lines().map(|line| escape(line.as_bytes())).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn messages_do_not_repeat_themselves() {
+        let err = anyhow::anyhow!("no such file").context("cannot open x");
+        assert_eq!(message(&err), "cannot open x: no such file");
+        let err = anyhow::anyhow!("y").context("x: y");
+        assert_eq!(message(&err), "x: y");
+        assert_eq!(message(&anyhow::anyhow!("a\x1b[0m")), "a\\x1b[0m");
+    }
+}

@@ -1,0 +1,352 @@
+//! Texts of option values: times, sizes, CPU lists, name patterns, ids.
+//!
+//! Each parser is a clap `value_parser`. clap names the option and quotes the text before the message, so a message says only
+//! what is wrong and shows a text that works.
+
+mod comm;
+
+pub use comm::{CommList, CommPattern, comm_list};
+
+
+const NS: u64 = 1;
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+
+/// A length of time in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(pub u64);
+
+/// Size of one ring's data area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingSize {
+    Pages(usize),
+    Bytes(usize),
+}
+
+impl RingSize {
+    /// Pages of `page_bytes` each that hold this size, at least one.
+    pub fn pages(self, page_bytes: usize) -> usize {
+        match self {
+            RingSize::Pages(pages) => pages,
+            RingSize::Bytes(bytes) => bytes.div_ceil(page_bytes.max(1)).max(1),
+        }
+    }
+}
+
+/// One word of `-p`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PidOrName {
+    Pid(i32),
+    Name(String),
+}
+
+/// A bare number means milliseconds.
+pub fn time_ms(text: &str) -> Result<Time, String> {
+    time(text, Some(MS))
+}
+
+/// A bare number means seconds.
+pub fn time_s(text: &str) -> Result<Time, String> {
+    time(text, Some(S))
+}
+
+/// A bare number means microseconds.
+pub fn time_us(text: &str) -> Result<Time, String> {
+    time(text, Some(US))
+}
+
+/// A bare number means nanoseconds.
+pub fn time_ns(text: &str) -> Result<Time, String> {
+    time(text, Some(NS))
+}
+
+/// A bare number is refused.
+pub fn time_strict(text: &str) -> Result<Time, String> {
+    time(text, None)
+}
+
+fn time(text: &str, bare: Option<u64>) -> Result<Time, String> {
+    let (number, unit) = split_number(text, |c| c.is_ascii_digit() || c == '.');
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let (Some(whole), Some(fraction)) = (digits(whole), digits(fraction)) else {
+        return Err("not a time, write a number with ns, us, ms or s as in 1.5ms".to_owned());
+    };
+    let known = "ns, us, ms or s";
+    let unit_ns = match (unit, bare) {
+        ("ns", _) => NS,
+        ("us", _) => US,
+        ("ms", _) => MS,
+        ("s", _) => S,
+        ("", Some(unit_ns)) => unit_ns,
+        ("", None) => return Err(format!("the unit is missing: {known}, as in {number}ms")),
+        _ => return Err(format!("unknown unit `{unit}`, write {known}, as in 1.5ms")),
+    };
+    let fraction = fraction.trim_end_matches('0');
+    let fraction_ns =
+        fraction_ns(fraction, unit_ns).ok_or("finer than 1 ns, write a whole number of ns")?;
+    let whole_ns = whole
+        .parse()
+        .ok()
+        .and_then(|whole: u64| whole.checked_mul(unit_ns));
+    match whole_ns.and_then(|whole_ns| whole_ns.checked_add(fraction_ns)) {
+        Some(total_ns) => Ok(Time(total_ns)),
+        None => Err("too long, the limit is 18446744073s (584 years)".to_owned()),
+    }
+}
+
+/// `digits` after the decimal point, if that is a whole number of ns.
+fn fraction_ns(digits: &str, unit_ns: u64) -> Option<u64> {
+    // The largest unit is 10^9 ns, so a tenth digit is below 1 ns in every unit.
+    let scale = 10_u64.pow(u32::try_from(digits.len()).ok().filter(|&len| len <= 9)?);
+    let scaled = if digits.is_empty() {
+        0
+    } else {
+        digits.parse::<u64>().ok()? * unit_ns
+    };
+    (scaled % scale == 0).then_some(scaled / scale)
+}
+
+/// For people: `812ns`, `1.5us`, `31.2ms`, `2.50s`, `3m12s`, `2h05m`, `5d03h`. At most 7 characters.
+pub fn format_ns(ns: u64) -> String {
+    let round = |unit_ns: u64| ns / unit_ns + u64::from(ns % unit_ns >= unit_ns.div_ceil(2));
+    // Each unit is chosen by the rounded number, so that 999.96us is 1.0ms and not 1000.0us.
+    let (us_tenths, ms_tenths, s_hundredths) = (round(US / 10), round(MS / 10), round(S / 100));
+    let (s, minutes, hours) = (round(S), round(60 * S), round(3_600 * S));
+    if ns < US {
+        format!("{ns}ns")
+    } else if us_tenths < 10_000 {
+        format!("{}.{}us", us_tenths / 10, us_tenths % 10)
+    } else if ms_tenths < 10_000 {
+        format!("{}.{}ms", ms_tenths / 10, ms_tenths % 10)
+    } else if s_hundredths < 6_000 {
+        format!("{}.{:02}s", s_hundredths / 100, s_hundredths % 100)
+    } else if s < 3_600 {
+        format!("{}m{:02}s", s / 60, s % 60)
+    } else if minutes < 24 * 60 {
+        format!("{}h{:02}m", minutes / 60, minutes % 60)
+    } else if hours < 1_000 * 24 {
+        format!("{}d{:02}h", hours / 24, hours % 24)
+    } else {
+        format!("{}d", hours / 24)
+    }
+}
+
+/// Pages (`256`) or bytes (`512K`, `4M`, `4MiB`, `1G`), a power of two.
+pub fn ring_size(text: &str) -> Result<RingSize, String> {
+    let (number, unit) = split_number(text, |c| c.is_ascii_digit());
+    if number.is_empty() {
+        return Err("not a size, write pages as in 256 or bytes as in 4M".to_owned());
+    }
+    let unit_bytes = match unit {
+        "" => 1,
+        "k" | "K" | "KiB" => 1_usize << 10,
+        "m" | "M" | "MiB" => 1 << 20,
+        "g" | "G" | "GiB" => 1 << 30,
+        _ => {
+            return Err(format!(
+                "unknown unit `{unit}`, write K, M or G, as in 4M, or none for pages"
+            ));
+        }
+    };
+    let size = number
+        .parse()
+        .ok()
+        .filter(|size: &usize| size.checked_mul(unit_bytes).is_some());
+    match size.map(|size| (size, size.checked_next_power_of_two())) {
+        None | Some((_, None)) => Err("too large, try 4M".to_owned()),
+        Some((0, _)) => Err("must be at least 1".to_owned()),
+        Some((size, Some(next))) if next != size => {
+            Err(format!("must be a power of two, the next is {next}{unit}"))
+        }
+        Some((pages, _)) if unit.is_empty() => Ok(RingSize::Pages(pages)),
+        Some((size, _)) => Ok(RingSize::Bytes(size * unit_bytes)),
+    }
+}
+
+/// The number, and what follows it.
+fn split_number(text: &str, part_of_number: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(|c| !part_of_number(c)).unwrap_or(text.len()))
+}
+
+/// `a,b`, blanks around the elements removed.
+pub fn list(text: &str) -> Result<Vec<String>, String> {
+    let parts: Vec<String> = text.split(',').map(|part| part.trim().to_owned()).collect();
+    if parts.iter().any(String::is_empty) {
+        return Err("an element is empty, write a list as in a,b".to_owned());
+    }
+    Ok(parts)
+}
+
+/// Ids alone, `1,22`, each once, in the order given.
+pub fn pid_list(text: &str) -> Result<Vec<i32>, String> {
+    let mut pids = Vec::new();
+    for task in task_list(text)? {
+        match task {
+            PidOrName::Pid(pid) => pids.push(pid),
+            PidOrName::Name(name) => {
+                return Err(format!("`{name}` is not an id, write numbers as in 1,22"));
+            }
+        }
+    }
+    Ok(pids)
+}
+
+/// Ids and names, `1,nginx`, each once, in the order given.
+pub fn task_list(text: &str) -> Result<Vec<PidOrName>, String> {
+    let parts = list(text)
+        .map_err(|_| "an element is empty, write ids or names as in 1,nginx".to_owned())?;
+    let mut tasks = Vec::new();
+    for part in parts {
+        let unsigned = part.trim_start_matches(['-', '+']);
+        let task = match digits(unsigned).map(str::parse::<i32>) {
+            None => PidOrName::Name(part),
+            Some(Ok(pid)) if pid > 0 && unsigned == part => PidOrName::Pid(pid),
+            Some(_) => {
+                return Err(format!(
+                    "`{part}` is not an id, ids run from 1 to {}, as in 1,22",
+                    i32::MAX
+                ));
+            }
+        };
+        if !tasks.contains(&task) {
+            tasks.push(task);
+        }
+    }
+    Ok(tasks)
+}
+
+/// The text if it is one or more decimal digits: `parse` alone would also take `+1`.
+fn digits(text: &str) -> Option<&str> {
+    (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn parses_times() {
+        let cases = [
+            ("20", 20_000_000),
+            ("20ms", 20_000_000),
+            ("1.5ms", 1_500_000),
+            ("0.25s", 250_000_000),
+            ("1.500000s", 1_500_000_000),
+            ("0.000000001s", 1),
+            ("7us", 7_000),
+            ("812ns", 812),
+            ("1.0ns", 1),
+            ("0", 0),
+            ("18446744073709551615ns", u64::MAX),
+            ("18446744073.709551615s", u64::MAX),
+        ];
+        for (text, want) in cases {
+            assert_eq!(time_ms(text), Ok(Time(want)), "{text:?}");
+        }
+        let refused = "abc ms 10S 10m 10min 1e3 -1 +1 .5s 5.s 1.2.3s 1µs １ms 1.5ns 0.0000000001s 0.00000015ms \
+                       0.0000000000000000000000000000001s 18446744073.709551616s 18446744073709551616ns 18446744073709552s";
+        for text in refused.split(' ').chain(["", " 1", "1 ms"]) {
+            assert!(time_ms(text).is_err(), "{text:?}");
+        }
+        assert_eq!(
+            [time_s("2"), time_us("2"), time_ns("2")],
+            [2 * S, 2 * US, 2].map(|ns| Ok(Time(ns)))
+        );
+        assert_eq!(time_strict("2us"), Ok(Time(2 * US)));
+        let message = "the unit is missing: ns, us, ms or s, as in 2ms";
+        assert_eq!(time_strict("2"), Err(message.to_owned()));
+    }
+
+    #[test]
+    fn formats_times() {
+        let cases = [
+            (0, "0ns"),
+            (812, "812ns"),
+            (1_500, "1.5us"),
+            (999_949, "999.9us"),
+            (999_950, "1.0ms"),
+            (31_200_000, "31.2ms"),
+            (999_950_000, "1.00s"),
+            (2_500_000_000, "2.50s"),
+            (59_994_999_999, "59.99s"),
+            (59_995_000_000, "1m00s"),
+            (192_000_000_000, "3m12s"),
+            (3_599_500_000_000, "1h00m"),
+            (7_500_000_000_000, "2h05m"),
+            (86_399_000_000_000, "1d00h"),
+            (442_800_000_000_000, "5d03h"),
+            (u64::MAX, "213504d"),
+        ];
+        for (ns, want) in cases {
+            assert_eq!(format_ns(ns), want, "{ns}");
+        }
+    }
+
+    #[test]
+    fn parses_ring_sizes() {
+        use RingSize::{Bytes, Pages};
+        let cases = [
+            ("1", Pages(1)),
+            ("256", Pages(256)),
+            ("64k", Bytes(64 << 10)),
+            ("512K", Bytes(512 << 10)),
+            ("4M", Bytes(4 << 20)),
+            ("4MiB", Bytes(4 << 20)),
+            ("1G", Bytes(1 << 30)),
+        ];
+        for (text, want) in cases {
+            assert_eq!(ring_size(text), Ok(want), "{text:?}");
+        }
+        let refused = [
+            ("100", "must be a power of two, the next is 128"),
+            ("3M", "must be a power of two, the next is 4M"),
+            ("0", "must be at least 1"),
+            ("0M", "must be at least 1"),
+            ("18446744073709551615", "too large, try 4M"),
+            ("99999999999999999999", "too large, try 4M"),
+            ("17179869184G", "too large, try 4M"),
+        ];
+        for (text, want) in refused {
+            assert_eq!(ring_size(text), Err(want.to_owned()), "{text:?}");
+        }
+        for text in ["", "M", "-1", "4MB", "4mib", "4 M", "4.5M", "4T", "0x10"] {
+            assert!(ring_size(text).is_err(), "{text:?}");
+        }
+        let sizes = [Pages(8), Bytes(1 << 10), Bytes(1 << 20)];
+        assert_eq!(sizes.map(|size| size.pages(4096)), [8, 1, 256]);
+    }
+
+    #[test]
+    fn parses_ids_and_names() {
+        let name = |text: &str| PidOrName::Name(text.to_owned());
+        let (one, two) = (PidOrName::Pid(1), PidOrName::Pid(22));
+        assert_eq!(
+            task_list("1, nginx,1,22"),
+            Ok(vec![one, name("nginx"), two])
+        );
+        assert_eq!(
+            task_list("-bash,7zip"),
+            Ok(vec![name("-bash"), name("7zip")])
+        );
+        assert_eq!(pid_list("1,22"), Ok(vec![1, 22]));
+        for text in ["", "0", "-5", "+5", "2147483648", "1,"] {
+            assert!(task_list(text).is_err(), "{text:?}");
+        }
+        assert!(pid_list("1,nginx").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn survives_any_text(text: String) {
+            let _ = (time_strict(&text), ring_size(&text), pid_list(&text));
+        }
+
+        #[test]
+        fn short_times(ns: u64) {
+            prop_assert!(format_ns(ns).len() <= 7);
+        }
+    }
+}

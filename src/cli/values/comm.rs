@@ -1,0 +1,227 @@
+//! Patterns of task names.
+
+use std::str::FromStr;
+
+use crate::cli::values::list;
+
+/// Bytes of a comm, `TASK_COMM_LEN` less the NUL. See `PR_SET_NAME` in prctl(2).
+const COMM_BYTES: usize = 15;
+
+/// Names of tasks, `nginx,java*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommList(Vec<CommPattern>);
+
+impl CommList {
+    /// `comm` is up to 15 bytes of anything. What follows a NUL is ignored, so the 16-byte field of a record will do.
+    pub fn matches(&self, comm: &[u8]) -> bool {
+        let comm = comm.split(|&byte| byte == 0).next().unwrap_or_default();
+        self.0.iter().any(|pattern| {
+            if pattern.is_glob {
+                glob(pattern.bytes(), comm)
+            } else {
+                pattern.bytes() == comm
+            }
+        })
+    }
+
+    /// The elements, to build a kernel filter from. The kernel's glob knows `[!a]` but not `[^a]` (`lib/glob.c`).
+    pub fn iter(&self) -> impl Iterator<Item = &CommPattern> {
+        self.0.iter()
+    }
+}
+
+impl FromStr for CommList {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        comm_list(text)
+    }
+}
+
+/// One element of a [`CommList`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommPattern {
+    typed: String,
+    used: usize, // bytes of `typed` that count; may end inside a character, as the kernel's own cut does
+    is_glob: bool,
+}
+
+impl CommPattern {
+    /// What a comm is compared with.
+    pub fn bytes(&self) -> &[u8] {
+        &self.typed.as_bytes()[..self.used]
+    }
+
+    /// Holds `*`, `?` or `[`.
+    pub fn is_glob(&self) -> bool {
+        self.is_glob
+    }
+
+    pub fn typed(&self) -> &str {
+        &self.typed
+    }
+
+    /// A plain name over 15 bytes, cut as the kernel cuts comms. Worth a note: it also finds others of the same start.
+    pub fn is_cut(&self) -> bool {
+        self.used < self.typed.len()
+    }
+}
+
+/// Task names, `nginx,java*`. `*`, `?`, `[a-z]` and `[!a]` are patterns, `\` takes the next character as it is.
+pub fn comm_list(text: &str) -> Result<CommList, String> {
+    let parts = list(text).map_err(|_| "a name is empty, write a list as in nginx,java*")?;
+    let patterns = parts.into_iter().map(|typed| {
+        let is_glob = typed.contains(['*', '?', '[']);
+        let used = typed
+            .len()
+            .min(if is_glob { usize::MAX } else { COMM_BYTES });
+        CommPattern {
+            typed,
+            used,
+            is_glob,
+        }
+    });
+    Ok(CommList(patterns.collect()))
+}
+
+/// Whole-text match of `* ? [set] [a-z] [!set] [^set] \c`. A `[` that is never closed is itself, as in the kernel.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut retry = None; // after the last `*`: the pattern there, and the text it has eaten up to
+    while t < text.len() || p < pattern.len() {
+        if pattern.get(p) == Some(&b'*') {
+            p += 1;
+            retry = Some((p, t));
+            continue;
+        }
+        match text.get(t).and_then(|&byte| one(&pattern[p..], byte)) {
+            Some(len) => (p, t) = (p + len, t + 1),
+            // The last `*` eats one byte more. Earlier ones need not: what they could reach, it can too.
+            None => match retry {
+                Some((after, eaten)) if eaten < text.len() => {
+                    (p, t) = (after, eaten + 1);
+                    retry = Some((after, eaten + 1));
+                }
+                _ => return false,
+            },
+        }
+    }
+    true
+}
+
+/// Length of the first element of `pattern`, no `*`, if `byte` matches it.
+fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+    let plain = |len: usize, want: u8| (want == byte).then_some(len);
+    match *pattern {
+        [] => None,
+        [b'?', ..] => Some(1),
+        [b'\\', next, ..] => plain(2, next),
+        [b'[', ref rest @ ..] => {
+            let negated = matches!(rest.first(), Some(b'!' | b'^'));
+            let start = usize::from(negated);
+            // `]` in first place is a member.
+            let close = rest
+                .iter()
+                .skip(start + 1)
+                .position(|&c| c == b']')
+                .map(|at| at + start + 1);
+            let Some(close) = close else {
+                return plain(1, b'[');
+            };
+            (in_set(&rest[start..close], byte) != negated).then_some(close + 2)
+        }
+        [first, ..] => plain(1, first),
+    }
+}
+
+fn in_set(mut set: &[u8], byte: u8) -> bool {
+    loop {
+        set = match *set {
+            [] => return false,
+            [low, b'-', high, ref rest @ ..] => {
+                if (low..=high).contains(&byte) {
+                    return true;
+                }
+                rest
+            }
+            [member, ref rest @ ..] => {
+                if member == byte {
+                    return true;
+                }
+                rest
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn matches_comms() {
+        let cases: [(&str, &[u8], bool); 24] = [
+            ("nginx", b"nginx", true),
+            ("nginx", b"nginx\0garbage...", true),
+            ("nginx", b"nginx2", false),
+            ("a, nginx", b"nginx", true),
+            ("java*", b"java", true),
+            ("java*", b"java worker", true),
+            ("*ava*o*", b"java worker", true),
+            ("*ab", b"aab", true),
+            ("*ab*abc", b"ababcabc", true),
+            ("a?c", b"abc", true),
+            ("a?c", b"ac", false),
+            ("kworker/[0-3]:*", b"kworker/2:1", true),
+            ("kworker/[!0-3]:*", b"kworker/2:1", false),
+            ("[^ab]x", b"cx", true),
+            ("[]]x", b"]x", true),
+            ("[ab", b"[ab", true),
+            ("a\\*", b"a*", true),
+            ("a\\*", b"ab", false),
+            ("*", b"", true),
+            ("*", b"\xff\xfe", true),
+            ("?", b"\xff", true),
+            ("a_very_long_process_name", b"a_very_long_pro", true),
+            ("a_very_long_process_*", b"a_very_long_pro", false),
+            ("a_multi-byte_ü", b"a_multi-byte_\xc3\xbc", true),
+        ];
+        for (text, comm, want) in cases {
+            assert_eq!(
+                comm_list(text).unwrap().matches(comm),
+                want,
+                "{text:?} {comm:?}"
+            );
+        }
+        let list: CommList = "java*,a_very_long_process_name".parse().unwrap();
+        let parts: Vec<_> = list
+            .iter()
+            .map(|part| (part.bytes(), part.is_glob(), part.is_cut()))
+            .collect();
+        assert_eq!(
+            parts,
+            [
+                (&b"java*"[..], true, false),
+                (b"a_very_long_pro", false, true)
+            ]
+        );
+        for text in ["", ",", "a,,b", "a, "] {
+            assert!(comm_list(text).is_err(), "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn survives_any_text(text: String, comm: Vec<u8>) {
+            if let Ok(comms) = comm_list(&text) {
+                comms.matches(&comm);
+            }
+        }
+
+        #[test]
+        fn globs_end(pattern in "[a*?\\[\\]!-]{0,12}", text in "[ab]{0,15}") {
+            glob(pattern.as_bytes(), text.as_bytes());
+        }
+    }
+}

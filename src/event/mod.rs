@@ -1,0 +1,6 @@
+//! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`.
+
+mod part;
+pub mod selector;
+
+pub use selector::{Attrs, Head, Selector, SelectorError, parse, parse_with};

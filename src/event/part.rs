@@ -1,0 +1,169 @@
+//! Pieces of a selector that know their place in it, so that a fault can be pointed at.
+
+use std::str::CharIndices;
+
+/// A fault at a byte of the whole text.
+pub struct Fault {
+    pub message: String,
+    pub at: usize,
+}
+
+/// A piece of the text that knows its place.
+#[derive(Clone, Copy)]
+pub struct Part<'a> {
+    pub text: &'a str,
+    pub at: usize,
+}
+
+impl<'a> Part<'a> {
+    pub fn from(self, start: usize) -> Part<'a> {
+        Part {
+            text: &self.text[start..],
+            at: self.at + start,
+        }
+    }
+
+    pub fn end(self) -> Part<'a> {
+        self.from(self.text.len())
+    }
+
+    pub fn trim(self) -> Part<'a> {
+        let start = self.text.len() - self.text.trim_start().len();
+        Part {
+            text: self.text.trim(),
+            at: self.at + start,
+        }
+    }
+
+    /// Before and after the first `separator`, wherever it is.
+    pub fn cut(self, separator: char) -> Option<(Part<'a>, Part<'a>)> {
+        let (before, _) = self.text.split_once(separator)?;
+        Some((
+            Part {
+                text: before,
+                at: self.at,
+            },
+            self.from(before.len() + separator.len_utf8()),
+        ))
+    }
+
+    /// Without a pair of quotes around all of it. `"a" == "b"` has none.
+    pub fn unquote(self) -> Part<'a> {
+        let Some(quote) = self.text.chars().next().filter(|&c| is_quote(c)) else {
+            return self;
+        };
+        let mut inside = self.text[1..].char_indices();
+        match closing(&mut inside, quote) {
+            Some(at) if inside.next().is_none() => Part {
+                text: &self.text[1..=at],
+                at: self.at + 1,
+            },
+            _ => self,
+        }
+    }
+
+    /// The pieces between separators that stand outside quotes and parentheses.
+    pub fn split(self, separator: char) -> Result<Vec<Part<'a>>, Fault> {
+        let (mut parts, mut start, mut open) = (Vec::new(), 0, Vec::new());
+        let mut chars = self.text.char_indices();
+        while let Some((at, c)) = chars.next() {
+            match c {
+                quote if is_quote(quote) && closing(&mut chars, quote).is_none() => {
+                    return self.from(at).fault("this quote is never closed");
+                }
+                '(' => open.push(at),
+                ')' if open.pop().is_none() => {
+                    return self.from(at).fault("this `)` closes nothing");
+                }
+                c if c == separator && open.is_empty() => {
+                    parts.push(Part {
+                        text: &self.text[start..at],
+                        at: self.at + start,
+                    });
+                    start = at + c.len_utf8();
+                }
+                _ => {}
+            }
+        }
+        if let Some(at) = open.pop() {
+            return self.from(at).fault("this `(` is never closed");
+        }
+        parts.push(self.from(start));
+        Ok(parts)
+    }
+
+    pub fn fault<T>(self, message: impl Into<String>) -> Result<T, Fault> {
+        Err(Fault {
+            message: message.into(),
+            at: self.at,
+        })
+    }
+}
+
+fn is_quote(c: char) -> bool {
+    matches!(c, '"' | '\'')
+}
+
+/// Offset of the next `quote`, and the iterator behind it.
+fn closing(chars: &mut CharIndices<'_>, quote: char) -> Option<usize> {
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            c if c == quote => return Some(at),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(text: &str) -> Part<'_> {
+        Part { text, at: 0 }
+    }
+
+    #[test]
+    fn splits_outside_quotes_and_parentheses() {
+        let cases: [(&str, &[&str]); 8] = [
+            ("", &[""]),
+            ("a", &["a"]),
+            ("a,b,", &["a", "b", ""]),
+            ("(a,b),c", &["(a,b)", "c"]),
+            ("((a),b),c", &["((a),b)", "c"]),
+            ("'a,(b',c", &["'a,(b'", "c"]),
+            ("(a')',b),c", &["(a')',b)", "c"]),
+            ("\"a\\\",b\",c", &["\"a\\\",b\"", "c"]),
+        ];
+        for (text, want) in cases {
+            let parts = part(text).split(',').ok().unwrap();
+            assert!(
+                parts.iter().map(|part| part.text).eq(want.iter().copied()),
+                "{text:?}"
+            );
+            assert!(
+                parts
+                    .iter()
+                    .all(|part| text[part.at..].starts_with(part.text))
+            );
+        }
+    }
+
+    #[test]
+    fn unquotes_once() {
+        let cases = [
+            ("'a'", "a"),
+            ("\"\"", ""),
+            ("\"'a'\"", "'a'"),
+            ("'é\\''", "é\\'"),
+            ("'a' 'b'", "'a' 'b'"),
+            ("'a", "'a"),
+            ("'", "'"),
+            ("a'b'", "a'b'"),
+        ];
+        for (text, want) in cases {
+            assert_eq!(part(text).unquote().text, want);
+        }
+    }
+}

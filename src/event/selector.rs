@@ -1,0 +1,527 @@
+//! Parsing of EVENT selectors. Whether the event exists is for others to find out.
+//!
+//! ```text
+//! LIST  = EVENT { "," EVENT }
+//! EVENT = HEAD [ "/" FILTER "/" { ATTR "/" } ]
+//! HEAD  = SYSTEM ":" NAME | ("kprobe" | "kretprobe") ":" FUNCTION | ("uprobe" | "uretprobe") ":" FUNCTION "@" PATH
+//! ATTR  = NAME [ "=" VALUE ]
+//! ```
+//! `/` and `,` inside quotes or parentheses are text. In quotes, `\` takes the next character as it is. One level of quotes
+//! around HEAD, FILTER, NAME, PATH and VALUE is removed.
+
+use std::{error, fmt};
+
+use crate::{
+        event::part::{Fault, Part},
+    perf::target::parse_cpus,
+};
+
+/// What every profiler knows. The part after `=` is for the message alone.
+const KNOWN: [&str; 4] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST"];
+const FORM: &str = "write SYSTEM:NAME, as in sched:sched_switch";
+
+/// One event of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    pub head: Head,
+    pub filter: Option<String>,
+    pub attrs: Attrs,
+    pub text: String, // as typed
+    pub at: usize,    // byte offset of `text` in the whole list
+}
+
+impl Selector {
+    /// The name stands for every event it matches. Probes take no wildcards.
+    pub fn has_wildcard(&self) -> bool {
+        let wild = |text: &str| text.contains(['*', '?', '[']);
+        matches!(&self.head, Head::Tracepoint { system, name } if wild(system) || wild(name))
+    }
+}
+
+/// What an event is, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Head {
+    Tracepoint {
+        system: String,
+        name: String,
+    },
+    Kprobe {
+        function: String,
+        ret: bool,
+    },
+    Uprobe {
+        function: String,
+        path: String,
+        ret: bool,
+    },
+}
+
+/// Prints without the quotes that may have been typed: `sched:sched_switch`, `uprobe:main@"/bin/true"`.
+impl fmt::Display for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = |ret: &bool| if *ret { "ret" } else { "" };
+        match self {
+            Head::Tracepoint { system, name } => write!(f, "{system}:{name}"),
+            Head::Kprobe { function, ret } => write!(f, "k{}probe:{function}", r(ret)),
+            Head::Uprobe {
+                function,
+                path,
+                ret,
+            } => write!(f, "u{}probe:{function}@\"{path}\"", r(ret)),
+        }
+    }
+}
+
+/// What follows the filter. Each attribute at most once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attrs {
+    pub stack: bool,
+    pub max_stack: Option<u16>, // frames; implies `stack`
+    pub alias: Option<String>,
+    pub cpus: Option<Vec<u32>>,
+    pub others: Vec<(String, String)>, // a profiler's own, see `parse_with`
+}
+
+impl Attrs {
+    /// Value of a profiler's own attribute, empty for one without a value.
+    pub fn other(&self, name: &str) -> Option<&str> {
+        self.others
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+/// A fault and its place. Prints the message, the text and a caret under the fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectorError {
+    message: String,
+    text: String,
+    at: usize, // byte offset in `text`, at most its length
+}
+
+impl SelectorError {
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Byte offset of the fault in the whole text, its length when something is missing at the end.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+}
+
+impl fmt::Display for SelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: String = self
+            .text
+            .chars()
+            .map(|c| if c.is_control() { '?' } else { c })
+            .collect();
+        let column = self
+            .text
+            .char_indices()
+            .take_while(|&(at, _)| at < self.at)
+            .count();
+        write!(f, "{}\n  {shown}\n  {:column$}^", self.message, "")
+    }
+}
+
+impl error::Error for SelectorError {}
+
+/// Parses a list of events.
+///
+/// # Errors
+/// The text does not follow the grammar, or an attribute is unknown or has an unusable value.
+pub fn parse(text: &str) -> Result<Vec<Selector>, SelectorError> {
+    parse_with(text, &[])
+}
+
+/// As [`parse`], with a profiler's own attributes, listed as the user is told about them: `["ptr=EXPR", "untraced"]`.
+/// One listed with `=` needs a value, one without takes none. They end up in [`Attrs::others`].
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with(text: &str, extra: &[&str]) -> Result<Vec<Selector>, SelectorError> {
+    let whole = Part { text, at: 0 };
+    let selectors = whole.split(',').and_then(|parts| {
+        parts
+            .into_iter()
+            .map(|part| selector(part, extra))
+            .collect()
+    });
+    selectors.map_err(|Fault { message, at }| SelectorError {
+        message,
+        text: text.to_owned(),
+        at,
+    })
+}
+
+fn selector(part: Part<'_>, extra: &[&str]) -> Result<Selector, Fault> {
+    let part = part.trim();
+    if part.text.is_empty() {
+        return part.fault(format!("an event is missing, {FORM}"));
+    }
+    let mut parts = part.split('/')?.into_iter();
+    let head = head(parts.next().unwrap_or(part))?;
+    let tail: Vec<Part<'_>> = parts.collect();
+    let (mut filter, mut attrs) = (None, Attrs::default());
+    match tail.as_slice() {
+        [] => {}
+        [only] => {
+            return only
+                .end()
+                .fault("a second `/` is missing, as in sched:sched_switch/prev_pid==1/");
+        }
+        [first, given @ .., last] if last.trim().text.is_empty() => {
+            let text = first.trim().unquote().trim().text;
+            filter = (!text.is_empty()).then(|| text.to_owned());
+            for (index, attr) in given.iter().enumerate() {
+                attribute(*attr, &given[..index], extra, &mut attrs)?;
+            }
+        }
+        [.., last] => return last.end().fault(
+            "a `/` is missing at the end; a value with `,` or `/` needs quotes, as in cpus=\"0,2\"",
+        ),
+    }
+    Ok(Selector {
+        head,
+        filter,
+        attrs,
+        text: part.text.to_owned(),
+        at: part.at,
+    })
+}
+
+fn head(part: Part<'_>) -> Result<Head, Fault> {
+    let part = part.trim().unquote().trim();
+    let Some((kind, name)) = part.cut(':') else {
+        return part.fault(format!("`{}` is not an event, {FORM}", part.text));
+    };
+    let (kind, name) = (kind.trim().unquote(), name.trim());
+    match kind.text {
+        "kprobe" | "kretprobe" => {
+            let function = function(name.unquote(), "kprobe:vfs_read")?;
+            Ok(Head::Kprobe {
+                function,
+                ret: kind.text == "kretprobe",
+            })
+        }
+        "uprobe" | "uretprobe" => {
+            let example = "uprobe:main@\"/bin/true\"";
+            let Some((name, path)) = name.cut('@') else {
+                return name
+                    .end()
+                    .fault(format!("the file is missing, as in {example}"));
+            };
+            let path = path.trim().unquote();
+            if path.text.is_empty() {
+                return path.fault(format!(
+                    "the file is missing, or its path not quoted, as in {example}"
+                ));
+            }
+            let function = function(name.trim().unquote(), example)?;
+            Ok(Head::Uprobe {
+                function,
+                path: path.text.to_owned(),
+                ret: kind.text == "uretprobe",
+            })
+        }
+        _ => Ok(Head::Tracepoint {
+            system: file_name(kind)?,
+            name: file_name(name.unquote())?,
+        }),
+    }
+}
+
+/// The kernel or the symbol table decides what a function is called.
+fn function(part: Part<'_>, example: &str) -> Result<String, Fault> {
+    match part
+        .text
+        .find(|c: char| c.is_whitespace() || c.is_control())
+    {
+        _ if part.text.is_empty() => {
+            part.fault(format!("the function is missing, as in {example}"))
+        }
+        Some(at) => part
+            .from(at)
+            .fault(format!("not a function name, write as in {example}")),
+        None => Ok(part.text.to_owned()),
+    }
+}
+
+/// Half of a tracepoint name. It becomes a path below tracefs, so nothing may pass that leads elsewhere.
+fn file_name(part: Part<'_>) -> Result<String, Fault> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.*?[]!^".contains(c);
+    match part.text.find(|c: char| !allowed(c)) {
+        _ if matches!(part.text, "" | "." | "..") => {
+            part.fault(format!("a name is missing, {FORM}"))
+        }
+        Some(at) => part
+            .from(at)
+            .fault(format!("unexpected character in an event name, {FORM}")),
+        None => Ok(part.text.to_owned()),
+    }
+}
+
+fn attribute(
+    part: Part<'_>,
+    before: &[Part<'_>],
+    extra: &[&str],
+    attrs: &mut Attrs,
+) -> Result<(), Fault> {
+    let part = part.trim();
+    let (name, value) = name_value(part);
+    let known = || KNOWN.iter().chain(extra).copied();
+    let Some(form) = known().find(|form| form.split('=').next() == Some(name.text)) else {
+        let list: Vec<&str> = known().collect();
+        return part.fault(format!(
+            "unknown attribute \"{}\"; known: {}",
+            name.text,
+            list.join(", ")
+        ));
+    };
+    if before
+        .iter()
+        .any(|other| name_value(other.trim()).0.text == name.text)
+    {
+        return part.fault(format!("attribute {} given twice", name.text));
+    }
+    let value = match value.map(|value| value.trim().unquote()) {
+        Some(value) if !form.contains('=') => {
+            return value.fault(format!("attribute {form} takes no value"));
+        }
+        Some(value) if !value.text.is_empty() => value,
+        None if !form.contains('=') => part.end(),
+        _ => {
+            return part
+                .end()
+                .fault(format!("attribute {} needs a value, {form}", name.text));
+        }
+    };
+    match name.text {
+        "stack" => attrs.stack = true,
+        "max-stack" => {
+            let number = value
+                .text
+                .parse()
+                .ok()
+                .filter(|&n| n > 0 && !value.text.starts_with('+'));
+            if number.is_none() {
+                return value.fault(format!(
+                    "max-stack is a number of frames from 1 to {}, as in max-stack=16",
+                    u16::MAX
+                ));
+            }
+            (attrs.stack, attrs.max_stack) = (true, number);
+        }
+        "alias" => attrs.alias = Some(value.text.to_owned()),
+        "cpus" => {
+            attrs.cpus = Some(parse_cpus(value.text).or_else(|message| value.fault(message))?)
+        }
+        _ => attrs
+            .others
+            .push((name.text.to_owned(), value.text.to_owned())),
+    }
+    Ok(())
+}
+
+fn name_value<'a>(part: Part<'a>) -> (Part<'a>, Option<Part<'a>>) {
+    part.cut('=')
+        .map_or((part, None), |(name, value)| (name.trim(), Some(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn one(text: &str) -> Selector {
+        let mut all =
+            parse_with(text, &["ptr=EXPR", "untraced"]).unwrap_or_else(|err| panic!("{err}"));
+        assert_eq!(all.len(), 1, "{text:?}");
+        all.remove(0)
+    }
+
+    #[test]
+    fn parses_heads() {
+        let cases = [
+            ("sched:sched_switch", "sched:sched_switch", false),
+            ("  xhci-hcd:a.b ", "xhci-hcd:a.b", false),
+            ("sched:\"sched_switch\"//", "sched:sched_switch", false),
+            ("'sched:sched_switch'", "sched:sched_switch", false),
+            ("sys*:*_[!a]", "sys*:*_[!a]", true),
+            ("s?:x", "s?:x", true),
+            ("kprobe:vfs_read", "kprobe:vfs_read", false),
+            ("kretprobe:a.isra.0/x==1/", "kretprobe:a.isra.0", false),
+            ("uprobe:a@\"/bin/x\"", "uprobe:a@\"/bin/x\"", false),
+            (
+                "uretprobe:a::b*@'/a, b'//",
+                "uretprobe:a::b*@\"/a, b\"",
+                false,
+            ),
+        ];
+        for (text, want, wild) in cases {
+            let got = one(text);
+            assert_eq!(
+                (got.head.to_string().as_str(), got.has_wildcard()),
+                (want, wild),
+                "{text:?}"
+            );
+            assert_eq!(one(want).head, got.head);
+        }
+        let is = |text, test: fn(&Head) -> bool| test(&one(text).head);
+        assert!(is(
+            "a:b",
+            |head| matches!(head, Head::Tracepoint { system, name } if system == "a" && name == "b")
+        ));
+        assert!(is("kprobe:b", |head| matches!(
+            head,
+            Head::Kprobe { ret: false, .. }
+        )));
+        assert!(is(
+            "uretprobe:b@'c'",
+            |head| matches!(head, Head::Uprobe { path, ret: true, .. } if path == "c")
+        ));
+    }
+
+    #[test]
+    fn parses_filters() {
+        let cases = [
+            ("a:b", None),
+            ("a:b//", None),
+            ("a:b/ pid == 1 /", Some("pid == 1")),
+            ("a:b/(x/2)>1/stack/", Some("(x/2)>1")),
+            ("a:b/comm ~ \"k/1,*\"/", Some("comm ~ \"k/1,*\"")),
+            ("a:b/\"comm == 'x'\"/", Some("comm == 'x'")),
+            ("a:b/\"a\" == \"b\"/", Some("\"a\" == \"b\"")),
+            ("a:b/'\"x\"'/", Some("\"x\"")),
+            ("a:b/c == \")/\"/", Some("c == \")/\"")),
+            ("a:b/\"x\\\"/,\" == y/", Some("\"x\\\"/,\" == y")),
+        ];
+        for (text, want) in cases {
+            assert_eq!(one(text).filter.as_deref(), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn parses_attributes() {
+        let attrs = |text| one(text).attrs;
+        assert_eq!(attrs("a:b//"), Attrs::default());
+        assert!(attrs("a:b//stack/").stack);
+        let deep = attrs("a:b/x/ max-stack = 16 /");
+        assert_eq!((deep.stack, deep.max_stack), (true, Some(16)));
+        let both = attrs("a:b//cpus=\"0,2-3\"/alias='x y'/");
+        assert_eq!(
+            (both.cpus.as_deref(), both.alias.as_deref()),
+            (Some(&[0, 2, 3][..]), Some("x y"))
+        );
+        let own = attrs("a:b//ptr=(x/8)/untraced/");
+        assert_eq!(
+            (own.other("ptr"), own.other("untraced"), own.other("size")),
+            (Some("(x/8)"), Some(""), None)
+        );
+        assert_eq!(attrs("a:b//ptr=a==b/").other("ptr"), Some("a==b"));
+    }
+
+    #[test]
+    fn parses_lists() {
+        let all = parse("a:b, c:d/x==\",\"/alias=(e,f)/ ,g:h").unwrap();
+        let parts: Vec<_> = all
+            .iter()
+            .map(|selector| (selector.text.as_str(), selector.at))
+            .collect();
+        assert_eq!(
+            parts,
+            [("a:b", 0), ("c:d/x==\",\"/alias=(e,f)/", 5), ("g:h", 30)]
+        );
+    }
+
+    #[test]
+    fn refuses_with_the_place() {
+        let cases = [
+            ("", 0, "an event is missing"),
+            ("a:b,", 4, "an event is missing"),
+            ("a:b, ,c:d", 5, "an event is missing"),
+            ("word", 0, "`word` is not an event, write SYSTEM:NAME"),
+            ("a:b,word/x/", 4, "`word` is not an event"),
+            (":b", 0, "a name is missing"),
+            ("a:", 2, "a name is missing"),
+            ("a:..", 2, "a name is missing"),
+            ("a:\"../b\"", 5, "unexpected character"),
+            ("a:b:c", 3, "unexpected character"),
+            ("a:b/x", 5, "a second `/`"),
+            ("a:b/x/stack", 11, "a `/` is missing at the end"),
+            ("a:b//cpus=0,2/", 11, "a `/` is missing at the end"),
+            ("a:b///", 5, "unknown attribute \"\""),
+            ("a:b//foo=1/", 5, "unknown attribute \"foo\"; known:"),
+            ("a:b//stack/stack/", 11, "attribute stack given twice"),
+            ("a:b//stack=1/", 11, "attribute stack takes no value"),
+            ("a:b//alias/", 10, "attribute alias needs a value"),
+            ("a:b//alias=''/", 13, "attribute alias needs a value"),
+            ("a:b//max-stack=0/", 15, "max-stack is a number"),
+            ("a:b//max-stack=65536/", 15, "max-stack is a number"),
+            ("a:b//max-stack=+1/", 15, "max-stack is a number"),
+            ("a:b//cpus=2-0/", 10, "the range `2-0` runs backwards"),
+            ("a:b/(x/", 4, "this `(` is never closed"),
+            ("a:b/x)/", 5, "this `)` closes nothing"),
+            ("a:b/\"x/", 4, "this quote is never closed"),
+            ("kprobe:", 7, "the function is missing"),
+            ("kprobe:a b", 8, "not a function name"),
+            ("uprobe:main", 11, "the file is missing"),
+            (
+                "uprobe:main@/bin/true",
+                12,
+                "the file is missing, or its path",
+            ),
+            ("uprobe:@\"/bin/true\"", 7, "the function is missing"),
+        ];
+        for (text, at, message) in cases {
+            let err = parse_with(text, &["ptr=EXPR"]).expect_err(text);
+            assert!(err.message().starts_with(message), "{text:?}: {err}");
+            assert_eq!(err.at(), at, "{text:?}: {err}");
+        }
+    }
+
+    #[test]
+    fn lists_what_is_known() {
+        let message = parse_with("a:b//foo=1/", &["ptr=EXPR"])
+            .unwrap_err()
+            .message;
+        let want =
+            "unknown attribute \"foo\"; known: stack, max-stack=N, alias=NAME, cpus=LIST, ptr=EXPR";
+        assert_eq!(message, want);
+    }
+
+    #[test]
+    fn shows_a_caret() {
+        let cases = [
+            ("é:a,a:b", "  é:a,a:b\n  ^"),
+            ("é\n:a", "  é?:a\n  ^"),
+            ("a:b,é", "  a:b,é\n      ^"),
+            ("a:b/é)/", "  a:b/é)/\n       ^"),
+            ("a:b,", "  a:b,\n      ^"),
+        ];
+        for (text, want) in cases {
+            let shown = parse(text).unwrap_err().to_string();
+            assert_eq!(shown.split_once('\n').unwrap().1, want);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "([a-z:/,=\"'()\\\\é@ \n]|stack|cpus|kprobe:|uprobe:|\\PC){0,40}") {
+            match parse_with(&text, &["ptr=EXPR"]) {
+                Ok(all) => for selector in all {
+                    prop_assert_eq!(&text[selector.at..][..selector.text.len()], &selector.text);
+                    let _ = selector.has_wildcard();
+                },
+                Err(err) => {
+                    prop_assert!(text.is_char_boundary(err.at()) && err.at() <= text.len());
+                    prop_assert!(err.to_string().ends_with('^'));
+                }
+            }
+        }
+    }
+}

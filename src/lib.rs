@@ -1,0 +1,18 @@
+//! perf-prof as a library: the rooms behind the `perf-prof` binary, shared with its examples, benches and tests.
+//!
+//! Data flows one way: the kernel's ring buffers ([`ringbuf`]) hold records ([`perf`]), a run ([`run`]) merges them
+//! by time and hands samples to a profiler ([`profiler`]), whose reports the output thread ([`output`]) prints.
+
+pub mod cli;
+pub mod event;
+pub mod output;
+pub mod perf;
+pub mod profiler;
+pub mod profilers;
+pub mod ringbuf;
+pub mod run;
+pub mod stats;
+pub mod symbol;
+pub mod sys;
+pub mod task;
+pub mod tep;

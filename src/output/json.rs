@@ -1,0 +1,244 @@
+//! JSON lines: one object per line, units in the keys.
+
+use crate::output::EventText;
+use crate::output::escape::escape;
+use crate::output::wall::WallClock;
+use crate::stats::value::{Column, Shape, Subject, Value};
+use crate::symbol::names::Named;
+use crate::tep::field::FieldValue;
+
+/// The largest integer that every JSON reader takes exactly.
+const EXACT: u64 = 1 << 53;
+
+/// Builds one object; commas are its business.
+pub struct Object<'a> {
+    out: &'a mut Vec<u8>,
+    first: bool,
+    /// The object that a dotted key has opened.
+    inside: &'static str,
+}
+
+impl<'a> Object<'a> {
+    pub fn new(out: &'a mut Vec<u8>) -> Object<'a> {
+        out.push(b'{');
+        Object { out, first: true, inside: "" }
+    }
+
+    /// The keys that every object begins with.
+    pub fn head(out: &'a mut Vec<u8>, kind: &str, profiler: &str, time_ns: u64, wall: &mut WallClock) -> Object<'a> {
+        let mut object = Object::new(out);
+        object.text("type", kind);
+        object.text("profiler", profiler);
+        object.unsigned("time_ns", time_ns);
+        object.key("wall");
+        object.out.push(b'"');
+        wall.rfc3339(time_ns, object.out);
+        object.out.push(b'"');
+        object
+    }
+
+    pub fn end(self) {
+        if !self.inside.is_empty() {
+            self.out.push(b'}');
+        }
+        self.out.push(b'}');
+    }
+
+    /// Writes the key; the value is the caller's.
+    pub fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        if !self.first {
+            self.out.push(b',');
+        }
+        self.first = false;
+        push_string(key, self.out);
+        self.out.push(b':');
+        self.out
+    }
+
+    pub fn text(&mut self, key: &str, text: &str) {
+        push_string(text, self.key(key));
+    }
+
+    pub fn unsigned(&mut self, key: &str, value: u64) {
+        push_unsigned(value, self.key(key));
+    }
+
+    pub fn signed(&mut self, key: &str, value: i64) {
+        push_signed(value, self.key(key));
+    }
+
+    /// A value under its key; a dotted key opens or continues an object.
+    pub fn value(&mut self, key: &'static str, value: &Value) {
+        let (object, key) = key.split_once('.').unwrap_or(("", key));
+        if object != self.inside && !self.inside.is_empty() {
+            self.out.push(b'}');
+            self.inside = "";
+        }
+        if *value == Value::None {
+            return;
+        }
+        if object != self.inside {
+            self.key(object).push(b'{');
+            self.first = true;
+            self.inside = object;
+        }
+        push_value(value, self.key(key));
+        self.first = false;
+    }
+}
+
+pub fn push_string(text: &str, out: &mut Vec<u8>) {
+    // Writing to a Vec cannot fail.
+    let _ = serde_json::to_writer(out, text);
+}
+
+fn push_unsigned(value: u64, out: &mut Vec<u8>) {
+    use std::io::Write;
+    let _ = if value > EXACT { write!(out, "\"{value}\"") } else { write!(out, "{value}") };
+}
+
+fn push_signed(value: i64, out: &mut Vec<u8>) {
+    use std::io::Write;
+    let _ = if value.unsigned_abs() > EXACT { write!(out, "\"{value}\"") } else { write!(out, "{value}") };
+}
+
+fn push_value(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::None => out.extend_from_slice(b"null"),
+        Value::Unsigned(value) | Value::Ns(value) => push_unsigned(*value, out),
+        Value::Signed(value) => push_signed(*value, out),
+        Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+        Value::Word(word) => push_string(word, out),
+        Value::Comm(comm) => push_string(&escape(comm.as_bytes()), out),
+        Value::Text(text) => push_string(&escape(text.as_bytes()), out),
+        Value::Words(words) => push_list(words.iter(), out, |word, out| push_string(&escape(word.as_bytes()), out)),
+    }
+}
+
+fn push_list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, push: impl Fn(T, &mut Vec<u8>)) {
+    out.push(b'[');
+    for (index, item) in items.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        push(item, out);
+    }
+    out.push(b']');
+}
+
+pub fn subject(object: &mut Object<'_>, subject: &Subject) {
+    object.unsigned("cpu", u64::from(subject.cpu));
+    object.signed("pid", i64::from(subject.pid));
+    object.signed("tid", i64::from(subject.tid));
+    object.text("comm", &escape(subject.comm.as_bytes()));
+}
+
+pub fn shaped(object: &mut Object<'_>, shape: &Shape, values: &[Value]) {
+    for (key, value) in shape.keys.iter().zip(values) {
+        object.value(key, value);
+    }
+    // A stack or another key may follow: the last object is closed by an empty one of no object.
+    object.value("", &Value::None);
+}
+
+pub fn row(object: &mut Object<'_>, columns: &'static [Column], row: &[Value]) {
+    for (column, value) in columns.iter().zip(row) {
+        object.value(column.key, value);
+    }
+}
+
+/// The own keys of a traced event.
+pub fn event(object: &mut Object<'_>, event: &EventText, raw: &[u8], text: &[u8]) {
+    object.text("event", &event.name);
+    if let Some(alias) = &event.alias {
+        object.text("alias", &escape(alias.as_bytes()));
+    }
+    object.text("text", &escape(text));
+    let out = object.key("fields");
+    let mut fields = Object::new(out);
+    for field in event.format.user_fields() {
+        if let Ok(value) = field.value(raw) {
+            push_field(value, fields.key(&field.name));
+        }
+    }
+    fields.end();
+}
+
+fn push_field(value: FieldValue<'_>, out: &mut Vec<u8>) {
+    match value {
+        FieldValue::Signed(value) => push_signed(value, out),
+        FieldValue::Unsigned(value) => push_unsigned(value, out),
+        FieldValue::Pointer(value) => push_string(&format!("{value:#x}"), out),
+        FieldValue::Text(text) => push_string(&escape(text), out),
+        FieldValue::Ints(ints) => push_list(ints.iter(), out, push_field),
+        FieldValue::Bytes(bytes) => push_list(bytes.iter(), out, |byte, out| push_unsigned(u64::from(*byte), out)),
+    }
+}
+
+pub fn stack(object: &mut Object<'_>, frames: &[Named]) {
+    let out = object.key("stack");
+    push_list(frames.iter(), out, |frame, out| {
+        let mut object = Object::new(out);
+        if let Some(addr) = frame.addr {
+            object.text("addr", &format!("{addr:#x}"));
+        }
+        match &frame.symbol {
+            Ok(symbol) => object.text("symbol", &escape(symbol.as_bytes())),
+            Err(reason) => object.text("reason", reason),
+        }
+        object.unsigned("offset", frame.offset);
+        if let Some(module) = &frame.module {
+            object.text("module", &escape(module.as_bytes()));
+        }
+        object.end();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::Comm;
+
+    fn parsed(build: impl FnOnce(&mut Object<'_>)) -> serde_json::Value {
+        let mut out = Vec::new();
+        let mut object = Object::new(&mut out);
+        build(&mut object);
+        object.end();
+        serde_json::from_slice(&out).unwrap_or_else(|err| panic!("{err}: {}", String::from_utf8_lossy(&out)))
+    }
+
+    #[test]
+    fn dotted_keys_make_objects() {
+        static SHAPE: Shape = Shape { keys: &["state", "waker.tid", "waker.comm", "wchan"], line: &[] };
+        let comm = Value::Comm(Comm::new(b"a\x1b\"b"));
+        let cases = [
+            ([Value::Word("D"), Value::Signed(7), comm.clone(), Value::Text("x".into())], r#"{"state":"D","waker":{"tid":7,"comm":"a\\x1b\"b"},"wchan":"x"}"#),
+            ([Value::Word("D"), Value::None, Value::None, Value::Text("x".into())], r#"{"state":"D","wchan":"x"}"#),
+            ([Value::None, Value::Signed(7), comm, Value::None], r#"{"waker":{"tid":7,"comm":"a\\x1b\"b"}}"#),
+            ([Value::None, Value::None, Value::None, Value::None], "{}"),
+        ];
+        for (values, want) in cases {
+            assert_eq!(parsed(|object| shaped(object, &SHAPE, &values)), serde_json::from_str::<serde_json::Value>(want).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_key_may_follow_an_object() {
+        static SHAPE: Shape = Shape { keys: &["waker.tid"], line: &[] };
+        let value = parsed(|object| {
+            shaped(object, &SHAPE, &[Value::Signed(7)]);
+            object.unsigned("next", 1);
+        });
+        assert_eq!(value, serde_json::json!({"waker": {"tid": 7}, "next": 1}));
+    }
+
+    #[test]
+    fn large_integers_are_text() {
+        let value = parsed(|object| {
+            object.unsigned("a", u64::MAX);
+            object.signed("b", i64::MIN);
+            object.unsigned("c", EXACT);
+        });
+        assert_eq!(value, serde_json::json!({"a": "18446744073709551615", "b": "-9223372036854775808", "c": EXACT}));
+    }
+}

@@ -1,0 +1,76 @@
+//! Where results go: stdout or the file that the user named. Written in large pieces.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// How much is gathered before it is written.
+const LARGE: usize = 64 * 1024;
+
+/// A buffered writer that says whether the other end is still there.
+#[derive(Debug)]
+pub struct Sink {
+    file: File,
+    pub buffer: Vec<u8>,
+}
+
+impl Sink {
+    /// # Errors
+    /// stdout is closed.
+    pub fn stdout() -> Result<Sink> {
+        let fd = io::stdout().as_fd().try_clone_to_owned().context("stdout is closed")?;
+        Ok(Sink::new(fd.into()))
+    }
+
+    /// Appends to `path`, as a log does.
+    ///
+    /// # Errors
+    /// It cannot be opened for writing.
+    pub fn file(path: &Path) -> Result<Sink> {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        Ok(Sink::new(file.with_context(|| format!("cannot write to {}", path.display()))?))
+    }
+
+    fn new(file: File) -> Sink {
+        Sink { file, buffer: Vec::with_capacity(2 * LARGE) }
+    }
+
+    /// Writes when enough has gathered.
+    ///
+    /// # Errors
+    /// As [`Sink::flush`].
+    pub fn flush_large(&mut self) -> io::Result<()> {
+        if self.buffer.len() >= LARGE { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes all that has gathered.
+    ///
+    /// # Errors
+    /// EPIPE when the reader has gone, ENOSPC on a full disk, and so on. What was not written is dropped.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let mut rest = self.buffer.as_slice();
+        let mut result = Ok(());
+        while !rest.is_empty() {
+            match self.file.write(rest) {
+                Ok(0) => break,
+                Ok(written) => rest = &rest[written..],
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) if err.kind() == io::ErrorKind::WouldBlock => {
+                    // stdout may be a pipe that somebody made non-blocking.
+                    let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLOUT)];
+                    let _ = poll(&mut fds, PollTimeout::NONE);
+                }
+                Err(err) => {
+                    result = Err(err);
+                    break;
+                }
+            }
+        }
+        self.buffer.clear();
+        result
+    }
+}

@@ -1,0 +1,252 @@
+//! Lines and tables for people.
+
+use std::io::Write;
+
+use crate::output::EventText;
+use crate::output::escape::escape_into;
+use crate::stats::value::{Column, Part, Shape, Subject, Value};
+use crate::symbol::names::Named;
+
+/// Appends `comm tid flags [cpu]` of a traced event, the comm right-aligned as trace readers know it.
+pub fn event_head(subject: &Subject, flags: [u8; 5], out: &mut Vec<u8>) {
+    let start = out.len();
+    push_comm(subject, out);
+    pad_left(start, 16, out);
+    let _ = write!(out, " {:>7} ", subject.tid);
+    out.extend_from_slice(&flags);
+    let _ = write!(out, " [{:03}] ", subject.cpu);
+}
+
+fn push_comm(subject: &Subject, out: &mut Vec<u8>) {
+    if subject.comm.is_empty() {
+        out.extend_from_slice(b"<gone>");
+    } else {
+        escape_into(subject.comm.as_bytes(), out);
+    }
+}
+
+/// irq state, resched, context, preempt count, migrate-disable count: the kernel's own five columns.
+pub fn latency_flags(event: &EventText, raw: &[u8]) -> [u8; 5] {
+    // include/linux/trace_events.h, trace_print_lat_fmt in kernel/trace/trace_output.c
+    let flags = event.flags.as_ref().and_then(|field| field.read_u64(raw).ok()).unwrap_or(0);
+    let count = event.preempt_count.as_ref().and_then(|field| field.read_u64(raw).ok()).unwrap_or(0);
+    let has = |bit: u64| flags & bit != 0;
+    let irq = match (has(0x01), has(0x80)) {
+        (true, true) => b'D',
+        (true, false) => b'd',
+        (false, true) => b'b',
+        (false, false) => b'.',
+    };
+    let resched = match (has(0x04), has(0x20), has(0x02)) {
+        (true, true, true) => b'B',
+        (true, true, false) => b'N',
+        (true, false, true) => b'b',
+        (false, true, true) => b'L',
+        (true, false, false) => b'n',
+        (false, true, false) => b'p',
+        (false, false, true) => b'l',
+        (false, false, false) => b'.',
+    };
+    let context = match (has(0x40), has(0x08), has(0x10)) {
+        (true, true, _) => b'Z',
+        (true, false, _) => b'z',
+        (false, true, true) => b'H',
+        (false, true, false) => b'h',
+        (false, false, true) => b's',
+        (false, false, false) => b'.',
+    };
+    let digit = |nibble: u64| if nibble == 0 { b'.' } else { b"0123456789abcdef"[(nibble & 15) as usize] };
+    [irq, resched, context, digit(count & 15), digit(count >> 4 & 15)]
+}
+
+/// Appends an occurrence as its shape lays it out.
+pub fn shaped(subject: &Subject, shape: &Shape, values: &[Value], out: &mut Vec<u8>) {
+    parts(shape.line, subject, values, out);
+}
+
+fn parts(line: &[Part], subject: &Subject, values: &[Value], out: &mut Vec<u8>) {
+    let known = |key: &usize| !matches!(values.get(*key), None | Some(Value::None | Value::Bool(false)));
+    for part in line {
+        match part {
+            Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Part::Value { key, width } => {
+                let start = out.len();
+                push_value(values.get(*key).unwrap_or(&Value::None), out);
+                pad_left(start, *width, out);
+            }
+            Part::Subject => {
+                push_comm(subject, out);
+                let _ = write!(out, " {} [{:03}]", subject.tid, subject.cpu);
+            }
+            Part::If(key, inner) if known(key) => parts(inner, subject, values, out),
+            Part::IfNot(key, inner) if !known(key) => parts(inner, subject, values, out),
+            Part::If(..) | Part::IfNot(..) => {}
+        }
+    }
+}
+
+/// Right-aligns what was written from `start` on.
+fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
+    let len = String::from_utf8_lossy(&out[start..]).chars().count();
+    let blanks = width.saturating_sub(len);
+    out.splice(start..start, std::iter::repeat_n(b' ', blanks));
+}
+
+fn push_value(value: &Value, out: &mut Vec<u8>) {
+    let _ = match value {
+        Value::None => Ok(()),
+        Value::Unsigned(value) => write!(out, "{value}"),
+        Value::Signed(value) => write!(out, "{value}"),
+        // Milliseconds down to the microsecond.
+        Value::Ns(ns) => write!(out, "{}.{:03}", ns / 1_000_000, ns / 1000 % 1000),
+        Value::Bool(value) => write!(out, "{value}"),
+        Value::Word(word) => write!(out, "{word}"),
+        Value::Comm(comm) => {
+            escape_into(comm.as_bytes(), out);
+            Ok(())
+        }
+        Value::Text(text) => {
+            escape_into(text.as_bytes(), out);
+            Ok(())
+        }
+        Value::Words(words) => {
+            for (index, word) in words.iter().enumerate() {
+                if index > 0 {
+                    out.push(b' ');
+                }
+                escape_into(word.as_bytes(), out);
+            }
+            Ok(())
+        }
+    };
+}
+
+/// Appends a table: headings, then rows, every column as wide as its widest cell. Names are left-aligned.
+pub fn table(columns: &[Column], rows: &[Vec<Value>], out: &mut Vec<u8>) {
+    let cells: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
+    let width = |index: usize, column: &Column| {
+        let widest = cells.iter().filter_map(|row| row.get(index)).map(|text| text.chars().count()).max();
+        widest.unwrap_or(0).max(column.heading.len())
+    };
+    let widths: Vec<usize> = columns.iter().enumerate().map(|(index, column)| width(index, column)).collect();
+    let is_name = |index: usize| {
+        rows.iter().filter_map(|row| row.get(index)).any(|value| matches!(value, Value::Word(_) | Value::Comm(_) | Value::Text(_)))
+    };
+    let names: Vec<bool> = (0..columns.len()).map(is_name).collect();
+    let mut line = |texts: &mut dyn Iterator<Item = &str>| {
+        let start = out.len();
+        for (index, text) in texts.enumerate() {
+            let (width, gap) = (widths[index], if index == 0 { "" } else { " " });
+            let _ = if names[index] { write!(out, "{gap}{text:<width$}") } else { write!(out, "{gap}{text:>width$}") };
+        }
+        let end = start + out[start..].trim_ascii_end().len();
+        out.truncate(end);
+        out.push(b'\n');
+    };
+    line(&mut columns.iter().map(|column| column.heading));
+    for row in &cells {
+        line(&mut row.iter().map(String::as_str));
+    }
+}
+
+fn cell(value: &Value) -> String {
+    let mut out = Vec::new();
+    push_value(value, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Appends the frames, one per line.
+pub fn stack(frames: &[Named], out: &mut Vec<u8>) {
+    for frame in frames {
+        let _ = match frame.addr {
+            Some(addr) => write!(out, "    {addr:016x} "),
+            None => write!(out, "    "),
+        };
+        let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
+        match (&frame.symbol, module) {
+            (Ok(symbol), module) => {
+                escape_into(symbol.as_bytes(), out);
+                if let Some(module) = module {
+                    let _ = write!(out, "+{:#x} ", frame.offset);
+                    push_module(module, out);
+                }
+            }
+            (Err(reason), Some(module)) => {
+                escape_into(module.as_bytes(), out);
+                let _ = write!(out, "+{:#x} ({reason})", frame.offset);
+            }
+            (Err(reason), None) => {
+                let _ = write!(out, "({reason})");
+            }
+        }
+        out.push(b'\n');
+    }
+}
+
+fn push_module(module: &str, out: &mut Vec<u8>) {
+    if module.starts_with('[') {
+        escape_into(module.as_bytes(), out);
+    } else {
+        out.push(b'(');
+        escape_into(module.as_bytes(), out);
+        out.push(b')');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::Comm;
+
+    fn text(build: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        build(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn tables_align() {
+        static COLUMNS: [Column; 3] =
+            [Column { key: "comm", heading: "comm" }, Column { key: "count", heading: "count" }, Column { key: "max_ns", heading: "max ms" }];
+        let rows = vec![
+            vec![Value::Comm(Comm::new(b"nginx")), Value::Unsigned(7), Value::Ns(1_234_567)],
+            vec![Value::Comm(Comm::new(b"a\x1b")), Value::Unsigned(123_456), Value::None],
+        ];
+        let want = "comm   count max ms\nnginx      7  1.234\na\\x1b 123456\n";
+        assert_eq!(text(|out| table(&COLUMNS, &rows, out)), want);
+    }
+
+    #[test]
+    fn shapes_lay_out_lines() {
+        static SHAPE: Shape = Shape {
+            keys: &["state", "duration_ns", "waker.comm"],
+            line: &[
+                Part::Text("waited "),
+                Part::Value { key: 1, width: 9 },
+                Part::Text(" ms in "),
+                Part::Value { key: 0, width: 2 },
+                Part::Text(" "),
+                Part::Subject,
+                Part::If(2, &[Part::Text(", woken by "), Part::Value { key: 2, width: 0 }]),
+                Part::IfNot(2, &[Part::Text(", still")]),
+            ],
+        };
+        let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"nginx") };
+        let values = [Value::Word("D"), Value::Ns(150_250_000), Value::Comm(Comm::new(b"sh"))];
+        assert_eq!(text(|out| shaped(&subject, &SHAPE, &values, out)), "waited   150.250 ms in  D nginx 8 [001], woken by sh");
+        let values = [Value::Word("RD"), Value::Ns(0), Value::None];
+        assert_eq!(text(|out| shaped(&subject, &SHAPE, &values, out)), "waited     0.000 ms in RD nginx 8 [001], still");
+    }
+
+    #[test]
+    fn stacks_name_modules_and_reasons() {
+        let named = |symbol: Result<&str, &'static str>, module: Option<&str>| Named {
+            addr: Some(0x7f00), symbol: symbol.map(str::to_owned), offset: 16, module: module.map(str::to_owned),
+        };
+        let frames = [named(Ok("main"), Some("/usr/bin/prog")), named(Err("stripped"), Some("/lib/x.so")), named(Ok("schedule"), Some("[kernel]")),
+            Named { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None }];
+        let want = "    0000000000007f00 main+0x10 (prog)\n    0000000000007f00 x.so+0x10 (stripped)\n    \
+                    0000000000007f00 schedule+0x10 [kernel]\n    [truncated]\n";
+        assert_eq!(text(|out| stack(&frames, out)), want);
+    }
+}

@@ -1,0 +1,103 @@
+//! Monotonic stamps as wall-clock text. The date of a second is worked out once.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::sys;
+
+/// Turns CLOCK_MONOTONIC into local time.
+#[derive(Debug)]
+pub struct WallClock {
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC, ns.
+    offset_ns: i128,
+    zone: TimeZone,
+    second: i64,
+    text: String,
+    rfc_head: String,
+    rfc_tail: String,
+}
+
+impl WallClock {
+    pub fn now() -> WallClock {
+        let mut clock = WallClock::at(0, TimeZone::system());
+        clock.sync();
+        clock
+    }
+
+    fn at(offset_ns: i128, zone: TimeZone) -> WallClock {
+        WallClock { offset_ns, zone, second: i64::MIN, text: String::new(), rfc_head: String::new(), rfc_tail: String::new() }
+    }
+
+    /// Follows a wall clock that was set.
+    pub fn sync(&mut self) {
+        // The two readings are not one moment: the closest of a few pairs is taken.
+        let pair = || {
+            let before = sys::monotonic_ns();
+            let wall = sys::realtime_ns();
+            let after = sys::monotonic_ns();
+            (after - before, i128::from(wall) - i128::from(before + (after - before) / 2))
+        };
+        let (_, offset) = (0..3).map(|_| pair()).min_by_key(|(width, _)| *width).unwrap_or((0, 0));
+        self.offset_ns = offset;
+    }
+
+    /// Appends `2026-11-20 20:46:39.830696`.
+    pub fn text(&mut self, monotonic_ns: u64, out: &mut Vec<u8>) {
+        let nanos = self.split(monotonic_ns);
+        out.extend_from_slice(self.text.as_bytes());
+        push_digits(nanos / 1000, 6, out);
+    }
+
+    /// Appends RFC 3339 with the local offset: `2026-11-20T20:46:39.830696123+01:00`.
+    pub fn rfc3339(&mut self, monotonic_ns: u64, out: &mut Vec<u8>) {
+        let nanos = self.split(monotonic_ns);
+        out.extend_from_slice(self.rfc_head.as_bytes());
+        push_digits(nanos, 9, out);
+        out.extend_from_slice(self.rfc_tail.as_bytes());
+    }
+
+    /// Prepares the texts of the second, returns the ns in it.
+    fn split(&mut self, monotonic_ns: u64) -> u32 {
+        let wall = i128::from(monotonic_ns) + self.offset_ns;
+        let second = i64::try_from(wall.div_euclid(1_000_000_000)).unwrap_or(i64::MAX);
+        if second != self.second {
+            self.second = second;
+            let time = Timestamp::from_second(second).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(self.zone.clone());
+            self.text = time.strftime("%Y-%m-%d %H:%M:%S.").to_string();
+            self.rfc_head = time.strftime("%Y-%m-%dT%H:%M:%S.").to_string();
+            self.rfc_tail = time.strftime("%:z").to_string();
+        }
+        wall.rem_euclid(1_000_000_000) as u32
+    }
+}
+
+fn push_digits(mut value: u32, count: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + count, b'0');
+    for digit in out[start..].iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_local_time() {
+        let zone = TimeZone::fixed(jiff::tz::offset(1));
+        let mut clock = WallClock::at(1_763_668_000_000_000_000, zone);
+        let cases = [
+            (39_830_696_123, "2025-11-20 20:47:19.830696", "2025-11-20T20:47:19.830696123+01:00"),
+            (39_000_000_007, "2025-11-20 20:47:19.000000", "2025-11-20T20:47:19.000000007+01:00"),
+            (0, "2025-11-20 20:46:40.000000", "2025-11-20T20:46:40.000000000+01:00"),
+        ];
+        for (time, text, rfc) in cases {
+            let (mut a, mut b) = (Vec::new(), Vec::new());
+            clock.text(time, &mut a);
+            clock.rfc3339(time, &mut b);
+            assert_eq!((String::from_utf8_lossy(&a), String::from_utf8_lossy(&b)), (text.into(), rfc.into()));
+        }
+    }
+}

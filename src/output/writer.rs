@@ -1,0 +1,247 @@
+//! Lays out messages as text or JSON lines.
+
+use std::io::{self, Write};
+
+use rustc_hash::FxHashMap;
+
+use crate::output::escape::{escape, escape_into};
+use crate::output::json::Object;
+use crate::output::sink::Sink;
+use crate::output::wall::WallClock;
+use crate::output::{EventText, IntervalEnd, RunEnd, Settings, json, text};
+use crate::stats::value::{Batch, Occurrence, Table, Value, What};
+use crate::symbol::names::Named;
+use crate::symbol::{Frame, Names, StackId};
+use crate::tep::fields_text::render_fields;
+use crate::tep::print_fmt;
+
+pub struct Writer {
+    settings: Settings,
+    sink: Sink,
+    wall: WallClock,
+    names: Names,
+    stacks: FxHashMap<StackId, StackText>,
+    scratch: Vec<u8>,
+}
+
+/// A stack as it arrived, and as it is printed once somebody wanted to see it.
+enum StackText {
+    Frames(std::sync::Arc<[Frame]>),
+    Named(Vec<Named>),
+}
+
+/// Lets print formats name kernel addresses.
+struct KernelNames<'a>(std::cell::RefCell<&'a mut Names>);
+
+impl print_fmt::Names for KernelNames<'_> {
+    fn kernel_symbol(&self, addr: u64, out: &mut Vec<u8>, with_offset: bool) -> bool {
+        let Ok(mut names) = self.0.try_borrow_mut() else { return false };
+        let named = names.kernel(addr);
+        let Ok(symbol) = &named.symbol else { return false };
+        out.extend_from_slice(symbol.as_bytes());
+        if with_offset {
+            let _ = write!(out, "+{:#x}", named.offset);
+        }
+        true
+    }
+}
+
+impl Writer {
+    pub fn new(settings: Settings, sink: Sink) -> Writer {
+        let names = Names::new(settings.kallsyms.clone());
+        Writer { settings, sink, wall: WallClock::now(), names, stacks: FxHashMap::default(), scratch: Vec::new() }
+    }
+
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+
+    pub fn batch(&mut self, batch: &mut Batch) -> io::Result<()> {
+        for stack in batch.stacks.drain(..) {
+            self.stacks.insert(stack.id, StackText::Frames(stack.frames));
+        }
+        for occurrence in &batch.occurrences {
+            if self.settings.json {
+                self.json_occurrence(occurrence, batch);
+            } else {
+                self.text_occurrence(occurrence, batch);
+            }
+            self.sink.flush_large()?;
+        }
+        Ok(())
+    }
+
+    fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) {
+        let out = &mut self.sink.buffer;
+        self.wall.text(occurrence.subject.time, out);
+        out.push(b' ');
+        match &occurrence.what {
+            What::Event { event, raw } => {
+                let raw = batch.raw.get(raw.clone()).unwrap_or_default();
+                if let Some(Some(event)) = self.settings.events.get(event.index()) {
+                    text::event_head(&occurrence.subject, text::latency_flags(event, raw), out);
+                    escape_into(event.alias.as_ref().unwrap_or(&event.name).as_bytes(), out);
+                    out.extend_from_slice(b": ");
+                    self.scratch.clear();
+                    render(event, raw, &mut self.names, &mut self.scratch);
+                    escape_into(self.scratch.trim_ascii_end(), out);
+                }
+            }
+            What::Shaped { shape, values } => {
+                text::shaped(&occurrence.subject, shape, batch.values.get(values.clone()).unwrap_or_default(), out);
+            }
+        }
+        out.push(b'\n');
+        if let Some(id) = occurrence.stack {
+            let frames = name_stack(&mut self.stacks, &mut self.names, id);
+            text::stack(frames, &mut self.sink.buffer);
+        }
+    }
+
+    fn json_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) {
+        let out = &mut self.sink.buffer;
+        let mut object = Object::head(out, "event", self.settings.profiler, occurrence.subject.time, &mut self.wall);
+        json::subject(&mut object, &occurrence.subject);
+        match &occurrence.what {
+            What::Event { event, raw } => {
+                let raw = batch.raw.get(raw.clone()).unwrap_or_default();
+                if let Some(Some(event)) = self.settings.events.get(event.index()) {
+                    self.scratch.clear();
+                    render(event, raw, &mut self.names, &mut self.scratch);
+                    json::event(&mut object, event, raw, self.scratch.trim_ascii_end());
+                }
+            }
+            What::Shaped { shape, values } => {
+                json::shaped(&mut object, shape, batch.values.get(values.clone()).unwrap_or_default());
+            }
+        }
+        if self.settings.stacks {
+            let frames = match occurrence.stack {
+                Some(id) => name_stack(&mut self.stacks, &mut self.names, id),
+                None => &[],
+            };
+            json::stack(&mut object, frames);
+        }
+        object.end();
+        out.push(b'\n');
+    }
+
+    pub fn table(&mut self, table: &Table, interval: u64, time_ns: u64, span_ns: u64) -> io::Result<()> {
+        let out = &mut self.sink.buffer;
+        if self.settings.json {
+            for row in &table.rows {
+                let mut object = Object::head(out, "row", self.settings.profiler, time_ns, &mut self.wall);
+                object.unsigned("interval", interval);
+                json::row(&mut object, table.columns, row);
+                object.end();
+                out.push(b'\n');
+            }
+        } else {
+            self.wall.text(time_ns, out);
+            let (seconds, millis) = (span_ns / 1_000_000_000, span_ns / 1_000_000 % 1000);
+            let _ = writeln!(out, " {}, interval {interval}, {seconds}.{millis:03} s", self.settings.profiler);
+            if table.rows.is_empty() {
+                out.extend_from_slice(b"nothing seen\n");
+            } else {
+                text::table(table.columns, &table.rows, out);
+            }
+        }
+        self.sink.flush_large()
+    }
+
+    pub fn interval(&mut self, end: &IntervalEnd) -> io::Result<()> {
+        self.wall.sync();
+        if !self.settings.json {
+            return match &end.loss_line {
+                Some(line) => self.note(line),
+                None => Ok(()),
+            };
+        }
+        let out = &mut self.sink.buffer;
+        let mut object = Object::head(out, "interval", self.settings.profiler, end.end_ns, &mut self.wall);
+        object.unsigned("interval", end.interval);
+        object.unsigned("start_ns", end.start_ns);
+        object.unsigned("end_ns", end.end_ns);
+        object.unsigned("samples", end.samples);
+        object.unsigned("lost", end.lost);
+        let windows = object.key("lost_windows");
+        windows.push(b'[');
+        for (index, span) in end.lost_windows.iter().enumerate() {
+            if index > 0 {
+                windows.push(b',');
+            }
+            let mut object = Object::new(windows);
+            object.unsigned("cpu", u64::from(span.cpu));
+            object.unsigned("start_ns", span.start_ns);
+            object.unsigned("end_ns", span.end_ns);
+            object.unsigned("count", span.count);
+            object.end();
+        }
+        windows.push(b']');
+        object.unsigned("discarded", end.discarded);
+        let _ = write!(object.key("coverage"), "{:.6}", end.coverage);
+        totals(&mut object, &end.totals);
+        object.end();
+        out.push(b'\n');
+        self.sink.flush_large()
+    }
+
+    pub fn end(&mut self, end: &RunEnd) -> io::Result<()> {
+        if self.settings.json {
+            let out = &mut self.sink.buffer;
+            let mut object = Object::head(out, "end", self.settings.profiler, end.time_ns, &mut self.wall);
+            object.unsigned("samples", end.samples);
+            object.unsigned("lost", end.lost);
+            object.unsigned("lost_output", end.lost_output);
+            object.unsigned("discarded", end.discarded);
+            object.unsigned("late", end.late);
+            object.unsigned("intervals", end.intervals);
+            totals(&mut object, &end.totals);
+            let mut own = Object::new(object.key("self"));
+            own.unsigned("cpu_ns", end.cpu_ns);
+            own.unsigned("rss_peak_bytes", end.rss_peak_bytes);
+            own.unsigned("locked_bytes", end.locked_bytes);
+            own.unsigned("wakeups", end.wakeups);
+            own.end();
+            object.end();
+            out.push(b'\n');
+        }
+        self.flush()?;
+        for line in &end.summary {
+            self.note(line)?;
+        }
+        Ok(())
+    }
+
+    /// A line on stderr, behind the results that came before it.
+    pub fn note(&mut self, text: &str) -> io::Result<()> {
+        self.flush()?;
+        let _ = writeln!(io::stderr(), "{}", text.lines().map(|line| escape(line.as_bytes())).collect::<Vec<_>>().join("\n"));
+        Ok(())
+    }
+}
+
+fn totals(object: &mut Object<'_>, totals: &[(&'static str, Value)]) {
+    for (key, value) in totals {
+        object.value(key, value);
+    }
+}
+
+fn render(event: &EventText, raw: &[u8], names: &mut Names, out: &mut Vec<u8>) {
+    match &event.print {
+        Some(print) => print.render(raw, &KernelNames(names.into()), out),
+        None => render_fields(&event.format, raw, out),
+    }
+}
+
+/// The frames of a stack with their names, looked up once.
+fn name_stack<'a>(stacks: &'a mut FxHashMap<StackId, StackText>, names: &mut Names, id: StackId) -> &'a [Named] {
+    let Some(stack) = stacks.get_mut(&id) else { return &[] };
+    if let StackText::Frames(frames) = stack {
+        *stack = StackText::Named(frames.iter().map(|frame| names.frame(frame)).collect());
+    }
+    match stack {
+        StackText::Named(named) => named,
+        StackText::Frames(_) => &[],
+    }
+}

@@ -1,0 +1,192 @@
+//! A typed builder of `perf_event_attr`, and the features that older kernels lack.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use perf_event_open_sys::bindings as b;
+
+use crate::perf::layout::SampleType;
+use crate::sys::perf::{Watch, open};
+
+/// A `perf_event_attr` under construction. Every event is opened disabled.
+#[derive(Clone, Debug)]
+pub struct Attr {
+    raw: b::perf_event_attr,
+}
+
+impl Attr {
+    fn new(type_: u32, config: u64) -> Attr {
+        let mut raw = b::perf_event_attr { type_, config, size: size_of::<b::perf_event_attr>() as u32, ..Default::default() };
+        raw.set_disabled(1);
+        raw.set_sample_id_all(1);
+        // One clock for all rings of a run, and the one that users can compare with other logs.
+        raw.set_use_clockid(1);
+        raw.clockid = libc::CLOCK_MONOTONIC;
+        raw.read_format = u64::from(b::PERF_FORMAT_LOST);
+        raw.sample_type = SampleType::BASE.bits();
+        Attr { raw }
+    }
+
+    /// A tracepoint by the id of its format file, one sample per event.
+    pub fn tracepoint(id: u32) -> Attr {
+        let mut attr = Attr::new(b::PERF_TYPE_TRACEPOINT, u64::from(id));
+        attr.raw.__bindgen_anon_1.sample_period = 1;
+        attr.raw.sample_type |= SampleType::RAW.bits();
+        attr
+    }
+
+    /// An event that counts nothing; it owns a ring and may carry side records.
+    pub fn dummy() -> Attr {
+        let mut attr = Attr::new(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_DUMMY));
+        // Without CAP_PERFMON a dummy that may see the kernel is refused, though it counts nothing.
+        attr.raw.set_exclude_kernel(1);
+        attr
+    }
+
+    /// COMM, FORK, EXIT records, and MMAP2 when stacks need names.
+    pub fn side_records(mut self, mappings: bool) -> Attr {
+        self.raw.set_task(1);
+        self.raw.set_comm(1);
+        self.raw.set_comm_exec(1);
+        if mappings {
+            self.raw.set_mmap(1);
+            self.raw.set_mmap2(1);
+        }
+        self
+    }
+
+    /// Callchains with each sample; `depth` 0 is the kernel's own limit.
+    pub fn callchain(mut self, depth: u16) -> Attr {
+        self.raw.sample_type |= SampleType::CALLCHAIN.bits();
+        self.raw.sample_max_stack = depth;
+        self
+    }
+
+    /// Wakes the reader when `bytes` are unread. All events of a ring need it: one in the other mode wakes anyway.
+    pub fn watermark(mut self, bytes: u32) -> Attr {
+        self.raw.set_watermark(1);
+        self.raw.__bindgen_anon_2.wakeup_watermark = bytes;
+        self
+    }
+
+    /// Follows threads and children that are created later.
+    pub fn inherit(mut self, on: bool) -> Attr {
+        self.raw.set_inherit(u64::from(on));
+        self
+    }
+
+    /// Starts when its task executes a program.
+    pub fn enable_on_exec(mut self, on: bool) -> Attr {
+        self.raw.set_enable_on_exec(u64::from(on));
+        self
+    }
+
+    pub fn add_sample_type(&mut self, bits: SampleType) {
+        self.raw.sample_type |= bits.bits();
+    }
+
+    pub fn sample_type(&self) -> SampleType {
+        SampleType::from_bits(self.raw.sample_type)
+    }
+
+    pub fn counts_lost(&self) -> bool {
+        self.raw.read_format & u64::from(b::PERF_FORMAT_LOST) != 0
+    }
+}
+
+/// What a kernel may lack, newest first: the name for `-v`, and how an attr does without it.
+const FEATURES: [Feature; 4] = [
+    Feature { name: "PERF_FORMAT_LOST (6.0): lost counts include side records", strip: |raw| {
+        let had = raw.read_format & u64::from(b::PERF_FORMAT_LOST) != 0;
+        raw.read_format &= !u64::from(b::PERF_FORMAT_LOST);
+        had
+    } },
+    Feature { name: "sample_max_stack (4.8): callchains have the kernel's own depth", strip: |raw| {
+        std::mem::take(&mut raw.sample_max_stack) != 0
+    } },
+    Feature { name: "comm_exec (3.16): an exec looks like a rename", strip: |raw| {
+        let had = raw.comm_exec() != 0;
+        raw.set_comm_exec(0);
+        had
+    } },
+    Feature { name: "mmap2 (3.16): mapped files have no inode", strip: |raw| {
+        let had = raw.mmap2() != 0;
+        raw.set_mmap2(0);
+        had
+    } },
+];
+
+struct Feature {
+    name: &'static str,
+    /// Takes the feature out; false when the attr did not use it.
+    strip: fn(&mut b::perf_event_attr) -> bool,
+}
+
+/// What the running kernel was found to lack. Found by asking it, never by its version.
+#[derive(Clone, Debug, Default)]
+pub struct Missing([bool; FEATURES.len()]);
+
+impl Missing {
+    /// Opens `attr`, without what this kernel refused before. On EINVAL or E2BIG, features are given up newest first;
+    /// what had to go is remembered for the next events.
+    ///
+    /// # Errors
+    /// The errno of the first try, when no smaller request is accepted either.
+    pub fn open(&mut self, attr: &mut Attr, watch: Watch) -> io::Result<OwnedFd> {
+        for (feature, missing) in FEATURES.iter().zip(self.0) {
+            if missing {
+                (feature.strip)(&mut attr.raw);
+            }
+        }
+        let first = match open(&mut attr.raw, watch) {
+            Ok(fd) => return Ok(fd),
+            Err(err) => err,
+        };
+        if !matches!(first.raw_os_error(), Some(libc::EINVAL | libc::E2BIG)) {
+            return Err(first);
+        }
+        let mut smaller = attr.clone();
+        smaller.raw.size = size_of::<b::perf_event_attr>() as u32; // E2BIG overwrote it
+        let mut found = self.clone();
+        for (index, feature) in FEATURES.iter().enumerate() {
+            if !(feature.strip)(&mut smaller.raw) {
+                continue;
+            }
+            found.0[index] = true;
+            if let Ok(fd) = open(&mut smaller.raw, watch) {
+                *self = found;
+                *attr = smaller;
+                return Ok(fd);
+            }
+        }
+        Err(first)
+    }
+
+    /// The features this kernel lacks, as text for `-v`.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        FEATURES.iter().zip(self.0).filter(|(_, missing)| *missing).map(|(feature, _)| feature.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_bits_are_in_every_attr() {
+        for attr in [Attr::dummy(), Attr::tracepoint(7), Attr::tracepoint(7).callchain(3)] {
+            assert!(attr.sample_type().contains(SampleType::BASE));
+            assert!(attr.counts_lost());
+        }
+        assert!(Attr::tracepoint(7).callchain(0).sample_type().contains(SampleType::CALLCHAIN));
+    }
+
+    #[test]
+    fn features_strip_once() {
+        let mut attr = Attr::tracepoint(1).callchain(16).side_records(true);
+        for feature in &FEATURES {
+            assert!((feature.strip)(&mut attr.raw), "{}", feature.name);
+            assert!(!(feature.strip)(&mut attr.raw), "{}", feature.name);
+        }
+    }
+}

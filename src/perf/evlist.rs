@@ -1,0 +1,568 @@
+//! The events of a run: what each is, where it is opened, and what its descriptors have lost.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use anyhow::{Context, Result, bail};
+use rustc_hash::FxHashMap;
+
+use crate::perf::attr::{Attr, Missing};
+use crate::perf::layout::{Layout, SampleType};
+use crate::perf::target::{Host, Target, Tasks, threads};
+use crate::ringbuf::RingBuf;
+use crate::sys;
+use crate::sys::perf::Watch;
+
+/// The longest filter text that the kernel takes, in bytes.
+pub const FILTER_MAX: usize = 4095;
+
+/// One event of a run, by its place in the [`Evlist`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EventId(u16);
+
+impl EventId {
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// How an event relates to the tasks that the answer is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// Opened on the tasks (or the cgroup): right where only the current task matters.
+    Task,
+    /// Opened on whole CPUs and narrowed by a filter or by the profiler. A task-bound sched event sees only half:
+    /// the switches away from the task and the wake-ups it performs.
+    Cpu,
+}
+
+/// One event with its attr.
+#[derive(Debug)]
+pub struct Evsel {
+    name: String,
+    attr: Attr,
+    binding: Binding,
+    cpus: Option<Vec<u32>>,
+    filter: Option<String>,
+    layout: Layout,
+    /// Its records are shown as text, under this name if it has one.
+    printed: Option<Option<String>>,
+    /// Which profiler of the run it belongs to.
+    owner: usize,
+}
+
+impl Evsel {
+    pub fn new(name: impl Into<String>, attr: Attr) -> Evsel {
+        let layout = Layout::new(attr.sample_type(), 0);
+        Evsel { name: name.into(), attr, binding: Binding::Task, cpus: None, filter: None, layout, printed: None, owner: 0 }
+    }
+
+    #[must_use]
+    pub fn binding(mut self, binding: Binding) -> Evsel {
+        self.binding = binding;
+        self
+    }
+
+    /// Opened on these CPUs only.
+    #[must_use]
+    pub fn cpus(mut self, cpus: Option<Vec<u32>>) -> Evsel {
+        self.cpus = cpus;
+        self
+    }
+
+    /// Callchains with each sample; `depth` 0 is the kernel's limit.
+    #[must_use]
+    pub fn callchain(mut self, depth: u16) -> Evsel {
+        self.attr = self.attr.callchain(depth);
+        self
+    }
+
+    /// Its records will be shown as text, so the output side needs its format; `alias` goes in front of the text.
+    #[must_use]
+    pub fn printed(mut self, alias: Option<String>) -> Evsel {
+        self.printed = Some(alias);
+        self
+    }
+
+    /// None when its records are not shown; else the alias.
+    pub fn shown_as(&self) -> Option<Option<&str>> {
+        self.printed.as_ref().map(Option::as_deref)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn filter(&self) -> Option<&str> {
+        self.filter.as_deref()
+    }
+
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub fn owner(&self) -> usize {
+        self.owner
+    }
+
+    /// True when it is opened on the tasks of the answer, so that no further narrowing is needed.
+    pub fn is_task_bound(&self) -> bool {
+        self.binding == Binding::Task
+    }
+
+    fn has_callchain(&self) -> bool {
+        self.attr.sample_type().contains(SampleType::CALLCHAIN)
+    }
+}
+
+/// All events of a run and, once open, their descriptors by CPU.
+#[derive(Debug, Default)]
+pub struct Evlist {
+    evsels: Vec<Evsel>,
+    missing: Missing,
+    cpus: Vec<CpuEvents>,
+    ids: Ids,
+    plan: Plan,
+    adding_for: usize,
+}
+
+/// The descriptors of one CPU, which share its ring.
+#[derive(Debug)]
+pub struct CpuEvents {
+    pub cpu: u32,
+    owner: OwnedFd,
+    side: Vec<OwnedFd>,
+    events: Vec<EventFd>,
+}
+
+#[derive(Debug)]
+struct EventFd {
+    fd: OwnedFd,
+    event: EventId,
+    /// Samples lost, as of the last reading.
+    lost: u64,
+}
+
+/// How the events of a CPU are opened, settled once per run.
+#[derive(Debug, Default)]
+struct Plan {
+    /// Threads or cgroup descriptors for task-bound events; None opens the whole CPU.
+    bound: Option<Bound>,
+    side_on_cpu: bool,
+    enable_on_exec: bool,
+    inherit: bool,
+    mappings: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Bound {
+    Threads(Vec<i32>),
+    Cgroups(Vec<RawFd>),
+}
+
+/// What the user should hear about how the events were opened.
+#[derive(Debug, Default)]
+pub struct Opened {
+    /// Task-bound events had to be opened on whole CPUs: the run must drop other tasks' samples.
+    pub narrow_here: bool,
+    pub notes: Vec<String>,
+}
+
+impl Evlist {
+    pub fn new() -> Evlist {
+        Evlist::default()
+    }
+
+    /// Events added from now on belong to the profiler `owner`.
+    pub fn adding_for(&mut self, owner: usize) {
+        self.adding_for = owner;
+    }
+
+    /// # Errors
+    /// More events than ids.
+    pub fn add(&mut self, mut evsel: Evsel) -> Result<EventId> {
+        let id = EventId(u16::try_from(self.evsels.len()).context("more than 65,536 events")?);
+        evsel.owner = self.adding_for;
+        self.evsels.push(evsel);
+        Ok(id)
+    }
+
+    /// Hands `text` to the kernel when the event is opened: it takes one filter per event, once.
+    ///
+    /// # Errors
+    /// The text is longer than the kernel takes.
+    pub fn set_filter(&mut self, event: EventId, text: String) -> Result<()> {
+        let evsel = &mut self.evsels[event.index()];
+        if text.len() > FILTER_MAX {
+            bail!("the filter of {} has {} bytes, the kernel takes {FILTER_MAX}", evsel.name, text.len());
+        }
+        evsel.filter = Some(text);
+        Ok(())
+    }
+
+    pub fn evsel(&self, event: EventId) -> &Evsel {
+        &self.evsels[event.index()]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (EventId, &Evsel)> {
+        self.evsels.iter().enumerate().map(|(index, evsel)| (EventId(index as u16), evsel))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.evsels.is_empty()
+    }
+
+    pub fn any_callchain(&self) -> bool {
+        self.evsels.iter().any(Evsel::has_callchain)
+    }
+
+    /// Attribute features that this kernel lacks.
+    pub fn missing(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.missing.names()
+    }
+
+    /// False on kernels before 6.0, where lost counts come from the records and include side records.
+    pub fn counts_lost(&self) -> bool {
+        self.evsels.iter().all(|evsel| evsel.attr.counts_lost())
+    }
+
+    /// Settles how the events will be opened on `cpus` CPUs.
+    ///
+    /// # Errors
+    /// More descriptors needed than this process may have; a process that has gone.
+    pub fn plan(&mut self, target: &Target, host: &Host, cpus: usize) -> Result<Opened> {
+        let mut opened = Opened::default();
+        let mut bound = match &target.tasks {
+            Tasks::All => None,
+            Tasks::Threads(tids) => Some(Bound::Threads(tids.clone())),
+            Tasks::Processes(pids) => Some(Bound::Threads(pids.iter().flat_map(|&pid| threads(host, pid)).collect())),
+            Tasks::Cgroups(groups) => Some(Bound::Cgroups(groups.iter().map(|group| group.fd()).collect())),
+            Tasks::Workload(pid) => Some(Bound::Threads(vec![*pid])),
+        };
+        let limit = sys::raise_open_files();
+        let mut need = self.descriptors(bound.as_ref(), cpus);
+        if need > limit && bound.is_some() {
+            opened.narrow_here = true;
+            opened.notes.push(format!(
+                "{need} descriptors would be needed to open each task's events, {limit} are allowed: \
+                 opening whole CPUs and dropping other tasks' samples here"
+            ));
+            bound = None;
+            need = self.descriptors(None, cpus);
+        }
+        if need > limit {
+            bail!("{need} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C");
+        }
+        let any_cpu = bound.is_none() || self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu);
+        self.plan = Plan {
+            side_on_cpu: any_cpu,
+            enable_on_exec: matches!(target.tasks, Tasks::Workload(_)) && bound.is_some(),
+            inherit: matches!(target.tasks, Tasks::Workload(_) | Tasks::Processes(_)),
+            mappings: self.any_callchain(),
+            bound,
+        };
+        self.unify();
+        Ok(opened)
+    }
+
+    fn descriptors(&self, bound: Option<&Bound>, cpus: usize) -> u64 {
+        const OURS: u64 = 64; // output, timers, tracefs, symbol files
+        let tasks = match bound {
+            None => 1,
+            Some(Bound::Threads(tids)) => tids.len() as u64,
+            Some(Bound::Cgroups(fds)) => fds.len() as u64,
+        };
+        let of = |evsel: &Evsel| if evsel.binding == Binding::Task { tasks } else { 1 };
+        OURS + (self.evsels.iter().map(of).sum::<u64>() + tasks + 1) * cpus as u64
+    }
+
+    /// Records of all events share the rings, so the fields in front of the time, and those of the trailer, must agree.
+    fn unify(&mut self) {
+        let shared = [SampleType::IP, SampleType::ID, SampleType::STREAM_ID];
+        let all = self.evsels.iter().fold(0, |bits, evsel| bits | evsel.attr.sample_type().bits());
+        for evsel in &mut self.evsels {
+            for bit in shared.into_iter().filter(|bit| SampleType::from_bits(all).contains(*bit)) {
+                evsel.attr.add_sample_type(bit);
+            }
+            evsel.layout = Layout::new(evsel.attr.sample_type(), 0);
+        }
+    }
+
+    /// Opens every event on `cpu` and maps their ring of `data_pages`, halved until the mlock limit allows it.
+    ///
+    /// # Errors
+    /// What the kernel refused, on which event, and what to do.
+    pub fn open_cpu(&mut self, cpu: u32, data_pages: usize) -> Result<RingBuf> {
+        let half = u32::try_from(data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")?;
+        let plan = &self.plan;
+        let side_attr = |inherit| {
+            Attr::dummy().side_records(plan.mappings).watermark(half).inherit(inherit).enable_on_exec(inherit && plan.enable_on_exec)
+        };
+        let mut side = Vec::new();
+        let owner = if plan.side_on_cpu {
+            let mut attr = side_attr(false);
+            self.missing.open(&mut attr, Watch::Cpu(cpu)).map_err(|err| open_error(err, "side records", cpu))?
+        } else {
+            // A thread of our own owns the ring: it outlives every task that we watch.
+            let mut attr = Attr::dummy().watermark(half);
+            let tid = nix::unistd::gettid().as_raw();
+            self.missing.open(&mut attr, Watch::Task { tid, cpu }).map_err(|err| open_error(err, "side records", cpu))?
+        };
+        let watches = self.plan.watches(cpu);
+        if !self.plan.side_on_cpu {
+            let follows = self.plan.inherit;
+            for &watch in &watches {
+                let mut attr = side_attr(follows);
+                match self.missing.open(&mut attr, watch) {
+                    Ok(fd) => side.push(fd),
+                    Err(err) if gone(&err) => {}
+                    Err(err) => return Err(open_error(err, "side records", cpu)),
+                }
+            }
+            for fd in &side {
+                sys::perf::set_output(fd.as_fd(), owner.as_fd()).context("cannot share a ring buffer")?;
+            }
+        }
+        let mut events = Vec::new();
+        for index in 0..self.evsels.len() {
+            self.open_evsel(index, cpu, half, &watches, &mut events)?;
+        }
+        let ring = RingBuf::map(owner.as_fd(), data_pages).map_err(|err| map_error(err, data_pages))?;
+        for event in &events {
+            sys::perf::set_output(event.fd.as_fd(), owner.as_fd())
+                .with_context(|| format!("{} cannot share the ring buffer of CPU {cpu}", self.evsels[event.event.index()].name))?;
+            self.ids.insert(sys::perf::id(event.fd.as_fd())?, event.event);
+        }
+        self.cpus.push(CpuEvents { cpu, owner, side, events });
+        Ok(ring)
+    }
+
+    fn open_evsel(&mut self, index: usize, cpu: u32, half: u32, watches: &[Watch], into: &mut Vec<EventFd>) -> Result<()> {
+        let evsel = &mut self.evsels[index];
+        if evsel.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&cpu)) {
+            return Ok(());
+        }
+        let whole = [Watch::Cpu(cpu)];
+        let task_bound = evsel.binding == Binding::Task && self.plan.bound.is_some();
+        let watches = if task_bound { watches } else { &whole };
+        evsel.attr = evsel.attr.clone().watermark(half).inherit(task_bound && self.plan.inherit)
+            .enable_on_exec(task_bound && self.plan.enable_on_exec);
+        for &watch in watches {
+            let fd = match self.missing.open(&mut evsel.attr, watch) {
+                Ok(fd) => fd,
+                Err(err) if gone(&err) => continue,
+                Err(err) => return Err(open_error(err, &evsel.name, cpu)),
+            };
+            if let Some(filter) = &evsel.filter {
+                sys::perf::set_filter(fd.as_fd(), filter)
+                    .with_context(|| format!("the kernel refuses the filter of {}: {filter}", evsel.name))?;
+            }
+            into.push(EventFd { fd, event: EventId(index as u16), lost: 0 });
+        }
+        Ok(())
+    }
+
+    /// Starts all events, except those that wait for the workload's exec.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn enable(&self) -> Result<()> {
+        if !self.plan.enable_on_exec {
+            return sys::perf::enable_all().context("cannot enable the events");
+        }
+        for cpu in &self.cpus {
+            if self.plan.side_on_cpu {
+                sys::perf::enable(cpu.owner.as_fd()).context("cannot enable side records")?;
+            }
+            for event in cpu.events.iter().filter(|event| self.evsels[event.event.index()].binding == Binding::Cpu) {
+                sys::perf::enable(event.fd.as_fd()).context("cannot enable the events")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the events of one CPU that came online in mid-run.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn enable_cpu(&self, cpu: u32) -> Result<()> {
+        for events in self.cpus.iter().filter(|events| events.cpu == cpu) {
+            let all = events.side.iter().chain([&events.owner]).chain(events.events.iter().map(|event| &event.fd));
+            for fd in all {
+                sys::perf::enable(fd.as_fd()).with_context(|| format!("cannot enable the events of CPU {cpu}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the events of a CPU that went offline.
+    pub fn close_cpu(&mut self, cpu: u32) {
+        self.cpus.retain(|events| events.cpu != cpu);
+    }
+
+    /// The descriptor that owns the ring of `cpu`, for waiting.
+    pub fn ring_owner(&self, cpu: u32) -> Option<BorrowedFd<'_>> {
+        self.cpus.iter().find(|events| events.cpu == cpu).map(|events| events.owner.as_fd())
+    }
+
+    /// True when at least one event is open.
+    pub fn any_open(&self) -> bool {
+        self.cpus.iter().any(|cpu| !cpu.events.is_empty())
+    }
+
+    /// Every descriptor, for the holder that outlives us.
+    pub fn descriptors_open(&self) -> Vec<RawFd> {
+        self.cpus
+            .iter()
+            .flat_map(|cpu| cpu.side.iter().chain([&cpu.owner]).chain(cpu.events.iter().map(|event| &event.fd)))
+            .map(AsRawFd::as_raw_fd)
+            .collect()
+    }
+
+    /// Asks the kernel what the events of `cpu` have lost since the last call. Returns the sum.
+    pub fn take_lost(&mut self, cpu: u32, mut each: impl FnMut(EventId, u64)) -> u64 {
+        let mut sum = 0;
+        for events in self.cpus.iter_mut().filter(|events| events.cpu == cpu) {
+            for event in &mut events.events {
+                let mut values = [0_u64; 2];
+                // {value, lost}: read_format is PERF_FORMAT_LOST alone.
+                if let Ok(2) = sys::perf::read(event.fd.as_fd(), &mut values) {
+                    let new = values[1].saturating_sub(event.lost);
+                    if new > 0 {
+                        event.lost = values[1];
+                        sum += new;
+                        each(event.event, new);
+                    }
+                }
+            }
+        }
+        sum
+    }
+
+    /// The event that writes `id` into its samples.
+    #[inline]
+    pub fn event_of(&self, id: u64) -> Option<EventId> {
+        self.ids.get(id)
+    }
+
+    /// The layout that all records agree on, as far as id and time go.
+    pub fn shared_layout(&self) -> Layout {
+        let shared = self.evsels.first().map_or(SampleType::BASE, |evsel| {
+            let bits = evsel.attr.sample_type().bits();
+            let front = SampleType::IP.bits() | SampleType::ID.bits() | SampleType::STREAM_ID.bits();
+            SampleType::BASE.with(SampleType::from_bits(bits & front))
+        });
+        Layout::new(shared, 0)
+    }
+}
+
+impl Plan {
+    fn watches(&self, cpu: u32) -> Vec<Watch> {
+        match &self.bound {
+            None => vec![Watch::Cpu(cpu)],
+            Some(Bound::Threads(tids)) => tids.iter().map(|&tid| Watch::Task { tid, cpu }).collect(),
+            Some(Bound::Cgroups(dirs)) => dirs.iter().map(|&dir| Watch::Cgroup { dir, cpu }).collect(),
+        }
+    }
+}
+
+/// Ids of samples to events. The kernel hands ids out in sequence, so a short table serves nearly all of them.
+#[derive(Debug, Default)]
+struct Ids {
+    base: u64,
+    near: Vec<Option<EventId>>,
+    far: FxHashMap<u64, EventId>,
+}
+
+impl Ids {
+    fn insert(&mut self, id: u64, event: EventId) {
+        const SPAN: u64 = 1 << 16;
+        if self.near.is_empty() {
+            self.base = id;
+        }
+        match id.checked_sub(self.base) {
+            Some(at) if at < SPAN => {
+                let at = at as usize;
+                if at >= self.near.len() {
+                    self.near.resize(at + 1, None);
+                }
+                self.near[at] = Some(event);
+            }
+            _ => {
+                self.far.insert(id, event);
+            }
+        }
+    }
+
+    #[inline]
+    fn get(&self, id: u64) -> Option<EventId> {
+        let near = usize::try_from(id.wrapping_sub(self.base)).ok().and_then(|at| self.near.get(at));
+        match near {
+            Some(Some(event)) => Some(*event),
+            _ => self.far.get(&id).copied(),
+        }
+    }
+}
+
+fn gone(err: &io::Error) -> bool {
+    err.raw_os_error() == Some(libc::ESRCH)
+}
+
+fn open_error(err: io::Error, event: &str, cpu: u32) -> anyhow::Error {
+    let hint = match err.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => "run as root, or give CAP_PERFMON, or lower kernel.perf_event_paranoid",
+        Some(libc::EMFILE | libc::ENFILE) => "raise `ulimit -n`, or watch fewer CPUs with -C",
+        Some(libc::ENOENT | libc::EOPNOTSUPP) => "this CPU or virtual machine lacks the event",
+        Some(libc::ENODEV) => "the CPU has just gone offline",
+        Some(libc::EBUSY) => "another tool holds the counters",
+        Some(libc::ENOSYS) => "this kernel has no perf events, or a seccomp filter refuses them",
+        _ => "see perf_event_open(2)",
+    };
+    anyhow::Error::new(err).context(format!("cannot open {event} on CPU {cpu}: {hint}"))
+}
+
+fn map_error(err: io::Error, data_pages: usize) -> anyhow::Error {
+    let kib = data_pages * sys::page_size() / 1024;
+    anyhow::Error::new(err).context(format!("cannot map a ring buffer of {kib} KiB"))
+}
+
+/// True when mapping failed for want of lockable memory: a smaller ring may do.
+pub fn is_memory_limit(err: &anyhow::Error) -> bool {
+    err.downcast_ref::<io::Error>().is_some_and(|err| matches!(err.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)))
+        && err.to_string().starts_with("cannot map a ring buffer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_near_and_far() {
+        let mut ids = Ids::default();
+        for (id, event) in [(1000, 0), (1003, 1), (5, 2), (1 << 40, 3)] {
+            ids.insert(id, EventId(event));
+        }
+        let cases = [(1000, Some(0)), (1001, None), (1003, Some(1)), (5, Some(2)), (1 << 40, Some(3)), (0, None), (u64::MAX, None)];
+        for (id, want) in cases {
+            assert_eq!(ids.get(id).map(|event| event.0), want, "{id}");
+        }
+    }
+
+    #[test]
+    fn counts_descriptors() {
+        let mut evlist = Evlist::new();
+        evlist.add(Evsel::new("a:b", Attr::tracepoint(1))).unwrap();
+        evlist.add(Evsel::new("a:c", Attr::tracepoint(2)).binding(Binding::Cpu)).unwrap();
+        assert_eq!(evlist.descriptors(None, 4), 64 + 4 * 4);
+        assert_eq!(evlist.descriptors(Some(&Bound::Threads(vec![1, 2, 3])), 4), 64 + (3 + 1 + 3 + 1) * 4);
+    }
+
+    #[test]
+    fn refuses_filters_that_are_too_long() {
+        let mut evlist = Evlist::new();
+        let event = evlist.add(Evsel::new("a:b", Attr::tracepoint(1))).unwrap();
+        assert!(evlist.set_filter(event, "x".repeat(FILTER_MAX + 1)).is_err());
+        assert!(evlist.set_filter(event, "pid==1".into()).is_ok());
+        assert_eq!(evlist.evsel(event).filter(), Some("pid==1"));
+    }
+}

@@ -1,0 +1,348 @@
+//! Where the fields of a sample are: computed once per event from its `sample_type`.
+//!
+//! Source of the order: `perf_output_sample` in kernel/events/core.c, perf_event_open(2).
+
+use perf_event_open_sys::bindings as b;
+
+use crate::perf::record::{Branches, Callchain, Extra, Malformed, ReadValues, Sample, SampleId};
+
+/// The `PERF_SAMPLE_*` bits of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleType(u64);
+
+macro_rules! sample_bits {
+    ($($name:ident = $bit:ident,)*) => {
+        impl SampleType {
+            $(pub const $name: SampleType = SampleType(b::$bit as u64);)*
+            /// Every bit known here, in the order of the fields.
+            pub const ALL: &'static [(&'static str, SampleType)] = &[$((stringify!($name), SampleType::$name),)*];
+        }
+    };
+}
+
+sample_bits! {
+    IDENTIFIER = PERF_SAMPLE_IDENTIFIER,
+    IP = PERF_SAMPLE_IP,
+    TID = PERF_SAMPLE_TID,
+    TIME = PERF_SAMPLE_TIME,
+    ADDR = PERF_SAMPLE_ADDR,
+    ID = PERF_SAMPLE_ID,
+    STREAM_ID = PERF_SAMPLE_STREAM_ID,
+    CPU = PERF_SAMPLE_CPU,
+    PERIOD = PERF_SAMPLE_PERIOD,
+    READ = PERF_SAMPLE_READ,
+    CALLCHAIN = PERF_SAMPLE_CALLCHAIN,
+    RAW = PERF_SAMPLE_RAW,
+    BRANCH_STACK = PERF_SAMPLE_BRANCH_STACK,
+    REGS_USER = PERF_SAMPLE_REGS_USER,
+    STACK_USER = PERF_SAMPLE_STACK_USER,
+    WEIGHT = PERF_SAMPLE_WEIGHT,
+    WEIGHT_STRUCT = PERF_SAMPLE_WEIGHT_STRUCT,
+    DATA_SRC = PERF_SAMPLE_DATA_SRC,
+    TRANSACTION = PERF_SAMPLE_TRANSACTION,
+    REGS_INTR = PERF_SAMPLE_REGS_INTR,
+    PHYS_ADDR = PERF_SAMPLE_PHYS_ADDR,
+    CGROUP = PERF_SAMPLE_CGROUP,
+    DATA_PAGE_SIZE = PERF_SAMPLE_DATA_PAGE_SIZE,
+    CODE_PAGE_SIZE = PERF_SAMPLE_CODE_PAGE_SIZE,
+    AUX = PERF_SAMPLE_AUX,
+}
+
+impl SampleType {
+    /// In every event: the id at a fixed place, who, when and where.
+    pub const BASE: SampleType =
+        SampleType(Self::IDENTIFIER.0 | Self::TID.0 | Self::TIME.0 | Self::CPU.0);
+
+    pub const fn from_bits(bits: u64) -> SampleType {
+        SampleType(bits)
+    }
+
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    pub const fn contains(self, other: SampleType) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    #[must_use]
+    pub const fn with(self, other: SampleType) -> SampleType {
+        SampleType(self.0 | other.0)
+    }
+}
+
+/// The layout of one event's samples, and of the `sample_id` that ends its other records.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    sample_type: SampleType,
+    read_format: u64,
+    branch_sample_type: u64,
+    regs_user: u64,
+    regs_intr: u64,
+    /// Byte offsets of the fixed fields from the start of the record; 0: absent.
+    ip: usize,
+    tid: usize,
+    time: usize,
+    addr: usize,
+    id: usize,
+    stream_id: usize,
+    cpu: usize,
+    period: usize,
+    /// Where the fields of variable length begin.
+    variable: usize,
+    /// Bytes of the trailing sample_id.
+    id_len: usize,
+    /// Byte offset of the time in it.
+    id_time: usize,
+}
+
+const HEADER: usize = 8;
+
+impl Layout {
+    /// The layout of an event whose attr has these bits.
+    pub fn new(sample_type: SampleType, read_format: u64) -> Layout {
+        Layout::full(sample_type, read_format, 0, 0, 0)
+    }
+
+    /// As [`Layout::new`], for events that sample branches (`branch_sample_type`) or registers (their masks).
+    pub fn full(sample_type: SampleType, read_format: u64, branch_sample_type: u64, regs_user: u64, regs_intr: u64) -> Layout {
+        let mut at = HEADER;
+        let mut place = |bit: SampleType| {
+            if !sample_type.contains(bit) {
+                return 0;
+            }
+            let here = at;
+            at += 8;
+            here
+        };
+        let _identifier = place(SampleType::IDENTIFIER);
+        let ip = place(SampleType::IP);
+        let tid = place(SampleType::TID);
+        let time = place(SampleType::TIME);
+        let addr = place(SampleType::ADDR);
+        let id = place(SampleType::ID);
+        let stream_id = place(SampleType::STREAM_ID);
+        let cpu = place(SampleType::CPU);
+        let period = place(SampleType::PERIOD);
+        let in_id = |bit: SampleType| if sample_type.contains(bit) { 8 } else { 0 };
+        let id_time = in_id(SampleType::TID);
+        let id_len = id_time
+            + [SampleType::TIME, SampleType::ID, SampleType::STREAM_ID, SampleType::CPU, SampleType::IDENTIFIER]
+                .into_iter()
+                .map(in_id)
+                .sum::<usize>();
+        Layout {
+            sample_type, read_format, branch_sample_type, regs_user, regs_intr,
+            ip, tid, time, addr, id, stream_id, cpu, period,
+            variable: at,
+            id_len, id_time,
+        }
+    }
+
+    /// The time of a sample, without decoding the rest. None: too short, or an event without time.
+    #[inline]
+    pub fn sample_time(&self, record: &[u8]) -> Option<u64> {
+        if self.time == 0 { None } else { u64_at(record, self.time) }
+    }
+
+    /// The time of any other record.
+    #[inline]
+    pub fn side_time(&self, record: &[u8]) -> Option<u64> {
+        if self.time == 0 { None } else { u64_at(record, record.len().checked_sub(self.id_len)?.checked_add(self.id_time)?) }
+    }
+
+    /// Decodes a sample. `record` starts with its header.
+    ///
+    /// # Errors
+    /// The record ends before a field that its event asks for, or a length in it does not fit.
+    #[inline]
+    pub fn sample<'a>(&'a self, record: &'a [u8]) -> Result<Sample<'a>, Malformed> {
+        if record.len() < self.variable {
+            return Err(Malformed::Short);
+        }
+        let word = |at: usize| if at == 0 { 0 } else { u64_at(record, at).unwrap_or(0) };
+        let tid = word(self.tid);
+        let mut sample = Sample {
+            misc: u16::from_ne_bytes([record[4], record[5]]),
+            ip: word(self.ip),
+            pid: low(tid) as i32,
+            tid: high(tid) as i32,
+            time: word(self.time),
+            addr: word(self.addr),
+            id: if self.sample_type.contains(SampleType::IDENTIFIER) { word(HEADER) } else { word(self.id) },
+            stream_id: word(self.stream_id),
+            cpu: low(word(self.cpu)),
+            period: word(self.period),
+            read: ReadValues::none(),
+            callchain: Callchain::empty(),
+            raw: &[],
+            rest: &[],
+            layout: self,
+            late: false,
+        };
+        let mut cursor = Cursor { record, at: self.variable };
+        if self.sample_type.contains(SampleType::READ) {
+            sample.read = self.read(&mut cursor)?;
+        }
+        if self.sample_type.contains(SampleType::CALLCHAIN) {
+            let count = cursor.u64()?;
+            sample.callchain = Callchain::from_bytes(cursor.words(count)?);
+        }
+        if self.sample_type.contains(SampleType::RAW) {
+            // The size field and the data together fill whole words; perf counts the padding as data.
+            let size = cursor.u32()? as usize;
+            sample.raw = cursor.bytes(size)?;
+            cursor.align();
+        }
+        sample.rest = &record[cursor.at.min(record.len())..];
+        Ok(sample)
+    }
+
+    fn read<'a>(&self, cursor: &mut Cursor<'a>) -> Result<ReadValues<'a>, Malformed> {
+        let has = |bit: u32| self.read_format & u64::from(bit) != 0;
+        let times = |cursor: &mut Cursor<'a>| -> Result<(u64, u64), Malformed> {
+            let enabled = if has(b::PERF_FORMAT_TOTAL_TIME_ENABLED) { cursor.u64()? } else { 0 };
+            let running = if has(b::PERF_FORMAT_TOTAL_TIME_RUNNING) { cursor.u64()? } else { 0 };
+            Ok((enabled, running))
+        };
+        let id_and_lost = u64::from(has(b::PERF_FORMAT_ID)) + u64::from(has(b::PERF_FORMAT_LOST));
+        if has(b::PERF_FORMAT_GROUP) {
+            let count = cursor.u64()?;
+            let (enabled, running) = times(cursor)?;
+            let per_value = 1 + id_and_lost;
+            let words = cursor.words(count.checked_mul(per_value).ok_or(Malformed::Length)?)?;
+            Ok(ReadValues::new(enabled, running, words, per_value as usize))
+        } else {
+            let value = cursor.words(1)?;
+            let (enabled, running) = times(cursor)?;
+            cursor.words(id_and_lost)?;
+            Ok(ReadValues::new(enabled, running, value, 1))
+        }
+    }
+
+    /// Decodes what follows RAW in a sample: `rest` of the same event.
+    ///
+    /// # Errors
+    /// As [`Layout::sample`].
+    pub fn extra<'a>(&self, rest: &'a [u8]) -> Result<Extra<'a>, Malformed> {
+        let has = |bit| self.sample_type.contains(bit);
+        let mut cursor = Cursor { record: rest, at: 0 };
+        let mut extra = Extra::default();
+        if has(SampleType::BRANCH_STACK) {
+            let count = cursor.u64()?;
+            let with_index = self.branch_sample_type & u64::from(b::PERF_SAMPLE_BRANCH_HW_INDEX) != 0;
+            let hw_index = if with_index { Some(cursor.u64()?) } else { None };
+            let entries = cursor.words(count.checked_mul(3).ok_or(Malformed::Length)?)?;
+            if self.branch_sample_type & u64::from(b::PERF_SAMPLE_BRANCH_COUNTERS) != 0 {
+                cursor.words(count)?;
+            }
+            extra.branches = Some(Branches { hw_index, entries });
+        }
+        if has(SampleType::REGS_USER) {
+            extra.regs_user = cursor.regs(self.regs_user)?;
+        }
+        if has(SampleType::STACK_USER) {
+            let size = usize::try_from(cursor.u64()?).map_err(|_| Malformed::Length)?;
+            let stack = cursor.bytes(size)?;
+            // The kernel copies fewer bytes than it reserves and then says how many.
+            let filled = if size == 0 { 0 } else { usize::try_from(cursor.u64()?).map_err(|_| Malformed::Length)? };
+            extra.stack_user = stack.get(..filled).ok_or(Malformed::Length)?;
+        }
+        if has(SampleType::WEIGHT) || has(SampleType::WEIGHT_STRUCT) {
+            extra.weight = Some(cursor.u64()?);
+        }
+        let mut word = |bit| if has(bit) { cursor.u64().map(Some) } else { Ok(None) };
+        extra.data_src = word(SampleType::DATA_SRC)?;
+        extra.transaction = word(SampleType::TRANSACTION)?;
+        if has(SampleType::REGS_INTR) {
+            extra.regs_intr = cursor.regs(self.regs_intr)?;
+        }
+        let mut word = |bit| if has(bit) { cursor.u64().map(Some) } else { Ok(None) };
+        extra.phys_addr = word(SampleType::PHYS_ADDR)?;
+        extra.cgroup = word(SampleType::CGROUP)?;
+        extra.data_page_size = word(SampleType::DATA_PAGE_SIZE)?;
+        extra.code_page_size = word(SampleType::CODE_PAGE_SIZE)?;
+        if has(SampleType::AUX) {
+            let size = usize::try_from(cursor.u64()?).map_err(|_| Malformed::Length)?;
+            extra.aux = cursor.bytes(size)?;
+        }
+        Ok(extra)
+    }
+
+    /// Splits a record that is no sample into its body (after the header) and its sample_id.
+    ///
+    /// # Errors
+    /// The record is too short for a sample_id.
+    pub fn split_id<'a>(&self, record: &'a [u8]) -> Result<(&'a [u8], SampleId), Malformed> {
+        let end = record.len().checked_sub(self.id_len).filter(|end| *end >= HEADER).ok_or(Malformed::Short)?;
+        let mut cursor = Cursor { record, at: end };
+        let mut word = |bit| if self.sample_type.contains(bit) { cursor.u64() } else { Ok(0) };
+        let tid = word(SampleType::TID)?;
+        let time = word(SampleType::TIME)?;
+        let id = word(SampleType::ID)?;
+        word(SampleType::STREAM_ID)?;
+        let cpu = word(SampleType::CPU)?;
+        let identifier = word(SampleType::IDENTIFIER)?;
+        let id = if self.sample_type.contains(SampleType::IDENTIFIER) { identifier } else { id };
+        Ok((&record[HEADER..end], SampleId { pid: low(tid) as i32, tid: high(tid) as i32, time, id, cpu: low(cpu) }))
+    }
+}
+
+/// Two u32 in one word are stored in memory order.
+fn low(word: u64) -> u32 {
+    let bytes = word.to_ne_bytes();
+    u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+fn high(word: u64) -> u32 {
+    let bytes = word.to_ne_bytes();
+    u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]])
+}
+
+#[inline]
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let word = bytes.get(at..at.checked_add(8)?)?;
+    Some(u64::from_ne_bytes(word.try_into().ok()?))
+}
+
+/// Reads forward through a record; everything it believes is checked.
+struct Cursor<'a> {
+    record: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let end = self.at.checked_add(len).ok_or(Malformed::Length)?;
+        let bytes = self.record.get(self.at..end).ok_or(Malformed::Length)?;
+        self.at = end;
+        Ok(bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        let value = u64_at(self.record, self.at).ok_or(Malformed::Short)?;
+        self.at += 8;
+        Ok(value)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        let bytes = self.bytes(4).map_err(|_| Malformed::Short)?;
+        Ok(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    fn words(&mut self, count: u64) -> Result<&'a [u8], Malformed> {
+        let len = usize::try_from(count).ok().and_then(|n| n.checked_mul(8)).ok_or(Malformed::Length)?;
+        self.bytes(len)
+    }
+
+    /// A register dump: an ABI word, and unless that is 0 one word per bit of `mask`.
+    fn regs(&mut self, mask: u64) -> Result<Option<&'a [u8]>, Malformed> {
+        let abi = self.u64()?;
+        if abi == 0 { Ok(None) } else { self.words(u64::from(mask.count_ones())).map(Some) }
+    }
+
+    fn align(&mut self) {
+        self.at = self.at.next_multiple_of(8);
+    }
+}

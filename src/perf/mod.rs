@@ -1,0 +1,13 @@
+//! Perf events as types: attributes ([`attr`]), events and their descriptors ([`evlist`]), what they watch
+//! ([`target`]), and the records they write ([`layout`], [`record`]). Safe code only; no profiler is known here.
+
+pub mod attr;
+pub mod evlist;
+pub mod layout;
+pub mod record;
+pub mod target;
+
+pub use attr::Attr;
+pub use evlist::{EventId, Evlist};
+pub use record::{Record, Sample};
+pub use target::Target;

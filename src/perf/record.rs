@@ -1,0 +1,297 @@
+//! Decoded views of `PERF_RECORD_*` entries. They borrow from the ring buffer.
+
+use perf_event_open_sys::bindings as b;
+use thiserror::Error;
+
+use crate::perf::layout::Layout;
+
+/// Why a record cannot be decoded. It is counted and skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Malformed {
+    #[error("a record ends before its last field")]
+    Short,
+    #[error("a length inside a record does not fit into it")]
+    Length,
+    #[error("a record of an event that was not opened here")]
+    UnknownEvent,
+}
+
+/// One event, with everything its attr asked for; fields that it did not ask for are 0 or empty.
+#[derive(Clone, Debug)]
+pub struct Sample<'a> {
+    pub misc: u16,
+    pub ip: u64,
+    /// Process and thread that were current, in the initial pid namespace; -1 when already gone.
+    pub pid: i32,
+    pub tid: i32,
+    /// ns, CLOCK_MONOTONIC.
+    pub time: u64,
+    pub addr: u64,
+    pub id: u64,
+    pub stream_id: u64,
+    pub cpu: u32,
+    pub period: u64,
+    pub read: ReadValues<'a>,
+    pub callchain: Callchain<'a>,
+    /// The tracepoint's record, padded to whole words.
+    pub raw: &'a [u8],
+    /// What follows RAW: see [`Sample::extra`].
+    pub rest: &'a [u8],
+    pub(in crate::perf) layout: &'a Layout,
+    /// It arrived after a record with a later stamp.
+    pub late: bool,
+}
+
+impl<'a> Sample<'a> {
+    /// Branches, registers, stack copies and the other rare fields.
+    ///
+    /// # Errors
+    /// A length in them does not fit.
+    pub fn extra(&self) -> Result<Extra<'a>, Malformed> {
+        self.layout.extra(self.rest)
+    }
+}
+
+/// Addresses, innermost first, mixed with `PERF_CONTEXT_*` markers.
+#[derive(Clone, Copy, Debug)]
+pub struct Callchain<'a>(&'a [u8]);
+
+impl<'a> Callchain<'a> {
+    /// A chain of whole words as they lie in a record.
+    pub fn from_bytes(words: &'a [u8]) -> Callchain<'a> {
+        Callchain(words)
+    }
+
+    pub fn empty() -> Callchain<'static> {
+        Callchain(&[])
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len() / 8
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = u64> + 'a {
+        words(self.0)
+    }
+
+    }
+
+/// `value`s of a sampled counter or group.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadValues<'a> {
+    pub enabled: u64,
+    pub running: u64,
+    words: &'a [u8],
+    per_value: usize,
+}
+
+impl<'a> ReadValues<'a> {
+    pub(in crate::perf) fn none() -> ReadValues<'static> {
+        ReadValues { enabled: 0, running: 0, words: &[], per_value: 1 }
+    }
+
+    pub(in crate::perf) fn new(enabled: u64, running: u64, words: &'a [u8], per_value: usize) -> ReadValues<'a> {
+        ReadValues { enabled, running, words, per_value }
+    }
+
+    /// The counts, in the order of the group.
+    pub fn values(&self) -> impl Iterator<Item = u64> + 'a {
+        words(self.words).step_by(self.per_value)
+    }
+}
+
+/// The fields of a sample that few events ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extra<'a> {
+    pub branches: Option<Branches<'a>>,
+    /// One word per bit of the event's register mask.
+    pub regs_user: Option<&'a [u8]>,
+    pub stack_user: &'a [u8],
+    pub weight: Option<u64>,
+    pub data_src: Option<u64>,
+    pub transaction: Option<u64>,
+    pub regs_intr: Option<&'a [u8]>,
+    pub phys_addr: Option<u64>,
+    pub cgroup: Option<u64>,
+    pub data_page_size: Option<u64>,
+    pub code_page_size: Option<u64>,
+    pub aux: &'a [u8],
+}
+
+/// Last branches, three words each: from, to, flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Branches<'a> {
+    pub hw_index: Option<u64>,
+    pub entries: &'a [u8],
+}
+
+/// The trailer of every record that is no sample (`sample_id_all`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleId {
+    pub pid: i32,
+    pub tid: i32,
+    pub time: u64,
+    pub id: u64,
+    pub cpu: u32,
+}
+
+/// Any record that is no sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// Records that the kernel could not write into this ring, of all its events.
+    Lost { count: u64 },
+    /// Samples that the hardware dropped.
+    LostSamples { count: u64 },
+    Comm { pid: i32, tid: i32, comm: &'a [u8], exec: bool },
+    Fork(Task),
+    Exit(Task),
+    Mmap(Mmap<'a>),
+    Throttle { on: bool },
+    Switch { out: bool, preempted: bool },
+    /// A kernel symbol that came or went: `addr`, `len` in bytes.
+    Ksymbol { addr: u64, len: u32, name: &'a [u8], gone: bool },
+    Cgroup { id: u64, path: &'a [u8] },
+    Other(u32),
+}
+
+/// The body of FORK and EXIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    pub pid: i32,
+    pub ppid: i32,
+    pub tid: i32,
+    pub ptid: i32,
+    pub time: u64,
+}
+
+/// A new executable mapping, from MMAP or MMAP2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mmap<'a> {
+    pub pid: i32,
+    pub tid: i32,
+    pub addr: u64,
+    pub len: u64,
+    /// Bytes from the start of the file.
+    pub offset: u64,
+    pub file: FileId<'a>,
+    pub path: &'a [u8],
+}
+
+/// What identifies a mapped file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileId<'a> {
+    Inode { major: u32, minor: u32, inode: u64 },
+    BuildId(&'a [u8]),
+    Unknown,
+}
+
+/// The type of a record, from its header.
+#[inline]
+pub fn record_type(record: &[u8]) -> u32 {
+    match record.get(..4) {
+        Some(bytes) => u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+        None => 0,
+    }
+}
+
+/// The identifier of a sample, which BASE puts right behind the header.
+#[inline]
+pub fn sample_identifier(record: &[u8]) -> Option<u64> {
+    Some(u64::from_ne_bytes(record.get(8..16)?.try_into().ok()?))
+}
+
+/// Decodes a record that is no sample.
+///
+/// # Errors
+/// It ends too early.
+pub fn decode<'a>(record: &'a [u8], layout: &Layout) -> Result<(Record<'a>, SampleId), Malformed> {
+    let (body, id) = layout.split_id(record)?;
+    let misc = u32::from(u16::from_ne_bytes([record[4], record[5]]));
+    let fields = Fields(body);
+    let decoded = match record_type(record) {
+        b::PERF_RECORD_LOST => Record::Lost { count: fields.u64(8)? },
+        b::PERF_RECORD_LOST_SAMPLES => Record::LostSamples { count: fields.u64(0)? },
+        b::PERF_RECORD_COMM => Record::Comm {
+            pid: fields.i32(0)?,
+            tid: fields.i32(4)?,
+            comm: fields.text(8)?,
+            exec: misc & b::PERF_RECORD_MISC_COMM_EXEC != 0,
+        },
+        b::PERF_RECORD_FORK => Record::Fork(fields.task()?),
+        b::PERF_RECORD_EXIT => Record::Exit(fields.task()?),
+        b::PERF_RECORD_THROTTLE => Record::Throttle { on: true },
+        b::PERF_RECORD_UNTHROTTLE => Record::Throttle { on: false },
+        b::PERF_RECORD_MMAP => Record::Mmap(fields.mmap(FileId::Unknown, 32)?),
+        b::PERF_RECORD_MMAP2 => {
+            let file = if misc & b::PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
+                let len = usize::from(*body.get(32).ok_or(Malformed::Short)?).min(20);
+                FileId::BuildId(body.get(36..36 + len).ok_or(Malformed::Short)?)
+            } else {
+                FileId::Inode { major: fields.u32(32)?, minor: fields.u32(36)?, inode: fields.u64(40)? }
+            };
+            Record::Mmap(fields.mmap(file, 64)?)
+        }
+        b::PERF_RECORD_SWITCH | b::PERF_RECORD_SWITCH_CPU_WIDE => Record::Switch {
+            out: misc & b::PERF_RECORD_MISC_SWITCH_OUT != 0,
+            preempted: misc & b::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT != 0,
+        },
+        b::PERF_RECORD_KSYMBOL => Record::Ksymbol {
+            addr: fields.u64(0)?,
+            len: fields.u32(8)?,
+            gone: fields.u32(12)? >> 16 & b::PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER != 0,
+            name: fields.text(16)?,
+        },
+        b::PERF_RECORD_CGROUP => Record::Cgroup { id: fields.u64(0)?, path: fields.text(8)? },
+        other => Record::Other(other),
+    };
+    Ok((decoded, id))
+}
+
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn u64(&self, at: usize) -> Result<u64, Malformed> {
+        let bytes = self.0.get(at..at + 8).ok_or(Malformed::Short)?;
+        Ok(u64::from_ne_bytes(bytes.try_into().map_err(|_| Malformed::Short)?))
+    }
+
+    fn u32(&self, at: usize) -> Result<u32, Malformed> {
+        let bytes = self.0.get(at..at + 4).ok_or(Malformed::Short)?;
+        Ok(u32::from_ne_bytes(bytes.try_into().map_err(|_| Malformed::Short)?))
+    }
+
+    fn i32(&self, at: usize) -> Result<i32, Malformed> {
+        Ok(self.u32(at)? as i32)
+    }
+
+    /// The bytes from `at` up to the first NUL.
+    fn text(&self, at: usize) -> Result<&'a [u8], Malformed> {
+        let bytes = self.0.get(at..).ok_or(Malformed::Short)?;
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        Ok(&bytes[..end])
+    }
+
+    fn task(&self) -> Result<Task, Malformed> {
+        Ok(Task { pid: self.i32(0)?, ppid: self.i32(4)?, tid: self.i32(8)?, ptid: self.i32(12)?, time: self.u64(16)? })
+    }
+
+    fn mmap(&self, file: FileId<'a>, path: usize) -> Result<Mmap<'a>, Malformed> {
+        Ok(Mmap {
+            pid: self.i32(0)?,
+            tid: self.i32(4)?,
+            addr: self.u64(8)?,
+            len: self.u64(16)?,
+            offset: self.u64(24)?,
+            file,
+            path: self.text(path)?,
+        })
+    }
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.chunks_exact(8).map(|word| u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]))
+}

@@ -1,0 +1,234 @@
+//! What a profiler is: the five calls, and what it is given in each of them.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+
+use crate::cli::usage;
+use crate::output::LostSpan;
+use crate::perf::evlist::{EventId, Evlist, Evsel};
+use crate::perf::target::{Host, Target};
+use crate::perf::{Attr, Record, Sample};
+use crate::stats::value::{Batch, Column, Shape, Subject, Table, Value};
+use crate::symbol::{Spaces, StackId, Stacks};
+use crate::sys::mount::{PrivateTracefs, private_tracefs};
+use crate::task::{Comm, TaskTable, Watched, procfs};
+use crate::tep::filter::Filter;
+use crate::tep::format::Format;
+use crate::tep::tracefs::{Tracefs, USUAL};
+
+/// ns, CLOCK_MONOTONIC.
+pub type Timestamp = u64;
+
+/// Records of one CPU are missing: every pair that was open before `end_ns` and closes after `start_ns` may be wrong.
+pub type LostWindow = LostSpan;
+
+/// One subcommand: which events it needs, what it makes of their samples, and what it reports.
+pub trait Profiler {
+    /// Adds the events, with their attributes and binding.
+    ///
+    /// # Errors
+    /// An event or field that this kernel lacks; options that contradict each other.
+    fn init(&mut self, evlist: &mut Evlist, setup: &Setup) -> Result<()>;
+
+    /// Sets what the kernel may drop before it costs a record.
+    ///
+    /// # Errors
+    /// A filter that does not fit the event.
+    fn filter(&mut self, evlist: &mut Evlist, setup: &Setup) -> Result<()> {
+        let _ = (evlist, setup);
+        Ok(())
+    }
+
+    /// Takes one sample: the hot path. No text, no symbols, no look-up by name.
+    ///
+    /// # Errors
+    /// A record without its fields; it is counted, and the run goes on.
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()>;
+
+    /// Reports an interval and starts the next. `now` is its end.
+    ///
+    /// # Errors
+    /// None known; an error ends the run.
+    fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()>;
+
+    /// Reports the last, partial interval.
+    ///
+    /// # Errors
+    /// As [`Profiler::interval`].
+    fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        self.interval(now, report)
+    }
+
+    /// Events are on; the names of tasks are known.
+    fn started(&mut self, now: Timestamp, ctx: &mut Context) {
+        let _ = (now, ctx);
+    }
+
+    /// A task was born, renamed or ended; the tables of `ctx` know it already.
+    fn task(&mut self, record: &Record<'_>, time: Timestamp, ctx: &mut Context) {
+        let _ = (record, time, ctx);
+    }
+
+    /// Called ten times a second, between samples, with all events older than `now` seen.
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
+        let _ = (now, ctx);
+    }
+
+    /// Forgets every pair that the loss may have closed.
+    fn lost(&mut self, window: &LostWindow) {
+        let _ = window;
+    }
+}
+
+/// What a profiler knows before anything is opened.
+pub struct Setup<'a> {
+    pub tracefs: &'a TracefsFinder,
+    pub target: &'a Target,
+    pub host: &'a Host,
+    /// The tasks of the answer as they are now.
+    pub watched: &'a Watched,
+    /// `-g`.
+    pub stacks: bool,
+    /// Our own threads.
+    pub own: [i32; 2],
+    pub notes: std::cell::RefCell<Vec<String>>,
+}
+
+impl Setup<'_> {
+    /// The format of `sys:name`.
+    ///
+    /// # Errors
+    /// No such event here, or tracefs cannot be read.
+    pub fn format(&self, name: &str) -> Result<Arc<Format>> {
+        let (system, event) = name.split_once(':').with_context(|| format!("{name:?} is not of the form system:event"))?;
+        Ok(Arc::new(self.tracefs.get()?.format(system, event)?))
+    }
+
+    /// The tracepoint `sys:name` as an event of its own, not yet in the list.
+    ///
+    /// # Errors
+    /// As [`Setup::format`].
+    pub fn tracepoint(&self, name: &str) -> Result<(Evsel, Arc<Format>)> {
+        let format = self.format(name)?;
+        Ok((Evsel::new(name, Attr::tracepoint(format.id)), format))
+    }
+
+    /// A filter of the user's for events of `format`.
+    ///
+    /// # Errors
+    /// It does not parse, or names a field that the event lacks; with a caret under the fault.
+    pub fn parse_filter(&self, text: &str, format: &Format) -> Result<Filter> {
+        Filter::parse(text, format).map_err(|err| {
+            let known = err.is_unknown_field();
+            let message = format!("filter of {}: {err}", format.full_name());
+            if known { anyhow::Error::msg(message) } else { usage(message) }
+        })
+    }
+
+    /// A kernel filter that leaves our own threads out: right for events that have no second party.
+    pub fn not_ourselves(&self) -> String {
+        self.own.map(|tid| format!("common_pid != {tid}")).join(" && ")
+    }
+
+    /// Something for `-v`.
+    pub fn note(&self, text: String) {
+        self.notes.borrow_mut().push(text);
+    }
+}
+
+/// tracefs where it is mounted, else mounted privately: found when first needed.
+#[derive(Debug, Default)]
+pub struct TracefsFinder {
+    found: std::cell::OnceCell<(Tracefs, Option<PrivateTracefs>)>,
+}
+
+impl TracefsFinder {
+    /// # Errors
+    /// It is mounted nowhere and cannot be mounted.
+    pub fn get(&self) -> Result<&Tracefs> {
+        if self.found.get().is_none() {
+            let found = match Tracefs::find_mounted(&USUAL) {
+                Some(tracefs) => (tracefs, None),
+                None => {
+                    let mount = private_tracefs().with_context(|| {
+                        format!("no tracefs at {}, and it cannot be mounted: run as root, or mount it (mount -t tracefs nodev {})", USUAL.join(" or "), USUAL[0])
+                    })?;
+                    (Tracefs::at(mount.root()), Some(mount))
+                }
+            };
+            let _ = self.found.set(found);
+        }
+        self.found.get().map(|(tracefs, _)| tracefs).context("tracefs vanished")
+    }
+
+    /// Where it was found, for `-v`.
+    pub fn describe(&self) -> Option<String> {
+        self.found.get().map(|(tracefs, private)| match private {
+            Some(_) => "tracefs: a private mount of our own".to_owned(),
+            None => format!("tracefs: {}", tracefs.root().display()),
+        })
+    }
+}
+
+/// What a profiler has at hand while samples come.
+pub struct Context<'a> {
+    pub tasks: &'a mut TaskTable,
+    pub watched: &'a Watched,
+    pub spaces: &'a mut Spaces,
+    pub stacks: &'a mut Stacks,
+    pub host: &'a Host,
+    pub batch: &'a mut Batch,
+    /// Pairs that were thrown away because a loss may have closed them.
+    pub discarded: &'a mut u64,
+}
+
+impl Context<'_> {
+    /// Hands over a tracepoint's record to be printed as it is.
+    pub fn emit_event(&mut self, subject: Subject, event: EventId, raw: &[u8], stack: Option<StackId>) {
+        self.batch.event(subject, event, raw, stack);
+    }
+
+    /// Hands over an occurrence of a profiler's own kind.
+    pub fn emit<const N: usize>(&mut self, subject: Subject, shape: &'static Shape, values: [Value; N], stack: Option<StackId>) {
+        self.batch.shaped(subject, shape, values, stack);
+    }
+
+    /// The sample's callchain, interned. None without one.
+    pub fn stack(&mut self, sample: &Sample<'_>) -> Option<StackId> {
+        self.stacks.intern(sample.callchain, sample.pid, self.spaces)
+    }
+
+    /// What a waiting thread is waiting in, from /proc, now.
+    pub fn wait_channel(&self, tid: i32) -> Option<String> {
+        procfs::wchan(self.host, tid)
+    }
+
+    /// The kernel stack of a waiting thread, from /proc, now.
+    pub fn stack_from_proc(&mut self, tid: i32) -> Option<StackId> {
+        self.stacks.named(procfs::stack(self.host, tid))
+    }
+
+    /// State letter and name of a thread, from /proc, now.
+    pub fn state_from_proc(&self, tid: i32) -> Option<(u8, Comm)> {
+        procfs::stat(self.host, tid).map(|stat| (stat.state, stat.comm))
+    }
+}
+
+/// Where a profiler puts its tables.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub(crate) tables: Vec<Table>,
+    pub(crate) totals: Vec<(&'static str, Value)>,
+}
+
+impl Report {
+    pub fn table(&mut self, columns: &'static [Column], rows: Vec<Vec<Value>>) {
+        self.tables.push(Table { columns, rows });
+    }
+
+    /// A number that belongs to the interval as a whole.
+    pub fn total(&mut self, key: &'static str, value: Value) {
+        self.totals.push((key, value));
+    }
+}

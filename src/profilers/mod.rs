@@ -1,0 +1,64 @@
+//! The subcommands. Adding one means its file, its line in `profilers!`, its docs page and its tests.
+
+pub mod list;
+pub mod trace;
+
+use anyhow::Result;
+
+use crate::cli::CommonArgs;
+use crate::profiler::Profiler;
+use crate::run::Run;
+
+/// The options of a subcommand that is a profiler.
+pub trait ProfilerArgs {
+    const NAME: &'static str;
+
+    fn common(&mut self) -> &mut CommonArgs;
+
+    /// `-g`
+    fn stacks(&self) -> bool;
+
+    /// The profiler with its own options.
+    ///
+    /// # Errors
+    /// Options that contradict each other, or a text among them that does not parse.
+    fn build(self) -> Result<Box<dyn Profiler>>;
+}
+
+/// Runs a profiler to its end. Returns the exit code.
+fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
+    const STRICT_LOSS: u8 = 3;
+    let common = std::mem::take(args.common());
+    let strict = common.strict_loss();
+    let stacks = args.stacks();
+    let profiler = args.build()?;
+    let outcome = Run::new(common.options(A::NAME, stacks)?, vec![profiler])?.start()?;
+    Ok(if strict && outcome.lost > 0 { STRICT_LOSS } else { 0 })
+}
+
+macro_rules! profilers {
+    ($($(#[$attr:meta])* $name:ident($args:ty),)*) => {
+        #[derive(Debug, clap::Subcommand)]
+        pub enum Command {
+            $($(#[$attr])* $name($args),)*
+            List(list::ListArgs),
+        }
+
+        impl Command {
+            /// Runs the subcommand. Returns the exit code.
+            ///
+            /// # Errors
+            /// What cannot work here, with the cure.
+            pub fn run(self) -> Result<u8> {
+                match self {
+                    $(Command::$name(args) => run(args),)*
+                    Command::List(args) => args.run(),
+                }
+            }
+        }
+    };
+}
+
+profilers! {
+    Trace(trace::TraceArgs),
+}

@@ -1,0 +1,194 @@
+//! `trace`: selected events, one line each, as they happen.
+//!
+//! Events: those of `-e`, period 1, on the tasks of the answer. Cost: one record per event.
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::cli::{CommonArgs, usage};
+use crate::event::selector::{self, Head, Selector};
+use crate::perf::Sample;
+use crate::perf::evlist::{EventId, Evlist, FILTER_MAX};
+use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
+use crate::profilers::ProfilerArgs;
+use crate::stats::value::Subject;
+use crate::tep::filter::Filter;
+use crate::tep::format::Format;
+
+/// Show events as they happen, with their fields
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  perf-prof trace -e sched:sched_process_exec                  who starts what
+  perf-prof trace -e 'signal:signal_generate/sig==9/' -g       who kills, with the stack
+  perf-prof trace -e 'block:*,sched:sched_wakeup//stack/' -p nginx
+  perf-prof trace -e 'sched:sched_switch/prev_state==2/' -N 10 -- dd if=/dev/zero of=x bs=1M count=64 conv=fsync")]
+pub struct TraceArgs {
+    /// Events: sys:name[/FILTER/ATTR/...], patterns, comma lists; attributes stack, max-stack=N, alias=NAME, cpus=LIST
+    #[arg(short = 'e', long = "event", value_name = "EVENT,...", required = true)]
+    events: Vec<String>,
+    /// A condition for every event of -e, such as 'pid==1'
+    #[arg(long, value_name = "FILTER")]
+    filter: Option<String>,
+    /// Show the callchain of each event
+    #[arg(short = 'g', long = "call-graph")]
+    stacks: bool,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// What is kept per event.
+#[derive(Debug)]
+struct Traced {
+    event: EventId,
+    format: std::sync::Arc<Format>,
+    /// As typed, not yet with ours.
+    filter: Option<Filter>,
+    /// Evaluated here because the kernel does not take so long a text.
+    here: Option<Filter>,
+}
+
+/// The profiler behind [`TraceArgs`].
+#[derive(Debug)]
+pub struct Trace {
+    selectors: Vec<Selector>,
+    filter: Option<String>,
+    traced: Vec<Traced>,
+}
+
+impl ProfilerArgs for TraceArgs {
+    const NAME: &'static str = "trace";
+
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
+    }
+
+    fn stacks(&self) -> bool {
+        self.stacks
+    }
+
+    fn build(self) -> Result<Box<dyn Profiler>> {
+        let mut selectors = Vec::new();
+        for text in &self.events {
+            selectors.extend(selector::parse(text).map_err(|err| usage(format!("-e: {err}")))?);
+        }
+        Ok(Box::new(Trace { selectors, filter: self.filter, traced: Vec::new() }))
+    }
+}
+
+impl Trace {
+    fn add(&mut self, name: &str, selector: &Selector, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let (mut evsel, format) = setup.tracepoint(name)?;
+        let filter = both(selector.filter.as_deref(), self.filter.as_deref());
+        let filter = filter.map(|text| setup.parse_filter(&text, &format)).transpose()?;
+        if setup.stacks || selector.attrs.stack {
+            evsel = evsel.callchain(selector.attrs.max_stack.unwrap_or(0));
+        }
+        evsel = evsel.cpus(selector.attrs.cpus.clone()).printed(selector.attrs.alias.clone());
+        let event = evlist.add(evsel)?;
+        self.traced.push(Traced { event, format, filter, here: None });
+        Ok(())
+    }
+}
+
+/// Two conditions, either of which may be absent.
+fn both(one: Option<&str>, other: Option<&str>) -> Option<String> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(format!("({one}) && ({other})")),
+        (one, other) => one.or(other).map(str::to_owned),
+    }
+}
+
+impl Profiler for Trace {
+    fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        for selector in std::mem::take(&mut self.selectors) {
+            let Head::Tracepoint { system, name } = &selector.head else {
+                bail!("{}: probes are not supported yet, only tracepoints (system:name)", selector.head);
+            };
+            let pattern = format!("{system}:{name}");
+            if !selector.has_wildcard() {
+                self.add(&pattern, &selector, evlist, setup)?;
+                continue;
+            }
+            let names = setup.tracefs.get()?.matching(&pattern)?;
+            if names.is_empty() {
+                bail!("no event matches {pattern:?}; `perf-prof list` shows what there is");
+            }
+            setup.note(format!("{pattern} is {}", names.join(" ")));
+            for name in names {
+                // A format of their own making (ftrace:*) cannot be opened as a tracepoint.
+                if !name.starts_with("ftrace:") {
+                    self.add(&name, &selector, evlist, setup)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        for traced in &mut self.traced {
+            let ours = if has_second_party(&traced.format) { None } else { Some(setup.not_ourselves()) };
+            let text = match (&traced.filter, ours) {
+                (Some(filter), Some(ours)) => format!("({}) && {ours}", filter.text()),
+                (Some(filter), None) => filter.text().to_owned(),
+                (None, Some(ours)) => ours,
+                (None, None) => continue,
+            };
+            if text.len() > FILTER_MAX {
+                setup.note(format!("{}: the filter is too long for the kernel, it is evaluated here", traced.format.full_name()));
+                traced.here = traced.filter.take();
+            } else {
+                evlist.set_filter(traced.event, text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+        let comm = ctx.tasks.comm(sample.tid);
+        let traced = self.traced.get(event.index()).context("an event of another profiler")?;
+        if let Some(filter) = &traced.here
+            && filter.matches(sample.raw, comm.as_bytes(), sample.cpu) == Some(false)
+        {
+            return Ok(());
+        }
+        let stack = ctx.stack(sample);
+        let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
+        ctx.emit_event(subject, event, sample.raw, stack);
+        Ok(())
+    }
+
+    fn interval(&mut self, _now: Timestamp, _report: &mut Report) -> Result<()> {
+        Ok(()) // every event was shown when it came
+    }
+}
+
+/// An event about another task than the current one must be seen even when we cause it.
+fn has_second_party(format: &Format) -> bool {
+    format.user_fields().any(|field| field.name == "pid" || field.name.ends_with("_pid") || field.name == "tid" || field.name == "comm")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_joined() {
+        let cases = [
+            (None, None, None),
+            (Some("a==1"), None, Some("a==1")),
+            (None, Some("b"), Some("b")),
+            (Some("a||b"), Some("c"), Some("(a||b) && (c)")),
+        ];
+        for (one, other, want) in cases {
+            assert_eq!(both(one, other).as_deref(), want);
+        }
+    }
+
+    #[test]
+    fn knows_events_about_others() {
+        let parse = |field: &str| Format::parse("x", &format!("name: y\nID: 1\nformat:\n\tfield:int {field};\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n")).unwrap();
+        for (field, want) in [("pid", true), ("next_pid", true), ("nr", false)] {
+            assert_eq!(has_second_party(&parse(field)), want, "{field}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The way of a record from the kernel's memory to the code that decodes it.
+//!
+//! The kernel writes records into one ring buffer per CPU and moves `data_head`. A [`RingBuf`] maps
+//! one ring: `load` takes a snapshot of the head, `peek` lends the next record where it lies, and
+//! `publish` moves `data_tail` once for all records passed, which gives their room back.
+//! A [`Merge`] makes one stream in time order out of many rings, without copying a record.
+//! Its caller runs rounds:
+//!
+//! ```text
+//! let now = clock();                       // before the heads
+//! merge.load(now);                         // all heads
+//! while let Some(ring) = merge.next_tight() {
+//!     if counters_of(ring) > told_by_lost_records_so_far(ring) { merge.mark_gap(ring, clock()); }
+//! }
+//! let drained = merge.drain(Limit::Horizon, stamp_of, each);
+//! merge.publish();                         // all tails; again within 2 ms when `drained.held`
+//! ```
+//!
+//! **The horizon.** A record is stamped a moment before it is published, so a snapshot may lack
+//! a record that is older than one it has. But what was stamped before the *previous* round read
+//! its clock has been published by the time *this* round loads the heads: those moments are
+//! microseconds, rounds are milliseconds apart. So up to the previous `now` every snapshot is
+//! complete, and what is above waits in its ring. A record that is late all the same (a virtual CPU
+//! was stopped between the two; an interrupt reserved its record inside that of another) is delivered
+//! at once, with its own stamp and `late` set.
+//!
+//! **Loss.** A record that does not fit is dropped. The kernel tells it only with the next record that
+//! fits, by a LOST record before it, so a drop lies between the record delivered before from that
+//! ring ([`Item::after`]) and the LOST record's own time. That can be too late: other rings go on
+//! meanwhile. So a ring that was too full to be sure (`next_tight`) has its lost counters read, and a gap
+//! is marked where its snapshot ends. Either way one item with the window comes before every record
+//! stamped after the drop. Who pairs records drops every pair with `open < time && close > after`.
+//! Rings of up to 64 KiB are always tight, since one record can be that long.
+
+mod due;
+mod merge;
+mod ring;
+pub mod sim;
+
+#[cfg(test)]
+mod merge_tests;
+#[cfg(test)]
+mod order_tests;
+#[cfg(test)]
+mod ring_tests;
+
+pub use merge::{Drained, Item, ItemKind, Limit, Merge, Stamp};
+pub use ring::RingBuf;

@@ -1,0 +1,443 @@
+//! ORD-1: the merge against a model of CPUs that stamp, reserve, publish and drop records.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use proptest::prelude::*;
+
+use super::sim::Producer;
+use super::{Item, ItemKind, Limit, Merge, Stamp};
+
+const SAMPLE: u8 = 9;
+const LOST: u8 = 2;
+
+/// A record of at least 24 bytes: header, stamp, serial number.
+pub(super) fn record(len: usize, stamp: u64, serial: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    bytes[0] = SAMPLE;
+    bytes[6..8].copy_from_slice(&(len as u16).to_ne_bytes());
+    bytes[8..16].copy_from_slice(&stamp.to_ne_bytes());
+    bytes[16..24].copy_from_slice(&serial.to_ne_bytes());
+    bytes
+}
+
+fn word(record: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(record[at..at + 8].try_into().unwrap())
+}
+
+pub(super) fn stamp_of(record: &[u8]) -> Stamp {
+    match record[0] {
+        SAMPLE => Stamp::At(word(record, 8)),
+        LOST => Stamp::Here(word(record, 24)),
+        _ => Stamp::Bad,
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Op {
+    /// One record, published at once.
+    Write { cpu: usize, len: usize },
+    /// The stamp is taken, the record is published later: before the CPU's next one, and before
+    /// the second next load.
+    Stamp { cpu: usize, len: usize },
+    /// An interrupt between stamp and reservation: the later stamp comes first in the ring.
+    Interrupted { cpu: usize, len: usize },
+    /// The clock goes on.
+    Wait(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Written {
+    stamp: u64,
+    serial: u64,
+}
+
+struct Cpu {
+    ring: Producer,
+    stamped: VecDeque<(u64, usize)>, // stamp and size of what is not published yet
+    written: Vec<Written>,
+    dropped: Vec<u64>, // the moments, see `Model::write`
+    highest: u64,      // stamp in the ring
+}
+
+/// The kernel's side, and what it knows.
+struct Model {
+    cpus: Vec<Cpu>,
+    clock: u64,
+    serial: u64,
+}
+
+impl Model {
+    fn new(cpus: usize, bytes: usize) -> Model {
+        let cpu = || Cpu {
+            ring: Producer::tiny(bytes).unwrap(),
+            stamped: VecDeque::new(),
+            written: Vec::new(),
+            dropped: Vec::new(),
+            highest: 0,
+        };
+        Model {
+            cpus: (0..cpus).map(|_| cpu()).collect(),
+            clock: 1,
+            serial: 0,
+        }
+    }
+
+    fn apply(&mut self, op: Op) {
+        let count = self.cpus.len();
+        match op {
+            Op::Write { cpu, len } => {
+                self.finish(cpu % count, u64::MAX);
+                self.write(cpu % count, self.clock, len);
+            }
+            Op::Stamp { cpu, len } => {
+                self.finish(cpu % count, u64::MAX);
+                self.cpus[cpu % count].stamped.push_back((self.clock, len));
+            }
+            Op::Interrupted { cpu, len } => {
+                self.finish(cpu % count, u64::MAX);
+                let outer = self.clock;
+                self.clock += 2;
+                self.write(cpu % count, self.clock, len);
+                self.write(cpu % count, outer, len);
+            }
+            Op::Wait(time) => self.clock += time,
+        }
+    }
+
+    /// Publishes what was stamped up to `until`.
+    fn finish(&mut self, cpu: usize, until: u64) {
+        while let Some(&(stamp, len)) = self.cpus[cpu].stamped.front()
+            && stamp <= until
+        {
+            self.cpus[cpu].stamped.pop_front();
+            self.write(cpu, stamp, len);
+        }
+    }
+
+    fn finish_all(&mut self, until: u64) {
+        (0..self.cpus.len()).for_each(|cpu| self.finish(cpu, until));
+    }
+
+    /// A dropped record counts from the moment where the ring has no more of its past: its stamp,
+    /// or that of its interrupter, if that one is in the ring.
+    fn write(&mut self, cpu: usize, stamp: u64, len: usize) {
+        self.serial += 1;
+        let cpu = &mut self.cpus[cpu];
+        if cpu.ring.write(&record(len, stamp, self.serial), self.clock) {
+            cpu.written.push(Written {
+                stamp,
+                serial: self.serial,
+            });
+            cpu.highest = cpu.highest.max(stamp);
+        } else {
+            cpu.dropped.push(stamp.max(cpu.highest));
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Got {
+    pub ring: usize,
+    pub time: u64,
+    pub after: u64,
+    pub late: bool,
+    pub what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Record(u64), // its serial number
+    Lost(u64),
+    Gap,
+    Corrupt,
+}
+
+pub(super) fn got(item: &Item<'_>) -> Got {
+    let what = match item.kind {
+        ItemKind::Gap => What::Gap,
+        ItemKind::Corrupt => What::Corrupt,
+        ItemKind::Record(bytes) if bytes[0] == LOST => What::Lost(word(bytes, 16)),
+        ItemKind::Record(bytes) => {
+            assert_eq!(word(bytes, 8), item.time);
+            What::Record(word(bytes, 16))
+        }
+    };
+    Got {
+        ring: item.ring,
+        time: item.time,
+        after: item.after,
+        late: item.late,
+        what,
+    }
+}
+
+/// What happens at the six moments of a round.
+type Round = [Vec<Op>; 6];
+
+/// Runs the rounds and one last. `honest`: publication obeys the premise of the horizon.
+fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool) -> Vec<Got> {
+    let mut merge = Merge::new();
+    for cpu in &model.borrow().cpus {
+        merge.add(cpu.ring.ring().unwrap());
+    }
+    let apply = |ops: &[Op]| ops.iter().for_each(|&op| model.borrow_mut().apply(op));
+    let mut reader = Reader::new(model.borrow().cpus.len());
+    let mut previous = 0;
+    for (number, [before, clock, load, counters, during, publish]) in rounds.iter().enumerate() {
+        apply(before);
+        let now = model.borrow().clock;
+        apply(clock);
+        if honest {
+            model.borrow_mut().finish_all(previous);
+        }
+        merge.load(now);
+        previous = now;
+        apply(load);
+        reader.mark_gaps(&mut merge, &model.borrow());
+        apply(counters);
+        let mut during = during.iter();
+        let stop_at = (number % 5 == 4).then_some(3);
+        let mut count = 0;
+        let drained = merge.drain(Limit::Horizon, stamp_of, |item| {
+            let seen = got(&item);
+            if let Some(&op) = during.next() {
+                model.borrow_mut().apply(op);
+                assert_eq!(
+                    got(&item),
+                    seen,
+                    "the head moves, the borrowed record stays"
+                );
+            }
+            reader.take(seen);
+            count += 1;
+            if stop_at == Some(count) {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        assert_eq!(drained.stopped, stop_at.is_some_and(|stop| count == stop));
+        apply(publish);
+        merge.publish();
+    }
+    model.borrow_mut().finish_all(u64::MAX);
+    let now = model.borrow().clock;
+    merge.load(now);
+    reader.mark_gaps(&mut merge, &model.borrow());
+    let drained = merge.drain(Limit::All, stamp_of, |item| {
+        reader.take(got(&item));
+        ControlFlow::Continue(())
+    });
+    assert!(!drained.held && !drained.stopped);
+    reader.delivered
+}
+
+/// What the caller of the merge does about loss.
+struct Reader {
+    delivered: Vec<Got>,
+    counted: Vec<u64>, // by the lost counters of each ring
+    told: Vec<u64>,    // by its LOST records so far
+}
+
+impl Reader {
+    fn new(rings: usize) -> Reader {
+        Reader {
+            delivered: Vec::new(),
+            counted: vec![0; rings],
+            told: vec![0; rings],
+        }
+    }
+
+    fn mark_gaps(&mut self, merge: &mut Merge, model: &Model) {
+        while let Some(ring) = merge.next_tight() {
+            self.counted[ring] = model.cpus[ring].ring.dropped();
+            if self.counted[ring] > self.told[ring] {
+                merge.mark_gap(ring, model.clock);
+            }
+        }
+    }
+
+    fn take(&mut self, got: Got) {
+        match got.what {
+            What::Lost(lost) => self.told[got.ring] += lost,
+            What::Gap if self.counted[got.ring] <= self.told[got.ring] => return,
+            _ => {}
+        }
+        self.delivered.push(got);
+    }
+}
+
+/// (a) and (c): every written record once and in ring order, every other one in a LOST count.
+fn check_complete(model: &Model, delivered: &[Got]) {
+    for (ring, cpu) in model.cpus.iter().enumerate() {
+        let of_ring = || delivered.iter().filter(|got| got.ring == ring);
+        let records: Vec<Written> = of_ring()
+            .filter_map(|got| match got.what {
+                What::Record(serial) => Some(Written {
+                    stamp: got.time,
+                    serial,
+                }),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(records, cpu.written, "ring {ring}");
+        let told: u64 = of_ring()
+            .map(|got| {
+                if let What::Lost(lost) = got.what {
+                    lost
+                } else {
+                    0
+                }
+            })
+            .sum();
+        assert_eq!(
+            told + cpu.ring.untold(),
+            cpu.dropped.len() as u64,
+            "ring {ring}"
+        );
+        assert_eq!(cpu.ring.dropped(), cpu.dropped.len() as u64);
+    }
+}
+
+/// (d): late means below the highest stamp so far; `after` is the ring's record before.
+fn check_flags(model: &Model, delivered: &[Got]) {
+    let mut highest = 0;
+    let mut last = vec![0; model.cpus.len()];
+    for got in delivered {
+        assert_eq!(got.after, last[got.ring], "{got:?}");
+        if let What::Record(_) = got.what {
+            assert_eq!(got.late, got.time < highest, "{got:?}");
+            highest = highest.max(got.time);
+            last[got.ring] = got.time;
+        } else {
+            assert!(!got.late);
+        }
+    }
+}
+
+/// (b): the order is that of a stable sort by stamp, of the rings one after the other. A record that
+/// comes after a higher stamp in its own ring sorts right after that one.
+fn check_sorted(model: &Model, delivered: &[Got]) {
+    let mut want: Vec<(u64, u64)> = Vec::new();
+    for cpu in &model.cpus {
+        let mut highest = 0;
+        for record in &cpu.written {
+            highest = highest.max(record.stamp);
+            want.push((highest, record.serial));
+        }
+    }
+    want.sort_by_key(|&(key, _)| key);
+    let want: Vec<u64> = want.into_iter().map(|(_, serial)| serial).collect();
+    let order: Vec<u64> = delivered
+        .iter()
+        .filter_map(|got| {
+            if let What::Record(serial) = got.what {
+                Some(serial)
+            } else {
+                None
+            }
+        })
+        .collect();
+    assert_eq!(order, want);
+}
+
+/// (e): before any record stamped after a drop, one loss item whose window has the drop. So a pair
+/// that spans the drop (open < drop < close) is known to touch a window when `close` arrives.
+fn check_windows(model: &Model, delivered: &[Got]) {
+    for (ring, cpu) in model.cpus.iter().enumerate() {
+        for &drop in &cpu.dropped {
+            let covers = |got: &Got| {
+                got.ring == ring
+                    && !matches!(got.what, What::Record(_))
+                    && got.after <= drop
+                    && drop <= got.time
+            };
+            let window = delivered.iter().position(covers);
+            let beyond = delivered
+                .iter()
+                .position(|got| matches!(got.what, What::Record(_)) && got.time > drop);
+            let window =
+                window.unwrap_or_else(|| panic!("ring {ring}: no window has the drop at {drop}"));
+            assert!(
+                beyond.is_none_or(|beyond| window < beyond),
+                "ring {ring}: late window for the drop at {drop}"
+            );
+        }
+    }
+}
+
+fn op(with_interrupts: bool) -> impl Strategy<Value = Op> {
+    let len = (3usize..12).prop_map(|eights| eights * 8);
+    (0usize..6, len, 0u8..10, 0u64..4).prop_map(move |(cpu, len, what, time)| match what {
+        0..=3 => Op::Write { cpu, len },
+        4 => Op::Stamp { cpu, len },
+        5 if with_interrupts => Op::Interrupted { cpu, len },
+        _ => Op::Wait(time),
+    })
+}
+
+fn rounds(with_interrupts: bool) -> impl Strategy<Value = Vec<Round>> {
+    let ops = move |most: usize| prop::collection::vec(op(with_interrupts), 0..most);
+    prop::collection::vec(
+        (ops(30), ops(3), ops(4), ops(4), ops(20), ops(4)).prop_map(<Round>::from),
+        1..14,
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn premise_holds(cpus in 1usize..6, size in 8u32..13, rounds in rounds(false)) {
+        let model = RefCell::new(Model::new(cpus, 1 << size));
+        let delivered = run(&model, &rounds, true);
+        let model = model.into_inner();
+        check_complete(&model, &delivered);
+        check_flags(&model, &delivered);
+        check_sorted(&model, &delivered);
+        check_windows(&model, &delivered);
+        prop_assert!(cpus == 1 || !delivered.iter().any(|got| got.late));
+    }
+
+    #[test]
+    fn premise_holds_with_interrupts(cpus in 1usize..6, size in 8u32..13, rounds in rounds(true)) {
+        let model = RefCell::new(Model::new(cpus, 1 << size));
+        let delivered = run(&model, &rounds, true);
+        let model = model.into_inner();
+        check_complete(&model, &delivered);
+        check_flags(&model, &delivered);
+        check_sorted(&model, &delivered);
+        check_windows(&model, &delivered);
+    }
+
+    /// A record may be published rounds after its stamp: late, but there and flagged.
+    #[test]
+    fn premise_broken(cpus in 1usize..6, size in 8u32..13, rounds in rounds(true)) {
+        let model = RefCell::new(Model::new(cpus, 1 << size));
+        let delivered = run(&model, &rounds, false);
+        let model = model.into_inner();
+        check_complete(&model, &delivered);
+        check_flags(&model, &delivered);
+    }
+
+    /// Enough rings for the heap, most of them silent in a round.
+    #[test]
+    fn many_rings(rounds in prop::collection::vec(prop::collection::vec((0usize..40, 0u64..3), 0..200), 1..6)) {
+        let model = RefCell::new(Model::new(40, 4096));
+        let rounds: Vec<Round> = rounds
+            .into_iter()
+            .map(|writes| {
+                let ops = writes.into_iter().flat_map(|(cpu, wait)| [Op::Write { cpu, len: 24 }, Op::Wait(wait)]);
+                [ops.collect(), vec![], vec![], vec![], vec![], vec![]]
+            })
+            .collect();
+        let delivered = run(&model, &rounds, true);
+        let model = model.into_inner();
+        check_complete(&model, &delivered);
+        check_flags(&model, &delivered);
+        check_sorted(&model, &delivered);
+        prop_assert!(!delivered.iter().any(|got| got.late));
+    }
+}

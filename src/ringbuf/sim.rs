@@ -1,0 +1,196 @@
+//! A stand-in for the kernel's end of a ring buffer, so that tests and benches need no privilege.
+
+use std::ffi::c_int;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+use perf_event_open_sys::bindings::{PERF_RECORD_LOST, perf_event_mmap_page};
+
+use super::RingBuf;
+use super::ring::page_bytes;
+
+/// Size of the LOST records written here: header, id, lost and the time that `sample_id_all` adds.
+pub const LOST_BYTES: usize = 32;
+
+/// Writes records into a ring of shared memory as `kernel/events/ring_buffer.c` does.
+pub struct Producer {
+    map: MmapRaw,
+    file: File,
+    pages: usize,
+    data: usize,
+    size: u64,
+    lost: u64, // dropped and not yet told by a LOST record
+    dropped: u64,
+}
+
+impl Producer {
+    /// A ring of `data_pages` pages, a power of two.
+    ///
+    /// # Errors
+    /// The memory is refused.
+    pub fn new(data_pages: usize) -> io::Result<Producer> {
+        Producer::with_size(data_pages * page_bytes()?, data_pages)
+    }
+
+    /// A ring of `bytes`, less than a page. The kernel makes none, but tests fill it sooner.
+    ///
+    /// # Errors
+    /// The memory is refused.
+    pub fn tiny(bytes: usize) -> io::Result<Producer> {
+        Producer::with_size(bytes, 1)
+    }
+
+    fn with_size(bytes: usize, pages: usize) -> io::Result<Producer> {
+        let page = page_bytes()?;
+        assert!(bytes.is_power_of_two() && bytes >= 8 && bytes <= pages * page);
+        let file = File::from(anonymous_file()?);
+        let len = (1 + pages) * page;
+        file.set_len(len as u64)?;
+        let map = MmapOptions::new().len(len).map_raw(&file)?;
+        let mut producer = Producer {
+            map,
+            file,
+            pages,
+            data: page,
+            size: bytes as u64,
+            lost: 0,
+            dropped: 0,
+        };
+        producer.set_data_area(page as u64, bytes as u64);
+        Ok(producer)
+    }
+
+    /// The reading end.
+    ///
+    /// # Errors
+    /// As [`RingBuf::map`].
+    pub fn ring(&self) -> io::Result<RingBuf> {
+        RingBuf::map(self.fd(), self.pages)
+    }
+
+    /// What [`RingBuf::map`] takes for the fd of an event.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Writes `record`, a whole one with its header, or drops and counts it when it does not fit.
+    /// Drops are told by a LOST record, stamped `now`, before the next record that fits.
+    pub fn write(&mut self, record: &[u8], now: u64) -> bool {
+        let lost_bytes = if self.lost > 0 { LOST_BYTES } else { 0 };
+        let used = self.head().wrapping_sub(self.tail());
+        // As `ring_buffer_has_space`: one byte always stays free.
+        if used + (lost_bytes + record.len()) as u64 >= self.size {
+            self.lost += 1;
+            self.dropped += 1;
+            return false;
+        }
+        let mut head = self.head();
+        if self.lost > 0 {
+            let lost = lost_record(std::mem::take(&mut self.lost), now);
+            head = self.copy(head, &lost);
+        }
+        head = self.copy(head, record);
+        self.set_head(head);
+        true
+    }
+
+    /// Records dropped so far, as PERF_FORMAT_LOST has them.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Dropped records that no LOST record tells of yet.
+    pub fn untold(&self) -> u64 {
+        self.lost
+    }
+
+    /// Bytes written so far.
+    pub fn head(&self) -> u64 {
+        // SAFETY: the map starts with a whole page, so the field is in bounds and aligned.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_head) }.load(Ordering::Relaxed)
+    }
+
+    /// What the reader has given back.
+    pub fn tail(&self) -> u64 {
+        // SAFETY: as in `head`. Acquire pairs with the reader's release.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_tail) }.load(Ordering::Acquire)
+    }
+
+    /// Moves the head, with or without bytes before it.
+    pub(super) fn set_head(&mut self, head: u64) {
+        // SAFETY: as in `head`. Release: the bytes are there before the head says so.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_head) }
+            .store(head, Ordering::Release);
+    }
+
+    /// What the mmap page says about where the data is; this end goes on as before.
+    pub(super) fn set_data_area(&mut self, offset: u64, size: u64) {
+        // SAFETY: in bounds and aligned as in `head`; a reader looks at these only in `map`.
+        unsafe {
+            (&raw mut (*self.page()).data_offset).write_volatile(offset);
+            (&raw mut (*self.page()).data_size).write_volatile(size);
+        }
+    }
+
+    /// Writes any bytes, whole record or not, and moves the head by `claim`. To play the hostile.
+    #[cfg(test)]
+    pub(super) fn write_raw(&mut self, bytes: &[u8], claim: u64) {
+        self.copy(self.head(), bytes);
+        self.set_head(self.head().wrapping_add(claim));
+    }
+
+    /// Starts the ring at `position`, before it is mapped by a reader.
+    #[cfg(test)]
+    pub(super) fn start_at(&mut self, position: u64) {
+        self.set_head(position);
+        // SAFETY: as in `head`.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_tail) }
+            .store(position, Ordering::Release);
+    }
+
+    /// Copies `bytes` to `at`, in two pieces when they wrap. Gives where they end.
+    fn copy(&mut self, at: u64, bytes: &[u8]) -> u64 {
+        let start = (at & (self.size - 1)) as usize;
+        let first = bytes.len().min(self.size as usize - start);
+        let rest = bytes.len() - first;
+        assert!(rest <= start && self.data + self.size as usize <= self.map.len());
+        // SAFETY: both pieces end inside the data area, which is in the map: `first` stops at its
+        // end and `rest` before `start`. The source is other memory. A reader has no borrow of
+        // these bytes: they are free, as `write` has checked.
+        unsafe {
+            let data = self.map.as_mut_ptr().add(self.data);
+            ptr::copy_nonoverlapping(bytes.as_ptr(), data.add(start), first);
+            ptr::copy_nonoverlapping(bytes[first..].as_ptr(), data, rest);
+        }
+        at.wrapping_add(bytes.len() as u64)
+    }
+
+    fn page(&self) -> *mut perf_event_mmap_page {
+        self.map.as_mut_ptr().cast()
+    }
+}
+
+/// A LOST record: `lost` records dropped, told at `time`.
+fn lost_record(lost: u64, time: u64) -> [u8; LOST_BYTES] {
+    let mut record = [0; LOST_BYTES];
+    record[..4].copy_from_slice(&PERF_RECORD_LOST.to_ne_bytes());
+    record[6..8].copy_from_slice(&(LOST_BYTES as u16).to_ne_bytes());
+    record[16..24].copy_from_slice(&lost.to_ne_bytes());
+    record[24..].copy_from_slice(&time.to_ne_bytes());
+    record
+}
+
+/// A file in memory without a name.
+fn anonymous_file() -> io::Result<OwnedFd> {
+    // SAFETY: the name ends with a 0 byte.
+    let fd: c_int = unsafe { libc::memfd_create(c"ring".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,467 @@
+//! One run: open the events, wait, merge, dispatch, report, stop.
+//!
+//! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
+//! the book of losses in `loss`, rings and CPUs that come and go in `rings`.
+
+mod core;
+mod loss;
+mod rings;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::Signal;
+
+use crate::cli::values::RingSize;
+use crate::output::sink::Sink;
+use crate::output::{Closed, EventText, IntervalEnd, Message, Output, RunEnd, Settings};
+use crate::perf::evlist::{Evlist, Evsel};
+use crate::perf::target::{Host, Target, Tasks, threads};
+use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
+use crate::ringbuf::Limit;
+use crate::run::core::Core;
+use crate::run::loss::{LossBook, coverage};
+use crate::run::rings::Rings;
+use crate::symbol::{Spaces, Stacks};
+use crate::sys;
+use crate::sys::poll::{Poller, Signals, Ticker, Waker};
+use crate::sys::process::{Workload, hand_over};
+use crate::task::{TaskTable, Watched};
+
+/// What a run does, whatever the profiler.
+#[derive(Debug)]
+pub struct Options {
+    pub profiler: &'static str,
+    pub target: Target,
+    pub interval: Option<Duration>,
+    pub ring: Option<RingSize>,
+    /// `-g`
+    pub stacks: bool,
+    /// Stop after so many samples.
+    pub samples: Option<u64>,
+    /// Stop after so long.
+    pub duration: Option<Duration>,
+    pub output: Option<PathBuf>,
+    pub json: bool,
+    pub verbose: bool,
+    pub workload: Vec<OsString>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Samples and occurrences that are missing from the results.
+    pub lost: u64,
+}
+
+/// The longest that a record waits in a ring while nothing else happens.
+const LATENCY: Duration = Duration::from_millis(100);
+/// After a round that had to leave records above the horizon.
+const FOLLOW_UP: Duration = Duration::from_millis(2);
+/// How long nothing may be seen before a line says what is waited for.
+const SILENCE: Duration = Duration::from_secs(3);
+/// How often CPUs that came or went are looked for.
+const HOTPLUG: Duration = Duration::from_millis(500);
+/// Bytes that interned stacks may take.
+const STACKS_LIMIT_BYTES: usize = 64 << 20;
+
+const SIGNALS: u64 = 1 << 32;
+const TICKER: u64 = SIGNALS + 1;
+const WAKER: u64 = SIGNALS + 2;
+
+/// A run with its events open, not yet enabled.
+pub struct Run {
+    options: Options,
+    host: Host,
+    core: Core,
+    rings: Rings,
+    poller: Poller,
+    signals: Signals,
+    ticker: Option<Ticker>,
+    waker: Arc<Waker>,
+    workload: Option<Workload>,
+    start_ns: u64,
+    interval_start_ns: u64,
+    intervals: u64,
+    wakeups: u64,
+    /// Samples before this interval.
+    samples_before: u64,
+    discarded_before: u64,
+    _tracefs: TracefsFinder, // a private mount lives as long as the run
+}
+
+/// Why the loop ends.
+enum Stop {
+    /// Ctrl-C, `--for`, the workload's or the target's end.
+    Asked,
+    /// `-N`: no further sample may be shown.
+    Enough,
+    /// Nobody reads the output.
+    Closed,
+}
+
+impl Run {
+    /// Opens everything.
+    ///
+    /// # Errors
+    /// What cannot work here, in one sentence with the cure.
+    pub fn new(mut options: Options, mut profilers: Vec<Box<dyn Profiler>>) -> Result<Run> {
+        let host = Host::default();
+        sys::ignore_sigpipe().context("cannot ignore SIGPIPE")?;
+        let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGCHLD]).context("cannot receive signals")?;
+        let sink = match &options.output {
+            Some(path) => Sink::file(path)?,
+            None => Sink::stdout()?,
+        };
+        let workload = start_workload(&mut options)?;
+        let waker = Arc::new(Waker::new().context("cannot wait for events")?);
+        let (output, settle) = Output::start(sink, waker.clone())?;
+        let watched = Watched::new(&options.target, &host);
+        let tracefs = TracefsFinder::default();
+        let mut evlist = Evlist::new();
+        let setup = Setup {
+            tracefs: &tracefs,
+            target: &options.target,
+            host: &host,
+            watched: &watched,
+            stacks: options.stacks,
+            own: [nix::unistd::gettid().as_raw(), output.tid()],
+            notes: Default::default(),
+        };
+        for (index, profiler) in profilers.iter_mut().enumerate() {
+            evlist.adding_for(index);
+            profiler.init(&mut evlist, &setup)?;
+        }
+        if evlist.is_empty() {
+            bail!("{} has no event to open", options.profiler);
+        }
+        for profiler in &mut profilers {
+            profiler.filter(&mut evlist, &setup)?;
+        }
+        let mut notes = setup.notes.take();
+        let poller = Poller::new().context("cannot wait for events")?;
+        poller.add(&signals, SIGNALS).context("cannot wait for signals")?;
+        poller.add(&*waker, WAKER).context("cannot wait for the output")?;
+        let events = event_texts(&evlist, &setup)?;
+        let settings = Settings {
+            profiler: options.profiler,
+            json: options.json,
+            events,
+            kallsyms: host.proc.join("kallsyms"),
+            stacks: evlist.any_callchain(),
+        };
+        let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
+        settle.send(settings);
+        let mut output = output;
+        rings.take_notes().into_iter().for_each(|note| output.note(note));
+        if options.verbose {
+            describe(&evlist, &rings, &tracefs, notes).into_iter().for_each(|line| output.note(line));
+        }
+        let ticker = options.interval.map(Ticker::every).transpose().context("cannot start the interval timer")?;
+        if let Some(ticker) = &ticker {
+            poller.add(ticker, TICKER).context("cannot wait for the interval timer")?;
+        }
+        let core = Core {
+            layout: evlist.shared_layout(),
+            evlist,
+            profilers,
+            tasks: TaskTable::new(host.clone()),
+            watched,
+            spaces: Spaces::new(host.clone()),
+            stacks: Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host)),
+            host: host.clone(),
+            output,
+            loss: LossBook::default(),
+            narrow_here: rings.narrow_here,
+            limit: options.samples,
+            samples: 0,
+            record_bytes: 0,
+            discarded: 0,
+            late: 0,
+            malformed: 0,
+        };
+        Ok(Run {
+            options, host, core, rings, poller, signals, ticker, waker, workload,
+            start_ns: 0,
+            interval_start_ns: 0,
+            intervals: 0,
+            wakeups: 0,
+            samples_before: 0,
+            discarded_before: 0,
+            _tracefs: tracefs,
+        })
+    }
+
+    /// Runs until it is told to end, and reports.
+    ///
+    /// # Errors
+    /// The workload cannot be executed; the output cannot be written.
+    pub fn start(mut self) -> Result<Outcome> {
+        self.core.evlist.enable()?;
+        self.start_ns = sys::monotonic_ns();
+        self.interval_start_ns = self.start_ns;
+        self.core.tasks.scan();
+        if let Tasks::Processes(pids) = &self.options.target.tasks {
+            // Threads created between the first look and the opening of their parent's events.
+            let host = &self.host;
+            self.core.watched.add(pids.iter().flat_map(|&pid| threads(host, pid)));
+        }
+        self.core.started(sys::monotonic_ns());
+        if let Some(workload) = &mut self.workload {
+            let failed = workload.release();
+            failed.with_context(|| format!("cannot execute {:?}", workload.name()))?;
+        }
+        let stop = self.observe()?;
+        self.finish(stop)
+    }
+
+    fn observe(&mut self) -> Result<Stop> {
+        let deadline = self.options.duration.map(|duration| self.start_ns.saturating_add(duration.as_nanos() as u64));
+        let mut follow_up = false;
+        let mut next_hotplug = self.start_ns;
+        let mut silence_said = false;
+        loop {
+            let now = sys::monotonic_ns();
+            let mut timeout = if follow_up { FOLLOW_UP } else { LATENCY };
+            if let Some(deadline) = deadline {
+                timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now)));
+            }
+            let mut woken = false;
+            let (mut signalled, mut ticked) = (false, false);
+            for token in self.poller.wait(timeout).context("cannot wait for events")? {
+                woken = true;
+                match token {
+                    SIGNALS => signalled = true,
+                    TICKER => ticked = self.ticker.as_ref().is_some_and(Ticker::expired),
+                    WAKER => self.waker.clear(),
+                    _ => {} // a ring
+                }
+            }
+            self.wakeups += u64::from(woken);
+            let held = self.round(Limit::Horizon);
+            follow_up = held && !follow_up;
+            if self.core.enough() {
+                return Ok(Stop::Enough);
+            }
+            self.core.tick(self.rings.complete_to());
+            self.core.output.flush();
+            if signalled && let Some(stop) = self.take_signals()? {
+                return Ok(stop);
+            }
+            if ticked {
+                self.report()?;
+            }
+            if self.core.output.is_closed() {
+                return Ok(Stop::Closed);
+            }
+            let now = sys::monotonic_ns();
+            if self.core.watched.is_over() || deadline.is_some_and(|deadline| now >= deadline) {
+                return Ok(Stop::Asked);
+            }
+            if now >= next_hotplug {
+                next_hotplug = now + HOTPLUG.as_nanos() as u64;
+                self.rings.follow_hotplug(&mut self.core.evlist, &self.options.target, &self.host, &self.poller);
+                self.rings.take_notes().into_iter().for_each(|note| self.core.output.note(note));
+                self.core.expire(now);
+            }
+            if !silence_said && self.core.samples == 0 && now - self.start_ns > SILENCE.as_nanos() as u64 {
+                silence_said = true;
+                let line = self.waiting_for();
+                self.core.output.note(line);
+            }
+        }
+    }
+
+    fn round(&mut self, limit: Limit) -> bool {
+        self.rings.round(limit, &mut self.core)
+    }
+
+    fn take_signals(&mut self) -> Result<Option<Stop>> {
+        while let Some(signal) = self.signals.take() {
+            match signal {
+                Signal::SIGINT | Signal::SIGTERM => return Ok(Some(Stop::Asked)),
+                Signal::SIGUSR1 => self.report()?,
+                _ => {
+                    if self.workload.as_mut().is_some_and(Workload::ended) {
+                        return Ok(Some(Stop::Asked));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn waiting_for(&self) -> String {
+        let events: Vec<String> = self.core.evlist.iter().map(|(_, evsel)| match evsel.filter() {
+            Some(filter) => format!("{} /{filter}/", evsel.name()),
+            None => evsel.name().to_owned(),
+        }).collect();
+        let more = if events.len() > 3 { format!(" and {} more", events.len() - 3) } else { String::new() };
+        format!("{}: nothing seen yet; waiting for {}{more}", self.options.profiler, events[..events.len().min(3)].join(", "))
+    }
+
+    /// Closes an interval: what happened up to now is reported.
+    fn report(&mut self) -> Result<()> {
+        // The second round sees everything that was stamped before the first one's clock reading.
+        self.round(Limit::Horizon);
+        self.round(Limit::Horizon);
+        let end_ns = self.rings.complete_to();
+        let messages = self.close_interval(end_ns, false)?;
+        messages.into_iter().for_each(|message| self.core.output.send(message));
+        Ok(())
+    }
+
+    fn close_interval(&mut self, end_ns: u64, last: bool) -> Result<Vec<Message>> {
+        self.rings.read_lost(&mut self.core);
+        self.intervals += 1;
+        let mut report = Report::default();
+        for profiler in &mut self.core.profilers {
+            if last { profiler.deinit(end_ns, &mut report)? } else { profiler.interval(end_ns, &mut report)? };
+        }
+        let span_ns = end_ns.saturating_sub(self.interval_start_ns);
+        let interval = self.intervals;
+        let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };
+        let mut messages: Vec<Message> = report.tables.into_iter().map(table).collect();
+        let samples = self.core.samples - self.samples_before;
+        let cure = self.rings.cure(self.core.mean_record_bytes());
+        let loss = &mut self.core.loss;
+        let loss_line = loss.line(samples, &cure).map(|line| format!("{}: {line}", self.options.profiler));
+        let lost = loss.interval();
+        let lost_windows = loss.next_interval();
+        messages.push(Message::Interval(IntervalEnd {
+            interval,
+            start_ns: self.interval_start_ns,
+            end_ns,
+            samples,
+            lost,
+            coverage: coverage(&lost_windows, self.interval_start_ns, end_ns, self.rings.cpus()),
+            lost_windows,
+            discarded: self.core.discarded - self.discarded_before,
+            loss_line,
+            totals: report.totals,
+        }));
+        self.interval_start_ns = end_ns;
+        self.samples_before = self.core.samples;
+        self.discarded_before = self.core.discarded;
+        Ok(messages)
+    }
+
+    /// Stops the events, reports what is left, and leaves.
+    fn finish(mut self, stop: Stop) -> Result<Outcome> {
+        sys::perf::disable_all().context("cannot stop the events")?;
+        if matches!(stop, Stop::Asked) {
+            self.round(Limit::All);
+        }
+        let end_ns = sys::monotonic_ns();
+        let mut messages = self.close_interval(end_ns, true)?;
+        let lost = self.core.loss.total();
+        let dropped = self.core.output.dropped();
+        let (cpu_ns, rss_peak_bytes) = sys::self_usage();
+        let mut end = RunEnd {
+            time_ns: end_ns,
+            duration_ns: end_ns.saturating_sub(self.start_ns),
+            samples: self.core.samples,
+            lost,
+            lost_output: dropped,
+            discarded: self.core.discarded,
+            late: self.core.late,
+            intervals: self.intervals,
+            cpu_ns,
+            rss_peak_bytes,
+            locked_bytes: self.rings.locked_bytes(),
+            wakeups: self.wakeups,
+            totals: Vec::new(),
+            summary: Vec::new(),
+        };
+        end.summary = self.summary(&end);
+        messages.push(Message::End(end));
+        let Run { core, signals, workload, .. } = self;
+        drop(workload); // ends it, if it still runs
+        // A second Ctrl-C ends the wait for a reader that does not read.
+        let interrupted = || std::iter::from_fn(|| signals.take()).any(|signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM));
+        let closed = core.output.finish(messages, || !interrupted());
+        // Releasing tracepoints is slow; the prompt need not wait for it.
+        hand_over(&core.evlist.descriptors_open());
+        if let Some(Closed::Failed(err)) = closed {
+            let place = self.options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
+            return Err(anyhow::Error::new(err).context(format!("cannot write to {place}")));
+        }
+        Ok(Outcome { lost: lost + dropped })
+    }
+
+    /// Lines for people at the end, on stderr.
+    fn summary(&self, end: &RunEnd) -> Vec<String> {
+        let name = self.options.profiler;
+        let mut first = format!("{name}: {} events in {:.1} s, {} lost", end.samples, end.duration_ns as f64 / 1e9, end.lost);
+        if end.lost > 0 && !self.core.evlist.counts_lost() {
+            first += " (side records among them: this kernel does not tell them apart)";
+        }
+        if end.discarded > 0 {
+            first += &format!(", {} pairs discarded that a loss may have closed", end.discarded);
+        }
+        let mut lines = vec![first];
+        if end.lost_output > 0 {
+            lines.push(format!("{name}: {} lines dropped because the output was blocked", end.lost_output));
+        }
+        if self.core.stacks.refused() > 0 {
+            lines.push(format!("{name}: {} stacks not kept: the table is full", self.core.stacks.refused()));
+        }
+        if self.core.malformed > 0 {
+            lines.push(format!("{name}: {} records could not be decoded", self.core.malformed));
+        }
+        if self.options.verbose && !self.options.json {
+            let seconds = (end.duration_ns as f64 / 1e9).max(1e-9);
+            lines.push(format!(
+                "self: {:.3} s CPU, {} KiB peak memory, {} KiB rings, {} wake-ups, {:.0} events/s, {:.0} bytes/s, {} late",
+                end.cpu_ns as f64 / 1e9,
+                end.rss_peak_bytes / 1024,
+                end.locked_bytes / 1024,
+                end.wakeups,
+                end.samples as f64 / seconds,
+                self.core.record_bytes as f64 / seconds,
+                end.late,
+            ));
+        }
+        if self.options.json { Vec::new() } else { lines }
+    }
+}
+
+fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
+    if options.workload.is_empty() {
+        return Ok(None);
+    }
+    let workload = Workload::start(&options.workload)
+        .with_context(|| format!("cannot start {:?}", options.workload[0].to_string_lossy()))?;
+    if matches!(options.target.tasks, Tasks::All) {
+        options.target.tasks = Tasks::Workload(workload.pid());
+    }
+    Ok(Some(workload))
+}
+
+/// How the events that may be printed become text. Events without a format are left out.
+fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
+    let text = |evsel: &Evsel| -> Result<Option<EventText>> {
+        let Some(alias) = evsel.shown_as() else { return Ok(None) };
+        Ok(Some(EventText::new(evsel.name(), alias, setup.format(evsel.name())?)))
+    };
+    evlist.iter().map(|(_, evsel)| text(evsel)).collect()
+}
+
+fn max_stack(host: &Host) -> usize {
+    let text = std::fs::read_to_string(host.proc.join("sys/kernel/perf_event_max_stack"));
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(127)
+}
+
+/// What `-v` says before the run.
+fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: Vec<String>) -> Vec<String> {
+    let mut lines = vec![rings.describe()];
+    lines.extend(tracefs.describe());
+    lines.extend(evlist.missing().map(|feature| format!("this kernel lacks {feature}")));
+    let filtered = evlist.iter().filter_map(|(_, evsel)| Some((evsel.name(), evsel.filter()?)));
+    lines.extend(filtered.map(|(name, filter)| format!("kernel filter of {name}: {filter}")));
+    lines.extend(notes);
+    lines
+}

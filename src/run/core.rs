@@ -1,0 +1,175 @@
+//! What is done with a record: side records to the tables, samples to their profiler, losses to all.
+
+use std::ops::ControlFlow;
+
+use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
+
+use crate::output::Output;
+use crate::perf::evlist::Evlist;
+use crate::perf::layout::Layout;
+use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
+use crate::perf::target::Host;
+use crate::profiler::{Context, LostWindow, Profiler, Timestamp};
+use crate::ringbuf::{Item, ItemKind, Stamp};
+use crate::run::loss::LossBook;
+use crate::symbol::{Spaces, Stacks};
+use crate::task::{TaskTable, Watched};
+
+/// The state behind the merge.
+pub struct Core {
+    pub evlist: Evlist,
+    /// Where the time is in every record of the run.
+    pub layout: Layout,
+    pub profilers: Vec<Box<dyn Profiler>>,
+    pub tasks: TaskTable,
+    pub watched: Watched,
+    pub spaces: Spaces,
+    pub stacks: Stacks,
+    pub host: Host,
+    pub output: Output,
+    pub loss: LossBook,
+    /// Task-bound events see other tasks too.
+    pub narrow_here: bool,
+    /// `-N`
+    pub limit: Option<u64>,
+    pub samples: u64,
+    pub record_bytes: u64,
+    pub discarded: u64,
+    pub late: u64,
+    pub malformed: u64,
+}
+
+/// Splits `self` into the profilers and all that they may use.
+macro_rules! split {
+    ($core:ident) => {{
+        let Core { profilers, tasks, watched, spaces, stacks, host, output, discarded, .. } = $core;
+        (profilers, Context { tasks, watched, spaces, stacks, host, batch: &mut output.batch, discarded })
+    }};
+}
+
+impl Core {
+    /// The stamp of a record, for the merge.
+    #[inline]
+    pub fn stamp(layout: &Layout, record: &[u8]) -> Stamp {
+        use perf_event_open_sys::bindings::PERF_RECORD_LOST;
+        let kind = record_type(record);
+        let time = if kind == PERF_RECORD_SAMPLE { layout.sample_time(record) } else { layout.side_time(record) };
+        match time {
+            Some(time) if kind == PERF_RECORD_LOST => Stamp::Here(time),
+            Some(time) => Stamp::At(time),
+            None => Stamp::Bad,
+        }
+    }
+
+    /// Takes one item of the merge, from the ring of `cpu`.
+    #[inline]
+    pub fn take(&mut self, item: &Item<'_>, cpu: u32) -> ControlFlow<()> {
+        let record = match item.kind {
+            ItemKind::Record(record) => record,
+            ItemKind::Gap | ItemKind::Corrupt => {
+                self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count: 0 });
+                return ControlFlow::Continue(());
+            }
+        };
+        self.record_bytes += record.len() as u64;
+        self.late += u64::from(item.late);
+        let taken = if record_type(record) == PERF_RECORD_SAMPLE { self.sample(record, item.late) } else { self.side(record, item, cpu) };
+        self.malformed += u64::from(taken.is_err());
+        if self.enough() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// True when `-N` samples were seen.
+    #[inline]
+    pub fn enough(&self) -> bool {
+        self.limit.is_some_and(|limit| self.samples >= limit)
+    }
+
+    #[inline]
+    fn sample(&mut self, record: &[u8], late: bool) -> Result<(), Malformed> {
+        let id = sample_identifier(record).ok_or(Malformed::Short)?;
+        let event = self.evlist.event_of(id).ok_or(Malformed::UnknownEvent)?;
+        let Core { evlist, profilers, tasks, watched, spaces, stacks, host, output, discarded, .. } = self;
+        let evsel = evlist.evsel(event);
+        let mut sample = evsel.layout().sample(record)?;
+        sample.late = late;
+        if self.narrow_here && evsel.is_task_bound() && !watched.contains(sample.tid) {
+            return Ok(());
+        }
+        self.samples += 1;
+        let mut ctx = Context { tasks, watched, spaces, stacks, host, batch: &mut output.batch, discarded };
+        let result = match profilers.get_mut(evsel.owner()) {
+            Some(profiler) => profiler.sample(event, &sample, &mut ctx),
+            None => Ok(()),
+        };
+        self.give_stacks();
+        self.output.flush_large();
+        result.map_err(|_| Malformed::Length)
+    }
+
+    /// Stacks seen for the first time travel with the batch that refers to them.
+    #[inline]
+    fn give_stacks(&mut self) {
+        if self.stacks.has_fresh() {
+            self.output.batch.stacks.append(&mut self.stacks.take_fresh());
+        }
+    }
+
+    fn side(&mut self, record: &[u8], item: &Item<'_>, cpu: u32) -> Result<(), Malformed> {
+        let (side, id) = decode(record, &self.layout)?;
+        match side {
+            Record::Lost { count } => {
+                self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count });
+                if !self.evlist.counts_lost() {
+                    self.loss.count(cpu, count);
+                }
+                return Ok(());
+            }
+            Record::LostSamples { count } => {
+                self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count });
+                self.loss.count(cpu, count);
+                return Ok(());
+            }
+            Record::Comm { .. } | Record::Fork(_) | Record::Exit(_) | Record::Mmap(_) => {}
+            _ => return Ok(()),
+        }
+        if self.evlist.any_callchain() {
+            self.spaces.apply(&side, id.time);
+        }
+        self.tasks.apply(&side, id.time);
+        self.watched.apply(&side);
+        if !matches!(side, Record::Mmap(_)) {
+            let (profilers, mut ctx) = split!(self);
+            profilers.iter_mut().for_each(|profiler| profiler.task(&side, id.time, &mut ctx));
+        }
+        Ok(())
+    }
+
+    fn lost(&mut self, window: LostWindow) {
+        self.loss.window(window);
+        self.profilers.iter_mut().for_each(|profiler| profiler.lost(&window));
+    }
+
+    /// Events are on.
+    pub fn started(&mut self, now: Timestamp) {
+        let (profilers, mut ctx) = split!(self);
+        profilers.iter_mut().for_each(|profiler| profiler.started(now, &mut ctx));
+        self.give_stacks();
+    }
+
+    /// Between samples; everything up to `now` was seen.
+    pub fn tick(&mut self, now: Timestamp) {
+        let (profilers, mut ctx) = split!(self);
+        profilers.iter_mut().for_each(|profiler| profiler.tick(now, &mut ctx));
+        self.give_stacks();
+    }
+
+    /// Forgets tasks that have been gone for a while.
+    pub fn expire(&mut self, now: Timestamp) {
+        self.tasks.expire(now);
+        self.spaces.expire(now);
+    }
+
+    pub fn mean_record_bytes(&self) -> u64 {
+        self.record_bytes.checked_div(self.samples).unwrap_or(0)
+    }
+}

@@ -1,0 +1,186 @@
+//! The book of losses: counted per interval, with the windows they fell in and the cheapest cure.
+
+use crate::output::LostSpan;
+
+/// Windows kept exactly per interval; beyond, those of one CPU are joined.
+const MOST_WINDOWS: usize = 256;
+
+/// What was lost in this interval and in the whole run.
+#[derive(Debug, Default)]
+pub struct LossBook {
+    windows: Vec<LostSpan>,
+    interval: u64,
+    total: u64,
+    /// Per CPU in this interval.
+    by_cpu: Vec<(u32, u64)>,
+    /// Most lost on one CPU in one interval, for the cure.
+    worst: u64,
+}
+
+impl LossBook {
+    /// `count` samples of `cpu` were lost.
+    pub fn count(&mut self, cpu: u32, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.interval += count;
+        self.total += count;
+        match self.by_cpu.iter_mut().find(|(other, _)| *other == cpu) {
+            Some((_, sum)) => *sum += count,
+            None => self.by_cpu.push((cpu, count)),
+        }
+    }
+
+    /// Something was lost on a CPU between two moments. Windows of a CPU that touch become one.
+    pub fn window(&mut self, span: LostSpan) {
+        let full = self.windows.len() >= MOST_WINDOWS;
+        let last = self.windows.iter_mut().rev().find(|old| old.cpu == span.cpu);
+        match last {
+            Some(last) if full || span.start_ns <= last.end_ns => {
+                last.end_ns = last.end_ns.max(span.end_ns);
+                last.count += span.count;
+            }
+            _ => self.windows.push(span),
+        }
+    }
+
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub fn interval(&self) -> u64 {
+        self.interval
+    }
+
+    /// Starts the next interval. Returns the windows of the one that ended.
+    pub fn next_interval(&mut self) -> Vec<LostSpan> {
+        self.worst = self.worst.max(self.by_cpu.iter().map(|(_, sum)| *sum).max().unwrap_or(0));
+        self.interval = 0;
+        self.by_cpu.clear();
+        std::mem::take(&mut self.windows)
+    }
+
+    /// One line for people: how much, where, and what would cure it. None when nothing was lost.
+    pub fn line(&self, samples: u64, cure: &str) -> Option<String> {
+        if self.interval == 0 {
+            return None;
+        }
+        let seen = samples + self.interval;
+        let mut cpus = self.by_cpu.clone();
+        cpus.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
+        let places: Vec<String> = cpus.iter().take(4).map(|(cpu, sum)| format!("CPU {cpu}: {sum}")).collect();
+        let more = if cpus.len() > 4 { ", ..." } else { "" };
+        Some(format!("lost {} of {seen} events ({}{more}); {cure}", self.interval, places.join(", ")))
+    }
+}
+
+/// What is known of one ring for the advice.
+#[derive(Clone, Copy, Debug)]
+pub struct RingUse {
+    pub lost: u64,
+    pub backlog_peak_bytes: u64,
+    pub mean_record_bytes: u64,
+}
+
+/// The ring size that would have held everything, in data pages; None beyond `most_pages`.
+pub fn sufficient_pages(rings: &[RingUse], page_bytes: u64, most_pages: u64) -> Option<u64> {
+    let need = |ring: &RingUse| ring.backlog_peak_bytes.saturating_add(ring.lost.saturating_mul(ring.mean_record_bytes.max(64)));
+    let bytes = rings.iter().filter(|ring| ring.lost > 0).map(need).max()?;
+    let pages = bytes.div_ceil(page_bytes.max(1)).checked_next_power_of_two()?;
+    (pages <= most_pages).then_some(pages)
+}
+
+/// The advice as text.
+pub fn cure(rings: &[RingUse], page_bytes: u64, most_pages: u64) -> String {
+    match sufficient_pages(rings, page_bytes, most_pages) {
+        Some(pages) => {
+            let kib = pages * page_bytes / 1024;
+            let size = if kib >= 1024 { format!("{} MiB", kib / 1024) } else { format!("{kib} KiB") };
+            format!("-m {pages} would have sufficed; needs {size} per CPU")
+        }
+        None => "no ring buffer is large enough: narrow the events with a filter, -C or -p".to_owned(),
+    }
+}
+
+/// 1 - (lost-window time summed over CPUs) / (interval x CPUs).
+pub fn coverage(windows: &[LostSpan], start_ns: u64, end_ns: u64, cpus: usize) -> f64 {
+    let span = end_ns.saturating_sub(start_ns) as f64 * cpus as f64;
+    if span <= 0.0 {
+        return 1.0;
+    }
+    let mut sorted: Vec<LostSpan> = windows.to_vec();
+    sorted.sort_by_key(|window| (window.cpu, window.start_ns));
+    let mut dark = 0_u64;
+    let mut covered_to = (u32::MAX, 0);
+    for window in sorted {
+        let from = window.start_ns.max(start_ns).max(if covered_to.0 == window.cpu { covered_to.1 } else { 0 });
+        let to = window.end_ns.min(end_ns);
+        dark += to.saturating_sub(from);
+        covered_to = (window.cpu, to.max(if covered_to.0 == window.cpu { covered_to.1 } else { 0 }));
+    }
+    (1.0 - dark as f64 / span).clamp(0.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(cpu: u32, start_ns: u64, end_ns: u64) -> LostSpan {
+        LostSpan { cpu, start_ns, end_ns, count: 1 }
+    }
+
+    #[test]
+    fn coverage_is_the_share_of_time_seen() {
+        let cases: [(&[LostSpan], f64); 5] = [
+            (&[], 1.0),
+            (&[span(0, 100, 150)], 0.75),
+            (&[span(0, 100, 150), span(0, 120, 160), span(1, 0, 110)], 0.65),
+            (&[span(0, 0, 1000), span(1, 0, 1000)], 0.0),
+            (&[span(0, 300, 400)], 1.0),
+        ];
+        for (windows, want) in cases {
+            let got = coverage(windows, 100, 200, 2);
+            assert!((got - want).abs() < 1e-9, "{windows:?}: {got}");
+        }
+        assert_eq!(coverage(&[span(0, 1, 2)], 5, 5, 2), 1.0);
+    }
+
+    #[test]
+    fn windows_that_touch_are_one() {
+        let mut book = LossBook::default();
+        for window in [span(0, 1, 5), span(1, 2, 3), span(0, 5, 9), span(0, 20, 30)] {
+            book.window(window);
+        }
+        let joined = LostSpan { count: 2, ..span(0, 1, 9) };
+        assert_eq!(book.next_interval(), [joined, span(1, 2, 3), span(0, 20, 30)]);
+        assert!(book.next_interval().is_empty());
+    }
+
+    #[test]
+    fn the_line_names_the_worst_cpu_first() {
+        let mut book = LossBook::default();
+        assert_eq!(book.line(5, ""), None);
+        book.count(0, 1);
+        book.count(1, 20);
+        book.count(0, 2);
+        assert_eq!(book.line(77, "x").as_deref(), Some("lost 23 of 100 events (CPU 1: 20, CPU 0: 3); x"));
+        assert_eq!((book.interval(), book.total()), (23, 23));
+        book.next_interval();
+        assert_eq!((book.interval(), book.total()), (0, 23));
+    }
+
+    #[test]
+    fn the_cure_is_a_power_of_two_that_holds_all() {
+        let ring = |lost, backlog_peak_bytes| RingUse { lost, backlog_peak_bytes, mean_record_bytes: 100 };
+        let cases = [
+            (vec![ring(0, 4096)], None),
+            (vec![ring(41, 4096)], Some(4)),
+            (vec![ring(41, 4096), ring(1000, 4096)], Some(32)),
+            (vec![ring(1 << 40, 4096)], None),
+        ];
+        for (rings, want) in cases {
+            assert_eq!(sufficient_pages(&rings, 4096, 1024), want, "{rings:?}");
+        }
+        assert_eq!(cure(&[ring(41, 4096)], 4096, 1024), "-m 4 would have sufficed; needs 16 KiB per CPU");
+    }
+}

@@ -1,0 +1,250 @@
+//! The rings of a run: one per CPU, opened at start and as CPUs come online, closed as they go.
+
+use std::ops::ControlFlow;
+
+use anyhow::{Result, bail};
+
+use crate::cli::values::RingSize;
+use crate::perf::evlist::{Evlist, is_memory_limit};
+use crate::perf::target::{Host, Target, online_cpus};
+use crate::ringbuf::{Limit, Merge, RingBuf};
+use crate::run::core::Core;
+use crate::run::loss::{RingUse, cure};
+use crate::sys;
+use crate::sys::poll::Poller;
+
+/// Per CPU unless -m says otherwise: 1 M switches/s fill half of it in some 40 ms.
+const DEFAULT_BYTES: usize = 4 << 20;
+/// All rings together.
+const MOST_BYTES: usize = 512 << 20;
+
+#[derive(Debug)]
+struct Ring {
+    cpu: u32,
+    /// In the merge.
+    index: usize,
+    lost: u64,
+}
+
+/// All rings, merged.
+pub struct Rings {
+    merge: Merge,
+    rings: Vec<Ring>,
+    data_pages: usize,
+    /// Of the last and the one before: up to the latter everything was delivered.
+    loaded_ns: u64,
+    complete_ns: u64,
+    pub narrow_here: bool,
+    /// CPUs that could not be opened when they came online: not tried again.
+    refused: Vec<u32>,
+    notes: Vec<String>,
+}
+
+impl Rings {
+    /// Opens the events on every CPU of the target.
+    ///
+    /// # Errors
+    /// No CPU is left, or the kernel refuses an event or even the smallest ring.
+    pub fn open(evlist: &mut Evlist, target: &Target, host: &Host, size: Option<RingSize>, poller: &Poller, notes: &mut Vec<String>) -> Result<Rings> {
+        let online = online_cpus(host)?;
+        let (cpus, absent) = target.cpus(&online);
+        if cpus.is_empty() {
+            bail!("none of the CPUs {} is online (online: {})", list(&absent), list(&online));
+        }
+        let opened = evlist.plan(target, host, cpus.len())?;
+        notes.extend(opened.notes);
+        let asked = size.map_or(DEFAULT_BYTES / sys::page_size(), |size| size.pages(sys::page_size()));
+        let most = floor_power_of_two(MOST_BYTES / sys::page_size() / cpus.len()).max(1);
+        let mut rings = Rings {
+            merge: Merge::new(),
+            rings: Vec::new(),
+            data_pages: asked.min(most),
+            loaded_ns: 0,
+            complete_ns: 0,
+            narrow_here: opened.narrow_here,
+            refused: Vec::new(),
+            notes: Vec::new(),
+        };
+        if !absent.is_empty() {
+            rings.notes.push(format!("CPU {} is not online: watching {} without it", list(&absent), list(&cpus)));
+        }
+        if size.is_some() && asked > most {
+            rings.notes.push(format!("ring buffers are limited to {} MiB in total: {most} pages per CPU instead of {asked}", MOST_BYTES >> 20));
+        }
+        for &cpu in &cpus {
+            rings.add(cpu, evlist, poller)?;
+        }
+        if !evlist.any_open() {
+            bail!("no event could be opened: the target has gone, or its events are limited to other CPUs");
+        }
+        Ok(rings)
+    }
+
+    /// Opens one CPU; its ring is halved until the mlock limit allows it.
+    fn add(&mut self, cpu: u32, evlist: &mut Evlist, poller: &Poller) -> Result<()> {
+        let wanted = self.data_pages;
+        let ring: RingBuf = loop {
+            match evlist.open_cpu(cpu, self.data_pages) {
+                Ok(ring) => break ring,
+                Err(err) if is_memory_limit(&err) && self.data_pages > 1 => self.data_pages /= 2,
+                Err(err) if is_memory_limit(&err) => return Err(err.context("raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root")),
+                Err(err) => return Err(err),
+            }
+        };
+        if self.data_pages < wanted {
+            self.notes.push(format!(
+                "the mlock limit allows {} pages per CPU instead of {wanted}: raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root",
+                self.data_pages
+            ));
+        }
+        let index = self.merge.add(ring);
+        if let Some(owner) = evlist.ring_owner(cpu) {
+            poller.add_edge(owner, u64::from(cpu))?;
+        }
+        self.rings.push(Ring { cpu, index, lost: 0 });
+        Ok(())
+    }
+
+    /// Attaches CPUs that came online, detaches those that went.
+    pub fn follow_hotplug(&mut self, evlist: &mut Evlist, target: &Target, host: &Host, poller: &Poller) {
+        let Ok(online) = online_cpus(host) else { return };
+        let (cpus, _) = target.cpus(&online);
+        let gone: Vec<u32> = self.rings.iter().map(|ring| ring.cpu).filter(|cpu| !online.contains(cpu)).collect();
+        for cpu in gone {
+            if let Some(at) = self.rings.iter().position(|ring| ring.cpu == cpu) {
+                let ring = self.rings.remove(at);
+                self.merge.remove(ring.index); // what it still holds is delivered first
+            }
+            if let Some(owner) = evlist.ring_owner(cpu) {
+                let _ = poller.remove(owner);
+            }
+            evlist.close_cpu(cpu);
+            self.notes.push(format!("CPU {cpu} went offline"));
+        }
+        self.refused.retain(|cpu| online.contains(cpu));
+        for cpu in cpus {
+            if self.rings.iter().any(|ring| ring.cpu == cpu) || self.refused.contains(&cpu) {
+                continue;
+            }
+            let added = self.add(cpu, evlist, poller).and_then(|()| evlist.enable_cpu(cpu));
+            self.notes.push(match added {
+                Ok(()) => format!("CPU {cpu} came online: watching it"),
+                Err(err) => {
+                    self.refused.push(cpu);
+                    format!("CPU {cpu} came online and cannot be watched: {err:#}")
+                }
+            });
+        }
+    }
+
+    /// One round: heads, losses, records up to the limit, tails. True when records had to stay above the horizon.
+    pub fn round(&mut self, limit: Limit, core: &mut Core) -> bool {
+        self.complete_ns = self.loaded_ns;
+        self.loaded_ns = sys::monotonic_ns();
+        self.merge.load(self.loaded_ns);
+        while let Some(index) = self.merge.next_tight() {
+            let Some(ring) = self.rings.iter_mut().find(|ring| ring.index == index) else { continue };
+            let lost = core.evlist.take_lost(ring.cpu, |_, _| {});
+            ring.lost += lost;
+            core.loss.count(ring.cpu, lost);
+            // A kernel that does not count per event leaves the question open: then a full ring counts as a loss.
+            if lost > 0 || !core.evlist.counts_lost() {
+                self.merge.mark_gap(index, sys::monotonic_ns());
+            }
+        }
+        let rings = &self.rings;
+        let layout = core.layout.clone();
+        let cpu_of = |index: usize| rings.iter().find(|ring| ring.index == index).map_or(0, |ring| ring.cpu);
+        let mut last = (usize::MAX, 0);
+        let drained = self.merge.drain(
+            limit,
+            |record| Core::stamp(&layout, record),
+            |item| {
+                if item.ring != last.0 {
+                    last = (item.ring, cpu_of(item.ring));
+                }
+                if core.enough() { ControlFlow::Break(()) } else { core.take(&item, last.1) }
+            },
+        );
+        self.merge.publish();
+        drained.held
+    }
+
+    /// Everything stamped before this was delivered, unless it is late.
+    pub fn complete_to(&self) -> u64 {
+        self.complete_ns
+    }
+
+    /// Asks the kernel for all that was lost since the last time.
+    pub fn read_lost(&mut self, core: &mut Core) {
+        for ring in &mut self.rings {
+            let lost = core.evlist.take_lost(ring.cpu, |_, _| {});
+            ring.lost += lost;
+            core.loss.count(ring.cpu, lost);
+        }
+    }
+
+    /// What would have prevented the losses so far.
+    pub fn cure(&self, mean_record_bytes: u64) -> String {
+        let uses: Vec<RingUse> = self.rings.iter().map(|ring| RingUse {
+            lost: ring.lost,
+            backlog_peak_bytes: self.merge.backlog_peak(ring.index),
+            mean_record_bytes,
+        }).collect();
+        let page = sys::page_size();
+        cure(&uses, page as u64, (MOST_BYTES / page / self.rings.len().max(1)) as u64)
+    }
+
+    pub fn cpus(&self) -> usize {
+        self.rings.len()
+    }
+
+    pub fn locked_bytes(&self) -> u64 {
+        (self.rings.len() * (self.data_pages + 1) * sys::page_size()) as u64
+    }
+
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    pub fn describe(&self) -> String {
+        let cpus: Vec<u32> = self.rings.iter().map(|ring| ring.cpu).collect();
+        format!("CPUs {}: a ring buffer of {} pages each", list(&cpus), self.data_pages)
+    }
+}
+
+fn floor_power_of_two(value: usize) -> usize {
+    if value == 0 { 0 } else { 1 << value.ilog2() }
+}
+
+/// `0-3,7`
+fn list(cpus: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let range = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    ranges.iter().map(range).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_cpus_as_users_type_them() {
+        for (cpus, want) in [(&[0, 1, 2, 5][..], "0-2,5"), (&[7], "7"), (&[], "")] {
+            assert_eq!(list(cpus), want);
+        }
+    }
+
+    #[test]
+    fn powers_of_two() {
+        for (value, want) in [(0, 0), (1, 1), (3, 2), (1024, 1024), (1025, 1024)] {
+            assert_eq!(floor_power_of_two(value), want);
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! Distributions of `u64` values, mostly latencies in ns, in a few hundred bytes.
+//!
+//! Buckets are log-linear: each power of two is split into 16 equal parts. A quantile is the middle of its bucket and so at most
+//! [`Histogram::MAX_ERROR`] away from the value of that rank. Count, sum, minimum and maximum are exact.
+
+use std::ops::RangeInclusive;
+
+/// Parts per power of two, as a power of two. One more halves the error and doubles the memory.
+const PART_BITS: u32 = 4;
+const PARTS: usize = 1 << PART_BITS;
+/// The counts grow by this many buckets, one power of two.
+const BLOCK: usize = PARTS;
+
+/// A distribution. Unused it owns no heap; used, 4 bytes per bucket from the lowest to the highest one in use, so 1.3 KiB for
+/// 1 us to 1 s and never over 4 KiB.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    counts: Vec<u32>,
+    wraps: Vec<(u16, u32)>, // bucket, and how often its count passed 2^32
+    count: u64,
+    sum: u128,
+    min: u64, // u64::MAX while empty
+    max: u64,
+    first: u16, // bucket of `counts[0]`
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Histogram {
+    /// The largest distance of a quantile from the true value, as a share of it.
+    pub const MAX_ERROR: f64 = 1.0 / (2 * PARTS) as f64;
+
+    pub const fn new() -> Self {
+        Self {
+            counts: Vec::new(),
+            wraps: Vec::new(),
+            count: 0,
+            sum: 0,
+            min: u64::MAX,
+            max: 0,
+            first: 0,
+        }
+    }
+
+    #[inline]
+    pub fn record(&mut self, value: u64) {
+        self.count = self.count.saturating_add(1);
+        self.sum = self.sum.saturating_add(u128::from(value));
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        let bucket = bucket(value);
+        match self
+            .counts
+            .get_mut(bucket.wrapping_sub(usize::from(self.first)))
+        {
+            Some(count) if *count < u32::MAX => *count += 1,
+            _ => self.add(bucket, 1),
+        }
+    }
+
+    /// Everything recorded in `other` counts here as well.
+    pub fn merge(&mut self, other: &Histogram) {
+        for (bucket, count) in other.used() {
+            self.add(bucket, count);
+        }
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    /// Forgets the values but keeps the memory, for the next interval.
+    pub fn clear(&mut self) {
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.fill(0);
+        *self = Self {
+            counts,
+            first: self.first,
+            ..Self::new()
+        };
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub fn sum(&self) -> u128 {
+        self.sum
+    }
+
+    /// 0 while empty, like all that follow.
+    pub fn min(&self) -> u64 {
+        if self.is_empty() { 0 } else { self.min }
+    }
+
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Rounded down.
+    pub fn mean(&self) -> u64 {
+        self.sum
+            .checked_div(u128::from(self.count))
+            .map_or(0, |mean| u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+
+    /// The value of nearest rank `ceil(q x count)`: `q` 0 is the minimum, 1 the maximum, both exact, 0.5 the (lower) median.
+    ///
+    /// Any other is the middle of the bucket that holds the value of that rank, within minimum and maximum: exact below 32, else
+    /// off by at most [`MAX_ERROR`](Self::MAX_ERROR) of the true value.
+    pub fn quantile(&self, q: f64) -> u64 {
+        // 0.07 x 100 is a little over 7 in binary, and is meant as rank 7.
+        let rank = (q * self.count as f64 * (1.0 - 4.0 * f64::EPSILON)).ceil() as u64;
+        if rank <= 1 {
+            return self.min();
+        }
+        if rank >= self.count {
+            return self.max;
+        }
+        let mut below = 0_u64;
+        for (bucket, count) in self.used() {
+            below = below.saturating_add(count);
+            if below >= rank {
+                let (low, high) = bounds(bucket).into_inner();
+                return (low + (high - low) / 2).clamp(self.min, self.max);
+            }
+        }
+        self.max
+    }
+
+    /// The buckets in use, lowest first: which values, and how many of them.
+    pub fn buckets(&self) -> impl Iterator<Item = (RangeInclusive<u64>, u64)> {
+        self.used().map(|(bucket, count)| (bounds(bucket), count))
+    }
+
+    /// Bytes on the heap, for memory limits.
+    pub fn heap_bytes(&self) -> usize {
+        size_of_val(self.counts.as_slice()) + size_of_val(self.wraps.as_slice())
+    }
+
+    fn used(&self) -> impl Iterator<Item = (usize, u64)> {
+        let buckets = self.counts.iter().zip(usize::from(self.first)..);
+        let full = buckets.map(|(&low, bucket)| {
+            (
+                bucket,
+                u64::from(low) | u64::from(self.wraps_of(bucket)) << 32,
+            )
+        });
+        full.filter(|&(_, count)| count > 0)
+    }
+
+    fn wraps_of(&self, bucket: usize) -> u32 {
+        self.wraps
+            .iter()
+            .find(|wrap| usize::from(wrap.0) == bucket)
+            .map_or(0, |wrap| wrap.1)
+    }
+
+    /// Room for a new bucket, the carry of a full one, counts of a merge: the slow way.
+    #[cold]
+    fn add(&mut self, bucket: usize, count: u64) {
+        self.cover(bucket);
+        let low = &mut self.counts[bucket - usize::from(self.first)];
+        let total = (u64::from(*low)).saturating_add(count);
+        *low = total as u32;
+        let carry = (total >> 32) as u32;
+        if carry > 0 {
+            match self
+                .wraps
+                .iter_mut()
+                .find(|wrap| usize::from(wrap.0) == bucket)
+            {
+                Some(wrap) => wrap.1 = wrap.1.saturating_add(carry),
+                None => self.wraps.push((bucket as u16, carry)),
+            }
+        }
+    }
+
+    /// Widens `counts` by whole blocks until it holds `bucket`. Exactly, as most histograms settle at once.
+    fn cover(&mut self, bucket: usize) {
+        let block = bucket / BLOCK * BLOCK;
+        if self.counts.is_empty() {
+            self.first = block as u16;
+        }
+        let first = usize::from(self.first);
+        if block < first {
+            let mut counts = vec![0; first - block + self.counts.len()];
+            counts[first - block..].copy_from_slice(&self.counts);
+            (self.counts, self.first) = (counts, block as u16);
+        } else if let Some(more) = (block + BLOCK - first).checked_sub(self.counts.len()) {
+            self.counts.reserve_exact(more);
+            self.counts.resize(self.counts.len() + more, 0);
+        }
+    }
+}
+
+/// Buckets run from 0 to 975: one per value below 32, 16 per power of two above.
+#[inline]
+fn bucket(value: u64) -> usize {
+    let shift = u64::BITS - 1 - PART_BITS - (value | PARTS as u64).leading_zeros();
+    shift as usize * PARTS + (value >> shift) as usize
+}
+
+fn bounds(bucket: usize) -> RangeInclusive<u64> {
+    let shift = (bucket / PARTS).saturating_sub(1);
+    let low = ((bucket - shift * PARTS) as u64) << shift;
+    low..=low + ((1 << shift) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const QS: [f64; 9] = [0.0, 0.001, 0.07, 0.25, 0.5, 0.95, 0.99, 0.999, 1.0];
+
+    fn of(values: &[u64]) -> Histogram {
+        let mut histogram = Histogram::new();
+        values.iter().for_each(|&value| histogram.record(value));
+        histogram
+    }
+
+    /// Against the sorted values, at every `q` of `QS`.
+    fn check(values: &[u64]) {
+        let histogram = of(values);
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable();
+        for q in QS {
+            // Thousandths keep the rank exact.
+            let rank = ((q * 1000.0).round() as usize * sorted.len())
+                .div_ceil(1000)
+                .max(1);
+            let (got, want) = (histogram.quantile(q), sorted[rank - 1]);
+            let off = got.abs_diff(want) as f64;
+            assert!(
+                off <= want as f64 * Histogram::MAX_ERROR,
+                "q {q}: {got}, not {want}"
+            );
+        }
+        let exact = (
+            histogram.count(),
+            histogram.sum(),
+            histogram.min(),
+            histogram.max(),
+        );
+        assert_eq!(
+            exact,
+            (
+                values.len() as u64,
+                values.iter().map(|&v| u128::from(v)).sum(),
+                sorted[0],
+                sorted[sorted.len() - 1]
+            )
+        );
+        assert_eq!(
+            (histogram.quantile(0.0), histogram.quantile(1.0)),
+            (histogram.min(), histogram.max())
+        );
+        assert!(
+            histogram
+                .buckets()
+                .all(|(range, _)| range.end() - range.start() <= range.start() / 16)
+        );
+        assert_eq!(
+            histogram.buckets().map(|(_, count)| count).sum::<u64>(),
+            histogram.count()
+        );
+    }
+
+    #[test]
+    fn quantiles_of_known_distributions() {
+        let mut state = 1_u64;
+        let mut random = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        let uniform: Vec<u64> = (1..=10_000).collect();
+        let wide: Vec<u64> = (0..10_000).map(|_| random() << (random() % 33)).collect();
+        let heavy: Vec<u64> = (0..10_000)
+            .map(|_| 1_000_000_000_000 / (random() + 1))
+            .collect();
+        let two: Vec<u64> = (0..10_000)
+            .map(|i| if i % 100 == 0 { 150_000_000 } else { 2_000 + i })
+            .collect();
+        for values in [
+            &uniform[..],
+            &wide,
+            &heavy,
+            &two,
+            &[7],
+            &[0],
+            &[u64::MAX],
+            &[0, u64::MAX],
+            &[123_456_789; 1000],
+            &[0; 5],
+            &[u64::MAX; 3],
+        ] {
+            check(values);
+        }
+        assert_eq!(of(&[u64::MAX; 3]).quantile(0.5), u64::MAX);
+        assert_eq!(of(&[123_456_789; 1000]).quantile(0.5), 123_456_789);
+        assert_eq!(of(&uniform[..100]).quantile(0.07), 7);
+    }
+
+    #[test]
+    fn buckets_meet_without_gap() {
+        let mut next = 0;
+        for index in 0..=bucket(u64::MAX) {
+            let range = bounds(index);
+            assert_eq!(
+                (*range.start(), bucket(*range.start()), bucket(*range.end())),
+                (next, index, index)
+            );
+            next = range.end().wrapping_add(1);
+        }
+        assert_eq!((next, bucket(u64::MAX)), (0, 975));
+    }
+
+    #[test]
+    fn costs_little() {
+        assert!(size_of::<Histogram>() <= 96);
+        let mut histogram = Histogram::new();
+        assert_eq!(histogram.heap_bytes(), 0);
+        histogram.record(1_000_000_000);
+        assert_eq!(histogram.heap_bytes(), 64);
+        histogram.record(1_000);
+        assert_eq!(histogram.heap_bytes(), 21 * 64);
+        (0..64).for_each(|bit| histogram.record(1 << bit));
+        assert!(histogram.heap_bytes() <= 4096);
+    }
+
+    #[test]
+    fn empty_and_cleared() {
+        let mut histogram = of(&[5, 5_000]);
+        let heap = histogram.heap_bytes();
+        histogram.clear();
+        for histogram in [&histogram, &Histogram::new()] {
+            assert!(histogram.is_empty());
+            assert_eq!(
+                (
+                    histogram.count(),
+                    histogram.sum(),
+                    histogram.min(),
+                    histogram.max(),
+                    histogram.mean()
+                ),
+                (0, 0, 0, 0, 0)
+            );
+            assert_eq!(
+                (
+                    histogram.quantile(0.5),
+                    histogram.quantile(f64::NAN),
+                    histogram.buckets().count()
+                ),
+                (0, 0, 0)
+            );
+        }
+        assert_eq!(histogram.heap_bytes(), heap);
+        histogram.record(7);
+        assert_eq!(
+            (
+                histogram.min(),
+                histogram.max(),
+                histogram.mean(),
+                histogram.quantile(0.5)
+            ),
+            (7, 7, 7, 7)
+        );
+    }
+
+    #[test]
+    fn counts_pass_32_bits() {
+        let mut histogram = of(&[1, 1_000]);
+        for _ in 0..40 {
+            let copy = histogram.clone();
+            histogram.merge(&copy);
+        }
+        histogram.record(1);
+        assert_eq!(histogram.count(), (2 << 40) + 1);
+        let counts: Vec<_> = histogram.buckets().map(|(_, count)| count).collect();
+        assert_eq!(counts, [(1 << 40) + 1, 1 << 40]);
+        assert_eq!(
+            (histogram.quantile(0.5), histogram.quantile(0.51)),
+            (1, 991.max(histogram.quantile(0.51)))
+        );
+        // By one, across the edge.
+        let mut edge = of(&[3]);
+        edge.add(bucket(3), u64::from(u32::MAX) - 1);
+        edge.record(3);
+        assert_eq!(edge.buckets().next(), Some((3..=3, 1 << 32)));
+        // Even lies saturate.
+        for _ in 0..100 {
+            let copy = histogram.clone();
+            histogram.merge(&copy);
+        }
+        assert_eq!(histogram.count(), u64::MAX);
+        assert!(histogram.quantile(0.9) <= 1_000);
+    }
+
+    proptest! {
+        #[test]
+        fn any_values_within_the_bound(values in prop::collection::vec(any::<u64>().prop_flat_map(|v| (0_u32..64).prop_map(move |s| v >> s)), 1..300)) {
+            check(&values);
+        }
+
+        #[test]
+        fn merge_equals_union(a in prop::collection::vec(any::<u64>(), 0..50), b in prop::collection::vec(0_u64..100_000, 0..50)) {
+            let mut merged = of(&a);
+            merged.merge(&of(&b));
+            let union = of(&[a, b].concat());
+            prop_assert_eq!(merged.buckets().collect::<Vec<_>>(), union.buckets().collect::<Vec<_>>());
+            prop_assert_eq!((merged.count(), merged.sum(), merged.min(), merged.max()), (union.count(), union.sum(), union.min(), union.max()));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Results as plain data: typed values, tables of rows, and single occurrences. Nothing here is text yet.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::perf::EventId;
+use crate::symbol::{Stack, StackId};
+use crate::task::Comm;
+
+/// One cell of a row or one key of an occurrence.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Not known: left out of JSON, blank in text.
+    None,
+    Unsigned(u64),
+    Signed(i64),
+    /// A duration.
+    Ns(u64),
+    Bool(bool),
+    Word(&'static str),
+    Comm(Comm),
+    Text(Arc<str>),
+    /// A list of words, joined by blanks in text.
+    Words(Arc<[String]>),
+}
+
+/// A column of a table: its JSON key and its heading, with the unit.
+#[derive(Debug)]
+pub struct Column {
+    pub key: &'static str,
+    pub heading: &'static str,
+}
+
+/// Rows of one interval.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub columns: &'static [Column],
+    pub rows: Vec<Vec<Value>>,
+}
+
+/// How an occurrence of one kind is named in JSON and laid out in text.
+#[derive(Debug)]
+pub struct Shape {
+    /// A key with a dot belongs to an object: `waker.tid`. Keys of one object are neighbours.
+    pub keys: &'static [&'static str],
+    pub line: &'static [Part],
+}
+
+/// A piece of a text line. Numbers name the value by its place in [`Shape::keys`].
+#[derive(Debug)]
+pub enum Part {
+    Text(&'static str),
+    /// Right-aligned in `width` columns.
+    Value { key: usize, width: usize },
+    /// The subject: name, tid and CPU.
+    Subject,
+    /// Printed when the value is known, and not false.
+    If(usize, &'static [Part]),
+    IfNot(usize, &'static [Part]),
+}
+
+/// Who, when and where of an occurrence.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject {
+    /// ns, CLOCK_MONOTONIC.
+    pub time: u64,
+    pub cpu: u32,
+    pub pid: i32,
+    pub tid: i32,
+    pub comm: Comm,
+}
+
+#[derive(Debug)]
+pub enum What {
+    /// A tracepoint's record, `raw` in the batch's bytes.
+    Event { event: EventId, raw: Range<usize> },
+    Shaped { shape: &'static Shape, values: Range<usize> },
+}
+
+#[derive(Debug)]
+pub struct Occurrence {
+    pub subject: Subject,
+    pub what: What,
+    pub stack: Option<StackId>,
+}
+
+/// Occurrences on their way to the output thread; its memory is used again.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub occurrences: Vec<Occurrence>,
+    pub raw: Vec<u8>,
+    pub values: Vec<Value>,
+    /// Stacks that the output thread has not seen yet.
+    pub stacks: Vec<Stack>,
+}
+
+impl Batch {
+    pub fn event(&mut self, subject: Subject, event: EventId, raw: &[u8], stack: Option<StackId>) {
+        let start = self.raw.len();
+        self.raw.extend_from_slice(raw);
+        let what = What::Event { event, raw: start..self.raw.len() };
+        self.occurrences.push(Occurrence { subject, what, stack });
+    }
+
+    pub fn shaped<const N: usize>(&mut self, subject: Subject, shape: &'static Shape, values: [Value; N], stack: Option<StackId>) {
+        let start = self.values.len();
+        self.values.extend(values);
+        let what = What::Shaped { shape, values: start..self.values.len() };
+        self.occurrences.push(Occurrence { subject, what, stack });
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.raw.len() + self.occurrences.len() * size_of::<Occurrence>() + self.values.len() * size_of::<Value>()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.occurrences.is_empty() && self.stacks.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.occurrences.clear();
+        self.raw.clear();
+        self.values.clear();
+        self.stacks.clear();
+    }
+}

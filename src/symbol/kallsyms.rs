@@ -1,0 +1,513 @@
+//! The kernel's own symbol table, `/proc/kallsyms`, read once and kept small.
+//!
+//! An address has a name only where a function can be: from its symbol up to whatever symbol comes next, code or data. `_etext`
+//! and `_einittext` end the kernel's code; they name nothing. The last symbol of a module, or before a wide gap, has no next one
+//! that bounds it and is given [`TAIL_BYTES`].
+
+use std::{fs::File, io, io::Read, path::Path};
+
+use rustc_hash::FxHashMap;
+
+/// `KSYM_NAME_LEN`, include/linux/kallsyms.h.
+const MAX_NAME: usize = 512;
+/// No function is as long as that: beyond lies another section, or nothing.
+const MAX_GAP_BYTES: u64 = 1 << 20;
+/// As `symbols__fixup_end` of tools/perf does.
+const TAIL_BYTES: u64 = 4096;
+/// The kernel writes at most a page per read(2) whatever is asked for; this is what is parsed at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Where the kernel's functions are.
+#[derive(Debug)]
+pub struct Kallsyms {
+    entries: Vec<Entry>, // sorted, one per address
+    names: Vec<u8>,      // of each name its type letter, then the name
+    modules: Vec<String>,
+}
+
+/// A function, or (`len` 0) an address from which nothing has a name.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    address: u64,
+    name: u32, // offset in `names`, 0 if it has none
+    len: u16,
+    module: u16, // index + 1, 0 for the kernel proper
+}
+
+/// A kernel address by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Symbol<'a> {
+    pub name: &'a [u8],
+    pub offset: u64, // of the address from the symbol
+    pub module: Option<&'a str>,
+}
+
+/// Why there are no kernel symbols.
+#[derive(Debug, thiserror::Error)]
+pub enum KallsymsError {
+    #[error("kernel addresses are hidden: run as root, or lower kernel.kptr_restrict")]
+    Restricted,
+    #[error("no kernel symbols: the kernel was built without CONFIG_KALLSYMS")]
+    Empty,
+    #[error("too many kernel symbols")]
+    TooLarge,
+    #[error("cannot read kernel symbols")]
+    Io(#[from] io::Error),
+}
+
+impl Kallsyms {
+    /// # Errors
+    /// There are no symbols, their addresses are hidden, or `path` cannot be read.
+    pub fn load(path: &Path) -> Result<Self, KallsymsError> {
+        let mut file = File::open(path)?;
+        let mut builder = Builder::default();
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut filled = 0;
+        loop {
+            match file.read(&mut chunk[filled..]) {
+                Ok(0) => break,
+                Ok(len) => filled += len,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(err.into()),
+            }
+            if filled == chunk.len() {
+                // Whole lines are parsed, the start of the next one moves to the front. One longer than the chunk is no symbol.
+                let lines = chunk
+                    .iter()
+                    .rposition(|&byte| byte == b'\n')
+                    .map_or(filled, |at| at + 1);
+                builder.lines(&chunk[..lines])?;
+                chunk.copy_within(lines.., 0);
+                filled -= lines;
+            }
+        }
+        builder.lines(&chunk[..filled])?;
+        builder.finish()
+    }
+
+    /// `text` is all of `/proc/kallsyms`. Lines that are none of its own are skipped.
+    ///
+    /// # Errors
+    /// There are no symbols, or their addresses are hidden.
+    pub fn parse(text: &[u8]) -> Result<Self, KallsymsError> {
+        let mut builder = Builder::default();
+        builder.lines(text)?;
+        builder.finish()
+    }
+
+    /// `None` where no function is: user addresses, data, gaps.
+    pub fn resolve(&self, address: u64) -> Option<Symbol<'_>> {
+        let after = self
+            .entries
+            .partition_point(|entry| entry.address <= address);
+        let entry = self.entries[..after].last().filter(|entry| entry.len > 0)?;
+        let offset = address - entry.address;
+        let bounded = self.entries.get(after).is_some_and(|next| {
+            let near = next.address - entry.address <= MAX_GAP_BYTES;
+            near && (next.module == entry.module || next.len == 0)
+        });
+        if !bounded && offset >= TAIL_BYTES {
+            return None;
+        }
+        let module = usize::from(entry.module).checked_sub(1);
+        Some(Symbol {
+            name: entry.name(&self.names),
+            offset,
+            module: module
+                .and_then(|at| self.modules.get(at))
+                .map(String::as_str),
+        })
+    }
+
+    /// Named addresses.
+    pub fn len(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.len > 0).count()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+            + self.names.capacity()
+            + self.modules.iter().map(String::capacity).sum::<usize>()
+    }
+}
+
+impl Entry {
+    fn name(self, names: &[u8]) -> &[u8] {
+        &names[self.name as usize..][..usize::from(self.len)]
+    }
+
+    /// Of the names of one address the least is shown: a function before a mere boundary; then global, weak, local; then the
+    /// plainest: fewest underscores in front, shortest.
+    fn rank<'a>(&self, names: &'a [u8]) -> (bool, bool, u8, usize, usize, &'a [u8]) {
+        let name = self.name(names);
+        let letter = (self.name as usize)
+            .checked_sub(1)
+            .and_then(|at| names.get(at));
+        let scope = match letter {
+            Some(b'T') => 0,
+            Some(b'W') => 1,
+            _ => 2,
+        };
+        let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
+        (
+            name.is_empty(),
+            is_boundary(name),
+            scope,
+            underscores,
+            name.len(),
+            name,
+        )
+    }
+}
+
+/// One of the linker script's own names for the edge of a section: `_stext`, `__irqentry_text_end`.
+fn is_boundary(name: &[u8]) -> bool {
+    let edge = |word: &[u8]| name.starts_with(b"_") && name.ends_with(word);
+    edge(b"text") || edge(b"text_start") || edge(b"text_end") || edge(b"_begin")
+}
+
+/// Takes lines one by one.
+#[derive(Default)]
+struct Builder {
+    entries: Vec<Entry>,
+    names: Vec<u8>,
+    modules: Vec<String>,
+    module_ids: FxHashMap<String, u16>,
+    last_module: u16, // a module's symbols stand together
+    hidden: bool,     // an address was 0
+}
+
+impl Builder {
+    fn lines(&mut self, text: &[u8]) -> Result<(), KallsymsError> {
+        // An average line is 44 bytes, 26 of them name.
+        self.entries.reserve(text.len() / 44);
+        self.names.reserve(text.len() * 26 / 44);
+        text.split(|&byte| byte == b'\n')
+            .try_for_each(|line| self.line(line))
+    }
+
+    /// `ffffffff81000000 T _stext`, for a module `ffffffffc0201000 t helper\t[module]`.
+    fn line(&mut self, line: &[u8]) -> Result<(), KallsymsError> {
+        let Some((address, [b' ', kind, b' ', rest @ ..])) = hex(line) else {
+            return Ok(());
+        };
+        let (name, module) = match rest {
+            [.., b']'] => split_module(rest),
+            _ => (rest, None),
+        };
+        if name.is_empty() {
+            return Ok(());
+        }
+        let is_text = matches!(kind, b't' | b'T' | b'w' | b'W' | b'i');
+        // `$x` marks where code turns into data (arm64), `.L` is a label in a function: neither ends it. Absolute symbols
+        // (`A`, old per-cpu offsets too) are no places at all.
+        if name.starts_with(b"$") || name.starts_with(b".L") || matches!(kind, b'a' | b'A') {
+            return Ok(());
+        }
+        if address == 0 {
+            self.hidden |= is_text;
+            return Ok(());
+        }
+        let named = is_text && name.len() <= MAX_NAME && name != b"_etext" && name != b"_einittext";
+        let module = module.map_or(Ok(0), |module| self.module(module))?;
+        let (mut at, mut len) = (0, 0);
+        if named {
+            self.names.push(*kind);
+            at = u32::try_from(self.names.len()).map_err(|_| KallsymsError::TooLarge)?;
+            len = name.len() as u16;
+            self.names.extend_from_slice(name);
+        }
+        self.entries.push(Entry {
+            address,
+            name: at,
+            len,
+            module,
+        });
+        Ok(())
+    }
+
+    fn module(&mut self, name: &[u8]) -> Result<u16, KallsymsError> {
+        if usize::from(self.last_module)
+            .checked_sub(1)
+            .is_some_and(|at| self.modules[at].as_bytes() == name)
+        {
+            return Ok(self.last_module);
+        }
+        let name = String::from_utf8_lossy(name);
+        self.last_module = match self.module_ids.get(name.as_ref()) {
+            Some(&id) => id,
+            None => {
+                let id =
+                    u16::try_from(self.modules.len() + 1).map_err(|_| KallsymsError::TooLarge)?;
+                self.modules.push(name.clone().into_owned());
+                self.module_ids.insert(name.into_owned(), id);
+                id
+            }
+        };
+        Ok(self.last_module)
+    }
+
+    fn finish(self) -> Result<Kallsyms, KallsymsError> {
+        let Self {
+            mut entries,
+            mut names,
+            modules,
+            hidden,
+            ..
+        } = self;
+        if entries.iter().all(|entry| entry.len == 0) {
+            return Err(if hidden {
+                KallsymsError::Restricted
+            } else {
+                KallsymsError::Empty
+            });
+        }
+        // The kernel proper comes sorted; modules, ftrace and BPF come as they were loaded. This sort likes runs.
+        entries.sort_by(|a, b| {
+            a.address
+                .cmp(&b.address)
+                .then_with(|| a.rank(&names).cmp(&b.rank(&names)))
+        });
+        entries.dedup_by_key(|entry| entry.address);
+        // Of neighbours without a name the first is enough: most of all symbols, with CONFIG_KALLSYMS_ALL.
+        entries.dedup_by(|next, entry| next.len == 0 && entry.len == 0);
+        entries.shrink_to_fit();
+        names.shrink_to_fit();
+        Ok(Kallsyms {
+            entries,
+            names,
+            modules,
+        })
+    }
+}
+
+/// `name\t[module]`.
+fn split_module(text: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match text
+        .iter()
+        .position(|&byte| byte == b'\t')
+        .map(|tab| text.split_at(tab))
+    {
+        Some((name, [b'\t', b'[', module @ .., b']'])) => (name, Some(module)),
+        _ => (text, None),
+    }
+}
+
+/// One to 16 hexadecimal digits, and what follows them.
+fn hex(text: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0;
+    let mut len = 0;
+    while let Some(digit) = text
+        .get(len)
+        .and_then(|&byte| char::from(byte).to_digit(16))
+    {
+        value = value << 4 | u64::from(digit);
+        len += 1;
+    }
+    (1..=16).contains(&len).then(|| (value, &text[len..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    // Of a 6.18 kernel, shortened; the modules are made up, out of order as they may be.
+    const TEXT: &str = "\
+0000000000000000 A fixed_percpu_data
+0000000000001000 A cpu_tss_rw
+ffffffff81000000 T srso_alias_untrain_ret
+ffffffff81000000 T _stext
+ffffffff81000000 T _text
+ffffffff81000010 t $x
+ffffffff81000020 t .Llabel
+ffffffff81001000 t __do_sys_getpid
+ffffffff81001000 T __ia32_sys_getpid
+ffffffff81001000 T __x64_sys_getpid
+ffffffff81001030 W weak
+ffffffff81001030 t local
+ffffffff81001040 t run_init_process
+ffffffff81001040 T __split_text_end
+ffffffff81001050 t last_function
+ffffffff81002000 T _etext
+ffffffff82000000 D some_data
+ffffffff83783000 B __init_begin
+ffffffff83783000 t set_reset_devices
+ffffffff83784000 T _einittext
+ffffffff83784100 R more_data
+ffffffffc0400000 t b_one\t[mod_b]
+ffffffffc0400100 T b_two\t[mod_b]
+ffffffffc0500000 t bpf_prog_6deef7357e7b4530\t[bpf]
+ffffffffc0300000 t a_one\t[mod_a]
+ffffffffc0300040 d a_data\t[mod_a]
+";
+
+    fn name(table: &Kallsyms, address: u64) -> Option<(String, u64, Option<&str>)> {
+        table.resolve(address).map(|symbol| {
+            (
+                String::from_utf8_lossy(symbol.name).into_owned(),
+                symbol.offset,
+                symbol.module,
+            )
+        })
+    }
+
+    #[test]
+    fn resolves_addresses() {
+        let table = Kallsyms::parse(TEXT.as_bytes()).unwrap();
+        let cases = [
+            (0, None),
+            (0x1000, None),
+            (0x7fff_ffff_f000, None),
+            (0xffff_ffff_80ff_ffff, None),
+            (
+                0xffff_ffff_8100_0000,
+                Some(("srso_alias_untrain_ret", 0, None)),
+            ),
+            (
+                0xffff_ffff_8100_0fff,
+                Some(("srso_alias_untrain_ret", 0xfff, None)),
+            ),
+            (0xffff_ffff_8100_1000, Some(("__x64_sys_getpid", 0, None))),
+            (0xffff_ffff_8100_1030, Some(("weak", 0, None))),
+            (0xffff_ffff_8100_1041, Some(("run_init_process", 1, None))),
+            (0xffff_ffff_8100_1fff, Some(("last_function", 0xfaf, None))),
+            (0xffff_ffff_8100_2000, None),
+            (0xffff_ffff_81ff_ffff, None),
+            (0xffff_ffff_8200_0000, None),
+            (0xffff_ffff_8378_3000, Some(("set_reset_devices", 0, None))),
+            (0xffff_ffff_8378_4000, None),
+            (0xffff_ffff_8378_4100, None),
+            (0xffff_ffff_c030_0000, Some(("a_one", 0, Some("mod_a")))),
+            (0xffff_ffff_c030_0040, None),
+            (0xffff_ffff_c040_00ff, Some(("b_one", 0xff, Some("mod_b")))),
+            (0xffff_ffff_c040_0100, Some(("b_two", 0, Some("mod_b")))),
+            (0xffff_ffff_c040_10ff, Some(("b_two", 0xfff, Some("mod_b")))),
+            (0xffff_ffff_c040_1100, None),
+            (
+                0xffff_ffff_c050_0fff,
+                Some(("bpf_prog_6deef7357e7b4530", 0xfff, Some("bpf"))),
+            ),
+            (0xffff_ffff_c050_1000, None),
+            (u64::MAX, None),
+        ];
+        for (address, want) in cases {
+            assert_eq!(
+                name(&table, address),
+                want.map(|(name, offset, module)| (name.to_owned(), offset, module)),
+                "{address:#x}"
+            );
+        }
+        assert_eq!((table.len(), table.is_empty()), (10, false));
+    }
+
+    #[test]
+    fn skips_what_is_no_symbol() {
+        let long = "x".repeat(513);
+        let text = format!(
+            "\n \nffffffff81000000\nffffffff81000000 T\nxyz T a\n1ffffffff81000000 T b\n+1 T c\nffffffff81000000 TT d\n\
+             ffffffff81000100 T good\nffffffff81000200 T {long}\nffffffff81000300 T last"
+        );
+        let table = Kallsyms::parse(text.as_bytes()).unwrap();
+        let names = [
+            0xffff_ffff_8100_0000,
+            0xffff_ffff_8100_0100,
+            0xffff_ffff_8100_0200,
+            0xffff_ffff_8100_0300,
+        ]
+        .map(|address| name(&table, address).map(|found| found.0));
+        assert_eq!(
+            names,
+            [None, Some("good".to_owned()), None, Some("last".to_owned())]
+        );
+    }
+
+    #[test]
+    fn shows_the_plainest_name_of_an_address() {
+        let cases: [(&[&str], &str); 6] = [
+            (&["t a", "D b", "D c"], "a"),
+            (&["B b", "t a"], "a"),
+            (&["T __bb", "T _cc", "t dd"], "_cc"),
+            (&["T arch_ops", "T ops"], "ops"),
+            (&["T b", "T a"], "a"),
+            (&["t f", "T _etext", "T __split_text_end"], "f"),
+        ];
+        for (lines, want) in cases {
+            let lines: String = lines
+                .iter()
+                .map(|line| format!("ffffffff81000000 {line}\n"))
+                .collect();
+            let table = Kallsyms::parse(lines.as_bytes()).unwrap();
+            let found = name(&table, 0xffff_ffff_8100_0000).unwrap();
+            assert_eq!(found.0, want);
+        }
+    }
+
+    #[test]
+    fn says_why_there_are_none() {
+        let hidden = "0000000000000000 T _stext\n0000000000000000 t a\t[mod]\n";
+        assert!(matches!(
+            Kallsyms::parse(hidden.as_bytes()),
+            Err(KallsymsError::Restricted)
+        ));
+        for text in [
+            "",
+            "\n",
+            "garbage",
+            "ffffffff81000000 D data\n",
+            "0000000000000000 A percpu\n",
+        ] {
+            assert!(
+                matches!(Kallsyms::parse(text.as_bytes()), Err(KallsymsError::Empty)),
+                "{text:?}"
+            );
+        }
+        assert!(matches!(
+            Kallsyms::load(Path::new("/nonexistent")),
+            Err(KallsymsError::Io(_))
+        ));
+    }
+
+    #[test]
+    fn loads_in_chunks() {
+        let mut text = String::new();
+        for index in 0..10_000 {
+            text += &format!(
+                "{:016x} t function_{index}\n",
+                0xffff_ffff_8100_0000_u64 + index * 16
+            );
+        }
+        let line_start = text[..text.len() / 2].rfind('\n').unwrap() + 1;
+        text.insert_str(line_start, &("z".repeat(3 * CHUNK_BYTES) + "\n"));
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let table = Kallsyms::load(file.path()).unwrap();
+        assert_eq!(table.len(), 10_000);
+        for index in 0..10_000 {
+            let found = name(&table, 0xffff_ffff_8100_0003 + index * 16);
+            assert_eq!(found, Some((format!("function_{index}"), 3, None)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "((0|f{14}[0-9a-f]{2}|[0-9a-f]{1,2}|[0-9a-f]{1,17}) [tTDA$] [_a-z.$]{0,9}(\t\\[m?\\])?\n?|\\PC){0,20}", address: u64) {
+            if let Ok(table) = Kallsyms::parse(text.as_bytes()) {
+                table.resolve(address);
+                table.resolve(address | 0xffff_ffff_ffff_ff00);
+            }
+        }
+
+        #[test]
+        fn survives_bytes(text: Vec<u8>) {
+            let _ = Kallsyms::parse(&text);
+        }
+    }
+}

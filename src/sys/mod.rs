@@ -1,0 +1,84 @@
+//! The one door for system calls: each a small safe function over libc, nix or perf-event-open-sys.
+//!
+//! `perf` opens and steers events, `mount` reaches tracefs without touching anyone's mounts, `process` starts the
+//! workload and leaves the slow release of events to a holder, `poll` waits. Nothing here knows what is measured.
+
+pub mod mount;
+pub mod perf;
+pub mod poll;
+pub mod process;
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::time::{ClockId, clock_gettime};
+
+/// Bytes in a page, asked once.
+pub fn page_size() -> usize {
+    static SIZE: AtomicUsize = AtomicUsize::new(0);
+    match SIZE.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: `sysconf` has no preconditions.
+            let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+            let size = usize::try_from(size).unwrap_or(4096);
+            SIZE.store(size, Ordering::Relaxed);
+            size
+        }
+        size => size,
+    }
+}
+
+/// CLOCK_MONOTONIC in ns, the clock of all records.
+pub fn monotonic_ns() -> u64 {
+    clock_ns(ClockId::CLOCK_MONOTONIC)
+}
+
+/// CLOCK_REALTIME in ns since the epoch.
+pub fn realtime_ns() -> u64 {
+    clock_ns(ClockId::CLOCK_REALTIME)
+}
+
+fn clock_ns(id: ClockId) -> u64 {
+    match clock_gettime(id) {
+        Ok(time) => time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64,
+        Err(_) => 0, // only for a clock id the kernel does not know
+    }
+}
+
+/// What this process has used: CPU time in ns, peak resident bytes.
+pub fn self_usage() -> (u64, u64) {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return (0, 0) };
+    let ns = |t: nix::sys::time::TimeVal| t.tv_sec() as u64 * 1_000_000_000 + t.tv_usec() as u64 * 1_000;
+    (ns(usage.user_time()) + ns(usage.system_time()), usage.max_rss() as u64 * 1024)
+}
+
+/// Raises RLIMIT_NOFILE to its hard limit and returns how many descriptors this process may have.
+pub fn raise_open_files() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
+    if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
+        return hard;
+    }
+    soft
+}
+
+/// True when the effective user is root.
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// True when `fd` is a terminal.
+pub fn is_terminal(fd: impl std::os::fd::AsFd) -> bool {
+    use std::io::IsTerminal;
+    fd.as_fd().is_terminal()
+}
+
+/// A closed pipe is an error of `write`, not the end of the process.
+///
+/// # Errors
+/// None are expected; `sigaction` refuses only signals that cannot be caught.
+pub fn ignore_sigpipe() -> io::Result<()> {
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    // SAFETY: SIG_IGN installs no handler of ours, so nothing runs in signal context.
+    unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }.map(drop).map_err(io::Error::from)
+}

@@ -1,0 +1,120 @@
+//! `perf_event_open` and the ioctls of its descriptors.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, PERF_FLAG_PID_CGROUP, perf_event_attr};
+use perf_event_open_sys::ioctls;
+
+/// What one descriptor watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// Every task on one CPU.
+    Cpu(u32),
+    /// One thread while it runs on one CPU.
+    Task { tid: i32, cpu: u32 },
+    /// The tasks of a cgroup (its directory's descriptor) on one CPU.
+    Cgroup { dir: RawFd, cpu: u32 },
+}
+
+/// Opens an event, disabled or not as `attr` says, close-on-exec.
+///
+/// # Errors
+/// The kernel's errno; on E2BIG it has written the size it knows into `attr.size`.
+pub fn open(attr: &mut perf_event_attr, watch: Watch) -> io::Result<OwnedFd> {
+    let (pid, cpu, flags) = match watch {
+        Watch::Cpu(cpu) => (-1, cpu, 0),
+        Watch::Task { tid, cpu } => (tid, cpu, 0),
+        Watch::Cgroup { dir, cpu } => (dir, cpu, PERF_FLAG_PID_CGROUP),
+    };
+    let flags = libc::c_ulong::from(flags | PERF_FLAG_FD_CLOEXEC);
+    let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // SAFETY: `attr` is a live, initialised struct whose `size` says how long it is; it asks for no signal
+    // delivery and no user memory but the attr itself.
+    let fd = unsafe { perf_event_open_sys::perf_event_open(attr, pid, cpu, -1, flags) };
+    check(fd)?;
+    // SAFETY: the call just returned this descriptor, nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The id that the kernel writes into this event's samples.
+///
+/// # Errors
+/// The ioctl's errno.
+pub fn id(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut id = 0_u64;
+    // SAFETY: the kernel stores eight bytes to `id`, which outlives the call.
+    check(unsafe { ioctls::ID(fd.as_raw_fd(), &raw mut id) })?;
+    Ok(id)
+}
+
+/// Sends the records of `fd` into the ring buffer of `owner`.
+///
+/// # Errors
+/// EINVAL when CPU, task or clock do not match the ring's.
+pub fn set_output(fd: BorrowedFd<'_>, owner: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both are open descriptors; the ioctl takes an integer.
+    check(unsafe { ioctls::SET_OUTPUT(fd.as_raw_fd(), owner.as_raw_fd()) })
+}
+
+/// Attaches an ftrace filter. The kernel accepts one per descriptor.
+///
+/// # Errors
+/// EINVAL for a text it does not parse, without a position; EEXIST the second time.
+pub fn set_filter(fd: BorrowedFd<'_>, text: &str) -> io::Result<()> {
+    let text = CString::new(text).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // SAFETY: the kernel reads the NUL-terminated text and keeps no pointer to it.
+    check(unsafe { ioctls::SET_FILTER(fd.as_raw_fd(), text.as_ptr().cast_mut()) })
+}
+
+/// Starts one event.
+///
+/// # Errors
+/// The ioctl's errno.
+pub fn enable(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: an ioctl on an open descriptor with an integer argument.
+    check(unsafe { ioctls::ENABLE(fd.as_raw_fd(), 0) })
+}
+
+/// Stops one event.
+///
+/// # Errors
+/// The ioctl's errno.
+pub fn disable(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: an ioctl on an open descriptor with an integer argument.
+    check(unsafe { ioctls::DISABLE(fd.as_raw_fd(), 0) })
+}
+
+/// Starts every event that the calling thread opened: one call instead of one per descriptor.
+///
+/// # Errors
+/// None known; the call walks a list in the kernel.
+pub fn enable_all() -> io::Result<()> {
+    // SAFETY: this prctl takes no arguments.
+    check(unsafe { libc::prctl(libc::PR_TASK_PERF_EVENTS_ENABLE, 0, 0, 0, 0) })
+}
+
+/// Stops every event that the calling thread opened.
+///
+/// # Errors
+/// As [`enable_all`].
+pub fn disable_all() -> io::Result<()> {
+    // SAFETY: this prctl takes no arguments.
+    check(unsafe { libc::prctl(libc::PR_TASK_PERF_EVENTS_DISABLE, 0, 0, 0, 0) })
+}
+
+/// Reads a counter: as many u64 as `read_format` asks for. Returns how many arrived.
+///
+/// # Errors
+/// ENOSPC when `values` is too short for the format.
+pub fn read(fd: BorrowedFd<'_>, values: &mut [u64]) -> io::Result<usize> {
+    let len = size_of_val(values);
+    // SAFETY: the kernel writes at most `len` bytes into `values`; any bit pattern is a valid u64.
+    let got = unsafe { libc::read(fd.as_raw_fd(), values.as_mut_ptr().cast(), len) };
+    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize / size_of::<u64>()) }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

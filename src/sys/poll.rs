@@ -1,0 +1,158 @@
+//! Waiting: epoll over rings, signals, timers, a child's end and a wake-up from another thread.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+
+/// An epoll set whose members are named by a number of the caller's.
+#[derive(Debug)]
+pub struct Poller {
+    epoll: Epoll,
+    ready: Vec<EpollEvent>,
+}
+
+impl Poller {
+    /// # Errors
+    /// EMFILE.
+    pub fn new() -> io::Result<Poller> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        Ok(Poller { epoll, ready: vec![EpollEvent::empty(); 64] })
+    }
+
+    /// Reports `fd` as `token` once per change: an event whose task has exited says HUP for ever.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn add_edge(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        Ok(self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, token))?)
+    }
+
+    /// Reports `fd` as `token` as long as it is readable.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn add(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        Ok(self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, token))?)
+    }
+
+    /// # Errors
+    /// ENOENT when it was not a member.
+    pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(self.epoll.delete(fd)?)
+    }
+
+    /// Waits until a member is ready or `timeout` has passed, whichever is first.
+    ///
+    /// # Errors
+    /// None known but EINTR, which counts as nothing ready.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<impl Iterator<Item = u64> + '_> {
+        // Rounded up, or the last fraction of a millisecond would be spent spinning.
+        let millis = timeout.as_micros().div_ceil(1000).min(60_000) as u16;
+        let count = match self.epoll.wait(&mut self.ready, EpollTimeout::from(millis)) {
+            Ok(count) => count,
+            Err(nix::errno::Errno::EINTR) => 0,
+            Err(err) => return Err(err.into()),
+        };
+        Ok(self.ready[..count].iter().map(EpollEvent::data))
+    }
+}
+
+/// Signals as readable events. Blocked in this thread and in all that it starts later.
+#[derive(Debug)]
+pub struct Signals(SignalFd);
+
+impl Signals {
+    /// # Errors
+    /// The kernel's errno.
+    pub fn block(signals: &[Signal]) -> io::Result<Signals> {
+        let mut set = SigSet::empty();
+        signals.iter().for_each(|&signal| set.add(signal));
+        set.thread_block()?;
+        Ok(Signals(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?))
+    }
+
+    /// The next pending signal, if one is.
+    pub fn take(&self) -> Option<Signal> {
+        let info = self.0.read_signal().ok()??;
+        Signal::try_from(info.ssi_signo as i32).ok()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A timer that expires every `period`.
+#[derive(Debug)]
+pub struct Ticker(TimerFd);
+
+impl Ticker {
+    /// # Errors
+    /// The kernel's errno; EINVAL for a period of zero.
+    pub fn every(period: Duration) -> io::Result<Ticker> {
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
+        timer.set(Expiration::Interval(TimeSpec::from_duration(period)), TimerSetTimeFlags::empty())?;
+        Ok(Ticker(timer))
+    }
+
+    /// True when at least one period ended since the last call.
+    pub fn expired(&self) -> bool {
+        self.0.wait().is_ok()
+    }
+}
+
+impl AsFd for Ticker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Lets another thread end a [`Poller::wait`].
+#[derive(Debug)]
+pub struct Waker(EventFd);
+
+impl Waker {
+    /// # Errors
+    /// EMFILE.
+    pub fn new() -> io::Result<Waker> {
+        Ok(Waker(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?))
+    }
+
+    pub fn wake(&self) {
+        let _ = self.0.write(1); // full means that a wake-up is pending already
+    }
+
+    pub fn clear(&self) {
+        let _ = self.0.read();
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Becomes readable when the process exits.
+///
+/// # Errors
+/// ESRCH, or ENOSYS before Linux 5.3.
+pub fn pidfd(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open(2) takes two integers; it returns a descriptor that nobody else has.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(<OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd as i32))
+    }
+}

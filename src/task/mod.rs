@@ -1,0 +1,9 @@
+//! Who is who: names and processes of threads ([`TaskTable`]), the tasks a run is about ([`watched::Watched`]), and
+//! what /proc says of a task right now ([`procfs`]).
+
+pub mod procfs;
+pub mod table;
+pub mod watched;
+
+pub use table::{Comm, TaskTable};
+pub use watched::Watched;

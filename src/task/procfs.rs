@@ -1,0 +1,107 @@
+//! What /proc says of one thread. Everything may vanish at any moment, so nothing here is an error but silence.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::perf::target::Host;
+use crate::task::table::Comm;
+
+/// A few fields of /proc/TID/stat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    pub comm: Comm,
+    /// R S D T t X Z P I, as in proc(5).
+    pub state: u8,
+}
+
+/// A frame of /proc/TID/stack: `symbol+0xoff/0xsize [module]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelFrame {
+    pub symbol: String,
+    pub offset: u64,
+    pub module: Option<String>,
+}
+
+fn file(host: &Host, tid: i32, name: &str) -> PathBuf {
+    host.proc.join(tid.to_string()).join(name)
+}
+
+/// The name of a thread.
+pub fn comm(host: &Host, tid: i32) -> Option<Comm> {
+    let text = fs::read(file(host, tid, "comm")).ok()?;
+    Some(Comm::new(text.strip_suffix(b"\n").unwrap_or(&text)))
+}
+
+/// State and name of a thread.
+pub fn stat(host: &Host, tid: i32) -> Option<Stat> {
+    parse_stat(&fs::read(file(host, tid, "stat")).ok()?)
+}
+
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    // The name may hold blanks and parentheses: it ends at the last one.
+    let open = text.iter().position(|&byte| byte == b'(')?;
+    let close = text.iter().rposition(|&byte| byte == b')')?;
+    let state = *text.get(close + 2)?;
+    Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state })
+}
+
+/// The process of a thread.
+pub fn pid_of(host: &Host, tid: i32) -> Option<i32> {
+    let text = fs::read_to_string(file(host, tid, "status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// The kernel function a thread sleeps in, when the kernel tells.
+pub fn wchan(host: &Host, tid: i32) -> Option<String> {
+    let text = fs::read_to_string(file(host, tid, "wchan")).ok()?;
+    (!text.is_empty() && text != "0").then_some(text)
+}
+
+/// The kernel stack of a sleeping thread, innermost first. Root only.
+pub fn stack(host: &Host, tid: i32) -> Vec<KernelFrame> {
+    parse_stack(&fs::read_to_string(file(host, tid, "stack")).unwrap_or_default())
+}
+
+fn parse_stack(text: &str) -> Vec<KernelFrame> {
+    const MOST: usize = 256;
+    let frame = |line: &str| {
+        let (_, place) = line.split_once("] ")?; // [<0>]
+        let (place, module) = match place.split_once(" [") {
+            Some((place, module)) => (place, Some(module.trim_end_matches(']').to_owned())),
+            None => (place, None),
+        };
+        let (symbol, at) = place.trim().split_once("+0x")?;
+        let offset = u64::from_str_radix(at.split('/').next()?, 16).ok()?;
+        Some(KernelFrame { symbol: symbol.to_owned(), offset, module })
+    };
+    text.lines().filter_map(frame).take(MOST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_stat() {
+        let cases: [(&[u8], Option<(&[u8], u8)>); 5] = [
+            (b"12 (nginx) S 1 2", Some((b"nginx", b'S'))),
+            (b"12 (a) b) D 1 2", Some((b"a) b", b'D'))),
+            (b"12 () R", Some((b"", b'R'))),
+            (b"12 (x)", None),
+            (b"", None),
+        ];
+        for (text, want) in cases {
+            let got = parse_stat(text);
+            assert_eq!(got.as_ref().map(|s| (s.comm.as_bytes(), s.state)), want, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn parses_stack() {
+        let text = "[<0>] folio_wait_bit+0x12b/0x290\n[<0>] jbd2_log+0x10/0x20 [jbd2]\nnonsense\n[<0>] x+0xzz/0x1\n";
+        let got = parse_stack(text);
+        assert_eq!(got.len(), 2);
+        assert_eq!((got[0].symbol.as_str(), got[0].offset, got[0].module.as_deref()), ("folio_wait_bit", 0x12b, None));
+        assert_eq!((got[1].symbol.as_str(), got[1].offset, got[1].module.as_deref()), ("jbd2_log", 0x10, Some("jbd2")));
+    }
+}

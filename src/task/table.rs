@@ -1,0 +1,205 @@
+//! Names and processes of threads: from /proc at start, from side records after.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+
+use crate::perf::Record;
+use crate::perf::target::{Host, processes, threads};
+use crate::task::procfs;
+
+/// A thread's name: up to 15 bytes of anything.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Comm([u8; 16]);
+
+impl Comm {
+    /// The first 15 bytes of `name`, up to a NUL.
+    pub fn new(name: &[u8]) -> Comm {
+        let mut comm = [0; 16];
+        let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len()).min(15);
+        comm[..len].copy_from_slice(&name[..len]);
+        Comm(comm)
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        let len = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
+        &self.0[..len]
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0[0] == 0
+    }
+}
+
+impl fmt::Debug for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    pid: i32,
+    comm: Comm,
+    exited: bool,
+}
+
+/// Every thread seen, by tid. Records must be applied in time order: then names are those of the moment.
+#[derive(Debug, Default)]
+pub struct TaskTable {
+    host: Host,
+    tasks: FxHashMap<i32, Task>,
+    /// Exited threads and when: a task still raises events after its EXIT record, so it is forgotten later.
+    exited: VecDeque<(u64, i32)>,
+}
+
+/// How long an exited thread keeps its name, ns.
+const KEEP_EXITED_NS: u64 = 2_000_000_000;
+
+impl TaskTable {
+    pub fn new(host: Host) -> TaskTable {
+        TaskTable { host, ..TaskTable::default() }
+    }
+
+    /// Reads the names of all threads that live now. What records said already is newer and stays.
+    pub fn scan(&mut self) {
+        for pid in processes(&self.host) {
+            for tid in threads(&self.host, pid) {
+                if let Some(comm) = procfs::comm(&self.host, tid) {
+                    self.tasks.entry(tid).or_insert(Task { pid, comm, exited: false });
+                }
+            }
+        }
+    }
+
+    /// Every thread known to live, as (tid, pid).
+    pub fn living(&self) -> impl Iterator<Item = (i32, i32)> + '_ {
+        self.tasks.iter().filter(|(_, task)| !task.exited).map(|(&tid, task)| (tid, task.pid))
+    }
+
+    /// The name of `tid`; one never seen is asked of /proc once. Empty when nobody knows.
+    pub fn comm(&mut self, tid: i32) -> Comm {
+        self.task(tid).comm
+    }
+
+    /// The process of `tid`; `tid` itself when nobody knows.
+    pub fn pid(&mut self, tid: i32) -> i32 {
+        self.task(tid).pid
+    }
+
+    #[inline]
+    fn task(&mut self, tid: i32) -> Task {
+        match self.tasks.get(&tid) {
+            Some(task) => *task,
+            None => self.learn(tid),
+        }
+    }
+
+    #[cold]
+    fn learn(&mut self, tid: i32) -> Task {
+        let comm = match tid {
+            0 => Comm::new(b"swapper"),
+            1.. => procfs::comm(&self.host, tid).unwrap_or_default(),
+            _ => Comm::default(),
+        };
+        let pid = if tid > 0 { procfs::pid_of(&self.host, tid).unwrap_or(tid) } else { tid };
+        let task = Task { pid, comm, exited: false };
+        self.tasks.insert(tid, task);
+        task
+    }
+
+    /// A name that an event itself carries, for a thread that is not known yet.
+    pub fn hint(&mut self, tid: i32, comm: &[u8]) {
+        if let Some(task) = self.tasks.get_mut(&tid)
+            && task.comm.is_empty()
+        {
+            task.comm = Comm::new(comm);
+        }
+    }
+
+    pub fn apply(&mut self, record: &Record<'_>, time: u64) {
+        match *record {
+            Record::Comm { pid, tid, comm, .. } => {
+                self.tasks.insert(tid, Task { pid, comm: Comm::new(comm), exited: false });
+            }
+            Record::Fork(fork) if fork.tid >= 0 => {
+                let comm = self.comm(fork.ptid);
+                self.tasks.insert(fork.tid, Task { pid: fork.pid, comm, exited: false });
+            }
+            Record::Exit(exit) => {
+                if let Some(task) = self.tasks.get_mut(&exit.tid) {
+                    task.exited = true;
+                    self.exited.push_back((time, exit.tid));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets threads that exited a while before `now`.
+    pub fn expire(&mut self, now: u64) {
+        while let Some(&(time, tid)) = self.exited.front()
+            && time + KEEP_EXITED_NS < now
+        {
+            self.exited.pop_front();
+            if self.tasks.get(&tid).is_some_and(|task| task.exited) {
+                self.tasks.remove(&tid);
+            }
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::record::Task as TaskRecord;
+
+    fn nowhere() -> TaskTable {
+        TaskTable::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() })
+    }
+
+    fn fork(pid: i32, tid: i32, ptid: i32) -> Record<'static> {
+        Record::Fork(TaskRecord { pid, ppid: ptid, tid, ptid, time: 0 })
+    }
+
+    #[test]
+    fn comm_is_cut_at_nul_and_15_bytes() {
+        let cases: [(&[u8], &[u8]); 4] =
+            [(b"", b""), (b"sh\0rubbish", b"sh"), (b"0123456789abcdef", b"0123456789abcde"), (b"\xff\x1b[", b"\xff\x1b[")];
+        for (name, want) in cases {
+            assert_eq!(Comm::new(name).as_bytes(), want);
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_moment() {
+        let mut table = nowhere();
+        table.apply(&Record::Comm { pid: 5, tid: 5, comm: b"sh", exec: false }, 1);
+        table.apply(&fork(9, 9, 5), 2);
+        assert_eq!(table.comm(9).as_bytes(), b"sh");
+        table.apply(&Record::Comm { pid: 9, tid: 9, comm: b"ls", exec: true }, 3);
+        assert_eq!((table.comm(9).as_bytes(), table.comm(5).as_bytes()), (&b"ls"[..], &b"sh"[..]));
+        assert_eq!(table.pid(9), 9);
+    }
+
+    #[test]
+    fn exited_threads_keep_their_name_for_a_while() {
+        let mut table = nowhere();
+        table.apply(&Record::Comm { pid: 5, tid: 6, comm: b"worker", exec: false }, 1);
+        table.apply(&Record::Exit(TaskRecord { pid: 5, ppid: 1, tid: 6, ptid: 5, time: 10 }), 10);
+        table.expire(11);
+        assert_eq!(table.comm(6).as_bytes(), b"worker");
+        table.apply(&fork(6, 6, 1), 12); // the tid was used again
+        table.expire(10 + KEEP_EXITED_NS + 1);
+        assert!(table.tasks.contains_key(&6));
+    }
+}

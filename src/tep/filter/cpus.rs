@@ -1,0 +1,113 @@
+//! The `CPUS{0-3,8}` of a filter.
+
+/// More than any kernel is built for (`CONFIG_NR_CPUS` ends at 8192).
+const MAX_CPUS: u32 = 1 << 14;
+
+/// A set of CPUs, as inclusive ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuSet(Vec<(u32, u32)>);
+
+impl CpuSet {
+    /// Parses `0-3,8`; also with a stride, `0-31:2/8`, as the kernel does. None for anything else, and for no CPU.
+    pub fn parse(text: &str) -> Option<CpuSet> {
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|cpu| *cpu < MAX_CPUS);
+        let mut ranges = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let (range, group) = match part.split_once(':') {
+                Some((range, group)) => (range, Some(group.split_once('/')?)),
+                None => (part, None),
+            };
+            let (low, high) = range.split_once('-').unwrap_or((range, range));
+            let (low, high) = (number(low)?, number(high)?);
+            if low > high {
+                return None;
+            }
+            match group {
+                None => ranges.push((low, high)),
+                Some((used, size)) => {
+                    let (used, size) = (number(used)?, number(size)?);
+                    if used == 0 || used > size {
+                        return None;
+                    }
+                    let starts = (low..=high).step_by(size as usize);
+                    ranges.extend(starts.map(|start| (start, (start + used - 1).min(high))));
+                }
+            }
+        }
+        Some(CpuSet(ranges))
+    }
+
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.0.iter().any(|&(low, high)| (low..=high).contains(&cpu))
+    }
+
+    fn is_only(&self, cpu: u32) -> bool {
+        self.0.iter().all(|&(low, high)| low == cpu && high == cpu)
+    }
+
+    /// `cpu == set`: only a set of one CPU equals a number.
+    pub fn equals_cpu(&self, cpu: Option<u32>) -> bool {
+        cpu.is_some_and(|cpu| self.is_only(cpu))
+    }
+
+    /// Whether a mask, in native `unsigned long` words, has a CPU of the set.
+    pub fn intersects(&self, mask: &[u8]) -> bool {
+        (0..bits(mask)).any(|cpu| bit(mask, cpu) && self.contains(cpu))
+    }
+
+    /// Whether a mask is exactly this set.
+    pub fn equals_mask(&self, mask: &[u8]) -> bool {
+        let end = self.0.iter().map(|&(_, high)| high + 1).max().unwrap_or(0);
+        (0..bits(mask).max(end)).all(|cpu| bit(mask, cpu) == self.contains(cpu))
+    }
+}
+
+fn bits(mask: &[u8]) -> u32 {
+    (mask.len() as u32).saturating_mul(8).min(MAX_CPUS)
+}
+
+fn bit(mask: &[u8], cpu: u32) -> bool {
+    let byte = cpu as usize / 8;
+    let byte = if cfg!(target_endian = "big") { byte ^ 7 } else { byte };
+    mask.get(byte).is_some_and(|bits| bits & (1 << (cpu % 8)) != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_cpu_sets() {
+        let cases: [(&str, Option<&[u32]>); 12] = [
+            ("0", Some(&[0])),
+            ("0-2,5", Some(&[0, 1, 2, 5])),
+            (" 1 - 2 ", Some(&[1, 2])),
+            ("0-7:2/4", Some(&[0, 1, 4, 5])),
+            ("2-0", None),
+            ("", None),
+            ("0,", None),
+            ("x", None),
+            ("99999", None),
+            ("0-4:0/2", None),
+            ("0-4:3/2", None),
+            ("0-4:2", None),
+        ];
+        for (text, want) in cases {
+            let got = CpuSet::parse(text).map(|set| (0..64).filter(|&cpu| set.contains(cpu)).collect::<Vec<_>>());
+            assert_eq!(got.as_deref(), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn compares_masks() {
+        let set = CpuSet::parse("0-1,9").unwrap();
+        let mask = |bits: u64| bits.to_ne_bytes();
+        assert!(set.equals_mask(&mask(0x203)));
+        assert!(!set.equals_mask(&mask(0x3)));
+        assert!(!set.equals_mask(&[3]));
+        assert!(set.intersects(&mask(0x200)));
+        assert!(!set.intersects(&mask(0x100)));
+        assert!(CpuSet::parse("3").unwrap().equals_cpu(Some(3)));
+        assert!(!set.equals_cpu(Some(1)));
+    }
+}

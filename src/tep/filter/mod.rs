@@ -1,0 +1,83 @@
+//! Event filters, `pid == 1 && comm ~ "java*"`: checked before the kernel sees them, because it
+//! gives no position when it refuses one, and evaluated here where it cannot.
+//!
+//! Source: kernel/trace/trace_events_filter.c.
+
+mod cpus;
+mod eval;
+mod glob;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use super::format::Format;
+use eval::Node;
+
+pub use glob::glob;
+
+/// A filter that fits an event.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    kernel_text: String,
+    root: Node,
+}
+
+/// A filter text that does not parse, or does not fit the event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterError {
+    pub text: String,
+    /// Where the fault is, in bytes.
+    pub at: usize,
+    pub message: String,
+}
+
+impl std::error::Error for FilterError {}
+
+impl FilterError {
+    /// The text is a filter, but of another event: it names a field that this one lacks.
+    pub fn is_unknown_field(&self) -> bool {
+        self.message.contains(" has no field `")
+    }
+}
+
+impl fmt::Display for FilterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // One column each, so that the caret stays under its fault.
+        let text: String = self.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let column = self.text.char_indices().take_while(|(at, _)| *at < self.at).count();
+        write!(f, "{}\n    {text}\n    {:column$}^", self.message, "")
+    }
+}
+
+impl Filter {
+    /// Parses a filter and checks it against the fields of `format`.
+    ///
+    /// # Errors
+    /// The kernel would refuse it; the error says where and why.
+    pub fn parse(text: &str, format: &Format) -> Result<Filter, FilterError> {
+        parse::parse(text, format)
+    }
+
+    /// The filter as the kernel takes it: bare words quoted, and patterns written such that all
+    /// kernels match them alike.
+    pub fn text(&self) -> &str {
+        &self.kernel_text
+    }
+
+    /// Evaluates the filter for a record. None when only the kernel can, or the record is too short.
+    pub fn matches(&self, raw: &[u8], comm_of_current: &[u8], cpu: u32) -> Option<bool> {
+        self.root.matches(&eval::Sample { raw, comm: comm_of_current, cpu })
+    }
+}
+
+/// `value` as a literal of the filter language, which has no escapes. None for text with both kinds
+/// of quotes, NUL or line breaks in it, and for more than the kernel takes.
+pub fn quote(value: &str) -> Option<String> {
+    if value.len() >= parse::MAX_STRING || value.contains(['\0', '\n']) {
+        return None;
+    }
+    let mark = if value.contains('"') { '\'' } else { '"' };
+    (!value.contains(mark)).then(|| format!("{mark}{value}{mark}"))
+}

@@ -1,0 +1,376 @@
+//! The grammar of event filters, and the checks that a filter fits its event.
+
+use super::super::field::{Field, Kind};
+use super::super::format::{Format, nearest};
+use super::super::types::IntType;
+use super::cpus::CpuSet;
+use super::eval::{Node, Op, Test};
+use super::{Filter, FilterError, quote};
+
+/// The kernel takes strings shorter than this (`MAX_FILTER_STR_VAL`).
+pub const MAX_STRING: usize = 256;
+/// Parentheses inside each other.
+const MAX_DEPTH: usize = 64;
+/// Two-letter operators before those they start with.
+const OPS: [(&str, Op); 8] = [
+    ("==", Op::Equal),
+    ("!=", Op::NotEqual),
+    ("~", Op::Glob),
+    ("<=", Op::LessEqual),
+    ("<", Op::Less),
+    (">=", Op::GreaterEqual),
+    (">", Op::Greater),
+    ("&", Op::BitAnd),
+];
+
+pub fn parse(text: &str, format: &Format) -> Result<Filter, FilterError> {
+    let mut parser = Parser { text, at: 0, format, kernel_text: String::with_capacity(text.len()), copied: 0 };
+    let parsed = parser.filter();
+    let rest = text.get(parser.copied..).unwrap_or_default();
+    match parsed {
+        Ok(root) => Ok(Filter { kernel_text: parser.kernel_text + rest, root }),
+        Err((at, message)) => Err(FilterError { text: text.to_owned(), at: at.min(text.len()), message }),
+    }
+}
+
+type Parsed<T> = Result<T, (usize, String)>;
+
+fn fail<T>(at: usize, message: impl Into<String>) -> Parsed<T> {
+    Err((at, message.into()))
+}
+
+/// What a name in a filter stands for.
+enum Subject<'a> {
+    Int(&'a Field),
+    /// None: the comm of the current task.
+    Text(Option<&'a Field>),
+    /// `char *`: only the kernel can follow it.
+    TextPointer,
+    Cpu,
+    Mask(&'a Field),
+    Other(&'a Field),
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    format: &'a Format,
+    kernel_text: String,
+    /// How much of `text` went into `kernel_text`.
+    copied: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn filter(&mut self) -> Parsed<Node> {
+        if let Some(at) = self.text.find('\0') {
+            return fail(at, "a NUL byte in the filter");
+        }
+        if self.rest().is_empty() {
+            return fail(0, "the filter is empty");
+        }
+        let root = self.any(0)?;
+        match self.rest().chars().next() {
+            None => Ok(root),
+            Some(')') => fail(self.at, "this parenthesis closes nothing"),
+            Some('&' | '|') => fail(self.at, "tests are joined by `&&` or `||`"),
+            Some(_) => fail(self.at, "`&&`, `||` or the end expected here"),
+        }
+    }
+
+    fn any(&mut self, depth: usize) -> Parsed<Node> {
+        let mut parts = vec![self.all(depth)?];
+        while self.eat("||") {
+            parts.push(self.all(depth)?);
+        }
+        Ok(if parts.len() > 1 { Node::Any(parts) } else { parts.swap_remove(0) })
+    }
+
+    fn all(&mut self, depth: usize) -> Parsed<Node> {
+        let mut parts = vec![self.operand(depth)?];
+        while self.eat("&&") {
+            parts.push(self.operand(depth)?);
+        }
+        Ok(if parts.len() > 1 { Node::All(parts) } else { parts.swap_remove(0) })
+    }
+
+    fn operand(&mut self, depth: usize) -> Parsed<Node> {
+        let mut negated = false;
+        while self.eat("!") {
+            negated = !negated;
+        }
+        let open = self.at;
+        let inner = if self.eat("(") {
+            if depth >= MAX_DEPTH {
+                return fail(open, "too many parentheses inside each other");
+            }
+            let inner = self.any(depth + 1)?;
+            if !self.eat(")") {
+                return match self.rest() {
+                    "" => fail(open, "this parenthesis is never closed"),
+                    _ => fail(self.at, "`&&`, `||` or `)` expected here"),
+                };
+            }
+            inner
+        } else {
+            Node::Test(self.test()?)
+        };
+        Ok(if negated { Node::Not(Box::new(inner)) } else { inner })
+    }
+
+    /// `field op value`
+    fn test(&mut self) -> Parsed<Test> {
+        self.skip_blanks();
+        let start = self.at;
+        let name = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
+        if name.is_empty() {
+            return fail(start, "a field name expected here");
+        }
+        let Some(subject) = self.subject(name) else { return fail(start, self.no_such_field(name)) };
+        let behind_name = self.at;
+        let suffix = if self.rest_as_is().starts_with('.') {
+            self.at += 1;
+            self.take_while(|c| c.is_ascii_alphanumeric() || c == '_')
+        } else {
+            ""
+        };
+        self.skip_blanks();
+        let op_at = self.at;
+        let Some((mark, op)) = OPS.into_iter().find(|(mark, _)| self.rest_as_is().starts_with(mark)) else {
+            return fail(op_at, "one of == != ~ < <= > >= & expected here");
+        };
+        self.at += mark.len();
+        self.skip_blanks();
+        match suffix {
+            "" if self.at == behind_name => fail(self.at, "a value expected here"),
+            "" => self.value(name, subject, op_at, op),
+            "function" => self.function(name, subject, op_at, op),
+            "ustring" => match subject {
+                Subject::TextPointer => self.text_value(None, op_at, op).map(|_| Test::KernelOnly),
+                _ => fail(behind_name, format!("`.ustring` is for `char *` fields, which `{name}` is not")),
+            },
+            _ => fail(behind_name, format!("`.{suffix}` is unknown: `.function` and `.ustring` exist")),
+        }
+    }
+
+    fn value(&mut self, name: &str, subject: Subject<'_>, op_at: usize, op: Op) -> Parsed<Test> {
+        if self.rest_as_is().is_empty() {
+            return fail(self.at, "a value expected here");
+        }
+        if self.rest_as_is().starts_with("CPUS") {
+            return self.cpus(name, subject, op_at, op);
+        }
+        match subject {
+            Subject::Int(field) => {
+                let value = self.number(name, IntType { size: field.size, signed: field.signed }, op_at, op)?;
+                Ok(Test::Int { field: field.clone(), op, value })
+            }
+            Subject::Cpu if op == Op::BitAnd => fail(op_at, "`&` needs a set here: `CPU & CPUS{0-3}`"),
+            Subject::Cpu => Ok(Test::Cpu { op, value: self.number(name, IntType::INT, op_at, op)? as i64 }),
+            Subject::Text(field) => {
+                Ok(Test::Text { value: self.text_value(field, op_at, op)?, field: field.cloned(), op })
+            }
+            Subject::TextPointer => self.text_value(None, op_at, op).map(|_| Test::KernelOnly),
+            Subject::Mask(_) => fail(self.at, format!("`{name}` is a CPU mask: compare it with CPUS{{0-3}}")),
+            Subject::Other(field) => {
+                fail(op_at, format!("`{name}` is `{}`, which no filter can compare", field.declared))
+            }
+        }
+    }
+
+    fn number(&mut self, name: &str, ty: IntType, op_at: usize, op: Op) -> Parsed<u64> {
+        let start = self.at;
+        if op == Op::Glob {
+            return fail(op_at, format!("`~` compares text, and `{name}` is a number"));
+        }
+        if self.rest_as_is().starts_with(['"', '\'']) {
+            return fail(start, format!("`{name}` is a number, so its value takes no quotes"));
+        }
+        let negative = self.rest_as_is().starts_with('-');
+        self.at += usize::from(negative);
+        let digits = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
+        let (radix, digits) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+            Some(hex) => (16, hex),
+            None if digits.len() > 1 && digits.starts_with('0') => (8, digits),
+            None => (10, digits),
+        };
+        let Ok(magnitude) = u64::from_str_radix(digits, radix) else {
+            return fail(start, format!("`{name}` is a number: decimal, 0x hex or 0 octal expected here"));
+        };
+        let value = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
+        let bits = 8 * ty.size as u32;
+        let (low, high) =
+            if ty.signed { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
+        // Hex is often meant as bits: 0xffffffff is -1 in 4 signed bytes.
+        let as_bits = radix != 10 && !negative && bits < 64 && magnitude >> bits == 0;
+        if (low..=high).contains(&value) || as_bits {
+            Ok(ty.convert(value as u64))
+        } else {
+            fail(start, format!("`{name}` holds {low} to {high}"))
+        }
+    }
+
+    /// Text in quotes, or a bare word, which the kernel gets in quotes.
+    fn text_value(&mut self, field: Option<&Field>, op_at: usize, op: Op) -> Parsed<Vec<u8>> {
+        if !matches!(op, Op::Equal | Op::NotEqual | Op::Glob) {
+            return fail(op_at, "text is compared with == != or ~");
+        }
+        let start = self.at;
+        let value = match self.rest_as_is().chars().next() {
+            Some(mark @ ('"' | '\'')) => {
+                self.at += 1;
+                let value = self.take_while(|c| c != mark);
+                if self.rest_as_is().is_empty() {
+                    return fail(start, "this quote is never closed");
+                }
+                self.at += 1;
+                value
+            }
+            _ => self.take_while(|c| !c.is_whitespace() && !matches!(c, '(' | ')' | '&' | '|')),
+        };
+        if value.is_empty() && self.at == start {
+            return fail(start, "text expected here");
+        }
+        let in_kernel = if op == Op::Glob { kernel_pattern(value, field) } else { value.to_owned() };
+        match quote(&in_kernel) {
+            Some(quoted) if self.text.get(start..self.at) != Some(quoted.as_str()) => self.replace(start, &quoted),
+            Some(_) => {}
+            None if in_kernel.len() >= MAX_STRING => return fail(start, "the kernel takes at most 255 bytes of text"),
+            None => return fail(start, "text with both kinds of quotes cannot be written in a filter"),
+        }
+        Ok(value.as_bytes().to_vec())
+    }
+
+    /// `field.function == symbol`: whether an address is inside that function.
+    fn function(&mut self, name: &str, subject: Subject<'_>, op_at: usize, op: Op) -> Parsed<Test> {
+        match subject {
+            Subject::Int(field) if field.size == self.format.long_size() => {}
+            _ => return fail(op_at, format!("`.function` needs an address, which `{name}` is not")),
+        }
+        if !matches!(op, Op::Equal | Op::NotEqual) {
+            return fail(op_at, "functions are compared with == or !=");
+        }
+        let start = self.at;
+        let symbol = self.take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$' | ':'));
+        if symbol.is_empty() {
+            return fail(start, "a kernel function or an address expected here");
+        }
+        // The kernel takes everything up to a blank as the symbol, even a `)`.
+        if self.rest_as_is().starts_with([')', '&', '|']) {
+            self.replace(start, &format!("{symbol} "));
+        }
+        Ok(Test::KernelOnly)
+    }
+
+    /// `CPUS{0-3}`
+    fn cpus(&mut self, name: &str, subject: Subject<'_>, op_at: usize, op: Op) -> Parsed<Test> {
+        if !matches!(op, Op::Equal | Op::NotEqual | Op::BitAnd) {
+            return fail(op_at, "a set of CPUs is compared with == != or &");
+        }
+        self.at += "CPUS".len();
+        let open = self.at;
+        if !self.rest_as_is().starts_with('{') {
+            return fail(open, "`{` expected here");
+        }
+        self.at += 1;
+        let start = self.at;
+        let list = self.take_while(|c| c != '}');
+        if self.rest_as_is().is_empty() {
+            return fail(open, "this brace is never closed");
+        }
+        self.at += 1;
+        let Some(cpus) = CpuSet::parse(list) else { return fail(start, "CPUs expected here, such as 0-3,8") };
+        match subject {
+            Subject::Int(field) => Ok(Test::CpuIn { field: Some(field.clone()), op, cpus }),
+            Subject::Cpu => Ok(Test::CpuIn { field: None, op, cpus }),
+            Subject::Mask(field) => Ok(Test::Mask { field: field.clone(), op, cpus }),
+            _ => fail(op_at, format!("`{name}` is neither a number nor a CPU mask")),
+        }
+    }
+
+    /// The event's own field of that name, else what every event has.
+    fn subject(&self, name: &str) -> Option<Subject<'a>> {
+        if let Some(field) = self.format.field(name) {
+            return Some(subject_of(field));
+        }
+        match name {
+            "CPU" | "cpu" | "common_cpu" => Some(Subject::Cpu),
+            "COMM" | "comm" => Some(Subject::Text(None)),
+            _ => None,
+        }
+    }
+
+    fn no_such_field(&self, name: &str) -> String {
+        let names = self.format.user_fields().chain(self.format.fields.iter().filter(|field| field.is_common()));
+        let names = names.map(|field| field.name.as_str()).chain(["CPU", "COMM"]);
+        format!("{} has no field `{name}`; it has {}", self.format.full_name(), nearest(name, names, 8).join(", "))
+    }
+
+    /// Puts `with` into the kernel's text for what was read since `start`.
+    fn replace(&mut self, start: usize, with: &str) {
+        self.kernel_text.push_str(self.text.get(self.copied..start).unwrap_or_default());
+        self.kernel_text.push_str(with);
+        self.copied = self.at;
+    }
+
+    fn rest_as_is(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn rest(&mut self) -> &'a str {
+        self.skip_blanks();
+        self.rest_as_is()
+    }
+
+    fn skip_blanks(&mut self) {
+        self.take_while(|c| c.is_ascii_whitespace());
+    }
+
+    fn take_while(&mut self, belongs: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest_as_is();
+        let len = rest.find(|c| !belongs(c)).unwrap_or(rest.len());
+        self.at += len;
+        rest.get(..len).unwrap_or_default()
+    }
+
+    fn eat(&mut self, mark: &str) -> bool {
+        let found = self.rest().starts_with(mark);
+        self.at += if found { mark.len() } else { 0 };
+        found
+    }
+}
+
+/// How the kernel filters such a field (`filter_assign_type`). Unlike elsewhere, arrays of
+/// `unsigned char` are text too.
+fn subject_of(field: &Field) -> Subject<'_> {
+    let char_array = field.declared.contains('[') && field.declared.contains("char");
+    match field.kind {
+        Kind::Int | Kind::Pointer if matches!(field.declared.as_str(), "char *" | "const char *") => {
+            Subject::TextPointer
+        }
+        Kind::Int | Kind::Pointer => Subject::Int(field),
+        Kind::DataLoc { .. } if field.declared.contains("cpumask") => Subject::Mask(field),
+        _ if char_array && !field.declared.contains('*') => Subject::Text(Some(field)),
+        _ => Subject::Other(field),
+    }
+}
+
+/// A pattern written such that the kernel matches it like `glob`. It takes short cuts
+/// (`filter_parse_regex`): a pattern with a digit in front is compared as it stands, and the text of
+/// `*text` is looked for at the end of a fixed array, behind the NUL. Both were seen on 6.18. A
+/// backslash makes it take the long way.
+fn kernel_pattern(pattern: &str, field: Option<&Field>) -> String {
+    let body = pattern.strip_prefix('!').unwrap_or(pattern);
+    let escape_at =
+        |at: usize| format!("{}\\{}", pattern.get(..at).unwrap_or_default(), pattern.get(at..).unwrap_or_default());
+    if body.starts_with(|c: char| c.is_ascii_digit()) && body.contains(['*', '?', '[', '\\']) {
+        return escape_at(pattern.len() - body.len());
+    }
+    let fixed = field.is_none_or(|field| matches!(field.kind, Kind::Text | Kind::Array { .. }));
+    match body.strip_prefix('*') {
+        Some(end) if fixed && !end.contains(['*', '?', '[', '\\']) => match end.char_indices().next_back() {
+            Some((_, last)) => escape_at(pattern.len() - last.len_utf8()),
+            None => pattern.to_owned(),
+        },
+        _ => pattern.to_owned(),
+    }
+}

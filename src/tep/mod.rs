@@ -1,0 +1,22 @@
+//! Trace event descriptions: what tracefs says of a tracepoint, and what to do with its raw bytes.
+//!
+//! `tracefs` finds the description, `format` parses it into fields, `print_fmt` compiles the kernel's
+//! own text for a record, and `filter` checks a filter before the kernel sees it. Descriptions,
+//! raw bytes and filter texts are all input from outside: nothing here panics on them.
+
+pub mod field;
+pub mod fields_text;
+pub mod filter;
+pub mod format;
+pub mod print_fmt;
+#[cfg(test)]
+mod samples;
+pub mod tracefs;
+mod types;
+
+pub use field::{Field, FieldValue, Kind, ReadError};
+pub use fields_text::render_fields;
+pub use filter::{Filter, FilterError};
+pub use format::{FieldError, Format, FormatError};
+pub use print_fmt::{FlagTable, Names, NoNames, PrintFmt, Unsupported};
+pub use tracefs::{EventError, Tracefs};

@@ -1,0 +1,299 @@
+//! The functions a `print fmt` may call: those that find data, and those that make text of it.
+//!
+//! Source: include/trace/stages/stage3_trace_output.h and kernel/trace/trace_output.c.
+
+use std::io::Write;
+
+use super::super::field::{Field, Kind, int_at};
+use super::super::types::IntType;
+use super::Unsupported;
+use super::bitmap;
+use super::expr::{Binary, Expr, Fault, Op, Ty};
+use super::lexer::Token;
+use super::parser::Parser;
+
+/// A call that makes text.
+#[derive(Clone, Debug)]
+pub enum Call {
+    Flags { value: Expr, delimiter: Vec<u8>, table: Table },
+    Symbolic { value: Expr, table: Table },
+    Hex { bytes: Expr, len: Expr, spaced: bool },
+    Array { bytes: Expr, count: Expr, size: Expr },
+    Bitmask { bytes: Expr },
+}
+
+/// `{ mask, "name" }, ..` in the kernel's order.
+pub type Table = Vec<(u64, Vec<u8>)>;
+
+impl Call {
+    pub fn operands(&self) -> Vec<&Expr> {
+        match self {
+            Call::Flags { value, .. } | Call::Symbolic { value, .. } => vec![value],
+            Call::Hex { bytes, len, .. } => vec![bytes, len],
+            Call::Array { bytes, count, size } => vec![bytes, count, size],
+            Call::Bitmask { bytes } => vec![bytes],
+        }
+    }
+
+    pub fn render(&self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+        match self {
+            Call::Flags { value, delimiter, table } => render_flags(value.eval(raw)?.number()?, delimiter, table, out),
+            Call::Symbolic { value, table } => render_symbol(value.eval(raw)?.number()?, table, out),
+            Call::Hex { bytes, len, spaced } => {
+                let bytes = first(bytes.eval(raw)?.bytes()?, len.eval(raw)?.number()?)?;
+                let separator: &[u8] = if *spaced { b" " } else { b"" };
+                render_hex(bytes, separator, out);
+            }
+            Call::Array { bytes, count, size } => {
+                let size = size.eval(raw)?.number()?;
+                let len = count.eval(raw)?.number()?.checked_mul(size).ok_or(Fault)?;
+                render_array(first(bytes.eval(raw)?.bytes()?, len)?, size, out)?;
+            }
+            Call::Bitmask { bytes } => {
+                let bytes = bytes.eval(raw)?.bytes()?;
+                bitmap::render_hex(bytes, bytes.len() * 8, out);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn first(bytes: &[u8], len: u64) -> Result<&[u8], Fault> {
+    usize::try_from(len).ok().and_then(|len| bytes.get(..len)).ok_or(Fault)
+}
+
+/// The names of the bits set, then what is left of them in hex. As in the kernel, an entry with
+/// mask 0 is named whenever bits are left.
+pub fn render_flags(value: u64, delimiter: &[u8], table: &Table, out: &mut Vec<u8>) {
+    let start = out.len();
+    let mut left = value;
+    for (mask, name) in table {
+        if left == 0 {
+            break;
+        }
+        if left & mask == *mask {
+            left &= !mask;
+            if out.len() > start {
+                out.extend_from_slice(delimiter);
+            }
+            out.extend_from_slice(name);
+        }
+    }
+    if left != 0 {
+        if out.len() > start {
+            out.extend_from_slice(delimiter);
+        }
+        let _ = write!(out, "{left:#x}"); // writing to a Vec cannot fail, here and below
+    }
+}
+
+/// The name of the value, else the value in hex. An empty name does not count as one.
+pub fn render_symbol(value: u64, table: &Table, out: &mut Vec<u8>) {
+    match table.iter().find(|(mask, _)| *mask == value) {
+        Some((_, name)) if !name.is_empty() => out.extend_from_slice(name),
+        _ => drop(write!(out, "{value:#x}")),
+    }
+}
+
+pub fn render_hex(bytes: &[u8], separator: &[u8], out: &mut Vec<u8>) {
+    for (at, byte) in bytes.iter().enumerate() {
+        if at > 0 {
+            out.extend_from_slice(separator);
+        }
+        let _ = write!(out, "{byte:02x}");
+    }
+}
+
+fn render_array(bytes: &[u8], size: u64, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let size = usize::try_from(size).ok().filter(|size| matches!(size, 1 | 2 | 4 | 8)).ok_or(Fault)?;
+    out.push(b'{');
+    for (at, element) in bytes.chunks_exact(size).enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        let _ = write!(out, "{:#x}", int_at(element, 0, size)?);
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+impl Parser<'_> {
+    /// The call of `name`, whose opening bracket is read.
+    pub fn call(&mut self, name: &str) -> Result<Expr, Unsupported> {
+        let name = name.strip_suffix("_u64").filter(|name| name.starts_with("__print_")).unwrap_or(name);
+        let expr = match name {
+            "__get_str" | "__get_rel_str" => self.located(Ty::Pointer(Some(IntType::signed(1))))?,
+            "__get_dynamic_array" | "__get_rel_dynamic_array" | "__get_sockaddr" | "__get_rel_sockaddr" => {
+                self.located(Ty::Pointer(None))?
+            }
+            "__get_dynamic_array_len" | "__get_rel_dynamic_array_len" => match self.located(Ty::Pointer(None))?.op {
+                Op::Located { word, .. } => Expr::leaf(Op::LocatedLen { word }, Ty::Int(IntType::INT)),
+                op => Expr::leaf(op, Ty::Int(IntType::INT)),
+            },
+            "__get_bitmask" | "__get_cpumask" | "__get_rel_bitmask" | "__get_rel_cpumask" => {
+                let bytes = self.located(Ty::Pointer(None))?;
+                Expr::call(Call::Bitmask { bytes: bytes.clone() }, &[&bytes])?
+            }
+            "__print_flags" => {
+                let value = self.expression()?;
+                self.lexer.expect(",")?;
+                let delimiter = match self.expression()?.op {
+                    Op::Literal(text) => text,
+                    Op::Const(0) => Vec::new(),
+                    _ => return Err(Unsupported::new("a delimiter that is no literal")),
+                };
+                let table = self.table()?;
+                let copy = value.clone();
+                text_or_bad(table, |table| Expr::call(Call::Flags { value, delimiter, table }, &[&copy]))?
+            }
+            "__print_symbolic" => {
+                let value = self.expression()?;
+                let table = self.table()?;
+                let copy = value.clone();
+                text_or_bad(table, |table| Expr::call(Call::Symbolic { value, table }, &[&copy]))?
+            }
+            "__print_hex" | "__print_hex_str" => {
+                let [bytes, len] = self.operands()?;
+                let operands = [bytes.clone(), len.clone()];
+                bytes_call(Call::Hex { bytes, len, spaced: name == "__print_hex" }, &operands)?
+            }
+            "__print_array" => {
+                let [bytes, count, size] = self.operands()?;
+                let operands = [bytes.clone(), count.clone(), size.clone()];
+                bytes_call(Call::Array { bytes, count, size }, &operands)?
+            }
+            "__print_dynamic_array" => {
+                let bytes = self.located(Ty::Pointer(None))?;
+                self.lexer.expect(",")?;
+                let size = self.expression()?;
+                let Op::Located { word, .. } = bytes.op else { return Ok(Expr::bad("array that is not dynamic")) };
+                let len = Expr::leaf(Op::LocatedLen { word }, Ty::Int(IntType::INT));
+                let count = Expr::binary(Binary::Divide, len, size.clone())?;
+                let operands = [bytes.clone(), count.clone(), size.clone()];
+                bytes_call(Call::Array { bytes, count, size }, &operands)?
+            }
+            "__print_ns_to_secs" | "__print_ns_without_secs" => {
+                let [value] = self.operands()?;
+                let value = Expr::cast(value, Ty::Int(IntType::U64))?;
+                let second = Expr::constant(1_000_000_000, IntType::U64);
+                if name == "__print_ns_to_secs" {
+                    Expr::binary(Binary::Divide, value, second)?
+                } else {
+                    Expr::cast(Expr::binary(Binary::Remainder, value, second)?, Ty::Int(IntType::unsigned(4)))?
+                }
+            }
+            "__builtin_expect" => {
+                let [value, _expected] = self.operands()?;
+                Expr::cast(value, Ty::Int(IntType::signed(self.long)))?
+            }
+            "__builtin_constant_p" => {
+                let [value] = self.operands()?;
+                Expr::constant(u64::from(value.as_const().is_some()), IntType::INT)
+            }
+            "__builtin_choose_expr" => {
+                let [condition, yes, no] = self.operands()?;
+                Expr::choose(condition, yes, no)?
+            }
+            name => {
+                self.lexer.skip_to_close()?;
+                return Ok(Expr::bad(format!("function {name}")));
+            }
+        };
+        self.lexer.expect(")")?;
+        Ok(expr)
+    }
+
+    fn operands<const N: usize>(&mut self) -> Result<[Expr; N], Unsupported> {
+        let mut all = Vec::with_capacity(N);
+        loop {
+            all.push(self.expression()?);
+            if all.len() == N || !self.lexer.eat(",") {
+                break;
+            }
+        }
+        all.try_into().map_err(|_| Unsupported::new("syntax: too few arguments of a function"))
+    }
+
+    /// `field` or `field[2]`: a pointer to what the field locates.
+    fn located(&mut self, ty: Ty) -> Result<Expr, Unsupported> {
+        let name = self.lexer.word()?;
+        let index = if self.lexer.eat("[") {
+            let index = self.expression()?.as_const();
+            self.lexer.expect("]")?;
+            index.and_then(|index| usize::try_from(index).ok())
+        } else {
+            Some(0)
+        };
+        let Some(field) = self.format.field(name) else { return Ok(Expr::bad(format!("field {name}"))) };
+        Ok(index.and_then(|index| located_word(field, index)).map_or_else(
+            || Expr::bad(format!("field {name}, which locates nothing")),
+            |(word, relative)| Expr::leaf(Op::Located { word, relative }, ty),
+        ))
+    }
+
+    /// `, { value, "name" }, ..` up to the closing bracket; the name of an unknown constant in it as the error.
+    fn table(&mut self) -> Result<Result<Table, String>, Unsupported> {
+        let (mut table, mut ended, mut fault) = (Table::new(), false, None);
+        while self.lexer.eat(",") {
+            match self.lexer.peek()? {
+                Token::Mark(")") => break,
+                Token::Mark("{") => {}
+                Token::Word(name) => {
+                    self.lexer.next()?;
+                    fault = fault.or(Some(format!("name {name}")));
+                    continue;
+                }
+                _ => {}
+            }
+            self.lexer.expect("{")?;
+            if self.lexer.eat("}") {
+                continue; // the macro that fills the table came to nothing
+            }
+            let value = self.expression()?;
+            self.lexer.expect(",")?;
+            let name = self.expression()?;
+            self.lexer.expect("}")?;
+            let reason = value.fault().or_else(|| name.fault());
+            // Tables end at an entry without a name.
+            ended |= name.as_const() == Some(0);
+            if !ended {
+                match (value.op, name.op) {
+                    // `unsigned long` in the kernel: already extended by its type.
+                    (Op::Const(mask), Op::Literal(name)) => table.push((mask, name)),
+                    _ => fault = fault.or(reason).or(Some("a table entry that is not constant".to_owned())),
+                }
+            }
+        }
+        Ok(fault.map_or(Ok(table), Err))
+    }
+}
+
+fn text_or_bad(
+    table: Result<Table, String>,
+    call: impl FnOnce(Table) -> Result<Expr, Unsupported>,
+) -> Result<Expr, Unsupported> {
+    match table {
+        Ok(table) => call(table),
+        Err(reason) => Ok(Expr::bad(reason)),
+    }
+}
+
+/// A call whose first operand must be bytes of the record.
+fn bytes_call(call: Call, operands: &[Expr]) -> Result<Expr, Unsupported> {
+    match operands.first() {
+        Some(bytes) if bytes.may_be_bytes() || matches!(bytes.op, Op::Bad(_)) => {
+            Expr::call(call, &operands.iter().collect::<Vec<_>>())
+        }
+        _ => Ok(Expr::bad("dereference of a kernel pointer")),
+    }
+}
+
+/// The offset of the field's locator word number `index`, and whether it counts from itself.
+fn located_word(field: &Field, index: usize) -> Option<(usize, bool)> {
+    let at = index.checked_mul(4).filter(|at| *at < field.size)?;
+    match field.kind {
+        Kind::DataLoc { .. } => Some((field.offset.checked_add(at)?, false)),
+        Kind::RelLoc { .. } => Some((field.offset.checked_add(at)?, true)),
+        _ => None,
+    }
+}

@@ -1,0 +1,300 @@
+//! Compiles a tracepoint's `print fmt` once, then prints records as the kernel would in `trace`.
+//!
+//! A `print fmt` is the source of a C printf call: a text with conversions, then C expressions over
+//! the record, `REC->field`, with the kernel's own functions in them.
+
+mod bitmap;
+mod calls;
+mod expr;
+mod flag_table;
+mod lexer;
+mod parser;
+mod pointer;
+mod printf;
+#[cfg(test)]
+mod tests;
+
+use std::io::Write;
+
+use super::field::until_nul;
+use super::format::Format;
+use super::types::IntType;
+use expr::{Expr, Fault, Op, Ty, Value};
+use lexer::{Lexer, unescape};
+use parser::Parser;
+use printf::{Conversion, Kind, Layout, Part, Size};
+
+pub use flag_table::FlagTable;
+use pointer::PointerKind;
+
+/// Longer ones are refused; the longest of eight kernels has 6 KiB.
+const MAX_PRINT_FMT_BYTES: usize = 64 << 10;
+/// The text of one record is cut here. The kernel's own buffer holds 8 KiB.
+const MAX_TEXT_BYTES: usize = 64 << 10;
+
+/// A `print fmt` that this compiler cannot do, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Unsupported {
+    /// Short: `function jiffies_to_msecs`, `name BLK_RW_SYNC`.
+    pub reason: String,
+}
+
+impl Unsupported {
+    fn new(reason: impl Into<String>) -> Self {
+        Unsupported { reason: reason.into() }
+    }
+}
+
+/// What only the running kernel can name.
+pub trait Names {
+    /// Appends the symbol at `addr`, as `%pS` (`with_offset`) or `%ps` does; false when there is none.
+    fn kernel_symbol(&self, addr: u64, out: &mut Vec<u8>, with_offset: bool) -> bool;
+
+    /// Appends the constant string that a `const char *` field points to; false when it is not known.
+    /// The kernel lists those strings in `printk_formats`.
+    fn kernel_text(&self, addr: u64, out: &mut Vec<u8>) -> bool {
+        let _ = (addr, out);
+        false
+    }
+}
+
+/// Knows nothing: addresses stay numbers.
+pub struct NoNames;
+
+impl Names for NoNames {
+    fn kernel_symbol(&self, _addr: u64, _out: &mut Vec<u8>, _with_offset: bool) -> bool {
+        false
+    }
+}
+
+/// A compiled `print fmt`.
+#[derive(Clone, Debug)]
+pub struct PrintFmt {
+    pieces: Vec<Piece>,
+    fields: Vec<(String, usize)>, // name and offset, for `flag_table`
+}
+
+#[derive(Clone, Debug)]
+enum Piece {
+    Literal(Vec<u8>),
+    Conversion(Conversion, Expr),
+}
+
+impl PrintFmt {
+    /// Compiles the `print fmt` of `format`.
+    ///
+    /// # Errors
+    /// Something in it cannot be done here; the reason names it.
+    pub fn compile(format: &Format) -> Result<PrintFmt, Unsupported> {
+        let text = format.print_fmt.as_str();
+        if text.len() > MAX_PRINT_FMT_BYTES {
+            return Err(Unsupported::new("a text too long"));
+        }
+        if text.is_empty() {
+            return Err(Unsupported::new("no print fmt"));
+        }
+        let mut first_error = None;
+        for (text, arguments) in splits(text, format.long_size()) {
+            match compile_split(format, &text, arguments) {
+                Ok(pieces) => {
+                    let fields = format.fields.iter().map(|field| (field.name.clone(), field.offset)).collect();
+                    return Ok(PrintFmt { pieces, fields });
+                }
+                Err(error) => {
+                    // A syntax error may only mean that the text was split at the wrong quote.
+                    let better =
+                        |old: &Unsupported| old.reason.starts_with("syntax") && !error.reason.starts_with("syntax");
+                    if first_error.as_ref().is_none_or(better) {
+                        first_error = Some(error);
+                    }
+                }
+            }
+        }
+        Err(first_error.unwrap_or_else(|| Unsupported::new("syntax: no text in quotes")))
+    }
+
+    /// Appends the text of one record to `out`. What cannot be evaluated for it shows as `?`.
+    pub fn render(&self, raw: &[u8], names: &dyn Names, out: &mut Vec<u8>) {
+        let start = out.len();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(text) => out.extend_from_slice(text),
+                Piece::Conversion(conversion, argument) => {
+                    let before = out.len();
+                    if render_conversion(conversion, argument, raw, names, out).is_err() {
+                        out.truncate(before);
+                        out.push(b'?');
+                    }
+                }
+            }
+            if out.len() - start > MAX_TEXT_BYTES {
+                out.truncate(start + MAX_TEXT_BYTES);
+                return;
+            }
+        }
+    }
+
+    /// The names this text has for the values or bits of `field`: the first `__print_flags` or
+    /// `__print_symbolic` whose value is computed from it.
+    pub fn flag_table(&self, field: &str) -> Option<FlagTable> {
+        let &(_, offset) = self.fields.iter().find(|(name, _)| name == field)?;
+        self.pieces.iter().find_map(|piece| match piece {
+            Piece::Conversion(_, argument) => FlagTable::find(argument, offset),
+            Piece::Literal(_) => None,
+        })
+    }
+}
+
+/// The ways to split `"text", arguments`, the likeliest first. The kernel pastes most texts between
+/// two quotes without escaping, so quotes and line breaks may be part of them.
+fn splits(print_fmt: &str, long: usize) -> Vec<(Vec<u8>, &str)> {
+    const MOST: usize = 16;
+    let mut all = Vec::new();
+    let mut lexer = Lexer::new(print_fmt, long);
+    let mut text = Vec::new();
+    while let Ok(lexer::Token::Text(part)) = lexer.peek() {
+        text.extend(part);
+        let _ = lexer.next(); // what `peek` just saw
+    }
+    let ends_text = |rest: &str| rest.is_empty() || rest.starts_with(',');
+    if lexer.rest().len() < print_fmt.len() && ends_text(lexer.rest()) {
+        all.push((text, lexer.rest()));
+    }
+    if let Some(body) = print_fmt.trim_start().strip_prefix('"') {
+        let ends = body.match_indices('"').filter_map(|(at, _)| {
+            let rest = body.get(at + 1..)?.trim_start();
+            ends_text(rest).then(|| Some((unescape(body.get(..at)?.as_bytes()), rest)))?
+        });
+        all.extend(ends.take(MOST));
+    }
+    all
+}
+
+fn compile_split(format: &Format, text: &[u8], arguments: &str) -> Result<Vec<Piece>, Unsupported> {
+    let long = format.long_size();
+    let mut arguments = Parser::new(format, Lexer::new(arguments, long)).arguments()?.into_iter();
+    let too_few = || Unsupported::new("syntax: fewer arguments than conversions");
+    let mut pieces = Vec::new();
+    for part in printf::parse(text, long)? {
+        match part {
+            Part::Literal(text) => pieces.push(Piece::Literal(text)),
+            Part::Conversion(mut conversion) => {
+                for size in [&mut conversion.width, &mut conversion.precision] {
+                    if matches!(size, Size::Star) {
+                        let argument = arguments.next().ok_or_else(too_few)?;
+                        check(&argument)?;
+                        *size = Size::Argument(Box::new(argument));
+                    }
+                }
+                let argument = arguments.next().ok_or_else(too_few)?;
+                check(&argument)?;
+                check_use(&conversion, &argument)?;
+                pieces.push(Piece::Conversion(conversion, argument));
+            }
+        }
+    }
+    match arguments.next() {
+        None => Ok(pieces),
+        Some(_) => Err(Unsupported::new("syntax: more arguments than conversions")),
+    }
+}
+
+fn check(argument: &Expr) -> Result<(), Unsupported> {
+    argument.fault().map_or(Ok(()), |reason| Err(Unsupported::new(reason)))
+}
+
+/// Whether the conversion can do anything with such an argument.
+fn check_use(conversion: &Conversion, argument: &Expr) -> Result<(), Unsupported> {
+    match conversion.kind {
+        Kind::Pointer(kind) if kind.dereferences() && !argument.may_be_bytes() => {
+            Err(Unsupported::new("dereference of a kernel pointer"))
+        }
+        Kind::Integer { .. } | Kind::Char if argument.ty == Ty::Text => {
+            Err(Unsupported::new("text where a number belongs"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn render_conversion(
+    conversion: &Conversion,
+    argument: &Expr,
+    raw: &[u8],
+    names: &dyn Names,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    let width = size_value(&conversion.width, raw)?;
+    let layout = Layout::new(conversion.flags, width, size_value(&conversion.precision, raw)?);
+    let start = out.len();
+    match conversion.kind {
+        Kind::Integer { radix, signed, upper, bytes } => {
+            let bits = IntType { size: bytes, signed }.convert(argument.eval(raw)?.number()?);
+            layout.integer(bits, radix, signed, upper, out);
+        }
+        Kind::Char => {
+            out.push(argument.eval(raw)?.number()? as u8); // C converts to unsigned char
+            layout.pad(start, out);
+        }
+        Kind::Text => {
+            render_text(argument, raw, names, out)?;
+            layout.finish_text(start, out);
+        }
+        Kind::Pointer(PointerKind::Address) => {
+            let bits = argument.eval(raw)?.number()?;
+            match layout.width {
+                Some(_) => layout.integer(bits, 16, false, false, out),
+                None => drop(write!(out, "{bits:016x}")), // writing to a Vec cannot fail
+            }
+        }
+        Kind::Pointer(PointerKind::Symbol { with_offset }) => {
+            let addr = argument.eval(raw)?.number()?;
+            if !names.kernel_symbol(addr, out, with_offset) {
+                out.truncate(start);
+                let _ = write!(out, "{addr:#x}");
+            }
+            layout.finish_text(start, out);
+        }
+        Kind::Pointer(kind) => {
+            let count = if kind.counts() { layout.width } else { None };
+            kind.render(argument.eval(raw)?.bytes()?, count, out)?;
+            if !kind.counts() {
+                layout.pad(start, out);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn size_value(size: &Size, raw: &[u8]) -> Result<Option<i64>, Fault> {
+    Ok(match size {
+        Size::None | Size::Star => None,
+        Size::Fixed(value) => Some(*value as i64), // bounded when parsed
+        Size::Argument(argument) => Some(IntType::INT.convert(argument.eval(raw)?.number()?) as i64),
+    })
+}
+
+/// Appends what `%s` prints of the argument.
+fn render_text(argument: &Expr, raw: &[u8], names: &dyn Names, out: &mut Vec<u8>) -> Result<(), Fault> {
+    match &argument.op {
+        Op::Call(call) => return call.render(raw, out),
+        Op::Choose(three) => {
+            let [condition, yes, no] = &**three;
+            let taken = if condition.eval(raw)? == Value::Number(0) { no } else { yes };
+            return render_text(taken, raw, names, out);
+        }
+        _ => {}
+    }
+    match argument.eval(raw)? {
+        Value::Bytes(text) | Value::Literal(text) => out.extend_from_slice(until_nul(text)),
+        Value::Number(0) => out.extend_from_slice(b"(null)"),
+        Value::Number(addr) => {
+            let start = out.len();
+            if !names.kernel_text(addr, out) {
+                out.truncate(start);
+                let _ = write!(out, "{addr:#x}");
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,369 @@
+//! Parses the arguments of a `print fmt`: C expressions with the kernel's own functions in them.
+
+use super::super::field::{Field, Kind};
+use super::super::format::Format;
+use super::super::types::{self, IntType};
+use super::Unsupported;
+use super::expr::{Binary, Expr, Op, Ty, Unary};
+use super::lexer::{Lexer, Token};
+
+/// Expressions and operands inside each other; a pair of parentheses takes two.
+const MAX_NESTING: u32 = 128;
+/// Operands read in all. Going back to the start of what is no cast could else take for ever.
+const MAX_STEPS: u32 = 50_000;
+
+pub struct Parser<'a> {
+    pub lexer: Lexer<'a>,
+    pub format: &'a Format,
+    pub long: usize,
+    nesting: u32,
+    steps: u32,
+}
+
+impl<'a> Parser<'a> {
+    pub fn new(format: &'a Format, lexer: Lexer<'a>) -> Self {
+        Parser { lexer, format, long: format.long_size(), nesting: 0, steps: 0 }
+    }
+
+    /// `, a, b, c` up to the end of the text.
+    pub fn arguments(&mut self) -> Result<Vec<Expr>, Unsupported> {
+        let mut all = Vec::new();
+        while self.lexer.eat(",") {
+            if self.lexer.peek()? == Token::End {
+                break; // `"text", ` with nothing behind
+            }
+            all.push(self.expression()?);
+        }
+        match self.lexer.peek()? {
+            Token::End => Ok(all),
+            _ => Err(Unsupported::new(format!("syntax at {:?}", self.lexer.excerpt()))),
+        }
+    }
+
+    pub fn expression(&mut self) -> Result<Expr, Unsupported> {
+        self.nested(Self::ternary)
+    }
+
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, Unsupported>) -> Result<T, Unsupported> {
+        self.steps += 1;
+        if self.nesting >= MAX_NESTING || self.steps > MAX_STEPS {
+            return Err(Unsupported::new("an expression too deep"));
+        }
+        self.nesting += 1;
+        let parsed = parse(self);
+        self.nesting -= 1;
+        parsed
+    }
+
+    fn ternary(&mut self) -> Result<Expr, Unsupported> {
+        let condition = self.binary(0)?;
+        if !self.lexer.eat("?") {
+            return Ok(condition);
+        }
+        if self.lexer.eat(":") {
+            let no = self.expression()?; // GNU `a ?: b`
+            return Expr::choose(condition.clone(), condition, no);
+        }
+        let yes = self.expression()?;
+        self.lexer.expect(":")?;
+        let no = self.expression()?;
+        Expr::choose(condition, yes, no)
+    }
+
+    /// Operators of at least this precedence, from left to right.
+    fn binary(&mut self, least: u8) -> Result<Expr, Unsupported> {
+        let mut left = self.nested(Self::unary)?;
+        while let Some((op, precedence)) = self.peek_operator()?.filter(|&(_, precedence)| precedence >= least) {
+            self.lexer.next()?;
+            let right = self.binary(precedence + 1)?; // at most 10 levels
+            left = Expr::binary(op, left, right)?;
+        }
+        Ok(left)
+    }
+
+    fn peek_operator(&self) -> Result<Option<(Binary, u8)>, Unsupported> {
+        let Token::Mark(mark) = self.lexer.peek()? else { return Ok(None) };
+        Ok(Some(match mark {
+            "||" => (Binary::EitherTrue, 0),
+            "&&" => (Binary::BothTrue, 1),
+            "|" => (Binary::Or, 2),
+            "^" => (Binary::Xor, 3),
+            "&" => (Binary::And, 4),
+            "==" => (Binary::Equal, 5),
+            "!=" => (Binary::NotEqual, 5),
+            "<" => (Binary::Less, 6),
+            "<=" => (Binary::LessEqual, 6),
+            ">" => (Binary::Greater, 6),
+            ">=" => (Binary::GreaterEqual, 6),
+            "<<" => (Binary::ShiftLeft, 7),
+            ">>" => (Binary::ShiftRight, 7),
+            "+" => (Binary::Add, 8),
+            "-" => (Binary::Subtract, 8),
+            "*" => (Binary::Multiply, 9),
+            "/" => (Binary::Divide, 9),
+            "%" => (Binary::Remainder, 9),
+            _ => return Ok(None),
+        }))
+    }
+
+    fn unary(&mut self) -> Result<Expr, Unsupported> {
+        if let Token::Mark(mark) = self.lexer.peek()? {
+            let op = match mark {
+                "-" => Some(Unary::Negate),
+                "~" => Some(Unary::Invert),
+                "!" => Some(Unary::Not),
+                _ => None,
+            };
+            if let Some(op) = op {
+                self.lexer.next()?;
+                return Expr::unary(op, self.nested(Self::unary)?);
+            }
+            match mark {
+                "+" => {
+                    self.lexer.next()?;
+                    return self.nested(Self::unary);
+                }
+                "*" => {
+                    self.lexer.next()?;
+                    return Expr::deref(self.nested(Self::unary)?);
+                }
+                "&" => {
+                    self.lexer.next()?;
+                    return self.nested(Self::unary).map(address_of);
+                }
+                "(" => {
+                    if let Some(ty) = self.cast_type()? {
+                        if self.lexer.peek()? == Token::Mark("{") {
+                            return Err(Unsupported::new("compound literal"));
+                        }
+                        let operand = self.nested(Self::unary)?;
+                        return match ty {
+                            Ok(ty) => Expr::cast(operand, ty),
+                            Err(name) => Ok(Expr::bad(format!("type {name}"))),
+                        };
+                    }
+                }
+                _ => {}
+            }
+        }
+        let primary = self.primary()?;
+        self.postfix(primary)
+    }
+
+    fn primary(&mut self) -> Result<Expr, Unsupported> {
+        match self.lexer.next()? {
+            Token::Number(value, ty) => Ok(Expr::constant(value, ty)),
+            Token::Text(mut text) => {
+                while let Token::Text(more) = self.lexer.peek()? {
+                    self.lexer.next()?;
+                    text.extend(more);
+                }
+                Ok(Expr::leaf(Op::Literal(text), Ty::Text))
+            }
+            Token::Mark("(") if self.lexer.peek()? == Token::Mark("{") => Err(Unsupported::new("statement expression")),
+            Token::Mark("(") => {
+                let inner = self.expression()?;
+                self.lexer.expect(")")?;
+                Ok(inner)
+            }
+            Token::Word("REC") if self.lexer.eat("->") => {
+                let name = self.lexer.word()?;
+                Ok(self.format.field(name).map_or_else(|| Expr::bad(format!("field {name}")), field_value))
+            }
+            Token::Word("sizeof") => self.size_of(),
+            Token::Word("true") => Ok(Expr::constant(1, IntType::INT)),
+            Token::Word("false" | "NULL") => Ok(Expr::constant(0, IntType::INT)),
+            Token::Word(name) if self.lexer.eat("(") => self.call(name),
+            Token::Word(name) => Ok(known_name(name)
+                .map_or_else(|| Expr::bad(format!("name {name}")), |value| Expr::constant(value, IntType::INT))),
+            Token::Mark(mark) => Err(Unsupported::new(format!("syntax: `{mark}` before {:?}", self.lexer.excerpt()))),
+            Token::End => Err(Unsupported::new("syntax: the text ends too early")),
+        }
+    }
+
+    fn postfix(&mut self, mut expr: Expr) -> Result<Expr, Unsupported> {
+        loop {
+            if self.lexer.eat("[") {
+                let index = self.expression()?;
+                self.lexer.expect("]")?;
+                let at = Expr::binary(Binary::Add, expr, index)?;
+                expr =
+                    if matches!(at.ty, Ty::Pointer(_)) { Expr::deref(at)? } else { Expr::bad("index into no array") };
+            } else if self.lexer.eat(".") || self.lexer.eat("->") {
+                let member = self.lexer.word()?;
+                expr = Expr::bad(format!("member {member}"));
+            } else {
+                return Ok(expr);
+            }
+        }
+    }
+
+    /// After `sizeof`: a type or an expression in parentheses.
+    fn size_of(&mut self) -> Result<Expr, Unsupported> {
+        let size = |size: usize, long| Ok(Expr::constant(size as u64, IntType::unsigned(long)));
+        match self.cast_type()? {
+            Some(Ok(Ty::Int(ty))) => return size(ty.size, self.long),
+            Some(Ok(_)) => return size(self.long, self.long),
+            Some(Err(name)) => return Ok(Expr::bad(format!("size of {name}"))),
+            None => {}
+        }
+        let operand = self.nested(Self::unary)?;
+        match (&operand.op, operand.ty) {
+            (Op::Bad(_), _) => Ok(operand),
+            (Op::Place { size: bytes, .. }, _) => size(*bytes, self.long),
+            (Op::Literal(text), _) => size(text.len() + 1, self.long),
+            (_, Ty::Int(ty)) => size(ty.size, self.long),
+            (_, _) => size(self.long, self.long),
+        }
+    }
+
+    /// `( TYPE )` if that is what comes next: the type, or the name of one whose size nobody knows.
+    fn cast_type(&mut self) -> Result<Option<Result<Ty, String>>, Unsupported> {
+        let start = self.lexer.clone();
+        if self.lexer.eat("(") {
+            let ty = self.type_name()?;
+            if ty.is_some() && self.lexer.eat(")") {
+                return Ok(ty);
+            }
+        }
+        self.lexer = start;
+        Ok(None)
+    }
+
+    fn type_name(&mut self) -> Result<Option<Result<Ty, String>>, Unsupported> {
+        let mut words: Vec<&str> = Vec::new();
+        let mut of_expression = None;
+        while let Token::Word(word) = self.lexer.peek()? {
+            let tagged = words.last().is_some_and(|last| matches!(*last, "struct" | "union" | "enum"));
+            let named = words.iter().any(|word| !types::is_qualifier(word));
+            let continues = types::is_qualifier(word) || types::is_basic(word) && !named_only(&words);
+            if named && !tagged && !continues || of_expression.is_some() && !types::is_qualifier(word) {
+                break;
+            }
+            self.lexer.next()?;
+            if matches!(word, "typeof" | "__typeof__" | "__typeof" | "typeof_unqual") {
+                of_expression = Some(self.type_of()?);
+            } else {
+                words.push(word);
+            }
+        }
+        let mut pointers = 0;
+        while self.lexer.eat("*") {
+            pointers += 1;
+            while let Token::Word(word) = self.lexer.peek()? {
+                if !types::is_qualifier(word) {
+                    break;
+                }
+                self.lexer.next()?;
+            }
+        }
+        let Some(&last) = words.last().or(of_expression.is_some().then_some(&"typeof")) else { return Ok(None) };
+        let base = match of_expression {
+            Some(Ty::Int(ty)) => Some(ty),
+            Some(other) => return Ok(Some(Ok(other))),
+            None => self
+                .declared_type(last)
+                .filter(|_| words.len() == 1)
+                .or_else(|| types::from_words(words.iter().copied(), self.long)),
+        };
+        let looks_like_type = base.is_some()
+            || pointers > 0
+            || matches!(words.first(), Some(&("struct" | "union" | "enum" | "const")))
+            || last == "void"
+            || last.ends_with("_t");
+        Ok(match (pointers, base) {
+            _ if !looks_like_type => None,
+            (0, Some(ty)) => Some(Ok(Ty::Int(ty))),
+            (0, None) => Some(Err(words.join(" "))),
+            (1, ty) => Some(Ok(Ty::Pointer(ty))),
+            (_, _) => Some(Ok(Ty::Pointer(Some(IntType::unsigned(self.long))))),
+        })
+    }
+
+    /// A typedef that one of the event's own fields has tells its size.
+    fn declared_type(&self, name: &str) -> Option<IntType> {
+        let field = self.format.fields.iter().find(|field| field.declared == name && field.kind == Kind::Int)?;
+        field.int_type()
+    }
+
+    /// `(EXPR)` or `(TYPE)` after `typeof`.
+    fn type_of(&mut self) -> Result<Ty, Unsupported> {
+        if let Some(ty) = self.nested(Self::cast_type)? {
+            return ty.map_err(|name| Unsupported::new(format!("type {name}")));
+        }
+        self.lexer.expect("(")?;
+        let operand = self.expression()?;
+        self.lexer.expect(")")?;
+        Ok(operand.ty)
+    }
+}
+
+/// Whether the words so far already name a type completely: nothing but a qualifier may follow.
+fn named_only(words: &[&str]) -> bool {
+    words.iter().any(|word| !types::is_qualifier(word) && !types::is_basic(word))
+}
+
+/// `REC->field` as C sees it: an integer, or a pointer to the first element.
+fn field_value(field: &Field) -> Expr {
+    let place = |pointee| Expr::leaf(Op::Place { offset: field.offset, size: field.size }, Ty::Pointer(pointee));
+    match field.kind {
+        Kind::Int | Kind::Pointer => {
+            let load = Op::Load { offset: field.offset, size: field.size };
+            let ty = IntType { size: field.size, signed: field.signed };
+            match field.kind {
+                Kind::Pointer => Expr::leaf(load, Ty::Pointer(pointee(&field.declared, field.size))),
+                _ => Expr::leaf(load, Ty::Int(ty)),
+            }
+        }
+        Kind::Text | Kind::Array { .. } => place(field.int_type()),
+        // The word itself, as `REC->__data_loc_name` would read it.
+        Kind::DataLoc { .. } | Kind::RelLoc { .. } => {
+            Expr::leaf(Op::Load { offset: field.offset, size: 4 }, Ty::Int(IntType::unsigned(4)))
+        }
+    }
+}
+
+fn pointee(declared: &str, long: usize) -> Option<IntType> {
+    let base = declared.trim_end().strip_suffix('*')?;
+    types::from_words(base.split_whitespace(), long)
+}
+
+fn address_of(operand: Expr) -> Expr {
+    let pointee = match operand.ty {
+        Ty::Int(ty) => Some(ty),
+        _ => None,
+    };
+    match operand.op {
+        Op::Load { offset, size } => Expr::leaf(Op::Place { offset, size }, Ty::Pointer(pointee)),
+        Op::Place { .. } => operand, // the address of an array
+        Op::Deref(inner) => *inner,
+        Op::Bad(_) => operand,
+        _ => Expr::bad("address of a value"),
+    }
+}
+
+/// Names the kernel leaves in its formats although they are no fields, and whose values are fixed
+/// by the user space ABI. Source: include/uapi/linux/ioprio.h and, for the states of a TCP socket,
+/// bpf.h there.
+fn known_name(name: &str) -> Option<u64> {
+    Some(match name {
+        "IOPRIO_CLASS_NONE" => 0,
+        "IOPRIO_CLASS_RT" => 1,
+        "IOPRIO_CLASS_BE" => 2,
+        "IOPRIO_CLASS_IDLE" => 3,
+        "IOPRIO_CLASS_INVALID" => 7,
+        "TCP_ESTABLISHED" => 1,
+        "TCP_SYN_SENT" => 2,
+        "TCP_SYN_RECV" => 3,
+        "TCP_FIN_WAIT1" => 4,
+        "TCP_FIN_WAIT2" => 5,
+        "TCP_TIME_WAIT" => 6,
+        "TCP_CLOSE" => 7,
+        "TCP_CLOSE_WAIT" => 8,
+        "TCP_LAST_ACK" => 9,
+        "TCP_LISTEN" => 10,
+        "TCP_CLOSING" => 11,
+        "TCP_NEW_SYN_RECV" => 12,
+        _ => return None,
+    })
+}

@@ -1,0 +1,241 @@
+//! Finds tracefs and reads what it says of tracepoints.
+//!
+//! Mounting it is somebody else's job: `Tracefs::at` takes any root, so does a test.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use globset::GlobBuilder;
+
+use super::format::{Format, FormatError, likeness};
+
+/// Where tracefs usually is. The second may only be there once debugfs is mounted.
+pub const USUAL: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+/// No format is larger; see `Format::parse`.
+const MAX_FORMAT_BYTES: u64 = 1 << 20;
+
+/// A mounted tracefs.
+#[derive(Clone, Debug)]
+pub struct Tracefs {
+    root: PathBuf,
+}
+
+/// Why a tracepoint's format cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum EventError {
+    #[error("`{0}` is no event name: letters, digits, `_`, `-` and `.` only")]
+    BadName(String),
+    #[error("there is no event {event}{}", did_you_mean(.near))]
+    NotFound { event: String, near: Vec<String> },
+    #[error("may not read {path}: run as root, or have tracefs mounted readable", path = .path.display())]
+    Permission { path: PathBuf },
+    #[error("cannot read {path}", path = .path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("cannot make sense of {path}", path = .path.display())]
+    Format { path: PathBuf, source: FormatError },
+}
+
+fn did_you_mean(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
+}
+
+impl Tracefs {
+    /// The tracefs mounted at `root`. Nothing is read yet.
+    pub fn at(root: impl Into<PathBuf>) -> Tracefs {
+        Tracefs { root: root.into() }
+    }
+
+    /// The first of `roots` whose `events` directory can be listed.
+    pub fn find_mounted(roots: &[&str]) -> Option<Tracefs> {
+        let found = roots.iter().find(|root| fs::read_dir(Path::new(root).join("events")).is_ok());
+        found.map(Tracefs::at)
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// All events as `system:name`, sorted.
+    ///
+    /// # Errors
+    /// The `events` directory cannot be listed.
+    pub fn events(&self) -> Result<Vec<String>> {
+        let root = self.root.join("events");
+        let mut all = Vec::new();
+        let systems = fs::read_dir(&root)
+            .with_context(|| format!("cannot list {}: run as root, or mount tracefs", root.display()))?;
+        for system in systems.filter_map(Result::ok) {
+            let Some(system_name) = system.file_name().to_str().filter(|name| is_name(name)).map(str::to_owned) else {
+                continue;
+            };
+            // A file such as `enable`, or a system removed meanwhile.
+            let Ok(events) = fs::read_dir(system.path()) else { continue };
+            for event in events.filter_map(Result::ok) {
+                if let Some(name) = event.file_name().to_str()
+                    && is_name(name)
+                    && event.path().join("id").exists()
+                {
+                    all.push(format!("{system_name}:{name}"));
+                }
+            }
+        }
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    /// The events whose `system:name` the glob matches: `sched:sched_*`, `*:*alloc*`.
+    ///
+    /// # Errors
+    /// The pattern is no glob, or the events cannot be listed.
+    pub fn matching(&self, pattern: &str) -> Result<Vec<String>> {
+        let glob = GlobBuilder::new(pattern).backslash_escape(true).build();
+        let glob = glob.with_context(|| format!("`{pattern}` is no pattern for events"))?.compile_matcher();
+        let mut events = self.events()?;
+        events.retain(|event| glob.is_match(event));
+        Ok(events)
+    }
+
+    /// The events with `text` somewhere in the system or the name. With a `:` or a wildcard in it, as `matching`.
+    ///
+    /// # Errors
+    /// As `matching`.
+    pub fn search(&self, text: &str) -> Result<Vec<String>> {
+        if text.contains(':') {
+            return self.matching(text);
+        }
+        if text.contains(['*', '?', '[', '{']) {
+            let mut events = self.matching(&format!("*:{text}"))?;
+            events.extend(self.matching(&format!("{text}:*"))?);
+            events.sort_unstable();
+            events.dedup();
+            return Ok(events);
+        }
+        let mut events = self.events()?;
+        events.retain(|event| event.split(':').any(|part| part.contains(text)));
+        Ok(events)
+    }
+
+    /// Reads and parses the format of one event.
+    ///
+    /// # Errors
+    /// The event is unknown (the error offers similar names), or tracefs is not readable.
+    pub fn format(&self, system: &str, name: &str) -> Result<Format, EventError> {
+        for part in [system, name] {
+            if !is_name(part) {
+                return Err(EventError::BadName(part.escape_default().to_string()));
+            }
+        }
+        let path = self.root.join("events").join(system).join(name).join("format");
+        match read_limited(&path) {
+            Ok(text) => Format::parse(system, &text).map_err(|source| EventError::Format { path, source }),
+            Err(error) => Err(match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => self.not_found(system, name),
+                io::ErrorKind::PermissionDenied => EventError::Permission { path },
+                _ => EventError::Io { path, source: error },
+            }),
+        }
+    }
+
+    /// Unknown event, unless nothing here can be read at all: a tracefs of mode 0700 hides its files.
+    fn not_found(&self, system: &str, name: &str) -> EventError {
+        let root = self.root.join("events");
+        if let Err(error) = fs::read_dir(&root) {
+            return match error.kind() {
+                io::ErrorKind::PermissionDenied => EventError::Permission { path: root },
+                _ => EventError::Io { path: root, source: error },
+            };
+        }
+        let event = format!("{system}:{name}");
+        let near = nearest_events(system, name, &self.events().unwrap_or_default());
+        EventError::NotFound { event, near }
+    }
+}
+
+/// Up to 3 of `events` that the user may have meant.
+fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
+    let mut scored: Vec<(usize, &String)> = events
+        .iter()
+        .filter_map(|event| {
+            let (its_system, its_name) = event.split_once(':')?;
+            let score = likeness(name, its_name);
+            // The right name in another system is as good as a misspelt name in the right one.
+            let same = usize::from(its_system == system);
+            (score > 0).then_some((2 * score + same, event))
+        })
+        .collect();
+    scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+    scored.into_iter().take(3).map(|(_, event)| event.clone()).collect()
+}
+
+/// Whether `name` may become part of a path.
+fn is_name(name: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    !name.is_empty() && name.len() <= 255 && name.bytes().all(legal) && !name.contains("..") && name != "."
+}
+
+fn read_limited(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_FORMAT_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORMAT: &str = "name: sched_switch\nID: 7\nformat:\n\nprint fmt: \"x\"\n";
+
+    fn fixture() -> (tempfile::TempDir, Tracefs) {
+        let dir = tempfile::tempdir().unwrap();
+        for event in ["sched/sched_switch", "sched/sched_wakeup", "kmem/kmalloc", "kmem/kfree"] {
+            let path = dir.path().join("events").join(event);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("id"), "7\n").unwrap();
+            fs::write(path.join("format"), FORMAT).unwrap();
+        }
+        fs::create_dir_all(dir.path().join("events/ftrace/function")).unwrap(); // has no id
+        fs::write(dir.path().join("events/enable"), "0\n").unwrap();
+        let tracefs = Tracefs::at(dir.path());
+        (dir, tracefs)
+    }
+
+    #[test]
+    fn lists_and_matches() {
+        let (_dir, tracefs) = fixture();
+        assert_eq!(
+            tracefs.events().unwrap(),
+            ["kmem:kfree", "kmem:kmalloc", "sched:sched_switch", "sched:sched_wakeup"]
+        );
+        assert_eq!(tracefs.matching("sched:*").unwrap(), ["sched:sched_switch", "sched:sched_wakeup"]);
+        assert_eq!(tracefs.matching("*:k[m]*").unwrap(), ["kmem:kmalloc"]);
+        assert!(tracefs.matching("sched:[").is_err());
+        let cases: [(&str, usize); 6] =
+            [("sched", 2), ("free", 1), ("mem", 2), ("*switch", 1), ("kmem:*", 2), ("none", 0)];
+        for (text, want) in cases {
+            assert_eq!(tracefs.search(text).unwrap().len(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn explains_what_is_not_there() {
+        let (dir, tracefs) = fixture();
+        assert_eq!(tracefs.format("sched", "sched_switch").unwrap().id, 7);
+        let message = |system: &str, name: &str| tracefs.format(system, name).unwrap_err().to_string();
+        assert_eq!(
+            message("sched", "sched_swich"),
+            "there is no event sched:sched_swich; did you mean sched:sched_switch?"
+        );
+        assert_eq!(message("sched", "kmalloc"), "there is no event sched:kmalloc; did you mean kmem:kmalloc?");
+        assert_eq!(message("sched", "zzz"), "there is no event sched:zzz");
+        for (system, name) in [("..", "x"), ("sched", "../x"), ("a/b", "c"), ("", "c"), (".", "c"), ("sched", "a\0b")] {
+            assert!(matches!(tracefs.format(system, name), Err(EventError::BadName(_))), "{system}:{name}");
+        }
+        fs::write(dir.path().join("events/kmem/kfree/format"), "junk").unwrap();
+        assert!(matches!(tracefs.format("kmem", "kfree"), Err(EventError::Format { .. })));
+        assert!(Tracefs::find_mounted(&["/nonexistent"]).is_none());
+        let root = dir.path().to_str().unwrap();
+        assert_eq!(Tracefs::find_mounted(&["/nonexistent", root]).unwrap().root(), dir.path());
+    }
+}
