@@ -22,9 +22,7 @@ fn main() {
         return;
     }
     let numbers: Option<Vec<f64>> = args.iter().map(|arg| arg.parse().ok()).collect();
-    let Some(&[per_s, seconds]) = numbers
-        .as_deref()
-        .filter(|numbers| numbers.iter().all(|&n| n > 0.0 && n < 1e6))
+    let Some(&[per_s, seconds]) = numbers.as_deref().filter(|numbers| numbers.iter().all(|&n| n > 0.0 && n < 1e6))
     else {
         eprintln!("usage: churn PER_S SECONDS");
         process::exit(2);
@@ -38,12 +36,7 @@ fn main() {
         let due = Duration::from_secs_f64(index as f64 / per_s);
         thread::sleep(due.saturating_sub(start.elapsed()));
         late += u64::from(start.elapsed() > due + LATE);
-        running.push(
-            Command::new(&program)
-                .arg("burn")
-                .spawn()
-                .expect("start churn burn"),
-        );
+        running.push(Command::new(&program).arg("burn").spawn().expect("start churn burn"));
         running.retain_mut(|child| match child.try_wait().expect("wait") {
             Some(status) => {
                 failed += u64::from(!status.success());
@@ -55,10 +48,7 @@ fn main() {
     for mut child in running {
         failed += u64::from(!child.wait().expect("wait").success());
     }
-    println!(
-        "processes={total} failed={failed} late={late} wall_ns={}",
-        start.elapsed().as_nanos()
-    );
+    println!("processes={total} failed={failed} late={late} wall_ns={}", start.elapsed().as_nanos());
 }
 
 /// Burns `cpu_ns` of this thread's CPU time. The name is what a profiler must find.
@@ -70,21 +60,14 @@ fn churn_burn(cpu_ns: u64) {
     while thread_cpu_ns() < end_ns {
         // Long enough that the clock, a system call, hardly shows in a profile.
         for _ in 0..50_000 {
-            value = black_box(
-                value
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1),
-            );
+            value = black_box(value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         }
     }
     black_box(value);
 }
 
 fn thread_cpu_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is ours for the call.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -26,9 +26,7 @@ fn main() {
         Some(text) => text.parse().ok(),
         None => default,
     };
-    let (Some(count), Some(wait_ms), Some(pause_ms)) =
-        (number(0, None), number(1, None), number(3, Some(20)))
-    else {
+    let (Some(count), Some(wait_ms), Some(pause_ms)) = (number(0, None), number(1, None), number(3, Some(20))) else {
         eprintln!("usage: dstate COUNT WAIT_MS [NAME] [PAUSE_MS]");
         process::exit(2);
     };
@@ -42,9 +40,7 @@ fn main() {
     println!("ready tid={tid}");
     io::stdout().flush().expect("flush");
     if env::var("DSTATE_GO").is_ok_and(|value| value == "stdin") {
-        io::stdin()
-            .read_line(&mut String::new())
-            .expect("read from stdin");
+        io::stdin().read_line(&mut String::new()).expect("read from stdin");
     }
     let mut stack = Box::new(Stack([0; STACK_BYTES]));
     let mut waits = Vec::new();
@@ -64,10 +60,7 @@ fn main() {
 
 /// One wait in D state. How long it took.
 fn wait(wait_ms: u64, stack: &mut Stack) -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: (wait_ms / 1000) as _,
-        tv_nsec: (wait_ms % 1000 * 1_000_000) as _,
-    };
+    let mut time = libc::timespec { tv_sec: (wait_ms / 1000) as _, tv_nsec: (wait_ms % 1000 * 1_000_000) as _ };
     let start = Instant::now();
     // SAFETY: CLONE_VM shares our memory with the child, but CLONE_VFORK keeps this thread from running, and so from touching
     // `stack` and `time` or returning, until the child has exited. The child runs on `stack`, whose end is its top, aligned
@@ -75,10 +68,7 @@ fn wait(wait_ms: u64, stack: &mut Stack) -> Duration {
     let pid = unsafe {
         libc::clone(
             sleep_and_exit,
-            (&raw mut stack.0)
-                .cast::<u8>()
-                .add(STACK_BYTES)
-                .cast::<c_void>(),
+            (&raw mut stack.0).cast::<u8>().add(STACK_BYTES).cast::<c_void>(),
             libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
             (&raw mut time).cast::<c_void>(),
         )

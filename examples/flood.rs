@@ -45,11 +45,7 @@ fn main() {
         }
         made = made.max(due);
     }
-    println!(
-        "calls={made} syscall={name} nr={nr} pid={} wall_ns={}",
-        process::id(),
-        start.elapsed().as_nanos()
-    );
+    println!("calls={made} syscall={name} nr={nr} pid={} wall_ns={}", process::id(), start.elapsed().as_nanos());
 }
 
 fn arg<T: FromStr>(index: usize, default: Option<T>) -> T {

@@ -14,9 +14,7 @@ fn main() {
     let exit = args.last().is_some_and(|arg| arg == "--exit");
     args.truncate(args.len() - usize::from(exit));
     let numbers: Option<Vec<u64>> = args.iter().map(|arg| arg.parse().ok()).collect();
-    let Some(&[total, keep]) = numbers
-        .as_deref()
-        .filter(|numbers| matches!(numbers, [total, keep] if keep <= total))
+    let Some(&[total, keep]) = numbers.as_deref().filter(|numbers| matches!(numbers, [total, keep] if keep <= total))
     else {
         eprintln!("usage: kalloc TOTAL KEEP [--exit], KEEP at most TOTAL");
         process::exit(2);
@@ -37,12 +35,7 @@ fn main() {
             kept.push(fd);
         }
     }
-    println!(
-        "opened={total} kept={} closed={} pid={}",
-        kept.len(),
-        total - keep,
-        process::id()
-    );
+    println!("opened={total} kept={} closed={} pid={}", kept.len(), total - keep, process::id());
     if !exit {
         io::copy(&mut io::stdin(), &mut io::sink()).expect("read from stdin");
     }
@@ -50,10 +43,7 @@ fn main() {
 
 /// To what is allowed without privilege.
 fn raise_fd_limit() {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is ours for both calls.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {

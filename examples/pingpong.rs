@@ -36,39 +36,31 @@ fn main() {
     let (mut ping_in, mut pong_out) = pipe().expect("pipe");
     let (mut pong_in, mut ping_out) = pipe().expect("pipe");
     let start = Instant::now();
-    let ping = thread::Builder::new()
-        .name("ping".to_owned())
-        .spawn(move || {
-            side(cpus[0], same_cpu, || {
-                (0..rounds)
-                    .map(|_| {
-                        let round = Instant::now();
-                        ping_out.write_all(&[1]).expect("write");
-                        ping_in.read_exact(&mut [0]).expect("read");
-                        round.elapsed().as_nanos()
-                    })
-                    .max()
-                    .unwrap_or(0)
-            })
-        });
-    let pong = thread::Builder::new()
-        .name("pong".to_owned())
-        .spawn(move || {
-            side(cpus[1], same_cpu, || {
-                for _ in 0..rounds {
-                    pong_in.read_exact(&mut [0]).expect("read");
-                    pong_out.write_all(&[1]).expect("write");
-                }
-                0
-            })
-        });
-    let [ping, pong] =
-        [ping, pong].map(|thread| thread.expect("spawn").join().expect("a side failed"));
+    let ping = thread::Builder::new().name("ping".to_owned()).spawn(move || {
+        side(cpus[0], same_cpu, || {
+            (0..rounds)
+                .map(|_| {
+                    let round = Instant::now();
+                    ping_out.write_all(&[1]).expect("write");
+                    ping_in.read_exact(&mut [0]).expect("read");
+                    round.elapsed().as_nanos()
+                })
+                .max()
+                .unwrap_or(0)
+        })
+    });
+    let pong = thread::Builder::new().name("pong".to_owned()).spawn(move || {
+        side(cpus[1], same_cpu, || {
+            for _ in 0..rounds {
+                pong_in.read_exact(&mut [0]).expect("read");
+                pong_out.write_all(&[1]).expect("write");
+            }
+            0
+        })
+    });
+    let [ping, pong] = [ping, pong].map(|thread| thread.expect("spawn").join().expect("a side failed"));
     let wall_ns = start.elapsed().as_nanos();
-    print!(
-        "switch_pairs={rounds} rounds={rounds} ping_tid={} pong_tid={} ",
-        ping.tid, pong.tid
-    );
+    print!("switch_pairs={rounds} rounds={rounds} ping_tid={} pong_tid={} ", ping.tid, pong.tid);
     print!("ping_nvcsw={} ping_nivcsw={} ", ping.nvcsw, ping.nivcsw);
     print!("pong_nvcsw={} pong_nivcsw={} ", pong.nvcsw, pong.nivcsw);
     println!("max_round_ns={} wall_ns={wall_ns}", ping.max_round_ns);
@@ -87,34 +79,19 @@ fn side(cpu: usize, same_cpu: bool, rounds: impl FnOnce() -> u128) -> Side {
     let tid = unsafe { libc::syscall(libc::SYS_gettid) };
     let nvcsw = after.ru_nvcsw - before.ru_nvcsw;
     let nivcsw = after.ru_nivcsw - before.ru_nivcsw;
-    Side {
-        tid,
-        nvcsw,
-        nivcsw,
-        max_round_ns,
-    }
+    Side { tid, nvcsw, nivcsw, max_round_ns }
 }
 
 /// Not by waking up, that is. Needs no privilege.
 fn never_preempt() {
     let param: libc::c_int = 0; // all of a `sched_param` that the kernel knows
     // SAFETY: the kernel reads one int. The raw call, as musl's wrapper always fails.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_sched_setscheduler,
-            0,
-            libc::SCHED_BATCH,
-            &raw const param,
-        )
-    };
+    let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &raw const param) };
     assert_eq!(result, 0, "cannot become SCHED_BATCH");
 }
 
 fn pin(cpu: usize) {
-    assert!(
-        cpu < libc::CPU_SETSIZE as usize,
-        "CPU {cpu} is out of range"
-    );
+    assert!(cpu < libc::CPU_SETSIZE as usize, "CPU {cpu} is out of range");
     // SAFETY: a `cpu_set_t` is plain bits; `cpu` is within it, as asserted; the kernel only reads the set.
     let result = unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
@@ -132,9 +109,7 @@ fn first_allowed_cpu() -> usize {
         set
     };
     // SAFETY: `cpu` is within the set.
-    (0..libc::CPU_SETSIZE as usize)
-        .find(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
-        .unwrap_or(0)
+    (0..libc::CPU_SETSIZE as usize).find(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).unwrap_or(0)
 }
 
 /// Of this thread.

@@ -30,23 +30,12 @@ fn main() {
         }
     };
     let spawn = |index| {
-        thread::Builder::new()
-            .name(format!("share-{index}"))
-            .spawn(move || share(wall_ms * 1_000_000))
-            .expect("spawn")
+        thread::Builder::new().name(format!("share-{index}")).spawn(move || share(wall_ms * 1_000_000)).expect("spawn")
     };
     let threads: Vec<_> = (0..count).map(spawn).collect();
     for (index, thread) in threads.into_iter().enumerate() {
-        let Share {
-            tid,
-            start_ns,
-            end_ns,
-            cpu_ns,
-            sleep_ns,
-        } = thread.join().expect("a thread failed");
-        println!(
-            "thread={index} tid={tid} start_ns={start_ns} end_ns={end_ns} cpu_ns={cpu_ns} sleep_ns={sleep_ns}"
-        );
+        let Share { tid, start_ns, end_ns, cpu_ns, sleep_ns } = thread.join().expect("a thread failed");
+        println!("thread={index} tid={tid} start_ns={start_ns} end_ns={end_ns} cpu_ns={cpu_ns} sleep_ns={sleep_ns}");
     }
     println!("threads={count} pid={}", process::id());
 }
@@ -54,10 +43,7 @@ fn main() {
 fn share(wall_ns: u64) -> Share {
     // SAFETY: takes no arguments.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) };
-    let (start_ns, start_cpu_ns) = (
-        clock_ns(libc::CLOCK_MONOTONIC),
-        clock_ns(libc::CLOCK_THREAD_CPUTIME_ID),
-    );
+    let (start_ns, start_cpu_ns) = (clock_ns(libc::CLOCK_MONOTONIC), clock_ns(libc::CLOCK_THREAD_CPUTIME_ID));
     let mut sleep_ns = 0;
     while clock_ns(libc::CLOCK_MONOTONIC) - start_ns < wall_ns {
         burn(BURN_NS);
@@ -66,13 +52,7 @@ fn share(wall_ns: u64) -> Share {
         sleep_ns += clock_ns(libc::CLOCK_MONOTONIC) - asleep_ns;
     }
     let cpu_ns = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) - start_cpu_ns;
-    Share {
-        tid,
-        start_ns,
-        end_ns: clock_ns(libc::CLOCK_MONOTONIC),
-        cpu_ns,
-        sleep_ns,
-    }
+    Share { tid, start_ns, end_ns: clock_ns(libc::CLOCK_MONOTONIC), cpu_ns, sleep_ns }
 }
 
 #[inline(never)]
@@ -81,21 +61,14 @@ fn burn(cpu_ns: u64) {
     let mut value = 1_u64;
     while clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) < end_ns {
         for _ in 0..50_000 {
-            value = black_box(
-                value
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1),
-            );
+            value = black_box(value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         }
     }
     black_box(value);
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is ours for the call.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -24,9 +24,7 @@ fn main() {
     let together = Barrier::new(count as usize);
     thread::scope(|scope| {
         for index in 0..count {
-            let builder = thread::Builder::new()
-                .name(format!("thread-{index}"))
-                .stack_size(STACK_BYTES);
+            let builder = thread::Builder::new().name(format!("thread-{index}")).stack_size(STACK_BYTES);
             let run = || {
                 together.wait();
                 (0..SLEEPS).for_each(|_| thread::sleep(Duration::from_millis(ms.into()) / SLEEPS));
@@ -40,9 +38,5 @@ fn main() {
         }
     });
     let sleeps = u64::from(count) * u64::from(SLEEPS);
-    println!(
-        "threads={count} sleeps={sleeps} pid={} wall_ns={}",
-        process::id(),
-        start.elapsed().as_nanos()
-    );
+    println!("threads={count} sleeps={sleeps} pid={} wall_ns={}", process::id(), start.elapsed().as_nanos());
 }

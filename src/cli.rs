@@ -167,7 +167,9 @@ fn resolve_processes(host: &Host, list: &[PidOrName]) -> Result<Vec<i32>> {
             }
             PidOrName::Pid(pid) => pids.push(*pid),
             PidOrName::Name(name) => {
-                let named = |pid: &i32| *pid != own && procfs::comm(host, *pid).is_some_and(|comm| comm.as_bytes() == cut(name));
+                let named = |pid: &i32| {
+                    *pid != own && procfs::comm(host, *pid).is_some_and(|comm| comm.as_bytes() == cut(name))
+                };
                 let before = pids.len();
                 pids.extend(processes(host).into_iter().filter(named));
                 if pids.len() == before {

@@ -101,7 +101,8 @@ impl Setup<'_> {
     /// # Errors
     /// No such event here, or tracefs cannot be read.
     pub fn format(&self, name: &str) -> Result<Arc<Format>> {
-        let (system, event) = name.split_once(':').with_context(|| format!("{name:?} is not of the form system:event"))?;
+        let (system, event) =
+            name.split_once(':').with_context(|| format!("{name:?} is not of the form system:event"))?;
         Ok(Arc::new(self.tracefs.get()?.format(system, event)?))
     }
 
@@ -190,7 +191,13 @@ impl Context<'_> {
     }
 
     /// Hands over an occurrence of a profiler's own kind.
-    pub fn emit<const N: usize>(&mut self, subject: Subject, shape: &'static Shape, values: [Value; N], stack: Option<StackId>) {
+    pub fn emit<const N: usize>(
+        &mut self,
+        subject: Subject,
+        shape: &'static Shape,
+        values: [Value; N],
+        stack: Option<StackId>,
+    ) {
         self.batch.shaped(subject, shape, values, stack);
     }
 

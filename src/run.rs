@@ -111,7 +111,8 @@ impl Run {
     pub fn new(mut options: Options, mut profilers: Vec<Box<dyn Profiler>>) -> Result<Run> {
         let host = Host::default();
         sys::ignore_sigpipe().context("cannot ignore SIGPIPE")?;
-        let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGCHLD]).context("cannot receive signals")?;
+        let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGCHLD])
+            .context("cannot receive signals")?;
         let sink = match &options.output {
             Some(path) => Sink::file(path)?,
             None => Sink::stdout()?,
@@ -184,7 +185,15 @@ impl Run {
             malformed: 0,
         };
         Ok(Run {
-            options, host, core, rings, poller, signals, ticker, waker, workload,
+            options,
+            host,
+            core,
+            rings,
+            poller,
+            signals,
+            ticker,
+            waker,
+            workload,
             start_ns: 0,
             interval_start_ns: 0,
             intervals: 0,
@@ -295,12 +304,21 @@ impl Run {
     }
 
     fn waiting_for(&self) -> String {
-        let events: Vec<String> = self.core.evlist.iter().map(|(_, evsel)| match evsel.filter() {
-            Some(filter) => format!("{} /{filter}/", evsel.name()),
-            None => evsel.name().to_owned(),
-        }).collect();
+        let events: Vec<String> = self
+            .core
+            .evlist
+            .iter()
+            .map(|(_, evsel)| match evsel.filter() {
+                Some(filter) => format!("{} /{filter}/", evsel.name()),
+                None => evsel.name().to_owned(),
+            })
+            .collect();
         let more = if events.len() > 3 { format!(" and {} more", events.len() - 3) } else { String::new() };
-        format!("{}: nothing seen yet; waiting for {}{more}", self.options.profiler, events[..events.len().min(3)].join(", "))
+        format!(
+            "{}: nothing seen yet; waiting for {}{more}",
+            self.options.profiler,
+            events[..events.len().min(3)].join(", ")
+        )
     }
 
     /// Closes an interval: what happened up to now is reported.
@@ -319,7 +337,11 @@ impl Run {
         self.intervals += 1;
         let mut report = Report::default();
         for profiler in &mut self.core.profilers {
-            if last { profiler.deinit(end_ns, &mut report)? } else { profiler.interval(end_ns, &mut report)? };
+            if last {
+                profiler.deinit(end_ns, &mut report)?
+            } else {
+                profiler.interval(end_ns, &mut report)?
+            };
         }
         let span_ns = end_ns.saturating_sub(self.interval_start_ns);
         let interval = self.intervals;
@@ -381,12 +403,14 @@ impl Run {
         let Run { core, signals, workload, .. } = self;
         drop(workload); // ends it, if it still runs
         // A second Ctrl-C ends the wait for a reader that does not read.
-        let interrupted = || std::iter::from_fn(|| signals.take()).any(|signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM));
+        let interrupted =
+            || std::iter::from_fn(|| signals.take()).any(|signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM));
         let closed = core.output.finish(messages, || !interrupted());
         // Releasing tracepoints is slow; the prompt need not wait for it.
         hand_over(&core.evlist.descriptors_open());
         if let Some(Closed::Failed(err)) = closed {
-            let place = self.options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
+            let place =
+                self.options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
             return Err(anyhow::Error::new(err).context(format!("cannot write to {place}")));
         }
         Ok(Outcome { lost: lost + dropped })
@@ -395,7 +419,8 @@ impl Run {
     /// Lines for people at the end, on stderr.
     fn summary(&self, end: &RunEnd) -> Vec<String> {
         let name = self.options.profiler;
-        let mut first = format!("{name}: {} events in {:.1} s, {} lost", end.samples, end.duration_ns as f64 / 1e9, end.lost);
+        let mut first =
+            format!("{name}: {} events in {:.1} s, {} lost", end.samples, end.duration_ns as f64 / 1e9, end.lost);
         if end.lost > 0 && !self.core.evlist.counts_lost() {
             first += " (side records among them: this kernel does not tell them apart)";
         }

@@ -7,7 +7,6 @@ mod comm;
 
 pub use comm::{CommList, CommPattern, comm_list};
 
-
 const NS: u64 = 1;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -83,12 +82,8 @@ fn time(text: &str, bare: Option<u64>) -> Result<Time, String> {
         _ => return Err(format!("unknown unit `{unit}`, write {known}, as in 1.5ms")),
     };
     let fraction = fraction.trim_end_matches('0');
-    let fraction_ns =
-        fraction_ns(fraction, unit_ns).ok_or("finer than 1 ns, write a whole number of ns")?;
-    let whole_ns = whole
-        .parse()
-        .ok()
-        .and_then(|whole: u64| whole.checked_mul(unit_ns));
+    let fraction_ns = fraction_ns(fraction, unit_ns).ok_or("finer than 1 ns, write a whole number of ns")?;
+    let whole_ns = whole.parse().ok().and_then(|whole: u64| whole.checked_mul(unit_ns));
     match whole_ns.and_then(|whole_ns| whole_ns.checked_add(fraction_ns)) {
         Some(total_ns) => Ok(Time(total_ns)),
         None => Err("too long, the limit is 18446744073s (584 years)".to_owned()),
@@ -99,11 +94,7 @@ fn time(text: &str, bare: Option<u64>) -> Result<Time, String> {
 fn fraction_ns(digits: &str, unit_ns: u64) -> Option<u64> {
     // The largest unit is 10^9 ns, so a tenth digit is below 1 ns in every unit.
     let scale = 10_u64.pow(u32::try_from(digits.len()).ok().filter(|&len| len <= 9)?);
-    let scaled = if digits.is_empty() {
-        0
-    } else {
-        digits.parse::<u64>().ok()? * unit_ns
-    };
+    let scaled = if digits.is_empty() { 0 } else { digits.parse::<u64>().ok()? * unit_ns };
     (scaled % scale == 0).then_some(scaled / scale)
 }
 
@@ -144,21 +135,14 @@ pub fn ring_size(text: &str) -> Result<RingSize, String> {
         "m" | "M" | "MiB" => 1 << 20,
         "g" | "G" | "GiB" => 1 << 30,
         _ => {
-            return Err(format!(
-                "unknown unit `{unit}`, write K, M or G, as in 4M, or none for pages"
-            ));
+            return Err(format!("unknown unit `{unit}`, write K, M or G, as in 4M, or none for pages"));
         }
     };
-    let size = number
-        .parse()
-        .ok()
-        .filter(|size: &usize| size.checked_mul(unit_bytes).is_some());
+    let size = number.parse().ok().filter(|size: &usize| size.checked_mul(unit_bytes).is_some());
     match size.map(|size| (size, size.checked_next_power_of_two())) {
         None | Some((_, None)) => Err("too large, try 4M".to_owned()),
         Some((0, _)) => Err("must be at least 1".to_owned()),
-        Some((size, Some(next))) if next != size => {
-            Err(format!("must be a power of two, the next is {next}{unit}"))
-        }
+        Some((size, Some(next))) if next != size => Err(format!("must be a power of two, the next is {next}{unit}")),
         Some((pages, _)) if unit.is_empty() => Ok(RingSize::Pages(pages)),
         Some((size, _)) => Ok(RingSize::Bytes(size * unit_bytes)),
     }
@@ -194,8 +178,7 @@ pub fn pid_list(text: &str) -> Result<Vec<i32>, String> {
 
 /// Ids and names, `1,nginx`, each once, in the order given.
 pub fn task_list(text: &str) -> Result<Vec<PidOrName>, String> {
-    let parts = list(text)
-        .map_err(|_| "an element is empty, write ids or names as in 1,nginx".to_owned())?;
+    let parts = list(text).map_err(|_| "an element is empty, write ids or names as in 1,nginx".to_owned())?;
     let mut tasks = Vec::new();
     for part in parts {
         let unsigned = part.trim_start_matches(['-', '+']);
@@ -203,10 +186,7 @@ pub fn task_list(text: &str) -> Result<Vec<PidOrName>, String> {
             None => PidOrName::Name(part),
             Some(Ok(pid)) if pid > 0 && unsigned == part => PidOrName::Pid(pid),
             Some(_) => {
-                return Err(format!(
-                    "`{part}` is not an id, ids run from 1 to {}, as in 1,22",
-                    i32::MAX
-                ));
+                return Err(format!("`{part}` is not an id, ids run from 1 to {}, as in 1,22", i32::MAX));
             }
         };
         if !tasks.contains(&task) {
@@ -251,10 +231,7 @@ mod tests {
         for text in refused.split(' ').chain(["", " 1", "1 ms"]) {
             assert!(time_ms(text).is_err(), "{text:?}");
         }
-        assert_eq!(
-            [time_s("2"), time_us("2"), time_ns("2")],
-            [2 * S, 2 * US, 2].map(|ns| Ok(Time(ns)))
-        );
+        assert_eq!([time_s("2"), time_us("2"), time_ns("2")], [2 * S, 2 * US, 2].map(|ns| Ok(Time(ns))));
         assert_eq!(time_strict("2us"), Ok(Time(2 * US)));
         let message = "the unit is missing: ns, us, ms or s, as in 2ms";
         assert_eq!(time_strict("2"), Err(message.to_owned()));
@@ -323,14 +300,8 @@ mod tests {
     fn parses_ids_and_names() {
         let name = |text: &str| PidOrName::Name(text.to_owned());
         let (one, two) = (PidOrName::Pid(1), PidOrName::Pid(22));
-        assert_eq!(
-            task_list("1, nginx,1,22"),
-            Ok(vec![one, name("nginx"), two])
-        );
-        assert_eq!(
-            task_list("-bash,7zip"),
-            Ok(vec![name("-bash"), name("7zip")])
-        );
+        assert_eq!(task_list("1, nginx,1,22"), Ok(vec![one, name("nginx"), two]));
+        assert_eq!(task_list("-bash,7zip"), Ok(vec![name("-bash"), name("7zip")]));
         assert_eq!(pid_list("1,22"), Ok(vec![1, 22]));
         for text in ["", "0", "-5", "+5", "2147483648", "1,"] {
             assert!(task_list(text).is_err(), "{text:?}");

@@ -17,10 +17,7 @@ pub struct Part<'a> {
 
 impl<'a> Part<'a> {
     pub fn from(self, start: usize) -> Part<'a> {
-        Part {
-            text: &self.text[start..],
-            at: self.at + start,
-        }
+        Part { text: &self.text[start..], at: self.at + start }
     }
 
     pub fn end(self) -> Part<'a> {
@@ -29,22 +26,13 @@ impl<'a> Part<'a> {
 
     pub fn trim(self) -> Part<'a> {
         let start = self.text.len() - self.text.trim_start().len();
-        Part {
-            text: self.text.trim(),
-            at: self.at + start,
-        }
+        Part { text: self.text.trim(), at: self.at + start }
     }
 
     /// Before and after the first `separator`, wherever it is.
     pub fn cut(self, separator: char) -> Option<(Part<'a>, Part<'a>)> {
         let (before, _) = self.text.split_once(separator)?;
-        Some((
-            Part {
-                text: before,
-                at: self.at,
-            },
-            self.from(before.len() + separator.len_utf8()),
-        ))
+        Some((Part { text: before, at: self.at }, self.from(before.len() + separator.len_utf8())))
     }
 
     /// Without a pair of quotes around all of it. `"a" == "b"` has none.
@@ -54,10 +42,7 @@ impl<'a> Part<'a> {
         };
         let mut inside = self.text[1..].char_indices();
         match closing(&mut inside, quote) {
-            Some(at) if inside.next().is_none() => Part {
-                text: &self.text[1..=at],
-                at: self.at + 1,
-            },
+            Some(at) if inside.next().is_none() => Part { text: &self.text[1..=at], at: self.at + 1 },
             _ => self,
         }
     }
@@ -76,10 +61,7 @@ impl<'a> Part<'a> {
                     return self.from(at).fault("this `)` closes nothing");
                 }
                 c if c == separator && open.is_empty() => {
-                    parts.push(Part {
-                        text: &self.text[start..at],
-                        at: self.at + start,
-                    });
+                    parts.push(Part { text: &self.text[start..at], at: self.at + start });
                     start = at + c.len_utf8();
                 }
                 _ => {}
@@ -93,10 +75,7 @@ impl<'a> Part<'a> {
     }
 
     pub fn fault<T>(self, message: impl Into<String>) -> Result<T, Fault> {
-        Err(Fault {
-            message: message.into(),
-            at: self.at,
-        })
+        Err(Fault { message: message.into(), at: self.at })
     }
 }
 
@@ -138,15 +117,8 @@ mod tests {
         ];
         for (text, want) in cases {
             let parts = part(text).split(',').ok().unwrap();
-            assert!(
-                parts.iter().map(|part| part.text).eq(want.iter().copied()),
-                "{text:?}"
-            );
-            assert!(
-                parts
-                    .iter()
-                    .all(|part| text[part.at..].starts_with(part.text))
-            );
+            assert!(parts.iter().map(|part| part.text).eq(want.iter().copied()), "{text:?}");
+            assert!(parts.iter().all(|part| text[part.at..].starts_with(part.text)));
         }
     }
 

@@ -12,7 +12,7 @@
 use std::{error, fmt};
 
 use crate::{
-        event::part::{Fault, Part},
+    event::part::{Fault, Part},
     perf::target::parse_cpus,
 };
 
@@ -41,19 +41,9 @@ impl Selector {
 /// What an event is, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Head {
-    Tracepoint {
-        system: String,
-        name: String,
-    },
-    Kprobe {
-        function: String,
-        ret: bool,
-    },
-    Uprobe {
-        function: String,
-        path: String,
-        ret: bool,
-    },
+    Tracepoint { system: String, name: String },
+    Kprobe { function: String, ret: bool },
+    Uprobe { function: String, path: String, ret: bool },
 }
 
 /// Prints without the quotes that may have been typed: `sched:sched_switch`, `uprobe:main@"/bin/true"`.
@@ -63,11 +53,7 @@ impl fmt::Display for Head {
         match self {
             Head::Tracepoint { system, name } => write!(f, "{system}:{name}"),
             Head::Kprobe { function, ret } => write!(f, "k{}probe:{function}", r(ret)),
-            Head::Uprobe {
-                function,
-                path,
-                ret,
-            } => write!(f, "u{}probe:{function}@\"{path}\"", r(ret)),
+            Head::Uprobe { function, path, ret } => write!(f, "u{}probe:{function}@\"{path}\"", r(ret)),
         }
     }
 }
@@ -85,10 +71,7 @@ pub struct Attrs {
 impl Attrs {
     /// Value of a profiler's own attribute, empty for one without a value.
     pub fn other(&self, name: &str) -> Option<&str> {
-        self.others
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
+        self.others.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 }
 
@@ -113,16 +96,8 @@ impl SelectorError {
 
 impl fmt::Display for SelectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown: String = self
-            .text
-            .chars()
-            .map(|c| if c.is_control() { '?' } else { c })
-            .collect();
-        let column = self
-            .text
-            .char_indices()
-            .take_while(|&(at, _)| at < self.at)
-            .count();
+        let shown: String = self.text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let column = self.text.char_indices().take_while(|&(at, _)| at < self.at).count();
         write!(f, "{}\n  {shown}\n  {:column$}^", self.message, "")
     }
 }
@@ -144,17 +119,8 @@ pub fn parse(text: &str) -> Result<Vec<Selector>, SelectorError> {
 /// As [`parse`].
 pub fn parse_with(text: &str, extra: &[&str]) -> Result<Vec<Selector>, SelectorError> {
     let whole = Part { text, at: 0 };
-    let selectors = whole.split(',').and_then(|parts| {
-        parts
-            .into_iter()
-            .map(|part| selector(part, extra))
-            .collect()
-    });
-    selectors.map_err(|Fault { message, at }| SelectorError {
-        message,
-        text: text.to_owned(),
-        at,
-    })
+    let selectors = whole.split(',').and_then(|parts| parts.into_iter().map(|part| selector(part, extra)).collect());
+    selectors.map_err(|Fault { message, at }| SelectorError { message, text: text.to_owned(), at })
 }
 
 fn selector(part: Part<'_>, extra: &[&str]) -> Result<Selector, Fault> {
@@ -169,9 +135,7 @@ fn selector(part: Part<'_>, extra: &[&str]) -> Result<Selector, Fault> {
     match tail.as_slice() {
         [] => {}
         [only] => {
-            return only
-                .end()
-                .fault("a second `/` is missing, as in sched:sched_switch/prev_pid==1/");
+            return only.end().fault("a second `/` is missing, as in sched:sched_switch/prev_pid==1/");
         }
         [first, given @ .., last] if last.trim().text.is_empty() => {
             let text = first.trim().unquote().trim().text;
@@ -180,17 +144,13 @@ fn selector(part: Part<'_>, extra: &[&str]) -> Result<Selector, Fault> {
                 attribute(*attr, &given[..index], extra, &mut attrs)?;
             }
         }
-        [.., last] => return last.end().fault(
-            "a `/` is missing at the end; a value with `,` or `/` needs quotes, as in cpus=\"0,2\"",
-        ),
+        [.., last] => {
+            return last
+                .end()
+                .fault("a `/` is missing at the end; a value with `,` or `/` needs quotes, as in cpus=\"0,2\"");
+        }
     }
-    Ok(Selector {
-        head,
-        filter,
-        attrs,
-        text: part.text.to_owned(),
-        at: part.at,
-    })
+    Ok(Selector { head, filter, attrs, text: part.text.to_owned(), at: part.at })
 }
 
 fn head(part: Part<'_>) -> Result<Head, Fault> {
@@ -202,50 +162,29 @@ fn head(part: Part<'_>) -> Result<Head, Fault> {
     match kind.text {
         "kprobe" | "kretprobe" => {
             let function = function(name.unquote(), "kprobe:vfs_read")?;
-            Ok(Head::Kprobe {
-                function,
-                ret: kind.text == "kretprobe",
-            })
+            Ok(Head::Kprobe { function, ret: kind.text == "kretprobe" })
         }
         "uprobe" | "uretprobe" => {
             let example = "uprobe:main@\"/bin/true\"";
             let Some((name, path)) = name.cut('@') else {
-                return name
-                    .end()
-                    .fault(format!("the file is missing, as in {example}"));
+                return name.end().fault(format!("the file is missing, as in {example}"));
             };
             let path = path.trim().unquote();
             if path.text.is_empty() {
-                return path.fault(format!(
-                    "the file is missing, or its path not quoted, as in {example}"
-                ));
+                return path.fault(format!("the file is missing, or its path not quoted, as in {example}"));
             }
             let function = function(name.trim().unquote(), example)?;
-            Ok(Head::Uprobe {
-                function,
-                path: path.text.to_owned(),
-                ret: kind.text == "uretprobe",
-            })
+            Ok(Head::Uprobe { function, path: path.text.to_owned(), ret: kind.text == "uretprobe" })
         }
-        _ => Ok(Head::Tracepoint {
-            system: file_name(kind)?,
-            name: file_name(name.unquote())?,
-        }),
+        _ => Ok(Head::Tracepoint { system: file_name(kind)?, name: file_name(name.unquote())? }),
     }
 }
 
 /// The kernel or the symbol table decides what a function is called.
 fn function(part: Part<'_>, example: &str) -> Result<String, Fault> {
-    match part
-        .text
-        .find(|c: char| c.is_whitespace() || c.is_control())
-    {
-        _ if part.text.is_empty() => {
-            part.fault(format!("the function is missing, as in {example}"))
-        }
-        Some(at) => part
-            .from(at)
-            .fault(format!("not a function name, write as in {example}")),
+    match part.text.find(|c: char| c.is_whitespace() || c.is_control()) {
+        _ if part.text.is_empty() => part.fault(format!("the function is missing, as in {example}")),
+        Some(at) => part.from(at).fault(format!("not a function name, write as in {example}")),
         None => Ok(part.text.to_owned()),
     }
 }
@@ -254,37 +193,21 @@ fn function(part: Part<'_>, example: &str) -> Result<String, Fault> {
 fn file_name(part: Part<'_>) -> Result<String, Fault> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.*?[]!^".contains(c);
     match part.text.find(|c: char| !allowed(c)) {
-        _ if matches!(part.text, "" | "." | "..") => {
-            part.fault(format!("a name is missing, {FORM}"))
-        }
-        Some(at) => part
-            .from(at)
-            .fault(format!("unexpected character in an event name, {FORM}")),
+        _ if matches!(part.text, "" | "." | "..") => part.fault(format!("a name is missing, {FORM}")),
+        Some(at) => part.from(at).fault(format!("unexpected character in an event name, {FORM}")),
         None => Ok(part.text.to_owned()),
     }
 }
 
-fn attribute(
-    part: Part<'_>,
-    before: &[Part<'_>],
-    extra: &[&str],
-    attrs: &mut Attrs,
-) -> Result<(), Fault> {
+fn attribute(part: Part<'_>, before: &[Part<'_>], extra: &[&str], attrs: &mut Attrs) -> Result<(), Fault> {
     let part = part.trim();
     let (name, value) = name_value(part);
     let known = || KNOWN.iter().chain(extra).copied();
     let Some(form) = known().find(|form| form.split('=').next() == Some(name.text)) else {
         let list: Vec<&str> = known().collect();
-        return part.fault(format!(
-            "unknown attribute \"{}\"; known: {}",
-            name.text,
-            list.join(", ")
-        ));
+        return part.fault(format!("unknown attribute \"{}\"; known: {}", name.text, list.join(", ")));
     };
-    if before
-        .iter()
-        .any(|other| name_value(other.trim()).0.text == name.text)
-    {
+    if before.iter().any(|other| name_value(other.trim()).0.text == name.text) {
         return part.fault(format!("attribute {} given twice", name.text));
     }
     let value = match value.map(|value| value.trim().unquote()) {
@@ -294,41 +217,28 @@ fn attribute(
         Some(value) if !value.text.is_empty() => value,
         None if !form.contains('=') => part.end(),
         _ => {
-            return part
-                .end()
-                .fault(format!("attribute {} needs a value, {form}", name.text));
+            return part.end().fault(format!("attribute {} needs a value, {form}", name.text));
         }
     };
     match name.text {
         "stack" => attrs.stack = true,
         "max-stack" => {
-            let number = value
-                .text
-                .parse()
-                .ok()
-                .filter(|&n| n > 0 && !value.text.starts_with('+'));
+            let number = value.text.parse().ok().filter(|&n| n > 0 && !value.text.starts_with('+'));
             if number.is_none() {
-                return value.fault(format!(
-                    "max-stack is a number of frames from 1 to {}, as in max-stack=16",
-                    u16::MAX
-                ));
+                return value
+                    .fault(format!("max-stack is a number of frames from 1 to {}, as in max-stack=16", u16::MAX));
             }
             (attrs.stack, attrs.max_stack) = (true, number);
         }
         "alias" => attrs.alias = Some(value.text.to_owned()),
-        "cpus" => {
-            attrs.cpus = Some(parse_cpus(value.text).or_else(|message| value.fault(message))?)
-        }
-        _ => attrs
-            .others
-            .push((name.text.to_owned(), value.text.to_owned())),
+        "cpus" => attrs.cpus = Some(parse_cpus(value.text).or_else(|message| value.fault(message))?),
+        _ => attrs.others.push((name.text.to_owned(), value.text.to_owned())),
     }
     Ok(())
 }
 
 fn name_value<'a>(part: Part<'a>) -> (Part<'a>, Option<Part<'a>>) {
-    part.cut('=')
-        .map_or((part, None), |(name, value)| (name.trim(), Some(value)))
+    part.cut('=').map_or((part, None), |(name, value)| (name.trim(), Some(value)))
 }
 
 #[cfg(test)]
@@ -338,8 +248,7 @@ mod tests {
     use super::*;
 
     fn one(text: &str) -> Selector {
-        let mut all =
-            parse_with(text, &["ptr=EXPR", "untraced"]).unwrap_or_else(|err| panic!("{err}"));
+        let mut all = parse_with(text, &["ptr=EXPR", "untraced"]).unwrap_or_else(|err| panic!("{err}"));
         assert_eq!(all.len(), 1, "{text:?}");
         all.remove(0)
     }
@@ -356,34 +265,17 @@ mod tests {
             ("kprobe:vfs_read", "kprobe:vfs_read", false),
             ("kretprobe:a.isra.0/x==1/", "kretprobe:a.isra.0", false),
             ("uprobe:a@\"/bin/x\"", "uprobe:a@\"/bin/x\"", false),
-            (
-                "uretprobe:a::b*@'/a, b'//",
-                "uretprobe:a::b*@\"/a, b\"",
-                false,
-            ),
+            ("uretprobe:a::b*@'/a, b'//", "uretprobe:a::b*@\"/a, b\"", false),
         ];
         for (text, want, wild) in cases {
             let got = one(text);
-            assert_eq!(
-                (got.head.to_string().as_str(), got.has_wildcard()),
-                (want, wild),
-                "{text:?}"
-            );
+            assert_eq!((got.head.to_string().as_str(), got.has_wildcard()), (want, wild), "{text:?}");
             assert_eq!(one(want).head, got.head);
         }
         let is = |text, test: fn(&Head) -> bool| test(&one(text).head);
-        assert!(is(
-            "a:b",
-            |head| matches!(head, Head::Tracepoint { system, name } if system == "a" && name == "b")
-        ));
-        assert!(is("kprobe:b", |head| matches!(
-            head,
-            Head::Kprobe { ret: false, .. }
-        )));
-        assert!(is(
-            "uretprobe:b@'c'",
-            |head| matches!(head, Head::Uprobe { path, ret: true, .. } if path == "c")
-        ));
+        assert!(is("a:b", |head| matches!(head, Head::Tracepoint { system, name } if system == "a" && name == "b")));
+        assert!(is("kprobe:b", |head| matches!(head, Head::Kprobe { ret: false, .. })));
+        assert!(is("uretprobe:b@'c'", |head| matches!(head, Head::Uprobe { path, ret: true, .. } if path == "c")));
     }
 
     #[test]
@@ -413,29 +305,17 @@ mod tests {
         let deep = attrs("a:b/x/ max-stack = 16 /");
         assert_eq!((deep.stack, deep.max_stack), (true, Some(16)));
         let both = attrs("a:b//cpus=\"0,2-3\"/alias='x y'/");
-        assert_eq!(
-            (both.cpus.as_deref(), both.alias.as_deref()),
-            (Some(&[0, 2, 3][..]), Some("x y"))
-        );
+        assert_eq!((both.cpus.as_deref(), both.alias.as_deref()), (Some(&[0, 2, 3][..]), Some("x y")));
         let own = attrs("a:b//ptr=(x/8)/untraced/");
-        assert_eq!(
-            (own.other("ptr"), own.other("untraced"), own.other("size")),
-            (Some("(x/8)"), Some(""), None)
-        );
+        assert_eq!((own.other("ptr"), own.other("untraced"), own.other("size")), (Some("(x/8)"), Some(""), None));
         assert_eq!(attrs("a:b//ptr=a==b/").other("ptr"), Some("a==b"));
     }
 
     #[test]
     fn parses_lists() {
         let all = parse("a:b, c:d/x==\",\"/alias=(e,f)/ ,g:h").unwrap();
-        let parts: Vec<_> = all
-            .iter()
-            .map(|selector| (selector.text.as_str(), selector.at))
-            .collect();
-        assert_eq!(
-            parts,
-            [("a:b", 0), ("c:d/x==\",\"/alias=(e,f)/", 5), ("g:h", 30)]
-        );
+        let parts: Vec<_> = all.iter().map(|selector| (selector.text.as_str(), selector.at)).collect();
+        assert_eq!(parts, [("a:b", 0), ("c:d/x==\",\"/alias=(e,f)/", 5), ("g:h", 30)]);
     }
 
     #[test]
@@ -470,11 +350,7 @@ mod tests {
             ("kprobe:", 7, "the function is missing"),
             ("kprobe:a b", 8, "not a function name"),
             ("uprobe:main", 11, "the file is missing"),
-            (
-                "uprobe:main@/bin/true",
-                12,
-                "the file is missing, or its path",
-            ),
+            ("uprobe:main@/bin/true", 12, "the file is missing, or its path"),
             ("uprobe:@\"/bin/true\"", 7, "the function is missing"),
         ];
         for (text, at, message) in cases {
@@ -486,11 +362,8 @@ mod tests {
 
     #[test]
     fn lists_what_is_known() {
-        let message = parse_with("a:b//foo=1/", &["ptr=EXPR"])
-            .unwrap_err()
-            .message;
-        let want =
-            "unknown attribute \"foo\"; known: stack, max-stack=N, alias=NAME, cpus=LIST, ptr=EXPR";
+        let message = parse_with("a:b//foo=1/", &["ptr=EXPR"]).unwrap_err().message;
+        let want = "unknown attribute \"foo\"; known: stack, max-stack=N, alias=NAME, cpus=LIST, ptr=EXPR";
         assert_eq!(message, want);
     }
 

@@ -29,7 +29,8 @@ pub fn escape(text: &[u8]) -> String {
 
 fn is_harmless(character: char) -> bool {
     // Marks that turn the direction of a line can hide what it says.
-    !character.is_control() && !matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    !character.is_control()
+        && !matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn push_byte(byte: u8, out: &mut Vec<u8>) {

@@ -212,13 +212,19 @@ mod tests {
         static SHAPE: Shape = Shape { keys: &["state", "waker.tid", "waker.comm", "wchan"], line: &[] };
         let comm = Value::Comm(Comm::new(b"a\x1b\"b"));
         let cases = [
-            ([Value::Word("D"), Value::Signed(7), comm.clone(), Value::Text("x".into())], r#"{"state":"D","waker":{"tid":7,"comm":"a\\x1b\"b"},"wchan":"x"}"#),
+            (
+                [Value::Word("D"), Value::Signed(7), comm.clone(), Value::Text("x".into())],
+                r#"{"state":"D","waker":{"tid":7,"comm":"a\\x1b\"b"},"wchan":"x"}"#,
+            ),
             ([Value::Word("D"), Value::None, Value::None, Value::Text("x".into())], r#"{"state":"D","wchan":"x"}"#),
             ([Value::None, Value::Signed(7), comm, Value::None], r#"{"waker":{"tid":7,"comm":"a\\x1b\"b"}}"#),
             ([Value::None, Value::None, Value::None, Value::None], "{}"),
         ];
         for (values, want) in cases {
-            assert_eq!(parsed(|object| shaped(object, &SHAPE, &values)), serde_json::from_str::<serde_json::Value>(want).unwrap());
+            assert_eq!(
+                parsed(|object| shaped(object, &SHAPE, &values)),
+                serde_json::from_str::<serde_json::Value>(want).unwrap()
+            );
         }
     }
 

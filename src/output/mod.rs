@@ -116,7 +116,12 @@ pub struct RunEnd {
 pub(crate) enum Message {
     Batch(Batch),
     /// Rows of interval N that ended at a time.
-    Table { table: Table, interval: u64, time_ns: u64, span_ns: u64 },
+    Table {
+        table: Table,
+        interval: u64,
+        time_ns: u64,
+        span_ns: u64,
+    },
     Interval(IntervalEnd),
     End(RunEnd),
     Note(String),
@@ -194,9 +199,20 @@ impl Output {
             // What still comes is taken and dropped, so that the reader never finds the queue full.
             receiver.into_iter().for_each(drop);
         };
-        let thread = std::thread::Builder::new().name("output".into()).spawn(work).context("cannot start the output thread")?;
+        let thread =
+            std::thread::Builder::new().name("output".into()).spawn(work).context("cannot start the output thread")?;
         let tid = tid.recv().context("the output thread ended at once")?;
-        let output = Output { tid, sender: Some(sender), used, thread: Some(thread), closed, ending, batch: Batch::default(), waiting: VecDeque::new(), dropped: 0 };
+        let output = Output {
+            tid,
+            sender: Some(sender),
+            used,
+            thread: Some(thread),
+            closed,
+            ending,
+            batch: Batch::default(),
+            waiting: VecDeque::new(),
+            dropped: 0,
+        };
         Ok((output, Settle(settle)))
     }
 

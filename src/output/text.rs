@@ -130,7 +130,9 @@ pub fn table(columns: &[Column], rows: &[Vec<Value>], out: &mut Vec<u8>) {
     };
     let widths: Vec<usize> = columns.iter().enumerate().map(|(index, column)| width(index, column)).collect();
     let is_name = |index: usize| {
-        rows.iter().filter_map(|row| row.get(index)).any(|value| matches!(value, Value::Word(_) | Value::Comm(_) | Value::Text(_)))
+        rows.iter()
+            .filter_map(|row| row.get(index))
+            .any(|value| matches!(value, Value::Word(_) | Value::Comm(_) | Value::Text(_)))
     };
     let names: Vec<bool> = (0..columns.len()).map(is_name).collect();
     let mut line = |texts: &mut dyn Iterator<Item = &str>| {
@@ -206,8 +208,11 @@ mod tests {
 
     #[test]
     fn tables_align() {
-        static COLUMNS: [Column; 3] =
-            [Column { key: "comm", heading: "comm" }, Column { key: "count", heading: "count" }, Column { key: "max_ns", heading: "max ms" }];
+        static COLUMNS: [Column; 3] = [
+            Column { key: "comm", heading: "comm" },
+            Column { key: "count", heading: "count" },
+            Column { key: "max_ns", heading: "max ms" },
+        ];
         let rows = vec![
             vec![Value::Comm(Comm::new(b"nginx")), Value::Unsigned(7), Value::Ns(1_234_567)],
             vec![Value::Comm(Comm::new(b"a\x1b")), Value::Unsigned(123_456), Value::None],
@@ -233,18 +238,31 @@ mod tests {
         };
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"nginx") };
         let values = [Value::Word("D"), Value::Ns(150_250_000), Value::Comm(Comm::new(b"sh"))];
-        assert_eq!(text(|out| shaped(&subject, &SHAPE, &values, out)), "waited   150.250 ms in  D nginx 8 [001], woken by sh");
+        assert_eq!(
+            text(|out| shaped(&subject, &SHAPE, &values, out)),
+            "waited   150.250 ms in  D nginx 8 [001], woken by sh"
+        );
         let values = [Value::Word("RD"), Value::Ns(0), Value::None];
-        assert_eq!(text(|out| shaped(&subject, &SHAPE, &values, out)), "waited     0.000 ms in RD nginx 8 [001], still");
+        assert_eq!(
+            text(|out| shaped(&subject, &SHAPE, &values, out)),
+            "waited     0.000 ms in RD nginx 8 [001], still"
+        );
     }
 
     #[test]
     fn stacks_name_modules_and_reasons() {
         let named = |symbol: Result<&str, &'static str>, module: Option<&str>| Named {
-            addr: Some(0x7f00), symbol: symbol.map(str::to_owned), offset: 16, module: module.map(str::to_owned),
+            addr: Some(0x7f00),
+            symbol: symbol.map(str::to_owned),
+            offset: 16,
+            module: module.map(str::to_owned),
         };
-        let frames = [named(Ok("main"), Some("/usr/bin/prog")), named(Err("stripped"), Some("/lib/x.so")), named(Ok("schedule"), Some("[kernel]")),
-            Named { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None }];
+        let frames = [
+            named(Ok("main"), Some("/usr/bin/prog")),
+            named(Err("stripped"), Some("/lib/x.so")),
+            named(Ok("schedule"), Some("[kernel]")),
+            Named { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None },
+        ];
         let want = "    0000000000007f00 main+0x10 (prog)\n    0000000000007f00 x.so+0x10 (stripped)\n    \
                     0000000000007f00 schedule+0x10 [kernel]\n    [truncated]\n";
         assert_eq!(text(|out| stack(&frames, out)), want);

@@ -25,7 +25,14 @@ impl WallClock {
     }
 
     fn at(offset_ns: i128, zone: TimeZone) -> WallClock {
-        WallClock { offset_ns, zone, second: i64::MIN, text: String::new(), rfc_head: String::new(), rfc_tail: String::new() }
+        WallClock {
+            offset_ns,
+            zone,
+            second: i64::MIN,
+            text: String::new(),
+            rfc_head: String::new(),
+            rfc_tail: String::new(),
+        }
     }
 
     /// Follows a wall clock that was set.

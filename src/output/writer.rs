@@ -216,7 +216,11 @@ impl Writer {
     /// A line on stderr, behind the results that came before it.
     pub fn note(&mut self, text: &str) -> io::Result<()> {
         self.flush()?;
-        let _ = writeln!(io::stderr(), "{}", text.lines().map(|line| escape(line.as_bytes())).collect::<Vec<_>>().join("\n"));
+        let _ = writeln!(
+            io::stderr(),
+            "{}",
+            text.lines().map(|line| escape(line.as_bytes())).collect::<Vec<_>>().join("\n")
+        );
         Ok(())
     }
 }

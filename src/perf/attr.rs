@@ -16,7 +16,8 @@ pub struct Attr {
 
 impl Attr {
     fn new(type_: u32, config: u64) -> Attr {
-        let mut raw = b::perf_event_attr { type_, config, size: size_of::<b::perf_event_attr>() as u32, ..Default::default() };
+        let mut raw =
+            b::perf_event_attr { type_, config, size: size_of::<b::perf_event_attr>() as u32, ..Default::default() };
         raw.set_disabled(1);
         raw.set_sample_id_all(1);
         // One clock for all rings of a run, and the one that users can compare with other logs.
@@ -96,24 +97,34 @@ impl Attr {
 
 /// What a kernel may lack, newest first: the name for `-v`, and how an attr does without it.
 const FEATURES: [Feature; 4] = [
-    Feature { name: "PERF_FORMAT_LOST (6.0): lost counts include side records", strip: |raw| {
-        let had = raw.read_format & u64::from(b::PERF_FORMAT_LOST) != 0;
-        raw.read_format &= !u64::from(b::PERF_FORMAT_LOST);
-        had
-    } },
-    Feature { name: "sample_max_stack (4.8): callchains have the kernel's own depth", strip: |raw| {
-        std::mem::take(&mut raw.sample_max_stack) != 0
-    } },
-    Feature { name: "comm_exec (3.16): an exec looks like a rename", strip: |raw| {
-        let had = raw.comm_exec() != 0;
-        raw.set_comm_exec(0);
-        had
-    } },
-    Feature { name: "mmap2 (3.16): mapped files have no inode", strip: |raw| {
-        let had = raw.mmap2() != 0;
-        raw.set_mmap2(0);
-        had
-    } },
+    Feature {
+        name: "PERF_FORMAT_LOST (6.0): lost counts include side records",
+        strip: |raw| {
+            let had = raw.read_format & u64::from(b::PERF_FORMAT_LOST) != 0;
+            raw.read_format &= !u64::from(b::PERF_FORMAT_LOST);
+            had
+        },
+    },
+    Feature {
+        name: "sample_max_stack (4.8): callchains have the kernel's own depth",
+        strip: |raw| std::mem::take(&mut raw.sample_max_stack) != 0,
+    },
+    Feature {
+        name: "comm_exec (3.16): an exec looks like a rename",
+        strip: |raw| {
+            let had = raw.comm_exec() != 0;
+            raw.set_comm_exec(0);
+            had
+        },
+    },
+    Feature {
+        name: "mmap2 (3.16): mapped files have no inode",
+        strip: |raw| {
+            let had = raw.mmap2() != 0;
+            raw.set_mmap2(0);
+            had
+        },
+    },
 ];
 
 struct Feature {

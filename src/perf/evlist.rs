@@ -54,7 +54,16 @@ pub struct Evsel {
 impl Evsel {
     pub fn new(name: impl Into<String>, attr: Attr) -> Evsel {
         let layout = Layout::new(attr.sample_type(), 0);
-        Evsel { name: name.into(), attr, binding: Binding::Task, cpus: None, filter: None, layout, printed: None, owner: 0 }
+        Evsel {
+            name: name.into(),
+            attr,
+            binding: Binding::Task,
+            cpus: None,
+            filter: None,
+            layout,
+            printed: None,
+            owner: 0,
+        }
     }
 
     #[must_use]
@@ -251,7 +260,9 @@ impl Evlist {
             need = self.descriptors(None, cpus);
         }
         if need > limit {
-            bail!("{need} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C");
+            bail!(
+                "{need} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C"
+            );
         }
         let any_cpu = bound.is_none() || self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu);
         self.plan = Plan {
@@ -296,7 +307,11 @@ impl Evlist {
         let half = u32::try_from(data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")?;
         let plan = &self.plan;
         let side_attr = |inherit| {
-            Attr::dummy().side_records(plan.mappings).watermark(half).inherit(inherit).enable_on_exec(inherit && plan.enable_on_exec)
+            Attr::dummy()
+                .side_records(plan.mappings)
+                .watermark(half)
+                .inherit(inherit)
+                .enable_on_exec(inherit && plan.enable_on_exec)
         };
         let mut side = Vec::new();
         let owner = if plan.side_on_cpu {
@@ -306,7 +321,9 @@ impl Evlist {
             // A thread of our own owns the ring: it outlives every task that we watch.
             let mut attr = Attr::dummy().watermark(half);
             let tid = nix::unistd::gettid().as_raw();
-            self.missing.open(&mut attr, Watch::Task { tid, cpu }).map_err(|err| open_error(err, "side records", cpu))?
+            self.missing
+                .open(&mut attr, Watch::Task { tid, cpu })
+                .map_err(|err| open_error(err, "side records", cpu))?
         };
         let watches = self.plan.watches(cpu);
         if !self.plan.side_on_cpu {
@@ -319,25 +336,34 @@ impl Evlist {
                     Err(err) => return Err(open_error(err, "side records", cpu)),
                 }
             }
-            for fd in &side {
-                sys::perf::set_output(fd.as_fd(), owner.as_fd()).context("cannot share a ring buffer")?;
-            }
         }
         let mut events = Vec::new();
         for index in 0..self.evsels.len() {
             self.open_evsel(index, cpu, half, &watches, &mut events)?;
         }
         let ring = RingBuf::map(owner.as_fd(), data_pages).map_err(|err| map_error(err, data_pages))?;
+        // Only a ring that is mapped can be shared.
+        for fd in &side {
+            sys::perf::set_output(fd.as_fd(), owner.as_fd()).context("side records cannot share a ring buffer")?;
+        }
         for event in &events {
-            sys::perf::set_output(event.fd.as_fd(), owner.as_fd())
-                .with_context(|| format!("{} cannot share the ring buffer of CPU {cpu}", self.evsels[event.event.index()].name))?;
+            sys::perf::set_output(event.fd.as_fd(), owner.as_fd()).with_context(|| {
+                format!("{} cannot share the ring buffer of CPU {cpu}", self.evsels[event.event.index()].name)
+            })?;
             self.ids.insert(sys::perf::id(event.fd.as_fd())?, event.event);
         }
         self.cpus.push(CpuEvents { cpu, owner, side, events });
         Ok(ring)
     }
 
-    fn open_evsel(&mut self, index: usize, cpu: u32, half: u32, watches: &[Watch], into: &mut Vec<EventFd>) -> Result<()> {
+    fn open_evsel(
+        &mut self,
+        index: usize,
+        cpu: u32,
+        half: u32,
+        watches: &[Watch],
+        into: &mut Vec<EventFd>,
+    ) -> Result<()> {
         let evsel = &mut self.evsels[index];
         if evsel.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&cpu)) {
             return Ok(());
@@ -345,7 +371,11 @@ impl Evlist {
         let whole = [Watch::Cpu(cpu)];
         let task_bound = evsel.binding == Binding::Task && self.plan.bound.is_some();
         let watches = if task_bound { watches } else { &whole };
-        evsel.attr = evsel.attr.clone().watermark(half).inherit(task_bound && self.plan.inherit)
+        evsel.attr = evsel
+            .attr
+            .clone()
+            .watermark(half)
+            .inherit(task_bound && self.plan.inherit)
             .enable_on_exec(task_bound && self.plan.enable_on_exec);
         for &watch in watches {
             let fd = match self.missing.open(&mut evsel.attr, watch) {
@@ -542,7 +572,15 @@ mod tests {
         for (id, event) in [(1000, 0), (1003, 1), (5, 2), (1 << 40, 3)] {
             ids.insert(id, EventId(event));
         }
-        let cases = [(1000, Some(0)), (1001, None), (1003, Some(1)), (5, Some(2)), (1 << 40, Some(3)), (0, None), (u64::MAX, None)];
+        let cases = [
+            (1000, Some(0)),
+            (1001, None),
+            (1003, Some(1)),
+            (5, Some(2)),
+            (1 << 40, Some(3)),
+            (0, None),
+            (u64::MAX, None),
+        ];
         for (id, want) in cases {
             assert_eq!(ids.get(id).map(|event| event.0), want, "{id}");
         }

@@ -50,8 +50,7 @@ sample_bits! {
 
 impl SampleType {
     /// In every event: the id at a fixed place, who, when and where.
-    pub const BASE: SampleType =
-        SampleType(Self::IDENTIFIER.0 | Self::TID.0 | Self::TIME.0 | Self::CPU.0);
+    pub const BASE: SampleType = SampleType(Self::IDENTIFIER.0 | Self::TID.0 | Self::TIME.0 | Self::CPU.0);
 
     pub const fn from_bits(bits: u64) -> SampleType {
         SampleType(bits)
@@ -106,7 +105,13 @@ impl Layout {
     }
 
     /// As [`Layout::new`], for events that sample branches (`branch_sample_type`) or registers (their masks).
-    pub fn full(sample_type: SampleType, read_format: u64, branch_sample_type: u64, regs_user: u64, regs_intr: u64) -> Layout {
+    pub fn full(
+        sample_type: SampleType,
+        read_format: u64,
+        branch_sample_type: u64,
+        regs_user: u64,
+        regs_intr: u64,
+    ) -> Layout {
         let mut at = HEADER;
         let mut place = |bit: SampleType| {
             if !sample_type.contains(bit) {
@@ -133,10 +138,22 @@ impl Layout {
                 .map(in_id)
                 .sum::<usize>();
         Layout {
-            sample_type, read_format, branch_sample_type, regs_user, regs_intr,
-            ip, tid, time, addr, id, stream_id, cpu, period,
+            sample_type,
+            read_format,
+            branch_sample_type,
+            regs_user,
+            regs_intr,
+            ip,
+            tid,
+            time,
+            addr,
+            id,
+            stream_id,
+            cpu,
+            period,
             variable: at,
-            id_len, id_time,
+            id_len,
+            id_time,
         }
     }
 
@@ -149,7 +166,11 @@ impl Layout {
     /// The time of any other record.
     #[inline]
     pub fn side_time(&self, record: &[u8]) -> Option<u64> {
-        if self.time == 0 { None } else { u64_at(record, record.len().checked_sub(self.id_len)?.checked_add(self.id_time)?) }
+        if self.time == 0 {
+            None
+        } else {
+            u64_at(record, record.len().checked_sub(self.id_len)?.checked_add(self.id_time)?)
+        }
     }
 
     /// Decodes a sample. `record` starts with its header.

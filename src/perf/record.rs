@@ -77,8 +77,7 @@ impl<'a> Callchain<'a> {
     pub fn iter(&self) -> impl Iterator<Item = u64> + 'a {
         words(self.0)
     }
-
-    }
+}
 
 /// `value`s of a sampled counter or group.
 #[derive(Clone, Copy, Debug)]
@@ -143,18 +142,40 @@ pub struct SampleId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
     /// Records that the kernel could not write into this ring, of all its events.
-    Lost { count: u64 },
+    Lost {
+        count: u64,
+    },
     /// Samples that the hardware dropped.
-    LostSamples { count: u64 },
-    Comm { pid: i32, tid: i32, comm: &'a [u8], exec: bool },
+    LostSamples {
+        count: u64,
+    },
+    Comm {
+        pid: i32,
+        tid: i32,
+        comm: &'a [u8],
+        exec: bool,
+    },
     Fork(Task),
     Exit(Task),
     Mmap(Mmap<'a>),
-    Throttle { on: bool },
-    Switch { out: bool, preempted: bool },
+    Throttle {
+        on: bool,
+    },
+    Switch {
+        out: bool,
+        preempted: bool,
+    },
     /// A kernel symbol that came or went: `addr`, `len` in bytes.
-    Ksymbol { addr: u64, len: u32, name: &'a [u8], gone: bool },
-    Cgroup { id: u64, path: &'a [u8] },
+    Ksymbol {
+        addr: u64,
+        len: u32,
+        name: &'a [u8],
+        gone: bool,
+    },
+    Cgroup {
+        id: u64,
+        path: &'a [u8],
+    },
     Other(u32),
 }
 
@@ -293,5 +314,7 @@ impl<'a> Fields<'a> {
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    bytes.chunks_exact(8).map(|word| u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]))
+    bytes
+        .chunks_exact(8)
+        .map(|word| u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]))
 }

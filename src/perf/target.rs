@@ -77,9 +77,7 @@ pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (cpu(first)?, cpu(last)?);
         if first > last {
-            return Err(format!(
-                "the range `{part}` runs backwards, write {last}-{first}"
-            ));
+            return Err(format!("the range `{part}` runs backwards, write {last}-{first}"));
         }
         ranges.push((first, last));
     }
@@ -135,7 +133,8 @@ impl Cgroup {
         let mut pending = vec![self.path.clone()];
         while let Some(dir) = pending.pop() {
             // v2 calls the file cgroup.threads, v1 tasks.
-            let text = fs::read_to_string(dir.join("cgroup.threads")).or_else(|_| fs::read_to_string(dir.join("tasks")));
+            let text =
+                fs::read_to_string(dir.join("cgroup.threads")).or_else(|_| fs::read_to_string(dir.join("tasks")));
             all.extend(text.unwrap_or_default().lines().filter_map(|line| line.parse::<i32>().ok()));
             pending.extend(children(&dir));
         }
@@ -160,7 +159,11 @@ pub fn find_cgroup(host: &Host, name: &str) -> Result<Cgroup> {
     }
     let mut found: Vec<PathBuf> = Vec::new();
     for mount in &mounts {
-        let below = if Path::new(name).starts_with(mount) { PathBuf::from(name) } else { mount.join(name.trim_start_matches('/')) };
+        let below = if Path::new(name).starts_with(mount) {
+            PathBuf::from(name)
+        } else {
+            mount.join(name.trim_start_matches('/'))
+        };
         let inside = !below.components().any(|part| part.as_os_str() == "..");
         if inside && below.is_dir() && (below != *mount || name == "/" || Path::new(name) == mount) {
             found.push(below);
@@ -186,7 +189,11 @@ pub fn find_cgroup(host: &Host, name: &str) -> Result<Cgroup> {
 /// Whether the directory `last` is what a user calls `name`: a unit with or without its ending, a container id's start.
 fn names_cgroup(last: &str, name: &str) -> bool {
     const SHORTEST_ID: usize = 6;
-    if last == name || last.rsplit_once('.').is_some_and(|(stem, kind)| stem == name && matches!(kind, "service" | "scope" | "slice")) {
+    if last == name
+        || last
+            .rsplit_once('.')
+            .is_some_and(|(stem, kind)| stem == name && matches!(kind, "service" | "scope" | "slice"))
+    {
         return true;
     }
     // docker-ID.scope, cri-containerd-ID.scope, libpod-ID.scope, or the bare id
@@ -204,7 +211,9 @@ fn cgroup_mounts(mounts: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for line in mounts.lines() {
         let mut words = line.split(' ');
-        let (_, Some(dir), Some(kind), Some(options)) = (words.next(), words.next(), words.next(), words.next()) else { continue };
+        let (_, Some(dir), Some(kind), Some(options)) = (words.next(), words.next(), words.next(), words.next()) else {
+            continue;
+        };
         if kind == "cgroup2" || kind == "cgroup" && options.split(',').any(|option| option == "perf_event") {
             found.push(PathBuf::from(dir.replace("\\040", " ")));
         }
@@ -249,19 +258,7 @@ mod tests {
         for (text, want) in cases {
             assert_eq!(parse_cpus(text).as_deref(), Ok(want), "{text:?}");
         }
-        for text in [
-            "",
-            "2-0",
-            "0,x",
-            "0,",
-            "-1",
-            "1-",
-            "1-2-3",
-            "+1",
-            "0, 1",
-            "1048576",
-            "0-4294967296",
-        ] {
+        for text in ["", "2-0", "0,x", "0,", "-1", "1-", "1-2-3", "+1", "0, 1", "1048576", "0-4294967296"] {
             assert!(parse_cpus(text).is_err(), "{text:?}");
         }
         let repeated = "0-1048575,".repeat(20) + "0";
@@ -280,7 +277,10 @@ mod tests {
         let text = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
                     cgroup /sys/fs/cgroup/perf cgroup rw,perf_event 0 0\n\
                     cgroup2 /sys/fs/cgroup/uni\\040fied cgroup2 rw 0 0\nbroken\n";
-        assert_eq!(cgroup_mounts(text), [PathBuf::from("/sys/fs/cgroup/perf"), PathBuf::from("/sys/fs/cgroup/uni fied")]);
+        assert_eq!(
+            cgroup_mounts(text),
+            [PathBuf::from("/sys/fs/cgroup/perf"), PathBuf::from("/sys/fs/cgroup/uni fied")]
+        );
     }
 
     #[test]
@@ -308,7 +308,8 @@ mod tests {
         fs::write(mount.join("system.slice/nginx.service/cgroup.threads"), "7\n9\n").unwrap();
         fs::write(mount.join("system.slice/nginx.service/inner/cgroup.threads"), "11\n").unwrap();
         fs::create_dir_all(dir.path().join("proc/self")).unwrap();
-        fs::write(dir.path().join("proc/self/mounts"), format!("cgroup2 {} cgroup2 rw 0 0\n", mount.display())).unwrap();
+        fs::write(dir.path().join("proc/self/mounts"), format!("cgroup2 {} cgroup2 rw 0 0\n", mount.display()))
+            .unwrap();
         let host = Host { proc: dir.path().join("proc"), cpu: dir.path().into() };
         for name in ["nginx", "nginx.service", "/system.slice/nginx.service", "system.slice/nginx.service"] {
             let mut threads = find_cgroup(&host, name).unwrap().threads();

@@ -28,7 +28,8 @@ impl ListArgs {
         let tracefs = TracefsFinder::default();
         let tracefs = tracefs.get()?;
         let pattern = self.pattern.as_deref().unwrap_or("*:*");
-        let names = if pattern.contains(['*', '?', '[']) { tracefs.matching(pattern)? } else { tracefs.search(pattern)? };
+        let names =
+            if pattern.contains(['*', '?', '[']) { tracefs.matching(pattern)? } else { tracefs.search(pattern)? };
         if names.is_empty() {
             bail!("no event matches {pattern:?}");
         }

@@ -134,7 +134,10 @@ impl Profiler for Trace {
                 (None, None) => continue,
             };
             if text.len() > FILTER_MAX {
-                setup.note(format!("{}: the filter is too long for the kernel, it is evaluated here", traced.format.full_name()));
+                setup.note(format!(
+                    "{}: the filter is too long for the kernel, it is evaluated here",
+                    traced.format.full_name()
+                ));
                 traced.here = traced.filter.take();
             } else {
                 evlist.set_filter(traced.event, text)?;
@@ -164,7 +167,9 @@ impl Profiler for Trace {
 
 /// An event about another task than the current one must be seen even when we cause it.
 fn has_second_party(format: &Format) -> bool {
-    format.user_fields().any(|field| field.name == "pid" || field.name.ends_with("_pid") || field.name == "tid" || field.name == "comm")
+    format
+        .user_fields()
+        .any(|field| field.name == "pid" || field.name.ends_with("_pid") || field.name == "tid" || field.name == "comm")
 }
 
 #[cfg(test)]
@@ -186,7 +191,15 @@ mod tests {
 
     #[test]
     fn knows_events_about_others() {
-        let parse = |field: &str| Format::parse("x", &format!("name: y\nID: 1\nformat:\n\tfield:int {field};\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n")).unwrap();
+        let parse = |field: &str| {
+            Format::parse(
+                "x",
+                &format!(
+                    "name: y\nID: 1\nformat:\n\tfield:int {field};\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n"
+                ),
+            )
+            .unwrap()
+        };
         for (field, want) in [("pid", true), ("next_pid", true), ("nr", false)] {
             assert_eq!(has_second_party(&parse(field)), want, "{field}");
         }

@@ -53,17 +53,9 @@ impl Due {
         }
         // In a heap the second is a child of the first. Its key is not 0 when its ring is lower:
         // it would come first then.
-        let second = if self.heads[2].order() < self.heads[1].order() {
-            self.heads[2]
-        } else {
-            self.heads[1]
-        };
+        let second = if self.heads[2].order() < self.heads[1].order() { self.heads[2] } else { self.heads[1] };
         let limit = second.key - u64::from(second.ring < first.ring);
-        Some(First {
-            ring: first.ring,
-            limit: limit.min(horizon),
-            at: 0,
-        })
+        Some(First { ring: first.ring, limit: limit.min(horizon), at: 0 })
     }
 
     /// Gives the ring another key.
@@ -95,20 +87,12 @@ impl Due {
             // All before `at` are lower rings. A new first one must stay below the smallest of them,
             // which was the first until now; otherwise the limit may come down to this one.
             let less = head.key < first.key;
-            let bound = if less {
-                first.key.wrapping_sub(1)
-            } else {
-                head.key
-            };
+            let bound = if less { first.key.wrapping_sub(1) } else { head.key };
             limit = limit.min(bound);
             first_at = if less { at } else { first_at };
             first = if less { head } else { first };
         }
-        First {
-            ring: first.ring,
-            limit,
-            at: first_at,
-        }
+        First { ring: first.ring, limit, at: first_at }
     }
 
     fn sift_down(&mut self, mut at: usize) {

@@ -211,11 +211,7 @@ impl Merge {
         stamp: impl Fn(&[u8]) -> Stamp,
         mut each: impl FnMut(Item<'_>) -> ControlFlow<()>,
     ) -> Drained {
-        let horizon = if limit == Limit::All || self.rings < 2 {
-            u64::MAX
-        } else {
-            self.horizon
-        };
+        let horizon = if limit == Limit::All || self.rings < 2 { u64::MAX } else { self.horizon };
         let mut run = Run {
             now: self.now,
             newest: self.newest,
@@ -309,12 +305,7 @@ impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Run<'_, S, E>
     /// Delivers items of `slot` as long as their key is not above `limit`, at least one.
     /// Gives the key of the next, if there is one.
     #[inline]
-    fn deliver(
-        &mut self,
-        slot: &mut Slot,
-        ring: usize,
-        limit: u64,
-    ) -> ControlFlow<(), Option<u64>> {
+    fn deliver(&mut self, slot: &mut Slot, ring: usize, limit: u64) -> ControlFlow<(), Option<u64>> {
         loop {
             let (time, after) = (slot.time, slot.last);
             let mut late = false;
@@ -333,13 +324,7 @@ impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Run<'_, S, E>
             };
             let gap = slot.next == Next::Gap;
             let flow = match kind {
-                Some(kind) => (self.each)(Item {
-                    ring,
-                    time,
-                    after,
-                    late,
-                    kind,
-                }),
+                Some(kind) => (self.each)(Item { ring, time, after, late, kind }),
                 None => ControlFlow::Continue(()), // a settled slot has its item
             };
             if gap {
@@ -386,11 +371,7 @@ impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Run<'_, S, E>
             }
         }
         // What tells of a loss belongs right after the record before it.
-        Some(if slot.next == Next::Record {
-            slot.time
-        } else {
-            slot.last
-        })
+        Some(if slot.next == Next::Record { slot.time } else { slot.last })
     }
 }
 

@@ -11,15 +11,7 @@ fn drain(merge: &mut Merge, limit: Limit) -> (Vec<(usize, u64, What)>, Drained) 
     let mut items = Vec::new();
     let drained = merge.drain(limit, stamp_of, |item| {
         let got = got(&item);
-        items.push((
-            got.ring,
-            got.time,
-            if let What::Record(_) = got.what {
-                What::Record(0)
-            } else {
-                got.what
-            },
-        ));
+        items.push((got.ring, got.time, if let What::Record(_) = got.what { What::Record(0) } else { got.what }));
         ControlFlow::Continue(())
     });
     (items, drained)
@@ -31,56 +23,24 @@ const RECORD: What = What::Record(0);
 fn holds_what_may_be_incomplete() {
     let mut kernel = [Producer::tiny(256).unwrap(), Producer::tiny(256).unwrap()];
     let mut merge = Merge::new();
-    kernel
-        .iter()
-        .for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 2));
+    kernel.iter().for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 2));
     kernel[0].write(&record(24, 10, 0), 10);
     kernel[0].write(&record(24, 20, 0), 20);
     merge.load(15);
-    assert_eq!(
-        drain(&mut merge, Limit::Horizon),
-        (
-            vec![],
-            Drained {
-                held: true,
-                ..Drained::default()
-            }
-        )
-    );
+    assert_eq!(drain(&mut merge, Limit::Horizon), (vec![], Drained { held: true, ..Drained::default() }));
     kernel[1].write(&record(24, 5, 0), 5);
     merge.load(30);
     let (items, drained) = drain(&mut merge, Limit::Horizon);
     assert_eq!(items, [(1, 5, RECORD), (0, 10, RECORD)]);
-    assert_eq!(
-        drained,
-        Drained {
-            records: 2,
-            held: true,
-            ..Drained::default()
-        }
-    );
+    assert_eq!(drained, Drained { records: 2, held: true, ..Drained::default() });
     merge.publish();
     assert_eq!((kernel[0].tail(), kernel[1].tail()), (24, 24));
     kernel[1].write(&record(24, 7, 0), 7);
     merge.load(40);
     let (items, drained) = drain(&mut merge, Limit::Horizon);
     assert_eq!(items, [(1, 7, RECORD), (0, 20, RECORD)]);
-    assert_eq!(
-        drained,
-        Drained {
-            records: 2,
-            late: 1,
-            ..Drained::default()
-        }
-    );
-    assert_eq!(
-        (
-            merge.backlog_peak(0),
-            merge.backlog_peak(1),
-            merge.backlog_peak(2)
-        ),
-        (48, 24, 0)
-    );
+    assert_eq!(drained, Drained { records: 2, late: 1, ..Drained::default() });
+    assert_eq!((merge.backlog_peak(0), merge.backlog_peak(1), merge.backlog_peak(2)), (48, 24, 0));
 }
 
 #[test]
@@ -112,9 +72,7 @@ fn a_long_drain_gives_room_back() {
 fn a_leaving_ring_is_emptied_first() {
     let mut kernel: Vec<Producer> = (0..3).map(|_| Producer::tiny(256).unwrap()).collect();
     let mut merge = Merge::new();
-    kernel
-        .iter()
-        .for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 3));
+    kernel.iter().for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 3));
     merge.load(1);
     kernel[1].write(&record(24, 5, 0), 0);
     merge.remove(1);
@@ -141,9 +99,7 @@ fn a_leaving_ring_is_emptied_first() {
 fn bad_and_corrupt_records_are_passed_and_counted() {
     let mut kernel = [Producer::tiny(256).unwrap(), Producer::tiny(256).unwrap()];
     let mut merge = Merge::new();
-    kernel
-        .iter()
-        .for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 2));
+    kernel.iter().for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 2));
     let mut bad = record(24, 3, 0);
     bad[0] = 77;
     kernel[0].write(&bad, 0);
@@ -154,36 +110,22 @@ fn bad_and_corrupt_records_are_passed_and_counted() {
     merge.load(12);
     while merge.next_tight().is_some() {}
     let (items, drained) = drain(&mut merge, Limit::Horizon);
-    assert_eq!(
-        items,
-        [(0, 4, RECORD), (0, 12, What::Corrupt), (1, 6, RECORD)]
-    );
-    assert_eq!(
-        (drained.records, merge.undecodable(), merge.corrupt(0)),
-        (2, 1, 1)
-    );
+    assert_eq!(items, [(0, 4, RECORD), (0, 12, What::Corrupt), (1, 6, RECORD)]);
+    assert_eq!((drained.records, merge.undecodable(), merge.corrupt(0)), (2, 1, 1));
     merge.publish();
     kernel[0].write(&record(24, 13, 0), 0);
     merge.load(20);
     merge.load(20);
     let (items, _) = drain(&mut merge, Limit::Horizon);
-    assert_eq!(
-        items,
-        [(0, 20, What::Corrupt), (0, 13, RECORD)],
-        "what was skipped may be as new as its load"
-    );
+    assert_eq!(items, [(0, 20, What::Corrupt), (0, 13, RECORD)], "what was skipped may be as new as its load");
 }
 
 #[test]
 fn names_the_rings_that_may_have_dropped() {
     let bytes = 256 * 1024;
-    let mut kernel: Vec<Producer> = (0..3)
-        .map(|_| Producer::new(bytes / 4096).unwrap())
-        .collect();
+    let mut kernel: Vec<Producer> = (0..3).map(|_| Producer::new(bytes / 4096).unwrap()).collect();
     let mut merge = Merge::new();
-    kernel
-        .iter()
-        .for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 3));
+    kernel.iter().for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 3));
     let tight = |merge: &mut Merge| {
         let mut rings: Vec<usize> = std::iter::from_fn(|| merge.next_tight()).collect();
         rings.sort();
@@ -197,18 +139,10 @@ fn names_the_rings_that_may_have_dropped() {
     assert_eq!(tight(&mut merge), [1], "full since the last publish");
     merge.load(6);
     fill(&mut kernel[2], 2);
-    assert_eq!(
-        drain(&mut merge, Limit::Horizon).1.records,
-        63,
-        "what came after the load is not there yet"
-    );
+    assert_eq!(drain(&mut merge, Limit::Horizon).1.records, 63, "what came after the load is not there yet");
     merge.publish();
     merge.load(7);
-    assert_eq!(
-        tight(&mut merge),
-        [1, 2],
-        "full until published, and full at the load"
-    );
+    assert_eq!(tight(&mut merge), [1, 2], "full until published, and full at the load");
     let mut refilled = false;
     merge.drain(Limit::All, stamp_of, |_| {
         if kernel[2].tail() > 0 && !refilled {
@@ -230,9 +164,7 @@ fn names_the_rings_that_may_have_dropped() {
 fn a_record_that_was_skipped_is_forgotten() {
     let mut kernel = [Producer::tiny(256).unwrap(), Producer::tiny(256).unwrap()];
     let mut merge = Merge::new();
-    kernel
-        .iter()
-        .for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 2));
+    kernel.iter().for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 2));
     kernel[0].write(&record(24, 3, 0), 0);
     merge.load(3);
     assert!(drain(&mut merge, Limit::Horizon).1.held);

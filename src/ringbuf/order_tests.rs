@@ -77,11 +77,7 @@ impl Model {
             dropped: Vec::new(),
             highest: 0,
         };
-        Model {
-            cpus: (0..cpus).map(|_| cpu()).collect(),
-            clock: 1,
-            serial: 0,
-        }
+        Model { cpus: (0..cpus).map(|_| cpu()).collect(), clock: 1, serial: 0 }
     }
 
     fn apply(&mut self, op: Op) {
@@ -126,10 +122,7 @@ impl Model {
         self.serial += 1;
         let cpu = &mut self.cpus[cpu];
         if cpu.ring.write(&record(len, stamp, self.serial), self.clock) {
-            cpu.written.push(Written {
-                stamp,
-                serial: self.serial,
-            });
+            cpu.written.push(Written { stamp, serial: self.serial });
             cpu.highest = cpu.highest.max(stamp);
         } else {
             cpu.dropped.push(stamp.max(cpu.highest));
@@ -164,13 +157,7 @@ pub(super) fn got(item: &Item<'_>) -> Got {
             What::Record(word(bytes, 16))
         }
     };
-    Got {
-        ring: item.ring,
-        time: item.time,
-        after: item.after,
-        late: item.late,
-        what,
-    }
+    Got { ring: item.ring, time: item.time, after: item.after, late: item.late, what }
 }
 
 /// What happens at the six moments of a round.
@@ -204,19 +191,11 @@ fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool) -> Vec<Got> {
             let seen = got(&item);
             if let Some(&op) = during.next() {
                 model.borrow_mut().apply(op);
-                assert_eq!(
-                    got(&item),
-                    seen,
-                    "the head moves, the borrowed record stays"
-                );
+                assert_eq!(got(&item), seen, "the head moves, the borrowed record stays");
             }
             reader.take(seen);
             count += 1;
-            if stop_at == Some(count) {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            if stop_at == Some(count) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         assert_eq!(drained.stopped, stop_at.is_some_and(|stop| count == stop));
         apply(publish);
@@ -243,11 +222,7 @@ struct Reader {
 
 impl Reader {
     fn new(rings: usize) -> Reader {
-        Reader {
-            delivered: Vec::new(),
-            counted: vec![0; rings],
-            told: vec![0; rings],
-        }
+        Reader { delivered: Vec::new(), counted: vec![0; rings], told: vec![0; rings] }
     }
 
     fn mark_gaps(&mut self, merge: &mut Merge, model: &Model) {
@@ -275,28 +250,13 @@ fn check_complete(model: &Model, delivered: &[Got]) {
         let of_ring = || delivered.iter().filter(|got| got.ring == ring);
         let records: Vec<Written> = of_ring()
             .filter_map(|got| match got.what {
-                What::Record(serial) => Some(Written {
-                    stamp: got.time,
-                    serial,
-                }),
+                What::Record(serial) => Some(Written { stamp: got.time, serial }),
                 _ => None,
             })
             .collect();
         assert_eq!(records, cpu.written, "ring {ring}");
-        let told: u64 = of_ring()
-            .map(|got| {
-                if let What::Lost(lost) = got.what {
-                    lost
-                } else {
-                    0
-                }
-            })
-            .sum();
-        assert_eq!(
-            told + cpu.ring.untold(),
-            cpu.dropped.len() as u64,
-            "ring {ring}"
-        );
+        let told: u64 = of_ring().map(|got| if let What::Lost(lost) = got.what { lost } else { 0 }).sum();
+        assert_eq!(told + cpu.ring.untold(), cpu.dropped.len() as u64, "ring {ring}");
         assert_eq!(cpu.ring.dropped(), cpu.dropped.len() as u64);
     }
 }
@@ -332,13 +292,7 @@ fn check_sorted(model: &Model, delivered: &[Got]) {
     let want: Vec<u64> = want.into_iter().map(|(_, serial)| serial).collect();
     let order: Vec<u64> = delivered
         .iter()
-        .filter_map(|got| {
-            if let What::Record(serial) = got.what {
-                Some(serial)
-            } else {
-                None
-            }
-        })
+        .filter_map(|got| if let What::Record(serial) = got.what { Some(serial) } else { None })
         .collect();
     assert_eq!(order, want);
 }
@@ -349,21 +303,12 @@ fn check_windows(model: &Model, delivered: &[Got]) {
     for (ring, cpu) in model.cpus.iter().enumerate() {
         for &drop in &cpu.dropped {
             let covers = |got: &Got| {
-                got.ring == ring
-                    && !matches!(got.what, What::Record(_))
-                    && got.after <= drop
-                    && drop <= got.time
+                got.ring == ring && !matches!(got.what, What::Record(_)) && got.after <= drop && drop <= got.time
             };
             let window = delivered.iter().position(covers);
-            let beyond = delivered
-                .iter()
-                .position(|got| matches!(got.what, What::Record(_)) && got.time > drop);
-            let window =
-                window.unwrap_or_else(|| panic!("ring {ring}: no window has the drop at {drop}"));
-            assert!(
-                beyond.is_none_or(|beyond| window < beyond),
-                "ring {ring}: late window for the drop at {drop}"
-            );
+            let beyond = delivered.iter().position(|got| matches!(got.what, What::Record(_)) && got.time > drop);
+            let window = window.unwrap_or_else(|| panic!("ring {ring}: no window has the drop at {drop}"));
+            assert!(beyond.is_none_or(|beyond| window < beyond), "ring {ring}: late window for the drop at {drop}");
         }
     }
 }
@@ -380,10 +325,7 @@ fn op(with_interrupts: bool) -> impl Strategy<Value = Op> {
 
 fn rounds(with_interrupts: bool) -> impl Strategy<Value = Vec<Round>> {
     let ops = move |most: usize| prop::collection::vec(op(with_interrupts), 0..most);
-    prop::collection::vec(
-        (ops(30), ops(3), ops(4), ops(4), ops(20), ops(4)).prop_map(<Round>::from),
-        1..14,
-    )
+    prop::collection::vec((ops(30), ops(3), ops(4), ops(4), ops(20), ops(4)).prop_map(<Round>::from), 1..14)
 }
 
 proptest! {

@@ -37,17 +37,10 @@ impl RingBuf {
     /// `mmap` refuses, or the mmap page describes a data area that is not in the map.
     pub fn map(fd: BorrowedFd<'_>, data_pages: usize) -> io::Result<RingBuf> {
         let page = page_bytes()?;
-        let len = data_pages
-            .checked_add(1)
-            .and_then(|pages| pages.checked_mul(page));
-        let len = len
-            .filter(|_| data_pages.is_power_of_two())
-            .ok_or_else(|| {
-                io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "a ring buffer has a power of two of data pages",
-                )
-            })?;
+        let len = data_pages.checked_add(1).and_then(|pages| pages.checked_mul(page));
+        let len = len.filter(|_| data_pages.is_power_of_two()).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "a ring buffer has a power of two of data pages")
+        })?;
         let map = MmapOptions::new().len(len).map_raw(&fd)?;
         assert_eq!(map.len(), len, "memmap2 maps what it was asked to");
         let mut ring = RingBuf {
@@ -72,26 +65,13 @@ impl RingBuf {
         // The kernel writes these two fields once, before `mmap` returns.
         let (offset, size) = unsafe {
             let page = self.mmap_page();
-            (
-                (&raw const (*page).data_offset).read_volatile(),
-                (&raw const (*page).data_size).read_volatile(),
-            )
+            ((&raw const (*page).data_offset).read_volatile(), (&raw const (*page).data_size).read_volatile())
         };
         // Kernels before 4.1 leave both 0: the data follows the mmap page.
-        let offset = if offset == 0 {
-            page
-        } else {
-            usize::try_from(offset).unwrap_or(usize::MAX)
-        };
-        let size = if size == 0 {
-            self.map.len() - page
-        } else {
-            usize::try_from(size).unwrap_or(usize::MAX)
-        };
+        let offset = if offset == 0 { page } else { usize::try_from(offset).unwrap_or(usize::MAX) };
+        let size = if size == 0 { self.map.len() - page } else { usize::try_from(size).unwrap_or(usize::MAX) };
         let tail = self.tail_field().load(Ordering::Relaxed);
-        let inside = offset
-            .checked_add(size)
-            .is_some_and(|end| end <= self.map.len());
+        let inside = offset.checked_add(size).is_some_and(|end| end <= self.map.len());
         if offset < page
             || !inside
             || !size.is_power_of_two()
@@ -251,9 +231,7 @@ impl RingBuf {
         // SAFETY: in bounds and unread, as asserted; `find_data` checked that the data area is in
         // the map. The kernel reuses these bytes only after `data_tail` passes them, and moving it
         // takes `&mut self`, which this borrow excludes.
-        unsafe {
-            slice::from_raw_parts(self.map.as_ptr().add(self.data + at as usize), len as usize)
-        }
+        unsafe { slice::from_raw_parts(self.map.as_ptr().add(self.data + at as usize), len as usize) }
     }
 
     /// Whether the next record might not have fitted while the head was there.

@@ -8,9 +8,7 @@ use super::sim::{LOST_BYTES, Producer};
 
 /// A record of `size` bytes, filled so that each byte depends on its place and on `seed`.
 fn record(size: usize, seed: u8) -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..size)
-        .map(|at| (at as u8).wrapping_mul(31) ^ seed)
-        .collect();
+    let mut bytes: Vec<u8> = (0..size).map(|at| (at as u8).wrapping_mul(31) ^ seed).collect();
     bytes[..4].copy_from_slice(&9u32.to_ne_bytes());
     bytes[6..8].copy_from_slice(&(size as u16).to_ne_bytes());
     bytes
@@ -72,10 +70,7 @@ fn a_moving_head_waits_for_the_next_snapshot() {
     kernel.write(&record(64, 3), 0);
     assert_eq!(next(&mut ring), None);
     ring.load();
-    assert!(
-        !kernel.write(&record(64, 4), 0),
-        "nothing was given back, and one byte stays free"
-    );
+    assert!(!kernel.write(&record(64, 4), 0), "nothing was given back, and one byte stays free");
     assert_eq!(next(&mut ring), Some(record(64, 2)));
     ring.publish();
     assert_eq!((kernel.tail(), kernel.dropped()), (128, 1));
@@ -113,18 +108,7 @@ fn skips_what_cannot_be_true() {
 
 #[test]
 fn survives_a_head_that_cannot_be_true() {
-    let heads = [
-        0,
-        8,
-        63,
-        65,
-        127,
-        64 + 257,
-        64 + 264,
-        1 << 40,
-        u64::MAX,
-        u64::MAX - 7,
-    ];
+    let heads = [0, 8, 63, 65, 127, 64 + 257, 64 + 264, 1 << 40, u64::MAX, u64::MAX - 7];
     for head in heads {
         let mut kernel = Producer::tiny(256).unwrap();
         kernel.start_at(64);
@@ -160,21 +144,10 @@ fn room_not_given_back_is_not_written_to() {
 #[test]
 fn refuses_impossible_maps() {
     let page = page_bytes().unwrap() as u64;
-    let cases = [
-        (0, 0, true),
-        (page, page, true),
-        (0, page, true),
-        (page, 64, true),
-        (page + 8, page, false),
-        (8, 64, false),
-    ];
-    let more = [
-        (page, page * 2, false),
-        (page, 24, false),
-        (page, 4, false),
-        (u64::MAX, 8, false),
-        (page, u64::MAX, false),
-    ];
+    let cases =
+        [(0, 0, true), (page, page, true), (0, page, true), (page, 64, true), (page + 8, page, false), (8, 64, false)];
+    let more =
+        [(page, page * 2, false), (page, 24, false), (page, 4, false), (u64::MAX, 8, false), (page, u64::MAX, false)];
     for (offset, size, good) in cases.into_iter().chain(more) {
         let mut kernel = Producer::new(1).unwrap();
         kernel.set_data_area(offset, size);
@@ -190,15 +163,7 @@ fn refuses_impossible_maps() {
 #[test]
 fn tight_when_a_record_may_not_have_fitted() {
     let size = 256 * 1024;
-    for used in [
-        0,
-        64 * 1024,
-        128 * 1024,
-        size - 65536 - 72,
-        size - 65528 - 72 - 8,
-        size - 65528 - 72,
-        size - 65536,
-    ] {
+    for used in [0, 64 * 1024, 128 * 1024, size - 65536 - 72, size - 65528 - 72 - 8, size - 65528 - 72, size - 65536] {
         let mut kernel = Producer::new(size / page_bytes().unwrap()).unwrap();
         let mut ring = kernel.ring().unwrap();
         let mut left = used;
@@ -208,11 +173,7 @@ fn tight_when_a_record_may_not_have_fitted() {
             left -= len;
         }
         let tight = used >= size - 65528 - 72;
-        assert_eq!(
-            ring.publish(),
-            tight,
-            "{used}: what is not loaded counts too"
-        );
+        assert_eq!(ring.publish(), tight, "{used}: what is not loaded counts too");
         assert_eq!(ring.load(), tight, "{used}");
         while next(&mut ring).is_some() {}
         assert_eq!(ring.publish(), tight, "{used}");

@@ -51,15 +51,7 @@ impl Producer {
         let len = (1 + pages) * page;
         file.set_len(len as u64)?;
         let map = MmapOptions::new().len(len).map_raw(&file)?;
-        let mut producer = Producer {
-            map,
-            file,
-            pages,
-            data: page,
-            size: bytes as u64,
-            lost: 0,
-            dropped: 0,
-        };
+        let mut producer = Producer { map, file, pages, data: page, size: bytes as u64, lost: 0, dropped: 0 };
         producer.set_data_area(page as u64, bytes as u64);
         Ok(producer)
     }
@@ -123,8 +115,7 @@ impl Producer {
     /// Moves the head, with or without bytes before it.
     pub(super) fn set_head(&mut self, head: u64) {
         // SAFETY: as in `head`. Release: the bytes are there before the head says so.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_head) }
-            .store(head, Ordering::Release);
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_head) }.store(head, Ordering::Release);
     }
 
     /// What the mmap page says about where the data is; this end goes on as before.
@@ -148,8 +139,7 @@ impl Producer {
     pub(super) fn start_at(&mut self, position: u64) {
         self.set_head(position);
         // SAFETY: as in `head`.
-        unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_tail) }
-            .store(position, Ordering::Release);
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_tail) }.store(position, Ordering::Release);
     }
 
     /// Copies `bytes` to `at`, in two pieces when they wrap. Gives where they end.

@@ -73,7 +73,11 @@ impl Core {
         };
         self.record_bytes += record.len() as u64;
         self.late += u64::from(item.late);
-        let taken = if record_type(record) == PERF_RECORD_SAMPLE { self.sample(record, item.late) } else { self.side(record, item, cpu) };
+        let taken = if record_type(record) == PERF_RECORD_SAMPLE {
+            self.sample(record, item.late)
+        } else {
+            self.side(record, item, cpu)
+        };
         self.malformed += u64::from(taken.is_err());
         if self.enough() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }

@@ -84,7 +84,9 @@ pub struct RingUse {
 
 /// The ring size that would have held everything, in data pages; None beyond `most_pages`.
 pub fn sufficient_pages(rings: &[RingUse], page_bytes: u64, most_pages: u64) -> Option<u64> {
-    let need = |ring: &RingUse| ring.backlog_peak_bytes.saturating_add(ring.lost.saturating_mul(ring.mean_record_bytes.max(64)));
+    let need = |ring: &RingUse| {
+        ring.backlog_peak_bytes.saturating_add(ring.lost.saturating_mul(ring.mean_record_bytes.max(64)))
+    };
     let bytes = rings.iter().filter(|ring| ring.lost > 0).map(need).max()?;
     let pages = bytes.div_ceil(page_bytes.max(1)).checked_next_power_of_two()?;
     (pages <= most_pages).then_some(pages)

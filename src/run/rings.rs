@@ -45,7 +45,14 @@ impl Rings {
     ///
     /// # Errors
     /// No CPU is left, or the kernel refuses an event or even the smallest ring.
-    pub fn open(evlist: &mut Evlist, target: &Target, host: &Host, size: Option<RingSize>, poller: &Poller, notes: &mut Vec<String>) -> Result<Rings> {
+    pub fn open(
+        evlist: &mut Evlist,
+        target: &Target,
+        host: &Host,
+        size: Option<RingSize>,
+        poller: &Poller,
+        notes: &mut Vec<String>,
+    ) -> Result<Rings> {
         let online = online_cpus(host)?;
         let (cpus, absent) = target.cpus(&online);
         if cpus.is_empty() {
@@ -69,7 +76,10 @@ impl Rings {
             rings.notes.push(format!("CPU {} is not online: watching {} without it", list(&absent), list(&cpus)));
         }
         if size.is_some() && asked > most {
-            rings.notes.push(format!("ring buffers are limited to {} MiB in total: {most} pages per CPU instead of {asked}", MOST_BYTES >> 20));
+            rings.notes.push(format!(
+                "ring buffers are limited to {} MiB in total: {most} pages per CPU instead of {asked}",
+                MOST_BYTES >> 20
+            ));
         }
         for &cpu in &cpus {
             rings.add(cpu, evlist, poller)?;
@@ -87,7 +97,9 @@ impl Rings {
             match evlist.open_cpu(cpu, self.data_pages) {
                 Ok(ring) => break ring,
                 Err(err) if is_memory_limit(&err) && self.data_pages > 1 => self.data_pages /= 2,
-                Err(err) if is_memory_limit(&err) => return Err(err.context("raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root")),
+                Err(err) if is_memory_limit(&err) => {
+                    return Err(err.context("raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root"));
+                }
                 Err(err) => return Err(err),
             }
         };
@@ -186,11 +198,15 @@ impl Rings {
 
     /// What would have prevented the losses so far.
     pub fn cure(&self, mean_record_bytes: u64) -> String {
-        let uses: Vec<RingUse> = self.rings.iter().map(|ring| RingUse {
-            lost: ring.lost,
-            backlog_peak_bytes: self.merge.backlog_peak(ring.index),
-            mean_record_bytes,
-        }).collect();
+        let uses: Vec<RingUse> = self
+            .rings
+            .iter()
+            .map(|ring| RingUse {
+                lost: ring.lost,
+                backlog_peak_bytes: self.merge.backlog_peak(ring.index),
+                mean_record_bytes,
+            })
+            .collect();
         let page = sys::page_size();
         cure(&uses, page as u64, (MOST_BYTES / page / self.rings.len().max(1)) as u64)
     }

@@ -35,15 +35,7 @@ impl Histogram {
     pub const MAX_ERROR: f64 = 1.0 / (2 * PARTS) as f64;
 
     pub const fn new() -> Self {
-        Self {
-            counts: Vec::new(),
-            wraps: Vec::new(),
-            count: 0,
-            sum: 0,
-            min: u64::MAX,
-            max: 0,
-            first: 0,
-        }
+        Self { counts: Vec::new(), wraps: Vec::new(), count: 0, sum: 0, min: u64::MAX, max: 0, first: 0 }
     }
 
     #[inline]
@@ -53,10 +45,7 @@ impl Histogram {
         self.min = self.min.min(value);
         self.max = self.max.max(value);
         let bucket = bucket(value);
-        match self
-            .counts
-            .get_mut(bucket.wrapping_sub(usize::from(self.first)))
-        {
+        match self.counts.get_mut(bucket.wrapping_sub(usize::from(self.first))) {
             Some(count) if *count < u32::MAX => *count += 1,
             _ => self.add(bucket, 1),
         }
@@ -77,11 +66,7 @@ impl Histogram {
     pub fn clear(&mut self) {
         let mut counts = std::mem::take(&mut self.counts);
         counts.fill(0);
-        *self = Self {
-            counts,
-            first: self.first,
-            ..Self::new()
-        };
+        *self = Self { counts, first: self.first, ..Self::new() };
     }
 
     pub fn is_empty(&self) -> bool {
@@ -107,9 +92,7 @@ impl Histogram {
 
     /// Rounded down.
     pub fn mean(&self) -> u64 {
-        self.sum
-            .checked_div(u128::from(self.count))
-            .map_or(0, |mean| u64::try_from(mean).unwrap_or(u64::MAX))
+        self.sum.checked_div(u128::from(self.count)).map_or(0, |mean| u64::try_from(mean).unwrap_or(u64::MAX))
     }
 
     /// The value of nearest rank `ceil(q x count)`: `q` 0 is the minimum, 1 the maximum, both exact, 0.5 the (lower) median.
@@ -148,20 +131,12 @@ impl Histogram {
 
     fn used(&self) -> impl Iterator<Item = (usize, u64)> {
         let buckets = self.counts.iter().zip(usize::from(self.first)..);
-        let full = buckets.map(|(&low, bucket)| {
-            (
-                bucket,
-                u64::from(low) | u64::from(self.wraps_of(bucket)) << 32,
-            )
-        });
+        let full = buckets.map(|(&low, bucket)| (bucket, u64::from(low) | u64::from(self.wraps_of(bucket)) << 32));
         full.filter(|&(_, count)| count > 0)
     }
 
     fn wraps_of(&self, bucket: usize) -> u32 {
-        self.wraps
-            .iter()
-            .find(|wrap| usize::from(wrap.0) == bucket)
-            .map_or(0, |wrap| wrap.1)
+        self.wraps.iter().find(|wrap| usize::from(wrap.0) == bucket).map_or(0, |wrap| wrap.1)
     }
 
     /// Room for a new bucket, the carry of a full one, counts of a merge: the slow way.
@@ -173,11 +148,7 @@ impl Histogram {
         *low = total as u32;
         let carry = (total >> 32) as u32;
         if carry > 0 {
-            match self
-                .wraps
-                .iter_mut()
-                .find(|wrap| usize::from(wrap.0) == bucket)
-            {
+            match self.wraps.iter_mut().find(|wrap| usize::from(wrap.0) == bucket) {
                 Some(wrap) => wrap.1 = wrap.1.saturating_add(carry),
                 None => self.wraps.push((bucket as u16, carry)),
             }
@@ -236,63 +207,32 @@ mod tests {
         sorted.sort_unstable();
         for q in QS {
             // Thousandths keep the rank exact.
-            let rank = ((q * 1000.0).round() as usize * sorted.len())
-                .div_ceil(1000)
-                .max(1);
+            let rank = ((q * 1000.0).round() as usize * sorted.len()).div_ceil(1000).max(1);
             let (got, want) = (histogram.quantile(q), sorted[rank - 1]);
             let off = got.abs_diff(want) as f64;
-            assert!(
-                off <= want as f64 * Histogram::MAX_ERROR,
-                "q {q}: {got}, not {want}"
-            );
+            assert!(off <= want as f64 * Histogram::MAX_ERROR, "q {q}: {got}, not {want}");
         }
-        let exact = (
-            histogram.count(),
-            histogram.sum(),
-            histogram.min(),
-            histogram.max(),
-        );
+        let exact = (histogram.count(), histogram.sum(), histogram.min(), histogram.max());
         assert_eq!(
             exact,
-            (
-                values.len() as u64,
-                values.iter().map(|&v| u128::from(v)).sum(),
-                sorted[0],
-                sorted[sorted.len() - 1]
-            )
+            (values.len() as u64, values.iter().map(|&v| u128::from(v)).sum(), sorted[0], sorted[sorted.len() - 1])
         );
-        assert_eq!(
-            (histogram.quantile(0.0), histogram.quantile(1.0)),
-            (histogram.min(), histogram.max())
-        );
-        assert!(
-            histogram
-                .buckets()
-                .all(|(range, _)| range.end() - range.start() <= range.start() / 16)
-        );
-        assert_eq!(
-            histogram.buckets().map(|(_, count)| count).sum::<u64>(),
-            histogram.count()
-        );
+        assert_eq!((histogram.quantile(0.0), histogram.quantile(1.0)), (histogram.min(), histogram.max()));
+        assert!(histogram.buckets().all(|(range, _)| range.end() - range.start() <= range.start() / 16));
+        assert_eq!(histogram.buckets().map(|(_, count)| count).sum::<u64>(), histogram.count());
     }
 
     #[test]
     fn quantiles_of_known_distributions() {
         let mut state = 1_u64;
         let mut random = || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state >> 33
         };
         let uniform: Vec<u64> = (1..=10_000).collect();
         let wide: Vec<u64> = (0..10_000).map(|_| random() << (random() % 33)).collect();
-        let heavy: Vec<u64> = (0..10_000)
-            .map(|_| 1_000_000_000_000 / (random() + 1))
-            .collect();
-        let two: Vec<u64> = (0..10_000)
-            .map(|i| if i % 100 == 0 { 150_000_000 } else { 2_000 + i })
-            .collect();
+        let heavy: Vec<u64> = (0..10_000).map(|_| 1_000_000_000_000 / (random() + 1)).collect();
+        let two: Vec<u64> = (0..10_000).map(|i| if i % 100 == 0 { 150_000_000 } else { 2_000 + i }).collect();
         for values in [
             &uniform[..],
             &wide,
@@ -318,10 +258,7 @@ mod tests {
         let mut next = 0;
         for index in 0..=bucket(u64::MAX) {
             let range = bounds(index);
-            assert_eq!(
-                (*range.start(), bucket(*range.start()), bucket(*range.end())),
-                (next, index, index)
-            );
+            assert_eq!((*range.start(), bucket(*range.start()), bucket(*range.end())), (next, index, index));
             next = range.end().wrapping_add(1);
         }
         assert_eq!((next, bucket(u64::MAX)), (0, 975));
@@ -348,35 +285,14 @@ mod tests {
         for histogram in [&histogram, &Histogram::new()] {
             assert!(histogram.is_empty());
             assert_eq!(
-                (
-                    histogram.count(),
-                    histogram.sum(),
-                    histogram.min(),
-                    histogram.max(),
-                    histogram.mean()
-                ),
+                (histogram.count(), histogram.sum(), histogram.min(), histogram.max(), histogram.mean()),
                 (0, 0, 0, 0, 0)
             );
-            assert_eq!(
-                (
-                    histogram.quantile(0.5),
-                    histogram.quantile(f64::NAN),
-                    histogram.buckets().count()
-                ),
-                (0, 0, 0)
-            );
+            assert_eq!((histogram.quantile(0.5), histogram.quantile(f64::NAN), histogram.buckets().count()), (0, 0, 0));
         }
         assert_eq!(histogram.heap_bytes(), heap);
         histogram.record(7);
-        assert_eq!(
-            (
-                histogram.min(),
-                histogram.max(),
-                histogram.mean(),
-                histogram.quantile(0.5)
-            ),
-            (7, 7, 7, 7)
-        );
+        assert_eq!((histogram.min(), histogram.max(), histogram.mean(), histogram.quantile(0.5)), (7, 7, 7, 7));
     }
 
     #[test]
@@ -390,10 +306,7 @@ mod tests {
         assert_eq!(histogram.count(), (2 << 40) + 1);
         let counts: Vec<_> = histogram.buckets().map(|(_, count)| count).collect();
         assert_eq!(counts, [(1 << 40) + 1, 1 << 40]);
-        assert_eq!(
-            (histogram.quantile(0.5), histogram.quantile(0.51)),
-            (1, 991.max(histogram.quantile(0.51)))
-        );
+        assert_eq!((histogram.quantile(0.5), histogram.quantile(0.51)), (1, 991.max(histogram.quantile(0.51))));
         // By one, across the edge.
         let mut edge = of(&[3]);
         edge.add(bucket(3), u64::from(u32::MAX) - 1);

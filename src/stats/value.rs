@@ -51,7 +51,10 @@ pub struct Shape {
 pub enum Part {
     Text(&'static str),
     /// Right-aligned in `width` columns.
-    Value { key: usize, width: usize },
+    Value {
+        key: usize,
+        width: usize,
+    },
     /// The subject: name, tid and CPU.
     Subject,
     /// Printed when the value is known, and not false.
@@ -73,8 +76,14 @@ pub struct Subject {
 #[derive(Debug)]
 pub enum What {
     /// A tracepoint's record, `raw` in the batch's bytes.
-    Event { event: EventId, raw: Range<usize> },
-    Shaped { shape: &'static Shape, values: Range<usize> },
+    Event {
+        event: EventId,
+        raw: Range<usize>,
+    },
+    Shaped {
+        shape: &'static Shape,
+        values: Range<usize>,
+    },
 }
 
 #[derive(Debug)]
@@ -102,7 +111,13 @@ impl Batch {
         self.occurrences.push(Occurrence { subject, what, stack });
     }
 
-    pub fn shaped<const N: usize>(&mut self, subject: Subject, shape: &'static Shape, values: [Value; N], stack: Option<StackId>) {
+    pub fn shaped<const N: usize>(
+        &mut self,
+        subject: Subject,
+        shape: &'static Shape,
+        values: [Value; N],
+        stack: Option<StackId>,
+    ) {
         let start = self.values.len();
         self.values.extend(values);
         let what = What::Shaped { shape, values: start..self.values.len() };

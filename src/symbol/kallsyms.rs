@@ -72,10 +72,7 @@ impl Kallsyms {
             }
             if filled == chunk.len() {
                 // Whole lines are parsed, the start of the next one moves to the front. One longer than the chunk is no symbol.
-                let lines = chunk
-                    .iter()
-                    .rposition(|&byte| byte == b'\n')
-                    .map_or(filled, |at| at + 1);
+                let lines = chunk.iter().rposition(|&byte| byte == b'\n').map_or(filled, |at| at + 1);
                 builder.lines(&chunk[..lines])?;
                 chunk.copy_within(lines.., 0);
                 filled -= lines;
@@ -97,9 +94,7 @@ impl Kallsyms {
 
     /// `None` where no function is: user addresses, data, gaps.
     pub fn resolve(&self, address: u64) -> Option<Symbol<'_>> {
-        let after = self
-            .entries
-            .partition_point(|entry| entry.address <= address);
+        let after = self.entries.partition_point(|entry| entry.address <= address);
         let entry = self.entries[..after].last().filter(|entry| entry.len > 0)?;
         let offset = address - entry.address;
         let bounded = self.entries.get(after).is_some_and(|next| {
@@ -113,9 +108,7 @@ impl Kallsyms {
         Some(Symbol {
             name: entry.name(&self.names),
             offset,
-            module: module
-                .and_then(|at| self.modules.get(at))
-                .map(String::as_str),
+            module: module.and_then(|at| self.modules.get(at)).map(String::as_str),
         })
     }
 
@@ -144,23 +137,14 @@ impl Entry {
     /// plainest: fewest underscores in front, shortest.
     fn rank<'a>(&self, names: &'a [u8]) -> (bool, bool, u8, usize, usize, &'a [u8]) {
         let name = self.name(names);
-        let letter = (self.name as usize)
-            .checked_sub(1)
-            .and_then(|at| names.get(at));
+        let letter = (self.name as usize).checked_sub(1).and_then(|at| names.get(at));
         let scope = match letter {
             Some(b'T') => 0,
             Some(b'W') => 1,
             _ => 2,
         };
         let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
-        (
-            name.is_empty(),
-            is_boundary(name),
-            scope,
-            underscores,
-            name.len(),
-            name,
-        )
+        (name.is_empty(), is_boundary(name), scope, underscores, name.len(), name)
     }
 }
 
@@ -186,8 +170,7 @@ impl Builder {
         // An average line is 44 bytes, 26 of them name.
         self.entries.reserve(text.len() / 44);
         self.names.reserve(text.len() * 26 / 44);
-        text.split(|&byte| byte == b'\n')
-            .try_for_each(|line| self.line(line))
+        text.split(|&byte| byte == b'\n').try_for_each(|line| self.line(line))
     }
 
     /// `ffffffff81000000 T _stext`, for a module `ffffffffc0201000 t helper\t[module]`.
@@ -221,28 +204,19 @@ impl Builder {
             len = name.len() as u16;
             self.names.extend_from_slice(name);
         }
-        self.entries.push(Entry {
-            address,
-            name: at,
-            len,
-            module,
-        });
+        self.entries.push(Entry { address, name: at, len, module });
         Ok(())
     }
 
     fn module(&mut self, name: &[u8]) -> Result<u16, KallsymsError> {
-        if usize::from(self.last_module)
-            .checked_sub(1)
-            .is_some_and(|at| self.modules[at].as_bytes() == name)
-        {
+        if usize::from(self.last_module).checked_sub(1).is_some_and(|at| self.modules[at].as_bytes() == name) {
             return Ok(self.last_module);
         }
         let name = String::from_utf8_lossy(name);
         self.last_module = match self.module_ids.get(name.as_ref()) {
             Some(&id) => id,
             None => {
-                let id =
-                    u16::try_from(self.modules.len() + 1).map_err(|_| KallsymsError::TooLarge)?;
+                let id = u16::try_from(self.modules.len() + 1).map_err(|_| KallsymsError::TooLarge)?;
                 self.modules.push(name.clone().into_owned());
                 self.module_ids.insert(name.into_owned(), id);
                 id
@@ -252,46 +226,24 @@ impl Builder {
     }
 
     fn finish(self) -> Result<Kallsyms, KallsymsError> {
-        let Self {
-            mut entries,
-            mut names,
-            modules,
-            hidden,
-            ..
-        } = self;
+        let Self { mut entries, mut names, modules, hidden, .. } = self;
         if entries.iter().all(|entry| entry.len == 0) {
-            return Err(if hidden {
-                KallsymsError::Restricted
-            } else {
-                KallsymsError::Empty
-            });
+            return Err(if hidden { KallsymsError::Restricted } else { KallsymsError::Empty });
         }
         // The kernel proper comes sorted; modules, ftrace and BPF come as they were loaded. This sort likes runs.
-        entries.sort_by(|a, b| {
-            a.address
-                .cmp(&b.address)
-                .then_with(|| a.rank(&names).cmp(&b.rank(&names)))
-        });
+        entries.sort_by(|a, b| a.address.cmp(&b.address).then_with(|| a.rank(&names).cmp(&b.rank(&names))));
         entries.dedup_by_key(|entry| entry.address);
         // Of neighbours without a name the first is enough: most of all symbols, with CONFIG_KALLSYMS_ALL.
         entries.dedup_by(|next, entry| next.len == 0 && entry.len == 0);
         entries.shrink_to_fit();
         names.shrink_to_fit();
-        Ok(Kallsyms {
-            entries,
-            names,
-            modules,
-        })
+        Ok(Kallsyms { entries, names, modules })
     }
 }
 
 /// `name\t[module]`.
 fn split_module(text: &[u8]) -> (&[u8], Option<&[u8]>) {
-    match text
-        .iter()
-        .position(|&byte| byte == b'\t')
-        .map(|tab| text.split_at(tab))
-    {
+    match text.iter().position(|&byte| byte == b'\t').map(|tab| text.split_at(tab)) {
         Some((name, [b'\t', b'[', module @ .., b']'])) => (name, Some(module)),
         _ => (text, None),
     }
@@ -301,10 +253,7 @@ fn split_module(text: &[u8]) -> (&[u8], Option<&[u8]>) {
 fn hex(text: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0;
     let mut len = 0;
-    while let Some(digit) = text
-        .get(len)
-        .and_then(|&byte| char::from(byte).to_digit(16))
-    {
+    while let Some(digit) = text.get(len).and_then(|&byte| char::from(byte).to_digit(16)) {
         value = value << 4 | u64::from(digit);
         len += 1;
     }
@@ -350,13 +299,9 @@ ffffffffc0300040 d a_data\t[mod_a]
 ";
 
     fn name(table: &Kallsyms, address: u64) -> Option<(String, u64, Option<&str>)> {
-        table.resolve(address).map(|symbol| {
-            (
-                String::from_utf8_lossy(symbol.name).into_owned(),
-                symbol.offset,
-                symbol.module,
-            )
-        })
+        table
+            .resolve(address)
+            .map(|symbol| (String::from_utf8_lossy(symbol.name).into_owned(), symbol.offset, symbol.module))
     }
 
     #[test]
@@ -367,14 +312,8 @@ ffffffffc0300040 d a_data\t[mod_a]
             (0x1000, None),
             (0x7fff_ffff_f000, None),
             (0xffff_ffff_80ff_ffff, None),
-            (
-                0xffff_ffff_8100_0000,
-                Some(("srso_alias_untrain_ret", 0, None)),
-            ),
-            (
-                0xffff_ffff_8100_0fff,
-                Some(("srso_alias_untrain_ret", 0xfff, None)),
-            ),
+            (0xffff_ffff_8100_0000, Some(("srso_alias_untrain_ret", 0, None))),
+            (0xffff_ffff_8100_0fff, Some(("srso_alias_untrain_ret", 0xfff, None))),
             (0xffff_ffff_8100_1000, Some(("__x64_sys_getpid", 0, None))),
             (0xffff_ffff_8100_1030, Some(("weak", 0, None))),
             (0xffff_ffff_8100_1041, Some(("run_init_process", 1, None))),
@@ -391,10 +330,7 @@ ffffffffc0300040 d a_data\t[mod_a]
             (0xffff_ffff_c040_0100, Some(("b_two", 0, Some("mod_b")))),
             (0xffff_ffff_c040_10ff, Some(("b_two", 0xfff, Some("mod_b")))),
             (0xffff_ffff_c040_1100, None),
-            (
-                0xffff_ffff_c050_0fff,
-                Some(("bpf_prog_6deef7357e7b4530", 0xfff, Some("bpf"))),
-            ),
+            (0xffff_ffff_c050_0fff, Some(("bpf_prog_6deef7357e7b4530", 0xfff, Some("bpf")))),
             (0xffff_ffff_c050_1000, None),
             (u64::MAX, None),
         ];
@@ -416,17 +352,9 @@ ffffffffc0300040 d a_data\t[mod_a]
              ffffffff81000100 T good\nffffffff81000200 T {long}\nffffffff81000300 T last"
         );
         let table = Kallsyms::parse(text.as_bytes()).unwrap();
-        let names = [
-            0xffff_ffff_8100_0000,
-            0xffff_ffff_8100_0100,
-            0xffff_ffff_8100_0200,
-            0xffff_ffff_8100_0300,
-        ]
-        .map(|address| name(&table, address).map(|found| found.0));
-        assert_eq!(
-            names,
-            [None, Some("good".to_owned()), None, Some("last".to_owned())]
-        );
+        let names = [0xffff_ffff_8100_0000, 0xffff_ffff_8100_0100, 0xffff_ffff_8100_0200, 0xffff_ffff_8100_0300]
+            .map(|address| name(&table, address).map(|found| found.0));
+        assert_eq!(names, [None, Some("good".to_owned()), None, Some("last".to_owned())]);
     }
 
     #[test]
@@ -440,10 +368,7 @@ ffffffffc0300040 d a_data\t[mod_a]
             (&["t f", "T _etext", "T __split_text_end"], "f"),
         ];
         for (lines, want) in cases {
-            let lines: String = lines
-                .iter()
-                .map(|line| format!("ffffffff81000000 {line}\n"))
-                .collect();
+            let lines: String = lines.iter().map(|line| format!("ffffffff81000000 {line}\n")).collect();
             let table = Kallsyms::parse(lines.as_bytes()).unwrap();
             let found = name(&table, 0xffff_ffff_8100_0000).unwrap();
             assert_eq!(found.0, want);
@@ -453,36 +378,18 @@ ffffffffc0300040 d a_data\t[mod_a]
     #[test]
     fn says_why_there_are_none() {
         let hidden = "0000000000000000 T _stext\n0000000000000000 t a\t[mod]\n";
-        assert!(matches!(
-            Kallsyms::parse(hidden.as_bytes()),
-            Err(KallsymsError::Restricted)
-        ));
-        for text in [
-            "",
-            "\n",
-            "garbage",
-            "ffffffff81000000 D data\n",
-            "0000000000000000 A percpu\n",
-        ] {
-            assert!(
-                matches!(Kallsyms::parse(text.as_bytes()), Err(KallsymsError::Empty)),
-                "{text:?}"
-            );
+        assert!(matches!(Kallsyms::parse(hidden.as_bytes()), Err(KallsymsError::Restricted)));
+        for text in ["", "\n", "garbage", "ffffffff81000000 D data\n", "0000000000000000 A percpu\n"] {
+            assert!(matches!(Kallsyms::parse(text.as_bytes()), Err(KallsymsError::Empty)), "{text:?}");
         }
-        assert!(matches!(
-            Kallsyms::load(Path::new("/nonexistent")),
-            Err(KallsymsError::Io(_))
-        ));
+        assert!(matches!(Kallsyms::load(Path::new("/nonexistent")), Err(KallsymsError::Io(_))));
     }
 
     #[test]
     fn loads_in_chunks() {
         let mut text = String::new();
         for index in 0..10_000 {
-            text += &format!(
-                "{:016x} t function_{index}\n",
-                0xffff_ffff_8100_0000_u64 + index * 16
-            );
+            text += &format!("{:016x} t function_{index}\n", 0xffff_ffff_8100_0000_u64 + index * 16);
         }
         let line_start = text[..text.len() / 2].rfind('\n').unwrap() + 1;
         text.insert_str(line_start, &("z".repeat(3 * CHUNK_BYTES) + "\n"));

@@ -35,13 +35,21 @@ pub struct Names {
 
 impl Names {
     pub fn new(kallsyms: impl Into<PathBuf>) -> Names {
-        Names { kallsyms_path: kallsyms.into(), kernel: None, symbolizer: None, files: FxHashMap::default(), kept: Vec::new() }
+        Names {
+            kallsyms_path: kallsyms.into(),
+            kernel: None,
+            symbolizer: None,
+            files: FxHashMap::default(),
+            kept: Vec::new(),
+        }
     }
 
     pub fn frame(&mut self, frame: &Frame) -> Named {
         match frame {
             Frame::Kernel(addr) => self.kernel(*addr),
-            Frame::User { addr, place: Some((module, offset)) } => Named { addr: Some(*addr), ..self.user(module, *offset) },
+            Frame::User { addr, place: Some((module, offset)) } => {
+                Named { addr: Some(*addr), ..self.user(module, *offset) }
+            }
             Frame::User { addr, place: None } => {
                 Named { addr: Some(*addr), symbol: Err("not mapped when last seen"), offset: *addr, module: None }
             }
@@ -62,7 +70,11 @@ impl Names {
         let (symbol, offset, module) = match table {
             Err(reason) => (Err(*reason), addr, None),
             Ok(table) => match table.resolve(addr) {
-                Some(found) => (Ok(String::from_utf8_lossy(found.name).into_owned()), found.offset, found.module.map(str::to_owned)),
+                Some(found) => (
+                    Ok(String::from_utf8_lossy(found.name).into_owned()),
+                    found.offset,
+                    found.module.map(str::to_owned),
+                ),
                 None => (Err("no kernel symbol there"), addr, None),
             },
         };
@@ -88,7 +100,9 @@ impl Names {
         let Some(file) = &module.file else {
             return Err(match module.path.as_str() {
                 "[vdso]" => "vdso",
-                path if path.starts_with("//anon") || path.starts_with("[anon") || path.starts_with("/memfd:") => "jit-no-map",
+                path if path.starts_with("//anon") || path.starts_with("[anon") || path.starts_with("/memfd:") => {
+                    "jit-no-map"
+                }
                 path if path.starts_with('[') => "no file",
                 _ => "file could not be opened",
             });
@@ -128,7 +142,12 @@ mod tests {
     #[test]
     fn frames_without_a_name_say_why() {
         let mut names = Names::new("/nonexistent");
-        let cases = [("[vdso]", "vdso"), ("//anon", "jit-no-map"), ("/nonexistent/lib.so", "file could not be opened"), ("/proc/self/status", "non-elf")];
+        let cases = [
+            ("[vdso]", "vdso"),
+            ("//anon", "jit-no-map"),
+            ("/nonexistent/lib.so", "file could not be opened"),
+            ("/proc/self/status", "non-elf"),
+        ];
         for (path, reason) in cases {
             let named = names.frame(&Frame::User { addr: 7, place: Some((module(path), 3)) });
             assert_eq!((named.symbol, named.offset, named.addr), (Err(reason), 3, Some(7)), "{path}");

@@ -129,7 +129,10 @@ impl Spaces {
         let Some(space) = self.spaces.get_mut(&mmap.pid) else { return };
         space.key = key;
         let start = mmap.addr;
-        insert(Arc::make_mut(&mut space.maps), Mapping { start, end: start.saturating_add(mmap.len), offset: mmap.offset, module });
+        insert(
+            Arc::make_mut(&mut space.maps),
+            Mapping { start, end: start.saturating_add(mmap.len), offset: mmap.offset, module },
+        );
     }
 
     fn space(&mut self, pid: i32) -> &Space {
@@ -158,12 +161,20 @@ impl Spaces {
         maps
     }
 
-    fn module(&mut self, pid: i32, start: u64, end: u64, path: String, (inode, build_id): (u64, Vec<u8>)) -> Arc<Module> {
+    fn module(
+        &mut self,
+        pid: i32,
+        start: u64,
+        end: u64,
+        path: String,
+        (inode, build_id): (u64, Vec<u8>),
+    ) -> Arc<Module> {
         let key = (path, inode, build_id);
         if let Some(module) = self.modules.get(&key) {
             return module.clone();
         }
-        let file = if key.0.starts_with('/') && !key.0.starts_with("//") { self.pin(pid, start, end, &key.0) } else { None };
+        let file =
+            if key.0.starts_with('/') && !key.0.starts_with("//") { self.pin(pid, start, end, &key.0) } else { None };
         let module = Arc::new(Module { path: key.0.clone(), file });
         self.modules.insert(key, module.clone());
         module
@@ -203,7 +214,11 @@ fn insert(maps: &mut Vec<Mapping>, new: Mapping) {
             pieces.push(Mapping { end: new.start, ..old.clone() });
         }
         if old.end > new.end {
-            pieces.push(Mapping { start: new.end, offset: old.offset.wrapping_add(new.end - old.start), ..old.clone() });
+            pieces.push(Mapping {
+                start: new.end,
+                offset: old.offset.wrapping_add(new.end - old.start),
+                ..old.clone()
+            });
         }
     }
     pieces.push(new);
@@ -257,7 +272,13 @@ mod tests {
         let mut spaces = spaces();
         spaces.apply(&mmap(5, 0x1000, 0x1000, 0x200, "/no/a"), 1);
         spaces.apply(&mmap(5, 0x4000, 0x1000, 0, "/no/b"), 1);
-        let cases = [(0xfff, None), (0x1000, Some(("a", 0x200))), (0x1fff, Some(("a", 0x11ff))), (0x2000, None), (0x4001, Some(("b", 1)))];
+        let cases = [
+            (0xfff, None),
+            (0x1000, Some(("a", 0x200))),
+            (0x1fff, Some(("a", 0x11ff))),
+            (0x2000, None),
+            (0x4001, Some(("b", 1))),
+        ];
         for (addr, want) in cases {
             assert_eq!(at(&mut spaces, 5, addr), want.map(|(name, offset)| (name.to_owned(), offset)), "{addr:#x}");
         }
@@ -289,7 +310,10 @@ mod tests {
     #[test]
     fn parses_maps_lines() {
         let line = parse_maps_line(b"7f00-7f10 r-xp 00001000 fe:00 42                 /usr/lib/a b.so").unwrap();
-        assert_eq!((line.start, line.end, line.offset, line.inode, line.path), (0x7f00, 0x7f10, 0x1000, 42, &b"/usr/lib/a b.so"[..]));
+        assert_eq!(
+            (line.start, line.end, line.offset, line.inode, line.path),
+            (0x7f00, 0x7f10, 0x1000, 42, &b"/usr/lib/a b.so"[..])
+        );
         for bad in ["", "7f00-7f10 rw-p 0 0 0 /a", "zz-1 r-xp 0 0 0 /a", "10-0 r-xp 0 0:0 0 /a", "1-2 r-xp"] {
             assert!(parse_maps_line(bad.as_bytes()).is_none(), "{bad}");
         }

@@ -18,7 +18,10 @@ pub struct StackId(NonZeroU32);
 #[derive(Clone, Debug)]
 pub enum Frame {
     Kernel(u64),
-    User { addr: u64, place: Option<(Arc<Module>, u64)> },
+    User {
+        addr: u64,
+        place: Option<(Arc<Module>, u64)>,
+    },
     /// From /proc/TID/stack, which gives names but no addresses.
     Named(KernelFrame),
     /// The stack went on; the kernel's depth limit cut it.
@@ -85,7 +88,9 @@ impl Stacks {
         let hash = hasher.finish();
         let words = &self.words;
         let same = |key: &Key| {
-            key.space == space && key.len == chain.len() && words[key.start..key.start + key.len].iter().copied().eq(chain.iter())
+            key.space == space
+                && key.len == chain.len()
+                && words[key.start..key.start + key.len].iter().copied().eq(chain.iter())
         };
         if let Some((id, _)) = self.by_hash.get(&hash).and_then(|bucket| bucket.iter().find(|(_, key)| same(key))) {
             return Some(*id);

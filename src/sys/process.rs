@@ -27,7 +27,8 @@ impl Workload {
     /// An argument with a NUL byte, no argument at all, or what `fork` and `pipe` say.
     pub fn start(argv: &[OsString]) -> io::Result<Workload> {
         let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
-        let args: Vec<CString> = argv.iter().map(|a| CString::new(a.as_bytes()).map_err(invalid)).collect::<Result<_, _>>()?;
+        let args: Vec<CString> =
+            argv.iter().map(|a| CString::new(a.as_bytes()).map_err(invalid)).collect::<Result<_, _>>()?;
         let Some(first) = argv.first() else { return Err(io::Error::from_raw_os_error(libc::EINVAL)) };
         let mut pointers: Vec<*const libc::c_char> = args.iter().map(|a| a.as_ptr()).collect();
         pointers.push(std::ptr::null());

@@ -173,8 +173,12 @@ mod tests {
 
     #[test]
     fn comm_is_cut_at_nul_and_15_bytes() {
-        let cases: [(&[u8], &[u8]); 4] =
-            [(b"", b""), (b"sh\0rubbish", b"sh"), (b"0123456789abcdef", b"0123456789abcde"), (b"\xff\x1b[", b"\xff\x1b[")];
+        let cases: [(&[u8], &[u8]); 4] = [
+            (b"", b""),
+            (b"sh\0rubbish", b"sh"),
+            (b"0123456789abcdef", b"0123456789abcde"),
+            (b"\xff\x1b[", b"\xff\x1b["),
+        ];
         for (name, want) in cases {
             assert_eq!(Comm::new(name).as_bytes(), want);
         }

@@ -10,7 +10,11 @@ use crate::perf::target::{Host, Target, Tasks, threads};
 pub enum Watched {
     All,
     /// These threads; `follow` adds what they create.
-    Some { tids: FxHashSet<i32>, follow: bool, until_exit: bool },
+    Some {
+        tids: FxHashSet<i32>,
+        follow: bool,
+        until_exit: bool,
+    },
     /// A workload that has not executed its command yet: nothing before that is of interest.
     BeforeExec(i32),
 }
@@ -19,7 +23,9 @@ impl Watched {
     pub fn new(target: &Target, host: &Host) -> Watched {
         match &target.tasks {
             Tasks::All => Watched::All,
-            Tasks::Threads(tids) => Watched::Some { tids: tids.iter().copied().collect(), follow: false, until_exit: true },
+            Tasks::Threads(tids) => {
+                Watched::Some { tids: tids.iter().copied().collect(), follow: false, until_exit: true }
+            }
             Tasks::Processes(pids) => {
                 let tids = pids.iter().flat_map(|&pid| threads(host, pid)).collect();
                 Watched::Some { tids, follow: true, until_exit: true }

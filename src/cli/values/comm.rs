@@ -15,13 +15,7 @@ impl CommList {
     /// `comm` is up to 15 bytes of anything. What follows a NUL is ignored, so the 16-byte field of a record will do.
     pub fn matches(&self, comm: &[u8]) -> bool {
         let comm = comm.split(|&byte| byte == 0).next().unwrap_or_default();
-        self.0.iter().any(|pattern| {
-            if pattern.is_glob {
-                glob(pattern.bytes(), comm)
-            } else {
-                pattern.bytes() == comm
-            }
-        })
+        self.0.iter().any(|pattern| if pattern.is_glob { glob(pattern.bytes(), comm) } else { pattern.bytes() == comm })
     }
 
     /// The elements, to build a kernel filter from. The kernel's glob knows `[!a]` but not `[^a]` (`lib/glob.c`).
@@ -71,14 +65,8 @@ pub fn comm_list(text: &str) -> Result<CommList, String> {
     let parts = list(text).map_err(|_| "a name is empty, write a list as in nginx,java*")?;
     let patterns = parts.into_iter().map(|typed| {
         let is_glob = typed.contains(['*', '?', '[']);
-        let used = typed
-            .len()
-            .min(if is_glob { usize::MAX } else { COMM_BYTES });
-        CommPattern {
-            typed,
-            used,
-            is_glob,
-        }
+        let used = typed.len().min(if is_glob { usize::MAX } else { COMM_BYTES });
+        CommPattern { typed, used, is_glob }
     });
     Ok(CommList(patterns.collect()))
 }
@@ -119,11 +107,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
             let negated = matches!(rest.first(), Some(b'!' | b'^'));
             let start = usize::from(negated);
             // `]` in first place is a member.
-            let close = rest
-                .iter()
-                .skip(start + 1)
-                .position(|&c| c == b']')
-                .map(|at| at + start + 1);
+            let close = rest.iter().skip(start + 1).position(|&c| c == b']').map(|at| at + start + 1);
             let Some(close) = close else {
                 return plain(1, b'[');
             };
@@ -188,24 +172,11 @@ mod tests {
             ("a_multi-byte_ü", b"a_multi-byte_\xc3\xbc", true),
         ];
         for (text, comm, want) in cases {
-            assert_eq!(
-                comm_list(text).unwrap().matches(comm),
-                want,
-                "{text:?} {comm:?}"
-            );
+            assert_eq!(comm_list(text).unwrap().matches(comm), want, "{text:?} {comm:?}");
         }
         let list: CommList = "java*,a_very_long_process_name".parse().unwrap();
-        let parts: Vec<_> = list
-            .iter()
-            .map(|part| (part.bytes(), part.is_glob(), part.is_cut()))
-            .collect();
-        assert_eq!(
-            parts,
-            [
-                (&b"java*"[..], true, false),
-                (b"a_very_long_pro", false, true)
-            ]
-        );
+        let parts: Vec<_> = list.iter().map(|part| (part.bytes(), part.is_glob(), part.is_cut())).collect();
+        assert_eq!(parts, [(&b"java*"[..], true, false), (b"a_very_long_pro", false, true)]);
         for text in ["", ",", "a,,b", "a, "] {
             assert!(comm_list(text).is_err(), "{text:?}");
         }

@@ -31,6 +31,7 @@ pub struct FilterError {
     /// Where the fault is, in bytes.
     pub at: usize,
     pub message: String,
+    unknown_field: bool,
 }
 
 impl std::error::Error for FilterError {}
@@ -38,7 +39,7 @@ impl std::error::Error for FilterError {}
 impl FilterError {
     /// The text is a filter, but of another event: it names a field that this one lacks.
     pub fn is_unknown_field(&self) -> bool {
-        self.message.contains(" has no field `")
+        self.unknown_field
     }
 }
 

@@ -29,14 +29,22 @@ pub fn parse(text: &str, format: &Format) -> Result<Filter, FilterError> {
     let rest = text.get(parser.copied..).unwrap_or_default();
     match parsed {
         Ok(root) => Ok(Filter { kernel_text: parser.kernel_text + rest, root }),
-        Err((at, message)) => Err(FilterError { text: text.to_owned(), at: at.min(text.len()), message }),
+        Err(Fault { at, message, unknown_field }) => {
+            Err(FilterError { text: text.to_owned(), at: at.min(text.len()), message, unknown_field })
+        }
     }
 }
 
-type Parsed<T> = Result<T, (usize, String)>;
+type Parsed<T> = Result<T, Fault>;
+
+struct Fault {
+    at: usize,
+    message: String,
+    unknown_field: bool,
+}
 
 fn fail<T>(at: usize, message: impl Into<String>) -> Parsed<T> {
-    Err((at, message.into()))
+    Err(Fault { at, message: message.into(), unknown_field: false })
 }
 
 /// What a name in a filter stands for.
@@ -125,7 +133,9 @@ impl<'a> Parser<'a> {
         if name.is_empty() {
             return fail(start, "a field name expected here");
         }
-        let Some(subject) = self.subject(name) else { return fail(start, self.no_such_field(name)) };
+        let Some(subject) = self.subject(name) else {
+            return Err(Fault { at: start, message: self.no_such_field(name), unknown_field: true });
+        };
         let behind_name = self.at;
         let suffix = if self.rest_as_is().starts_with('.') {
             self.at += 1;
