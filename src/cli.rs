@@ -113,11 +113,6 @@ impl CommonArgs {
         self.interval.map(|time| Duration::from_nanos(time.0))
     }
 
-    /// Names a target of its own: the answer is about few tasks.
-    pub fn names_tasks(&self) -> bool {
-        self.pids.is_some() || self.tids.is_some() || !self.cgroups.is_empty() || !self.workload.is_empty()
-    }
-
     /// What the run needs to know.
     ///
     /// # Errors

@@ -65,9 +65,9 @@ pub trait Profiler {
         let _ = (now, ctx);
     }
 
-    /// A task was born, renamed or ended; the tables of `ctx` know it already.
-    fn task(&mut self, record: &Record<'_>, time: Timestamp, ctx: &mut Context) {
-        let _ = (record, time, ctx);
+    /// A task was born, renamed or ended, on `cpu`; the tables of `ctx` know it already.
+    fn task(&mut self, record: &Record<'_>, time: Timestamp, cpu: u32, ctx: &mut Context) {
+        let _ = (record, time, cpu, ctx);
     }
 
     /// Called ten times a second, between samples, with all events older than `now` seen.
@@ -90,6 +90,8 @@ pub struct Setup<'a> {
     pub watched: &'a Watched,
     /// `-g`.
     pub stacks: bool,
+    /// `-i`.
+    pub interval: Option<std::time::Duration>,
     /// Our own threads.
     pub own: [i32; 2],
     pub notes: std::cell::RefCell<Vec<String>>,
@@ -180,7 +182,7 @@ pub struct Context<'a> {
     pub stacks: &'a mut Stacks,
     pub host: &'a Host,
     pub batch: &'a mut Batch,
-    /// Pairs that were thrown away because a loss may have closed them.
+    /// Pairs that were thrown away because an end of theirs may not have been seen.
     pub discarded: &'a mut u64,
 }
 

@@ -129,6 +129,7 @@ impl Run {
             host: &host,
             watched: &watched,
             stacks: options.stacks,
+            interval: options.interval,
             own: [nix::unistd::gettid().as_raw(), output.tid()],
             notes: Default::default(),
         };
@@ -425,7 +426,7 @@ impl Run {
             first += " (side records among them: this kernel does not tell them apart)";
         }
         if end.discarded > 0 {
-            first += &format!(", {} pairs discarded that a loss may have closed", end.discarded);
+            first += &format!(", {} pairs discarded because an end may have gone unseen", end.discarded);
         }
         let mut lines = vec![first];
         if end.lost_output > 0 {

@@ -137,7 +137,7 @@ pub fn table(columns: &[Column], rows: &[Vec<Value>], out: &mut Vec<u8>) {
     let names: Vec<bool> = (0..columns.len()).map(is_name).collect();
     let mut line = |texts: &mut dyn Iterator<Item = &str>| {
         let start = out.len();
-        for (index, text) in texts.enumerate() {
+        for (index, text) in texts.enumerate().filter(|(index, _)| !columns[*index].heading.is_empty()) {
             let (width, gap) = (widths[index], if index == 0 { "" } else { " " });
             let _ = if names[index] { write!(out, "{gap}{text:<width$}") } else { write!(out, "{gap}{text:>width$}") };
         }

@@ -221,6 +221,11 @@ impl Evlist {
         self.evsels.is_empty()
     }
 
+    /// True when some event must be open on every CPU, whatever CPUs the answer is about.
+    pub fn any_cpu_bound(&self) -> bool {
+        self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu)
+    }
+
     pub fn any_callchain(&self) -> bool {
         self.evsels.iter().any(Evsel::has_callchain)
     }

@@ -143,7 +143,7 @@ impl Core {
         self.watched.apply(&side);
         if !matches!(side, Record::Mmap(_)) {
             let (profilers, mut ctx) = split!(self);
-            profilers.iter_mut().for_each(|profiler| profiler.task(&side, id.time, &mut ctx));
+            profilers.iter_mut().for_each(|profiler| profiler.task(&side, id.time, id.cpu, &mut ctx));
         }
         Ok(())
     }

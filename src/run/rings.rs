@@ -58,6 +58,8 @@ impl Rings {
         if cpus.is_empty() {
             bail!("none of the CPUs {} is online (online: {})", list(&absent), list(&online));
         }
+        // A pair may begin on a CPU of the answer and end on another: such events are open everywhere.
+        let cpus = if evlist.any_cpu_bound() { online.clone() } else { cpus };
         let opened = evlist.plan(target, host, cpus.len())?;
         notes.extend(opened.notes);
         let asked = size.map_or(DEFAULT_BYTES / sys::page_size(), |size| size.pages(sys::page_size()));
@@ -120,7 +122,7 @@ impl Rings {
     /// Attaches CPUs that came online, detaches those that went.
     pub fn follow_hotplug(&mut self, evlist: &mut Evlist, target: &Target, host: &Host, poller: &Poller) {
         let Ok(online) = online_cpus(host) else { return };
-        let (cpus, _) = target.cpus(&online);
+        let cpus = if evlist.any_cpu_bound() { online.clone() } else { target.cpus(&online).0 };
         let gone: Vec<u32> = self.rings.iter().map(|ring| ring.cpu).filter(|cpu| !online.contains(cpu)).collect();
         for cpu in gone {
             if let Some(at) = self.rings.iter().position(|ring| ring.cpu == cpu) {

@@ -24,7 +24,7 @@ pub enum Value {
     Words(Arc<[String]>),
 }
 
-/// A column of a table: its JSON key and its heading, with the unit.
+/// A column of a table: its JSON key and its heading, with the unit. Without a heading it is in JSON only.
 #[derive(Debug)]
 pub struct Column {
     pub key: &'static str,
