@@ -16,8 +16,10 @@ pub enum Doing {
     /// Not seen, or seen to contradict itself.
     Unknown,
     Running,
-    /// Ready, waiting for a CPU.
-    Runnable,
+    /// Ready, waiting for a CPU: after a wake-up, or because it was preempted.
+    Runnable {
+        woken: bool,
+    },
     Blocked(State),
 }
 
@@ -159,7 +161,7 @@ impl Machine {
         }
         let ended = match task.doing {
             Doing::Running if task.cpu == seen.cpu => Some(period(task, seen, State::RUNNING)),
-            Doing::Running | Doing::Runnable | Doing::Blocked(_) => {
+            Doing::Running | Doing::Runnable { .. } | Doing::Blocked(_) => {
                 // It was switched in unseen.
                 self.unseen += u64::from(task.began == Began::Exactly);
                 None
@@ -171,7 +173,7 @@ impl Machine {
                 self.tasks.remove(&seen.tid);
                 return ended;
             }
-            SwitchedOut::Runnable => task.becomes(Doing::Runnable, seen.at),
+            SwitchedOut::Runnable => task.becomes(Doing::Runnable { woken: false }, seen.at),
             SwitchedOut::Blocked(state) => task.becomes(Doing::Blocked(state), seen.at),
         }
         task.cpu = seen.cpu;
@@ -189,7 +191,7 @@ impl Machine {
             return None;
         }
         let ended = match task.doing {
-            Doing::Runnable => Some(Period { cpu: seen.cpu, ..period(task, seen, State::RUN_DELAY) }),
+            Doing::Runnable { .. } => Some(Period { cpu: seen.cpu, ..period(task, seen, State::RUN_DELAY) }),
             Doing::Blocked(_) | Doing::Running => {
                 self.unseen += u64::from(task.began == Began::Exactly); // woken, or switched out, unseen
                 None
@@ -258,14 +260,15 @@ impl Machine {
             Doing::Blocked(state) if !is_new => Some(ended_wait(task, seen, state, current)),
             // Waking what runs, or waits for its CPU already, changes nothing.
             Doing::Running if !is_new && !runs_elsewhere(task) => return None,
-            Doing::Runnable if !is_new => return None,
-            Doing::Running => {
+            Doing::Runnable { woken: false } if !is_new => return None,
+            // Nobody is woken twice without having run in between.
+            Doing::Running | Doing::Runnable { woken: true } if !is_new => {
                 self.unseen += 1;
                 None
             }
-            Doing::Blocked(_) | Doing::Runnable | Doing::Unknown => None, // a new task with a number used before
+            _ => None, // unknown so far, or a new task with a number used before
         };
-        task.becomes(Doing::Runnable, seen.at);
+        task.becomes(Doing::Runnable { woken: true }, seen.at);
         task.cpu = seen.cpu;
         task.comm = seen.comm;
         task.stack = None;
@@ -429,11 +432,20 @@ mod tests {
     }
 
     #[test]
-    fn waking_a_runnable_task_keeps_its_delay() {
+    fn waking_a_preempted_task_keeps_its_delay() {
+        let mut machine = Machine::new(false);
+        switch(&mut machine, 10, 0, 7, SwitchedOut::Runnable, 8);
+        machine.woken(seen(20, 0, 7), waker(20), false, NEVER);
+        assert_eq!(switch(&mut machine, 30, 0, 8, S, 7).1, Some((State::RUN_DELAY, 20)));
+    }
+
+    #[test]
+    fn a_task_woken_twice_ran_unseen() {
         let mut machine = Machine::new(false);
         machine.woken(seen(10, 0, 7), waker(10), true, NEVER);
-        machine.woken(seen(20, 0, 7), waker(20), false, NEVER);
-        assert_eq!(switch(&mut machine, 30, 0, 0, S, 7).1, Some((State::RUN_DELAY, 20)));
+        machine.woken(seen(1_000, 0, 7), waker(1_000), false, NEVER);
+        assert_eq!(switch(&mut machine, 1_002, 0, 0, S, 7).1, Some((State::RUN_DELAY, 2)));
+        assert_eq!(machine.take_unseen(), 1);
     }
 
     #[test]

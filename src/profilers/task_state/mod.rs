@@ -372,7 +372,7 @@ impl TaskState {
         let Some(task) = self.machine.get_mut(tid) else { return };
         let (state, letter) = match task.doing {
             Doing::Blocked(state) => (state, true),
-            Doing::Runnable => (State::RUN_DELAY, false),
+            Doing::Runnable { .. } => (State::RUN_DELAY, false),
             Doing::Running | Doing::Unknown => {
                 task.report_at = u64::MAX;
                 return;
@@ -482,7 +482,7 @@ impl TaskState {
             let state = match task.doing {
                 Doing::Unknown => continue,
                 Doing::Running => State::RUNNING,
-                Doing::Runnable => State::RUN_DELAY,
+                Doing::Runnable { .. } => State::RUN_DELAY,
                 Doing::Blocked(state) => state,
             };
             if task.exited || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu)) {
