@@ -59,6 +59,8 @@ pub struct Outcome {
 
 /// The longest that a record waits in a ring while nothing else happens.
 const LATENCY: Duration = Duration::from_millis(100);
+/// The same in the first moments of a run.
+const EAGER: Duration = Duration::from_millis(5);
 /// After a round that had to leave records above the horizon.
 const FOLLOW_UP: Duration = Duration::from_millis(2);
 /// How long nothing may be seen before a line says what is waited for.
@@ -235,7 +237,9 @@ impl Run {
         let mut silence_said = false;
         loop {
             let now = sys::monotonic_ns();
-            let mut timeout = if follow_up { FOLLOW_UP } else { LATENCY };
+            // Somebody who has just started it waits for the first line: look often at first.
+            let age = Duration::from_nanos(now - self.start_ns).max(EAGER);
+            let mut timeout = if follow_up { FOLLOW_UP } else { LATENCY.min(age) };
             if let Some(deadline) = deadline {
                 timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now)));
             }

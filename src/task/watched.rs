@@ -73,11 +73,7 @@ impl Watched {
                     tids.insert(fork.tid);
                 }
             }
-            (Watched::Some { tids, leaving, .. }, Record::Exit(exit)) => {
-                if tids.remove(&exit.tid) {
-                    leaving.insert(exit.tid);
-                }
-            }
+            (Watched::Some { tids, leaving, .. }, Record::Exit(exit)) => leaving.extend(tids.take(&exit.tid)),
             _ => {}
         }
     }

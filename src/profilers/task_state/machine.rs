@@ -353,18 +353,13 @@ mod tests {
         Waker { tid: 99, comm: Comm::new(b"w"), time }
     }
 
-    fn brief(period: Option<Period>) -> Option<(State, u64)> {
+    fn brief(period: Option<Period>) -> Brief {
         period.map(|period| (period.state, period.until - period.since))
     }
 
-    fn switch(
-        machine: &mut Machine,
-        at: u64,
-        cpu: u32,
-        prev: i32,
-        how: SwitchedOut,
-        next: i32,
-    ) -> (Option<(State, u64)>, Option<(State, u64)>) {
+    type Brief = Option<(State, u64)>;
+
+    fn switch(machine: &mut Machine, at: u64, cpu: u32, prev: i32, how: SwitchedOut, next: i32) -> (Brief, Brief) {
         let out = if prev > 0 { brief(machine.switched_out(seen(at, cpu, prev), how, None, NEVER)) } else { None };
         machine.changed_hands(at, cpu, prev, next);
         let into = if next > 0 { brief(machine.switched_in(seen(at, cpu, next))) } else { None };
