@@ -12,7 +12,7 @@ use crate::perf::{Attr, Record, Sample};
 use crate::stats::value::{Batch, Column, Shape, Subject, Table, Value};
 use crate::symbol::{Spaces, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
-use crate::task::{Comm, TaskTable, Watched, procfs};
+use crate::task::{TaskTable, Watched, procfs};
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 use crate::tep::tracefs::{Tracefs, USUAL};
@@ -218,9 +218,9 @@ impl Context<'_> {
         self.stacks.named(procfs::stack(self.host, tid))
     }
 
-    /// State letter and name of a thread, from /proc, now.
-    pub fn state_from_proc(&self, tid: i32) -> Option<(u8, Comm)> {
-        procfs::stat(self.host, tid).map(|stat| (stat.state, stat.comm))
+    /// State, name and CPU of a thread, from /proc, now.
+    pub fn state_from_proc(&self, tid: i32) -> Option<procfs::Stat> {
+        procfs::stat(self.host, tid)
     }
 }
 

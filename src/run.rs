@@ -349,10 +349,16 @@ impl Run {
             };
         }
         let span_ns = end_ns.saturating_sub(self.interval_start_ns);
+        let samples = self.core.samples - self.samples_before;
+        if last
+            && samples == 0
+            && self.options.interval.is_some_and(|interval| span_ns < interval.as_nanos() as u64 / 20)
+        {
+            report.tables.clear(); // the run ended with an interval: nothing is left to say
+        }
         let interval = self.intervals;
         let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };
         let mut messages: Vec<Message> = report.tables.into_iter().map(table).collect();
-        let samples = self.core.samples - self.samples_before;
         let cure = self.rings.cure(self.core.mean_record_bytes());
         let loss = &mut self.core.loss;
         let loss_line = loss.line(samples, &cure).map(|line| format!("{}: {line}", self.options.profiler));

@@ -100,7 +100,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         // Milliseconds down to the microsecond.
         Value::Ns(ns) => write!(out, "{}.{:03}", ns / 1_000_000, ns / 1000 % 1000),
         Value::Bool(value) => write!(out, "{value}"),
-        Value::Word(word) => write!(out, "{word}"),
+        Value::Word(text) | Value::Phrase { text, .. } => write!(out, "{text}"),
         Value::Comm(comm) => {
             escape_into(comm.as_bytes(), out);
             Ok(())

@@ -304,12 +304,12 @@ impl Evlist {
         }
     }
 
-    /// Opens every event on `cpu` and maps their ring of `data_pages`, halved until the mlock limit allows it.
+    /// Opens every event on `cpu` and maps their ring. `data_pages` is halved until the mlock limit allows it.
     ///
     /// # Errors
     /// What the kernel refused, on which event, and what to do.
-    pub fn open_cpu(&mut self, cpu: u32, data_pages: usize) -> Result<RingBuf> {
-        let half = u32::try_from(data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")?;
+    pub fn open_cpu(&mut self, cpu: u32, data_pages: &mut usize) -> Result<RingBuf> {
+        let half = u32::try_from(*data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")?;
         let plan = &self.plan;
         let side_attr = |inherit| {
             Attr::dummy()
@@ -346,7 +346,7 @@ impl Evlist {
         for index in 0..self.evsels.len() {
             self.open_evsel(index, cpu, half, &watches, &mut events)?;
         }
-        let ring = RingBuf::map(owner.as_fd(), data_pages).map_err(|err| map_error(err, data_pages))?;
+        let ring = map_within_limit(owner.as_fd(), data_pages)?;
         // Only a ring that is mapped can be shared.
         for fd in &side {
             sys::perf::set_output(fd.as_fd(), owner.as_fd()).context("side records cannot share a ring buffer")?;
@@ -556,15 +556,23 @@ fn open_error(err: io::Error, event: &str, cpu: u32) -> anyhow::Error {
     anyhow::Error::new(err).context(format!("cannot open {event} on CPU {cpu}: {hint}"))
 }
 
-fn map_error(err: io::Error, data_pages: usize) -> anyhow::Error {
-    let kib = data_pages * sys::page_size() / 1024;
-    anyhow::Error::new(err).context(format!("cannot map a ring buffer of {kib} KiB"))
-}
-
-/// True when mapping failed for want of lockable memory: a smaller ring may do.
-pub fn is_memory_limit(err: &anyhow::Error) -> bool {
-    err.downcast_ref::<io::Error>().is_some_and(|err| matches!(err.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)))
-        && err.to_string().starts_with("cannot map a ring buffer")
+/// Maps the largest ring of at most `data_pages` that may be locked in memory.
+fn map_within_limit(owner: BorrowedFd<'_>, data_pages: &mut usize) -> Result<RingBuf> {
+    loop {
+        match RingBuf::map(owner, *data_pages) {
+            Ok(ring) => return Ok(ring),
+            Err(err) => {
+                let limit = matches!(err.raw_os_error(), Some(libc::EPERM | libc::ENOMEM));
+                if limit && *data_pages > 1 {
+                    *data_pages /= 2;
+                    continue;
+                }
+                let kib = *data_pages * sys::page_size() / 1024;
+                let hint = if limit { ": raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root" } else { "" };
+                return Err(anyhow::Error::new(err).context(format!("cannot map a ring buffer of {kib} KiB{hint}")));
+            }
+        }
+    }
 }
 
 #[cfg(test)]

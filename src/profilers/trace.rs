@@ -18,12 +18,19 @@ use crate::tep::format::Format;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  perf-prof trace -e sched:sched_process_exec                  who starts what
-  perf-prof trace -e 'signal:signal_generate/sig==9/' -g       who kills, with the stack
-  perf-prof trace -e 'block:*,sched:sched_wakeup//stack/' -p nginx
-  perf-prof trace -e 'sched:sched_switch/prev_state==2/' -N 10 -- dd if=/dev/zero of=x bs=1M count=64 conv=fsync")]
+  Who starts what:
+    perf-prof trace -e sched:sched_process_exec
+  Who sends SIGKILL, with the stack:
+    perf-prof trace -e 'signal:signal_generate/sig==9/' -g
+  Several events of one process, a stack for one of them only:
+    perf-prof trace -e 'block:*,sched:sched_wakeup//stack/' -p nginx
+  The first ten D waits of a command:
+    perf-prof trace -e 'sched:sched_switch/prev_state==2/' -N 10 -- ./job
+
+An event is sys:name[/FILTER/ATTR/...]; `perf-prof list` shows what there is.
+Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.")]
 pub struct TraceArgs {
-    /// Events: sys:name[/FILTER/ATTR/...], patterns, comma lists; attributes stack, max-stack=N, alias=NAME, cpus=LIST
+    /// The events: sys:name[/FILTER/ATTR/...], patterns, comma lists
     #[arg(short = 'e', long = "event", value_name = "EVENT,...", required = true)]
     events: Vec<String>,
     /// A condition for every event of -e, such as 'pid==1'

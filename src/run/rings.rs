@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use anyhow::{Result, bail};
 
 use crate::cli::values::RingSize;
-use crate::perf::evlist::{Evlist, is_memory_limit};
+use crate::perf::evlist::Evlist;
 use crate::perf::target::{Host, Target, online_cpus};
-use crate::ringbuf::{Limit, Merge, RingBuf};
+use crate::ringbuf::{Limit, Merge};
 use crate::run::core::Core;
 use crate::run::loss::{RingUse, cure};
 use crate::sys;
@@ -92,19 +92,10 @@ impl Rings {
         Ok(rings)
     }
 
-    /// Opens one CPU; its ring is halved until the mlock limit allows it.
+    /// Opens one CPU. A ring that the mlock limit made smaller makes the following ones smaller too.
     fn add(&mut self, cpu: u32, evlist: &mut Evlist, poller: &Poller) -> Result<()> {
         let wanted = self.data_pages;
-        let ring: RingBuf = loop {
-            match evlist.open_cpu(cpu, self.data_pages) {
-                Ok(ring) => break ring,
-                Err(err) if is_memory_limit(&err) && self.data_pages > 1 => self.data_pages /= 2,
-                Err(err) if is_memory_limit(&err) => {
-                    return Err(err.context("raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root"));
-                }
-                Err(err) => return Err(err),
-            }
-        };
+        let ring = evlist.open_cpu(cpu, &mut self.data_pages)?;
         if self.data_pages < wanted {
             self.notes.push(format!(
                 "the mlock limit allows {} pages per CPU instead of {wanted}: raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root",

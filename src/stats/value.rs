@@ -18,6 +18,11 @@ pub enum Value {
     Ns(u64),
     Bool(bool),
     Word(&'static str),
+    /// A word in JSON, a phrase in text.
+    Phrase {
+        word: &'static str,
+        text: &'static str,
+    },
     Comm(Comm),
     Text(Arc<str>),
     /// A list of words, joined by blanks in text.

@@ -23,19 +23,26 @@ use crate::profilers::task_state::states::{STATES, State, States, SwitchedOut};
 use crate::stats::Histogram;
 use crate::stats::value::{Column, Part, Shape, Subject, Value};
 use crate::task::Comm;
+use crate::task::procfs::Stat;
 use crate::tep::Field;
 
 /// Time spent running, sleeping, in D state, waiting for a CPU; and who waits too long
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  perf-prof task-state -D --than 100 --filter nginx -g   D waits of nginx over 100 ms, with stacks; also those going on
-  perf-prof task-state -i 1000                           a table per second of what all tasks spend their time on
-  perf-prof task-state -p 4711 --perins --for 10         the same per thread of one process
-  perf-prof task-state -S -D --than 50ms -- ./job        everything that makes a command wait
+  D waits of nginx over 100 ms with their stacks, also those that go on:
+    perf-prof task-state -D --than 100 --filter nginx -g
+  A table per second of what all tasks spend their time on:
+    perf-prof task-state -i 1000
+  The same for each thread of one process, for ten seconds:
+    perf-prof task-state -p 4711 --perins --for 10
+  Everything that makes a command wait:
+    perf-prof task-state -S -D --than 50ms -- ./job
 
-States: R running, S sleeping, D uninterruptible, T stopped, t traced, I idle kernel thread, RD runnable but not yet
-running (run delay). The column `now` counts the tasks that are in the state at the end of the interval.")]
+States:
+  R running, S sleeping, D uninterruptible, T stopped, t traced,
+  I idle kernel thread, RD runnable but not yet running (run delay).
+  The column `now` counts the tasks in the state when the interval ends.")]
 pub struct TaskStateArgs {
     /// Only interruptible sleep (S)
     #[arg(short = 'S', long)]
@@ -139,7 +146,7 @@ static SHAPE: Shape = Shape {
         Part::Text(" ms  "),
         Part::Subject,
         Part::If(2, &[Part::Text(" still waiting")]),
-        Part::If(3, &[Part::Text(", at least: "), Part::Value { key: 3, width: 0 }]),
+        Part::If(3, &[Part::Text(" (at least: "), Part::Value { key: 3, width: 0 }, Part::Text(")")]),
         Part::If(
             4,
             &[
@@ -348,9 +355,9 @@ impl TaskState {
     /// From when on a wait is certain: not from before the start, nor from before a loss.
     fn known_since(&self, since: u64, began: Began) -> (u64, Value) {
         if since < self.lost_until {
-            (self.lost_until, Value::Word("before_loss"))
+            (self.lost_until, Value::Phrase { word: "before_loss", text: "records were lost" })
         } else if began == Began::BeforeStart {
-            (since, Value::Word("before_start"))
+            (since, Value::Phrase { word: "before_start", text: "it began before the start" })
         } else {
             (since, Value::None)
         }
@@ -388,7 +395,7 @@ impl TaskState {
         }
         // The end of the wait may not have been for us to see: /proc decides. It may also be ahead of the records, so
         // only a contradiction that lasts is believed.
-        if letter && !ctx.state_from_proc(tid).is_some_and(|(letter, _)| States::is_letter_of(letter, state)) {
+        if letter && !ctx.state_from_proc(tid).is_some_and(|stat| States::is_letter_of(stat.state, state)) {
             if task.doubted_at != 0 && now > task.doubted_at.saturating_add(DOUBT_NS) {
                 self.machine.forget(tid);
             } else if let Some(task) = self.machine.get_mut(tid) {
@@ -434,13 +441,13 @@ impl TaskState {
                 continue;
             }
             let at = crate::sys::monotonic_ns();
-            let Some((letter, comm)) = ctx.state_from_proc(tid) else { continue };
+            let Some(Stat { state: letter, comm, cpu }) = ctx.state_from_proc(tid) else { continue };
             let Some(state) = States::of_letter(letter).filter(|state| self.selects(*state)) else { continue };
             if !self.is_ours(tid, comm.as_bytes(), ctx) {
                 continue;
             }
             let settle = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0.min(SETTLE_NS)));
-            self.machine.found(Seen { at, cpu: 0, tid, comm }, state, settle);
+            self.machine.found(Seen { at, cpu, tid, comm }, state, settle);
         }
     }
 
