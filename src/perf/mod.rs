@@ -7,6 +7,11 @@ pub mod layout;
 pub mod record;
 pub mod target;
 
+#[cfg(test)]
+mod layout_tests;
+#[cfg(test)]
+mod record_tests;
+
 pub use attr::Attr;
 pub use evlist::{EventId, Evlist};
 pub use record::{Record, Sample};
