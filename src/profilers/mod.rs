@@ -39,6 +39,7 @@ fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
 macro_rules! profilers {
     ($($(#[$attr:meta])* $name:ident($args:ty),)*) => {
         #[derive(Debug, clap::Subcommand)]
+        #[allow(clippy::large_enum_variant)] // there is one of it, parsed once
         pub enum Command {
             $($(#[$attr])* $name($args),)*
             List(list::ListArgs),

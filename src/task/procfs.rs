@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn parses_stat() {
-        let cases: [(&[u8], Option<(&[u8], u8)>); 5] = [
+        type Case<'a> = (&'a [u8], Option<(&'a [u8], u8)>);
+        let cases: [Case; 5] = [
             (b"12 (nginx) S 1 2", Some((b"nginx", b'S'))),
             (b"12 (a) b) D 1 2", Some((b"a) b", b'D'))),
             (b"12 () R", Some((b"", b'R'))),

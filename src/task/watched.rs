@@ -64,10 +64,8 @@ impl Watched {
                 let tids = [*pid].into_iter().collect();
                 *self = Watched::Some { tids, follow: true, until_exit: true };
             }
-            (Watched::Some { tids, follow: true, .. }, Record::Fork(fork)) => {
-                if tids.contains(&fork.ptid) {
-                    tids.insert(fork.tid);
-                }
+            (Watched::Some { tids, follow: true, .. }, Record::Fork(fork)) if tids.contains(&fork.ptid) => {
+                tids.insert(fork.tid);
             }
             (Watched::Some { tids, .. }, Record::Exit(exit)) => {
                 tids.remove(&exit.tid);
