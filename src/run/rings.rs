@@ -182,6 +182,11 @@ impl Rings {
         drained.held
     }
 
+    /// What had to stay in the rings fills them so far that the next wake-up may come too late.
+    pub fn is_crowded(&self) -> bool {
+        self.merge.is_crowded()
+    }
+
     /// Everything stamped before this was delivered, unless it is late.
     pub fn complete_to(&self) -> u64 {
         self.complete_ns
