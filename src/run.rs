@@ -256,7 +256,8 @@ impl Run {
             }
             self.wakeups += u64::from(woken);
             let held = self.round(Limit::Horizon);
-            follow_up = held && !follow_up;
+            // One follow-up delivers what was held; under a flood there is more, and a small ring would fill in 100 ms.
+            follow_up = held && (!follow_up || self.rings.is_crowded());
             if self.core.enough() {
                 return Ok(Stop::Enough);
             }

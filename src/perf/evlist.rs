@@ -240,11 +240,11 @@ impl Evlist {
         self.evsels.iter().all(|evsel| evsel.attr.counts_lost())
     }
 
-    /// Settles how the events will be opened on `cpus` CPUs.
+    /// Settles how the events will be opened on `cpus` CPUs, and side records alone on `others`.
     ///
     /// # Errors
     /// More descriptors needed than this process may have; a process that has gone.
-    pub fn plan(&mut self, target: &Target, host: &Host, cpus: usize) -> Result<Opened> {
+    pub fn plan(&mut self, target: &Target, host: &Host, cpus: usize, others: usize) -> Result<Opened> {
         let mut opened = Opened::default();
         let mut bound = match &target.tasks {
             Tasks::All => None,
@@ -254,7 +254,7 @@ impl Evlist {
             Tasks::Workload(pid) => Some(Bound::Threads(vec![*pid])),
         };
         let limit = sys::raise_open_files();
-        let mut need = self.descriptors(bound.as_ref(), cpus);
+        let mut need = self.descriptors(bound.as_ref(), cpus, others);
         if need > limit && bound.is_some() {
             opened.narrow_here = true;
             opened.notes.push(format!(
@@ -262,7 +262,7 @@ impl Evlist {
                  opening whole CPUs and dropping other tasks' samples here"
             ));
             bound = None;
-            need = self.descriptors(None, cpus);
+            need = self.descriptors(None, cpus, others);
         }
         if need > limit {
             bail!(
@@ -281,7 +281,7 @@ impl Evlist {
         Ok(opened)
     }
 
-    fn descriptors(&self, bound: Option<&Bound>, cpus: usize) -> u64 {
+    fn descriptors(&self, bound: Option<&Bound>, cpus: usize, others: usize) -> u64 {
         const OURS: u64 = 64; // output, timers, tracefs, symbol files
         let tasks = match bound {
             None => 1,
@@ -289,7 +289,7 @@ impl Evlist {
             Some(Bound::Cgroups(fds)) => fds.len() as u64,
         };
         let of = |evsel: &Evsel| if evsel.binding == Binding::Task { tasks } else { 1 };
-        OURS + (self.evsels.iter().map(of).sum::<u64>() + tasks + 1) * cpus as u64
+        OURS + self.evsels.iter().map(of).sum::<u64>() * cpus as u64 + (tasks + 1) * (cpus + others) as u64
     }
 
     /// Records of all events share the rings, so the fields in front of the time, and those of the trailer, must agree.
@@ -304,11 +304,12 @@ impl Evlist {
         }
     }
 
-    /// Opens every event on `cpu` and maps their ring. `data_pages` is halved until the mlock limit allows it.
+    /// Opens every event on `cpu`, or its side records alone, and maps their ring. `data_pages` is halved until the mlock
+    /// limit allows it.
     ///
     /// # Errors
     /// What the kernel refused, on which event, and what to do.
-    pub fn open_cpu(&mut self, cpu: u32, data_pages: &mut usize) -> Result<RingBuf> {
+    pub fn open_cpu(&mut self, cpu: u32, data_pages: &mut usize, side_alone: bool) -> Result<RingBuf> {
         let half = u32::try_from(*data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")?;
         let plan = &self.plan;
         let side_attr = |inherit| {
@@ -343,7 +344,7 @@ impl Evlist {
             }
         }
         let mut events = Vec::new();
-        for index in 0..self.evsels.len() {
+        for index in 0..if side_alone { 0 } else { self.evsels.len() } {
             self.open_evsel(index, cpu, half, &watches, &mut events)?;
         }
         let ring = map_within_limit(owner.as_fd(), data_pages)?;
@@ -604,8 +605,10 @@ mod tests {
         let mut evlist = Evlist::new();
         evlist.add(Evsel::new("a:b", Attr::tracepoint(1))).unwrap();
         evlist.add(Evsel::new("a:c", Attr::tracepoint(2)).binding(Binding::Cpu)).unwrap();
-        assert_eq!(evlist.descriptors(None, 4), 64 + 4 * 4);
-        assert_eq!(evlist.descriptors(Some(&Bound::Threads(vec![1, 2, 3])), 4), 64 + (3 + 1 + 3 + 1) * 4);
+        let threads = Bound::Threads(vec![1, 2, 3]);
+        assert_eq!(evlist.descriptors(None, 4, 0), 64 + 4 * 4);
+        assert_eq!(evlist.descriptors(Some(&threads), 4, 0), 64 + (3 + 1 + 3 + 1) * 4);
+        assert_eq!(evlist.descriptors(Some(&threads), 1, 3), 64 + (3 + 1 + 3 + 1) + (3 + 1) * 3);
     }
 
     #[test]

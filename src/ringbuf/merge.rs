@@ -267,6 +267,11 @@ impl Merge {
         }
     }
 
+    /// A ring is so full after its `publish` that it may overflow before its half-full watermark wakes anybody.
+    pub fn is_crowded(&self) -> bool {
+        self.slots.iter().flatten().any(|slot| slot.ring.backlog() > slot.ring.size() / 4)
+    }
+
     /// The most bytes ever seen waiting in a ring, 0 if there is no such ring.
     pub fn backlog_peak(&self, ring: usize) -> u64 {
         self.slot(ring).map_or(0, |slot| slot.ring.backlog_peak())

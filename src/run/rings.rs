@@ -13,8 +13,11 @@ use crate::run::loss::{RingUse, cure};
 use crate::sys;
 use crate::sys::poll::Poller;
 
-/// Per CPU unless -m says otherwise: 1 M switches/s fill half of it in some 40 ms.
-const DEFAULT_BYTES: usize = 4 << 20;
+/// Per CPU unless -m says otherwise: 1 M switches/s fill half of it in some 37 ms, the longest that a busy machine keeps
+/// us from a CPU.
+const DEFAULT_BYTES: usize = 8 << 20;
+/// For a CPU that was not asked for: only who forks, execs, is renamed and exits there.
+const SIDE_BYTES: usize = 64 << 10;
 /// All rings together.
 const MOST_BYTES: usize = 512 << 20;
 
@@ -23,6 +26,9 @@ struct Ring {
     cpu: u32,
     /// In the merge.
     index: usize,
+    pages: usize,
+    /// The events are not wanted on this CPU. But a task of the answer may get its name, its children and its end there.
+    side_alone: bool,
     lost: u64,
 }
 
@@ -60,7 +66,7 @@ impl Rings {
         }
         // A pair may begin on a CPU of the answer and end on another: such events are open everywhere.
         let cpus = if evlist.any_cpu_bound() { online.clone() } else { cpus };
-        let opened = evlist.plan(target, host, cpus.len())?;
+        let opened = evlist.plan(target, host, cpus.len(), online.len() - cpus.len())?;
         notes.extend(opened.notes);
         let asked = size.map_or(DEFAULT_BYTES / sys::page_size(), |size| size.pages(sys::page_size()));
         let most = floor_power_of_two(MOST_BYTES / sys::page_size() / cpus.len()).max(1);
@@ -83,8 +89,8 @@ impl Rings {
                 MOST_BYTES >> 20
             ));
         }
-        for &cpu in &cpus {
-            rings.add(cpu, evlist, poller)?;
+        for &cpu in &online {
+            rings.add(cpu, !cpus.contains(&cpu), evlist, poller)?;
         }
         if !evlist.any_open() {
             bail!("no event could be opened: the target has gone, or its events are limited to other CPUs");
@@ -93,20 +99,22 @@ impl Rings {
     }
 
     /// Opens one CPU. A ring that the mlock limit made smaller makes the following ones smaller too.
-    fn add(&mut self, cpu: u32, evlist: &mut Evlist, poller: &Poller) -> Result<()> {
-        let wanted = self.data_pages;
-        let ring = evlist.open_cpu(cpu, &mut self.data_pages)?;
-        if self.data_pages < wanted {
+    fn add(&mut self, cpu: u32, side_alone: bool, evlist: &mut Evlist, poller: &Poller) -> Result<()> {
+        let wanted =
+            if side_alone { self.data_pages.min(SIDE_BYTES / sys::page_size()).max(1) } else { self.data_pages };
+        let mut pages = wanted;
+        let ring = evlist.open_cpu(cpu, &mut pages, side_alone)?;
+        if pages < wanted && !side_alone {
+            self.data_pages = pages;
             self.notes.push(format!(
-                "the mlock limit allows {} pages per CPU instead of {wanted}: raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root",
-                self.data_pages
+                "the mlock limit allows {pages} pages per CPU instead of {wanted}: raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root",
             ));
         }
         let index = self.merge.add(ring);
         if let Some(owner) = evlist.ring_owner(cpu) {
             poller.add_edge(owner, u64::from(cpu))?;
         }
-        self.rings.push(Ring { cpu, index, lost: 0 });
+        self.rings.push(Ring { cpu, index, pages, side_alone, lost: 0 });
         Ok(())
     }
 
@@ -119,20 +127,24 @@ impl Rings {
             if let Some(at) = self.rings.iter().position(|ring| ring.cpu == cpu) {
                 let ring = self.rings.remove(at);
                 self.merge.remove(ring.index); // what it still holds is delivered first
+                if !ring.side_alone {
+                    self.notes.push(format!("CPU {cpu} went offline"));
+                }
             }
             if let Some(owner) = evlist.ring_owner(cpu) {
                 let _ = poller.remove(owner);
             }
             evlist.close_cpu(cpu);
-            self.notes.push(format!("CPU {cpu} went offline"));
         }
         self.refused.retain(|cpu| online.contains(cpu));
-        for cpu in cpus {
+        for cpu in online {
             if self.rings.iter().any(|ring| ring.cpu == cpu) || self.refused.contains(&cpu) {
                 continue;
             }
-            let added = self.add(cpu, evlist, poller).and_then(|()| evlist.enable_cpu(cpu));
+            let side_alone = !cpus.contains(&cpu);
+            let added = self.add(cpu, side_alone, evlist, poller).and_then(|()| evlist.enable_cpu(cpu));
             self.notes.push(match added {
+                Ok(()) if side_alone => continue,
                 Ok(()) => format!("CPU {cpu} came online: watching it"),
                 Err(err) => {
                     self.refused.push(cpu);
@@ -175,6 +187,11 @@ impl Rings {
         drained.held
     }
 
+    /// What had to stay in the rings fills them so far that the next wake-up may come too late.
+    pub fn is_crowded(&self) -> bool {
+        self.merge.is_crowded()
+    }
+
     /// Everything stamped before this was delivered, unless it is late.
     pub fn complete_to(&self) -> u64 {
         self.complete_ns
@@ -201,15 +218,16 @@ impl Rings {
             })
             .collect();
         let page = sys::page_size();
-        cure(&uses, page as u64, (MOST_BYTES / page / self.rings.len().max(1)) as u64)
+        cure(&uses, page as u64, (MOST_BYTES / page / self.cpus().max(1)) as u64)
     }
 
+    /// CPUs on which the events are watched.
     pub fn cpus(&self) -> usize {
-        self.rings.len()
+        self.rings.iter().filter(|ring| !ring.side_alone).count()
     }
 
     pub fn locked_bytes(&self) -> u64 {
-        (self.rings.len() * (self.data_pages + 1) * sys::page_size()) as u64
+        self.rings.iter().map(|ring| ((ring.pages + 1) * sys::page_size()) as u64).sum()
     }
 
     pub fn take_notes(&mut self) -> Vec<String> {
@@ -217,8 +235,15 @@ impl Rings {
     }
 
     pub fn describe(&self) -> String {
-        let cpus: Vec<u32> = self.rings.iter().map(|ring| ring.cpu).collect();
-        format!("CPUs {}: a ring buffer of {} pages each", list(&cpus), self.data_pages)
+        let of = |side_alone: bool| {
+            let rings = self.rings.iter().filter(|ring| ring.side_alone == side_alone);
+            list(&rings.map(|ring| ring.cpu).collect::<Vec<u32>>())
+        };
+        let others = match of(true) {
+            others if others.is_empty() => String::new(),
+            others => format!("; CPUs {others}: only names, forks and exits"),
+        };
+        format!("CPUs {}: a ring buffer of {} pages each{others}", of(false), self.data_pages)
     }
 }
 

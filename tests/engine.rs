@@ -1,0 +1,637 @@
+//! The engine behind every profiler, run through `trace`: losses, signals, output, targets.
+
+#[macro_use]
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{
+    Done, GUARD, Load, Prog, command, ends_within, example, getppid, getuid, load_number, number, own_tid, run, start,
+    syscall,
+};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+const EXEC: &str = "sched:sched_process_exec";
+
+fn events(done: &Done) -> u64 {
+    done.out.iter().filter(|line| line.starts_with(r#"{"type":"event""#)).count() as u64
+}
+
+// Losses
+
+#[test]
+fn a_flood_through_one_page_is_counted_to_the_last_call() {
+    need_events!();
+    const CALLS: u64 = 1_000_000;
+    let (flood, event) = (example("flood"), syscall(libc::SYS_getppid));
+    for round in 0..10 {
+        let mut args = vec!["trace", "--json", "-m", "1", "-i", "50", "-e", &event];
+        args.extend(["--", &flood, "1000000"]);
+        // The load prints one line of its own.
+        let mut done = run(&args).code(0);
+        done.out.retain(|line| line.starts_with('{'));
+        let end = done.end();
+        let (seen, lost, unprinted) = (number(&end, "samples"), number(&end, "lost"), number(&end, "lost_output"));
+        assert_eq!(seen + lost, CALLS, "round {round}: {end}");
+        assert!(lost > 0, "round {round}: a flood fits one page? {end}");
+        assert_eq!(events(&done) + unprinted, seen, "round {round}: {end}");
+        let intervals: Vec<Value> = done
+            .out
+            .iter()
+            .filter(|line| line.starts_with(r#"{"type":"interval""#))
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(intervals.iter().map(|interval| number(interval, "lost")).sum::<u64>(), lost, "round {round}");
+        assert_eq!(intervals.iter().map(|interval| number(interval, "samples")).sum::<u64>(), seen, "round {round}");
+        assert_eq!(intervals.len() as u64, number(&end, "intervals"), "round {round}");
+        for interval in &intervals {
+            let coverage = interval["coverage"].as_f64().unwrap();
+            assert!((0.0..=1.0).contains(&coverage), "{interval}");
+            assert!(
+                number(interval, "lost") == 0 || interval["lost_windows"].as_array().is_some_and(|w| !w.is_empty()),
+                "{interval}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_cure_for_a_loss_cures_it() {
+    need_events!();
+    let (flood, event) = (example("flood"), syscall(libc::SYS_getppid));
+    let trace = |pages: &str, interval: &str| {
+        run(&["trace", "-m", pages, "-i", interval, "-o", "/dev/null", "-e", &event, "--", &flood, "200000", "200000"])
+            .code(0)
+    };
+    let small = trace("1", "200");
+    let lines: Vec<&String> = small.err.iter().filter(|line| line.contains("would have sufficed")).collect();
+    assert!(!lines.is_empty(), "{small:?}");
+    for line in &lines {
+        assert!(line.starts_with("trace: lost ") && line.contains("KiB") | line.contains("MiB"), "{line}");
+    }
+    let advised = lines.last().unwrap().split("-m ").nth(1).unwrap().split(' ').next().unwrap();
+    let large = trace(advised, "200");
+    assert!(!large.err().contains("would have sufficed"), "-m {advised}: {large:?}");
+    assert!(large.err().contains("200000 events in") && large.err().contains(" 0 lost"), "-m {advised}: {large:?}");
+}
+
+#[test]
+fn there_is_one_loss_line_per_interval() {
+    need_events!();
+    let (flood, event) = (example("flood"), syscall(libc::SYS_getppid));
+    // No interval ends within the run: the last one, partial, is the only one.
+    let mut args = vec!["trace", "-m", "1", "-i", "100s", "-o", "/dev/null", "-e", &event];
+    args.extend(["--", &flood, "1000000"]);
+    let done = run(&args).code(0);
+    assert_eq!(done.err.iter().filter(|line| line.starts_with("trace: lost ")).count(), 1, "{done:?}");
+}
+
+#[test]
+fn a_small_ring_is_emptied_again_and_again() {
+    need_events!();
+    // Bursts of about 200 calls a millisecond. A page holds 30 to 40 of them; a reader that sleeps for 100 ms while records
+    // stay above the horizon sees about ten pages a second.
+    let (flood, event) = (example("flood"), syscall(libc::SYS_getppid));
+    let done =
+        run(&["trace", "--json", "-m", "1", "-e", &event, "-o", "/dev/stderr", "--", &flood, "400000", "200000"])
+            .code(0);
+    let end: Value = serde_json::from_str(done.err.last().unwrap()).unwrap();
+    assert!(number(&end, "samples") > 8_000, "{end}");
+}
+
+#[test]
+fn strict_loss_is_an_exit_code() {
+    need_events!();
+    let (flood, event) = (example("flood"), syscall(libc::SYS_getppid));
+    let trace = |pages: &str, calls: &str| {
+        run(&["trace", "--strict-loss", "-m", pages, "-o", "/dev/null", "-e", &event, "--", &flood, calls])
+    };
+    trace("1", "300000").code(3);
+    trace("64", "100").code(0).says(&["100 events in", " 0 lost"]);
+}
+
+// When and how a run shows, reports and ends
+
+#[test]
+fn a_lone_event_is_shown_at_once() {
+    need_events!();
+    let event = format!("raw_syscalls:sys_enter/id=={}||id=={}/", libc::SYS_getppid, libc::SYS_getuid);
+    let mut trace = start(&["trace", "--json", "-e", &event, "-t", &own_tid().to_string()]);
+    trace.provoke(getppid, |line| line.contains(r#""event""#));
+    let before = Instant::now();
+    getuid();
+    let nr = format!("\"id\":{}", libc::SYS_getuid);
+    trace.line(|line| line.contains(&nr));
+    assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
+    let done = trace.interrupt().code(0);
+    assert_eq!(done.out.iter().filter(|line| line.contains(&nr)).count(), 1, "{done:?}");
+}
+
+/// A trace of the calling thread's getppid calls that has shown one.
+fn tracing(more: &[&str]) -> Prog {
+    let (event, tid) = (syscall(libc::SYS_getppid), own_tid().to_string());
+    let mut args = vec!["trace", "-e", &event, "-t", &tid];
+    args.extend(more);
+    let mut trace = start(&args);
+    trace.provoke(getppid, |line| line.contains("sys_enter"));
+    trace
+}
+
+#[test]
+fn signals_end_the_run_with_a_summary() {
+    need_events!();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let trace = tracing(&[]);
+        trace.signal(signal);
+        trace.finish().code(0).says(&["trace: ", " events in ", ", 0 lost"]);
+        let trace = tracing(&["--json"]);
+        trace.signal(signal);
+        let done = trace.finish().code(0);
+        let end = done.end();
+        assert_eq!(number(&end, "samples"), events(&done), "{signal}: {end}");
+        assert_eq!(done.err(), "", "{signal}");
+    }
+}
+
+#[test]
+fn sigusr1_reports_an_interval_and_goes_on() {
+    need_events!();
+    let mut trace = tracing(&["--json"]);
+    trace.signal(Signal::SIGUSR1);
+    trace.line(|line| line.contains(r#""type":"interval""#));
+    trace.provoke(getppid, |line| line.contains("sys_enter"));
+    let done = trace.interrupt().code(0);
+    let intervals = done.of_type("interval");
+    assert_eq!(intervals.len(), 2);
+    assert_eq!(number(&done.end(), "intervals"), 2);
+    assert_eq!(intervals[0]["end_ns"], intervals[1]["start_ns"], "intervals join");
+    let sum: u64 = intervals.iter().map(|interval| number(interval, "samples")).sum();
+    assert_eq!(sum, number(&done.end(), "samples"));
+}
+
+#[test]
+fn a_second_interrupt_ends_a_run_whose_reader_sleeps() {
+    need_events!();
+    let (event, tid) = (syscall(libc::SYS_getppid), own_tid().to_string());
+    let mut command = command(&["trace", "-e", &event, "-t", &tid]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let pid = child.id() as i32;
+    let stdout = child.stdout.take().unwrap();
+    let until = Instant::now() + GUARD;
+    // Nobody reads: the pipe fills to the last byte.
+    while unread(&stdout) < 60_000 {
+        assert!(
+            Instant::now() < until && !ends_within(pid, Duration::ZERO),
+            "the pipe never filled: {}",
+            unread(&stdout)
+        );
+        (0..1000).for_each(|_| getppid());
+    }
+    (0..100_000).for_each(|_| getppid());
+    let interrupt = || nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGINT).unwrap();
+    interrupt();
+    // Two signals of a kind that nobody took are one.
+    while pending(pid, Signal::SIGINT) {
+        assert!(Instant::now() < until, "the first SIGINT is not taken");
+        thread::yield_now();
+    }
+    assert!(!ends_within(pid, Duration::from_millis(300)), "the results were thrown away at the first SIGINT");
+    interrupt();
+    let ended = ends_within(pid, Duration::from_secs(10));
+    let _ = child.kill();
+    assert!(ended, "the second SIGINT was ignored");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+fn unread(pipe: &impl std::os::fd::AsRawFd) -> i32 {
+    let mut bytes = 0;
+    // SAFETY: FIONREAD stores one int.
+    unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut bytes) };
+    bytes
+}
+
+fn pending(pid: i32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")))
+        .any(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & (1 << (signal as u64 - 1)) != 0))
+}
+
+#[test]
+fn a_closed_pipe_is_a_normal_end() {
+    need_events!();
+    for json in [&["--json"][..], &[]] {
+        let (event, tid) = (syscall(libc::SYS_getppid), own_tid().to_string());
+        let mut command = command(&["trace", "-e", &event, "-t", &tid]);
+        command.args(json).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let pid = child.id() as i32;
+        drop(child.stdout.take());
+        let until = Instant::now() + GUARD;
+        while !ends_within(pid, Duration::from_millis(10)) && Instant::now() < until {
+            getppid();
+        }
+        let _ = child.kill();
+        let mut err = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{err}");
+        assert!(!err.contains("perf-prof:") && !err.contains("ipe"), "{err}");
+    }
+}
+
+#[test]
+fn n_events_are_n_lines() {
+    need_events!();
+    let (event, tid) = (syscall(libc::SYS_getppid), own_tid().to_string());
+    let mut trace = start(&["trace", "-e", &event, "-t", &tid, "-N", "3", "--json"]);
+    let many = || (0..10).for_each(|_| getppid());
+    trace.provoke(many, |line| line.contains(r#""end""#));
+    let done = trace.finish().code(0);
+    assert_eq!(events(&done), 3, "{done:?}");
+    assert_eq!(number(&done.end(), "samples"), 3);
+}
+
+#[test]
+fn a_run_for_a_time_ends() {
+    need_events!();
+    let before = Instant::now();
+    let done = run(&["trace", "-e", EXEC, "--for", "300ms", "--json"]).code(0);
+    assert!(before.elapsed() >= Duration::from_millis(300));
+    let interval = &done.of_type("interval")[0];
+    let span = number(interval, "end_ns") - number(interval, "start_ns");
+    assert!((300_000_000..10_000_000_000).contains(&span), "{interval}");
+    run(&["trace", "-e", EXEC, "--for", "1"]).code(0).says(&["0 lost"]);
+}
+
+// Output
+
+#[test]
+fn a_file_is_appended_to() {
+    need_events!();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    fs::write(&path, "before\n").unwrap();
+    let path = path.to_str().unwrap();
+    for round in 1..=2 {
+        let done = run(&["trace", "-e", EXEC, "-o", path, "--", "true"]).code(0);
+        assert!(done.out.is_empty(), "{done:?}");
+        let text = fs::read_to_string(path).unwrap();
+        assert!(text.starts_with("before\n") && text.ends_with('\n'), "{text}");
+        assert_eq!(text.lines().filter(|line| line.contains(EXEC)).count(), round, "{text}");
+    }
+}
+
+#[test]
+fn outputs_that_cannot_be_written() {
+    need_events!();
+    let path = "/nonexistent/dir/file";
+    run(&["trace", "-e", EXEC, "-o", path]).code(1).says(&[path, "No such file"]);
+    run(&["trace", "-e", EXEC, "-o", "/dev/full", "--", "true"]).code(1).says(&["/dev/full", "No space left"]);
+    run(&["trace", "-e", EXEC, "-o", "/"]).code(1).says(&["cannot write to /", "directory"]);
+}
+
+// The workload
+
+#[test]
+fn a_workload_is_followed_with_its_children() {
+    need_events!();
+    let done = run(&["trace", "--json", "-e", EXEC, "--", "sh", "-c", "/bin/true; /bin/ls / >/dev/null"]).code(0);
+    let names: Vec<Value> = done.of_type("event").iter().map(|event| event["fields"]["filename"].clone()).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(names[0].as_str().unwrap().ends_with("/sh"), "{names:?}");
+    assert_eq!(names[1..], ["/bin/true", "/bin/ls"]);
+}
+
+#[test]
+fn a_workload_that_fails_is_still_a_run_that_ended() {
+    need_events!();
+    run(&["trace", "-e", EXEC, "--", "sh", "-c", "exit 7"]).code(0).says(&["trace: 1 event"]);
+    run(&["trace", "-e", EXEC, "--", "sh", "-c", "kill -9 $$"]).code(0);
+}
+
+#[test]
+fn a_workload_that_cannot_be_executed() {
+    need_events!();
+    const MARK: &str = "PERF_PROF_TEST_MARK";
+    let mark = format!("exec-failure-{}", std::process::id());
+    for name in ["/nonexistent/command", "/", "no-such-command-anywhere"] {
+        let mut command = command(&["trace", "-e", EXEC, "--", name]);
+        command.env(MARK, &mark);
+        Prog::spawn(command).finish().code(1).says(&["cannot execute", name]);
+    }
+    let needle = format!("{MARK}={mark}");
+    let until = Instant::now() + GUARD;
+    while let Some(pid) = with_environment(&needle) {
+        assert!(Instant::now() < until, "process {pid} is left behind");
+        thread::yield_now();
+    }
+}
+
+fn with_environment(text: &str) -> Option<i32> {
+    perf_prof::perf::target::processes(&Default::default()).into_iter().find(|pid| {
+        let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        env.split(|&byte| byte == 0).any(|variable| variable == text.as_bytes())
+    })
+}
+
+#[test]
+fn the_end_of_the_run_ends_the_workload() {
+    need_events!();
+    let before = Instant::now();
+    run(&["trace", "-e", EXEC, "-N", "1", "--", "sleep", "100"]).code(0);
+    assert!(before.elapsed() < Duration::from_secs(20));
+}
+
+// Targets
+
+/// A thread that calls `nr` whenever it is told to.
+struct Caller {
+    tid: i32,
+    go: Sender<()>,
+    done: Receiver<()>,
+}
+
+impl Caller {
+    fn start(nr: libc::c_long) -> Caller {
+        let (go, told) = channel::<()>();
+        let (says, done) = channel();
+        let (tid_to, tid) = channel();
+        thread::spawn(move || {
+            tid_to.send(own_tid()).unwrap();
+            while told.recv().is_ok() {
+                // SAFETY: takes no arguments and touches no memory.
+                unsafe { libc::syscall(nr) };
+                if says.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+        Caller { tid: tid.recv().unwrap(), go, done }
+    }
+
+    fn call(&self) {
+        self.go.send(()).unwrap();
+        self.done.recv().unwrap();
+    }
+}
+
+fn of_tid(done: &Done, tid: i32) -> usize {
+    done.of_type("event").iter().filter(|event| event["tid"] == tid).count()
+}
+
+#[test]
+fn a_process_is_its_threads_now_and_later() {
+    need_events!();
+    let nr = libc::SYS_getgid; // by nobody else in this process
+    let pid = std::process::id().to_string();
+    let (ready, old) = (Caller::start(nr), Caller::start(nr));
+    let mut trace = start(&["trace", "--json", "-e", &syscall(nr), "-p", &pid]);
+    trace.provoke(|| ready.call(), |line| line.contains("sys_enter"));
+    let young = Caller::start(nr);
+    (0..3).for_each(|_| young.call());
+    (0..2).for_each(|_| old.call());
+    let tid = format!("\"tid\":{},", old.tid);
+    trace.line(|line| line.contains(&tid));
+    let done = trace.interrupt().code(0);
+    assert_eq!((of_tid(&done, old.tid), of_tid(&done, young.tid)), (2, 3), "{done:?}");
+    assert!(done.of_type("event").iter().all(|event| event["pid"] == std::process::id()));
+}
+
+#[test]
+fn a_process_is_its_children_too() {
+    need_events!();
+    let mut shell = Load::shell();
+    let threads = example("threads");
+    let event = format!(
+        "raw_syscalls:sys_enter/id=={}||id=={}/alias=nap/,{EXEC}",
+        libc::SYS_clock_nanosleep,
+        libc::SYS_nanosleep
+    );
+    let mut trace = start(&["trace", "--json", "-e", &event, "-p", &shell.pid().to_string()]);
+    trace.provoke(|| shell.tell("/bin/true"), |line| line.contains(EXEC));
+    shell.tell(&format!("{threads} 8 50"));
+    let load = shell.says();
+    shell.stop();
+    let done = trace.finish().code(0); // the shell's end ends the run
+    let naps: Vec<Value> =
+        done.of_type("event").into_iter().filter(|event| event["event"] == "raw_syscalls:sys_enter").collect();
+    assert_eq!(naps.len() as u64, load_number(&load, "sleeps"), "{load}");
+    assert!(naps.iter().all(|nap| number(nap, "pid") == load_number(&load, "pid")), "{load}");
+}
+
+#[test]
+fn a_thread_is_itself_alone() {
+    need_events!();
+    let nr = libc::SYS_getegid;
+    let (one, other) = (Caller::start(nr), Caller::start(nr));
+    let mut trace = start(&["trace", "--json", "-e", &syscall(nr), "-t", &one.tid.to_string()]);
+    let both = || {
+        other.call();
+        one.call();
+    };
+    trace.provoke(both, |line| line.contains("sys_enter"));
+    (0..5).for_each(|_| both());
+    let done = trace.interrupt().code(0);
+    assert_eq!(of_tid(&done, one.tid) as u64, events(&done));
+    assert!(of_tid(&done, one.tid) >= 6, "{done:?}");
+}
+
+#[test]
+fn the_end_of_a_thread_ends_the_run() {
+    need_events!();
+    let nr = libc::SYS_getegid;
+    let caller = Caller::start(nr);
+    let mut trace = start(&["trace", "--json", "-e", &syscall(nr), "-t", &caller.tid.to_string()]);
+    trace.provoke(|| caller.call(), |line| line.contains("sys_enter"));
+    drop(caller);
+    trace.finish().code(0).end();
+}
+
+#[test]
+fn a_target_that_ends_on_another_cpu_ends_the_run() {
+    need_events!();
+    let cpus = common::online_cpus();
+    let &[watched, other, ..] = cpus.as_slice() else { skip!("needs two CPUs") };
+    let mut shell = Load::shell();
+    let pin = |shell: &Load, cpu: u32| {
+        let mut set = nix::sched::CpuSet::new();
+        set.set(cpu as usize).unwrap();
+        nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(shell.pid()), &set).unwrap();
+    };
+    pin(&shell, watched);
+    let (event, pid, cpu) = (syscall(libc::SYS_write), shell.pid().to_string(), watched.to_string());
+    let mut trace = start(&["trace", "--json", "-e", &event, "-p", &pid, "-C", &cpu]);
+    trace.provoke(|| shell.tell("echo"), |line| line.contains("sys_enter"));
+    pin(&shell, other);
+    shell.stop();
+    let done = trace.finish().code(0);
+    assert!(done.of_type("event").iter().all(|event| event["cpu"] == watched), "{done:?}");
+}
+
+#[test]
+fn a_process_by_its_name() {
+    need_events!();
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("h{}-name-of-16", std::process::id()); // the kernel keeps 15 bytes
+    let path = dir.path().join(&name);
+    std::os::unix::fs::symlink("/bin/sh", &path).unwrap();
+    let mut shell = Load::start(std::process::Command::new(&path));
+    let mut trace = start(&["trace", "--json", "-e", &syscall(libc::SYS_write), "-p", &name]);
+    trace.provoke(|| shell.tell("echo"), |line| line.contains("sys_enter"));
+    let pid = shell.pid();
+    shell.stop();
+    let done = trace.finish().code(0);
+    assert_eq!(of_tid(&done, pid) as u64, events(&done));
+    assert_eq!(done.of_type("event")[0]["comm"], name[..name.len().min(15)]);
+}
+
+#[test]
+fn one_cpu_of_two() {
+    need_events!();
+    let cpus = common::online_cpus();
+    let &[one, other, ..] = cpus.as_slice() else { skip!("needs two CPUs") };
+    let (one, other, pingpong) = (one.to_string(), other.to_string(), example("pingpong"));
+    let mut args = vec!["trace", "--json", "-C", &one];
+    let event = syscall(libc::SYS_write);
+    args.extend(["-e", &event, "--", &pingpong, "2000", &one, &other]);
+    let mut done = run(&args).code(0);
+    done.out.retain(|line| line.starts_with('{'));
+    assert!(done.of_type("event").iter().all(|event| event["cpu"] == cpus[0]));
+    let of = |name: &str| done.of_type("event").iter().filter(|event| event["comm"] == name).count();
+    assert_eq!((of("ping"), of("pong")), (2000, 0));
+}
+
+/// A cgroup of our own, removed at the end.
+struct OwnCgroup(std::path::PathBuf);
+
+impl OwnCgroup {
+    fn new(name: &str) -> Result<OwnCgroup, String> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
+        let mount = mount.and_then(|line| line.split(' ').nth(1)).ok_or("no cgroup2 is mounted")?;
+        let path = std::path::Path::new(mount).join(format!("{name}-{}", std::process::id()));
+        fs::create_dir(&path).map_err(|err| format!("cannot create {}: {err}", path.display()))?;
+        Ok(OwnCgroup(path))
+    }
+
+    fn take(&self, pid: i32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for OwnCgroup {
+    fn drop(&mut self) {
+        let until = Instant::now() + Duration::from_secs(5);
+        while fs::remove_dir(&self.0).is_err() && Instant::now() < until {
+            thread::yield_now(); // until the last task has left it
+        }
+    }
+}
+
+#[test]
+fn a_cgroup_is_those_in_it_and_below() {
+    need_events!();
+    let group = match OwnCgroup::new("perf-prof-test") {
+        Ok(group) => group,
+        Err(why) => skip!("{why}"),
+    };
+    let inner = OwnCgroup(group.0.join("inner"));
+    fs::create_dir(&inner.0).unwrap();
+    let (mut inside, mut below, mut outside) = (Load::shell(), Load::shell(), Load::shell());
+    group.take(inside.pid());
+    inner.take(below.pid());
+    let name = group.0.file_name().unwrap().to_str().unwrap();
+    for target in [group.0.to_str().unwrap(), name] {
+        let mut trace = start(&["trace", "--json", "-e", &syscall(libc::SYS_write), "--cgroups", target]);
+        let tid = format!("\"tid\":{},", inside.pid());
+        trace.provoke(
+            || {
+                outside.tell("echo");
+                below.tell("echo");
+                inside.tell("echo");
+            },
+            |line| line.contains(&tid),
+        );
+        let tid = format!("\"tid\":{},", below.pid());
+        trace.provoke(|| below.tell("echo"), |line| line.contains(&tid));
+        let done = trace.interrupt().code(0);
+        let known = (of_tid(&done, inside.pid()) + of_tid(&done, below.pid())) as u64;
+        assert_eq!(known, events(&done), "{target}: {done:?}");
+    }
+    for shell in [inside, below, outside] {
+        shell.stop();
+    }
+}
+
+// What is not there
+
+#[test]
+fn targets_that_do_not_exist() {
+    need_events!();
+    let cases: [(&[&str], &str); 6] = [
+        (&["-C", "99999"], "99999"),
+        (&["-p", "2147483647"], "2147483647"),
+        (&["-t", "2147483647"], "2147483647"),
+        (&["-p", "no-such-name"], "no-such-name"),
+        (&["--cgroups", "no-such-group"], "no-such-group"),
+        (&["--cgroups", "../.."], "../.."),
+    ];
+    for (target, named) in cases {
+        let done = run(&[&["trace", "-e", EXEC], target].concat()).code(1).says(&["perf-prof: ", named]);
+        assert_eq!(done.err.len(), 1, "{target:?}: {done:?}");
+    }
+}
+
+#[test]
+fn an_absent_cpu_beside_one_that_is_there() {
+    need_events!();
+    let cpu = common::online_cpus()[0];
+    let done = run(&["trace", "-e", EXEC, "-C", &format!("{cpu},99999"), "--for", "1ms"]).code(0);
+    let notes: Vec<&String> = done.err.iter().filter(|line| line.contains("99999")).collect();
+    assert_eq!(notes.len(), 1, "{done:?}");
+    assert!(notes[0].contains("not online"), "{done:?}");
+}
+
+#[test]
+fn without_privilege_it_says_so() {
+    need_events!();
+    const NOBODY: u32 = 65534;
+    // The build directory may be closed to nobody.
+    let dir = tempfile::tempdir().unwrap();
+    let open = |path: &std::path::Path| {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    let exe = dir.path().join("perf-prof");
+    fs::copy(env!("CARGO_BIN_EXE_perf-prof"), &exe).unwrap();
+    open(dir.path());
+    open(&exe);
+    for args in [&["trace", "-e", EXEC][..], &["list"]] {
+        let mut command = std::process::Command::new(&exe);
+        command.args(args).uid(NOBODY).gid(NOBODY);
+        let done = Prog::spawn(command).finish().code(1).says(&["root"]);
+        assert_eq!(done.err.len(), 1, "{done:?}");
+    }
+}
+
+// Side effects
+
+#[test]
+fn no_mount_table_changes() {
+    need_events!();
+    let mounts = |pid: &str| fs::read_to_string(format!("/proc/{pid}/mounts")).unwrap();
+    let before = mounts("self");
+    let trace = tracing(&[]);
+    let pid = trace.pid().to_string();
+    assert_eq!(mounts("self"), before);
+    assert_eq!(mounts(&pid), before);
+    trace.interrupt().code(0);
+    assert_eq!(mounts("self"), before);
+}
