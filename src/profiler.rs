@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result};
 
 use crate::cli::usage;
 use crate::output::LostSpan;
-use crate::perf::evlist::{EventId, Evlist, Evsel};
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::target::{Host, Target};
 use crate::perf::{Attr, Record, Sample};
 use crate::stats::value::{Batch, Column, Shape, Subject, Table, Value};

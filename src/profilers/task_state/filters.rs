@@ -1,7 +1,7 @@
 //! What the kernel may drop before it costs a record: the texts of task-state's filters.
 
 use crate::cli::values::CommList;
-use crate::perf::evlist::FILTER_MAX;
+use crate::perf::evsel::FILTER_MAX;
 use crate::tep::Format;
 use crate::tep::filter::{Filter, quote};
 

@@ -7,21 +7,23 @@
 mod filters;
 mod machine;
 mod states;
+mod table;
 
 use anyhow::{Context as _, Result};
-use rustc_hash::FxHashMap;
 
 use crate::cli::CommonArgs;
 use crate::cli::values::{self, CommList, Time};
-use crate::perf::evlist::{Binding, EventId, Evlist};
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::task_state::filters::{Match, all_of, for_kernel};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
-use crate::profilers::task_state::states::{STATES, State, States, SwitchedOut};
+use crate::profilers::task_state::states::{State, States, SwitchedOut};
+use crate::profilers::task_state::table::{ByThread, COLUMNS, Histograms, THREAD_COLUMNS, TimeTable};
 use crate::stats::Histogram;
-use crate::stats::value::{Column, Part, Shape, Subject, Value};
+use crate::stats::value::{Part, Shape, Subject, Value};
 use crate::task::Comm;
 use crate::task::procfs::Stat;
 use crate::tep::Field;
@@ -130,8 +132,8 @@ pub struct TaskState {
     again_ns: u64,
     own: [i32; 2],
     cpus: Option<Vec<u32>>,
-    all: [Histogram; STATES],
-    by_thread: FxHashMap<i32, (Comm, Box<[Histogram; STATES]>)>,
+    all: Histograms,
+    by_thread: ByThread,
     /// Pairs that began before this may hide a loss.
     lost_until: u64,
     next_look: u64,
@@ -160,34 +162,6 @@ static SHAPE: Shape = Shape {
     ],
 };
 
-static COLUMNS: [Column; 10] = [
-    Column { key: "state", heading: "state" },
-    Column { key: "count", heading: "count" },
-    Column { key: "total_ns", heading: "total ms" },
-    Column { key: "min_ns", heading: "min ms" },
-    Column { key: "p50_ns", heading: "p50 ms" },
-    Column { key: "p95_ns", heading: "p95 ms" },
-    Column { key: "p99_ns", heading: "p99 ms" },
-    Column { key: "max_ns", heading: "max ms" },
-    Column { key: "ongoing", heading: "now" },
-    Column { key: "ongoing_ns", heading: "" },
-];
-
-static THREAD_COLUMNS: [Column; 12] = [
-    Column { key: "tid", heading: "tid" },
-    Column { key: "comm", heading: "comm" },
-    Column { key: "state", heading: "state" },
-    Column { key: "count", heading: "count" },
-    Column { key: "total_ns", heading: "total ms" },
-    Column { key: "min_ns", heading: "min ms" },
-    Column { key: "p50_ns", heading: "p50 ms" },
-    Column { key: "p95_ns", heading: "p95 ms" },
-    Column { key: "p99_ns", heading: "p99 ms" },
-    Column { key: "max_ns", heading: "max ms" },
-    Column { key: "ongoing", heading: "now" },
-    Column { key: "ongoing_ns", heading: "" },
-];
-
 impl TaskState {
     fn new(args: TaskStateArgs) -> TaskState {
         let blocked_only = args.interruptible || args.uninterruptible;
@@ -199,8 +173,8 @@ impl TaskState {
             plan: None,
             own: [0; 2],
             cpus: None,
-            all: [const { Histogram::new() }; STATES],
-            by_thread: FxHashMap::default(),
+            all: table::empty(),
+            by_thread: ByThread::default(),
             lost_until: 0,
             next_look: 0,
         }
@@ -315,7 +289,7 @@ impl TaskState {
             let at = period.state.index();
             self.all[at].record(duration);
             if self.args.perins {
-                let fresh = || (period.comm, Box::new([const { Histogram::new() }; STATES]));
+                let fresh = || (period.comm, Box::new(table::empty()));
                 let (comm, histograms) = self.by_thread.entry(period.tid).or_insert_with(fresh);
                 *comm = period.comm;
                 histograms[at].record(duration);
@@ -451,40 +425,8 @@ impl TaskState {
         }
     }
 
-    /// Rows of one set of histograms.
-    fn rows(
-        &self,
-        histograms: &[Histogram; STATES],
-        ongoing: &[(u64, u64); STATES],
-        head: &[Value],
-        into: &mut Vec<Vec<Value>>,
-    ) {
-        for (at, histogram) in histograms.iter().enumerate() {
-            let (count, ns) = ongoing[at];
-            let state = State::at(at);
-            if (histogram.is_empty() && count == 0) || !self.selects(state) {
-                continue;
-            }
-            let measured = |value: u64| if histogram.is_empty() { Value::None } else { Value::Ns(value) };
-            let mut row = head.to_vec();
-            row.extend([
-                self.label(state),
-                Value::Unsigned(histogram.count()),
-                Value::Ns(u64::try_from(histogram.sum()).unwrap_or(u64::MAX)),
-                measured(histogram.min()),
-                measured(histogram.quantile(0.50)),
-                measured(histogram.quantile(0.95)),
-                measured(histogram.quantile(0.99)),
-                measured(histogram.max()),
-                Value::Unsigned(count),
-                Value::Ns(ns),
-            ]);
-            into.push(row);
-        }
-    }
-
     /// What goes on at `now`: tasks and time so far, by state.
-    fn ongoing(&self, now: Timestamp, mut each: impl FnMut(i32, Comm, usize, u64)) {
+    fn ongoing(&self, now: Timestamp, mut each: impl FnMut(i32, Comm, State, u64)) {
         for (tid, task) in self.machine.iter() {
             let state = match task.doing {
                 Doing::Unknown => continue,
@@ -495,7 +437,7 @@ impl TaskState {
             if task.exited || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu)) {
                 continue;
             }
-            each(tid, task.comm, state.index(), now.saturating_sub(task.since.max(self.lost_until)));
+            each(tid, task.comm, state, now.saturating_sub(task.since.max(self.lost_until)));
         }
     }
 }
@@ -617,36 +559,14 @@ impl Profiler for TaskState {
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         const GONE_NS: u64 = 2_000_000_000;
         self.machine.expire(now.saturating_sub(GONE_NS));
-        let mut rows = Vec::new();
+        let Some(plan) = &self.plan else { return Ok(()) };
+        let mut table = TimeTable::new(&plan.states, |state| self.selects(state));
+        self.ongoing(now, |tid, comm, state, ns| table.goes_on(tid, comm, state, ns));
         if self.args.perins {
-            let none = || (Comm::default(), [(0, 0); STATES]);
-            let mut ongoing: FxHashMap<i32, (Comm, [(u64, u64); STATES])> = FxHashMap::default();
-            self.ongoing(now, |tid, comm, at, ns| {
-                let entry = ongoing.entry(tid).or_insert_with(none);
-                entry.0 = comm;
-                entry.1[at] = (1, ns);
-            });
-            let mut tids: Vec<i32> = self.by_thread.keys().chain(ongoing.keys()).copied().collect();
-            tids.sort_unstable();
-            tids.dedup();
-            let empty = [const { Histogram::new() }; STATES];
-            for tid in tids {
-                let (known, histograms) =
-                    self.by_thread.get(&tid).map_or((None, &empty), |(comm, all)| (Some(*comm), all));
-                let (comm, now) = ongoing.get(&tid).copied().unwrap_or_else(none);
-                let head = [Value::Signed(tid.into()), Value::Comm(known.unwrap_or(comm))];
-                self.rows(histograms, &now, &head, &mut rows);
-            }
+            report.table(&THREAD_COLUMNS, table.rows_by_thread(&self.by_thread));
             self.by_thread.clear();
-            report.table(&THREAD_COLUMNS, rows);
         } else {
-            let mut ongoing = [(0, 0); STATES];
-            self.ongoing(now, |_, _, at, ns| {
-                ongoing[at].0 += 1;
-                ongoing[at].1 += ns;
-            });
-            self.rows(&self.all, &ongoing, &[], &mut rows);
-            report.table(&COLUMNS, rows);
+            report.table(&COLUMNS, table.rows(&self.all));
         }
         self.all.iter_mut().for_each(Histogram::clear);
         Ok(())
