@@ -96,6 +96,7 @@ pub struct Setup<'a> {
     /// Our own threads.
     pub own: [i32; 2],
     pub notes: std::cell::RefCell<Vec<String>>,
+    pub warnings: std::cell::RefCell<Vec<String>>,
 }
 
 impl Setup<'_> {
@@ -125,14 +126,19 @@ impl Setup<'_> {
     pub fn parse_filter(&self, text: &str, format: &Format) -> Result<Filter> {
         Filter::parse(text, format).map_err(|err| {
             let known = err.is_unknown_field();
-            let message = format!("filter of {}: {err}", format.full_name());
-            if known { anyhow::Error::msg(message) } else { usage(message) }
+            // Such an error names the event itself.
+            if known { anyhow::Error::msg(err) } else { usage(format!("filter of {}: {err}", format.full_name())) }
         })
     }
 
     /// A kernel filter that leaves our own threads out: right for events that have no second party.
     pub fn not_ourselves(&self) -> String {
         self.own.map(|tid| format!("common_pid != {tid}")).join(" && ")
+    }
+
+    /// Something that everybody should hear.
+    pub fn warn(&self, text: String) {
+        self.warnings.borrow_mut().push(text);
     }
 
     /// Something for `-v`.
@@ -185,6 +191,8 @@ pub struct Context<'a> {
     pub batch: &'a mut Batch,
     /// Pairs that were thrown away because an end of theirs may not have been seen.
     pub discarded: &'a mut u64,
+    /// Set by a profiler for a sample that is none of its business after all: it does not count.
+    pub ignored: bool,
 }
 
 impl Context<'_> {

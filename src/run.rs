@@ -135,6 +135,7 @@ impl Run {
             interval: options.interval,
             own: [nix::unistd::gettid().as_raw(), output.tid()],
             notes: Default::default(),
+            warnings: Default::default(),
         };
         for (index, profiler) in profilers.iter_mut().enumerate() {
             evlist.adding_for(index);
@@ -161,7 +162,7 @@ impl Run {
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
         settle.send(settings);
         let mut output = output;
-        rings.take_notes().into_iter().for_each(|note| output.note(note));
+        setup.warnings.take().into_iter().chain(rings.take_notes()).for_each(|note| output.note(note));
         if options.verbose {
             describe(&evlist, &rings, &tracefs, notes).into_iter().for_each(|line| output.note(line));
         }
@@ -244,10 +245,8 @@ impl Run {
             if let Some(deadline) = deadline {
                 timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now)));
             }
-            let mut woken = false;
             let (mut signalled, mut ticked) = (false, false);
             for token in self.poller.wait(timeout).context("cannot wait for events")? {
-                woken = true;
                 match token {
                     SIGNALS => signalled = true,
                     TICKER => ticked = self.ticker.as_ref().is_some_and(Ticker::expired),
@@ -255,7 +254,7 @@ impl Run {
                     _ => {} // a ring
                 }
             }
-            self.wakeups += u64::from(woken);
+            self.wakeups += 1;
             let held = self.round(Limit::Horizon);
             // One follow-up delivers what was held; under a flood there is more, and a small ring would fill in 100 ms.
             follow_up = held && (!follow_up || self.rings.is_crowded());
@@ -442,7 +441,7 @@ impl Run {
         }
         let mut lines = vec![first];
         if end.lost_output > 0 {
-            lines.push(format!("{name}: {} lines dropped because the output was blocked", end.lost_output));
+            lines.push(format!("{name}: {} lines dropped because the output could not keep up", end.lost_output));
         }
         if self.core.stacks.refused() > 0 {
             lines.push(format!("{name}: {} stacks not kept: the table is full", self.core.stacks.refused()));

@@ -226,7 +226,7 @@ impl Output {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Occurrences dropped because the output was blocked.
+    /// Occurrences dropped because the output could not keep up.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

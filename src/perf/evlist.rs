@@ -212,14 +212,12 @@ impl Evlist {
         let mut side = Vec::new();
         let owner = if plan.side_on_cpu {
             let mut attr = side_attr(false);
-            self.missing.open(&mut attr, Watch::Cpu(cpu)).map_err(|err| open_error(err, "side records", cpu))?
+            self.missing.open(&mut attr, Watch::Cpu(cpu)).map_err(|err| open_error(err, SIDE_RECORDS, cpu))?
         } else {
             // A thread of our own owns the ring: it outlives every task that we watch.
             let mut attr = Attr::dummy().watermark(half);
             let tid = nix::unistd::gettid().as_raw();
-            self.missing
-                .open(&mut attr, Watch::Task { tid, cpu })
-                .map_err(|err| open_error(err, "side records", cpu))?
+            self.missing.open(&mut attr, Watch::Task { tid, cpu }).map_err(|err| open_error(err, SIDE_RECORDS, cpu))?
         };
         let watches = self.plan.watches(cpu);
         if !self.plan.side_on_cpu {
@@ -229,7 +227,7 @@ impl Evlist {
                 match self.missing.open(&mut attr, watch) {
                     Ok(fd) => side.push(fd),
                     Err(err) if gone(&err) => {}
-                    Err(err) => return Err(open_error(err, "side records", cpu)),
+                    Err(err) => return Err(open_error(err, SIDE_RECORDS, cpu)),
                 }
             }
         }
@@ -430,6 +428,9 @@ impl Ids {
     }
 }
 
+/// How the events that carry names, forks and exits are called in errors.
+const SIDE_RECORDS: &str = "perf events";
+
 fn gone(err: &io::Error) -> bool {
     err.raw_os_error() == Some(libc::ESRCH)
 }
@@ -438,6 +439,7 @@ fn open_error(err: io::Error, event: &str, cpu: u32) -> anyhow::Error {
     let hint = match err.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => "run as root, or give CAP_PERFMON, or lower kernel.perf_event_paranoid",
         Some(libc::EMFILE | libc::ENFILE) => "raise `ulimit -n`, or watch fewer CPUs with -C",
+        Some(libc::ENOENT) if event == SIDE_RECORDS => "this cgroup's hierarchy lacks the perf_event controller",
         Some(libc::ENOENT | libc::EOPNOTSUPP) => "this CPU or virtual machine lacks the event",
         Some(libc::ENODEV) => "the CPU has just gone offline",
         Some(libc::EBUSY) => "another tool holds the counters",

@@ -44,6 +44,9 @@ pub struct TraceArgs {
     common: CommonArgs,
 }
 
+/// The system of ftrace's own records, which have formats but no tracepoint.
+const NO_TRACEPOINTS: &str = "ftrace:";
+
 /// What is kept per event.
 #[derive(Debug)]
 struct Traced {
@@ -85,6 +88,9 @@ impl ProfilerArgs for TraceArgs {
 
 impl Trace {
     fn add(&mut self, name: &str, selector: &Selector, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        if name.starts_with(NO_TRACEPOINTS) {
+            bail!("{name} belongs to ftrace itself: it is no tracepoint that could be opened");
+        }
         let (mut evsel, format) = setup.tracepoint(name)?;
         let filter = both(selector.filter.as_deref(), self.filter.as_deref());
         let filter = filter.map(|text| setup.parse_filter(&text, &format)).transpose()?;
@@ -101,7 +107,7 @@ impl Trace {
 /// Two conditions, either of which may be absent.
 fn both(one: Option<&str>, other: Option<&str>) -> Option<String> {
     match (one, other) {
-        (Some(one), Some(other)) => Some(format!("({one}) && ({other})")),
+        (Some(one), Some(other)) => Some(format!("({one} ) && ({other} )")),
         (one, other) => one.or(other).map(str::to_owned),
     }
 }
@@ -117,16 +123,14 @@ impl Profiler for Trace {
                 self.add(&pattern, &selector, evlist, setup)?;
                 continue;
             }
-            let names = setup.tracefs.get()?.matching(&pattern)?;
+            let mut names = setup.tracefs.get()?.matching(&pattern)?;
+            names.retain(|name| !name.starts_with(NO_TRACEPOINTS));
             if names.is_empty() {
                 bail!("no event matches {pattern:?}; `perf-prof list` shows what there is");
             }
             setup.note(format!("{pattern} is {}", names.join(" ")));
             for name in names {
-                // A format of their own making (ftrace:*) cannot be opened as a tracepoint.
-                if !name.starts_with("ftrace:") {
-                    self.add(&name, &selector, evlist, setup)?;
-                }
+                self.add(&name, &selector, evlist, setup)?;
             }
         }
         Ok(())
@@ -136,7 +140,8 @@ impl Profiler for Trace {
         for traced in &mut self.traced {
             let ours = if has_second_party(&traced.format) { None } else { Some(setup.not_ourselves()) };
             let text = match (&traced.filter, ours) {
-                (Some(filter), Some(ours)) => format!("({}) && {ours}", filter.text()),
+                // The blank: the kernel reads a function name (.function) up to the next one.
+                (Some(filter), Some(ours)) => format!("({} ) && {ours}", filter.text()),
                 (Some(filter), None) => filter.text().to_owned(),
                 (None, Some(ours)) => ours,
                 (None, None) => continue,
@@ -160,6 +165,7 @@ impl Profiler for Trace {
         if let Some(filter) = &traced.here
             && filter.matches(sample.raw, comm.as_bytes(), sample.cpu) == Some(false)
         {
+            ctx.ignored = true;
             return Ok(());
         }
         let stack = ctx.stack(sample);
@@ -190,7 +196,7 @@ mod tests {
             (None, None, None),
             (Some("a==1"), None, Some("a==1")),
             (None, Some("b"), Some("b")),
-            (Some("a||b"), Some("c"), Some("(a||b) && (c)")),
+            (Some("a||b"), Some("c"), Some("(a||b ) && (c )")),
         ];
         for (one, other, want) in cases {
             assert_eq!(both(one, other).as_deref(), want);

@@ -81,7 +81,8 @@ impl Rings {
             notes: Vec::new(),
         };
         if !absent.is_empty() {
-            rings.notes.push(format!("CPU {} is not online: watching {} without it", list(&absent), list(&cpus)));
+            let present: Vec<u32> = target.cpus(&online).0;
+            rings.notes.push(format!("CPU {} is not online: watching {} without it", list(&absent), list(&present)));
         }
         if size.is_some() && asked > most {
             rings.notes.push(format!(

@@ -36,6 +36,8 @@ pub struct Waker {
     pub tid: i32,
     pub comm: Comm,
     pub time: u64,
+    /// An interrupt woke, a timer's for instance: the task is merely who was interrupted.
+    pub interrupt: bool,
 }
 
 /// One task.
@@ -350,7 +352,7 @@ mod tests {
     }
 
     fn waker(time: u64) -> Waker {
-        Waker { tid: 99, comm: Comm::new(b"w"), time }
+        Waker { tid: 99, comm: Comm::new(b"w"), time, interrupt: false }
     }
 
     fn brief(period: Option<Period>) -> Brief {

@@ -111,6 +111,8 @@ struct Woken {
     event: EventId,
     pid: Field,
     comm: Field,
+    /// Latency flags of the record.
+    flags: Option<Field>,
 }
 
 /// What is known once the events are.
@@ -127,8 +129,8 @@ pub struct TaskState {
     args: TaskStateArgs,
     plan: Option<Plan>,
     machine: Machine,
-    /// S sleeps that go on are worth a line: somebody asked for them.
-    sleeps_matter: bool,
+    /// The answer is about few tasks: their sleeps are worth a line while they go on. Of all tasks they would bury the rest.
+    few: bool,
     again_ns: u64,
     own: [i32; 2],
     cpus: Option<Vec<u32>>,
@@ -140,7 +142,7 @@ pub struct TaskState {
 }
 
 static SHAPE: Shape = Shape {
-    keys: &["state", "duration_ns", "still_waiting", "since", "waker.tid", "waker.comm", "wchan"],
+    keys: &["state", "duration_ns", "still_waiting", "since", "waker.tid", "waker.comm", "waker.interrupt", "wchan"],
     line: &[
         Part::Value { key: 0, width: 2 },
         Part::Text(" "),
@@ -149,16 +151,10 @@ static SHAPE: Shape = Shape {
         Part::Subject,
         Part::If(2, &[Part::Text(" still waiting")]),
         Part::If(3, &[Part::Text(" (at least: "), Part::Value { key: 3, width: 0 }, Part::Text(")")]),
-        Part::If(
-            4,
-            &[
-                Part::Text(", woken by "),
-                Part::Value { key: 5, width: 0 },
-                Part::Text(" "),
-                Part::Value { key: 4, width: 0 },
-            ],
-        ),
-        Part::If(6, &[Part::Text(", in "), Part::Value { key: 6, width: 0 }]),
+        Part::If(4, &[Part::Text(", woken by ")]),
+        Part::If(6, &[Part::Text("an interrupt of ")]),
+        Part::If(4, &[Part::Value { key: 5, width: 0 }, Part::Text(" "), Part::Value { key: 4, width: 0 }]),
+        Part::If(7, &[Part::Text(", in "), Part::Value { key: 7, width: 0 }]),
     ],
 };
 
@@ -166,7 +162,7 @@ impl TaskState {
     fn new(args: TaskStateArgs) -> TaskState {
         let blocked_only = args.interruptible || args.uninterruptible;
         TaskState {
-            sleeps_matter: args.interruptible || args.filter.is_some(),
+            few: args.filter.is_some(),
             again_ns: AGAIN_NS,
             machine: Machine::new(blocked_only),
             args,
@@ -254,7 +250,7 @@ impl TaskState {
             return Ok(());
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm: Comm::new(comm) };
-        let waker = self.waker(sample, ctx);
+        let waker = waker(sample, fields, self.args.than.is_some(), ctx);
         let period = self.machine.woken(seen, waker, is_new, self.report_at(sample.time));
         self.account(period, ctx);
         Ok(())
@@ -263,15 +259,9 @@ impl TaskState {
     fn on_waking(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
         let Some(fields) = self.plan.as_ref().and_then(|plan| plan.fields.waking.as_ref()) else { return Ok(()) };
         let tid = fields.pid.read_i32(sample.raw)?;
-        let waker = self.waker(sample, ctx);
+        let waker = waker(sample, fields, true, ctx);
         self.machine.waking(tid, waker);
         Ok(())
-    }
-
-    fn waker(&self, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Waker {
-        // Names are looked up only where they may be shown.
-        let comm = if self.args.than.is_some() { ctx.tasks.comm(sample.tid) } else { Comm::default() };
-        Waker { tid: sample.tid, comm, time: sample.time }
     }
 
     /// Counts a period that ended, and reports it when it was too long.
@@ -314,6 +304,7 @@ impl TaskState {
             since_text,
             waker.map_or(Value::None, |waker| Value::Signed(waker.tid.into())),
             waker.map_or(Value::None, |waker| Value::Comm(waker.comm)),
+            waker.map_or(Value::None, |waker| Value::Bool(waker.interrupt)),
             Value::None,
         ];
         let subject = Subject {
@@ -343,7 +334,9 @@ impl TaskState {
 
     /// Reports the waits that go on, each when it passes the limit and then once per interval.
     fn report_ongoing(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
-        let due: Vec<i32> = self.machine.iter().filter(|(_, task)| task.report_at <= now).map(|(tid, _)| tid).collect();
+        let mut due: Vec<i32> =
+            self.machine.iter().filter(|(_, task)| task.report_at <= now).map(|(tid, _)| tid).collect();
+        due.sort_unstable();
         for tid in due {
             self.report_ongoing_wait(tid, now, ctx);
         }
@@ -361,7 +354,9 @@ impl TaskState {
         };
         task.report_at = now.saturating_add(self.again_ns);
         let task = task.clone();
-        if !self.reports(state) || state == State::SLEEP && !self.sleeps_matter {
+        if !self.reports(state)
+            || state == State::SLEEP && !self.few && (!self.args.interruptible || task.began == Began::BeforeStart)
+        {
             return;
         }
         if self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu)) {
@@ -394,6 +389,7 @@ impl TaskState {
             Value::Ns(duration),
             Value::Bool(true),
             since_text,
+            Value::None,
             Value::None,
             Value::None,
             wchan.map_or(Value::None, |wchan| Value::Text(wchan.into())),
@@ -442,11 +438,19 @@ impl TaskState {
     }
 }
 
+/// Who performs a wake-up. The name is looked up only where it may be `shown`.
+fn waker(sample: &Sample<'_>, fields: &Woken, shown: bool, ctx: &mut Context<'_>) -> Waker {
+    const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40; // hard, soft, NMI: TRACE_FLAG_*, include/linux/trace_events.h
+    let flags = fields.flags.as_ref().and_then(|flags| flags.read_u64(sample.raw).ok()).unwrap_or(0);
+    let comm = if shown { ctx.tasks.comm(sample.tid) } else { Comm::default() };
+    Waker { tid: sample.tid, comm, time: sample.time, interrupt: flags & IN_INTERRUPT != 0 }
+}
+
 impl Profiler for TaskState {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.own = setup.own;
         self.cpus = setup.target.wanted.clone();
-        self.sleeps_matter |= !setup.watched.is_all();
+        self.few |= !setup.watched.is_all();
         self.again_ns = setup.interval.map_or(AGAIN_NS, |interval| interval.as_nanos() as u64);
         let add = |evlist: &mut Evlist, name: &str, stacks: bool| -> Result<_> {
             let (evsel, format) = setup.tracepoint(name)?;
@@ -455,7 +459,12 @@ impl Profiler for TaskState {
         };
         let woken = |evlist: &mut Evlist, name: &str| -> Result<Woken> {
             let (event, format) = add(evlist, name, false)?;
-            Ok(Woken { event, pid: format.require("pid")?.clone(), comm: format.require("comm")?.clone() })
+            Ok(Woken {
+                event,
+                pid: format.require("pid")?.clone(),
+                comm: format.require("comm")?.clone(),
+                flags: format.field("common_flags").cloned(),
+            })
         };
         let (switch, format) = add(evlist, "sched:sched_switch", self.args.stacks)?;
         let states =
@@ -474,6 +483,9 @@ impl Profiler for TaskState {
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
+        for cut in self.args.filter.iter().flat_map(CommList::iter).filter(|pattern| pattern.is_cut()) {
+            setup.warn(format!("{:?} is cut to the 15 bytes that the kernel keeps of a name", cut.typed()));
+        }
         let fixed = setup.watched.fixed();
         let tasks = Match { comms: self.args.filter.as_ref(), tids: fixed.as_deref() };
         if !setup.watched.is_all() && fixed.is_none() {
