@@ -1,0 +1,76 @@
+//! CPUs that go and come back in mid-run. One test in a binary of its own: no other may run beside it.
+
+#[macro_use]
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::{getppid, own_tid, start};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// A CPU that is put back whatever happens.
+struct Switch(PathBuf);
+
+impl Switch {
+    fn set(&self, on: bool) -> std::io::Result<()> {
+        fs::write(&self.0, if on { "1" } else { "0" })
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.set(true).expect("the CPU comes back");
+    }
+}
+
+/// Runs this thread on `cpu` alone.
+fn pin(cpu: u32) {
+    let mut set = CpuSet::new();
+    set.set(cpu as usize).unwrap();
+    sched_setaffinity(Pid::from_raw(0), &set).unwrap();
+}
+
+#[test]
+fn a_cpu_goes_and_comes_back() {
+    need_events!();
+    if !common::strict() {
+        skip!("takes a CPU offline for a moment; PERF_PROF_TESTS=strict allows it");
+    }
+    let Some(&cpu) = common::online_cpus().iter().rfind(|&&cpu| cpu != 0) else { skip!("needs two CPUs") };
+    let switch = Switch(format!("/sys/devices/system/cpu/cpu{cpu}/online").into());
+    if let Err(err) = switch.set(true) {
+        std::mem::forget(switch);
+        skip!("CPU {cpu} cannot be taken offline: {err}");
+    }
+    let tid = own_tid().to_string();
+    let event = format!("raw_syscalls:sys_enter/id=={} && common_pid=={tid}/", libc::SYS_getppid);
+    let on_it = format!("\"cpu\":{cpu},");
+    for target in [&["-t", &tid][..], &[]] {
+        pin(cpu);
+        let mut trace = start(&[&["trace", "--json", "-e", &event], target].concat());
+        trace.provoke(getppid, |line| line.contains(&on_it));
+
+        if let Err(err) = switch.set(false) {
+            skip!("CPU {cpu} cannot be taken offline: {err}"); // the last one, or held by something
+        }
+        trace.err_line(|line| line == format!("CPU {cpu} went offline"));
+        trace.provoke(getppid, |line| line.contains("sys_enter") && !line.contains(&on_it));
+
+        switch.set(true).unwrap();
+        trace.err_line(|line| line == format!("CPU {cpu} came online: watching it"));
+        pin(cpu);
+        trace.provoke(getppid, |line| line.contains(&on_it));
+        trace.interrupt().code(0).end();
+
+        // Started without it.
+        switch.set(false).unwrap();
+        let mut trace = start(&[&["trace", "--json", "-e", &event], target].concat());
+        trace.provoke(getppid, |line| line.contains("sys_enter"));
+        switch.set(true).unwrap();
+        pin(cpu);
+        trace.provoke(getppid, |line| line.contains(&on_it));
+        trace.interrupt().code(0).end();
+    }
+}
