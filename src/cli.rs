@@ -12,7 +12,7 @@ use clap::Parser;
 
 use crate::cli::values::{PidOrName, RingSize, Time};
 use crate::output::escape::escape;
-use crate::perf::target::{Host, Target, Tasks, find_cgroup, parse_cpus, processes, threads};
+use crate::perf::target::{Cgroup, Host, Target, Tasks, find_cgroup, parse_cpus, processes, threads};
 use crate::profilers::Command;
 use crate::run::Options;
 use crate::task::procfs;
@@ -144,7 +144,12 @@ impl CommonArgs {
             }
             Tasks::Threads(tids.clone())
         } else if !self.cgroups.is_empty() {
-            Tasks::Cgroups(self.cgroups.iter().map(|name| find_cgroup(&host, name)).collect::<Result<_>>()?)
+            let mut groups: Vec<Cgroup> =
+                self.cgroups.iter().map(|name| find_cgroup(&host, name)).collect::<Result<_>>()?;
+            // A group's events are those of the groups below it too: each must be seen once.
+            groups.sort_by(|a, b| a.path.cmp(&b.path));
+            groups.dedup_by(|below, above| below.path.starts_with(&above.path));
+            Tasks::Cgroups(groups)
         } else {
             Tasks::All
         };

@@ -20,7 +20,7 @@ use crate::output::sink::Sink;
 use crate::output::{Closed, EventText, IntervalEnd, Message, Output, RunEnd, Settings};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
-use crate::perf::target::{Host, Target, Tasks, threads};
+use crate::perf::target::{Host, Target, Tasks};
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
 use crate::run::core::Core;
@@ -29,7 +29,7 @@ use crate::run::rings::Rings;
 use crate::symbol::{Spaces, Stacks};
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker};
-use crate::sys::process::{Workload, hand_over};
+use crate::sys::process::Workload;
 use crate::task::{TaskTable, Watched};
 
 /// What a run does, whatever the profiler.
@@ -114,8 +114,6 @@ impl Run {
     pub fn new(mut options: Options, mut profilers: Vec<Box<dyn Profiler>>) -> Result<Run> {
         let host = Host::default();
         sys::ignore_sigpipe().context("cannot ignore SIGPIPE")?;
-        let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGCHLD])
-            .context("cannot receive signals")?;
         let sink = match &options.output {
             Some(path) => Sink::file(path)?,
             None => Sink::stdout()?,
@@ -149,7 +147,6 @@ impl Run {
         }
         let mut notes = setup.notes.take();
         let poller = Poller::new().context("cannot wait for events")?;
-        poller.add(&signals, SIGNALS).context("cannot wait for signals")?;
         poller.add(&*waker, WAKER).context("cannot wait for the output")?;
         let events = event_texts(&evlist, &setup)?;
         let settings = Settings {
@@ -160,6 +157,10 @@ impl Run {
             stacks: evlist.any_callchain(),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
+        // Until here a Ctrl-C ends the process as it does any other.
+        let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGCHLD])
+            .context("cannot receive signals")?;
+        poller.add(&signals, SIGNALS).context("cannot wait for signals")?;
         settle.send(settings);
         let mut output = output;
         setup.warnings.take().into_iter().chain(rings.take_notes()).for_each(|note| output.note(note));
@@ -188,6 +189,7 @@ impl Run {
             discarded: 0,
             late: 0,
             malformed: 0,
+            told_lost: 0,
         };
         Ok(Run {
             options,
@@ -218,11 +220,8 @@ impl Run {
         self.start_ns = sys::monotonic_ns();
         self.interval_start_ns = self.start_ns;
         self.core.tasks.scan();
-        if let Tasks::Processes(pids) = &self.options.target.tasks {
-            // Threads created between the first look and the opening of their parent's events.
-            let host = &self.host;
-            self.core.watched.add(pids.iter().flat_map(|&pid| threads(host, pid)));
-        }
+        // Threads created between the first look and the opening of their parent's events.
+        self.core.watched.refresh(&self.options.target, &self.host);
         self.core.started(sys::monotonic_ns());
         if let Some(workload) = &mut self.workload {
             let failed = workload.release();
@@ -278,9 +277,13 @@ impl Run {
             }
             if now >= next_hotplug {
                 next_hotplug = now + HOTPLUG.as_nanos() as u64;
-                self.rings.follow_hotplug(&mut self.core.evlist, &self.options.target, &self.host, &self.poller);
+                self.rings.follow_hotplug(&mut self.core, &self.options.target, &self.host, &self.poller);
                 self.rings.take_notes().into_iter().for_each(|note| self.core.output.note(note));
+                self.core.watched.refresh(&self.options.target, &self.host);
                 self.core.expire(now);
+                if self.workload.as_mut().is_some_and(Workload::ended) {
+                    return Ok(Stop::Asked);
+                }
             }
             if !silence_said && self.core.samples == 0 && now - self.start_ns > SILENCE.as_nanos() as u64 {
                 silence_said = true;
@@ -400,6 +403,9 @@ impl Run {
             samples: self.core.samples,
             lost,
             lost_output: dropped,
+            lost_side: self.core.told_lost.saturating_sub(lost),
+            lost_stacks: self.core.stacks.refused(),
+            malformed: self.core.malformed + self.rings.undecodable(),
             discarded: self.core.discarded,
             late: self.core.late,
             intervals: self.intervals,
@@ -418,8 +424,6 @@ impl Run {
         let interrupted =
             || std::iter::from_fn(|| signals.take()).any(|signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM));
         let closed = core.output.finish(messages, || !interrupted());
-        // Releasing tracepoints is slow; the prompt need not wait for it.
-        hand_over(&core.evlist.descriptors_open());
         if let Some(Closed::Failed(err)) = closed {
             let place =
                 self.options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
@@ -443,11 +447,17 @@ impl Run {
         if end.lost_output > 0 {
             lines.push(format!("{name}: {} lines dropped because the output could not keep up", end.lost_output));
         }
-        if self.core.stacks.refused() > 0 {
-            lines.push(format!("{name}: {} stacks not kept: the table is full", self.core.stacks.refused()));
+        if end.lost_side > 0 {
+            lines.push(format!(
+                "{name}: {} records of names, forks, exits or mappings lost: names may be old",
+                end.lost_side
+            ));
         }
-        if self.core.malformed > 0 {
-            lines.push(format!("{name}: {} records could not be decoded", self.core.malformed));
+        if end.lost_stacks > 0 {
+            lines.push(format!("{name}: {} stacks not kept: the table is full", end.lost_stacks));
+        }
+        if end.malformed > 0 {
+            lines.push(format!("{name}: {} records could not be decoded", end.malformed));
         }
         if self.options.verbose && !self.options.json {
             let seconds = (end.duration_ns as f64 / 1e9).max(1e-9);

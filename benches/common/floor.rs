@@ -7,7 +7,8 @@ use nix::sys::signal::Signal;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
 use perf_prof::perf::Attr;
-use perf_prof::perf::evlist::{Evlist, Evsel};
+use perf_prof::perf::evlist::Evlist;
+use perf_prof::perf::evsel::Evsel;
 use perf_prof::perf::record::record_type;
 use perf_prof::perf::target::{Host, Target, online_cpus};
 use perf_prof::profiler::TracefsFinder;
@@ -51,12 +52,12 @@ pub fn read(events: &[&str], filter: Option<&str>, duration: Option<Duration>) -
         }
     }
     let cpus = online_cpus(&host)?;
-    evlist.plan(&Target::everything(), &host, cpus.len())?;
+    evlist.plan(&Target::everything(), &host, cpus.len(), 0)?;
     let mut poller = Poller::new()?;
     poller.add(&signals, SIGNALS)?;
     let mut rings = Vec::new();
     for &cpu in &cpus {
-        rings.push(evlist.open_cpu(cpu, RING_BYTES / sys::page_size())?);
+        rings.push(evlist.open_cpu(cpu, &mut (RING_BYTES / sys::page_size()), false)?);
         if let Some(owner) = evlist.ring_owner(cpu) {
             poller.add_edge(owner, u64::from(cpu))?;
         }

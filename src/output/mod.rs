@@ -100,6 +100,11 @@ pub struct RunEnd {
     pub lost: u64,
     /// Occurrences dropped because the output could not keep up.
     pub lost_output: u64,
+    /// COMM, FORK, EXIT and MMAP2 records lost.
+    pub lost_side: u64,
+    /// Stacks that found their table full.
+    pub lost_stacks: u64,
+    pub malformed: u64,
     pub discarded: u64,
     pub late: u64,
     pub intervals: u64,

@@ -193,6 +193,9 @@ impl Writer {
             object.unsigned("samples", end.samples);
             object.unsigned("lost", end.lost);
             object.unsigned("lost_output", end.lost_output);
+            object.unsigned("lost_side", end.lost_side);
+            object.unsigned("lost_stacks", end.lost_stacks);
+            object.unsigned("malformed", end.malformed);
             object.unsigned("discarded", end.discarded);
             object.unsigned("late", end.late);
             object.unsigned("intervals", end.intervals);

@@ -82,6 +82,11 @@ impl Attr {
         self
     }
 
+    pub fn with_sample_type(mut self, bits: SampleType) -> Attr {
+        self.add_sample_type(bits);
+        self
+    }
+
     pub fn add_sample_type(&mut self, bits: SampleType) {
         self.raw.sample_type |= bits.bits();
     }
@@ -156,17 +161,17 @@ impl Missing {
         if !matches!(first.raw_os_error(), Some(libc::EINVAL | libc::E2BIG)) {
             return Err(first);
         }
-        let mut smaller = attr.clone();
-        smaller.raw.size = size_of::<b::perf_event_attr>() as u32; // E2BIG overwrote it
-        let mut found = self.clone();
-        for (index, feature) in FEATURES.iter().enumerate() {
-            if !(feature.strip)(&mut smaller.raw) {
-                continue;
+        attr.raw.size = size_of::<b::perf_event_attr>() as u32; // E2BIG overwrote it
+        // One feature alone first, then the newest ones together: what is not at fault must not be given up.
+        let alone = (0..FEATURES.len()).map(|index| index..index + 1);
+        let together = (2..=FEATURES.len()).map(|count| 0..count);
+        for features in alone.chain(together) {
+            let (mut smaller, mut found) = (attr.clone(), self.clone());
+            for index in features {
+                found.0[index] |= (FEATURES[index].strip)(&mut smaller.raw);
             }
-            found.0[index] = true;
             if let Ok(fd) = open(&mut smaller.raw, watch) {
-                *self = found;
-                *attr = smaller;
+                (*self, *attr) = (found, smaller);
                 return Ok(fd);
             }
         }

@@ -13,6 +13,7 @@ use crate::perf::target::{Host, Target, Tasks, threads};
 use crate::ringbuf::RingBuf;
 use crate::sys;
 use crate::sys::perf::Watch;
+use crate::sys::process::hand_over;
 
 /// All events of a run and, once open, their descriptors by CPU.
 #[derive(Debug, Default)]
@@ -29,6 +30,10 @@ pub struct Evlist {
 #[derive(Debug)]
 pub struct CpuEvents {
     pub cpu: u32,
+    /// Half the ring, in bytes: the watermark.
+    half: u32,
+    /// Side records and no events.
+    side_alone: bool,
     owner: OwnedFd,
     side: Vec<OwnedFd>,
     events: Vec<EventFd>,
@@ -182,14 +187,11 @@ impl Evlist {
         OURS + self.evsels.iter().map(of).sum::<u64>() * cpus as u64 + (tasks + 1) * (cpus + others) as u64
     }
 
-    /// Records of all events share the rings, so the fields in front of the time, and those of the trailer, must agree.
+    /// Records of all events share the rings, so what tells their time must be at the same place in all.
     fn unify(&mut self) {
-        let shared = [SampleType::IP, SampleType::ID, SampleType::STREAM_ID];
-        let all = self.evsels.iter().fold(0, |bits, evsel| bits | evsel.attr.sample_type().bits());
+        let shared = shared_bits(&self.evsels);
         for evsel in &mut self.evsels {
-            for bit in shared.into_iter().filter(|bit| SampleType::from_bits(all).contains(*bit)) {
-                evsel.attr.add_sample_type(bit);
-            }
+            evsel.attr.add_sample_type(shared);
             evsel.layout = Layout::new(evsel.attr.sample_type(), 0);
         }
     }
@@ -201,87 +203,112 @@ impl Evlist {
     /// What the kernel refused, on which event, and what to do.
     pub fn open_cpu(&mut self, cpu: u32, data_pages: &mut usize, side_alone: bool) -> Result<RingBuf> {
         let half = u32::try_from(*data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")?;
-        let plan = &self.plan;
-        let side_attr = |inherit| {
-            Attr::dummy()
-                .side_records(plan.mappings)
-                .watermark(half)
-                .inherit(inherit)
-                .enable_on_exec(inherit && plan.enable_on_exec)
-        };
-        let mut side = Vec::new();
-        let owner = if plan.side_on_cpu {
-            let mut attr = side_attr(false);
+        let owner = if self.plan.side_on_cpu {
+            let mut attr = self.side_attr(half, false);
             self.missing.open(&mut attr, Watch::Cpu(cpu)).map_err(|err| open_error(err, SIDE_RECORDS, cpu))?
         } else {
             // A thread of our own owns the ring: it outlives every task that we watch.
-            let mut attr = Attr::dummy().watermark(half);
+            let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half);
             let tid = nix::unistd::gettid().as_raw();
             self.missing.open(&mut attr, Watch::Task { tid, cpu }).map_err(|err| open_error(err, SIDE_RECORDS, cpu))?
         };
-        let watches = self.plan.watches(cpu);
-        if !self.plan.side_on_cpu {
-            let follows = self.plan.inherit;
-            for &watch in &watches {
-                let mut attr = side_attr(follows);
-                match self.missing.open(&mut attr, watch) {
-                    Ok(fd) => side.push(fd),
-                    Err(err) if gone(&err) => {}
-                    Err(err) => return Err(open_error(err, SIDE_RECORDS, cpu)),
-                }
-            }
-        }
-        let mut events = Vec::new();
-        for index in 0..if side_alone { 0 } else { self.evsels.len() } {
-            self.open_evsel(index, cpu, half, &watches, &mut events)?;
-        }
         let ring = map_within_limit(owner.as_fd(), data_pages)?;
-        // Only a ring that is mapped can be shared.
-        for fd in &side {
-            sys::perf::set_output(fd.as_fd(), owner.as_fd()).context("side records cannot share a ring buffer")?;
-        }
-        for event in &events {
-            sys::perf::set_output(event.fd.as_fd(), owner.as_fd()).with_context(|| {
-                format!("{} cannot share the ring buffer of CPU {cpu}", self.evsels[event.event.index()].name)
-            })?;
-            self.ids.insert(sys::perf::id(event.fd.as_fd())?, event.event);
-        }
-        self.cpus.push(CpuEvents { cpu, owner, side, events });
+        let mut events = CpuEvents { cpu, half, side_alone, owner, side: Vec::new(), events: Vec::new() };
+        let watches = self.plan.watches(cpu);
+        self.join(&mut events, &watches, true)?;
+        self.cpus.push(events);
         Ok(ring)
     }
 
-    fn open_evsel(
-        &mut self,
-        index: usize,
-        cpu: u32,
-        half: u32,
-        watches: &[Watch],
-        into: &mut Vec<EventFd>,
-    ) -> Result<()> {
+    /// Opens the events of `watches` and sends their records into the CPU's ring, which is mapped: only such a ring can
+    /// be shared. `all`: also the events of the whole CPU.
+    fn join(&mut self, cpu: &mut CpuEvents, watches: &[Watch], all: bool) -> Result<()> {
+        if !self.plan.side_on_cpu {
+            for &watch in watches {
+                let mut attr = self.side_attr(cpu.half, self.plan.inherit);
+                let fd = match self.missing.open(&mut attr, watch) {
+                    Ok(fd) => fd,
+                    Err(err) if gone(&err) => continue,
+                    Err(err) => return Err(open_error(err, SIDE_RECORDS, cpu.cpu)),
+                };
+                sys::perf::set_output(fd.as_fd(), cpu.owner.as_fd()).context("cannot share a ring buffer")?;
+                cpu.side.push(fd);
+            }
+        }
+        for index in 0..if cpu.side_alone { 0 } else { self.evsels.len() } {
+            if all || self.evsels[index].binding == Binding::Task {
+                self.open_evsel(index, cpu, watches)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn side_attr(&self, half: u32, inherit: bool) -> Attr {
+        Attr::dummy()
+            .with_sample_type(shared_bits(&self.evsels))
+            .side_records(self.plan.mappings)
+            .watermark(half)
+            .inherit(inherit)
+            .enable_on_exec(inherit && self.plan.enable_on_exec)
+    }
+
+    /// Opens the events of threads that appeared since the plan was made, in processes that are followed. A thread created
+    /// later inherits them; one created between the plan and the opening of its creator's does not.
+    ///
+    /// # Errors
+    /// As [`Evlist::open_cpu`].
+    pub fn open_new_threads(&mut self, target: &Target, host: &Host) -> Result<()> {
+        const ROUNDS: usize = 5; // a process that creates threads faster than this is caught by the next ones' creators
+        let (Tasks::Processes(pids), Some(Bound::Threads(_))) = (&target.tasks, &self.plan.bound) else {
+            return Ok(());
+        };
+        for _ in 0..ROUNDS {
+            let Some(Bound::Threads(known)) = &mut self.plan.bound else { return Ok(()) };
+            let now = pids.iter().flat_map(|&pid| threads(host, pid));
+            let new: Vec<i32> = now.filter(|tid| !known.contains(tid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            known.extend(&new);
+            let mut cpus = std::mem::take(&mut self.cpus);
+            for cpu in &mut cpus {
+                let watches: Vec<Watch> = new.iter().map(|&tid| Watch::Task { tid, cpu: cpu.cpu }).collect();
+                self.join(cpu, &watches, false)?;
+            }
+            self.cpus = cpus;
+        }
+        Ok(())
+    }
+
+    fn open_evsel(&mut self, index: usize, cpu: &mut CpuEvents, watches: &[Watch]) -> Result<()> {
         let evsel = &mut self.evsels[index];
-        if evsel.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&cpu)) {
+        if evsel.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&cpu.cpu)) {
             return Ok(());
         }
-        let whole = [Watch::Cpu(cpu)];
+        let whole = [Watch::Cpu(cpu.cpu)];
         let task_bound = evsel.binding == Binding::Task && self.plan.bound.is_some();
         let watches = if task_bound { watches } else { &whole };
         evsel.attr = evsel
             .attr
             .clone()
-            .watermark(half)
+            .watermark(cpu.half)
             .inherit(task_bound && self.plan.inherit)
             .enable_on_exec(task_bound && self.plan.enable_on_exec);
         for &watch in watches {
             let fd = match self.missing.open(&mut evsel.attr, watch) {
                 Ok(fd) => fd,
                 Err(err) if gone(&err) => continue,
-                Err(err) => return Err(open_error(err, &evsel.name, cpu)),
+                Err(err) => return Err(open_error(err, &evsel.name, cpu.cpu)),
             };
             if let Some(filter) = &evsel.filter {
                 sys::perf::set_filter(fd.as_fd(), filter)
                     .with_context(|| format!("the kernel refuses the filter of {}: {filter}", evsel.name))?;
             }
-            into.push(EventFd { fd, event: EventId(index as u16), lost: 0 });
+            sys::perf::set_output(fd.as_fd(), cpu.owner.as_fd())
+                .with_context(|| format!("{} cannot share the ring buffer of CPU {}", evsel.name, cpu.cpu))?;
+            let event = EventId(index as u16);
+            self.ids.insert(sys::perf::id(fd.as_fd())?, event);
+            cpu.events.push(EventFd { fd, event, lost: 0 });
         }
         Ok(())
     }
@@ -321,7 +348,8 @@ impl Evlist {
 
     /// Closes the events of a CPU that went offline.
     pub fn close_cpu(&mut self, cpu: u32) {
-        self.cpus.retain(|events| events.cpu != cpu);
+        let gone: Vec<CpuEvents> = self.cpus.extract_if(.., |events| events.cpu == cpu).collect();
+        hand_over(&gone.iter().flat_map(CpuEvents::descriptors).collect::<Vec<_>>());
     }
 
     /// The descriptor that owns the ring of `cpu`, for waiting.
@@ -332,15 +360,6 @@ impl Evlist {
     /// True when at least one event is open.
     pub fn any_open(&self) -> bool {
         self.cpus.iter().any(|cpu| !cpu.events.is_empty())
-    }
-
-    /// Every descriptor, for the holder that outlives us.
-    pub fn descriptors_open(&self) -> Vec<RawFd> {
-        self.cpus
-            .iter()
-            .flat_map(|cpu| cpu.side.iter().chain([&cpu.owner]).chain(cpu.events.iter().map(|event| &event.fd)))
-            .map(AsRawFd::as_raw_fd)
-            .collect()
     }
 
     /// Asks the kernel what the events of `cpu` have lost since the last call. Returns the sum.
@@ -371,12 +390,29 @@ impl Evlist {
 
     /// The layout that all records agree on, as far as id and time go.
     pub fn shared_layout(&self) -> Layout {
-        let shared = self.evsels.first().map_or(SampleType::BASE, |evsel| {
-            let bits = evsel.attr.sample_type().bits();
-            let front = SampleType::IP.bits() | SampleType::ID.bits() | SampleType::STREAM_ID.bits();
-            SampleType::BASE.with(SampleType::from_bits(bits & front))
-        });
-        Layout::new(shared, 0)
+        Layout::new(SampleType::BASE.with(shared_bits(&self.evsels)), 0)
+    }
+}
+
+/// What any event asks for of the fields in front of the time, and of the trailer of side records.
+fn shared_bits(evsels: &[Evsel]) -> SampleType {
+    let moving = SampleType::IP.with(SampleType::ID).with(SampleType::STREAM_ID).bits();
+    SampleType::from_bits(evsels.iter().fold(0, |bits, evsel| bits | evsel.attr.sample_type().bits() & moving))
+}
+
+impl CpuEvents {
+    fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.side.iter().chain([&self.owner]).chain(self.events.iter().map(|event| &event.fd)).map(AsRawFd::as_raw_fd)
+    }
+}
+
+impl Drop for Evlist {
+    /// Releasing tracepoints is slow, however the run ends; the prompt need not wait for it.
+    fn drop(&mut self) {
+        let open: Vec<RawFd> = self.cpus.iter().flat_map(CpuEvents::descriptors).collect();
+        if !open.is_empty() {
+            hand_over(&open);
+        }
     }
 }
 

@@ -152,6 +152,9 @@ impl Profiler for Trace {
                     traced.format.full_name()
                 ));
                 traced.here = traced.filter.take();
+                if !has_second_party(&traced.format) {
+                    evlist.set_filter(traced.event, setup.not_ourselves())?;
+                }
             } else {
                 evlist.set_filter(traced.event, text)?;
             }
@@ -161,7 +164,9 @@ impl Profiler for Trace {
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
         let comm = ctx.tasks.comm(sample.tid);
-        let traced = self.traced.get(event.index()).context("an event of another profiler")?;
+        let first = self.traced.first().map_or(0, |traced| traced.event.index());
+        let at = event.index().checked_sub(first).context("an event of another profiler")?;
+        let traced = self.traced.get(at).context("an event of another profiler")?;
         if let Some(filter) = &traced.here
             && filter.matches(sample.raw, comm.as_bytes(), sample.cpu) == Some(false)
         {

@@ -37,6 +37,8 @@ pub struct Core {
     pub discarded: u64,
     pub late: u64,
     pub malformed: u64,
+    /// By LOST records: samples and side records together.
+    pub told_lost: u64,
 }
 
 /// Splits `self` into the profilers and all that they may use.
@@ -70,6 +72,8 @@ impl Core {
         let record = match item.kind {
             ItemKind::Record(record) => record,
             ItemKind::Gap | ItemKind::Corrupt => {
+                // No counter knows of bytes that made no sense: at least one record was among them.
+                self.loss.count(cpu, u64::from(matches!(item.kind, ItemKind::Corrupt)));
                 self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count: 0 });
                 return ControlFlow::Continue(());
             }
@@ -126,6 +130,7 @@ impl Core {
         let (side, id) = decode(record, &self.layout)?;
         match side {
             Record::Lost { count } => {
+                self.told_lost += count;
                 self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count });
                 if !self.evlist.counts_lost() {
                     self.loss.count(cpu, count);

@@ -13,8 +13,6 @@ pub struct LossBook {
     total: u64,
     /// Per CPU in this interval.
     by_cpu: Vec<(u32, u64)>,
-    /// Most lost on one CPU in one interval, for the cure.
-    worst: u64,
 }
 
 impl LossBook {
@@ -54,7 +52,6 @@ impl LossBook {
 
     /// Starts the next interval. Returns the windows of the one that ended.
     pub fn next_interval(&mut self) -> Vec<LostSpan> {
-        self.worst = self.worst.max(self.by_cpu.iter().map(|(_, sum)| *sum).max().unwrap_or(0));
         self.interval = 0;
         self.by_cpu.clear();
         std::mem::take(&mut self.windows)

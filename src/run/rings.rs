@@ -29,7 +29,20 @@ struct Ring {
     pages: usize,
     /// The events are not wanted on this CPU. But a task of the answer may get its name, its children and its end there.
     side_alone: bool,
+    /// The CPU is offline; what the ring still holds is being delivered.
+    leaving: bool,
+    /// In this interval.
     lost: u64,
+}
+
+impl Ring {
+    /// Asks the kernel what was lost since the last time.
+    fn count_lost(&mut self, core: &mut Core) -> u64 {
+        let lost = core.evlist.take_lost(self.cpu, |_, _| {});
+        self.lost += lost;
+        core.loss.count(self.cpu, lost);
+        lost
+    }
 }
 
 /// All rings, merged.
@@ -93,6 +106,7 @@ impl Rings {
         for &cpu in &online {
             rings.add(cpu, !cpus.contains(&cpu), evlist, poller)?;
         }
+        evlist.open_new_threads(target, host)?;
         if !evlist.any_open() {
             bail!("no event could be opened: the target has gone, or its events are limited to other CPUs");
         }
@@ -115,27 +129,26 @@ impl Rings {
         if let Some(owner) = evlist.ring_owner(cpu) {
             poller.add_edge(owner, u64::from(cpu))?;
         }
-        self.rings.push(Ring { cpu, index, pages, side_alone, lost: 0 });
+        self.rings.push(Ring { cpu, index, pages, side_alone, leaving: false, lost: 0 });
         Ok(())
     }
 
     /// Attaches CPUs that came online, detaches those that went.
-    pub fn follow_hotplug(&mut self, evlist: &mut Evlist, target: &Target, host: &Host, poller: &Poller) {
+    pub fn follow_hotplug(&mut self, core: &mut Core, target: &Target, host: &Host, poller: &Poller) {
         let Ok(online) = online_cpus(host) else { return };
-        let cpus = if evlist.any_cpu_bound() { online.clone() } else { target.cpus(&online).0 };
-        let gone: Vec<u32> = self.rings.iter().map(|ring| ring.cpu).filter(|cpu| !online.contains(cpu)).collect();
-        for cpu in gone {
-            if let Some(at) = self.rings.iter().position(|ring| ring.cpu == cpu) {
-                let ring = self.rings.remove(at);
-                self.merge.remove(ring.index); // what it still holds is delivered first
-                if !ring.side_alone {
-                    self.notes.push(format!("CPU {cpu} went offline"));
-                }
-            }
-            if let Some(owner) = evlist.ring_owner(cpu) {
+        self.rings.retain(|ring| !ring.leaving || self.merge.has(ring.index));
+        let cpus = if core.evlist.any_cpu_bound() { online.clone() } else { target.cpus(&online).0 };
+        for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && !online.contains(&ring.cpu)) {
+            ring.count_lost(core);
+            ring.leaving = true;
+            self.merge.remove(ring.index); // what it still holds is delivered first
+            if let Some(owner) = core.evlist.ring_owner(ring.cpu) {
                 let _ = poller.remove(owner);
             }
-            evlist.close_cpu(cpu);
+            core.evlist.close_cpu(ring.cpu);
+            if !ring.side_alone {
+                self.notes.push(format!("CPU {} went offline", ring.cpu));
+            }
         }
         self.refused.retain(|cpu| online.contains(cpu));
         for cpu in online {
@@ -143,7 +156,11 @@ impl Rings {
                 continue;
             }
             let side_alone = !cpus.contains(&cpu);
-            let added = self.add(cpu, side_alone, evlist, poller).and_then(|()| evlist.enable_cpu(cpu));
+            let evlist = &mut core.evlist;
+            let added = evlist
+                .open_new_threads(target, host)
+                .and_then(|()| self.add(cpu, side_alone, evlist, poller))
+                .and_then(|()| evlist.enable_cpu(cpu));
             self.notes.push(match added {
                 Ok(()) if side_alone => continue,
                 Ok(()) => format!("CPU {cpu} came online: watching it"),
@@ -162,9 +179,7 @@ impl Rings {
         self.merge.load(self.loaded_ns);
         while let Some(index) = self.merge.next_tight() {
             let Some(ring) = self.rings.iter_mut().find(|ring| ring.index == index) else { continue };
-            let lost = core.evlist.take_lost(ring.cpu, |_, _| {});
-            ring.lost += lost;
-            core.loss.count(ring.cpu, lost);
+            let lost = ring.count_lost(core);
             // A kernel that does not count per event leaves the question open: then a full ring counts as a loss.
             if lost > 0 || !core.evlist.counts_lost() {
                 self.merge.mark_gap(index, sys::monotonic_ns());
@@ -200,15 +215,13 @@ impl Rings {
 
     /// Asks the kernel for all that was lost since the last time.
     pub fn read_lost(&mut self, core: &mut Core) {
-        for ring in &mut self.rings {
-            let lost = core.evlist.take_lost(ring.cpu, |_, _| {});
-            ring.lost += lost;
-            core.loss.count(ring.cpu, lost);
+        for ring in self.rings.iter_mut().filter(|ring| !ring.leaving) {
+            ring.count_lost(core);
         }
     }
 
-    /// What would have prevented the losses so far.
-    pub fn cure(&self, mean_record_bytes: u64) -> String {
+    /// What would have prevented the losses of the interval that ends.
+    pub fn cure(&mut self, mean_record_bytes: u64) -> String {
         let uses: Vec<RingUse> = self
             .rings
             .iter()
@@ -218,6 +231,7 @@ impl Rings {
                 mean_record_bytes,
             })
             .collect();
+        self.rings.iter_mut().for_each(|ring| ring.lost = 0);
         let page = sys::page_size();
         cure(&uses, page as u64, (MOST_BYTES / page / self.cpus().max(1)) as u64)
     }
@@ -229,6 +243,11 @@ impl Rings {
 
     pub fn locked_bytes(&self) -> u64 {
         self.rings.iter().map(|ring| ((ring.pages + 1) * sys::page_size()) as u64).sum()
+    }
+
+    /// Records that could not be decoded, beyond those that [`Core`] counts.
+    pub fn undecodable(&self) -> u64 {
+        self.merge.undecodable()
     }
 
     pub fn take_notes(&mut self) -> Vec<String> {

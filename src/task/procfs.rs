@@ -24,8 +24,9 @@ pub struct KernelFrame {
     pub module: Option<String>,
 }
 
+/// A file of one thread. That of /proc/TID itself would speak of the whole process, and take as long as it has threads.
 fn file(host: &Host, tid: i32, name: &str) -> PathBuf {
-    host.proc.join(tid.to_string()).join(name)
+    host.proc.join(format!("{tid}/task/{tid}/{name}"))
 }
 
 /// The name of a thread.
@@ -37,6 +38,11 @@ pub fn comm(host: &Host, tid: i32) -> Option<Comm> {
 /// State and name of a thread.
 pub fn stat(host: &Host, tid: i32) -> Option<Stat> {
     parse_stat(&fs::read(file(host, tid, "stat")).ok()?)
+}
+
+/// False when a thread has gone, or has exited and waits to be reaped.
+pub fn is_alive(host: &Host, tid: i32) -> bool {
+    stat(host, tid).is_some_and(|stat| !matches!(stat.state, b'Z' | b'X'))
 }
 
 fn parse_stat(text: &[u8]) -> Option<Stat> {

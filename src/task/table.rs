@@ -140,7 +140,7 @@ impl TaskTable {
     /// Forgets threads that exited a while before `now`.
     pub fn expire(&mut self, now: u64) {
         while let Some(&(time, tid)) = self.exited.front()
-            && time + KEEP_EXITED_NS < now
+            && time.saturating_add(KEEP_EXITED_NS) < now
         {
             self.exited.pop_front();
             if self.tasks.get(&tid).is_some_and(|task| task.exited) {

@@ -4,48 +4,53 @@ use rustc_hash::FxHashSet;
 
 use crate::perf::Record;
 use crate::perf::target::{Host, Target, Tasks, threads};
+use crate::task::procfs;
 
 /// The tasks the answer is about.
 #[derive(Debug)]
 pub enum Watched {
     All,
-    /// These threads; `follow` adds what they create. `leaving` have said farewell and still switch away once.
-    Some {
-        tids: FxHashSet<i32>,
-        leaving: FxHashSet<i32>,
-        follow: bool,
-        until_exit: bool,
-    },
+    Some(Members),
     /// A workload that has not executed its command yet: nothing before that is of interest.
     BeforeExec(i32),
 }
 
-impl Watched {
-    fn some(tids: FxHashSet<i32>, follow: bool, until_exit: bool) -> Watched {
-        Watched::Some { tids, leaving: FxHashSet::default(), follow, until_exit }
-    }
+/// Threads one by one, kept by records and now and then corrected by /proc.
+#[derive(Debug, Default)]
+pub struct Members {
+    tids: FxHashSet<i32>,
+    /// Their processes, when threads and children are followed.
+    pids: FxHashSet<i32>,
+    /// Have said farewell and still switch away once.
+    leaving: FxHashSet<i32>,
+    /// Not in /proc at the last look: their last records may still be on the way.
+    absent: FxHashSet<i32>,
+    /// What they create belongs to them.
+    follow: bool,
+    /// Their end is the end of the run.
+    until_exit: bool,
+}
 
+impl Watched {
     pub fn new(target: &Target, host: &Host) -> Watched {
-        match &target.tasks {
-            Tasks::All => Watched::All,
-            Tasks::Threads(tids) => Watched::some(tids.iter().copied().collect(), false, true),
+        let mut members = match &target.tasks {
+            Tasks::All => return Watched::All,
+            Tasks::Workload(pid) => return Watched::BeforeExec(*pid),
+            Tasks::Threads(_) => Members { until_exit: true, ..Members::default() },
             Tasks::Processes(pids) => {
-                let tids = pids.iter().flat_map(|&pid| threads(host, pid)).collect();
-                Watched::some(tids, true, true)
+                Members { pids: pids.iter().copied().collect(), follow: true, until_exit: true, ..Members::default() }
             }
-            Tasks::Cgroups(groups) => {
-                let tids = groups.iter().flat_map(|group| group.threads()).collect();
-                Watched::some(tids, true, false)
-            }
-            Tasks::Workload(pid) => Watched::BeforeExec(*pid),
-        }
+            Tasks::Cgroups(_) => Members { follow: true, ..Members::default() },
+        };
+        members.tids = members.living(target, host);
+        Watched::Some(members)
     }
 
     #[inline]
     pub fn contains(&self, tid: i32) -> bool {
         match self {
             Watched::All => true,
-            Watched::Some { tids, leaving, .. } => tids.contains(&tid) || leaving.contains(&tid),
+            Watched::Some(members) => members.tids.contains(&tid) || members.leaving.contains(&tid),
             Watched::BeforeExec(_) => false,
         }
     }
@@ -54,45 +59,89 @@ impl Watched {
         matches!(self, Watched::All)
     }
 
-    /// Threads that appeared between two looks at /proc, before the events were on.
-    pub fn add(&mut self, more: impl IntoIterator<Item = i32>) {
-        if let Watched::Some { tids, .. } = self {
-            tids.extend(more);
-        }
-    }
-
     pub fn apply(&mut self, record: &Record<'_>) {
         match (&mut *self, record) {
             (Watched::BeforeExec(pid), Record::Comm { tid, exec: true, .. }) if tid == pid => {
-                let tids = [*pid].into_iter().collect();
-                *self = Watched::some(tids, true, true);
+                let one: FxHashSet<i32> = [*pid].into_iter().collect();
+                let members =
+                    Members { tids: one.clone(), pids: one, follow: true, until_exit: true, ..Members::default() };
+                *self = Watched::Some(members);
             }
-            (Watched::Some { tids, leaving, follow, .. }, Record::Fork(fork)) => {
-                leaving.remove(&fork.tid); // the number is used again
-                if *follow && tids.contains(&fork.ptid) {
-                    tids.insert(fork.tid);
-                }
-            }
-            (Watched::Some { tids, leaving, .. }, Record::Exit(exit)) => leaving.extend(tids.take(&exit.tid)),
+            (Watched::Some(members), record) => members.apply(record),
             _ => {}
+        }
+    }
+
+    /// Corrects the set by what lives now: a lost record, an exec by a thread that is not its process's first, a task
+    /// that was moved between cgroups would leave it wrong for ever.
+    pub fn refresh(&mut self, target: &Target, host: &Host) {
+        if let Watched::Some(members) = self {
+            members.refresh(target, host);
         }
     }
 
     /// True when every task of the answer has exited.
     pub fn is_over(&self) -> bool {
-        matches!(self, Watched::Some { tids, until_exit: true, .. } if tids.is_empty())
+        matches!(self, Watched::Some(members) if members.until_exit && members.tids.is_empty())
     }
 
     /// The threads, when they are known one by one and nothing joins them later.
     pub fn fixed(&self) -> Option<Vec<i32>> {
         match self {
-            Watched::Some { tids, follow: false, .. } => {
-                let mut tids: Vec<i32> = tids.iter().copied().collect();
+            Watched::Some(members) if !members.follow => {
+                let mut tids: Vec<i32> = members.tids.iter().copied().collect();
                 tids.sort_unstable();
                 Some(tids)
             }
             _ => None,
         }
+    }
+}
+
+impl Members {
+    fn apply(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Fork(fork) => {
+                self.leaving.remove(&fork.tid); // the number is used again
+                if self.follow && self.tids.contains(&fork.ptid) {
+                    self.tids.insert(fork.tid);
+                    self.pids.insert(fork.pid);
+                }
+            }
+            Record::Exit(exit) => self.leaving.extend(self.tids.take(&exit.tid)),
+            // Whichever thread executes, it goes on under the number of its process.
+            Record::Comm { pid, tid, exec: true, .. } if self.follow && self.pids.contains(pid) => {
+                self.leaving.remove(tid);
+                self.tids.insert(*tid);
+            }
+            _ => {}
+        }
+    }
+
+    fn living(&self, target: &Target, host: &Host) -> FxHashSet<i32> {
+        match &target.tasks {
+            Tasks::Threads(tids) => tids.iter().copied().filter(|&tid| procfs::is_alive(host, tid)).collect(),
+            Tasks::Cgroups(groups) => groups.iter().flat_map(|group| group.threads()).collect(),
+            _ => {
+                // Of a process whose threads have all exited a zombie leader may be left.
+                let is_thread = |pid: i32, tid: &i32| *tid != pid || procfs::is_alive(host, pid);
+                self.pids
+                    .iter()
+                    .flat_map(|&pid| threads(host, pid).into_iter().filter(move |tid| is_thread(pid, tid)))
+                    .collect()
+            }
+        }
+    }
+
+    fn refresh(&mut self, target: &Target, host: &Host) {
+        let living = self.living(target, host);
+        let missing: FxHashSet<i32> = self.tids.difference(&living).copied().collect();
+        // One that was missing the last time too has had its last records delivered.
+        self.leaving.extend(missing.intersection(&self.absent));
+        self.tids.retain(|tid| !(missing.contains(tid) && self.absent.contains(tid)));
+        self.leaving.retain(|tid| !living.contains(tid));
+        self.absent = missing;
+        self.tids.extend(living);
     }
 }
 
@@ -127,12 +176,52 @@ mod tests {
         assert!(watched.is_over());
     }
 
+    fn members(tids: &[i32], follow: bool) -> Watched {
+        let tids: FxHashSet<i32> = tids.iter().copied().collect();
+        Watched::Some(Members {
+            pids: if follow { tids.clone() } else { FxHashSet::default() },
+            tids,
+            follow,
+            until_exit: true,
+            ..Members::default()
+        })
+    }
+
     #[test]
     fn named_threads_are_not_followed() {
-        let mut watched = Watched::some([7, 3].into_iter().collect(), false, true);
+        let mut watched = members(&[7, 3], false);
         watched.apply(&fork(8, 7));
         assert!(!watched.contains(8));
         assert_eq!(watched.fixed(), Some(vec![3, 7]));
         assert!(Watched::All.contains(1) && Watched::All.fixed().is_none());
+    }
+
+    #[test]
+    fn an_exec_by_another_thread_keeps_the_process() {
+        let mut watched = members(&[7, 8], true); // 8 is a thread of 7
+        watched.apply(&exit(7));
+        watched.apply(&Record::Comm { pid: 7, tid: 7, comm: b"x", exec: true });
+        watched.apply(&fork(9, 7));
+        assert!(watched.contains(7) && watched.contains(9));
+    }
+
+    #[test]
+    fn proc_corrects_the_set_at_the_second_look() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host { proc: dir.path().into(), cpu: dir.path().into() };
+        for tid in ["7", "8"] {
+            let task = dir.path().join("7/task").join(tid);
+            std::fs::create_dir_all(&task).unwrap();
+            std::fs::write(task.join("stat"), format!("{tid} (x) S 1")).unwrap();
+        }
+        let target = Target { wanted: None, tasks: Tasks::Processes(vec![7]) };
+        let mut watched = members(&[7, 99], true); // 99 is gone, 8 was never seen
+        watched.refresh(&target, &host);
+        assert!(watched.contains(8) && watched.contains(99));
+        std::fs::write(dir.path().join("7/task/7/stat"), "7 (x) Z 1").unwrap();
+        std::fs::remove_dir_all(dir.path().join("7/task/8")).unwrap();
+        watched.refresh(&target, &host);
+        watched.refresh(&target, &host);
+        assert!(watched.is_over(), "{watched:?}");
     }
 }

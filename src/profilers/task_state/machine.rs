@@ -29,6 +29,8 @@ pub enum Began {
     Exactly,
     /// It was waiting already when the run began: the time is that of the look at /proc.
     BeforeStart,
+    /// The same after records were lost.
+    BeforeLoss,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,6 +273,7 @@ impl Machine {
             _ => None, // unknown so far, or a new task with a number used before
         };
         task.becomes(Doing::Runnable { woken: true }, seen.at);
+        task.exited &= !is_new;
         task.cpu = seen.cpu;
         task.comm = seen.comm;
         task.stack = None;
@@ -283,13 +286,24 @@ impl Machine {
     pub fn executes(&mut self, seen: Seen) {
         let task = self.tasks.entry(seen.tid).or_insert_with(Task::new);
         task.becomes(Doing::Running, seen.at);
+        task.exited = false;
         task.cpu = seen.cpu;
         task.comm = seen.comm;
     }
 
+    /// A task with a new name lives: an exec by another thread of its process makes the leader's farewell void.
     pub fn renamed(&mut self, tid: i32, comm: Comm) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.comm = comm;
+            task.exited = false;
+        }
+    }
+
+    /// Records were lost since it was seen last: nothing is known of it now.
+    pub fn doubt(&mut self, tid: i32) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.doing = Doing::Unknown;
+            task.report_at = u64::MAX;
         }
     }
 

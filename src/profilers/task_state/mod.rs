@@ -92,6 +92,9 @@ const SETTLE_NS: u64 = 100_000_000;
 /// How long /proc must contradict the records before it is believed.
 const DOUBT_NS: u64 = 1_000_000_000;
 
+/// Threads listed apart in one interval at most: without -i every thread that ever ran would be kept.
+const MOST_THREADS: usize = 50_000;
+
 /// The fields of the events, resolved once.
 #[derive(Debug)]
 struct Fields {
@@ -139,6 +142,7 @@ pub struct TaskState {
     /// Pairs that began before this may hide a loss.
     lost_until: u64,
     next_look: u64,
+    next_sweep: u64,
 }
 
 static SHAPE: Shape = Shape {
@@ -173,6 +177,7 @@ impl TaskState {
             by_thread: ByThread::default(),
             lost_until: 0,
             next_look: 0,
+            next_sweep: 0,
         }
     }
 
@@ -274,11 +279,13 @@ impl TaskState {
         let exact = period.began == Began::Exactly;
         if period.since < self.lost_until {
             *ctx.discarded += u64::from(exact);
-        } else if exact {
+            return; // it may have ended, and another one begun, unseen
+        }
+        if exact {
             let duration = period.until.saturating_sub(period.since);
             let at = period.state.index();
             self.all[at].record(duration);
-            if self.args.perins {
+            if self.args.perins && (self.by_thread.len() < MOST_THREADS || self.by_thread.contains_key(&period.tid)) {
                 let fresh = || (period.comm, Box::new(table::empty()));
                 let (comm, histograms) = self.by_thread.entry(period.tid).or_insert_with(fresh);
                 *comm = period.comm;
@@ -291,8 +298,7 @@ impl TaskState {
     }
 
     fn report_ended(&self, period: &Period, ctx: &mut Context<'_>) {
-        let (since, since_text) = self.known_since(period.since, period.began);
-        let duration = period.until.saturating_sub(since);
+        let duration = period.until.saturating_sub(period.since);
         if self.args.than.is_none_or(|than| duration < than.0) {
             return;
         }
@@ -301,7 +307,7 @@ impl TaskState {
             self.label(period.state),
             Value::Ns(duration),
             Value::Bool(false),
-            since_text,
+            since_text(period.began),
             waker.map_or(Value::None, |waker| Value::Signed(waker.tid.into())),
             waker.map_or(Value::None, |waker| Value::Comm(waker.comm)),
             waker.map_or(Value::None, |waker| Value::Bool(waker.interrupt)),
@@ -317,78 +323,61 @@ impl TaskState {
         ctx.emit(subject, &SHAPE, values, period.stack);
     }
 
-    /// From when on a wait is certain: not from before the start, nor from before a loss.
-    fn known_since(&self, since: u64, began: Began) -> (u64, Value) {
-        if since < self.lost_until {
-            (self.lost_until, Value::Phrase { word: "before_loss", text: "records were lost" })
-        } else if began == Began::BeforeStart {
-            (since, Value::Phrase { word: "before_start", text: "it began before the start" })
-        } else {
-            (since, Value::None)
-        }
-    }
-
     fn label(&self, state: State) -> Value {
         self.plan.as_ref().map_or(Value::None, |plan| plan.states.label(state))
     }
 
     /// Reports the waits that go on, each when it passes the limit and then once per interval.
     fn report_ongoing(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+        const MOST_AT_ONCE: usize = 256; // each costs a few looks at /proc, and the rings fill meanwhile
         let mut due: Vec<i32> =
             self.machine.iter().filter(|(_, task)| task.report_at <= now).map(|(tid, _)| tid).collect();
         due.sort_unstable();
-        for tid in due {
+        for tid in due.into_iter().take(MOST_AT_ONCE) {
             self.report_ongoing_wait(tid, now, ctx);
         }
     }
 
     fn report_ongoing_wait(&mut self, tid: i32, now: Timestamp, ctx: &mut Context<'_>) {
+        let (lost_until, again_ns) = (self.lost_until, self.again_ns);
         let Some(task) = self.machine.get_mut(tid) else { return };
-        let (state, letter) = match task.doing {
+        task.report_at = now.saturating_add(again_ns);
+        let before_loss = task.since < lost_until;
+        let (state, blocked) = match task.doing {
             Doing::Blocked(state) => (state, true),
-            Doing::Runnable { .. } => (State::RUN_DELAY, false),
-            Doing::Running | Doing::Unknown => {
-                task.report_at = u64::MAX;
-                return;
-            }
+            Doing::Runnable { .. } if !before_loss => (State::RUN_DELAY, false),
+            _ => return self.machine.doubt(tid),
         };
-        task.report_at = now.saturating_add(self.again_ns);
         let task = task.clone();
-        if !self.reports(state)
-            || state == State::SLEEP && !self.few && (!self.args.interruptible || task.began == Began::BeforeStart)
-        {
+        let noise =
+            state == State::SLEEP && !self.few && (!self.args.interruptible || task.began == Began::BeforeStart);
+        if !self.reports(state) || noise || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu)) {
             return;
         }
-        if self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu)) {
+        if blocked && !self.still_waits(tid, state, now, ctx) {
             return;
         }
-        // The end of the wait may not have been for us to see: /proc decides. It may also be ahead of the records, so
-        // only a contradiction that lasts is believed.
-        if letter && !ctx.state_from_proc(tid).is_some_and(|stat| States::is_letter_of(stat.state, state)) {
-            if task.doubted_at != 0 && now > task.doubted_at.saturating_add(DOUBT_NS) {
-                self.machine.forget(tid);
-            } else if let Some(task) = self.machine.get_mut(tid) {
-                task.doubted_at = if task.doubted_at == 0 { now } else { task.doubted_at };
-                task.report_at = now.saturating_add(SETTLE_NS);
+        if before_loss {
+            // /proc says that it waits now; since when is not known any more.
+            if let Some(task) = self.machine.get_mut(tid) {
+                (task.since, task.began) = (crate::sys::monotonic_ns(), Began::BeforeLoss);
             }
             return;
         }
-        let (since, since_text) = self.known_since(task.since, task.began);
-        let at_once = task.began == Began::BeforeStart;
-        let duration = now.saturating_sub(since);
-        if !at_once && self.args.than.is_none_or(|than| duration < than.0) {
+        let duration = now.saturating_sub(task.since);
+        if task.began == Began::Exactly && self.args.than.is_none_or(|than| duration < than.0) {
             return;
         }
-        let wchan = if letter { ctx.wait_channel(tid) } else { None };
+        let wchan = if blocked { ctx.wait_channel(tid) } else { None };
         let stack = match task.stack {
-            None if self.args.stacks && letter => ctx.stack_from_proc(tid),
+            None if self.args.stacks && blocked => ctx.stack_from_proc(tid),
             stack => stack,
         };
         let values = [
             self.label(state),
             Value::Ns(duration),
             Value::Bool(true),
-            since_text,
+            since_text(task.began),
             Value::None,
             Value::None,
             Value::None,
@@ -396,11 +385,26 @@ impl TaskState {
         ];
         let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
         ctx.emit(subject, &SHAPE, values, stack);
-        if let Some(task) = self.machine.get_mut(tid)
-            && task.stack.is_none()
-        {
-            task.stack = stack;
+        if let Some(task) = self.machine.get_mut(tid) {
+            task.stack = task.stack.or(stack);
         }
+    }
+
+    /// Asks /proc: the end of the wait may not have been for us to see. It may also be ahead of the records, so only a
+    /// contradiction that lasts is believed.
+    fn still_waits(&mut self, tid: i32, state: State, now: Timestamp, ctx: &Context<'_>) -> bool {
+        if ctx.state_from_proc(tid).is_some_and(|stat| States::is_letter_of(stat.state, state)) {
+            return true;
+        }
+        if let Some(task) = self.machine.get_mut(tid) {
+            if task.doubted_at != 0 && now > task.doubted_at.saturating_add(DOUBT_NS) {
+                self.machine.forget(tid);
+            } else {
+                task.doubted_at = if task.doubted_at == 0 { now } else { task.doubted_at };
+                task.report_at = now.saturating_add(SETTLE_NS);
+            }
+        }
+        false
     }
 
     /// Tasks of the answer that wait already, as /proc tells.
@@ -430,11 +434,24 @@ impl TaskState {
                 Doing::Runnable { .. } => State::RUN_DELAY,
                 Doing::Blocked(state) => state,
             };
-            if task.exited || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu)) {
+            // After a loss nobody knows until the next event of the task.
+            if task.exited
+                || task.since < self.lost_until
+                || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu))
+            {
                 continue;
             }
-            each(tid, task.comm, state, now.saturating_sub(task.since.max(self.lost_until)));
+            each(tid, task.comm, state, now.saturating_sub(task.since));
         }
+    }
+}
+
+/// Why a duration is a lower bound.
+fn since_text(began: Began) -> Value {
+    match began {
+        Began::Exactly => Value::None,
+        Began::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
+        Began::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
     }
 }
 
@@ -491,7 +508,9 @@ impl Profiler for TaskState {
         if !setup.watched.is_all() && fixed.is_none() {
             setup.note("the watched tasks may grow: they are told apart here, not in the kernel".to_owned());
         }
-        let bits: Option<u64> = [("S", self.args.interruptible), ("D", self.args.uninterruptible)]
+        // With -S also the rare D: a sleep that a pending signal cuts short has no wake-up, and what follows must be seen
+        // to forget it.
+        let bits: Option<u64> = [("S", self.args.interruptible), ("D", self.blocked_only())]
             .iter()
             .filter(|(_, on)| *on)
             .try_fold(0, |bits, (letter, _)| Some(bits | plan.states.bit(letter)?));
@@ -562,15 +581,18 @@ impl Profiler for TaskState {
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
         const LOOK_NS: u64 = 50_000_000;
+        const GONE_NS: u64 = 2_000_000_000;
         if self.args.than.is_some() && now >= self.next_look {
             self.next_look = now + LOOK_NS;
             self.report_ongoing(now, ctx);
         }
+        if now >= self.next_sweep {
+            self.next_sweep = now.saturating_add(GONE_NS);
+            self.machine.expire(now.saturating_sub(GONE_NS));
+        }
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
-        const GONE_NS: u64 = 2_000_000_000;
-        self.machine.expire(now.saturating_sub(GONE_NS));
         let Some(plan) = &self.plan else { return Ok(()) };
         let mut table = TimeTable::new(&plan.states, |state| self.selects(state));
         self.ongoing(now, |tid, comm, state, ns| table.goes_on(tid, comm, state, ns));
