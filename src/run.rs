@@ -154,7 +154,8 @@ impl Run {
             kallsyms: host.proc.join("kallsyms"),
             stacks: evlist.any_callchain(),
         };
-        let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
+        let rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes);
+        let mut rings = rings.inspect_err(|_| hand_over(&evlist.descriptors_open()))?;
         settle.send(settings);
         let mut output = output;
         rings.take_notes().into_iter().for_each(|note| output.note(note));

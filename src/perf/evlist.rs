@@ -47,6 +47,8 @@ pub struct Evsel {
     layout: Layout,
     /// Its records are shown as text, under this name if it has one.
     printed: Option<Option<String>>,
+    /// One of many that a pattern stands for: left out when the kernel refuses it.
+    optional: bool,
     /// Which profiler of the run it belongs to.
     owner: usize,
 }
@@ -62,6 +64,7 @@ impl Evsel {
             filter: None,
             layout,
             printed: None,
+            optional: false,
             owner: 0,
         }
     }
@@ -90,6 +93,13 @@ impl Evsel {
     #[must_use]
     pub fn printed(mut self, alias: Option<String>) -> Evsel {
         self.printed = Some(alias);
+        self
+    }
+
+    /// The run goes on without it when the kernel refuses it to root: `irq_vectors:irq_work_exit` would sample itself.
+    #[must_use]
+    pub fn optional(mut self, optional: bool) -> Evsel {
+        self.optional = optional;
         self
     }
 
@@ -133,6 +143,7 @@ pub struct Evlist {
     ids: Ids,
     plan: Plan,
     adding_for: usize,
+    left_out: Vec<String>,
 }
 
 /// The descriptors of one CPU, which share its ring.
@@ -333,13 +344,16 @@ impl Evlist {
                 match self.missing.open(&mut attr, watch) {
                     Ok(fd) => side.push(fd),
                     Err(err) if gone(&err) => {}
-                    Err(err) => return Err(open_error(err, "side records", cpu)),
+                    Err(err) => return Err(watch_error(err, "side records", cpu, watch)),
                 }
             }
         }
         let mut events = Vec::new();
         for index in 0..if side_alone { 0 } else { self.evsels.len() } {
-            self.open_evsel(index, cpu, half, &watches, &mut events)?;
+            if let Err(err) = self.open_evsel(index, cpu, half, &watches, &mut events) {
+                self.cpus.push(CpuEvents { cpu, owner, side, events }); // for the holder: releasing them is slow
+                return Err(err);
+            }
         }
         let ring = RingBuf::map(owner.as_fd(), data_pages).map_err(|err| map_error(err, data_pages))?;
         // Only a ring that is mapped can be shared.
@@ -381,7 +395,13 @@ impl Evlist {
             let fd = match self.missing.open(&mut evsel.attr, watch) {
                 Ok(fd) => fd,
                 Err(err) if gone(&err) => continue,
-                Err(err) => return Err(open_error(err, &evsel.name, cpu)),
+                Err(err) if evsel.optional && refused(&err) && sys::is_root() => {
+                    if !self.left_out.contains(&evsel.name) {
+                        self.left_out.push(evsel.name.clone());
+                    }
+                    return Ok(());
+                }
+                Err(err) => return Err(watch_error(err, &evsel.name, cpu, watch)),
             };
             if let Some(filter) = &evsel.filter {
                 sys::perf::set_filter(fd.as_fd(), filter)
@@ -438,6 +458,11 @@ impl Evlist {
     /// True when at least one event is open.
     pub fn any_open(&self) -> bool {
         self.cpus.iter().any(|cpu| !cpu.events.is_empty())
+    }
+
+    /// Optional events that the kernel refused.
+    pub fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     /// Every descriptor, for the holder that outlives us.
@@ -538,8 +563,25 @@ fn gone(err: &io::Error) -> bool {
     err.raw_os_error() == Some(libc::ESRCH)
 }
 
+fn refused(err: &io::Error) -> bool {
+    matches!(err.raw_os_error(), Some(libc::EPERM | libc::EACCES))
+}
+
+fn watch_error(err: io::Error, event: &str, cpu: u32, watch: Watch) -> anyhow::Error {
+    match (watch, err.raw_os_error()) {
+        // css_tryget_online_from_dir, kernel/cgroup/cgroup.c
+        (Watch::Cgroup { .. }, Some(libc::ENOENT | libc::EBADF)) => anyhow::Error::new(err).context(
+            "perf events cannot follow this cgroup: the perf_event controller is in another hierarchy (see /proc/cgroups), name the cgroup there",
+        ),
+        _ => open_error(err, event, cpu),
+    }
+}
+
 fn open_error(err: io::Error, event: &str, cpu: u32) -> anyhow::Error {
     let hint = match err.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) if sys::is_root() => {
+            "the kernel does not let it be sampled, or this container lacks CAP_PERFMON"
+        }
         Some(libc::EACCES | libc::EPERM) => "run as root, or give CAP_PERFMON, or lower kernel.perf_event_paranoid",
         Some(libc::EMFILE | libc::ENFILE) => "raise `ulimit -n`, or watch fewer CPUs with -C",
         Some(libc::ENOENT | libc::EOPNOTSUPP) => "this CPU or virtual machine lacks the event",

@@ -89,6 +89,11 @@ impl Rings {
         for &cpu in &online {
             rings.add(cpu, !cpus.contains(&cpu), evlist, poller)?;
         }
+        if !evlist.left_out().is_empty() {
+            rings
+                .notes
+                .push(format!("left out, the kernel does not let them be sampled: {}", evlist.left_out().join(" ")));
+        }
         if !evlist.any_open() {
             bail!("no event could be opened: the target has gone, or its events are limited to other CPUs");
         }
