@@ -17,9 +17,18 @@ use crate::profilers::Command;
 use crate::run::Options;
 use crate::task::procfs;
 
+const EXAMPLES: &str = "\
+Examples:
+  Who is stuck in D state, with stacks:
+    perf-prof task-state -D --than 100 -g
+  What all tasks spend their time on, every second:
+    perf-prof task-state -i 1000
+  Who starts what:
+    perf-prof trace -e sched:sched_process_exec";
+
 /// Live answers from perf events: who is stuck, who burns the CPU, what leaks, why a task is late
 #[derive(Debug, Parser)]
-#[command(name = "perf-prof", version, max_term_width = 100, arg_required_else_help = true, subcommand_required = true)]
+#[command(name = "perf-prof", version, max_term_width = 100, arg_required_else_help = true, subcommand_required = true, after_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -64,7 +73,7 @@ pub struct CommonArgs {
     #[arg(short = 'm', long, value_name = "PAGES|SIZE", value_parser = values::ring_size)]
     mmap_pages: Option<RingSize>,
     /// Stop after so many events
-    #[arg(short = 'N', long = "exit-N", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'N', long = "exit-N", value_name = "COUNT", value_parser = values::count)]
     exit_n: Option<u64>,
     /// Stop after so long; a bare number is seconds
     #[arg(long = "for", value_name = "TIME", value_parser = values::time_s)]
@@ -113,11 +122,6 @@ impl CommonArgs {
         self.interval.map(|time| Duration::from_nanos(time.0))
     }
 
-    /// Names a target of its own: the answer is about few tasks.
-    pub fn names_tasks(&self) -> bool {
-        self.pids.is_some() || self.tids.is_some() || !self.cgroups.is_empty() || !self.workload.is_empty()
-    }
-
     /// What the run needs to know.
     ///
     /// # Errors
@@ -127,6 +131,9 @@ impl CommonArgs {
         let interval = self.interval();
         if interval.is_some_and(|interval| interval < SHORTEST_INTERVAL) {
             return Err(usage("-i is at least 1ms"));
+        }
+        if self.duration.is_some_and(|time| time.0 == 0) {
+            return Err(usage("--for 0 would show nothing"));
         }
         let host = Host::default();
         let tasks = if let Some(TaskList(list)) = &self.pids {

@@ -6,13 +6,14 @@ use anyhow::{Context as _, Result};
 
 use crate::cli::usage;
 use crate::output::LostSpan;
-use crate::perf::evlist::{EventId, Evlist, Evsel};
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::target::{Host, Target};
 use crate::perf::{Attr, Record, Sample};
 use crate::stats::value::{Batch, Column, Shape, Subject, Table, Value};
 use crate::symbol::{Spaces, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
-use crate::task::{Comm, TaskTable, Watched, procfs};
+use crate::task::{TaskTable, Watched, procfs};
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 use crate::tep::tracefs::{Tracefs, USUAL};
@@ -65,9 +66,9 @@ pub trait Profiler {
         let _ = (now, ctx);
     }
 
-    /// A task was born, renamed or ended; the tables of `ctx` know it already.
-    fn task(&mut self, record: &Record<'_>, time: Timestamp, ctx: &mut Context) {
-        let _ = (record, time, ctx);
+    /// A task was born, renamed or ended, on `cpu`; the tables of `ctx` know it already.
+    fn task(&mut self, record: &Record<'_>, time: Timestamp, cpu: u32, ctx: &mut Context) {
+        let _ = (record, time, cpu, ctx);
     }
 
     /// Called ten times a second, between samples, with all events older than `now` seen.
@@ -90,9 +91,12 @@ pub struct Setup<'a> {
     pub watched: &'a Watched,
     /// `-g`.
     pub stacks: bool,
+    /// `-i`.
+    pub interval: Option<std::time::Duration>,
     /// Our own threads.
     pub own: [i32; 2],
     pub notes: std::cell::RefCell<Vec<String>>,
+    pub warnings: std::cell::RefCell<Vec<String>>,
 }
 
 impl Setup<'_> {
@@ -122,14 +126,19 @@ impl Setup<'_> {
     pub fn parse_filter(&self, text: &str, format: &Format) -> Result<Filter> {
         Filter::parse(text, format).map_err(|err| {
             let known = err.is_unknown_field();
-            let message = format!("filter of {}: {err}", format.full_name());
-            if known { anyhow::Error::msg(message) } else { usage(message) }
+            // Such an error names the event itself.
+            if known { anyhow::Error::msg(err) } else { usage(format!("filter of {}: {err}", format.full_name())) }
         })
     }
 
     /// A kernel filter that leaves our own threads out: right for events that have no second party.
     pub fn not_ourselves(&self) -> String {
         self.own.map(|tid| format!("common_pid != {tid}")).join(" && ")
+    }
+
+    /// Something that everybody should hear.
+    pub fn warn(&self, text: String) {
+        self.warnings.borrow_mut().push(text);
     }
 
     /// Something for `-v`.
@@ -180,8 +189,10 @@ pub struct Context<'a> {
     pub stacks: &'a mut Stacks,
     pub host: &'a Host,
     pub batch: &'a mut Batch,
-    /// Pairs that were thrown away because a loss may have closed them.
+    /// Pairs that were thrown away because an end of theirs may not have been seen.
     pub discarded: &'a mut u64,
+    /// Set by a profiler for a sample that is none of its business after all: it does not count.
+    pub ignored: bool,
 }
 
 impl Context<'_> {
@@ -216,9 +227,9 @@ impl Context<'_> {
         self.stacks.named(procfs::stack(self.host, tid))
     }
 
-    /// State letter and name of a thread, from /proc, now.
-    pub fn state_from_proc(&self, tid: i32) -> Option<(u8, Comm)> {
-        procfs::stat(self.host, tid).map(|stat| (stat.state, stat.comm))
+    /// State, name and CPU of a thread, from /proc, now.
+    pub fn state_from_proc(&self, tid: i32) -> Option<procfs::Stat> {
+        procfs::stat(self.host, tid)
     }
 }
 

@@ -18,7 +18,8 @@ use nix::sys::signal::Signal;
 use crate::cli::values::RingSize;
 use crate::output::sink::Sink;
 use crate::output::{Closed, EventText, IntervalEnd, Message, Output, RunEnd, Settings};
-use crate::perf::evlist::{Evlist, Evsel};
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::Evsel;
 use crate::perf::target::{Host, Target, Tasks, threads};
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
@@ -59,6 +60,8 @@ pub struct Outcome {
 
 /// The longest that a record waits in a ring while nothing else happens.
 const LATENCY: Duration = Duration::from_millis(100);
+/// The same in the first moments of a run.
+const EAGER: Duration = Duration::from_millis(5);
 /// After a round that had to leave records above the horizon.
 const FOLLOW_UP: Duration = Duration::from_millis(2);
 /// How long nothing may be seen before a line says what is waited for.
@@ -129,8 +132,10 @@ impl Run {
             host: &host,
             watched: &watched,
             stacks: options.stacks,
+            interval: options.interval,
             own: [nix::unistd::gettid().as_raw(), output.tid()],
             notes: Default::default(),
+            warnings: Default::default(),
         };
         for (index, profiler) in profilers.iter_mut().enumerate() {
             evlist.adding_for(index);
@@ -158,7 +163,7 @@ impl Run {
         let mut rings = rings.inspect_err(|_| hand_over(&evlist.descriptors_open()))?;
         settle.send(settings);
         let mut output = output;
-        rings.take_notes().into_iter().for_each(|note| output.note(note));
+        setup.warnings.take().into_iter().chain(rings.take_notes()).for_each(|note| output.note(note));
         if options.verbose {
             describe(&evlist, &rings, &tracefs, notes).into_iter().for_each(|line| output.note(line));
         }
@@ -235,14 +240,14 @@ impl Run {
         let mut silence_said = false;
         loop {
             let now = sys::monotonic_ns();
-            let mut timeout = if follow_up { FOLLOW_UP } else { LATENCY };
+            // Somebody who has just started it waits for the first line: look often at first.
+            let age = Duration::from_nanos(now - self.start_ns).max(EAGER);
+            let mut timeout = if follow_up { FOLLOW_UP } else { LATENCY.min(age) };
             if let Some(deadline) = deadline {
                 timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now)));
             }
-            let mut woken = false;
             let (mut signalled, mut ticked) = (false, false);
             for token in self.poller.wait(timeout).context("cannot wait for events")? {
-                woken = true;
                 match token {
                     SIGNALS => signalled = true,
                     TICKER => ticked = self.ticker.as_ref().is_some_and(Ticker::expired),
@@ -250,7 +255,7 @@ impl Run {
                     _ => {} // a ring
                 }
             }
-            self.wakeups += u64::from(woken);
+            self.wakeups += 1;
             let held = self.round(Limit::Horizon);
             // One follow-up delivers what was held; under a flood there is more, and a small ring would fill in 100 ms.
             follow_up = held && (!follow_up || self.rings.is_crowded());
@@ -346,10 +351,16 @@ impl Run {
             };
         }
         let span_ns = end_ns.saturating_sub(self.interval_start_ns);
+        let samples = self.core.samples - self.samples_before;
+        if last
+            && samples == 0
+            && self.options.interval.is_some_and(|interval| span_ns < interval.as_nanos() as u64 / 20)
+        {
+            report.tables.clear(); // the run ended with an interval: nothing is left to say
+        }
         let interval = self.intervals;
         let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };
         let mut messages: Vec<Message> = report.tables.into_iter().map(table).collect();
-        let samples = self.core.samples - self.samples_before;
         let cure = self.rings.cure(self.core.mean_record_bytes());
         let loss = &mut self.core.loss;
         let loss_line = loss.line(samples, &cure).map(|line| format!("{}: {line}", self.options.profiler));
@@ -427,11 +438,11 @@ impl Run {
             first += " (side records among them: this kernel does not tell them apart)";
         }
         if end.discarded > 0 {
-            first += &format!(", {} pairs discarded that a loss may have closed", end.discarded);
+            first += &format!(", {} pairs discarded because an end may have gone unseen", end.discarded);
         }
         let mut lines = vec![first];
         if end.lost_output > 0 {
-            lines.push(format!("{name}: {} lines dropped because the output was blocked", end.lost_output));
+            lines.push(format!("{name}: {} lines dropped because the output could not keep up", end.lost_output));
         }
         if self.core.stacks.refused() > 0 {
             lines.push(format!("{name}: {} stacks not kept: the table is full", self.core.stacks.refused()));

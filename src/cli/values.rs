@@ -40,6 +40,15 @@ pub enum PidOrName {
     Name(String),
 }
 
+/// A number of things, at least one.
+pub fn count(text: &str) -> Result<u64, String> {
+    match digits(text).map(str::parse) {
+        Some(Ok(0)) => Err("at least 1 is needed".to_owned()),
+        Some(Ok(count)) => Ok(count),
+        _ => Err("not a number, write one as in 10".to_owned()),
+    }
+}
+
 /// A bare number means milliseconds.
 pub fn time_ms(text: &str) -> Result<Time, String> {
     time(text, Some(MS))

@@ -108,7 +108,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::Unsigned(value) | Value::Ns(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
         Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
-        Value::Word(word) => push_string(word, out),
+        Value::Word(word) | Value::Phrase { word, .. } => push_string(word, out),
         Value::Comm(comm) => push_string(&escape(comm.as_bytes()), out),
         Value::Text(text) => push_string(&escape(text.as_bytes()), out),
         Value::Words(words) => push_list(words.iter(), out, |word, out| push_string(&escape(word.as_bytes()), out)),

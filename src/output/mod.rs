@@ -1,6 +1,6 @@
 //! Results to text or JSON, on a thread of their own: a slow terminal or a closed pipe must not stop the reading.
 //!
-//! The reading side hands over [`Message`]s through a bounded channel and never waits for it in mid-run: occurrences
+//! The reading side hands over `Message`s through a bounded channel and never waits for it in mid-run: occurrences
 //! that find it full are dropped and counted. Names of addresses are looked up here, on first print.
 
 pub mod escape;
@@ -226,7 +226,7 @@ impl Output {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Occurrences dropped because the output was blocked.
+    /// Occurrences dropped because the output could not keep up.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

@@ -100,7 +100,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         // Milliseconds down to the microsecond.
         Value::Ns(ns) => write!(out, "{}.{:03}", ns / 1_000_000, ns / 1000 % 1000),
         Value::Bool(value) => write!(out, "{value}"),
-        Value::Word(word) => write!(out, "{word}"),
+        Value::Word(text) | Value::Phrase { text, .. } => write!(out, "{text}"),
         Value::Comm(comm) => {
             escape_into(comm.as_bytes(), out);
             Ok(())
@@ -137,7 +137,7 @@ pub fn table(columns: &[Column], rows: &[Vec<Value>], out: &mut Vec<u8>) {
     let names: Vec<bool> = (0..columns.len()).map(is_name).collect();
     let mut line = |texts: &mut dyn Iterator<Item = &str>| {
         let start = out.len();
-        for (index, text) in texts.enumerate() {
+        for (index, text) in texts.enumerate().filter(|(index, _)| !columns[*index].heading.is_empty()) {
             let (width, gap) = (widths[index], if index == 0 { "" } else { " " });
             let _ = if names[index] { write!(out, "{gap}{text:<width$}") } else { write!(out, "{gap}{text:>width$}") };
         }
@@ -153,7 +153,13 @@ pub fn table(columns: &[Column], rows: &[Vec<Value>], out: &mut Vec<u8>) {
 
 fn cell(value: &Value) -> String {
     let mut out = Vec::new();
-    push_value(value, &mut out);
+    match value {
+        // Milliseconds again; a digit more, since a typical run delay is below a microsecond.
+        Value::Ns(ns) => {
+            let _ = write!(out, "{}.{:04}", ns / 1_000_000, ns / 100 % 10_000);
+        }
+        value => push_value(value, &mut out),
+    }
     String::from_utf8_lossy(&out).into_owned()
 }
 
@@ -172,6 +178,10 @@ pub fn stack(frames: &[Named], out: &mut Vec<u8>) {
                     let _ = write!(out, "+{:#x} ", frame.offset);
                     push_module(module, out);
                 }
+            }
+            // Its offset is the address that stands there already.
+            (Err(reason), Some("[kernel]")) => {
+                let _ = write!(out, "[kernel] ({reason})");
             }
             (Err(reason), Some(module)) => {
                 escape_into(module.as_bytes(), out);
@@ -217,7 +227,7 @@ mod tests {
             vec![Value::Comm(Comm::new(b"nginx")), Value::Unsigned(7), Value::Ns(1_234_567)],
             vec![Value::Comm(Comm::new(b"a\x1b")), Value::Unsigned(123_456), Value::None],
         ];
-        let want = "comm   count max ms\nnginx      7  1.234\na\\x1b 123456\n";
+        let want = "comm   count max ms\nnginx      7 1.2345\na\\x1b 123456\n";
         assert_eq!(text(|out| table(&COLUMNS, &rows, out)), want);
     }
 

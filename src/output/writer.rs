@@ -151,11 +151,11 @@ impl Writer {
 
     pub fn interval(&mut self, end: &IntervalEnd) -> io::Result<()> {
         self.wall.sync();
+        if let Some(line) = &end.loss_line {
+            self.note(line)?;
+        }
         if !self.settings.json {
-            return match &end.loss_line {
-                Some(line) => self.note(line),
-                None => Ok(()),
-            };
+            return Ok(());
         }
         let out = &mut self.sink.buffer;
         let mut object = Object::head(out, "interval", self.settings.profiler, end.end_ns, &mut self.wall);

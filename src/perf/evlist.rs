@@ -7,132 +7,12 @@ use anyhow::{Context, Result, bail};
 use rustc_hash::FxHashMap;
 
 use crate::perf::attr::{Attr, Missing};
+use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::target::{Host, Target, Tasks, threads};
 use crate::ringbuf::RingBuf;
 use crate::sys;
 use crate::sys::perf::Watch;
-
-/// The longest filter text that the kernel takes, in bytes.
-pub const FILTER_MAX: usize = 4095;
-
-/// One event of a run, by its place in the [`Evlist`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EventId(u16);
-
-impl EventId {
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
-/// How an event relates to the tasks that the answer is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binding {
-    /// Opened on the tasks (or the cgroup): right where only the current task matters.
-    Task,
-    /// Opened on whole CPUs and narrowed by a filter or by the profiler. A task-bound sched event sees only half:
-    /// the switches away from the task and the wake-ups it performs.
-    Cpu,
-}
-
-/// One event with its attr.
-#[derive(Debug)]
-pub struct Evsel {
-    name: String,
-    attr: Attr,
-    binding: Binding,
-    cpus: Option<Vec<u32>>,
-    filter: Option<String>,
-    layout: Layout,
-    /// Its records are shown as text, under this name if it has one.
-    printed: Option<Option<String>>,
-    /// One of many that a pattern stands for: left out when the kernel refuses it.
-    optional: bool,
-    /// Which profiler of the run it belongs to.
-    owner: usize,
-}
-
-impl Evsel {
-    pub fn new(name: impl Into<String>, attr: Attr) -> Evsel {
-        let layout = Layout::new(attr.sample_type(), 0);
-        Evsel {
-            name: name.into(),
-            attr,
-            binding: Binding::Task,
-            cpus: None,
-            filter: None,
-            layout,
-            printed: None,
-            optional: false,
-            owner: 0,
-        }
-    }
-
-    #[must_use]
-    pub fn binding(mut self, binding: Binding) -> Evsel {
-        self.binding = binding;
-        self
-    }
-
-    /// Opened on these CPUs only.
-    #[must_use]
-    pub fn cpus(mut self, cpus: Option<Vec<u32>>) -> Evsel {
-        self.cpus = cpus;
-        self
-    }
-
-    /// Callchains with each sample; `depth` 0 is the kernel's limit.
-    #[must_use]
-    pub fn callchain(mut self, depth: u16) -> Evsel {
-        self.attr = self.attr.callchain(depth);
-        self
-    }
-
-    /// Its records will be shown as text, so the output side needs its format; `alias` goes in front of the text.
-    #[must_use]
-    pub fn printed(mut self, alias: Option<String>) -> Evsel {
-        self.printed = Some(alias);
-        self
-    }
-
-    /// The run goes on without it when the kernel refuses it to root: `irq_vectors:irq_work_exit` would sample itself.
-    #[must_use]
-    pub fn optional(mut self, optional: bool) -> Evsel {
-        self.optional = optional;
-        self
-    }
-
-    /// None when its records are not shown; else the alias.
-    pub fn shown_as(&self) -> Option<Option<&str>> {
-        self.printed.as_ref().map(Option::as_deref)
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub fn filter(&self) -> Option<&str> {
-        self.filter.as_deref()
-    }
-
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    pub fn owner(&self) -> usize {
-        self.owner
-    }
-
-    /// True when it is opened on the tasks of the answer, so that no further narrowing is needed.
-    pub fn is_task_bound(&self) -> bool {
-        self.binding == Binding::Task
-    }
-
-    fn has_callchain(&self) -> bool {
-        self.attr.sample_type().contains(SampleType::CALLCHAIN)
-    }
-}
 
 /// All events of a run and, once open, their descriptors by CPU.
 #[derive(Debug, Default)]
@@ -232,6 +112,11 @@ impl Evlist {
         self.evsels.is_empty()
     }
 
+    /// True when some event must be open on every CPU, whatever CPUs the answer is about.
+    pub fn any_cpu_bound(&self) -> bool {
+        self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu)
+    }
+
     pub fn any_callchain(&self) -> bool {
         self.evsels.iter().any(Evsel::has_callchain)
     }
@@ -310,12 +195,13 @@ impl Evlist {
         }
     }
 
-    /// Opens every event on `cpu`, or its side records alone, and maps their ring of `data_pages`.
+    /// Opens every event on `cpu`, or its side records alone, and maps their ring. `data_pages` is halved until the mlock
+    /// limit allows it.
     ///
     /// # Errors
     /// What the kernel refused, on which event, and what to do.
-    pub fn open_cpu(&mut self, cpu: u32, data_pages: usize, side_alone: bool) -> Result<RingBuf> {
-        let half = u32::try_from(data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")?;
+    pub fn open_cpu(&mut self, cpu: u32, data_pages: &mut usize, side_alone: bool) -> Result<RingBuf> {
+        let half = u32::try_from(*data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")?;
         let plan = &self.plan;
         let side_attr = |inherit| {
             Attr::dummy()
@@ -327,14 +213,12 @@ impl Evlist {
         let mut side = Vec::new();
         let owner = if plan.side_on_cpu {
             let mut attr = side_attr(false);
-            self.missing.open(&mut attr, Watch::Cpu(cpu)).map_err(|err| open_error(err, "side records", cpu))?
+            self.missing.open(&mut attr, Watch::Cpu(cpu)).map_err(|err| open_error(err, SIDE_RECORDS, cpu))?
         } else {
             // A thread of our own owns the ring: it outlives every task that we watch.
             let mut attr = Attr::dummy().watermark(half);
             let tid = nix::unistd::gettid().as_raw();
-            self.missing
-                .open(&mut attr, Watch::Task { tid, cpu })
-                .map_err(|err| open_error(err, "side records", cpu))?
+            self.missing.open(&mut attr, Watch::Task { tid, cpu }).map_err(|err| open_error(err, SIDE_RECORDS, cpu))?
         };
         let watches = self.plan.watches(cpu);
         if !self.plan.side_on_cpu {
@@ -344,7 +228,7 @@ impl Evlist {
                 match self.missing.open(&mut attr, watch) {
                     Ok(fd) => side.push(fd),
                     Err(err) if gone(&err) => {}
-                    Err(err) => return Err(watch_error(err, "side records", cpu, watch)),
+                    Err(err) => return Err(watch_error(err, SIDE_RECORDS, cpu, watch)),
                 }
             }
         }
@@ -355,7 +239,7 @@ impl Evlist {
                 return Err(err);
             }
         }
-        let ring = RingBuf::map(owner.as_fd(), data_pages).map_err(|err| map_error(err, data_pages))?;
+        let ring = map_within_limit(owner.as_fd(), data_pages)?;
         // Only a ring that is mapped can be shared.
         for fd in &side {
             sys::perf::set_output(fd.as_fd(), owner.as_fd()).context("side records cannot share a ring buffer")?;
@@ -559,6 +443,9 @@ impl Ids {
     }
 }
 
+/// How the events that carry names, forks and exits are called in errors.
+const SIDE_RECORDS: &str = "perf events";
+
 fn gone(err: &io::Error) -> bool {
     err.raw_os_error() == Some(libc::ESRCH)
 }
@@ -584,6 +471,7 @@ fn open_error(err: io::Error, event: &str, cpu: u32) -> anyhow::Error {
         }
         Some(libc::EACCES | libc::EPERM) => "run as root, or give CAP_PERFMON, or lower kernel.perf_event_paranoid",
         Some(libc::EMFILE | libc::ENFILE) => "raise `ulimit -n`, or watch fewer CPUs with -C",
+        Some(libc::ENOENT) if event == SIDE_RECORDS => "this cgroup's hierarchy lacks the perf_event controller",
         Some(libc::ENOENT | libc::EOPNOTSUPP) => "this CPU or virtual machine lacks the event",
         Some(libc::ENODEV) => "the CPU has just gone offline",
         Some(libc::EBUSY) => "another tool holds the counters",
@@ -593,15 +481,23 @@ fn open_error(err: io::Error, event: &str, cpu: u32) -> anyhow::Error {
     anyhow::Error::new(err).context(format!("cannot open {event} on CPU {cpu}: {hint}"))
 }
 
-fn map_error(err: io::Error, data_pages: usize) -> anyhow::Error {
-    let kib = data_pages * sys::page_size() / 1024;
-    anyhow::Error::new(err).context(format!("cannot map a ring buffer of {kib} KiB"))
-}
-
-/// True when mapping failed for want of lockable memory: a smaller ring may do.
-pub fn is_memory_limit(err: &anyhow::Error) -> bool {
-    err.downcast_ref::<io::Error>().is_some_and(|err| matches!(err.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)))
-        && err.to_string().starts_with("cannot map a ring buffer")
+/// Maps the largest ring of at most `data_pages` that may be locked in memory.
+fn map_within_limit(owner: BorrowedFd<'_>, data_pages: &mut usize) -> Result<RingBuf> {
+    loop {
+        match RingBuf::map(owner, *data_pages) {
+            Ok(ring) => return Ok(ring),
+            Err(err) => {
+                let limit = matches!(err.raw_os_error(), Some(libc::EPERM | libc::ENOMEM));
+                if limit && *data_pages > 1 {
+                    *data_pages /= 2;
+                    continue;
+                }
+                let kib = *data_pages * sys::page_size() / 1024;
+                let hint = if limit { ": raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root" } else { "" };
+                return Err(anyhow::Error::new(err).context(format!("cannot map a ring buffer of {kib} KiB{hint}")));
+            }
+        }
+    }
 }
 
 #[cfg(test)]

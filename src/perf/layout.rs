@@ -294,8 +294,12 @@ impl Layout {
     /// Splits a record that is no sample into its body (after the header) and its sample_id.
     ///
     /// # Errors
-    /// The record is too short for a sample_id.
+    /// The record is shorter than it says, or too short for a sample_id.
     pub fn split_id<'a>(&self, record: &'a [u8]) -> Result<(&'a [u8], SampleId), Malformed> {
+        // The trailer is found from the end: that must be the end of this record.
+        if record.get(6..HEADER).is_none_or(|size| size != (record.len() as u16).to_ne_bytes()) {
+            return Err(Malformed::Short);
+        }
         let end = record.len().checked_sub(self.id_len).filter(|end| *end >= HEADER).ok_or(Malformed::Short)?;
         let mut cursor = Cursor { record, at: end };
         let mut word = |bit| if self.sample_type.contains(bit) { cursor.u64() } else { Ok(0) };

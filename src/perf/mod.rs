@@ -1,13 +1,20 @@
-//! Perf events as types: attributes ([`attr`]), events and their descriptors ([`evlist`]), what they watch
+//! Perf events as types: attributes ([`attr`]), events ([`evsel`]) and their descriptors ([`evlist`]), what they watch
 //! ([`target`]), and the records they write ([`layout`], [`record`]). Safe code only; no profiler is known here.
 
 pub mod attr;
 pub mod evlist;
+pub mod evsel;
 pub mod layout;
 pub mod record;
 pub mod target;
 
+#[cfg(test)]
+mod layout_tests;
+#[cfg(test)]
+mod record_tests;
+
 pub use attr::Attr;
-pub use evlist::{EventId, Evlist};
+pub use evlist::Evlist;
+pub use evsel::EventId;
 pub use record::{Record, Sample};
 pub use target::Target;

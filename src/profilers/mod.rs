@@ -1,6 +1,7 @@
 //! The subcommands. Adding one means its file, its line in `profilers!`, its docs page and its tests.
 
 pub mod list;
+pub mod task_state;
 pub mod trace;
 
 use anyhow::Result;
@@ -61,5 +62,6 @@ macro_rules! profilers {
 }
 
 profilers! {
+    TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
 }

@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result, bail};
 use crate::cli::{CommonArgs, usage};
 use crate::event::selector::{self, Head, Selector};
 use crate::perf::Sample;
-use crate::perf::evlist::{EventId, Evlist, FILTER_MAX};
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{EventId, FILTER_MAX};
 use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::stats::value::Subject;
@@ -18,12 +19,19 @@ use crate::tep::format::Format;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  perf-prof trace -e sched:sched_process_exec                  who starts what
-  perf-prof trace -e 'signal:signal_generate/sig==9/' -g       who kills, with the stack
-  perf-prof trace -e 'block:*,sched:sched_wakeup//stack/' -p nginx
-  perf-prof trace -e 'sched:sched_switch/prev_state==2/' -N 10 -- dd if=/dev/zero of=x bs=1M count=64 conv=fsync")]
+  Who starts what:
+    perf-prof trace -e sched:sched_process_exec
+  Who sends SIGKILL, with the stack:
+    perf-prof trace -e 'signal:signal_generate/sig==9/' -g
+  Several events of one process, a stack for one of them only:
+    perf-prof trace -e 'block:*,sched:sched_wakeup//stack/' -p nginx
+  The first ten D waits of a command:
+    perf-prof trace -e 'sched:sched_switch/prev_state==2/' -N 10 -- ./job
+
+An event is sys:name[/FILTER/ATTR/...]; `perf-prof list` shows what there is.
+Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.")]
 pub struct TraceArgs {
-    /// Events: sys:name[/FILTER/ATTR/...], patterns, comma lists; attributes stack, max-stack=N, alias=NAME, cpus=LIST
+    /// The events: sys:name[/FILTER/ATTR/...], patterns, comma lists
     #[arg(short = 'e', long = "event", value_name = "EVENT,...", required = true)]
     events: Vec<String>,
     /// A condition for every event of -e, such as 'pid==1'
@@ -35,6 +43,9 @@ pub struct TraceArgs {
     #[command(flatten)]
     common: CommonArgs,
 }
+
+/// The system of ftrace's own records, which have formats but no tracepoint.
+const NO_TRACEPOINTS: &str = "ftrace:";
 
 /// What is kept per event.
 #[derive(Debug)]
@@ -77,6 +88,9 @@ impl ProfilerArgs for TraceArgs {
 
 impl Trace {
     fn add(&mut self, name: &str, selector: &Selector, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        if name.starts_with(NO_TRACEPOINTS) {
+            bail!("{name} belongs to ftrace itself: it is no tracepoint that could be opened");
+        }
         let (mut evsel, format) = setup.tracepoint(name)?;
         let filter = both(selector.filter.as_deref(), self.filter.as_deref());
         let filter = filter.map(|text| setup.parse_filter(&text, &format)).transpose()?;
@@ -96,7 +110,7 @@ impl Trace {
 /// Two conditions, either of which may be absent.
 fn both(one: Option<&str>, other: Option<&str>) -> Option<String> {
     match (one, other) {
-        (Some(one), Some(other)) => Some(format!("({one}) && ({other})")),
+        (Some(one), Some(other)) => Some(format!("({one} ) && ({other} )")),
         (one, other) => one.or(other).map(str::to_owned),
     }
 }
@@ -112,16 +126,14 @@ impl Profiler for Trace {
                 self.add(&pattern, &selector, evlist, setup)?;
                 continue;
             }
-            let names = setup.tracefs.get()?.matching(&pattern)?;
+            let mut names = setup.tracefs.get()?.matching(&pattern)?;
+            names.retain(|name| !name.starts_with(NO_TRACEPOINTS));
             if names.is_empty() {
                 bail!("no event matches {pattern:?}; `perf-prof list` shows what there is");
             }
             setup.note(format!("{pattern} is {}", names.join(" ")));
             for name in names {
-                // A format of their own making (ftrace:*) cannot be opened as a tracepoint.
-                if !name.starts_with("ftrace:") {
-                    self.add(&name, &selector, evlist, setup)?;
-                }
+                self.add(&name, &selector, evlist, setup)?;
             }
         }
         Ok(())
@@ -131,7 +143,8 @@ impl Profiler for Trace {
         for traced in &mut self.traced {
             let ours = if has_second_party(&traced.format) { None } else { Some(setup.not_ourselves()) };
             let text = match (&traced.filter, ours) {
-                (Some(filter), Some(ours)) => format!("({}) && {ours}", filter.text()),
+                // The blank: the kernel reads a function name (.function) up to the next one.
+                (Some(filter), Some(ours)) => format!("({} ) && {ours}", filter.text()),
                 (Some(filter), None) => filter.text().to_owned(),
                 (None, Some(ours)) => ours,
                 (None, None) => continue,
@@ -155,6 +168,7 @@ impl Profiler for Trace {
         if let Some(filter) = &traced.here
             && filter.matches(sample.raw, comm.as_bytes(), sample.cpu) == Some(false)
         {
+            ctx.ignored = true;
             return Ok(());
         }
         let stack = ctx.stack(sample);
@@ -185,7 +199,7 @@ mod tests {
             (None, None, None),
             (Some("a==1"), None, Some("a==1")),
             (None, Some("b"), Some("b")),
-            (Some("a||b"), Some("c"), Some("(a||b) && (c)")),
+            (Some("a||b"), Some("c"), Some("(a||b ) && (c )")),
         ];
         for (one, other, want) in cases {
             assert_eq!(both(one, other).as_deref(), want);

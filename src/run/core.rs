@@ -43,7 +43,10 @@ pub struct Core {
 macro_rules! split {
     ($core:ident) => {{
         let Core { profilers, tasks, watched, spaces, stacks, host, output, discarded, .. } = $core;
-        (profilers, Context { tasks, watched, spaces, stacks, host, batch: &mut output.batch, discarded })
+        (
+            profilers,
+            Context { tasks, watched, spaces, stacks, host, batch: &mut output.batch, discarded, ignored: false },
+        )
     }};
 }
 
@@ -99,12 +102,13 @@ impl Core {
         if self.narrow_here && evsel.is_task_bound() && !watched.contains(sample.tid) {
             return Ok(());
         }
-        self.samples += 1;
-        let mut ctx = Context { tasks, watched, spaces, stacks, host, batch: &mut output.batch, discarded };
+        let mut ctx =
+            Context { tasks, watched, spaces, stacks, host, batch: &mut output.batch, discarded, ignored: false };
         let result = match profilers.get_mut(evsel.owner()) {
             Some(profiler) => profiler.sample(event, &sample, &mut ctx),
             None => Ok(()),
         };
+        self.samples += u64::from(!ctx.ignored);
         self.give_stacks();
         self.output.flush_large();
         result.map_err(|_| Malformed::Length)
@@ -143,7 +147,7 @@ impl Core {
         self.watched.apply(&side);
         if !matches!(side, Record::Mmap(_)) {
             let (profilers, mut ctx) = split!(self);
-            profilers.iter_mut().for_each(|profiler| profiler.task(&side, id.time, &mut ctx));
+            profilers.iter_mut().for_each(|profiler| profiler.task(&side, id.time, id.cpu, &mut ctx));
         }
         Ok(())
     }

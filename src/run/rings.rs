@@ -5,16 +5,17 @@ use std::ops::ControlFlow;
 use anyhow::{Result, bail};
 
 use crate::cli::values::RingSize;
-use crate::perf::evlist::{Evlist, is_memory_limit};
+use crate::perf::evlist::Evlist;
 use crate::perf::target::{Host, Target, online_cpus};
-use crate::ringbuf::{Limit, Merge, RingBuf};
+use crate::ringbuf::{Limit, Merge};
 use crate::run::core::Core;
 use crate::run::loss::{RingUse, cure};
 use crate::sys;
 use crate::sys::poll::Poller;
 
-/// Per CPU unless -m says otherwise: 1 M switches/s fill half of it in some 40 ms.
-const DEFAULT_BYTES: usize = 4 << 20;
+/// Per CPU unless -m says otherwise: 1 M switches/s fill half of it in some 37 ms, the longest that a busy machine keeps
+/// us from a CPU.
+const DEFAULT_BYTES: usize = 8 << 20;
 /// For a CPU that was not asked for: only who forks, execs, is renamed and exits there.
 const SIDE_BYTES: usize = 64 << 10;
 /// All rings together.
@@ -63,6 +64,8 @@ impl Rings {
         if cpus.is_empty() {
             bail!("none of the CPUs {} is online (online: {})", list(&absent), list(&online));
         }
+        // A pair may begin on a CPU of the answer and end on another: such events are open everywhere.
+        let cpus = if evlist.any_cpu_bound() { online.clone() } else { cpus };
         let opened = evlist.plan(target, host, cpus.len(), online.len() - cpus.len())?;
         notes.extend(opened.notes);
         let asked = size.map_or(DEFAULT_BYTES / sys::page_size(), |size| size.pages(sys::page_size()));
@@ -78,7 +81,8 @@ impl Rings {
             notes: Vec::new(),
         };
         if !absent.is_empty() {
-            rings.notes.push(format!("CPU {} is not online: watching {} without it", list(&absent), list(&cpus)));
+            let present: Vec<u32> = target.cpus(&online).0;
+            rings.notes.push(format!("CPU {} is not online: watching {} without it", list(&absent), list(&present)));
         }
         if size.is_some() && asked > most {
             rings.notes.push(format!(
@@ -100,21 +104,12 @@ impl Rings {
         Ok(rings)
     }
 
-    /// Opens one CPU; its ring is halved until the mlock limit allows it.
+    /// Opens one CPU. A ring that the mlock limit made smaller makes the following ones smaller too.
     fn add(&mut self, cpu: u32, side_alone: bool, evlist: &mut Evlist, poller: &Poller) -> Result<()> {
         let wanted =
             if side_alone { self.data_pages.min(SIDE_BYTES / sys::page_size()).max(1) } else { self.data_pages };
         let mut pages = wanted;
-        let ring: RingBuf = loop {
-            match evlist.open_cpu(cpu, pages, side_alone) {
-                Ok(ring) => break ring,
-                Err(err) if is_memory_limit(&err) && pages > 1 => pages /= 2,
-                Err(err) if is_memory_limit(&err) => {
-                    return Err(err.context("raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root"));
-                }
-                Err(err) => return Err(err),
-            }
-        };
+        let ring = evlist.open_cpu(cpu, &mut pages, side_alone)?;
         if pages < wanted && !side_alone {
             self.data_pages = pages;
             self.notes.push(format!(
@@ -132,7 +127,7 @@ impl Rings {
     /// Attaches CPUs that came online, detaches those that went.
     pub fn follow_hotplug(&mut self, evlist: &mut Evlist, target: &Target, host: &Host, poller: &Poller) {
         let Ok(online) = online_cpus(host) else { return };
-        let (cpus, _) = target.cpus(&online);
+        let cpus = if evlist.any_cpu_bound() { online.clone() } else { target.cpus(&online).0 };
         let gone: Vec<u32> = self.rings.iter().map(|ring| ring.cpu).filter(|cpu| !online.contains(cpu)).collect();
         for cpu in gone {
             if let Some(at) = self.rings.iter().position(|ring| ring.cpu == cpu) {

@@ -18,13 +18,18 @@ pub enum Value {
     Ns(u64),
     Bool(bool),
     Word(&'static str),
+    /// A word in JSON, a phrase in text.
+    Phrase {
+        word: &'static str,
+        text: &'static str,
+    },
     Comm(Comm),
     Text(Arc<str>),
     /// A list of words, joined by blanks in text.
     Words(Arc<[String]>),
 }
 
-/// A column of a table: its JSON key and its heading, with the unit.
+/// A column of a table: its JSON key and its heading, with the unit. Without a heading it is in JSON only.
 #[derive(Debug)]
 pub struct Column {
     pub key: &'static str,

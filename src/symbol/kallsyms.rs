@@ -2,7 +2,7 @@
 //!
 //! An address has a name only where a function can be: from its symbol up to whatever symbol comes next, code or data. `_etext`
 //! and `_einittext` end the kernel's code; they name nothing. The last symbol of a module, or before a wide gap, has no next one
-//! that bounds it and is given [`TAIL_BYTES`].
+//! that bounds it and is given `TAIL_BYTES`.
 
 use std::{fs::File, io, io::Read, path::Path};
 

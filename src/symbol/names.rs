@@ -51,7 +51,10 @@ impl Names {
                 Named { addr: Some(*addr), ..self.user(module, *offset) }
             }
             Frame::User { addr, place: None } => {
-                Named { addr: Some(*addr), symbol: Err("not mapped when last seen"), offset: *addr, module: None }
+                const LOWEST: u64 = 1 << 16; // vm.mmap_min_addr
+                let reason =
+                    if *addr < LOWEST { "no address: no frame pointers here" } else { "not mapped when last seen" };
+                Named { addr: Some(*addr), symbol: Err(reason), offset: *addr, module: None }
             }
             Frame::Named(named) => Named {
                 addr: None,

@@ -50,7 +50,15 @@ fn clock_ns(id: ClockId) -> u64 {
 pub fn self_usage() -> (u64, u64) {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return (0, 0) };
     let ns = |t: nix::sys::time::TimeVal| t.tv_sec() as u64 * 1_000_000_000 + t.tv_usec() as u64 * 1_000;
-    (ns(usage.user_time()) + ns(usage.system_time()), usage.max_rss() as u64 * 1024)
+    // Not max_rss: it survives exec, so it starts with the peak of the program that started us.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    (ns(usage.user_time()) + ns(usage.system_time()), peak_rss_bytes(&status).unwrap_or(0))
+}
+
+/// `VmHWM:     5140 kB` of /proc/PID/status, proc(5).
+fn peak_rss_bytes(status: &str) -> Option<u64> {
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    kib.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Raises RLIMIT_NOFILE to its hard limit and returns how many descriptors this process may have.
@@ -81,4 +89,23 @@ pub fn ignore_sigpipe() -> io::Result<()> {
     use nix::sys::signal::{SigHandler, Signal, signal};
     // SAFETY: SIG_IGN installs no handler of ours, so nothing runs in signal context.
     unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }.map(drop).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peak_memory_is_our_own() {
+        let cases = [
+            ("Name:\tx\nVmPeak:\t 9999 kB\nVmHWM:\t    5140 kB\nVmRSS:\t 12 kB\n", Some(5140 * 1024)),
+            ("Name:\tkthreadd\n", None), // has no memory
+            ("VmHWM:\tx kB", None),
+            ("VmHWM:\t18446744073709551615 kB", None),
+        ];
+        for (status, want) in cases {
+            assert_eq!(peak_rss_bytes(status), want, "{status:?}");
+        }
+        assert!(self_usage().1 > 0);
+    }
 }

@@ -12,6 +12,8 @@ pub struct Stat {
     pub comm: Comm,
     /// R S D T t X Z P I, as in proc(5).
     pub state: u8,
+    /// Where it runs, or was last.
+    pub cpu: u32,
 }
 
 /// A frame of /proc/TID/stack: `symbol+0xoff/0xsize [module]`.
@@ -42,7 +44,10 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let open = text.iter().position(|&byte| byte == b'(')?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let state = *text.get(close + 2)?;
-    Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state })
+    const PROCESSOR: usize = 39 - 3; // field 39, counted from the state, which is field 3
+    let mut behind = text.get(close + 2..)?.split(|&byte| byte == b' ');
+    let cpu = behind.nth(PROCESSOR).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok()).unwrap_or(0);
+    Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, cpu })
 }
 
 /// The process of a thread.
@@ -83,8 +88,8 @@ mod tests {
 
     #[test]
     fn parses_stat() {
-        type Case<'a> = (&'a [u8], Option<(&'a [u8], u8)>);
-        let cases: [Case; 5] = [
+        type Want = Option<(&'static [u8], u8)>;
+        let cases: [(&[u8], Want); 5] = [
             (b"12 (nginx) S 1 2", Some((b"nginx", b'S'))),
             (b"12 (a) b) D 1 2", Some((b"a) b", b'D'))),
             (b"12 () R", Some((b"", b'R'))),
@@ -95,6 +100,13 @@ mod tests {
             let got = parse_stat(text);
             assert_eq!(got.as_ref().map(|s| (s.comm.as_bytes(), s.state)), want, "{}", text.escape_ascii());
         }
+    }
+
+    #[test]
+    fn finds_the_cpu() {
+        let fields: Vec<String> = (4..=52).map(|field| format!("{field}")).collect();
+        let text = format!("12 (a b) D {}", fields.join(" "));
+        assert_eq!(parse_stat(text.as_bytes()).unwrap().cpu, 39);
     }
 
     #[test]

@@ -9,9 +9,10 @@ use crate::perf::target::{Host, Target, Tasks, threads};
 #[derive(Debug)]
 pub enum Watched {
     All,
-    /// These threads; `follow` adds what they create.
+    /// These threads; `follow` adds what they create. `leaving` have said farewell and still switch away once.
     Some {
         tids: FxHashSet<i32>,
+        leaving: FxHashSet<i32>,
         follow: bool,
         until_exit: bool,
     },
@@ -20,19 +21,21 @@ pub enum Watched {
 }
 
 impl Watched {
+    fn some(tids: FxHashSet<i32>, follow: bool, until_exit: bool) -> Watched {
+        Watched::Some { tids, leaving: FxHashSet::default(), follow, until_exit }
+    }
+
     pub fn new(target: &Target, host: &Host) -> Watched {
         match &target.tasks {
             Tasks::All => Watched::All,
-            Tasks::Threads(tids) => {
-                Watched::Some { tids: tids.iter().copied().collect(), follow: false, until_exit: true }
-            }
+            Tasks::Threads(tids) => Watched::some(tids.iter().copied().collect(), false, true),
             Tasks::Processes(pids) => {
                 let tids = pids.iter().flat_map(|&pid| threads(host, pid)).collect();
-                Watched::Some { tids, follow: true, until_exit: true }
+                Watched::some(tids, true, true)
             }
             Tasks::Cgroups(groups) => {
                 let tids = groups.iter().flat_map(|group| group.threads()).collect();
-                Watched::Some { tids, follow: true, until_exit: false }
+                Watched::some(tids, true, false)
             }
             Tasks::Workload(pid) => Watched::BeforeExec(*pid),
         }
@@ -42,7 +45,7 @@ impl Watched {
     pub fn contains(&self, tid: i32) -> bool {
         match self {
             Watched::All => true,
-            Watched::Some { tids, .. } => tids.contains(&tid),
+            Watched::Some { tids, leaving, .. } => tids.contains(&tid) || leaving.contains(&tid),
             Watched::BeforeExec(_) => false,
         }
     }
@@ -62,14 +65,15 @@ impl Watched {
         match (&mut *self, record) {
             (Watched::BeforeExec(pid), Record::Comm { tid, exec: true, .. }) if tid == pid => {
                 let tids = [*pid].into_iter().collect();
-                *self = Watched::Some { tids, follow: true, until_exit: true };
+                *self = Watched::some(tids, true, true);
             }
-            (Watched::Some { tids, follow: true, .. }, Record::Fork(fork)) if tids.contains(&fork.ptid) => {
-                tids.insert(fork.tid);
+            (Watched::Some { tids, leaving, follow, .. }, Record::Fork(fork)) => {
+                leaving.remove(&fork.tid); // the number is used again
+                if *follow && tids.contains(&fork.ptid) {
+                    tids.insert(fork.tid);
+                }
             }
-            (Watched::Some { tids, .. }, Record::Exit(exit)) => {
-                tids.remove(&exit.tid);
-            }
+            (Watched::Some { tids, leaving, .. }, Record::Exit(exit)) => leaving.extend(tids.take(&exit.tid)),
             _ => {}
         }
     }
@@ -115,6 +119,9 @@ mod tests {
         watched.apply(&fork(9, 1));
         assert!(watched.contains(7) && watched.contains(8) && !watched.contains(9));
         watched.apply(&exit(7));
+        assert!(watched.contains(7), "its last switch is still to come");
+        watched.apply(&fork(7, 1));
+        assert!(!watched.contains(7), "the number belongs to somebody else now");
         assert!(!watched.is_over());
         watched.apply(&exit(8));
         assert!(watched.is_over());
@@ -122,7 +129,7 @@ mod tests {
 
     #[test]
     fn named_threads_are_not_followed() {
-        let mut watched = Watched::Some { tids: [7, 3].into_iter().collect(), follow: false, until_exit: true };
+        let mut watched = Watched::some([7, 3].into_iter().collect(), false, true);
         watched.apply(&fork(8, 7));
         assert!(!watched.contains(8));
         assert_eq!(watched.fixed(), Some(vec![3, 7]));

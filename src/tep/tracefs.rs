@@ -38,7 +38,10 @@ pub enum EventError {
 }
 
 fn did_you_mean(near: &[String]) -> String {
-    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
+    match near {
+        [] => "; `perf-prof list` shows what there is".to_owned(),
+        near => format!("; did you mean {}?", near.join(", ")),
+    }
 }
 
 impl Tracefs {

@@ -1,0 +1,125 @@
+//! One event of a run: its attr, where it is opened, and what becomes of its records.
+
+use crate::perf::attr::Attr;
+use crate::perf::layout::{Layout, SampleType};
+
+/// The longest filter text that the kernel takes, in bytes.
+pub const FILTER_MAX: usize = 4095;
+
+/// One event of a run, by its place in the [`Evlist`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EventId(pub(in crate::perf) u16);
+
+impl EventId {
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// How an event relates to the tasks that the answer is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// Opened on the tasks (or the cgroup): right where only the current task matters.
+    Task,
+    /// Opened on whole CPUs and narrowed by a filter or by the profiler. A task-bound sched event sees only half:
+    /// the switches away from the task and the wake-ups it performs.
+    Cpu,
+}
+
+/// One event with its attr.
+#[derive(Debug)]
+pub struct Evsel {
+    pub(in crate::perf) name: String,
+    pub(in crate::perf) attr: Attr,
+    pub(in crate::perf) binding: Binding,
+    pub(in crate::perf) cpus: Option<Vec<u32>>,
+    pub(in crate::perf) filter: Option<String>,
+    pub(in crate::perf) layout: Layout,
+    /// Its records are shown as text, under this name if it has one.
+    printed: Option<Option<String>>,
+    /// One of many that a pattern stands for: left out when the kernel refuses it.
+    pub(super) optional: bool,
+    /// Which profiler of the run it belongs to.
+    pub(in crate::perf) owner: usize,
+}
+
+impl Evsel {
+    pub fn new(name: impl Into<String>, attr: Attr) -> Evsel {
+        let layout = Layout::new(attr.sample_type(), 0);
+        Evsel {
+            name: name.into(),
+            attr,
+            binding: Binding::Task,
+            cpus: None,
+            filter: None,
+            layout,
+            printed: None,
+            optional: false,
+            owner: 0,
+        }
+    }
+
+    #[must_use]
+    pub fn binding(mut self, binding: Binding) -> Evsel {
+        self.binding = binding;
+        self
+    }
+
+    /// Opened on these CPUs only.
+    #[must_use]
+    pub fn cpus(mut self, cpus: Option<Vec<u32>>) -> Evsel {
+        self.cpus = cpus;
+        self
+    }
+
+    /// Callchains with each sample; `depth` 0 is the kernel's limit.
+    #[must_use]
+    pub fn callchain(mut self, depth: u16) -> Evsel {
+        self.attr = self.attr.callchain(depth);
+        self
+    }
+
+    /// Its records will be shown as text, so the output side needs its format; `alias` goes in front of the text.
+    #[must_use]
+    pub fn printed(mut self, alias: Option<String>) -> Evsel {
+        self.printed = Some(alias);
+        self
+    }
+
+    /// The run goes on without it when the kernel refuses it to root: `irq_vectors:irq_work_exit` would sample itself.
+    #[must_use]
+    pub fn optional(mut self, optional: bool) -> Evsel {
+        self.optional = optional;
+        self
+    }
+
+    /// None when its records are not shown; else the alias.
+    pub fn shown_as(&self) -> Option<Option<&str>> {
+        self.printed.as_ref().map(Option::as_deref)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn filter(&self) -> Option<&str> {
+        self.filter.as_deref()
+    }
+
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub fn owner(&self) -> usize {
+        self.owner
+    }
+
+    /// True when it is opened on the tasks of the answer, so that no further narrowing is needed.
+    pub fn is_task_bound(&self) -> bool {
+        self.binding == Binding::Task
+    }
+
+    pub(in crate::perf) fn has_callchain(&self) -> bool {
+        self.attr.sample_type().contains(SampleType::CALLCHAIN)
+    }
+}

@@ -1,0 +1,112 @@
+//! What the kernel may drop before it costs a record: the texts of task-state's filters.
+
+use crate::cli::values::CommList;
+use crate::perf::evsel::FILTER_MAX;
+use crate::tep::Format;
+use crate::tep::filter::{Filter, quote};
+
+/// Which tasks match: by name, by tid, or both.
+#[derive(Debug, Default)]
+pub struct Match<'a> {
+    pub comms: Option<&'a CommList>,
+    /// Sorted.
+    pub tids: Option<&'a [i32]>,
+}
+
+impl Match<'_> {
+    pub fn is_all(&self) -> bool {
+        self.comms.is_none() && self.tids.is_none()
+    }
+
+    /// The condition on an event whose fields are called `comm` and `pid`. None when the filter language cannot say it.
+    pub fn text(&self, comm: &str, pid: &str) -> Option<String> {
+        let by_name = self.comms.map(|comms| comm_text(comms, comm));
+        let by_tid = self.tids.map(|tids| tid_text(tids, pid));
+        match (by_name, by_tid) {
+            (None, None) => None,
+            (Some(name), None) => name,
+            (None, Some(tid)) => Some(tid),
+            (Some(name), Some(tid)) => Some(format!("({}) && ({tid})", name?)),
+        }
+    }
+}
+
+fn comm_text(comms: &CommList, field: &str) -> Option<String> {
+    let mut tests = Vec::new();
+    for pattern in comms.iter() {
+        // The kernel's patterns know no [^...], and a name cut to 15 bytes may end inside a character.
+        let text = std::str::from_utf8(pattern.bytes()).ok().filter(|text| !text.contains("[^"))?;
+        let operator = if pattern.is_glob() { "~" } else { "==" };
+        tests.push(format!("{field} {operator} {}", quote(text)?));
+    }
+    Some(tests.join(" || "))
+}
+
+/// `f==11 || (f>=20&&f<=27)`
+fn tid_text(tids: &[i32], field: &str) -> String {
+    let mut runs: Vec<(i32, i32)> = Vec::new();
+    for &tid in tids {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == tid => *last = tid,
+            _ => runs.push((tid, tid)),
+        }
+    }
+    let run = |&(first, last): &(i32, i32)| {
+        if first == last { format!("{field}=={first}") } else { format!("({field}>={first}&&{field}<={last})") }
+    };
+    runs.iter().map(run).collect::<Vec<_>>().join(" || ")
+}
+
+/// Joins the conditions that there are.
+pub fn all_of(tests: [Option<String>; 2]) -> Option<String> {
+    match tests {
+        [Some(one), Some(other)] => Some(format!("({one}) && ({other})")),
+        [one, other] => one.or(other),
+    }
+}
+
+/// The text as the kernel takes it. None when it is too long or the event lacks a field.
+pub fn for_kernel(text: &str, format: &Format) -> Option<String> {
+    let text = Filter::parse(text, format).ok()?.text().to_owned();
+    (text.len() <= FILTER_MAX).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::values::comm_list;
+    use crate::profilers::task_state::states::tests::{NEW, sched_switch};
+
+    #[test]
+    fn names_and_tids_become_filters() {
+        let comms = comm_list("nginx,java*").unwrap();
+        let tids = [11, 20, 21, 22, 27];
+        let cases = [
+            (Match { comms: Some(&comms), tids: None }, Some(r#"c == "nginx" || c ~ "java*""#)),
+            (Match { comms: None, tids: Some(&tids) }, Some("p==11 || (p>=20&&p<=22) || p==27")),
+            (Match { comms: Some(&comms), tids: Some(&[1]) }, Some(r#"(c == "nginx" || c ~ "java*") && (p==1)"#)),
+            (Match::default(), None),
+        ];
+        for (tasks, want) in cases {
+            assert_eq!(tasks.text("c", "p").as_deref(), want);
+        }
+    }
+
+    #[test]
+    fn what_the_language_cannot_say_is_left_to_us() {
+        for text in ["[^a]b", "a\"b'c"] {
+            let comms = comm_list(text).unwrap();
+            assert_eq!(Match { comms: Some(&comms), tids: None }.text("c", "p"), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn long_texts_are_left_to_us() {
+        let format = sched_switch(NEW.0, NEW.1);
+        let even: Vec<i32> = (0..2000).step_by(2).collect();
+        let text = Match { comms: None, tids: Some(&even) }.text("prev_comm", "prev_pid").unwrap();
+        assert_eq!(for_kernel(&text, &format), None);
+        assert!(for_kernel("prev_pid==1", &format).is_some());
+        assert_eq!(for_kernel("pid==1", &format), None, "no such field");
+    }
+}

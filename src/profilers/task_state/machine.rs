@@ -1,0 +1,483 @@
+//! The state machine: what every task does, and what a switch or a wake-up says of it.
+//!
+//! It trusts what it sees and repairs what it did not see. A task that is believed to run on a CPU where another one
+//! runs was switched out unseen, a blocked one that runs was woken unseen: the time in between is unknown, and is
+//! neither counted nor reported.
+
+use rustc_hash::FxHashMap;
+
+use crate::profilers::task_state::states::{State, SwitchedOut};
+use crate::symbol::StackId;
+use crate::task::Comm;
+
+/// What a task is believed to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// Not seen, or seen to contradict itself.
+    Unknown,
+    Running,
+    /// Ready, waiting for a CPU: after a wake-up, or because it was preempted.
+    Runnable {
+        woken: bool,
+    },
+    Blocked(State),
+}
+
+/// When a wait is known to have begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Began {
+    Exactly,
+    /// It was waiting already when the run began: the time is that of the look at /proc.
+    BeforeStart,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waker {
+    pub tid: i32,
+    pub comm: Comm,
+    pub time: u64,
+    /// An interrupt woke, a timer's for instance: the task is merely who was interrupted.
+    pub interrupt: bool,
+}
+
+/// One task.
+#[derive(Clone, Debug)]
+pub struct Task {
+    pub doing: Doing,
+    /// ns, CLOCK_MONOTONIC.
+    pub since: u64,
+    pub began: Began,
+    /// Where it runs, or was last.
+    pub cpu: u32,
+    /// Where it was when it was switched out.
+    pub stack: Option<StackId>,
+    pub comm: Comm,
+    pub waker: Option<Waker>,
+    /// When a wait that goes on is reported next.
+    pub report_at: u64,
+    /// When /proc first contradicted what is believed; 0: never.
+    pub doubted_at: u64,
+    pub exited: bool,
+}
+
+impl Task {
+    fn new() -> Task {
+        Task {
+            doing: Doing::Unknown,
+            since: 0,
+            began: Began::Exactly,
+            cpu: 0,
+            stack: None,
+            comm: Comm::default(),
+            waker: None,
+            report_at: u64::MAX,
+            doubted_at: 0,
+            exited: false,
+        }
+    }
+
+    fn becomes(&mut self, doing: Doing, at: u64) {
+        self.doing = doing;
+        self.since = at;
+        self.began = Began::Exactly;
+        self.report_at = u64::MAX;
+        self.doubted_at = 0;
+    }
+
+    /// An event older than what is known says nothing new.
+    fn is_stale(&self, at: u64) -> bool {
+        self.began == Began::Exactly && at < self.since
+    }
+}
+
+/// A period that ended.
+#[derive(Clone, Debug)]
+pub struct Period {
+    pub tid: i32,
+    pub state: State,
+    pub since: u64,
+    pub until: u64,
+    pub began: Began,
+    pub cpu: u32,
+    pub comm: Comm,
+    pub stack: Option<StackId>,
+    pub waker: Option<Waker>,
+}
+
+/// All tasks, and which one runs on each CPU.
+#[derive(Debug, Default)]
+pub struct Machine {
+    tasks: FxHashMap<i32, Task>,
+    /// By CPU; None: unknown.
+    current: Vec<Option<i32>>,
+    /// Only blocked periods are of interest and seen: a task is forgotten when it wakes.
+    blocked_only: bool,
+    /// Periods whose beginning or end was not seen.
+    unseen: u64,
+}
+
+/// One side of a switch, or a wake-up.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    pub at: u64,
+    pub cpu: u32,
+    pub tid: i32,
+    pub comm: Comm,
+}
+
+impl Machine {
+    pub fn new(blocked_only: bool) -> Machine {
+        Machine { blocked_only, ..Machine::default() }
+    }
+
+    /// Periods with an end that was not seen, since the last call.
+    pub fn take_unseen(&mut self) -> u64 {
+        std::mem::take(&mut self.unseen)
+    }
+
+    /// A task waits in `state` when the run begins.
+    pub fn found(&mut self, seen: Seen, state: State, report_at: u64) {
+        let task = Task {
+            doing: Doing::Blocked(state),
+            since: seen.at,
+            began: Began::BeforeStart,
+            cpu: seen.cpu,
+            comm: seen.comm,
+            report_at,
+            ..Task::new()
+        };
+        self.tasks.entry(seen.tid).or_insert(task);
+    }
+
+    /// `seen` left its CPU. `report_at` is when a wait that begins here is reported first.
+    pub fn switched_out(
+        &mut self,
+        seen: Seen,
+        how: SwitchedOut,
+        stack: Option<StackId>,
+        report_at: u64,
+    ) -> Option<Period> {
+        let task = self.tasks.entry(seen.tid).or_insert_with(Task::new);
+        if task.is_stale(seen.at) {
+            return None;
+        }
+        let ended = match task.doing {
+            Doing::Running if task.cpu == seen.cpu => Some(period(task, seen, State::RUNNING)),
+            Doing::Running | Doing::Runnable { .. } | Doing::Blocked(_) => {
+                // It was switched in unseen.
+                self.unseen += u64::from(task.began == Began::Exactly);
+                None
+            }
+            Doing::Unknown => None,
+        };
+        match how {
+            SwitchedOut::Dead => {
+                self.tasks.remove(&seen.tid);
+                return ended;
+            }
+            SwitchedOut::Runnable => task.becomes(Doing::Runnable { woken: false }, seen.at),
+            SwitchedOut::Blocked(state) => task.becomes(Doing::Blocked(state), seen.at),
+        }
+        task.cpu = seen.cpu;
+        task.comm = seen.comm;
+        task.stack = stack;
+        task.waker = None;
+        task.report_at = report_at;
+        ended
+    }
+
+    /// `seen` got its CPU.
+    pub fn switched_in(&mut self, seen: Seen) -> Option<Period> {
+        let task = self.tasks.entry(seen.tid).or_insert_with(Task::new);
+        if task.is_stale(seen.at) {
+            return None;
+        }
+        let ended = match task.doing {
+            Doing::Runnable { .. } => Some(Period { cpu: seen.cpu, ..period(task, seen, State::RUN_DELAY) }),
+            Doing::Blocked(_) | Doing::Running => {
+                self.unseen += u64::from(task.began == Began::Exactly); // woken, or switched out, unseen
+                None
+            }
+            Doing::Unknown => None,
+        };
+        task.becomes(Doing::Running, seen.at);
+        task.cpu = seen.cpu;
+        task.comm = seen.comm;
+        task.stack = None;
+        task.waker = None;
+        ended
+    }
+
+    /// On `cpu`, `prev` gave way to `next`: whoever else was believed to run there does not.
+    pub fn changed_hands(&mut self, at: u64, cpu: u32, prev: i32, next: i32) {
+        const MOST_CPUS: usize = 1 << 16; // the number comes from a record
+        let index = cpu as usize;
+        if index >= self.current.len() {
+            if index >= MOST_CPUS {
+                return;
+            }
+            self.current.resize(index + 1, None);
+        }
+        let Some(believed) = self.current[index].replace(next) else { return };
+        if believed != prev && believed > 0 && believed != next {
+            self.lose_sight(believed, at, cpu);
+        }
+    }
+
+    /// `tid` was believed to run on `cpu`, where another task was seen.
+    fn lose_sight(&mut self, tid: i32, at: u64, cpu: u32) {
+        if let Some(task) = self.tasks.get_mut(&tid)
+            && task.doing == Doing::Running
+            && task.cpu == cpu
+            && task.since <= at
+        {
+            task.becomes(Doing::Unknown, at);
+            self.unseen += 1;
+        }
+    }
+
+    /// Somebody is about to wake `tid`: it runs in the waker's own context, unlike the wake-up itself.
+    pub fn waking(&mut self, tid: i32, waker: Waker) {
+        if let Some(task) = self.tasks.get_mut(&tid)
+            && matches!(task.doing, Doing::Blocked(_))
+        {
+            task.waker = Some(waker);
+        }
+    }
+
+    /// `seen` was made runnable; `current` performed the wake-up, which need not be who asked for it.
+    pub fn woken(&mut self, seen: Seen, current: Waker, is_new: bool, report_at: u64) -> Option<Period> {
+        if self.blocked_only {
+            let task = self.tasks.remove(&seen.tid)?;
+            let Doing::Blocked(state) = task.doing else { return None };
+            return (!task.is_stale(seen.at)).then(|| ended_wait(&task, seen, state, current));
+        }
+        let runs_elsewhere =
+            |task: &Task| self.current.get(task.cpu as usize).copied().flatten().is_some_and(|tid| tid != seen.tid);
+        let task = self.tasks.entry(seen.tid).or_insert_with(Task::new);
+        if task.is_stale(seen.at) {
+            return None;
+        }
+        let ended = match task.doing {
+            Doing::Blocked(state) if !is_new => Some(ended_wait(task, seen, state, current)),
+            // Waking what runs, or waits for its CPU already, changes nothing.
+            Doing::Running if !is_new && !runs_elsewhere(task) => return None,
+            Doing::Runnable { woken: false } if !is_new => return None,
+            // Nobody is woken twice without having run in between.
+            Doing::Running | Doing::Runnable { woken: true } if !is_new => {
+                self.unseen += 1;
+                None
+            }
+            _ => None, // unknown so far, or a new task with a number used before
+        };
+        task.becomes(Doing::Runnable { woken: true }, seen.at);
+        task.cpu = seen.cpu;
+        task.comm = seen.comm;
+        task.stack = None;
+        task.waker = None;
+        task.report_at = report_at;
+        ended
+    }
+
+    /// The workload executes its command: it runs from now on, whatever was before.
+    pub fn executes(&mut self, seen: Seen) {
+        let task = self.tasks.entry(seen.tid).or_insert_with(Task::new);
+        task.becomes(Doing::Running, seen.at);
+        task.cpu = seen.cpu;
+        task.comm = seen.comm;
+    }
+
+    pub fn renamed(&mut self, tid: i32, comm: Comm) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.comm = comm;
+        }
+    }
+
+    pub fn forget(&mut self, tid: i32) {
+        self.tasks.remove(&tid);
+    }
+
+    /// The task has said its farewell; it still runs for a moment.
+    pub fn exited(&mut self, tid: i32) {
+        if self.blocked_only {
+            self.forget(tid);
+        } else if let Some(task) = self.tasks.get_mut(&tid) {
+            task.exited = true;
+        }
+    }
+
+    /// Drops tasks whose last switch was not seen though they exited before `at`.
+    pub fn expire(&mut self, at: u64) {
+        self.tasks.retain(|_, task| !(task.exited && task.since < at));
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (i32, &Task)> {
+        self.tasks.iter().map(|(&tid, task)| (tid, task))
+    }
+
+    pub fn get_mut(&mut self, tid: i32) -> Option<&mut Task> {
+        self.tasks.get_mut(&tid)
+    }
+}
+
+fn period(task: &Task, seen: Seen, state: State) -> Period {
+    Period {
+        tid: seen.tid,
+        state,
+        since: task.since,
+        until: seen.at,
+        began: task.began,
+        cpu: task.cpu,
+        comm: seen.comm,
+        stack: task.stack,
+        waker: task.waker,
+    }
+}
+
+fn ended_wait(task: &Task, seen: Seen, state: State, current: Waker) -> Period {
+    // A waking that was seen names who asked; the one who performs it may be anybody's interrupt.
+    Period { waker: Some(task.waker.unwrap_or(current)), ..period(task, seen, state) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEVER: u64 = u64::MAX;
+    const D: SwitchedOut = SwitchedOut::Blocked(State::DISK);
+    const S: SwitchedOut = SwitchedOut::Blocked(State::SLEEP);
+
+    fn seen(at: u64, cpu: u32, tid: i32) -> Seen {
+        Seen { at, cpu, tid, comm: Comm::new(b"t") }
+    }
+
+    fn waker(time: u64) -> Waker {
+        Waker { tid: 99, comm: Comm::new(b"w"), time, interrupt: false }
+    }
+
+    fn brief(period: Option<Period>) -> Brief {
+        period.map(|period| (period.state, period.until - period.since))
+    }
+
+    type Brief = Option<(State, u64)>;
+
+    fn switch(machine: &mut Machine, at: u64, cpu: u32, prev: i32, how: SwitchedOut, next: i32) -> (Brief, Brief) {
+        let out = if prev > 0 { brief(machine.switched_out(seen(at, cpu, prev), how, None, NEVER)) } else { None };
+        machine.changed_hands(at, cpu, prev, next);
+        let into = if next > 0 { brief(machine.switched_in(seen(at, cpu, next))) } else { None };
+        (out, into)
+    }
+
+    #[test]
+    fn the_worked_example() {
+        let mut machine = Machine::new(false);
+        assert_eq!(switch(&mut machine, 0, 0, 0, S, 7), (None, None));
+        assert_eq!(switch(&mut machine, 10, 0, 7, S, 0), (Some((State::RUNNING, 10)), None));
+        assert_eq!(brief(machine.woken(seen(30, 0, 7), waker(30), false, NEVER)), Some((State::SLEEP, 20)));
+        assert_eq!(switch(&mut machine, 31, 0, 0, S, 7), (None, Some((State::RUN_DELAY, 1))));
+        assert_eq!(switch(&mut machine, 40, 0, 7, SwitchedOut::Runnable, 8), (Some((State::RUNNING, 9)), None));
+        assert_eq!(switch(&mut machine, 45, 0, 8, S, 7), (Some((State::RUNNING, 5)), Some((State::RUN_DELAY, 5))));
+        assert_eq!(switch(&mut machine, 50, 0, 7, SwitchedOut::Dead, 0), (Some((State::RUNNING, 5)), None));
+        assert_eq!(machine.iter().count(), 1, "the dead one is forgotten");
+        assert_eq!(machine.take_unseen(), 0);
+    }
+
+    #[test]
+    fn a_task_switched_out_unseen_is_no_long_run_delay() {
+        let mut machine = Machine::new(false);
+        switch(&mut machine, 0, 0, 0, S, 7);
+        // 7 was switched out unseen: 8 leaves a CPU on which 7 was believed to run.
+        switch(&mut machine, 1_000, 0, 8, S, 9);
+        assert_eq!(brief(machine.woken(seen(2_000, 0, 7), waker(2_000), false, NEVER)), None);
+        assert_eq!(switch(&mut machine, 2_001, 0, 9, S, 7).1, Some((State::RUN_DELAY, 1)));
+        assert_eq!(machine.take_unseen(), 1);
+    }
+
+    #[test]
+    fn a_wakeup_tells_that_a_running_task_does_not_run() {
+        let mut machine = Machine::new(false);
+        switch(&mut machine, 0, 0, 0, S, 7);
+        machine.changed_hands(5, 0, 7, 9); // 7's own side was not for us to see
+        assert_eq!(brief(machine.woken(seen(2_000, 1, 7), waker(2_000), false, NEVER)), None);
+        assert_eq!(switch(&mut machine, 2_003, 1, 0, S, 7).1, Some((State::RUN_DELAY, 3)));
+    }
+
+    #[test]
+    fn a_task_woken_unseen_counts_nothing() {
+        let mut machine = Machine::new(false);
+        switch(&mut machine, 0, 0, 0, S, 7);
+        switch(&mut machine, 10, 0, 7, D, 0);
+        assert_eq!(switch(&mut machine, 500, 1, 0, S, 7), (None, None));
+        assert_eq!(switch(&mut machine, 510, 1, 7, S, 0).0, Some((State::RUNNING, 10)));
+        assert_eq!(machine.take_unseen(), 1);
+    }
+
+    #[test]
+    fn a_migration_unseen_counts_nothing() {
+        let mut machine = Machine::new(false);
+        switch(&mut machine, 0, 0, 0, S, 7);
+        assert_eq!(switch(&mut machine, 100, 1, 7, S, 0), (None, None), "it was believed to run on CPU 0");
+    }
+
+    #[test]
+    fn late_events_do_not_turn_time_back() {
+        let mut machine = Machine::new(false);
+        switch(&mut machine, 100, 0, 0, S, 7);
+        assert_eq!(brief(machine.switched_out(seen(50, 0, 7), S, None, NEVER)), None);
+        assert_eq!(brief(machine.woken(seen(50, 0, 7), waker(50), false, NEVER)), None);
+        assert_eq!(switch(&mut machine, 110, 0, 7, S, 0).0, Some((State::RUNNING, 10)));
+    }
+
+    #[test]
+    fn waking_a_preempted_task_keeps_its_delay() {
+        let mut machine = Machine::new(false);
+        switch(&mut machine, 10, 0, 7, SwitchedOut::Runnable, 8);
+        machine.woken(seen(20, 0, 7), waker(20), false, NEVER);
+        assert_eq!(switch(&mut machine, 30, 0, 8, S, 7).1, Some((State::RUN_DELAY, 20)));
+    }
+
+    #[test]
+    fn a_task_woken_twice_ran_unseen() {
+        let mut machine = Machine::new(false);
+        machine.woken(seen(10, 0, 7), waker(10), true, NEVER);
+        machine.woken(seen(1_000, 0, 7), waker(1_000), false, NEVER);
+        assert_eq!(switch(&mut machine, 1_002, 0, 0, S, 7).1, Some((State::RUN_DELAY, 2)));
+        assert_eq!(machine.take_unseen(), 1);
+    }
+
+    #[test]
+    fn the_waker_is_who_asked() {
+        let mut machine = Machine::new(false);
+        machine.switched_out(seen(10, 0, 7), D, None, NEVER);
+        machine.waking(7, Waker { tid: 5, ..waker(19) });
+        let period = machine.woken(seen(20, 1, 7), waker(20), false, NEVER).unwrap();
+        assert_eq!((period.waker.unwrap().tid, period.cpu), (5, 0));
+        machine.switched_out(seen(30, 0, 7), D, None, NEVER);
+        assert_eq!(machine.woken(seen(40, 1, 7), waker(40), false, NEVER).unwrap().waker.unwrap().tid, 99);
+    }
+
+    #[test]
+    fn what_was_stuck_before_the_start_is_at_least_so_long() {
+        let mut machine = Machine::new(false);
+        machine.found(seen(100, 0, 7), State::DISK, NEVER);
+        let period = machine.woken(seen(350, 0, 7), waker(350), false, NEVER).unwrap();
+        assert_eq!((period.began, period.until - period.since), (Began::BeforeStart, 250));
+        // An event from before the look at /proc is newer knowledge all the same.
+        machine.found(seen(1_000, 0, 8), State::DISK, NEVER);
+        machine.switched_out(seen(990, 0, 8), D, None, NEVER);
+        assert_eq!(brief(machine.woken(seen(1_100, 0, 8), waker(0), false, NEVER)), Some((State::DISK, 110)));
+    }
+
+    #[test]
+    fn with_blocked_periods_only_a_woken_task_is_forgotten() {
+        let mut machine = Machine::new(true);
+        machine.switched_out(seen(10, 0, 7), D, None, NEVER);
+        assert_eq!(brief(machine.woken(seen(30, 1, 7), waker(30), false, NEVER)), Some((State::DISK, 20)));
+        assert_eq!(brief(machine.woken(seen(40, 1, 7), waker(40), false, NEVER)), None);
+        // Woken unseen, blocked again: only the second wait is known.
+        machine.switched_out(seen(50, 0, 7), D, None, NEVER);
+        machine.switched_out(seen(90, 0, 7), D, None, NEVER);
+        assert_eq!(brief(machine.woken(seen(95, 0, 7), waker(95), false, NEVER)), Some((State::DISK, 5)));
+        assert_eq!(machine.iter().count(), 0);
+    }
+}

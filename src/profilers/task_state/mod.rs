@@ -1,0 +1,590 @@
+//! `task-state`: what tasks spend their time on, and which of them wait too long.
+//!
+//! Events: `sched:sched_switch` and `sched:sched_wakeup`, by mode also `sched_wakeup_new` and `sched_waking`, period 1,
+//! on whole CPUs: bound to a task they would show only one half. Cost: two records per wait, narrowed in the kernel by
+//! state (`-S`, `-D`), name (`--filter`) and tid (`-t`).
+
+mod filters;
+mod machine;
+mod states;
+mod table;
+
+use anyhow::{Context as _, Result};
+
+use crate::cli::CommonArgs;
+use crate::cli::values::{self, CommList, Time};
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{Binding, EventId};
+use crate::perf::{Record, Sample};
+use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
+use crate::profilers::ProfilerArgs;
+use crate::profilers::task_state::filters::{Match, all_of, for_kernel};
+use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
+use crate::profilers::task_state::states::{State, States, SwitchedOut};
+use crate::profilers::task_state::table::{ByThread, COLUMNS, Histograms, THREAD_COLUMNS, TimeTable};
+use crate::stats::Histogram;
+use crate::stats::value::{Part, Shape, Subject, Value};
+use crate::task::Comm;
+use crate::task::procfs::Stat;
+use crate::tep::Field;
+
+/// Time spent running, sleeping, in D state, waiting for a CPU; and who waits too long
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  D waits of nginx over 100 ms with their stacks, also those that go on:
+    perf-prof task-state -D --than 100 --filter nginx -g
+  A table per second of what all tasks spend their time on:
+    perf-prof task-state -i 1000
+  The same for each thread of one process, for ten seconds:
+    perf-prof task-state -p 4711 --perins --for 10
+  Everything that makes a command wait:
+    perf-prof task-state -S -D --than 50ms -- ./job
+
+States:
+  R running, S sleeping, D uninterruptible, T stopped, t traced,
+  I idle kernel thread, RD runnable but not yet running (run delay).
+  The column `now` counts the tasks in the state when the interval ends.")]
+pub struct TaskStateArgs {
+    /// Only interruptible sleep (S)
+    #[arg(short = 'S', long)]
+    interruptible: bool,
+    /// Only uninterruptible waits (D)
+    #[arg(short = 'D', long)]
+    uninterruptible: bool,
+    /// Report each wait longer than this, also while it goes on; a bare number is milliseconds
+    #[arg(long, value_name = "TIME", value_parser = values::time_ms)]
+    than: Option<Time>,
+    /// Only tasks of these names, nginx,java*
+    #[arg(long, value_name = "COMM,...", value_parser = values::comm_list)]
+    filter: Option<CommList>,
+    /// A row per thread
+    #[arg(long)]
+    perins: bool,
+    /// Show where a task was when it began to wait
+    #[arg(short = 'g', long = "call-graph", requires = "than")]
+    stacks: bool,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl ProfilerArgs for TaskStateArgs {
+    const NAME: &'static str = "task-state";
+
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
+    }
+
+    fn stacks(&self) -> bool {
+        self.stacks
+    }
+
+    fn build(self) -> Result<Box<dyn Profiler>> {
+        Ok(Box::new(TaskState::new(self)))
+    }
+}
+
+/// How often a wait that goes on is reported again without `-i`.
+const AGAIN_NS: u64 = 1_000_000_000;
+/// A task found waiting at the start is reported when it still waits after this, at the latest after `--than`.
+const SETTLE_NS: u64 = 100_000_000;
+
+/// How long /proc must contradict the records before it is believed.
+const DOUBT_NS: u64 = 1_000_000_000;
+
+/// The fields of the events, resolved once.
+#[derive(Debug)]
+struct Fields {
+    prev_pid: Field,
+    prev_comm: Field,
+    prev_state: Field,
+    next_pid: Field,
+    next_comm: Field,
+    wakeup: Woken,
+    wakeup_new: Option<Woken>,
+    waking: Option<Woken>,
+}
+
+/// Those of a wake-up.
+#[derive(Debug)]
+struct Woken {
+    event: EventId,
+    pid: Field,
+    comm: Field,
+    /// Latency flags of the record.
+    flags: Option<Field>,
+}
+
+/// What is known once the events are.
+#[derive(Debug)]
+struct Plan {
+    switch: EventId,
+    fields: Fields,
+    states: States,
+}
+
+/// The profiler behind [`TaskStateArgs`].
+#[derive(Debug)]
+pub struct TaskState {
+    args: TaskStateArgs,
+    plan: Option<Plan>,
+    machine: Machine,
+    /// The answer is about few tasks: their sleeps are worth a line while they go on. Of all tasks they would bury the rest.
+    few: bool,
+    again_ns: u64,
+    own: [i32; 2],
+    cpus: Option<Vec<u32>>,
+    all: Histograms,
+    by_thread: ByThread,
+    /// Pairs that began before this may hide a loss.
+    lost_until: u64,
+    next_look: u64,
+}
+
+static SHAPE: Shape = Shape {
+    keys: &["state", "duration_ns", "still_waiting", "since", "waker.tid", "waker.comm", "waker.interrupt", "wchan"],
+    line: &[
+        Part::Value { key: 0, width: 2 },
+        Part::Text(" "),
+        Part::Value { key: 1, width: 11 },
+        Part::Text(" ms  "),
+        Part::Subject,
+        Part::If(2, &[Part::Text(" still waiting")]),
+        Part::If(3, &[Part::Text(" (at least: "), Part::Value { key: 3, width: 0 }, Part::Text(")")]),
+        Part::If(4, &[Part::Text(", woken by ")]),
+        Part::If(6, &[Part::Text("an interrupt of ")]),
+        Part::If(4, &[Part::Value { key: 5, width: 0 }, Part::Text(" "), Part::Value { key: 4, width: 0 }]),
+        Part::If(7, &[Part::Text(", in "), Part::Value { key: 7, width: 0 }]),
+    ],
+};
+
+impl TaskState {
+    fn new(args: TaskStateArgs) -> TaskState {
+        let blocked_only = args.interruptible || args.uninterruptible;
+        TaskState {
+            few: args.filter.is_some(),
+            again_ns: AGAIN_NS,
+            machine: Machine::new(blocked_only),
+            args,
+            plan: None,
+            own: [0; 2],
+            cpus: None,
+            all: table::empty(),
+            by_thread: ByThread::default(),
+            lost_until: 0,
+            next_look: 0,
+        }
+    }
+
+    /// `-S`, `-D` or both: only these waits.
+    fn blocked_only(&self) -> bool {
+        self.args.interruptible || self.args.uninterruptible
+    }
+
+    fn selects(&self, state: State) -> bool {
+        if !self.blocked_only() {
+            return true;
+        }
+        state == State::SLEEP && self.args.interruptible || state == State::DISK && self.args.uninterruptible
+    }
+
+    /// Waits over the limit that are worth a line of their own.
+    fn reports(&self, state: State) -> bool {
+        // Running is no wait, and an idle kernel thread waits for nothing.
+        self.selects(state) && state != State::RUNNING && state != State::IDLE
+    }
+
+    #[inline]
+    fn is_ours(&self, tid: i32, comm: &[u8], ctx: &Context<'_>) -> bool {
+        tid > 0
+            && ctx.watched.contains(tid)
+            && !self.own.contains(&tid)
+            && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm))
+    }
+
+    /// When a wait that began at `since` is first reported while it goes on: one that ends soon gets a single line.
+    fn report_at(&self, since: u64) -> u64 {
+        self.args.than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns)))
+    }
+
+    fn on_switch(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+        let Some(plan) = &mut self.plan else { return Ok(()) };
+        let fields = &plan.fields;
+        let prev = fields.prev_pid.read_i32(sample.raw)?;
+        let next = fields.next_pid.read_i32(sample.raw)?;
+        let prev_comm = fields.prev_comm.text(sample.raw)?;
+        let next_comm = fields.next_comm.text(sample.raw)?;
+        let how = plan.states.decode(fields.prev_state.read_u64(sample.raw)?);
+        let seen = |tid, comm: &[u8]| Seen { at: sample.time, cpu: sample.cpu, tid, comm: Comm::new(comm) };
+        let blocked_only = self.blocked_only();
+        if self.is_ours(prev, prev_comm, ctx) {
+            let relevant = match how {
+                SwitchedOut::Blocked(state) => self.selects(state),
+                SwitchedOut::Runnable | SwitchedOut::Dead => !blocked_only,
+            };
+            if relevant {
+                let stack = if self.args.stacks { ctx.stack(sample) } else { None };
+                let period = self.machine.switched_out(seen(prev, prev_comm), how, stack, self.report_at(sample.time));
+                self.account(period, ctx);
+            } else {
+                self.machine.forget(prev); // it waits, but not for anything that was asked for
+            }
+        }
+        if !blocked_only {
+            self.machine.changed_hands(sample.time, sample.cpu, prev, next);
+            if self.is_ours(next, next_comm, ctx) {
+                let period = self.machine.switched_in(seen(next, next_comm));
+                self.account(period, ctx);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_wakeup(&mut self, sample: &Sample<'_>, is_new: bool, ctx: &mut Context<'_>) -> Result<()> {
+        let Some(plan) = &self.plan else { return Ok(()) };
+        let fields = if is_new { plan.fields.wakeup_new.as_ref() } else { Some(&plan.fields.wakeup) };
+        let Some(fields) = fields else { return Ok(()) };
+        let tid = fields.pid.read_i32(sample.raw)?;
+        let comm = fields.comm.text(sample.raw)?;
+        if !self.is_ours(tid, comm, ctx) {
+            return Ok(());
+        }
+        let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm: Comm::new(comm) };
+        let waker = waker(sample, fields, self.args.than.is_some(), ctx);
+        let period = self.machine.woken(seen, waker, is_new, self.report_at(sample.time));
+        self.account(period, ctx);
+        Ok(())
+    }
+
+    fn on_waking(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+        let Some(fields) = self.plan.as_ref().and_then(|plan| plan.fields.waking.as_ref()) else { return Ok(()) };
+        let tid = fields.pid.read_i32(sample.raw)?;
+        let waker = waker(sample, fields, true, ctx);
+        self.machine.waking(tid, waker);
+        Ok(())
+    }
+
+    /// Counts a period that ended, and reports it when it was too long.
+    #[inline]
+    fn account(&mut self, period: Option<Period>, ctx: &mut Context<'_>) {
+        let Some(period) = period else { return };
+        if !self.selects(period.state) || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&period.cpu)) {
+            return;
+        }
+        let exact = period.began == Began::Exactly;
+        if period.since < self.lost_until {
+            *ctx.discarded += u64::from(exact);
+        } else if exact {
+            let duration = period.until.saturating_sub(period.since);
+            let at = period.state.index();
+            self.all[at].record(duration);
+            if self.args.perins {
+                let fresh = || (period.comm, Box::new(table::empty()));
+                let (comm, histograms) = self.by_thread.entry(period.tid).or_insert_with(fresh);
+                *comm = period.comm;
+                histograms[at].record(duration);
+            }
+        }
+        if self.args.than.is_some() && self.reports(period.state) {
+            self.report_ended(&period, ctx);
+        }
+    }
+
+    fn report_ended(&self, period: &Period, ctx: &mut Context<'_>) {
+        let (since, since_text) = self.known_since(period.since, period.began);
+        let duration = period.until.saturating_sub(since);
+        if self.args.than.is_none_or(|than| duration < than.0) {
+            return;
+        }
+        let waker = period.waker;
+        let values = [
+            self.label(period.state),
+            Value::Ns(duration),
+            Value::Bool(false),
+            since_text,
+            waker.map_or(Value::None, |waker| Value::Signed(waker.tid.into())),
+            waker.map_or(Value::None, |waker| Value::Comm(waker.comm)),
+            waker.map_or(Value::None, |waker| Value::Bool(waker.interrupt)),
+            Value::None,
+        ];
+        let subject = Subject {
+            time: period.until,
+            cpu: period.cpu,
+            pid: ctx.tasks.pid(period.tid),
+            tid: period.tid,
+            comm: period.comm,
+        };
+        ctx.emit(subject, &SHAPE, values, period.stack);
+    }
+
+    /// From when on a wait is certain: not from before the start, nor from before a loss.
+    fn known_since(&self, since: u64, began: Began) -> (u64, Value) {
+        if since < self.lost_until {
+            (self.lost_until, Value::Phrase { word: "before_loss", text: "records were lost" })
+        } else if began == Began::BeforeStart {
+            (since, Value::Phrase { word: "before_start", text: "it began before the start" })
+        } else {
+            (since, Value::None)
+        }
+    }
+
+    fn label(&self, state: State) -> Value {
+        self.plan.as_ref().map_or(Value::None, |plan| plan.states.label(state))
+    }
+
+    /// Reports the waits that go on, each when it passes the limit and then once per interval.
+    fn report_ongoing(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+        let mut due: Vec<i32> =
+            self.machine.iter().filter(|(_, task)| task.report_at <= now).map(|(tid, _)| tid).collect();
+        due.sort_unstable();
+        for tid in due {
+            self.report_ongoing_wait(tid, now, ctx);
+        }
+    }
+
+    fn report_ongoing_wait(&mut self, tid: i32, now: Timestamp, ctx: &mut Context<'_>) {
+        let Some(task) = self.machine.get_mut(tid) else { return };
+        let (state, letter) = match task.doing {
+            Doing::Blocked(state) => (state, true),
+            Doing::Runnable { .. } => (State::RUN_DELAY, false),
+            Doing::Running | Doing::Unknown => {
+                task.report_at = u64::MAX;
+                return;
+            }
+        };
+        task.report_at = now.saturating_add(self.again_ns);
+        let task = task.clone();
+        if !self.reports(state)
+            || state == State::SLEEP && !self.few && (!self.args.interruptible || task.began == Began::BeforeStart)
+        {
+            return;
+        }
+        if self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu)) {
+            return;
+        }
+        // The end of the wait may not have been for us to see: /proc decides. It may also be ahead of the records, so
+        // only a contradiction that lasts is believed.
+        if letter && !ctx.state_from_proc(tid).is_some_and(|stat| States::is_letter_of(stat.state, state)) {
+            if task.doubted_at != 0 && now > task.doubted_at.saturating_add(DOUBT_NS) {
+                self.machine.forget(tid);
+            } else if let Some(task) = self.machine.get_mut(tid) {
+                task.doubted_at = if task.doubted_at == 0 { now } else { task.doubted_at };
+                task.report_at = now.saturating_add(SETTLE_NS);
+            }
+            return;
+        }
+        let (since, since_text) = self.known_since(task.since, task.began);
+        let at_once = task.began == Began::BeforeStart;
+        let duration = now.saturating_sub(since);
+        if !at_once && self.args.than.is_none_or(|than| duration < than.0) {
+            return;
+        }
+        let wchan = if letter { ctx.wait_channel(tid) } else { None };
+        let stack = match task.stack {
+            None if self.args.stacks && letter => ctx.stack_from_proc(tid),
+            stack => stack,
+        };
+        let values = [
+            self.label(state),
+            Value::Ns(duration),
+            Value::Bool(true),
+            since_text,
+            Value::None,
+            Value::None,
+            Value::None,
+            wchan.map_or(Value::None, |wchan| Value::Text(wchan.into())),
+        ];
+        let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
+        ctx.emit(subject, &SHAPE, values, stack);
+        if let Some(task) = self.machine.get_mut(tid)
+            && task.stack.is_none()
+        {
+            task.stack = stack;
+        }
+    }
+
+    /// Tasks of the answer that wait already, as /proc tells.
+    fn look_at_proc(&mut self, ctx: &mut Context<'_>) {
+        let living: Vec<i32> = ctx.tasks.living().map(|(tid, _)| tid).collect();
+        for tid in living {
+            if !ctx.watched.contains(tid) || self.own.contains(&tid) {
+                continue;
+            }
+            let at = crate::sys::monotonic_ns();
+            let Some(Stat { state: letter, comm, cpu }) = ctx.state_from_proc(tid) else { continue };
+            let Some(state) = States::of_letter(letter).filter(|state| self.selects(*state)) else { continue };
+            if !self.is_ours(tid, comm.as_bytes(), ctx) {
+                continue;
+            }
+            let settle = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0.min(SETTLE_NS)));
+            self.machine.found(Seen { at, cpu, tid, comm }, state, settle);
+        }
+    }
+
+    /// What goes on at `now`: tasks and time so far, by state.
+    fn ongoing(&self, now: Timestamp, mut each: impl FnMut(i32, Comm, State, u64)) {
+        for (tid, task) in self.machine.iter() {
+            let state = match task.doing {
+                Doing::Unknown => continue,
+                Doing::Running => State::RUNNING,
+                Doing::Runnable { .. } => State::RUN_DELAY,
+                Doing::Blocked(state) => state,
+            };
+            if task.exited || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu)) {
+                continue;
+            }
+            each(tid, task.comm, state, now.saturating_sub(task.since.max(self.lost_until)));
+        }
+    }
+}
+
+/// Who performs a wake-up. The name is looked up only where it may be `shown`.
+fn waker(sample: &Sample<'_>, fields: &Woken, shown: bool, ctx: &mut Context<'_>) -> Waker {
+    const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40; // hard, soft, NMI: TRACE_FLAG_*, include/linux/trace_events.h
+    let flags = fields.flags.as_ref().and_then(|flags| flags.read_u64(sample.raw).ok()).unwrap_or(0);
+    let comm = if shown { ctx.tasks.comm(sample.tid) } else { Comm::default() };
+    Waker { tid: sample.tid, comm, time: sample.time, interrupt: flags & IN_INTERRUPT != 0 }
+}
+
+impl Profiler for TaskState {
+    fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        self.own = setup.own;
+        self.cpus = setup.target.wanted.clone();
+        self.few |= !setup.watched.is_all();
+        self.again_ns = setup.interval.map_or(AGAIN_NS, |interval| interval.as_nanos() as u64);
+        let add = |evlist: &mut Evlist, name: &str, stacks: bool| -> Result<_> {
+            let (evsel, format) = setup.tracepoint(name)?;
+            let evsel = evsel.binding(Binding::Cpu);
+            Ok((evlist.add(if stacks { evsel.callchain(0) } else { evsel })?, format))
+        };
+        let woken = |evlist: &mut Evlist, name: &str| -> Result<Woken> {
+            let (event, format) = add(evlist, name, false)?;
+            Ok(Woken {
+                event,
+                pid: format.require("pid")?.clone(),
+                comm: format.require("comm")?.clone(),
+                flags: format.field("common_flags").cloned(),
+            })
+        };
+        let (switch, format) = add(evlist, "sched:sched_switch", self.args.stacks)?;
+        let states =
+            States::new(&format).context("sched:sched_switch does not tell the task states in its print format")?;
+        let field = |name: &str| format.require(name).cloned();
+        let (prev_pid, prev_comm, prev_state) = (field("prev_pid")?, field("prev_comm")?, field("prev_state")?);
+        let (next_pid, next_comm) = (field("next_pid")?, field("next_comm")?);
+        let wakeup = woken(evlist, "sched:sched_wakeup")?;
+        let wakeup_new = if self.blocked_only() { None } else { Some(woken(evlist, "sched:sched_wakeup_new")?) };
+        // Who asked for a wake-up is only of interest where a single wait is reported; kernels before 4.3 do not tell.
+        let waking = if self.args.than.is_some() { woken(evlist, "sched:sched_waking").ok() } else { None };
+        let fields = Fields { prev_pid, prev_comm, prev_state, next_pid, next_comm, wakeup, wakeup_new, waking };
+        self.plan = Some(Plan { switch, fields, states });
+        Ok(())
+    }
+
+    fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let Some(plan) = &self.plan else { return Ok(()) };
+        for cut in self.args.filter.iter().flat_map(CommList::iter).filter(|pattern| pattern.is_cut()) {
+            setup.warn(format!("{:?} is cut to the 15 bytes that the kernel keeps of a name", cut.typed()));
+        }
+        let fixed = setup.watched.fixed();
+        let tasks = Match { comms: self.args.filter.as_ref(), tids: fixed.as_deref() };
+        if !setup.watched.is_all() && fixed.is_none() {
+            setup.note("the watched tasks may grow: they are told apart here, not in the kernel".to_owned());
+        }
+        let bits: Option<u64> = [("S", self.args.interruptible), ("D", self.args.uninterruptible)]
+            .iter()
+            .filter(|(_, on)| *on)
+            .try_fold(0, |bits, (letter, _)| Some(bits | plan.states.bit(letter)?));
+        let states = bits.filter(|bits| *bits != 0).map(|bits| format!("prev_state & {bits}"));
+        let prev = tasks.text("prev_comm", "prev_pid");
+        let either = match (&prev, tasks.text("next_comm", "next_pid")) {
+            (Some(prev), Some(next)) => Some(format!("({prev}) || ({next})")),
+            _ => None,
+        };
+        let by_task = if self.blocked_only() { prev } else { either };
+        let switch = setup.format("sched:sched_switch")?;
+        let wakeup = setup.format("sched:sched_wakeup")?;
+        let woken = tasks.text("comm", "pid").and_then(|text| for_kernel(&text, &wakeup));
+        let full = all_of([states.clone(), by_task]).and_then(|text| for_kernel(&text, &switch));
+        if !tasks.is_all() && (full.is_none() || woken.is_none()) {
+            setup.note("the task filter is too long for the kernel: it is evaluated here".to_owned());
+        }
+        if let Some(text) = full.or_else(|| for_kernel(&states?, &switch)) {
+            evlist.set_filter(plan.switch, text)?;
+        }
+        if let Some(text) = woken {
+            let fields = &plan.fields;
+            for event in
+                [Some(&fields.wakeup), fields.wakeup_new.as_ref(), fields.waking.as_ref()].into_iter().flatten()
+            {
+                evlist.set_filter(event.event, text.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn started(&mut self, _now: Timestamp, ctx: &mut Context<'_>) {
+        self.look_at_proc(ctx);
+    }
+
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+        let Some(plan) = &self.plan else { return Ok(()) };
+        let is = |woken: &Option<Woken>| woken.as_ref().is_some_and(|woken| woken.event == event);
+        if event == plan.switch {
+            self.on_switch(sample, ctx)?;
+        } else if event == plan.fields.wakeup.event {
+            self.on_wakeup(sample, false, ctx)?;
+        } else if is(&plan.fields.wakeup_new) {
+            self.on_wakeup(sample, true, ctx)?;
+        } else if is(&plan.fields.waking) {
+            self.on_waking(sample, ctx)?;
+        }
+        *ctx.discarded += self.machine.take_unseen();
+        Ok(())
+    }
+
+    fn task(&mut self, record: &Record<'_>, time: Timestamp, cpu: u32, ctx: &mut Context<'_>) {
+        match record {
+            Record::Comm { tid, comm, exec, .. } => {
+                let comm = Comm::new(comm);
+                if !self.is_ours(*tid, comm.as_bytes(), ctx) {
+                    self.machine.forget(*tid);
+                } else if *exec && !self.blocked_only() && self.machine.get_mut(*tid).is_none() {
+                    self.machine.executes(Seen { at: time, cpu, tid: *tid, comm });
+                } else {
+                    self.machine.renamed(*tid, comm);
+                }
+            }
+            Record::Exit(exit) => self.machine.exited(exit.tid),
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+        const LOOK_NS: u64 = 50_000_000;
+        if self.args.than.is_some() && now >= self.next_look {
+            self.next_look = now + LOOK_NS;
+            self.report_ongoing(now, ctx);
+        }
+    }
+
+    fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        const GONE_NS: u64 = 2_000_000_000;
+        self.machine.expire(now.saturating_sub(GONE_NS));
+        let Some(plan) = &self.plan else { return Ok(()) };
+        let mut table = TimeTable::new(&plan.states, |state| self.selects(state));
+        self.ongoing(now, |tid, comm, state, ns| table.goes_on(tid, comm, state, ns));
+        if self.args.perins {
+            report.table(&THREAD_COLUMNS, table.rows_by_thread(&self.by_thread));
+            self.by_thread.clear();
+        } else {
+            report.table(&COLUMNS, table.rows(&self.all));
+        }
+        self.all.iter_mut().for_each(Histogram::clear);
+        Ok(())
+    }
+
+    fn lost(&mut self, window: &LostWindow) {
+        self.lost_until = self.lost_until.max(window.end_ns);
+    }
+}

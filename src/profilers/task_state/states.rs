@@ -1,0 +1,218 @@
+//! Task states: from the kernel's own table in `sched_switch`'s print format, never from numbers of ours.
+
+use std::sync::Arc;
+
+use crate::stats::value::Value;
+use crate::tep::{FlagTable, Format, PrintFmt};
+
+/// What a task does, as an index into tables. The first seven are fixed; others are met and labelled in mid-run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct State(u8);
+
+impl State {
+    pub const RUNNING: State = State(0);
+    pub const SLEEP: State = State(1);
+    pub const DISK: State = State(2);
+    pub const STOPPED: State = State(3);
+    pub const TRACED: State = State(4);
+    pub const IDLE: State = State(5);
+    pub const RUN_DELAY: State = State(6);
+
+    /// The state at a table's index.
+    pub const fn at(index: usize) -> State {
+        State(index as u8)
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+const LABELS: [&str; 7] = ["R", "S", "D", "T", "t", "I", "RD"];
+/// Unknown states kept apart; more than this share the last one.
+const MOST_OTHERS: usize = 8;
+/// All states that can occur.
+pub const STATES: usize = LABELS.len() + MOST_OTHERS;
+
+/// What `prev_state` says of the task that was switched out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchedOut {
+    /// It wants to go on: preempted, or it yielded.
+    Runnable,
+    Blocked(State),
+    Dead,
+}
+
+/// Decodes `prev_state`. Values met once are remembered: there are few.
+#[derive(Debug)]
+pub struct States {
+    table: FlagTable,
+    met: Vec<(u64, SwitchedOut)>,
+    others: Vec<Arc<str>>,
+}
+
+impl States {
+    /// Takes the table out of the print format. None when it has none that reads `prev_state`.
+    pub fn new(format: &Format) -> Option<States> {
+        let table = PrintFmt::compile(format).ok()?.flag_table("prev_state")?;
+        Some(States { table, met: Vec::new(), others: Vec::new() })
+    }
+
+    #[inline]
+    pub fn decode(&mut self, prev_state: u64) -> SwitchedOut {
+        match self.met.iter().find(|(value, _)| *value == prev_state) {
+            Some((_, decoded)) => *decoded,
+            None => self.meet(prev_state),
+        }
+    }
+
+    #[cold]
+    fn meet(&mut self, prev_state: u64) -> SwitchedOut {
+        const MOST_MET: usize = 64;
+        let bits = self.table.masked(prev_state);
+        let decoded = if bits == 0 { SwitchedOut::Runnable } else { self.name(bits, prev_state) };
+        if self.met.len() < MOST_MET {
+            self.met.push((prev_state, decoded));
+        }
+        decoded
+    }
+
+    fn name(&mut self, bits: u64, prev_state: u64) -> SwitchedOut {
+        let has = |letter: &str| {
+            self.table.entries.iter().any(|(mask, name)| name == letter && *mask != 0 && bits & mask == *mask)
+        };
+        if has("X") || has("Z") || has("x") {
+            return SwitchedOut::Dead;
+        }
+        // Before 4.14 an idle kernel thread is D with the bit "no load" (N).
+        let state = if has("I") || has("D") && has("N") {
+            State::IDLE
+        } else if has("D") {
+            State::DISK
+        } else if has("S") {
+            State::SLEEP
+        } else if has("T") {
+            State::STOPPED
+        } else if has("t") {
+            State::TRACED
+        } else {
+            self.other(prev_state)
+        };
+        SwitchedOut::Blocked(state)
+    }
+
+    /// A state without a row of its own, under the text the kernel prints for it.
+    fn other(&mut self, prev_state: u64) -> State {
+        let mut text = Vec::new();
+        self.table.render(prev_state, &mut text);
+        let label: Arc<str> = String::from_utf8_lossy(&text).into();
+        let at = match self.others.iter().position(|other| *other == label) {
+            Some(at) => at,
+            None if self.others.len() < MOST_OTHERS => {
+                self.others.push(label);
+                self.others.len() - 1
+            }
+            None => MOST_OTHERS - 1,
+        };
+        State((LABELS.len() + at) as u8)
+    }
+
+    /// The state of a letter of /proc/TID/stat that means waiting. None for running and dead ones.
+    pub fn of_letter(letter: u8) -> Option<State> {
+        match letter {
+            b'S' => Some(State::SLEEP),
+            b'D' => Some(State::DISK),
+            b'T' => Some(State::STOPPED),
+            b't' => Some(State::TRACED),
+            b'I' => Some(State::IDLE),
+            _ => None,
+        }
+    }
+
+    /// Whether /proc's letter may stand for `state`.
+    pub fn is_letter_of(letter: u8, state: State) -> bool {
+        match States::of_letter(letter) {
+            Some(other) => other == state,
+            None => state.index() >= LABELS.len() && !matches!(letter, b'R' | b'X' | b'Z'),
+        }
+    }
+
+    pub fn label(&self, state: State) -> Value {
+        match LABELS.get(state.index()) {
+            Some(label) => Value::Word(label),
+            None => self
+                .others
+                .get(state.index() - LABELS.len())
+                .map_or(Value::Word("?"), |label| Value::Text(label.clone())),
+        }
+    }
+
+    /// The bits of `prev_state` that mean a letter, for a kernel filter.
+    pub fn bit(&self, letter: &str) -> Option<u64> {
+        self.table.entries.iter().find(|(mask, name)| name == letter && *mask != 0).map(|(mask, _)| *mask)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A sched_switch whose print format has `table` after the mask of `prev_state`.
+    pub fn sched_switch(mask: &str, table: &str) -> Format {
+        let text = format!(
+            "name: sched_switch\nID: 1\nformat:\n\
+             \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+             \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+             \tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+             \tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;\n\
+             \tfield:int prev_prio;\toffset:28;\tsize:4;\tsigned:1;\n\
+             \tfield:long prev_state;\toffset:32;\tsize:8;\tsigned:1;\n\
+             \tfield:char next_comm[16];\toffset:40;\tsize:16;\tsigned:0;\n\
+             \tfield:pid_t next_pid;\toffset:56;\tsize:4;\tsigned:1;\n\
+             \tfield:int next_prio;\toffset:60;\tsize:4;\tsigned:1;\n\n\
+             print fmt: \"prev_state=%s\", (REC->prev_state & {mask}) ? __print_flags(REC->prev_state & {mask}, \"|\", {table}) : \"R\"\n"
+        );
+        Format::parse("sched", &text).unwrap()
+    }
+
+    pub const NEW: (&str, &str) = (
+        "((0x100 - 1))",
+        r#"{ 1, "S" }, { 2, "D" }, { 4, "T" }, { 8, "t" }, { 16, "X" }, { 32, "Z" }, { 64, "P" }, { 128, "I" }"#,
+    );
+    const OLD: (&str, &str) = (
+        "(2048-1)",
+        r#"{ 1, "S"} , { 2, "D" }, { 4, "T" }, { 8, "t" }, { 16, "Z" }, { 32, "X" }, { 64, "x" }, { 128, "K" }, { 256, "W" }, { 512, "P" }, { 1024, "N" }"#,
+    );
+
+    #[test]
+    fn letters_come_from_the_kernels_own_table() {
+        let cases = [
+            (NEW, 0, SwitchedOut::Runnable),
+            (NEW, 0x100, SwitchedOut::Runnable), // preempted
+            (NEW, 1, SwitchedOut::Blocked(State::SLEEP)),
+            (NEW, 2, SwitchedOut::Blocked(State::DISK)),
+            (NEW, 4, SwitchedOut::Blocked(State::STOPPED)),
+            (NEW, 8, SwitchedOut::Blocked(State::TRACED)),
+            (NEW, 16, SwitchedOut::Dead),
+            (NEW, 32, SwitchedOut::Dead),
+            (NEW, 128, SwitchedOut::Blocked(State::IDLE)),
+            (OLD, 130, SwitchedOut::Blocked(State::DISK)), // killable
+            (OLD, 0x402, SwitchedOut::Blocked(State::IDLE)),
+            (OLD, 64, SwitchedOut::Dead),
+        ];
+        for ((mask, table), value, want) in cases {
+            let mut states = States::new(&sched_switch(mask, table)).unwrap();
+            assert_eq!(states.decode(value), want, "{value:#x}");
+            assert_eq!(states.decode(value), want, "{value:#x} the second time");
+        }
+    }
+
+    #[test]
+    fn unknown_states_keep_the_kernels_text() {
+        let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
+        let SwitchedOut::Blocked(parked) = states.decode(64) else { panic!("parked is a wait") };
+        assert_eq!(states.label(parked), Value::Text("P".into()));
+        assert_eq!(states.label(State::RUN_DELAY), Value::Word("RD"));
+        assert_eq!((states.bit("D"), states.bit("Q")), (Some(2), None));
+    }
+}
