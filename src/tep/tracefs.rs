@@ -231,7 +231,7 @@ mod tests {
             "there is no event sched:sched_swich; did you mean sched:sched_switch?"
         );
         assert_eq!(message("sched", "kmalloc"), "there is no event sched:kmalloc; did you mean kmem:kmalloc?");
-        assert_eq!(message("sched", "zzz"), "there is no event sched:zzz");
+        assert_eq!(message("sched", "zzz"), "there is no event sched:zzz; `perf-prof list` shows what there is");
         for (system, name) in [("..", "x"), ("sched", "../x"), ("a/b", "c"), ("", "c"), (".", "c"), ("sched", "a\0b")] {
             assert!(matches!(tracefs.format(system, name), Err(EventError::BadName(_))), "{system}:{name}");
         }
