@@ -24,6 +24,7 @@ pub struct Evlist {
     ids: Ids,
     plan: Plan,
     adding_for: usize,
+    left_out: Vec<String>,
 }
 
 /// The descriptors of one CPU, which share its ring.
@@ -215,8 +216,9 @@ impl Evlist {
         let ring = map_within_limit(owner.as_fd(), data_pages)?;
         let mut events = CpuEvents { cpu, half, side_alone, owner, side: Vec::new(), events: Vec::new() };
         let watches = self.plan.watches(cpu);
-        self.join(&mut events, &watches, true)?;
-        self.cpus.push(events);
+        let joined = self.join(&mut events, &watches, true);
+        self.cpus.push(events); // also after an error, for the holder: releasing them is slow
+        joined?;
         Ok(ring)
     }
 
@@ -229,7 +231,7 @@ impl Evlist {
                 let fd = match self.missing.open(&mut attr, watch) {
                     Ok(fd) => fd,
                     Err(err) if gone(&err) => continue,
-                    Err(err) => return Err(open_error(err, SIDE_RECORDS, cpu.cpu)),
+                    Err(err) => return Err(watch_error(err, SIDE_RECORDS, cpu.cpu, watch)),
                 };
                 sys::perf::set_output(fd.as_fd(), cpu.owner.as_fd()).context("cannot share a ring buffer")?;
                 cpu.side.push(fd);
@@ -271,11 +273,12 @@ impl Evlist {
             }
             known.extend(&new);
             let mut cpus = std::mem::take(&mut self.cpus);
-            for cpu in &mut cpus {
+            let joined: Result<()> = cpus.iter_mut().try_for_each(|cpu| {
                 let watches: Vec<Watch> = new.iter().map(|&tid| Watch::Task { tid, cpu: cpu.cpu }).collect();
-                self.join(cpu, &watches, false)?;
-            }
+                self.join(cpu, &watches, false)
+            });
             self.cpus = cpus;
+            joined?;
         }
         Ok(())
     }
@@ -298,7 +301,13 @@ impl Evlist {
             let fd = match self.missing.open(&mut evsel.attr, watch) {
                 Ok(fd) => fd,
                 Err(err) if gone(&err) => continue,
-                Err(err) => return Err(open_error(err, &evsel.name, cpu.cpu)),
+                Err(err) if evsel.optional && refused(&err) && sys::is_root() => {
+                    if !self.left_out.contains(&evsel.name) {
+                        self.left_out.push(evsel.name.clone());
+                    }
+                    return Ok(());
+                }
+                Err(err) => return Err(watch_error(err, &evsel.name, cpu.cpu, watch)),
             };
             if let Some(filter) = &evsel.filter {
                 sys::perf::set_filter(fd.as_fd(), filter)
@@ -360,6 +369,11 @@ impl Evlist {
     /// True when at least one event is open.
     pub fn any_open(&self) -> bool {
         self.cpus.iter().any(|cpu| !cpu.events.is_empty())
+    }
+
+    /// Optional events that the kernel refused.
+    pub fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     /// Asks the kernel what the events of `cpu` have lost since the last call. Returns the sum.
@@ -471,11 +485,27 @@ fn gone(err: &io::Error) -> bool {
     err.raw_os_error() == Some(libc::ESRCH)
 }
 
+fn refused(err: &io::Error) -> bool {
+    matches!(err.raw_os_error(), Some(libc::EPERM | libc::EACCES))
+}
+
+fn watch_error(err: io::Error, event: &str, cpu: u32, watch: Watch) -> anyhow::Error {
+    match (watch, err.raw_os_error()) {
+        // css_tryget_online_from_dir, kernel/cgroup/cgroup.c
+        (Watch::Cgroup { .. }, Some(libc::ENOENT | libc::EBADF)) => anyhow::Error::new(err).context(
+            "perf events cannot follow this cgroup: the perf_event controller is in another hierarchy (see /proc/cgroups), name the cgroup there",
+        ),
+        _ => open_error(err, event, cpu),
+    }
+}
+
 fn open_error(err: io::Error, event: &str, cpu: u32) -> anyhow::Error {
     let hint = match err.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) if sys::is_root() => {
+            "the kernel does not let it be sampled, or this container lacks CAP_PERFMON"
+        }
         Some(libc::EACCES | libc::EPERM) => "run as root, or give CAP_PERFMON, or lower kernel.perf_event_paranoid",
         Some(libc::EMFILE | libc::ENFILE) => "raise `ulimit -n`, or watch fewer CPUs with -C",
-        Some(libc::ENOENT) if event == SIDE_RECORDS => "this cgroup's hierarchy lacks the perf_event controller",
         Some(libc::ENOENT | libc::EOPNOTSUPP) => "this CPU or virtual machine lacks the event",
         Some(libc::ENODEV) => "the CPU has just gone offline",
         Some(libc::EBUSY) => "another tool holds the counters",

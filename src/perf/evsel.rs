@@ -37,6 +37,8 @@ pub struct Evsel {
     pub(in crate::perf) layout: Layout,
     /// Its records are shown as text, under this name if it has one.
     printed: Option<Option<String>>,
+    /// One of many that a pattern stands for: left out when the kernel refuses it.
+    pub(super) optional: bool,
     /// Which profiler of the run it belongs to.
     pub(in crate::perf) owner: usize,
 }
@@ -52,6 +54,7 @@ impl Evsel {
             filter: None,
             layout,
             printed: None,
+            optional: false,
             owner: 0,
         }
     }
@@ -80,6 +83,13 @@ impl Evsel {
     #[must_use]
     pub fn printed(mut self, alias: Option<String>) -> Evsel {
         self.printed = Some(alias);
+        self
+    }
+
+    /// The run goes on without it when the kernel refuses it to root: `irq_vectors:irq_work_exit` would sample itself.
+    #[must_use]
+    pub fn optional(mut self, optional: bool) -> Evsel {
+        self.optional = optional;
         self
     }
 

@@ -97,7 +97,10 @@ impl Trace {
         if setup.stacks || selector.attrs.stack {
             evsel = evsel.callchain(selector.attrs.max_stack.unwrap_or(0));
         }
-        evsel = evsel.cpus(selector.attrs.cpus.clone()).printed(selector.attrs.alias.clone());
+        evsel = evsel
+            .optional(selector.has_wildcard())
+            .cpus(selector.attrs.cpus.clone())
+            .printed(selector.attrs.alias.clone());
         let event = evlist.add(evsel)?;
         self.traced.push(Traced { event, format, filter, here: None });
         Ok(())

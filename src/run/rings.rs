@@ -107,6 +107,11 @@ impl Rings {
             rings.add(cpu, !cpus.contains(&cpu), evlist, poller)?;
         }
         evlist.open_new_threads(target, host)?;
+        if !evlist.left_out().is_empty() {
+            rings
+                .notes
+                .push(format!("left out, the kernel does not let them be sampled: {}", evlist.left_out().join(" ")));
+        }
         if !evlist.any_open() {
             bail!("no event could be opened: the target has gone, or its events are limited to other CPUs");
         }

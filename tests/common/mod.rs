@@ -122,6 +122,8 @@ pub struct Done {
     status: ExitStatus,
     pub out: Vec<String>,
     pub err: Vec<String>,
+    /// The last line of the workload, of [`run_over`].
+    pub load: String,
 }
 
 /// perf-prof with these arguments.
@@ -139,6 +141,17 @@ pub fn start(args: &[&str]) -> Prog {
 /// perf-prof, from its start to its end.
 pub fn run(args: &[&str]) -> Done {
     start(args).finish()
+}
+
+/// perf-prof over a workload that has a stdout of its own: what it prints cannot end up inside a line of ours.
+#[track_caller]
+pub fn run_over(options: &[&str], workload: &[&str]) -> Done {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    let path = file.path().to_str().expect("a path in UTF-8");
+    let mut done = run(&[options, &["-o", path, "--"], workload].concat()).code(0);
+    done.load = std::mem::take(&mut done.out).pop().unwrap_or_default();
+    done.out = std::fs::read_to_string(path).expect("the results").lines().map(str::to_owned).collect();
+    done
 }
 
 impl Prog {
@@ -233,7 +246,7 @@ impl Prog {
         }
         let status = self.child.wait().expect("wait");
         let (what, out, err) = (self.what.clone(), std::mem::take(&mut self.out), std::mem::take(&mut self.err));
-        Done { what, status, out, err }
+        Done { what, status, out, err, load: String::new() }
     }
 
     /// Ctrl-C, then [`Prog::finish`].
