@@ -11,7 +11,7 @@ use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::target::{Host, Target};
 use crate::perf::{Attr, Record, Sample};
 use crate::stats::value::{Batch, Column, Shape, Subject, Table, Value};
-use crate::symbol::{Spaces, StackId, Stacks};
+use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
 use crate::task::{TaskTable, Watched, procfs};
 use crate::tep::filter::Filter;
@@ -185,7 +185,7 @@ impl TracefsFinder {
 pub struct Context<'a> {
     pub tasks: &'a mut TaskTable,
     pub watched: &'a Watched,
-    pub spaces: &'a mut Spaces,
+    pub spaces: &'a mut SpaceKeys,
     pub stacks: &'a mut Stacks,
     pub host: &'a Host,
     pub batch: &'a mut Batch,
@@ -214,7 +214,7 @@ impl Context<'_> {
 
     /// The sample's callchain, interned. None without one.
     pub fn stack(&mut self, sample: &Sample<'_>) -> Option<StackId> {
-        self.stacks.intern(sample.callchain, sample.pid, self.spaces)
+        self.stacks.intern(sample.callchain, sample.max_stack(), sample.pid, self.spaces)
     }
 
     /// What a waiting thread is waiting in, from /proc, now.

@@ -26,7 +26,7 @@ use crate::ringbuf::Limit;
 use crate::run::core::Core;
 use crate::run::loss::{LossBook, coverage};
 use crate::run::rings::Rings;
-use crate::symbol::{Spaces, Stacks};
+use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker};
 use crate::sys::process::Workload;
@@ -153,7 +153,7 @@ impl Run {
             profiler: options.profiler,
             json: options.json,
             events,
-            kallsyms: host.proc.join("kallsyms"),
+            host: host.clone(),
             stacks: evlist.any_callchain(),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
@@ -173,11 +173,12 @@ impl Run {
         }
         let core = Core {
             layout: evlist.shared_layout(),
+            any_callchain: evlist.any_callchain(),
             evlist,
             profilers,
             tasks: TaskTable::new(host.clone()),
             watched,
-            spaces: Spaces::new(host.clone()),
+            spaces: SpaceKeys::default(),
             stacks: Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host)),
             host: host.clone(),
             output,

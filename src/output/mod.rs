@@ -12,7 +12,6 @@ mod writer;
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -22,8 +21,9 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use crate::output::sink::Sink;
 use crate::output::writer::Writer;
+use crate::perf::target::Host;
 use crate::stats::value::{Batch, Table, Value};
-use crate::sys::poll::Waker;
+use crate::sys::poll::{Waker, block_signals};
 use crate::tep::field::Field;
 use crate::tep::format::Format;
 use crate::tep::print_fmt::PrintFmt;
@@ -60,7 +60,7 @@ pub struct Settings {
     pub json: bool,
     /// By event index; None for events that are never printed.
     pub events: Vec<Option<EventText>>,
-    pub kallsyms: PathBuf,
+    pub host: Host,
     /// Occurrences carry stacks.
     pub stacks: bool,
 }
@@ -152,6 +152,8 @@ pub struct Output {
     pub batch: Batch,
     /// In order, not yet in the queue.
     waiting: VecDeque<Message>,
+    /// Of the batches among them.
+    waiting_bytes: usize,
     dropped: u64,
 }
 
@@ -171,8 +173,11 @@ const QUEUE: usize = 512;
 const BATCH_BYTES: usize = 64 * 1024;
 /// While the queue is full, a batch grows to this before its occurrences are dropped.
 const BATCH_MOST_BYTES: usize = 1024 * 1024;
-/// Messages that wait for a blocked output at most.
+/// Messages that wait for a blocked output at most, and the bytes of the batches among them.
 const WAITING_MOST: usize = 4096;
+const WAITING_MOST_BYTES: usize = 8 << 20;
+/// Stacks and mappings that wait with a batch at most.
+const NEWS_MOST: usize = 200_000;
 
 impl Output {
     /// Starts the thread, before the events are opened: their filters may name it. It waits for its settings.
@@ -189,6 +194,7 @@ impl Output {
         let ending = Arc::new(Mutex::new(None));
         let (thread_closed, thread_ending) = (closed.clone(), ending.clone());
         let work = move || {
+            block_signals(); // they are the reading side's
             let _ = tell_tid.send(nix::unistd::gettid().as_raw());
             let Ok(settings) = settings.recv() else { return };
             let mut writer = Writer::new(settings, sink);
@@ -216,6 +222,7 @@ impl Output {
             ending,
             batch: Batch::default(),
             waiting: VecDeque::new(),
+            waiting_bytes: 0,
             dropped: 0,
         };
         Ok((output, Settle(settle)))
@@ -245,43 +252,59 @@ impl Output {
 
     /// Hands the batch over, behind what is still waiting.
     pub fn flush(&mut self) {
-        if !self.batch.is_empty() {
-            if self.batch.bytes() > BATCH_MOST_BYTES && !self.pump() {
-                self.dropped += self.batch.occurrences.len() as u64;
-                let stacks = std::mem::take(&mut self.batch.stacks); // later occurrences refer to them
-                self.batch.clear();
-                self.batch.stacks = stacks;
-            } else if self.waiting.is_empty() {
-                let next = self.used.try_recv().unwrap_or_default();
-                let batch = std::mem::replace(&mut self.batch, next);
-                self.waiting.push_back(Message::Batch(batch));
-            }
+        // While the output is blocked, the batch grows up to a limit.
+        if !self.batch.is_empty() && (self.waiting.is_empty() || self.batch.bytes() > BATCH_MOST_BYTES) {
+            self.queue_batch();
         }
         self.pump();
     }
 
-    /// Moves what waits into the queue. False when the queue is full.
-    fn pump(&mut self) -> bool {
-        let Some(sender) = &self.sender else { return false };
+    /// Puts the batch behind what waits. When too much waits, its occurrences are dropped.
+    fn queue_batch(&mut self) {
+        let bytes = self.batch.bytes();
+        if self.waiting_bytes + bytes > WAITING_MOST_BYTES {
+            self.dropped += self.batch.occurrences.len() as u64;
+            let mut news = std::mem::take(&mut self.batch.news); // later occurrences refer to it
+            if news.len() > NEWS_MOST {
+                news.clear(); // some stacks will have no frames
+            }
+            self.batch.clear();
+            self.batch.news = news;
+            return;
+        }
+        let next = self.used.try_recv().unwrap_or_default();
+        let batch = std::mem::replace(&mut self.batch, next);
+        self.waiting_bytes += bytes;
+        self.waiting.push_back(Message::Batch(batch));
+    }
+
+    /// Moves what waits into the queue, until that is full.
+    fn pump(&mut self) {
+        let Some(sender) = &self.sender else { return };
         while let Some(message) = self.waiting.pop_front() {
-            if let Err(TrySendError::Full(message)) = sender.try_send(message) {
-                self.waiting.push_front(message);
-                return false;
+            let bytes = if let Message::Batch(batch) = &message { batch.bytes() } else { 0 };
+            match sender.try_send(message) {
+                Ok(()) => self.waiting_bytes -= bytes,
+                Err(TrySendError::Full(message)) => {
+                    self.waiting.push_front(message);
+                    return;
+                }
+                // The thread has ended without saying so: it panicked.
+                Err(TrySendError::Disconnected(_)) => self.closed.store(true, Ordering::Release),
             }
         }
-        true
     }
 
     /// Sends a table, an interval's end or a note. They wait their turn when the output is blocked.
     pub(crate) fn send(&mut self, message: Message) {
-        self.flush();
+        // What happened before the message must come before it.
         if !self.batch.is_empty() {
-            // Blocked: what happened before the message must still come before it.
-            let batch = std::mem::take(&mut self.batch);
-            self.waiting.push_back(Message::Batch(batch));
+            self.queue_batch();
         }
         if self.waiting.len() < WAITING_MOST {
             self.waiting.push_back(message);
+        } else {
+            self.dropped += 1;
         }
         self.pump();
     }
@@ -308,16 +331,16 @@ impl Output {
             }
         }
         self.sender = None; // the thread ends when it has written all
-        while !self.is_closed() {
+        while !self.is_closed() && !self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             if !keep_waiting() {
                 return self.ending();
             }
             std::thread::park_timeout(Duration::from_millis(2));
         }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Err(_)) => Some(Closed::Failed(io::Error::other("the output thread panicked"))),
+            _ => self.ending(),
         }
-        self.ending()
     }
 
     fn ending(&self) -> Option<Closed> {

@@ -263,9 +263,9 @@ mod tests {
     fn stacks_name_modules_and_reasons() {
         let named = |symbol: Result<&str, &'static str>, module: Option<&str>| Named {
             addr: Some(0x7f00),
-            symbol: symbol.map(str::to_owned),
+            symbol: symbol.map(Into::into),
             offset: 16,
-            module: module.map(str::to_owned),
+            module: module.map(Into::into),
         };
         let frames = [
             named(Ok("main"), Some("/usr/bin/prog")),

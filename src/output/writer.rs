@@ -11,7 +11,7 @@ use crate::output::wall::WallClock;
 use crate::output::{EventText, IntervalEnd, RunEnd, Settings, json, text};
 use crate::stats::value::{Batch, Occurrence, Table, Value, What};
 use crate::symbol::names::Named;
-use crate::symbol::{Frame, Names, StackId};
+use crate::symbol::{Frame, Names, News, Spaces, StackId};
 use crate::tep::fields_text::render_fields;
 use crate::tep::print_fmt;
 
@@ -20,14 +20,9 @@ pub struct Writer {
     sink: Sink,
     wall: WallClock,
     names: Names,
-    stacks: FxHashMap<StackId, StackText>,
+    spaces: Spaces,
+    stacks: FxHashMap<StackId, Vec<Frame>>,
     scratch: Vec<u8>,
-}
-
-/// A stack as it arrived, and as it is printed once somebody wanted to see it.
-enum StackText {
-    Frames(std::sync::Arc<[Frame]>),
-    Named(Vec<Named>),
 }
 
 /// Lets print formats name kernel addresses.
@@ -48,8 +43,17 @@ impl print_fmt::Names for KernelNames<'_> {
 
 impl Writer {
     pub fn new(settings: Settings, sink: Sink) -> Writer {
-        let names = Names::new(settings.kallsyms.clone());
-        Writer { settings, sink, wall: WallClock::now(), names, stacks: FxHashMap::default(), scratch: Vec::new() }
+        let names = Names::new(settings.host.proc.join("kallsyms"));
+        let spaces = Spaces::new(settings.host.clone());
+        Writer {
+            settings,
+            sink,
+            wall: WallClock::now(),
+            names,
+            spaces,
+            stacks: FxHashMap::default(),
+            scratch: Vec::new(),
+        }
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
@@ -57,8 +61,13 @@ impl Writer {
     }
 
     pub fn batch(&mut self, batch: &mut Batch) -> io::Result<()> {
-        for stack in batch.stacks.drain(..) {
-            self.stacks.insert(stack.id, StackText::Frames(stack.frames));
+        for news in batch.news.drain(..) {
+            match news {
+                News::Space(change) => self.spaces.apply(change),
+                News::Stack(stack) => {
+                    self.stacks.insert(stack.id, stack.frames(&mut self.spaces));
+                }
+            }
         }
         for occurrence in &batch.occurrences {
             if self.settings.json {
@@ -93,8 +102,8 @@ impl Writer {
         }
         out.push(b'\n');
         if let Some(id) = occurrence.stack {
-            let frames = name_stack(&mut self.stacks, &mut self.names, id);
-            text::stack(frames, &mut self.sink.buffer);
+            let frames = name_stack(&self.stacks, &mut self.names, id);
+            text::stack(&frames, &mut self.sink.buffer);
         }
     }
 
@@ -116,11 +125,8 @@ impl Writer {
             }
         }
         if self.settings.stacks {
-            let frames = match occurrence.stack {
-                Some(id) => name_stack(&mut self.stacks, &mut self.names, id),
-                None => &[],
-            };
-            json::stack(&mut object, frames);
+            let frames = occurrence.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
+            json::stack(&mut object, &frames);
         }
         object.end();
         out.push(b'\n');
@@ -241,14 +247,7 @@ fn render(event: &EventText, raw: &[u8], names: &mut Names, out: &mut Vec<u8>) {
     }
 }
 
-/// The frames of a stack with their names, looked up once.
-fn name_stack<'a>(stacks: &'a mut FxHashMap<StackId, StackText>, names: &mut Names, id: StackId) -> &'a [Named] {
-    let Some(stack) = stacks.get_mut(&id) else { return &[] };
-    if let StackText::Frames(frames) = stack {
-        *stack = StackText::Named(frames.iter().map(|frame| names.frame(frame)).collect());
-    }
-    match stack {
-        StackText::Named(named) => named,
-        StackText::Frames(_) => &[],
-    }
+/// The frames of a stack with their names: these are kept per address, not per stack, of which there may be very many.
+fn name_stack(stacks: &FxHashMap<StackId, Vec<Frame>>, names: &mut Names, id: StackId) -> Vec<Named> {
+    stacks.get(&id).into_iter().flatten().map(|frame| names.frame(frame)).collect()
 }

@@ -95,6 +95,11 @@ impl Attr {
         SampleType::from_bits(self.raw.sample_type)
     }
 
+    /// Addresses in a callchain at most; 0: the kernel's limit.
+    pub fn max_stack(&self) -> u16 {
+        self.raw.sample_max_stack
+    }
+
     pub fn counts_lost(&self) -> bool {
         self.raw.read_format & u64::from(b::PERF_FORMAT_LOST) != 0
     }

@@ -193,7 +193,7 @@ impl Evlist {
         let shared = shared_bits(&self.evsels);
         for evsel in &mut self.evsels {
             evsel.attr.add_sample_type(shared);
-            evsel.layout = Layout::new(evsel.attr.sample_type(), 0);
+            evsel.layout = Layout::new(evsel.attr.sample_type(), 0).with_max_stack(evsel.attr.max_stack());
         }
     }
 

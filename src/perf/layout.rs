@@ -94,6 +94,7 @@ pub struct Layout {
     id_len: usize,
     /// Byte offset of the time in it.
     id_time: usize,
+    max_stack: u16,
 }
 
 const HEADER: usize = 8;
@@ -154,7 +155,19 @@ impl Layout {
             variable: at,
             id_len,
             id_time,
+            max_stack: 0,
         }
+    }
+
+    /// How many addresses a callchain has at most; 0: the kernel's limit.
+    #[must_use]
+    pub fn with_max_stack(mut self, depth: u16) -> Layout {
+        self.max_stack = depth;
+        self
+    }
+
+    pub fn max_stack(&self) -> u16 {
+        self.max_stack
     }
 
     /// The time of a sample, without decoding the rest. None: too short, or an event without time.

@@ -21,7 +21,7 @@ pub enum Malformed {
 pub struct Sample<'a> {
     pub misc: u16,
     pub ip: u64,
-    /// Process and thread that were current, in the initial pid namespace; -1 when already gone.
+    /// Process and thread that were current, in our pid namespace; -1 when already gone, 0 when of another.
     pub pid: i32,
     pub tid: i32,
     /// ns, CLOCK_MONOTONIC.
@@ -43,6 +43,11 @@ pub struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
+    /// How many addresses its callchain has at most; 0: the kernel's limit.
+    pub fn max_stack(&self) -> u16 {
+        self.layout.max_stack()
+    }
+
     /// Branches, registers, stack copies and the other rare fields.
     ///
     /// # Errors

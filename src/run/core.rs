@@ -12,7 +12,7 @@ use crate::perf::target::Host;
 use crate::profiler::{Context, LostWindow, Profiler, Timestamp};
 use crate::ringbuf::{Item, ItemKind, Stamp};
 use crate::run::loss::LossBook;
-use crate::symbol::{Spaces, Stacks};
+use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::{TaskTable, Watched};
 
 /// The state behind the merge.
@@ -20,10 +20,11 @@ pub struct Core {
     pub evlist: Evlist,
     /// Where the time is in every record of the run.
     pub layout: Layout,
+    pub any_callchain: bool,
     pub profilers: Vec<Box<dyn Profiler>>,
     pub tasks: TaskTable,
     pub watched: Watched,
-    pub spaces: Spaces,
+    pub spaces: SpaceKeys,
     pub stacks: Stacks,
     pub host: Host,
     pub output: Output,
@@ -122,7 +123,7 @@ impl Core {
     #[inline]
     fn give_stacks(&mut self) {
         if self.stacks.has_fresh() {
-            self.output.batch.stacks.append(&mut self.stacks.take_fresh());
+            self.output.batch.news.extend(self.stacks.take_fresh());
         }
     }
 
@@ -145,8 +146,11 @@ impl Core {
             Record::Comm { .. } | Record::Fork(_) | Record::Exit(_) | Record::Mmap(_) => {}
             _ => return Ok(()),
         }
-        if self.evlist.any_callchain() {
-            self.spaces.apply(&side, id.time);
+        if self.any_callchain
+            && let Some(change) = self.spaces.apply(&side, id.time)
+        {
+            self.stacks.tell(change);
+            self.give_stacks();
         }
         self.tasks.apply(&side, id.time);
         self.watched.apply(&side);

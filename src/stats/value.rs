@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::perf::EventId;
-use crate::symbol::{Stack, StackId};
+use crate::symbol::{News, StackId};
 use crate::task::Comm;
 
 /// One cell of a row or one key of an occurrence.
@@ -104,8 +104,8 @@ pub struct Batch {
     pub occurrences: Vec<Occurrence>,
     pub raw: Vec<u8>,
     pub values: Vec<Value>,
-    /// Stacks that the output thread has not seen yet.
-    pub stacks: Vec<Stack>,
+    /// What must be known before the occurrences are printed.
+    pub news: Vec<News>,
 }
 
 impl Batch {
@@ -134,13 +134,13 @@ impl Batch {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.occurrences.is_empty() && self.stacks.is_empty()
+        self.occurrences.is_empty() && self.news.is_empty()
     }
 
     pub fn clear(&mut self) {
         self.occurrences.clear();
         self.raw.clear();
         self.values.clear();
-        self.stacks.clear();
+        self.news.clear();
     }
 }

@@ -1,6 +1,7 @@
-//! Addresses to names, in two halves. On the reading side [`spaces`] knows what each process has mapped and
-//! [`stacks`] interns callchains as frames of (file, offset), so that a later exec or exit cannot rename them.
-//! On the output side [`names`] gives a frame its text, the first time it is printed.
+//! Addresses to names, in two halves. The reading side interns callchains ([`stacks`]) under a number per address space,
+//! and touches no file. The output side is told of new stacks and new mappings in order ([`stacks::News`]): it knows what
+//! each process had mapped at the moment ([`spaces`]), so that a later exec or exit cannot rename a frame, and gives each
+//! frame its text when it is first printed ([`names`]).
 
 pub mod kallsyms;
 pub mod names;
@@ -8,5 +9,5 @@ pub mod spaces;
 pub mod stacks;
 
 pub use names::Names;
-pub use spaces::{Module, Spaces};
-pub use stacks::{Frame, Stack, StackId, Stacks};
+pub use spaces::{Module, SpaceKeys, Spaces};
+pub use stacks::{Frame, News, StackId, Stacks};

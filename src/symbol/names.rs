@@ -18,10 +18,10 @@ pub struct Named {
     /// None for frames from /proc, which have no address, and for the mark of a cut stack.
     pub addr: Option<u64>,
     /// The symbol, or why there is none.
-    pub symbol: Result<String, &'static str>,
+    pub symbol: Result<Arc<str>, &'static str>,
     /// From the start of the symbol; of the file or address without one.
     pub offset: u64,
-    pub module: Option<String>,
+    pub module: Option<Arc<str>>,
 }
 
 /// Resolves frames. Opens kallsyms and files only when a frame needs them.
@@ -30,6 +30,7 @@ pub struct Names {
     kernel: Option<Result<Kallsyms, &'static str>>,
     symbolizer: Option<Symbolizer>,
     files: FxHashMap<(usize, u64), Named>,
+    addresses: FxHashMap<u64, Named>,
     kept: Vec<Arc<Module>>,
 }
 
@@ -40,6 +41,7 @@ impl Names {
             kernel: None,
             symbolizer: None,
             files: FxHashMap::default(),
+            addresses: FxHashMap::default(),
             kept: Vec::new(),
         }
     }
@@ -58,30 +60,38 @@ impl Names {
             }
             Frame::Named(named) => Named {
                 addr: None,
-                symbol: Ok(named.symbol.clone()),
+                symbol: Ok(named.symbol.as_str().into()),
                 offset: named.offset,
-                module: Some(named.module.clone().unwrap_or_else(|| KERNEL.to_owned())),
+                module: Some(named.module.as_deref().unwrap_or(KERNEL).into()),
             },
-            Frame::Truncated => Named { addr: None, symbol: Ok("[truncated]".to_owned()), offset: 0, module: None },
+            Frame::Truncated => Named { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None },
         }
     }
 
     /// The kernel symbol of an address, or why it has none.
     pub fn kernel(&mut self, addr: u64) -> Named {
+        const MOST_KEPT: usize = 1 << 18; // the address may come from a record that names a different one each time
+        if let Some(named) = self.addresses.get(&addr) {
+            return named.clone();
+        }
+        let named = self.look_up_kernel(addr);
+        if self.addresses.len() < MOST_KEPT {
+            self.addresses.insert(addr, named.clone());
+        }
+        named
+    }
+
+    fn look_up_kernel(&mut self, addr: u64) -> Named {
         let path = &self.kallsyms_path;
         let table = self.kernel.get_or_insert_with(|| Kallsyms::load(path).map_err(reason));
         let (symbol, offset, module) = match table {
             Err(reason) => (Err(*reason), addr, None),
             Ok(table) => match table.resolve(addr) {
-                Some(found) => (
-                    Ok(String::from_utf8_lossy(found.name).into_owned()),
-                    found.offset,
-                    found.module.map(str::to_owned),
-                ),
+                Some(found) => (Ok(String::from_utf8_lossy(found.name).into()), found.offset, found.module),
                 None => (Err("no kernel symbol there"), addr, None),
             },
         };
-        Named { addr: Some(addr), symbol, offset, module: Some(module.unwrap_or_else(|| KERNEL.to_owned())) }
+        Named { addr: Some(addr), symbol, offset, module: Some(module.unwrap_or(KERNEL).into()) }
     }
 
     fn user(&mut self, module: &Arc<Module>, offset: u64) -> Named {
@@ -90,7 +100,7 @@ impl Names {
             return named.clone();
         }
         let (symbol, from) = match self.look_up(module, offset) {
-            Ok((symbol, from)) => (Ok(symbol), from),
+            Ok((symbol, from)) => (Ok(symbol.into()), from),
             Err(reason) => (Err(reason), offset),
         };
         let named = Named { addr: None, symbol, offset: from, module: Some(module.path.clone()) };
@@ -101,7 +111,7 @@ impl Names {
 
     fn look_up(&mut self, module: &Module, offset: u64) -> Result<(String, u64), &'static str> {
         let Some(file) = &module.file else {
-            return Err(match module.path.as_str() {
+            return Err(match &*module.path {
                 "[vdso]" => "vdso",
                 path if path.starts_with("//anon") || path.starts_with("[anon") || path.starts_with("/memfd:") => {
                     "jit-no-map"
@@ -139,7 +149,7 @@ mod tests {
     use super::*;
 
     fn module(path: &str) -> Arc<Module> {
-        Arc::new(Module { path: path.to_owned(), file: std::fs::File::open(path).ok() })
+        Arc::new(Module { path: path.into(), file: std::fs::File::open(path).ok() })
     }
 
     #[test]

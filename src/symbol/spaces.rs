@@ -1,4 +1,7 @@
 //! What every process has mapped executable: from /proc at first sight, from MMAP2, FORK and exec records after.
+//!
+//! The reading side only keeps a [`SpaceKeys`] number per address space and passes the changes on in order. The files and
+//! /proc are for the output thread's [`Spaces`]: opening a file of a process that is stuck may get us stuck too.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -9,13 +12,13 @@ use rustc_hash::FxHashMap;
 
 use crate::perf::Record;
 use crate::perf::record::{FileId, Mmap};
-use crate::perf::target::Host;
+use crate::perf::target::{Host, threads};
 
 /// A mapped file, or something that has no file (`[vdso]`, `//anon`).
 #[derive(Debug)]
 pub struct Module {
     /// As the process names it.
-    pub path: String,
+    pub path: Arc<str>,
     /// Opened when first mapped, so that it can still be read after it was replaced or its process has gone.
     pub file: Option<File>,
 }
@@ -36,10 +39,91 @@ struct Mapping {
     module: Arc<Module>,
 }
 
+/// A change of an address space, on its way to the output thread.
+#[derive(Clone, Debug)]
+pub enum SpaceChange {
+    Map { pid: i32, start: u64, end: u64, offset: u64, path: Box<[u8]>, inode: u64, build_id: Box<[u8]> },
+    Fork { parent: i32, child: i32 },
+    Exec { pid: i32 },
+    Exit { pid: i32, time: u64 },
+}
+
+/// A number per address space. It changes with every new mapping: equal addresses under different numbers may mean
+/// different code.
+#[derive(Debug, Default)]
+pub struct SpaceKeys {
+    keys: FxHashMap<i32, u32>,
+    last: u32,
+    exited: VecDeque<(u64, i32)>,
+}
+
+impl SpaceKeys {
+    pub fn key(&mut self, pid: i32) -> u32 {
+        match self.keys.get(&pid) {
+            Some(key) => *key,
+            None => self.renew(pid),
+        }
+    }
+
+    fn renew(&mut self, pid: i32) -> u32 {
+        self.last = self.last.wrapping_add(1).max(1);
+        self.keys.insert(pid, self.last);
+        self.last
+    }
+
+    /// What the record means for the output thread.
+    pub fn apply(&mut self, record: &Record<'_>, time: u64) -> Option<SpaceChange> {
+        match record {
+            Record::Mmap(mmap) => {
+                self.renew(mmap.pid);
+                Some(SpaceChange::of(mmap))
+            }
+            Record::Fork(fork) if fork.pid != fork.ppid => {
+                let key = self.key(fork.ppid);
+                self.keys.insert(fork.pid, key);
+                Some(SpaceChange::Fork { parent: fork.ppid, child: fork.pid })
+            }
+            Record::Comm { pid, exec: true, .. } => {
+                self.renew(*pid);
+                Some(SpaceChange::Exec { pid: *pid })
+            }
+            Record::Exit(exit) if exit.pid == exit.tid => {
+                self.exited.push_back((time, exit.pid));
+                Some(SpaceChange::Exit { pid: exit.pid, time })
+            }
+            _ => None,
+        }
+    }
+
+    /// Forgets processes that exited a while before `now`. One that is seen again gets a new number.
+    pub fn expire(&mut self, now: u64) {
+        while let Some((_, pid)) = self.exited.pop_front_if(|(time, _)| time.saturating_add(KEEP_EXITED_NS) < now) {
+            self.keys.remove(&pid);
+        }
+    }
+}
+
+impl SpaceChange {
+    fn of(mmap: &Mmap<'_>) -> SpaceChange {
+        let (inode, build_id) = match mmap.file {
+            FileId::Inode { inode, .. } => (inode, &[][..]),
+            FileId::BuildId(id) => (0, id),
+            FileId::Unknown => (0, &[][..]),
+        };
+        SpaceChange::Map {
+            pid: mmap.pid,
+            start: mmap.addr,
+            end: mmap.addr.saturating_add(mmap.len),
+            offset: mmap.offset,
+            path: mmap.path.into(),
+            inode,
+            build_id: build_id.into(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 struct Space {
-    /// Changes with every new mapping: equal addresses under different keys may mean different code.
-    key: u32,
     maps: Arc<Vec<Mapping>>,
     gone: bool,
 }
@@ -50,13 +134,12 @@ pub struct Spaces {
     host: Host,
     spaces: FxHashMap<i32, Space>,
     modules: FxHashMap<ModuleKey, Arc<Module>>,
-    last_key: u32,
     open_files: usize,
     exited: VecDeque<(u64, i32)>,
 }
 
 /// Files of the same path differ when their inode or build id does.
-type ModuleKey = (String, u64, Vec<u8>);
+type ModuleKey = (String, u64, Box<[u8]>);
 
 /// Descriptors spent on pinned files at most.
 const MOST_PINNED: usize = 512;
@@ -70,11 +153,6 @@ impl Spaces {
         Spaces { host, ..Spaces::default() }
     }
 
-    /// The key of the address space of `pid`: it changes whenever its mappings do.
-    pub fn key(&mut self, pid: i32) -> u32 {
-        self.space(pid).key
-    }
-
     /// The file behind `addr` in `pid`, and the offset in it.
     pub fn locate(&mut self, pid: i32, addr: u64) -> Option<(Arc<Module>, u64)> {
         let maps = &self.space(pid).maps;
@@ -83,70 +161,48 @@ impl Spaces {
         Some((mapping.module.clone(), (addr - mapping.start).wrapping_add(mapping.offset)))
     }
 
-    pub fn apply(&mut self, record: &Record<'_>, time: u64) {
-        match record {
-            Record::Mmap(mmap) => self.map(mmap),
-            Record::Fork(fork) if fork.pid != fork.ppid => {
-                let parent = self.space(fork.ppid).clone();
-                self.spaces.insert(fork.pid, Space { gone: false, ..parent });
-            }
-            Record::Comm { pid, exec: true, .. } => {
-                let key = self.next_key();
-                self.spaces.insert(*pid, Space { key, ..Space::default() });
-            }
-            Record::Exit(exit) if exit.pid == exit.tid => {
-                if let Some(space) = self.spaces.get_mut(&exit.pid) {
-                    space.gone = true;
-                    self.exited.push_back((time, exit.pid));
+    pub fn apply(&mut self, change: SpaceChange) {
+        match change {
+            SpaceChange::Map { pid, start, end, offset, path, inode, build_id } => {
+                let path = String::from_utf8_lossy(&path).into_owned();
+                let module = self.module(pid, start, end, (path, inode, build_id));
+                self.space(pid);
+                if let Some(space) = self.spaces.get_mut(&pid) {
+                    insert(Arc::make_mut(&mut space.maps), Mapping { start, end, offset, module });
                 }
             }
-            _ => {}
+            SpaceChange::Fork { parent, child } => {
+                let maps = self.space(parent).maps.clone();
+                self.spaces.insert(child, Space { maps, gone: false });
+            }
+            SpaceChange::Exec { pid } => {
+                self.spaces.insert(pid, Space::default());
+            }
+            SpaceChange::Exit { pid, time } => {
+                if let Some(space) = self.spaces.get_mut(&pid) {
+                    space.gone = true;
+                    self.exited.push_back((time, pid));
+                }
+                self.expire(time);
+            }
         }
     }
 
-    /// Forgets processes that exited a while before `now`.
-    pub fn expire(&mut self, now: u64) {
-        while let Some(&(time, pid)) = self.exited.front()
-            && time + KEEP_EXITED_NS < now
-        {
-            self.exited.pop_front();
-            if self.spaces.get(&pid).is_some_and(|space| space.gone) {
+    /// Forgets processes that exited a while before `now`, unless threads of theirs live on.
+    fn expire(&mut self, now: u64) {
+        while let Some((_, pid)) = self.exited.pop_front_if(|(time, _)| time.saturating_add(KEEP_EXITED_NS) < now) {
+            if self.spaces.get(&pid).is_some_and(|space| space.gone) && threads(&self.host, pid).is_empty() {
                 self.spaces.remove(&pid);
             }
         }
     }
 
-    fn map(&mut self, mmap: &Mmap<'_>) {
-        let identity = match mmap.file {
-            FileId::Inode { inode, .. } => (inode, Vec::new()),
-            FileId::BuildId(id) => (0, id.to_vec()),
-            FileId::Unknown => (0, Vec::new()),
-        };
-        let path = String::from_utf8_lossy(mmap.path).into_owned();
-        let module = self.module(mmap.pid, mmap.addr, mmap.addr.saturating_add(mmap.len), path, identity);
-        let key = self.next_key();
-        self.space(mmap.pid);
-        let Some(space) = self.spaces.get_mut(&mmap.pid) else { return };
-        space.key = key;
-        let start = mmap.addr;
-        insert(
-            Arc::make_mut(&mut space.maps),
-            Mapping { start, end: start.saturating_add(mmap.len), offset: mmap.offset, module },
-        );
-    }
-
     fn space(&mut self, pid: i32) -> &Space {
         if !self.spaces.contains_key(&pid) {
             let maps = Arc::new(self.read_maps(pid));
-            let key = self.next_key();
-            self.spaces.insert(pid, Space { key, maps, gone: false });
+            self.spaces.insert(pid, Space { maps, gone: false });
         }
         &self.spaces[&pid]
-    }
-
-    fn next_key(&mut self) -> u32 {
-        self.last_key = self.last_key.wrapping_add(1).max(1);
-        self.last_key
     }
 
     fn read_maps(&mut self, pid: i32) -> Vec<Mapping> {
@@ -154,28 +210,20 @@ impl Spaces {
         let mut maps = Vec::new();
         for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).take(MOST_MAPPINGS) {
             let path = String::from_utf8_lossy(line.path).into_owned();
-            let module = self.module(pid, line.start, line.end, path, (line.inode, Vec::new()));
+            let module = self.module(pid, line.start, line.end, (path, line.inode, Box::default()));
             maps.push(Mapping { start: line.start, end: line.end, offset: line.offset, module });
         }
         maps.sort_by_key(|mapping| mapping.start);
         maps
     }
 
-    fn module(
-        &mut self,
-        pid: i32,
-        start: u64,
-        end: u64,
-        path: String,
-        (inode, build_id): (u64, Vec<u8>),
-    ) -> Arc<Module> {
-        let key = (path, inode, build_id);
+    fn module(&mut self, pid: i32, start: u64, end: u64, key: ModuleKey) -> Arc<Module> {
         if let Some(module) = self.modules.get(&key) {
             return module.clone();
         }
         let file =
             if key.0.starts_with('/') && !key.0.starts_with("//") { self.pin(pid, start, end, &key.0) } else { None };
-        let module = Arc::new(Module { path: key.0.clone(), file });
+        let module = Arc::new(Module { path: key.0.as_str().into(), file });
         self.modules.insert(key, module.clone());
         module
     }
@@ -263,6 +311,10 @@ mod tests {
         Record::Mmap(Mmap { pid, tid: pid, addr, len, offset, file, path: path.as_bytes() })
     }
 
+    fn apply(spaces: &mut Spaces, record: &Record<'_>) {
+        spaces.apply(SpaceKeys::default().apply(record, 0).unwrap());
+    }
+
     fn at(spaces: &mut Spaces, pid: i32, addr: u64) -> Option<(String, u64)> {
         spaces.locate(pid, addr).map(|(module, offset)| (module.name().to_owned(), offset))
     }
@@ -270,8 +322,8 @@ mod tests {
     #[test]
     fn finds_the_file_and_offset() {
         let mut spaces = spaces();
-        spaces.apply(&mmap(5, 0x1000, 0x1000, 0x200, "/no/a"), 1);
-        spaces.apply(&mmap(5, 0x4000, 0x1000, 0, "/no/b"), 1);
+        apply(&mut spaces, &mmap(5, 0x1000, 0x1000, 0x200, "/no/a"));
+        apply(&mut spaces, &mmap(5, 0x4000, 0x1000, 0, "/no/b"));
         let cases = [
             (0xfff, None),
             (0x1000, Some(("a", 0x200))),
@@ -287,8 +339,8 @@ mod tests {
     #[test]
     fn a_later_mapping_cuts_an_earlier_one() {
         let mut spaces = spaces();
-        spaces.apply(&mmap(5, 0x1000, 0x3000, 0, "/no/a"), 1);
-        spaces.apply(&mmap(5, 0x2000, 0x1000, 0, "/no/b"), 1);
+        apply(&mut spaces, &mmap(5, 0x1000, 0x3000, 0, "/no/a"));
+        apply(&mut spaces, &mmap(5, 0x2000, 0x1000, 0, "/no/b"));
         for (addr, name, offset) in [(0x1fff, "a", 0xfff), (0x2000, "b", 0), (0x3000, "a", 0x2000)] {
             assert_eq!(at(&mut spaces, 5, addr), Some((name.to_owned(), offset)), "{addr:#x}");
         }
@@ -296,15 +348,21 @@ mod tests {
 
     #[test]
     fn fork_copies_exec_clears_and_keys_change() {
-        let mut spaces = spaces();
-        spaces.apply(&mmap(5, 0x1000, 0x1000, 0, "/no/a"), 1);
+        let (mut spaces, mut keys) = (spaces(), SpaceKeys::default());
         let task = |pid, tid| crate::perf::record::Task { pid, ppid: 5, tid, ptid: 5, time: 2 };
-        spaces.apply(&Record::Fork(task(6, 6)), 2);
-        assert_eq!(spaces.key(5), spaces.key(6));
+        let records = [mmap(5, 0x1000, 0x1000, 0, "/no/a"), Record::Fork(task(6, 6))];
+        for record in &records {
+            spaces.apply(keys.apply(record, 1).unwrap());
+        }
+        assert_eq!(keys.key(5), keys.key(6));
         assert_eq!(at(&mut spaces, 6, 0x1000), Some(("a".to_owned(), 0)));
-        spaces.apply(&Record::Comm { pid: 6, tid: 6, comm: b"x", exec: true }, 3);
-        assert_ne!(spaces.key(5), spaces.key(6));
+        let exec = Record::Comm { pid: 6, tid: 6, comm: b"x", exec: true };
+        spaces.apply(keys.apply(&exec, 3).unwrap());
+        assert_ne!(keys.key(5), keys.key(6));
         assert_eq!(at(&mut spaces, 6, 0x1000), None);
+        let before = keys.key(5);
+        keys.apply(&records[0], 4);
+        assert_ne!(keys.key(5), before, "a new mapping may change what an address means");
     }
 
     #[test]

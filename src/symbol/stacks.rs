@@ -7,14 +7,37 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::perf::record::Callchain;
-use crate::symbol::spaces::{Module, Spaces};
+use crate::symbol::spaces::{Module, SpaceChange, SpaceKeys, Spaces};
 use crate::task::procfs::KernelFrame;
 
 /// An interned stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StackId(NonZeroU32);
 
-/// A frame as it was when its stack was first seen.
+/// A stack on its way to the output thread, once.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    pub id: StackId,
+    pub pid: i32,
+    pub body: Body,
+}
+
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// Addresses and markers as the kernel wrote them; `cut`: the depth limit was reached.
+    Chain { words: Box<[u64]>, cut: bool },
+    /// From /proc/TID/stack, which gives names but no addresses.
+    Named(Vec<KernelFrame>),
+}
+
+/// What the output thread must know before it prints what follows, in order.
+#[derive(Clone, Debug)]
+pub enum News {
+    Stack(Stack),
+    Space(SpaceChange),
+}
+
+/// A frame, innermost first.
 #[derive(Clone, Debug)]
 pub enum Frame {
     Kernel(u64),
@@ -22,17 +45,34 @@ pub enum Frame {
         addr: u64,
         place: Option<(Arc<Module>, u64)>,
     },
-    /// From /proc/TID/stack, which gives names but no addresses.
     Named(KernelFrame),
-    /// The stack went on; the kernel's depth limit cut it.
+    /// The stack went on; the depth limit cut it.
     Truncated,
 }
 
-/// The frames of a stack, innermost first; sent to the output thread once.
-#[derive(Clone, Debug)]
-pub struct Stack {
-    pub id: StackId,
-    pub frames: Arc<[Frame]>,
+impl Stack {
+    /// The frames, with user addresses as places in files as they are mapped now.
+    pub fn frames(self, spaces: &mut Spaces) -> Vec<Frame> {
+        let (words, cut) = match self.body {
+            Body::Named(frames) => return frames.into_iter().map(Frame::Named).collect(),
+            Body::Chain { words, cut } => (words, cut),
+        };
+        let mut frames = Vec::with_capacity(words.len() + 1);
+        let mut kernel = true;
+        for word in words {
+            if word >= PERF_CONTEXT_MAX {
+                kernel = word == PERF_CONTEXT_KERNEL;
+            } else if kernel {
+                frames.push(Frame::Kernel(word));
+            } else {
+                frames.push(Frame::User { addr: word, place: spaces.locate(self.pid, word) });
+            }
+        }
+        if cut {
+            frames.push(Frame::Truncated);
+        }
+        frames
+    }
 }
 
 /// The table of stacks. It grows to a limit in bytes; then new stacks are counted instead of kept.
@@ -45,7 +85,7 @@ pub struct Stacks {
     depth_limit: usize,
     last: u32,
     /// Not yet sent to the output thread.
-    fresh: Vec<Stack>,
+    fresh: Vec<News>,
     refused: u64,
 }
 
@@ -74,8 +114,9 @@ impl Stacks {
         }
     }
 
-    /// The id of `chain` in process `pid`. None when it is empty or the table is full.
-    pub fn intern(&mut self, chain: Callchain<'_>, pid: i32, spaces: &mut Spaces) -> Option<StackId> {
+    /// The id of `chain` in process `pid`, cut after `depth` addresses (0: the kernel's limit). None when it is empty or
+    /// the table is full.
+    pub fn intern(&mut self, chain: Callchain<'_>, depth: u16, pid: i32, spaces: &mut SpaceKeys) -> Option<StackId> {
         if chain.is_empty() {
             return None;
         }
@@ -95,9 +136,10 @@ impl Stacks {
         if let Some((id, _)) = self.by_hash.get(&hash).and_then(|bucket| bucket.iter().find(|(_, key)| same(key))) {
             return Some(*id);
         }
-        let frames = self.frames(chain, pid, spaces);
+        let depth = if depth == 0 { self.depth_limit } else { usize::from(depth) };
+        let cut = chain.iter().filter(|word| *word < PERF_CONTEXT_MAX).count() >= depth;
         let key = Key { space, start: self.words.len(), len: chain.len() };
-        let id = self.keep(frames, chain.len() * 8)?;
+        let id = self.keep(pid, Body::Chain { words: chain.iter().collect(), cut }, chain.len())?;
         self.words.extend(chain.iter());
         self.by_hash.entry(hash).or_default().push((id, key));
         Some(id)
@@ -105,32 +147,13 @@ impl Stacks {
 
     /// A stack read from /proc. Rare, so it is not looked up.
     pub fn named(&mut self, frames: Vec<KernelFrame>) -> Option<StackId> {
-        if frames.is_empty() {
-            return None;
-        }
-        self.keep(frames.into_iter().map(Frame::Named).collect(), 0)
+        let len = frames.len();
+        if len == 0 { None } else { self.keep(0, Body::Named(frames), len) }
     }
 
-    fn frames(&self, chain: Callchain<'_>, pid: i32, spaces: &mut Spaces) -> Vec<Frame> {
-        let mut frames = Vec::with_capacity(chain.len() + 1);
-        let mut kernel = true;
-        for word in chain.iter() {
-            if word >= PERF_CONTEXT_MAX {
-                kernel = word == PERF_CONTEXT_KERNEL;
-            } else if kernel {
-                frames.push(Frame::Kernel(word));
-            } else {
-                frames.push(Frame::User { addr: word, place: spaces.locate(pid, word) });
-            }
-        }
-        if frames.len() >= self.depth_limit {
-            frames.push(Frame::Truncated);
-        }
-        frames
-    }
-
-    fn keep(&mut self, frames: Vec<Frame>, key_bytes: usize) -> Option<StackId> {
-        let bytes = key_bytes + frames.len() * size_of::<Frame>() + 96; // the maps' own share, roughly
+    fn keep(&mut self, pid: i32, body: Body, len: usize) -> Option<StackId> {
+        // The words here, the frames on the output side, and the maps' own share, roughly.
+        let bytes = len * (size_of::<u64>() + size_of::<Frame>()) + 128;
         if self.bytes + bytes > self.limit_bytes {
             self.refused += 1;
             return None;
@@ -138,13 +161,18 @@ impl Stacks {
         self.bytes += bytes;
         self.last += 1;
         let id = StackId(NonZeroU32::new(self.last)?);
-        self.fresh.push(Stack { id, frames: frames.into() });
+        self.fresh.push(News::Stack(Stack { id, pid, body }));
         Some(id)
     }
 
-    /// The stacks that the output thread does not know yet.
-    pub fn take_fresh(&mut self) -> Vec<Stack> {
-        std::mem::take(&mut self.fresh)
+    /// A change that later stacks depend on.
+    pub fn tell(&mut self, change: SpaceChange) {
+        self.fresh.push(News::Space(change));
+    }
+
+    /// What the output thread does not know yet.
+    pub fn take_fresh(&mut self) -> std::vec::Drain<'_, News> {
+        self.fresh.drain(..)
     }
 
     #[inline]
@@ -171,41 +199,52 @@ mod tests {
         Callchain::from_bytes(bytes)
     }
 
-    fn spaces() -> Spaces {
-        Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() })
-    }
-
     const USER: u64 = -512_i64 as u64;
+
+    fn frames(stacks: &mut Stacks) -> Vec<Vec<Frame>> {
+        let mut spaces = Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() });
+        let frames = |news| match news {
+            News::Stack(stack) => stack.frames(&mut spaces),
+            News::Space(_) => Vec::new(),
+        };
+        stacks.take_fresh().map(frames).collect()
+    }
 
     #[test]
     fn equal_stacks_share_an_id() {
-        let (mut stacks, mut spaces) = (Stacks::new(1 << 20, 127), spaces());
+        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
         let kernel = bytes(&[PERF_CONTEXT_KERNEL, 1, 2]);
         let user = bytes(&[PERF_CONTEXT_KERNEL, 1, USER, 2]);
-        let first = stacks.intern(chain(&kernel), 5, &mut spaces);
-        assert_eq!(first, stacks.intern(chain(&kernel), 6, &mut spaces), "kernel stacks are the same in every process");
-        let in_5 = stacks.intern(chain(&user), 5, &mut spaces);
-        assert_ne!(in_5, stacks.intern(chain(&user), 6, &mut spaces), "user stacks are not");
-        assert_eq!(in_5, stacks.intern(chain(&user), 5, &mut spaces));
-        let frames: Vec<usize> = stacks.take_fresh().iter().map(|stack| stack.frames.len()).collect();
-        assert_eq!(frames, [2, 2, 2]);
-        assert_eq!(stacks.intern(chain(&[]), 5, &mut spaces), None);
+        let first = stacks.intern(chain(&kernel), 0, 5, &mut keys);
+        assert_eq!(
+            first,
+            stacks.intern(chain(&kernel), 0, 6, &mut keys),
+            "kernel stacks are the same in every process"
+        );
+        let in_5 = stacks.intern(chain(&user), 0, 5, &mut keys);
+        assert_ne!(in_5, stacks.intern(chain(&user), 0, 6, &mut keys), "user stacks are not");
+        assert_eq!(in_5, stacks.intern(chain(&user), 0, 5, &mut keys));
+        assert_eq!(frames(&mut stacks).iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
+        assert_eq!(stacks.intern(chain(&[]), 0, 5, &mut keys), None);
     }
 
     #[test]
     fn a_full_table_counts() {
-        let (mut stacks, mut spaces) = (Stacks::new(1000, 127), spaces());
+        let (mut stacks, mut keys) = (Stacks::new(2000, 127), SpaceKeys::default());
         for n in 0..100 {
-            stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 5, &mut spaces);
+            stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 0, 5, &mut keys);
         }
         assert!(stacks.refused() > 50 && stacks.refused() < 100, "{}", stacks.refused());
     }
 
     #[test]
     fn a_cut_stack_says_so() {
-        let (mut stacks, mut spaces) = (Stacks::new(1 << 20, 3), spaces());
-        stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, 1, 2, 3])), 5, &mut spaces);
-        let fresh = stacks.take_fresh();
-        assert!(matches!(fresh[0].frames.last(), Some(Frame::Truncated)));
+        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 3), SpaceKeys::default());
+        for (depth, addresses, want) in [(0, 3, true), (0, 2, false), (2, 2, true), (7, 3, false)] {
+            let words: Vec<u64> = [PERF_CONTEXT_KERNEL].into_iter().chain(depth..depth + addresses).collect();
+            stacks.intern(chain(&bytes(&words)), depth as u16, 5, &mut keys);
+            let cut = matches!(frames(&mut stacks)[0].last(), Some(Frame::Truncated));
+            assert_eq!(cut, want, "{addresses} of {depth}");
+        }
     }
 }

@@ -75,12 +75,6 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// True when `fd` is a terminal.
-pub fn is_terminal(fd: impl std::os::fd::AsFd) -> bool {
-    use std::io::IsTerminal;
-    fd.as_fd().is_terminal()
-}
-
 /// A closed pipe is an error of `write`, not the end of the process.
 ///
 /// # Errors

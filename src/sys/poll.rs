@@ -85,6 +85,11 @@ impl Signals {
     }
 }
 
+/// Keeps signals away from this thread, so that they go to the one that reads them.
+pub fn block_signals() {
+    let _ = SigSet::all().thread_block(); // cannot fail for a valid set
+}
+
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -34,8 +34,8 @@ impl Workload {
         pointers.push(std::ptr::null());
         let (go_read, go_write) = pipe2(OFlag::O_CLOEXEC)?;
         let (failure_read, failure_write) = pipe2(OFlag::O_CLOEXEC)?;
-        // SAFETY: the child calls only async-signal-safe functions (close, prctl, sigprocmask, read, execvp, write,
-        // _exit) on memory prepared above.
+        // SAFETY: the child calls only async-signal-safe functions (close, prctl, sigemptyset, sigprocmask, signal,
+        // read, execvp, write, _exit) on memory prepared above.
         match unsafe { fork() }? {
             ForkResult::Child => {
                 let byte = [0_u8; 1];
@@ -121,6 +121,8 @@ fn errno_location() -> *mut libc::c_int {
 /// The kernel waits some 35 ms for every distinct tracepoint that is released. The holder does that after we have
 /// returned to the prompt; it keeps no other descriptor, so a pipe behind us sees its end at once.
 pub fn hand_over(events: &[RawFd]) {
+    /// Descriptors opened after the last event: timers, pinned files.
+    const MOST_LATER: RawFd = 1024;
     let mut keep: Vec<RawFd> = events.to_vec();
     keep.sort_unstable();
     // SAFETY: the child calls only setsid, close and _exit, all async-signal-safe.
@@ -129,8 +131,8 @@ pub fn hand_over(events: &[RawFd]) {
         // closed, since the child ends here.
         unsafe {
             libc::setsid();
-            // Whatever was inherited (terminal, pipes) has a lower number than the last event.
-            for fd in 0..keep.last().copied().unwrap_or(0) {
+            // The terminal and pipes above all, which somebody may wait for the end of.
+            for fd in 0..keep.last().copied().unwrap_or(0).saturating_add(MOST_LATER) {
                 if keep.binary_search(&fd).is_err() {
                     libc::close(fd);
                 }

@@ -62,6 +62,14 @@ pub fn pid_of(host: &Host, tid: i32) -> Option<i32> {
     text.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
+/// True when this process lives in a pid namespace below the machine's: then the numbers that tracepoints carry are not
+/// those of our /proc.
+pub fn is_nested(host: &Host) -> bool {
+    let text = fs::read_to_string(host.proc.join("self/status")).unwrap_or_default();
+    let ids = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    ids.is_some_and(|ids| ids.split_whitespace().count() > 1)
+}
+
 /// The kernel function a thread sleeps in, when the kernel tells.
 pub fn wchan(host: &Host, tid: i32) -> Option<String> {
     let text = fs::read_to_string(file(host, tid, "wchan")).ok()?;

@@ -109,15 +109,6 @@ impl TaskTable {
         task
     }
 
-    /// A name that an event itself carries, for a thread that is not known yet.
-    pub fn hint(&mut self, tid: i32, comm: &[u8]) {
-        if let Some(task) = self.tasks.get_mut(&tid)
-            && task.comm.is_empty()
-        {
-            task.comm = Comm::new(comm);
-        }
-    }
-
     pub fn apply(&mut self, record: &Record<'_>, time: u64) {
         match *record {
             Record::Comm { pid, tid, comm, .. } => {

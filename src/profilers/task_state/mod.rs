@@ -9,7 +9,7 @@ mod machine;
 mod states;
 mod table;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use crate::cli::CommonArgs;
 use crate::cli::values::{self, CommList, Time};
@@ -25,7 +25,7 @@ use crate::profilers::task_state::table::{ByThread, COLUMNS, Histograms, THREAD_
 use crate::stats::Histogram;
 use crate::stats::value::{Part, Shape, Subject, Value};
 use crate::task::Comm;
-use crate::task::procfs::Stat;
+use crate::task::procfs::{self, Stat};
 use crate::tep::Field;
 
 /// Time spent running, sleeping, in D state, waiting for a CPU; and who waits too long
@@ -465,6 +465,11 @@ fn waker(sample: &Sample<'_>, fields: &Woken, shown: bool, ctx: &mut Context<'_>
 
 impl Profiler for TaskState {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        if procfs::is_nested(setup.host) {
+            bail!(
+                "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace: run on the host, or in a container with --pid=host"
+            );
+        }
         self.own = setup.own;
         self.cpus = setup.target.wanted.clone();
         self.few |= !setup.watched.is_all();
