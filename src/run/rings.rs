@@ -31,8 +31,9 @@ struct Ring {
     side_alone: bool,
     /// The CPU is offline; what the ring still holds is being delivered.
     leaving: bool,
-    /// In this interval.
+    /// In this interval, and in the worst one: what would have held that would have held all.
     lost: u64,
+    lost_at_worst: u64,
 }
 
 impl Ring {
@@ -40,6 +41,7 @@ impl Ring {
     fn count_lost(&mut self, core: &mut Core) -> u64 {
         let lost = core.evlist.take_lost(self.cpu, |_, _| {});
         self.lost += lost;
+        self.lost_at_worst = self.lost_at_worst.max(self.lost);
         core.loss.count(self.cpu, lost);
         lost
     }
@@ -134,7 +136,7 @@ impl Rings {
         if let Some(owner) = evlist.ring_owner(cpu) {
             poller.add_edge(owner, u64::from(cpu))?;
         }
-        self.rings.push(Ring { cpu, index, pages, side_alone, leaving: false, lost: 0 });
+        self.rings.push(Ring { cpu, index, pages, side_alone, leaving: false, lost: 0, lost_at_worst: 0 });
         Ok(())
     }
 
@@ -225,13 +227,13 @@ impl Rings {
         }
     }
 
-    /// What would have prevented the losses of the interval that ends.
+    /// What would have prevented the losses so far. The next interval begins.
     pub fn cure(&mut self, mean_record_bytes: u64) -> String {
         let uses: Vec<RingUse> = self
             .rings
             .iter()
             .map(|ring| RingUse {
-                lost: ring.lost,
+                lost: ring.lost_at_worst,
                 backlog_peak_bytes: self.merge.backlog_peak(ring.index),
                 mean_record_bytes,
             })
