@@ -227,6 +227,11 @@ impl Context<'_> {
         self.stacks.named(procfs::stack(self.host, tid))
     }
 
+    /// CPU time that a thread has used, from /proc, now. None when the kernel does not tell.
+    pub fn ran_ns_from_proc(&self, tid: i32) -> Option<u64> {
+        procfs::ran_ns(self.host, tid)
+    }
+
     /// State, name and CPU of a thread, from /proc, now.
     pub fn state_from_proc(&self, tid: i32) -> Option<procfs::Stat> {
         procfs::stat(self.host, tid)

@@ -56,6 +56,12 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, cpu })
 }
 
+/// CPU time a thread has used, ns. None when it used none, or the kernel keeps no schedstat.
+pub fn ran_ns(host: &Host, tid: i32) -> Option<u64> {
+    let text = fs::read_to_string(file(host, tid, "schedstat")).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok().filter(|&ns| ns > 0)
+}
+
 /// The process of a thread.
 pub fn pid_of(host: &Host, tid: i32) -> Option<i32> {
     let text = fs::read_to_string(file(host, tid, "status")).ok()?;

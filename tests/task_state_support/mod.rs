@@ -181,26 +181,48 @@ impl PerfProf {
     fn read(&mut self) -> bool {
         let left = GUARD.saturating_sub(self.started.elapsed());
         match self.lines.recv_timeout(left) {
-            Ok(Line::Out(line)) => self.out.push(line),
-            Ok(Line::Err(line)) => self.err.push(line),
-            Ok(Line::End) => self.open -= 1,
-            Err(RecvTimeoutError::Disconnected) => return false,
+            Ok(line) => self.take(line),
+            Err(RecvTimeoutError::Disconnected) => false,
             Err(RecvTimeoutError::Timeout) => panic!("{} hangs:\n{:#?}\n{:#?}", self.text, self.out, self.err),
+        }
+    }
+
+    fn take(&mut self, line: Line) -> bool {
+        match line {
+            Line::Out(line) => self.out.push(line),
+            Line::Err(line) => self.err.push(line),
+            Line::End => self.open -= 1,
         }
         self.open > 0
     }
 
     /// The next object printed that is as wanted.
     pub fn wait(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let left = GUARD.saturating_sub(self.started.elapsed());
+        self.wait_for(left, wanted).unwrap_or_else(|| panic!("{}:\n{:#?}\n{:#?}", self.text, self.out, self.err))
+    }
+
+    /// The next object printed that is as wanted, if it comes in time.
+    pub fn wait_for(&mut self, time: Duration, wanted: impl Fn(&Value) -> bool) -> Option<Value> {
+        let start = Instant::now();
         loop {
             let known = self.out.len();
-            assert!(self.read(), "{} ended without it:\n{:#?}\n{:#?}", self.text, self.out, self.err);
+            let line = self.lines.recv_timeout(time.saturating_sub(start.elapsed())).ok()?;
+            if !self.take(line) {
+                return None;
+            }
             if let Some(object) = self.out.get(known).and_then(|line| serde_json::from_str(line).ok())
                 && wanted(&object)
             {
-                return object;
+                return Some(object);
             }
         }
+    }
+
+    /// The rows of an interval that was closed.
+    pub fn rows_of(&self, interval: &Value) -> Vec<Value> {
+        let objects = self.out.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        objects.filter(|object| object["type"] == "row" && object["interval"] == *interval).collect()
     }
 
     /// Ends it as Ctrl-C does.
@@ -231,6 +253,18 @@ fn forward(stream: impl Read + Send + 'static, to: Sender<Line>, kind: fn(String
         }
         let _ = to.send(Line::End);
     });
+}
+
+/// Tries up to four times: an event raised while a task is current that events do not see is not delivered, and what it
+/// would have told is then missing. `Err` says what; what is there but wrong panics at once.
+pub fn attempts(mut scenario: impl FnMut() -> Result<(), String>) {
+    for attempt in 1..=4 {
+        match scenario() {
+            Ok(()) => return,
+            Err(missing) if attempt == 4 => panic!("{missing}"),
+            Err(missing) => println!("once more: {missing}"),
+        }
+    }
 }
 
 /// Runs perf-prof to its end.

@@ -57,6 +57,8 @@ pub struct Task {
     pub waker: Option<Waker>,
     /// When a wait that goes on is reported next.
     pub report_at: u64,
+    /// CPU time it had used when /proc was looked at: as long as that does not change it does not run.
+    pub ran_ns: Option<u64>,
     /// When /proc first contradicted what is believed; 0: never.
     pub doubted_at: u64,
     pub exited: bool,
@@ -73,6 +75,7 @@ impl Task {
             comm: Comm::default(),
             waker: None,
             report_at: u64::MAX,
+            ran_ns: None,
             doubted_at: 0,
             exited: false,
         }
@@ -83,6 +86,7 @@ impl Task {
         self.since = at;
         self.began = Began::Exactly;
         self.report_at = u64::MAX;
+        self.ran_ns = None;
         self.doubted_at = 0;
     }
 
@@ -137,12 +141,12 @@ impl Machine {
         std::mem::take(&mut self.unseen)
     }
 
-    /// A task waits in `state` when the run begins.
-    pub fn found(&mut self, seen: Seen, state: State, report_at: u64) {
+    /// /proc says that a task of which nothing is known waits in `state`.
+    pub fn found(&mut self, seen: Seen, state: State, began: Began, report_at: u64) {
         let task = Task {
             doing: Doing::Blocked(state),
             since: seen.at,
-            began: Began::BeforeStart,
+            began,
             cpu: seen.cpu,
             comm: seen.comm,
             report_at,
@@ -311,6 +315,12 @@ impl Machine {
         self.tasks.remove(&tid);
     }
 
+    /// Forgets a task; what it was believed to do ended unseen.
+    pub fn discard(&mut self, tid: i32) {
+        let counts = |task: &Task| task.began == Began::Exactly && task.doing != Doing::Unknown;
+        self.unseen += u64::from(self.tasks.remove(&tid).as_ref().is_some_and(counts));
+    }
+
     /// The task has said its farewell; it still runs for a moment.
     pub fn exited(&mut self, tid: i32) {
         if self.blocked_only {
@@ -473,11 +483,11 @@ mod tests {
     #[test]
     fn what_was_stuck_before_the_start_is_at_least_so_long() {
         let mut machine = Machine::new(false);
-        machine.found(seen(100, 0, 7), State::DISK, NEVER);
+        machine.found(seen(100, 0, 7), State::DISK, Began::BeforeStart, NEVER);
         let period = machine.woken(seen(350, 0, 7), waker(350), false, NEVER).unwrap();
         assert_eq!((period.began, period.until - period.since), (Began::BeforeStart, 250));
         // An event from before the look at /proc is newer knowledge all the same.
-        machine.found(seen(1_000, 0, 8), State::DISK, NEVER);
+        machine.found(seen(1_000, 0, 8), State::DISK, Began::BeforeStart, NEVER);
         machine.switched_out(seen(990, 0, 8), D, None, NEVER);
         assert_eq!(brief(machine.woken(seen(1_100, 0, 8), waker(0), false, NEVER)), Some((State::DISK, 110)));
     }
@@ -492,6 +502,11 @@ mod tests {
         machine.switched_out(seen(50, 0, 7), D, None, NEVER);
         machine.switched_out(seen(90, 0, 7), D, None, NEVER);
         assert_eq!(brief(machine.woken(seen(95, 0, 7), waker(95), false, NEVER)), Some((State::DISK, 5)));
-        assert_eq!(machine.iter().count(), 0);
+        assert_eq!((machine.iter().count(), machine.take_unseen()), (0, 1));
+        // Woken unseen, asleep since: that was no long D.
+        machine.switched_out(seen(100, 0, 7), D, None, NEVER);
+        machine.discard(7);
+        assert_eq!(brief(machine.woken(seen(9_000, 0, 7), waker(9_000), false, NEVER)), None);
+        assert_eq!((machine.iter().count(), machine.take_unseen()), (0, 1));
     }
 }

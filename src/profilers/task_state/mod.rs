@@ -19,7 +19,7 @@ use crate::perf::{Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::task_state::filters::{Match, all_of, for_kernel};
-use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
+use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Task, Waker};
 use crate::profilers::task_state::states::{State, States, SwitchedOut};
 use crate::profilers::task_state::table::{ByThread, COLUMNS, Histograms, THREAD_COLUMNS, TimeTable};
 use crate::stats::Histogram;
@@ -141,6 +141,8 @@ pub struct TaskState {
     by_thread: ByThread,
     /// Pairs that began before this may hide a loss.
     lost_until: u64,
+    /// Up to this, tasks whose wait began unseen because of a loss were looked for.
+    looked_until: u64,
     next_look: u64,
     next_sweep: u64,
 }
@@ -176,6 +178,7 @@ impl TaskState {
             all: table::empty(),
             by_thread: ByThread::default(),
             lost_until: 0,
+            looked_until: 0,
             next_look: 0,
             next_sweep: 0,
         }
@@ -232,7 +235,7 @@ impl TaskState {
                 let period = self.machine.switched_out(seen(prev, prev_comm), how, stack, self.report_at(sample.time));
                 self.account(period, ctx);
             } else {
-                self.machine.forget(prev); // it waits, but not for anything that was asked for
+                self.machine.discard(prev); // it waits, but not for anything that was asked for
             }
         }
         if !blocked_only {
@@ -357,12 +360,17 @@ impl TaskState {
         if blocked && !self.still_waits(tid, state, now, ctx) {
             return;
         }
-        if before_loss {
-            // /proc says that it waits now; since when is not known any more.
-            if let Some(task) = self.machine.get_mut(tid) {
-                (task.since, task.began) = (crate::sys::monotonic_ns(), Began::BeforeLoss);
+        let ran_ns = ctx.ran_ns_from_proc(tid);
+        // One that has not run since it was looked at last is still in the same wait, whatever was lost.
+        let is_same = task.ran_ns.is_some() && task.ran_ns == ran_ns;
+        if let Some(known) = self.machine.get_mut(tid) {
+            known.ran_ns = ran_ns;
+            if before_loss && !is_same {
+                // /proc says that it waits now; since when is not known any more.
+                (known.since, known.began) = (crate::sys::monotonic_ns(), Began::BeforeLoss);
+                known.report_at = now.saturating_add(SETTLE_NS);
+                return;
             }
-            return;
         }
         let duration = now.saturating_sub(task.since);
         if task.began == Began::Exactly && self.args.than.is_none_or(|than| duration < than.0) {
@@ -408,7 +416,7 @@ impl TaskState {
     }
 
     /// Tasks of the answer that wait already, as /proc tells.
-    fn look_at_proc(&mut self, ctx: &mut Context<'_>) {
+    fn look_at_proc(&mut self, began: Began, ctx: &mut Context<'_>) {
         let living: Vec<i32> = ctx.tasks.living().map(|(tid, _)| tid).collect();
         for tid in living {
             if !ctx.watched.contains(tid) || self.own.contains(&tid) {
@@ -420,8 +428,14 @@ impl TaskState {
             if !self.is_ours(tid, comm.as_bytes(), ctx) {
                 continue;
             }
+            let lost_until = self.lost_until;
+            let is_known = |task: &mut Task| task.since >= lost_until || task.doing == Doing::Blocked(state);
+            if self.machine.get_mut(tid).is_some_and(is_known) {
+                continue;
+            }
             let settle = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0.min(SETTLE_NS)));
-            self.machine.found(Seen { at, cpu, tid, comm }, state, settle);
+            self.machine.discard(tid); // what it did before the loss
+            self.machine.found(Seen { at, cpu, tid, comm }, state, began, settle);
         }
     }
 
@@ -513,13 +527,9 @@ impl Profiler for TaskState {
         if !setup.watched.is_all() && fixed.is_none() {
             setup.note("the watched tasks may grow: they are told apart here, not in the kernel".to_owned());
         }
-        // With -S also the rare D: a sleep that a pending signal cuts short has no wake-up, and what follows must be seen
-        // to forget it.
-        let bits: Option<u64> = [("S", self.args.interruptible), ("D", self.blocked_only())]
-            .iter()
-            .filter(|(_, on)| *on)
-            .try_fold(0, |bits, (letter, _)| Some(bits | plan.states.bit(letter)?));
-        let states = bits.filter(|bits| *bits != 0).map(|bits| format!("prev_state & {bits}"));
+        // S and D, whichever is asked for: a wait whose end went unseen must not seem to go on through the next one.
+        let both = || Some(plan.states.bit("S")? | plan.states.bit("D")?);
+        let states = both().filter(|_| self.blocked_only()).map(|bits| format!("prev_state & {bits}"));
         let prev = tasks.text("prev_comm", "prev_pid");
         let either = match (&prev, tasks.text("next_comm", "next_pid")) {
             (Some(prev), Some(next)) => Some(format!("({prev}) || ({next})")),
@@ -548,7 +558,7 @@ impl Profiler for TaskState {
     }
 
     fn started(&mut self, _now: Timestamp, ctx: &mut Context<'_>) {
-        self.look_at_proc(ctx);
+        self.look_at_proc(Began::BeforeStart, ctx);
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
@@ -593,6 +603,10 @@ impl Profiler for TaskState {
         }
         if now >= self.next_sweep {
             self.next_sweep = now.saturating_add(GONE_NS);
+            if self.args.than.is_some() && self.lost_until > self.looked_until {
+                self.looked_until = self.lost_until;
+                self.look_at_proc(Began::BeforeLoss, ctx); // the beginning of a wait may be lost too
+            }
             self.machine.expire(now.saturating_sub(GONE_NS));
         }
     }
