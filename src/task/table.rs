@@ -23,7 +23,8 @@ impl Comm {
     }
 
     pub fn as_bytes(&self) -> &[u8] {
-        let len = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
+        // Behind the name are zeros only.
+        let len = self.0.len() - u128::from_le_bytes(self.0).leading_zeros() as usize / 8;
         &self.0[..len]
     }
 
