@@ -1,14 +1,16 @@
 //! Integers as text, appended to a buffer: the hottest thing in a line, and several times faster than `core::fmt`.
 
 /// The text of 0 to 99.
-const PAIRS: [[u8; 2]; 100] = pairs();
+const PAIRS: [[u8; 2]; 100] = pairs(b"0123456789");
+/// The same of 0 to 0xff.
+const HEX_PAIRS: [[u8; 2]; 256] = pairs(HEX);
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-const fn pairs() -> [[u8; 2]; 100] {
-    let mut pairs = [[0; 2]; 100];
+const fn pairs<const RADIX: usize, const COUNT: usize>(digits: &[u8; RADIX]) -> [[u8; 2]; COUNT] {
+    let mut pairs = [[0; 2]; COUNT];
     let mut value = 0;
-    while value < 100 {
-        pairs[value] = [b'0' + (value / 10) as u8, b'0' + (value % 10) as u8];
+    while value < COUNT {
+        pairs[value] = [digits[value / RADIX], digits[value % RADIX]];
         value += 1;
     }
     pairs
@@ -45,9 +47,14 @@ impl Digits {
     pub fn hex(mut value: u64) -> Digits {
         let mut bytes = [0; MOST];
         let len = (67 - (value | 1).leading_zeros() as usize) / 4;
-        for digit in bytes[..len].iter_mut().rev() {
-            *digit = HEX[(value & 15) as usize];
-            value >>= 4;
+        let mut end = len;
+        while end >= 2 {
+            bytes[end - 2..end].copy_from_slice(&HEX_PAIRS[(value & 0xff) as usize]);
+            value >>= 8;
+            end -= 2;
+        }
+        if end == 1 {
+            bytes[0] = HEX[(value & 15) as usize];
         }
         Digits { bytes, len }
     }
@@ -117,8 +124,8 @@ pub fn push_hex(value: u64, out: &mut Vec<u8>) {
 /// Appends `value` as `{value:016x}` does.
 pub fn push_hex16(value: u64, out: &mut Vec<u8>) {
     let mut digits = [0; 16];
-    for (digit, shift) in digits.iter_mut().zip((0..64).step_by(4).rev()) {
-        *digit = HEX[(value >> shift & 15) as usize];
+    for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(value.to_be_bytes()) {
+        *pair = HEX_PAIRS[usize::from(byte)];
     }
     out.extend_from_slice(&digits);
 }
