@@ -28,11 +28,10 @@ impl<'a> Object<'a> {
     /// The keys that every object begins with.
     pub fn head(out: &'a mut Vec<u8>, kind: &str, profiler: &str, time_ns: u64, wall: &mut WallClock) -> Object<'a> {
         let mut object = Object::new(out);
-        object.text("type", kind);
-        object.text("profiler", profiler);
-        object.unsigned("time_ns", time_ns);
-        object.key("wall");
-        object.out.push(b'"');
+        push_string(kind, object.labelled(b"\"type\":"));
+        push_string(profiler, object.labelled(b"\"profiler\":"));
+        push_unsigned(time_ns, object.labelled(b"\"time_ns\":"));
+        object.labelled(b"\"wall\":\"");
         wall.rfc3339(time_ns, object.out);
         object.out.push(b'"');
         object
@@ -53,13 +52,15 @@ impl<'a> Object<'a> {
         self.out
     }
 
-    /// As `key`, with a key that [`label`] has prepared.
+    /// As `key`, with a key as [`label`] makes it.
+    #[inline]
     fn labelled(&mut self, label: &[u8]) -> &mut Vec<u8> {
         self.comma();
         self.out.extend_from_slice(label);
         self.out
     }
 
+    #[inline]
     fn comma(&mut self) {
         if !self.first {
             self.out.push(b',');
@@ -171,10 +172,10 @@ fn push_list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, push: impl Fn
 }
 
 pub fn subject(object: &mut Object<'_>, subject: &Subject) {
-    object.unsigned("cpu", u64::from(subject.cpu));
-    object.signed("pid", i64::from(subject.pid));
-    object.signed("tid", i64::from(subject.tid));
-    push_escaped(subject.comm.as_bytes(), object.key("comm"));
+    push_unsigned(u64::from(subject.cpu), object.labelled(b"\"cpu\":"));
+    push_signed(i64::from(subject.pid), object.labelled(b"\"pid\":"));
+    push_signed(i64::from(subject.tid), object.labelled(b"\"tid\":"));
+    push_escaped(subject.comm.as_bytes(), object.labelled(b"\"comm\":"));
 }
 
 pub fn shaped(object: &mut Object<'_>, shape: &Shape, values: &[Value]) {
@@ -213,8 +214,7 @@ pub fn event_label(name: &str, alias: Option<&str>) -> Vec<u8> {
 /// The own keys of a traced event. `render` appends its text and says where that starts.
 pub fn event(object: &mut Object<'_>, event: &EventText, raw: &[u8], render: impl FnOnce(&mut Vec<u8>) -> usize) {
     object.labelled(&event.json_label);
-    let out = object.key("text");
-    out.push(b'"');
+    let out = object.labelled(b"\"text\":\"");
     let start = render(out);
     if out.get(start..).is_some_and(is_itself) {
         out.push(b'"');
@@ -223,7 +223,7 @@ pub fn event(object: &mut Object<'_>, event: &EventText, raw: &[u8], render: imp
         out.pop();
         push_string(&escape(&text), out);
     }
-    let mut fields = Object::new(object.key("fields"));
+    let mut fields = Object::new(object.labelled(b"\"fields\":"));
     for (label, field) in &event.json_fields {
         if let Ok(value) = field.value(raw) {
             push_field(value, fields.labelled(label));
