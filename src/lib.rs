@@ -4,6 +4,7 @@
 //! by time and hands samples to a profiler ([`profiler`]), whose reports the output thread ([`output`]) prints.
 
 pub mod cli;
+pub(crate) mod digits;
 pub mod event;
 pub mod output;
 pub mod perf;

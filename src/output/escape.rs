@@ -1,11 +1,38 @@
 //! Text from others (names, paths, symbols, event fields) may hold anything; a terminal must not obey it.
 
+use crate::digits::push_hex;
+
 /// Appends `text` with everything but printable characters as `\xNN` (bytes) or `\u{N}` (control and direction marks).
 pub fn escape_into(text: &[u8], out: &mut Vec<u8>) {
-    if text.iter().all(|byte| matches!(byte, 0x20..=0x7e)) {
+    if is_plain(text) {
         out.extend_from_slice(text);
-        return;
+    } else {
+        escape_other(text, out);
     }
+}
+
+/// Escapes what `out` holds from `start` on, for text that was made in place.
+pub fn escape_from(start: usize, out: &mut Vec<u8>) {
+    if !out.get(start..).is_some_and(is_plain) {
+        let text = out.split_off(start);
+        escape_other(&text, out);
+    }
+}
+
+/// True when every byte is a printable ASCII character, so that there is nothing to escape.
+#[inline]
+pub fn is_plain(text: &[u8]) -> bool {
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    const ONE: u64 = HIGH >> 7;
+    // The high bit of each byte that is not in 0x20..=0x7e. With it set first, no byte borrows from the next; and a
+    // carry comes only out of one that is above 0x7e itself.
+    let others = |word: u64| (word | word.wrapping_add(ONE) | !((word | HIGH) - 0x20 * ONE)) & HIGH;
+    let (words, rest) = text.as_chunks::<8>();
+    let in_words = words.iter().fold(0, |all, word| all | others(u64::from_ne_bytes(*word)));
+    in_words == 0 && rest.iter().all(|byte| matches!(byte, 0x20..=0x7e))
+}
+
+fn escape_other(text: &[u8], out: &mut Vec<u8>) {
     for chunk in text.utf8_chunks() {
         for character in chunk.valid().chars() {
             if is_harmless(character) {
@@ -13,7 +40,9 @@ pub fn escape_into(text: &[u8], out: &mut Vec<u8>) {
             } else if character.is_ascii() {
                 push_byte(character as u8, out);
             } else {
-                out.extend_from_slice(format!("\\u{{{:x}}}", character as u32).as_bytes());
+                out.extend_from_slice(b"\\u{");
+                push_hex(u64::from(character), out);
+                out.push(b'}');
             }
         }
         chunk.invalid().iter().for_each(|&byte| push_byte(byte, out));
@@ -55,6 +84,24 @@ mod tests {
         ];
         for (text, want) in cases {
             assert_eq!(escape(text), want);
+            let mut out = [b"head \n".as_slice(), text].concat();
+            escape_from(6, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), format!("head \n{want}"));
+        }
+    }
+
+    #[test]
+    fn sees_what_is_not_plain_at_every_place() {
+        for byte in 0..=u8::MAX {
+            for (len, neighbour) in (0..20).flat_map(|len| [(len, b' '), (len, b'~')]) {
+                let mut text = vec![neighbour; len];
+                assert!(is_plain(&text));
+                for at in 0..len {
+                    text[at] = byte;
+                    assert_eq!(is_plain(&text), matches!(byte, 0x20..=0x7e), "{byte:#x} at {at} of {len}");
+                    text[at] = neighbour;
+                }
+            }
         }
     }
 }

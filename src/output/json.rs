@@ -1,7 +1,8 @@
 //! JSON lines: one object per line, units in the keys.
 
+use crate::digits::{self, Digits};
 use crate::output::EventText;
-use crate::output::escape::escape;
+use crate::output::escape::{escape, is_plain};
 use crate::output::wall::WallClock;
 use crate::stats::value::{Column, Shape, Subject, Value};
 use crate::symbol::names::Named;
@@ -27,11 +28,10 @@ impl<'a> Object<'a> {
     /// The keys that every object begins with.
     pub fn head(out: &'a mut Vec<u8>, kind: &str, profiler: &str, time_ns: u64, wall: &mut WallClock) -> Object<'a> {
         let mut object = Object::new(out);
-        object.text("type", kind);
-        object.text("profiler", profiler);
-        object.unsigned("time_ns", time_ns);
-        object.key("wall");
-        object.out.push(b'"');
+        push_string(kind, object.labelled(b"\"type\":"));
+        push_string(profiler, object.labelled(b"\"profiler\":"));
+        push_unsigned(time_ns, object.labelled(b"\"time_ns\":"));
+        object.labelled(b"\"wall\":\"");
         wall.rfc3339(time_ns, object.out);
         object.out.push(b'"');
         object
@@ -46,13 +46,26 @@ impl<'a> Object<'a> {
 
     /// Writes the key; the value is the caller's.
     pub fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        self.comma();
+        push_string(key, self.out);
+        self.out.push(b':');
+        self.out
+    }
+
+    /// As `key`, with a key as [`label`] makes it.
+    #[inline]
+    fn labelled(&mut self, label: &[u8]) -> &mut Vec<u8> {
+        self.comma();
+        self.out.extend_from_slice(label);
+        self.out
+    }
+
+    #[inline]
+    fn comma(&mut self) {
         if !self.first {
             self.out.push(b',');
         }
         self.first = false;
-        push_string(key, self.out);
-        self.out.push(b':');
-        self.out
     }
 
     pub fn text(&mut self, key: &str, text: &str) {
@@ -88,18 +101,50 @@ impl<'a> Object<'a> {
 }
 
 pub fn push_string(text: &str, out: &mut Vec<u8>) {
-    // Writing to a Vec cannot fail.
-    let _ = serde_json::to_writer(out, text);
+    if is_itself(text.as_bytes()) {
+        push_quoted(text.as_bytes(), out);
+    } else {
+        // Writing to a Vec cannot fail.
+        let _ = serde_json::to_writer(out, text);
+    }
+}
+
+/// As [`push_string`] of the escaped text.
+fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
+    if is_itself(text) {
+        push_quoted(text, out);
+    } else {
+        push_string(&escape(text), out);
+    }
+}
+
+/// True for a text that neither we nor JSON escape.
+fn is_itself(text: &[u8]) -> bool {
+    is_plain(text) && !text.iter().fold(false, |any, byte| any | matches!(byte, b'"' | b'\\'))
+}
+
+fn push_quoted(text: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    out.extend_from_slice(text);
+    out.push(b'"');
 }
 
 fn push_unsigned(value: u64, out: &mut Vec<u8>) {
-    use std::io::Write;
-    let _ = if value > EXACT { write!(out, "\"{value}\"") } else { write!(out, "{value}") };
+    if value > EXACT {
+        push_quoted(Digits::decimal(value).as_bytes(), out);
+    } else {
+        digits::push_unsigned(value, out);
+    }
 }
 
 fn push_signed(value: i64, out: &mut Vec<u8>) {
-    use std::io::Write;
-    let _ = if value.unsigned_abs() > EXACT { write!(out, "\"{value}\"") } else { write!(out, "{value}") };
+    if value.unsigned_abs() > EXACT {
+        out.push(b'"');
+        digits::push_signed(value, out);
+        out.push(b'"');
+    } else {
+        digits::push_signed(value, out);
+    }
 }
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
@@ -109,9 +154,9 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::Signed(value) => push_signed(*value, out),
         Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
         Value::Word(word) | Value::Phrase { word, .. } => push_string(word, out),
-        Value::Comm(comm) => push_string(&escape(comm.as_bytes()), out),
-        Value::Text(text) => push_string(&escape(text.as_bytes()), out),
-        Value::Words(words) => push_list(words.iter(), out, |word, out| push_string(&escape(word.as_bytes()), out)),
+        Value::Comm(comm) => push_escaped(comm.as_bytes(), out),
+        Value::Text(text) => push_escaped(text.as_bytes(), out),
+        Value::Words(words) => push_list(words.iter(), out, |word, out| push_escaped(word.as_bytes(), out)),
     }
 }
 
@@ -127,10 +172,10 @@ fn push_list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, push: impl Fn
 }
 
 pub fn subject(object: &mut Object<'_>, subject: &Subject) {
-    object.unsigned("cpu", u64::from(subject.cpu));
-    object.signed("pid", i64::from(subject.pid));
-    object.signed("tid", i64::from(subject.tid));
-    object.text("comm", &escape(subject.comm.as_bytes()));
+    push_unsigned(u64::from(subject.cpu), object.labelled(b"\"cpu\":"));
+    push_signed(i64::from(subject.pid), object.labelled(b"\"pid\":"));
+    push_signed(i64::from(subject.tid), object.labelled(b"\"tid\":"));
+    push_escaped(subject.comm.as_bytes(), object.labelled(b"\"comm\":"));
 }
 
 pub fn shaped(object: &mut Object<'_>, shape: &Shape, values: &[Value]) {
@@ -147,18 +192,41 @@ pub fn row(object: &mut Object<'_>, columns: &'static [Column], row: &[Value]) {
     }
 }
 
-/// The own keys of a traced event.
-pub fn event(object: &mut Object<'_>, event: &EventText, raw: &[u8], text: &[u8]) {
-    object.text("event", &event.name);
-    if let Some(alias) = &event.alias {
-        object.text("alias", &escape(alias.as_bytes()));
+/// `"name":`
+pub fn label(name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    push_string(name, &mut out);
+    out.push(b':');
+    out
+}
+
+/// `"event":"name"`, and the alias.
+pub fn event_label(name: &str, alias: Option<&str>) -> Vec<u8> {
+    let mut out = label("event");
+    push_string(name, &mut out);
+    if let Some(alias) = alias {
+        out.extend_from_slice(b",\"alias\":");
+        push_escaped(alias.as_bytes(), &mut out);
     }
-    object.text("text", &escape(text));
-    let out = object.key("fields");
-    let mut fields = Object::new(out);
-    for field in event.format.user_fields() {
+    out
+}
+
+/// The own keys of a traced event. `render` appends its text and says where that starts.
+pub fn event(object: &mut Object<'_>, event: &EventText, raw: &[u8], render: impl FnOnce(&mut Vec<u8>) -> usize) {
+    object.labelled(&event.json_label);
+    let out = object.labelled(b"\"text\":\"");
+    let start = render(out);
+    if out.get(start..).is_some_and(is_itself) {
+        out.push(b'"');
+    } else {
+        let text = out.split_off(start);
+        out.pop();
+        push_string(&escape(&text), out);
+    }
+    let mut fields = Object::new(object.labelled(b"\"fields\":"));
+    for (label, field) in &event.json_fields {
         if let Ok(value) = field.value(raw) {
-            push_field(value, fields.key(&field.name));
+            push_field(value, fields.labelled(label));
         }
     }
     fields.end();
@@ -168,8 +236,12 @@ fn push_field(value: FieldValue<'_>, out: &mut Vec<u8>) {
     match value {
         FieldValue::Signed(value) => push_signed(value, out),
         FieldValue::Unsigned(value) => push_unsigned(value, out),
-        FieldValue::Pointer(value) => push_string(&format!("{value:#x}"), out),
-        FieldValue::Text(text) => push_string(&escape(text), out),
+        FieldValue::Pointer(value) => {
+            out.extend_from_slice(b"\"0x");
+            digits::push_hex(value, out);
+            out.push(b'"');
+        }
+        FieldValue::Text(text) => push_escaped(text, out),
         FieldValue::Ints(ints) => push_list(ints.iter(), out, push_field),
         FieldValue::Bytes(bytes) => push_list(bytes.iter(), out, |byte, out| push_unsigned(u64::from(*byte), out)),
     }

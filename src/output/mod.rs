@@ -12,13 +12,14 @@ mod writer;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
+use crate::output::escape::escape_into;
 use crate::output::sink::Sink;
 use crate::output::writer::Writer;
 use crate::perf::target::Host;
@@ -31,20 +32,28 @@ use crate::tep::print_fmt::PrintFmt;
 /// How one event's records become text.
 #[derive(Debug)]
 pub struct EventText {
-    pub name: String,
-    pub alias: Option<String>,
     pub format: Arc<Format>,
     /// None: the print format cannot be compiled, fields are shown as `name=value`.
     pub print: Option<PrintFmt>,
-    pub(crate) flags: Option<Field>,
-    pub(crate) preempt_count: Option<Field>,
+    flags: Option<Field>,
+    preempt_count: Option<Field>,
+    /// `name: `, or the alias, as it stands in every line.
+    label: Vec<u8>,
+    /// The same for JSON: `"event":"name","alias":"name"`.
+    json_label: Vec<u8>,
+    /// The own fields, with `"name":`.
+    json_fields: Vec<(Vec<u8>, Field)>,
 }
 
 impl EventText {
     pub fn new(name: &str, alias: Option<&str>, format: Arc<Format>) -> EventText {
+        let mut label = Vec::new();
+        escape_into(alias.unwrap_or(name).as_bytes(), &mut label);
+        label.extend_from_slice(b": ");
         EventText {
-            name: name.to_owned(),
-            alias: alias.map(str::to_owned),
+            label,
+            json_label: json::event_label(name, alias),
+            json_fields: format.user_fields().map(|field| (json::label(&field.name), field.clone())).collect(),
             print: PrintFmt::compile(&format).ok(),
             flags: format.field("common_flags").cloned(),
             preempt_count: format.field("common_preempt_count").cloned(),
@@ -152,8 +161,8 @@ pub struct Output {
     pub batch: Batch,
     /// In order, not yet in the queue.
     waiting: VecDeque<Message>,
-    /// Of the batches among them.
-    waiting_bytes: usize,
+    /// Of the batches that are in the queue or wait for it.
+    under_way_bytes: Arc<AtomicUsize>,
     dropped: u64,
 }
 
@@ -169,13 +178,16 @@ impl Settle {
 
 /// Messages under way at most.
 const QUEUE: usize = 512;
+/// Occurrences under way at most. More would only wander through memory that is in no cache.
+const UNDER_WAY_MOST_BYTES: usize = 8 << 20;
+/// Empty batches kept for use again.
+const USED: usize = 16;
 /// A batch is handed over when it has this many bytes, and always at the end of a round.
 const BATCH_BYTES: usize = 64 * 1024;
-/// While the queue is full, a batch grows to this before its occurrences are dropped.
+/// While there is no room under way, a batch grows to this before its occurrences are dropped.
 const BATCH_MOST_BYTES: usize = 1024 * 1024;
-/// Messages that wait for a blocked output at most, and the bytes of the batches among them.
+/// Messages that wait for a blocked output at most.
 const WAITING_MOST: usize = 4096;
-const WAITING_MOST_BYTES: usize = 8 << 20;
 /// Stacks and mappings that wait with a batch at most.
 const NEWS_MOST: usize = 200_000;
 
@@ -189,16 +201,21 @@ impl Output {
         let (settle, settings) = bounded::<Settings>(1);
         let (tell_tid, tid) = bounded::<i32>(1);
         let (sender, receiver) = bounded::<Message>(QUEUE);
-        let (give_back, used) = bounded::<Batch>(QUEUE);
+        let (give_back, used) = bounded::<Batch>(USED);
         let closed = Arc::new(AtomicBool::new(false));
         let ending = Arc::new(Mutex::new(None));
+        let under_way_bytes = Arc::new(AtomicUsize::new(0));
+        let taken = under_way_bytes.clone();
         let (thread_closed, thread_ending) = (closed.clone(), ending.clone());
         let work = move || {
             block_signals(); // they are the reading side's
             let _ = tell_tid.send(nix::unistd::gettid().as_raw());
             let Ok(settings) = settings.recv() else { return };
             let mut writer = Writer::new(settings, sink);
-            let result = write_all(&mut writer, &receiver, &give_back);
+            let take = |batch: &Batch| {
+                taken.fetch_sub(batch.bytes(), Ordering::Relaxed);
+            };
+            let result = write_all(&mut writer, &receiver, &give_back, take);
             if let Err(err) = result {
                 let how = if err.kind() == io::ErrorKind::BrokenPipe { Closed::Pipe } else { Closed::Failed(err) };
                 if let Ok(mut ending) = thread_ending.lock() {
@@ -208,7 +225,11 @@ impl Output {
             thread_closed.store(true, Ordering::Release);
             waker.wake();
             // What still comes is taken and dropped, so that the reader never finds the queue full.
-            receiver.into_iter().for_each(drop);
+            receiver.into_iter().for_each(|message| {
+                if let Message::Batch(batch) = message {
+                    take(&batch);
+                }
+            });
         };
         let thread =
             std::thread::Builder::new().name("output".into()).spawn(work).context("cannot start the output thread")?;
@@ -222,7 +243,7 @@ impl Output {
             ending,
             batch: Batch::default(),
             waiting: VecDeque::new(),
-            waiting_bytes: 0,
+            under_way_bytes,
             dropped: 0,
         };
         Ok((output, Settle(settle)))
@@ -252,39 +273,47 @@ impl Output {
 
     /// Hands the batch over, behind what is still waiting.
     pub fn flush(&mut self) {
-        // While the output is blocked, the batch grows up to a limit.
-        if !self.batch.is_empty() && (self.waiting.is_empty() || self.batch.bytes() > BATCH_MOST_BYTES) {
-            self.queue_batch();
+        if !self.batch.is_empty() {
+            // While the output is blocked, the batch grows up to a limit.
+            let large = self.batch.bytes() > BATCH_MOST_BYTES;
+            let queued = (large || self.waiting.is_empty()) && self.queue_batch();
+            if large && !queued {
+                self.drop_batch();
+            }
         }
         self.pump();
     }
 
-    /// Puts the batch behind what waits. When too much waits, its occurrences are dropped.
-    fn queue_batch(&mut self) {
+    /// Puts the batch behind what waits, if there is room for it under way.
+    fn queue_batch(&mut self) -> bool {
         let bytes = self.batch.bytes();
-        if self.waiting_bytes + bytes > WAITING_MOST_BYTES {
-            self.dropped += self.batch.occurrences.len() as u64;
-            let mut news = std::mem::take(&mut self.batch.news); // later occurrences refer to it
-            if news.len() > NEWS_MOST {
-                news.clear(); // some stacks will have no frames
-            }
-            self.batch.clear();
-            self.batch.news = news;
-            return;
+        let under_way = self.under_way_bytes.load(Ordering::Relaxed);
+        let too_much = under_way > 0 && under_way.saturating_add(bytes) > UNDER_WAY_MOST_BYTES;
+        if too_much || self.waiting.len() >= WAITING_MOST {
+            return false;
         }
+        self.under_way_bytes.fetch_add(bytes, Ordering::Relaxed);
         let next = self.used.try_recv().unwrap_or_default();
-        let batch = std::mem::replace(&mut self.batch, next);
-        self.waiting_bytes += bytes;
-        self.waiting.push_back(Message::Batch(batch));
+        self.waiting.push_back(Message::Batch(std::mem::replace(&mut self.batch, next)));
+        true
+    }
+
+    fn drop_batch(&mut self) {
+        self.dropped += self.batch.occurrences.len() as u64;
+        let mut news = std::mem::take(&mut self.batch.news); // later occurrences refer to it
+        if news.len() > NEWS_MOST {
+            news.clear(); // some stacks will have no frames
+        }
+        self.batch.clear();
+        self.batch.news = news;
     }
 
     /// Moves what waits into the queue, until that is full.
     fn pump(&mut self) {
         let Some(sender) = &self.sender else { return };
         while let Some(message) = self.waiting.pop_front() {
-            let bytes = if let Message::Batch(batch) = &message { batch.bytes() } else { 0 };
             match sender.try_send(message) {
-                Ok(()) => self.waiting_bytes -= bytes,
+                Ok(()) => {}
                 Err(TrySendError::Full(message)) => {
                     self.waiting.push_front(message);
                     return;
@@ -297,9 +326,9 @@ impl Output {
 
     /// Sends a table, an interval's end or a note. They wait their turn when the output is blocked.
     pub(crate) fn send(&mut self, message: Message) {
-        // What happened before the message must come before it.
-        if !self.batch.is_empty() {
-            self.queue_batch();
+        // What happened before the message must come before it, or not at all.
+        if !self.batch.is_empty() && !self.queue_batch() {
+            self.drop_batch();
         }
         if self.waiting.len() < WAITING_MOST {
             self.waiting.push_back(message);
@@ -319,6 +348,7 @@ impl Output {
         use std::time::Duration;
         const STEP: Duration = Duration::from_millis(20);
         let batch = std::mem::take(&mut self.batch);
+        self.under_way_bytes.fetch_add(batch.bytes(), Ordering::Relaxed);
         let waiting = std::mem::take(&mut self.waiting);
         for message in waiting.into_iter().chain([Message::Batch(batch)]).chain(last) {
             let mut message = Some(message);
@@ -348,7 +378,12 @@ impl Output {
     }
 }
 
-fn write_all(writer: &mut Writer, messages: &Receiver<Message>, give_back: &Sender<Batch>) -> io::Result<()> {
+fn write_all(
+    writer: &mut Writer,
+    messages: &Receiver<Message>,
+    give_back: &Sender<Batch>,
+    take: impl Fn(&Batch),
+) -> io::Result<()> {
     loop {
         let message = match messages.try_recv() {
             Ok(message) => message,
@@ -362,6 +397,7 @@ fn write_all(writer: &mut Writer, messages: &Receiver<Message>, give_back: &Send
         };
         match message {
             Message::Batch(mut batch) => {
+                take(&batch);
                 writer.batch(&mut batch)?;
                 batch.clear();
                 let _ = give_back.try_send(batch);
@@ -371,5 +407,64 @@ fn write_all(writer: &mut Writer, messages: &Receiver<Message>, give_back: &Send
             Message::End(end) => writer.end(&end)?,
             Message::Note(text) => writer.note(&text)?,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::stats::value::{Part, Shape, Subject};
+    use crate::task::Comm;
+
+    /// A blocked output keeps a bounded amount, and every occurrence is printed or counted as dropped.
+    #[test]
+    fn a_blocked_output_loses_no_count() {
+        static SHAPE: Shape = Shape { keys: &["n"], line: &[Part::Value { key: 0, width: 9 }] };
+        const EACH: u64 = 1000;
+        let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
+        let (reader, writer) = std::io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        let sink = Sink::file(path.as_ref()).unwrap();
+        drop(writer);
+        let (mut output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
+        let host = Host::default();
+        settle.send(Settings { profiler: "test", json: false, events: Vec::new(), host, stacks: false });
+        let mut sent = 0;
+        for round in 0..1000 {
+            for n in sent..sent + EACH {
+                output.batch.shaped(subject, &SHAPE, [Value::Unsigned(n)], None);
+                output.flush_large();
+            }
+            sent += EACH;
+            output.flush();
+            if round % 10 == 0 {
+                output.send(Message::Table {
+                    table: Table { columns: &[], rows: Vec::new() },
+                    interval: 1,
+                    time_ns: 0,
+                    span_ns: 0,
+                });
+            }
+            let under_way = output.under_way_bytes.load(Ordering::Relaxed);
+            assert!(under_way <= UNDER_WAY_MOST_BYTES, "{under_way} bytes under way");
+            assert!(output.batch.bytes() <= BATCH_MOST_BYTES + BATCH_BYTES);
+        }
+        let dropped = output.dropped();
+        assert!(dropped > 0);
+        let lines = std::thread::spawn(move || {
+            let numbers = BufReader::new(reader).lines().filter_map(|line| {
+                line.unwrap().split_ascii_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok())
+            });
+            numbers.collect::<Vec<u64>>()
+        });
+        let under_way = output.under_way_bytes.clone();
+        assert!(output.finish(Vec::new(), || true).is_none());
+        let lines = lines.join().unwrap();
+        assert!(lines.is_sorted());
+        assert_eq!(lines.len() as u64 + dropped, sent);
+        assert_eq!(under_way.load(Ordering::Relaxed), 0);
     }
 }

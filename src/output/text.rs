@@ -2,20 +2,37 @@
 
 use std::io::Write;
 
+use crate::digits::{push_blank_padded, push_signed, push_unsigned, push_zero_padded, three};
 use crate::output::EventText;
-use crate::output::escape::escape_into;
+use crate::output::escape::{escape_into, is_plain};
 use crate::stats::value::{Column, Part, Shape, Subject, Value};
 use crate::symbol::names::Named;
 
 /// Appends `comm tid flags [cpu]` of a traced event, the comm right-aligned as trace readers know it.
 pub fn event_head(subject: &Subject, flags: [u8; 5], out: &mut Vec<u8>) {
-    let start = out.len();
-    push_comm(subject, out);
-    pad_left(start, 16, out);
-    let _ = write!(out, " {:>7} ", subject.tid);
-    out.extend_from_slice(&flags);
-    let _ = write!(out, " [{:03}] ", subject.cpu);
+    let comm = subject.comm.as_bytes();
+    if comm.is_empty() || !is_plain(comm) {
+        let start = out.len();
+        push_comm(subject, out);
+        pad_left(start, 16, out);
+    } else {
+        out.extend_from_slice(&BLANKS[..16 - comm.len()]); // 15 bytes at most
+        out.extend_from_slice(comm);
+    }
+    match u64::try_from(subject.tid) {
+        Ok(tid) => {
+            out.push(b' ');
+            push_blank_padded::<7>(tid, out);
+        }
+        Err(_) => drop(write!(out, " {:>7}", subject.tid)),
+    }
+    let [a, b, c, d, e] = flags;
+    out.extend_from_slice(&[b' ', a, b, c, d, e, b' ', b'[']);
+    push_zero_padded::<3>(u64::from(subject.cpu), out);
+    out.extend_from_slice(b"] ");
 }
+
+const BLANKS: [u8; 16] = [b' '; 16];
 
 fn push_comm(subject: &Subject, out: &mut Vec<u8>) {
     if subject.comm.is_empty() {
@@ -76,7 +93,11 @@ fn parts(line: &[Part], subject: &Subject, values: &[Value], out: &mut Vec<u8>) 
             }
             Part::Subject => {
                 push_comm(subject, out);
-                let _ = write!(out, " {} [{:03}]", subject.tid, subject.cpu);
+                out.push(b' ');
+                push_signed(i64::from(subject.tid), out);
+                out.extend_from_slice(b" [");
+                push_zero_padded::<3>(u64::from(subject.cpu), out);
+                out.push(b']');
             }
             Part::If(key, inner) if known(key) => parts(inner, subject, values, out),
             Part::IfNot(key, inner) if !known(key) => parts(inner, subject, values, out),
@@ -87,28 +108,31 @@ fn parts(line: &[Part], subject: &Subject, values: &[Value], out: &mut Vec<u8>) 
 
 /// Right-aligns what was written from `start` on.
 fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
-    let len = String::from_utf8_lossy(&out[start..]).chars().count();
+    if width == 0 {
+        return;
+    }
+    let text = &out[start..];
+    let len = if is_plain(text) { text.len() } else { String::from_utf8_lossy(text).chars().count() };
     let blanks = width.saturating_sub(len);
-    out.splice(start..start, std::iter::repeat_n(b' ', blanks));
+    out.resize(out.len() + blanks, b' ');
+    out[start..].rotate_right(blanks);
 }
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
-    let _ = match value {
-        Value::None => Ok(()),
-        Value::Unsigned(value) => write!(out, "{value}"),
-        Value::Signed(value) => write!(out, "{value}"),
+    match value {
+        Value::None => {}
+        Value::Unsigned(value) => push_unsigned(*value, out),
+        Value::Signed(value) => push_signed(*value, out),
         // Milliseconds down to the microsecond.
-        Value::Ns(ns) => write!(out, "{}.{:03}", ns / 1_000_000, ns / 1000 % 1000),
-        Value::Bool(value) => write!(out, "{value}"),
-        Value::Word(text) | Value::Phrase { text, .. } => write!(out, "{text}"),
-        Value::Comm(comm) => {
-            escape_into(comm.as_bytes(), out);
-            Ok(())
+        Value::Ns(ns) => {
+            push_unsigned(ns / 1_000_000, out);
+            out.push(b'.');
+            out.extend_from_slice(&three((ns / 1000 % 1000) as u32));
         }
-        Value::Text(text) => {
-            escape_into(text.as_bytes(), out);
-            Ok(())
-        }
+        Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+        Value::Word(text) | Value::Phrase { text, .. } => out.extend_from_slice(text.as_bytes()),
+        Value::Comm(comm) => escape_into(comm.as_bytes(), out),
+        Value::Text(text) => escape_into(text.as_bytes(), out),
         Value::Words(words) => {
             for (index, word) in words.iter().enumerate() {
                 if index > 0 {
@@ -116,9 +140,8 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
                 }
                 escape_into(word.as_bytes(), out);
             }
-            Ok(())
         }
-    };
+    }
 }
 
 /// Appends a table: headings, then rows, every column as wide as its widest cell. Names are left-aligned.

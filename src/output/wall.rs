@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use crate::digits::{six, three};
 use crate::sys;
 
 /// Turns CLOCK_MONOTONIC into local time.
@@ -12,6 +13,8 @@ pub struct WallClock {
     offset_ns: i128,
     zone: TimeZone,
     second: i64,
+    /// When that second began, if CLOCK_MONOTONIC had begun by then: a look at the clock costs no division.
+    began_ns: Option<u64>,
     text: String,
     rfc_head: String,
     rfc_tail: String,
@@ -29,6 +32,7 @@ impl WallClock {
             offset_ns,
             zone,
             second: i64::MIN,
+            began_ns: None,
             text: String::new(),
             rfc_head: String::new(),
             rfc_tail: String::new(),
@@ -46,25 +50,36 @@ impl WallClock {
         };
         let (_, offset) = (0..3).map(|_| pair()).min_by_key(|(width, _)| *width).unwrap_or((0, 0));
         self.offset_ns = offset;
+        self.began_ns = None;
     }
 
     /// Appends `2026-11-20 20:46:39.830696`.
     pub fn text(&mut self, monotonic_ns: u64, out: &mut Vec<u8>) {
         let nanos = self.split(monotonic_ns);
         out.extend_from_slice(self.text.as_bytes());
-        push_digits(nanos / 1000, 6, out);
+        out.extend_from_slice(&six(nanos / 1000));
     }
 
     /// Appends RFC 3339 with the local offset: `2026-11-20T20:46:39.830696123+01:00`.
     pub fn rfc3339(&mut self, monotonic_ns: u64, out: &mut Vec<u8>) {
         let nanos = self.split(monotonic_ns);
         out.extend_from_slice(self.rfc_head.as_bytes());
-        push_digits(nanos, 9, out);
+        out.extend_from_slice(&six(nanos / 1000));
+        out.extend_from_slice(&three(nanos));
         out.extend_from_slice(self.rfc_tail.as_bytes());
     }
 
     /// Prepares the texts of the second, returns the ns in it.
+    #[inline]
     fn split(&mut self, monotonic_ns: u64) -> u32 {
+        match self.began_ns.and_then(|began| monotonic_ns.checked_sub(began)) {
+            Some(nanos) if nanos < 1_000_000_000 => nanos as u32,
+            _ => self.another_second(monotonic_ns),
+        }
+    }
+
+    #[cold]
+    fn another_second(&mut self, monotonic_ns: u64) -> u32 {
         let wall = i128::from(monotonic_ns) + self.offset_ns;
         let second = i64::try_from(wall.div_euclid(1_000_000_000)).unwrap_or(i64::MAX);
         if second != self.second {
@@ -74,16 +89,9 @@ impl WallClock {
             self.rfc_head = time.strftime("%Y-%m-%dT%H:%M:%S.").to_string();
             self.rfc_tail = time.strftime("%:z").to_string();
         }
-        wall.rem_euclid(1_000_000_000) as u32
-    }
-}
-
-fn push_digits(mut value: u32, count: usize, out: &mut Vec<u8>) {
-    let start = out.len();
-    out.resize(start + count, b'0');
-    for digit in out[start..].iter_mut().rev() {
-        *digit = b'0' + (value % 10) as u8;
-        value /= 10;
+        let nanos = wall.rem_euclid(1_000_000_000) as u32;
+        self.began_ns = monotonic_ns.checked_sub(u64::from(nanos));
+        nanos
     }
 }
 
@@ -92,12 +100,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn follows_a_clock_that_was_set() {
+        let mut clock = WallClock::at(1_763_668_000_900_000_000, TimeZone::UTC);
+        let text = |clock: &mut WallClock, time| {
+            let mut out = Vec::new();
+            clock.text(time, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        // CLOCK_MONOTONIC began within this second.
+        assert_eq!(text(&mut clock, 5000), "2025-11-20 19:46:40.900005");
+        assert_eq!(text(&mut clock, 1_000_000_000), "2025-11-20 19:46:41.900000");
+        clock.sync();
+        let today = text(&mut clock, sys::monotonic_ns());
+        assert!(!today.starts_with("2025-11-20 19:46"), "{today}");
+    }
+
+    #[test]
     fn prints_local_time() {
         let zone = TimeZone::fixed(jiff::tz::offset(1));
         let mut clock = WallClock::at(1_763_668_000_000_000_000, zone);
         let cases = [
             (39_830_696_123, "2025-11-20 20:47:19.830696", "2025-11-20T20:47:19.830696123+01:00"),
             (39_000_000_007, "2025-11-20 20:47:19.000000", "2025-11-20T20:47:19.000000007+01:00"),
+            (38_999_999_999, "2025-11-20 20:47:18.999999", "2025-11-20T20:47:18.999999999+01:00"),
             (0, "2025-11-20 20:46:40.000000", "2025-11-20T20:46:40.000000000+01:00"),
         ];
         for (time, text, rfc) in cases {

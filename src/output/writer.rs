@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
-use crate::output::escape::{escape, escape_into};
+use crate::output::escape::{escape, escape_from};
 use crate::output::json::Object;
 use crate::output::sink::Sink;
 use crate::output::wall::WallClock;
@@ -22,7 +22,6 @@ pub struct Writer {
     names: Names,
     spaces: Spaces,
     stacks: FxHashMap<StackId, Vec<Frame>>,
-    scratch: Vec<u8>,
 }
 
 /// Lets print formats name kernel addresses.
@@ -45,15 +44,7 @@ impl Writer {
     pub fn new(settings: Settings, sink: Sink) -> Writer {
         let names = Names::new(settings.host.proc.join("kallsyms"));
         let spaces = Spaces::new(settings.host.clone());
-        Writer {
-            settings,
-            sink,
-            wall: WallClock::now(),
-            names,
-            spaces,
-            stacks: FxHashMap::default(),
-            scratch: Vec::new(),
-        }
+        Writer { settings, sink, wall: WallClock::now(), names, spaces, stacks: FxHashMap::default() }
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
@@ -86,18 +77,16 @@ impl Writer {
         out.push(b' ');
         match &occurrence.what {
             What::Event { event, raw } => {
-                let raw = batch.raw.get(raw.clone()).unwrap_or_default();
+                let raw = raw.of(&batch.raw);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
                     text::event_head(&occurrence.subject, text::latency_flags(event, raw), out);
-                    escape_into(event.alias.as_ref().unwrap_or(&event.name).as_bytes(), out);
-                    out.extend_from_slice(b": ");
-                    self.scratch.clear();
-                    render(event, raw, &mut self.names, &mut self.scratch);
-                    escape_into(self.scratch.trim_ascii_end(), out);
+                    out.extend_from_slice(&event.label);
+                    let start = render(event, raw, &mut self.names, out);
+                    escape_from(start, out);
                 }
             }
             What::Shaped { shape, values } => {
-                text::shaped(&occurrence.subject, shape, batch.values.get(values.clone()).unwrap_or_default(), out);
+                text::shaped(&occurrence.subject, shape, values.of(&batch.values), out);
             }
         }
         out.push(b'\n');
@@ -113,15 +102,13 @@ impl Writer {
         json::subject(&mut object, &occurrence.subject);
         match &occurrence.what {
             What::Event { event, raw } => {
-                let raw = batch.raw.get(raw.clone()).unwrap_or_default();
+                let raw = raw.of(&batch.raw);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    self.scratch.clear();
-                    render(event, raw, &mut self.names, &mut self.scratch);
-                    json::event(&mut object, event, raw, self.scratch.trim_ascii_end());
+                    json::event(&mut object, event, raw, |out| render(event, raw, &mut self.names, out));
                 }
             }
             What::Shaped { shape, values } => {
-                json::shaped(&mut object, shape, batch.values.get(values.clone()).unwrap_or_default());
+                json::shaped(&mut object, shape, values.of(&batch.values));
             }
         }
         if self.settings.stacks {
@@ -240,11 +227,16 @@ fn totals(object: &mut Object<'_>, totals: &[(&'static str, Value)]) {
     }
 }
 
-fn render(event: &EventText, raw: &[u8], names: &mut Names, out: &mut Vec<u8>) {
+/// Appends the text of a record, not yet escaped, and says where it starts.
+fn render(event: &EventText, raw: &[u8], names: &mut Names, out: &mut Vec<u8>) -> usize {
+    let start = out.len();
     match &event.print {
         Some(print) => print.render(raw, &KernelNames(names.into()), out),
         None => render_fields(&event.format, raw, out),
     }
+    let end = start + out[start..].trim_ascii_end().len();
+    out.truncate(end);
+    start
 }
 
 /// The frames of a stack with their names: these are kept per address, not per stack, of which there may be very many.

@@ -1,6 +1,5 @@
 //! Results as plain data: typed values, tables of rows, and single occurrences. Nothing here is text yet.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::perf::EventId;
@@ -83,12 +82,35 @@ pub enum What {
     /// A tracepoint's record, `raw` in the batch's bytes.
     Event {
         event: EventId,
-        raw: Range<usize>,
+        raw: Span,
     },
     Shaped {
         shape: &'static Shape,
-        values: Range<usize>,
+        values: Span,
     },
+}
+
+/// A range of a batch's bytes or values. Short: there are many, and they cross from thread to thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    start: u32,
+    len: u32,
+}
+
+impl Span {
+    /// From `start` to the end of `all`. A batch ends long before 4 GiB; what lies beyond is nothing.
+    fn to_end<T>(start: usize, all: &[T]) -> Span {
+        let [Ok(start), Ok(len)] = [start, all.len() - start].map(u32::try_from) else {
+            return Span { start: 0, len: 0 };
+        };
+        Span { start, len }
+    }
+
+    #[inline]
+    pub fn of<T>(self, all: &[T]) -> &[T] {
+        let start = self.start as usize;
+        all.get(start..start + self.len as usize).unwrap_or_default()
+    }
 }
 
 #[derive(Debug)]
@@ -112,7 +134,7 @@ impl Batch {
     pub fn event(&mut self, subject: Subject, event: EventId, raw: &[u8], stack: Option<StackId>) {
         let start = self.raw.len();
         self.raw.extend_from_slice(raw);
-        let what = What::Event { event, raw: start..self.raw.len() };
+        let what = What::Event { event, raw: Span::to_end(start, &self.raw) };
         self.occurrences.push(Occurrence { subject, what, stack });
     }
 
@@ -125,7 +147,7 @@ impl Batch {
     ) {
         let start = self.values.len();
         self.values.extend(values);
-        let what = What::Shaped { shape, values: start..self.values.len() };
+        let what = What::Shaped { shape, values: Span::to_end(start, &self.values) };
         self.occurrences.push(Occurrence { subject, what, stack });
     }
 

@@ -23,7 +23,8 @@ impl Comm {
     }
 
     pub fn as_bytes(&self) -> &[u8] {
-        let len = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
+        // Behind the name are zeros only.
+        let len = self.0.len() - u128::from_le_bytes(self.0).leading_zeros() as usize / 8;
         &self.0[..len]
     }
 
@@ -50,6 +51,8 @@ struct Task {
 pub struct TaskTable {
     host: Host,
     tasks: FxHashMap<i32, Task>,
+    /// The task asked for last: events of one task come in rows.
+    latest: Option<(i32, Task)>,
     /// Exited threads and when: a task still raises events after its EXIT record, so it is forgotten later.
     exited: VecDeque<(u64, i32)>,
 }
@@ -90,9 +93,14 @@ impl TaskTable {
 
     #[inline]
     fn task(&mut self, tid: i32) -> Task {
-        match self.tasks.get(&tid) {
-            Some(task) => *task,
-            None => self.learn(tid),
+        match self.latest {
+            Some((latest, task)) if latest == tid => task,
+            _ => {
+                let known = self.tasks.get(&tid).copied();
+                let task = known.unwrap_or_else(|| self.learn(tid));
+                self.latest = Some((tid, task));
+                task
+            }
         }
     }
 
@@ -126,6 +134,7 @@ impl TaskTable {
             }
             _ => {}
         }
+        self.latest = None; // it may be another now
     }
 
     /// Forgets threads that exited a while before `now`.
@@ -134,6 +143,7 @@ impl TaskTable {
             && time.saturating_add(KEEP_EXITED_NS) < now
         {
             self.exited.pop_front();
+            self.latest = None;
             if self.tasks.get(&tid).is_some_and(|task| task.exited) {
                 self.tasks.remove(&tid);
             }
@@ -184,6 +194,8 @@ mod tests {
         table.apply(&Record::Comm { pid: 9, tid: 9, comm: b"ls", exec: true }, 3);
         assert_eq!((table.comm(9).as_bytes(), table.comm(5).as_bytes()), (&b"ls"[..], &b"sh"[..]));
         assert_eq!(table.pid(9), 9);
+        table.apply(&fork(8, 9, 9), 4); // its own parent: nonsense, but a record
+        assert_eq!((table.pid(9), table.comm(9).as_bytes()), (8, &b"ls"[..]));
     }
 
     #[test]

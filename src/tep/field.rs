@@ -110,7 +110,19 @@ pub(super) fn located(raw: &[u8], word: usize, relative: bool) -> Result<&[u8], 
 /// `bytes` up to the first NUL.
 #[inline]
 pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
-    bytes.split(|&byte| byte == 0).next().unwrap_or_default()
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    const ONE: u64 = HIGH >> 7;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        // The high bit of each byte that is 0, and of some behind the first of them.
+        let zeros = word.wrapping_sub(ONE) & !word & HIGH;
+        if zeros != 0 {
+            return bytes.get(..8 * at + zeros.trailing_zeros() as usize / 8).unwrap_or_default();
+        }
+    }
+    let len = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
+    bytes.get(..8 * words.len() + len).unwrap_or_default()
 }
 
 impl Field {

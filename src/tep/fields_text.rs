@@ -4,6 +4,7 @@ use std::io::Write;
 
 use super::field::FieldValue;
 use super::format::Format;
+use crate::digits::{push_signed, push_unsigned};
 
 /// Appends the event's own fields to `out`. A field that the record does not hold shows as `?`.
 pub fn render_fields(format: &Format, raw: &[u8], out: &mut Vec<u8>) {
@@ -23,8 +24,14 @@ pub fn render_fields(format: &Format, raw: &[u8], out: &mut Vec<u8>) {
 fn render_value(value: FieldValue<'_>, out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = match value {
-        FieldValue::Signed(value) => write!(out, "{value}"),
-        FieldValue::Unsigned(value) => write!(out, "{value}"),
+        FieldValue::Signed(value) => {
+            push_signed(value, out);
+            Ok(())
+        }
+        FieldValue::Unsigned(value) => {
+            push_unsigned(value, out);
+            Ok(())
+        }
         FieldValue::Pointer(value) => write!(out, "{value:#x}"),
         FieldValue::Text(text) => out.write_all(text),
         FieldValue::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(out, "{byte:02x}")),

@@ -11,6 +11,7 @@ use super::bitmap;
 use super::expr::{Binary, Expr, Fault, Op, Ty};
 use super::lexer::Token;
 use super::parser::Parser;
+use crate::digits::push_hex;
 
 /// A call that makes text.
 #[derive(Clone, Debug)]
@@ -83,7 +84,8 @@ pub fn render_flags(value: u64, delimiter: &[u8], table: &Table, out: &mut Vec<u
         if out.len() > start {
             out.extend_from_slice(delimiter);
         }
-        let _ = write!(out, "{left:#x}"); // writing to a Vec cannot fail, here and below
+        out.extend_from_slice(b"0x");
+        push_hex(left, out);
     }
 }
 
@@ -91,7 +93,10 @@ pub fn render_flags(value: u64, delimiter: &[u8], table: &Table, out: &mut Vec<u
 pub fn render_symbol(value: u64, table: &Table, out: &mut Vec<u8>) {
     match table.iter().find(|(mask, _)| *mask == value) {
         Some((_, name)) if !name.is_empty() => out.extend_from_slice(name),
-        _ => drop(write!(out, "{value:#x}")),
+        _ => {
+            out.extend_from_slice(b"0x");
+            push_hex(value, out);
+        }
     }
 }
 
@@ -100,7 +105,7 @@ pub fn render_hex(bytes: &[u8], separator: &[u8], out: &mut Vec<u8>) {
         if at > 0 {
             out.extend_from_slice(separator);
         }
-        let _ = write!(out, "{byte:02x}");
+        let _ = write!(out, "{byte:02x}"); // writing to a Vec cannot fail
     }
 }
 
@@ -111,7 +116,8 @@ fn render_array(bytes: &[u8], size: u64, out: &mut Vec<u8>) -> Result<(), Fault>
         if at > 0 {
             out.push(b',');
         }
-        let _ = write!(out, "{:#x}", int_at(element, 0, size)?);
+        out.extend_from_slice(b"0x");
+        push_hex(int_at(element, 0, size)?, out);
     }
     out.push(b'}');
     Ok(())

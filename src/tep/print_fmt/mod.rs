@@ -5,6 +5,7 @@
 
 mod bitmap;
 mod calls;
+mod direct;
 mod expr;
 mod flag_table;
 mod lexer;
@@ -14,15 +15,16 @@ mod printf;
 #[cfg(test)]
 mod tests;
 
-use std::io::Write;
-
 use super::field::until_nul;
 use super::format::Format;
 use super::types::IntType;
+use direct::Direct;
 use expr::{Expr, Fault, Op, Ty, Value};
 use lexer::{Lexer, unescape};
 use parser::Parser;
 use printf::{Conversion, Kind, Layout, Part, Size};
+
+use crate::digits::{push_hex, push_hex16};
 
 pub use flag_table::FlagTable;
 use pointer::PointerKind;
@@ -78,6 +80,7 @@ pub struct PrintFmt {
 #[derive(Clone, Debug)]
 enum Piece {
     Literal(Vec<u8>),
+    Direct(Direct),
     Conversion(Conversion, Expr),
 }
 
@@ -120,6 +123,11 @@ impl PrintFmt {
         for piece in &self.pieces {
             match piece {
                 Piece::Literal(text) => out.extend_from_slice(text),
+                Piece::Direct(direct) => {
+                    if direct.render(raw, out).is_err() {
+                        out.push(b'?'); // nothing was written
+                    }
+                }
                 Piece::Conversion(conversion, argument) => {
                     let before = out.len();
                     if render_conversion(conversion, argument, raw, names, out).is_err() {
@@ -141,7 +149,7 @@ impl PrintFmt {
         let &(_, offset) = self.fields.iter().find(|(name, _)| name == field)?;
         self.pieces.iter().find_map(|piece| match piece {
             Piece::Conversion(_, argument) => FlagTable::find(argument, offset),
-            Piece::Literal(_) => None,
+            Piece::Literal(_) | Piece::Direct(_) => None, // a table is a call
         })
     }
 }
@@ -190,7 +198,10 @@ fn compile_split(format: &Format, text: &[u8], arguments: &str) -> Result<Vec<Pi
                 let argument = arguments.next().ok_or_else(too_few)?;
                 check(&argument)?;
                 check_use(&conversion, &argument)?;
-                pieces.push(Piece::Conversion(conversion, argument));
+                pieces.push(match Direct::new(&conversion, &argument) {
+                    Some(direct) => Piece::Direct(direct),
+                    None => Piece::Conversion(conversion, argument),
+                });
             }
         }
     }
@@ -244,14 +255,15 @@ fn render_conversion(
             let bits = argument.eval(raw)?.number()?;
             match layout.width {
                 Some(_) => layout.integer(bits, 16, false, false, out),
-                None => drop(write!(out, "{bits:016x}")), // writing to a Vec cannot fail
+                None => push_hex16(bits, out),
             }
         }
         Kind::Pointer(PointerKind::Symbol { with_offset }) => {
             let addr = argument.eval(raw)?.number()?;
             if !names.kernel_symbol(addr, out, with_offset) {
                 out.truncate(start);
-                let _ = write!(out, "{addr:#x}");
+                out.extend_from_slice(b"0x");
+                push_hex(addr, out);
             }
             layout.finish_text(start, out);
         }
@@ -292,7 +304,8 @@ fn render_text(argument: &Expr, raw: &[u8], names: &dyn Names, out: &mut Vec<u8>
             let start = out.len();
             if !names.kernel_text(addr, out) {
                 out.truncate(start);
-                let _ = write!(out, "{addr:#x}");
+                out.extend_from_slice(b"0x");
+                push_hex(addr, out);
             }
         }
     }

@@ -4,6 +4,7 @@
 use super::Unsupported;
 use super::expr::Expr;
 use super::pointer::PointerKind;
+use crate::digits::Digits;
 
 /// Wider output is cut: no kernel buffer for a line is larger than 8 KiB.
 const MAX_WIDTH: u64 = 4096;
@@ -199,19 +200,15 @@ impl Layout {
         let flags = self.flags;
         let negative = signed && (bits as i64) < 0;
         let magnitude = if negative { (bits as i64).unsigned_abs() } else { bits };
-        let mut digits = [0u8; 24];
-        let mut at = digits.len();
-        let mut left = magnitude;
-        for digit in digits.iter_mut().rev() {
-            let c = char::from_digit((left % u64::from(radix)) as u32, radix).unwrap_or('?') as u8;
-            *digit = if upper { c.to_ascii_uppercase() } else { c };
-            left /= u64::from(radix);
-            at -= 1;
-            if left == 0 {
-                break;
-            }
+        let mut digits = match radix {
+            16 => Digits::hex(magnitude),
+            8 => Digits::octal(magnitude),
+            _ => Digits::decimal(magnitude),
+        };
+        if upper {
+            digits.make_uppercase();
         }
-        let digits = digits.get(at..).unwrap_or_default();
+        let digits = digits.as_bytes();
         let sign: &[u8] = match (negative, signed) {
             (true, _) => b"-",
             (_, true) if flags.plus => b"+",

@@ -1,5 +1,7 @@
 //! Compiles real and hostile `print fmt` texts and prints records with them.
 
+use std::io::Write;
+
 use super::super::format::Format;
 use super::super::samples;
 use super::*;

@@ -1,0 +1,146 @@
+//! Conversions of a bare field, `%d` of `REC->pid`: most of what a `print fmt` has. They become a place and a way to
+//! show it, with no expression to evaluate and no layout to work out.
+
+use super::super::field::{int_at, located, until_nul};
+use super::super::types::IntType;
+use super::expr::{Binary, Expr, Fault, Op, Ty};
+use super::pointer::PointerKind;
+use super::printf::{Conversion, Flags, Kind, Size};
+use crate::digits::{push_hex, push_hex16, push_signed, push_unsigned};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direct {
+    Integer(Load, Shown),
+    /// The text in these bytes of the record.
+    Text {
+        offset: usize,
+        end: usize,
+    },
+    /// The text that the locator word at `word` locates.
+    Located {
+        word: usize,
+        relative: bool,
+    },
+}
+
+/// An integer in the record, converted to `ty`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    offset: usize,
+    size: usize,
+    ty: IntType,
+    /// The record must be as long as this: an element counts as there only when its whole array is.
+    needs: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    Signed,
+    Unsigned,
+    Hex,
+    /// 16 hex digits.
+    Address,
+}
+
+impl Direct {
+    /// None when the conversion or its argument is more than this.
+    pub fn new(conversion: &Conversion, argument: &Expr) -> Option<Direct> {
+        let plain = conversion.flags == Flags::default()
+            && matches!((&conversion.width, &conversion.precision), (Size::None, Size::None));
+        if !plain {
+            return None;
+        }
+        match (conversion.kind, &argument.op) {
+            (Kind::Integer { radix, signed, upper: false, bytes }, _) => {
+                let load = Load::of(argument)?.cast(IntType { size: bytes, signed })?;
+                let shown = match radix {
+                    10 if signed => Shown::Signed,
+                    10 => Shown::Unsigned,
+                    16 => Shown::Hex,
+                    _ => return None,
+                };
+                Some(Direct::Integer(load, shown))
+            }
+            (Kind::Pointer(PointerKind::Address), _) => Some(Direct::Integer(Load::of(argument)?, Shown::Address)),
+            (Kind::Text, Op::Place { offset, size }) => {
+                Some(Direct::Text { offset: *offset, end: offset.checked_add(*size)? })
+            }
+            (Kind::Text, Op::Located { word, relative }) => Some(Direct::Located { word: *word, relative: *relative }),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub fn render(&self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+        match *self {
+            Direct::Integer(load, shown) => {
+                let bits = load.read(raw)?;
+                match shown {
+                    Shown::Signed => push_signed(bits as i64, out),
+                    Shown::Unsigned => push_unsigned(bits, out),
+                    Shown::Hex => push_hex(bits, out),
+                    Shown::Address => push_hex16(bits, out),
+                }
+            }
+            Direct::Text { offset, end } => out.extend_from_slice(until_nul(raw.get(offset..end).ok_or(Fault)?)),
+            Direct::Located { word, relative } => out.extend_from_slice(until_nul(located(raw, word, relative)?)),
+        }
+        Ok(())
+    }
+}
+
+impl Load {
+    /// The expression as a load, if it is no more than a field or an element of one, cast or not.
+    fn of(expr: &Expr) -> Option<Load> {
+        // What is no integer is an address, 64 bits in any case.
+        let ty = if let Ty::Int(ty) = expr.ty { ty } else { IntType::U64 };
+        match &expr.op {
+            Op::Load { offset, size } => {
+                Some(Load { offset: *offset, size: *size, ty, needs: offset.checked_add(*size)? })
+            }
+            Op::Cast(operand) => Load::of(operand)?.cast(ty),
+            Op::Deref(pointer) => {
+                let Ty::Int(ty) = expr.ty else { return None };
+                let (offset, needs) = Load::element(pointer)?;
+                // What the place ends before cannot be read, however long the record is.
+                (offset.checked_add(ty.size)? <= needs).then_some(Load { offset, size: ty.size, ty, needs })
+            }
+            _ => None,
+        }
+    }
+
+    /// Where a pointer to an element of a field points to, and where the field ends.
+    fn element(pointer: &Expr) -> Option<(usize, usize)> {
+        match &pointer.op {
+            Op::Place { offset, size } => Some((*offset, offset.checked_add(*size)?)),
+            Op::Binary(Binary::Add, pair) => {
+                let [base, index] = &**pair;
+                let Ty::Pointer(pointee) = pointer.ty else { return None };
+                let Op::Place { offset, size } = base.op else { return None };
+                let step = pointee.map_or(1, |ty| ty.size);
+                let distance = usize::try_from(index.as_const()?).ok()?.checked_mul(step)?;
+                Some((offset.checked_add(distance)?, offset.checked_add(size)?))
+            }
+            _ => None,
+        }
+    }
+
+    /// Converted to `then` as well.
+    fn cast(self, then: IntType) -> Option<Load> {
+        let ty = match (self.ty, then) {
+            (first, then) if then.size <= first.size => then,
+            // The longer type holds every value of the shorter one.
+            (first, then) if !first.signed || then.signed || then.size == 8 => first,
+            _ => return None,
+        };
+        Some(Load { ty, ..self })
+    }
+
+    #[inline]
+    fn read(&self, raw: &[u8]) -> Result<u64, Fault> {
+        if raw.len() < self.needs {
+            return Err(Fault);
+        }
+        Ok(self.ty.convert(int_at(raw, self.offset, self.size)?))
+    }
+}
