@@ -350,8 +350,8 @@ fn only_the_states_asked_for_have_rows() {
         return;
     }
     let cases: [(&[&str], &[&str], &str); 4] = [
-        (&["-S"], &["S"], "prev_state & 3"),
-        (&["-D"], &["D"], "prev_state & 3"),
+        (&["-S"], &["S"], "prev_state & 1"),
+        (&["-D"], &["D"], "prev_state & 2"),
         (&["-S", "-D"], &["D", "S"], "prev_state & 3"),
         (&[], &["D", "R", "RD", "S"], ""),
     ];

@@ -54,7 +54,8 @@ pub struct Task {
     /// Where it was when it was switched out.
     pub stack: Option<StackId>,
     pub comm: Comm,
-    pub waker: Option<Waker>,
+    /// It was woken by a waking, whose wake-up is still to come.
+    pub asked: bool,
     /// When a wait that goes on is reported next.
     pub report_at: u64,
     /// CPU time it had used when /proc was looked at: as long as that does not change it does not run.
@@ -73,7 +74,7 @@ impl Task {
             cpu: 0,
             stack: None,
             comm: Comm::default(),
-            waker: None,
+            asked: false,
             report_at: u64::MAX,
             ran_ns: None,
             doubted_at: 0,
@@ -81,10 +82,19 @@ impl Task {
         }
     }
 
+    fn wakes_up(&mut self, seen: Seen, report_at: u64) {
+        self.becomes(Doing::Runnable { woken: true }, seen.at);
+        self.cpu = seen.cpu;
+        self.comm = seen.comm;
+        self.stack = None;
+        self.report_at = report_at;
+    }
+
     fn becomes(&mut self, doing: Doing, at: u64) {
         self.doing = doing;
         self.since = at;
         self.began = Began::Exactly;
+        self.asked = false;
         self.report_at = u64::MAX;
         self.ran_ns = None;
         self.doubted_at = 0;
@@ -187,7 +197,6 @@ impl Machine {
         task.cpu = seen.cpu;
         task.comm = seen.comm;
         task.stack = stack;
-        task.waker = None;
         task.report_at = report_at;
         ended
     }
@@ -210,7 +219,6 @@ impl Machine {
         task.cpu = seen.cpu;
         task.comm = seen.comm;
         task.stack = None;
-        task.waker = None;
         ended
     }
 
@@ -242,13 +250,27 @@ impl Machine {
         }
     }
 
-    /// Somebody is about to wake `tid`: it runs in the waker's own context, unlike the wake-up itself.
-    pub fn waking(&mut self, tid: i32, waker: Waker) {
-        if let Some(task) = self.tasks.get_mut(&tid)
-            && matches!(task.doing, Doing::Blocked(_))
-        {
-            task.waker = Some(waker);
+    /// Somebody wakes `seen`. This runs in the waker's own context, unlike the wake-up that follows, which another CPU may
+    /// perform in anybody's interrupt: so the wait ends here, and here is who ended it.
+    pub fn waking(&mut self, seen: Seen, waker: Waker, report_at: u64) -> Option<Period> {
+        let task = self.tasks.get_mut(&seen.tid).filter(|task| !task.is_stale(seen.at))?;
+        let ended = match task.doing {
+            Doing::Blocked(state) => Some(ended_wait(task, seen, state, waker)),
+            // Nobody is woken twice without having run in between.
+            Doing::Runnable { woken: true } => {
+                self.unseen += 1;
+                None
+            }
+            // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
+            Doing::Runnable { woken: false } | Doing::Running | Doing::Unknown => return None,
+        };
+        if self.blocked_only {
+            self.tasks.remove(&seen.tid);
+        } else {
+            task.wakes_up(seen, report_at);
+            task.asked = true;
         }
+        ended
     }
 
     /// `seen` was made runnable; `current` performed the wake-up, which need not be who asked for it.
@@ -269,6 +291,8 @@ impl Machine {
             // Waking what runs, or waits for its CPU already, changes nothing.
             Doing::Running if !is_new && !runs_elsewhere(task) => return None,
             Doing::Runnable { woken: false } if !is_new => return None,
+            // Its waking was seen.
+            Doing::Runnable { .. } if std::mem::take(&mut task.asked) && !is_new => return None,
             // Nobody is woken twice without having run in between.
             Doing::Running | Doing::Runnable { woken: true } if !is_new => {
                 self.unseen += 1;
@@ -276,13 +300,8 @@ impl Machine {
             }
             _ => None, // unknown so far, or a new task with a number used before
         };
-        task.becomes(Doing::Runnable { woken: true }, seen.at);
+        task.wakes_up(seen, report_at);
         task.exited &= !is_new;
-        task.cpu = seen.cpu;
-        task.comm = seen.comm;
-        task.stack = None;
-        task.waker = None;
-        task.report_at = report_at;
         ended
     }
 
@@ -354,13 +373,12 @@ fn period(task: &Task, seen: Seen, state: State) -> Period {
         cpu: task.cpu,
         comm: seen.comm,
         stack: task.stack,
-        waker: task.waker,
+        waker: None,
     }
 }
 
-fn ended_wait(task: &Task, seen: Seen, state: State, current: Waker) -> Period {
-    // A waking that was seen names who asked; the one who performs it may be anybody's interrupt.
-    Period { waker: Some(task.waker.unwrap_or(current)), ..period(task, seen, state) }
+fn ended_wait(task: &Task, seen: Seen, state: State, waker: Waker) -> Period {
+    Period { waker: Some(waker), ..period(task, seen, state) }
 }
 
 #[cfg(test)]
@@ -470,14 +488,32 @@ mod tests {
     }
 
     #[test]
-    fn the_waker_is_who_asked() {
+    fn a_wait_ends_when_its_waker_asks() {
         let mut machine = Machine::new(false);
         machine.switched_out(seen(10, 0, 7), D, None, NEVER);
-        machine.waking(7, Waker { tid: 5, ..waker(19) });
-        let period = machine.woken(seen(20, 1, 7), waker(20), false, NEVER).unwrap();
-        assert_eq!((period.waker.unwrap().tid, period.cpu), (5, 0));
+        let period = machine.waking(seen(19, 1, 7), Waker { tid: 5, ..waker(19) }, NEVER).unwrap();
+        assert_eq!((period.waker.unwrap().tid, period.cpu, period.until - period.since), (5, 0, 9));
+        assert_eq!(brief(machine.woken(seen(21, 0, 7), waker(21), false, NEVER)), None, "the same once more");
+        assert_eq!(switch(&mut machine, 22, 0, 0, S, 7).1, Some((State::RUN_DELAY, 3)));
+        // A waking before the switch is that of a task that is not yet asleep: the wake-up ends the wait.
+        assert_eq!(brief(machine.waking(seen(29, 1, 7), waker(29), NEVER)), None);
         machine.switched_out(seen(30, 0, 7), D, None, NEVER);
         assert_eq!(machine.woken(seen(40, 1, 7), waker(40), false, NEVER).unwrap().waker.unwrap().tid, 99);
+        assert_eq!(machine.take_unseen(), 0);
+    }
+
+    #[test]
+    fn a_wake_up_that_nobody_saw_is_known_by_its_waking() {
+        let mut machine = Machine::new(true);
+        machine.switched_out(seen(10, 0, 7), D, None, NEVER);
+        assert_eq!(brief(machine.waking(seen(60, 1, 7), waker(60), NEVER)), Some((State::DISK, 50)));
+        assert_eq!(brief(machine.woken(seen(9_000, 1, 7), waker(9_000), false, NEVER)), None);
+        let mut machine = Machine::new(false);
+        machine.switched_out(seen(10, 0, 7), D, None, NEVER);
+        machine.waking(seen(60, 1, 7), waker(60), NEVER);
+        machine.waking(seen(9_000, 1, 7), waker(9_000), NEVER); // it ran and slept in between, unseen
+        assert_eq!(switch(&mut machine, 9_001, 0, 0, S, 7).1, Some((State::RUN_DELAY, 1)));
+        assert_eq!(machine.take_unseen(), 1);
     }
 
     #[test]

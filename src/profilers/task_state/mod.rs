@@ -6,6 +6,7 @@
 
 mod filters;
 mod machine;
+mod ongoing;
 mod states;
 mod table;
 
@@ -19,13 +20,13 @@ use crate::perf::{Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::task_state::filters::{Match, all_of, for_kernel};
-use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Task, Waker};
+use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
 use crate::profilers::task_state::states::{State, States, SwitchedOut};
 use crate::profilers::task_state::table::{ByThread, COLUMNS, Histograms, THREAD_COLUMNS, TimeTable};
 use crate::stats::Histogram;
 use crate::stats::value::{Part, Shape, Subject, Value};
 use crate::task::Comm;
-use crate::task::procfs::{self, Stat};
+use crate::task::procfs;
 use crate::tep::Field;
 
 /// Time spent running, sleeping, in D state, waiting for a CPU; and who waits too long
@@ -122,6 +123,8 @@ struct Woken {
 #[derive(Debug)]
 struct Plan {
     switch: EventId,
+    /// The switches into S with -D, into D with -S: a wait whose end went unseen must not seem to go on through the next.
+    other: Option<EventId>,
     fields: Fields,
     states: States,
 }
@@ -267,8 +270,11 @@ impl TaskState {
     fn on_waking(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
         let Some(fields) = self.plan.as_ref().and_then(|plan| plan.fields.waking.as_ref()) else { return Ok(()) };
         let tid = fields.pid.read_i32(sample.raw)?;
-        let waker = waker(sample, fields, true, ctx);
-        self.machine.waking(tid, waker);
+        let comm = Comm::new(fields.comm.text(sample.raw)?);
+        let waker = waker(sample, fields, self.args.than.is_some(), ctx);
+        let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
+        let period = self.machine.waking(seen, waker, self.report_at(sample.time));
+        self.account(period, ctx);
         Ok(())
     }
 
@@ -328,115 +334,6 @@ impl TaskState {
 
     fn label(&self, state: State) -> Value {
         self.plan.as_ref().map_or(Value::None, |plan| plan.states.label(state))
-    }
-
-    /// Reports the waits that go on, each when it passes the limit and then once per interval.
-    fn report_ongoing(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
-        const MOST_AT_ONCE: usize = 256; // each costs a few looks at /proc, and the rings fill meanwhile
-        let mut due: Vec<i32> =
-            self.machine.iter().filter(|(_, task)| task.report_at <= now).map(|(tid, _)| tid).collect();
-        due.sort_unstable();
-        for tid in due.into_iter().take(MOST_AT_ONCE) {
-            self.report_ongoing_wait(tid, now, ctx);
-        }
-    }
-
-    fn report_ongoing_wait(&mut self, tid: i32, now: Timestamp, ctx: &mut Context<'_>) {
-        let (lost_until, again_ns) = (self.lost_until, self.again_ns);
-        let Some(task) = self.machine.get_mut(tid) else { return };
-        task.report_at = now.saturating_add(again_ns);
-        let before_loss = task.since < lost_until;
-        let (state, blocked) = match task.doing {
-            Doing::Blocked(state) => (state, true),
-            Doing::Runnable { .. } if !before_loss => (State::RUN_DELAY, false),
-            _ => return self.machine.doubt(tid),
-        };
-        let task = task.clone();
-        let noise =
-            state == State::SLEEP && !self.few && (!self.args.interruptible || task.began == Began::BeforeStart);
-        if !self.reports(state) || noise || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu)) {
-            return;
-        }
-        if blocked && !self.still_waits(tid, state, now, ctx) {
-            return;
-        }
-        let ran_ns = ctx.ran_ns_from_proc(tid);
-        // One that has not run since it was looked at last is still in the same wait, whatever was lost.
-        let is_same = task.ran_ns.is_some() && task.ran_ns == ran_ns;
-        if let Some(known) = self.machine.get_mut(tid) {
-            known.ran_ns = ran_ns;
-            if before_loss && !is_same {
-                // /proc says that it waits now; since when is not known any more.
-                (known.since, known.began) = (crate::sys::monotonic_ns(), Began::BeforeLoss);
-                known.report_at = now.saturating_add(SETTLE_NS);
-                return;
-            }
-        }
-        let duration = now.saturating_sub(task.since);
-        if task.began == Began::Exactly && self.args.than.is_none_or(|than| duration < than.0) {
-            return;
-        }
-        let wchan = if blocked { ctx.wait_channel(tid) } else { None };
-        let stack = match task.stack {
-            None if self.args.stacks && blocked => ctx.stack_from_proc(tid),
-            stack => stack,
-        };
-        let values = [
-            self.label(state),
-            Value::Ns(duration),
-            Value::Bool(true),
-            since_text(task.began),
-            Value::None,
-            Value::None,
-            Value::None,
-            wchan.map_or(Value::None, |wchan| Value::Text(wchan.into())),
-        ];
-        let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
-        ctx.emit(subject, &SHAPE, values, stack);
-        if let Some(task) = self.machine.get_mut(tid) {
-            task.stack = task.stack.or(stack);
-        }
-    }
-
-    /// Asks /proc: the end of the wait may not have been for us to see. It may also be ahead of the records, so only a
-    /// contradiction that lasts is believed.
-    fn still_waits(&mut self, tid: i32, state: State, now: Timestamp, ctx: &Context<'_>) -> bool {
-        if ctx.state_from_proc(tid).is_some_and(|stat| States::is_letter_of(stat.state, state)) {
-            return true;
-        }
-        if let Some(task) = self.machine.get_mut(tid) {
-            if task.doubted_at != 0 && now > task.doubted_at.saturating_add(DOUBT_NS) {
-                self.machine.forget(tid);
-            } else {
-                task.doubted_at = if task.doubted_at == 0 { now } else { task.doubted_at };
-                task.report_at = now.saturating_add(SETTLE_NS);
-            }
-        }
-        false
-    }
-
-    /// Tasks of the answer that wait already, as /proc tells.
-    fn look_at_proc(&mut self, began: Began, ctx: &mut Context<'_>) {
-        let living: Vec<i32> = ctx.tasks.living().map(|(tid, _)| tid).collect();
-        for tid in living {
-            if !ctx.watched.contains(tid) || self.own.contains(&tid) {
-                continue;
-            }
-            let at = crate::sys::monotonic_ns();
-            let Some(Stat { state: letter, comm, cpu }) = ctx.state_from_proc(tid) else { continue };
-            let Some(state) = States::of_letter(letter).filter(|state| self.selects(*state)) else { continue };
-            if !self.is_ours(tid, comm.as_bytes(), ctx) {
-                continue;
-            }
-            let lost_until = self.lost_until;
-            let is_known = |task: &mut Task| task.since >= lost_until || task.doing == Doing::Blocked(state);
-            if self.machine.get_mut(tid).is_some_and(is_known) {
-                continue;
-            }
-            let settle = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0.min(SETTLE_NS)));
-            self.machine.discard(tid); // what it did before the loss
-            self.machine.found(Seen { at, cpu, tid, comm }, state, began, settle);
-        }
     }
 
     /// What goes on at `now`: tasks and time so far, by state.
@@ -510,10 +407,13 @@ impl Profiler for TaskState {
         let (next_pid, next_comm) = (field("next_pid")?, field("next_comm")?);
         let wakeup = woken(evlist, "sched:sched_wakeup")?;
         let wakeup_new = if self.blocked_only() { None } else { Some(woken(evlist, "sched:sched_wakeup_new")?) };
-        // Who asked for a wake-up is only of interest where a single wait is reported; kernels before 4.3 do not tell.
-        let waking = if self.args.than.is_some() { woken(evlist, "sched:sched_waking").ok() } else { None };
+        // Where single waits matter, their end is taken from where it is certain; kernels before 4.3 have no such event.
+        let matters = self.args.than.is_some() || self.blocked_only();
+        let waking = if matters { woken(evlist, "sched:sched_waking").ok() } else { None };
         let fields = Fields { prev_pid, prev_comm, prev_state, next_pid, next_comm, wakeup, wakeup_new, waking };
-        self.plan = Some(Plan { switch, fields, states });
+        let one_of_two = self.args.interruptible != self.args.uninterruptible;
+        let other = if one_of_two { Some(add(evlist, "sched:sched_switch", false)?.0) } else { None };
+        self.plan = Some(Plan { switch, other, fields, states });
         Ok(())
     }
 
@@ -527,9 +427,15 @@ impl Profiler for TaskState {
         if !setup.watched.is_all() && fixed.is_none() {
             setup.note("the watched tasks may grow: they are told apart here, not in the kernel".to_owned());
         }
-        // S and D, whichever is asked for: a wait whose end went unseen must not seem to go on through the next one.
-        let both = || Some(plan.states.bit("S")? | plan.states.bit("D")?);
-        let states = both().filter(|_| self.blocked_only()).map(|bits| format!("prev_state & {bits}"));
+        let (sleep, disk) = (plan.states.bit("S"), plan.states.bit("D"));
+        let (asked, other) = match (self.args.interruptible, self.args.uninterruptible) {
+            (true, true) => (sleep.zip(disk).map(|(sleep, disk)| sleep | disk), None),
+            (true, false) => (sleep, disk),
+            (false, true) => (disk, sleep),
+            (false, false) => (None, None),
+        };
+        let into = |bits: Option<u64>| bits.map(|bits| format!("prev_state & {bits}"));
+        let (states, other) = (into(asked), into(other));
         let prev = tasks.text("prev_comm", "prev_pid");
         let either = match (&prev, tasks.text("next_comm", "next_pid")) {
             (Some(prev), Some(next)) => Some(format!("({prev}) || ({next})")),
@@ -539,12 +445,18 @@ impl Profiler for TaskState {
         let switch = setup.format("sched:sched_switch")?;
         let wakeup = setup.format("sched:sched_wakeup")?;
         let woken = tasks.text("comm", "pid").and_then(|text| for_kernel(&text, &wakeup));
-        let full = all_of([states.clone(), by_task]).and_then(|text| for_kernel(&text, &switch));
-        if !tasks.is_all() && (full.is_none() || woken.is_none()) {
+        let with_tasks = |states: Option<String>| {
+            let full = all_of([states.clone(), by_task.clone()]).and_then(|text| for_kernel(&text, &switch));
+            (full.is_some(), full.or_else(|| for_kernel(&states?, &switch)))
+        };
+        let (is_full, text) = with_tasks(states);
+        if !tasks.is_all() && (!is_full || woken.is_none()) {
             setup.note("the task filter is too long for the kernel: it is evaluated here".to_owned());
         }
-        if let Some(text) = full.or_else(|| for_kernel(&states?, &switch)) {
-            evlist.set_filter(plan.switch, text)?;
+        for (event, text) in [(Some(plan.switch), text), (plan.other, with_tasks(other).1)] {
+            if let (Some(event), Some(text)) = (event, text) {
+                evlist.set_filter(event, text)?;
+            }
         }
         if let Some(text) = woken {
             let fields = &plan.fields;
@@ -564,7 +476,7 @@ impl Profiler for TaskState {
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
         let is = |woken: &Option<Woken>| woken.as_ref().is_some_and(|woken| woken.event == event);
-        if event == plan.switch {
+        if event == plan.switch || Some(event) == plan.other {
             self.on_switch(sample, ctx)?;
         } else if event == plan.fields.wakeup.event {
             self.on_wakeup(sample, false, ctx)?;
