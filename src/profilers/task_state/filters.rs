@@ -57,6 +57,14 @@ fn tid_text(tids: &[i32], field: &str) -> String {
     runs.iter().map(run).collect::<Vec<_>>().join(" || ")
 }
 
+/// Either of the conditions that there are.
+pub fn any_of(tests: [Option<String>; 2]) -> Option<String> {
+    match tests {
+        [Some(one), Some(other)] => Some(format!("({one}) || ({other})")),
+        [one, other] => one.or(other),
+    }
+}
+
 /// Joins the conditions that there are.
 pub fn all_of(tests: [Option<String>; 2]) -> Option<String> {
     match tests {

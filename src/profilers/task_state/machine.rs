@@ -1,8 +1,8 @@
 //! The state machine: what every task does, and what a switch or a wake-up says of it.
 //!
 //! It trusts what it sees and repairs what it did not see. A task that is believed to run on a CPU where another one
-//! runs was switched out unseen, a blocked one that runs was woken unseen: the time in between is unknown, and is
-//! neither counted nor reported.
+//! runs was switched out unseen: the time in between is unknown, and is neither counted nor reported. A blocked one that
+//! gets a CPU was woken unseen: its wait ended there at the latest.
 
 use rustc_hash::FxHashMap;
 
@@ -203,14 +203,24 @@ impl Machine {
 
     /// `seen` got its CPU.
     pub fn switched_in(&mut self, seen: Seen) -> Option<Period> {
+        if self.blocked_only {
+            let task = self.tasks.get(&seen.tid).filter(|task| !task.is_stale(seen.at))?;
+            let Doing::Blocked(state) = task.doing else { return None };
+            let ended = period(task, seen, state);
+            self.tasks.remove(&seen.tid);
+            return Some(ended);
+        }
         let task = self.tasks.entry(seen.tid).or_insert_with(Task::new);
         if task.is_stale(seen.at) {
             return None;
         }
         let ended = match task.doing {
             Doing::Runnable { .. } => Some(Period { cpu: seen.cpu, ..period(task, seen, State::RUN_DELAY) }),
-            Doing::Blocked(_) | Doing::Running => {
-                self.unseen += u64::from(task.began == Began::Exactly); // woken, or switched out, unseen
+            // Woken unseen. It cannot have run since it was switched out, or that would have been followed by another
+            // switch: it waited up to here, but for a run delay that nobody knows.
+            Doing::Blocked(state) => Some(period(task, seen, state)),
+            Doing::Running => {
+                self.unseen += 1;
                 None
             }
             Doing::Unknown => None,
@@ -445,13 +455,16 @@ mod tests {
     }
 
     #[test]
-    fn a_task_woken_unseen_counts_nothing() {
+    fn a_task_woken_unseen_waited_until_it_ran() {
         let mut machine = Machine::new(false);
         switch(&mut machine, 0, 0, 0, S, 7);
         switch(&mut machine, 10, 0, 7, D, 0);
-        assert_eq!(switch(&mut machine, 500, 1, 0, S, 7), (None, None));
+        assert_eq!(switch(&mut machine, 500, 1, 0, S, 7), (None, Some((State::DISK, 490))));
         assert_eq!(switch(&mut machine, 510, 1, 7, S, 0).0, Some((State::RUNNING, 10)));
-        assert_eq!(machine.take_unseen(), 1);
+        let mut machine = Machine::new(true);
+        machine.switched_out(seen(10, 0, 7), D, None, NEVER);
+        assert_eq!(brief(machine.switched_in(seen(500, 1, 7))), Some((State::DISK, 490)));
+        assert_eq!(brief(machine.switched_in(seen(900, 1, 7))), None);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
-use crate::profilers::task_state::filters::{Match, all_of, for_kernel};
+use crate::profilers::task_state::filters::{Match, all_of, any_of, for_kernel};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
 use crate::profilers::task_state::states::{State, States, SwitchedOut};
 use crate::profilers::task_state::table::{ByThread, COLUMNS, Histograms, THREAD_COLUMNS, TimeTable};
@@ -123,7 +123,8 @@ struct Woken {
 #[derive(Debug)]
 struct Plan {
     switch: EventId,
-    /// The switches into S with -D, into D with -S: a wait whose end went unseen must not seem to go on through the next.
+    /// With -S or -D, the other switches that tell of a wait's end when its waking goes unseen: into the state that was not
+    /// asked for, and, where tasks are told apart in the kernel, back to the CPU.
     other: Option<EventId>,
     fields: Fields,
     states: States,
@@ -243,10 +244,10 @@ impl TaskState {
         }
         if !blocked_only {
             self.machine.changed_hands(sample.time, sample.cpu, prev, next);
-            if self.is_ours(next, next_comm, ctx) {
-                let period = self.machine.switched_in(seen(next, next_comm));
-                self.account(period, ctx);
-            }
+        }
+        if self.is_ours(next, next_comm, ctx) {
+            let period = self.machine.switched_in(seen(next, next_comm));
+            self.account(period, ctx);
         }
         Ok(())
     }
@@ -411,8 +412,9 @@ impl Profiler for TaskState {
         let matters = self.args.than.is_some() || self.blocked_only();
         let waking = if matters { woken(evlist, "sched:sched_waking").ok() } else { None };
         let fields = Fields { prev_pid, prev_comm, prev_state, next_pid, next_comm, wakeup, wakeup_new, waking };
-        let one_of_two = self.args.interruptible != self.args.uninterruptible;
-        let other = if one_of_two { Some(add(evlist, "sched:sched_switch", false)?.0) } else { None };
+        let narrowed = self.args.filter.is_some() || setup.watched.fixed().is_some();
+        let tells = self.args.interruptible != self.args.uninterruptible || self.blocked_only() && narrowed;
+        let other = if tells { Some(add(evlist, "sched:sched_switch", false)?.0) } else { None };
         self.plan = Some(Plan { switch, other, fields, states });
         Ok(())
     }
@@ -436,24 +438,26 @@ impl Profiler for TaskState {
         };
         let into = |bits: Option<u64>| bits.map(|bits| format!("prev_state & {bits}"));
         let (states, other) = (into(asked), into(other));
-        let prev = tasks.text("prev_comm", "prev_pid");
-        let either = match (&prev, tasks.text("next_comm", "next_pid")) {
-            (Some(prev), Some(next)) => Some(format!("({prev}) || ({next})")),
-            _ => None,
-        };
-        let by_task = if self.blocked_only() { prev } else { either };
+        let (prev, next) = (tasks.text("prev_comm", "prev_pid"), tasks.text("next_comm", "next_pid"));
         let switch = setup.format("sched:sched_switch")?;
         let wakeup = setup.format("sched:sched_wakeup")?;
-        let woken = tasks.text("comm", "pid").and_then(|text| for_kernel(&text, &wakeup));
-        let with_tasks = |states: Option<String>| {
-            let full = all_of([states.clone(), by_task.clone()]).and_then(|text| for_kernel(&text, &switch));
-            (full.is_some(), full.or_else(|| for_kernel(&states?, &switch)))
+        let kernel = |text: Option<String>| text.and_then(|text| for_kernel(&text, &switch));
+        let nothing = || Some("prev_pid == -1".to_owned());
+        // A filter that is too long leaves the states to the kernel and the tasks to us.
+        let (main, rest) = if self.blocked_only() {
+            let rest = any_of([other.clone().and_then(|states| all_of([Some(states), prev.clone()])), next]);
+            (kernel(all_of([states.clone(), prev])), kernel(rest))
+        } else {
+            (kernel(any_of([prev, next])), None)
         };
-        let (is_full, text) = with_tasks(states);
-        if !tasks.is_all() && (!is_full || woken.is_none()) {
+        let woken = tasks.text("comm", "pid").and_then(|text| for_kernel(&text, &wakeup));
+        if !tasks.is_all() && (main.is_none() || woken.is_none()) {
             setup.note("the task filter is too long for the kernel: it is evaluated here".to_owned());
         }
-        for (event, text) in [(Some(plan.switch), text), (plan.other, with_tasks(other).1)] {
+        for (event, text) in [
+            (Some(plan.switch), main.or_else(|| kernel(states))),
+            (plan.other, rest.or_else(|| kernel(other.or_else(nothing)))),
+        ] {
             if let (Some(event), Some(text)) = (event, text) {
                 evlist.set_filter(event, text)?;
             }
