@@ -180,10 +180,10 @@ impl Settle {
 const QUEUE: usize = 512;
 /// Occurrences under way at most. More would only wander through memory that is in no cache.
 const UNDER_WAY_MOST_BYTES: usize = 8 << 20;
-/// Empty batches kept for use again.
-const USED: usize = 16;
 /// A batch is handed over when it has this many bytes, and always at the end of a round.
 const BATCH_BYTES: usize = 64 * 1024;
+/// Empty batches kept for use again: as many as a round hands over at once, or each would grow anew.
+const USED: usize = UNDER_WAY_MOST_BYTES / BATCH_BYTES;
 /// While there is no room under way, a batch grows to this before its occurrences are dropped.
 const BATCH_MOST_BYTES: usize = 1024 * 1024;
 /// Messages that wait for a blocked output at most.
