@@ -219,8 +219,9 @@ impl TaskState {
         self.args.than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns)))
     }
 
-    fn on_switch(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn on_switch(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
         let Some(plan) = &mut self.plan else { return Ok(()) };
+        let is_other = plan.other == Some(event);
         let fields = &plan.fields;
         let prev = fields.prev_pid.read_i32(sample.raw)?;
         let next = fields.next_pid.read_i32(sample.raw)?;
@@ -234,7 +235,9 @@ impl TaskState {
                 SwitchedOut::Blocked(state) => self.selects(state),
                 SwitchedOut::Runnable | SwitchedOut::Dead => !blocked_only,
             };
-            if relevant {
+            if relevant && is_other {
+                // The switch to another of the tasks: the first event has told of this side.
+            } else if relevant {
                 let stack = if self.args.stacks { ctx.stack(sample) } else { None };
                 let period = self.machine.switched_out(seen(prev, prev_comm), how, stack, self.report_at(sample.time));
                 self.account(period, ctx);
@@ -481,7 +484,7 @@ impl Profiler for TaskState {
         let Some(plan) = &self.plan else { return Ok(()) };
         let is = |woken: &Option<Woken>| woken.as_ref().is_some_and(|woken| woken.event == event);
         if event == plan.switch || Some(event) == plan.other {
-            self.on_switch(sample, ctx)?;
+            self.on_switch(event, sample, ctx)?;
         } else if event == plan.fields.wakeup.event {
             self.on_wakeup(sample, false, ctx)?;
         } else if is(&plan.fields.wakeup_new) {
