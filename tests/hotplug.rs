@@ -35,8 +35,11 @@ fn pin(cpu: u32) {
 #[test]
 fn a_cpu_goes_and_comes_back() {
     need_events!();
-    if !common::strict() {
-        skip!("takes a CPU offline for a moment; PERF_PROF_TESTS=strict allows it");
+    if std::env::var_os("PERF_PROF_TESTS_HOTPLUG").is_none() {
+        // Not for a machine that others use, nor for one that is used again: on some virtual machines the idle task of a
+        // CPU that was offline is hidden from tracing ever after.
+        println!("skipped: takes a CPU offline; PERF_PROF_TESTS_HOTPLUG=1 allows it");
+        return;
     }
     let Some(&cpu) = common::online_cpus().iter().rfind(|&&cpu| cpu != 0) else { skip!("needs two CPUs") };
     let switch = Switch(format!("/sys/devices/system/cpu/cpu{cpu}/online").into());

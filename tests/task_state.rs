@@ -15,7 +15,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use task_state_support::{Ended, Load, PerfProf, attempts, can_trace, example, number, run, skip, state_letter, until};
+use task_state_support::{
+    Ended, Load, PerfProf, attempts, can_trace, example, number, online_cpus, run, skip, state_letter, until,
+};
 
 const MS: u64 = 1_000_000;
 /// The longest that a share thread does one thing, with what the machine adds.
@@ -229,7 +231,7 @@ fn switches_on_two_cpus_are_counted_as_the_kernel_counts_them() {
     if !can_trace() {
         return;
     }
-    if thread::available_parallelism().map_or(1, |cpus| cpus.get()) < 2 {
+    if online_cpus() < 2 {
         return skip("one CPU");
     }
     assert_pingpong(&["300000", "0", "1"]);
@@ -545,7 +547,7 @@ fn losses_make_no_long_waits() {
     }
     let pingpong = example("pingpong");
     for cpus in [&[][..], &["0", "1"]] {
-        if cpus.len() > thread::available_parallelism().map_or(1, |cpus| cpus.get()) {
+        if cpus.len() > online_cpus() {
             return skip("one CPU");
         }
         let load = [&["task-state", "-m", "1", "--perins", "--json", "--", &pingpong, "200000"], cpus].concat();

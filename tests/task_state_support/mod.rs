@@ -1,5 +1,8 @@
 //! Runs of perf-prof beside loads whose numbers are known.
 
+#[path = "../common/visible.rs"]
+mod visible;
+
 use std::env;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -32,6 +35,12 @@ pub fn can_trace() -> bool {
 pub fn skip(why: &str) {
     assert!(env::var_os("PERF_PROF_TESTS").is_none_or(|value| value != "strict"), "skipped: {why}");
     println!("skipped: {why}");
+}
+
+/// How many CPUs the machine has, wherever this thread may run.
+pub fn online_cpus() -> usize {
+    use perf_prof::perf::target::{Host, online_cpus};
+    online_cpus(&Host::default()).map_or(1, |cpus| cpus.len())
 }
 
 /// Opens an event that counts nothing on CPU 0.
@@ -89,6 +98,7 @@ pub struct Load {
 impl Load {
     /// Starts a command. `DSTATE_GO=stdin` is set for it.
     pub fn start(command: &str, args: &[&str]) -> Load {
+        visible::stay_visible();
         let mut command = Command::new(command);
         command.args(args).env("DSTATE_GO", "stdin").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|err| panic!("{command:?}: {err}"));
@@ -148,6 +158,7 @@ pub struct Ended {
 
 impl PerfProf {
     pub fn start(args: &[&str]) -> PerfProf {
+        visible::stay_visible();
         let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env("DSTATE_GO", "");

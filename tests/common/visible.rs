@@ -1,0 +1,47 @@
+//! CPUs whose idle task is traced. On some virtual machines a few system tasks are hidden from perf and ftrace alike, the
+//! idle task of a CPU that was offline once among them: then no timer's wake-up is seen there.
+
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// Keeps this thread, and what it starts, on such CPUs; on all of them when there is none.
+pub fn stay_visible() {
+    static VISIBLE: OnceLock<Option<CpuSet>> = OnceLock::new();
+    if let Some(cpus) = VISIBLE.get_or_init(visible) {
+        let _ = sched_setaffinity(Pid::from_raw(0), cpus); // any CPU will do if these are refused
+    }
+}
+
+fn visible() -> Option<CpuSet> {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).ok()?;
+    let is_allowed = |cpu: &usize| allowed.is_set(*cpu).unwrap_or(false);
+    let good: Vec<usize> = (0..CpuSet::count()).filter(is_allowed).filter(|&cpu| shows_its_idle_task(cpu)).collect();
+    let mut set = CpuSet::new();
+    good.iter().try_for_each(|&cpu| set.set(cpu)).ok()?;
+    (!good.is_empty()).then_some(set)
+}
+
+fn shows_its_idle_task(cpu: usize) -> bool {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut only = CpuSet::new();
+            if only.set(cpu).is_ok() && sched_setaffinity(Pid::from_raw(0), &only).is_ok() {
+                while !done.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(2)); // the load: the CPU goes idle and comes back
+                }
+            }
+        });
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+        command.args(["trace", "-e", "sched:sched_switch/prev_pid==0/", "-N", "3", "--for", "2", "-C"]);
+        let output = command.arg(cpu.to_string()).stderr(Stdio::null()).output();
+        done.store(true, Ordering::Relaxed);
+        output.is_ok_and(|output| output.stdout.split(|&byte| byte == b'\n').count() > 3)
+    })
+}
