@@ -29,7 +29,7 @@ pub enum Value {
 }
 
 /// A column of a table: its JSON key and its heading, with the unit. Without a heading it is in JSON only.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Column {
     pub key: &'static str,
     pub heading: &'static str,

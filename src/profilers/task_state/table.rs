@@ -11,22 +11,21 @@ use crate::task::Comm;
 pub type Histograms = [Histogram; STATES];
 pub type ByThread = FxHashMap<i32, (Comm, Box<Histograms>)>;
 
-pub static COLUMNS: [Column; 10] = [
-    Column { key: "state", heading: "state" },
-    Column { key: "count", heading: "count" },
-    Column { key: "total_ns", heading: "total ms" },
-    Column { key: "min_ns", heading: "min ms" },
-    Column { key: "p50_ns", heading: "p50 ms" },
-    Column { key: "p95_ns", heading: "p95 ms" },
-    Column { key: "p99_ns", heading: "p99 ms" },
-    Column { key: "max_ns", heading: "max ms" },
-    Column { key: "ongoing", heading: "now" },
-    Column { key: "ongoing_ns", heading: "" },
-];
+pub static COLUMNS: [Column; 10] = MEASURES;
 
-pub static THREAD_COLUMNS: [Column; 12] = [
-    Column { key: "tid", heading: "tid" },
-    Column { key: "comm", heading: "comm" },
+/// The same for each thread.
+pub static THREAD_COLUMNS: [Column; 12] = {
+    let mut columns = [Column { key: "tid", heading: "tid" }; 12];
+    columns[1] = Column { key: "comm", heading: "comm" };
+    let mut at = 0;
+    while at < MEASURES.len() {
+        columns[at + 2] = MEASURES[at];
+        at += 1;
+    }
+    columns
+};
+
+const MEASURES: [Column; 10] = [
     Column { key: "state", heading: "state" },
     Column { key: "count", heading: "count" },
     Column { key: "total_ns", heading: "total ms" },
