@@ -1,8 +1,10 @@
 //! `task-state`: what tasks spend their time on, and which of them wait too long.
 //!
 //! Events: `sched:sched_switch` and `sched:sched_wakeup`, by mode also `sched_wakeup_new` and `sched_waking`, period 1,
-//! on whole CPUs: bound to a task they would show only one half. Cost: two records per wait, narrowed in the kernel by
-//! state (`-S`, `-D`), name (`--filter`) and tid (`-t`).
+//! on whole CPUs: bound to a task they would show only one half. Cost: two to four records per wait, narrowed in the
+//! kernel by state (`-S`, `-D`), name (`--filter`) and tid (`-t`).
+//!
+//! `machine` says what every task does, `ongoing` reports waits while they last, `table` lays out the sums.
 
 mod filters;
 mod machine;
