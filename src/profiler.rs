@@ -14,7 +14,7 @@ use crate::stats::value::{Batch, Column, Shape, Subject, Table, Value};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
 use crate::task::{TaskTable, Watched, procfs};
-use crate::tep::filter::Filter;
+use crate::tep::filter::FilterError;
 use crate::tep::format::Format;
 use crate::tep::tracefs::{Tracefs, USUAL};
 
@@ -119,16 +119,15 @@ impl Setup<'_> {
         Ok((Evsel::new(name, Attr::tracepoint(format.id)), format))
     }
 
-    /// A filter of the user's for events of `format`.
-    ///
-    /// # Errors
-    /// It does not parse, or names a field that the event lacks; with a caret under the fault.
-    pub fn parse_filter(&self, text: &str, format: &Format) -> Result<Filter> {
-        Filter::parse(text, format).map_err(|err| {
-            let known = err.is_unknown_field();
-            // Such an error names the event itself.
-            if known { anyhow::Error::msg(err) } else { usage(format!("filter of {}: {err}", format.full_name())) }
-        })
+    /// What is wrong with a filter of the user's for events of `format`: text that does not parse, or a field that the
+    /// event lacks.
+    pub fn filter_error(&self, err: FilterError, format: &Format) -> anyhow::Error {
+        // An unknown field's error names the event itself.
+        if err.is_unknown_field() {
+            anyhow::Error::msg(err)
+        } else {
+            usage(format!("filter of {}: {err}", format.full_name()))
+        }
     }
 
     /// A kernel filter that leaves our own threads out: right for events that have no second party.

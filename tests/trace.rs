@@ -352,3 +352,20 @@ fn switches_on_two_cpus_come_in_order() {
         assert!((counted..counted + 20).contains(&seen), "{name}: {seen} seen, {counted} counted by the kernel");
     }
 }
+
+#[test]
+fn a_filter_chooses_among_the_events_of_a_pattern() {
+    need_events!();
+    let some = run(&["trace", "-e", "sched:*", "--filter", "oldprio>0", "--for", "0.2"]).code(0);
+    some.says(&["left out of sched:*, without the fields of the filter: ", "sched:sched_switch"]);
+    let none = run(&["trace", "-e", "sched:*", "--filter", "nosuch==1", "--for", "0.2"]).code(1);
+    none.says(&["no event of \"sched:*\" has the fields"]);
+}
+
+#[test]
+fn half_seen_events_say_so() {
+    need_events!();
+    let tid = own_tid().to_string();
+    let done = run(&["trace", "-e", "sched:sched_switch", "-t", &tid, "--for", "0.1"]).code(0);
+    done.says(&["sched:sched_switch is shown where a watched task is the current one"]);
+}

@@ -6,7 +6,7 @@ use crate::perf::layout::{Layout, SampleType};
 /// The longest filter text that the kernel takes, in bytes.
 pub const FILTER_MAX: usize = 4095;
 
-/// One event of a run, by its place in the [`Evlist`].
+/// One event of a run, by its place in the [`Evlist`](crate::perf::Evlist).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(pub(in crate::perf) u16);
 

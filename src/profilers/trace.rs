@@ -47,6 +47,10 @@ pub struct TraceArgs {
 /// The system of ftrace's own records, which have formats but no tracepoint.
 const NO_TRACEPOINTS: &str = "ftrace:";
 
+/// Of these, an event bound to a task shows only those in which it is the current one.
+const HALF_SEEN: [&str; 4] =
+    ["sched:sched_switch", "sched:sched_wakeup", "sched:sched_wakeup_new", "sched:sched_waking"];
+
 /// What is kept per event.
 #[derive(Debug)]
 struct Traced {
@@ -64,6 +68,8 @@ pub struct Trace {
     selectors: Vec<Selector>,
     filter: Option<String>,
     traced: Vec<Traced>,
+    /// Events of a pattern that the filter does not fit.
+    unfit: Vec<String>,
 }
 
 impl ProfilerArgs for TraceArgs {
@@ -82,7 +88,7 @@ impl ProfilerArgs for TraceArgs {
         for text in &self.events {
             selectors.extend(selector::parse(text).map_err(|err| usage(format!("-e: {err}")))?);
         }
-        Ok(Box::new(Trace { selectors, filter: self.filter, traced: Vec::new() }))
+        Ok(Box::new(Trace { selectors, filter: self.filter, traced: Vec::new(), unfit: Vec::new() }))
     }
 }
 
@@ -92,8 +98,21 @@ impl Trace {
             bail!("{name} belongs to ftrace itself: it is no tracepoint that could be opened");
         }
         let (mut evsel, format) = setup.tracepoint(name)?;
-        let filter = both(selector.filter.as_deref(), self.filter.as_deref());
-        let filter = filter.map(|text| setup.parse_filter(&text, &format)).transpose()?;
+        let text = both(selector.filter.as_deref(), self.filter.as_deref());
+        let filter = match text.as_deref().map(|text| Filter::parse(text, &format)).transpose() {
+            // A pattern means those of its events that the filter fits.
+            Err(err) if selector.has_wildcard() && err.is_unknown_field() => {
+                self.unfit.push(name.to_owned());
+                return Ok(());
+            }
+            filter => filter.map_err(|err| setup.filter_error(err, &format))?,
+        };
+        if HALF_SEEN.contains(&name) && !setup.watched.is_all() {
+            setup.warn(format!(
+                "{name} is shown where a watched task is the current one: for its other half use task-state, or a filter on \
+                 a pid field without -p"
+            ));
+        }
         if setup.stacks || selector.attrs.stack {
             evsel = evsel.callchain(selector.attrs.max_stack.unwrap_or(0));
         }
@@ -132,8 +151,16 @@ impl Profiler for Trace {
                 bail!("no event matches {pattern:?}; `perf-prof list` shows what there is");
             }
             setup.note(format!("{pattern} is {}", names.join(" ")));
+            let count = names.len();
             for name in names {
                 self.add(&name, &selector, evlist, setup)?;
+            }
+            let unfit = std::mem::take(&mut self.unfit);
+            if unfit.len() == count {
+                bail!("no event of {pattern:?} has the fields that the filter asks for");
+            }
+            if !unfit.is_empty() {
+                setup.warn(format!("left out of {pattern}, without the fields of the filter: {}", unfit.join(" ")));
             }
         }
         Ok(())
