@@ -143,11 +143,11 @@ impl Writer {
     }
 
     pub fn interval(&mut self, end: &IntervalEnd) -> io::Result<()> {
-        self.wall.sync();
         if let Some(line) = &end.loss_line {
             self.note(line)?;
         }
         if !self.settings.json {
+            self.wall.sync();
             return Ok(());
         }
         let out = &mut self.sink.buffer;
@@ -176,6 +176,7 @@ impl Writer {
         totals(&mut object, &end.totals);
         object.end();
         out.push(b'\n');
+        self.wall.sync();
         self.sink.flush_large()
     }
 

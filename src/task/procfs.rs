@@ -71,9 +71,8 @@ pub fn pid_of(host: &Host, tid: i32) -> Option<i32> {
 /// True when this process lives in a pid namespace below the machine's: then the numbers that tracepoints carry are not
 /// those of our /proc.
 pub fn is_nested(host: &Host) -> bool {
-    let text = fs::read_to_string(host.proc.join("self/status")).unwrap_or_default();
-    let ids = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    ids.is_some_and(|ids| ids.split_whitespace().count() > 1)
+    const INITIAL: &str = "pid:[4026531836]"; // PROC_PID_INIT_INO, include/linux/proc_ns.h
+    fs::read_link(host.proc.join("self/ns/pid")).is_ok_and(|link| link.as_os_str() != INITIAL)
 }
 
 /// The kernel function a thread sleeps in, when the kernel tells.

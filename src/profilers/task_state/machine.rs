@@ -62,6 +62,8 @@ pub struct Task {
     pub ran_ns: Option<u64>,
     /// When /proc first contradicted what is believed; 0: never.
     pub doubted_at: u64,
+    /// Up to when its wait was shown while it went on; 0: it was not.
+    pub shown_until: u64,
     pub exited: bool,
 }
 
@@ -78,6 +80,7 @@ impl Task {
             report_at: u64::MAX,
             ran_ns: None,
             doubted_at: 0,
+            shown_until: 0,
             exited: false,
         }
     }
@@ -98,6 +101,7 @@ impl Task {
         self.report_at = u64::MAX;
         self.ran_ns = None;
         self.doubted_at = 0;
+        self.shown_until = 0;
     }
 
     /// An event older than what is known says nothing new.
@@ -118,6 +122,8 @@ pub struct Period {
     pub comm: Comm,
     pub stack: Option<StackId>,
     pub waker: Option<Waker>,
+    /// See [`Task::shown_until`].
+    pub shown_until: u64,
 }
 
 /// All tasks, and which one runs on each CPU.
@@ -384,6 +390,7 @@ fn period(task: &Task, seen: Seen, state: State) -> Period {
         comm: seen.comm,
         stack: task.stack,
         waker: None,
+        shown_until: task.shown_until,
     }
 }
 

@@ -293,8 +293,12 @@ impl TaskState {
         }
         let exact = period.began == Began::Exactly;
         if period.since < self.lost_until {
+            // It may have ended, and another one begun, unseen; but what was shown of it was so, and is over now.
             *ctx.discarded += u64::from(exact);
-            return; // it may have ended, and another one begun, unseen
+            if period.shown_until > period.since {
+                self.report_ended(&Period { began: Began::BeforeLoss, ..period }, period.shown_until, ctx);
+            }
+            return;
         }
         if exact {
             let duration = period.until.saturating_sub(period.since);
@@ -308,12 +312,13 @@ impl TaskState {
             }
         }
         if self.args.than.is_some() && self.reports(period.state) {
-            self.report_ended(&period, ctx);
+            self.report_ended(&period, period.until, ctx);
         }
     }
 
-    fn report_ended(&self, period: &Period, ctx: &mut Context<'_>) {
-        let duration = period.until.saturating_sub(period.since);
+    /// Reports a wait that has ended, and lasted at least until `certain`.
+    fn report_ended(&self, period: &Period, certain: u64, ctx: &mut Context<'_>) {
+        let duration = certain.saturating_sub(period.since);
         if self.args.than.is_none_or(|than| duration < than.0) {
             return;
         }

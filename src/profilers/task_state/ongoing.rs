@@ -51,7 +51,13 @@ impl TaskState {
             }
         }
         let duration = now.saturating_sub(task.since);
-        if task.began == Began::Exactly && self.args.than.is_none_or(|than| duration < than.0) {
+        // What began before we could know is over the limit for all we know.
+        let least = self.args.than.map_or(0, |than| than.0);
+        let least = if task.began == Began::Exactly { least } else { least.min(SETTLE_NS) };
+        if duration < least {
+            if let Some(task) = self.machine.get_mut(tid) {
+                task.report_at = task.since.saturating_add(least);
+            }
             return;
         }
         let wchan = if blocked { ctx.wait_channel(tid) } else { None };
@@ -73,6 +79,7 @@ impl TaskState {
         ctx.emit(subject, &SHAPE, values, stack);
         if let Some(task) = self.machine.get_mut(tid) {
             task.stack = task.stack.or(stack);
+            task.shown_until = now;
         }
     }
 
