@@ -29,19 +29,29 @@ const AS_FLOOR: &str = "--as-floor";
 struct Load {
     example: &'static str,
     args: &'static [&'static str],
+    /// The subcommand that is measured.
+    profiler: &'static str,
     events: &'static str,
     /// perf-prof leaves its own threads out of these events in the kernel, so the floor has a filter too.
     filtered: bool,
 }
 
-const LOADS: [Load; 2] = [
+const LOADS: [Load; 3] = [
     Load {
         example: "pingpong",
         args: &["300000", "1", "1"],
+        profiler: "task-state",
         events: "sched:sched_switch,sched:sched_wakeup",
         filtered: false,
     },
-    Load { example: "flood", args: &["1000000"], events: "raw_syscalls:sys_enter", filtered: true },
+    Load {
+        example: "pingpong",
+        args: &["300000", "1", "1"],
+        profiler: "trace",
+        events: "sched:sched_switch,sched:sched_wakeup",
+        filtered: false,
+    },
+    Load { example: "flood", args: &["1000000"], profiler: "trace", events: "raw_syscalls:sys_enter", filtered: true },
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +103,7 @@ fn measure(load: &Load) -> Result<()> {
         let ours = watched(load, Reader::PerfProf)?;
         rounds.push((floor, ours, alone));
     }
-    println!("{} {} under {}", load.example, load.args.join(" "), load.events);
+    println!("{} {} under {} of {}", load.example, load.args.join(" "), load.profiler, load.events);
     let print = |what: &str, value: &dyn Fn(&(Run, Run, f64)) -> f64| {
         println!("  {what:<44} {}", Spread::of(&rounds.iter().map(value).collect::<Vec<_>>()));
     };
@@ -147,6 +157,9 @@ fn watched(load: &Load, reader: Reader) -> Result<Run> {
 
 fn start(load: &Load, reader: Reader) -> Result<Child> {
     let mut command = match reader {
+        Reader::PerfProf if load.profiler == "task-state" => {
+            perf_prof(&["task-state", "-m", floor::RING, "-o", "/dev/null"])
+        }
         Reader::PerfProf => perf_prof(&["trace", "-e", load.events, "-m", floor::RING, "-o", "/dev/null"]),
         Reader::Floor => {
             let mut command = Command::new(env::current_exe()?);
@@ -160,8 +173,8 @@ fn start(load: &Load, reader: Reader) -> Result<Child> {
 
 /// Samples and lost of `NAME: 5 events in 1.0 s, 3 lost`.
 fn counts(text: &str) -> Option<(f64, f64)> {
-    let line = text.lines().find(|line| line.contains(" events") && line.ends_with(" lost"))?;
+    let line = text.lines().find(|line| line.contains(" lost") && !line.contains(": lost "))?;
     let samples = number_after(line, ": ")?;
-    let lost: u64 = line.strip_suffix(" lost")?.rsplit(' ').next()?.parse().ok()?;
+    let lost: u64 = line.split(", ").find_map(|part| part.strip_suffix(" lost"))?.parse().ok()?;
     Some((samples as f64, lost as f64))
 }
