@@ -442,7 +442,8 @@ impl Run {
             first += " (side records among them: this kernel does not tell them apart)";
         }
         if end.discarded > 0 {
-            first += &format!(", {} pairs discarded because an end may have gone unseen", end.discarded);
+            let pairs = if end.discarded == 1 { "pair" } else { "pairs" };
+            first += &format!(", {} {pairs} discarded because an end may have gone unseen", end.discarded);
         }
         let mut lines = vec![first];
         if end.lost_output > 0 {

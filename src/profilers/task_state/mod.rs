@@ -218,7 +218,7 @@ impl TaskState {
 
     /// When a wait that began at `since` is first reported while it goes on: one that ends soon gets a single line.
     fn report_at(&self, since: u64) -> u64 {
-        self.args.than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns)))
+        self.args.than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns.min(AGAIN_NS))))
     }
 
     fn on_switch(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
