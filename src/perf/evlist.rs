@@ -377,7 +377,7 @@ impl Evlist {
     }
 
     /// Asks the kernel what the events of `cpu` have lost since the last call. Returns the sum.
-    pub fn take_lost(&mut self, cpu: u32, mut each: impl FnMut(EventId, u64)) -> u64 {
+    pub fn take_lost(&mut self, cpu: u32) -> u64 {
         let mut sum = 0;
         for events in self.cpus.iter_mut().filter(|events| events.cpu == cpu) {
             for event in &mut events.events {
@@ -388,7 +388,6 @@ impl Evlist {
                     if new > 0 {
                         event.lost = values[1];
                         sum += new;
-                        each(event.event, new);
                     }
                 }
             }

@@ -39,7 +39,7 @@ struct Ring {
 impl Ring {
     /// Asks the kernel what was lost since the last time.
     fn count_lost(&mut self, core: &mut Core) -> u64 {
-        let lost = core.evlist.take_lost(self.cpu, |_, _| {});
+        let lost = core.evlist.take_lost(self.cpu);
         self.lost += lost;
         self.lost_at_worst = self.lost_at_worst.max(self.lost);
         core.loss.count(self.cpu, lost);
