@@ -23,7 +23,7 @@ use crate::perf::evsel::Evsel;
 use crate::perf::target::{Host, Target, Tasks};
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
-use crate::run::core::Core;
+use crate::run::core::{Core, Corrected};
 use crate::run::loss::{LossBook, coverage};
 use crate::run::rings::Rings;
 use crate::symbol::{SpaceKeys, Stacks};
@@ -191,6 +191,7 @@ impl Run {
             late: 0,
             malformed: 0,
             told_lost: 0,
+            corrected: Corrected::default(),
         };
         Ok(Run {
             options,
@@ -281,6 +282,7 @@ impl Run {
                 self.rings.follow_hotplug(&mut self.core, &self.options.target, &self.host, &self.poller);
                 self.rings.take_notes().into_iter().for_each(|note| self.core.output.note(note));
                 self.core.watched.refresh(&self.options.target, &self.host);
+                self.core.correct(now);
                 self.core.expire(now);
                 if self.workload.as_mut().is_some_and(Workload::ended) {
                     return Ok(Stop::Asked);

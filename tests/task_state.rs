@@ -577,7 +577,7 @@ fn a_stuck_task_is_shown_in_spite_of_losses() {
     }
     let prof = PerfProf::start_and_watch(&["task-state", "-m", "1", "--than", "300"]);
     let noise = Load::start(&example("pingpong"), &["100000000"]);
-    let mut load = Load::start(&example("dstate"), &["1", "3000", "ts_lossy"]);
+    let mut load = Load::start(&example("dstate"), &["1", "5000", "ts_lossy"]);
     let tid = number(&load.line(), "tid");
     load.go();
     let truth = load.line();

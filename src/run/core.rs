@@ -40,6 +40,14 @@ pub struct Core {
     pub malformed: u64,
     /// By LOST records: samples and side records together.
     pub told_lost: u64,
+    pub corrected: Corrected,
+}
+
+/// When the tables were last compared with /proc, and what had been lost by then.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Corrected {
+    lost: u64,
+    next: Timestamp,
 }
 
 /// Splits `self` into the profilers and all that they may use.
@@ -178,6 +186,19 @@ impl Core {
         let (profilers, mut ctx) = split!(self);
         profilers.iter_mut().for_each(|profiler| profiler.tick(now, &mut ctx));
         self.give_stacks();
+    }
+
+    /// After losses, tasks may have come, gone and changed their names unseen.
+    pub fn correct(&mut self, now: Timestamp) {
+        const PAUSE_NS: u64 = 1_000_000_000;
+        let lost = self.told_lost.max(self.loss.total());
+        if lost == self.corrected.lost || now < self.corrected.next {
+            return;
+        }
+        self.tasks.correct(now);
+        // On a machine with many threads the look takes long, and the rings fill meanwhile.
+        let took = crate::sys::monotonic_ns().saturating_sub(now);
+        self.corrected = Corrected { lost, next: now.saturating_add(PAUSE_NS.max(took.saturating_mul(50))) };
     }
 
     /// Forgets tasks that have been gone for a while.

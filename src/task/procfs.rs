@@ -42,7 +42,14 @@ pub fn stat(host: &Host, tid: i32) -> Option<Stat> {
 
 /// False when a thread has gone, or has exited and waits to be reaped.
 pub fn is_alive(host: &Host, tid: i32) -> bool {
-    stat(host, tid).is_some_and(|stat| !matches!(stat.state, b'Z' | b'X'))
+    stat(host, tid).is_some_and(|stat| stat.is_alive())
+}
+
+impl Stat {
+    /// False for one that has exited and waits to be reaped.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X')
+    }
 }
 
 fn parse_stat(text: &[u8]) -> Option<Stat> {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::Record;
 use crate::perf::target::{Host, processes, threads};
@@ -74,6 +74,27 @@ impl TaskTable {
                 }
             }
         }
+    }
+
+    /// Believes /proc rather than records: some of them were lost before `now`.
+    pub fn correct(&mut self, now: u64) {
+        let mut living = FxHashSet::default();
+        for pid in processes(&self.host) {
+            for tid in threads(&self.host, pid) {
+                if let Some(stat) = procfs::stat(&self.host, tid).filter(|stat| stat.is_alive()) {
+                    living.insert(tid);
+                    self.tasks.insert(tid, Task { pid, comm: stat.comm, exited: false });
+                }
+            }
+        }
+        // Their last records may still be on the way.
+        for (&tid, task) in self.tasks.iter_mut().filter(|(tid, task)| **tid > 0 && !task.exited) {
+            if !living.contains(&tid) {
+                task.exited = true;
+                self.exited.push_back((now, tid));
+            }
+        }
+        self.latest = None;
     }
 
     /// Every thread known to live, as (tid, pid).
@@ -196,6 +217,28 @@ mod tests {
         assert_eq!(table.pid(9), 9);
         table.apply(&fork(8, 9, 9), 4); // its own parent: nonsense, but a record
         assert_eq!((table.pid(9), table.comm(9).as_bytes()), (8, &b"ls"[..]));
+    }
+
+    #[test]
+    fn proc_corrects_what_lost_records_left_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        for (tid, stat) in [(5, "5 (new) S 1"), (6, "6 (zombie) Z 1"), (7, "7 (unseen) D 1")] {
+            let task = dir.path().join(format!("{tid}/task/{tid}"));
+            std::fs::create_dir_all(&task).unwrap();
+            std::fs::write(task.join("stat"), stat).unwrap();
+        }
+        let mut table = TaskTable::new(Host { proc: dir.path().into(), cpu: dir.path().into() });
+        for tid in [5, 6, 8] {
+            table.apply(&Record::Comm { pid: tid, tid, comm: b"old", exec: false }, 1);
+        }
+        table.correct(2);
+        let mut living: Vec<(i32, i32)> = table.living().collect();
+        living.sort_unstable();
+        assert_eq!(living, [(5, 5), (7, 7)]);
+        assert_eq!((table.comm(5).as_bytes(), table.comm(7).as_bytes()), (&b"new"[..], &b"unseen"[..]));
+        assert_eq!(table.comm(8).as_bytes(), b"old", "its last records may still come");
+        table.expire(3 + KEEP_EXITED_NS);
+        assert_eq!(table.len(), 2);
     }
 
     #[test]

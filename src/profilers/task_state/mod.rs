@@ -522,13 +522,14 @@ impl Profiler for TaskState {
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
         const LOOK_NS: u64 = 50_000_000;
+        const SWEEP_NS: u64 = 1_000_000_000;
         const GONE_NS: u64 = 2_000_000_000;
         if self.args.than.is_some() && now >= self.next_look {
             self.next_look = now + LOOK_NS;
             self.report_ongoing(now, ctx);
         }
         if now >= self.next_sweep {
-            self.next_sweep = now.saturating_add(GONE_NS);
+            self.next_sweep = now.saturating_add(SWEEP_NS);
             if self.args.than.is_some() && self.lost_until > self.looked_until {
                 self.looked_until = self.lost_until;
                 self.look_at_proc(Began::BeforeLoss, ctx); // the beginning of a wait may be lost too
