@@ -26,6 +26,7 @@ use crate::ringbuf::Limit;
 use crate::run::core::{Core, Corrected};
 use crate::run::loss::{LossBook, coverage};
 use crate::run::rings::Rings;
+use crate::symbol::elf::{SymbolOptions, usual_debug_dirs};
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker};
@@ -47,6 +48,7 @@ pub struct Options {
     pub duration: Option<Duration>,
     pub output: Option<PathBuf>,
     pub json: bool,
+    pub demangle: bool,
     pub verbose: bool,
     pub workload: Vec<OsString>,
 }
@@ -155,6 +157,8 @@ impl Run {
             events,
             host: host.clone(),
             stacks: evlist.any_callchain(),
+            symbols: SymbolOptions { demangle: options.demangle, debug_dirs: usual_debug_dirs() },
+            coverage: options.verbose && evlist.any_callchain(),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
         // Until here a Ctrl-C ends the process as it does any other.
@@ -225,6 +229,9 @@ impl Run {
         // Threads created between the first look and the opening of their parent's events.
         self.core.watched.refresh(&self.options.target, &self.host);
         self.core.started(sys::monotonic_ns());
+        if self.core.any_callchain {
+            self.core.output.living(self.core.watched_processes());
+        }
         if let Some(workload) = &mut self.workload {
             let failed = workload.release();
             failed.with_context(|| format!("cannot execute {:?}", workload.name()))?;

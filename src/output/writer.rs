@@ -22,6 +22,8 @@ pub struct Writer {
     names: Names,
     spaces: Spaces,
     stacks: FxHashMap<StackId, Vec<Frame>>,
+    /// Processes whose mappings are not known yet.
+    unread: Vec<i32>,
 }
 
 /// Lets print formats name kernel addresses.
@@ -42,13 +44,35 @@ impl print_fmt::Names for KernelNames<'_> {
 
 impl Writer {
     pub fn new(settings: Settings, sink: Sink) -> Writer {
-        let names = Names::new(settings.host.proc.join("kallsyms"));
+        let names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
         let spaces = Spaces::new(settings.host.clone());
-        Writer { settings, sink, wall: WallClock::now(), names, spaces, stacks: FxHashMap::default() }
+        Writer {
+            settings,
+            sink,
+            wall: WallClock::now(),
+            names,
+            spaces,
+            stacks: FxHashMap::default(),
+            unread: Vec::new(),
+        }
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
+    }
+
+    /// Processes whose stacks may come: a few are looked at now, many when there is time.
+    pub fn will_need(&mut self, pids: Vec<i32>) {
+        const FEW: usize = 64;
+        let few = pids.len() <= FEW;
+        self.unread = pids;
+        while few && self.read_ahead() {}
+    }
+
+    /// Looks at one more process. False when there is none left.
+    pub fn read_ahead(&mut self) -> bool {
+        let next = self.unread.pop();
+        next.inspect(|pid| self.spaces.get_to_know(*pid)).is_some()
     }
 
     pub fn batch(&mut self, batch: &mut Batch) -> io::Result<()> {
@@ -204,7 +228,8 @@ impl Writer {
             out.push(b'\n');
         }
         self.flush()?;
-        for line in &end.summary {
+        let coverage = if self.settings.coverage { self.names.coverage() } else { Vec::new() };
+        for line in end.summary.iter().chain(&coverage) {
             self.note(line)?;
         }
         Ok(())
