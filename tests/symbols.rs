@@ -163,6 +163,22 @@ fn a_program_that_only_its_mount_namespace_has_is_named() {
 }
 
 #[test]
+fn a_perf_map_is_found_by_the_number_in_its_pid_namespace() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("in_namespace");
+    fs::copy(example("places"), &program).expect("copy");
+    let mut load = Command::new("unshare");
+    load.args(["-p", "-f", "--kill-child"]).arg(&program).args(["perf-map", "7"]).env("PLACES_GO", "stdin");
+    let mut load = Load::start(load);
+    assert_eq!(load.says(), "ready pid=1");
+    let mut prof = start(&["trace", "-e", CALL, "-g", "--json", "-p", "in_namespace"]);
+    prof.provoke(|| load.tell("go"), |line| line.contains(r#""type":"event""#));
+    load.stop();
+    assert_all(&innermost(&prof.finish().code(0)), "symbol", "call_from_jit");
+}
+
+#[test]
 fn a_name_is_shown_as_the_compiler_wrote_it_on_request() {
     need_events!();
     let flood = example("flood");

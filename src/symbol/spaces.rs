@@ -1,7 +1,7 @@
 //! What every process has mapped executable: from /proc at first sight, from MMAP2, FORK and exec records after.
 //!
-//! The reading side only keeps a [`SpaceKeys`] number per address space and passes the changes on in order. The files and
-//! /proc are for the output thread's [`Spaces`]: opening a file of a process that is stuck may get us stuck too.
+//! The reading side only keeps a number per address space ([`crate::symbol::SpaceKeys`]) and passes the changes on in
+//! order. The files and /proc are for the output thread: opening a file of a process that is stuck may get us stuck too.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use crate::perf::Record;
-use crate::perf::record::{FileId, Mmap};
 use crate::perf::target::{Host, threads};
 use crate::symbol::files::{DELETED_MARK, EXITED, FileKey, Reason, Wanted};
+use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{elf, perf_map};
 
 /// A mapped file, or something that has no file (`[vdso]`, `//anon`).
@@ -56,82 +55,6 @@ impl Mapping {
         // Memory without a file has an offset too, which says nothing.
         let is_file = module.path.starts_with('/') && !is_made_at_run_time(&module.path);
         Mapping { start, end, offset: if is_file { offset } else { 0 }, module }
-    }
-}
-
-/// A change of an address space, on its way to the output thread.
-#[derive(Clone, Debug)]
-pub enum SpaceChange {
-    Map { pid: i32, start: u64, end: u64, offset: u64, path: Box<[u8]>, key: FileKey },
-    Fork { parent: i32, child: i32 },
-    Exec { pid: i32 },
-    Exit { pid: i32, time: u64 },
-}
-
-/// A number per address space. It changes with every new mapping: equal addresses under different numbers may mean
-/// different code.
-#[derive(Debug, Default)]
-pub struct SpaceKeys {
-    keys: FxHashMap<i32, u32>,
-    last: u32,
-    exited: VecDeque<(u64, i32)>,
-}
-
-impl SpaceKeys {
-    pub fn key(&mut self, pid: i32) -> u32 {
-        match self.keys.get(&pid) {
-            Some(key) => *key,
-            None => self.renew(pid),
-        }
-    }
-
-    fn renew(&mut self, pid: i32) -> u32 {
-        self.last = self.last.wrapping_add(1).max(1);
-        self.keys.insert(pid, self.last);
-        self.last
-    }
-
-    /// What the record means for the output thread.
-    pub fn apply(&mut self, record: &Record<'_>, time: u64) -> Option<SpaceChange> {
-        match record {
-            Record::Mmap(mmap) => {
-                self.renew(mmap.pid);
-                Some(SpaceChange::of(mmap))
-            }
-            Record::Fork(fork) if fork.pid != fork.ppid => {
-                let key = self.key(fork.ppid);
-                self.keys.insert(fork.pid, key);
-                Some(SpaceChange::Fork { parent: fork.ppid, child: fork.pid })
-            }
-            Record::Comm { pid, exec: true, .. } => {
-                self.renew(*pid);
-                Some(SpaceChange::Exec { pid: *pid })
-            }
-            Record::Exit(exit) if exit.pid == exit.tid => {
-                self.exited.push_back((time, exit.pid));
-                Some(SpaceChange::Exit { pid: exit.pid, time })
-            }
-            _ => None,
-        }
-    }
-
-    /// Forgets processes that exited a while before `now`. One that is seen again gets a new number.
-    pub fn expire(&mut self, now: u64) {
-        while let Some((_, pid)) = self.exited.pop_front_if(|(time, _)| time.saturating_add(KEEP_EXITED_NS) < now) {
-            self.keys.remove(&pid);
-        }
-    }
-}
-
-impl SpaceChange {
-    fn of(mmap: &Mmap<'_>) -> SpaceChange {
-        let key = match mmap.file {
-            FileId::Inode { major, minor, inode } => FileKey::Inode { major, minor, inode },
-            FileId::BuildId(id) => FileKey::BuildId(id.into()),
-            FileId::Unknown => FileKey::Unknown,
-        };
-        let end = mmap.addr.saturating_add(mmap.len);
-        SpaceChange::Map { pid: mmap.pid, start: mmap.addr, end, offset: mmap.offset, path: mmap.path.into(), key }
     }
 }
 
@@ -433,6 +356,9 @@ fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::Record;
+    use crate::perf::record::{FileId, Mmap};
+    use crate::symbol::SpaceKeys;
 
     fn spaces() -> Spaces {
         Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() })
@@ -493,7 +419,7 @@ mod tests {
         assert_ne!(keys.key(5), keys.key(6));
         assert_eq!(at(&mut spaces, 6, 0x1000), None);
         let before = keys.key(5);
-        keys.apply(&records[0], 4);
+        keys.apply(&mmap(5, 0x1000, 0x1000, 0, "/no/b"), 4);
         assert_ne!(keys.key(5), before, "a new mapping may change what an address means");
     }
 

@@ -8,7 +8,8 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::perf::record::Callchain;
 use crate::symbol::files::Reason;
-use crate::symbol::spaces::{Module, SpaceChange, SpaceKeys, Spaces};
+use crate::symbol::space_keys::{SpaceChange, SpaceKeys};
+use crate::symbol::spaces::{Module, Spaces};
 use crate::task::procfs::KernelFrame;
 
 /// An interned stack.
