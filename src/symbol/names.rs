@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::symbol::elf::{self, SymbolOptions, Symbols};
 use crate::symbol::files::Reason;
@@ -190,6 +190,22 @@ impl Names {
                 known.resolve(addr).ok_or("not in its perf map")
             }
             Content::Unnamed { reason, map: None } => Err(reason),
+        }
+    }
+
+    /// Forgets modules that nobody else refers to any more.
+    pub fn forget_unused(&mut self) {
+        let before = self.modules.len();
+        self.modules.retain(|_, known| Arc::strong_count(&known.module) > 1);
+        if self.modules.len() < before {
+            let modules = &self.modules;
+            self.places.retain(|(module, _), _| modules.contains_key(module));
+            let maps = modules.values().filter_map(|known| match &known.module.content {
+                Content::Unnamed { map: Some(map), .. } => Some(Arc::as_ptr(map) as usize),
+                _ => None,
+            });
+            let maps: FxHashSet<usize> = maps.collect();
+            self.perf_maps.retain(|map, _| maps.contains(map));
         }
     }
 

@@ -91,6 +91,8 @@ pub struct Spaces {
     spaces: FxHashMap<i32, Space>,
     /// Those with an open file.
     modules: FxHashMap<(String, FileKey), Arc<Module>>,
+    /// Those without, by path.
+    nameless: FxHashMap<String, Vec<Arc<Module>>>,
     exited: VecDeque<(u64, i32)>,
     began: std::time::SystemTime,
 }
@@ -112,6 +114,7 @@ impl Spaces {
             host,
             spaces: FxHashMap::default(),
             modules: FxHashMap::default(),
+            nameless: FxHashMap::default(),
             exited: VecDeque::new(),
             began: std::time::SystemTime::now(),
         }
@@ -250,32 +253,62 @@ impl Spaces {
 
     fn module(&mut self, pid: i32, (start, end): (u64, u64), path: &[u8], key: FileKey) -> Arc<Module> {
         let path = String::from_utf8_lossy(path.strip_suffix(DELETED_MARK).unwrap_or(path)).into_owned();
-        let module = |content| Arc::new(Module { path: path.as_str().into(), content });
         if path == "[vdso]" {
-            return module(Content::Vdso { len: end.saturating_sub(start) });
+            let same = |known: &Arc<Module>| matches!(known.content, Content::Vdso { len } if len == end.saturating_sub(start));
+            let vdso = || Content::Vdso { len: end.saturating_sub(start) };
+            return self.nameless(&path, same, vdso);
         }
         if is_made_at_run_time(&path) {
-            return module(Content::Unnamed { reason: JIT_NO_MAP, map: None });
+            return self.unnamed(&path, JIT_NO_MAP);
         }
         if !path.starts_with('/') {
-            return module(Content::Unnamed { reason: "no file", map: None });
+            return self.unnamed(&path, "no file");
         }
         if let Some(known) = self.modules.get(&(path.clone(), key.clone())) {
             return known.clone();
         }
         if self.modules.len() >= MOST_PINNED {
-            return module(Content::Unnamed { reason: "too many files are mapped", map: None });
+            // One reference is here, one may be where its names are.
+            self.modules.retain(|_, module| Arc::strong_count(module) > 2);
+        }
+        if self.modules.len() >= MOST_PINNED {
+            return self.unnamed(&path, "too many files are mapped");
         }
         let ancestors = self.ancestors(pid);
         let wanted = Wanted { pid, start, end, path: &path, key: &key, ancestors: &ancestors };
         let content = match wanted.open(&self.host) {
             Ok(file) if elf::is_elf(&file) => Content::File(file),
-            Ok(_) if path.starts_with("/memfd:") => return module(Content::Unnamed { reason: JIT_NO_MAP, map: None }),
-            Ok(_) => return module(Content::Unnamed { reason: elf::NOT_ELF, map: None }),
-            Err(reason) => return module(Content::Unnamed { reason, map: None }),
+            Ok(_) if path.starts_with("/memfd:") => return self.unnamed(&path, JIT_NO_MAP),
+            Ok(_) => return self.unnamed(&path, elf::NOT_ELF),
+            Err(reason) => return self.unnamed(&path, reason),
         };
-        let module = module(content);
+        let module = Arc::new(Module { path: path.as_str().into(), content });
         self.modules.insert((path, key), module.clone());
+        module
+    }
+
+    fn unnamed(&mut self, path: &str, reason: Reason) -> Arc<Module> {
+        let same =
+            |known: &Arc<Module>| matches!(known.content, Content::Unnamed { reason: other, .. } if other == reason);
+        self.nameless(path, same, || Content::Unnamed { reason, map: None })
+    }
+
+    /// A module without a file, shared by all processes that have it.
+    fn nameless(
+        &mut self,
+        path: &str,
+        same: impl Fn(&Arc<Module>) -> bool,
+        content: impl FnOnce() -> Content,
+    ) -> Arc<Module> {
+        if self.nameless.len() >= MOST_PINNED {
+            self.nameless.clear(); // their users keep theirs
+        }
+        let known = self.nameless.entry(path.to_owned()).or_default();
+        if let Some(known) = known.iter().find(|known| same(known)) {
+            return known.clone();
+        }
+        let module = Arc::new(Module { path: path.into(), content: content() });
+        known.push(module.clone());
         module
     }
 
