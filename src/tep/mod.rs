@@ -2,7 +2,8 @@
 //!
 //! `tracefs` finds the description, `format` parses it into fields, `print_fmt` compiles the kernel's
 //! own text for a record, and `filter` checks a filter before the kernel sees it. `syscalls` knows the
-//! number of each system call by name. Descriptions, raw bytes and filter texts are all input from outside: nothing here panics on them.
+//! number of each system call by name. Descriptions, raw bytes and filter texts are all input from
+//! outside: nothing here panics on them.
 
 pub mod field;
 pub mod fields_text;
