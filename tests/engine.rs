@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    GUARD, Prog, command, ends_within, example, getppid, getuid, number, own_tid, run, run_over, start, syscall,
+    Done, GUARD, Prog, command, ends_within, example, getppid, getuid, number, own_tid, run, run_over, start, syscall,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -302,6 +302,33 @@ fn outputs_that_cannot_be_written() {
     run(&["trace", "-e", EXEC, "-o", path]).code(1).says(&[path, "No such file"]);
     run(&["trace", "-e", EXEC, "-o", "/dev/full", "--", "true"]).code(1).says(&["/dev/full", "No space left"]);
     run(&["trace", "-e", EXEC, "-o", "/"]).code(1).says(&["cannot write to /", "directory"]);
+}
+
+// Limits
+
+/// perf-prof in a shell that has set a limit first.
+fn limited(ulimit: &str, args: &[&str]) -> Done {
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &format!(r#"ulimit {ulimit} && exec "$0" "$@""#), env!("CARGO_BIN_EXE_perf-prof")]);
+    shell.args(args);
+    Prog::spawn(shell).finish()
+}
+
+#[test]
+fn too_few_descriptors_are_told_in_numbers() {
+    need_events!();
+    const FEW: &str = "64";
+    let args = ["trace", "-e", "sched:*", "--for", "1ms"];
+    let done = limited(&format!("-n {FEW}"), &args).code(1);
+    let words: Vec<&str> = done.err[0].split(' ').collect();
+    let before = |word: &str| words[words.iter().position(|other| *other == word).expect(word) - 1];
+    assert_eq!((before("are"), done.err.len()), ("descriptors", 1), "{done:?}");
+    let needed: usize = before("file").parse().expect("a number");
+    let events = run(&["list", "sched:*"]).code(0).out.len();
+    assert!(needed > events * common::online_cpus().len() && needed < 1000, "{needed} for {events} events: {done:?}");
+    done.says(&["perf-prof: ", &format!("needed, {FEW} are allowed"), "ulimit -n"]);
+    // The soft limit is raised as far as the hard one allows.
+    limited(&format!("-S -n {FEW}"), &args).code(0);
 }
 
 // Side effects
