@@ -32,6 +32,7 @@ use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker};
 use crate::sys::process::Workload;
 use crate::task::{TaskTable, Watched};
+use crate::tep::syscalls;
 
 /// What a run does, whatever the profiler.
 #[derive(Debug)]
@@ -327,6 +328,7 @@ impl Run {
             .core
             .evlist
             .iter()
+            .filter(|(_, evsel)| evsel.is_opened())
             .map(|(_, evsel)| match evsel.filter() {
                 Some(filter) => format!("{} /{filter}/", evsel.name()),
                 None => evsel.name().to_owned(),
@@ -503,7 +505,10 @@ fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
 fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
     let text = |evsel: &Evsel| -> Result<Option<EventText>> {
         let Some(alias) = evsel.shown_as() else { return Ok(None) };
-        Ok(Some(EventText::new(evsel.name(), alias, setup.format(evsel.name())?)))
+        let format = setup.format(evsel.name())?;
+        // What is not opened is a system call's event, told by the raw one: there is no more in the record.
+        let format = if evsel.is_opened() { format } else { Arc::new(syscalls::bare(&format)) };
+        Ok(Some(EventText::new(evsel.name(), alias, format)))
     };
     evlist.iter().map(|(_, evsel)| text(evsel)).collect()
 }
