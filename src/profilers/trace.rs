@@ -4,8 +4,9 @@
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::cli::{CommonArgs, usage};
+use crate::cli::{CommonArgs, FlameArgs, usage};
 use crate::event::selector::{self, Head, Selector};
+use crate::output::flame::FlameGraph;
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, FILTER_MAX};
@@ -25,6 +26,8 @@ Examples:
     perf-prof trace -e 'signal:signal_generate/sig==9/' -g
   Several events of one process, a stack for one of them only:
     perf-prof trace -e 'block:*,sched:sched_wakeup//stack/' -p nginx
+  From where the kernel allocates pages, as a picture:
+    perf-prof trace -e kmem:mm_page_alloc --flame-graph pages.svg --for 5 -o /dev/null
   The first ten D waits of a command:
     perf-prof trace -e 'sched:sched_switch/prev_state==2/' -N 10 -- ./job
 
@@ -40,6 +43,8 @@ pub struct TraceArgs {
     /// Show the callchain of each event
     #[arg(short = 'g', long = "call-graph")]
     stacks: bool,
+    #[command(flatten)]
+    flame: FlameArgs,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -60,6 +65,8 @@ struct Traced {
     filter: Option<Filter>,
     /// Evaluated here because the kernel does not take so long a text.
     here: Option<Filter>,
+    /// Its callchain is shown, not only drawn.
+    shows_stack: bool,
 }
 
 /// The profiler behind [`TraceArgs`].
@@ -67,6 +74,9 @@ struct Traced {
 pub struct Trace {
     selectors: Vec<Selector>,
     filter: Option<String>,
+    /// `-g`
+    shows_stacks: bool,
+    draws_stacks: bool,
     traced: Vec<Traced>,
     /// Events of a pattern that the filter does not fit.
     unfit: Vec<String>,
@@ -74,6 +84,7 @@ pub struct Trace {
 
 impl ProfilerArgs for TraceArgs {
     const NAME: &'static str = "trace";
+    const WEIGHT: &'static str = "events";
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common
@@ -83,12 +94,23 @@ impl ProfilerArgs for TraceArgs {
         self.stacks
     }
 
+    fn flame_graph(&self) -> Option<FlameGraph> {
+        self.flame.flame_graph.clone()
+    }
+
     fn build(self) -> Result<Box<dyn Profiler>> {
         let mut selectors = Vec::new();
         for text in &self.events {
             selectors.extend(selector::parse(text).map_err(|err| usage(format!("-e: {err}")))?);
         }
-        Ok(Box::new(Trace { selectors, filter: self.filter, traced: Vec::new(), unfit: Vec::new() }))
+        Ok(Box::new(Trace {
+            selectors,
+            filter: self.filter,
+            shows_stacks: self.stacks,
+            draws_stacks: false,
+            traced: Vec::new(),
+            unfit: Vec::new(),
+        }))
     }
 }
 
@@ -121,7 +143,8 @@ impl Trace {
             .cpus(selector.attrs.cpus.clone())
             .printed(selector.attrs.alias.clone());
         let event = evlist.add(evsel)?;
-        self.traced.push(Traced { event, format, filter, here: None });
+        let shows_stack = self.shows_stacks || selector.attrs.stack;
+        self.traced.push(Traced { event, format, filter, here: None, shows_stack });
         Ok(())
     }
 }
@@ -136,6 +159,7 @@ fn both(one: Option<&str>, other: Option<&str>) -> Option<String> {
 
 impl Profiler for Trace {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        self.draws_stacks = setup.flame_graph;
         for selector in std::mem::take(&mut self.selectors) {
             let Head::Tracepoint { system, name } = &selector.head else {
                 bail!("{}: probes are not supported yet, only tracepoints (system:name)", selector.head);
@@ -204,6 +228,10 @@ impl Profiler for Trace {
             return Ok(());
         }
         let stack = ctx.stack(sample);
+        if self.draws_stacks {
+            ctx.weigh(sample.pid, comm, stack, 1);
+        }
+        let stack = stack.filter(|_| traced.shows_stack);
         let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
         ctx.emit_event(subject, event, sample.raw, stack);
         Ok(())
