@@ -1,6 +1,7 @@
 //! The subcommands. Adding one means its file, its line in `profilers!`, its docs page and its tests.
 
 pub mod list;
+pub mod profile;
 pub mod task_state;
 pub mod trace;
 
@@ -70,6 +71,7 @@ macro_rules! profilers {
 }
 
 profilers! {
+    Profile(profile::ProfileArgs),
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
 }
