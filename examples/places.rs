@@ -2,10 +2,10 @@
 //!
 //! `places PLACE COUNT [FILE]`: prints `ready pid=N`, then calls getppid COUNT times from a function in PLACE, or, if the
 //! environment has `PLACES_GO=stdin`, so many times for each line of stdin. PLACE is one of:
-//! `own`: `call_from_own` of this program. `jit`: memory without a file. `perf-map`: the same, named `call_from_jit` in
+//! `own`: `call_from_own` of this program. `rust`: `call_from_rust`, whose name is mangled. `jit`: memory without a file. `perf-map`: the same, named `call_from_jit` in
 //! /tmp/perf-PID.map, which is removed at the end. `file`: FILE, into which only machine code is written. `library`: FILE, a copy
 //! of this program that is mapped as a library would be. `vdso`: clock_gettime of the process's CPU time instead, which the
-//! vdso passes on to the kernel. `exec`: from `own`, then executes itself as `jit`.
+//! vdso passes on to the kernel. `many`: as `jit`, each call from a place of its own. `exec`: from `own`, then executes itself as `jit`.
 
 use std::arch::asm;
 use std::fs::{self, File};
@@ -25,6 +25,17 @@ type Function = extern "C" fn();
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn call_from_own() {
+    getppid();
+}
+
+/// Its name in the file is the compiler's.
+#[inline(never)]
+extern "C" fn call_from_rust() {
+    getppid();
+}
+
+#[inline(always)]
+fn getppid() {
     // SAFETY: getppid touches no memory; what the instruction clobbers is said.
     unsafe {
         #[cfg(target_arch = "x86_64")]
@@ -52,8 +63,13 @@ fn main() {
     let map = format!("/tmp/perf-{}.map", process::id());
     let function = match place.as_str() {
         "own" | "exec" => call_from_own,
+        "rust" => call_from_rust,
         "vdso" => call_from_vdso,
-        "jit" | "perf-map" => made_at_run_time(),
+        "jit" | "perf-map" => made_at_run_time(1)[0],
+        "many" => {
+            let functions = made_at_run_time(usize::try_from(count).expect("COUNT"));
+            return functions.iter().for_each(|function| function());
+        }
         "file" => {
             let path = file.expect("FILE");
             fs::write(path, CODE).expect("write FILE");
@@ -82,23 +98,25 @@ fn main() {
     }
 }
 
-/// CODE in memory that no file stands behind.
-fn made_at_run_time() -> Function {
-    const BYTES: usize = 4096;
-    // SAFETY: a new mapping; CODE fits into it, and is a whole function of that signature once it is there.
+/// So many copies of CODE, in memory that no file stands behind.
+fn made_at_run_time(copies: usize) -> Vec<Function> {
+    const ROOM: usize = CODE.len().next_multiple_of(16);
+    let len = copies * ROOM;
+    // SAFETY: a new mapping; each copy fits into its room, and is a whole function of that signature once it is there.
     unsafe {
         let at = libc::mmap(
             ptr::null_mut(),
-            BYTES,
+            len,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
             -1,
             0,
         );
         assert_ne!(at, libc::MAP_FAILED, "mmap");
-        ptr::copy_nonoverlapping(CODE.as_ptr(), at.cast(), CODE.len());
-        assert_eq!(libc::mprotect(at, BYTES, libc::PROT_READ | libc::PROT_EXEC), 0, "mprotect");
-        std::mem::transmute::<*mut libc::c_void, Function>(at)
+        let rooms = || (0..copies).map(|copy| at.byte_add(copy * ROOM));
+        rooms().for_each(|room| ptr::copy_nonoverlapping(CODE.as_ptr(), room.cast(), CODE.len()));
+        assert_eq!(libc::mprotect(at, len, libc::PROT_READ | libc::PROT_EXEC), 0, "mprotect");
+        rooms().map(|room| std::mem::transmute::<*mut libc::c_void, Function>(room)).collect()
     }
 }
 

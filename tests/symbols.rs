@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Done, Load, command, example, run_over, start};
+use common::{Done, Load, command, example, number, run_over, start};
 use serde_json::Value;
 
 const CALL: &str = "syscalls:sys_enter_getppid";
@@ -179,14 +179,54 @@ fn a_perf_map_is_found_by_the_number_in_its_pid_namespace() {
 }
 
 #[test]
+fn stacks_that_nobody_needs_any_more_make_room() {
+    need_events!();
+    const CALLS: usize = 150_000; // twice as many as the table of stacks holds
+    let dir = tempfile::tempdir().expect("a directory");
+    let drawn = dir.path().join("all.folded");
+    let options = ["trace", "-e", CALL, "--json", "--flame-graph", drawn.to_str().expect("UTF-8")];
+    let done = run_over(&options, &[&example("places"), "many", &CALLS.to_string()]);
+    let end = done.end();
+    assert_eq!((number(&end, "samples"), number(&end, "lost_stacks")), (CALLS as u64, 0), "{end}");
+    let rss = number(&end["self"], "rss_peak_bytes");
+    assert!(rss < 100 << 20, "{rss}");
+    let lines = fs::read_to_string(&drawn).expect("folded lines");
+    let weight =
+        |line: &str| line.rsplit(' ').next().and_then(|weight| weight.parse::<usize>().ok()).expect("a weight");
+    assert_eq!(lines.lines().map(weight).sum::<usize>(), CALLS);
+    assert!(!lines.contains("[no stack]"), "{lines}");
+}
+
+#[test]
+fn short_lived_processes_are_named() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let drawn = dir.path().join("churn.folded");
+    let options = ["profile", "-F", "499", "--flame-graph", drawn.to_str().expect("UTF-8")];
+    run_over(&options, &[&example("churn"), "300", "4"]);
+    let (mut all, mut named, mut burnt) = (0, 0, 0);
+    for line in fs::read_to_string(&drawn).expect("folded lines").lines().filter(|line| line.starts_with("churn;")) {
+        let (stack, weight) = line.rsplit_once(' ').expect("a weight");
+        let weight: u64 = weight.parse().expect("a weight");
+        let innermost = stack.rsplit(';').next().expect("a frame");
+        all += weight;
+        named += if innermost.starts_with('[') { 0 } else { weight };
+        burnt += if stack.contains("churn_burn") { weight } else { 0 };
+    }
+    assert!(all > 100 && named * 100 >= all * 95, "{named} of {all}");
+    assert!(burnt * 2 > all, "{burnt} of {all}");
+}
+
+#[test]
 fn a_name_is_shown_as_the_compiler_wrote_it_on_request() {
     need_events!();
-    let flood = example("flood");
+    let places = example("places");
     for (option, is_mangled) in [(&[][..], false), (&["--no-demangle"], true)] {
         let options = [&["trace", "-e", CALL, "-g", "--json"], option].concat();
-        let done = run_over(&options, &[&flood, "3"]);
-        let text: String = done.of_type("event").iter().map(|event| event["stack"].to_string()).collect();
-        assert!(text.contains("lang_start"), "{text}");
-        assert_eq!(text.contains(r#""_ZN"#) || text.contains(r#""_R"#), is_mangled, "{text}");
+        for frame in innermost(&run_over(&options, &[&places, "rust", "3"])) {
+            let symbol = frame["symbol"].as_str().unwrap_or_else(|| panic!("no symbol: {frame}"));
+            assert!(symbol.contains("call_from_rust"), "{symbol}");
+            assert_eq!(symbol == "places::call_from_rust", !is_mangled, "{symbol}");
+        }
     }
 }

@@ -40,6 +40,9 @@ const IN_KERNEL: &str = "_[k]";
 /// Where there was no callchain, or it was not kept.
 const NO_STACK: &str = "[no stack]";
 
+/// Stacks told apart at most. What comes beyond is counted in one place.
+const MOST: usize = 1 << 16;
+
 /// Stacks of one program that read the same.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -60,7 +63,7 @@ pub struct Function {
 }
 
 /// Stacks of tasks on a CPU that was not idle, with their sums by function and by stack.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Folded {
     groups: FxHashMap<String, Group>,
     functions: FxHashMap<Function, u64>,
@@ -68,23 +71,33 @@ pub struct Folded {
 }
 
 impl Folded {
-    pub fn new(rows: &[Weighted], mut name: impl FnMut(StackId) -> Vec<Named>) -> Folded {
+    pub fn new(rows: &[Weighted], name: impl FnMut(StackId) -> Vec<Named>) -> Folded {
         let mut folded = Folded::default();
-        for row in rows {
-            let frames = row.stack.map_or_else(Vec::new, &mut name);
-            if !is_idle(row.pid, &frames) {
-                folded.add(row, frames);
-            }
-        }
+        folded.extend(rows, name);
         folded
     }
 
-    fn add(&mut self, row: &Weighted, frames: Vec<Named>) {
+    /// Adds what fell on more stacks.
+    pub fn extend(&mut self, rows: &[Weighted], mut name: impl FnMut(StackId) -> Vec<Named>) {
+        for row in rows {
+            let frames = row.stack.map_or_else(Vec::new, &mut name);
+            if !is_idle(row.pid, &frames) {
+                self.add(row, frames);
+            }
+        }
+    }
+
+    fn add(&mut self, row: &Weighted, mut frames: Vec<Named>) {
         self.total = self.total.saturating_add(row.weight);
         let function = self.functions.entry(innermost(&frames)).or_default();
         *function = function.saturating_add(row.weight);
-        let group = self.groups.entry(line(row.comm, &frames)).or_insert_with(|| Group {
-            comm: row.comm,
+        let (mut key, mut comm) = (line(row.comm, &frames), row.comm);
+        if self.groups.len() >= MOST && !self.groups.contains_key(&key) {
+            (comm, frames) = (Comm::new(b"<others>"), Vec::new());
+            key = line(comm, &frames);
+        }
+        let group = self.groups.entry(key).or_insert_with(|| Group {
+            comm,
             pid: Some(row.pid),
             frames: Vec::new(),
             weight: 0,

@@ -166,6 +166,8 @@ pub(crate) enum Message {
     Note(String),
     /// Processes whose stacks may come, and which may be gone by then.
     Living(Vec<i32>),
+    /// What fell on stacks that are about to be forgotten.
+    Weights(Vec<Weighted>),
 }
 
 /// How the output came to its end.
@@ -375,6 +377,17 @@ impl Output {
         self.send(Message::Note(text.into()));
     }
 
+    /// Hands over all that there is so far. False when the output is blocked.
+    pub fn flush_all(&mut self) -> bool {
+        self.flush();
+        self.batch.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Adds to what fell on stacks from the start of the run.
+    pub fn weights(&mut self, rows: Vec<Weighted>) {
+        self.send(Message::Weights(rows));
+    }
+
     /// Says whose stacks may come.
     pub fn living(&mut self, pids: Vec<i32>) {
         self.send(Message::Living(pids));
@@ -448,6 +461,7 @@ fn write_all(
             Message::End(end) => writer.end(&end)?,
             Message::Note(text) => writer.note(&text)?,
             Message::Living(pids) => writer.will_need(pids),
+            Message::Weights(rows) => writer.weights(&rows),
         }
     }
 }

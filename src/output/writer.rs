@@ -27,6 +27,8 @@ pub struct Writer {
     stacks: FxHashMap<StackId, Vec<Frame>>,
     /// Processes whose mappings are not known yet.
     unread: Vec<i32>,
+    /// What fell on stacks that are forgotten.
+    folded: Folded,
 }
 
 /// Lets print formats name kernel addresses.
@@ -57,6 +59,7 @@ impl Writer {
             spaces,
             stacks: FxHashMap::default(),
             unread: Vec::new(),
+            folded: Folded::default(),
         }
     }
 
@@ -79,12 +82,14 @@ impl Writer {
     }
 
     pub fn batch(&mut self, batch: &mut Batch) -> io::Result<()> {
+        let mut forget = None;
         for news in batch.news.drain(..) {
             match news {
                 News::Space(change) => self.spaces.apply(change),
                 News::Stack(stack) => {
                     self.stacks.insert(stack.id, stack.frames(&mut self.spaces));
                 }
+                News::Forget { last, kept } => forget = Some((last, kept)),
             }
         }
         for occurrence in &batch.occurrences {
@@ -95,7 +100,18 @@ impl Writer {
             }
             self.sink.flush_large()?;
         }
+        if let Some((last, kept)) = forget {
+            self.stacks.retain(|id, _| *id > last || kept.contains(id));
+            self.stacks.shrink_to_fit();
+            self.names.forget_unused();
+        }
         Ok(())
+    }
+
+    /// What fell on stacks that are about to be forgotten.
+    pub fn weights(&mut self, rows: &[Weighted]) {
+        let (stacks, names) = (&self.stacks, &mut self.names);
+        self.folded.extend(rows, |id| name_stack(stacks, names, id));
     }
 
     fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) {
@@ -183,7 +199,9 @@ impl Writer {
         if report.top.is_none() && !draws {
             return Ok(());
         }
-        let folded = fold(&self.stacks, &mut self.names, &report.rows);
+        let mut folded = self.folded.clone();
+        let (stacks, names) = (&self.stacks, &mut self.names);
+        folded.extend(&report.rows, |id| name_stack(stacks, names, id));
         if let Some(top) = report.top {
             self.top(&folded, top, report);
             self.sink.flush_large()?;

@@ -8,7 +8,7 @@ mod system_calls;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::{CommonArgs, FlameArgs, usage};
 use crate::event::selector::{self, Attrs, Head, Selector};
@@ -20,6 +20,7 @@ use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::trace::system_calls::{Calls, Raw};
 use crate::stats::value::Subject;
+use crate::symbol::StackId;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 
@@ -333,6 +334,8 @@ impl Profiler for Trace {
         ctx.emit_event(subject, shown, sample.raw, stack);
         Ok(())
     }
+
+    fn stacks_in_use(&self, _used: &mut FxHashSet<StackId>) {}
 
     fn interval(&mut self, _now: Timestamp, _report: &mut Report) -> Result<()> {
         Ok(()) // every event was shown when it came
