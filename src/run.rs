@@ -33,7 +33,7 @@ use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker};
 use crate::sys::process::Workload;
-use crate::task::{TaskTable, Watched};
+use crate::task::{TaskTable, Watched, procfs};
 use crate::tep::syscalls;
 
 /// What a run does, whatever the profiler.
@@ -465,8 +465,10 @@ impl Run {
         };
         end.summary = self.summary(&end);
         messages.push(Message::End(end));
-        let Run { core, signals, workload, .. } = self;
-        drop(workload); // ends it, if it still runs
+        let Run { core, signals, workload, host, .. } = self;
+        if let Some(mut workload) = workload {
+            workload.end(&procfs::family(&host, workload.pid())); // if it still runs
+        }
         // A second Ctrl-C ends the wait for a reader that does not read.
         let interrupted =
             || std::iter::from_fn(|| signals.take()).any(|signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM));

@@ -3,13 +3,16 @@
 #[macro_use]
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Done, GUARD, Load, Prog, command, example, load_number, number, own_tid, run, run_over, start, syscall};
+use common::{Done, Load, Prog, command, example, load_number, number, own_tid, run, run_over, start, syscall, until};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::Value;
 
 const EXEC: &str = "sched:sched_process_exec";
@@ -33,29 +36,29 @@ fn a_workload_that_fails_is_still_a_run_that_ended() {
     run(&["trace", "-e", EXEC, "--", "sh", "-c", "kill -9 $$"]).code(0);
 }
 
+const MARK: &str = "PERF_PROF_TEST_MARK";
+
+/// Living processes that were started with this mark.
+fn marked(mark: &str) -> Vec<i32> {
+    let variable = format!("{MARK}={mark}");
+    let mut all = perf_prof::perf::target::processes(&Default::default());
+    all.retain(|pid| {
+        let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default(); // empty for a zombie
+        env.split(|&byte| byte == 0).any(|text| text == variable.as_bytes())
+    });
+    all
+}
+
 #[test]
 fn a_workload_that_cannot_be_executed() {
     need_events!();
-    const MARK: &str = "PERF_PROF_TEST_MARK";
     let mark = format!("exec-failure-{}", std::process::id());
     for name in ["/nonexistent/command", "/", "no-such-command-anywhere"] {
         let mut command = command(&["trace", "-e", EXEC, "--", name]);
         command.env(MARK, &mark);
         Prog::spawn(command).finish().code(1).says(&["cannot execute", name]);
     }
-    let needle = format!("{MARK}={mark}");
-    let until = Instant::now() + GUARD;
-    while let Some(pid) = with_environment(&needle) {
-        assert!(Instant::now() < until, "process {pid} is left behind");
-        thread::yield_now();
-    }
-}
-
-fn with_environment(text: &str) -> Option<i32> {
-    perf_prof::perf::target::processes(&Default::default()).into_iter().find(|pid| {
-        let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        env.split(|&byte| byte == 0).any(|variable| variable == text.as_bytes())
-    })
+    until("nothing is left behind", || marked(&mark).is_empty());
 }
 
 #[test]
@@ -64,6 +67,35 @@ fn the_end_of_the_run_ends_the_workload() {
     let before = Instant::now();
     run(&["trace", "-e", EXEC, "-N", "1", "--", "sleep", "100"]).code(0);
     assert!(before.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn the_end_of_the_run_ends_what_the_workload_started() {
+    need_events!();
+    let mark = format!("descendants-{}", std::process::id());
+    // The first leaves the process group. A shell that went on after its last command would execute one more.
+    let shell = "setsid sleep 1001 >/dev/null 2>&1 & sleep 1002 & sh -c 'sleep 1003; sleep 1004'; sleep 1005";
+    let mut command = command(&["trace", "--json", "-e", EXEC, "--", "sh", "-c", shell]);
+    command.env(MARK, &mark);
+    let mut trace = Prog::spawn(command);
+    let sleepers = || -> BTreeSet<String> {
+        let line = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        marked(&mark)
+            .iter()
+            .map(line)
+            .filter_map(|line| Some(line.strip_prefix("sleep\0")?.trim_end_matches('\0').to_owned()))
+            .collect()
+    };
+    let of = |numbers: &[&str]| numbers.iter().map(|number| (*number).to_owned()).collect::<BTreeSet<String>>();
+    trace.line(|line| line.contains(EXEC));
+    until("all sleep", || sleepers() == of(&["1001", "1002", "1003"]));
+    trace.interrupt().code(0);
+    until("one is left", || marked(&mark).len() == 1);
+    let left = sleepers();
+    marked(&mark)
+        .iter()
+        .for_each(|pid| nix::sys::signal::kill(Pid::from_raw(*pid), Signal::SIGKILL).expect("it lives"));
+    assert_eq!(left, of(&["1001"]));
 }
 
 // Targets
@@ -180,7 +212,7 @@ fn a_target_that_ends_on_another_cpu_ends_the_run() {
     let pin = |shell: &Load, cpu: u32| {
         let mut set = nix::sched::CpuSet::new();
         set.set(cpu as usize).unwrap();
-        nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(shell.pid()), &set).unwrap();
+        nix::sched::sched_setaffinity(Pid::from_raw(shell.pid()), &set).unwrap();
     };
     pin(&shell, watched);
     let (event, pid, cpu) = (syscall(libc::SYS_write), shell.pid().to_string(), watched.to_string());

@@ -253,28 +253,33 @@ fn idle_kernel_threads_do_not_wait_in_d() {
 #[test]
 fn losses_make_no_long_waits() {
     need_switches!();
-    let pingpong = example("pingpong");
-    for cpus in [&[][..], &["0", "1"]] {
-        if cpus.len() > online_cpus().len() {
-            skip!("needs two CPUs");
-        }
-        let load = [&["task-state", "-m", "1", "--perins", "--json", "--", &pingpong, "200000"], cpus].concat();
-        let ended = run(&load).code(0);
-        let truth = ended.line_with("switch_pairs");
-        assert!(ended.total("lost") > 0 && ended.total("discarded") > 0, "{ended:#?}");
-        let longest = load_number(truth, "max_round_ns") + 30 * MS;
-        let tids = [load_number(truth, "ping_tid"), load_number(truth, "pong_tid")];
-        for row in ended.of_type("row").iter().filter(|row| row["tid"].as_u64().is_some_and(|tid| tids.contains(&tid)))
-        {
-            let wait = ["S", "RD"].iter().any(|state| is_state(row, state));
-            assert!(!wait || row["max_ns"].as_u64().is_none_or(|max| max <= longest), "{truth} but {row}");
-        }
-        for interval in ended.of_type("interval") {
-            let coverage = interval["coverage"].as_f64().expect("coverage");
-            assert!((0.0..1.0).contains(&coverage), "{interval}");
-        }
-        assert_within_window(&ended);
+    attempts(|| try_losses_make_no_long_waits(&[]));
+    if online_cpus().len() < 2 {
+        skip!("needs two CPUs");
     }
+    attempts(|| try_losses_make_no_long_waits(&["0", "1"]));
+}
+
+fn try_losses_make_no_long_waits(cpus: &[&str]) -> Result<(), String> {
+    let pingpong = example("pingpong");
+    let load = [&["task-state", "-m", "1", "--perins", "--json", "--", &pingpong, "200000"], cpus].concat();
+    let ended = run(&load).code(0);
+    let truth = ended.line_with("switch_pairs");
+    if ended.total("lost") == 0 || ended.total("discarded") == 0 {
+        return Err(format!("a loss, beside other tests that slow the load: {}", ended.end()));
+    }
+    let longest = load_number(truth, "max_round_ns") + 30 * MS;
+    let tids = [load_number(truth, "ping_tid"), load_number(truth, "pong_tid")];
+    for row in ended.of_type("row").iter().filter(|row| row["tid"].as_u64().is_some_and(|tid| tids.contains(&tid))) {
+        let wait = ["S", "RD"].iter().any(|state| is_state(row, state));
+        assert!(!wait || row["max_ns"].as_u64().is_none_or(|max| max <= longest), "{truth} but {row}");
+    }
+    for interval in ended.of_type("interval") {
+        let coverage = interval["coverage"].as_f64().expect("coverage");
+        assert!((0.0..1.0).contains(&coverage), "{interval}");
+    }
+    assert_within_window(&ended);
+    Ok(())
 }
 
 #[test]
