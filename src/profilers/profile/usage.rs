@@ -197,7 +197,10 @@ impl Cpu {
             return by_clock();
         }
         if terms.targeted {
-            return self.running_ns.map(|ns| ns as f64).or_else(by_clock);
+            // A CPU runs one task at a time; of some cgroups the kernel tells more. A cgroup may hold the idle task.
+            let running = self.running_ns.filter(|&ns| ns <= span_ns.saturating_add(span_ns / 20));
+            let all = self.sums.busy().saturating_add(self.sums.idle).max(1);
+            return running.map(|ns| ns as f64 * self.sums.busy() as f64 / all as f64).or_else(by_clock);
         }
         let of_time = |parts: Parts| {
             let in_idle = interrupts_in_idle(&self.sums, parts, terms.clock);
@@ -266,13 +269,17 @@ mod tests {
         let mut usage = usage();
         let terms = Terms { targeted: true, ..terms() };
         usage.counted(0, SECOND);
-        usage.counted(1, SECOND / 2);
+        usage.counted(1, SECOND / 4);
+        usage.counted(1, SECOND / 4);
         let row = |pid, pct, samples| (Value::Signed(pid), Value::Pct(pct), Value::Unsigned(samples));
         let rows = usage.task_rows(&terms, 2 * SECOND, |_| None);
-        assert_eq!(brief(&rows), [row(5, 5500, 110), row(6, 2000, 20)]);
+        // Half of what ran on CPU 0 was the idle task.
+        assert_eq!(brief(&rows), [row(5, 4000, 110), row(6, 1000, 20)]);
         let cpus = usage.cpu_rows(&[0, 1], &terms, 2 * SECOND, |_| None);
         let hz: Vec<&Value> = cpus.iter().map(|row| &row[6]).collect();
-        assert_eq!(hz, [&Value::Unsigned(50), &Value::Unsigned(160)]);
+        assert_eq!(hz, [&Value::Unsigned(100), &Value::Unsigned(160)]);
+        usage.counted(1, 2 * SECOND); // more than there was: the clock of the samples is asked instead
+        assert_eq!(brief(&usage.task_rows(&terms, 2 * SECOND, |_| None))[0], row(5, 5500, 110));
         let cleared = {
             usage.clear();
             usage.task_rows(&terms, SECOND, |_| None)
