@@ -2,10 +2,13 @@
 //!
 //! `places PLACE COUNT [FILE]`: prints `ready pid=N`, then calls getppid COUNT times from a function in PLACE, or, if the
 //! environment has `PLACES_GO=stdin`, so many times for each line of stdin. PLACE is one of:
-//! `own`: `call_from_own` of this program. `rust`: `call_from_rust`, whose name is mangled. `jit`: memory without a file. `perf-map`: the same, named `call_from_jit` in
-//! /tmp/perf-PID.map, which is removed at the end. `file`: FILE, into which only machine code is written. `library`: FILE, a copy
-//! of this program that is mapped as a library would be. `vdso`: clock_gettime of the process's CPU time instead, which the
-//! vdso passes on to the kernel. `many`: as `jit`, each call from a place of its own. `exec`: from `own`, then executes itself as `jit`.
+//! - `own`: `call_from_own` of this program; `rust`: `call_from_rust`, whose name is mangled;
+//! - `jit`: memory without a file; `many`: the same, each call from a place of its own;
+//! - `perf-map`: as `jit`, named `call_from_jit` in /tmp/perf-PID.map, which is removed at the end unless FILE is given;
+//! - `file`: FILE, into which only machine code is written;
+//! - `library`: FILE, a copy of this program that is mapped as a library would be;
+//! - `vdso`: clock_gettime of the process's CPU time instead, which the vdso passes on to the kernel;
+//! - `exec`: as `own`, then executes itself as `jit`.
 
 use std::arch::asm;
 use std::fs::{self, File};
@@ -32,6 +35,7 @@ extern "C" fn call_from_own() {
 #[inline(never)]
 extern "C" fn call_from_rust() {
     getppid();
+    std::hint::black_box(7); // or the compiler makes one function of the two
 }
 
 #[inline(always)]
