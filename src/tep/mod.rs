@@ -1,9 +1,10 @@
 //! Trace event descriptions: what tracefs says of a tracepoint, and what to do with its raw bytes.
 //!
 //! `tracefs` finds the description, `format` parses it into fields, `print_fmt` compiles the kernel's
-//! own text for a record, and `filter` checks a filter before the kernel sees it. Descriptions,
-//! raw bytes and filter texts are all input from outside: nothing here panics on them.
+//! own text for a record, `filter` checks a filter before the kernel sees it, and `check` tries all this on whole trees
+//! of descriptions. Descriptions, raw bytes and filter texts are all input from outside: nothing here panics on them.
 
+pub mod check;
 pub mod field;
 pub mod fields_text;
 pub mod filter;

@@ -178,7 +178,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 255 && name.bytes().all(legal) && !name.contains("..") && name != "."
 }
 
-fn read_limited(path: &Path) -> io::Result<String> {
+pub(super) fn read_limited(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_FORMAT_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -5,7 +5,7 @@ use nix::time::{ClockId, clock_getres};
 use super::super::types::IntType;
 use super::Unsupported;
 use super::calls::Call;
-use super::expr::{Binary, Expr, Op, Ty};
+use super::expr::{Binary, Expr, Ty};
 use super::parser::Parser;
 
 /// enum xhci_ring_type, drivers/usb/host/xhci.h
@@ -77,6 +77,7 @@ fn tick_hz() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::expr::Op;
     use super::*;
 
     #[test]
