@@ -31,6 +31,7 @@ use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker};
 use crate::sys::process::Workload;
 use crate::task::{TaskTable, Watched};
+use crate::tep::strings::KernelStrings;
 
 /// What a run does, whatever the profiler.
 #[derive(Debug)]
@@ -153,6 +154,7 @@ impl Run {
             profiler: options.profiler,
             json: options.json,
             events,
+            strings: tracefs.get().map(|tracefs| KernelStrings::open(tracefs.root())).unwrap_or_default(),
             host: host.clone(),
             stacks: evlist.any_callchain(),
         };

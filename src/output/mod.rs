@@ -28,6 +28,7 @@ use crate::sys::poll::{Waker, block_signals};
 use crate::tep::field::Field;
 use crate::tep::format::Format;
 use crate::tep::print_fmt::PrintFmt;
+use crate::tep::strings::KernelStrings;
 
 /// How one event's records become text.
 #[derive(Debug)]
@@ -69,6 +70,8 @@ pub struct Settings {
     pub json: bool,
     /// By event index; None for events that are never printed.
     pub events: Vec<Option<EventText>>,
+    /// What `const char *` fields of the events point to.
+    pub strings: KernelStrings,
     pub host: Host,
     /// Occurrences carry stacks.
     pub stacks: bool,
@@ -431,7 +434,7 @@ mod tests {
         drop(writer);
         let (mut output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
         let host = Host::default();
-        settle.send(Settings { profiler: "test", json: false, events: Vec::new(), host, stacks: false });
+        settle.send(Settings { profiler: "test", json: false, events: Vec::new(), strings: Default::default(), host, stacks: false });
         let mut sent = 0;
         for round in 0..1000 {
             for n in sent..sent + EACH {

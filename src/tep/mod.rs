@@ -1,7 +1,7 @@
 //! Trace event descriptions: what tracefs says of a tracepoint, and what to do with its raw bytes.
 //!
 //! `tracefs` finds the description, `format` parses it into fields, `print_fmt` compiles the kernel's
-//! own text for a record, `filter` checks a filter before the kernel sees it, and `check` tries all this on whole trees
+//! own text for a record (with the `strings` it points to), `filter` checks a filter before the kernel sees it, and `check` tries all this on whole trees
 //! of descriptions. Descriptions, raw bytes and filter texts are all input from outside: nothing here panics on them.
 
 pub mod check;
@@ -12,6 +12,7 @@ pub mod format;
 pub mod print_fmt;
 #[cfg(test)]
 mod samples;
+pub mod strings;
 pub mod tracefs;
 mod types;
 
@@ -20,4 +21,5 @@ pub use fields_text::render_fields;
 pub use filter::{Filter, FilterError};
 pub use format::{FieldError, Format, FormatError};
 pub use print_fmt::{FlagTable, Names, NoNames, PrintFmt, Unsupported};
+pub use strings::KernelStrings;
 pub use tracefs::{EventError, Tracefs};
