@@ -26,12 +26,14 @@ use crate::ringbuf::Limit;
 use crate::run::core::{Core, Corrected};
 use crate::run::loss::{LossBook, coverage};
 use crate::run::rings::Rings;
+use crate::symbol::elf::{SymbolOptions, usual_debug_dirs};
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker};
 use crate::sys::process::Workload;
 use crate::task::{TaskTable, Watched};
 use crate::tep::strings::KernelStrings;
+use crate::tep::syscalls;
 
 /// What a run does, whatever the profiler.
 #[derive(Debug)]
@@ -48,6 +50,7 @@ pub struct Options {
     pub duration: Option<Duration>,
     pub output: Option<PathBuf>,
     pub json: bool,
+    pub demangle: bool,
     pub verbose: bool,
     pub workload: Vec<OsString>,
 }
@@ -157,6 +160,8 @@ impl Run {
             strings: tracefs.get().map(|tracefs| KernelStrings::open(tracefs.root())).unwrap_or_default(),
             host: host.clone(),
             stacks: evlist.any_callchain(),
+            symbols: SymbolOptions { demangle: options.demangle, debug_dirs: usual_debug_dirs() },
+            coverage: options.verbose && evlist.any_callchain(),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
         // Until here a Ctrl-C ends the process as it does any other.
@@ -227,6 +232,9 @@ impl Run {
         // Threads created between the first look and the opening of their parent's events.
         self.core.watched.refresh(&self.options.target, &self.host);
         self.core.started(sys::monotonic_ns());
+        if self.core.any_callchain {
+            self.core.output.living(self.core.watched_processes());
+        }
         if let Some(workload) = &mut self.workload {
             let failed = workload.release();
             failed.with_context(|| format!("cannot execute {:?}", workload.name()))?;
@@ -322,6 +330,7 @@ impl Run {
             .core
             .evlist
             .iter()
+            .filter(|(_, evsel)| evsel.is_opened())
             .map(|(_, evsel)| match evsel.filter() {
                 Some(filter) => format!("{} /{filter}/", evsel.name()),
                 None => evsel.name().to_owned(),
@@ -498,7 +507,10 @@ fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
 fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
     let text = |evsel: &Evsel| -> Result<Option<EventText>> {
         let Some(alias) = evsel.shown_as() else { return Ok(None) };
-        Ok(Some(EventText::new(evsel.name(), alias, setup.format(evsel.name())?)))
+        let format = setup.format(evsel.name())?;
+        // What is not opened is a system call's event, told by the raw one: there is no more in the record.
+        let format = if evsel.is_opened() { format } else { Arc::new(syscalls::bare(&format)) };
+        Ok(Some(EventText::new(evsel.name(), alias, format)))
     };
     evlist.iter().map(|(_, evsel)| text(evsel)).collect()
 }

@@ -24,6 +24,7 @@ use crate::output::sink::Sink;
 use crate::output::writer::Writer;
 use crate::perf::target::Host;
 use crate::stats::value::{Batch, Table, Value};
+use crate::symbol::elf::SymbolOptions;
 use crate::sys::poll::{Waker, block_signals};
 use crate::tep::field::Field;
 use crate::tep::format::Format;
@@ -75,6 +76,9 @@ pub struct Settings {
     pub host: Host,
     /// Occurrences carry stacks.
     pub stacks: bool,
+    pub symbols: SymbolOptions,
+    /// Say at the end how many frames got names.
+    pub coverage: bool,
 }
 
 /// The end of an interval.
@@ -142,6 +146,8 @@ pub(crate) enum Message {
     Interval(IntervalEnd),
     End(RunEnd),
     Note(String),
+    /// Processes whose stacks may come, and which may be gone by then.
+    Living(Vec<i32>),
 }
 
 /// How the output came to its end.
@@ -346,6 +352,11 @@ impl Output {
         self.send(Message::Note(text.into()));
     }
 
+    /// Says whose stacks may come.
+    pub fn living(&mut self, pids: Vec<i32>) {
+        self.send(Message::Living(pids));
+    }
+
     /// Sends the last messages and waits for the thread, as long as `keep_waiting` says so.
     pub(crate) fn finish(mut self, last: Vec<Message>, mut keep_waiting: impl FnMut() -> bool) -> Option<Closed> {
         use std::time::Duration;
@@ -392,6 +403,9 @@ fn write_all(
             Ok(message) => message,
             Err(_) => {
                 writer.flush()?; // nothing waits, so neither should what was printed
+                if writer.read_ahead() {
+                    continue;
+                }
                 match messages.recv() {
                     Ok(message) => message,
                     Err(_) => return Ok(()),
@@ -409,6 +423,7 @@ fn write_all(
             Message::Interval(end) => writer.interval(&end)?,
             Message::End(end) => writer.end(&end)?,
             Message::Note(text) => writer.note(&text)?,
+            Message::Living(pids) => writer.will_need(pids),
         }
     }
 }
@@ -434,7 +449,16 @@ mod tests {
         drop(writer);
         let (mut output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
         let host = Host::default();
-        settle.send(Settings { profiler: "test", json: false, events: Vec::new(), strings: Default::default(), host, stacks: false });
+        settle.send(Settings {
+            profiler: "test",
+            json: false,
+            events: Vec::new(),
+            strings: KernelStrings::default(),
+            host,
+            stacks: false,
+            symbols: SymbolOptions { demangle: true, debug_dirs: Vec::new() },
+            coverage: false,
+        });
         let mut sent = 0;
         for round in 0..1000 {
             for n in sent..sent + EACH {

@@ -10,7 +10,7 @@ use crate::output::sink::Sink;
 use crate::output::wall::WallClock;
 use crate::output::{EventText, IntervalEnd, RunEnd, Settings, json, text};
 use crate::stats::value::{Batch, Occurrence, Table, Value, What};
-use crate::symbol::names::Named;
+use crate::symbol::names::{KERNEL, Named};
 use crate::symbol::{Frame, Names, News, Spaces, StackId};
 use crate::tep::fields_text::render_fields;
 use crate::tep::print_fmt;
@@ -23,6 +23,8 @@ pub struct Writer {
     names: Names,
     spaces: Spaces,
     stacks: FxHashMap<StackId, Vec<Frame>>,
+    /// Processes whose mappings are not known yet.
+    unread: Vec<i32>,
 }
 
 /// Lets print formats name kernel addresses.
@@ -37,8 +39,13 @@ impl print_fmt::Names for KernelNames<'_> {
         let named = names.kernel(addr);
         let Ok(symbol) = &named.symbol else { return false };
         out.extend_from_slice(symbol.as_bytes());
+        // As __sprint_symbol in kernel/kallsyms.c; writing to a Vec cannot fail.
         if with_offset {
             let _ = write!(out, "+{:#x}", named.offset);
+            let _ = names.kernel_size(addr).map(|size| write!(out, "/{size:#x}"));
+        }
+        if let Some(module) = named.module.filter(|module| &**module != KERNEL) {
+            let _ = write!(out, " [{module}]");
         }
         true
     }
@@ -52,13 +59,35 @@ impl print_fmt::Names for KernelNames<'_> {
 
 impl Writer {
     pub fn new(settings: Settings, sink: Sink) -> Writer {
-        let names = Names::new(settings.host.proc.join("kallsyms"));
+        let names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
         let spaces = Spaces::new(settings.host.clone());
-        Writer { settings, sink, wall: WallClock::now(), names, spaces, stacks: FxHashMap::default() }
+        Writer {
+            settings,
+            sink,
+            wall: WallClock::now(),
+            names,
+            spaces,
+            stacks: FxHashMap::default(),
+            unread: Vec::new(),
+        }
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
+    }
+
+    /// Processes whose stacks may come: a few are looked at now, many when there is time.
+    pub fn will_need(&mut self, pids: Vec<i32>) {
+        const FEW: usize = 64;
+        let few = pids.len() <= FEW;
+        self.unread = pids;
+        while few && self.read_ahead() {}
+    }
+
+    /// Looks at one more process. False when there is none left.
+    pub fn read_ahead(&mut self) -> bool {
+        let next = self.unread.pop();
+        next.inspect(|pid| self.spaces.get_to_know(*pid)).is_some()
     }
 
     pub fn batch(&mut self, batch: &mut Batch) -> io::Result<()> {
@@ -114,7 +143,9 @@ impl Writer {
             What::Event { event, raw } => {
                 let raw = raw.of(&batch.raw);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    json::event(&mut object, event, raw, |out| render(event, raw, &mut self.names, &self.settings.strings, out));
+                    json::event(&mut object, event, raw, |out| {
+                        render(event, raw, &mut self.names, &self.settings.strings, out)
+                    });
                 }
             }
             What::Shaped { shape, values } => {
@@ -214,7 +245,8 @@ impl Writer {
             out.push(b'\n');
         }
         self.flush()?;
-        for line in &end.summary {
+        let coverage = if self.settings.coverage { self.names.coverage() } else { Vec::new() };
+        for line in end.summary.iter().chain(&coverage) {
             self.note(line)?;
         }
         Ok(())

@@ -181,6 +181,15 @@ impl Core {
         self.give_stacks();
     }
 
+    /// The processes of the answer that live now.
+    pub fn watched_processes(&self) -> Vec<i32> {
+        let watched = self.tasks.living().filter(|(tid, _)| self.watched.contains(*tid));
+        let mut pids: Vec<i32> = watched.map(|(_, pid)| pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
     /// Between samples; everything up to `now` was seen.
     pub fn tick(&mut self, now: Timestamp) {
         let (profilers, mut ctx) = split!(self);

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::perf::record::Callchain;
-use crate::symbol::spaces::{Module, SpaceChange, SpaceKeys, Spaces};
+use crate::symbol::files::Reason;
+use crate::symbol::space_keys::{SpaceChange, SpaceKeys};
+use crate::symbol::spaces::{Module, Spaces};
 use crate::task::procfs::KernelFrame;
 
 /// An interned stack.
@@ -43,7 +45,8 @@ pub enum Frame {
     Kernel(u64),
     User {
         addr: u64,
-        place: Option<(Arc<Module>, u64)>,
+        /// The module and the offset in its file, or why it is in none.
+        place: Result<(Arc<Module>, u64), Reason>,
     },
     Named(KernelFrame),
     /// The stack went on; the depth limit cut it.

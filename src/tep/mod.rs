@@ -1,8 +1,9 @@
 //! Trace event descriptions: what tracefs says of a tracepoint, and what to do with its raw bytes.
 //!
 //! `tracefs` finds the description, `format` parses it into fields, `print_fmt` compiles the kernel's
-//! own text for a record (with the `strings` it points to), `filter` checks a filter before the kernel sees it, and `check` tries all this on whole trees
-//! of descriptions. Descriptions, raw bytes and filter texts are all input from outside: nothing here panics on them.
+//! own text for a record (with the `strings` it points to), `filter` checks a filter before the kernel sees it, and
+//! `check` tries all this on whole trees of descriptions. `syscalls` knows the number of each system call by name.
+//! Descriptions, raw bytes and filter texts are all input from outside: nothing here panics on them.
 
 pub mod check;
 pub mod field;
@@ -13,6 +14,7 @@ pub mod print_fmt;
 #[cfg(test)]
 mod samples;
 pub mod strings;
+pub mod syscalls;
 pub mod tracefs;
 mod types;
 
