@@ -20,7 +20,7 @@ mod types;
 
 pub use field::{Field, FieldValue, Kind, ReadError};
 pub use fields_text::render_fields;
-pub use filter::{Filter, FilterError};
+pub use filter::{Comparison, Filter, FilterError};
 pub use format::{FieldError, Format, FormatError};
 pub use print_fmt::{FlagTable, Names, NoNames, PrintFmt, Unsupported};
 pub use strings::KernelStrings;
