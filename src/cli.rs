@@ -12,6 +12,7 @@ use clap::Parser;
 
 use crate::cli::values::{PidOrName, RingSize, Time};
 use crate::output::escape::escape;
+use crate::output::flame::FlameGraph;
 use crate::perf::target::{Cgroup, Host, Target, Tasks, find_cgroup, parse_cpus, processes, threads};
 use crate::profilers::Command;
 use crate::run::Options;
@@ -98,6 +99,14 @@ pub struct CommonArgs {
     workload: Vec<OsString>,
 }
 
+/// The option of profilers that know stacks
+#[derive(Debug, Default, clap::Args)]
+pub struct FlameArgs {
+    /// Draw the stacks: a picture for the browser, folded lines, or folded lines on stdout in place of the results
+    #[arg(long, value_name = "FILE.svg|FILE.folded|-", value_parser = FlameGraph::parse)]
+    pub flame_graph: Option<FlameGraph>,
+}
+
 // clap takes a field of type Vec for an option that repeats; these lists are one value.
 macro_rules! list_value {
     ($name:ident, $item:ty, $parse:expr) => {
@@ -116,6 +125,16 @@ list_value!(CpuList, u32, parse_cpus);
 list_value!(TaskList, PidOrName, values::task_list);
 list_value!(TidList, i32, values::pid_list);
 
+/// What a profiler's options say of stacks.
+#[derive(Debug)]
+pub struct StackOptions {
+    /// `-g`
+    pub asked: bool,
+    pub flame: Option<FlameGraph>,
+    /// What the widths of its flame graph are.
+    pub weight: &'static str,
+}
+
 impl CommonArgs {
     pub fn strict_loss(&self) -> bool {
         self.strict_loss
@@ -129,7 +148,7 @@ impl CommonArgs {
     ///
     /// # Errors
     /// A process, thread or cgroup that does not exist; an interval of zero.
-    pub fn options(self, profiler: &'static str, stacks: bool) -> Result<Options> {
+    pub fn options(self, profiler: &'static str, stacks: StackOptions) -> Result<Options> {
         const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
         let interval = self.interval();
         if interval.is_some_and(|interval| interval < SHORTEST_INTERVAL) {
@@ -137,6 +156,9 @@ impl CommonArgs {
         }
         if self.duration.is_some_and(|time| time.0 == 0) {
             return Err(usage("--for 0 would show nothing"));
+        }
+        if self.json && self.output.is_none() && stacks.flame == Some(FlameGraph::Stdout) {
+            return Err(usage("--flame-graph - and --json both want stdout: send the JSON lines to a file with -o"));
         }
         let host = Host::default();
         let tasks = if let Some(TaskList(list)) = &self.pids {
@@ -161,7 +183,10 @@ impl CommonArgs {
             target: Target { wanted: self.cpus.map(|CpuList(cpus)| cpus), tasks },
             interval,
             ring: self.mmap_pages,
-            stacks,
+            stacks: stacks.asked || stacks.flame.is_some(),
+            shows_stacks: stacks.asked,
+            flame: stacks.flame,
+            weight: stacks.weight,
             samples: self.exit_n,
             duration: self.duration.map(|time| Duration::from_nanos(time.0)),
             output: self.output,

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 
 use crate::cli::usage;
-use crate::output::LostSpan;
+use crate::output::{LostSpan, Top};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::target::{Host, Target};
 use crate::perf::{Attr, Record, Sample};
 use crate::stats::value::{Batch, Column, Shape, Subject, Table, Value};
+use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
-use crate::task::{TaskTable, Watched, procfs};
+use crate::task::{Comm, TaskTable, Watched, procfs};
 use crate::tep::filter::FilterError;
 use crate::tep::format::Format;
 use crate::tep::tracefs::{Tracefs, USUAL};
@@ -76,6 +77,17 @@ pub trait Profiler {
         let _ = (now, ctx);
     }
 
+    /// The kernel takes no samples on `cpu` for a while, since there were too many.
+    fn throttled(&mut self, cpu: u32) {
+        let _ = cpu;
+    }
+
+    /// Before an interval's report: how long `event` counted on `cpu` in it. For a task-bound event that is the time for
+    /// which its tasks ran. Only for events whose reading tells.
+    fn counted(&mut self, event: EventId, cpu: u32, running_ns: u64) {
+        let _ = (event, cpu, running_ns);
+    }
+
     /// Forgets every pair that the loss may have closed.
     fn lost(&mut self, window: &LostWindow) {
         let _ = window;
@@ -89,8 +101,10 @@ pub struct Setup<'a> {
     pub host: &'a Host,
     /// The tasks of the answer as they are now.
     pub watched: &'a Watched,
-    /// `-g`.
+    /// `-g`, or a flame graph.
     pub stacks: bool,
+    /// A flame graph is wanted: see [`Context::weigh`].
+    pub flame_graph: bool,
     /// `-i`.
     pub interval: Option<std::time::Duration>,
     /// Our own threads.
@@ -186,6 +200,7 @@ pub struct Context<'a> {
     pub watched: &'a Watched,
     pub spaces: &'a mut SpaceKeys,
     pub stacks: &'a mut Stacks,
+    pub weights: &'a mut StackWeights,
     pub host: &'a Host,
     pub batch: &'a mut Batch,
     /// Pairs that were thrown away because an end of theirs may not have been seen.
@@ -216,6 +231,28 @@ impl Context<'_> {
         self.stacks.intern(sample.callchain, sample.max_stack(), sample.pid, self.spaces)
     }
 
+    /// The sample's address as a stack of its own.
+    pub fn address(&mut self, sample: &Sample<'_>, user: bool) -> Option<StackId> {
+        self.stacks.address(sample.ip, user, sample.pid, self.spaces)
+    }
+
+    /// Adds to what fell on a stack of a task, for the flame graph and the lists of functions.
+    #[inline]
+    pub fn weigh(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, weight: u64) {
+        self.weights.add(pid, comm, stack, weight);
+    }
+
+    /// Hands over an occurrence in which many stacks had a share.
+    pub fn emit_weighted<const N: usize>(
+        &mut self,
+        subject: Subject,
+        shape: &'static Shape,
+        values: [Value; N],
+        weights: impl Iterator<Item = Weighted>,
+    ) {
+        self.batch.weighted(subject, shape, values, weights);
+    }
+
     /// What a waiting thread is waiting in, from /proc, now.
     pub fn wait_channel(&self, tid: i32) -> Option<String> {
         procfs::wchan(self.host, tid)
@@ -242,11 +279,35 @@ impl Context<'_> {
 pub struct Report {
     pub(crate) tables: Vec<Table>,
     pub(crate) totals: Vec<(&'static str, Value)>,
+    pub(crate) top: Option<Top>,
+    /// What goes on, and is not in the weights of the run yet.
+    pub(crate) weights: Vec<Weighted>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Report {
     pub fn table(&mut self, columns: &'static [Column], rows: Vec<Vec<Value>>) {
-        self.tables.push(Table { columns, rows });
+        self.titled_table("", columns, rows);
+    }
+
+    /// One of several tables: `title` says which.
+    pub fn titled_table(&mut self, title: &'static str, columns: &'static [Column], rows: Vec<Vec<Value>>) {
+        self.tables.push(Table { title, columns, rows });
+    }
+
+    /// Lists the functions, and stacks, that took most of the weight of the whole run.
+    pub fn top(&mut self, top: Top) {
+        self.top = Some(top);
+    }
+
+    /// Adds what goes on to this report's flame graph.
+    pub fn weigh(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, weight: u64) {
+        self.weights.push(Weighted { pid, comm, stack, weight });
+    }
+
+    /// Something that everybody should hear.
+    pub fn note(&mut self, text: String) {
+        self.notes.push(text);
     }
 
     /// A number that belongs to the interval as a whole.

@@ -8,16 +8,17 @@ mod loss;
 mod rings;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 
 use crate::cli::values::RingSize;
+use crate::output::flame::{FlameGraph, FlameWriter};
 use crate::output::sink::Sink;
-use crate::output::{Closed, EventText, IntervalEnd, Message, Output, RunEnd, Settings};
+use crate::output::{Closed, EventText, IntervalEnd, Message, Output, RunEnd, Settings, StackReport};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
 use crate::perf::target::{Host, Target, Tasks};
@@ -26,6 +27,7 @@ use crate::ringbuf::Limit;
 use crate::run::core::{Core, Corrected};
 use crate::run::loss::{LossBook, coverage};
 use crate::run::rings::Rings;
+use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::elf::{SymbolOptions, usual_debug_dirs};
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
@@ -42,8 +44,13 @@ pub struct Options {
     pub target: Target,
     pub interval: Option<Duration>,
     pub ring: Option<RingSize>,
-    /// `-g`
+    /// `-g`, or a flame graph.
     pub stacks: bool,
+    /// `-g`
+    pub shows_stacks: bool,
+    pub flame: Option<FlameGraph>,
+    /// What its widths are.
+    pub weight: &'static str,
     /// Stop after so many samples.
     pub samples: Option<u64>,
     /// Stop after so long.
@@ -97,6 +104,8 @@ pub struct Run {
     /// Samples before this interval.
     samples_before: u64,
     discarded_before: u64,
+    /// The weights that were sent last, as long as the output has not seen to them.
+    weights_sent: Weak<Vec<Weighted>>,
     _tracefs: TracefsFinder, // a private mount lives as long as the run
 }
 
@@ -120,8 +129,12 @@ impl Run {
         sys::ignore_sigpipe().context("cannot ignore SIGPIPE")?;
         let sink = match &options.output {
             Some(path) => Sink::file(path)?,
+            None if options.flame == Some(FlameGraph::Stdout) => Sink::file(Path::new("/dev/null"))?,
             None => Sink::stdout()?,
         };
+        if let Some(flame) = &options.flame {
+            flame.check()?;
+        }
         let workload = start_workload(&mut options)?;
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
         let (output, settle) = Output::start(sink, waker.clone())?;
@@ -134,6 +147,7 @@ impl Run {
             host: &host,
             watched: &watched,
             stacks: options.stacks,
+            flame_graph: options.flame.is_some(),
             interval: options.interval,
             own: [nix::unistd::gettid().as_raw(), output.tid()],
             notes: Default::default(),
@@ -159,9 +173,10 @@ impl Run {
             events,
             strings: tracefs.get().map(|tracefs| KernelStrings::open(tracefs.root())).unwrap_or_default(),
             host: host.clone(),
-            stacks: evlist.any_callchain(),
+            stacks: evlist.any_callchain() && (options.shows_stacks || options.flame.is_none()),
             symbols: SymbolOptions { demangle: options.demangle, debug_dirs: usual_debug_dirs() },
-            coverage: options.verbose && evlist.any_callchain(),
+            coverage: options.verbose && evlist.any_address(),
+            flame: options.flame.clone().map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
         // Until here a Ctrl-C ends the process as it does any other.
@@ -180,13 +195,14 @@ impl Run {
         }
         let core = Core {
             layout: evlist.shared_layout(),
-            any_callchain: evlist.any_callchain(),
+            any_address: evlist.any_address(),
             evlist,
             profilers,
             tasks: TaskTable::new(host.clone()),
             watched,
             spaces: SpaceKeys::default(),
             stacks: Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host)),
+            weights: StackWeights::default(),
             host: host.clone(),
             output,
             loss: LossBook::default(),
@@ -216,6 +232,7 @@ impl Run {
             wakeups: 0,
             samples_before: 0,
             discarded_before: 0,
+            weights_sent: Weak::new(),
             _tracefs: tracefs,
         })
     }
@@ -232,7 +249,7 @@ impl Run {
         // Threads created between the first look and the opening of their parent's events.
         self.core.watched.refresh(&self.options.target, &self.host);
         self.core.started(sys::monotonic_ns());
-        if self.core.any_callchain {
+        if self.core.any_address {
             self.core.output.living(self.core.watched_processes());
         }
         if let Some(workload) = &mut self.workload {
@@ -357,6 +374,7 @@ impl Run {
 
     fn close_interval(&mut self, end_ns: u64, last: bool) -> Result<Vec<Message>> {
         self.rings.read_lost(&mut self.core);
+        self.core.tell_running();
         self.intervals += 1;
         let mut report = Report::default();
         for profiler in &mut self.core.profilers {
@@ -376,7 +394,9 @@ impl Run {
         }
         let interval = self.intervals;
         let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };
-        let mut messages: Vec<Message> = report.tables.into_iter().map(table).collect();
+        let mut messages: Vec<Message> = std::mem::take(&mut report.tables).into_iter().map(table).collect();
+        messages.extend(self.stack_report(&mut report, end_ns, last).map(Message::Stacks));
+        messages.extend(std::mem::take(&mut report.notes).into_iter().map(Message::Note));
         let cure = self.rings.cure(self.core.mean_record_bytes());
         let loss = &mut self.core.loss;
         let loss_line = loss.line(samples, &cure).map(|line| format!("{}: {line}", self.options.profiler));
@@ -398,6 +418,21 @@ impl Run {
         self.samples_before = self.core.samples;
         self.discarded_before = self.core.discarded;
         Ok(messages)
+    }
+
+    /// What fell on each stack so far, when somebody wants it.
+    fn stack_report(&mut self, report: &mut Report, time_ns: u64, last: bool) -> Option<StackReport> {
+        let wanted = report.top.is_some() || self.options.flame.is_some();
+        // There may be much of it: in mid-run, one at a time is under way.
+        if !wanted || !last && self.weights_sent.strong_count() > 0 {
+            return None;
+        }
+        let mut rows = self.core.weights.rows();
+        rows.append(&mut report.weights);
+        let rows = Arc::new(rows);
+        self.weights_sent = Arc::downgrade(&rows);
+        let span_ns = time_ns.saturating_sub(self.start_ns);
+        Some(StackReport { interval: self.intervals, time_ns, span_ns, rows, top: report.top, last })
     }
 
     /// Stops the events, reports what is left, and leaves.
@@ -438,10 +473,14 @@ impl Run {
         let interrupted =
             || std::iter::from_fn(|| signals.take()).any(|signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM));
         let closed = core.output.finish(messages, || !interrupted());
-        if let Some(Closed::Failed(err)) = closed {
-            let place =
-                self.options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
-            return Err(anyhow::Error::new(err).context(format!("cannot write to {place}")));
+        match closed {
+            Some(Closed::FlameGraph(err)) => return Err(err.into()),
+            Some(Closed::Failed(err)) => {
+                let place =
+                    self.options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
+                return Err(anyhow::Error::new(err).context(format!("cannot write to {place}")));
+            }
+            Some(Closed::Pipe) | None => {}
         }
         Ok(Outcome { lost: lost + dropped })
     }

@@ -49,6 +49,25 @@ pub fn count(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Hundredths of a per cent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Percent(pub u32);
+
+/// A share that may be exceeded: `90`, `12.5`, `50%`.
+pub fn percent(text: &str) -> Result<Percent, String> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let (Some(whole), Some(fraction)) = (digits(whole), digits(fraction)) else {
+        return Err("not a percentage, write a number as in 90 or 12.5".to_owned());
+    };
+    let hundredths = format!("{fraction:0<2}");
+    match (whole.parse::<u32>(), hundredths.parse::<u32>()) {
+        (Ok(whole), Ok(fraction)) if whole < 100 && hundredths.len() == 2 => Ok(Percent(whole * 100 + fraction)),
+        (Ok(whole), Ok(_)) if whole < 100 => Err("two digits after the point are enough".to_owned()),
+        _ => Err("no share is over 100 %, write less".to_owned()),
+    }
+}
+
 /// A bare number means milliseconds.
 pub fn time_ms(text: &str) -> Result<Time, String> {
     time(text, Some(MS))
@@ -244,6 +263,16 @@ mod tests {
         assert_eq!(time_strict("2us"), Ok(Time(2 * US)));
         let message = "the unit is missing: ns, us, ms or s, as in 2ms";
         assert_eq!(time_strict("2"), Err(message.to_owned()));
+    }
+
+    #[test]
+    fn parses_percentages() {
+        for (text, want) in [("90", 9000), ("50%", 5000), ("12.5", 1250), ("0", 0), ("99.99", 9999), ("0.05%", 5)] {
+            assert_eq!(percent(text), Ok(Percent(want)), "{text:?}");
+        }
+        for text in ["", "%", "100", "-1", "+5", "abc", "1.", ".5", "12.345", "50 %", "99999999999", "1.999999999999"] {
+            assert!(percent(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

@@ -152,6 +152,11 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::None => out.extend_from_slice(b"null"),
         Value::Unsigned(value) | Value::Ns(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
+        Value::Pct(hundredths) => {
+            digits::push_unsigned(u64::from(hundredths / 100), out);
+            let [_, tens, ones] = digits::three(hundredths % 100);
+            out.extend_from_slice(&[b'.', tens, ones]);
+        }
         Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
         Value::Word(word) | Value::Phrase { word, .. } => push_string(word, out),
         Value::Comm(comm) => push_escaped(comm.as_bytes(), out),
@@ -248,9 +253,7 @@ fn push_field(value: FieldValue<'_>, out: &mut Vec<u8>) {
 }
 
 pub fn stack(object: &mut Object<'_>, frames: &[Named]) {
-    let out = object.key("stack");
-    push_list(frames.iter(), out, |frame, out| {
-        let mut object = Object::new(out);
+    objects(object, "stack", frames.iter(), |object, frame| {
         if let Some(addr) = frame.addr {
             object.text("addr", &format!("{addr:#x}"));
         }
@@ -262,8 +265,32 @@ pub fn stack(object: &mut Object<'_>, frames: &[Named]) {
         if let Some(module) = &frame.module {
             object.text("module", &escape(module.as_bytes()));
         }
+    });
+}
+
+/// A list of objects.
+pub fn objects<T>(
+    object: &mut Object<'_>,
+    key: &str,
+    items: impl Iterator<Item = T>,
+    fill: impl Fn(&mut Object<'_>, T),
+) {
+    push_list(items, object.key(key), |item, out| {
+        let mut object = Object::new(out);
+        fill(&mut object, item);
         object.end();
     });
+}
+
+/// The keys of a function without an address.
+pub fn function(object: &mut Object<'_>, name: Result<&str, &str>, module: Option<&str>) {
+    match name {
+        Ok(symbol) => object.text("symbol", &escape(symbol.as_bytes())),
+        Err(reason) => object.text("reason", reason),
+    }
+    if let Some(module) = module {
+        object.text("module", &escape(module.as_bytes()));
+    }
 }
 
 #[cfg(test)]

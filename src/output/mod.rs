@@ -4,9 +4,12 @@
 //! that find it full are dropped and counted. Names of addresses are looked up here, on first print.
 
 pub mod escape;
+pub mod flame;
+mod fold;
 pub mod json;
 pub mod sink;
 pub mod text;
+mod top;
 pub mod wall;
 mod writer;
 
@@ -20,10 +23,13 @@ use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use crate::output::escape::escape_into;
+use crate::output::flame::{FlameWriter, Unwritten};
 use crate::output::sink::Sink;
+pub use crate::output::top::Top;
 use crate::output::writer::Writer;
 use crate::perf::target::Host;
 use crate::stats::value::{Batch, Table, Value};
+use crate::stats::weights::Weighted;
 use crate::symbol::elf::SymbolOptions;
 use crate::sys::poll::{Waker, block_signals};
 use crate::tep::field::Field;
@@ -79,6 +85,20 @@ pub struct Settings {
     pub symbols: SymbolOptions,
     /// Say at the end how many frames got names.
     pub coverage: bool,
+    pub flame: Option<FlameWriter>,
+}
+
+/// What fell on each stack from the start of the run up to an interval's end.
+#[derive(Debug)]
+pub struct StackReport {
+    pub interval: u64,
+    pub time_ns: u64,
+    pub span_ns: u64,
+    pub rows: Arc<Vec<Weighted>>,
+    /// What is listed of it; None: it is for the flame graph alone.
+    pub top: Option<Top>,
+    /// The run ends with it.
+    pub last: bool,
 }
 
 /// The end of an interval.
@@ -143,6 +163,7 @@ pub(crate) enum Message {
         time_ns: u64,
         span_ns: u64,
     },
+    Stacks(StackReport),
     Interval(IntervalEnd),
     End(RunEnd),
     Note(String),
@@ -155,6 +176,7 @@ pub(crate) enum Message {
 pub enum Closed {
     /// The reader has gone: a normal end.
     Pipe,
+    FlameGraph(io::Error),
     Failed(io::Error),
 }
 
@@ -226,7 +248,11 @@ impl Output {
             };
             let result = write_all(&mut writer, &receiver, &give_back, take);
             if let Err(err) = result {
-                let how = if err.kind() == io::ErrorKind::BrokenPipe { Closed::Pipe } else { Closed::Failed(err) };
+                let how = match err.kind() {
+                    io::ErrorKind::BrokenPipe => Closed::Pipe,
+                    _ if err.get_ref().is_some_and(|inner| inner.is::<Unwritten>()) => Closed::FlameGraph(err),
+                    _ => Closed::Failed(err),
+                };
                 if let Ok(mut ending) = thread_ending.lock() {
                     *ending = Some(how);
                 }
@@ -420,6 +446,7 @@ fn write_all(
                 let _ = give_back.try_send(batch);
             }
             Message::Table { table, interval, time_ns, span_ns } => writer.table(&table, interval, time_ns, span_ns)?,
+            Message::Stacks(report) => writer.stacks(&report)?,
             Message::Interval(end) => writer.interval(&end)?,
             Message::End(end) => writer.end(&end)?,
             Message::Note(text) => writer.note(&text)?,
@@ -458,6 +485,7 @@ mod tests {
             stacks: false,
             symbols: SymbolOptions { demangle: true, debug_dirs: Vec::new() },
             coverage: false,
+            flame: None,
         });
         let mut sent = 0;
         for round in 0..1000 {
@@ -469,7 +497,7 @@ mod tests {
             output.flush();
             if round % 10 == 0 {
                 output.send(Message::Table {
-                    table: Table { columns: &[], rows: Vec::new() },
+                    table: Table { title: "", columns: &[], rows: Vec::new() },
                     interval: 1,
                     time_ns: 0,
                     span_ns: 0,

@@ -82,7 +82,8 @@ pub fn shaped(subject: &Subject, shape: &Shape, values: &[Value], out: &mut Vec<
 }
 
 fn parts(line: &[Part], subject: &Subject, values: &[Value], out: &mut Vec<u8>) {
-    let known = |key: &usize| !matches!(values.get(*key), None | Some(Value::None | Value::Bool(false)));
+    let known =
+        |key: &usize| !matches!(values.get(*key), None | Some(Value::None | Value::Bool(false) | Value::Pct(0)));
     for part in line {
         match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
@@ -128,6 +129,11 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
             push_unsigned(ns / 1_000_000, out);
             out.push(b'.');
             out.extend_from_slice(&three((ns / 1000 % 1000) as u32));
+        }
+        Value::Pct(hundredths) => {
+            let tenths = (hundredths + 5) / 10;
+            push_unsigned(u64::from(tenths / 10), out);
+            out.extend_from_slice(&[b'.', b'0' + (tenths % 10) as u8]);
         }
         Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
         Value::Word(text) | Value::Phrase { text, .. } => out.extend_from_slice(text.as_bytes()),
@@ -215,6 +221,18 @@ pub fn stack(frames: &[Named], out: &mut Vec<u8>) {
             }
         }
         out.push(b'\n');
+    }
+}
+
+/// Appends a function without an address: its name, or why it has none, and its module.
+pub fn function(name: Result<&str, &str>, module: Option<&str>, out: &mut Vec<u8>) {
+    match name {
+        Ok(symbol) => escape_into(symbol.as_bytes(), out),
+        Err(reason) => drop(write!(out, "({reason})")),
+    }
+    if let Some(path) = module {
+        out.push(b' ');
+        push_module(path.rsplit('/').next().unwrap_or(path), out);
     }
 }
 

@@ -5,11 +5,14 @@ use std::io::{self, Write};
 use rustc_hash::FxHashMap;
 
 use crate::output::escape::{escape, escape_from};
+use crate::output::fold::Folded;
 use crate::output::json::Object;
 use crate::output::sink::Sink;
+use crate::output::top::Top;
 use crate::output::wall::WallClock;
-use crate::output::{EventText, IntervalEnd, RunEnd, Settings, json, text};
+use crate::output::{EventText, IntervalEnd, RunEnd, Settings, StackReport, json, text, top};
 use crate::stats::value::{Batch, Occurrence, Table, Value, What};
+use crate::stats::weights::Weighted;
 use crate::symbol::names::{KERNEL, Named};
 use crate::symbol::{Frame, Names, News, Spaces, StackId};
 use crate::tep::fields_text::render_fields;
@@ -124,11 +127,15 @@ impl Writer {
                     escape_from(start, out);
                 }
             }
-            What::Shaped { shape, values } => {
+            What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
                 text::shaped(&occurrence.subject, shape, values.of(&batch.values), out);
             }
         }
         out.push(b'\n');
+        if let What::Weighted { weights, .. } = &occurrence.what {
+            let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
+            top::stacks_of_one(&folded, usize::MAX, &mut self.sink.buffer);
+        }
         if let Some(id) = occurrence.stack {
             let frames = name_stack(&self.stacks, &mut self.names, id);
             text::stack(&frames, &mut self.sink.buffer);
@@ -148,11 +155,14 @@ impl Writer {
                     });
                 }
             }
-            What::Shaped { shape, values } => {
+            What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
                 json::shaped(&mut object, shape, values.of(&batch.values));
             }
         }
-        if self.settings.stacks {
+        if let What::Weighted { weights, .. } = &occurrence.what {
+            let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
+            top::json_stacks_of_one(&folded, &mut object);
+        } else if self.settings.stacks || occurrence.stack.is_some() {
             let frames = occurrence.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
             json::stack(&mut object, &frames);
         }
@@ -173,7 +183,8 @@ impl Writer {
         } else {
             self.wall.text(time_ns, out);
             let (seconds, millis) = (span_ns / 1_000_000_000, span_ns / 1_000_000 % 1000);
-            let _ = writeln!(out, " {}, interval {interval}, {seconds}.{millis:03} s", self.settings.profiler);
+            let _ = write!(out, " {}, interval {interval}, {seconds}.{millis:03} s", self.settings.profiler);
+            let _ = if table.title.is_empty() { writeln!(out) } else { writeln!(out, ": {}", table.title) };
             if table.rows.is_empty() {
                 out.extend_from_slice(b"nothing seen\n");
             } else {
@@ -181,6 +192,45 @@ impl Writer {
             }
         }
         self.sink.flush_large()
+    }
+
+    /// Lists where the time went, and brings the flame graph up to date.
+    pub fn stacks(&mut self, report: &StackReport) -> io::Result<()> {
+        let draws = self.settings.flame.as_ref().is_some_and(|flame| flame.is_due(report.last));
+        if report.top.is_none() && !draws {
+            return Ok(());
+        }
+        let folded = fold(&self.stacks, &mut self.names, &report.rows);
+        if let Some(top) = report.top {
+            self.top(&folded, top, report);
+            self.sink.flush_large()?;
+        }
+        match &mut self.settings.flame {
+            Some(flame) if draws => flame.write(|| folded.lines()),
+            _ => Ok(()),
+        }
+    }
+
+    fn top(&mut self, folded: &Folded, top: Top, report: &StackReport) {
+        let (profiler, wall, out) = (self.settings.profiler, &mut self.wall, &mut self.sink.buffer);
+        if self.settings.json {
+            return top::json_rows(folded, top, out, |out| {
+                let mut object = Object::head(out, "row", profiler, report.time_ns, wall);
+                object.unsigned("interval", report.interval);
+                object
+            });
+        }
+        let mut head = |out: &mut Vec<u8>| {
+            wall.text(report.time_ns, out);
+            let (seconds, millis) = (report.span_ns / 1_000_000_000, report.span_ns / 1_000_000 % 1000);
+            let _ = write!(out, " {profiler}, {seconds}.{millis:03} s");
+        };
+        head(out);
+        top::functions(folded, out);
+        if top.stacks && folded.total() > 0 {
+            head(out);
+            top::stacks(folded, top.depth, out);
+        }
     }
 
     pub fn interval(&mut self, end: &IntervalEnd) -> io::Result<()> {
@@ -285,4 +335,8 @@ fn render(event: &EventText, raw: &[u8], names: &mut Names, strings: &KernelStri
 /// The frames of a stack with their names: these are kept per address, not per stack, of which there may be very many.
 fn name_stack(stacks: &FxHashMap<StackId, Vec<Frame>>, names: &mut Names, id: StackId) -> Vec<Named> {
     stacks.get(&id).into_iter().flatten().map(|frame| names.frame(frame)).collect()
+}
+
+fn fold(stacks: &FxHashMap<StackId, Vec<Frame>>, names: &mut Names, rows: &[Weighted]) -> Folded {
+    Folded::new(rows, |id| name_stack(stacks, names, id))
 }

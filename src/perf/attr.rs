@@ -8,6 +8,15 @@ use perf_event_open_sys::bindings as b;
 use crate::perf::layout::SampleType;
 use crate::sys::perf::{Watch, open};
 
+/// Where an event does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exclude {
+    pub user: bool,
+    pub kernel: bool,
+    pub guest: bool,
+    pub host: bool,
+}
+
 /// A `perf_event_attr` under construction. Every event is opened disabled.
 #[derive(Clone, Debug)]
 pub struct Attr {
@@ -34,6 +43,35 @@ impl Attr {
         attr.raw.__bindgen_anon_1.sample_period = 1;
         attr.raw.sample_type |= SampleType::RAW.bits();
         attr
+    }
+
+    /// Samples of the CPU's cycles, `hz` per second of running.
+    pub fn cycles(hz: u64) -> Attr {
+        Attr::sampling(b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CPU_CYCLES), hz)
+    }
+
+    /// The same by a timer, for machines without a PMU: each sample stands for the same time.
+    pub fn cpu_clock(hz: u64) -> Attr {
+        Attr::sampling(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK), hz)
+    }
+
+    fn sampling(type_: u32, config: u64, hz: u64) -> Attr {
+        let mut attr = Attr::new(type_, config);
+        attr.raw.set_freq(1);
+        attr.raw.__bindgen_anon_1.sample_freq = hz;
+        attr.raw.sample_type |= SampleType::IP.with(SampleType::PERIOD).bits();
+        attr.raw.read_format |= u64::from(b::PERF_FORMAT_TOTAL_TIME_RUNNING);
+        attr
+    }
+
+    /// What it does not look at.
+    pub fn exclude(mut self, exclude: Exclude) -> Attr {
+        self.raw.set_exclude_user(exclude.user.into());
+        self.raw.set_exclude_kernel(exclude.kernel.into());
+        self.raw.set_exclude_hv(exclude.kernel.into());
+        self.raw.set_exclude_guest(exclude.guest.into());
+        self.raw.set_exclude_host(exclude.host.into());
+        self
     }
 
     /// An event that counts nothing; it owns a ring and may carry side records.
@@ -115,6 +153,11 @@ impl Attr {
 
     pub fn counts_lost(&self) -> bool {
         self.raw.read_format & u64::from(b::PERF_FORMAT_LOST) != 0
+    }
+
+    /// A reading tells how long the event was counting.
+    pub fn counts_time(&self) -> bool {
+        self.raw.read_format & u64::from(b::PERF_FORMAT_TOTAL_TIME_RUNNING) != 0
     }
 }
 

@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use anyhow::{Context, Result, bail};
-use rustc_hash::FxHashMap;
 
 use crate::perf::attr::{Attr, Missing};
 use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
+use crate::perf::ids::Ids;
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::target::{Host, Target, Tasks, threads};
 use crate::ringbuf::RingBuf;
@@ -46,6 +46,9 @@ struct EventFd {
     event: EventId,
     /// Samples lost, as of the last reading.
     lost: u64,
+    /// How long it counted, ns; and how much of that was taken already.
+    running: u64,
+    running_taken: u64,
 }
 
 /// How the events of a CPU are opened, settled once per run.
@@ -127,6 +130,11 @@ impl Evlist {
         self.evsels.iter().any(Evsel::has_callchain)
     }
 
+    /// Samples hold addresses, which need to be told apart by what is mapped there.
+    pub fn any_address(&self) -> bool {
+        self.evsels.iter().any(Evsel::has_address)
+    }
+
     /// Attribute features that this kernel lacks.
     pub fn missing(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.missing.names()
@@ -171,7 +179,7 @@ impl Evlist {
             side_on_cpu: any_cpu,
             enable_on_exec: matches!(target.tasks, Tasks::Workload(_)) && bound.is_some(),
             inherit: matches!(target.tasks, Tasks::Workload(_) | Tasks::Processes(_)),
-            mappings: self.any_callchain(),
+            mappings: self.any_address(),
             bound,
         };
         self.unify();
@@ -320,7 +328,7 @@ impl Evlist {
                 .with_context(|| format!("{} cannot share the ring buffer of CPU {}", evsel.name, cpu.cpu))?;
             let event = EventId(index as u16);
             self.ids.insert(sys::perf::id(fd.as_fd())?, event);
-            cpu.events.push(EventFd { fd, event, lost: 0 });
+            cpu.events.push(EventFd { fd, event, lost: 0, running: 0, running_taken: 0 });
         }
         Ok(())
     }
@@ -384,18 +392,41 @@ impl Evlist {
         let mut sum = 0;
         for events in self.cpus.iter_mut().filter(|events| events.cpu == cpu) {
             for event in &mut events.events {
-                let mut values = [0_u64; 2];
-                // {value, lost}: read_format is PERF_FORMAT_LOST alone.
-                if let Ok(2) = sys::perf::read(event.fd.as_fd(), &mut values) {
-                    let new = values[1].saturating_sub(event.lost);
-                    if new > 0 {
-                        event.lost = values[1];
-                        sum += new;
-                    }
+                let attr = &self.evsels[event.event.index()].attr;
+                let mut values = [0_u64; 3]; // {value, time_running, lost}, the latter two as read_format says
+                let Ok(count) = sys::perf::read(event.fd.as_fd(), &mut values) else { continue };
+                let mut rest = values.iter().take(count).skip(1);
+                if attr.counts_time() {
+                    event.running = rest.next().copied().unwrap_or(event.running);
+                }
+                if attr.counts_lost() {
+                    let lost = rest.next().copied().unwrap_or(event.lost);
+                    sum += lost.saturating_sub(event.lost);
+                    event.lost = event.lost.max(lost);
                 }
             }
         }
         sum
+    }
+
+    /// By CPU and event, how long the kernel counted from the last call to the last reading of what was lost, in ns: of
+    /// task-bound events how long these tasks ran.
+    pub fn take_running(&mut self) -> Vec<(u32, EventId, u64)> {
+        let take = |event: &mut EventFd| event.running - std::mem::replace(&mut event.running_taken, event.running);
+        let of = |cpu: &mut CpuEvents| {
+            let number = cpu.cpu;
+            cpu.events.iter_mut().map(move |event| (number, event.event, take(event))).collect::<Vec<_>>()
+        };
+        self.cpus.iter_mut().flat_map(of).filter(|(_, _, ns)| *ns > 0).collect()
+    }
+
+    /// Tries an event on a thread of ours: what kind of event this machine has.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn probe(&mut self, attr: &Attr, cpu: u32) -> io::Result<()> {
+        let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu };
+        self.missing.open(&mut attr.clone(), watch).map(drop)
     }
 
     /// The event that writes `id` into its samples.
@@ -438,44 +469,6 @@ impl Plan {
             None => vec![Watch::Cpu(cpu)],
             Some(Bound::Threads(tids)) => tids.iter().map(|&tid| Watch::Task { tid, cpu }).collect(),
             Some(Bound::Cgroups(dirs)) => dirs.iter().map(|&dir| Watch::Cgroup { dir, cpu }).collect(),
-        }
-    }
-}
-
-/// Ids of samples to events. The kernel hands ids out in sequence, so a short table serves nearly all of them.
-#[derive(Debug, Default)]
-struct Ids {
-    base: u64,
-    near: Vec<Option<EventId>>,
-    far: FxHashMap<u64, EventId>,
-}
-
-impl Ids {
-    fn insert(&mut self, id: u64, event: EventId) {
-        const SPAN: u64 = 1 << 16;
-        if self.near.is_empty() {
-            self.base = id;
-        }
-        match id.checked_sub(self.base) {
-            Some(at) if at < SPAN => {
-                let at = at as usize;
-                if at >= self.near.len() {
-                    self.near.resize(at + 1, None);
-                }
-                self.near[at] = Some(event);
-            }
-            _ => {
-                self.far.insert(id, event);
-            }
-        }
-    }
-
-    #[inline]
-    fn get(&self, id: u64) -> Option<EventId> {
-        let near = usize::try_from(id.wrapping_sub(self.base)).ok().and_then(|at| self.near.get(at));
-        match near {
-            Some(Some(event)) => Some(*event),
-            _ => self.far.get(&id).copied(),
         }
     }
 }
@@ -539,26 +532,6 @@ fn map_within_limit(owner: BorrowedFd<'_>, data_pages: &mut usize) -> Result<Rin
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ids_near_and_far() {
-        let mut ids = Ids::default();
-        for (id, event) in [(1000, 0), (1003, 1), (5, 2), (1 << 40, 3)] {
-            ids.insert(id, EventId(event));
-        }
-        let cases = [
-            (1000, Some(0)),
-            (1001, None),
-            (1003, Some(1)),
-            (5, Some(2)),
-            (1 << 40, Some(3)),
-            (0, None),
-            (u64::MAX, None),
-        ];
-        for (id, want) in cases {
-            assert_eq!(ids.get(id).map(|event| event.0), want, "{id}");
-        }
-    }
 
     #[test]
     fn counts_descriptors() {

@@ -1,6 +1,6 @@
 //! One event of a run: its attr, where it is opened, and what becomes of its records.
 
-use crate::perf::attr::Attr;
+use crate::perf::attr::{Attr, Exclude};
 use crate::perf::layout::{Layout, SampleType};
 
 /// The longest filter text that the kernel takes, in bytes.
@@ -82,6 +82,12 @@ impl Evsel {
         self
     }
 
+    #[must_use]
+    pub fn exclude(mut self, exclude: Exclude) -> Evsel {
+        self.attr = self.attr.exclude(exclude);
+        self
+    }
+
     /// Callchains with each sample; `depth` 0 is the kernel's limit.
     #[must_use]
     pub fn callchain(mut self, depth: u16) -> Evsel {
@@ -119,6 +125,10 @@ impl Evsel {
         self.printed.as_ref().map(Option::as_deref)
     }
 
+    pub fn attr(&self) -> &Attr {
+        &self.attr
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -138,6 +148,10 @@ impl Evsel {
     /// True when it is opened on the tasks of the answer, so that no further narrowing is needed.
     pub fn is_task_bound(&self) -> bool {
         self.binding == Binding::Task
+    }
+
+    pub(in crate::perf) fn has_address(&self) -> bool {
+        self.has_callchain() || self.attr.sample_type().contains(SampleType::IP)
     }
 
     pub(in crate::perf) fn has_callchain(&self) -> bool {

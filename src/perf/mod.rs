@@ -4,6 +4,7 @@
 pub mod attr;
 pub mod evlist;
 pub mod evsel;
+mod ids;
 pub mod layout;
 pub mod record;
 pub mod target;

@@ -2,23 +2,32 @@
 
 pub mod doctor;
 pub mod list;
+pub mod profile;
 pub mod task_state;
 pub mod trace;
 
 use anyhow::Result;
 
-use crate::cli::CommonArgs;
+use crate::cli::{CommonArgs, StackOptions};
+use crate::output::flame::FlameGraph;
 use crate::profiler::Profiler;
 use crate::run::Run;
 
 /// The options of a subcommand that is a profiler.
 pub trait ProfilerArgs {
     const NAME: &'static str;
+    /// What the widths of its flame graph are.
+    const WEIGHT: &'static str = "samples";
 
     fn common(&mut self) -> &mut CommonArgs;
 
     /// `-g`
     fn stacks(&self) -> bool;
+
+    /// `--flame-graph`
+    fn flame_graph(&self) -> Option<FlameGraph> {
+        None
+    }
 
     /// The profiler with its own options.
     ///
@@ -32,7 +41,7 @@ fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
     const STRICT_LOSS: u8 = 3;
     let common = std::mem::take(args.common());
     let strict = common.strict_loss();
-    let stacks = args.stacks();
+    let stacks = StackOptions { asked: args.stacks(), flame: args.flame_graph(), weight: A::WEIGHT };
     let profiler = args.build()?;
     let outcome = Run::new(common.options(A::NAME, stacks)?, vec![profiler])?.start()?;
     Ok(if strict && outcome.lost > 0 { STRICT_LOSS } else { 0 })
@@ -65,6 +74,7 @@ macro_rules! profilers {
 }
 
 profilers! {
+    Profile(profile::ProfileArgs),
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
 }

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use rustc_hash::FxHashMap;
 
-use crate::cli::{CommonArgs, usage};
+use crate::cli::{CommonArgs, FlameArgs, usage};
 use crate::event::selector::{self, Attrs, Head, Selector};
+use crate::output::flame::FlameGraph;
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel, FILTER_MAX};
@@ -32,6 +33,8 @@ Examples:
     perf-prof trace -e 'signal:signal_generate/sig==9/' -g
   Several events of one process, a stack for one of them only:
     perf-prof trace -e 'block:*,sched:sched_wakeup//stack/' -p nginx
+  From where the kernel allocates pages, as a picture:
+    perf-prof trace -e kmem:mm_page_alloc --flame-graph pages.svg --for 5 -o /dev/null
   The first ten D waits of a command:
     perf-prof trace -e 'sched:sched_switch/prev_state==2/' -N 10 -- ./job
 
@@ -47,6 +50,8 @@ pub struct TraceArgs {
     /// Show the callchain of each event
     #[arg(short = 'g', long = "call-graph")]
     stacks: bool,
+    #[command(flatten)]
+    flame: FlameArgs,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -96,6 +101,8 @@ struct Traced {
     here: Option<Filter>,
     /// Of a raw event.
     calls: Option<Calls>,
+    /// Its callchain is shown, not only drawn.
+    shows_stack: bool,
 }
 
 /// The profiler behind [`TraceArgs`].
@@ -104,11 +111,15 @@ pub struct Trace {
     selectors: Vec<Selector>,
     filter: Option<String>,
     ways: Vec<Way>,
+    /// `-g`
+    shows_stacks: bool,
+    draws_stacks: bool,
     traced: Vec<Traced>,
 }
 
 impl ProfilerArgs for TraceArgs {
     const NAME: &'static str = "trace";
+    const WEIGHT: &'static str = "events";
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common
@@ -118,12 +129,23 @@ impl ProfilerArgs for TraceArgs {
         self.stacks
     }
 
+    fn flame_graph(&self) -> Option<FlameGraph> {
+        self.flame.flame_graph.clone()
+    }
+
     fn build(self) -> Result<Box<dyn Profiler>> {
         let mut selectors = Vec::new();
         for text in &self.events {
             selectors.extend(selector::parse(text).map_err(|err| usage(format!("-e: {err}")))?);
         }
-        Ok(Box::new(Trace { selectors, filter: self.filter, ways: Vec::new(), traced: Vec::new() }))
+        Ok(Box::new(Trace {
+            selectors,
+            filter: self.filter,
+            ways: Vec::new(),
+            shows_stacks: self.stacks,
+            draws_stacks: false,
+            traced: Vec::new(),
+        }))
     }
 }
 
@@ -208,8 +230,9 @@ impl Trace {
         if setup.stacks || attrs.stack {
             evsel = evsel.callchain(attrs.max_stack.unwrap_or(0));
         }
+        let shows_stack = self.shows_stacks || attrs.stack;
         let event = evlist.add(evsel.optional(optional).cpus(attrs.cpus.clone()).printed(attrs.alias.clone()))?;
-        self.traced.push(Traced { event, format, filter, here: None, calls: None });
+        self.traced.push(Traced { event, format, filter, here: None, calls: None, shows_stack });
         Ok(())
     }
 
@@ -243,6 +266,7 @@ fn both(one: Option<&str>, other: Option<&str>) -> Option<String> {
 
 impl Profiler for Trace {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        self.draws_stacks = setup.flame_graph;
         let mut selection = Selection::default();
         for selector in std::mem::take(&mut self.selectors) {
             self.choose(&selector, &mut selection, setup)?;
@@ -301,6 +325,10 @@ impl Profiler for Trace {
             return Ok(());
         }
         let stack = ctx.stack(sample);
+        if self.draws_stacks {
+            ctx.weigh(sample.pid, comm, stack, 1);
+        }
+        let stack = stack.filter(|_| traced.shows_stack);
         let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
         ctx.emit_event(subject, shown, sample.raw, stack);
         Ok(())

@@ -12,6 +12,7 @@ use crate::perf::target::Host;
 use crate::profiler::{Context, LostWindow, Profiler, Timestamp};
 use crate::ringbuf::{Item, ItemKind, Stamp};
 use crate::run::loss::LossBook;
+use crate::stats::weights::StackWeights;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::{TaskTable, Watched};
 
@@ -20,12 +21,14 @@ pub struct Core {
     pub evlist: Evlist,
     /// Where the time is in every record of the run.
     pub layout: Layout,
-    pub any_callchain: bool,
+    /// Samples hold addresses.
+    pub any_address: bool,
     pub profilers: Vec<Box<dyn Profiler>>,
     pub tasks: TaskTable,
     pub watched: Watched,
     pub spaces: SpaceKeys,
     pub stacks: Stacks,
+    pub weights: StackWeights,
     pub host: Host,
     pub output: Output,
     pub loss: LossBook,
@@ -53,11 +56,9 @@ pub struct Corrected {
 /// Splits `self` into the profilers and all that they may use.
 macro_rules! split {
     ($core:ident) => {{
-        let Core { profilers, tasks, watched, spaces, stacks, host, output, discarded, .. } = $core;
-        (
-            profilers,
-            Context { tasks, watched, spaces, stacks, host, batch: &mut output.batch, discarded, ignored: false },
-        )
+        let Core { profilers, tasks, watched, spaces, stacks, weights, host, output, discarded, .. } = $core;
+        let batch = &mut output.batch;
+        (profilers, Context { tasks, watched, spaces, stacks, weights, host, batch, discarded, ignored: false })
     }};
 }
 
@@ -108,15 +109,15 @@ impl Core {
     fn sample(&mut self, record: &[u8], late: bool) -> Result<(), Malformed> {
         let id = sample_identifier(record).ok_or(Malformed::Short)?;
         let event = self.evlist.event_of(id).ok_or(Malformed::UnknownEvent)?;
-        let Core { evlist, profilers, tasks, watched, spaces, stacks, host, output, discarded, .. } = self;
+        let Core { evlist, profilers, tasks, watched, spaces, stacks, weights, host, output, discarded, .. } = self;
         let evsel = evlist.evsel(event);
         let mut sample = evsel.layout().sample(record)?;
         sample.late = late;
         if self.narrow_here && evsel.is_task_bound() && !watched.contains(sample.tid) {
             return Ok(());
         }
-        let mut ctx =
-            Context { tasks, watched, spaces, stacks, host, batch: &mut output.batch, discarded, ignored: false };
+        let batch = &mut output.batch;
+        let mut ctx = Context { tasks, watched, spaces, stacks, weights, host, batch, discarded, ignored: false };
         let result = match profilers.get_mut(evsel.owner()) {
             Some(profiler) => profiler.sample(event, &sample, &mut ctx),
             None => Ok(()),
@@ -151,10 +152,14 @@ impl Core {
                 self.loss.count(cpu, count);
                 return Ok(());
             }
+            Record::Throttle { on: true } => {
+                self.profilers.iter_mut().for_each(|profiler| profiler.throttled(cpu));
+                return Ok(());
+            }
             Record::Comm { .. } | Record::Fork(_) | Record::Exit(_) | Record::Mmap(_) => {}
             _ => return Ok(()),
         }
-        if self.any_callchain
+        if self.any_address
             && let Some(change) = self.spaces.apply(&side, id.time)
         {
             self.stacks.tell(change);
@@ -172,6 +177,17 @@ impl Core {
     fn lost(&mut self, window: LostWindow) {
         self.loss.window(window);
         self.profilers.iter_mut().for_each(|profiler| profiler.lost(&window));
+    }
+
+    /// Tells the profilers how long their events counted. Of events that had to be opened wider than was asked for that
+    /// would say nothing.
+    pub fn tell_running(&mut self) {
+        for (cpu, event, ns) in self.evlist.take_running() {
+            let owner = self.evlist.evsel(event).owner();
+            if let Some(profiler) = self.profilers.get_mut(owner).filter(|_| !self.narrow_here) {
+                profiler.counted(event, cpu, ns);
+            }
+        }
     }
 
     /// Events are on.

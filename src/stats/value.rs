@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::perf::EventId;
+use crate::stats::weights::Weighted;
 use crate::symbol::{News, StackId};
 use crate::task::Comm;
 
@@ -15,6 +16,8 @@ pub enum Value {
     Signed(i64),
     /// A duration.
     Ns(u64),
+    /// Hundredths of a per cent.
+    Pct(u32),
     Bool(bool),
     Word(&'static str),
     /// A word in JSON, a phrase in text.
@@ -38,6 +41,8 @@ pub struct Column {
 /// Rows of one interval.
 #[derive(Clone, Debug)]
 pub struct Table {
+    /// What the rows are and of what their percentages are, when there are several tables.
+    pub title: &'static str,
     pub columns: &'static [Column],
     pub rows: Vec<Vec<Value>>,
 }
@@ -61,7 +66,7 @@ pub enum Part {
     },
     /// The subject: name, tid and CPU.
     Subject,
-    /// Printed when the value is known, and not false.
+    /// Printed when the value is known, and not false or 0 %.
     If(usize, &'static [Part]),
     IfNot(usize, &'static [Part]),
 }
@@ -87,6 +92,12 @@ pub enum What {
     Shaped {
         shape: &'static Shape,
         values: Span,
+    },
+    /// The same, of many stacks.
+    Weighted {
+        shape: &'static Shape,
+        values: Span,
+        weights: Span,
     },
 }
 
@@ -126,6 +137,7 @@ pub struct Batch {
     pub occurrences: Vec<Occurrence>,
     pub raw: Vec<u8>,
     pub values: Vec<Value>,
+    pub weights: Vec<Weighted>,
     /// What must be known before the occurrences are printed.
     pub news: Vec<News>,
 }
@@ -151,8 +163,26 @@ impl Batch {
         self.occurrences.push(Occurrence { subject, what, stack });
     }
 
+    /// An occurrence in which many stacks had a share.
+    pub fn weighted<const N: usize>(
+        &mut self,
+        subject: Subject,
+        shape: &'static Shape,
+        values: [Value; N],
+        weights: impl Iterator<Item = Weighted>,
+    ) {
+        let (start, first) = (self.values.len(), self.weights.len());
+        self.values.extend(values);
+        self.weights.extend(weights);
+        let (values, weights) = (Span::to_end(start, &self.values), Span::to_end(first, &self.weights));
+        self.occurrences.push(Occurrence { subject, what: What::Weighted { shape, values, weights }, stack: None });
+    }
+
     pub fn bytes(&self) -> usize {
-        self.raw.len() + self.occurrences.len() * size_of::<Occurrence>() + self.values.len() * size_of::<Value>()
+        self.raw.len()
+            + self.occurrences.len() * size_of::<Occurrence>()
+            + self.values.len() * size_of::<Value>()
+            + self.weights.len() * size_of::<Weighted>()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -163,6 +193,7 @@ impl Batch {
         self.occurrences.clear();
         self.raw.clear();
         self.values.clear();
+        self.weights.clear();
         self.news.clear();
     }
 }

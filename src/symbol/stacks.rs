@@ -101,6 +101,7 @@ struct Key {
 
 const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/uapi/linux/perf_event.h
 const PERF_CONTEXT_KERNEL: u64 = -128_i64 as u64;
+const PERF_CONTEXT_USER: u64 = -512_i64 as u64;
 
 impl Stacks {
     /// `depth_limit`: at how many addresses the kernel cuts (`kernel.perf_event_max_stack`).
@@ -146,6 +147,16 @@ impl Stacks {
         self.words.extend(chain.iter());
         self.by_hash.entry(hash).or_default().push((id, key));
         Some(id)
+    }
+
+    /// As [`Stacks::intern`], of one address without its callers.
+    pub fn address(&mut self, ip: u64, user: bool, pid: i32, spaces: &mut SpaceKeys) -> Option<StackId> {
+        let marker = if user { PERF_CONTEXT_USER } else { PERF_CONTEXT_KERNEL };
+        let [head, tail] = [marker, ip].map(u64::to_ne_bytes);
+        let mut words = [0; 16];
+        words[..8].copy_from_slice(&head);
+        words[8..].copy_from_slice(&tail);
+        self.intern(Callchain::from_bytes(&words), u16::MAX, pid, spaces)
     }
 
     /// A stack read from /proc. Rare, so it is not looked up.
@@ -202,8 +213,6 @@ mod tests {
         Callchain::from_bytes(bytes)
     }
 
-    const USER: u64 = -512_i64 as u64;
-
     fn frames(stacks: &mut Stacks) -> Vec<Vec<Frame>> {
         let mut spaces = Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() });
         let frames = |news| match news {
@@ -217,7 +226,7 @@ mod tests {
     fn equal_stacks_share_an_id() {
         let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
         let kernel = bytes(&[PERF_CONTEXT_KERNEL, 1, 2]);
-        let user = bytes(&[PERF_CONTEXT_KERNEL, 1, USER, 2]);
+        let user = bytes(&[PERF_CONTEXT_KERNEL, 1, PERF_CONTEXT_USER, 2]);
         let first = stacks.intern(chain(&kernel), 0, 5, &mut keys);
         assert_eq!(
             first,
@@ -229,6 +238,17 @@ mod tests {
         assert_eq!(in_5, stacks.intern(chain(&user), 0, 5, &mut keys));
         assert_eq!(frames(&mut stacks).iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
         assert_eq!(stacks.intern(chain(&[]), 0, 5, &mut keys), None);
+    }
+
+    #[test]
+    fn one_address_is_a_stack() {
+        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 1), SpaceKeys::default());
+        let kernel = stacks.address(7, false, 5, &mut keys);
+        assert_eq!(kernel, stacks.address(7, false, 6, &mut keys));
+        assert_ne!(kernel, stacks.address(7, true, 5, &mut keys));
+        let frames = frames(&mut stacks);
+        assert!(matches!(frames[0][..], [Frame::Kernel(7)]), "{frames:?}");
+        assert!(matches!(frames[1][..], [Frame::User { addr: 7, .. }]), "{frames:?}");
     }
 
     #[test]

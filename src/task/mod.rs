@@ -1,6 +1,7 @@
 //! Who is who: names and processes of threads ([`TaskTable`]), the tasks a run is about ([`watched::Watched`]), and
-//! what /proc says of a task right now ([`procfs`]).
+//! what /proc says of a task right now ([`procfs`]) and of the CPUs ([`cpu_times`]).
 
+pub mod cpu_times;
 pub mod procfs;
 pub mod table;
 pub mod watched;

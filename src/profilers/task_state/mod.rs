@@ -14,8 +14,9 @@ mod table;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::cli::CommonArgs;
 use crate::cli::values::{self, CommList, Time};
+use crate::cli::{CommonArgs, FlameArgs};
+use crate::output::flame::FlameGraph;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
@@ -43,6 +44,8 @@ Examples:
     perf-prof task-state -p 4711 --perins --for 10
   Everything that makes a command wait:
     perf-prof task-state -S -D --than 50ms -- ./job
+  The same as a picture, every wait as wide as it was long:
+    perf-prof task-state -S -D --flame-graph waits.svg -- ./job
 
 States:
   R running, S sleeping, D uninterruptible, T stopped, t traced,
@@ -68,11 +71,14 @@ pub struct TaskStateArgs {
     #[arg(short = 'g', long = "call-graph", requires = "than")]
     stacks: bool,
     #[command(flatten)]
+    flame: FlameArgs,
+    #[command(flatten)]
     common: CommonArgs,
 }
 
 impl ProfilerArgs for TaskStateArgs {
     const NAME: &'static str = "task-state";
+    const WEIGHT: &'static str = "µs of waiting";
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common
@@ -80,6 +86,10 @@ impl ProfilerArgs for TaskStateArgs {
 
     fn stacks(&self) -> bool {
         self.stacks
+    }
+
+    fn flame_graph(&self) -> Option<FlameGraph> {
+        self.flame.flame_graph.clone()
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
@@ -202,6 +212,10 @@ impl TaskState {
         state == State::SLEEP && self.args.interruptible || state == State::DISK && self.args.uninterruptible
     }
 
+    fn takes_stacks(&self) -> bool {
+        self.args.stacks || self.args.flame.flame_graph.is_some()
+    }
+
     /// Waits over the limit that are worth a line of their own.
     fn reports(&self, state: State) -> bool {
         // Running is no wait, and an idle kernel thread waits for nothing.
@@ -240,7 +254,7 @@ impl TaskState {
             if relevant && is_other {
                 // The switch to another of the tasks: the first event has told of this side.
             } else if relevant {
-                let stack = if self.args.stacks { ctx.stack(sample) } else { None };
+                let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
                 let period = self.machine.switched_out(seen(prev, prev_comm), how, stack, self.report_at(sample.time));
                 self.account(period, ctx);
             } else {
@@ -311,6 +325,12 @@ impl TaskState {
                 histograms[at].record(duration);
             }
         }
+        if let Some(us) =
+            self.drawn(period.state, period.began, period.stack, period.until.saturating_sub(period.since))
+        {
+            let pid = ctx.tasks.pid(period.tid);
+            ctx.weigh(pid, period.comm, period.stack, us);
+        }
         if self.args.than.is_some() && self.reports(period.state) {
             self.report_ended(&period, period.until, ctx);
         }
@@ -340,7 +360,7 @@ impl TaskState {
             tid: period.tid,
             comm: period.comm,
         };
-        ctx.emit(subject, &SHAPE, values, period.stack);
+        ctx.emit(subject, &SHAPE, values, period.stack.filter(|_| self.args.stacks));
     }
 
     fn label(&self, state: State) -> Value {
@@ -410,7 +430,7 @@ impl Profiler for TaskState {
                 flags: format.field("common_flags").cloned(),
             })
         };
-        let (switch, format) = add(evlist, "sched:sched_switch", self.args.stacks)?;
+        let (switch, format) = add(evlist, "sched:sched_switch", self.takes_stacks())?;
         let states =
             States::new(&format).context("sched:sched_switch does not tell the task states in its print format")?;
         let field = |name: &str| format.require(name).cloned();
@@ -549,6 +569,7 @@ impl Profiler for TaskState {
             report.table(&COLUMNS, table.rows(&self.all));
         }
         self.all.iter_mut().for_each(Histogram::clear);
+        self.draw_ongoing(now, report);
         Ok(())
     }
 

@@ -1,10 +1,11 @@
 //! Waits that go on: reported while they last, and checked against /proc, since their end may have gone unseen.
 
-use crate::profiler::{Context, Timestamp};
+use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::task_state::machine::{Began, Doing, Seen, Task};
 use crate::profilers::task_state::states::{State, States};
 use crate::profilers::task_state::{DOUBT_NS, SETTLE_NS, SHAPE, TaskState, since_text};
 use crate::stats::value::{Subject, Value};
+use crate::symbol::StackId;
 use crate::task::procfs::Stat;
 
 impl TaskState {
@@ -76,10 +77,35 @@ impl TaskState {
             wchan.map_or(Value::None, |wchan| Value::Text(wchan.into())),
         ];
         let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
-        ctx.emit(subject, &SHAPE, values, stack);
+        ctx.emit(subject, &SHAPE, values, stack.filter(|_| self.args.stacks));
         if let Some(task) = self.machine.get_mut(tid) {
             task.stack = task.stack.or(stack);
             task.shown_until = now;
+        }
+    }
+
+    /// How wide a wait of `ns` is in the flame graph, in µs. None when it is not in it: the graph shows blocked tasks, and
+    /// of those that waited already when we came only what has a stack, or the sleepers of the whole machine would fill it.
+    pub(super) fn drawn(&self, state: State, began: Began, stack: Option<StackId>, ns: u64) -> Option<u64> {
+        let is_drawn = self.args.flame.flame_graph.is_some()
+            && self.reports(state)
+            && state != State::RUN_DELAY
+            && (began == Began::Exactly || stack.is_some())
+            && self.args.than.is_none_or(|than| ns >= than.0);
+        is_drawn.then_some(ns / 1000)
+    }
+
+    /// Adds what goes on to the flame graph of this report.
+    pub(super) fn draw_ongoing(&self, now: Timestamp, report: &mut Report) {
+        for (tid, task) in self.machine.iter() {
+            let Doing::Blocked(state) = task.doing else { continue };
+            let elsewhere = self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu));
+            if task.exited || task.since < self.lost_until || elsewhere {
+                continue;
+            }
+            if let Some(us) = self.drawn(state, task.began, task.stack, now.saturating_sub(task.since)) {
+                report.weigh(tid, task.comm, task.stack, us);
+            }
         }
     }
 

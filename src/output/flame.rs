@@ -1,0 +1,246 @@
+//! Flame graphs: weighted stacks as folded lines, or as an SVG that needs nothing else.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use inferno::flamegraph::{self, Palette, color::MultiPalette};
+
+use crate::output::sink::Sink;
+
+/// Where a flame graph goes: `--flame-graph`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlameGraph {
+    Svg(PathBuf),
+    Folded(PathBuf),
+    /// Folded lines, in place of the other results.
+    Stdout,
+}
+
+/// A flame graph that could not be written, with the file's name.
+#[derive(Debug)]
+pub struct Unwritten(String);
+
+impl fmt::Display for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unwritten {}
+
+impl FlameGraph {
+    /// Reads the option's value: the ending says what is written.
+    ///
+    /// # Errors
+    /// Another ending.
+    pub fn parse(text: &str) -> Result<FlameGraph, String> {
+        let path = Path::new(text);
+        match path.extension().and_then(|ending| ending.to_str()) {
+            _ if text == "-" => Ok(FlameGraph::Stdout),
+            Some("svg") => Ok(FlameGraph::Svg(path.to_owned())),
+            Some("folded") => Ok(FlameGraph::Folded(path.to_owned())),
+            _ => Err("the name must end with .svg or .folded, or be - for folded lines on stdout".to_owned()),
+        }
+    }
+
+    fn path(&self) -> Option<&Path> {
+        match self {
+            FlameGraph::Svg(path) | FlameGraph::Folded(path) => Some(path),
+            FlameGraph::Stdout => None,
+        }
+    }
+
+    /// Finds out before the run whether the file can be written at its end.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn check(&self) -> Result<()> {
+        let Some(path) = self.path() else { return Ok(()) };
+        if fs::metadata(path).is_ok_and(|old| !old.is_file()) {
+            bail!("cannot write the flame graph to {}: it is no regular file", path.display());
+        }
+        let beside = beside(path);
+        let tried = OpenOptions::new().write(true).create_new(true).open(&beside);
+        tried.with_context(|| format!("cannot write the flame graph to {}", path.display()))?;
+        fs::remove_file(&beside).with_context(|| format!("cannot remove {}", beside.display()))
+    }
+}
+
+/// The name under which a file is written before it takes its place: who looks meanwhile finds the last whole one.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    path.with_file_name(name)
+}
+
+/// Writes a flame graph, in mid-run again and again.
+#[derive(Debug)]
+pub struct FlameWriter {
+    graph: FlameGraph,
+    title: String,
+    unit: &'static str,
+    /// In mid-run, not before.
+    next: Option<Instant>,
+}
+
+/// Writing in mid-run takes at most this part of the time.
+const SPARE: u32 = 20;
+
+impl FlameWriter {
+    /// Of weights in `unit`.
+    pub fn new(graph: FlameGraph, profiler: &str, unit: &'static str) -> FlameWriter {
+        FlameWriter { graph, title: format!("perf-prof {profiler}, {unit}"), unit, next: None }
+    }
+
+    /// True when it is time to write, at the `last` report or in between.
+    pub fn is_due(&self, last: bool) -> bool {
+        let in_time = self.next.is_none_or(|next| Instant::now() >= next);
+        last || in_time && self.graph != FlameGraph::Stdout
+    }
+
+    /// Writes the lines that `fold` makes.
+    ///
+    /// # Errors
+    /// The file cannot be written; the reader of stdout has gone.
+    pub fn write(&mut self, fold: impl FnOnce() -> Vec<String>) -> io::Result<()> {
+        let began = Instant::now();
+        let lines = fold();
+        let result = match &self.graph {
+            FlameGraph::Stdout => return self.print(&lines),
+            FlameGraph::Folded(path) => replace(path, joined(&lines).as_bytes()),
+            FlameGraph::Svg(path) => self.svg(&lines).and_then(|svg| replace(path, &svg)),
+        };
+        let took = began.elapsed();
+        self.next =
+            began.checked_add(took.saturating_mul(SPARE)).or_else(|| began.checked_add(Duration::from_secs(60)));
+        let name = self.graph.path().map(|path| path.display().to_string()).unwrap_or_default();
+        result.map_err(|err| io::Error::other(Unwritten(format!("cannot write the flame graph to {name}: {err}"))))
+    }
+
+    fn print(&self, lines: &[String]) -> io::Result<()> {
+        let mut stdout = Sink::stdout().map_err(|err| io::Error::other(format!("{err:#}")))?;
+        for line in lines {
+            let _ = writeln!(stdout.buffer, "{line}");
+            stdout.flush_large()?;
+        }
+        stdout.flush()
+    }
+
+    fn svg(&self, lines: &[String]) -> io::Result<Vec<u8>> {
+        let mut svg = Vec::new();
+        if lines.is_empty() {
+            nothing(&self.title, &mut svg)?;
+            return Ok(svg);
+        }
+        let mut options = flamegraph::Options::default();
+        options.title = self.title.clone();
+        options.count_name = self.unit.to_owned();
+        options.colors = Palette::Multi(MultiPalette::Perl); // the kernel's frames in a colour of their own
+        options.hash = true; // a function has the same colour in every graph
+        flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)
+            .map_err(|err| io::Error::other(format!("the graph cannot be drawn: {err}")))?;
+        Ok(svg)
+    }
+}
+
+/// A picture that says that there is nothing to see.
+fn nothing(title: &str, svg: &mut Vec<u8>) -> io::Result<()> {
+    writeln!(
+        svg,
+        "<?xml version=\"1.0\" standalone=\"no\"?>\n<svg version=\"1.1\" width=\"1200\" height=\"60\" \
+         xmlns=\"http://www.w3.org/2000/svg\"><text x=\"20\" y=\"35\" font-size=\"17\" font-family=\"monospace\">\
+         {title}: nothing was seen</text></svg>"
+    )
+}
+
+fn joined(lines: &[String]) -> String {
+    let mut text = lines.join("\n");
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+/// Writes the file under another name, then gives it its own.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let beside = beside(path);
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&beside)
+        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ending_says_what_is_written() {
+        let cases = [
+            ("-", Some(FlameGraph::Stdout)),
+            ("a.svg", Some(FlameGraph::Svg("a.svg".into()))),
+            ("/x.y/a b.folded", Some(FlameGraph::Folded("/x.y/a b.folded".into()))),
+            ("a.png", None),
+            ("svg", None),
+            (".svg", None),
+            ("a.SVG", None),
+            ("", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(FlameGraph::parse(text).ok(), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_known_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = |path: PathBuf| FlameGraph::Svg(path).check();
+        assert!(check(dir.path().join("a.svg")).is_ok());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the trial leaves nothing");
+        assert!(check(dir.path().join("none/a.svg")).is_err());
+        assert!(check(dir.path().to_owned()).is_err());
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.folded");
+        let mut writer = FlameWriter::new(FlameGraph::Folded(path.clone()), "test", "samples");
+        for lines in [vec!["a;b 1".to_owned(), "a;c 2".to_owned()], vec!["a;b 3".to_owned()], Vec::new()] {
+            writer.write(|| lines.clone()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), joined(&lines));
+        }
+        assert!(writer.is_due(true));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let err = writer.write(|| vec!["a 1".to_owned()]).unwrap_err();
+        assert!(err.to_string().contains("a.folded"), "{err}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_picture_stands_alone() {
+        let writer = FlameWriter::new(FlameGraph::Svg("x.svg".into()), "test", "samples");
+        let lines: Vec<String> = ["a;main;<b>&\"c\" 75", "a;main;d_[k] 25"].into_iter().map(str::to_owned).collect();
+        let svg = String::from_utf8(writer.svg(&lines).unwrap()).unwrap();
+        assert!(svg.starts_with("<?xml") && svg.contains("</svg>"), "{svg}");
+        assert!(svg.contains("&lt;b&gt;&amp;") && svg.contains("75 samples, 75.00%"), "{svg}");
+        let outside = |mark: &str| svg.matches(mark).filter(|_| true).count();
+        assert_eq!(outside("src=") + outside("@import") + outside("xlink:href=\"http"), 0);
+        let svg = String::from_utf8(writer.svg(&[]).unwrap()).unwrap();
+        assert!(svg.contains("nothing was seen") && svg.ends_with("</svg>\n"), "{svg}");
+    }
+}

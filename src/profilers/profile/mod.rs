@@ -1,0 +1,357 @@
+//! `profile`: who uses the CPUs, in which functions, and how much of their time is user, kernel, guest and idle.
+//!
+//! Events: one, hardware cycles, or the CPU clock where there is no PMU; sampled at `-F` per second on the tasks of the
+//! answer. Cost: one record per sample.
+//!
+//! `shares` turns sums into shares, `usage` holds the sums of an interval, `windows` watches for `--than`.
+
+mod shares;
+mod usage;
+mod windows;
+
+use std::io;
+
+use anyhow::{Result, bail};
+
+use crate::cli::values::{self, Percent};
+use crate::cli::{CommonArgs, FlameArgs, usage};
+use crate::output::Top;
+use crate::output::flame::FlameGraph;
+use crate::perf::attr::Exclude;
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::target::{Host, online_cpus};
+use crate::perf::{Attr, Sample};
+use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
+use crate::profilers::ProfilerArgs;
+use crate::profilers::profile::shares::{Kind, Left};
+use crate::profilers::profile::usage::{CPU_COLUMNS, Starved, TASK_COLUMNS, Terms, Usage};
+use crate::profilers::profile::windows::{Seen, Windows};
+use crate::task::cpu_times::Reading;
+
+/// Where the CPU time goes: user, kernel, idle; which tasks, functions and stacks
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  Who uses the CPUs, every second, and the functions at the end (Ctrl-C):
+    perf-prof profile -i 1000
+  A flame graph of one process over ten seconds:
+    perf-prof profile -p nginx --for 10 --flame-graph nginx.svg
+  Each second in which a CPU is over 90 % busy, with its stacks:
+    perf-prof profile --than 90 -g
+  Where a command spends its time:
+    perf-prof profile -g -- ./job
+
+Per cent are of each CPU's time, and of one CPU in the table of tasks.")]
+pub struct ProfileArgs {
+    /// Samples per second
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value = "99", value_parser = values::count)]
+    frequency: u64,
+    /// Take whole callchains, and show the stacks that took most
+    #[arg(short = 'g', long = "call-graph")]
+    stacks: bool,
+    /// Report each second in which a CPU is busier than this; with -p, -t, --cgroups or a command a thread
+    #[arg(long, value_name = "PCT", value_parser = values::percent)]
+    than: Option<Percent>,
+    /// No samples of user code
+    #[arg(long)]
+    exclude_user: bool,
+    /// No samples of the kernel
+    #[arg(long)]
+    exclude_kernel: bool,
+    /// No samples of virtual machines that run here
+    #[arg(long)]
+    exclude_guest: bool,
+    /// Only samples of virtual machines that run here
+    #[arg(long, alias = "guest")]
+    exclude_host: bool,
+    /// Take so many frames of each callchain [default: kernel.perf_event_max_stack]
+    #[arg(long, value_name = "FRAMES", value_parser = values::count)]
+    max_stack: Option<u64>,
+    /// Print so many frames of each stack [default: all]
+    #[arg(long, value_name = "FRAMES", value_parser = values::count)]
+    print_stack: Option<u64>,
+    #[command(flatten)]
+    flame: FlameArgs,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl ProfilerArgs for ProfileArgs {
+    const NAME: &'static str = "profile";
+
+    fn common(&mut self) -> &mut CommonArgs {
+        &mut self.common
+    }
+
+    fn stacks(&self) -> bool {
+        self.stacks
+    }
+
+    fn flame_graph(&self) -> Option<FlameGraph> {
+        self.flame.flame_graph.clone()
+    }
+
+    fn build(self) -> Result<Box<dyn Profiler>> {
+        if self.exclude_user && self.exclude_kernel {
+            return Err(usage("--exclude-user and --exclude-kernel together leave nothing to sample"));
+        }
+        if self.exclude_host && self.exclude_guest {
+            return Err(usage("--exclude-host and --exclude-guest together leave nothing to sample"));
+        }
+        Ok(Box::new(Profile::new(self)))
+    }
+}
+
+/// The profiler behind [`ProfileArgs`].
+#[derive(Debug)]
+pub struct Profile {
+    exclude: Exclude,
+    max_stack: Option<u64>,
+    /// `-g`: stacks are listed at the end.
+    lists_stacks: bool,
+    print_depth: usize,
+    /// Samples carry whole callchains.
+    callchains: bool,
+    terms: Terms,
+    event: Option<EventId>,
+    /// `-C`
+    wanted: Option<Vec<u32>>,
+    /// `-i`: the functions are listed at the end only.
+    periodic: bool,
+    host: Host,
+    usage: Usage,
+    windows: Option<Windows>,
+    interval_start_ns: Timestamp,
+    /// At the beginning of the interval.
+    before: Reading,
+}
+
+impl Profile {
+    fn new(args: ProfileArgs) -> Profile {
+        let exclude = Exclude {
+            user: args.exclude_user,
+            kernel: args.exclude_kernel,
+            guest: args.exclude_guest,
+            host: args.exclude_host,
+        };
+        Profile {
+            exclude,
+            max_stack: args.max_stack,
+            lists_stacks: args.stacks,
+            print_depth: args.print_stack.and_then(|frames| usize::try_from(frames).ok()).unwrap_or(usize::MAX),
+            callchains: false,
+            terms: Terms { hz: args.frequency, ..Terms::default() },
+            event: None,
+            wanted: None,
+            periodic: false,
+            host: Host::default(),
+            usage: Usage::default(),
+            windows: args.than.map(|than| Windows::new(than.0)),
+            interval_start_ns: 0,
+            before: Reading::default(),
+        }
+    }
+
+    /// Cycles if this machine counts them, else the CPU clock.
+    fn choose(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
+        let cpu = online_cpus(setup.host)?.first().copied().unwrap_or(0);
+        let cycles = Attr::cycles(self.terms.hz);
+        match evlist.probe(&cycles.clone().exclude(self.exclude), cpu) {
+            // There is a PMU for it, or the opening will say what is wrong.
+            Ok(()) => return Ok(Evsel::new("cycles", cycles)),
+            Err(err) if is_absent(&err) => {}
+            Err(err) if is_refused(&err) && evlist.probe(&cycles.clone().exclude(USER_ALONE), cpu).is_ok() => {
+                return Ok(Evsel::new("cycles", cycles));
+            }
+            Err(err) if is_refused(&err) => {} // it is refused before anybody looks for the PMU
+            Err(_) => return Ok(Evsel::new("cycles", cycles)),
+        }
+        setup.warn("no hardware counter of cycles here (usual in virtual machines): sampling the CPU clock".to_owned());
+        self.terms.clock = true;
+        Ok(Evsel::new("cpu-clock", Attr::cpu_clock(self.terms.hz)))
+    }
+
+    /// Who may not sample the kernel samples user code.
+    fn settle_for_user(&mut self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let cpu = online_cpus(setup.host)?.first().copied().unwrap_or(0);
+        if self.exclude.kernel || self.exclude.user || !self.terms.targeted {
+            return Ok(());
+        }
+        let refused = evlist.probe(evsel.attr(), cpu).is_err_and(|err| is_refused(&err));
+        if refused && evlist.probe(&evsel.attr().clone().exclude(USER_ALONE), cpu).is_ok() {
+            setup.warn(
+                "not permitted to sample the kernel, as with --exclude-kernel: run as root, or give CAP_PERFMON"
+                    .to_owned(),
+            );
+            self.exclude.kernel = true;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn is_left_out(&self, kind: Kind) -> bool {
+        // The clock ticks for guests and host alike.
+        if kind == Kind::Guest { self.exclude.guest } else { self.exclude.host }
+    }
+
+    /// What was sampled less than it should have been.
+    fn starved_line(&self, starved: &[Starved]) -> Option<String> {
+        let worst = starved.iter().min_by_key(|starved| (starved.achieved_hz.unwrap_or(u64::MAX), starved.cpu))?;
+        let wanted = self.terms.hz;
+        let hz = worst.achieved_hz.map_or(String::new(), |hz| format!(" at {hz} Hz instead of {wanted}"));
+        let more = if starved.len() > 1 { format!(" (and {} more CPUs)", starved.len() - 1) } else { String::new() };
+        let cause = if worst.throttled > 0 {
+            format!(
+                "the kernel held back samples {} times: lower -F, or raise kernel.perf_event_max_sample_rate",
+                worst.throttled
+            )
+        } else {
+            "interrupts were off, or the virtual machine had no CPU".to_owned()
+        };
+        Some(format!("profile: CPU {}{more} was sampled{hz}; {cause}", worst.cpu))
+    }
+}
+
+const USER_ALONE: Exclude = Exclude { user: false, kernel: true, guest: false, host: false };
+
+fn is_absent(err: &io::Error) -> bool {
+    matches!(err.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV))
+}
+
+fn is_refused(err: &io::Error) -> bool {
+    matches!(err.raw_os_error(), Some(libc::EACCES | libc::EPERM))
+}
+
+/// Refuses more than a sysctl allows: the kernel itself would only say EINVAL.
+fn check_limit(host: &Host, what: &str, wanted: u64, sysctl: &str) -> Result<()> {
+    let path = host.proc.join("sys/kernel").join(sysctl);
+    let limit: Option<u64> = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
+    match limit {
+        Some(limit) if wanted > limit => bail!(
+            "{what} {wanted} is over kernel.{sysctl}, which is {limit}: ask for less, or raise it (sysctl -w kernel.{sysctl}={wanted})"
+        ),
+        _ => Ok(()),
+    }
+}
+
+impl Profiler for Profile {
+    fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        check_limit(setup.host, "-F", self.terms.hz, "perf_event_max_sample_rate")?;
+        check_limit(setup.host, "--max-stack", self.max_stack.unwrap_or(0), "perf_event_max_stack")?;
+        self.host = setup.host.clone();
+        self.wanted = setup.target.wanted.clone();
+        self.periodic = setup.interval.is_some();
+        self.terms.targeted = !setup.watched.is_all();
+        self.callchains = setup.stacks;
+        let evsel = self.choose(evlist, setup)?;
+        self.settle_for_user(&evsel, evlist, setup)?;
+        let exclude = self.exclude;
+        self.terms.left =
+            Left { user: exclude.user || exclude.host, kernel: exclude.kernel || exclude.host, guest: exclude.guest };
+        // Whether a clock's tick hits a guest is known only here.
+        self.terms.left.guest &= self.terms.left.user || self.terms.left.kernel;
+        let depth = self.max_stack.and_then(|frames| u16::try_from(frames).ok()).unwrap_or(0);
+        let evsel = evsel.exclude(exclude);
+        self.event = Some(evlist.add(if self.callchains { evsel.callchain(depth) } else { evsel })?);
+        Ok(())
+    }
+
+    fn started(&mut self, now: Timestamp, _ctx: &mut Context<'_>) {
+        self.interval_start_ns = now;
+        self.before = Reading::now(&self.host);
+        if let Some(windows) = &mut self.windows {
+            windows.start(now, &self.host);
+        }
+    }
+
+    fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+        let kind = Kind::of(sample.misc, sample.tid);
+        if self.is_left_out(kind) {
+            ctx.ignored = true;
+            return Ok(());
+        }
+        if let Some(windows) = &mut self.windows {
+            windows.roll(sample.time, &self.terms, ctx);
+        }
+        let stack = match kind {
+            Kind::Guest => None, // its addresses mean nothing here
+            _ if self.callchains => ctx.stack(sample),
+            kind => ctx.address(sample, kind == Kind::User),
+        };
+        let comm = ctx.tasks.comm(sample.tid);
+        let process = if sample.pid == sample.tid { comm } else { ctx.tasks.comm(sample.pid) };
+        self.usage.add(sample.cpu, (sample.pid, process), kind, sample.period);
+        ctx.weigh(sample.pid, comm, stack, 1);
+        if let Some(windows) = &mut self.windows {
+            let Sample { cpu, pid, tid, period: weight, .. } = *sample;
+            windows.add(&Seen { cpu, pid, tid, comm, kind, weight, stack }, &self.terms);
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+        if let Some(windows) = &mut self.windows {
+            windows.roll(now, &self.terms, ctx);
+        }
+    }
+
+    fn throttled(&mut self, cpu: u32) {
+        self.usage.throttled(cpu);
+    }
+
+    fn counted(&mut self, event: EventId, cpu: u32, running_ns: u64) {
+        if self.event == Some(event) {
+            self.usage.counted(cpu, running_ns);
+        }
+    }
+
+    fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        let span_ns = now.saturating_sub(self.interval_start_ns);
+        let reading = Reading::now(&self.host);
+        let parts = |cpu| reading.since(&self.before, cpu);
+        let mut cpus: Vec<u32> = if self.terms.targeted { Vec::new() } else { reading.cpus() };
+        cpus.retain(|cpu| self.wanted.as_ref().is_none_or(|wanted| wanted.contains(cpu)));
+        cpus.extend(self.usage.cpus());
+        cpus.sort_unstable();
+        cpus.dedup();
+        let title = if self.terms.targeted { "CPUs, % of the samples there" } else { "CPUs, % of their time" };
+        report.titled_table(title, &CPU_COLUMNS, self.usage.cpu_rows(&cpus, &self.terms, span_ns, parts));
+        let tasks = self.usage.task_rows(&self.terms, span_ns, parts);
+        report.titled_table("tasks, % of one CPU", &TASK_COLUMNS, tasks);
+        if let Some(line) = self.starved_line(&self.usage.starved(&self.terms, span_ns, parts)) {
+            report.note(line);
+        }
+        if !self.periodic {
+            report.top(Top { stacks: self.lists_stacks, depth: self.print_depth }); // asked for by a signal
+        }
+        self.usage.clear();
+        self.interval_start_ns = now;
+        self.before = reading;
+        Ok(())
+    }
+
+    fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        self.interval(now, report)?;
+        report.top(Top { stacks: self.lists_stacks, depth: self.print_depth });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let kernel = dir.path().join("sys/kernel");
+        std::fs::create_dir_all(&kernel).unwrap();
+        std::fs::write(kernel.join("perf_event_max_sample_rate"), "1000\n").unwrap();
+        let host = Host { proc: dir.path().into(), cpu: dir.path().into() };
+        assert!(check_limit(&host, "-F", 1000, "perf_event_max_sample_rate").is_ok());
+        assert!(check_limit(&host, "-F", 1001, "absent").is_ok());
+        let err = check_limit(&host, "-F", 1001, "perf_event_max_sample_rate").unwrap_err().to_string();
+        assert!(err.contains("-F 1001") && err.contains("kernel.perf_event_max_sample_rate, which is 1000"), "{err}");
+    }
+}

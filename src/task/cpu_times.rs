@@ -1,0 +1,98 @@
+//! What /proc/stat says of each CPU: how long it was idle, and how long it served interrupts.
+
+use std::fs;
+
+use rustc_hash::FxHashMap;
+
+use crate::perf::target::Host;
+use crate::sys;
+
+/// A tick of /proc/stat: USER_HZ is 100 on x86_64 and aarch64, whatever the kernel's own (include/asm-generic/param.h).
+const TICK_NS: u64 = 10_000_000;
+
+/// Since the CPU came up, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// With iowait: nothing ran.
+    pub idle_ns: u64,
+    /// Hard and soft interrupts.
+    pub irq_ns: u64,
+}
+
+/// All CPUs at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    at_ns: u64,
+    cpus: FxHashMap<u32, CpuTimes>,
+}
+
+/// Parts of a CPU's time, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parts {
+    pub idle: f64,
+    pub irq: f64,
+}
+
+impl Reading {
+    pub fn now(host: &Host) -> Reading {
+        let text = fs::read_to_string(host.proc.join("stat")).unwrap_or_default();
+        Reading { at_ns: sys::monotonic_ns(), cpus: parse(&text) }
+    }
+
+    /// The CPUs that are online, sorted.
+    pub fn cpus(&self) -> Vec<u32> {
+        let mut cpus: Vec<u32> = self.cpus.keys().copied().collect();
+        cpus.sort_unstable();
+        cpus
+    }
+
+    /// How `cpu` spent its time from `before` until now. None when it was not online all the time.
+    pub fn since(&self, before: &Reading, cpu: u32) -> Option<Parts> {
+        let (old, new) = (before.cpus.get(&cpu)?, self.cpus.get(&cpu)?);
+        let span = self.at_ns.checked_sub(before.at_ns).filter(|&span| span >= TICK_NS)? as f64;
+        // Some of these numbers are known to step back a little.
+        let part = |old: u64, new: u64| (new.saturating_sub(old) as f64 / span).min(1.0);
+        Some(Parts { idle: part(old.idle_ns, new.idle_ns), irq: part(old.irq_ns, new.irq_ns) })
+    }
+}
+
+/// Lines `cpuN user nice system idle iowait irq softirq ...`, in ticks.
+fn parse(text: &str) -> FxHashMap<u32, CpuTimes> {
+    let line = |line: &str| {
+        let (cpu, rest) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let cpu: u32 = cpu.parse().ok()?; // the sum over all has no number
+        let words = rest.split_ascii_whitespace();
+        let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+        let ns = |at: usize| ticks.get(at).copied().unwrap_or(0).saturating_mul(TICK_NS);
+        ticks.get(3)?;
+        Some((cpu, CpuTimes { idle_ns: ns(3).saturating_add(ns(4)), irq_ns: ns(5).saturating_add(ns(6)) }))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_lines_of_cpus() {
+        let text = "cpu  9 9 9 9 9 9 9\ncpu0 1 2 3 40 5 6 7 8 0 0\ncpu12 1 2 3 4\ncpux 1 2 3 4\ncpu3 1 2\nintr 5\n";
+        let got = parse(text);
+        let times = |idle, irq| CpuTimes { idle_ns: idle * TICK_NS, irq_ns: irq * TICK_NS };
+        assert_eq!(got.len(), 2);
+        assert_eq!((got[&0], got[&12]), (times(45, 13), times(4, 0)));
+    }
+
+    #[test]
+    fn parts_are_of_the_time_between() {
+        let reading =
+            |at_ns, idle_ns| Reading { at_ns, cpus: [(0, CpuTimes { idle_ns, irq_ns: 0 })].into_iter().collect() };
+        let idle = |before: &Reading, now: &Reading| now.since(before, 0).map(|parts| parts.idle);
+        let start = reading(0, 1_000);
+        assert_eq!(idle(&start, &reading(100_000_000, 25_001_000)), Some(0.25));
+        assert_eq!(idle(&start, &reading(100_000_000, 900_000_000)), Some(1.0));
+        assert_eq!(idle(&start, &reading(100_000_000, 0)), Some(0.0));
+        assert_eq!(idle(&start, &reading(1, 5_000)), None);
+        assert_eq!(start.since(&start, 7), None);
+    }
+}
