@@ -305,17 +305,6 @@ fn a_stuck_task_is_shown_in_spite_of_losses() {
     assert_within_window(&ended);
 }
 
-#[test]
-fn a_command_is_watched_even_if_its_exec_was_lost() {
-    need_switches!();
-    let _noise = [(); 2].map(|()| Load::of(&example("pingpong"), &["100000000"]));
-    for _ in 0..4 {
-        let ended = run(&["task-state", "-m", "1", "--perins", "--json", "--", &example("pingpong"), "200000"]).code(0);
-        let tid = load_number(ended.line_with("switch_pairs"), "ping_tid");
-        assert!(ended.of_type("row").iter().any(|row| row["tid"] == tid), "{ended:#?}");
-    }
-}
-
 /// Threads that live now.
 fn living() -> u64 {
     let tasks = |pid: fs::DirEntry| fs::read_dir(pid.path().join("task")).map_or(0, Iterator::count);
