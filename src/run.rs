@@ -255,6 +255,7 @@ impl Run {
         if let Some(workload) = &mut self.workload {
             let failed = workload.release();
             failed.with_context(|| format!("cannot execute {:?}", workload.name()))?;
+            self.core.watched.released();
         }
         let stop = self.observe()?;
         self.finish(stop)
@@ -466,6 +467,12 @@ impl Run {
             summary: Vec::new(),
         };
         end.summary = self.summary(&end);
+        if self.core.watched.awaits_exec() && (self.core.narrow_here || self.core.evlist.any_cpu_bound()) {
+            messages.push(Message::Note(format!(
+                "{}: nothing is known of the command: the record of its exec was lost; a larger -m keeps it",
+                self.options.profiler
+            )));
+        }
         messages.push(Message::End(end));
         let Run { core, signals, workload, host, .. } = self;
         if let Some(mut workload) = workload {

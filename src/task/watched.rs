@@ -13,6 +13,11 @@ pub enum Watched {
     Some(Members),
     /// A workload that has not executed its command yet: nothing before that is of interest.
     BeforeExec(i32),
+    /// One that has executed it: the record of that is on the way, or was lost. So often was it looked for.
+    Released {
+        pid: i32,
+        looks: u32,
+    },
 }
 
 /// Threads one by one, kept by records and now and then corrected by /proc.
@@ -51,7 +56,7 @@ impl Watched {
         match self {
             Watched::All => true,
             Watched::Some(members) => members.tids.contains(&tid) || members.leaving.contains(&tid),
-            Watched::BeforeExec(_) => false,
+            Watched::BeforeExec(_) | Watched::Released { .. } => false,
         }
     }
 
@@ -61,11 +66,10 @@ impl Watched {
 
     pub fn apply(&mut self, record: &Record<'_>) {
         match (&mut *self, record) {
-            (Watched::BeforeExec(pid), Record::Comm { tid, exec: true, .. }) if tid == pid => {
-                let one: FxHashSet<i32> = [*pid].into_iter().collect();
-                let members =
-                    Members { tids: one.clone(), pids: one, follow: true, until_exit: true, ..Members::default() };
-                *self = Watched::Some(members);
+            (Watched::BeforeExec(pid) | Watched::Released { pid, .. }, Record::Comm { tid, exec: true, .. })
+                if tid == pid =>
+            {
+                *self = Watched::Some(Members::of_workload(&[*pid]));
             }
             (Watched::Some(members), record) => members.apply(record),
             _ => {}
@@ -75,9 +79,30 @@ impl Watched {
     /// Corrects the set by what lives now: a lost record, an exec by a thread that is not its process's first, a task
     /// that was moved between cgroups would leave it wrong for ever.
     pub fn refresh(&mut self, target: &Target, host: &Host) {
-        if let Watched::Some(members) = self {
-            members.refresh(target, host);
+        match self {
+            Watched::Some(members) => members.refresh(target, host),
+            Watched::Released { pid, looks: 0 } => *self = Watched::Released { pid: *pid, looks: 1 },
+            // Half a second later: it must have been lost.
+            Watched::Released { pid, .. } => {
+                let mut pids = procfs::family(host, *pid);
+                pids.push(*pid);
+                *self = Watched::Some(Members::of_workload(&pids));
+                self.refresh(target, host);
+            }
+            Watched::All | Watched::BeforeExec(_) => {}
         }
+    }
+
+    /// The workload has executed its command.
+    pub fn released(&mut self) {
+        if let Watched::BeforeExec(pid) = *self {
+            *self = Watched::Released { pid, looks: 0 };
+        }
+    }
+
+    /// True while the record of the workload's exec is missing: nothing is known of its tasks.
+    pub fn awaits_exec(&self) -> bool {
+        matches!(self, Watched::Released { .. })
     }
 
     /// True when every task of the answer has exited.
@@ -99,6 +124,12 @@ impl Watched {
 }
 
 impl Members {
+    /// Processes of a workload: what they create belongs to them, and with the last of them it is over.
+    fn of_workload(pids: &[i32]) -> Members {
+        let pids: FxHashSet<i32> = pids.iter().copied().collect();
+        Members { tids: pids.clone(), pids, follow: true, until_exit: true, ..Members::default() }
+    }
+
     fn apply(&mut self, record: &Record<'_>) {
         match record {
             Record::Fork(fork) => {
@@ -174,6 +205,46 @@ mod tests {
         assert!(!watched.is_over());
         watched.apply(&exit(8));
         assert!(watched.is_over());
+    }
+
+    /// A fixture of /proc: process, state, children.
+    fn proc(processes: &[(i32, char, &str)]) -> (tempfile::TempDir, Host) {
+        let dir = tempfile::tempdir().unwrap();
+        for (pid, state, children) in processes {
+            let task = dir.path().join(format!("{pid}/task/{pid}"));
+            std::fs::create_dir_all(&task).unwrap();
+            std::fs::write(task.join("stat"), format!("{pid} (x) {state} 1 7 1")).unwrap();
+            std::fs::write(task.join("children"), children).unwrap();
+        }
+        let host = Host { proc: dir.path().to_owned(), ..Host::default() };
+        (dir, host)
+    }
+
+    #[test]
+    fn a_workload_whose_exec_was_lost_is_found_in_proc() {
+        let (_dir, host) = proc(&[(7, 'S', "8 9"), (8, 'R', ""), (9, 'Z', ""), (10, 'S', "")]);
+        let target = Target { tasks: Tasks::Workload(7), ..Target::everything() };
+        let mut watched = Watched::BeforeExec(7);
+        watched.refresh(&target, &host);
+        watched.refresh(&target, &host);
+        assert!(!watched.contains(7) && !watched.awaits_exec(), "it has not executed yet");
+        watched.released();
+        watched.refresh(&target, &host);
+        assert!(!watched.contains(7) && watched.awaits_exec(), "its record may be on the way");
+        watched.refresh(&target, &host);
+        assert!(watched.contains(7) && watched.contains(8) && !watched.contains(10) && !watched.awaits_exec());
+        watched.apply(&exit(8));
+        watched.apply(&exit(7));
+        watched.apply(&exit(9));
+        assert!(watched.is_over());
+    }
+
+    #[test]
+    fn a_workload_whose_exec_comes_late() {
+        let mut watched = Watched::BeforeExec(7);
+        watched.released();
+        watched.apply(&Record::Comm { pid: 7, tid: 7, comm: b"x", exec: true });
+        assert!(watched.contains(7) && !watched.awaits_exec());
     }
 
     fn members(tids: &[i32], follow: bool) -> Watched {
