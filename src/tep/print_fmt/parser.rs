@@ -263,10 +263,7 @@ impl<'a> Parser<'a> {
     /// takes it out again.
     fn compound_literal(&mut self, ty: Result<Ty, String>) -> Result<Expr, Unsupported> {
         let start = self.lexer.clone();
-        self.literal = match self.member_set_to(ty) {
-            Ok(literal) => literal,
-            Err(_) => None,
-        };
+        self.literal = self.member_set_to(ty).unwrap_or_default();
         if self.literal.is_none() {
             self.lexer = start;
             self.lexer.skip_to_close()?;
