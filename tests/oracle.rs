@@ -2,8 +2,11 @@
 //! must be what the kernel prints.
 //!
 //! Known exceptions: values computed from kernel addresses (`page=`); `syscalls:*`, for which the kernel prints a form of its
-//! own; the preempt count in the latency flags, which is one higher in perf's records (it is not part of the text). Besides,
-//! the three `writeback:writeback_single_inode*` and `..._sb_inodes_requeue` show an age at the moment of printing.
+//! own; the preempt count in the latency flags, which is one higher in perf's records (it is not part of the text).
+//!
+//! Not among the events: `writeback:writeback_single_inode*`, which show an age at the moment of printing;
+//! `fib:fib_table_lookup` and `fib6`'s, of which the kernel leaves bytes unset, so that two records of one event differ;
+//! `sched:sched_stat_*`, which perf repeats for each nanosecond that they count.
 
 #[macro_use]
 mod common;

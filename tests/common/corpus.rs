@@ -1,4 +1,4 @@
-//! The event formats of eight kernels, from `tests/data/formats.zst`.
+//! The event formats of eight kernels, from `tests/data/formats.xz`.
 #![allow(dead_code)] // each test binary uses a part
 
 use std::fs;
@@ -7,9 +7,9 @@ use std::path::Path;
 
 /// The path of each format, `VERSION/events/SYSTEM/NAME/format`, and its text.
 pub fn formats() -> Vec<(String, String)> {
-    let packed = fs::File::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats.zst")).expect("data");
+    let packed = fs::File::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats.xz")).expect("data");
     let mut text = String::new();
-    ruzstd::decoding::StreamingDecoder::new(packed).expect("zstd").read_to_string(&mut text).expect("zstd");
+    lzma_rust2::XzReader::new(packed, false).read_to_string(&mut text).expect("xz");
     // As `tail -v` writes it: a line `==> PATH <==` before each file.
     let mut all: Vec<(String, String)> = Vec::new();
     for line in text.lines() {
