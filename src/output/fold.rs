@@ -1,5 +1,7 @@
 //! Weighted stacks with their names: those that read the same are put together.
 
+use std::cmp::Reverse;
+
 use rustc_hash::FxHashMap;
 
 use crate::output::escape::escape;
@@ -40,16 +42,20 @@ const IN_KERNEL: &str = "_[k]";
 /// Where there was no callchain, or it was not kept.
 const NO_STACK: &str = "[no stack]";
 
+/// Stacks shown of one list. All frames of all stacks would take a lot of memory.
+pub const SHOWN: usize = 5;
+
 /// Stacks of one program that read the same.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub comm: Comm,
     /// None: several processes.
     pub pid: Option<i32>,
-    /// Innermost first; the addresses are those of the heaviest of them.
+    /// Innermost first; the addresses are those of the heaviest of them. Only the few that are shown have any.
     pub frames: Vec<Named>,
     pub weight: u64,
     heaviest: u64,
+    stack: Option<StackId>,
 }
 
 /// A function, or why there is no name for it, with its module.
@@ -73,28 +79,32 @@ impl Folded {
         for row in rows {
             let frames = row.stack.map_or_else(Vec::new, &mut name);
             if !is_idle(row.pid, &frames) {
-                folded.add(row, frames);
+                folded.add(row, &frames);
             }
+        }
+        for group in folded.heaviest_mut(SHOWN) {
+            group.frames = group.stack.map_or_else(Vec::new, &mut name);
         }
         folded
     }
 
-    fn add(&mut self, row: &Weighted, frames: Vec<Named>) {
+    fn add(&mut self, row: &Weighted, frames: &[Named]) {
         self.total = self.total.saturating_add(row.weight);
-        let function = self.functions.entry(innermost(&frames)).or_default();
+        let function = self.functions.entry(innermost(frames)).or_default();
         *function = function.saturating_add(row.weight);
-        let group = self.groups.entry(line(row.comm, &frames)).or_insert_with(|| Group {
+        let group = self.groups.entry(line(row.comm, frames)).or_insert_with(|| Group {
             comm: row.comm,
             pid: Some(row.pid),
             frames: Vec::new(),
             weight: 0,
             heaviest: 0,
+            stack: row.stack,
         });
         group.weight = group.weight.saturating_add(row.weight);
         group.pid = group.pid.filter(|pid| *pid == row.pid);
         if row.weight > group.heaviest {
             group.heaviest = row.weight;
-            group.frames = frames;
+            group.stack = row.stack;
         }
     }
 
@@ -111,11 +121,17 @@ impl Folded {
         lines
     }
 
-    /// The heaviest first.
-    pub fn heaviest(&self, most: usize) -> Vec<&Group> {
+    /// The heaviest first, at most [`SHOWN`].
+    pub fn heaviest(&self, most: usize) -> impl Iterator<Item = &Group> {
         let mut groups: Vec<(&String, &Group)> = self.groups.iter().collect();
-        groups.sort_unstable_by(|(a, one), (b, other)| other.weight.cmp(&one.weight).then(a.cmp(b)));
-        groups.into_iter().take(most).map(|(_, group)| group).collect()
+        groups.sort_unstable_by_key(|(line, group)| (Reverse(group.weight), *line));
+        groups.into_iter().take(most.min(SHOWN)).map(|(_, group)| group)
+    }
+
+    fn heaviest_mut(&mut self, most: usize) -> impl Iterator<Item = &mut Group> {
+        let mut groups: Vec<(&String, &mut Group)> = self.groups.iter_mut().collect();
+        groups.sort_unstable_by_key(|(line, group)| (Reverse(group.weight), *line));
+        groups.into_iter().take(most).map(|(_, group)| group)
     }
 
     /// What fell on each function itself, without those it called; the heaviest first.
@@ -189,6 +205,7 @@ fn neutral(text: &str) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::symbol::{SpaceKeys, Stacks};
 
     const KERNEL: u64 = 0xffff_ffff_8100_0000;
 
@@ -200,16 +217,20 @@ pub mod tests {
         Named { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None }
     }
 
-    /// Rows with a stack each, of pid, comm, weight and frames innermost first.
+    /// Of rows with pid, comm, weight and frames, innermost first.
     pub fn folded(rows: &[(i32, &str, u64, Vec<Named>)]) -> Folded {
-        let mut folded = Folded::default();
-        for (pid, comm, weight, frames) in rows {
-            let row = Weighted { pid: *pid, comm: Comm::new(comm.as_bytes()), stack: None, weight: *weight };
-            if !is_idle(*pid, frames) {
-                folded.add(&row, frames.clone());
-            }
-        }
-        folded
+        let mut stacks = Stacks::new(1 << 20, 127);
+        let mut keys = SpaceKeys::default();
+        let ids: Vec<Option<StackId>> =
+            (0..rows.len() as u64).map(|n| stacks.address(n, false, 1, &mut keys)).collect();
+        let row = |(at, (pid, comm, weight, frames)): (usize, &(i32, &str, u64, Vec<Named>))| Weighted {
+            pid: *pid,
+            comm: Comm::new(comm.as_bytes()),
+            stack: ids[at].filter(|_| !frames.is_empty()),
+            weight: *weight,
+        };
+        let weighted: Vec<Weighted> = rows.iter().enumerate().map(row).collect();
+        Folded::new(&weighted, |id| rows[ids.iter().position(|other| *other == Some(id)).unwrap()].3.clone())
     }
 
     #[test]
@@ -239,9 +260,10 @@ pub mod tests {
         ];
         assert_eq!(folded.lines(), want);
         assert_eq!(folded.total(), 31);
-        let pids: Vec<Option<i32>> = folded.heaviest(3).iter().map(|group| group.pid).collect();
-        assert_eq!(pids, [Some(9), Some(9), Some(8)]);
-        assert_eq!(folded.heaviest(9)[3].pid, None);
+        let pids: Vec<Option<i32>> = folded.heaviest(9).map(|group| group.pid).collect();
+        assert_eq!(pids, [Some(9), Some(9), Some(8), None]);
+        let frames: Vec<usize> = folded.heaviest(9).map(|group| group.frames.len()).collect();
+        assert_eq!(frames, [0, 2, 3, 4]);
     }
 
     #[test]
@@ -273,13 +295,5 @@ pub mod tests {
             (0, "", 4, vec![named(1, Ok("main"), None)]),
         ]);
         assert_eq!(folded.total(), 7);
-    }
-
-    #[test]
-    fn each_row_is_named_by_its_stack() {
-        let id = crate::symbol::Stacks::new(1 << 20, 127).address(7, true, 1, &mut Default::default()).unwrap();
-        let row = Weighted { pid: 1, comm: Comm::new(b"a"), stack: Some(id), weight: 2 };
-        let folded = Folded::new(&[row, Weighted { stack: None, ..row }], |_| vec![named(7, Ok("main"), None)]);
-        assert_eq!(folded.lines(), ["a;[no stack] 2", "a;main 2"]);
     }
 }
