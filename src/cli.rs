@@ -88,6 +88,9 @@ pub struct CommonArgs {
     /// Exit with code 3 when anything was lost
     #[arg(long)]
     strict_loss: bool,
+    /// Show the names of C++ and Rust functions as their compilers wrote them
+    #[arg(long)]
+    no_demangle: bool,
     /// Say what was opened, filtered and left out, and what the run itself cost
     #[arg(short = 'v', long)]
     verbose: bool,
@@ -188,6 +191,7 @@ impl CommonArgs {
             duration: self.duration.map(|time| Duration::from_nanos(time.0)),
             output: self.output,
             json: self.json,
+            demangle: !self.no_demangle,
             verbose: self.verbose,
             workload: self.workload,
         })

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use rustc_hash::FxHashSet;
 
 use crate::cli::usage;
 use crate::output::{LostSpan, Top};
@@ -87,6 +88,9 @@ pub trait Profiler {
     fn counted(&mut self, event: EventId, cpu: u32, running_ns: u64) {
         let _ = (event, cpu, running_ns);
     }
+
+    /// The stacks that it will show or weigh some time: all others may be forgotten now.
+    fn stacks_in_use(&self, used: &mut FxHashSet<StackId>);
 
     /// Forgets every pair that the loss may have closed.
     fn lost(&mut self, window: &LostWindow) {

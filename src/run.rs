@@ -28,11 +28,13 @@ use crate::run::core::{Core, Corrected};
 use crate::run::loss::{LossBook, coverage};
 use crate::run::rings::Rings;
 use crate::stats::weights::{StackWeights, Weighted};
+use crate::symbol::elf::{SymbolOptions, usual_debug_dirs};
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker};
 use crate::sys::process::Workload;
-use crate::task::{TaskTable, Watched};
+use crate::task::{TaskTable, Watched, procfs};
+use crate::tep::syscalls;
 
 /// What a run does, whatever the profiler.
 #[derive(Debug)]
@@ -54,6 +56,7 @@ pub struct Options {
     pub duration: Option<Duration>,
     pub output: Option<PathBuf>,
     pub json: bool,
+    pub demangle: bool,
     pub verbose: bool,
     pub workload: Vec<OsString>,
 }
@@ -169,6 +172,8 @@ impl Run {
             events,
             host: host.clone(),
             stacks: evlist.any_callchain() && (options.shows_stacks || options.flame.is_none()),
+            symbols: SymbolOptions { demangle: options.demangle, debug_dirs: usual_debug_dirs() },
+            coverage: options.verbose && evlist.any_address(),
             flame: options.flame.clone().map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
@@ -242,6 +247,9 @@ impl Run {
         // Threads created between the first look and the opening of their parent's events.
         self.core.watched.refresh(&self.options.target, &self.host);
         self.core.started(sys::monotonic_ns());
+        if self.core.any_address {
+            self.core.output.living(self.core.watched_processes());
+        }
         if let Some(workload) = &mut self.workload {
             let failed = workload.release();
             failed.with_context(|| format!("cannot execute {:?}", workload.name()))?;
@@ -337,6 +345,7 @@ impl Run {
             .core
             .evlist
             .iter()
+            .filter(|(_, evsel)| evsel.is_opened())
             .map(|(_, evsel)| match evsel.filter() {
                 Some(filter) => format!("{} /{filter}/", evsel.name()),
                 None => evsel.name().to_owned(),
@@ -456,8 +465,10 @@ impl Run {
         };
         end.summary = self.summary(&end);
         messages.push(Message::End(end));
-        let Run { core, signals, workload, .. } = self;
-        drop(workload); // ends it, if it still runs
+        let Run { core, signals, workload, host, .. } = self;
+        if let Some(mut workload) = workload {
+            workload.end(&procfs::family(&host, workload.pid())); // if it still runs
+        }
         // A second Ctrl-C ends the wait for a reader that does not read.
         let interrupted =
             || std::iter::from_fn(|| signals.take()).any(|signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM));
@@ -535,7 +546,10 @@ fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
 fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
     let text = |evsel: &Evsel| -> Result<Option<EventText>> {
         let Some(alias) = evsel.shown_as() else { return Ok(None) };
-        Ok(Some(EventText::new(evsel.name(), alias, setup.format(evsel.name())?)))
+        let format = setup.format(evsel.name())?;
+        // What is not opened is a system call's event, told by the raw one: there is no more in the record.
+        let format = if evsel.is_opened() { format } else { Arc::new(syscalls::bare(&format)) };
+        Ok(Some(EventText::new(evsel.name(), alias, format)))
     };
     evlist.iter().map(|(_, evsel)| text(evsel)).collect()
 }

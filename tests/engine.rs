@@ -1,28 +1,21 @@
-//! The engine behind every profiler, run through `trace`: losses, signals, output, targets.
+//! The engine behind every profiler, run through `trace`: losses, signals, output. Targets are in `targets`.
 
 #[macro_use]
 mod common;
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::process::CommandExt;
 use std::process::Stdio;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Done, GUARD, Load, Prog, command, ends_within, example, getppid, getuid, load_number, number, own_tid, run,
-    run_over, start, syscall,
+    Done, GUARD, Prog, command, ends_within, example, getppid, getuid, number, own_tid, run, run_over, start, syscall,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 const EXEC: &str = "sched:sched_process_exec";
-
-fn events(done: &Done) -> u64 {
-    done.out.iter().filter(|line| line.starts_with(r#"{"type":"event""#)).count() as u64
-}
 
 // Losses
 
@@ -38,7 +31,7 @@ fn a_flood_through_one_page_is_counted_to_the_last_call() {
         let (seen, lost, unprinted) = (number(&end, "samples"), number(&end, "lost"), number(&end, "lost_output"));
         assert_eq!(seen + lost, CALLS, "round {round}: {end}");
         assert!(lost > 0, "round {round}: a flood fits one page? {end}");
-        assert_eq!(events(&done) + unprinted, seen, "round {round}: {end}");
+        assert_eq!(done.shown() + unprinted, seen, "round {round}: {end}");
         let intervals: Vec<Value> = done
             .out
             .iter()
@@ -149,7 +142,7 @@ fn signals_end_the_run_with_a_summary() {
         trace.signal(signal);
         let done = trace.finish().code(0);
         let end = done.end();
-        assert_eq!(number(&end, "samples"), events(&done), "{signal}: {end}");
+        assert_eq!(number(&end, "samples"), done.shown(), "{signal}: {end}");
         assert_eq!(done.err(), "", "{signal}");
     }
 }
@@ -249,7 +242,7 @@ fn n_events_are_n_lines() {
     let many = || (0..10).for_each(|_| getppid());
     trace.provoke(many, |line| line.contains(r#""end""#));
     let done = trace.finish().code(0);
-    assert_eq!(events(&done), 3, "{done:?}");
+    assert_eq!(done.shown(), 3, "{done:?}");
     assert_eq!(number(&done.end(), "samples"), 3);
 }
 
@@ -311,328 +304,31 @@ fn outputs_that_cannot_be_written() {
     run(&["trace", "-e", EXEC, "-o", "/"]).code(1).says(&["cannot write to /", "directory"]);
 }
 
-// The workload
+// Limits
 
-#[test]
-fn a_workload_is_followed_with_its_children() {
-    need_events!();
-    let done = run(&["trace", "--json", "-e", EXEC, "--", "sh", "-c", "/bin/true; /bin/ls / >/dev/null"]).code(0);
-    let names: Vec<Value> = done.of_type("event").iter().map(|event| event["fields"]["filename"].clone()).collect();
-    assert_eq!(names.len(), 3, "{names:?}");
-    assert!(names[0].as_str().unwrap().ends_with("/sh"), "{names:?}");
-    assert_eq!(names[1..], ["/bin/true", "/bin/ls"]);
+/// perf-prof in a shell that has set a limit first.
+fn limited(ulimit: &str, args: &[&str]) -> Done {
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &format!(r#"ulimit {ulimit} && exec "$0" "$@""#), env!("CARGO_BIN_EXE_perf-prof")]);
+    shell.args(args);
+    Prog::spawn(shell).finish()
 }
 
 #[test]
-fn a_workload_that_fails_is_still_a_run_that_ended() {
+fn too_few_descriptors_are_told_in_numbers() {
     need_events!();
-    run(&["trace", "-e", EXEC, "--", "sh", "-c", "exit 7"]).code(0).says(&["trace: 1 event"]);
-    run(&["trace", "-e", EXEC, "--", "sh", "-c", "kill -9 $$"]).code(0);
-}
-
-#[test]
-fn a_workload_that_cannot_be_executed() {
-    need_events!();
-    const MARK: &str = "PERF_PROF_TEST_MARK";
-    let mark = format!("exec-failure-{}", std::process::id());
-    for name in ["/nonexistent/command", "/", "no-such-command-anywhere"] {
-        let mut command = command(&["trace", "-e", EXEC, "--", name]);
-        command.env(MARK, &mark);
-        Prog::spawn(command).finish().code(1).says(&["cannot execute", name]);
-    }
-    let needle = format!("{MARK}={mark}");
-    let until = Instant::now() + GUARD;
-    while let Some(pid) = with_environment(&needle) {
-        assert!(Instant::now() < until, "process {pid} is left behind");
-        thread::yield_now();
-    }
-}
-
-fn with_environment(text: &str) -> Option<i32> {
-    perf_prof::perf::target::processes(&Default::default()).into_iter().find(|pid| {
-        let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        env.split(|&byte| byte == 0).any(|variable| variable == text.as_bytes())
-    })
-}
-
-#[test]
-fn the_end_of_the_run_ends_the_workload() {
-    need_events!();
-    let before = Instant::now();
-    run(&["trace", "-e", EXEC, "-N", "1", "--", "sleep", "100"]).code(0);
-    assert!(before.elapsed() < Duration::from_secs(20));
-}
-
-// Targets
-
-/// A thread that calls `nr` whenever it is told to.
-struct Caller {
-    tid: i32,
-    go: Sender<()>,
-    done: Receiver<()>,
-}
-
-impl Caller {
-    fn start(nr: libc::c_long) -> Caller {
-        let (go, told) = channel::<()>();
-        let (says, done) = channel();
-        let (tid_to, tid) = channel();
-        thread::spawn(move || {
-            tid_to.send(own_tid()).unwrap();
-            while told.recv().is_ok() {
-                // SAFETY: takes no arguments and touches no memory.
-                unsafe { libc::syscall(nr) };
-                if says.send(()).is_err() {
-                    return;
-                }
-            }
-        });
-        Caller { tid: tid.recv().unwrap(), go, done }
-    }
-
-    fn call(&self) {
-        self.go.send(()).unwrap();
-        self.done.recv().unwrap();
-    }
-}
-
-fn of_tid(done: &Done, tid: i32) -> usize {
-    done.of_type("event").iter().filter(|event| event["tid"] == tid).count()
-}
-
-#[test]
-fn a_process_is_its_threads_now_and_later() {
-    need_events!();
-    let nr = libc::SYS_getgid; // by nobody else in this process
-    let pid = std::process::id().to_string();
-    let (ready, old) = (Caller::start(nr), Caller::start(nr));
-    let mut trace = start(&["trace", "--json", "-e", &syscall(nr), "-p", &pid]);
-    trace.provoke(|| ready.call(), |line| line.contains("sys_enter"));
-    let young = Caller::start(nr);
-    (0..3).for_each(|_| young.call());
-    (0..2).for_each(|_| old.call());
-    let tid = format!("\"tid\":{},", old.tid);
-    trace.line(|line| line.contains(&tid));
-    let done = trace.interrupt().code(0);
-    assert_eq!((of_tid(&done, old.tid), of_tid(&done, young.tid)), (2, 3), "{done:?}");
-    assert!(done.of_type("event").iter().all(|event| event["pid"] == std::process::id()));
-}
-
-#[test]
-fn a_process_is_its_children_too() {
-    need_events!();
-    let mut shell = Load::shell();
-    let threads = example("threads");
-    let event = format!(
-        "raw_syscalls:sys_enter/id=={}||id=={}/alias=nap/,{EXEC}",
-        libc::SYS_clock_nanosleep,
-        libc::SYS_nanosleep
-    );
-    let mut trace = start(&["trace", "--json", "-e", &event, "-p", &shell.pid().to_string()]);
-    trace.provoke(|| shell.tell("/bin/true"), |line| line.contains(EXEC));
-    shell.tell(&format!("{threads} 8 50"));
-    let load = shell.says();
-    shell.stop();
-    let done = trace.finish().code(0); // the shell's end ends the run
-    let naps: Vec<Value> =
-        done.of_type("event").into_iter().filter(|event| event["event"] == "raw_syscalls:sys_enter").collect();
-    assert_eq!(naps.len() as u64, load_number(&load, "sleeps"), "{load}");
-    assert!(naps.iter().all(|nap| number(nap, "pid") == load_number(&load, "pid")), "{load}");
-}
-
-#[test]
-fn a_thread_is_itself_alone() {
-    need_events!();
-    let nr = libc::SYS_getegid;
-    let (one, other) = (Caller::start(nr), Caller::start(nr));
-    let mut trace = start(&["trace", "--json", "-e", &syscall(nr), "-t", &one.tid.to_string()]);
-    let both = || {
-        other.call();
-        one.call();
-    };
-    trace.provoke(both, |line| line.contains("sys_enter"));
-    (0..5).for_each(|_| both());
-    let done = trace.interrupt().code(0);
-    assert_eq!(of_tid(&done, one.tid) as u64, events(&done));
-    assert!(of_tid(&done, one.tid) >= 6, "{done:?}");
-}
-
-#[test]
-fn the_end_of_a_thread_ends_the_run() {
-    need_events!();
-    let nr = libc::SYS_getegid;
-    let caller = Caller::start(nr);
-    let mut trace = start(&["trace", "--json", "-e", &syscall(nr), "-t", &caller.tid.to_string()]);
-    trace.provoke(|| caller.call(), |line| line.contains("sys_enter"));
-    drop(caller);
-    trace.finish().code(0).end();
-}
-
-#[test]
-fn a_target_that_ends_on_another_cpu_ends_the_run() {
-    need_events!();
-    let cpus = common::online_cpus();
-    let &[watched, other, ..] = cpus.as_slice() else { skip!("needs two CPUs") };
-    let mut shell = Load::shell();
-    let pin = |shell: &Load, cpu: u32| {
-        let mut set = nix::sched::CpuSet::new();
-        set.set(cpu as usize).unwrap();
-        nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(shell.pid()), &set).unwrap();
-    };
-    pin(&shell, watched);
-    let (event, pid, cpu) = (syscall(libc::SYS_write), shell.pid().to_string(), watched.to_string());
-    let mut trace = start(&["trace", "--json", "-e", &event, "-p", &pid, "-C", &cpu]);
-    trace.provoke(|| shell.tell("echo"), |line| line.contains("sys_enter"));
-    pin(&shell, other);
-    shell.stop();
-    let done = trace.finish().code(0);
-    assert!(done.of_type("event").iter().all(|event| event["cpu"] == watched), "{done:?}");
-}
-
-#[test]
-fn a_process_by_its_name() {
-    need_events!();
-    let dir = tempfile::tempdir().unwrap();
-    let name = format!("h{}-name-of-16", std::process::id()); // the kernel keeps 15 bytes
-    let path = dir.path().join(&name);
-    std::os::unix::fs::symlink("/bin/sh", &path).unwrap();
-    let mut shell = Load::start(std::process::Command::new(&path));
-    let mut trace = start(&["trace", "--json", "-e", &syscall(libc::SYS_write), "-p", &name]);
-    trace.provoke(|| shell.tell("echo"), |line| line.contains("sys_enter"));
-    let pid = shell.pid();
-    shell.stop();
-    let done = trace.finish().code(0);
-    assert_eq!(of_tid(&done, pid) as u64, events(&done));
-    assert_eq!(done.of_type("event")[0]["comm"], name[..name.len().min(15)]);
-}
-
-#[test]
-fn one_cpu_of_two() {
-    need_events!();
-    let cpus = common::online_cpus();
-    let &[one, other, ..] = cpus.as_slice() else { skip!("needs two CPUs") };
-    let (one, other, pingpong) = (one.to_string(), other.to_string(), example("pingpong"));
-    let event = syscall(libc::SYS_write);
-    let done = run_over(&["trace", "--json", "-C", &one, "-e", &event], &[&pingpong, "2000", &one, &other]);
-    assert!(done.of_type("event").iter().all(|event| event["cpu"] == cpus[0]));
-    let of = |name: &str| done.of_type("event").iter().filter(|event| event["comm"] == name).count();
-    assert_eq!((of("ping"), of("pong")), (2000, 0));
-}
-
-/// A cgroup of our own, removed at the end.
-struct OwnCgroup(std::path::PathBuf);
-
-impl OwnCgroup {
-    fn new(name: &str) -> Result<OwnCgroup, String> {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
-        let mount = mount.and_then(|line| line.split(' ').nth(1)).ok_or("no cgroup2 is mounted")?;
-        let path = std::path::Path::new(mount).join(format!("{name}-{}", std::process::id()));
-        fs::create_dir(&path).map_err(|err| format!("cannot create {}: {err}", path.display()))?;
-        Ok(OwnCgroup(path))
-    }
-
-    fn take(&self, pid: i32) {
-        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
-    }
-}
-
-impl Drop for OwnCgroup {
-    fn drop(&mut self) {
-        let until = Instant::now() + Duration::from_secs(5);
-        while fs::remove_dir(&self.0).is_err() && Instant::now() < until {
-            thread::yield_now(); // until the last task has left it
-        }
-    }
-}
-
-#[test]
-fn a_cgroup_is_those_in_it_and_below() {
-    need_events!();
-    let controllers = fs::read_to_string("/proc/cgroups").unwrap();
-    if controllers.lines().any(|line| line.starts_with("perf_event\t") && !line.starts_with("perf_event\t0\t")) {
-        skip!("the perf_event controller is in a v1 hierarchy, not in cgroup2");
-    }
-    let group = match OwnCgroup::new("perf-prof-test") {
-        Ok(group) => group,
-        Err(why) => skip!("{why}"),
-    };
-    let inner = OwnCgroup(group.0.join("inner"));
-    fs::create_dir(&inner.0).unwrap();
-    let (mut inside, mut below, mut outside) = (Load::shell(), Load::shell(), Load::shell());
-    group.take(inside.pid());
-    inner.take(below.pid());
-    let name = group.0.file_name().unwrap().to_str().unwrap();
-    for target in [group.0.to_str().unwrap(), name] {
-        let mut trace = start(&["trace", "--json", "-e", &syscall(libc::SYS_write), "--cgroups", target]);
-        let tid = format!("\"tid\":{},", inside.pid());
-        trace.provoke(
-            || {
-                outside.tell("echo");
-                below.tell("echo");
-                inside.tell("echo");
-            },
-            |line| line.contains(&tid),
-        );
-        let tid = format!("\"tid\":{},", below.pid());
-        trace.provoke(|| below.tell("echo"), |line| line.contains(&tid));
-        let done = trace.interrupt().code(0);
-        let known = (of_tid(&done, inside.pid()) + of_tid(&done, below.pid())) as u64;
-        assert_eq!(known, events(&done), "{target}: {done:?}");
-    }
-    for shell in [inside, below, outside] {
-        shell.stop();
-    }
-}
-
-// What is not there
-
-#[test]
-fn targets_that_do_not_exist() {
-    need_events!();
-    let cases: [(&[&str], &str); 6] = [
-        (&["-C", "99999"], "99999"),
-        (&["-p", "2147483647"], "2147483647"),
-        (&["-t", "2147483647"], "2147483647"),
-        (&["-p", "no-such-name"], "no-such-name"),
-        (&["--cgroups", "no-such-group"], "no-such-group"),
-        (&["--cgroups", "../.."], "../.."),
-    ];
-    for (target, named) in cases {
-        let done = run(&[&["trace", "-e", EXEC], target].concat()).code(1).says(&["perf-prof: ", named]);
-        assert_eq!(done.err.len(), 1, "{target:?}: {done:?}");
-    }
-}
-
-#[test]
-fn an_absent_cpu_beside_one_that_is_there() {
-    need_events!();
-    let cpu = common::online_cpus()[0];
-    let done = run(&["trace", "-e", EXEC, "-C", &format!("{cpu},99999"), "--for", "1ms"]).code(0);
-    let notes: Vec<&String> = done.err.iter().filter(|line| line.contains("99999")).collect();
-    assert_eq!(notes.len(), 1, "{done:?}");
-    assert!(notes[0].contains("not online"), "{done:?}");
-}
-
-#[test]
-fn without_privilege_it_says_so() {
-    need_events!();
-    const NOBODY: u32 = 65534;
-    // The build directory may be closed to nobody.
-    let dir = tempfile::tempdir().unwrap();
-    let open = |path: &std::path::Path| {
-        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    };
-    let exe = dir.path().join("perf-prof");
-    fs::copy(env!("CARGO_BIN_EXE_perf-prof"), &exe).unwrap();
-    open(dir.path());
-    open(&exe);
-    for args in [&["trace", "-e", EXEC][..], &["list"]] {
-        let mut command = std::process::Command::new(&exe);
-        command.args(args).uid(NOBODY).gid(NOBODY);
-        let done = Prog::spawn(command).finish().code(1).says(&["root"]);
-        assert_eq!(done.err.len(), 1, "{done:?}");
-    }
+    const FEW: &str = "64";
+    let args = ["trace", "-e", "sched:*", "--for", "1ms"];
+    let done = limited(&format!("-n {FEW}"), &args).code(1);
+    let words: Vec<&str> = done.err[0].split(' ').collect();
+    let before = |word: &str| words[words.iter().position(|other| *other == word).expect(word) - 1];
+    assert_eq!((before("are"), done.err.len()), ("descriptors", 1), "{done:?}");
+    let needed: usize = before("file").parse().expect("a number");
+    let events = run(&["list", "sched:*"]).code(0).out.len();
+    assert!(needed > events * common::online_cpus().len() && needed < 1000, "{needed} for {events} events: {done:?}");
+    done.says(&["perf-prof: ", &format!("needed, {FEW} are allowed"), "ulimit -n"]);
+    // The soft limit is raised as far as the hard one allows.
+    limited(&format!("-S -n {FEW}"), &args).code(0);
 }
 
 // Side effects

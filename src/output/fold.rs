@@ -1,7 +1,5 @@
 //! Weighted stacks with their names: those that read the same are put together.
 
-use std::cmp::Reverse;
-
 use rustc_hash::FxHashMap;
 
 use crate::output::escape::escape;
@@ -42,8 +40,8 @@ const IN_KERNEL: &str = "_[k]";
 /// Where there was no callchain, or it was not kept.
 const NO_STACK: &str = "[no stack]";
 
-/// Stacks shown of one list. All frames of all stacks would take a lot of memory.
-pub const SHOWN: usize = 5;
+/// Stacks told apart at most. What comes beyond is counted in one place.
+const MOST: usize = 1 << 16;
 
 /// Stacks of one program that read the same.
 #[derive(Clone, Debug)]
@@ -51,11 +49,10 @@ pub struct Group {
     pub comm: Comm,
     /// None: several processes.
     pub pid: Option<i32>,
-    /// Innermost first; the addresses are those of the heaviest of them. Only the few that are shown have any.
+    /// Innermost first; the addresses are those of the heaviest of them.
     pub frames: Vec<Named>,
     pub weight: u64,
     heaviest: u64,
-    stack: Option<StackId>,
 }
 
 /// A function, or why there is no name for it, with its module.
@@ -66,7 +63,7 @@ pub struct Function {
 }
 
 /// Stacks of tasks on a CPU that was not idle, with their sums by function and by stack.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Folded {
     groups: FxHashMap<String, Group>,
     functions: FxHashMap<Function, u64>,
@@ -74,37 +71,43 @@ pub struct Folded {
 }
 
 impl Folded {
-    pub fn new(rows: &[Weighted], mut name: impl FnMut(StackId) -> Vec<Named>) -> Folded {
+    pub fn new(rows: &[Weighted], name: impl FnMut(StackId) -> Vec<Named>) -> Folded {
         let mut folded = Folded::default();
-        for row in rows {
-            let frames = row.stack.map_or_else(Vec::new, &mut name);
-            if !is_idle(row.pid, &frames) {
-                folded.add(row, &frames);
-            }
-        }
-        for group in folded.heaviest_mut(SHOWN) {
-            group.frames = group.stack.map_or_else(Vec::new, &mut name);
-        }
+        folded.extend(rows, name);
         folded
     }
 
-    fn add(&mut self, row: &Weighted, frames: &[Named]) {
+    /// Adds what fell on more stacks.
+    pub fn extend(&mut self, rows: &[Weighted], mut name: impl FnMut(StackId) -> Vec<Named>) {
+        for row in rows {
+            let frames = row.stack.map_or_else(Vec::new, &mut name);
+            if !is_idle(row.pid, &frames) {
+                self.add(row, frames);
+            }
+        }
+    }
+
+    fn add(&mut self, row: &Weighted, mut frames: Vec<Named>) {
         self.total = self.total.saturating_add(row.weight);
-        let function = self.functions.entry(innermost(frames)).or_default();
+        let function = self.functions.entry(innermost(&frames)).or_default();
         *function = function.saturating_add(row.weight);
-        let group = self.groups.entry(line(row.comm, frames)).or_insert_with(|| Group {
-            comm: row.comm,
+        let (mut key, mut comm) = (line(row.comm, &frames), row.comm);
+        if self.groups.len() >= MOST && !self.groups.contains_key(&key) {
+            (comm, frames) = (Comm::new(b"<others>"), Vec::new());
+            key = line(comm, &frames);
+        }
+        let group = self.groups.entry(key).or_insert_with(|| Group {
+            comm,
             pid: Some(row.pid),
             frames: Vec::new(),
             weight: 0,
             heaviest: 0,
-            stack: row.stack,
         });
         group.weight = group.weight.saturating_add(row.weight);
         group.pid = group.pid.filter(|pid| *pid == row.pid);
         if row.weight > group.heaviest {
             group.heaviest = row.weight;
-            group.stack = row.stack;
+            group.frames = frames;
         }
     }
 
@@ -121,17 +124,11 @@ impl Folded {
         lines
     }
 
-    /// The heaviest first, at most [`SHOWN`].
-    pub fn heaviest(&self, most: usize) -> impl Iterator<Item = &Group> {
+    /// The heaviest first.
+    pub fn heaviest(&self, most: usize) -> Vec<&Group> {
         let mut groups: Vec<(&String, &Group)> = self.groups.iter().collect();
-        groups.sort_unstable_by_key(|(line, group)| (Reverse(group.weight), *line));
-        groups.into_iter().take(most.min(SHOWN)).map(|(_, group)| group)
-    }
-
-    fn heaviest_mut(&mut self, most: usize) -> impl Iterator<Item = &mut Group> {
-        let mut groups: Vec<(&String, &mut Group)> = self.groups.iter_mut().collect();
-        groups.sort_unstable_by_key(|(line, group)| (Reverse(group.weight), *line));
-        groups.into_iter().take(most).map(|(_, group)| group)
+        groups.sort_unstable_by(|(a, one), (b, other)| other.weight.cmp(&one.weight).then(a.cmp(b)));
+        groups.into_iter().take(most).map(|(_, group)| group).collect()
     }
 
     /// What fell on each function itself, without those it called; the heaviest first.
@@ -205,7 +202,6 @@ fn neutral(text: &str) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::symbol::{SpaceKeys, Stacks};
 
     const KERNEL: u64 = 0xffff_ffff_8100_0000;
 
@@ -217,20 +213,16 @@ pub mod tests {
         Named { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None }
     }
 
-    /// Of rows with pid, comm, weight and frames, innermost first.
+    /// Rows with a stack each, of pid, comm, weight and frames innermost first.
     pub fn folded(rows: &[(i32, &str, u64, Vec<Named>)]) -> Folded {
-        let mut stacks = Stacks::new(1 << 20, 127);
-        let mut keys = SpaceKeys::default();
-        let ids: Vec<Option<StackId>> =
-            (0..rows.len() as u64).map(|n| stacks.address(n, false, 1, &mut keys)).collect();
-        let row = |(at, (pid, comm, weight, frames)): (usize, &(i32, &str, u64, Vec<Named>))| Weighted {
-            pid: *pid,
-            comm: Comm::new(comm.as_bytes()),
-            stack: ids[at].filter(|_| !frames.is_empty()),
-            weight: *weight,
-        };
-        let weighted: Vec<Weighted> = rows.iter().enumerate().map(row).collect();
-        Folded::new(&weighted, |id| rows[ids.iter().position(|other| *other == Some(id)).unwrap()].3.clone())
+        let mut folded = Folded::default();
+        for (pid, comm, weight, frames) in rows {
+            let row = Weighted { pid: *pid, comm: Comm::new(comm.as_bytes()), stack: None, weight: *weight };
+            if !is_idle(*pid, frames) {
+                folded.add(&row, frames.clone());
+            }
+        }
+        folded
     }
 
     #[test]
@@ -260,10 +252,9 @@ pub mod tests {
         ];
         assert_eq!(folded.lines(), want);
         assert_eq!(folded.total(), 31);
-        let pids: Vec<Option<i32>> = folded.heaviest(9).map(|group| group.pid).collect();
-        assert_eq!(pids, [Some(9), Some(9), Some(8), None]);
-        let frames: Vec<usize> = folded.heaviest(9).map(|group| group.frames.len()).collect();
-        assert_eq!(frames, [0, 2, 3, 4]);
+        let pids: Vec<Option<i32>> = folded.heaviest(3).iter().map(|group| group.pid).collect();
+        assert_eq!(pids, [Some(9), Some(9), Some(8)]);
+        assert_eq!(folded.heaviest(9)[3].pid, None);
     }
 
     #[test]
@@ -295,5 +286,13 @@ pub mod tests {
             (0, "", 4, vec![named(1, Ok("main"), None)]),
         ]);
         assert_eq!(folded.total(), 7);
+    }
+
+    #[test]
+    fn each_row_is_named_by_its_stack() {
+        let id = crate::symbol::Stacks::new(1 << 20, 127).address(7, true, 1, &mut Default::default()).unwrap();
+        let row = Weighted { pid: 1, comm: Comm::new(b"a"), stack: Some(id), weight: 2 };
+        let folded = Folded::new(&[row, Weighted { stack: None, ..row }], |_| vec![named(7, Ok("main"), None)]);
+        assert_eq!(folded.lines(), ["a;[no stack] 2", "a;main 2"]);
     }
 }

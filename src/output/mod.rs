@@ -30,6 +30,7 @@ use crate::output::writer::Writer;
 use crate::perf::target::Host;
 use crate::stats::value::{Batch, Table, Value};
 use crate::stats::weights::Weighted;
+use crate::symbol::elf::SymbolOptions;
 use crate::sys::poll::{Waker, block_signals};
 use crate::tep::field::Field;
 use crate::tep::format::Format;
@@ -78,6 +79,9 @@ pub struct Settings {
     pub host: Host,
     /// Occurrences carry stacks.
     pub stacks: bool,
+    pub symbols: SymbolOptions,
+    /// Say at the end how many frames got names.
+    pub coverage: bool,
     pub flame: Option<FlameWriter>,
 }
 
@@ -160,6 +164,10 @@ pub(crate) enum Message {
     Interval(IntervalEnd),
     End(RunEnd),
     Note(String),
+    /// Processes whose stacks may come, and which may be gone by then.
+    Living(Vec<i32>),
+    /// What fell on stacks that are about to be forgotten.
+    Weights(Vec<Weighted>),
 }
 
 /// How the output came to its end.
@@ -369,6 +377,22 @@ impl Output {
         self.send(Message::Note(text.into()));
     }
 
+    /// Hands over all that there is so far. False when the output is blocked.
+    pub fn flush_all(&mut self) -> bool {
+        self.flush();
+        self.batch.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Adds to what fell on stacks from the start of the run.
+    pub fn weights(&mut self, rows: Vec<Weighted>) {
+        self.send(Message::Weights(rows));
+    }
+
+    /// Says whose stacks may come.
+    pub fn living(&mut self, pids: Vec<i32>) {
+        self.send(Message::Living(pids));
+    }
+
     /// Sends the last messages and waits for the thread, as long as `keep_waiting` says so.
     pub(crate) fn finish(mut self, last: Vec<Message>, mut keep_waiting: impl FnMut() -> bool) -> Option<Closed> {
         use std::time::Duration;
@@ -415,6 +439,9 @@ fn write_all(
             Ok(message) => message,
             Err(_) => {
                 writer.flush()?; // nothing waits, so neither should what was printed
+                if writer.read_ahead() {
+                    continue;
+                }
                 match messages.recv() {
                     Ok(message) => message,
                     Err(_) => return Ok(()),
@@ -433,6 +460,8 @@ fn write_all(
             Message::Interval(end) => writer.interval(&end)?,
             Message::End(end) => writer.end(&end)?,
             Message::Note(text) => writer.note(&text)?,
+            Message::Living(pids) => writer.will_need(pids),
+            Message::Weights(rows) => writer.weights(&rows),
         }
     }
 }
@@ -458,7 +487,16 @@ mod tests {
         drop(writer);
         let (mut output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
         let host = Host::default();
-        settle.send(Settings { profiler: "test", json: false, events: Vec::new(), host, stacks: false, flame: None });
+        settle.send(Settings {
+            profiler: "test",
+            json: false,
+            events: Vec::new(),
+            host,
+            stacks: false,
+            symbols: SymbolOptions { demangle: true, debug_dirs: Vec::new() },
+            coverage: false,
+            flame: None,
+        });
         let mut sent = 0;
         for round in 0..1000 {
             for n in sent..sent + EACH {

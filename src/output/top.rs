@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use crate::output::escape::escape_into;
-use crate::output::fold::{Folded, Function, Group, SHOWN};
+use crate::output::fold::{Folded, Function, Group};
 use crate::output::json::{self, Object};
 use crate::output::text;
 use crate::stats::value::Value;
@@ -11,6 +11,8 @@ use crate::task::Comm;
 
 /// Functions listed.
 const FUNCTIONS: usize = 15;
+/// Stacks shown at the end.
+const STACKS: usize = 5;
 /// Stacks shown of one occurrence.
 pub const STACKS_OF_ONE: usize = 3;
 
@@ -47,7 +49,7 @@ pub fn functions(folded: &Folded, out: &mut Vec<u8>) {
 /// Appends the stacks, behind the beginning of their headline.
 pub fn stacks(folded: &Folded, depth: usize, out: &mut Vec<u8>) {
     let _ = writeln!(out, ": stacks, % of {} busy samples", folded.total());
-    for group in folded.heaviest(SHOWN) {
+    for group in folded.heaviest(STACKS) {
         percent(group.weight, folded.total(), out);
         let _ = write!(out, " {:>8} ", group.weight);
         subject(group, out);
@@ -118,14 +120,14 @@ pub fn json_rows(
             json::function(object, name.as_deref().map_err(|reason| *reason), module.as_deref())
         });
     }
-    for group in folded.heaviest(if top.stacks { SHOWN } else { 0 }) {
+    for group in folded.heaviest(if top.stacks { STACKS } else { 0 }) {
         row(group.weight, out, &|object| json_group(object, group));
     }
 }
 
 /// The stacks of one occurrence under the key `stacks`.
 pub fn json_stacks_of_one(folded: &Folded, object: &mut Object<'_>) {
-    json::objects(object, "stacks", folded.heaviest(STACKS_OF_ONE), |object, group| {
+    json::objects(object, "stacks", folded.heaviest(STACKS_OF_ONE).into_iter(), |object, group| {
         object.unsigned("samples", group.weight);
         json_group(object, group);
     });

@@ -25,6 +25,10 @@ pub struct Writer {
     names: Names,
     spaces: Spaces,
     stacks: FxHashMap<StackId, Vec<Frame>>,
+    /// Processes whose mappings are not known yet.
+    unread: Vec<i32>,
+    /// What fell on stacks that are forgotten.
+    folded: Folded,
 }
 
 /// Lets print formats name kernel addresses.
@@ -45,22 +49,47 @@ impl print_fmt::Names for KernelNames<'_> {
 
 impl Writer {
     pub fn new(settings: Settings, sink: Sink) -> Writer {
-        let names = Names::new(settings.host.proc.join("kallsyms"));
+        let names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
         let spaces = Spaces::new(settings.host.clone());
-        Writer { settings, sink, wall: WallClock::now(), names, spaces, stacks: FxHashMap::default() }
+        Writer {
+            settings,
+            sink,
+            wall: WallClock::now(),
+            names,
+            spaces,
+            stacks: FxHashMap::default(),
+            unread: Vec::new(),
+            folded: Folded::default(),
+        }
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
     }
 
+    /// Processes whose stacks may come: a few are looked at now, many when there is time.
+    pub fn will_need(&mut self, pids: Vec<i32>) {
+        const FEW: usize = 64;
+        let few = pids.len() <= FEW;
+        self.unread = pids;
+        while few && self.read_ahead() {}
+    }
+
+    /// Looks at one more process. False when there is none left.
+    pub fn read_ahead(&mut self) -> bool {
+        let next = self.unread.pop();
+        next.inspect(|pid| self.spaces.get_to_know(*pid)).is_some()
+    }
+
     pub fn batch(&mut self, batch: &mut Batch) -> io::Result<()> {
+        let mut forget = None;
         for news in batch.news.drain(..) {
             match news {
                 News::Space(change) => self.spaces.apply(change),
                 News::Stack(stack) => {
                     self.stacks.insert(stack.id, stack.frames(&mut self.spaces));
                 }
+                News::Forget { last, kept } => forget = Some((last, kept)),
             }
         }
         for occurrence in &batch.occurrences {
@@ -71,7 +100,18 @@ impl Writer {
             }
             self.sink.flush_large()?;
         }
+        if let Some((last, kept)) = forget {
+            self.stacks.retain(|id, _| *id > last || kept.contains(id));
+            self.stacks.shrink_to_fit();
+            self.names.forget_unused();
+        }
         Ok(())
+    }
+
+    /// What fell on stacks that are about to be forgotten.
+    pub fn weights(&mut self, rows: &[Weighted]) {
+        let (stacks, names) = (&self.stacks, &mut self.names);
+        self.folded.extend(rows, |id| name_stack(stacks, names, id));
     }
 
     fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) {
@@ -159,7 +199,9 @@ impl Writer {
         if report.top.is_none() && !draws {
             return Ok(());
         }
-        let folded = fold(&self.stacks, &mut self.names, &report.rows);
+        let mut folded = self.folded.clone();
+        let (stacks, names) = (&self.stacks, &mut self.names);
+        folded.extend(&report.rows, |id| name_stack(stacks, names, id));
         if let Some(top) = report.top {
             self.top(&folded, top, report);
             self.sink.flush_large()?;
@@ -254,7 +296,8 @@ impl Writer {
             out.push(b'\n');
         }
         self.flush()?;
-        for line in &end.summary {
+        let coverage = if self.settings.coverage { self.names.coverage() } else { Vec::new() };
+        for line in end.summary.iter().chain(&coverage) {
             self.note(line)?;
         }
         Ok(())

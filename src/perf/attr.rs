@@ -101,6 +101,19 @@ impl Attr {
         self
     }
 
+    /// Each sample says whether the current task is in 32-bit mode: see [`Sample::is_compat`](crate::perf::Sample).
+    pub fn with_abi(mut self) -> Attr {
+        self.raw.sample_type |= SampleType::REGS_USER.bits();
+        // It comes with registers, one at least: perf_reg_validate, arch/*/kernel/perf_regs.c.
+        self.raw.sample_regs_user = 1;
+        self
+    }
+
+    /// Which registers of the user's each sample holds.
+    pub fn regs_user(&self) -> u64 {
+        self.raw.sample_regs_user
+    }
+
     /// Wakes the reader when `bytes` are unread. All events of a ring need it: one in the other mode wakes anyway.
     pub fn watermark(mut self, bytes: u32) -> Attr {
         self.raw.set_watermark(1);

@@ -112,6 +112,7 @@ impl Evlist {
         &self.evsels[event.index()]
     }
 
+    /// All events, also those that are never opened.
     pub fn iter(&self) -> impl Iterator<Item = (EventId, &Evsel)> {
         self.evsels.iter().enumerate().map(|(index, evsel)| (EventId(index as u16), evsel))
     }
@@ -141,7 +142,7 @@ impl Evlist {
 
     /// False on kernels before 6.0, where lost counts come from the records and include side records.
     pub fn counts_lost(&self) -> bool {
-        self.evsels.iter().all(|evsel| evsel.attr.counts_lost())
+        self.evsels.iter().filter(|evsel| evsel.is_opened()).all(|evsel| evsel.attr.counts_lost())
     }
 
     /// Settles how the events will be opened on `cpus` CPUs, and side records alone on `others`.
@@ -193,7 +194,8 @@ impl Evlist {
             Some(Bound::Cgroups(fds)) => fds.len() as u64,
         };
         let of = |evsel: &Evsel| if evsel.binding == Binding::Task { tasks } else { 1 };
-        OURS + self.evsels.iter().map(of).sum::<u64>() * cpus as u64 + (tasks + 1) * (cpus + others) as u64
+        let opened = self.evsels.iter().filter(|evsel| evsel.is_opened());
+        OURS + opened.map(of).sum::<u64>() * cpus as u64 + (tasks + 1) * (cpus + others) as u64
     }
 
     /// Records of all events share the rings, so what tells their time must be at the same place in all.
@@ -201,7 +203,8 @@ impl Evlist {
         let shared = shared_bits(&self.evsels);
         for evsel in &mut self.evsels {
             evsel.attr.add_sample_type(shared);
-            evsel.layout = Layout::new(evsel.attr.sample_type(), 0).with_max_stack(evsel.attr.max_stack());
+            evsel.layout = Layout::full(evsel.attr.sample_type(), 0, 0, evsel.attr.regs_user(), 0)
+                .with_max_stack(evsel.attr.max_stack());
         }
     }
 
@@ -293,7 +296,7 @@ impl Evlist {
 
     fn open_evsel(&mut self, index: usize, cpu: &mut CpuEvents, watches: &[Watch]) -> Result<()> {
         let evsel = &mut self.evsels[index];
-        if evsel.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&cpu.cpu)) {
+        if !evsel.is_opened() || evsel.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&cpu.cpu)) {
             return Ok(());
         }
         let whole = [Watch::Cpu(cpu.cpu)];
@@ -535,6 +538,7 @@ mod tests {
         let mut evlist = Evlist::new();
         evlist.add(Evsel::new("a:b", Attr::tracepoint(1))).unwrap();
         evlist.add(Evsel::new("a:c", Attr::tracepoint(2)).binding(Binding::Cpu)).unwrap();
+        evlist.add(Evsel::new("a:d", Attr::tracepoint(3)).unopened()).unwrap();
         let threads = Bound::Threads(vec![1, 2, 3]);
         assert_eq!(evlist.descriptors(None, 4, 0), 64 + 4 * 4);
         assert_eq!(evlist.descriptors(Some(&threads), 4, 0), 64 + (3 + 1 + 3 + 1) * 4);

@@ -39,6 +39,8 @@ pub struct Evsel {
     printed: Option<Option<String>>,
     /// One of many that a pattern stands for: left out when the kernel refuses it.
     pub(super) optional: bool,
+    /// False: its records come as those of another event.
+    opened: bool,
     /// Which profiler of the run it belongs to.
     pub(in crate::perf) owner: usize,
 }
@@ -55,8 +57,16 @@ impl Evsel {
             layout,
             printed: None,
             optional: false,
+            opened: true,
             owner: 0,
         }
+    }
+
+    /// Each sample tells whether its task is in 32-bit mode.
+    #[must_use]
+    pub fn with_abi(mut self) -> Evsel {
+        self.attr = self.attr.with_abi();
+        self
     }
 
     #[must_use]
@@ -97,6 +107,17 @@ impl Evsel {
     pub fn optional(mut self, optional: bool) -> Evsel {
         self.optional = optional;
         self
+    }
+
+    /// Never opened: the profiler finds its records among another event's and shows them under this one's id.
+    #[must_use]
+    pub fn unopened(mut self) -> Evsel {
+        self.opened = false;
+        self
+    }
+
+    pub fn is_opened(&self) -> bool {
+        self.opened
     }
 
     /// None when its records are not shown; else the alias.

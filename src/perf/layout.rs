@@ -304,6 +304,14 @@ impl Layout {
         Ok(extra)
     }
 
+    /// The ABI of the user's registers in `rest`. None: the event does not ask for it.
+    #[inline]
+    pub(in crate::perf) fn user_abi(&self, rest: &[u8]) -> Option<u64> {
+        let first =
+            self.sample_type.contains(SampleType::REGS_USER) && !self.sample_type.contains(SampleType::BRANCH_STACK);
+        if first { u64_at(rest, 0) } else { None }
+    }
+
     /// Splits a record that is no sample into its body (after the header) and its sample_id.
     ///
     /// # Errors

@@ -48,6 +48,13 @@ impl<'a> Sample<'a> {
         self.layout.max_stack()
     }
 
+    /// The current task is in 32-bit mode on a kernel of 64 bits: its system calls have numbers of their own. False where
+    /// the event does not ask for it ([`Attr::with_abi`](crate::perf::Attr)).
+    #[inline]
+    pub fn is_compat(&self) -> bool {
+        self.layout.user_abi(self.rest) == Some(u64::from(b::PERF_SAMPLE_REGS_ABI_32))
+    }
+
     /// Branches, registers, stack copies and the other rare fields.
     ///
     /// # Errors

@@ -206,3 +206,26 @@ fn side_records_that_claim_to_be_short() {
         }
     }
 }
+
+#[test]
+fn samples_tell_32_bit_tasks() {
+    use b::{PERF_SAMPLE_REGS_ABI_32, PERF_SAMPLE_REGS_ABI_64, PERF_SAMPLE_REGS_ABI_NONE};
+    let with = SampleType::RAW.with(SampleType::REGS_USER);
+    let cases = [
+        (with, Some(PERF_SAMPLE_REGS_ABI_32), true),
+        (with, Some(PERF_SAMPLE_REGS_ABI_64), false),
+        (with, Some(PERF_SAMPLE_REGS_ABI_NONE), false),
+        (with, None, false),
+        (SampleType::RAW, Some(PERF_SAMPLE_REGS_ABI_32), false),
+    ];
+    for (sample_type, abi, want) in cases {
+        let mut bytes = Bytes::default();
+        bytes.bytes(&12_u32.to_ne_bytes()).bytes(&[7; 12]); // RAW
+        if let Some(abi) = abi {
+            bytes.u64(u64::from(abi)).u64(0xabc);
+        }
+        let record = bytes.record(b::PERF_RECORD_SAMPLE, 0);
+        let layout = Layout::full(sample_type, 0, 0, 1, 0);
+        assert_eq!(layout.sample(&record).map(|sample| sample.is_compat()), Ok(want), "{sample_type:?} {abi:?}");
+    }
+}

@@ -1,18 +1,26 @@
 //! `trace`: selected events, one line each, as they happen.
 //!
-//! Events: those of `-e`, period 1, on the tasks of the answer. Cost: one record per event.
+//! Events: those of `-e`, period 1, on the tasks of the answer. Cost: one record per event. Many system calls by name are
+//! told by the raw events: see `system_calls`.
+
+mod system_calls;
+
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::{CommonArgs, FlameArgs, usage};
-use crate::event::selector::{self, Head, Selector};
+use crate::event::selector::{self, Attrs, Head, Selector};
 use crate::output::flame::FlameGraph;
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{EventId, FILTER_MAX};
+use crate::perf::evsel::{EventId, Evsel, FILTER_MAX};
 use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
+use crate::profilers::trace::system_calls::{Calls, Raw};
 use crate::stats::value::Subject;
+use crate::symbol::StackId;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 
@@ -56,15 +64,44 @@ const NO_TRACEPOINTS: &str = "ftrace:";
 const HALF_SEEN: [&str; 4] =
     ["sched:sched_switch", "sched:sched_wakeup", "sched:sched_wakeup_new", "sched:sched_waking"];
 
+/// How an event is wanted, beside its name.
+#[derive(Debug, PartialEq)]
+struct Way {
+    /// As typed: its own and that of all.
+    filter: Option<String>,
+    attrs: Attrs,
+}
+
+/// An event that was selected, not yet in the list.
+struct Chosen {
+    evsel: Evsel,
+    format: Arc<Format>,
+    filter: Option<Filter>,
+    /// In [`Trace::ways`].
+    way: usize,
+    /// No selector names it in full.
+    optional: bool,
+}
+
+/// The chosen events, each once for a way.
+#[derive(Default)]
+struct Selection {
+    events: Vec<Chosen>,
+    /// By name and way.
+    places: FxHashMap<(String, usize), usize>,
+}
+
 /// What is kept per event.
 #[derive(Debug)]
 struct Traced {
     event: EventId,
-    format: std::sync::Arc<Format>,
+    format: Arc<Format>,
     /// As typed, not yet with ours.
     filter: Option<Filter>,
     /// Evaluated here because the kernel does not take so long a text.
     here: Option<Filter>,
+    /// Of a raw event.
+    calls: Option<Calls>,
     /// Its callchain is shown, not only drawn.
     shows_stack: bool,
 }
@@ -74,12 +111,11 @@ struct Traced {
 pub struct Trace {
     selectors: Vec<Selector>,
     filter: Option<String>,
+    ways: Vec<Way>,
     /// `-g`
     shows_stacks: bool,
     draws_stacks: bool,
     traced: Vec<Traced>,
-    /// Events of a pattern that the filter does not fit.
-    unfit: Vec<String>,
 }
 
 impl ProfilerArgs for TraceArgs {
@@ -106,27 +142,75 @@ impl ProfilerArgs for TraceArgs {
         Ok(Box::new(Trace {
             selectors,
             filter: self.filter,
+            ways: Vec::new(),
             shows_stacks: self.stacks,
             draws_stacks: false,
             traced: Vec::new(),
-            unfit: Vec::new(),
         }))
     }
 }
 
 impl Trace {
-    fn add(&mut self, name: &str, selector: &Selector, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+    /// The events that a selector stands for, without those that are chosen already, in the same way.
+    fn choose(&mut self, selector: &Selector, selection: &mut Selection, setup: &Setup<'_>) -> Result<()> {
+        let Head::Tracepoint { system, name } = &selector.head else {
+            bail!("{}: probes are not supported yet, only tracepoints (system:name)", selector.head);
+        };
+        let pattern = format!("{system}:{name}");
+        let way = self.way(selector);
+        if !selector.has_wildcard() {
+            return self.choose_one(&pattern, selector, way, selection, setup).map(drop);
+        }
+        let mut names = setup.tracefs.get()?.matching(&pattern)?;
+        names.retain(|name| !name.starts_with(NO_TRACEPOINTS));
+        if names.is_empty() {
+            bail!("no event matches {pattern:?}; `perf-prof list` shows what there is");
+        }
+        setup.note(format!("{pattern} is {}", names.join(" ")));
+        let mut unfit = Vec::new();
+        for name in &names {
+            if !self.choose_one(name, selector, way, selection, setup)? {
+                unfit.push(name.as_str());
+            }
+        }
+        if unfit.len() == names.len() {
+            bail!("no event of {pattern:?} has the fields that the filter asks for");
+        }
+        if !unfit.is_empty() {
+            setup.warn(format!("left out of {pattern}, without the fields of the filter: {}", unfit.join(" ")));
+        }
+        Ok(())
+    }
+
+    fn way(&mut self, selector: &Selector) -> usize {
+        let filter = both(selector.filter.as_deref(), self.filter.as_deref());
+        let way = Way { filter, attrs: selector.attrs.clone() };
+        self.ways.iter().position(|other| *other == way).unwrap_or_else(|| {
+            self.ways.push(way);
+            self.ways.len() - 1
+        })
+    }
+
+    /// False for an event of a pattern that the filter does not fit.
+    fn choose_one(
+        &self,
+        name: &str,
+        selector: &Selector,
+        way: usize,
+        selection: &mut Selection,
+        setup: &Setup<'_>,
+    ) -> Result<bool> {
         if name.starts_with(NO_TRACEPOINTS) {
             bail!("{name} belongs to ftrace itself: it is no tracepoint that could be opened");
         }
-        let (mut evsel, format) = setup.tracepoint(name)?;
-        let text = both(selector.filter.as_deref(), self.filter.as_deref());
-        let filter = match text.as_deref().map(|text| Filter::parse(text, &format)).transpose() {
+        if let Some(&at) = selection.places.get(&(name.to_owned(), way)) {
+            selection.events[at].optional &= selector.has_wildcard();
+            return Ok(true);
+        }
+        let (evsel, format) = setup.tracepoint(name)?;
+        let filter = match self.ways[way].filter.as_deref().map(|text| Filter::parse(text, &format)).transpose() {
             // A pattern means those of its events that the filter fits.
-            Err(err) if selector.has_wildcard() && err.is_unknown_field() => {
-                self.unfit.push(name.to_owned());
-                return Ok(());
-            }
+            Err(err) if selector.has_wildcard() && err.is_unknown_field() => return Ok(false),
             filter => filter.map_err(|err| setup.filter_error(err, &format))?,
         };
         if HALF_SEEN.contains(&name) && !setup.watched.is_all() {
@@ -135,16 +219,40 @@ impl Trace {
                  a pid field without -p"
             ));
         }
-        if setup.stacks || selector.attrs.stack {
-            evsel = evsel.callchain(selector.attrs.max_stack.unwrap_or(0));
+        selection.places.insert((name.to_owned(), way), selection.events.len());
+        selection.events.push(Chosen { evsel, format, filter, way, optional: selector.has_wildcard() });
+        Ok(true)
+    }
+
+    /// Puts an event that is opened into the list.
+    fn add(&mut self, chosen: Chosen, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let Chosen { mut evsel, format, filter, way, optional } = chosen;
+        let attrs = &self.ways[way].attrs;
+        if setup.stacks || attrs.stack {
+            evsel = evsel.callchain(attrs.max_stack.unwrap_or(0));
         }
-        evsel = evsel
-            .optional(selector.has_wildcard())
-            .cpus(selector.attrs.cpus.clone())
-            .printed(selector.attrs.alias.clone());
-        let event = evlist.add(evsel)?;
-        let shows_stack = self.shows_stacks || selector.attrs.stack;
-        self.traced.push(Traced { event, format, filter, here: None, shows_stack });
+        let shows_stack = self.shows_stacks || attrs.stack;
+        let event = evlist.add(evsel.optional(optional).cpus(attrs.cpus.clone()).printed(attrs.alias.clone()))?;
+        self.traced.push(Traced { event, format, filter, here: None, calls: None, shows_stack });
+        Ok(())
+    }
+
+    /// Puts raw events into the list, and behind them what they are shown as.
+    fn add_raw(&mut self, raws: Vec<(Chosen, Raw)>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let first = self.traced.len();
+        let mut told = Vec::new();
+        for (event, raw) in raws {
+            self.add(event, evlist, setup)?;
+            told.push(raw);
+        }
+        for (traced, mut raw) in self.traced[first..].iter_mut().zip(told) {
+            let mut shown = Vec::new();
+            for (number, call) in raw.calls.drain(..) {
+                let alias = self.ways[call.way].attrs.alias.clone();
+                shown.push((number, evlist.add(call.evsel.unopened().printed(alias))?));
+            }
+            traced.calls = Some(raw.into_calls(&shown));
+        }
         Ok(())
     }
 }
@@ -160,57 +268,39 @@ fn both(one: Option<&str>, other: Option<&str>) -> Option<String> {
 impl Profiler for Trace {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.draws_stacks = setup.flame_graph;
+        let mut selection = Selection::default();
         for selector in std::mem::take(&mut self.selectors) {
-            let Head::Tracepoint { system, name } = &selector.head else {
-                bail!("{}: probes are not supported yet, only tracepoints (system:name)", selector.head);
-            };
-            let pattern = format!("{system}:{name}");
-            if !selector.has_wildcard() {
-                self.add(&pattern, &selector, evlist, setup)?;
-                continue;
-            }
-            let mut names = setup.tracefs.get()?.matching(&pattern)?;
-            names.retain(|name| !name.starts_with(NO_TRACEPOINTS));
-            if names.is_empty() {
-                bail!("no event matches {pattern:?}; `perf-prof list` shows what there is");
-            }
-            setup.note(format!("{pattern} is {}", names.join(" ")));
-            let count = names.len();
-            for name in names {
-                self.add(&name, &selector, evlist, setup)?;
-            }
-            let unfit = std::mem::take(&mut self.unfit);
-            if unfit.len() == count {
-                bail!("no event of {pattern:?} has the fields that the filter asks for");
-            }
-            if !unfit.is_empty() {
-                setup.warn(format!("left out of {pattern}, without the fields of the filter: {}", unfit.join(" ")));
-            }
+            self.choose(&selector, &mut selection, setup)?;
         }
-        Ok(())
+        let mut chosen = selection.events;
+        let raws = system_calls::take(&mut chosen, &self.ways, setup)?;
+        for event in chosen {
+            self.add(event, evlist, setup)?;
+        }
+        self.add_raw(raws, evlist, setup)
     }
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         for traced in &mut self.traced {
-            let ours = if has_second_party(&traced.format) { None } else { Some(setup.not_ourselves()) };
-            let text = match (&traced.filter, ours) {
-                // The blank: the kernel reads a function name (.function) up to the next one.
-                (Some(filter), Some(ours)) => format!("({} ) && {ours}", filter.text()),
-                (Some(filter), None) => filter.text().to_owned(),
-                (None, Some(ours)) => ours,
-                (None, None) => continue,
-            };
-            if text.len() > FILTER_MAX {
+            let ours = (!has_second_party(&traced.format)).then(|| setup.not_ourselves());
+            let numbers = traced.calls.as_ref().and_then(|calls| calls.filter.clone());
+            let filter = traced.filter.as_ref().map(|filter| filter.text().to_owned());
+            // What is too long for the kernel is evaluated here; the numbers always are.
+            let all = joined([&filter, &ours, &numbers]).filter(|text| text.len() <= FILTER_MAX);
+            let text = all.or_else(|| joined([&filter, &ours]).filter(|text| text.len() <= FILTER_MAX));
+            if let Some(text) = text {
+                evlist.set_filter(traced.event, text)?;
+                continue;
+            }
+            if filter.is_some() {
                 setup.note(format!(
                     "{}: the filter is too long for the kernel, it is evaluated here",
                     traced.format.full_name()
                 ));
-                traced.here = traced.filter.take();
-                if !has_second_party(&traced.format) {
-                    evlist.set_filter(traced.event, setup.not_ourselves())?;
-                }
-            } else {
-                evlist.set_filter(traced.event, text)?;
+            }
+            traced.here = traced.filter.take();
+            if let Some(ours) = ours {
+                evlist.set_filter(traced.event, ours)?;
             }
         }
         Ok(())
@@ -221,6 +311,14 @@ impl Profiler for Trace {
         let first = self.traced.first().map_or(0, |traced| traced.event.index());
         let at = event.index().checked_sub(first).context("an event of another profiler")?;
         let traced = self.traced.get(at).context("an event of another profiler")?;
+        let shown = match &traced.calls {
+            Some(calls) => calls.event_of(sample)?,
+            None => Some(event),
+        };
+        let Some(shown) = shown else {
+            ctx.ignored = true;
+            return Ok(());
+        };
         if let Some(filter) = &traced.here
             && filter.matches(sample.raw, comm.as_bytes(), sample.cpu) == Some(false)
         {
@@ -233,12 +331,24 @@ impl Profiler for Trace {
         }
         let stack = stack.filter(|_| traced.shows_stack);
         let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
-        ctx.emit_event(subject, event, sample.raw, stack);
+        ctx.emit_event(subject, shown, sample.raw, stack);
         Ok(())
     }
 
+    fn stacks_in_use(&self, _used: &mut FxHashSet<StackId>) {}
+
     fn interval(&mut self, _now: Timestamp, _report: &mut Report) -> Result<()> {
         Ok(()) // every event was shown when it came
+    }
+}
+
+/// A kernel filter of several conditions. The blank: the kernel reads a function name (.function) up to the next one.
+fn joined<const N: usize>(conditions: [&Option<String>; N]) -> Option<String> {
+    let given: Vec<&str> = conditions.into_iter().flatten().map(String::as_str).collect();
+    match given.as_slice() {
+        [] => None,
+        [only] => Some((*only).to_owned()),
+        several => Some(several.iter().map(|text| format!("({text} )")).collect::<Vec<_>>().join(" && ")),
     }
 }
 
@@ -263,6 +373,19 @@ mod tests {
         ];
         for (one, other, want) in cases {
             assert_eq!(both(one, other).as_deref(), want);
+        }
+    }
+
+    #[test]
+    fn conditions_are_joined() {
+        let (some, other, none) = (Some("a.function == b".to_owned()), Some("c".to_owned()), None);
+        let cases = [
+            ([&none, &none, &none], None),
+            ([&none, &some, &none], Some("a.function == b")),
+            ([&some, &none, &other], Some("(a.function == b ) && (c )")),
+        ];
+        for (conditions, want) in cases {
+            assert_eq!(joined(conditions).as_deref(), want);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
+use rustc_hash::FxHashSet;
 
 use crate::output::Output;
 use crate::perf::evlist::Evlist;
@@ -133,7 +134,25 @@ impl Core {
     fn give_stacks(&mut self) {
         if self.stacks.has_fresh() {
             self.output.batch.news.extend(self.stacks.take_fresh());
+            if self.stacks.should_forget() {
+                self.forget_stacks();
+            }
         }
+    }
+
+    /// Lets go of the stacks that nobody will refer to.
+    #[cold]
+    fn forget_stacks(&mut self) {
+        if !self.output.flush_all() {
+            return; // blocked: what it has not printed refers to them
+        }
+        let rows = self.weights.take();
+        if !rows.is_empty() {
+            self.output.weights(rows);
+        }
+        let mut used = FxHashSet::default();
+        self.profilers.iter().for_each(|profiler| profiler.stacks_in_use(&mut used));
+        self.output.batch.news.extend(self.stacks.forget(used));
     }
 
     fn side(&mut self, record: &[u8], item: &Item<'_>, cpu: u32) -> Result<(), Malformed> {
@@ -195,6 +214,15 @@ impl Core {
         let (profilers, mut ctx) = split!(self);
         profilers.iter_mut().for_each(|profiler| profiler.started(now, &mut ctx));
         self.give_stacks();
+    }
+
+    /// The processes of the answer that live now.
+    pub fn watched_processes(&self) -> Vec<i32> {
+        let watched = self.tasks.living().filter(|(tid, _)| self.watched.contains(*tid));
+        let mut pids: Vec<i32> = watched.map(|(_, pid)| pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
     }
 
     /// Between samples; everything up to `now` was seen.

@@ -41,6 +41,13 @@ impl StackWeights {
         self.sums.is_empty()
     }
 
+    /// All sums so far, which then begin anew.
+    pub fn take(&mut self) -> Vec<Weighted> {
+        let rows = self.rows();
+        self.sums.clear();
+        rows
+    }
+
     /// All sums so far, in no order.
     pub fn rows(&self) -> Vec<Weighted> {
         self.sums.iter().map(|(&(pid, comm, stack), &weight)| Weighted { pid, comm, stack, weight }).collect()

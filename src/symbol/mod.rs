@@ -1,13 +1,19 @@
-//! Addresses to names, in two halves. The reading side interns callchains ([`stacks`]) under a number per address space,
-//! and touches no file. The output side is told of new stacks and new mappings in order ([`stacks::News`]): it knows what
-//! each process had mapped at the moment ([`spaces`]), so that a later exec or exit cannot rename a frame, and gives each
-//! frame its text when it is first printed ([`names`]).
+//! Addresses to names, in two halves. The reading side interns callchains ([`stacks`]) under a number per address space
+//! ([`space_keys`]), and touches no file. The output side is told of new stacks and new mappings in order
+//! ([`stacks::News`]): it knows what each process had mapped at the moment ([`spaces`], [`files`]), so that a later exec or
+//! exit cannot rename a frame, and gives each frame its text when it is first printed ([`names`]): from the kernel's list
+//! ([`kallsyms`]), a file's tables ([`elf`]) or what a process says of code that it made itself ([`perf_map`]).
 
+pub mod elf;
+pub mod files;
 pub mod kallsyms;
 pub mod names;
+pub mod perf_map;
+pub mod space_keys;
 pub mod spaces;
 pub mod stacks;
 
 pub use names::Names;
-pub use spaces::{Module, SpaceKeys, Spaces};
+pub use space_keys::SpaceKeys;
+pub use spaces::{Content, Module, Spaces};
 pub use stacks::{Frame, News, StackId, Stacks};

@@ -1,15 +1,18 @@
 //! Text for frames, on the output thread: each is resolved once, the first time it is printed.
 
-use std::os::fd::AsRawFd;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{Input, Reason, Symbolized, Symbolizer};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::symbol::elf::{self, SymbolOptions, Symbols};
+use crate::symbol::files::Reason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
-use crate::symbol::spaces::Module;
+use crate::symbol::perf_map::PerfMap;
+use crate::symbol::spaces::{Content, JIT_NO_MAP, Module};
 use crate::symbol::stacks::Frame;
 
 /// A frame with its name, or with why it has none.
@@ -18,44 +21,72 @@ pub struct Named {
     /// None for frames from /proc, which have no address, and for the mark of a cut stack.
     pub addr: Option<u64>,
     /// The symbol, or why there is none.
-    pub symbol: Result<Arc<str>, &'static str>,
+    pub symbol: Result<Arc<str>, Reason>,
     /// From the start of the symbol; of the file or address without one.
     pub offset: u64,
     pub module: Option<Arc<str>>,
 }
 
-/// Resolves frames. Opens kallsyms and files only when a frame needs them.
+/// Resolves frames, each place once. Opens kallsyms and files only when a frame needs them.
 pub struct Names {
     kallsyms_path: PathBuf,
-    kernel: Option<Result<Kallsyms, &'static str>>,
-    symbolizer: Option<Symbolizer>,
-    files: FxHashMap<(usize, u64), Named>,
+    /// And when it was read.
+    kernel: Option<(Result<Kallsyms, Reason>, Instant)>,
+    options: SymbolOptions,
+    modules: FxHashMap<usize, ModuleNames>,
+    perf_maps: FxHashMap<usize, PerfMap>,
+    vdso: Option<Option<Vdso>>,
+    places: FxHashMap<(usize, u64), Named>,
     addresses: FxHashMap<u64, Named>,
-    kept: Vec<Arc<Module>>,
+    kernel_count: Count,
+    nowhere_count: u64,
+}
+
+/// What is known of a module. It is named by its address in memory, so it must stay.
+struct ModuleNames {
+    module: Arc<Module>,
+    symbols: Option<Result<Symbols, Reason>>,
+    count: Count,
+    reason: Option<Reason>,
+}
+
+/// Distinct places looked up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    named: u64,
+    unnamed: u64,
+}
+
+/// Our own copy of the code that the kernel maps into every process.
+struct Vdso {
+    len: u64,
+    symbols: Symbols,
 }
 
 impl Names {
-    pub fn new(kallsyms: impl Into<PathBuf>) -> Names {
+    pub fn new(kallsyms: impl Into<PathBuf>, options: SymbolOptions) -> Names {
         Names {
             kallsyms_path: kallsyms.into(),
             kernel: None,
-            symbolizer: None,
-            files: FxHashMap::default(),
+            options,
+            modules: FxHashMap::default(),
+            perf_maps: FxHashMap::default(),
+            vdso: None,
+            places: FxHashMap::default(),
             addresses: FxHashMap::default(),
-            kept: Vec::new(),
+            kernel_count: Count::default(),
+            nowhere_count: 0,
         }
     }
 
     pub fn frame(&mut self, frame: &Frame) -> Named {
         match frame {
             Frame::Kernel(addr) => self.kernel(*addr),
-            Frame::User { addr, place: Some((module, offset)) } => {
-                Named { addr: Some(*addr), ..self.user(module, *offset) }
+            Frame::User { addr, place: Ok((module, offset)) } => {
+                Named { addr: Some(*addr), ..self.user(module, *addr, *offset) }
             }
-            Frame::User { addr, place: None } => {
-                const LOWEST: u64 = 1 << 16; // vm.mmap_min_addr
-                let reason =
-                    if *addr < LOWEST { "no address: no frame pointers here" } else { "not mapped when last seen" };
+            Frame::User { addr, place: Err(reason) } => {
+                self.nowhere_count += 1;
                 Named { addr: Some(*addr), symbol: Err(reason), offset: *addr, module: None }
             }
             Frame::Named(named) => Named {
@@ -75,15 +106,22 @@ impl Names {
             return named.clone();
         }
         let named = self.look_up_kernel(addr);
-        if self.addresses.len() < MOST_KEPT {
+        self.kernel_count.add(named.symbol.is_ok());
+        if named.symbol.is_ok() && self.addresses.len() < MOST_KEPT {
             self.addresses.insert(addr, named.clone());
         }
         named
     }
 
     fn look_up_kernel(&mut self, addr: u64) -> Named {
+        const LOAD_AGAIN: Duration = Duration::from_secs(10);
         let path = &self.kallsyms_path;
-        let table = self.kernel.get_or_insert_with(|| Kallsyms::load(path).map_err(reason));
+        let load = || (Kallsyms::load(path).map_err(reason), Instant::now());
+        let (table, loaded) = self.kernel.get_or_insert_with(load);
+        // A module or a BPF program may have come since.
+        if table.as_ref().is_ok_and(|table| table.resolve(addr).is_none()) && loaded.elapsed() > LOAD_AGAIN {
+            (*table, *loaded) = load();
+        }
         let (symbol, offset, module) = match table {
             Err(reason) => (Err(*reason), addr, None),
             Ok(table) => match table.resolve(addr) {
@@ -94,48 +132,149 @@ impl Names {
         Named { addr: Some(addr), symbol, offset, module: Some(module.unwrap_or(KERNEL).into()) }
     }
 
-    fn user(&mut self, module: &Arc<Module>, offset: u64) -> Named {
+    fn user(&mut self, module: &Arc<Module>, addr: u64, offset: u64) -> Named {
         let key = (Arc::as_ptr(module) as usize, offset);
-        if let Some(named) = self.files.get(&key) {
+        if let Some(named) = self.places.get(&key) {
             return named.clone();
         }
-        let (symbol, from) = match self.look_up(module, offset) {
-            Ok((symbol, from)) => (Ok(symbol.into()), from),
+        let found = self.look_up(module, addr, offset);
+        // A perf map may still get the name.
+        let is_final = found.is_ok() || !matches!(module.content, Content::Unnamed { map: Some(_), .. });
+        let known = self.of_module(module);
+        known.count.add(found.is_ok());
+        known.reason = found.as_ref().err().copied().or(known.reason);
+        let (symbol, offset) = match found {
+            Ok((symbol, into)) => (Ok(symbol.into()), into),
             Err(reason) => (Err(reason), offset),
         };
-        let named = Named { addr: None, symbol, offset: from, module: Some(module.path.clone()) };
-        self.kept.push(module.clone()); // its address is the key, so it must stay
-        self.files.insert(key, named.clone());
+        let named = Named { addr: None, symbol, offset, module: Some(module.path.clone()) };
+        if is_final {
+            self.places.insert(key, named.clone());
+        }
         named
     }
 
-    fn look_up(&mut self, module: &Module, offset: u64) -> Result<(String, u64), &'static str> {
-        let Some(file) = &module.file else {
-            return Err(match &*module.path {
-                "[vdso]" => "vdso",
-                path if path.starts_with("//anon") || path.starts_with("[anon") || path.starts_with("/memfd:") => {
-                    "jit-no-map"
+    fn of_module(&mut self, module: &Arc<Module>) -> &mut ModuleNames {
+        self.modules.entry(Arc::as_ptr(module) as usize).or_insert_with(|| ModuleNames {
+            module: module.clone(),
+            symbols: None,
+            count: Count::default(),
+            reason: None,
+        })
+    }
+
+    fn look_up(&mut self, module: &Arc<Module>, addr: u64, offset: u64) -> Result<(String, u64), Reason> {
+        match &module.content {
+            Content::File(file) => {
+                let options = self.options.clone();
+                let known = self.of_module(module);
+                // One that failed stays failed: it would be read again for every frame.
+                let symbols = known.symbols.get_or_insert_with(|| Symbols::open(file, &options));
+                symbols.as_mut().map_err(|reason| *reason)?.resolve(offset)
+            }
+            Content::Vdso { len } => {
+                let options = &self.options;
+                match self.vdso.get_or_insert_with(|| Vdso::ours(options)) {
+                    Some(vdso) if vdso.len == *len => vdso.symbols.resolve(offset).map_err(|_| VDSO),
+                    _ => Err(VDSO),
                 }
-                path if path.starts_with('[') => "no file",
-                _ => "file could not be opened",
-            });
-        };
-        let symbolizer = self.symbolizer.get_or_insert_with(|| {
-            Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).enable_auto_reload(false).build()
-        });
-        let source = Source::Elf(Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd())));
-        match symbolizer.symbolize_single(&source, Input::FileOffset(offset)) {
-            Ok(Symbolized::Sym(symbol)) => Ok((symbol.name.into_owned(), symbol.offset as u64)),
-            Ok(Symbolized::Unknown(Reason::MissingSyms | Reason::UnknownAddr)) => Err("stripped"),
-            Ok(Symbolized::Unknown(_)) => Err("outside the file's code"),
-            Err(_) => Err("non-elf"),
+            }
+            Content::Unnamed { map: Some(map), .. } => {
+                let key = Arc::as_ptr(map) as usize; // the module keeps it
+                let known = match self.perf_maps.entry(key) {
+                    std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+                    std::collections::hash_map::Entry::Vacant(entry) => {
+                        entry.insert(PerfMap::new(map.try_clone().map_err(|_| "no file")?))
+                    }
+                };
+                known.resolve(addr).ok_or("not in its perf map")
+            }
+            Content::Unnamed { reason, map: None } => Err(reason),
         }
+    }
+
+    /// Forgets modules that nobody else refers to any more.
+    pub fn forget_unused(&mut self) {
+        let before = self.modules.len();
+        self.modules.retain(|_, known| Arc::strong_count(&known.module) > 1);
+        if self.modules.len() < before {
+            let modules = &self.modules;
+            self.places.retain(|(module, _), _| modules.contains_key(module));
+            let maps = modules.values().filter_map(|known| match &known.module.content {
+                Content::Unnamed { map: Some(map), .. } => Some(Arc::as_ptr(map) as usize),
+                _ => None,
+            });
+            let maps: FxHashSet<usize> = maps.collect();
+            self.perf_maps.retain(|map, _| maps.contains(map));
+        }
+    }
+
+    /// How many distinct places got names, and which modules have most without: for `-v`.
+    pub fn coverage(&self) -> Vec<String> {
+        const MOST: usize = 5;
+        let mut total = self.kernel_count;
+        total.unnamed += self.nowhere_count;
+        let mut poor: Vec<&ModuleNames> = Vec::new();
+        for known in self.modules.values() {
+            total.named += known.count.named;
+            total.unnamed += known.count.unnamed;
+            poor.extend((known.count.unnamed > 0).then_some(known));
+        }
+        let all = total.named + total.unnamed;
+        if all == 0 {
+            return Vec::new();
+        }
+        let mut lines = vec![format!("symbols: {} of {all} places named ({} %)", total.named, total.named * 100 / all)];
+        poor.sort_by_key(|known| (std::cmp::Reverse(known.count.unnamed), known.module.path.clone()));
+        for known in poor.into_iter().take(MOST) {
+            let reason = known.reason.unwrap_or_default();
+            let cure = cure(reason).map(|cure| format!("; {cure}")).unwrap_or_default();
+            lines.push(format!(
+                "symbols: {} without a name in {} ({reason}){cure}",
+                known.count.unnamed, known.module.path
+            ));
+        }
+        lines
+    }
+}
+
+impl Count {
+    fn add(&mut self, named: bool) {
+        *(if named { &mut self.named } else { &mut self.unnamed }) += 1;
+    }
+}
+
+impl Vdso {
+    /// It is the same in all processes of an architecture, and no file: a copy of it is made into one.
+    fn ours(options: &SymbolOptions) -> Option<Vdso> {
+        const MOST_BYTES: u64 = 1 << 20;
+        let maps = fs::read_to_string("/proc/self/maps").ok()?;
+        let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        let (start, end) = (hex(start)?, hex(end)?);
+        let len = end.checked_sub(start).filter(|len| *len <= MOST_BYTES)?;
+        let mut bytes = vec![0; usize::try_from(len).ok()?];
+        File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
+        let symbols = Symbols::open(&elf::in_memory(&mut bytes.as_slice()).ok()?, options).ok()?;
+        Some(Vdso { len, symbols })
+    }
+}
+
+const VDSO: Reason = "vdso";
+
+/// What would give a module its names.
+fn cure(reason: Reason) -> Option<&'static str> {
+    match reason {
+        elf::STRIPPED => Some("its debug file in /usr/lib/debug/.build-id would help"),
+        JIT_NO_MAP => Some("its run-time compiler can write /tmp/perf-PID.map"),
+        _ => None,
     }
 }
 
 const KERNEL: &str = "[kernel]";
 
-fn reason(err: KallsymsError) -> &'static str {
+fn reason(err: KallsymsError) -> Reason {
     match err {
         KallsymsError::Restricted => "no-perm: kernel.kptr_restrict hides addresses",
         KallsymsError::Empty => "the kernel lists no symbols",
@@ -148,25 +287,25 @@ fn reason(err: KallsymsError) -> &'static str {
 mod tests {
     use super::*;
 
-    fn module(path: &str) -> Arc<Module> {
-        Arc::new(Module { path: path.into(), file: std::fs::File::open(path).ok() })
+    fn names() -> Names {
+        Names::new("/nonexistent", SymbolOptions { demangle: true, debug_dirs: Vec::new() })
     }
 
     #[test]
     fn frames_without_a_name_say_why() {
-        let mut names = Names::new("/nonexistent");
+        let not_elf = File::open("/proc/self/status").unwrap();
         let cases = [
-            ("[vdso]", "vdso"),
-            ("//anon", "jit-no-map"),
-            ("/nonexistent/lib.so", "file could not be opened"),
-            ("/proc/self/status", "non-elf"),
+            (Content::Vdso { len: 1 }, "vdso"),
+            (Content::Unnamed { reason: JIT_NO_MAP, map: None }, "jit-no-map"),
+            (Content::File(not_elf), "non-elf"),
         ];
-        for (path, reason) in cases {
-            let named = names.frame(&Frame::User { addr: 7, place: Some((module(path), 3)) });
-            assert_eq!((named.symbol, named.offset, named.addr), (Err(reason), 3, Some(7)), "{path}");
+        for (content, reason) in cases {
+            let module = Arc::new(Module { path: "x".into(), content });
+            let named = names().frame(&Frame::User { addr: 7, place: Ok((module, 3)) });
+            assert_eq!((named.symbol, named.offset, named.addr), (Err(reason), 3, Some(7)));
         }
-        assert!(names.frame(&Frame::Kernel(1 << 63)).symbol.is_err());
-        assert!(names.frame(&Frame::User { addr: 7, place: None }).symbol.is_err());
+        assert!(names().frame(&Frame::Kernel(1 << 63)).symbol.is_err());
+        assert_eq!(names().frame(&Frame::User { addr: 7, place: Err("exited") }).symbol, Err("exited"));
     }
 
     #[inline(never)]
@@ -174,14 +313,41 @@ mod tests {
         std::hint::black_box(42)
     }
 
+    fn of_this_process(addr: u64) -> Named {
+        let mut spaces = crate::symbol::Spaces::new(Default::default());
+        let place = spaces.locate(std::process::id() as i32, addr);
+        names().frame(&Frame::User { addr, place })
+    }
+
     #[test]
     fn finds_a_function_of_this_very_program() {
         landmark_of_this_test();
-        let mut spaces = crate::symbol::Spaces::new(Default::default());
-        let addr = landmark_of_this_test as *const () as u64;
-        let place = spaces.locate(std::process::id() as i32, addr);
-        let named = Names::new("/nonexistent").frame(&Frame::User { addr, place });
+        let named = of_this_process(landmark_of_this_test as *const () as u64);
         assert!(named.symbol.as_ref().is_ok_and(|name| name.contains("landmark_of_this_test")), "{named:?}");
         assert_eq!(named.offset, 0);
+    }
+
+    #[test]
+    fn finds_a_function_of_the_vdso() {
+        let vdso = Vdso::ours(&names().options).expect("every process has one");
+        let mut symbols = vdso.symbols;
+        let found = (0..vdso.len).filter_map(|offset| symbols.resolve(offset).ok());
+        let functions: std::collections::BTreeSet<String> = found.map(|(name, _)| name).collect();
+        assert!(functions.iter().any(|name| name.contains("clock_gettime")), "{functions:?}");
+    }
+
+    #[test]
+    fn a_perf_map_names_code_without_a_file() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, b"1000 100 hot\n").unwrap();
+        let map = Some(Arc::new(file.reopen().unwrap()));
+        let module = Arc::new(Module { path: "//anon".into(), content: Content::Unnamed { reason: JIT_NO_MAP, map } });
+        let mut names = names();
+        let mut at = |addr| names.frame(&Frame::User { addr, place: Ok((module.clone(), addr - 0x1000)) });
+        assert_eq!((at(0x1004).symbol, at(0x1004).offset), (Ok("hot".into()), 4));
+        assert!(at(0x2000).symbol.is_err());
+        std::io::Write::write_all(&mut file, b"2000 100 later\n").unwrap();
+        assert_eq!(at(0x2000).symbol, Ok("later".into()));
+        assert!(names.coverage()[0].contains("2 of 3"), "{:?}", names.coverage());
     }
 }

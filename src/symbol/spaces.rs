@@ -1,26 +1,37 @@
 //! What every process has mapped executable: from /proc at first sight, from MMAP2, FORK and exec records after.
 //!
-//! The reading side only keeps a [`SpaceKeys`] number per address space and passes the changes on in order. The files and
-//! /proc are for the output thread's [`Spaces`]: opening a file of a process that is stuck may get us stuck too.
+//! The reading side only keeps a number per address space ([`crate::symbol::SpaceKeys`]) and passes the changes on in
+//! order. The files and /proc are for the output thread: opening a file of a process that is stuck may get us stuck too.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use crate::perf::Record;
-use crate::perf::record::{FileId, Mmap};
 use crate::perf::target::{Host, threads};
+use crate::symbol::files::{DELETED_MARK, EXITED, FileKey, Reason, Wanted};
+use crate::symbol::space_keys::SpaceChange;
+use crate::symbol::{elf, perf_map};
 
 /// A mapped file, or something that has no file (`[vdso]`, `//anon`).
 #[derive(Debug)]
 pub struct Module {
     /// As the process names it.
     pub path: Arc<str>,
+    pub content: Content,
+}
+
+/// Where the names of a module come from.
+#[derive(Debug)]
+pub enum Content {
     /// Opened when first mapped, so that it can still be read after it was replaced or its process has gone.
-    pub file: Option<File>,
+    File(File),
+    /// The kernel's code in every process. Its length tells one architecture's from another's.
+    Vdso { len: u64 },
+    /// No symbols of its own, for this reason; but the process may name code that it has made in a perf map.
+    Unnamed { reason: Reason, map: Option<Arc<File>> },
 }
 
 impl Module {
@@ -39,144 +50,128 @@ struct Mapping {
     module: Arc<Module>,
 }
 
-/// A change of an address space, on its way to the output thread.
-#[derive(Clone, Debug)]
-pub enum SpaceChange {
-    Map { pid: i32, start: u64, end: u64, offset: u64, path: Box<[u8]>, inode: u64, build_id: Box<[u8]> },
-    Fork { parent: i32, child: i32 },
-    Exec { pid: i32 },
-    Exit { pid: i32, time: u64 },
-}
-
-/// A number per address space. It changes with every new mapping: equal addresses under different numbers may mean
-/// different code.
-#[derive(Debug, Default)]
-pub struct SpaceKeys {
-    keys: FxHashMap<i32, u32>,
-    last: u32,
-    exited: VecDeque<(u64, i32)>,
-}
-
-impl SpaceKeys {
-    pub fn key(&mut self, pid: i32) -> u32 {
-        match self.keys.get(&pid) {
-            Some(key) => *key,
-            None => self.renew(pid),
-        }
-    }
-
-    fn renew(&mut self, pid: i32) -> u32 {
-        self.last = self.last.wrapping_add(1).max(1);
-        self.keys.insert(pid, self.last);
-        self.last
-    }
-
-    /// What the record means for the output thread.
-    pub fn apply(&mut self, record: &Record<'_>, time: u64) -> Option<SpaceChange> {
-        match record {
-            Record::Mmap(mmap) => {
-                self.renew(mmap.pid);
-                Some(SpaceChange::of(mmap))
-            }
-            Record::Fork(fork) if fork.pid != fork.ppid => {
-                let key = self.key(fork.ppid);
-                self.keys.insert(fork.pid, key);
-                Some(SpaceChange::Fork { parent: fork.ppid, child: fork.pid })
-            }
-            Record::Comm { pid, exec: true, .. } => {
-                self.renew(*pid);
-                Some(SpaceChange::Exec { pid: *pid })
-            }
-            Record::Exit(exit) if exit.pid == exit.tid => {
-                self.exited.push_back((time, exit.pid));
-                Some(SpaceChange::Exit { pid: exit.pid, time })
-            }
-            _ => None,
-        }
-    }
-
-    /// Forgets processes that exited a while before `now`. One that is seen again gets a new number.
-    pub fn expire(&mut self, now: u64) {
-        while let Some((_, pid)) = self.exited.pop_front_if(|(time, _)| time.saturating_add(KEEP_EXITED_NS) < now) {
-            self.keys.remove(&pid);
-        }
-    }
-}
-
-impl SpaceChange {
-    fn of(mmap: &Mmap<'_>) -> SpaceChange {
-        let (inode, build_id) = match mmap.file {
-            FileId::Inode { inode, .. } => (inode, &[][..]),
-            FileId::BuildId(id) => (0, id),
-            FileId::Unknown => (0, &[][..]),
-        };
-        SpaceChange::Map {
-            pid: mmap.pid,
-            start: mmap.addr,
-            end: mmap.addr.saturating_add(mmap.len),
-            offset: mmap.offset,
-            path: mmap.path.into(),
-            inode,
-            build_id: build_id.into(),
-        }
+impl Mapping {
+    fn new(start: u64, end: u64, offset: u64, module: Arc<Module>) -> Mapping {
+        // Memory without a file has an offset too, which says nothing.
+        let is_file = module.path.starts_with('/') && !is_made_at_run_time(&module.path);
+        Mapping { start, end, offset: if is_file { offset } else { 0 }, module }
     }
 }
 
 #[derive(Clone, Debug, Default)]
 struct Space {
     maps: Arc<Vec<Mapping>>,
+    parent: Option<i32>,
     gone: bool,
+    /// Names of code made at run time, once looked for.
+    perf_map: Option<Arc<File>>,
+    look_again: LookAgain,
+}
+
+/// When /proc may be asked again: for mappings, for a perf map.
+#[derive(Clone, Copy, Debug, Default)]
+struct LookAgain {
+    mappings: Option<Instant>,
+    perf_map: Option<Instant>,
+}
+
+fn is_time(next: &mut Option<Instant>) -> bool {
+    let now = Instant::now();
+    let is_time = next.is_none_or(|next| now >= next);
+    if is_time {
+        *next = Some(now + LOOK_AGAIN);
+    }
+    is_time
 }
 
 /// The address spaces of all processes seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Spaces {
     host: Host,
     spaces: FxHashMap<i32, Space>,
-    modules: FxHashMap<ModuleKey, Arc<Module>>,
-    open_files: usize,
+    /// Those with an open file.
+    modules: FxHashMap<(String, FileKey), Arc<Module>>,
+    /// Those without, by path.
+    nameless: FxHashMap<String, Vec<Arc<Module>>>,
     exited: VecDeque<(u64, i32)>,
+    began: std::time::SystemTime,
 }
 
-/// Files of the same path differ when their inode or build id does.
-type ModuleKey = (String, u64, Box<[u8]>);
-
 /// Descriptors spent on pinned files at most.
-const MOST_PINNED: usize = 512;
+const MOST_PINNED: usize = 2048;
 /// Mappings kept of one process at most: the list is not ours.
 const MOST_MAPPINGS: usize = 16_384;
 /// How long the mappings of a process that exited are kept, ns.
 const KEEP_EXITED_NS: u64 = 2_000_000_000;
+/// /proc is asked again for what a process has mapped, or its perf map, no sooner than that.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Ancestors whose files are tried for a process that has gone.
+const MOST_ANCESTORS: usize = 8;
 
 impl Spaces {
     pub fn new(host: Host) -> Spaces {
-        Spaces { host, ..Spaces::default() }
+        Spaces {
+            host,
+            spaces: FxHashMap::default(),
+            modules: FxHashMap::default(),
+            nameless: FxHashMap::default(),
+            exited: VecDeque::new(),
+            began: std::time::SystemTime::now(),
+        }
     }
 
-    /// The file behind `addr` in `pid`, and the offset in it.
-    pub fn locate(&mut self, pid: i32, addr: u64) -> Option<(Arc<Module>, u64)> {
-        let maps = &self.space(pid).maps;
-        let at = maps.partition_point(|mapping| mapping.start <= addr).checked_sub(1)?;
-        let mapping = maps.get(at).filter(|mapping| addr < mapping.end)?;
-        Some((mapping.module.clone(), (addr - mapping.start).wrapping_add(mapping.offset)))
+    /// The module behind `addr` in `pid`, and the offset in its file.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn locate(&mut self, pid: i32, addr: u64) -> Result<(Arc<Module>, u64), Reason> {
+        const LOWEST: u64 = 1 << 16; // vm.mmap_min_addr
+        const HIGHEST: u64 = 1 << 57; // of user space on any of our architectures
+        let mut found = find(&self.space(pid).maps, addr);
+        if found.is_none() && !(LOWEST..HIGHEST).contains(&addr) {
+            return Err("no address: no frame pointers here");
+        }
+        if found.is_none() {
+            self.fill(pid);
+            found = find(&self.space(pid).maps, addr);
+        }
+        let Some((at, offset)) = found else {
+            return Err(if self.is_gone(pid) { EXITED } else { "not mapped when last seen" });
+        };
+        let module = self.space(pid).maps[at].module.clone();
+        match &module.content {
+            Content::Unnamed { reason, map: None } => {
+                let Some(map) = self.perf_map(pid) else { return Ok((module, offset)) };
+                let content = Content::Unnamed { reason, map: Some(map) };
+                let module = Arc::new(Module { path: module.path.clone(), content });
+                if let Some(mapping) =
+                    self.spaces.get_mut(&pid).and_then(|space| Arc::make_mut(&mut space.maps).get_mut(at))
+                {
+                    mapping.module = module.clone();
+                }
+                Ok((module, offset))
+            }
+            _ => Ok((module, offset)),
+        }
     }
 
     pub fn apply(&mut self, change: SpaceChange) {
         match change {
-            SpaceChange::Map { pid, start, end, offset, path, inode, build_id } => {
-                let path = String::from_utf8_lossy(&path).into_owned();
-                let module = self.module(pid, start, end, (path, inode, build_id));
+            SpaceChange::Map { pid, start, end, offset, path, key } => {
                 self.space(pid);
+                let module = self.module(pid, (start, end), &path, key);
                 if let Some(space) = self.spaces.get_mut(&pid) {
-                    insert(Arc::make_mut(&mut space.maps), Mapping { start, end, offset, module });
+                    insert(Arc::make_mut(&mut space.maps), Mapping::new(start, end, offset, module));
                 }
             }
             SpaceChange::Fork { parent, child } => {
-                let maps = self.space(parent).maps.clone();
-                self.spaces.insert(child, Space { maps, gone: false });
+                let space = self.space(parent);
+                let (maps, perf_map) = (space.maps.clone(), space.perf_map.clone());
+                self.spaces.insert(child, Space { maps, perf_map, parent: Some(parent), ..Space::default() });
             }
             SpaceChange::Exec { pid } => {
-                self.spaces.insert(pid, Space::default());
+                let parent = self.spaces.get(&pid).and_then(|space| space.parent);
+                self.spaces.insert(pid, Space { parent, ..Space::default() });
             }
             SpaceChange::Exit { pid, time } => {
                 if let Some(space) = self.spaces.get_mut(&pid) {
@@ -197,56 +192,146 @@ impl Spaces {
         }
     }
 
+    fn is_gone(&self, pid: i32) -> bool {
+        !self.host.proc.join(pid.to_string()).exists()
+    }
+
+    /// Reads what a process has mapped, and finds its perf map, while it is there to be asked.
+    pub fn get_to_know(&mut self, pid: i32) {
+        let makes_code = |mapping: &Mapping| matches!(mapping.module.content, Content::Unnamed { .. });
+        if self.space(pid).maps.iter().any(makes_code) {
+            self.perf_map(pid);
+        }
+    }
+
     fn space(&mut self, pid: i32) -> &Space {
         if !self.spaces.contains_key(&pid) {
             let maps = Arc::new(self.read_maps(pid));
-            self.spaces.insert(pid, Space { maps, gone: false });
+            self.spaces.insert(pid, Space { maps, ..Space::default() });
         }
         &self.spaces[&pid]
+    }
+
+    /// Takes from /proc what records did not tell of, for they may have been lost.
+    fn fill(&mut self, pid: i32) {
+        // The number of one that has gone may be another's.
+        let may_look = |space: &mut Space| !space.gone && is_time(&mut space.look_again.mappings);
+        if !self.spaces.get_mut(&pid).is_some_and(may_look) {
+            return;
+        }
+        let seen = self.read_maps(pid);
+        let Some(space) = self.spaces.get_mut(&pid) else { return };
+        let maps = Arc::make_mut(&mut space.maps);
+        for mapping in seen {
+            let first = maps.partition_point(|old| old.end <= mapping.start);
+            if maps.get(first).is_none_or(|old| old.start >= mapping.end) {
+                insert(maps, mapping);
+            }
+        }
+    }
+
+    fn perf_map(&mut self, pid: i32) -> Option<Arc<File>> {
+        let space = self.spaces.get_mut(&pid)?;
+        if space.perf_map.is_some() || !is_time(&mut space.look_again.perf_map) {
+            return space.perf_map.clone();
+        }
+        let file = Arc::new(perf_map::find(&self.host, pid, &self.ancestors(pid), self.began)?);
+        self.spaces.get_mut(&pid)?.perf_map = Some(file.clone());
+        Some(file)
     }
 
     fn read_maps(&mut self, pid: i32) -> Vec<Mapping> {
         let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
         let mut maps = Vec::new();
         for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).take(MOST_MAPPINGS) {
-            let path = String::from_utf8_lossy(line.path).into_owned();
-            let module = self.module(pid, line.start, line.end, (path, line.inode, Box::default()));
-            maps.push(Mapping { start: line.start, end: line.end, offset: line.offset, module });
+            let module = self.module(pid, (line.start, line.end), line.path, line.key);
+            maps.push(Mapping::new(line.start, line.end, line.offset, module));
         }
         maps.sort_by_key(|mapping| mapping.start);
         maps
     }
 
-    fn module(&mut self, pid: i32, start: u64, end: u64, key: ModuleKey) -> Arc<Module> {
-        if let Some(module) = self.modules.get(&key) {
-            return module.clone();
+    fn module(&mut self, pid: i32, (start, end): (u64, u64), path: &[u8], key: FileKey) -> Arc<Module> {
+        let path = String::from_utf8_lossy(path.strip_suffix(DELETED_MARK).unwrap_or(path)).into_owned();
+        if path == "[vdso]" {
+            let same = |known: &Arc<Module>| matches!(known.content, Content::Vdso { len } if len == end.saturating_sub(start));
+            let vdso = || Content::Vdso { len: end.saturating_sub(start) };
+            return self.nameless(&path, same, vdso);
         }
-        let file =
-            if key.0.starts_with('/') && !key.0.starts_with("//") { self.pin(pid, start, end, &key.0) } else { None };
-        let module = Arc::new(Module { path: key.0.as_str().into(), file });
-        self.modules.insert(key, module.clone());
+        if is_made_at_run_time(&path) {
+            return self.unnamed(&path, JIT_NO_MAP);
+        }
+        if !path.starts_with('/') {
+            return self.unnamed(&path, "no file");
+        }
+        if let Some(known) = self.modules.get(&(path.clone(), key.clone())) {
+            return known.clone();
+        }
+        if self.modules.len() >= MOST_PINNED {
+            // One reference is here, one may be where its names are.
+            self.modules.retain(|_, module| Arc::strong_count(module) > 2);
+        }
+        if self.modules.len() >= MOST_PINNED {
+            return self.unnamed(&path, "too many files are mapped");
+        }
+        let ancestors = self.ancestors(pid);
+        let wanted = Wanted { pid, start, end, path: &path, key: &key, ancestors: &ancestors };
+        let content = match wanted.open(&self.host) {
+            Ok(file) if elf::is_elf(&file) => Content::File(file),
+            Ok(_) if path.starts_with("/memfd:") => return self.unnamed(&path, JIT_NO_MAP),
+            Ok(_) => return self.unnamed(&path, elf::NOT_ELF),
+            Err(reason) => return self.unnamed(&path, reason),
+        };
+        let module = Arc::new(Module { path: path.as_str().into(), content });
+        self.modules.insert((path, key), module.clone());
         module
     }
 
-    /// Opens the file of a mapping while it can be reached: by the mapping itself, else by its path as its process
-    /// sees it.
-    fn pin(&mut self, pid: i32, start: u64, end: u64, path: &str) -> Option<File> {
-        if self.open_files >= MOST_PINNED {
-            return None;
+    fn unnamed(&mut self, path: &str, reason: Reason) -> Arc<Module> {
+        let same =
+            |known: &Arc<Module>| matches!(known.content, Content::Unnamed { reason: other, .. } if other == reason);
+        self.nameless(path, same, || Content::Unnamed { reason, map: None })
+    }
+
+    /// A module without a file, shared by all processes that have it.
+    fn nameless(
+        &mut self,
+        path: &str,
+        same: impl Fn(&Arc<Module>) -> bool,
+        content: impl FnOnce() -> Content,
+    ) -> Arc<Module> {
+        if self.nameless.len() >= MOST_PINNED {
+            self.nameless.clear(); // their users keep theirs
         }
-        let process = self.host.proc.join(pid.to_string());
-        let by_mapping = process.join(format!("map_files/{start:x}-{end:x}"));
-        let in_root = process.join("root").join(path.trim_start_matches('/'));
-        let file = [by_mapping, in_root, PathBuf::from(path)].iter().find_map(|path| open_regular(path))?;
-        self.open_files += 1;
-        Some(file)
+        let known = self.nameless.entry(path.to_owned()).or_default();
+        if let Some(known) = known.iter().find(|known| same(known)) {
+            return known.clone();
+        }
+        let module = Arc::new(Module { path: path.into(), content: content() });
+        known.push(module.clone());
+        module
+    }
+
+    fn ancestors(&self, pid: i32) -> Vec<i32> {
+        let parent = |pid: &i32| self.spaces.get(pid)?.parent;
+        std::iter::successors(parent(&pid), parent).take(MOST_ANCESTORS).collect()
     }
 }
 
-fn open_regular(path: &Path) -> Option<File> {
-    // A path that has become a fifo or a device must not block us or do anything.
-    let is_file = fs::metadata(path).is_ok_and(|meta| meta.is_file());
-    if is_file { File::open(path).ok() } else { None }
+pub const JIT_NO_MAP: Reason = "jit-no-map";
+
+/// Memory without a file that outlives it: as the kernel or prctl(PR_SET_VMA_ANON_NAME) calls it.
+fn is_made_at_run_time(path: &str) -> bool {
+    const PREFIXES: [&str; 8] =
+        ["//anon", "[anon", "[heap]", "[stack", "/dev/zero", "/SYSV", "/anon_hugepage", "anon_inode:"];
+    PREFIXES.iter().any(|prefix| path.starts_with(prefix))
+}
+
+/// Where in `maps` an address is, and its offset in the file.
+fn find(maps: &[Mapping], addr: u64) -> Option<(usize, u64)> {
+    let at = maps.partition_point(|mapping| mapping.start <= addr).checked_sub(1)?;
+    let mapping = maps.get(at).filter(|mapping| addr < mapping.end)?;
+    Some((at, (addr - mapping.start).wrapping_add(mapping.offset)))
 }
 
 /// Adds a mapping; what it overlaps is cut.
@@ -278,7 +363,7 @@ struct MapsLine<'a> {
     start: u64,
     end: u64,
     offset: u64,
-    inode: u64,
+    key: FileKey,
     path: &'a [u8],
 }
 
@@ -291,16 +376,22 @@ fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     let (start, end) = (hex(&range[..dash])?, hex(&range[dash + 1..])?);
     let permissions = words.next()?;
     let offset = hex(words.next()?)?;
-    words.next()?; // device
+    let device = words.next()?;
+    let colon = device.iter().position(|&byte| byte == b':')?;
+    let (major, minor) = (hex(&device[..colon])? as u32, hex(&device[colon + 1..])? as u32);
     let inode = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+    let key = FileKey::Inode { major, minor, inode };
     let path = words.next().unwrap_or_default().trim_ascii();
     let path = if path.is_empty() { b"//anon" } else { path };
-    (permissions.get(2) == Some(&b'x') && start < end).then_some(MapsLine { start, end, offset, inode, path })
+    (permissions.get(2) == Some(&b'x') && start < end).then_some(MapsLine { start, end, offset, key, path })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::Record;
+    use crate::perf::record::{FileId, Mmap};
+    use crate::symbol::SpaceKeys;
 
     fn spaces() -> Spaces {
         Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() })
@@ -316,7 +407,7 @@ mod tests {
     }
 
     fn at(spaces: &mut Spaces, pid: i32, addr: u64) -> Option<(String, u64)> {
-        spaces.locate(pid, addr).map(|(module, offset)| (module.name().to_owned(), offset))
+        spaces.locate(pid, addr).ok().map(|(module, offset)| (module.name().to_owned(), offset))
     }
 
     #[test]
@@ -361,7 +452,7 @@ mod tests {
         assert_ne!(keys.key(5), keys.key(6));
         assert_eq!(at(&mut spaces, 6, 0x1000), None);
         let before = keys.key(5);
-        keys.apply(&records[0], 4);
+        keys.apply(&mmap(5, 0x1000, 0x1000, 0, "/no/b"), 4);
         assert_ne!(keys.key(5), before, "a new mapping may change what an address means");
     }
 
@@ -369,8 +460,8 @@ mod tests {
     fn parses_maps_lines() {
         let line = parse_maps_line(b"7f00-7f10 r-xp 00001000 fe:00 42                 /usr/lib/a b.so").unwrap();
         assert_eq!(
-            (line.start, line.end, line.offset, line.inode, line.path),
-            (0x7f00, 0x7f10, 0x1000, 42, &b"/usr/lib/a b.so"[..])
+            (line.start, line.end, line.offset, line.key, line.path),
+            (0x7f00, 0x7f10, 0x1000, FileKey::Inode { major: 0xfe, minor: 0, inode: 42 }, &b"/usr/lib/a b.so"[..])
         );
         for bad in ["", "7f00-7f10 rw-p 0 0 0 /a", "zz-1 r-xp 0 0 0 /a", "10-0 r-xp 0 0:0 0 /a", "1-2 r-xp"] {
             assert!(parse_maps_line(bad.as_bytes()).is_none(), "{bad}");

@@ -4,14 +4,16 @@ use std::hash::Hasher;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::perf::record::Callchain;
-use crate::symbol::spaces::{Module, SpaceChange, SpaceKeys, Spaces};
+use crate::symbol::files::Reason;
+use crate::symbol::space_keys::{SpaceChange, SpaceKeys};
+use crate::symbol::spaces::{Module, Spaces};
 use crate::task::procfs::KernelFrame;
 
 /// An interned stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(NonZeroU32);
 
 /// A stack on its way to the output thread, once.
@@ -35,6 +37,11 @@ pub enum Body {
 pub enum News {
     Stack(Stack),
     Space(SpaceChange),
+    /// Of the stacks up to `last` only those in `kept` are referred to after this batch.
+    Forget {
+        last: StackId,
+        kept: FxHashSet<StackId>,
+    },
 }
 
 /// A frame, innermost first.
@@ -43,7 +50,8 @@ pub enum Frame {
     Kernel(u64),
     User {
         addr: u64,
-        place: Option<(Arc<Module>, u64)>,
+        /// The module and the offset in its file, or why it is in none.
+        place: Result<(Arc<Module>, u64), Reason>,
     },
     Named(KernelFrame),
     /// The stack went on; the depth limit cut it.
@@ -75,12 +83,17 @@ impl Stack {
     }
 }
 
-/// The table of stacks. It grows to a limit in bytes; then new stacks are counted instead of kept.
+/// The table of stacks. It grows to a limit in bytes; then new stacks are counted instead of kept. Before it comes to that,
+/// those that nobody refers to any more are forgotten: on a machine where processes come and go each has stacks of its own.
 #[derive(Debug)]
 pub struct Stacks {
     by_hash: FxHashMap<u64, Vec<(StackId, Key)>>,
     words: Vec<u64>,
+    /// What each takes.
+    sizes: Vec<(StackId, u32)>,
     bytes: usize,
+    /// When it is time to forget.
+    renew_at_bytes: usize,
     limit_bytes: usize,
     depth_limit: usize,
     last: u32,
@@ -100,13 +113,18 @@ const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/ua
 const PERF_CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const PERF_CONTEXT_USER: u64 = -512_i64 as u64;
 
+/// This part of the limit may be taken by stacks that nobody refers to any more.
+const RENEW_PART: usize = 4;
+
 impl Stacks {
     /// `depth_limit`: at how many addresses the kernel cuts (`kernel.perf_event_max_stack`).
     pub fn new(limit_bytes: usize, depth_limit: usize) -> Stacks {
         Stacks {
             by_hash: FxHashMap::default(),
             words: Vec::new(),
+            sizes: Vec::new(),
             bytes: 0,
+            renew_at_bytes: limit_bytes / RENEW_PART,
             limit_bytes,
             depth_limit,
             last: 0,
@@ -172,8 +190,25 @@ impl Stacks {
         self.bytes += bytes;
         self.last += 1;
         let id = StackId(NonZeroU32::new(self.last)?);
+        self.sizes.push((id, u32::try_from(bytes).unwrap_or(u32::MAX)));
         self.fresh.push(News::Stack(Stack { id, pid, body }));
         Some(id)
+    }
+
+    /// True when there are many stacks, of which some may not be needed any more.
+    #[inline]
+    pub fn should_forget(&self) -> bool {
+        self.bytes >= self.renew_at_bytes
+    }
+
+    /// Forgets all but the stacks in `kept`. What comes again gets a new id.
+    pub fn forget(&mut self, kept: FxHashSet<StackId>) -> Option<News> {
+        self.by_hash = FxHashMap::default();
+        self.words = Vec::new();
+        self.sizes.retain(|(id, _)| kept.contains(id));
+        self.bytes = self.sizes.iter().map(|(_, bytes)| *bytes as usize).sum();
+        self.renew_at_bytes = self.bytes + self.limit_bytes / RENEW_PART;
+        Some(News::Forget { last: StackId(NonZeroU32::new(self.last)?), kept })
     }
 
     /// A change that later stacks depend on.
@@ -214,7 +249,7 @@ mod tests {
         let mut spaces = Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() });
         let frames = |news| match news {
             News::Stack(stack) => stack.frames(&mut spaces),
-            News::Space(_) => Vec::new(),
+            News::Space(_) | News::Forget { .. } => Vec::new(),
         };
         stacks.take_fresh().map(frames).collect()
     }
@@ -246,6 +281,25 @@ mod tests {
         let frames = frames(&mut stacks);
         assert!(matches!(frames[0][..], [Frame::Kernel(7)]), "{frames:?}");
         assert!(matches!(frames[1][..], [Frame::User { addr: 7, .. }]), "{frames:?}");
+    }
+
+    #[test]
+    fn forgetting_makes_room() {
+        let (mut stacks, mut keys) = (Stacks::new(20_000, 127), SpaceKeys::default());
+        let mut intern =
+            |stacks: &mut Stacks, n| stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 0, 5, &mut keys).unwrap();
+        let held = intern(&mut stacks, 1);
+        let mut forgot = 0;
+        for n in 2..1000 {
+            intern(&mut stacks, n);
+            if stacks.should_forget() {
+                let Some(News::Forget { last, kept }) = stacks.forget([held].into_iter().collect()) else { panic!() };
+                assert!(last > held && kept.contains(&held) && stacks.sizes.len() == 1);
+                forgot += 1;
+            }
+        }
+        assert!(forgot > 10 && stacks.refused() == 0, "{forgot}");
+        assert_ne!(intern(&mut stacks, 1), held, "a new id, both mean the same");
     }
 
     #[test]

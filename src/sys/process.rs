@@ -18,6 +18,7 @@ pub struct Workload {
     go: Option<OwnedFd>,
     failure: OwnedFd,
     reaped: bool,
+    told_to_end: bool,
 }
 
 impl Workload {
@@ -64,6 +65,7 @@ impl Workload {
                 go: Some(go_write),
                 failure: failure_read,
                 reaped: false,
+                told_to_end: false,
             }),
         }
     }
@@ -100,13 +102,23 @@ impl Workload {
         }
         self.reaped
     }
+
+    /// Tells the child to end, and behind it `others` that it has started: a shell that outlived its command would go on
+    /// with the next.
+    pub fn end(&mut self, others: &[i32]) {
+        if self.told_to_end || self.ended() {
+            return;
+        }
+        self.told_to_end = true;
+        for pid in std::iter::once(self.pid).chain(others.iter().copied().map(Pid::from_raw)) {
+            let _ = kill(pid, Signal::SIGTERM); // it may just have ended
+        }
+    }
 }
 
 impl Drop for Workload {
     fn drop(&mut self) {
-        if !self.ended() {
-            let _ = kill(self.pid, Signal::SIGTERM); // it may just have ended
-        }
+        self.end(&[]);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::perf::target::Host;
+use crate::perf::target::{Host, threads};
 use crate::task::table::Comm;
 
 /// A few fields of /proc/TID/stat.
@@ -12,6 +12,8 @@ pub struct Stat {
     pub comm: Comm,
     /// R S D T t X Z P I, as in proc(5).
     pub state: u8,
+    /// Its process group.
+    pub group: i32,
     /// Where it runs, or was last.
     pub cpu: u32,
 }
@@ -57,10 +59,35 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let open = text.iter().position(|&byte| byte == b'(')?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let state = *text.get(close + 2)?;
-    const PROCESSOR: usize = 39 - 3; // field 39, counted from the state, which is field 3
+    // Fields 5 and 39, counted from the state, which is field 3.
+    const GROUP: usize = 5 - 3;
+    const PROCESSOR: usize = 39 - 3;
     let mut behind = text.get(close + 2..)?.split(|&byte| byte == b' ');
-    let cpu = behind.nth(PROCESSOR).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok()).unwrap_or(0);
-    Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, cpu })
+    let mut number = |skip: usize| std::str::from_utf8(behind.nth(skip)?).ok()?.parse::<i32>().ok();
+    let group = number(GROUP).unwrap_or(0);
+    let cpu = number(PROCESSOR - GROUP - 1).and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0);
+    Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, group, cpu })
+}
+
+/// The descendants of a process that are in its process group, each behind its parent. Those that left the group, or whose
+/// parent has gone, have been let go. Empty on a kernel without CONFIG_PROC_CHILDREN.
+pub fn family(host: &Host, pid: i32) -> Vec<i32> {
+    let Some(group) = stat(host, pid).map(|stat| stat.group) else { return Vec::new() };
+    let mut family = vec![pid];
+    let mut at = 0;
+    while let Some(&parent) = family.get(at) {
+        at += 1;
+        for tid in threads(host, parent) {
+            let children = fs::read_to_string(host.proc.join(format!("{parent}/task/{tid}/children")));
+            let children = children.unwrap_or_default();
+            for child in children.split_ascii_whitespace().filter_map(|word| word.parse().ok()) {
+                if !family.contains(&child) && stat(host, child).is_some_and(|stat| stat.group == group) {
+                    family.push(child);
+                }
+            }
+        }
+    }
+    family.split_off(1)
 }
 
 /// CPU time a thread has used, ns. None when it used none, or the kernel keeps no schedstat.
@@ -132,7 +159,33 @@ mod tests {
     fn finds_the_cpu() {
         let fields: Vec<String> = (4..=52).map(|field| format!("{field}")).collect();
         let text = format!("12 (a b) D {}", fields.join(" "));
-        assert_eq!(parse_stat(text.as_bytes()).unwrap().cpu, 39);
+        let stat = parse_stat(text.as_bytes()).unwrap();
+        assert_eq!((stat.group, stat.cpu), (5, 39));
+    }
+
+    #[test]
+    fn finds_descendants() {
+        let dir = tempfile::tempdir().unwrap();
+        // pid, process group, children; 15 claims its own grandparent.
+        let processes = [
+            (10, 10, "11 12 13 99 x"),
+            (11, 10, "14"),
+            (12, 12, "16"),
+            (13, 10, ""),
+            (14, 10, "15"),
+            (15, 10, "10"),
+            (16, 10, ""),
+        ];
+        for (pid, group, children) in processes {
+            let task = dir.path().join(format!("{pid}/task/{pid}"));
+            fs::create_dir_all(&task).unwrap();
+            fs::write(task.join("stat"), format!("{pid} (x) S 1 {group} 1")).unwrap();
+            fs::write(task.join("children"), children).unwrap();
+        }
+        let host = Host { proc: dir.path().to_owned(), ..Host::default() };
+        assert_eq!(family(&host, 10), [11, 13, 14, 15]);
+        assert!(family(&host, 13).is_empty());
+        assert!(family(&host, 77).is_empty());
     }
 
     #[test]

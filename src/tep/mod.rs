@@ -1,8 +1,9 @@
 //! Trace event descriptions: what tracefs says of a tracepoint, and what to do with its raw bytes.
 //!
 //! `tracefs` finds the description, `format` parses it into fields, `print_fmt` compiles the kernel's
-//! own text for a record, and `filter` checks a filter before the kernel sees it. Descriptions,
-//! raw bytes and filter texts are all input from outside: nothing here panics on them.
+//! own text for a record, and `filter` checks a filter before the kernel sees it. `syscalls` knows the
+//! number of each system call by name. Descriptions, raw bytes and filter texts are all input from
+//! outside: nothing here panics on them.
 
 pub mod field;
 pub mod fields_text;
@@ -11,6 +12,7 @@ pub mod format;
 pub mod print_fmt;
 #[cfg(test)]
 mod samples;
+pub mod syscalls;
 pub mod tracefs;
 mod types;
 

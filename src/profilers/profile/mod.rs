@@ -12,6 +12,7 @@ mod windows;
 use std::io;
 
 use anyhow::{Result, bail};
+use rustc_hash::FxHashSet;
 
 use crate::cli::values::{self, Percent};
 use crate::cli::{CommonArgs, FlameArgs, usage};
@@ -27,6 +28,7 @@ use crate::profilers::ProfilerArgs;
 use crate::profilers::profile::shares::{Kind, Left};
 use crate::profilers::profile::usage::{CPU_COLUMNS, Starved, TASK_COLUMNS, Terms, Usage};
 use crate::profilers::profile::windows::{Seen, Windows};
+use crate::symbol::StackId;
 use crate::task::cpu_times::Reading;
 
 /// Where the CPU time goes: user, kernel, idle; which tasks, functions and stacks
@@ -304,6 +306,10 @@ impl Profiler for Profile {
         if self.event == Some(event) {
             self.usage.counted(cpu, running_ns);
         }
+    }
+
+    fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
+        used.extend(self.windows.iter().flat_map(Windows::stacks_in_use));
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {

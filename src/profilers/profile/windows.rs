@@ -95,6 +95,10 @@ impl Windows {
         self.before = Reading::now(host);
     }
 
+    pub fn stacks_in_use(&self) -> impl Iterator<Item = StackId> + '_ {
+        self.stacks.keys().filter_map(|(.., stack)| *stack)
+    }
+
     pub fn add(&mut self, seen: &Seen, terms: &Terms) {
         let scope = if terms.targeted { seen.tid } else { i32::try_from(seen.cpu).unwrap_or(i32::MAX) };
         if self.sums.len() >= MOST && !self.sums.contains_key(&scope) {

@@ -13,6 +13,7 @@ mod states;
 mod table;
 
 use anyhow::{Context as _, Result, bail};
+use rustc_hash::FxHashSet;
 
 use crate::cli::values::{self, CommList, Time};
 use crate::cli::{CommonArgs, FlameArgs};
@@ -28,6 +29,7 @@ use crate::profilers::task_state::states::{State, States, SwitchedOut};
 use crate::profilers::task_state::table::{ByThread, COLUMNS, Histograms, THREAD_COLUMNS, TimeTable};
 use crate::stats::Histogram;
 use crate::stats::value::{Part, Shape, Subject, Value};
+use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs;
 use crate::tep::Field;
@@ -556,6 +558,10 @@ impl Profiler for TaskState {
             }
             self.machine.expire(now.saturating_sub(GONE_NS));
         }
+    }
+
+    fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
+        used.extend(self.machine.iter().filter_map(|(_, task)| task.stack));
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {

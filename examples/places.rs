@@ -1,0 +1,157 @@
+//! Makes system calls from code in odd places, for stacks whose innermost user frame is known.
+//!
+//! `places PLACE COUNT [FILE]`: prints `ready pid=N`, then calls getppid COUNT times from a function in PLACE, or, if the
+//! environment has `PLACES_GO=stdin`, so many times for each line of stdin. PLACE is one of:
+//! - `own`: `call_from_own` of this program; `rust`: `call_from_rust`, whose name is mangled;
+//! - `jit`: memory without a file; `many`: the same, each call from a place of its own;
+//! - `perf-map`: as `jit`, named `call_from_jit` in /tmp/perf-PID.map, which is removed at the end unless FILE is given;
+//! - `file`: FILE, into which only machine code is written;
+//! - `library`: FILE, a copy of this program that is mapped as a library would be;
+//! - `vdso`: clock_gettime of the process's CPU time instead, which the vdso passes on to the kernel;
+//! - `exec`: as `own`, then executes itself as `jit`.
+
+use std::arch::asm;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::{env, process, ptr};
+
+#[cfg(target_arch = "x86_64")]
+const CODE: &[u8] = &[0xb8, 110, 0, 0, 0, 0x0f, 0x05, 0xc3]; // mov $110, %eax; syscall; ret
+#[cfg(target_arch = "aarch64")]
+const CODE: &[u8] = &[0xa8, 0x15, 0x80, 0xd2, 0x01, 0, 0, 0xd4, 0xc0, 0x03, 0x5f, 0xd6]; // mov x8, #173; svc #0; ret
+
+type Function = extern "C" fn();
+
+/// The name is what a stack must show. It calls nothing and reads no data, so that it runs wherever it is mapped.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn call_from_own() {
+    getppid();
+}
+
+/// Its name in the file is the compiler's.
+#[inline(never)]
+extern "C" fn call_from_rust() {
+    getppid();
+    std::hint::black_box(7); // or the compiler makes one function of the two
+}
+
+#[inline(always)]
+fn getppid() {
+    // SAFETY: getppid touches no memory; what the instruction clobbers is said.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        asm!("syscall", inout("rax") libc::SYS_getppid => _, out("rcx") _, out("r11") _, options(nomem, nostack));
+        #[cfg(target_arch = "aarch64")]
+        asm!("svc #0", in("x8") libc::SYS_getppid, out("x0") _, options(nomem, nostack));
+    }
+}
+
+extern "C" fn call_from_vdso() {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is ours for the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+}
+
+fn main() {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let (Some(place), Some(count)) = (args.first(), args.get(1).and_then(|count| count.parse::<u64>().ok())) else {
+        eprintln!("usage: places PLACE COUNT [FILE]");
+        process::exit(2);
+    };
+    let file = args.get(2).map(String::as_str);
+    println!("ready pid={}", process::id());
+    io::stdout().flush().expect("flush");
+    let map = format!("/tmp/perf-{}.map", process::id());
+    let function = match place.as_str() {
+        "own" | "exec" => call_from_own,
+        "rust" => call_from_rust,
+        "vdso" => call_from_vdso,
+        "jit" | "perf-map" => made_at_run_time(1)[0],
+        "many" => {
+            let functions = made_at_run_time(usize::try_from(count).expect("COUNT"));
+            return functions.iter().for_each(|function| function());
+        }
+        "file" => {
+            let path = file.expect("FILE");
+            fs::write(path, CODE).expect("write FILE");
+            mapped(path, 0, CODE.len())
+        }
+        "library" => library(file.expect("FILE")),
+        _ => panic!("no such place: {place}"),
+    };
+    if place == "perf-map" {
+        let line = format!("{:x} {:x} call_from_jit\n", function as usize, CODE.len());
+        fs::write(&map, line).expect("write the map");
+    }
+    let waits = env::var("PLACES_GO").is_ok_and(|value| value == "stdin");
+    let calls = || (0..count).for_each(|_| function());
+    if waits {
+        io::stdin().lines().for_each(|_| calls())
+    } else {
+        calls()
+    }
+    if place == "perf-map" && file.is_none() {
+        fs::remove_file(&map).expect("remove the map");
+    }
+    if place == "exec" {
+        let err = process::Command::new("/proc/self/exe").args(["jit", &args[1]]).env_remove("PLACES_GO").exec();
+        panic!("exec: {err}");
+    }
+}
+
+/// So many copies of CODE, in memory that no file stands behind.
+fn made_at_run_time(copies: usize) -> Vec<Function> {
+    const ROOM: usize = CODE.len().next_multiple_of(16);
+    let len = copies * ROOM;
+    // SAFETY: a new mapping; each copy fits into its room, and is a whole function of that signature once it is there.
+    unsafe {
+        let at = libc::mmap(
+            ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        assert_ne!(at, libc::MAP_FAILED, "mmap");
+        let rooms = || (0..copies).map(|copy| at.byte_add(copy * ROOM));
+        rooms().for_each(|room| ptr::copy_nonoverlapping(CODE.as_ptr(), room.cast(), CODE.len()));
+        assert_eq!(libc::mprotect(at, len, libc::PROT_READ | libc::PROT_EXEC), 0, "mprotect");
+        rooms().map(|room| std::mem::transmute::<*mut libc::c_void, Function>(room)).collect()
+    }
+}
+
+/// The function at `offset` of a file, mapped executable.
+fn mapped(path: &str, offset: usize, len: usize) -> Function {
+    let file = File::open(path).expect("open FILE");
+    let page = offset & !0xffff; // of any architecture
+    // SAFETY: a new mapping; the caller says that a function that needs nothing around it is there.
+    unsafe {
+        let at = libc::mmap(
+            ptr::null_mut(),
+            offset + len - page,
+            libc::PROT_READ | libc::PROT_EXEC,
+            libc::MAP_PRIVATE,
+            file.as_raw_fd(),
+            page as libc::off_t,
+        );
+        assert_ne!(at, libc::MAP_FAILED, "mmap");
+        std::mem::transmute::<*mut libc::c_void, Function>(at.byte_add(offset - page))
+    }
+}
+
+/// `call_from_own` of another copy of this program.
+fn library(path: &str) -> Function {
+    let own = call_from_own as *const () as usize;
+    let maps = fs::read_to_string("/proc/self/maps").expect("maps");
+    let hex = |text: &str| usize::from_str_radix(text, 16).expect("hex");
+    let offset = maps.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (start, end) = words[0].split_once('-')?;
+        (hex(start)..hex(end)).contains(&own).then(|| own - hex(start) + hex(words[2]))
+    });
+    mapped(path, offset.expect("our own mapping"), 64)
+}

@@ -1,0 +1,319 @@
+//! The symbols of one ELF file: its own tables, then the ones it carries compressed, then a separate debug file.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use blazesym::symbolize::source::{self, Source};
+use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+use lzma_rust2::XzReader;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use object::read::ReadCache;
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbolTable};
+
+use crate::symbol::files::{Reason, open_regular};
+
+pub const NOT_ELF: Reason = "non-elf";
+pub const STRIPPED: Reason = "stripped";
+const NO_SYMBOL: Reason = "between symbols";
+
+/// Decompressed `.gnu_debugdata` is a few per cent of its file; one larger than this is none.
+const MOST_DEBUGDATA_BYTES: u64 = 256 << 20;
+/// Of the decompressor, whose dictionary size is the file's own claim.
+const MOST_DICTIONARY_KIB: u32 = 128 << 10;
+
+/// Symbols of one file, opened table by table as look-ups fail.
+pub struct Symbols {
+    layers: Vec<Layer>,
+    /// Not looked for yet.
+    compressed: bool,
+    separate: bool,
+    head: Head,
+    options: SymbolOptions,
+}
+
+/// How symbols are looked for.
+#[derive(Clone, Debug)]
+pub struct SymbolOptions {
+    pub demangle: bool,
+    /// Where distributions put separate debug files.
+    pub debug_dirs: Vec<PathBuf>,
+}
+
+/// One table.
+struct Layer {
+    symbolizer: Symbolizer,
+    source: Source<'static>,
+    /// A separate table knows addresses only: its offsets are its own.
+    by_address: bool,
+    _file: File, // its descriptor is in `source`
+}
+
+/// What the file's headers say.
+#[derive(Debug, Default)]
+struct Head {
+    segments: Vec<Segment>,
+    build_id: Option<Vec<u8>>,
+    has_symtab: bool,
+    debugdata: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    offset: u64,
+    len: u64,
+    address: u64,
+}
+
+impl Symbols {
+    /// # Errors
+    /// It is no ELF file, or cannot be read.
+    pub fn open(file: &File, options: &SymbolOptions) -> Result<Symbols, Reason> {
+        let head = Head::read(file).ok_or(NOT_ELF)?;
+        let layer = Layer::open(file, false, options.demangle).map_err(|_| NOT_ELF)?;
+        Ok(Symbols { layers: vec![layer], compressed: true, separate: true, head, options: options.clone() })
+    }
+
+    /// The function at `offset` in the file, and how far into it that is.
+    ///
+    /// # Errors
+    /// No table has a symbol there.
+    pub fn resolve(&mut self, offset: u64) -> Result<(String, u64), Reason> {
+        let address = self.head.address(offset);
+        let mut next = 0;
+        loop {
+            while let Some(layer) = self.layers.get_mut(next) {
+                match layer.resolve(offset, address) {
+                    Ok(Some(found)) => return Ok(found),
+                    Ok(None) => next += 1,
+                    Err(Damaged) => drop(self.layers.remove(next)),
+                }
+            }
+            if !self.open_next() {
+                break;
+            }
+        }
+        Err(if self.head.has_symtab { NO_SYMBOL } else { STRIPPED })
+    }
+
+    /// Opens the next table that there is.
+    fn open_next(&mut self) -> bool {
+        if std::mem::take(&mut self.compressed)
+            && let Some(xz) = self.head.debugdata.take()
+            && let Ok(file) = decompress(&xz)
+            && self.push(&file)
+        {
+            return true;
+        }
+        if std::mem::take(&mut self.separate)
+            && let Some(id) = self.head.build_id.as_deref()
+            && let Some(file) = separate_file(id, &self.options.debug_dirs)
+        {
+            return self.push(&file);
+        }
+        false
+    }
+
+    fn push(&mut self, file: &File) -> bool {
+        let Ok(layer) = Layer::open(file, true, self.options.demangle) else { return false };
+        self.head.has_symtab = true;
+        self.layers.push(layer);
+        true
+    }
+}
+
+/// A table that is not what it claims to be.
+struct Damaged;
+
+impl Layer {
+    fn open(file: &File, by_address: bool, demangle: bool) -> io::Result<Layer> {
+        let file = file.try_clone()?;
+        let mut source = source::Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        source.debug_syms = false; // line tables are large, and names do not need them
+        let symbolizer = Symbolizer::builder()
+            .enable_code_info(false)
+            .enable_inlined_fns(false)
+            .enable_auto_reload(false)
+            .enable_demangling(demangle)
+            .build();
+        Ok(Layer { symbolizer, source: Source::Elf(source), by_address, _file: file })
+    }
+
+    fn resolve(&mut self, offset: u64, address: Option<u64>) -> Result<Option<(String, u64)>, Damaged> {
+        let input = match (self.by_address, address) {
+            (false, _) => Input::FileOffset(offset),
+            (true, Some(address)) => Input::VirtOffset(address),
+            (true, None) => return Ok(None),
+        };
+        // The file is somebody else's: what its tables do to their reader must not end the run.
+        let found = catch_unwind(AssertUnwindSafe(|| match self.symbolizer.symbolize_single(&self.source, input) {
+            Ok(Symbolized::Sym(symbol)) => Some((symbol.name.into_owned(), symbol.offset as u64)),
+            _ => None,
+        }));
+        found.map_err(|_| Damaged)
+    }
+}
+
+impl Head {
+    fn read(file: &File) -> Option<Head> {
+        let cache = ReadCache::new(file.try_clone().ok()?);
+        let object = object::File::parse(&cache).ok()?;
+        let segments = object.segments().filter_map(|segment| {
+            let (offset, len) = segment.file_range();
+            (len > 0).then(|| Segment { offset, len, address: segment.address() })
+        });
+        let debugdata =
+            object.section_by_name(".gnu_debugdata").and_then(|section| Some(section.data().ok()?.to_vec()));
+        Some(Head {
+            segments: segments.collect(),
+            build_id: object.build_id().ok().flatten().map(<[u8]>::to_vec),
+            has_symtab: object.symbol_table().is_some_and(|table| table.symbols().next().is_some()),
+            debugdata,
+        })
+    }
+
+    /// The address that the linker gave to a byte of the file.
+    fn address(&self, offset: u64) -> Option<u64> {
+        self.segments.iter().find_map(|segment| {
+            let into = offset.checked_sub(segment.offset).filter(|into| *into < segment.len)?;
+            segment.address.checked_add(into)
+        })
+    }
+}
+
+/// True when a file starts as ELF files do.
+pub fn is_elf(file: &File) -> bool {
+    let mut magic = [0; 4];
+    file.read_exact_at(&mut magic, 0).is_ok() && magic == *b"\x7fELF"
+}
+
+/// The build id in a file's notes.
+pub fn build_id(file: &File) -> Option<Vec<u8>> {
+    let cache = ReadCache::new(file.try_clone().ok()?);
+    let object = object::File::parse(&cache).ok()?;
+    object.build_id().ok().flatten().map(<[u8]>::to_vec)
+}
+
+/// `.gnu_debugdata` is a whole ELF file, compressed with xz.
+fn decompress(xz: &[u8]) -> io::Result<File> {
+    let mut table = XzReader::new_mem_limit(xz, false, MOST_DICTIONARY_KIB).take(MOST_DEBUGDATA_BYTES);
+    in_memory(&mut table)
+}
+
+/// A file without a name or a disk.
+pub fn in_memory(content: &mut dyn Read) -> io::Result<File> {
+    let mut file = File::from(memfd_create("perf-prof symbols", MFdFlags::MFD_CLOEXEC)?);
+    io::copy(content, &mut file)?;
+    file.flush()?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}
+
+/// The debug file of a build id: `DIR/.build-id/ab/cdef.debug`, or as debuginfod's cache names it.
+fn separate_file(id: &[u8], dirs: &[PathBuf]) -> Option<File> {
+    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    if hex.len() < 8 {
+        return None;
+    }
+    let (head, tail) = hex.split_at(2);
+    let named =
+        |dir: &Path| [dir.join(".build-id").join(head).join(format!("{tail}.debug")), dir.join(&hex).join("debuginfo")];
+    let files = dirs.iter().flat_map(|dir| named(dir)).filter_map(|path| open_regular(&path).ok());
+    // Whoever may write there may have written anything.
+    files.into_iter().find(|file| build_id(file).as_deref() == Some(id))
+}
+
+/// Where debug files of others usually are.
+pub fn usual_debug_dirs() -> Vec<PathBuf> {
+    let cache = std::env::var_os("DEBUGINFOD_CACHE_PATH").map(PathBuf::from).or_else(|| {
+        let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let base = base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+        Some(base.join("debuginfod_client"))
+    });
+    std::iter::once(PathBuf::from("/usr/lib/debug")).chain(cache).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn options() -> SymbolOptions {
+        SymbolOptions { demangle: true, debug_dirs: Vec::new() }
+    }
+
+    /// A small ELF file: the vdso of this process.
+    fn vdso() -> Vec<u8> {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap();
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let hex = |text| u64::from_str_radix(text, 16).unwrap();
+        let mut bytes = vec![0; (hex(end) - hex(start)) as usize];
+        File::open("/proc/self/mem").unwrap().read_exact_at(&mut bytes, hex(start)).unwrap();
+        bytes
+    }
+
+    fn resolve_some(bytes: &[u8]) -> usize {
+        let file = in_memory(&mut &*bytes).unwrap();
+        let Ok(mut symbols) = Symbols::open(&file, &options()) else { return 0 };
+        (0..8192).step_by(64).filter(|offset| symbols.resolve(*offset).is_ok()).count()
+    }
+
+    #[test]
+    fn a_whole_file_has_symbols() {
+        assert!(resolve_some(&vdso()) > 5);
+        assert_eq!(resolve_some(b"\x7fELF"), 0);
+        assert_eq!(resolve_some(b""), 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+        #[test]
+        fn damaged_files_are_survived(damage in proptest::collection::vec((0_usize..4096, any::<u8>()), 1..20), cut in 0_usize..9000) {
+            let mut bytes = vdso();
+            for (at, byte) in damage {
+                bytes[at] = byte;
+            }
+            bytes.truncate(cut.max(64));
+            resolve_some(&bytes);
+        }
+    }
+
+    #[test]
+    fn compressed_tables_are_used_last_and_bounded() {
+        let whole = vdso();
+        let mut stripped = whole.clone();
+        stripped[0x28..0x30].fill(0); // e_shoff
+        stripped[0x3c..0x40].fill(0); // e_shnum, e_shstrndx
+        assert_eq!(resolve_some(&stripped), 0);
+        let mut writer = lzma_rust2::XzWriter::new(Vec::new(), Default::default()).unwrap();
+        writer.write_all(&whole).unwrap();
+        let xz = writer.finish().unwrap();
+        let mut symbols = Symbols::open(&in_memory(&mut stripped.as_slice()).unwrap(), &options()).unwrap();
+        assert_eq!(symbols.resolve(0x40), Err(STRIPPED));
+        symbols.head.debugdata = Some(xz);
+        symbols.compressed = true;
+        let found = (0..8192).step_by(64).filter(|offset| symbols.resolve(*offset).is_ok()).count();
+        assert_eq!(found, resolve_some(&whole));
+        assert!(decompress(b"rubbish").is_err());
+        assert!(decompress(b"").is_err());
+    }
+
+    #[test]
+    fn a_debug_file_must_have_the_same_build_id() {
+        let own = File::open("/proc/self/exe").unwrap();
+        let Some(id) = build_id(&own) else { return };
+        let dir = tempfile::tempdir().unwrap();
+        let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let place = dir.path().join(".build-id").join(&hex[..2]);
+        std::fs::create_dir_all(&place).unwrap();
+        let path = place.join(format!("{}.debug", &hex[2..]));
+        std::fs::write(&path, vdso()).unwrap();
+        assert!(separate_file(&id, &[dir.path().into()]).is_none(), "another's");
+        std::fs::copy("/proc/self/exe", &path).unwrap();
+        assert!(separate_file(&id, &[dir.path().into()]).is_some());
+    }
+}

@@ -1,0 +1,163 @@
+//! Files behind mappings: opened while they can be reached, and only believed to be the ones that were mapped.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
+
+use crate::perf::target::Host;
+use crate::symbol::elf;
+
+/// Which file a mapping is of, as the kernel says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FileKey {
+    Inode { major: u32, minor: u32, inode: u64 },
+    BuildId(Box<[u8]>),
+    Unknown,
+}
+
+/// What is known of a mapping when its file is looked for.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    pub pid: i32,
+    pub start: u64,
+    pub end: u64,
+    /// As the process names it, without a mark of deletion.
+    pub path: &'a str,
+    pub key: &'a FileKey,
+    /// Its parent, the parent's parent and so on: they outlive it, and mostly see the same files.
+    pub ancestors: &'a [i32],
+}
+
+/// Why a file could not be opened, in the words of a frame's reason.
+pub type Reason = &'static str;
+
+pub const DELETED: Reason = "deleted";
+pub const NO_PERM: Reason = "no-perm";
+pub const EXITED: Reason = "exited";
+
+impl Wanted<'_> {
+    /// Opens the file: by the mapping itself, which is right even if the path leads elsewhere by now, else by its path as
+    /// its process, or the next living ancestor, sees it.
+    ///
+    /// # Errors
+    /// It cannot be reached any more, or what can be reached is another one.
+    pub fn open(&self, host: &Host) -> Result<File, Reason> {
+        let process = host.proc.join(self.pid.to_string());
+        let by_mapping = process.join(format!("map_files/{:x}-{:x}", self.start, self.end));
+        if self.is_link_to_path(&by_mapping)
+            && let Ok(file) = open_regular(&by_mapping)
+        {
+            return Ok(file);
+        }
+        let tail = self.path.trim_start_matches('/');
+        let roots = std::iter::once(self.pid).chain(self.ancestors.iter().copied());
+        let mut paths: Vec<PathBuf> =
+            roots.map(|pid| host.proc.join(pid.to_string()).join("root").join(tail)).collect();
+        paths.push(PathBuf::from(self.path));
+        let mut reason = if process.exists() { DELETED } else { EXITED };
+        for path in paths {
+            match open_regular(&path) {
+                Ok(file) if self.is_same(&file) => return Ok(file),
+                Ok(_) => reason = DELETED, // another one has taken its place
+                Err(err) if err.kind() == io::ErrorKind::PermissionDenied => reason = NO_PERM,
+                Err(_) => {}
+            }
+        }
+        Err(reason)
+    }
+
+    /// The mapping at these addresses may be another one by now.
+    fn is_link_to_path(&self, link: &Path) -> bool {
+        fs::read_link(link).is_ok_and(|target| {
+            let target = target.as_os_str().as_bytes();
+            target.strip_suffix(DELETED_MARK).unwrap_or(target) == self.path.as_bytes()
+        })
+    }
+
+    fn is_same(&self, file: &File) -> bool {
+        match self.key {
+            FileKey::Unknown => true,
+            FileKey::BuildId(id) => elf::build_id(file).is_some_and(|own| own == **id),
+            FileKey::Inode { major, minor, inode } => file.metadata().is_ok_and(|meta| {
+                let device = (libc::major(meta.dev()), libc::minor(meta.dev()));
+                // Where one file system stands for another, their devices differ.
+                let is_layered = || device.0 == 0 || fstatfs(file).is_ok_and(is_overlay);
+                meta.ino() == *inode && (device == (*major, *minor) || is_layered())
+            }),
+        }
+    }
+}
+
+fn is_overlay(stat: nix::sys::statfs::Statfs) -> bool {
+    stat.filesystem_type() == OVERLAYFS_SUPER_MAGIC
+}
+
+/// Behind the path of a file that has no name any more, d_path(), fs/d_path.c.
+pub const DELETED_MARK: &[u8] = b" (deleted)";
+
+/// Opens a regular file for reading; anything else is not touched: a fifo would block, a device might do something.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?;
+    if !place.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key_of(path: &Path) -> FileKey {
+        let meta = fs::metadata(path).unwrap();
+        FileKey::Inode { major: libc::major(meta.dev()), minor: libc::minor(meta.dev()), inode: meta.ino() }
+    }
+
+    #[test]
+    fn a_file_that_took_the_place_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lib.so");
+        fs::write(&path, "old").unwrap();
+        let key = key_of(&path);
+        let text = path.to_str().unwrap();
+        let wanted = Wanted { pid: -1, start: 0, end: 1, path: text, key: &key, ancestors: &[] };
+        let host = Host::default();
+        assert!(wanted.open(&host).is_ok());
+        let kept = File::open(&path).unwrap(); // its inode stays taken
+        fs::remove_file(&path).unwrap();
+        assert_eq!(wanted.open(&host).err(), Some(EXITED));
+        fs::write(&path, "new").unwrap();
+        assert_eq!(wanted.open(&host).err(), Some(DELETED));
+        assert!(Wanted { key: &FileKey::Unknown, ..wanted }.open(&host).is_ok());
+        drop(kept);
+    }
+
+    #[test]
+    fn an_ancestor_lends_its_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let proc = dir.path().join("proc");
+        let file = proc.join("7/root/only/in/there");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "x").unwrap();
+        let host = Host { proc, ..Host::default() };
+        let key = key_of(&file);
+        let wanted = Wanted { pid: 9, start: 0, end: 1, path: "/only/in/there", key: &key, ancestors: &[8, 7] };
+        assert!(wanted.open(&host).is_ok());
+        assert_eq!(Wanted { ancestors: &[8], ..wanted }.open(&host).err(), Some(EXITED));
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        for path in [fifo.as_path(), dir.path(), Path::new("/dev/null")] {
+            assert!(open_regular(path).is_err(), "{path:?}");
+        }
+    }
+}

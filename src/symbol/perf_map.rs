@@ -1,0 +1,179 @@
+//! `/tmp/perf-PID.map`: the names that a run-time compiler gives to the code it has made.
+//!
+//! Lines are `START SIZE NAME`, numbers in hex without a prefix. The file grows while its process runs.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use crate::perf::target::Host;
+use crate::symbol::files::open_regular;
+
+/// Opens the map of `pid`, as the process sees it: at its number in each of its pid namespaces. Of one that has exited
+/// `ancestors` may show the file, if it was written since `began`: numbers are used again.
+pub fn find(host: &Host, pid: i32, ancestors: &[i32], began: SystemTime) -> Option<File> {
+    let process = host.proc.join(pid.to_string());
+    let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    let mut numbers: Vec<i32> = numbers.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let owner = fs::metadata(&process).ok().map(|meta| meta.uid());
+    if numbers.is_empty() {
+        numbers.push(pid);
+    }
+    let roots = std::iter::once(&pid).chain(ancestors).map(|pid| host.proc.join(pid.to_string()).join("root"));
+    let roots: Vec<PathBuf> = roots.chain([PathBuf::from("/")]).collect();
+    let paths = roots.iter().flat_map(|root| numbers.iter().map(|number| root.join(format!("tmp/perf-{number}.map"))));
+    const CLOCK_TICK: Duration = Duration::from_secs(1); // files get the time of the last one
+    let began = began.checked_sub(CLOCK_TICK).unwrap_or(began);
+    // Whoever may write to /tmp may write such a file.
+    let is_credible = |file: &File| {
+        file.metadata().is_ok_and(|meta| match owner {
+            Some(owner) => meta.uid() == 0 || meta.uid() == owner,
+            None => meta.modified().is_ok_and(|time| time >= began),
+        })
+    };
+    paths.into_iter().filter_map(|path| open_regular(&path).ok()).find(is_credible)
+}
+
+/// Bytes read of one file at most.
+const MOST_BYTES: u64 = 64 << 20;
+/// Of a line; a longer one is none of ours.
+const MOST_LINE: usize = 4096;
+const MOST_NAME: usize = 512;
+
+/// The parsed part of a map file.
+#[derive(Debug)]
+pub struct PerfMap {
+    file: File,
+    read_bytes: u64,
+    /// By start; of entries that overlap the later one of the file counts, for code is replaced in place.
+    entries: Vec<Entry>,
+    sorted: bool,
+    names: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: u64,
+    end: u64,
+    order: u32,
+    name: u32,
+    len: u16,
+}
+
+impl PerfMap {
+    pub fn new(file: File) -> PerfMap {
+        PerfMap { file, read_bytes: 0, entries: Vec::new(), sorted: true, names: Vec::new() }
+    }
+
+    /// The name of the code at `addr`, and how far into it that is. Reads what the file has grown by when it is needed.
+    pub fn resolve(&mut self, addr: u64) -> Option<(String, u64)> {
+        // What is known may have been replaced since.
+        self.read_on();
+        let entry = self.find(addr)?;
+        let name = self.names.get(entry.name as usize..)?.get(..usize::from(entry.len))?;
+        Some((String::from_utf8_lossy(name).into_owned(), addr - entry.start))
+    }
+
+    fn find(&mut self, addr: u64) -> Option<Entry> {
+        if !self.sorted {
+            self.entries.sort_by_key(|entry| (entry.start, entry.order));
+            self.sorted = true;
+        }
+        const OVERLAPS: usize = 64; // how far back a longer entry is looked for
+        let after = self.entries.partition_point(|entry| entry.start <= addr);
+        let near = &self.entries[after.saturating_sub(OVERLAPS)..after];
+        near.iter().filter(|entry| addr < entry.end).max_by_key(|entry| entry.order).copied()
+    }
+
+    fn read_on(&mut self) {
+        let len = self.file.metadata().map_or(0, |meta| meta.len()).min(MOST_BYTES);
+        let mut chunk = vec![0; 64 << 10];
+        while self.read_bytes < len {
+            let Ok(got @ 1..) = self.file.read_at(&mut chunk, self.read_bytes) else { return };
+            // Half a line is read again when the rest of it is there.
+            let whole = match chunk[..got].iter().rposition(|&byte| byte == b'\n') {
+                Some(at) => at + 1,
+                None if got >= MOST_LINE => got,
+                None => return,
+            };
+            chunk[..whole].split(|&byte| byte == b'\n').for_each(|line| self.line(line));
+            self.read_bytes += whole as u64;
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        let mut words = line.splitn(3, |&byte| byte == b' ');
+        let mut hex = || {
+            let word = std::str::from_utf8(words.next()?).ok()?;
+            u64::from_str_radix(word.trim_start_matches("0x"), 16).ok()
+        };
+        let (Some(start), Some(size)) = (hex(), hex()) else { return };
+        let name = words.next().unwrap_or_default().trim_ascii();
+        let name = &name[..name.len().min(MOST_NAME)];
+        let (Ok(at), Ok(order)) = (u32::try_from(self.names.len()), u32::try_from(self.entries.len())) else { return };
+        if name.is_empty() || size == 0 {
+            return;
+        }
+        self.names.extend_from_slice(name);
+        self.sorted &= self.entries.last().is_none_or(|last| last.start <= start);
+        self.entries.push(Entry { start, end: start.saturating_add(size), order, name: at, len: name.len() as u16 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn map_of(text: &[u8]) -> (tempfile::NamedTempFile, PerfMap) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text).unwrap();
+        let map = PerfMap::new(file.reopen().unwrap());
+        (file, map)
+    }
+
+    fn name(map: &mut PerfMap, addr: u64) -> Option<(String, u64)> {
+        map.resolve(addr)
+    }
+
+    #[test]
+    fn names_code_within_its_size() {
+        let (_file, mut map) =
+            map_of(b"2000 10 b\n1000 20 LazyCompile:~a b.js:1\nrubbish\n3000 0 empty\n0x4000 0x8 c\n");
+        let cases = [
+            (0xfff, None),
+            (0x1000, Some(("LazyCompile:~a b.js:1", 0))),
+            (0x101f, Some(("LazyCompile:~a b.js:1", 0x1f))),
+            (0x1020, None),
+            (0x200f, Some(("b", 0xf))),
+            (0x3000, None),
+            (0x4007, Some(("c", 7))),
+        ];
+        for (addr, want) in cases {
+            assert_eq!(name(&mut map, addr), want.map(|(name, offset)| (name.to_owned(), offset)), "{addr:#x}");
+        }
+    }
+
+    #[test]
+    fn grows_with_its_file_and_the_latest_name_counts() {
+        let (mut file, mut map) = map_of(b"1000 100 old\n2000 10 ha");
+        assert_eq!(name(&mut map, 0x1001).unwrap().0, "old");
+        assert_eq!(name(&mut map, 0x2001), None, "half a line");
+        file.write_all(b"lf\n1000 10 new\n").unwrap();
+        assert_eq!(name(&mut map, 0x2001).unwrap().0, "half");
+        assert_eq!(name(&mut map, 0x1001).unwrap().0, "new");
+        assert_eq!(name(&mut map, 0x1020).unwrap().0, "old");
+    }
+
+    #[test]
+    fn rubbish_is_survived() {
+        let long = [b'x'; 200_000];
+        let mut text = long.to_vec();
+        text.extend_from_slice(b"\n1000 10 a\nffffffffffffffff ffffffffffffffff b\n \n1 \n\xff \xff \xff\n");
+        let (_file, mut map) = map_of(&text);
+        assert_eq!(name(&mut map, 0x1000).unwrap().0, "a");
+        assert_eq!(name(&mut map, u64::MAX), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! Programs that run beside perf-prof and do what is known.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use super::{GUARD, ends_within};
+
+/// A load of ours that ends with the test.
+pub struct Load(Child);
+
+impl Load {
+    pub fn start(mut command: Command) -> Load {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // SAFETY: prctl(2) with integers is async-signal-safe.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        let what = format!("{command:?}");
+        Load(command.spawn().unwrap_or_else(|err| panic!("{what}: {err}")))
+    }
+
+    /// A program with arguments. examples/dstate awaits a line before it goes.
+    pub fn of(program: &str, args: &[&str]) -> Load {
+        let mut command = Command::new(program);
+        command.args(args).env("DSTATE_GO", "stdin");
+        Load::start(command)
+    }
+
+    /// A shell that runs each line it is told to.
+    pub fn shell() -> Load {
+        Load::start(Command::new("sh"))
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.0.id() as i32
+    }
+
+    /// Hands it a line.
+    pub fn tell(&mut self, line: &str) {
+        use std::io::Write;
+        let stdin = self.0.stdin.as_mut().expect("piped");
+        writeln!(stdin, "{line}").and_then(|()| stdin.flush()).expect("the load has gone");
+    }
+
+    /// The next line of its output.
+    pub fn says(&mut self) -> String {
+        use std::io::Read;
+        let mut line = Vec::new();
+        let stdout = self.0.stdout.as_mut().expect("piped");
+        let mut byte = [0];
+        while stdout.read(&mut byte).is_ok_and(|len| len == 1) && byte != *b"\n" {
+            line.push(byte[0]);
+        }
+        assert!(byte == *b"\n" || !line.is_empty(), "the load has ended");
+        String::from_utf8_lossy(&line).into_owned()
+    }
+
+    /// Closes its stdin, which ends a shell, and waits for it.
+    pub fn stop(mut self) {
+        drop(self.0.stdin.take());
+        assert!(ends_within(self.pid(), GUARD), "the load hangs");
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

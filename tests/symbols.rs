@@ -1,0 +1,232 @@
+//! Names of user frames: code in odd places, files that were replaced or are seen only by their process, tasks that are
+//! gone.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use common::{Done, Load, command, example, number, run_over, start};
+use serde_json::Value;
+
+const CALL: &str = "syscalls:sys_enter_getppid";
+
+/// The innermost user frame of every `event`.
+#[track_caller]
+fn innermost(done: &Done) -> Vec<Value> {
+    let user = |frame: &&Value| {
+        let addr = frame["addr"].as_str().and_then(|addr| u64::from_str_radix(addr.trim_start_matches("0x"), 16).ok());
+        addr.is_some_and(|addr| addr < 1 << 56)
+    };
+    let frame = |event: &Value| {
+        let stack = event["stack"].as_array().unwrap_or_else(|| panic!("no stack in {event}"));
+        stack.iter().find(user).unwrap_or_else(|| panic!("no user frame in {event}")).clone()
+    };
+    done.of_type("event").iter().map(frame).collect()
+}
+
+/// A workload's frames: it has exited before the last of them is printed.
+#[track_caller]
+fn frames_of(event: &str, load: &[&str]) -> Vec<Value> {
+    innermost(&run_over(&["trace", "-e", event, "-g", "--json"], load))
+}
+
+#[track_caller]
+fn assert_all(frames: &[Value], key: &str, want: &str) {
+    assert!(!frames.is_empty());
+    for frame in frames {
+        assert!(frame[key].as_str().is_some_and(|text| text.contains(want)), "{key} {want:?} of {frame}");
+    }
+}
+
+#[test]
+fn code_in_odd_places_has_a_name_or_a_reason() {
+    need_events!();
+    let places = example("places");
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("code");
+    let file = file.to_str().expect("UTF-8");
+    let library = dir.path().join("library.so");
+    fs::copy(&places, &library).expect("copy");
+    let library = library.to_str().expect("UTF-8");
+    let cases: [(&str, &[&str], &str); 6] = [
+        ("own", &[], "call_from_own"),
+        ("jit", &[], "jit-no-map"),
+        ("perf-map", &["keep"], "call_from_jit"),
+        ("file", &[file], "non-elf"),
+        ("library", &[library], "call_from_own"),
+        ("vdso", &[], "clock_gettime"),
+    ];
+    for (place, more, want) in cases {
+        let event = if place == "vdso" { "syscalls:sys_enter_clock_gettime" } else { CALL };
+        let key = if want.contains('-') { "reason" } else { "symbol" };
+        let done = run_over(&["trace", "-e", event, "-g", "--json"], &[&[&*places, place, "20"], more].concat());
+        let mut frames = innermost(&done);
+        if place == "vdso" {
+            frames.retain(|frame| frame["module"] == "[vdso]"); // a static libc has calls of its own
+        }
+        assert_eq!(frames.len(), 20, "{frames:?}");
+        assert_all(&frames, key, want);
+        if place == "perf-map" {
+            let pid = done.of_type("event")[0]["pid"].as_u64().expect("a pid");
+            fs::remove_file(format!("/tmp/perf-{pid}.map")).expect("kept for us");
+        }
+    }
+    let frames = frames_of(CALL, &[&places, "library", "1", library]);
+    assert_eq!(frames[0]["module"], library);
+}
+
+#[test]
+fn frames_before_and_after_an_exec_keep_their_names() {
+    need_events!();
+    let frames = frames_of(CALL, &[&example("places"), "exec", "10"]);
+    assert_eq!(frames.len(), 20, "{frames:?}");
+    assert_all(&frames[..10], "symbol", "call_from_own");
+    assert_all(&frames[10..], "reason", "jit-no-map");
+}
+
+/// A copy of a program without section headers, which hold its symbols.
+fn strip(from: &Path, to: &Path) {
+    let mut bytes = fs::read(from).expect("read");
+    assert_eq!(bytes[4], 2, "ELFCLASS64");
+    bytes[0x28..0x30].fill(0); // e_shoff
+    bytes[0x3c..0x40].fill(0); // e_shnum, e_shstrndx
+    fs::write(to, bytes).expect("write");
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755)).expect("chmod");
+}
+
+#[test]
+fn a_stripped_program_says_so_and_a_debug_file_helps() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let stripped = dir.path().join("stripped");
+    let whole = example("places");
+    strip(Path::new(&whole), &stripped);
+    let program = stripped.to_str().expect("UTF-8");
+    assert_all(&frames_of(CALL, &[program, "own", "5"]), "reason", "stripped");
+
+    let id = perf_prof::symbol::elf::build_id(&fs::File::open(&whole).expect("open"));
+    let Some(id) = id else { skip!("the linker writes no build ids") };
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let cache = dir.path().join("cache");
+    fs::create_dir_all(cache.join(&id)).expect("mkdir");
+    fs::copy(&whole, cache.join(&id).join("debuginfo")).expect("copy");
+    let out = dir.path().join("out");
+    let mut prof =
+        command(&["trace", "-e", CALL, "-g", "--json", "-o", out.to_str().expect("UTF-8"), "--", program, "own", "5"]);
+    prof.env("DEBUGINFOD_CACHE_PATH", &cache);
+    let mut done = common::Prog::spawn(prof).finish().code(0);
+    done.out = fs::read_to_string(&out).expect("results").lines().map(str::to_owned).collect();
+    assert_all(&innermost(&done), "symbol", "call_from_own");
+}
+
+/// Watches a load that is there already, until all that it did after its line was seen, and it is gone.
+fn watch(mut load: Load) -> Done {
+    let ready = load.says();
+    let pid = ready.split("pid=").nth(1).expect("a pid").to_owned();
+    let mut prof = start(&["trace", "-e", CALL, "-g", "--json", "-p", &pid]);
+    prof.provoke(|| load.tell("go"), |line| line.contains(r#""type":"event""#));
+    load.stop();
+    prof.finish().code(0)
+}
+
+#[test]
+fn a_replaced_program_is_named_from_the_file_that_runs() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("program");
+    fs::copy(example("places"), &path).expect("copy");
+    let mut load = Command::new(&path);
+    load.args(["own", "7"]).env("PLACES_GO", "stdin");
+    let load = Load::start(load);
+    // Another program takes its place: at the same offset it has another function.
+    let other = dir.path().join("other");
+    fs::copy(example("flood"), &other).expect("copy");
+    fs::rename(&other, &path).expect("rename");
+    assert_all(&innermost(&watch(load)), "symbol", "call_from_own");
+}
+
+#[test]
+fn a_program_that_only_its_mount_namespace_has_is_named() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = dir.path().to_str().expect("UTF-8");
+    let script = format!("mount -t tmpfs none {at} && cp {} {at}/hidden && exec {at}/hidden own 7", example("places"));
+    let mut load = Command::new("unshare");
+    load.args(["-m", "sh", "-c", &script]).env("PLACES_GO", "stdin");
+    let frames = innermost(&watch(Load::start(load)));
+    assert!(!dir.path().join("hidden").exists());
+    assert_all(&frames, "symbol", "call_from_own");
+    assert_all(&frames, "module", "/hidden");
+}
+
+#[test]
+fn a_perf_map_is_found_by_the_number_in_its_pid_namespace() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("in_namespace");
+    fs::copy(example("places"), &program).expect("copy");
+    let mut load = Command::new("unshare");
+    load.args(["-p", "-f", "--kill-child"]).arg(&program).args(["perf-map", "7"]).env("PLACES_GO", "stdin");
+    let mut load = Load::start(load);
+    assert_eq!(load.says(), "ready pid=1");
+    let mut prof = start(&["trace", "-e", CALL, "-g", "--json", "-p", "in_namespace"]);
+    prof.provoke(|| load.tell("go"), |line| line.contains(r#""type":"event""#));
+    load.stop();
+    assert_all(&innermost(&prof.finish().code(0)), "symbol", "call_from_jit");
+}
+
+#[test]
+fn stacks_that_nobody_needs_any_more_make_room() {
+    need_events!();
+    const CALLS: usize = 150_000; // twice as many as the table of stacks holds
+    let dir = tempfile::tempdir().expect("a directory");
+    let drawn = dir.path().join("all.folded");
+    let options = ["trace", "-e", CALL, "--json", "--flame-graph", drawn.to_str().expect("UTF-8")];
+    let done = run_over(&options, &[&example("places"), "many", &CALLS.to_string()]);
+    let end = done.end();
+    assert_eq!((number(&end, "samples"), number(&end, "lost_stacks")), (CALLS as u64, 0), "{end}");
+    let rss = number(&end["self"], "rss_peak_bytes");
+    assert!(rss < 100 << 20, "{rss}");
+    let lines = fs::read_to_string(&drawn).expect("folded lines");
+    let weight =
+        |line: &str| line.rsplit(' ').next().and_then(|weight| weight.parse::<usize>().ok()).expect("a weight");
+    assert_eq!(lines.lines().map(weight).sum::<usize>(), CALLS);
+    assert!(!lines.contains("[no stack]"), "{lines}");
+}
+
+#[test]
+fn short_lived_processes_are_named() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let drawn = dir.path().join("churn.folded");
+    let options = ["profile", "-F", "499", "--flame-graph", drawn.to_str().expect("UTF-8")];
+    run_over(&options, &[&example("churn"), "300", "4"]);
+    let (mut all, mut named, mut burnt) = (0, 0, 0);
+    for line in fs::read_to_string(&drawn).expect("folded lines").lines().filter(|line| line.starts_with("churn;")) {
+        let (stack, weight) = line.rsplit_once(' ').expect("a weight");
+        let weight: u64 = weight.parse().expect("a weight");
+        let innermost = stack.rsplit(';').next().expect("a frame");
+        all += weight;
+        named += if innermost.starts_with('[') { 0 } else { weight };
+        burnt += if stack.contains("churn_burn") { weight } else { 0 };
+    }
+    assert!(all > 100 && named * 100 >= all * 95, "{named} of {all}");
+    assert!(burnt * 2 > all, "{burnt} of {all}");
+}
+
+#[test]
+fn a_name_is_shown_as_the_compiler_wrote_it_on_request() {
+    need_events!();
+    let places = example("places");
+    for (option, is_mangled) in [(&[][..], false), (&["--no-demangle"], true)] {
+        let options = [&["trace", "-e", CALL, "-g", "--json"], option].concat();
+        for frame in innermost(&run_over(&options, &[&places, "rust", "3"])) {
+            let symbol = frame["symbol"].as_str().unwrap_or_else(|| panic!("no symbol: {frame}"));
+            assert!(symbol.contains("call_from_rust"), "{symbol}");
+            assert_eq!(symbol == "places::call_from_rust", !is_mangled, "{symbol}");
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Whom a run is about, through `trace`: a workload, processes, threads, cgroups, CPUs, and those that are not there.
+
+#[macro_use]
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Done, Load, Prog, command, example, load_number, number, own_tid, run, run_over, start, syscall, until};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const EXEC: &str = "sched:sched_process_exec";
+
+// The workload
+
+#[test]
+fn a_workload_is_followed_with_its_children() {
+    need_events!();
+    let done = run(&["trace", "--json", "-e", EXEC, "--", "sh", "-c", "/bin/true; /bin/ls / >/dev/null"]).code(0);
+    let names: Vec<Value> = done.of_type("event").iter().map(|event| event["fields"]["filename"].clone()).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(names[0].as_str().unwrap().ends_with("/sh"), "{names:?}");
+    assert_eq!(names[1..], ["/bin/true", "/bin/ls"]);
+}
+
+#[test]
+fn a_workload_that_fails_is_still_a_run_that_ended() {
+    need_events!();
+    run(&["trace", "-e", EXEC, "--", "sh", "-c", "exit 7"]).code(0).says(&["trace: 1 event"]);
+    run(&["trace", "-e", EXEC, "--", "sh", "-c", "kill -9 $$"]).code(0);
+}
+
+const MARK: &str = "PERF_PROF_TEST_MARK";
+
+/// Living processes that were started with this mark.
+fn marked(mark: &str) -> Vec<i32> {
+    let variable = format!("{MARK}={mark}");
+    let mut all = perf_prof::perf::target::processes(&Default::default());
+    all.retain(|pid| {
+        let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default(); // empty for a zombie
+        env.split(|&byte| byte == 0).any(|text| text == variable.as_bytes())
+    });
+    all
+}
+
+#[test]
+fn a_workload_that_cannot_be_executed() {
+    need_events!();
+    let mark = format!("exec-failure-{}", std::process::id());
+    for name in ["/nonexistent/command", "/", "no-such-command-anywhere"] {
+        let mut command = command(&["trace", "-e", EXEC, "--", name]);
+        command.env(MARK, &mark);
+        Prog::spawn(command).finish().code(1).says(&["cannot execute", name]);
+    }
+    until("nothing is left behind", || marked(&mark).is_empty());
+}
+
+#[test]
+fn the_end_of_the_run_ends_the_workload() {
+    need_events!();
+    let before = Instant::now();
+    run(&["trace", "-e", EXEC, "-N", "1", "--", "sleep", "100"]).code(0);
+    assert!(before.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn the_end_of_the_run_ends_what_the_workload_started() {
+    need_events!();
+    let mark = format!("descendants-{}", std::process::id());
+    // The first leaves the process group. A shell that went on after its last command would execute one more.
+    let shell = "setsid sleep 1001 >/dev/null 2>&1 & sleep 1002 & sh -c 'sleep 1003; sleep 1004'; sleep 1005";
+    let mut command = command(&["trace", "--json", "-e", EXEC, "--", "sh", "-c", shell]);
+    command.env(MARK, &mark);
+    let mut trace = Prog::spawn(command);
+    let sleepers = || -> BTreeSet<String> {
+        let line = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        marked(&mark)
+            .iter()
+            .map(line)
+            .filter_map(|line| Some(line.strip_prefix("sleep\0")?.trim_end_matches('\0').to_owned()))
+            .collect()
+    };
+    let of = |numbers: &[&str]| numbers.iter().map(|number| (*number).to_owned()).collect::<BTreeSet<String>>();
+    trace.line(|line| line.contains(EXEC));
+    until("all sleep", || sleepers() == of(&["1001", "1002", "1003"]));
+    trace.interrupt().code(0);
+    until("one is left", || marked(&mark).len() == 1);
+    let left = sleepers();
+    marked(&mark)
+        .iter()
+        .for_each(|pid| nix::sys::signal::kill(Pid::from_raw(*pid), Signal::SIGKILL).expect("it lives"));
+    assert_eq!(left, of(&["1001"]));
+}
+
+// Targets
+
+/// A thread that calls `nr` whenever it is told to.
+struct Caller {
+    tid: i32,
+    go: Sender<()>,
+    done: Receiver<()>,
+}
+
+impl Caller {
+    fn start(nr: libc::c_long) -> Caller {
+        let (go, told) = channel::<()>();
+        let (says, done) = channel();
+        let (tid_to, tid) = channel();
+        thread::spawn(move || {
+            tid_to.send(own_tid()).unwrap();
+            while told.recv().is_ok() {
+                // SAFETY: takes no arguments and touches no memory.
+                unsafe { libc::syscall(nr) };
+                if says.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+        Caller { tid: tid.recv().unwrap(), go, done }
+    }
+
+    fn call(&self) {
+        self.go.send(()).unwrap();
+        self.done.recv().unwrap();
+    }
+}
+
+fn of_tid(done: &Done, tid: i32) -> usize {
+    done.of_type("event").iter().filter(|event| event["tid"] == tid).count()
+}
+
+#[test]
+fn a_process_is_its_threads_now_and_later() {
+    need_events!();
+    let nr = libc::SYS_getgid; // by nobody else in this process
+    let pid = std::process::id().to_string();
+    let (ready, old) = (Caller::start(nr), Caller::start(nr));
+    let mut trace = start(&["trace", "--json", "-e", &syscall(nr), "-p", &pid]);
+    trace.provoke(|| ready.call(), |line| line.contains("sys_enter"));
+    let young = Caller::start(nr);
+    (0..3).for_each(|_| young.call());
+    (0..2).for_each(|_| old.call());
+    let tid = format!("\"tid\":{},", old.tid);
+    trace.line(|line| line.contains(&tid));
+    let done = trace.interrupt().code(0);
+    assert_eq!((of_tid(&done, old.tid), of_tid(&done, young.tid)), (2, 3), "{done:?}");
+    assert!(done.of_type("event").iter().all(|event| event["pid"] == std::process::id()));
+}
+
+#[test]
+fn a_process_is_its_children_too() {
+    need_events!();
+    let mut shell = Load::shell();
+    let threads = example("threads");
+    let event = format!(
+        "raw_syscalls:sys_enter/id=={}||id=={}/alias=nap/,{EXEC}",
+        libc::SYS_clock_nanosleep,
+        libc::SYS_nanosleep
+    );
+    let mut trace = start(&["trace", "--json", "-e", &event, "-p", &shell.pid().to_string()]);
+    trace.provoke(|| shell.tell("/bin/true"), |line| line.contains(EXEC));
+    shell.tell(&format!("{threads} 8 50"));
+    let load = shell.says();
+    shell.stop();
+    let done = trace.finish().code(0); // the shell's end ends the run
+    let naps: Vec<Value> =
+        done.of_type("event").into_iter().filter(|event| event["event"] == "raw_syscalls:sys_enter").collect();
+    assert_eq!(naps.len() as u64, load_number(&load, "sleeps"), "{load}");
+    assert!(naps.iter().all(|nap| number(nap, "pid") == load_number(&load, "pid")), "{load}");
+}
+
+#[test]
+fn a_thread_is_itself_alone() {
+    need_events!();
+    let nr = libc::SYS_getegid;
+    let (one, other) = (Caller::start(nr), Caller::start(nr));
+    let mut trace = start(&["trace", "--json", "-e", &syscall(nr), "-t", &one.tid.to_string()]);
+    let both = || {
+        other.call();
+        one.call();
+    };
+    trace.provoke(both, |line| line.contains("sys_enter"));
+    (0..5).for_each(|_| both());
+    let done = trace.interrupt().code(0);
+    assert_eq!(of_tid(&done, one.tid) as u64, done.shown());
+    assert!(of_tid(&done, one.tid) >= 6, "{done:?}");
+}
+
+#[test]
+fn the_end_of_a_thread_ends_the_run() {
+    need_events!();
+    let nr = libc::SYS_getegid;
+    let caller = Caller::start(nr);
+    let mut trace = start(&["trace", "--json", "-e", &syscall(nr), "-t", &caller.tid.to_string()]);
+    trace.provoke(|| caller.call(), |line| line.contains("sys_enter"));
+    drop(caller);
+    trace.finish().code(0).end();
+}
+
+#[test]
+fn a_target_that_ends_on_another_cpu_ends_the_run() {
+    need_events!();
+    let cpus = common::online_cpus();
+    let &[watched, other, ..] = cpus.as_slice() else { skip!("needs two CPUs") };
+    let mut shell = Load::shell();
+    let pin = |shell: &Load, cpu: u32| {
+        let mut set = nix::sched::CpuSet::new();
+        set.set(cpu as usize).unwrap();
+        nix::sched::sched_setaffinity(Pid::from_raw(shell.pid()), &set).unwrap();
+    };
+    pin(&shell, watched);
+    let (event, pid, cpu) = (syscall(libc::SYS_write), shell.pid().to_string(), watched.to_string());
+    let mut trace = start(&["trace", "--json", "-e", &event, "-p", &pid, "-C", &cpu]);
+    trace.provoke(|| shell.tell("echo"), |line| line.contains("sys_enter"));
+    pin(&shell, other);
+    shell.stop();
+    let done = trace.finish().code(0);
+    assert!(done.of_type("event").iter().all(|event| event["cpu"] == watched), "{done:?}");
+}
+
+#[test]
+fn a_process_by_its_name() {
+    need_events!();
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("h{}-name-of-16", std::process::id()); // the kernel keeps 15 bytes
+    let path = dir.path().join(&name);
+    std::os::unix::fs::symlink("/bin/sh", &path).unwrap();
+    let mut shell = Load::start(std::process::Command::new(&path));
+    let mut trace = start(&["trace", "--json", "-e", &syscall(libc::SYS_write), "-p", &name]);
+    trace.provoke(|| shell.tell("echo"), |line| line.contains("sys_enter"));
+    let pid = shell.pid();
+    shell.stop();
+    let done = trace.finish().code(0);
+    assert_eq!(of_tid(&done, pid) as u64, done.shown());
+    assert_eq!(done.of_type("event")[0]["comm"], name[..name.len().min(15)]);
+}
+
+#[test]
+fn one_cpu_of_two() {
+    need_events!();
+    let cpus = common::online_cpus();
+    let &[one, other, ..] = cpus.as_slice() else { skip!("needs two CPUs") };
+    let (one, other, pingpong) = (one.to_string(), other.to_string(), example("pingpong"));
+    let event = syscall(libc::SYS_write);
+    let done = run_over(&["trace", "--json", "-C", &one, "-e", &event], &[&pingpong, "2000", &one, &other]);
+    assert!(done.of_type("event").iter().all(|event| event["cpu"] == cpus[0]));
+    let of = |name: &str| done.of_type("event").iter().filter(|event| event["comm"] == name).count();
+    assert_eq!((of("ping"), of("pong")), (2000, 0));
+}
+
+/// A cgroup of our own, removed at the end.
+struct OwnCgroup(std::path::PathBuf);
+
+impl OwnCgroup {
+    fn new(name: &str) -> Result<OwnCgroup, String> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
+        let mount = mount.and_then(|line| line.split(' ').nth(1)).ok_or("no cgroup2 is mounted")?;
+        let path = std::path::Path::new(mount).join(format!("{name}-{}", std::process::id()));
+        fs::create_dir(&path).map_err(|err| format!("cannot create {}: {err}", path.display()))?;
+        Ok(OwnCgroup(path))
+    }
+
+    fn take(&self, pid: i32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for OwnCgroup {
+    fn drop(&mut self) {
+        let until = Instant::now() + Duration::from_secs(5);
+        while fs::remove_dir(&self.0).is_err() && Instant::now() < until {
+            thread::yield_now(); // until the last task has left it
+        }
+    }
+}
+
+#[test]
+fn a_cgroup_is_those_in_it_and_below() {
+    need_events!();
+    let controllers = fs::read_to_string("/proc/cgroups").unwrap();
+    if controllers.lines().any(|line| line.starts_with("perf_event\t") && !line.starts_with("perf_event\t0\t")) {
+        skip!("the perf_event controller is in a v1 hierarchy, not in cgroup2");
+    }
+    let group = match OwnCgroup::new("perf-prof-test") {
+        Ok(group) => group,
+        Err(why) => skip!("{why}"),
+    };
+    let inner = OwnCgroup(group.0.join("inner"));
+    fs::create_dir(&inner.0).unwrap();
+    let (mut inside, mut below, mut outside) = (Load::shell(), Load::shell(), Load::shell());
+    group.take(inside.pid());
+    inner.take(below.pid());
+    let name = group.0.file_name().unwrap().to_str().unwrap();
+    for target in [group.0.to_str().unwrap(), name] {
+        let mut trace = start(&["trace", "--json", "-e", &syscall(libc::SYS_write), "--cgroups", target]);
+        let tid = format!("\"tid\":{},", inside.pid());
+        trace.provoke(
+            || {
+                outside.tell("echo");
+                below.tell("echo");
+                inside.tell("echo");
+            },
+            |line| line.contains(&tid),
+        );
+        let tid = format!("\"tid\":{},", below.pid());
+        trace.provoke(|| below.tell("echo"), |line| line.contains(&tid));
+        let done = trace.interrupt().code(0);
+        let known = (of_tid(&done, inside.pid()) + of_tid(&done, below.pid())) as u64;
+        assert_eq!(known, done.shown(), "{target}: {done:?}");
+    }
+    for shell in [inside, below, outside] {
+        shell.stop();
+    }
+}
+
+// What is not there
+
+#[test]
+fn targets_that_do_not_exist() {
+    need_events!();
+    let cases: [(&[&str], &str); 6] = [
+        (&["-C", "99999"], "99999"),
+        (&["-p", "2147483647"], "2147483647"),
+        (&["-t", "2147483647"], "2147483647"),
+        (&["-p", "no-such-name"], "no-such-name"),
+        (&["--cgroups", "no-such-group"], "no-such-group"),
+        (&["--cgroups", "../.."], "../.."),
+    ];
+    for (target, named) in cases {
+        let done = run(&[&["trace", "-e", EXEC], target].concat()).code(1).says(&["perf-prof: ", named]);
+        assert_eq!(done.err.len(), 1, "{target:?}: {done:?}");
+    }
+}
+
+#[test]
+fn an_absent_cpu_beside_one_that_is_there() {
+    need_events!();
+    let cpu = common::online_cpus()[0];
+    let done = run(&["trace", "-e", EXEC, "-C", &format!("{cpu},99999"), "--for", "1ms"]).code(0);
+    let notes: Vec<&String> = done.err.iter().filter(|line| line.contains("99999")).collect();
+    assert_eq!(notes.len(), 1, "{done:?}");
+    assert!(notes[0].contains("not online"), "{done:?}");
+}
+
+#[test]
+fn without_privilege_it_says_so() {
+    need_events!();
+    const NOBODY: u32 = 65534;
+    // The build directory may be closed to nobody.
+    let dir = tempfile::tempdir().unwrap();
+    let open = |path: &std::path::Path| {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    let exe = dir.path().join("perf-prof");
+    fs::copy(env!("CARGO_BIN_EXE_perf-prof"), &exe).unwrap();
+    open(dir.path());
+    open(&exe);
+    for args in [&["trace", "-e", EXEC][..], &["list"]] {
+        let mut command = std::process::Command::new(&exe);
+        command.args(args).uid(NOBODY).gid(NOBODY);
+        let done = Prog::spawn(command).finish().code(1).says(&["root"]);
+        assert_eq!(done.err.len(), 1, "{done:?}");
+    }
+}
