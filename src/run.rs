@@ -34,6 +34,7 @@ use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker};
 use crate::sys::process::Workload;
 use crate::task::{TaskTable, Watched, procfs};
+use crate::tep::strings::KernelStrings;
 use crate::tep::syscalls;
 
 /// What a run does, whatever the profiler.
@@ -170,6 +171,7 @@ impl Run {
             profiler: options.profiler,
             json: options.json,
             events,
+            strings: tracefs.get().map(|tracefs| KernelStrings::open(tracefs.root())).unwrap_or_default(),
             host: host.clone(),
             stacks: evlist.any_callchain() && (options.shows_stacks || options.flame.is_none()),
             symbols: SymbolOptions { demangle: options.demangle, debug_dirs: usual_debug_dirs() },

@@ -47,3 +47,47 @@ fn a_closed_pipe_is_fine() {
     assert_eq!(done.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&done.stderr), "");
 }
+
+#[test]
+fn a_pattern_that_is_none() {
+    for pattern in ["[", "sched:[", "*[", "a[z-a]"] {
+        let done = run(&["list", pattern]).code(2).says(&["is no pattern for events"]);
+        assert!(done.out.is_empty(), "{done:?}");
+    }
+    run(&["list", "--nonsense"]).code(2);
+}
+
+#[test]
+fn shows_fields() {
+    need_events!();
+    let done = run(&["list", "-v", "sched:sched_switch"]).code(0);
+    assert_eq!(done.out[0], "sched:sched_switch");
+    let words: Vec<Vec<&str>> = done.out[1..].iter().map(|line| line.split_whitespace().collect()).collect();
+    let row = |name: &str| words.iter().find(|words| words[0] == name).unwrap_or_else(|| panic!("{name}: {done:?}"));
+    assert_eq!(row("prev_comm")[1..], ["char[16]", "16", "==", "!=", "~"]);
+    assert_eq!(row("next_pid")[2..], ["4", "==", "!=", "<", "<=", ">", ">=", "&"]);
+    assert!(done.out.iter().all(|line| line.len() <= 80 && !line.contains("common_")), "{done:?}");
+
+    // Every event of some systems, with nothing left out.
+    let names = run(&["list", "sched:*"]).code(0).out;
+    let all = run(&["list", "-v", "sched:*"]).code(0).out;
+    assert!(all.iter().filter(|line| !line.starts_with(' ')).eq(&names));
+}
+
+#[test]
+fn tells_it_in_json() {
+    need_events!();
+    let names = run(&["list", "sched:*"]).code(0).out;
+    let rows = run(&["list", "--json", "sched:*"]).code(0).of_type("row");
+    assert!(rows.iter().map(|row| row["event"].as_str().unwrap()).eq(names.iter().map(String::as_str)));
+    assert!(rows.iter().all(|row| row["profiler"] == "list" && row["time_ns"].is_u64() && row.get("fields").is_none()));
+
+    let rows = run(&["list", "--json", "-v", "sched:sched_process_exec"]).code(0).of_type("row");
+    let fields = rows[0]["fields"].as_array().unwrap();
+    let field = |name: &str| fields.iter().find(|field| field["name"] == name).unwrap();
+    assert_eq!(
+        *field("filename"),
+        serde_json::json!({"name": "filename", "type": "__data_loc char[]", "size": 4, "filter": "text"})
+    );
+    assert_eq!(field("old_pid")["filter"], "number");
+}

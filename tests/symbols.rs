@@ -178,6 +178,34 @@ fn a_perf_map_is_found_by_the_number_in_its_pid_namespace() {
     assert_all(&innermost(&prof.finish().code(0)), "symbol", "call_from_jit");
 }
 
+/// Without root: rights to trace, none to look at files of others.
+#[test]
+fn a_file_that_may_not_be_opened_says_so() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let allow = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
+    allow(dir.path(), 0o755);
+    let prof = dir.path().join("perf-prof");
+    fs::copy(env!("CARGO_BIN_EXE_perf-prof"), &prof).expect("copy");
+    let closed = dir.path().join("closed");
+    fs::create_dir(&closed).expect("mkdir");
+    fs::copy(example("parts"), closed.join("parts")).expect("copy");
+    allow(&closed, 0o700);
+    let cpu = common::online_cpus()[0].to_string();
+    let mut load = Command::new("taskset");
+    load.args(["-c", &cpu]).arg(closed.join("parts")).arg("3000");
+    let load = Load::start(load);
+    let mut as_nobody = Command::new("setpriv");
+    as_nobody.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    as_nobody.args(["--inh-caps", "+perfmon", "--ambient-caps", "+perfmon"]).arg(&prof);
+    as_nobody.args(["profile", "-F", "199", "--for", "1", "-C", &cpu, "--json"]);
+    let done = common::Prog::spawn(as_nobody).finish().code(0);
+    let rows = done.of_type("row");
+    let row = rows.iter().find(|row| row["module"].as_str().is_some_and(|module| module.ends_with("closed/parts")));
+    assert_eq!(row.unwrap_or_else(|| panic!("{rows:?}"))["reason"], "no-perm");
+    drop(load);
+}
+
 #[test]
 fn stacks_that_nobody_needs_any_more_make_room() {
     need_events!();

@@ -35,6 +35,7 @@ use crate::sys::poll::{Waker, block_signals};
 use crate::tep::field::Field;
 use crate::tep::format::Format;
 use crate::tep::print_fmt::PrintFmt;
+use crate::tep::strings::KernelStrings;
 
 /// How one event's records become text.
 #[derive(Debug)]
@@ -76,6 +77,8 @@ pub struct Settings {
     pub json: bool,
     /// By event index; None for events that are never printed.
     pub events: Vec<Option<EventText>>,
+    /// What `const char *` fields of the events point to.
+    pub strings: KernelStrings,
     pub host: Host,
     /// Occurrences carry stacks.
     pub stacks: bool,
@@ -491,6 +494,7 @@ mod tests {
             profiler: "test",
             json: false,
             events: Vec::new(),
+            strings: KernelStrings::default(),
             host,
             stacks: false,
             symbols: SymbolOptions { demangle: true, debug_dirs: Vec::new() },

@@ -13,10 +13,11 @@ use crate::output::wall::WallClock;
 use crate::output::{EventText, IntervalEnd, RunEnd, Settings, StackReport, json, text, top};
 use crate::stats::value::{Batch, Occurrence, Table, Value, What};
 use crate::stats::weights::Weighted;
-use crate::symbol::names::Named;
+use crate::symbol::names::{KERNEL, Named};
 use crate::symbol::{Frame, Names, News, Spaces, StackId};
 use crate::tep::fields_text::render_fields;
 use crate::tep::print_fmt;
+use crate::tep::strings::KernelStrings;
 
 pub struct Writer {
     settings: Settings,
@@ -32,18 +33,32 @@ pub struct Writer {
 }
 
 /// Lets print formats name kernel addresses.
-struct KernelNames<'a>(std::cell::RefCell<&'a mut Names>);
+struct KernelNames<'a> {
+    names: std::cell::RefCell<&'a mut Names>,
+    strings: &'a KernelStrings,
+}
 
 impl print_fmt::Names for KernelNames<'_> {
     fn kernel_symbol(&self, addr: u64, out: &mut Vec<u8>, with_offset: bool) -> bool {
-        let Ok(mut names) = self.0.try_borrow_mut() else { return false };
+        let Ok(mut names) = self.names.try_borrow_mut() else { return false };
         let named = names.kernel(addr);
         let Ok(symbol) = &named.symbol else { return false };
         out.extend_from_slice(symbol.as_bytes());
+        // As __sprint_symbol in kernel/kallsyms.c; writing to a Vec cannot fail.
         if with_offset {
             let _ = write!(out, "+{:#x}", named.offset);
+            let _ = names.kernel_size(addr).map(|size| write!(out, "/{size:#x}"));
+        }
+        if let Some(module) = named.module.filter(|module| &**module != KERNEL) {
+            let _ = write!(out, " [{module}]");
         }
         true
+    }
+
+    fn kernel_text(&self, addr: u64, out: &mut Vec<u8>) -> bool {
+        let text = self.strings.get(addr);
+        out.extend_from_slice(text.unwrap_or_default());
+        text.is_some()
     }
 }
 
@@ -124,7 +139,7 @@ impl Writer {
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
                     text::event_head(&occurrence.subject, text::latency_flags(event, raw), out);
                     out.extend_from_slice(&event.label);
-                    let start = render(event, raw, &mut self.names, out);
+                    let start = render(event, raw, &mut self.names, &self.settings.strings, out);
                     escape_from(start, out);
                 }
             }
@@ -151,7 +166,9 @@ impl Writer {
             What::Event { event, raw } => {
                 let raw = raw.of(&batch.raw);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    json::event(&mut object, event, raw, |out| render(event, raw, &mut self.names, out));
+                    json::event(&mut object, event, raw, |out| {
+                        render(event, raw, &mut self.names, &self.settings.strings, out)
+                    });
                 }
             }
             What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
@@ -322,10 +339,10 @@ fn totals(object: &mut Object<'_>, totals: &[(&'static str, Value)]) {
 }
 
 /// Appends the text of a record, not yet escaped, and says where it starts.
-fn render(event: &EventText, raw: &[u8], names: &mut Names, out: &mut Vec<u8>) -> usize {
+fn render(event: &EventText, raw: &[u8], names: &mut Names, strings: &KernelStrings, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     match &event.print {
-        Some(print) => print.render(raw, &KernelNames(names.into()), out),
+        Some(print) => print.render(raw, &KernelNames { names: names.into(), strings }, out),
         None => render_fields(&event.format, raw, out),
     }
     let end = start + out[start..].trim_ascii_end().len();

@@ -1,45 +1,121 @@
-//! `list`: the tracepoints of this kernel.
+//! `list`: the tracepoints of this kernel, and what they record.
 
 use std::io::Write;
 
 use anyhow::{Result, bail};
 
+use crate::cli::usage;
+use crate::output::escape::escape;
+use crate::output::json::Object;
 use crate::output::sink::Sink;
+use crate::output::wall::WallClock;
 use crate::profiler::TracefsFinder;
+use crate::sys;
+use crate::tep::filter::Comparison;
+use crate::tep::format::Format;
+use crate::tep::tracefs::{Tracefs, event_pattern};
 
 /// List the tracepoints of this kernel
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  perf-prof list                 every event
-  perf-prof list 'sched:*wake*'  those that match a pattern
-  perf-prof list signal          those whose name contains a word")]
+  perf-prof list                        every event
+  perf-prof list 'sched:*wake*'         those that match a pattern
+  perf-prof list signal                 those whose name contains a word
+  perf-prof list -v sched:sched_switch  its fields, and how to filter on them")]
 pub struct ListArgs {
     /// A pattern over system:name, or a part of it
     pattern: Option<String>,
+    /// The fields of each event, too: name, type, bytes, and the operators a filter may use
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// One JSON object per event
+    #[arg(long)]
+    json: bool,
 }
 
 impl ListArgs {
-    /// Prints the names. Returns the exit code.
+    /// Prints the events. Returns the exit code.
     ///
     /// # Errors
-    /// tracefs cannot be read; nothing matches.
+    /// A pattern that is none; tracefs cannot be read; nothing matches.
     pub fn run(&self) -> Result<u8> {
+        let pattern = self.pattern.as_deref().unwrap_or("*:*");
+        let is_glob = pattern.contains(['*', '?', '[']);
+        if is_glob {
+            event_pattern(pattern).map_err(|err| usage(format!("{err:#}")))?;
+        }
         let tracefs = TracefsFinder::default();
         let tracefs = tracefs.get()?;
-        let pattern = self.pattern.as_deref().unwrap_or("*:*");
-        let names =
-            if pattern.contains(['*', '?', '[']) { tracefs.matching(pattern)? } else { tracefs.search(pattern)? };
+        let names = if is_glob { tracefs.matching(pattern)? } else { tracefs.search(pattern)? };
         if names.is_empty() {
             bail!("no event matches {pattern:?}");
         }
         let mut sink = Sink::stdout()?;
-        for name in names {
-            writeln!(sink.buffer, "{name}")?;
-        }
-        match sink.flush() {
+        match self.print(tracefs, &names, &mut sink).and_then(|()| sink.flush()) {
             Err(err) if err.kind() != std::io::ErrorKind::BrokenPipe => Err(err.into()),
             _ => Ok(0),
         }
     }
+
+    fn print(&self, tracefs: &Tracefs, names: &[String], sink: &mut Sink) -> std::io::Result<()> {
+        let mut wall = WallClock::now();
+        for name in names {
+            // An event may go while we look; then there is its name.
+            let format = match name.split_once(':').filter(|_| self.verbose) {
+                Some((system, event)) => tracefs.format(system, event).ok(),
+                None => None,
+            };
+            let out = &mut sink.buffer;
+            if self.json {
+                let mut object = Object::head(out, "row", "list", sys::monotonic_ns(), &mut wall);
+                object.text("event", name);
+                if let Some(format) = &format {
+                    fields_as_json(format, object.key("fields"));
+                }
+                object.end();
+                out.push(b'\n');
+            } else {
+                writeln!(out, "{name}")?;
+                if let Some(format) = &format {
+                    fields_as_text(format, out)?;
+                }
+            }
+            sink.flush_large()?;
+        }
+        Ok(())
+    }
+}
+
+/// `  prev_pid  pid_t  4  == != < <= > >= &`, aligned; nothing is cut.
+fn fields_as_text(format: &Format, out: &mut Vec<u8>) -> std::io::Result<()> {
+    let cell = |text: &str| escape(text.as_bytes());
+    let rows: Vec<_> = format
+        .user_fields()
+        .map(|field| (cell(&field.name), cell(&field.declared), field.size, Comparison::of(field).operators()))
+        .collect();
+    // One long type should not push the others off the screen.
+    const MOST: usize = 28;
+    let width = |cells: &mut dyn Iterator<Item = usize>| cells.filter(|&len| len <= MOST).max().unwrap_or(0);
+    let names = width(&mut rows.iter().map(|row| row.0.chars().count()));
+    let types = width(&mut rows.iter().map(|row| row.1.chars().count()));
+    for (name, ty, size, operators) in rows {
+        let line = format!("  {name:<names$}  {ty:<types$}  {size:>4}  {operators}");
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn fields_as_json(format: &Format, out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (at, field) in format.user_fields().enumerate() {
+        out.extend_from_slice(if at > 0 { b"," } else { b"" });
+        let mut object = Object::new(out);
+        object.text("name", &escape(field.name.as_bytes()));
+        object.text("type", &escape(field.declared.as_bytes()));
+        object.unsigned("size", field.size as u64);
+        object.text("filter", Comparison::of(field).word());
+        object.end();
+    }
+    out.push(b']');
 }

@@ -1,5 +1,6 @@
 //! The subcommands. Adding one means its file, its line in `profilers!`, its docs page and its tests.
 
+pub mod doctor;
 pub mod list;
 pub mod profile;
 pub mod task_state;
@@ -53,6 +54,7 @@ macro_rules! profilers {
         pub enum Command {
             $($(#[$attr])* $name($args),)*
             List(list::ListArgs),
+            Doctor(doctor::DoctorArgs),
         }
 
         impl Command {
@@ -64,6 +66,7 @@ macro_rules! profilers {
                 match self {
                     $(Command::$name(args) => run(args),)*
                     Command::List(args) => args.run(),
+                    Command::Doctor(args) => args.run(),
                 }
             }
         }

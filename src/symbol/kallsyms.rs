@@ -112,6 +112,16 @@ impl Kallsyms {
         })
     }
 
+    /// How far it is from the symbol of `address` to the next one, which is how the kernel sizes them. None where nothing
+    /// bounds it.
+    pub fn size(&self, address: u64) -> Option<u64> {
+        let after = self.entries.partition_point(|entry| entry.address <= address);
+        let entry = self.entries.get(..after)?.last()?;
+        let next = self.entries.get(after)?;
+        let size = next.address.checked_sub(entry.address)?;
+        (size <= MAX_GAP_BYTES && (next.module == entry.module || next.len == 0)).then_some(size)
+    }
+
     /// Named addresses.
     pub fn len(&self) -> usize {
         self.entries.iter().filter(|entry| entry.len > 0).count()

@@ -113,6 +113,12 @@ impl Names {
         named
     }
 
+    /// The size of the kernel symbol at an address, as the kernel prints it.
+    pub fn kernel_size(&self, addr: u64) -> Option<u64> {
+        let (table, _) = self.kernel.as_ref()?;
+        table.as_ref().ok()?.size(addr)
+    }
+
     fn look_up_kernel(&mut self, addr: u64) -> Named {
         const LOAD_AGAIN: Duration = Duration::from_secs(10);
         let path = &self.kallsyms_path;
@@ -272,7 +278,7 @@ fn cure(reason: Reason) -> Option<&'static str> {
     }
 }
 
-const KERNEL: &str = "[kernel]";
+pub const KERNEL: &str = "[kernel]";
 
 fn reason(err: KallsymsError) -> Reason {
     match err {

@@ -21,7 +21,8 @@ pub fn render_fields(format: &Format, raw: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn render_value(value: FieldValue<'_>, out: &mut Vec<u8>) {
+/// Appends a value as `render_fields` shows it.
+pub(super) fn render_value(value: FieldValue<'_>, out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = match value {
         FieldValue::Signed(value) => {

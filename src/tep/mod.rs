@@ -1,10 +1,11 @@
 //! Trace event descriptions: what tracefs says of a tracepoint, and what to do with its raw bytes.
 //!
 //! `tracefs` finds the description, `format` parses it into fields, `print_fmt` compiles the kernel's
-//! own text for a record, and `filter` checks a filter before the kernel sees it. `syscalls` knows the
-//! number of each system call by name. Descriptions, raw bytes and filter texts are all input from
-//! outside: nothing here panics on them.
+//! own text for a record (with the `strings` it points to), `filter` checks a filter before the kernel sees it, and
+//! `check` tries all this on whole trees of descriptions. `syscalls` knows the number of each system call by name.
+//! Descriptions, raw bytes and filter texts are all input from outside: nothing here panics on them.
 
+pub mod check;
 pub mod field;
 pub mod fields_text;
 pub mod filter;
@@ -12,13 +13,15 @@ pub mod format;
 pub mod print_fmt;
 #[cfg(test)]
 mod samples;
+pub mod strings;
 pub mod syscalls;
 pub mod tracefs;
 mod types;
 
 pub use field::{Field, FieldValue, Kind, ReadError};
 pub use fields_text::render_fields;
-pub use filter::{Filter, FilterError};
+pub use filter::{Comparison, Filter, FilterError};
 pub use format::{FieldError, Format, FormatError};
 pub use print_fmt::{FlagTable, Names, NoNames, PrintFmt, Unsupported};
+pub use strings::KernelStrings;
 pub use tracefs::{EventError, Tracefs};

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use globset::GlobBuilder;
+use globset::{Glob, GlobBuilder};
 
 use super::format::{Format, FormatError, likeness};
 
@@ -93,8 +93,7 @@ impl Tracefs {
     /// # Errors
     /// The pattern is no glob, or the events cannot be listed.
     pub fn matching(&self, pattern: &str) -> Result<Vec<String>> {
-        let glob = GlobBuilder::new(pattern).backslash_escape(true).build();
-        let glob = glob.with_context(|| format!("`{pattern}` is no pattern for events"))?.compile_matcher();
+        let glob = event_pattern(pattern)?.compile_matcher();
         let mut events = self.events()?;
         events.retain(|event| glob.is_match(event));
         Ok(events)
@@ -156,6 +155,15 @@ impl Tracefs {
     }
 }
 
+/// A pattern for `system:name`.
+///
+/// # Errors
+/// It is no glob.
+pub fn event_pattern(pattern: &str) -> Result<Glob> {
+    let glob = GlobBuilder::new(pattern).backslash_escape(true).build();
+    glob.with_context(|| format!("`{pattern}` is no pattern for events"))
+}
+
 /// Up to 3 of `events` that the user may have meant.
 fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
     let mut scored: Vec<(usize, &String)> = events
@@ -178,7 +186,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 255 && name.bytes().all(legal) && !name.contains("..") && name != "."
 }
 
-fn read_limited(path: &Path) -> io::Result<String> {
+pub(super) fn read_limited(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_FORMAT_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -83,9 +83,8 @@ fn typedef(name: &str, long: usize) -> Option<IntType> {
         | "uid_t" | "gid_t" | "uint" | "blk_opf_t" | "req_flags_t" | "slab_flags_t" | "vm_fault_t"
         | "compat_ulong_t" | "blk_status_t" | "ext4_lblk_t" | "tid_t" | "nlink_t" | "xfs_agnumber_t"
         | "xfs_agblock_t" | "xfs_extlen_t" | "xfs_dahash_t" | "qid_t" | "projid_t" => (4, false),
-        "s32" | "__s32" | "int32_t" | "pid_t" | "clockid_t" | "key_t" | "timer_t" | "mqd_t" | "key_serial_t" => {
-            (4, true)
-        }
+        "s32" | "__s32" | "int32_t" | "pid_t" | "clockid_t" | "key_t" | "timer_t" | "mqd_t" | "key_serial_t"
+        | "__kernel_rwf_t" => (4, true),
         "u64" | "__u64" | "uint64_t" | "u_int64_t" | "__le64" | "__be64" | "sector_t" | "blkcnt_t" | "dma_addr_t"
         | "phys_addr_t" | "resource_size_t" | "ext4_fsblk_t" | "xfs_ino_t" | "xfs_fsblock_t" | "xfs_filblks_t"
         | "xfs_fileoff_t" | "gpa_t" | "gfn_t" | "hpa_t" | "hfn_t" | "cputime64_t" => (8, false),

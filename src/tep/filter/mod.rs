@@ -12,6 +12,7 @@ mod tests;
 
 use std::fmt;
 
+use super::field::Field;
 use super::format::Format;
 use eval::Node;
 
@@ -22,6 +23,43 @@ pub use glob::glob;
 pub struct Filter {
     kernel_text: String,
     root: Node,
+}
+
+/// What a filter can do with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    Number,
+    Text,
+    /// `char *`: text that only the kernel can follow.
+    TextPointer,
+    CpuMask,
+    Nothing,
+}
+
+impl Comparison {
+    pub fn of(field: &Field) -> Comparison {
+        parse::comparison_of(field)
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Comparison::Number => "number",
+            Comparison::Text => "text",
+            Comparison::TextPointer => "text pointer",
+            Comparison::CpuMask => "CPU mask",
+            Comparison::Nothing => "none",
+        }
+    }
+
+    /// The operators, and the form of a value that is special.
+    pub fn operators(self) -> &'static str {
+        match self {
+            Comparison::Number => "== != < <= > >= &",
+            Comparison::Text | Comparison::TextPointer => "== != ~",
+            Comparison::CpuMask => "== != & CPUS{}",
+            Comparison::Nothing => "",
+        }
+    }
 }
 
 /// A filter text that does not parse, or does not fit the event.

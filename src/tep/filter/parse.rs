@@ -5,7 +5,7 @@ use super::super::format::{Format, nearest};
 use super::super::types::IntType;
 use super::cpus::CpuSet;
 use super::eval::{Node, Op, Test};
-use super::{Filter, FilterError, quote};
+use super::{Comparison, Filter, FilterError, quote};
 
 /// The kernel takes strings shorter than this (`MAX_FILTER_STR_VAL`).
 pub const MAX_STRING: usize = 256;
@@ -346,6 +346,16 @@ impl<'a> Parser<'a> {
         let found = self.rest().starts_with(mark);
         self.at += if found { mark.len() } else { 0 };
         found
+    }
+}
+
+pub fn comparison_of(field: &Field) -> Comparison {
+    match subject_of(field) {
+        Subject::Int(_) | Subject::Cpu => Comparison::Number,
+        Subject::Text(_) => Comparison::Text,
+        Subject::TextPointer => Comparison::TextPointer,
+        Subject::Mask(_) => Comparison::CpuMask,
+        Subject::Other(_) => Comparison::Nothing,
     }
 }
 

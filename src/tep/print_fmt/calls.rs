@@ -4,7 +4,7 @@
 
 use std::io::Write;
 
-use super::super::field::{Field, Kind, int_at};
+use super::super::field::{Field, Kind, int_at, until_nul};
 use super::super::types::IntType;
 use super::Unsupported;
 use super::bitmap;
@@ -16,11 +16,38 @@ use crate::digits::push_hex;
 /// A call that makes text.
 #[derive(Clone, Debug)]
 pub enum Call {
-    Flags { value: Expr, delimiter: Vec<u8>, table: Table },
-    Symbolic { value: Expr, table: Table },
-    Hex { bytes: Expr, len: Expr, spaced: bool },
-    Array { bytes: Expr, count: Expr, size: Expr },
-    Bitmask { bytes: Expr },
+    Flags {
+        value: Expr,
+        delimiter: Vec<u8>,
+        table: Table,
+    },
+    Symbolic {
+        value: Expr,
+        table: Table,
+    },
+    Hex {
+        bytes: Expr,
+        len: Expr,
+        spaced: bool,
+    },
+    Array {
+        bytes: Expr,
+        count: Expr,
+        size: Expr,
+    },
+    Bitmask {
+        bytes: Expr,
+    },
+    /// `nvme_trace_disk_name`
+    DiskName {
+        name: Expr,
+    },
+    /// A function that gives each value its name.
+    Named {
+        value: Expr,
+        names: &'static [&'static str],
+        other: &'static str,
+    },
 }
 
 /// `{ mask, "name" }, ..` in the kernel's order.
@@ -29,7 +56,8 @@ pub type Table = Vec<(u64, Vec<u8>)>;
 impl Call {
     pub fn operands(&self) -> Vec<&Expr> {
         match self {
-            Call::Flags { value, .. } | Call::Symbolic { value, .. } => vec![value],
+            Call::Flags { value, .. } | Call::Symbolic { value, .. } | Call::Named { value, .. } => vec![value],
+            Call::DiskName { name } => vec![name],
             Call::Hex { bytes, len, .. } => vec![bytes, len],
             Call::Array { bytes, count, size } => vec![bytes, count, size],
             Call::Bitmask { bytes } => vec![bytes],
@@ -49,6 +77,19 @@ impl Call {
                 let size = size.eval(raw)?.number()?;
                 let len = count.eval(raw)?.number()?.checked_mul(size).ok_or(Fault)?;
                 render_array(first(bytes.eval(raw)?.bytes()?, len)?, size, out)?;
+            }
+            Call::DiskName { name } => {
+                let name = until_nul(name.eval(raw)?.bytes()?);
+                if !name.is_empty() {
+                    out.extend_from_slice(b"disk=");
+                    out.extend_from_slice(name);
+                    out.extend_from_slice(b", ");
+                }
+            }
+            Call::Named { value, names, other } => {
+                let value = usize::try_from(value.eval(raw)?.number()?).ok();
+                let name = value.and_then(|value| names.get(value)).unwrap_or(other);
+                out.extend_from_slice(name.as_bytes());
             }
             Call::Bitmask { bytes } => {
                 let bytes = bytes.eval(raw)?.bytes()?;
@@ -150,13 +191,13 @@ impl Parser<'_> {
                 };
                 let table = self.table()?;
                 let copy = value.clone();
-                text_or_bad(table, |table| Expr::call(Call::Flags { value, delimiter, table }, &[&copy]))?
+                Expr::call(Call::Flags { value, delimiter, table }, &[&copy])?
             }
             "__print_symbolic" => {
                 let value = self.expression()?;
                 let table = self.table()?;
                 let copy = value.clone();
-                text_or_bad(table, |table| Expr::call(Call::Symbolic { value, table }, &[&copy]))?
+                Expr::call(Call::Symbolic { value, table }, &[&copy])?
             }
             "__print_hex" | "__print_hex_str" => {
                 let [bytes, len] = self.operands()?;
@@ -201,15 +242,22 @@ impl Parser<'_> {
                 Expr::choose(condition, yes, no)?
             }
             name => {
-                self.lexer.skip_to_close()?;
-                return Ok(Expr::bad(format!("function {name}")));
+                let start = self.lexer.clone();
+                match self.kernel_function(name) {
+                    Ok(Some(expr)) => expr,
+                    Ok(None) | Err(_) => {
+                        self.lexer = start;
+                        self.lexer.skip_to_close()?;
+                        return Ok(Expr::bad(format!("function {name}")));
+                    }
+                }
             }
         };
         self.lexer.expect(")")?;
         Ok(expr)
     }
 
-    fn operands<const N: usize>(&mut self) -> Result<[Expr; N], Unsupported> {
+    pub fn operands<const N: usize>(&mut self) -> Result<[Expr; N], Unsupported> {
         let mut all = Vec::with_capacity(N);
         loop {
             all.push(self.expression()?);
@@ -237,16 +285,17 @@ impl Parser<'_> {
         ))
     }
 
-    /// `, { value, "name" }, ..` up to the closing bracket; the name of an unknown constant in it as the error.
-    fn table(&mut self) -> Result<Result<Table, String>, Unsupported> {
-        let (mut table, mut ended, mut fault) = (Table::new(), false, None);
+    /// `, { value, "name" }, ..` up to the closing bracket. An entry whose value nobody knows is left out: its bits
+    /// or its value are then shown in hex, as the kernel shows those that no entry names.
+    fn table(&mut self) -> Result<Table, Unsupported> {
+        let (mut table, mut ended) = (Table::new(), false);
         while self.lexer.eat(",") {
             match self.lexer.peek()? {
                 Token::Mark(")") => break,
                 Token::Mark("{") => {}
                 Token::Word(name) => {
                     self.lexer.next()?;
-                    fault = fault.or(Some(format!("name {name}")));
+                    self.left_out.push(format!("name {name}"));
                     continue;
                 }
                 _ => {}
@@ -266,21 +315,11 @@ impl Parser<'_> {
                 match (value.op, name.op) {
                     // `unsigned long` in the kernel: already extended by its type.
                     (Op::Const(mask), Op::Literal(name)) => table.push((mask, name)),
-                    _ => fault = fault.or(reason).or(Some("a table entry that is not constant".to_owned())),
+                    _ => self.left_out.push(reason.unwrap_or_else(|| "a table entry that is not constant".to_owned())),
                 }
             }
         }
-        Ok(fault.map_or(Ok(table), Err))
-    }
-}
-
-fn text_or_bad(
-    table: Result<Table, String>,
-    call: impl FnOnce(Table) -> Result<Expr, Unsupported>,
-) -> Result<Expr, Unsupported> {
-    match table {
-        Ok(table) => call(table),
-        Err(reason) => Ok(Expr::bad(reason)),
+        Ok(table)
     }
 }
 

@@ -5,15 +5,20 @@
 
 mod bitmap;
 mod calls;
+mod constants;
 mod direct;
 mod expr;
 mod flag_table;
+mod functions;
 mod lexer;
 mod parser;
 mod pointer;
 mod printf;
+mod stand_in;
 #[cfg(test)]
 mod tests;
+
+use rustc_hash::FxHashSet;
 
 use super::field::until_nul;
 use super::format::Format;
@@ -21,8 +26,9 @@ use super::types::IntType;
 use direct::Direct;
 use expr::{Expr, Fault, Op, Ty, Value};
 use lexer::{Lexer, unescape};
-use parser::Parser;
+use parser::{Argument, Parser};
 use printf::{Conversion, Kind, Layout, Part, Size};
+use stand_in::StandIn;
 
 use crate::digits::{push_hex, push_hex16};
 
@@ -75,6 +81,7 @@ impl Names for NoNames {
 pub struct PrintFmt {
     pieces: Vec<Piece>,
     fields: Vec<(String, usize)>, // name and offset, for `flag_table`
+    gaps: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -82,13 +89,24 @@ enum Piece {
     Literal(Vec<u8>),
     Direct(Direct),
     Conversion(Conversion, Expr),
+    /// A conversion that may come to something nobody knows.
+    Gap(Box<Gap>),
+}
+
+#[derive(Clone, Debug)]
+struct Gap {
+    conversion: Conversion,
+    argument: Expr,
+    stand_in: StandIn,
 }
 
 impl PrintFmt {
     /// Compiles the `print fmt` of `format`.
     ///
+    /// What it asks for and nobody knows here, such as a function of a driver, becomes a gap: see [`PrintFmt::gaps`].
+    ///
     /// # Errors
-    /// Something in it cannot be done here; the reason names it.
+    /// It does not read as a printf call.
     pub fn compile(format: &Format) -> Result<PrintFmt, Unsupported> {
         let text = format.print_fmt.as_str();
         if text.len() > MAX_PRINT_FMT_BYTES {
@@ -100,9 +118,9 @@ impl PrintFmt {
         let mut first_error = None;
         for (text, arguments) in splits(text, format.long_size()) {
             match compile_split(format, &text, arguments) {
-                Ok(pieces) => {
+                Ok((pieces, gaps)) => {
                     let fields = format.fields.iter().map(|field| (field.name.clone(), field.offset)).collect();
-                    return Ok(PrintFmt { pieces, fields });
+                    return Ok(PrintFmt { pieces, fields, gaps });
                 }
                 Err(error) => {
                     // A syntax error may only mean that the text was split at the wrong quote.
@@ -135,6 +153,13 @@ impl PrintFmt {
                         out.push(b'?');
                     }
                 }
+                Piece::Gap(gap) => {
+                    let before = out.len();
+                    if render_conversion(&gap.conversion, &gap.argument, raw, names, out).is_err() {
+                        out.truncate(before);
+                        gap.stand_in.render(raw, out);
+                    }
+                }
             }
             if out.len() - start > MAX_TEXT_BYTES {
                 out.truncate(start + MAX_TEXT_BYTES);
@@ -143,12 +168,20 @@ impl PrintFmt {
         }
     }
 
+    /// Where the text may differ from the kernel's, each once: `function xhci_decode_trb`, `name WB_REASON_SYNC`. An
+    /// argument that asks for such a thing shows the fields it is computed from, `xhci_decode_trb(field0=1,field1=2)`;
+    /// a flag or value whose number is not known shows as hex. Empty: the text is the kernel's own.
+    pub fn gaps(&self) -> &[String] {
+        &self.gaps
+    }
+
     /// The names this text has for the values or bits of `field`: the first `__print_flags` or
     /// `__print_symbolic` whose value is computed from it.
     pub fn flag_table(&self, field: &str) -> Option<FlagTable> {
         let &(_, offset) = self.fields.iter().find(|(name, _)| name == field)?;
         self.pieces.iter().find_map(|piece| match piece {
             Piece::Conversion(_, argument) => FlagTable::find(argument, offset),
+            Piece::Gap(gap) => FlagTable::find(&gap.argument, offset),
             Piece::Literal(_) | Piece::Direct(_) => None, // a table is a call
         })
     }
@@ -179,52 +212,57 @@ fn splits(print_fmt: &str, long: usize) -> Vec<(Vec<u8>, &str)> {
     all
 }
 
-fn compile_split(format: &Format, text: &[u8], arguments: &str) -> Result<Vec<Piece>, Unsupported> {
+fn compile_split(format: &Format, text: &[u8], arguments: &str) -> Result<(Vec<Piece>, Vec<String>), Unsupported> {
     let long = format.long_size();
-    let mut arguments = Parser::new(format, Lexer::new(arguments, long)).arguments()?.into_iter();
+    let mut parser = Parser::new(format, Lexer::new(arguments, long));
+    let mut arguments = parser.arguments()?.into_iter();
+    let mut gaps = parser.left_out;
     let too_few = || Unsupported::new("syntax: fewer arguments than conversions");
     let mut pieces = Vec::new();
     for part in printf::parse(text, long)? {
         match part {
             Part::Literal(text) => pieces.push(Piece::Literal(text)),
             Part::Conversion(mut conversion) => {
+                let mut fault = None;
                 for size in [&mut conversion.width, &mut conversion.precision] {
                     if matches!(size, Size::Star) {
-                        let argument = arguments.next().ok_or_else(too_few)?;
-                        check(&argument)?;
+                        let argument = arguments.next().ok_or_else(too_few)?.expr;
+                        fault = fault.or(argument.fault());
                         *size = Size::Argument(Box::new(argument));
                     }
                 }
-                let argument = arguments.next().ok_or_else(too_few)?;
-                check(&argument)?;
-                check_use(&conversion, &argument)?;
-                pieces.push(match Direct::new(&conversion, &argument) {
-                    Some(direct) => Piece::Direct(direct),
-                    None => Piece::Conversion(conversion, argument),
+                let Argument { expr: argument, source } = arguments.next().ok_or_else(too_few)?;
+                pieces.push(match fault.or_else(|| argument.fault()).or_else(|| misuse(&conversion, &argument)) {
+                    Some(reason) => {
+                        let stand_in = StandIn::new(&reason, source, format);
+                        gaps.push(reason);
+                        Piece::Gap(Box::new(Gap { conversion, argument, stand_in }))
+                    }
+                    None => match Direct::new(&conversion, &argument) {
+                        Some(direct) => Piece::Direct(direct),
+                        None => Piece::Conversion(conversion, argument),
+                    },
                 });
             }
         }
     }
+    let mut seen = FxHashSet::default();
+    gaps.retain(|gap| seen.insert(gap.clone()));
     match arguments.next() {
-        None => Ok(pieces),
+        None => Ok((pieces, gaps)),
         Some(_) => Err(Unsupported::new("syntax: more arguments than conversions")),
     }
 }
 
-fn check(argument: &Expr) -> Result<(), Unsupported> {
-    argument.fault().map_or(Ok(()), |reason| Err(Unsupported::new(reason)))
-}
-
-/// Whether the conversion can do anything with such an argument.
-fn check_use(conversion: &Conversion, argument: &Expr) -> Result<(), Unsupported> {
+/// Why the conversion can do nothing with such an argument.
+fn misuse(conversion: &Conversion, argument: &Expr) -> Option<String> {
     match conversion.kind {
+        Kind::Pointer(PointerKind::Foreign) => Some("conversion of a kernel pointer".to_owned()),
         Kind::Pointer(kind) if kind.dereferences() && !argument.may_be_bytes() => {
-            Err(Unsupported::new("dereference of a kernel pointer"))
+            Some("dereference of a kernel pointer".to_owned())
         }
-        Kind::Integer { .. } | Kind::Char if argument.ty == Ty::Text => {
-            Err(Unsupported::new("text where a number belongs"))
-        }
-        _ => Ok(()),
+        Kind::Integer { .. } | Kind::Char if argument.ty == Ty::Text => Some("text where a number belongs".to_owned()),
+        _ => None,
     }
 }
 

@@ -4,6 +4,7 @@ use super::super::field::{Field, Kind};
 use super::super::format::Format;
 use super::super::types::{self, IntType};
 use super::Unsupported;
+use super::constants;
 use super::expr::{Binary, Expr, Op, Ty, Unary};
 use super::lexer::{Lexer, Token};
 
@@ -11,28 +12,46 @@ use super::lexer::{Lexer, Token};
 const MAX_NESTING: u32 = 128;
 /// Operands read in all. Going back to the start of what is no cast could else take for ever.
 const MAX_STEPS: u32 = 50_000;
+const RECORD: &str = "the record itself";
+const COMPOUND_LITERAL: &str = "compound literal";
 
 pub struct Parser<'a> {
     pub lexer: Lexer<'a>,
     pub format: &'a Format,
     pub long: usize,
+    /// Table entries that had to be left out, and why.
+    pub left_out: Vec<String>,
+    /// The variables of the statement expression that is being read.
+    locals: Vec<(&'a str, Expr)>,
+    /// The member that the compound literal just read sets, and its value.
+    literal: Option<(&'a str, Expr)>,
     nesting: u32,
     steps: u32,
 }
 
+/// One argument, and its source.
+pub struct Argument<'a> {
+    pub expr: Expr,
+    pub source: &'a str,
+}
+
 impl<'a> Parser<'a> {
     pub fn new(format: &'a Format, lexer: Lexer<'a>) -> Self {
-        Parser { lexer, format, long: format.long_size(), nesting: 0, steps: 0 }
+        let (left_out, locals) = (Vec::new(), Vec::new());
+        Parser { lexer, format, long: format.long_size(), left_out, locals, literal: None, nesting: 0, steps: 0 }
     }
 
     /// `, a, b, c` up to the end of the text.
-    pub fn arguments(&mut self) -> Result<Vec<Expr>, Unsupported> {
+    pub fn arguments(&mut self) -> Result<Vec<Argument<'a>>, Unsupported> {
         let mut all = Vec::new();
         while self.lexer.eat(",") {
             if self.lexer.peek()? == Token::End {
                 break; // `"text", ` with nothing behind
             }
-            all.push(self.expression()?);
+            let source = self.lexer.rest();
+            let expr = self.expression()?;
+            let end = source.len().saturating_sub(self.lexer.rest().len());
+            all.push(Argument { expr, source: source.get(..end).unwrap_or_default() });
         }
         match self.lexer.peek()? {
             Token::End => Ok(all),
@@ -55,6 +74,14 @@ impl<'a> Parser<'a> {
         parsed
     }
 
+    /// A second one of `expr`. Copies of copies grow fast, so all that is in them counts as read again.
+    pub fn copy(&mut self, expr: &Expr) -> Result<Expr, Unsupported> {
+        let mut size = 0u32;
+        expr.walk(&mut |_| size = size.saturating_add(1));
+        self.steps = self.steps.saturating_add(size);
+        if self.steps > MAX_STEPS { Err(Unsupported::new("an expression too deep")) } else { Ok(expr.clone()) }
+    }
+
     fn ternary(&mut self) -> Result<Expr, Unsupported> {
         let condition = self.binary(0)?;
         if !self.lexer.eat("?") {
@@ -62,7 +89,8 @@ impl<'a> Parser<'a> {
         }
         if self.lexer.eat(":") {
             let no = self.expression()?; // GNU `a ?: b`
-            return Expr::choose(condition.clone(), condition, no);
+            let yes = self.copy(&condition)?;
+            return Expr::choose(condition, yes, no);
         }
         let yes = self.expression()?;
         self.lexer.expect(":")?;
@@ -133,8 +161,8 @@ impl<'a> Parser<'a> {
                 }
                 "(" => {
                     if let Some(ty) = self.cast_type()? {
-                        if self.lexer.peek()? == Token::Mark("{") {
-                            return Err(Unsupported::new("compound literal"));
+                        if self.lexer.eat("{") {
+                            return self.compound_literal(ty);
                         }
                         let operand = self.nested(Self::unary)?;
                         return match ty {
@@ -160,7 +188,7 @@ impl<'a> Parser<'a> {
                 }
                 Ok(Expr::leaf(Op::Literal(text), Ty::Text))
             }
-            Token::Mark("(") if self.lexer.peek()? == Token::Mark("{") => Err(Unsupported::new("statement expression")),
+            Token::Mark("(") if self.lexer.eat("{") => self.statement_expression(),
             Token::Mark("(") => {
                 let inner = self.expression()?;
                 self.lexer.expect(")")?;
@@ -168,17 +196,89 @@ impl<'a> Parser<'a> {
             }
             Token::Word("REC") if self.lexer.eat("->") => {
                 let name = self.lexer.word()?;
-                Ok(self.format.field(name).map_or_else(|| Expr::bad(format!("field {name}")), field_value))
+                Ok(self.field(name))
             }
+            Token::Word("REC") => Ok(Expr::bad(RECORD)),
             Token::Word("sizeof") => self.size_of(),
             Token::Word("true") => Ok(Expr::constant(1, IntType::INT)),
             Token::Word("false" | "NULL") => Ok(Expr::constant(0, IntType::INT)),
             Token::Word(name) if self.lexer.eat("(") => self.call(name),
-            Token::Word(name) => Ok(known_name(name)
-                .map_or_else(|| Expr::bad(format!("name {name}")), |value| Expr::constant(value, IntType::INT))),
+            Token::Word(name) => self.name(name),
             Token::Mark(mark) => Err(Unsupported::new(format!("syntax: `{mark}` before {:?}", self.lexer.excerpt()))),
             Token::End => Err(Unsupported::new("syntax: the text ends too early")),
         }
+    }
+
+    fn field(&self, name: &str) -> Expr {
+        self.format.field(name).map_or_else(|| Expr::bad(format!("field {name}")), field_value)
+    }
+
+    fn name(&mut self, name: &str) -> Result<Expr, Unsupported> {
+        let local = self.locals.iter().rev().find(|(local, _)| *local == name).map(|(_, value)| value.clone());
+        match local {
+            Some(value) => self.copy(&value),
+            None => Ok(constants::value(name, &self.format.print_fmt)
+                .map_or_else(|| Expr::bad(format!("name {name}")), |value| Expr::constant(value, IntType::INT))),
+        }
+    }
+
+    /// `({ int x = a; int y = b; x < y ? x : y; })`, what the kernel's `min()` comes to. Others are passed over.
+    fn statement_expression(&mut self) -> Result<Expr, Unsupported> {
+        let (start, outer) = (self.lexer.clone(), self.locals.len());
+        let result = self.nested(Self::statements);
+        self.locals.truncate(outer);
+        match result {
+            Ok(value) => Ok(value),
+            Err(_) => {
+                self.lexer = start;
+                self.lexer.skip_to_close()?;
+                self.lexer.expect(")")?;
+                Ok(Expr::bad("statement expression"))
+            }
+        }
+    }
+
+    fn statements(&mut self) -> Result<Expr, Unsupported> {
+        loop {
+            let start = self.lexer.clone();
+            if let Some(Ok(ty)) = self.type_name()?
+                && let Ok(name) = self.lexer.word()
+                && self.lexer.eat("=")
+            {
+                let value = Expr::cast(self.expression()?, ty)?;
+                self.lexer.expect(";")?;
+                self.locals.push((name, value));
+                continue;
+            }
+            self.lexer = start;
+            let value = self.expression()?;
+            self.lexer.expect(";")?;
+            self.lexer.expect("}")?;
+            self.lexer.expect(")")?;
+            return Ok(value);
+        }
+    }
+
+    /// `((ktime_t) { .tv64 = REC->expires }).tv64`, whose brace is read: a number put into a struct. [`Self::postfix`]
+    /// takes it out again.
+    fn compound_literal(&mut self, ty: Result<Ty, String>) -> Result<Expr, Unsupported> {
+        let start = self.lexer.clone();
+        self.literal = self.member_set_to(ty).unwrap_or_default();
+        if self.literal.is_none() {
+            self.lexer = start;
+            self.lexer.skip_to_close()?;
+        }
+        Ok(Expr::bad(COMPOUND_LITERAL))
+    }
+
+    fn member_set_to(&mut self, ty: Result<Ty, String>) -> Result<Option<(&'a str, Expr)>, Unsupported> {
+        let Ok(Ty::Int(ty)) = ty else { return Ok(None) };
+        self.lexer.expect(".")?;
+        let member = self.lexer.word()?;
+        self.lexer.expect("=")?;
+        let value = self.expression()?;
+        self.lexer.expect("}")?;
+        Ok(Some((member, Expr::cast(value, Ty::Int(ty))?)))
     }
 
     fn postfix(&mut self, mut expr: Expr) -> Result<Expr, Unsupported> {
@@ -189,9 +289,16 @@ impl<'a> Parser<'a> {
                 let at = Expr::binary(Binary::Add, expr, index)?;
                 expr =
                     if matches!(at.ty, Ty::Pointer(_)) { Expr::deref(at)? } else { Expr::bad("index into no array") };
+            } else if matches!(&expr.op, Op::Bad(reason) if reason == RECORD) && self.lexer.eat("->") {
+                let name = self.lexer.word()?;
+                expr = self.field(name); // `(REC)->field`
             } else if self.lexer.eat(".") || self.lexer.eat("->") {
                 let member = self.lexer.word()?;
-                expr = Expr::bad(format!("member {member}"));
+                let of_literal = matches!(&expr.op, Op::Bad(reason) if reason == COMPOUND_LITERAL);
+                expr = match self.literal.take().filter(|(name, _)| of_literal && *name == member) {
+                    Some((_, value)) => value,
+                    None => Expr::bad(format!("member {member}")),
+                };
             } else {
                 return Ok(expr);
             }
@@ -207,6 +314,9 @@ impl<'a> Parser<'a> {
             Some(Err(name)) => return Ok(Expr::bad(format!("size of {name}"))),
             None => {}
         }
+        if let Some(bytes) = self.struct_of_checks()? {
+            return size(bytes, self.long);
+        }
         let operand = self.nested(Self::unary)?;
         match (&operand.op, operand.ty) {
             (Op::Bad(_), _) => Ok(operand),
@@ -215,6 +325,20 @@ impl<'a> Parser<'a> {
             (_, Ty::Int(ty)) => size(ty.size, self.long),
             (_, _) => size(self.long, self.long),
         }
+    }
+
+    /// `(struct { int:-!!(condition); })`: a check that the compiler has made, of size 0.
+    fn struct_of_checks(&mut self) -> Result<Option<usize>, Unsupported> {
+        let start = self.lexer.clone();
+        if self.lexer.eat("(") && self.lexer.word() == Ok("struct") && self.lexer.eat("{") {
+            let check = self.lexer.word() == Ok("int") && self.lexer.eat(":");
+            self.lexer.skip_to_close()?;
+            if check && self.lexer.eat(")") {
+                return Ok(Some(0));
+            }
+        }
+        self.lexer = start;
+        Ok(None)
     }
 
     /// `( TYPE )` if that is what comes next: the type, or the name of one whose size nobody knows.
@@ -340,30 +464,4 @@ fn address_of(operand: Expr) -> Expr {
         Op::Bad(_) => operand,
         _ => Expr::bad("address of a value"),
     }
-}
-
-/// Names the kernel leaves in its formats although they are no fields, and whose values are fixed
-/// by the user space ABI. Source: include/uapi/linux/ioprio.h and, for the states of a TCP socket,
-/// bpf.h there.
-fn known_name(name: &str) -> Option<u64> {
-    Some(match name {
-        "IOPRIO_CLASS_NONE" => 0,
-        "IOPRIO_CLASS_RT" => 1,
-        "IOPRIO_CLASS_BE" => 2,
-        "IOPRIO_CLASS_IDLE" => 3,
-        "IOPRIO_CLASS_INVALID" => 7,
-        "TCP_ESTABLISHED" => 1,
-        "TCP_SYN_SENT" => 2,
-        "TCP_SYN_RECV" => 3,
-        "TCP_FIN_WAIT1" => 4,
-        "TCP_FIN_WAIT2" => 5,
-        "TCP_TIME_WAIT" => 6,
-        "TCP_CLOSE" => 7,
-        "TCP_CLOSE_WAIT" => 8,
-        "TCP_LAST_ACK" => 9,
-        "TCP_LISTEN" => 10,
-        "TCP_CLOSING" => 11,
-        "TCP_NEW_SYN_RECV" => 12,
-        _ => return None,
-    })
 }

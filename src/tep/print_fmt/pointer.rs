@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::Unsupported;
 use super::bitmap;
 use super::calls::render_hex;
 use super::expr::Fault;
@@ -31,12 +30,14 @@ pub enum PointerKind {
     Hex { separator: Option<u8> },
     /// `%*pb`; the width is the number of bits.
     Bitmap { list: bool },
+    /// What a pointer of the kernel's points to, such as `%pd`: nothing of it is in the record.
+    Foreign,
 }
 
 impl PointerKind {
-    pub fn parse(code: &[u8]) -> Result<PointerKind, Unsupported> {
+    pub fn parse(code: &[u8]) -> PointerKind {
         let has = |letter| code.contains(&letter);
-        Ok(match code {
+        match code {
             [] | [b'x' | b'K', ..] => PointerKind::Address,
             [b'S' | b'F' | b'B', ..] => PointerKind::Symbol { with_offset: true },
             [b's' | b'f', ..] => PointerKind::Symbol { with_offset: false },
@@ -72,8 +73,8 @@ impl PointerKind {
                 },
             },
             [b'b', rest @ ..] => PointerKind::Bitmap { list: rest.first() == Some(&b'l') },
-            _ => return Err(Unsupported::new(format!("conversion %p{}", String::from_utf8_lossy(code)))),
-        })
+            _ => PointerKind::Foreign,
+        }
     }
 
     /// Whether it prints what the pointer points to, so that the pointer must point into the record.
@@ -89,7 +90,7 @@ impl PointerKind {
     /// Prints `bytes`, what the pointer points to. `count` is the width, if there is one.
     pub fn render(self, bytes: &[u8], count: Option<usize>, out: &mut Vec<u8>) -> Result<(), Fault> {
         match self {
-            PointerKind::Address | PointerKind::Symbol { .. } => return Err(Fault),
+            PointerKind::Address | PointerKind::Symbol { .. } | PointerKind::Foreign => return Err(Fault),
             PointerKind::Physical => {
                 // Writing to a Vec cannot fail, here and below.
                 let _ = match *bytes {
@@ -234,7 +235,7 @@ mod tests {
         ];
         for (code, bytes, count, want) in cases {
             let mut out = Vec::new();
-            let kind = PointerKind::parse(code.as_bytes()).unwrap();
+            let kind = PointerKind::parse(code.as_bytes());
             kind.render(bytes, count, &mut out).unwrap();
             assert_eq!(String::from_utf8_lossy(&out), want, "%p{code}");
         }
@@ -243,12 +244,12 @@ mod tests {
     #[test]
     fn meets_short_bytes() {
         for code in ["M", "m", "I4", "I6c", "I6", "ISpfsc", "U", "a", "h", "bl"] {
-            let kind = PointerKind::parse(code.as_bytes()).unwrap();
+            let kind = PointerKind::parse(code.as_bytes());
             for len in 0..30 {
                 let _ = kind.render(&vec![10; len], Some(500), &mut Vec::new());
                 assert!(kind.render(&[], Some(4), &mut Vec::new()).is_err(), "%p{code}");
             }
         }
-        assert!(PointerKind::parse(b"V").is_err());
+        assert_eq!(PointerKind::parse(b"V"), PointerKind::Foreign);
     }
 }

@@ -127,7 +127,7 @@ fn conversion(rest: &mut &[u8], long: usize) -> Result<Conversion, Unsupported> 
             let len = rest.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(rest.len());
             let (code, after) = rest.split_at(len); // `len` is a position in it
             *rest = after;
-            Kind::Pointer(PointerKind::parse(code)?)
+            Kind::Pointer(PointerKind::parse(code))
         }
         other => return Err(Unsupported::new(format!("conversion %{}", char::from(other).escape_default()))),
     };

@@ -207,25 +207,73 @@ fn shows_what_it_cannot_evaluate() {
 }
 
 #[test]
-fn names_what_it_does_not_support() {
+fn shows_the_fields_behind_what_it_does_not_know() {
     let cases = [
-        (r#""%d", jiffies_to_msecs(REC->i)"#, "function jiffies_to_msecs"),
-        (r#""%d", HZ"#, "name HZ"),
-        (r#""%s", __print_symbolic(REC->i, { FOO, "x" })"#, "name FOO"),
-        (r#""%s", __print_flags(REC->i, "|", { 1 << BAR, "x" })"#, "name BAR"),
-        (r#""%d", REC->nothing"#, "field nothing"),
-        (r#""%s", __get_str(i)"#, "field i, which locates nothing"),
-        (r#""%d", REC->a.b"#, "member b"),
-        (r#""%d", (bar_t)1"#, "type bar_t"),
-        (r#""%d", ((ktime_t) { .tv64 = 1 }).tv64"#, "compound literal"),
-        (r#""%d", ({ 1; })"#, "statement expression"),
-        (r#""%pV", REC->p"#, "conversion %pV"),
+        (
+            r#""a=%u b=%d", msecs_of(REC->u + REC->i, REC->u), 1"#,
+            "function msecs_of",
+            "a=msecs_of(u=4294967294,i=-2) b=1",
+        ),
+        (r#""%d", HZ"#, "name HZ", "HZ()"),
+        (r#""%p", base + REC->i"#, "name base", "base(i=-2)"),
+        (
+            r#""%s|%s", driver_name(p, __get_str(s), REC->a), REC->c"#,
+            "function driver_name",
+            "driver_name(s=str,a={1,2,3,4})|hi",
+        ),
+        (r#""%s", __print_symbolic(REC->i, { FOO, "x" }, { 1, "y" })"#, "name FOO", "0xfffffffffffffffe"),
+        (r#""%s", __print_flags(REC->a[2], "|", { 1, "x" }, { 1 << BAR, "y" })"#, "name BAR", "x|0x2"),
+        (r#""%d", REC->nothing"#, "field nothing", "?()"),
+        (r#""%s", __get_str(i)"#, "field i, which locates nothing", "?(i=-2)"),
+        (r#""%d", REC->a.b"#, "member b", "b(a={1,2,3,4})"),
+        (r#""%d", (bar_t)REC->i"#, "type bar_t", "bar_t(i=-2)"),
+        (r#""%d", ((union x) { .y = REC->i }).y"#, "member y", "y(i=-2)"),
+        (r#""%s", ({ const char *t = say(REC->b); t; })"#, "function say", "say(b=200)"),
+        (r#""%s %d", ({ if (REC->b) { f(REC->n); } }), 7"#, "statement expression", "?(b=200,n=-3) 7"),
+        (r#""%pV", REC->p"#, "conversion of a kernel pointer", "?(p=0xffff888000000000)"),
+        (r#""%d", *(int *)REC->p"#, "dereference of a kernel pointer", "?(p=0xffff888000000000)"),
+        (r#""%pI4", REC->p"#, "dereference of a kernel pointer", "?(p=0xffff888000000000)"),
+        (r#""%d", __print_symbolic(REC->i, { 1, "x" })"#, "text where a number belongs", "?(i=-2)"),
+        (r#""%*d", WIDTH, REC->i"#, "name WIDTH", "WIDTH(i=-2)"),
+    ];
+    for (text, gap, want) in cases {
+        let compiled = compile(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(compiled.gaps(), [gap], "{text}");
+        assert_eq!(text_of(&compiled, &record()), want, "{text}");
+    }
+    // Only where the unknown is really asked for.
+    let compiled = compile(r#""%d %d", REC->b == 200 ? 5 : unknown(REC->i), REC->b ? unknown(REC->i) : 6"#).unwrap();
+    assert_eq!(text_of(&compiled, &record()), "5 unknown(b=200,i=-2)");
+    assert_eq!(compiled.gaps(), ["function unknown"]);
+    assert_eq!(text_of(&compiled, &[]), "unknown(b=?,i=?) unknown(b=?,i=?)");
+}
+
+#[test]
+fn knows_functions_and_constants_of_the_kernel() {
+    let cases = [
+        (r#""%x", __fswab16(REC->l)"#, "9a78"),
+        (r#""%x", __le16_to_cpup((__le16 *)REC->a)"#, "201"),
+        (r#""[%s]", nvme_trace_disk_name(p, REC->c)"#, "[disk=hi, ]"),
+        (r#""[%s]", nvme_trace_disk_name(p, &REC->c[2])"#, "[]"),
+        (r#""%s %s", xhci_ring_type_string(REC->a[0]), xhci_ring_type_string(REC->b)"#, "ISOC UNKNOWN"),
+        (r#""%s", __print_symbolic(10, { TCP_LISTEN, "listen" })"#, "listen"),
+        (r#""%d", ({ int x = (REC->i); int y = (3); ((x) < (y) ? (x) : (y)); })"#, "-2"),
+        (r#""%lld", (unsigned long long)(((ktime_t) { .tv64 = REC->l }).tv64)"#, "78187493530"),
+        (r#""%d", (REC)->i"#, "-2"),
+        (r#""%d", 7 + sizeof(struct { int:-!!(REC->i == 1); })"#, "7"),
+    ];
+    for (text, want) in cases {
+        assert_eq!(print(text), want, "{text}");
+        assert!(compile(text).unwrap().gaps().is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn refuses_what_does_not_read_as_a_call_of_printf() {
+    let cases = [
         (r#""%y", 1"#, "conversion %y"),
         (r#""%"#, "syntax: no text in quotes"),
         (r#""%", 1"#, "conversion at the end of the text"),
-        (r#""%d", *(int *)REC->p"#, "dereference of a kernel pointer"),
-        (r#""%pI4", REC->p"#, "dereference of a kernel pointer"),
-        (r#""%d", "x""#, "text where a number belongs"),
         (r#""%d""#, "syntax: fewer arguments than conversions"),
         (r#""x", 1"#, "syntax: more arguments than conversions"),
         (r#""%d", (1"#, "syntax: `)` expected at \"\""),
@@ -255,6 +303,12 @@ fn bounds_depth_work_and_output() {
         wrapped("__builtin_expect(", ", 1)", 2_000),
         wrapped("f(", ")", 10_000),
         format!("\"%d\", {}", vec!["REC->i"; 5_000].join(" + ")),
+        wrapped("(REC->i ?: ", ")", 60),
+        format!("\"%d\", {}REC->i{}", "(".repeat(60), " ?: 1)".repeat(60)),
+        format!("\"%d\", ({{ int a = REC->i; {} a; }})", "int a = a + a; ".repeat(60)),
+        wrapped("({ int a = ", "; a; })", 500),
+        wrapped("((long) { .a = ", " }).a", 500),
+        wrapped("sizeof(struct { int:", "; })", 500),
     ];
     for text in &deep {
         let _ = compile(text).map(|compiled| text_of(&compiled, &record()));

@@ -1,0 +1,225 @@
+//! `doctor`: what works on this machine. So far: whether the texts of its events can be shown as the kernel does.
+
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+
+use crate::output::escape::escape;
+use crate::output::json::{Object, push_string};
+use crate::output::sink::Sink;
+use crate::output::text;
+use crate::output::wall::WallClock;
+use crate::profiler::TracefsFinder;
+use crate::stats::value::{Column, Value};
+use crate::sys;
+use crate::tep::check::{Checked, Finding, Kind, Tree, check_formats};
+
+const WIDTH: usize = 80;
+
+const COLUMNS: [Column; 6] = [
+    Column { key: "tree", heading: "TREE" },
+    Column { key: "formats", heading: "FORMATS" },
+    Column { key: "parsed", heading: "PARSED" },
+    Column { key: "compiled", heading: "COMPILED" },
+    Column { key: "incomplete", heading: "INCOMPLETE" },
+    Column { key: "fallback", heading: "FALLBACK" },
+];
+
+/// Say what works on this machine: whether the text of each event can be shown as the kernel shows it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  perf-prof doctor                      the events of this kernel
+  perf-prof doctor --formats trees/     those of saved trees, DIR/[VERSION/]events/...
+  perf-prof doctor --json | jq .fallback")]
+pub struct DoctorArgs {
+    /// Check saved event formats instead of this kernel's: a copy of a tracefs, or a directory of copies
+    #[arg(long, value_name = "DIR")]
+    formats: Option<PathBuf>,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    /// List the texts that are complete but for something, too
+    #[arg(short = 'v', long)]
+    verbose: bool,
+}
+
+impl DoctorArgs {
+    /// Checks and prints. Returns the exit code.
+    ///
+    /// # Errors
+    /// The directory cannot be read or holds no format; tracefs cannot be read.
+    pub fn run(&self) -> Result<u8> {
+        let checked = match &self.formats {
+            Some(dir) => saved(dir)?,
+            None => running()?,
+        };
+        let mut sink = Sink::stdout()?;
+        if self.json {
+            json(&checked, &mut sink.buffer);
+        } else {
+            print(&checked, self.verbose, &mut sink.buffer);
+        }
+        match sink.flush() {
+            Err(err) if err.kind() != ErrorKind::BrokenPipe => Err(err.into()),
+            _ => Ok(0),
+        }
+    }
+}
+
+/// The formats below the directory that the user named.
+fn saved(dir: &Path) -> Result<Checked> {
+    let mut checked = check_formats(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    if checked.formats() == 0 {
+        let told = checked.troubles.iter().map(|trouble| format!("; {trouble}")).collect::<String>();
+        bail!("no event format below {}: DIR/events/SYSTEM/EVENT/format or deeper is needed{told}", dir.display());
+    }
+    let own = dir.file_name().map_or_else(|| dir.to_string_lossy(), |name| name.to_string_lossy());
+    name_tree(&mut checked, &own);
+    Ok(checked)
+}
+
+fn running() -> Result<Checked> {
+    let finder = TracefsFinder::default();
+    let tracefs = finder.get()?;
+    let events = tracefs.root().join("events");
+    let mut checked = check_formats(&events).with_context(|| format!("cannot read {}", events.display()))?;
+    if checked.formats() == 0 {
+        bail!("no event format can be read in {}: run as root", events.display());
+    }
+    name_tree(&mut checked, "this kernel");
+    Ok(checked)
+}
+
+fn name_tree(checked: &mut Checked, name: &str) {
+    for tree in checked.trees.iter_mut().filter(|tree| tree.name.is_empty()) {
+        name.clone_into(&mut tree.name);
+    }
+}
+
+fn row(name: &str, trees: &[Tree]) -> Vec<Value> {
+    let sum = |count: &dyn Fn(&Tree) -> usize| Value::Unsigned(trees.iter().map(count).sum::<usize>() as u64);
+    vec![
+        Value::Text(Arc::from(name)),
+        sum(&|tree| tree.formats),
+        sum(&|tree| tree.parsed),
+        sum(&|tree| tree.compiled),
+        sum(&|tree| tree.count(Kind::Incomplete)),
+        sum(&|tree| tree.count(Kind::Fallback)),
+    ]
+}
+
+fn print(checked: &Checked, verbose: bool, out: &mut Vec<u8>) {
+    let mut rows: Vec<_> = checked.trees.iter().map(|tree| row(&tree.name, std::slice::from_ref(tree))).collect();
+    if rows.len() > 1 {
+        rows.push(row("all", &checked.trees));
+    }
+    text::table(&COLUMNS, &rows, out);
+    list(checked, Kind::Unparsed, "Not understood:", out);
+    list(checked, Kind::Fallback, "Shown as field=value, because the print format cannot be compiled:", out);
+    let incomplete: usize = checked.trees.iter().map(|tree| tree.count(Kind::Incomplete)).sum();
+    if verbose {
+        list(checked, Kind::Incomplete, "As the kernel shows them, but for:", out);
+    } else if incomplete > 0 {
+        // Writing to a Vec cannot fail, here and below.
+        let _ = writeln!(out, "\n{incomplete} of the compiled texts lack something that nobody knows here: see -v");
+    }
+    for trouble in &checked.troubles {
+        let _ = writeln!(out, "\nnote: {}", escape(trouble.as_bytes()));
+    }
+}
+
+/// The findings of one kind, one event per line: tree, event and reason below each other.
+fn list(checked: &Checked, kind: Kind, title: &str, out: &mut Vec<u8>) {
+    let found = || all(checked, kind);
+    if found().next().is_none() {
+        return;
+    }
+    let _ = writeln!(out, "\n{title}");
+    let several = checked.trees.len() > 1;
+    let place = |tree: &Tree, finding: &Finding| match several {
+        true => escape(format!("{} {}", tree.name, finding.event).as_bytes()),
+        false => escape(finding.event.as_bytes()),
+    };
+    let longest = found().map(|(tree, finding)| place(tree, finding).chars().count()).max().unwrap_or(0).min(WIDTH / 2);
+    for (tree, finding) in found() {
+        let start = out.len();
+        let _ = write!(out, "  {:<longest$} ", place(tree, finding));
+        let mut column = String::from_utf8_lossy(&out[start..]).chars().count();
+        for word in escape(reasons(finding).as_bytes()).split(' ') {
+            let len = word.chars().count();
+            if column + 1 + len > WIDTH && column > 6 {
+                out.extend_from_slice(b"\n     ");
+                column = 5;
+            }
+            let _ = write!(out, " {word}");
+            column += 1 + len;
+        }
+        out.push(b'\n');
+    }
+}
+
+/// `name A`, `function f` as they are; several names as one list.
+fn reasons(finding: &Finding) -> String {
+    let (names, others): (Vec<_>, Vec<_>) = finding.reasons.iter().partition(|reason| reason.starts_with("name "));
+    let mut parts: Vec<String> = others.into_iter().cloned().collect();
+    let plain: Vec<_> = names.iter().filter_map(|reason| reason.strip_prefix("name ")).collect();
+    match plain.as_slice() {
+        [] => {}
+        [name] => parts.push(format!("name {name}")),
+        names => parts.push(format!("names {}", names.join(", "))),
+    }
+    parts.join(", ")
+}
+
+fn all(checked: &Checked, kind: Kind) -> impl Iterator<Item = (&Tree, &Finding)> {
+    let of_tree = move |tree| move |finding| (tree, finding);
+    let trees = checked.trees.iter();
+    trees.flat_map(move |tree| tree.findings.iter().filter(move |finding| finding.kind == kind).map(of_tree(tree)))
+}
+
+fn json(checked: &Checked, out: &mut Vec<u8>) {
+    let mut object = Object::head(out, "doctor", "doctor", sys::monotonic_ns(), &mut WallClock::now());
+    let totals = row("", &checked.trees);
+    for (column, value) in COLUMNS.iter().zip(&totals).skip(1).take(3) {
+        object.value(column.key, value);
+    }
+    findings(checked, Kind::Fallback, object.key("fallback"));
+    findings(checked, Kind::Incomplete, object.key("incomplete"));
+    findings(checked, Kind::Unparsed, object.key("unparsed"));
+    objects(checked.trees.iter(), object.key("trees"), |tree, object| {
+        for (column, value) in COLUMNS.iter().zip(row(&tree.name, std::slice::from_ref(tree))) {
+            object.value(column.key, &value);
+        }
+    });
+    let troubles = object.key("troubles");
+    troubles.push(b'[');
+    for (at, trouble) in checked.troubles.iter().enumerate() {
+        troubles.extend_from_slice(if at > 0 { b"," } else { b"" });
+        push_string(&escape(trouble.as_bytes()), troubles);
+    }
+    troubles.push(b']');
+    object.end();
+    out.push(b'\n');
+}
+
+fn findings(checked: &Checked, kind: Kind, out: &mut Vec<u8>) {
+    objects(all(checked, kind), out, |(tree, finding), object| {
+        object.text("tree", &escape(tree.name.as_bytes()));
+        object.text("event", &escape(finding.event.as_bytes()));
+        object.text("reason", &escape(reasons(finding).as_bytes()));
+    });
+}
+
+fn objects<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, write: impl Fn(T, &mut Object<'_>)) {
+    out.push(b'[');
+    for (at, item) in items.enumerate() {
+        out.extend_from_slice(if at > 0 { b"," } else { b"" });
+        let mut object = Object::new(out);
+        write(item, &mut object);
+        object.end();
+    }
+    out.push(b']');
+}

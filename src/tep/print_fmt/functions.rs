@@ -1,0 +1,105 @@
+//! Functions of the kernel and of its drivers that a `print fmt` may call and whose result is known here.
+
+use nix::time::{ClockId, clock_getres};
+
+use super::super::types::IntType;
+use super::Unsupported;
+use super::calls::Call;
+use super::expr::{Binary, Expr, Ty};
+use super::parser::Parser;
+
+/// enum xhci_ring_type, drivers/usb/host/xhci.h
+const XHCI_RINGS: [&str; 7] = ["CTRL", "ISOC", "BULK", "INTR", "STREAM", "CMD", "EVENT"];
+
+impl Parser<'_> {
+    /// The call of `name`, whose opening bracket is read, up to before the closing one. None: not one of these, or not
+    /// known for this kernel.
+    pub fn kernel_function(&mut self, name: &str) -> Result<Option<Expr>, Unsupported> {
+        match name {
+            "jiffies_to_msecs" => {
+                let [jiffies] = self.operands()?;
+                tick_hz().map(|hz| jiffies_to_msecs(jiffies, hz)).transpose().map(Option::flatten)
+            }
+            "__le16_to_cpup" => {
+                let [pointer] = self.operands()?;
+                let value = Expr::deref(pointer)?;
+                if cfg!(target_endian = "big") { self.swapped(value).map(Some) } else { Ok(Some(value)) }
+            }
+            "__fswab16" => {
+                let [value] = self.operands()?;
+                self.swapped(value).map(Some)
+            }
+            "nvme_trace_disk_name" => {
+                let [_buffer, name] = self.operands()?;
+                let copy = name.clone();
+                Expr::call(Call::DiskName { name }, &[&copy]).map(Some)
+            }
+            "xhci_ring_type_string" => {
+                let [value] = self.operands()?;
+                let copy = value.clone();
+                Expr::call(Call::Named { value, names: &XHCI_RINGS, other: "UNKNOWN" }, &[&copy]).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The two bytes of `value` the other way round.
+    fn swapped(&mut self, value: Expr) -> Result<Expr, Unsupported> {
+        let value = Expr::cast(value, Ty::Int(IntType::unsigned(2)))?;
+        let number = |value| Expr::constant(value, IntType::INT);
+        let low = Expr::binary(Binary::ShiftLeft, self.copy(&value)?, number(8))?;
+        let high = Expr::binary(Binary::ShiftRight, value, number(8))?;
+        Expr::cast(Expr::binary(Binary::Or, low, high)?, Ty::Int(IntType::unsigned(2)))
+    }
+}
+
+/// kernel/time/time.c. None for a frequency whose rounding differed between kernels.
+fn jiffies_to_msecs(jiffies: Expr, hz: u64) -> Result<Option<Expr>, Unsupported> {
+    const MSEC_PER_SEC: u64 = 1000;
+    let number = |value| Expr::constant(value, IntType::U64);
+    let msecs = if hz <= MSEC_PER_SEC && MSEC_PER_SEC.is_multiple_of(hz) {
+        Expr::binary(Binary::Multiply, number(MSEC_PER_SEC / hz), jiffies)?
+    } else if hz.is_multiple_of(MSEC_PER_SEC) {
+        let ticks = hz / MSEC_PER_SEC;
+        Expr::binary(Binary::Divide, Expr::binary(Binary::Add, jiffies, number(ticks - 1))?, number(ticks))?
+    } else {
+        return Ok(None);
+    };
+    Expr::cast(msecs, Ty::Int(IntType::unsigned(4))).map(Some)
+}
+
+/// CONFIG_HZ of the running kernel: the resolution of its coarse clocks is one tick.
+fn tick_hz() -> Option<u64> {
+    let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
+    let nanos = u64::try_from(tick.tv_nsec()).ok().filter(|nanos| *nanos > 0 && tick.tv_sec() == 0)?;
+    Some((1_000_000_000 + nanos / 2) / nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::expr::Op;
+    use super::*;
+
+    #[test]
+    fn counts_milliseconds_as_the_kernel_does() {
+        let cases: [(u64, u64, Option<u64>); 6] = [
+            (100, 7, Some(70)),
+            (250, 7, Some(28)),
+            (1000, 7, Some(7)),
+            (2000, 7, Some(4)),
+            (300, 7, None),
+            (250, 1 << 31, Some(0)),
+        ];
+        for (hz, jiffies, want) in cases {
+            let expr = jiffies_to_msecs(Expr::constant(jiffies, IntType::U64), hz).unwrap();
+            assert_eq!(expr.and_then(|expr| expr.as_const()), want, "{jiffies} at {hz} Hz");
+        }
+        assert!(tick_hz().is_some_and(|hz| (24..=10_000).contains(&hz)));
+    }
+
+    #[test]
+    fn knows_where_it_does_not_know() {
+        assert!(matches!(jiffies_to_msecs(Expr::bad("x"), 300), Ok(None)));
+        assert!(matches!(jiffies_to_msecs(Expr::bad("x"), 100), Ok(Some(Expr { op: Op::Cast(_), .. }))));
+    }
+}

@@ -1,0 +1,66 @@
+//! What is shown for an argument that cannot be computed here: `vmemmap_base(pfn=4660)`, the name that is not known
+//! and the fields that the kernel would have computed with.
+
+use super::super::field::Field;
+use super::super::fields_text::render_value;
+use super::super::format::Format;
+use super::lexer::{Lexer, Token};
+
+#[derive(Clone, Debug)]
+pub struct StandIn {
+    name: String,
+    fields: Vec<Field>,
+}
+
+impl StandIn {
+    /// For the argument written as `source`, of which `reason` says what is not known.
+    pub fn new(reason: &str, source: &str, format: &Format) -> StandIn {
+        let fields = named_in(source, format.long_size()).into_iter().filter_map(|name| format.field(name)).cloned();
+        StandIn { name: what(reason).to_owned(), fields: fields.collect() }
+    }
+
+    pub fn render(&self, raw: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(self.name.as_bytes());
+        out.push(b'(');
+        for (at, field) in self.fields.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(field.name.as_bytes());
+            out.push(b'=');
+            match field.value(raw) {
+                Ok(value) => render_value(value, out),
+                Err(_) => out.push(b'?'),
+            }
+        }
+        out.push(b')');
+    }
+}
+
+/// The name in a reason such as `function jiffies_to_msecs`; `?` when it speaks of none.
+fn what(reason: &str) -> &str {
+    match reason.rsplit_once(' ') {
+        Some(("name" | "function" | "conversion" | "type" | "member" | "size of struct", name)) => name,
+        _ => "?",
+    }
+}
+
+/// The fields that an expression names, each once, in its order.
+fn named_in(source: &str, long: usize) -> Vec<&str> {
+    let mut lexer = Lexer::new(source, long);
+    let mut names = Vec::new();
+    while let Ok(token) = lexer.next() {
+        let found = match token {
+            Token::End => break,
+            Token::Word("REC") if lexer.eat("->") => lexer.word(),
+            Token::Word(word) if word.starts_with("__get_") && lexer.eat("(") => lexer.word(),
+            _ => continue,
+        };
+        if let Ok(name) = found
+            && !names.contains(&name)
+        {
+            names.push(name);
+        }
+    }
+    names
+}

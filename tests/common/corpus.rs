@@ -1,0 +1,35 @@
+//! The event formats of eight kernels, from `tests/data/formats.zst`.
+#![allow(dead_code)] // each test binary uses a part
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+/// The path of each format, `VERSION/events/SYSTEM/NAME/format`, and its text.
+pub fn formats() -> Vec<(String, String)> {
+    let packed = fs::File::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats.zst")).expect("data");
+    let mut text = String::new();
+    ruzstd::decoding::StreamingDecoder::new(packed).expect("zstd").read_to_string(&mut text).expect("zstd");
+    // As `tail -v` writes it: a line `==> PATH <==` before each file.
+    let mut all: Vec<(String, String)> = Vec::new();
+    for line in text.lines() {
+        match line.strip_prefix("==> ").and_then(|line| line.strip_suffix(" <==")) {
+            Some(path) => all.push((path.to_owned(), String::new())),
+            None => {
+                let (_, format) = all.last_mut().expect("a path first");
+                format.push_str(line);
+                format.push('\n');
+            }
+        }
+    }
+    all
+}
+
+/// Makes the trees again, below `dir`.
+pub fn unpack(dir: &Path) {
+    for (path, text) in formats() {
+        let path = dir.join(path);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        fs::write(path, text).expect("a file");
+    }
+}
