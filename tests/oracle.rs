@@ -5,8 +5,7 @@
 //! own; the preempt count in the latency flags, which is one higher in perf's records (it is not part of the text).
 //!
 //! Not among the events: `writeback:writeback_single_inode*`, which show an age at the moment of printing;
-//! `fib:fib_table_lookup` and `fib6`'s, of which the kernel leaves bytes unset, so that two records of one event differ;
-//! `sched:sched_stat_*`, which perf repeats for each nanosecond that they count.
+//! `fib:fib_table_lookup` and `fib6`'s, of which the kernel leaves bytes unset, so that two records of one event differ.
 
 #[macro_use]
 mod common;
@@ -62,7 +61,7 @@ const OF_THE_LOAD: &str = "
 const OF_THE_CPU: &str = "
     block:block_rq_complete block:block_rq_issue ipi:ipi_raise irq_vectors:local_timer_entry
     irq_vectors:reschedule_entry jbd2:jbd2_commit_flushing jbd2:jbd2_end_commit jbd2:jbd2_start_commit
-    power:cpu_idle rcu:rcu_utilization sched:sched_migrate_task sched:sched_switch timer:hrtimer_expire_entry
+    power:cpu_idle rcu:rcu_utilization sched:sched_migrate_task sched:sched_stat_runtime sched:sched_switch timer:hrtimer_expire_entry
     timer:hrtimer_expire_exit timer:tick_stop timer:timer_expire_entry timer:timer_expire_exit
     workqueue:workqueue_execute_end workqueue:workqueue_execute_start writeback:writeback_exec
     writeback:writeback_pages_written writeback:writeback_queue writeback:writeback_start writeback:writeback_written";

@@ -62,6 +62,14 @@ impl Evsel {
         }
     }
 
+    /// One sample per event, also of those that count more than one each time: `sched:sched_stat_runtime` counts ns.
+    #[must_use]
+    pub fn once(mut self) -> Evsel {
+        // perf_swevent_event, kernel/events/core.c: else there is a sample for each.
+        self.attr.add_sample_type(SampleType::PERIOD);
+        self
+    }
+
     /// Each sample tells whether its task is in 32-bit mode.
     #[must_use]
     pub fn with_abi(mut self) -> Evsel {

@@ -232,7 +232,8 @@ impl Trace {
             evsel = evsel.callchain(attrs.max_stack.unwrap_or(0));
         }
         let shows_stack = self.shows_stacks || attrs.stack;
-        let event = evlist.add(evsel.optional(optional).cpus(attrs.cpus.clone()).printed(attrs.alias.clone()))?;
+        let event =
+            evlist.add(evsel.once().optional(optional).cpus(attrs.cpus.clone()).printed(attrs.alias.clone()))?;
         self.traced.push(Traced { event, format, filter, here: None, calls: None, shows_stack });
         Ok(())
     }
