@@ -12,7 +12,7 @@ use crate::symbol::elf::{self, SymbolOptions, Symbols};
 use crate::symbol::files::Reason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
 use crate::symbol::perf_map::PerfMap;
-use crate::symbol::spaces::{Content, JIT_NO_MAP, Module};
+use crate::symbol::spaces::{Content, JIT_NO_MAP, Module, NO_ADDRESS};
 use crate::symbol::stacks::Frame;
 
 /// A frame with its name, or with why it has none.
@@ -86,7 +86,7 @@ impl Names {
                 Named { addr: Some(*addr), ..self.user(module, *addr, *offset) }
             }
             Frame::User { addr, place: Err(reason) } => {
-                self.nowhere_count += 1;
+                self.nowhere_count += u64::from(*reason != NO_ADDRESS);
                 Named { addr: Some(*addr), symbol: Err(reason), offset: *addr, module: None }
             }
             Frame::Named(named) => Named {
@@ -331,6 +331,18 @@ mod tests {
         let named = of_this_process(landmark_of_this_test as *const () as u64);
         assert!(named.symbol.as_ref().is_ok_and(|name| name.contains("landmark_of_this_test")), "{named:?}");
         assert_eq!(named.offset, 0);
+    }
+
+    #[test]
+    fn kallsyms_is_read_for_kernel_addresses_only() {
+        let mut names = names();
+        let module = Arc::new(Module { path: "x".into(), content: Content::Vdso { len: 1 } });
+        names.frame(&Frame::User { addr: 7, place: Ok((module, 3)) });
+        names.frame(&Frame::User { addr: 7, place: Err("exited") });
+        names.frame(&Frame::Truncated);
+        assert!(names.kernel.is_none());
+        names.frame(&Frame::Kernel(7));
+        assert!(names.kernel.is_some());
     }
 
     #[test]

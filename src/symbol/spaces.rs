@@ -129,7 +129,7 @@ impl Spaces {
         const HIGHEST: u64 = 1 << 57; // of user space on any of our architectures
         let mut found = find(&self.space(pid).maps, addr);
         if found.is_none() && !(LOWEST..HIGHEST).contains(&addr) {
-            return Err("no address: no frame pointers here");
+            return Err(NO_ADDRESS);
         }
         if found.is_none() {
             self.fill(pid);
@@ -319,6 +319,8 @@ impl Spaces {
 }
 
 pub const JIT_NO_MAP: Reason = "jit-no-map";
+/// The word was no address at all.
+pub const NO_ADDRESS: Reason = "no address: no frame pointers here";
 
 /// Memory without a file that outlives it: as the kernel or prctl(PR_SET_VMA_ANON_NAME) calls it.
 fn is_made_at_run_time(path: &str) -> bool {
