@@ -8,6 +8,7 @@ mod loss;
 mod rings;
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -28,7 +29,8 @@ use crate::run::core::{Core, Corrected};
 use crate::run::loss::{LossBook, coverage};
 use crate::run::rings::Rings;
 use crate::stats::weights::{StackWeights, Weighted};
-use crate::symbol::elf::{SymbolOptions, usual_debug_dirs};
+use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};
+use crate::symbol::elf_file::Budget;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker};
@@ -174,7 +176,11 @@ impl Run {
             strings: tracefs.get().map(|tracefs| KernelStrings::open(tracefs.root())).unwrap_or_default(),
             host: host.clone(),
             stacks: evlist.any_callchain() && (options.shows_stacks || options.flame.is_none()),
-            symbols: SymbolOptions { demangle: options.demangle, debug_dirs: usual_debug_dirs() },
+            symbols: SymbolOptions {
+                demangle: options.demangle,
+                debug_dirs: usual_debug_dirs(),
+                budget: Budget::new(TABLES_BYTES),
+            },
             coverage: options.verbose && evlist.any_address(),
             flame: options.flame.clone().map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
         };
@@ -476,7 +482,7 @@ impl Run {
         messages.push(Message::End(end));
         let Run { core, signals, workload, host, .. } = self;
         if let Some(mut workload) = workload {
-            workload.end(&procfs::family(&host, workload.pid())); // if it still runs
+            workload.end(&descendants(&host, workload.pid())); // if it still runs
         }
         // A second Ctrl-C ends the wait for a reader that does not read.
         let interrupted =
@@ -577,4 +583,12 @@ fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: Vec<
     lines.extend(filtered.map(|(name, filter)| format!("kernel filter of {name}: {filter}")));
     lines.extend(notes);
     lines
+}
+
+/// What a workload has started. Each was its descendant still when its descriptor was open: numbers are used again.
+fn descendants(host: &Host, pid: i32) -> Vec<OwnedFd> {
+    let open = |pid: i32| Some((pid, sys::poll::pidfd(pid).ok()?));
+    let opened: Vec<(i32, OwnedFd)> = procfs::family(host, pid).into_iter().filter_map(open).collect();
+    let family = procfs::family(host, pid);
+    opened.into_iter().filter(|(pid, _)| family.contains(pid)).map(|(_, fd)| fd).collect()
 }

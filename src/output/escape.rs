@@ -58,7 +58,9 @@ pub fn escape(text: &[u8]) -> String {
 
 fn is_harmless(character: char) -> bool {
     // Marks that turn the direction of a line can hide what it says.
+    // The last two are no characters at all, and not allowed in XML.
     !character.is_control()
+        && !matches!(character, '\u{fffe}' | '\u{ffff}')
         && !matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

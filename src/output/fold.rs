@@ -161,6 +161,9 @@ fn is_kernel(frame: &Named) -> bool {
 /// The folded text of a stack, without its weight: the program, then outermost to innermost.
 fn line(comm: Comm, frames: &[Named]) -> String {
     let mut line = neutral(&if comm.is_empty() { "<gone>".to_owned() } else { escape(comm.as_bytes()) });
+    if line.starts_with('#') {
+        line.replace_range(..1, "\\x23"); // it would be a comment
+    }
     if frames.is_empty() {
         line.push(';');
         line.push_str(NO_STACK);

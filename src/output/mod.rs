@@ -312,7 +312,7 @@ impl Output {
     pub fn flush(&mut self) {
         if !self.batch.is_empty() {
             // While the output is blocked, the batch grows up to a limit.
-            let large = self.batch.bytes() > BATCH_MOST_BYTES;
+            let large = self.batch.bytes() > BATCH_MOST_BYTES || self.batch.news.len() > NEWS_MOST;
             let queued = (large || self.waiting.is_empty()) && self.queue_batch();
             if large && !queued {
                 self.drop_batch();
@@ -366,6 +366,12 @@ impl Output {
         // What happened before the message must come before it, or not at all.
         if !self.batch.is_empty() && !self.queue_batch() {
             self.drop_batch();
+            // What the message refers to must come before it.
+            if !self.batch.is_empty() && self.waiting.len() < WAITING_MOST {
+                let news = std::mem::take(&mut self.batch);
+                self.under_way_bytes.fetch_add(news.bytes(), Ordering::Relaxed);
+                self.waiting.push_back(Message::Batch(news));
+            }
         }
         if self.waiting.len() < WAITING_MOST {
             self.waiting.push_back(message);
@@ -403,13 +409,14 @@ impl Output {
         let batch = std::mem::take(&mut self.batch);
         self.under_way_bytes.fetch_add(batch.bytes(), Ordering::Relaxed);
         let waiting = std::mem::take(&mut self.waiting);
-        for message in waiting.into_iter().chain([Message::Batch(batch)]).chain(last) {
+        'messages: for message in waiting.into_iter().chain([Message::Batch(batch)]).chain(last) {
             let mut message = Some(message);
             while let (Some(sender), Some(next)) = (&self.sender, message.take()) {
                 match sender.send_timeout(next, STEP) {
                     Ok(()) => {}
                     Err(crossbeam_channel::SendTimeoutError::Timeout(back)) if keep_waiting() => message = Some(back),
-                    Err(_) => return self.ending(),
+                    Err(crossbeam_channel::SendTimeoutError::Timeout(_)) => return self.ending(),
+                    Err(crossbeam_channel::SendTimeoutError::Disconnected(_)) => break 'messages,
                 }
             }
         }
@@ -497,7 +504,11 @@ mod tests {
             strings: KernelStrings::default(),
             host,
             stacks: false,
-            symbols: SymbolOptions { demangle: true, debug_dirs: Vec::new() },
+            symbols: SymbolOptions {
+                demangle: true,
+                debug_dirs: Vec::new(),
+                budget: crate::symbol::elf_file::Budget::new(0),
+            },
             coverage: false,
             flame: None,
         });

@@ -119,6 +119,10 @@ impl Writer {
             self.stacks.retain(|id, _| *id > last || kept.contains(id));
             self.stacks.shrink_to_fit();
             self.names.forget_unused();
+            self.spaces.forget_unused();
+        } else if self.spaces.is_full() {
+            self.names.forget_unused();
+            self.spaces.forget_unused();
         }
         Ok(())
     }

@@ -134,9 +134,9 @@ impl Core {
     fn give_stacks(&mut self) {
         if self.stacks.has_fresh() {
             self.output.batch.news.extend(self.stacks.take_fresh());
-            if self.stacks.should_forget() {
-                self.forget_stacks();
-            }
+        }
+        if self.stacks.should_forget() {
+            self.forget_stacks();
         }
     }
 

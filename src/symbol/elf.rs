@@ -1,37 +1,39 @@
 //! The symbols of one ELF file: its own tables, then the ones it carries compressed, then a separate debug file.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use blazesym::symbolize::source::{self, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use lzma_rust2::XzReader;
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use object::read::ReadCache;
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbolTable};
 
+use crate::symbol::elf_file::{Budget, ElfFile, build_id, in_memory};
 use crate::symbol::files::{Reason, open_regular};
 
 pub const NOT_ELF: Reason = "non-elf";
 pub const STRIPPED: Reason = "stripped";
 const NO_SYMBOL: Reason = "between symbols";
+const TOO_LARGE: Reason = "too many symbols";
 
-/// Decompressed `.gnu_debugdata` is a few per cent of its file; one larger than this is none.
-const MOST_DEBUGDATA_BYTES: u64 = 256 << 20;
+/// Of one decompressed `.gnu_debugdata`.
+const MOST_DEBUGDATA_BYTES: u64 = 64 << 20;
 /// Of the decompressor, whose dictionary size is the file's own claim.
 const MOST_DICTIONARY_KIB: u32 = 128 << 10;
+/// Of a name; the longest that compilers make of templates are longer than anybody reads.
+const MOST_NAME_BYTES: usize = 4096;
 
 /// Symbols of one file, opened table by table as look-ups fail.
 pub struct Symbols {
     layers: Vec<Layer>,
-    /// Not looked for yet.
-    compressed: bool,
+    elf: ElfFile,
+    build_id: Option<Vec<u8>>,
+    /// Not looked at yet.
+    debugdata: Option<Vec<u8>>,
     separate: bool,
-    head: Head,
+    has_symtab: bool,
     options: SymbolOptions,
 }
 
@@ -41,7 +43,12 @@ pub struct SymbolOptions {
     pub demangle: bool,
     /// Where distributions put separate debug files.
     pub debug_dirs: Vec<PathBuf>,
+    /// What all tables may take.
+    pub budget: Budget,
 }
+
+/// Of all symbol tables together.
+pub const TABLES_BYTES: u64 = 1 << 30;
 
 /// One table.
 struct Layer {
@@ -52,29 +59,21 @@ struct Layer {
     _file: File, // its descriptor is in `source`
 }
 
-/// What the file's headers say.
-#[derive(Debug, Default)]
-struct Head {
-    segments: Vec<Segment>,
-    build_id: Option<Vec<u8>>,
-    has_symtab: bool,
-    debugdata: Option<Vec<u8>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Segment {
-    offset: u64,
-    len: u64,
-    address: u64,
-}
-
 impl Symbols {
     /// # Errors
     /// It is no ELF file, or cannot be read.
     pub fn open(file: &File, options: &SymbolOptions) -> Result<Symbols, Reason> {
-        let head = Head::read(file).ok_or(NOT_ELF)?;
-        let layer = Layer::open(file, false, options.demangle).map_err(|_| NOT_ELF)?;
-        Ok(Symbols { layers: vec![layer], compressed: true, separate: true, head, options: options.clone() })
+        let elf = ElfFile::read(file).ok_or(NOT_ELF)?;
+        let layer = Layer::open(&elf, file, false, options)?;
+        Ok(Symbols {
+            layers: vec![layer],
+            build_id: elf.build_id(file),
+            debugdata: elf.debugdata(file),
+            separate: true,
+            has_symtab: elf.has_symtab(),
+            elf,
+            options: options.clone(),
+        })
     }
 
     /// The function at `offset` in the file, and how far into it that is.
@@ -82,7 +81,7 @@ impl Symbols {
     /// # Errors
     /// No table has a symbol there.
     pub fn resolve(&mut self, offset: u64) -> Result<(String, u64), Reason> {
-        let address = self.head.address(offset);
+        let address = self.elf.address(offset);
         let mut next = 0;
         loop {
             while let Some(layer) = self.layers.get_mut(next) {
@@ -96,20 +95,19 @@ impl Symbols {
                 break;
             }
         }
-        Err(if self.head.has_symtab { NO_SYMBOL } else { STRIPPED })
+        Err(if self.has_symtab { NO_SYMBOL } else { STRIPPED })
     }
 
     /// Opens the next table that there is.
     fn open_next(&mut self) -> bool {
-        if std::mem::take(&mut self.compressed)
-            && let Some(xz) = self.head.debugdata.take()
+        if let Some(xz) = self.debugdata.take()
             && let Ok(file) = decompress(&xz)
             && self.push(&file)
         {
             return true;
         }
         if std::mem::take(&mut self.separate)
-            && let Some(id) = self.head.build_id.as_deref()
+            && let Some(id) = self.build_id.as_deref()
             && let Some(file) = separate_file(id, &self.options.debug_dirs)
         {
             return self.push(&file);
@@ -118,8 +116,9 @@ impl Symbols {
     }
 
     fn push(&mut self, file: &File) -> bool {
-        let Ok(layer) = Layer::open(file, true, self.options.demangle) else { return false };
-        self.head.has_symtab = true;
+        let Some(elf) = ElfFile::read(file) else { return false };
+        let Ok(layer) = Layer::open(&elf, file, true, &self.options) else { return false };
+        self.has_symtab = true;
         self.layers.push(layer);
         true
     }
@@ -129,15 +128,15 @@ impl Symbols {
 struct Damaged;
 
 impl Layer {
-    fn open(file: &File, by_address: bool, demangle: bool) -> io::Result<Layer> {
-        let file = file.try_clone()?;
+    fn open(elf: &ElfFile, file: &File, by_address: bool, options: &SymbolOptions) -> Result<Layer, Reason> {
+        let file = elf.symbols_only(file, &options.budget).map_err(|_| TOO_LARGE)?;
         let mut source = source::Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
         source.debug_syms = false; // line tables are large, and names do not need them
         let symbolizer = Symbolizer::builder()
             .enable_code_info(false)
             .enable_inlined_fns(false)
             .enable_auto_reload(false)
-            .enable_demangling(demangle)
+            .enable_demangling(options.demangle)
             .build();
         Ok(Layer { symbolizer, source: Source::Elf(source), by_address, _file: file })
     }
@@ -148,68 +147,23 @@ impl Layer {
             (true, Some(address)) => Input::VirtOffset(address),
             (true, None) => return Ok(None),
         };
-        // The file is somebody else's: what its tables do to their reader must not end the run.
+        // The tables are somebody else's: what they do to their reader must not end the run.
         let found = catch_unwind(AssertUnwindSafe(|| match self.symbolizer.symbolize_single(&self.source, input) {
-            Ok(Symbolized::Sym(symbol)) => Some((symbol.name.into_owned(), symbol.offset as u64)),
+            Ok(Symbolized::Sym(symbol)) => {
+                let mut name = symbol.name.into_owned();
+                name.truncate(name.floor_char_boundary(MOST_NAME_BYTES));
+                Some((name, symbol.offset as u64))
+            }
             _ => None,
         }));
         found.map_err(|_| Damaged)
     }
 }
 
-impl Head {
-    fn read(file: &File) -> Option<Head> {
-        let cache = ReadCache::new(file.try_clone().ok()?);
-        let object = object::File::parse(&cache).ok()?;
-        let segments = object.segments().filter_map(|segment| {
-            let (offset, len) = segment.file_range();
-            (len > 0).then(|| Segment { offset, len, address: segment.address() })
-        });
-        let debugdata =
-            object.section_by_name(".gnu_debugdata").and_then(|section| Some(section.data().ok()?.to_vec()));
-        Some(Head {
-            segments: segments.collect(),
-            build_id: object.build_id().ok().flatten().map(<[u8]>::to_vec),
-            has_symtab: object.symbol_table().is_some_and(|table| table.symbols().next().is_some()),
-            debugdata,
-        })
-    }
-
-    /// The address that the linker gave to a byte of the file.
-    fn address(&self, offset: u64) -> Option<u64> {
-        self.segments.iter().find_map(|segment| {
-            let into = offset.checked_sub(segment.offset).filter(|into| *into < segment.len)?;
-            segment.address.checked_add(into)
-        })
-    }
-}
-
-/// True when a file starts as ELF files do.
-pub fn is_elf(file: &File) -> bool {
-    let mut magic = [0; 4];
-    file.read_exact_at(&mut magic, 0).is_ok() && magic == *b"\x7fELF"
-}
-
-/// The build id in a file's notes.
-pub fn build_id(file: &File) -> Option<Vec<u8>> {
-    let cache = ReadCache::new(file.try_clone().ok()?);
-    let object = object::File::parse(&cache).ok()?;
-    object.build_id().ok().flatten().map(<[u8]>::to_vec)
-}
-
 /// `.gnu_debugdata` is a whole ELF file, compressed with xz.
 fn decompress(xz: &[u8]) -> io::Result<File> {
     let mut table = XzReader::new_mem_limit(xz, false, MOST_DICTIONARY_KIB).take(MOST_DEBUGDATA_BYTES);
     in_memory(&mut table)
-}
-
-/// A file without a name or a disk.
-pub fn in_memory(content: &mut dyn Read) -> io::Result<File> {
-    let mut file = File::from(memfd_create("perf-prof symbols", MFdFlags::MFD_CLOEXEC)?);
-    io::copy(content, &mut file)?;
-    file.flush()?;
-    file.seek(SeekFrom::Start(0))?;
-    Ok(file)
 }
 
 /// The debug file of a build id: `DIR/.build-id/ab/cdef.debug`, or as debuginfod's cache names it.
@@ -238,11 +192,14 @@ pub fn usual_debug_dirs() -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+
     use super::*;
     use proptest::prelude::*;
 
     fn options() -> SymbolOptions {
-        SymbolOptions { demangle: true, debug_dirs: Vec::new() }
+        SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Budget::new(TABLES_BYTES) }
     }
 
     /// A small ELF file: the vdso of this process.
@@ -294,8 +251,7 @@ mod tests {
         let xz = writer.finish().unwrap();
         let mut symbols = Symbols::open(&in_memory(&mut stripped.as_slice()).unwrap(), &options()).unwrap();
         assert_eq!(symbols.resolve(0x40), Err(STRIPPED));
-        symbols.head.debugdata = Some(xz);
-        symbols.compressed = true;
+        symbols.debugdata = Some(xz);
         let found = (0..8192).step_by(64).filter(|offset| symbols.resolve(*offset).is_ok()).count();
         assert_eq!(found, resolve_some(&whole));
         assert!(decompress(b"rubbish").is_err());

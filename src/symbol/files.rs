@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 
 use crate::perf::target::Host;
-use crate::symbol::elf;
+use crate::symbol::elf_file;
 
 /// Which file a mapping is of, as the kernel says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +82,7 @@ impl Wanted<'_> {
     fn is_same(&self, file: &File) -> bool {
         match self.key {
             FileKey::Unknown => true,
-            FileKey::BuildId(id) => elf::build_id(file).is_some_and(|own| own == **id),
+            FileKey::BuildId(id) => elf_file::build_id(file).is_some_and(|own| own == **id),
             FileKey::Inode { major, minor, inode } => file.metadata().is_ok_and(|meta| {
                 let device = (libc::major(meta.dev()), libc::minor(meta.dev()));
                 // Where one file system stands for another, their devices differ.
@@ -106,7 +106,9 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     if !place.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))
+    // Whoever holds a lease on it could keep us waiting.
+    let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)
 }
 
 #[cfg(test)]

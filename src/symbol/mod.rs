@@ -2,9 +2,10 @@
 //! ([`space_keys`]), and touches no file. The output side is told of new stacks and new mappings in order
 //! ([`stacks::News`]): it knows what each process had mapped at the moment ([`spaces`], [`files`]), so that a later exec or
 //! exit cannot rename a frame, and gives each frame its text when it is first printed ([`names`]): from the kernel's list
-//! ([`kallsyms`]), a file's tables ([`elf`]) or what a process says of code that it made itself ([`perf_map`]).
+//! ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`]) or what a process says of code that it made itself ([`perf_map`]).
 
 pub mod elf;
+pub mod elf_file;
 pub mod files;
 pub mod kallsyms;
 pub mod names;

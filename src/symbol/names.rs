@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::symbol::elf::{self, SymbolOptions, Symbols};
+use crate::symbol::elf_file;
 use crate::symbol::files::Reason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
 use crate::symbol::perf_map::PerfMap;
@@ -144,8 +145,8 @@ impl Names {
             return named.clone();
         }
         let found = self.look_up(module, addr, offset);
-        // A perf map may still get the name.
-        let is_final = found.is_ok() || !matches!(module.content, Content::Unnamed { map: Some(_), .. });
+        // A perf map may still get the name, or another one for new code in the same place.
+        let is_final = !matches!(module.content, Content::Unnamed { map: Some(_), .. });
         let known = self.of_module(module);
         known.count.add(found.is_ok());
         known.reason = found.as_ref().err().copied().or(known.reason);
@@ -202,7 +203,9 @@ impl Names {
     /// Forgets modules that nobody else refers to any more.
     pub fn forget_unused(&mut self) {
         let before = self.modules.len();
-        self.modules.retain(|_, known| Arc::strong_count(&known.module) > 1);
+        // The table of open files has one of its own.
+        let others = |module: &Module| 1 + usize::from(matches!(module.content, Content::File(_)));
+        self.modules.retain(|_, known| Arc::strong_count(&known.module) > others(&known.module));
         if self.modules.len() < before {
             let modules = &self.modules;
             self.places.retain(|(module, _), _| modules.contains_key(module));
@@ -262,7 +265,7 @@ impl Vdso {
         let len = end.checked_sub(start).filter(|len| *len <= MOST_BYTES)?;
         let mut bytes = vec![0; usize::try_from(len).ok()?];
         File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
-        let symbols = Symbols::open(&elf::in_memory(&mut bytes.as_slice()).ok()?, options).ok()?;
+        let symbols = Symbols::open(&elf_file::in_memory(&mut bytes.as_slice()).ok()?, options).ok()?;
         Some(Vdso { len, symbols })
     }
 }
@@ -294,7 +297,10 @@ mod tests {
     use super::*;
 
     fn names() -> Names {
-        Names::new("/nonexistent", SymbolOptions { demangle: true, debug_dirs: Vec::new() })
+        Names::new(
+            "/nonexistent",
+            SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: elf_file::Budget::new(elf::TABLES_BYTES) },
+        )
     }
 
     #[test]
@@ -366,6 +372,6 @@ mod tests {
         assert!(at(0x2000).symbol.is_err());
         std::io::Write::write_all(&mut file, b"2000 100 later\n").unwrap();
         assert_eq!(at(0x2000).symbol, Ok("later".into()));
-        assert!(names.coverage()[0].contains("2 of 3"), "{:?}", names.coverage());
+        assert!(names.coverage()[0].contains("3 of 4"), "{:?}", names.coverage());
     }
 }

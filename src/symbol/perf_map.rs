@@ -11,13 +11,13 @@ use crate::perf::target::Host;
 use crate::symbol::files::open_regular;
 
 /// Opens the map of `pid`, as the process sees it: at its number in each of its pid namespaces. Of one that has exited
-/// `ancestors` may show the file, if it was written since `began`: numbers are used again.
-pub fn find(host: &Host, pid: i32, ancestors: &[i32], began: SystemTime) -> Option<File> {
+/// `ancestors` may show the file, if it was written since `began`: numbers are used again. It must be root's or `owner`'s.
+pub fn find(host: &Host, pid: i32, ancestors: &[i32], owner: Option<u32>, began: SystemTime) -> Option<File> {
     let process = host.proc.join(pid.to_string());
     let status = fs::read_to_string(process.join("status")).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     let mut numbers: Vec<i32> = numbers.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let owner = fs::metadata(&process).ok().map(|meta| meta.uid());
+    let has_gone = numbers.is_empty();
     if numbers.is_empty() {
         numbers.push(pid);
     }
@@ -28,16 +28,18 @@ pub fn find(host: &Host, pid: i32, ancestors: &[i32], began: SystemTime) -> Opti
     let began = began.checked_sub(CLOCK_TICK).unwrap_or(began);
     // Whoever may write to /tmp may write such a file.
     let is_credible = |file: &File| {
-        file.metadata().is_ok_and(|meta| match owner {
-            Some(owner) => meta.uid() == 0 || meta.uid() == owner,
-            None => meta.modified().is_ok_and(|time| time >= began),
+        file.metadata().is_ok_and(|meta| {
+            let is_own = meta.uid() == 0 || Some(meta.uid()) == owner;
+            is_own && (!has_gone || meta.modified().is_ok_and(|time| time >= began))
         })
     };
     paths.into_iter().filter_map(|path| open_regular(&path).ok()).find(is_credible)
 }
 
 /// Bytes read of one file at most.
-const MOST_BYTES: u64 = 64 << 20;
+const MOST_BYTES: u64 = 32 << 20;
+/// A large Java program has 100,000.
+const MOST_ENTRIES: usize = 500_000;
 /// Of a line; a longer one is none of ours.
 const MOST_LINE: usize = 4096;
 const MOST_NAME: usize = 512;
@@ -89,6 +91,12 @@ impl PerfMap {
 
     fn read_on(&mut self) {
         let len = self.file.metadata().map_or(0, |meta| meta.len()).min(MOST_BYTES);
+        if len < self.read_bytes {
+            // Written anew.
+            (self.read_bytes, self.sorted) = (0, true);
+            self.entries.clear();
+            self.names.clear();
+        }
         let mut chunk = vec![0; 64 << 10];
         while self.read_bytes < len {
             let Ok(got @ 1..) = self.file.read_at(&mut chunk, self.read_bytes) else { return };
@@ -113,7 +121,7 @@ impl PerfMap {
         let name = words.next().unwrap_or_default().trim_ascii();
         let name = &name[..name.len().min(MOST_NAME)];
         let (Ok(at), Ok(order)) = (u32::try_from(self.names.len()), u32::try_from(self.entries.len())) else { return };
-        if name.is_empty() || size == 0 {
+        if name.is_empty() || size == 0 || self.entries.len() >= MOST_ENTRIES {
             return;
         }
         self.names.extend_from_slice(name);

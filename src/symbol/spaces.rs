@@ -13,7 +13,8 @@ use rustc_hash::FxHashMap;
 use crate::perf::target::{Host, threads};
 use crate::symbol::files::{DELETED_MARK, EXITED, FileKey, Reason, Wanted};
 use crate::symbol::space_keys::SpaceChange;
-use crate::symbol::{elf, perf_map};
+use crate::symbol::{elf, elf_file, perf_map};
+use crate::task::procfs;
 
 /// A mapped file, or something that has no file (`[vdso]`, `//anon`).
 #[derive(Debug)]
@@ -62,9 +63,13 @@ impl Mapping {
 struct Space {
     maps: Arc<Vec<Mapping>>,
     parent: Option<i32>,
+    /// The user, when last seen.
+    owner: Option<u32>,
     gone: bool,
     /// Names of code made at run time, once looked for.
     perf_map: Option<Arc<File>>,
+    /// The modules that these are for.
+    with_map: Vec<Arc<Module>>,
     look_again: LookAgain,
 }
 
@@ -139,17 +144,10 @@ impl Spaces {
             return Err(if self.is_gone(pid) { EXITED } else { "not mapped when last seen" });
         };
         let module = self.space(pid).maps[at].module.clone();
-        match &module.content {
-            Content::Unnamed { reason, map: None } => {
+        match module.content {
+            Content::Unnamed { reason, .. } => {
                 let Some(map) = self.perf_map(pid) else { return Ok((module, offset)) };
-                let content = Content::Unnamed { reason, map: Some(map) };
-                let module = Arc::new(Module { path: module.path.clone(), content });
-                if let Some(mapping) =
-                    self.spaces.get_mut(&pid).and_then(|space| Arc::make_mut(&mut space.maps).get_mut(at))
-                {
-                    mapping.module = module.clone();
-                }
-                Ok((module, offset))
+                Ok((self.with_map(pid, &module, reason, map), offset))
             }
             _ => Ok((module, offset)),
         }
@@ -166,12 +164,12 @@ impl Spaces {
             }
             SpaceChange::Fork { parent, child } => {
                 let space = self.space(parent);
-                let (maps, perf_map) = (space.maps.clone(), space.perf_map.clone());
-                self.spaces.insert(child, Space { maps, perf_map, parent: Some(parent), ..Space::default() });
+                let (maps, owner) = (space.maps.clone(), space.owner);
+                self.spaces.insert(child, Space { maps, owner, parent: Some(parent), ..Space::default() });
             }
             SpaceChange::Exec { pid } => {
-                let parent = self.spaces.get(&pid).and_then(|space| space.parent);
-                self.spaces.insert(pid, Space { parent, ..Space::default() });
+                let (parent, owner) = self.spaces.get(&pid).map_or((None, None), |space| (space.parent, space.owner));
+                self.spaces.insert(pid, Space { parent, owner, ..Space::default() });
             }
             SpaceChange::Exit { pid, time } => {
                 if let Some(space) = self.spaces.get_mut(&pid) {
@@ -196,6 +194,16 @@ impl Spaces {
         !self.host.proc.join(pid.to_string()).exists()
     }
 
+    /// True when no more files can be opened.
+    pub fn is_full(&self) -> bool {
+        self.modules.len() >= MOST_PINNED
+    }
+
+    /// Closes files that nobody else refers to any more.
+    pub fn forget_unused(&mut self) {
+        self.modules.retain(|_, module| Arc::strong_count(module) > 1);
+    }
+
     /// Reads what a process has mapped, and finds its perf map, while it is there to be asked.
     pub fn get_to_know(&mut self, pid: i32) {
         let makes_code = |mapping: &Mapping| matches!(mapping.module.content, Content::Unnamed { .. });
@@ -207,7 +215,8 @@ impl Spaces {
     fn space(&mut self, pid: i32) -> &Space {
         if !self.spaces.contains_key(&pid) {
             let maps = Arc::new(self.read_maps(pid));
-            self.spaces.insert(pid, Space { maps, ..Space::default() });
+            let owner = procfs::owner(&self.host, pid);
+            self.spaces.insert(pid, Space { maps, owner, ..Space::default() });
         }
         &self.spaces[&pid]
     }
@@ -235,12 +244,47 @@ impl Spaces {
         if space.perf_map.is_some() || !is_time(&mut space.look_again.perf_map) {
             return space.perf_map.clone();
         }
-        let file = Arc::new(perf_map::find(&self.host, pid, &self.ancestors(pid), self.began)?);
+        let owner = procfs::owner(&self.host, pid).or(space.owner);
+        space.owner = owner;
+        let ancestors = self.ancestors(pid);
+        let Some(file) = perf_map::find(&self.host, pid, &ancestors, owner, self.began) else {
+            // What it has from before the fork, if it has no map of its own.
+            return ancestors.iter().find_map(|ancestor| self.spaces.get(ancestor)?.perf_map.clone());
+        };
+        let file = Arc::new(file);
         self.spaces.get_mut(&pid)?.perf_map = Some(file.clone());
         Some(file)
     }
 
+    /// `module` as this process names it.
+    fn with_map(&mut self, pid: i32, module: &Arc<Module>, reason: Reason, map: Arc<File>) -> Arc<Module> {
+        let fresh = || {
+            let content = Content::Unnamed { reason, map: Some(map.clone()) };
+            Arc::new(Module { path: module.path.clone(), content })
+        };
+        let Some(space) = self.spaces.get_mut(&pid) else { return fresh() };
+        let same = |known: &&Arc<Module>| match &known.content {
+            Content::Unnamed { reason: other, map: Some(other_map) } => {
+                *other == reason && Arc::ptr_eq(other_map, &map) && known.path == module.path
+            }
+            _ => false,
+        };
+        if let Some(known) = space.with_map.iter().find(same) {
+            return known.clone();
+        }
+        space.with_map.clear(); // there are one or two
+        let module = fresh();
+        space.with_map.push(module.clone());
+        module
+    }
+
     fn read_maps(&mut self, pid: i32) -> Vec<Mapping> {
+        // Its list is locked while one of its threads waits for a page of a dead file server: whoever reads it waits too.
+        const LOOKS: usize = 256;
+        let is_stuck = |tid: &i32| procfs::stat(&self.host, *tid).is_some_and(|stat| stat.state == b'D');
+        if threads(&self.host, pid).iter().take(LOOKS).any(is_stuck) {
+            return Vec::new(); // looked at again when an address of it is not found
+        }
         let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
         let mut maps = Vec::new();
         for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).take(MOST_MAPPINGS) {
@@ -268,16 +312,12 @@ impl Spaces {
             return known.clone();
         }
         if self.modules.len() >= MOST_PINNED {
-            // One reference is here, one may be where its names are.
-            self.modules.retain(|_, module| Arc::strong_count(module) > 2);
-        }
-        if self.modules.len() >= MOST_PINNED {
             return self.unnamed(&path, "too many files are mapped");
         }
         let ancestors = self.ancestors(pid);
         let wanted = Wanted { pid, start, end, path: &path, key: &key, ancestors: &ancestors };
         let content = match wanted.open(&self.host) {
-            Ok(file) if elf::is_elf(&file) => Content::File(file),
+            Ok(file) if elf_file::is_elf(&file) => Content::File(file),
             Ok(_) if path.starts_with("/memfd:") => return self.unnamed(&path, JIT_NO_MAP),
             Ok(_) => return self.unnamed(&path, elf::NOT_ELF),
             Err(reason) => return self.unnamed(&path, reason),

@@ -94,6 +94,8 @@ pub struct Stacks {
     bytes: usize,
     /// When it is time to forget.
     renew_at_bytes: usize,
+    /// New stacks since the last time.
+    since: u32,
     limit_bytes: usize,
     depth_limit: usize,
     last: u32,
@@ -125,6 +127,7 @@ impl Stacks {
             sizes: Vec::new(),
             bytes: 0,
             renew_at_bytes: limit_bytes / RENEW_PART,
+            since: 0,
             limit_bytes,
             depth_limit,
             last: 0,
@@ -183,6 +186,7 @@ impl Stacks {
     fn keep(&mut self, pid: i32, body: Body, len: usize) -> Option<StackId> {
         // The words here, the frames on the output side, and the maps' own share, roughly.
         let bytes = len * (size_of::<u64>() + size_of::<Frame>()) + 128;
+        self.since = self.since.saturating_add(1);
         if self.bytes + bytes > self.limit_bytes {
             self.refused += 1;
             return None;
@@ -198,7 +202,9 @@ impl Stacks {
     /// True when there are many stacks, of which some may not be needed any more.
     #[inline]
     pub fn should_forget(&self) -> bool {
-        self.bytes >= self.renew_at_bytes
+        // It takes a while, and may find that nearly all are needed.
+        const AT_LEAST: u32 = 1024;
+        self.bytes >= self.renew_at_bytes && self.since >= AT_LEAST
     }
 
     /// Forgets all but the stacks in `kept`. What comes again gets a new id.
@@ -207,7 +213,9 @@ impl Stacks {
         self.words = Vec::new();
         self.sizes.retain(|(id, _)| kept.contains(id));
         self.bytes = self.sizes.iter().map(|(_, bytes)| *bytes as usize).sum();
-        self.renew_at_bytes = self.bytes + self.limit_bytes / RENEW_PART;
+        let most = self.limit_bytes - self.limit_bytes / 16;
+        self.renew_at_bytes = (self.bytes + self.limit_bytes / RENEW_PART).min(most);
+        self.since = 0;
         Some(News::Forget { last: StackId(NonZeroU32::new(self.last)?), kept })
     }
 
@@ -285,12 +293,12 @@ mod tests {
 
     #[test]
     fn forgetting_makes_room() {
-        let (mut stacks, mut keys) = (Stacks::new(20_000, 127), SpaceKeys::default());
+        let (mut stacks, mut keys) = (Stacks::new(2_000_000, 127), SpaceKeys::default());
         let mut intern =
             |stacks: &mut Stacks, n| stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 0, 5, &mut keys).unwrap();
         let held = intern(&mut stacks, 1);
         let mut forgot = 0;
-        for n in 2..1000 {
+        for n in 2..30_000 {
             intern(&mut stacks, n);
             if stacks.should_forget() {
                 let Some(News::Forget { last, kept }) = stacks.forget([held].into_iter().collect()) else { panic!() };
@@ -298,7 +306,7 @@ mod tests {
                 forgot += 1;
             }
         }
-        assert!(forgot > 10 && stacks.refused() == 0, "{forgot}");
+        assert!(forgot > 5 && stacks.refused() == 0, "{forgot}");
         assert_ne!(intern(&mut stacks, 1), held, "a new id, both mean the same");
     }
 

@@ -105,13 +105,15 @@ impl Workload {
 
     /// Tells the child to end, and behind it `others` that it has started: a shell that outlived its command would go on
     /// with the next.
-    pub fn end(&mut self, others: &[i32]) {
+    pub fn end(&mut self, others: &[OwnedFd]) {
         if self.told_to_end || self.ended() {
             return;
         }
         self.told_to_end = true;
-        for pid in std::iter::once(self.pid).chain(others.iter().copied().map(Pid::from_raw)) {
-            let _ = kill(pid, Signal::SIGTERM); // it may just have ended
+        let _ = kill(self.pid, Signal::SIGTERM); // it is ours until it is reaped
+        for other in others {
+            // SAFETY: pidfd_send_signal(2) takes integers and no siginfo. The descriptor cannot come to mean another process.
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, other.as_raw_fd(), libc::SIGTERM, 0_usize, 0) };
         }
     }
 }

@@ -90,6 +90,13 @@ pub fn family(host: &Host, pid: i32) -> Vec<i32> {
     family.split_off(1)
 }
 
+/// The effective user of a process.
+pub fn owner(host: &Host, pid: i32) -> Option<u32> {
+    let text = fs::read_to_string(host.proc.join(format!("{pid}/status"))).ok()?;
+    let users = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// CPU time a thread has used, ns. None when it used none, or the kernel keeps no schedstat.
 pub fn ran_ns(host: &Host, tid: i32) -> Option<u64> {
     let text = fs::read_to_string(file(host, tid, "schedstat")).ok()?;

@@ -30,6 +30,8 @@ pub struct Members {
     leaving: FxHashSet<i32>,
     /// Not in /proc at the last look: their last records may still be on the way.
     absent: FxHashSet<i32>,
+    /// Processes without a thread there: their numbers will be used again.
+    absent_pids: FxHashSet<i32>,
     /// What they create belongs to them.
     follow: bool,
     /// Their end is the end of the run.
@@ -153,18 +155,15 @@ impl Members {
         match &target.tasks {
             Tasks::Threads(tids) => tids.iter().copied().filter(|&tid| procfs::is_alive(host, tid)).collect(),
             Tasks::Cgroups(groups) => groups.iter().flat_map(|group| group.threads()).collect(),
-            _ => {
-                // Of a process whose threads have all exited a zombie leader may be left.
-                let is_thread = |pid: i32, tid: &i32| *tid != pid || procfs::is_alive(host, pid);
-                self.pids
-                    .iter()
-                    .flat_map(|&pid| threads(host, pid).into_iter().filter(move |tid| is_thread(pid, tid)))
-                    .collect()
-            }
+            _ => self.pids.iter().flat_map(|&pid| living_threads(host, pid)).collect(),
         }
     }
 
     fn refresh(&mut self, target: &Target, host: &Host) {
+        let gone: FxHashSet<i32> =
+            self.pids.iter().copied().filter(|&pid| living_threads(host, pid).is_empty()).collect();
+        self.pids.retain(|pid| !(gone.contains(pid) && self.absent_pids.contains(pid)));
+        self.absent_pids = gone;
         let living = self.living(target, host);
         let missing: FxHashSet<i32> = self.tids.difference(&living).copied().collect();
         // One that was missing the last time too has had its last records delivered.
@@ -174,6 +173,11 @@ impl Members {
         self.absent = missing;
         self.tids.extend(living);
     }
+}
+
+fn living_threads(host: &Host, pid: i32) -> Vec<i32> {
+    // Of a process whose threads have all exited a zombie leader may be left.
+    threads(host, pid).into_iter().filter(|&tid| tid != pid || procfs::is_alive(host, pid)).collect()
 }
 
 #[cfg(test)]

@@ -251,8 +251,9 @@ impl Profiler for Profile {
         let exclude = self.exclude;
         self.terms.left =
             Left { user: exclude.user || exclude.host, kernel: exclude.kernel || exclude.host, guest: exclude.guest };
-        // Whether a clock's tick hits a guest is known only here.
-        self.terms.left.guest &= self.terms.left.user || self.terms.left.kernel;
+        if self.windows.is_some() && self.terms.left.any() && !self.terms.clock && !self.terms.targeted {
+            bail!("--than cannot tell how busy a CPU is when its cycles are sampled in part: leave out --exclude-*");
+        }
         let depth = self.max_stack.and_then(|frames| u16::try_from(frames).ok()).unwrap_or(0);
         let evsel = evsel.exclude(exclude);
         self.event = Some(evlist.add(if self.callchains { evsel.callchain(depth) } else { evsel })?);

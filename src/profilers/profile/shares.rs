@@ -81,6 +81,8 @@ pub enum Base {
     Cpu { parts: Parts, seen_idle: bool },
     /// Of a span of time in which every weight is ns.
     Span { ns: u64, idle: Option<f64> },
+    /// No more is known than how much of its time the CPU was idle.
+    Idle(f64),
 }
 
 /// Parts of the base in hundredths of a per cent. None: not known.
@@ -100,6 +102,7 @@ impl Shares {
             Base::Samples => Shares::of_samples(sums),
             Base::Cpu { parts, seen_idle } => Shares::of_cpu(sums, parts, seen_idle),
             Base::Span { ns, idle } => Shares::of_span(sums, ns, idle),
+            Base::Idle(idle) => Shares { idle: Some(hundredths(idle)), ..Shares::default() },
         };
         let unless = |out: bool, share: Option<u32>| share.filter(|_| !out);
         Shares {
@@ -113,6 +116,8 @@ impl Shares {
     /// The kernel gets the rest, so that the sum is exact.
     fn with_rest(user: f64, guest: f64, idle: f64) -> Shares {
         let (user, guest, idle) = (hundredths(user), hundredths(guest), hundredths(idle));
+        let guest = guest.min(WHOLE.saturating_sub(user));
+        let idle = idle.min(WHOLE.saturating_sub(user + guest));
         let rest = WHOLE.saturating_sub(user + guest + idle);
         Shares { user: Some(user), kernel: Some(rest), guest: Some(guest), idle: Some(idle) }
     }
@@ -143,6 +148,8 @@ impl Shares {
     }
 
     fn of_span(sums: &Sums, ns: u64, idle: Option<f64>) -> Shares {
+        // The ticks of a window may be one too many.
+        let ns = ns.max(sums.busy());
         let part = |sum: u64| Some(hundredths(sum as f64 / ns.max(1) as f64).min(WHOLE));
         let rest = (1.0 - sums.busy() as f64 / ns.max(1) as f64).max(0.0);
         Shares {

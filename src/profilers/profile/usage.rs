@@ -184,7 +184,9 @@ impl Terms {
             _ if self.targeted => Base::Samples,
             _ if self.left.any() && self.clock => Base::Span { ns: span_ns, idle: parts.map(|parts| parts.idle) },
             Some(parts) if !self.left.any() => Base::Cpu { parts, seen_idle: self.clock },
-            _ => Base::Samples,
+            // What part of the busy time the cycles were of is not known.
+            Some(parts) => Base::Idle(parts.idle),
+            None => Base::Samples,
         }
     }
 }
