@@ -18,22 +18,36 @@ use crate::profilers::Command;
 use crate::run::Options;
 use crate::task::procfs;
 
-const EXAMPLES: &str = "\
-Examples:
-  Who is stuck in D state, with stacks:
-    perf-prof task-state -D --than 100 -g
-  What all tasks spend their time on, every second:
-    perf-prof task-state -i 1000
-  Who starts what:
-    perf-prof trace -e sched:sched_process_exec";
+/// Wide enough for an example, narrow enough for any terminal.
+const WIDTH: usize = 80;
 
-/// Live answers from perf events: who is stuck, who burns the CPU, what leaks, why a task is late
+const QUESTIONS: &str = "\
+Which question?
+  Who is stuck, and where?          perf-prof task-state -D --than 100 -g
+  What do tasks spend time on?      perf-prof task-state -i 1000
+  Who uses the CPUs, in what code?  perf-prof profile -i 1000
+  Where does a command's time go?   perf-prof profile -g -- COMMAND
+  Who starts programs?              perf-prof trace -e sched:sched_process_exec
+  Which events are there?           perf-prof list sched
+
+`perf-prof COMMAND -h` has the options of a command and examples. Ctrl-C ends
+a run with its last report. Nearly everything needs root.";
+
+/// Who is stuck, who uses the CPUs, and why: live answers from perf events
 #[derive(Debug, Parser)]
-#[command(name = "perf-prof", version, max_term_width = 100, arg_required_else_help = true, subcommand_required = true, after_help = EXAMPLES)]
+#[command(name = "perf-prof", version, max_term_width = WIDTH, arg_required_else_help = true, subcommand_required = true, subcommand_value_name = "COMMAND", after_help = QUESTIONS)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
+
+/// What each exit code means.
+pub const EXIT_CODES: [(u8, &str); 4] = [
+    (0, "The run ended as asked: Ctrl-C, -N, --for, the end of the command after --, or of the reader of a pipe."),
+    (1, "A valid command that cannot run here, or had to stop: no such event, CPU or process, no privilege."),
+    (2, "Text that does not parse: an option, number, unit, event or filter; or a missing option."),
+    (3, "With --strict-loss: something was lost."),
+];
 
 /// A text of the user's that does not parse: exit code 2.
 #[derive(Debug)]
@@ -55,44 +69,44 @@ pub fn usage(message: impl fmt::Display) -> anyhow::Error {
 /// Options that mean the same in every profiler
 #[derive(Debug, Default, clap::Args)]
 pub struct CommonArgs {
-    /// Watch these CPUs, 0-3,7 [default: all that are online]
+    /// These CPUs, 0-3,7 [default: all online]
     #[arg(short = 'C', long, alias = "cpu", value_name = "LIST", help_heading = "Target", value_parser = CpuList::parse)]
     cpus: Option<CpuList>,
-    /// Watch these processes, by pid or name, with their threads and children
+    /// These processes, threads and children too
     #[arg(short = 'p', long, value_name = "PID|NAME,...", help_heading = "Target", value_parser = TaskList::parse)]
     pids: Option<TaskList>,
-    /// Watch these threads and no others
+    /// These threads and no others
     #[arg(short = 't', long, value_name = "TID,...", help_heading = "Target", value_parser = TidList::parse, conflicts_with = "pids")]
     tids: Option<TidList>,
-    /// Watch the tasks of these cgroups: a path, a unit (nginx.service), or the start of a container id
+    /// These cgroups: path, unit or container id
     #[arg(long, value_name = "NAME,...", help_heading = "Target", value_delimiter = ',', conflicts_with_all = ["pids", "tids"])]
     cgroups: Vec<String>,
-    /// Report every so often; a bare number is milliseconds
-    #[arg(short = 'i', long, value_name = "TIME", value_parser = values::time_ms)]
+    /// Report every so often, in ms, or as 1.5s
+    #[arg(short = 'i', long, help_heading = "Run", value_name = "TIME", value_parser = values::time_ms)]
     interval: Option<Time>,
-    /// Ring buffer per CPU: pages, a power of two, or a size such as 4M
-    #[arg(short = 'm', long, value_name = "PAGES|SIZE", value_parser = values::ring_size)]
+    /// Ring buffer per CPU, 1024 (pages) or 4M
+    #[arg(short = 'm', long, help_heading = "Run", value_name = "PAGES|SIZE", value_parser = values::ring_size)]
     mmap_pages: Option<RingSize>,
     /// Stop after so many events
-    #[arg(short = 'N', long = "exit-N", value_name = "COUNT", value_parser = values::count)]
+    #[arg(short = 'N', long = "exit-N", help_heading = "Run", value_name = "COUNT", value_parser = values::count)]
     exit_n: Option<u64>,
-    /// Stop after so long; a bare number is seconds
-    #[arg(long = "for", value_name = "TIME", value_parser = values::time_s)]
+    /// Stop after so long, in s, or as 500ms
+    #[arg(long = "for", help_heading = "Run", value_name = "TIME", value_parser = values::time_s)]
     duration: Option<Time>,
-    /// Append the results to a file instead of printing them
-    #[arg(short = 'o', long, value_name = "FILE")]
+    /// Append the results to a file
+    #[arg(short = 'o', long, help_heading = "Output", value_name = "FILE")]
     output: Option<PathBuf>,
     /// One JSON object per line
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Exit with code 3 when anything was lost
-    #[arg(long)]
+    /// Exit with code 3 if anything was lost
+    #[arg(long, help_heading = "Run")]
     strict_loss: bool,
-    /// Show the names of C++ and Rust functions as their compilers wrote them
-    #[arg(long)]
+    /// C++ and Rust names as they are in the file
+    #[arg(long, help_heading = "Output")]
     no_demangle: bool,
-    /// Say what was opened, filtered and left out, and what the run itself cost
-    #[arg(short = 'v', long)]
+    /// Say what was opened, and what it cost
+    #[arg(short = 'v', long, help_heading = "Output")]
     verbose: bool,
     /// A command to run and watch, with its children; its end ends the run
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pids", "tids", "cgroups"])]
@@ -102,8 +116,8 @@ pub struct CommonArgs {
 /// The option of profilers that know stacks
 #[derive(Debug, Default, clap::Args)]
 pub struct FlameArgs {
-    /// Draw the stacks: a picture for the browser, folded lines, or folded lines on stdout in place of the results
-    #[arg(long, value_name = "FILE.svg|FILE.folded|-", value_parser = FlameGraph::parse)]
+    /// Draw the stacks: FILE.svg, FILE.folded, -
+    #[arg(long, value_name = "FILE|-", help_heading = "Output", value_parser = FlameGraph::parse)]
     pub flame_graph: Option<FlameGraph>,
 }
 

@@ -73,4 +73,15 @@ impl Sink {
         self.buffer.clear();
         result
     }
+
+    /// As the last step of a command: writes all, and a reader that has gone is a normal end. Returns the exit code.
+    ///
+    /// # Errors
+    /// As [`Sink::flush`], but for EPIPE.
+    pub fn finish(&mut self) -> Result<u8> {
+        match self.flush() {
+            Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err.into()),
+            _ => Ok(0),
+        }
+    }
 }

@@ -32,7 +32,7 @@ const COLUMNS: [Column; 6] = [
 #[command(after_help = "\
 Examples:
   perf-prof doctor                      the events of this kernel
-  perf-prof doctor --formats trees/     those of saved trees, DIR/[VERSION/]events/...
+  perf-prof doctor --formats trees/     those of saved trees
   perf-prof doctor --json | jq .fallback")]
 pub struct DoctorArgs {
     /// Check saved event formats instead of this kernel's: a copy of a tracefs, or a directory of copies

@@ -26,7 +26,7 @@ Examples:
 pub struct ListArgs {
     /// A pattern over system:name, or a part of it
     pattern: Option<String>,
-    /// The fields of each event, too: name, type, bytes, and the operators a filter may use
+    /// The fields of each event, and how to filter on them
     #[arg(short = 'v', long)]
     verbose: bool,
     /// One JSON object per event
@@ -52,9 +52,10 @@ impl ListArgs {
             bail!("no event matches {pattern:?}");
         }
         let mut sink = Sink::stdout()?;
-        match self.print(tracefs, &names, &mut sink).and_then(|()| sink.flush()) {
-            Err(err) if err.kind() != std::io::ErrorKind::BrokenPipe => Err(err.into()),
-            _ => Ok(0),
+        match self.print(tracefs, &names, &mut sink) {
+            Ok(()) => sink.finish(),
+            Err(err) if err.kind() == std::io::ErrorKind::BrokenPipe => Ok(0),
+            Err(err) => Err(err.into()),
         }
     }
 

@@ -1,7 +1,9 @@
 //! The subcommands. Adding one means its file, its line in `profilers!`, its docs page and its tests.
 
+pub mod completions;
 pub mod doctor;
 pub mod list;
+pub mod man;
 pub mod profile;
 pub mod task_state;
 pub mod trace;
@@ -55,6 +57,8 @@ macro_rules! profilers {
             $($(#[$attr])* $name($args),)*
             List(list::ListArgs),
             Doctor(doctor::DoctorArgs),
+            Completions(completions::CompletionsArgs),
+            Man(man::ManArgs),
         }
 
         impl Command {
@@ -67,6 +71,8 @@ macro_rules! profilers {
                     $(Command::$name(args) => run(args),)*
                     Command::List(args) => args.run(),
                     Command::Doctor(args) => args.run(),
+                    Command::Completions(args) => args.run(),
+                    Command::Man(args) => args.run(),
                 }
             }
         }

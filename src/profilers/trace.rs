@@ -35,26 +35,26 @@ Examples:
   Several events of one process, a stack for one of them only:
     perf-prof trace -e 'block:*,sched:sched_wakeup//stack/' -p nginx
   From where the kernel allocates pages, as a picture:
-    perf-prof trace -e kmem:mm_page_alloc --flame-graph pages.svg --for 5 -o /dev/null
+    perf-prof trace -e kmem:mm_page_alloc --flame-graph pages.svg --for 5
   The first ten D waits of a command:
     perf-prof trace -e 'sched:sched_switch/prev_state==2/' -N 10 -- ./job
 
-An event is sys:name[/FILTER/ATTR/...]; `perf-prof list` shows what there is.
-Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.")]
+An event is sys:name[/FILTER/ATTR/...], name may be a pattern, commas separate
+several; `perf-prof list` shows what there is. Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.")]
 pub struct TraceArgs {
-    /// The events: sys:name[/FILTER/ATTR/...], patterns, comma lists
+    /// Events, sys:name[/FILTER/ATTR/...]
     #[arg(short = 'e', long = "event", value_name = "EVENT,...", required = true)]
     events: Vec<String>,
-    /// A condition for every event of -e, such as 'pid==1'
+    /// A condition for all of them, 'pid==1'
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
     /// Show the callchain of each event
     #[arg(short = 'g', long = "call-graph")]
     stacks: bool,
     #[command(flatten)]
-    flame: FlameArgs,
-    #[command(flatten)]
     common: CommonArgs,
+    #[command(flatten)]
+    flame: FlameArgs,
 }
 
 /// The system of ftrace's own records, which have formats but no tracepoint.

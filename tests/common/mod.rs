@@ -7,6 +7,7 @@
 
 mod load;
 mod prog;
+pub mod shell;
 mod visible;
 pub mod waits;
 

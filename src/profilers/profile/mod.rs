@@ -44,15 +44,17 @@ Examples:
   Where a command spends its time:
     perf-prof profile -g -- ./job
 
-Per cent are of each CPU's time, and of one CPU in the table of tasks.")]
+Per cent are of each CPU's time, and of one CPU in the table of tasks.
+With -p, -t, --cgroups or a command, --than is about each thread, else about
+each CPU.")]
 pub struct ProfileArgs {
     /// Samples per second
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value = "99", value_parser = values::count)]
     frequency: u64,
-    /// Take whole callchains, and show the stacks that took most
+    /// Take callchains, show the top stacks
     #[arg(short = 'g', long = "call-graph")]
     stacks: bool,
-    /// Report each second in which a CPU is busier than this; with -p, -t, --cgroups or a command a thread
+    /// Show each second that was busier, in %
     #[arg(long, value_name = "PCT", value_parser = values::percent)]
     than: Option<Percent>,
     /// No samples of user code
@@ -61,22 +63,22 @@ pub struct ProfileArgs {
     /// No samples of the kernel
     #[arg(long)]
     exclude_kernel: bool,
-    /// No samples of virtual machines that run here
+    /// No samples of virtual machines
     #[arg(long)]
     exclude_guest: bool,
-    /// Only samples of virtual machines that run here
+    /// Only samples of virtual machines
     #[arg(long, alias = "guest")]
     exclude_host: bool,
-    /// Take so many frames of each callchain [default: kernel.perf_event_max_stack]
+    /// Take so many frames of each callchain
     #[arg(long, value_name = "FRAMES", value_parser = values::count)]
     max_stack: Option<u64>,
-    /// Print so many frames of each stack [default: all]
+    /// Print so many of them [default: all]
     #[arg(long, value_name = "FRAMES", value_parser = values::count)]
     print_stack: Option<u64>,
     #[command(flatten)]
-    flame: FlameArgs,
-    #[command(flatten)]
     common: CommonArgs,
+    #[command(flatten)]
+    flame: FlameArgs,
 }
 
 impl ProfilerArgs for ProfileArgs {

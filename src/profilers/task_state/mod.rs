@@ -43,11 +43,13 @@ Examples:
   A table per second of what all tasks spend their time on:
     perf-prof task-state -i 1000
   The same for each thread of one process, for ten seconds:
-    perf-prof task-state -p 4711 --perins --for 10
+    perf-prof task-state -p nginx --perins --for 10
   Everything that makes a command wait:
     perf-prof task-state -S -D --than 50ms -- ./job
   The same as a picture, every wait as wide as it was long:
     perf-prof task-state -S -D --flame-graph waits.svg -- ./job
+
+A wait that goes on is shown while it lasts, and once more when it ends.
 
 States:
   R running, S sleeping, D uninterruptible, T stopped, t traced,
@@ -60,22 +62,22 @@ pub struct TaskStateArgs {
     /// Only uninterruptible waits (D)
     #[arg(short = 'D', long)]
     uninterruptible: bool,
-    /// Report each wait longer than this, also while it goes on; a bare number is milliseconds
+    /// Show waits longer than this, in ms, or as 2s
     #[arg(long, value_name = "TIME", value_parser = values::time_ms)]
     than: Option<Time>,
-    /// Only tasks of these names, nginx,java*
+    /// Only tasks of these names: nginx,java*
     #[arg(long, value_name = "COMM,...", value_parser = values::comm_list)]
     filter: Option<CommList>,
     /// A row per thread
     #[arg(long)]
     perins: bool,
-    /// Show where a task was when it began to wait
+    /// With --than: where the wait began
     #[arg(short = 'g', long = "call-graph", requires = "than")]
     stacks: bool,
     #[command(flatten)]
-    flame: FlameArgs,
-    #[command(flatten)]
     common: CommonArgs,
+    #[command(flatten)]
+    flame: FlameArgs,
 }
 
 impl ProfilerArgs for TaskStateArgs {

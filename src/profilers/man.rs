@@ -1,0 +1,105 @@
+//! `man`: the manual pages, made from the same description as the parser and the help.
+
+use anyhow::Result;
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use crate::cli::{Cli, EXIT_CODES, usage};
+use crate::output::escape::escape;
+use crate::output::sink::Sink;
+
+/// Print a manual page
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  Read the main page:
+    perf-prof man | man -l -
+  Read that of a command:
+    perf-prof man trace | man -l -
+  Keep it where man finds it:
+    perf-prof man > /usr/local/share/man/man1/perf-prof.1")]
+pub struct ManArgs {
+    /// The command that the page is about [default: perf-prof itself]
+    command: Option<String>,
+}
+
+impl ManArgs {
+    /// Prints the page. Returns the exit code.
+    ///
+    /// # Errors
+    /// No such command; stdout does not take it.
+    pub fn run(&self) -> Result<u8> {
+        let mut main = Cli::command().disable_help_subcommand(true);
+        main.build(); // gives each subcommand its full name
+        let command = match &self.command {
+            None => &main,
+            Some(name) => main.find_subcommand(name).ok_or_else(|| {
+                let all = main.get_subcommands().map(Command::get_name).collect::<Vec<_>>().join(", ");
+                usage(format!("no command {:?}: there are {all}", escape(name.as_bytes())))
+            })?,
+        };
+        let mut sink = Sink::stdout()?;
+        page(command, &mut sink.buffer)?;
+        sink.finish()
+    }
+}
+
+fn page(command: &Command, out: &mut Vec<u8>) -> std::io::Result<()> {
+    let man =
+        Man::new(command.clone()).source(concat!("perf-prof ", env!("CARGO_PKG_VERSION"))).manual("perf-prof manual");
+    man.render_title(out)?;
+    man.render_name_section(out)?;
+    man.render_synopsis_section(out)?;
+    man.render_description_section(out)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(out)?;
+    }
+    man.render_options_section(out)?;
+    let mut rest = Roff::default();
+    if let Some(help) = command.get_after_help() {
+        after_help(&help.to_string(), &mut rest);
+    }
+    exit_status(&mut rest);
+    see_also(command, &mut rest);
+    rest.to_writer(out)
+}
+
+/// The text below the options in the help: `Heading:` with indented lines is a section whose lines stay as they are,
+/// all else is a paragraph.
+fn after_help(text: &str, page: &mut Roff) {
+    for part in text.split("\n\n") {
+        let mut lines = part.lines().peekable();
+        if let Some(heading) = lines.next_if(|line| line.ends_with([':', '?']) && !line.contains('`')) {
+            page.control("SH", [heading.trim_end_matches([':', '?']).to_uppercase().as_str()]);
+            page.control("nf", []);
+            for line in lines {
+                page.text([roman(line)]);
+            }
+            page.control("fi", []);
+        } else {
+            page.control("PP", []);
+            for line in lines {
+                page.text([roman(line)]);
+            }
+        }
+    }
+}
+
+fn exit_status(page: &mut Roff) {
+    page.control("SH", ["EXIT STATUS"]);
+    for (code, meaning) in EXIT_CODES {
+        page.control("TP", []);
+        page.text([bold(code.to_string())]);
+        page.text([roman(meaning)]);
+    }
+}
+
+fn see_also(command: &Command, page: &mut Roff) {
+    page.control("SH", ["SEE ALSO"]);
+    page.text(if command.has_subcommands() {
+        [bold("perf_event_open"), roman("(2), "), bold("sched"), roman("(7)")]
+    } else {
+        [bold("perf-prof"), roman("(1), "), bold("perf_event_open"), roman("(2)")]
+    });
+}

@@ -1,0 +1,134 @@
+//! The documentation: every link leads somewhere, every command and option has its place, every command line parses.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory;
+use common::shell::{call, check};
+use perf_prof::cli::Cli;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|err| panic!("{}: {err}", path.display()))
+}
+
+/// README, CHANGELOG and all below docs/.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![root().join("README.md"), root().join("CHANGELOG.md")];
+    let mut dirs = vec![root().join("docs")];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.extension() {
+                None if path.is_dir() => dirs.push(path),
+                Some(extension) if extension == "md" => pages.push(path),
+                _ => {}
+            }
+        }
+    }
+    pages
+}
+
+/// Outside of blocks of code.
+fn prose(text: &str) -> String {
+    text.split("\n```").step_by(2).collect()
+}
+
+/// As forges make them: lower case, dashes for blanks, no punctuation.
+fn anchor(heading: &str) -> String {
+    let heading = heading.trim_start_matches('#').trim().to_lowercase();
+    heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect::<String>().replace(' ', "-")
+}
+
+fn broken(page: &Path, link: &str) -> bool {
+    if link.contains("://") {
+        return false;
+    }
+    let (file, part) = link.split_once('#').unwrap_or((link, ""));
+    let target = if file.is_empty() { page.to_owned() } else { page.parent().unwrap().join(file) };
+    let has_part = || prose(&read(&target)).lines().any(|line| line.starts_with('#') && anchor(line) == part);
+    !target.exists() || !part.is_empty() && !has_part()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut links = 0;
+    for page in pages() {
+        for link in prose(&read(&page)).split("](").skip(1) {
+            let link = link.split(')').next().unwrap();
+            assert!(!broken(&page, link), "{}: {link}", page.display());
+            links += 1;
+        }
+    }
+    assert!(links > 20, "{links} links");
+    let readme = root().join("README.md");
+    assert!(broken(&readme, "docs/no-such-page.md") && broken(&readme, "docs/events.md#no-such-part"));
+}
+
+#[test]
+fn the_list_of_pages_is_complete() {
+    let list = read(&root().join("docs/README.md"));
+    for page in pages() {
+        let Ok(name) = page.strip_prefix(root().join("docs")) else { continue };
+        let link = format!("]({})", name.display());
+        assert!(name == Path::new("README.md") || list.contains(&link), "docs/README.md lacks {link}");
+    }
+}
+
+#[test]
+fn every_command_and_option_has_its_place() {
+    let common = read(&root().join("docs/common-options.md"));
+    let readme = read(&root().join("README.md"));
+    let mut command = Cli::command();
+    command.build();
+    for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
+        let name = command.get_name();
+        assert!(readme.contains(&format!("`perf-prof {name}")), "README.md says not what {name} is for");
+        let own = root().join(format!("docs/profilers/{name}.md"));
+        // Those that make no answer of their own share a page.
+        let own = if own.exists() { read(&own) } else { read(&root().join("docs/install.md")) };
+        assert!(own.contains(&format!("perf-prof {name}")), "no page is about {name}");
+        let shared = command.get_arguments().any(|arg| arg.get_long() == Some("exit-N"));
+        for arg in command.get_arguments().filter(|arg| arg.get_id() != "help" && !arg.is_hide_set()) {
+            let Some(long) = arg.get_long() else { continue };
+            let mut spellings = vec![format!("--{long}")];
+            spellings.extend(arg.get_short().filter(|_| !shared).map(|short| format!("`-{short}`")));
+            let told = |page: &str| spellings.iter().any(|spelling| has_word(page, spelling));
+            assert!(told(&own) || shared && told(&common), "no page tells of {name} --{long}");
+        }
+    }
+}
+
+/// `word` and not the start of a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    text.split(word).skip(1).any(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-'))
+}
+
+#[test]
+fn command_lines_parse() {
+    let mut calls = 0;
+    for page in pages() {
+        let text = read(&page);
+        let lines: Vec<_> = text.lines().collect();
+        let mut fenced = false;
+        for (at, line) in lines.iter().enumerate() {
+            let refused = lines.get(at + 1).is_some_and(|next| next.starts_with("error:"));
+            fenced ^= line.starts_with("```");
+            let in_block =
+                fenced && ["# perf-prof ", "$ perf-prof ", "perf-prof "].iter().any(|start| line.starts_with(start));
+            let in_prose = line.split('`').skip(1).step_by(2).filter(|code| code.starts_with("perf-prof "));
+            let here = if in_block { vec![*line] } else { in_prose.collect() };
+            for words in here.into_iter().filter_map(call) {
+                let result = check(&words);
+                assert!(result.is_ok() != refused, "{}: {line}: {result:?}", page.display());
+                calls += 1;
+            }
+        }
+    }
+    assert!(calls > 30, "{calls} command lines");
+}
