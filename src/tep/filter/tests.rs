@@ -146,7 +146,7 @@ fn points_at_the_fault() {
         ("flag == -1", 8, "holds 0 to 255"),
         ("ip == -1", 6, "holds 0 to 18446744073709551615"),
         ("pid ~ \"x\"", 4, "`~` compares text"),
-        ("comm < \"x\"", 5, "text is compared with == != or ~"),
+        ("comm < \"x\"", 5, "`comm` is text, which is compared with == != or ~"),
         ("comm & 1", 5, "text is compared"),
         ("comm == \"x", 8, "quote is never closed"),
         ("comm == )", 8, "text expected"),
