@@ -173,8 +173,7 @@ impl CommonArgs {
             }
             Tasks::Threads(tids.clone())
         } else if let Some(CgroupList(names)) = &self.cgroups {
-            let mut groups: Vec<Cgroup> =
-                names.iter().map(|name| find_cgroup(&host, name)).collect::<Result<_>>()?;
+            let mut groups: Vec<Cgroup> = names.iter().map(|name| find_cgroup(&host, name)).collect::<Result<_>>()?;
             // A group's events are those of the groups below it too: each must be seen once.
             groups.sort_by(|a, b| a.path.cmp(&b.path));
             groups.dedup_by(|below, above| below.path.starts_with(&above.path));

@@ -255,7 +255,11 @@ fn options_of_task_state_list_and_doctor() {
             (&["--nonsense"], &["--nonsense", "list --help"]),
         ],
     );
-    refused(&["doctor"], 2, &[(&["extra"], &["'extra'", "doctor --help"]), (&["--formats"], &["--formats", "missing"])]);
+    refused(
+        &["doctor"],
+        2,
+        &[(&["extra"], &["'extra'", "doctor --help"]), (&["--formats"], &["--formats", "missing"])],
+    );
     refused(
         &["doctor", "--formats"],
         1,

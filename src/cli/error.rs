@@ -17,15 +17,15 @@ pub fn parse<T: FromArgMatches>(command: Command, args: &[OsString]) -> Result<T
     let mut command = command.mut_subcommands(|command| command.mut_args(takes_negative_numbers));
     let matches = command.try_get_matches_from_mut(args).and_then(|matches: ArgMatches| T::from_arg_matches(&matches));
     matches.map_err(|err| match err.kind() {
-        ErrorKind::DisplayHelp
-        | ErrorKind::DisplayVersion
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => match err.print() {
-            Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
-                tell(&format!("cannot write the help: {err}"));
-                1
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            match err.print() {
+                Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
+                    tell(&format!("cannot write the help: {err}"));
+                    1
+                }
+                _ => err.exit_code() as u8,
             }
-            _ => err.exit_code() as u8,
-        },
+        }
         _ => {
             tell(&escape(sentence(&err, &command, args).as_bytes()));
             2
