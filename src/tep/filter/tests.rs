@@ -147,7 +147,7 @@ fn points_at_the_fault() {
         ("ip == -1", 6, "holds 0 to 18446744073709551615"),
         ("pid ~ \"x\"", 4, "`~` compares text"),
         ("comm < \"x\"", 5, "`comm` is text, which is compared with == != or ~"),
-        ("comm & 1", 5, "text is compared"),
+        ("comm & 1", 5, "is text, which is compared"),
         ("comm == \"x", 8, "quote is never closed"),
         ("comm == )", 8, "text expected"),
         ("comm == \"a'b\" && comm == a'b\"c", 25, "both kinds of quotes"),
