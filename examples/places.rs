@@ -56,7 +56,8 @@ extern "C" fn call_from_vdso() {
 }
 
 fn main() {
-    let args: Vec<String> = env::args().skip(1).collect();
+    // Its own name may be anything.
+    let args: Vec<String> = env::args_os().skip(1).filter_map(|arg| arg.into_string().ok()).collect();
     let (Some(place), Some(count)) = (args.first(), args.get(1).and_then(|count| count.parse::<u64>().ok())) else {
         eprintln!("usage: places PLACE COUNT [FILE]");
         process::exit(2);

@@ -1,5 +1,6 @@
 //! The command line: the option groups that all profilers share, and how an error becomes an exit code.
 
+mod error;
 pub mod values;
 
 use std::ffi::OsString;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::cli::values::{PidOrName, RingSize, Time};
 use crate::output::escape::escape;
@@ -17,6 +18,7 @@ use crate::perf::target::{Cgroup, Host, Target, Tasks, find_cgroup, parse_cpus, 
 use crate::profilers::Command;
 use crate::run::Options;
 use crate::task::procfs;
+use crate::tep::format::{likeness, nearest};
 
 /// Wide enough for an example, narrow enough for any terminal.
 const WIDTH: usize = 80;
@@ -79,8 +81,8 @@ pub struct CommonArgs {
     #[arg(short = 't', long, value_name = "TID,...", help_heading = "Target", value_parser = TidList::parse, conflicts_with = "pids")]
     tids: Option<TidList>,
     /// These cgroups: path, unit or container id
-    #[arg(long, value_name = "NAME,...", help_heading = "Target", value_delimiter = ',', conflicts_with_all = ["pids", "tids"])]
-    cgroups: Vec<String>,
+    #[arg(long, value_name = "NAME,...", help_heading = "Target", value_parser = CgroupList::parse, conflicts_with_all = ["pids", "tids"])]
+    cgroups: Option<CgroupList>,
     /// Report every so often, in ms, or as 1.5s
     #[arg(short = 'i', long, help_heading = "Run", value_name = "TIME", value_parser = values::time_ms)]
     interval: Option<Time>,
@@ -138,6 +140,7 @@ macro_rules! list_value {
 list_value!(CpuList, u32, parse_cpus);
 list_value!(TaskList, PidOrName, values::task_list);
 list_value!(TidList, i32, values::pid_list);
+list_value!(CgroupList, String, values::list);
 
 /// What a profiler's options say of stacks.
 #[derive(Debug)]
@@ -165,11 +168,12 @@ impl CommonArgs {
     pub fn options(self, profiler: &'static str, stacks: StackOptions) -> Result<Options> {
         const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
         let interval = self.interval();
-        if interval.is_some_and(|interval| interval < SHORTEST_INTERVAL) {
-            return Err(usage("-i is at least 1ms"));
+        if let Some(interval) = interval.filter(|interval| *interval < SHORTEST_INTERVAL) {
+            let asked = values::format_ns(interval.as_nanos() as u64);
+            return Err(usage(format!("-i {asked} is too short: the shortest interval is 1ms")));
         }
         if self.duration.is_some_and(|time| time.0 == 0) {
-            return Err(usage("--for 0 would show nothing"));
+            return Err(usage("--for 0 would show nothing: give it a time, as in 10s"));
         }
         if self.json && self.output.is_none() && stacks.flame == Some(FlameGraph::Stdout) {
             return Err(usage("--flame-graph - and --json both want stdout: send the JSON lines to a file with -o"));
@@ -179,12 +183,11 @@ impl CommonArgs {
             Tasks::Processes(resolve_processes(&host, list)?)
         } else if let Some(TidList(tids)) = &self.tids {
             if let Some(tid) = tids.iter().find(|&&tid| procfs::comm(&host, tid).is_none()) {
-                bail!("no thread {tid}: it may have exited");
+                bail!("no thread {tid}: it may have exited, `ps -eL` lists those that live");
             }
             Tasks::Threads(tids.clone())
-        } else if !self.cgroups.is_empty() {
-            let mut groups: Vec<Cgroup> =
-                self.cgroups.iter().map(|name| find_cgroup(&host, name)).collect::<Result<_>>()?;
+        } else if let Some(CgroupList(names)) = &self.cgroups {
+            let mut groups: Vec<Cgroup> = names.iter().map(|name| find_cgroup(&host, name)).collect::<Result<_>>()?;
             // A group's events are those of the groups below it too: each must be seen once.
             groups.sort_by(|a, b| a.path.cmp(&b.path));
             groups.dedup_by(|below, above| below.path.starts_with(&above.path));
@@ -218,7 +221,7 @@ fn resolve_processes(host: &Host, list: &[PidOrName]) -> Result<Vec<i32>> {
     for word in list {
         match word {
             PidOrName::Pid(pid) if threads(host, *pid).is_empty() => {
-                bail!("no process {pid}: it may have exited");
+                bail!("no process {pid}: it may have exited, `ps -e` lists those that live");
             }
             PidOrName::Pid(pid) => pids.push(*pid),
             PidOrName::Name(name) => {
@@ -228,7 +231,7 @@ fn resolve_processes(host: &Host, list: &[PidOrName]) -> Result<Vec<i32>> {
                 let before = pids.len();
                 pids.extend(processes(host).into_iter().filter(named));
                 if pids.len() == before {
-                    bail!("no process named {:?}", escape(name.as_bytes()));
+                    bail!("no process is named '{}'; {}", escape(name.as_bytes()), like(host, name));
                 }
             }
         }
@@ -236,6 +239,20 @@ fn resolve_processes(host: &Host, list: &[PidOrName]) -> Result<Vec<i32>> {
     pids.sort_unstable();
     pids.dedup();
     Ok(pids)
+}
+
+/// The names of processes that are most like one that none has.
+fn like(host: &Host, name: &str) -> String {
+    let own = std::process::id() as i32;
+    let others = processes(host).into_iter().filter(|pid| *pid != own);
+    let mut names: Vec<String> = others.filter_map(|pid| Some(escape(procfs::comm(host, pid)?.as_bytes()))).collect();
+    names.sort_unstable();
+    names.dedup();
+    let alike = names.iter().map(String::as_str).filter(|other| likeness(name, other) > 0);
+    match nearest(name, alike, 3).as_slice() {
+        [] => "`ps -eo comm` lists the names".to_owned(),
+        near => format!("did you mean {}?", near.join(", ")),
+    }
 }
 
 /// The kernel keeps 15 bytes of a name.
@@ -246,11 +263,15 @@ fn cut(name: &str) -> &[u8] {
 
 /// Parses, runs, and returns the exit code.
 pub fn main() -> u8 {
-    let cli = Cli::parse(); // exits with 2 on texts that do not parse, 0 for help
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let cli: Cli = match error::parse(Cli::command(), &args) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     match cli.command.run() {
         Ok(code) => code,
         Err(err) => {
-            eprintln!("perf-prof: {}", message(&err));
+            error::tell(&message(&err));
             u8::from(err.chain().any(|cause| cause.is::<Usage>())) + 1
         }
     }
@@ -267,7 +288,7 @@ fn message(err: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    text.lines().map(|line| escape(line.as_bytes())).collect::<Vec<_>>().join("\n")
+    text
 }
 
 #[cfg(test)]
@@ -276,7 +297,6 @@ mod tests {
 
     #[test]
     fn the_command_is_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 
@@ -286,6 +306,5 @@ mod tests {
         assert_eq!(message(&err), "cannot open x: no such file");
         let err = anyhow::anyhow!("y").context("x: y");
         assert_eq!(message(&err), "x: y");
-        assert_eq!(message(&anyhow::anyhow!("a\x1b[0m")), "a\\x1b[0m");
     }
 }

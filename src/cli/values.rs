@@ -45,7 +45,8 @@ pub fn count(text: &str) -> Result<u64, String> {
     match digits(text).map(str::parse) {
         Some(Ok(0)) => Err("at least 1 is needed".to_owned()),
         Some(Ok(count)) => Ok(count),
-        _ => Err("not a number, write one as in 10".to_owned()),
+        Some(Err(_)) => Err(format!("too large, the limit is {}", u64::MAX)),
+        None => Err("not a number, write one as in 10".to_owned()),
     }
 }
 

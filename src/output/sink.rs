@@ -80,7 +80,9 @@ impl Sink {
     /// As [`Sink::flush`], but for EPIPE.
     pub fn finish(&mut self) -> Result<u8> {
         match self.flush() {
-            Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err.into()),
+            Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
+                Err(anyhow::Error::new(err).context("cannot write to stdout"))
+            }
             _ => Ok(0),
         }
     }

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use unicode_width::UnicodeWidthStr;
+
 use crate::digits::{push_blank_padded, push_signed, push_unsigned, push_zero_padded, three};
 use crate::output::EventText;
 use crate::output::escape::{escape_into, is_plain};
@@ -113,7 +115,7 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
         return;
     }
     let text = &out[start..];
-    let len = if is_plain(text) { text.len() } else { String::from_utf8_lossy(text).chars().count() };
+    let len = if is_plain(text) { text.len() } else { String::from_utf8_lossy(text).width() };
     let blanks = width.saturating_sub(len);
     out.resize(out.len() + blanks, b' ');
     out[start..].rotate_right(blanks);
@@ -154,7 +156,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
 pub fn table(columns: &[Column], rows: &[Vec<Value>], out: &mut Vec<u8>) {
     let cells: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
     let width = |index: usize, column: &Column| {
-        let widest = cells.iter().filter_map(|row| row.get(index)).map(|text| text.chars().count()).max();
+        let widest = cells.iter().filter_map(|row| row.get(index)).map(|text| text.width()).max();
         widest.unwrap_or(0).max(column.heading.len())
     };
     let widths: Vec<usize> = columns.iter().enumerate().map(|(index, column)| width(index, column)).collect();
@@ -167,8 +169,14 @@ pub fn table(columns: &[Column], rows: &[Vec<Value>], out: &mut Vec<u8>) {
     let mut line = |texts: &mut dyn Iterator<Item = &str>| {
         let start = out.len();
         for (index, text) in texts.enumerate().filter(|(index, _)| !columns[*index].heading.is_empty()) {
-            let (width, gap) = (widths[index], if index == 0 { "" } else { " " });
-            let _ = if names[index] { write!(out, "{gap}{text:<width$}") } else { write!(out, "{gap}{text:>width$}") };
+            let gap = if index == 0 { "" } else { " " };
+            // Some characters take two columns, marks above others none.
+            let blanks = widths[index].saturating_sub(text.width());
+            let _ = if names[index] {
+                write!(out, "{gap}{text}{:blanks$}", "")
+            } else {
+                write!(out, "{gap}{:blanks$}{text}", "")
+            };
         }
         let end = start + out[start..].trim_ascii_end().len();
         out.truncate(end);
@@ -270,6 +278,20 @@ mod tests {
         ];
         let want = "comm   count max ms\nnginx      7 1.2345\na\\x1b 123456\n";
         assert_eq!(text(|out| table(&COLUMNS, &rows, out)), want);
+    }
+
+    #[test]
+    fn wide_characters_do_not_shift_a_column() {
+        static COLUMNS: [Column; 2] =
+            [Column { key: "comm", heading: "comm" }, Column { key: "count", heading: "count" }];
+        let comm = |text: &str| Value::Comm(Comm::new(text.as_bytes()));
+        let rows =
+            [comm("進捗"), comm("e\u{301}te"), comm("abcde")].map(|comm| vec![comm, Value::Unsigned(7)]).to_vec();
+        let want = "comm  count\n進捗      7\ne\u{301}te       7\nabcde     7\n";
+        assert_eq!(text(|out| table(&COLUMNS, &rows, out)), want);
+        let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new("進捗".as_bytes()) };
+        let head = text(|out| event_head(&subject, *b"d..1.", out));
+        assert_eq!(head, "            進捗       8 d..1. [001] ");
     }
 
     #[test]

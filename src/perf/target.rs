@@ -92,6 +92,7 @@ pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
 
 fn cpu(text: &str) -> Result<u32, String> {
     match (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse()) {
+        None if text.is_empty() => Err("the number of a CPU is missing, write a list as in 0-3,7".to_owned()),
         None => Err(format!("`{text}` is not a CPU, write a list as in 0-3,7")),
         Some(Ok(cpu)) if cpu <= MAX_CPU => Ok(cpu),
         Some(_) => Err(format!("CPU {text} is out of range, the last is {MAX_CPU}")),
@@ -180,7 +181,10 @@ pub fn find_cgroup(host: &Host, name: &str) -> Result<Cgroup> {
         }
     }
     match found.as_slice() {
-        [] => bail!("no cgroup {name:?} below {}", list(&mounts)),
+        [] => bail!(
+            "no cgroup {name:?} below {}: write its path, a unit (nginx.service), or the start of a container id",
+            list(&mounts)
+        ),
         [path, rest @ ..] if rest.is_empty() || Path::new(name).is_absolute() => open_cgroup(path),
         several => bail!("{name:?} names {} cgroups: {}", several.len(), list(&several[..several.len().min(4)])),
     }

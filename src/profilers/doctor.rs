@@ -63,7 +63,7 @@ impl DoctorArgs {
             print(&checked, self.verbose, &mut sink.buffer);
         }
         match sink.flush() {
-            Err(err) if err.kind() != ErrorKind::BrokenPipe => Err(err.into()),
+            Err(err) if err.kind() != ErrorKind::BrokenPipe => Err(err).context("cannot write to stdout"),
             _ => Ok(0),
         }
     }

@@ -49,13 +49,13 @@ impl ListArgs {
         let tracefs = tracefs.get()?;
         let names = if is_glob { tracefs.matching(pattern)? } else { tracefs.search(pattern)? };
         if names.is_empty() {
-            bail!("no event matches {pattern:?}");
+            bail!("no event matches {pattern:?}{}", tracefs.alternatives(pattern));
         }
         let mut sink = Sink::stdout()?;
         match self.print(tracefs, &names, &mut sink) {
             Ok(()) => sink.finish(),
             Err(err) if err.kind() == std::io::ErrorKind::BrokenPipe => Ok(0),
-            Err(err) => Err(err.into()),
+            Err(err) => Err(anyhow::Error::new(err).context("cannot write to stdout")),
         }
     }
 

@@ -164,7 +164,7 @@ impl Trace {
         let mut names = setup.tracefs.get()?.matching(&pattern)?;
         names.retain(|name| !name.starts_with(NO_TRACEPOINTS));
         if names.is_empty() {
-            bail!("no event matches {pattern:?}; `perf-prof list` shows what there is");
+            bail!("no event matches {pattern:?}{}", setup.tracefs.get()?.alternatives(&pattern));
         }
         setup.note(format!("{pattern} is {}", names.join(" ")));
         let mut unfit = Vec::new();

@@ -115,7 +115,14 @@ impl Rings {
                 .push(format!("left out, the kernel does not let them be sampled: {}", evlist.left_out().join(" ")));
         }
         if !evlist.any_open() {
-            bail!("no event could be opened: the target has gone, or its events are limited to other CPUs");
+            let mut names: Vec<&str> =
+                evlist.iter().filter(|(_, evsel)| evsel.is_opened()).map(|(_, evsel)| evsel.name()).collect();
+            names.truncate(3);
+            bail!(
+                "nothing could be opened of {}: the target has gone, or cpus= names no CPU that is watched (online: {})",
+                names.join(", "),
+                list(&online)
+            );
         }
         Ok(rings)
     }

@@ -143,14 +143,14 @@ fn parse_field(line: &str) -> Result<Field, &'static str> {
 }
 
 /// Up to `count` of `names`, those most like `wanted` first. Names with nothing in common come last, in their order.
-pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, count: usize) -> Vec<&'a str> {
+pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>, count: usize) -> Vec<&'a str> {
     let mut names: Vec<_> = names.map(|name| (likeness(wanted, name), name)).collect();
     names.sort_by_key(|&(score, _)| Reverse(score)); // stable
     names.into_iter().take(count).map(|(_, name)| name).collect()
 }
 
 /// Larger is more alike: a contained name beats a small edit distance, which beats nothing.
-pub(super) fn likeness(wanted: &str, name: &str) -> usize {
+pub(crate) fn likeness(wanted: &str, name: &str) -> usize {
     let (wanted, name) = (wanted.to_ascii_lowercase(), name.to_ascii_lowercase());
     let distance = edit_distance(wanted.as_bytes(), name.as_bytes());
     let near = wanted.len().max(name.len()).div_ceil(3).max(1);

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use globset::{Glob, GlobBuilder};
 
 use super::format::{Format, FormatError, likeness};
@@ -119,6 +119,12 @@ impl Tracefs {
         Ok(events)
     }
 
+    /// What to say when nothing matches `pattern`: the names that are most like it, or where to look.
+    pub fn alternatives(&self, pattern: &str) -> String {
+        let (system, name) = pattern.split_once(':').unwrap_or(("", pattern));
+        did_you_mean(&nearest_events(system, name, &self.events().unwrap_or_default()))
+    }
+
     /// Reads and parses the format of one event.
     ///
     /// # Errors
@@ -161,7 +167,7 @@ impl Tracefs {
 /// It is no glob.
 pub fn event_pattern(pattern: &str) -> Result<Glob> {
     let glob = GlobBuilder::new(pattern).backslash_escape(true).build();
-    glob.with_context(|| format!("`{pattern}` is no pattern for events"))
+    glob.map_err(|err| anyhow!("`{pattern}` is no pattern for events: {}", err.kind()))
 }
 
 /// Up to 3 of `events` that the user may have meant.

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, bail};
 use rustc_hash::FxHashSet;
 
 use crate::cli::values::{self, CommList, Time};
-use crate::cli::{CommonArgs, FlameArgs};
+use crate::cli::{CommonArgs, FlameArgs, usage};
 use crate::output::flame::FlameGraph;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
@@ -72,7 +72,7 @@ pub struct TaskStateArgs {
     #[arg(long)]
     perins: bool,
     /// With --than: where the wait began
-    #[arg(short = 'g', long = "call-graph", requires = "than")]
+    #[arg(short = 'g', long = "call-graph")]
     stacks: bool,
     #[command(flatten)]
     common: CommonArgs,
@@ -97,6 +97,9 @@ impl ProfilerArgs for TaskStateArgs {
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
+        if self.stacks && self.than.is_none() {
+            return Err(usage("-g shows the stacks of waits over a limit: add the limit, as in --than 100ms"));
+        }
         Ok(Box::new(TaskState::new(self)))
     }
 }

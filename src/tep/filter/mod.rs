@@ -14,6 +14,7 @@ use std::fmt;
 
 use super::field::Field;
 use super::format::Format;
+use crate::caret::caret;
 use eval::Node;
 
 pub use glob::glob;
@@ -83,10 +84,7 @@ impl FilterError {
 
 impl fmt::Display for FilterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One column each, so that the caret stays under its fault.
-        let text: String = self.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let column = self.text.char_indices().take_while(|(at, _)| *at < self.at).count();
-        write!(f, "{}\n    {text}\n    {:column$}^", self.message, "")
+        write!(f, "{}{}", self.message, caret(&self.text, self.at, 4))
     }
 }
 

@@ -222,7 +222,8 @@ impl<'a> Parser<'a> {
     /// Text in quotes, or a bare word, which the kernel gets in quotes.
     fn text_value(&mut self, field: Option<&Field>, op_at: usize, op: Op) -> Parsed<Vec<u8>> {
         if !matches!(op, Op::Equal | Op::NotEqual | Op::Glob) {
-            return fail(op_at, "text is compared with == != or ~");
+            let what = field.map_or_else(|| "this".to_owned(), |field| format!("`{}`", field.name));
+            return fail(op_at, format!("{what} is text, which is compared with == != or ~"));
         }
         let start = self.at;
         let value = match self.rest_as_is().chars().next() {

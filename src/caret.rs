@@ -1,0 +1,56 @@
+//! A text with a caret under the place of its fault.
+
+use unicode_width::UnicodeWidthChar;
+
+/// What is shown of a long text, in characters, and how much of it stands before the fault at most.
+const MOST: usize = 70;
+const BEFORE: usize = 50;
+
+/// The lines that show a fault at a byte of `text`, behind a line break; nothing when there is no text. Of a text that
+/// would wrap, and so part the caret from its fault, the neighbourhood is shown.
+pub fn caret(text: &str, at: usize, indent: usize) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
+    let before = text.char_indices().take_while(|&(start, _)| start < at).count();
+    let len = text.chars().count();
+    let skipped = if len > MOST { before.saturating_sub(BEFORE) } else { 0 };
+    let cut = |is_cut: bool| if is_cut { "..." } else { "" };
+    // A column or two each, so that the caret stays under its fault.
+    let printable = |c: char| if c.is_control() { '?' } else { c };
+    let shown: String = text.chars().skip(skipped).take(MOST).map(printable).collect();
+    let head = cut(skipped > 0);
+    let width: usize = shown.chars().take(before - skipped).map(|c| c.width().unwrap_or(1)).sum();
+    let column = head.len() + width;
+    format!("\n{:indent$}{head}{shown}{}\n{:indent$}{:column$}^", "", cut(len - skipped > MOST), "", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_caret_is_under_the_fault() {
+        let cases = [
+            ("", 0, ""),
+            ("a:", 2, "\n  a:\n    ^"),
+            ("é\n:a", 3, "\n  é?:a\n    ^"),
+            ("進捗:a", 6, "\n  進捗:a\n      ^"),
+        ];
+        for (text, at, want) in cases {
+            assert_eq!(caret(text, at, 2), want, "{text:?}");
+        }
+        let long = format!("{}!{}", "x".repeat(5000), "y".repeat(5000));
+        let want = format!("\n  ...{}!{}...\n{}^", "x".repeat(50), "y".repeat(19), " ".repeat(55));
+        assert_eq!(caret(&long, 5000, 2), want);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text: String, at in 0..200_usize) {
+            let _ = caret(&text, at, 2);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What is wrong with a command line, in one sentence that names the culprit and the cure.
+//!
+//! clap's own reports take up to six lines, offer `-- -1` as the cure for `-C -1`, and do not say which argument is no UTF-8.
+
+use std::error::Error as _;
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgMatches, Command, FromArgMatches};
+
+use crate::output::escape::escape;
+use crate::tep::format::{likeness, nearest};
+
+/// Parses the command line, or tells why not: then the exit code.
+pub fn parse<T: FromArgMatches>(command: Command, args: &[OsString]) -> Result<T, u8> {
+    let mut command = command.mut_subcommands(|command| command.mut_args(takes_negative_numbers));
+    let matches = command.try_get_matches_from_mut(args).and_then(|matches: ArgMatches| T::from_arg_matches(&matches));
+    matches.map_err(|err| match err.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            match err.print() {
+                Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
+                    tell(&format!("cannot write the help: {err}"));
+                    1
+                }
+                _ => err.exit_code() as u8,
+            }
+        }
+        _ => {
+            tell(&escape(sentence(&err, &command, args).as_bytes()));
+            2
+        }
+    })
+}
+
+/// A line on stderr. When that is closed or full, the exit code is all that is left to say.
+pub fn tell(message: &str) {
+    let text: Vec<String> = message.lines().map(|line| brief(&escape(line.as_bytes()))).collect();
+    let _ = writeln!(io::stderr(), "perf-prof: {}", text.join("\n"));
+}
+
+/// `-1` behind an option is its value, and a wrong one, not another option.
+fn takes_negative_numbers(arg: Arg) -> Arg {
+    let is_option = arg.get_action().takes_values() && !arg.is_positional();
+    if is_option { arg.allow_negative_numbers(true) } else { arg }
+}
+
+/// Words of many screens, as a hurried paste makes them, lose their middle.
+fn brief(line: &str) -> String {
+    const LONGEST: usize = 200;
+    const KEPT: usize = 60;
+    let words = line.split(' ').map(|word| {
+        let len = word.chars().count();
+        if len <= LONGEST {
+            return word.to_owned();
+        }
+        let head: String = word.chars().take(KEPT).collect();
+        let tail: String = word.chars().skip(len - KEPT).collect();
+        format!("{head}...{tail}")
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn sentence(err: &clap::Error, command: &Command, args: &[OsString]) -> String {
+    let text = |kind| match err.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(list)) => list.join(", "),
+        _ => String::new(),
+    };
+    let (argument, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
+    let chosen = args.get(1).and_then(|name| command.find_subcommand(name));
+    let help = match chosen {
+        Some(chosen) => format!("see `perf-prof {} --help`", chosen.get_name()),
+        None => "see `perf-prof --help`".to_owned(),
+    };
+    match err.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let wanted = text(ContextKind::InvalidSubcommand);
+            let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+            format!("there is no subcommand '{wanted}'; {}", near(&wanted, &names))
+        }
+        ErrorKind::UnknownArgument if argument.starts_with('-') => {
+            let of = chosen.map(|chosen| format!(" of {}", chosen.get_name())).unwrap_or_default();
+            let options = chosen.into_iter().flat_map(Command::get_arguments).filter_map(Arg::get_long);
+            let options: Vec<String> = options.map(|name| format!("--{name}")).collect();
+            let options: Vec<&str> = options.iter().map(String::as_str).collect();
+            match nearest(&argument, options.into_iter(), 1).as_slice() {
+                [one] if likeness(&argument, one) > 0 && argument.starts_with("--") => {
+                    format!("there is no option {argument}{of}; did you mean {one}?")
+                }
+                _ => format!("there is no option {argument}{of}; {help}"),
+            }
+        }
+        ErrorKind::UnknownArgument if chosen.is_some_and(takes_workload) => {
+            format!("'{argument}' belongs to no option; a command to run goes behind --, as in `-- {argument}`")
+        }
+        ErrorKind::UnknownArgument => format!("'{argument}' is one argument too many; {help}"),
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue if !value.is_empty() || err.source().is_some() => {
+            let why = err.source().map_or_else(|| help.clone(), ToString::to_string);
+            format!("invalid value '{value}' for '{argument}': {why}")
+        }
+        ErrorKind::InvalidValue => format!("a value is missing behind '{argument}'; {help}"),
+        ErrorKind::TooManyValues => format!("'{argument}' takes no value, but got '{value}'"),
+        ErrorKind::MissingRequiredArgument => format!("{argument} is missing; {help}"),
+        ErrorKind::ArgumentConflict => match text(ContextKind::PriorArg) {
+            other if other == argument => format!("'{argument}' is given twice: once is enough"),
+            other => format!("'{argument}' cannot be used with '{other}': choose one"),
+        },
+        ErrorKind::InvalidUtf8 => {
+            let culprit = args.iter().find(|arg| arg.to_str().is_none()).cloned().unwrap_or_default();
+            let bytes = std::os::unix::ffi::OsStringExt::into_vec(culprit);
+            format!("the argument '{}' is not UTF-8: only the command behind -- may be anything", escape(&bytes))
+        }
+        _ => {
+            let shown = err.render().to_string();
+            shown.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        }
+    }
+}
+
+fn takes_workload(command: &Command) -> bool {
+    command.get_arguments().any(Arg::is_last_set)
+}
+
+/// The names that are most like one that is none of them, else all.
+fn near(wanted: &str, names: &[&str]) -> String {
+    let alike: Vec<&str> = names.iter().copied().filter(|name| likeness(wanted, name) > 0).collect();
+    match nearest(wanted, alike.into_iter(), 2).as_slice() {
+        [] => format!("there are {}", names.join(", ")),
+        near => format!("did you mean {}?", near.join(" or ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn fault(args: &[&str]) -> String {
+        let args: Vec<OsString> = std::iter::once(&"perf-prof").chain(args).map(OsString::from).collect();
+        let mut command = Cli::command().mut_subcommands(|command| command.mut_args(takes_negative_numbers));
+        let err = command.try_get_matches_from_mut(&args).expect_err("a fault");
+        sentence(&err, &command, &args)
+    }
+
+    #[test]
+    fn one_sentence_each() {
+        let cases: [(&[&str], &str); 10] = [
+            (&["tarce"], "there is no subcommand 'tarce'; did you mean trace?"),
+            (&["TASKSTATE"], "there is no subcommand 'TASKSTATE'; did you mean task-state?"),
+            (&["trace", "--fro"], "there is no option --fro of trace; did you mean --for?"),
+            (&["profile", "-e"], "there is no option -e of profile; see `perf-prof profile --help`"),
+            (&["profile", "x"], "'x' belongs to no option; a command to run goes behind --, as in `-- x`"),
+            (&["list", "a", "b"], "'b' is one argument too many; see `perf-prof list --help`"),
+            (&["trace"], "--event <EVENT,...> is missing; see `perf-prof trace --help`"),
+            (&["profile", "-v", "-v"], "'--verbose' is given twice: once is enough"),
+            (&["profile", "--verbose=x"], "'--verbose' takes no value, but got 'x'"),
+            (
+                &["profile", "-p", "-1"],
+                "invalid value '-1' for '--pids <PID|NAME,...>': `-1` is not an id, ids run from 1 to 2147483647, as in 1,22",
+            ),
+        ];
+        for (args, want) in cases {
+            assert_eq!(fault(args), want, "{args:?}");
+        }
+        assert!(fault(&["zzz"]).starts_with("there is no subcommand 'zzz'; there are profile, task-state, trace"));
+    }
+
+    #[test]
+    fn long_words_lose_their_middle() {
+        assert_eq!(brief("a b"), "a b");
+        let long = brief(&format!("no {}z here", "y".repeat(5000)));
+        assert!(long.len() < 140 && long.starts_with("no yyy") && long.ends_with("yz here"), "{long}");
+    }
+}
