@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::cli::values::RingSize;
 use crate::perf::evlist::Evlist;
+use crate::perf::refusal::Refused;
 use crate::perf::target::{Host, Target, online_cpus};
 use crate::ringbuf::{Limit, Merge};
 use crate::run::core::Core;
@@ -176,6 +177,7 @@ impl Rings {
         }
         self.refused.retain(|cpu| online.contains(cpu));
         let pages_before = self.data_pages;
+        let mut failed: Vec<(String, Vec<u32>)> = Vec::new();
         for cpu in online {
             if self.rings.iter().any(|ring| ring.cpu == cpu) || self.refused.contains(&cpu) {
                 continue;
@@ -191,9 +193,18 @@ impl Rings {
                 Ok(()) => format!("CPU {cpu} came online: watching it"),
                 Err(err) => {
                     self.refused.push(cpu);
-                    format!("CPU {cpu} came online and cannot be watched: {err:#}")
+                    let why =
+                        err.downcast_ref::<Refused>().map_or_else(|| format!("{err:#}"), |err| err.reason.to_string());
+                    match failed.iter_mut().find(|(told, _)| *told == why) {
+                        Some((_, cpus)) => cpus.push(cpu),
+                        None => failed.push((why, vec![cpu])),
+                    }
+                    continue;
                 }
             });
+        }
+        for (why, cpus) in failed {
+            self.notes.push(format!("CPU {} came online and cannot be watched: {why}", list(&cpus)));
         }
         self.tell_shrunk(pages_before);
     }

@@ -67,10 +67,13 @@ impl DoctorArgs {
         sys::ignore_sigpipe()?;
         let host = Host::default();
         let finder = TracefsFinder::default();
-        let mut bench = Bench::new(&host, &finder);
+        let mut bench = None; // its events are released after the report is out
         let (findings, checked) = match &self.formats {
             Some(dir) => (None, formats::saved(dir)?),
-            None => (Some(examine(&mut bench)), formats::running(&finder).unwrap_or_else(|err| unread(&err))),
+            None => {
+                let findings = examine(bench.insert(Bench::new(&host, &finder)));
+                (Some(findings), formats::running(&finder).unwrap_or_else(|err| unread(&err)))
+            }
         };
         let mut sink = Sink::stdout()?;
         if self.json {
