@@ -9,6 +9,7 @@ use crate::cli::usage;
 use crate::output::{LostSpan, Top};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::target::{Host, Target};
 use crate::perf::{Attr, Record, Sample};
 use crate::stats::value::{Batch, Column, Shape, Subject, Table, Value};
@@ -178,9 +179,7 @@ impl TracefsFinder {
             let found = match Tracefs::find_mounted(&USUAL) {
                 Some(tracefs) => (tracefs, None),
                 None => {
-                    let mount = private_tracefs().with_context(|| {
-                        format!("no tracefs at {}, and it cannot be mounted: run as root, or mount it (mount -t tracefs nodev {})", USUAL.join(" or "), USUAL[0])
-                    })?;
+                    let mount = private_tracefs().map_err(|err| NoTracefs::new(err, &Host::default()))?;
                     (Tracefs::at(mount.root()), Some(mount))
                 }
             };

@@ -28,9 +28,11 @@ use crate::ringbuf::Limit;
 use crate::run::core::{Core, Corrected};
 use crate::run::loss::{LossBook, coverage};
 use crate::run::rings::Rings;
+pub use crate::run::rings::default_ring_pages;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};
 use crate::symbol::elf_file::Budget;
+use crate::symbol::hidden::hidden;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker};
@@ -192,6 +194,9 @@ impl Run {
         settle.send(settings);
         let mut output = output;
         setup.warnings.take().into_iter().chain(rings.take_notes()).for_each(|note| output.note(note));
+        if evlist.any_address() {
+            hidden(&host).into_iter().for_each(|reason| output.note(format!("degraded: {reason}")));
+        }
         if options.verbose {
             describe(&evlist, &rings, &tracefs, notes).into_iter().for_each(|line| output.note(line));
         }

@@ -82,7 +82,7 @@ fn help_is_the_same_however_it_is_asked_for() {
 
 #[test]
 fn a_misspelt_command_gets_the_nearest() {
-    run(&["tsak-state"]).code(2).says(&["unrecognized subcommand 'tsak-state'", "'task-state'"]);
+    run(&["tsak-state"]).code(2).says(&["'tsak-state'", "task-state"]);
     run(&["man", "tarce"]).code(2).says(&["no command", "tarce", "trace"]);
     run(&["completions", "bsh"]).code(2).says(&["bash, zsh, fish"]);
 }

@@ -117,7 +117,7 @@ fn command_lines_parse() {
         let lines: Vec<_> = text.lines().collect();
         let mut fenced = false;
         for (at, line) in lines.iter().enumerate() {
-            let refused = lines.get(at + 1).is_some_and(|next| next.starts_with("error:"));
+            let refused = lines.get(at + 1).is_some_and(|next| next.starts_with("perf-prof: invalid value"));
             fenced ^= line.starts_with("```");
             let in_block =
                 fenced && ["# perf-prof ", "$ perf-prof ", "perf-prof "].iter().any(|start| line.starts_with(start));

@@ -96,7 +96,9 @@ fn sentence(err: &clap::Error, command: &Command, args: &[OsString]) -> String {
         }
         ErrorKind::UnknownArgument => format!("'{argument}' is one argument too many; {help}"),
         ErrorKind::ValueValidation | ErrorKind::InvalidValue if !value.is_empty() || err.source().is_some() => {
-            let why = err.source().map_or_else(|| help.clone(), ToString::to_string);
+            let values = text(ContextKind::ValidValue);
+            let other = if values.is_empty() { help.clone() } else { format!("it is one of {values}") };
+            let why = err.source().map_or(other, ToString::to_string);
             format!("invalid value '{value}' for '{argument}': {why}")
         }
         ErrorKind::InvalidValue => format!("a value is missing behind '{argument}'; {help}"),
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn one_sentence_each() {
-        let cases: [(&[&str], &str); 10] = [
+        let cases: [(&[&str], &str); 11] = [
             (&["tarce"], "there is no subcommand 'tarce'; did you mean trace?"),
             (&["TASKSTATE"], "there is no subcommand 'TASKSTATE'; did you mean task-state?"),
             (&["trace", "--fro"], "there is no option --fro of trace; did you mean --for?"),
@@ -156,6 +158,7 @@ mod tests {
             (&["list", "a", "b"], "'b' is one argument too many; see `perf-prof list --help`"),
             (&["trace"], "--event <EVENT,...> is missing; see `perf-prof trace --help`"),
             (&["profile", "-v", "-v"], "'--verbose' is given twice: once is enough"),
+            (&["completions", "bsh"], "invalid value 'bsh' for '<SHELL>': it is one of bash, zsh, fish"),
             (&["profile", "--verbose=x"], "'--verbose' takes no value, but got 'x'"),
             (
                 &["profile", "-p", "-1"],

@@ -17,6 +17,14 @@ pub struct Exclude {
     pub host: bool,
 }
 
+/// Where the samples of an event come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Tracepoint,
+    Hardware,
+    Other,
+}
+
 /// A `perf_event_attr` under construction. Every event is opened disabled.
 #[derive(Clone, Debug)]
 pub struct Attr {
@@ -149,6 +157,20 @@ impl Attr {
     /// Addresses in a callchain at most; 0: the kernel's limit.
     pub fn max_stack(&self) -> u16 {
         self.raw.sample_max_stack
+    }
+
+    /// Where its samples come from.
+    pub fn source(&self) -> Source {
+        match self.raw.type_ {
+            b::PERF_TYPE_TRACEPOINT => Source::Tracepoint,
+            b::PERF_TYPE_HARDWARE => Source::Hardware,
+            _ => Source::Other,
+        }
+    }
+
+    /// It counts in the kernel, too.
+    pub fn sees_kernel(&self) -> bool {
+        self.raw.exclude_kernel() == 0
     }
 
     pub fn counts_lost(&self) -> bool {

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use anyhow::{Context, Result, bail};
 
-use crate::perf::attr::{Attr, Missing};
+use crate::perf::attr::{Attr, Missing, Source};
 use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
 use crate::perf::ids::Ids;
 use crate::perf::layout::{Layout, SampleType};
+use crate::perf::refusal::Refused;
 use crate::perf::target::{Host, Target, Tasks, threads};
 use crate::ringbuf::RingBuf;
 use crate::sys;
@@ -186,6 +187,11 @@ impl Evlist {
         Ok(opened)
     }
 
+    /// Descriptors of events that a run on `cpus` whole CPUs has open.
+    pub fn events_on(&self, cpus: usize) -> usize {
+        (self.evsels.iter().filter(|evsel| evsel.is_opened()).count() + 1) * cpus // and the one for side records
+    }
+
     fn descriptors(&self, bound: Option<&Bound>, cpus: usize, others: usize) -> u64 {
         const OURS: u64 = 64; // output, timers, tracefs, symbol files
         let tasks = match bound {
@@ -217,12 +223,12 @@ impl Evlist {
         let half = u32::try_from(*data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")?;
         let owner = if self.plan.side_on_cpu {
             let mut attr = self.side_attr(half, false);
-            self.missing.open(&mut attr, Watch::Cpu(cpu)).map_err(|err| open_error(err, SIDE_RECORDS, cpu))?
+            self.open_side(&mut attr, Watch::Cpu(cpu))?
         } else {
             // A thread of our own owns the ring: it outlives every task that we watch.
             let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half);
             let tid = nix::unistd::gettid().as_raw();
-            self.missing.open(&mut attr, Watch::Task { tid, cpu }).map_err(|err| open_error(err, SIDE_RECORDS, cpu))?
+            self.open_side(&mut attr, Watch::Task { tid, cpu })?
         };
         let ring = map_within_limit(owner.as_fd(), data_pages)?;
         let mut events = CpuEvents { cpu, half, side_alone, owner, side: Vec::new(), events: Vec::new() };
@@ -242,7 +248,7 @@ impl Evlist {
                 let fd = match self.missing.open(&mut attr, watch) {
                     Ok(fd) => fd,
                     Err(err) if gone(&err) => continue,
-                    Err(err) => return Err(watch_error(err, SIDE_RECORDS, cpu.cpu, watch)),
+                    Err(err) => return Err(watch_error(err, SIDE_RECORDS, &attr, watch)),
                 };
                 sys::perf::set_output(fd.as_fd(), cpu.owner.as_fd()).context("cannot share a ring buffer")?;
                 cpu.side.push(fd);
@@ -254,6 +260,16 @@ impl Evlist {
             }
         }
         Ok(())
+    }
+
+    /// Opens what carries names, forks and exits. It is opened first, so its refusal is explained by what needs most: a
+    /// cure for itself alone would not be one for the run.
+    fn open_side(&mut self, attr: &mut Attr, watch: Watch) -> Result<OwnedFd> {
+        self.missing.open(attr, watch).map_err(|err| {
+            let mut needs_most = self.evsels.iter().filter(|evsel| evsel.is_opened()).map(|evsel| &evsel.attr);
+            let tracepoint = needs_most.find(|attr| attr.source() == Source::Tracepoint);
+            watch_error(err, SIDE_RECORDS, tracepoint.unwrap_or(attr), watch)
+        })
     }
 
     fn side_attr(&self, half: u32, inherit: bool) -> Attr {
@@ -318,7 +334,7 @@ impl Evlist {
                     }
                     return Ok(());
                 }
-                Err(err) => return Err(watch_error(err, &evsel.name, cpu.cpu, watch)),
+                Err(err) => return Err(watch_error(err, &evsel.name, &evsel.attr, watch)),
             };
             if let Some(filter) = &evsel.filter {
                 sys::perf::set_filter(fd.as_fd(), filter)
@@ -484,30 +500,14 @@ fn refused(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::EPERM | libc::EACCES))
 }
 
-fn watch_error(err: io::Error, event: &str, cpu: u32, watch: Watch) -> anyhow::Error {
+fn watch_error(err: io::Error, event: &str, attr: &Attr, watch: Watch) -> anyhow::Error {
     match (watch, err.raw_os_error()) {
         // css_tryget_online_from_dir, kernel/cgroup/cgroup.c
         (Watch::Cgroup { .. }, Some(libc::ENOENT | libc::EBADF)) => anyhow::Error::new(err).context(
             "perf events cannot follow this cgroup: the perf_event controller is in another hierarchy (see /proc/cgroups), name the cgroup there",
         ),
-        _ => open_error(err, event, cpu),
+        _ => Refused::event(err, event, attr, watch).into(),
     }
-}
-
-fn open_error(err: io::Error, event: &str, cpu: u32) -> anyhow::Error {
-    let hint = match err.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) if sys::is_root() => {
-            "the kernel does not let it be sampled, or this container lacks CAP_PERFMON"
-        }
-        Some(libc::EACCES | libc::EPERM) => "run as root, or give CAP_PERFMON, or lower kernel.perf_event_paranoid",
-        Some(libc::EMFILE | libc::ENFILE) => "raise `ulimit -n`, or watch fewer CPUs with -C",
-        Some(libc::ENOENT | libc::EOPNOTSUPP) => "this CPU or virtual machine lacks the event",
-        Some(libc::ENODEV) => "the CPU has just gone offline",
-        Some(libc::EBUSY) => "another tool holds the counters",
-        Some(libc::ENOSYS) => "this kernel has no perf events, or a seccomp filter refuses them",
-        _ => "see perf_event_open(2)",
-    };
-    anyhow::Error::new(err).context(format!("cannot open {event} on CPU {cpu}: {hint}"))
 }
 
 /// Maps the largest ring of at most `data_pages` that may be locked in memory.
@@ -521,9 +521,7 @@ fn map_within_limit(owner: BorrowedFd<'_>, data_pages: &mut usize) -> Result<Rin
                     *data_pages /= 2;
                     continue;
                 }
-                let kib = *data_pages * sys::page_size() / 1024;
-                let hint = if limit { ": raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root" } else { "" };
-                return Err(anyhow::Error::new(err).context(format!("cannot map a ring buffer of {kib} KiB{hint}")));
+                return Err(Refused::ring(err, *data_pages * sys::page_size()).into());
             }
         }
     }

@@ -1,12 +1,15 @@
 //! Perf events as types: attributes ([`attr`]), events ([`evsel`]) and their descriptors ([`evlist`]), what they watch
-//! ([`target`]), and the records they write ([`layout`], [`record`]). Safe code only; no profiler is known here.
+//! ([`target`]), why one is refused ([`refusal`], [`no_tracefs`]), and the records they write ([`layout`], [`record`]). Safe code
+//! only; no profiler is known here.
 
 pub mod attr;
 pub mod evlist;
 pub mod evsel;
 mod ids;
 pub mod layout;
+pub mod no_tracefs;
 pub mod record;
+pub mod refusal;
 pub mod target;
 
 #[cfg(test)]

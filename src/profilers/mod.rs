@@ -20,6 +20,8 @@ pub trait ProfilerArgs {
     const NAME: &'static str;
     /// What the widths of its flame graph are.
     const WEIGHT: &'static str = "samples";
+    /// The options of the run that `doctor` tries: as few as possible, a usual event where one must be named.
+    const TRIAL: &'static [&'static str] = &[];
 
     fn common(&mut self) -> &mut CommonArgs;
 
@@ -49,6 +51,22 @@ fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
     Ok(if strict && outcome.lost > 0 { STRICT_LOSS } else { 0 })
 }
 
+/// A profiler as `doctor` tries it.
+pub struct Trial {
+    pub name: &'static str,
+    pub build: fn() -> Result<Box<dyn Profiler>>,
+}
+
+impl Trial {
+    fn of<A: ProfilerArgs + clap::Args>() -> Trial {
+        let build = || {
+            let command = A::augment_args(clap::Command::new(A::NAME).no_binary_name(true));
+            A::from_arg_matches(&command.try_get_matches_from(A::TRIAL)?)?.build()
+        };
+        Trial { name: A::NAME, build }
+    }
+}
+
 macro_rules! profilers {
     ($($(#[$attr:meta])* $name:ident($args:ty),)*) => {
         #[derive(Debug, clap::Subcommand)]
@@ -59,6 +77,11 @@ macro_rules! profilers {
             Doctor(doctor::DoctorArgs),
             Completions(completions::CompletionsArgs),
             Man(man::ManArgs),
+        }
+
+        /// Every profiler.
+        pub fn trials() -> Vec<Trial> {
+            vec![$(Trial::of::<$args>(),)*]
         }
 
         impl Command {

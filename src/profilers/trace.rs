@@ -121,6 +121,7 @@ pub struct Trace {
 impl ProfilerArgs for TraceArgs {
     const NAME: &'static str = "trace";
     const WEIGHT: &'static str = "events";
+    const TRIAL: &'static [&'static str] = &["-e", "sched:sched_process_exec"];
 
     fn common(&mut self) -> &mut CommonArgs {
         &mut self.common

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::cli::values::RingSize;
 use crate::perf::evlist::Evlist;
+use crate::perf::refusal::Refused;
 use crate::perf::target::{Host, Target, online_cpus};
 use crate::ringbuf::{Limit, Merge};
 use crate::run::core::Core;
@@ -20,6 +21,15 @@ const DEFAULT_BYTES: usize = 8 << 20;
 const SIDE_BYTES: usize = 64 << 10;
 /// All rings together.
 const MOST_BYTES: usize = 512 << 20;
+
+/// Data pages of each ring on `cpus` CPUs, unless -m says otherwise.
+pub fn default_ring_pages(cpus: usize) -> usize {
+    (DEFAULT_BYTES / sys::page_size()).min(most_pages(cpus))
+}
+
+fn most_pages(cpus: usize) -> usize {
+    floor_power_of_two(MOST_BYTES / sys::page_size() / cpus.max(1)).max(1)
+}
 
 #[derive(Debug)]
 struct Ring {
@@ -84,7 +94,7 @@ impl Rings {
         let opened = evlist.plan(target, host, cpus.len(), online.len() - cpus.len())?;
         notes.extend(opened.notes);
         let asked = size.map_or(DEFAULT_BYTES / sys::page_size(), |size| size.pages(sys::page_size()));
-        let most = floor_power_of_two(MOST_BYTES / sys::page_size() / cpus.len()).max(1);
+        let most = most_pages(cpus.len());
         let mut rings = Rings {
             merge: Merge::new(),
             rings: Vec::new(),
@@ -108,6 +118,7 @@ impl Rings {
         for &cpu in &online {
             rings.add(cpu, !cpus.contains(&cpu), evlist, poller)?;
         }
+        rings.tell_shrunk(asked.min(most));
         evlist.open_new_threads(target, host)?;
         if !evlist.left_out().is_empty() {
             rings
@@ -135,9 +146,6 @@ impl Rings {
         let ring = evlist.open_cpu(cpu, &mut pages, side_alone)?;
         if pages < wanted && !side_alone {
             self.data_pages = pages;
-            self.notes.push(format!(
-                "the mlock limit allows {pages} pages per CPU instead of {wanted}: raise `ulimit -l` or kernel.perf_event_mlock_kb, or run as root",
-            ));
         }
         let index = self.merge.add(ring);
         if let Some(owner) = evlist.ring_owner(cpu) {
@@ -145,6 +153,16 @@ impl Rings {
         }
         self.rings.push(Ring { cpu, index, pages, side_alone, leaving: false, lost: 0, lost_at_worst: 0 });
         Ok(())
+    }
+
+    /// Says once, for all CPUs, that rings became smaller than `wanted`.
+    fn tell_shrunk(&mut self, wanted: usize) {
+        let pages = self.data_pages;
+        if pages < wanted {
+            self.notes.push(format!(
+                "degraded: the mlock limit allows {pages} pages per CPU instead of {wanted}; cure: CAP_IPC_LOCK, or raise `ulimit -l` or kernel.perf_event_mlock_kb",
+            ));
+        }
     }
 
     /// Attaches CPUs that came online, detaches those that went.
@@ -165,6 +183,8 @@ impl Rings {
             }
         }
         self.refused.retain(|cpu| online.contains(cpu));
+        let pages_before = self.data_pages;
+        let mut failed: Vec<(String, Vec<u32>)> = Vec::new();
         for cpu in online {
             if self.rings.iter().any(|ring| ring.cpu == cpu) || self.refused.contains(&cpu) {
                 continue;
@@ -180,10 +200,20 @@ impl Rings {
                 Ok(()) => format!("CPU {cpu} came online: watching it"),
                 Err(err) => {
                     self.refused.push(cpu);
-                    format!("CPU {cpu} came online and cannot be watched: {err:#}")
+                    let why =
+                        err.downcast_ref::<Refused>().map_or_else(|| format!("{err:#}"), |err| err.reason.to_string());
+                    match failed.iter_mut().find(|(told, _)| *told == why) {
+                        Some((_, cpus)) => cpus.push(cpu),
+                        None => failed.push((why, vec![cpu])),
+                    }
+                    continue;
                 }
             });
         }
+        for (why, cpus) in failed {
+            self.notes.push(format!("CPU {} came online and cannot be watched: {why}", list(&cpus)));
+        }
+        self.tell_shrunk(pages_before);
     }
 
     /// One round: heads, losses, records up to the limit, tails. True when records had to stay above the horizon.

@@ -1,11 +1,13 @@
 //! The one door for system calls: each a small safe function over libc, nix or perf-event-open-sys.
 //!
 //! `perf` opens and steers events, `mount` reaches tracefs without touching anyone's mounts, `process` starts the
-//! workload and leaves the slow release of events to a holder, `poll` waits. Nothing here knows what is measured.
+//! workload and leaves the slow release of events to a holder, `poll` waits, `privileges` says what we may. Nothing here
+//! knows what is measured.
 
 pub mod mount;
 pub mod perf;
 pub mod poll;
+pub mod privileges;
 pub mod process;
 
 use std::io;
@@ -68,6 +70,16 @@ pub fn raise_open_files() -> u64 {
         return hard;
     }
     soft
+}
+
+/// RLIMIT_NOFILE, soft and hard.
+pub fn open_files() -> (u64, u64) {
+    getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, 0))
+}
+
+/// RLIMIT_MEMLOCK in bytes, the soft one.
+pub fn locked_memory() -> u64 {
+    getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft)
 }
 
 /// True when the effective user is root.

@@ -1,22 +1,18 @@
-//! `doctor`: what works on this machine. So far: whether the texts of its events can be shown as the kernel does.
+//! Whether the texts of events can be shown as the kernel shows them, on this kernel or in saved trees.
 
-use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
 use crate::output::escape::escape;
 use crate::output::json::{Object, push_string};
-use crate::output::sink::Sink;
 use crate::output::text;
-use crate::output::wall::WallClock;
 use crate::profiler::TracefsFinder;
+use crate::profilers::doctor::{WIDTH, wrap};
 use crate::stats::value::{Column, Value};
-use crate::sys;
 use crate::tep::check::{Checked, Finding, Kind, Tree, check_formats};
-
-const WIDTH: usize = 80;
 
 const COLUMNS: [Column; 6] = [
     Column { key: "tree", heading: "TREE" },
@@ -27,50 +23,8 @@ const COLUMNS: [Column; 6] = [
     Column { key: "fallback", heading: "FALLBACK" },
 ];
 
-/// Say what works on this machine: whether the text of each event can be shown as the kernel shows it
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  perf-prof doctor                      the events of this kernel
-  perf-prof doctor --formats trees/     those of saved trees
-  perf-prof doctor --json | jq .fallback")]
-pub struct DoctorArgs {
-    /// Check saved event formats instead of this kernel's: a copy of a tracefs, or a directory of copies
-    #[arg(long, value_name = "DIR")]
-    formats: Option<PathBuf>,
-    /// One JSON object
-    #[arg(long)]
-    json: bool,
-    /// List the texts that are complete but for something, too
-    #[arg(short = 'v', long)]
-    verbose: bool,
-}
-
-impl DoctorArgs {
-    /// Checks and prints. Returns the exit code.
-    ///
-    /// # Errors
-    /// The directory cannot be read or holds no format; tracefs cannot be read.
-    pub fn run(&self) -> Result<u8> {
-        let checked = match &self.formats {
-            Some(dir) => saved(dir)?,
-            None => running()?,
-        };
-        let mut sink = Sink::stdout()?;
-        if self.json {
-            json(&checked, &mut sink.buffer);
-        } else {
-            print(&checked, self.verbose, &mut sink.buffer);
-        }
-        match sink.flush() {
-            Err(err) if err.kind() != ErrorKind::BrokenPipe => Err(err).context("cannot write to stdout"),
-            _ => Ok(0),
-        }
-    }
-}
-
 /// The formats below the directory that the user named.
-fn saved(dir: &Path) -> Result<Checked> {
+pub fn saved(dir: &Path) -> Result<Checked> {
     let mut checked = check_formats(dir).with_context(|| format!("cannot read {}", dir.display()))?;
     if checked.formats() == 0 {
         let told = checked.troubles.iter().map(|trouble| format!("; {trouble}")).collect::<String>();
@@ -81,8 +35,8 @@ fn saved(dir: &Path) -> Result<Checked> {
     Ok(checked)
 }
 
-fn running() -> Result<Checked> {
-    let finder = TracefsFinder::default();
+/// Those of the running kernel.
+pub fn running(finder: &TracefsFinder) -> Result<Checked> {
     let tracefs = finder.get()?;
     let events = tracefs.root().join("events");
     let mut checked = check_formats(&events).with_context(|| format!("cannot read {}", events.display()))?;
@@ -111,7 +65,7 @@ fn row(name: &str, trees: &[Tree]) -> Vec<Value> {
     ]
 }
 
-fn print(checked: &Checked, verbose: bool, out: &mut Vec<u8>) {
+pub fn print(checked: &Checked, verbose: bool, out: &mut Vec<u8>) {
     let mut rows: Vec<_> = checked.trees.iter().map(|tree| row(&tree.name, std::slice::from_ref(tree))).collect();
     if rows.len() > 1 {
         rows.push(row("all", &checked.trees));
@@ -145,19 +99,8 @@ fn list(checked: &Checked, kind: Kind, title: &str, out: &mut Vec<u8>) {
     };
     let longest = found().map(|(tree, finding)| place(tree, finding).chars().count()).max().unwrap_or(0).min(WIDTH / 2);
     for (tree, finding) in found() {
-        let start = out.len();
-        let _ = write!(out, "  {:<longest$} ", place(tree, finding));
-        let mut column = String::from_utf8_lossy(&out[start..]).chars().count();
-        for word in escape(reasons(finding).as_bytes()).split(' ') {
-            let len = word.chars().count();
-            if column + 1 + len > WIDTH && column > 6 {
-                out.extend_from_slice(b"\n     ");
-                column = 5;
-            }
-            let _ = write!(out, " {word}");
-            column += 1 + len;
-        }
-        out.push(b'\n');
+        let head = format!("  {:<longest$} ", place(tree, finding));
+        wrap(&head, &escape(reasons(finding).as_bytes()), 6, out);
     }
 }
 
@@ -180,8 +123,8 @@ fn all(checked: &Checked, kind: Kind) -> impl Iterator<Item = (&Tree, &Finding)>
     trees.flat_map(move |tree| tree.findings.iter().filter(move |finding| finding.kind == kind).map(of_tree(tree)))
 }
 
-fn json(checked: &Checked, out: &mut Vec<u8>) {
-    let mut object = Object::head(out, "doctor", "doctor", sys::monotonic_ns(), &mut WallClock::now());
+/// The keys of the formats.
+pub fn json(checked: &Checked, object: &mut Object<'_>) {
     let totals = row("", &checked.trees);
     for (column, value) in COLUMNS.iter().zip(&totals).skip(1).take(3) {
         object.value(column.key, value);
@@ -201,8 +144,6 @@ fn json(checked: &Checked, out: &mut Vec<u8>) {
         push_string(&escape(trouble.as_bytes()), troubles);
     }
     troubles.push(b']');
-    object.end();
-    out.push(b'\n');
 }
 
 fn findings(checked: &Checked, kind: Kind, out: &mut Vec<u8>) {
@@ -213,7 +154,8 @@ fn findings(checked: &Checked, kind: Kind, out: &mut Vec<u8>) {
     });
 }
 
-fn objects<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, write: impl Fn(T, &mut Object<'_>)) {
+/// A list of objects.
+pub fn objects<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, write: impl Fn(T, &mut Object<'_>)) {
     out.push(b'[');
     for (at, item) in items.enumerate() {
         out.extend_from_slice(if at > 0 { b"," } else { b"" });

@@ -1,0 +1,416 @@
+//! Why the kernel refused an event: found by probing, so that the cure is one that works.
+//!
+//! [`Facts::probe`] asks the machine once something was refused; [`explain`] and [`explain_ring`] are plain logic.
+
+use std::io;
+use std::path::Path;
+
+use crate::perf::attr::{Attr, Exclude, Missing, Source};
+use crate::perf::target::{Host, online_cpus};
+use crate::sys::open_files;
+use crate::sys::perf::Watch;
+use crate::sys::privileges::{Capability, Privileges};
+
+/// What is missing, and the smallest thing that would cure it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    pub why: String,
+    pub cure: Option<String>,
+}
+
+impl Reason {
+    pub fn new(why: impl Into<String>, cure: impl Into<String>) -> Reason {
+        Reason { why: why.into(), cure: Some(cure.into()) }
+    }
+
+    /// Nothing can be done about it here.
+    pub fn incurable(why: impl Into<String>) -> Reason {
+        Reason { why: why.into(), cure: None }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)?;
+        self.cure.iter().try_for_each(|cure| write!(f, "; cure: {cure}"))
+    }
+}
+
+/// The kernel refused an event or its ring buffer.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {reason}")]
+pub struct Refused {
+    /// `cannot open cycles on CPU 0`
+    what: String,
+    pub reason: Reason,
+    source: io::Error,
+}
+
+impl Refused {
+    /// Probes why `event` was refused.
+    pub fn event(err: io::Error, event: &str, attr: &Attr, watch: Watch) -> Refused {
+        let (Watch::Cpu(cpu) | Watch::Task { cpu, .. } | Watch::Cgroup { cpu, .. }) = watch;
+        let ask = Ask { source: attr.source(), watch, kernel: attr.sees_kernel() };
+        let reason = explain(err.raw_os_error().unwrap_or(0), ask, &Facts::probe(&Host::default()));
+        Refused { what: format!("cannot open {event} on CPU {cpu}"), reason, source: err }
+    }
+
+    /// Probes why a ring buffer of `bytes` was refused.
+    pub fn ring(err: io::Error, bytes: usize) -> Refused {
+        let reason = explain_ring(err.raw_os_error().unwrap_or(0), &Facts::probe(&Host::default()));
+        Refused { what: format!("cannot map a ring buffer of {} KiB", bytes / 1024), reason, source: err }
+    }
+
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self.source.raw_os_error(), Some(libc::EPERM | libc::EACCES))
+    }
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    pub source: Source,
+    pub watch: Watch,
+    /// It sees the kernel, not only user code.
+    pub kernel: bool,
+}
+
+/// What the machine says of itself and does when asked.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    pub privileges: Privileges,
+    /// kernel.perf_event_paranoid; None without perf events.
+    pub paranoid: Option<i32>,
+    /// The errno for an event that counts nothing, of user code, on a thread of our own. None: it opens.
+    pub harmless: Option<i32>,
+    /// Older kernels than 5.8 have no CAP_PERFMON.
+    pub knows_perfmon: bool,
+    /// RLIMIT_NOFILE: soft and hard.
+    pub open_files: (u64, u64),
+    pub online: Vec<u32>,
+    /// The NMI watchdog has taken a hardware counter of each CPU.
+    pub nmi_watchdog: bool,
+    /// A driver of the CPU's counters is there.
+    pub has_pmu: bool,
+}
+
+impl Facts {
+    /// Asks the machine.
+    pub fn probe(host: &Host) -> Facts {
+        let number = |name: &str| sysctl(&host.proc, name);
+        let online = online_cpus(host).unwrap_or_default();
+        let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu: online.first().copied().unwrap_or(0) };
+        Facts {
+            privileges: Privileges::of_self(&host.proc),
+            paranoid: number("perf_event_paranoid").and_then(|level| level.try_into().ok()),
+            harmless: harmless(watch),
+            knows_perfmon: number("cap_last_cap").is_some_and(|last| last >= Capability::Perfmon as i64),
+            open_files: open_files(),
+            online,
+            nmi_watchdog: number("nmi_watchdog").is_some_and(|on| on != 0),
+            has_pmu: has_pmu(),
+        }
+    }
+
+    /// The capability to ask for.
+    fn capability(&self) -> &'static str {
+        if self.knows_perfmon { "CAP_PERFMON" } else { "CAP_SYS_ADMIN" }
+    }
+
+    /// The smallest privilege, then what is wider.
+    fn cure(&self, paranoid: i32) -> String {
+        let capability = self.capability();
+        let file = capability.to_ascii_lowercase();
+        if self.privileges.user_namespace {
+            return format!("run on the host, or sysctl kernel.perf_event_paranoid={paranoid} there");
+        }
+        if self.privileges.uid == 0 {
+            return format!(
+                "start the container with {capability} (--cap-add {})",
+                capability.trim_start_matches("CAP_")
+            );
+        }
+        format!(
+            "{capability} (setcap {file}+ep perf-prof), or run as root, or sysctl kernel.perf_event_paranoid={paranoid}"
+        )
+    }
+}
+
+/// A number below /proc/sys/kernel.
+pub fn sysctl(proc: &Path, name: &str) -> Option<i64> {
+    std::fs::read_to_string(proc.join("sys/kernel").join(name)).ok()?.trim().parse().ok()
+}
+
+fn harmless(watch: Watch) -> Option<i32> {
+    let attr = Attr::dummy().exclude(Exclude { kernel: true, ..Exclude::default() });
+    let opened = Missing::default().open(&mut attr.clone(), watch);
+    opened.err().map(|err| err.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Core PMUs have a type of their own: `cpu`, `cpu_core`, `armv8_pmuv3_0`; none of them is software.
+fn has_pmu() -> bool {
+    let Ok(entries) = std::fs::read_dir("/sys/bus/event_source/devices") else { return false };
+    let is_core = |name: &str| name == "cpu" || name.starts_with("cpu_") || name.starts_with("armv");
+    entries.filter_map(Result::ok).any(|entry| entry.file_name().to_str().is_some_and(is_core))
+}
+
+/// Why perf_event_open(2) said `errno`.
+pub fn explain(errno: i32, ask: Ask, facts: &Facts) -> Reason {
+    let (Watch::Cpu(cpu) | Watch::Task { cpu, .. } | Watch::Cgroup { cpu, .. }) = ask.watch;
+    match errno {
+        libc::EACCES | libc::EPERM | libc::ENOSYS => forbidden(errno, ask, facts),
+        libc::EMFILE => {
+            let (soft, hard) = facts.open_files;
+            let why = format!("all {soft} file descriptors that this process may have are in use");
+            Reason::new(why, format!("raise `ulimit -n` (its hard limit is {hard}), or watch fewer CPUs with -C"))
+        }
+        libc::ENFILE => Reason::new("the machine has no file descriptor left", "sysctl fs.file-max=N with a larger N"),
+        libc::EBUSY if facts.nmi_watchdog => {
+            Reason::new("the NMI watchdog or another tool holds the counters", "sysctl kernel.nmi_watchdog=0")
+        }
+        libc::EBUSY => Reason::new("another tool holds the counters", "stop it, or try again when it has ended"),
+        libc::ENODEV | libc::EINVAL | libc::ENXIO if !facts.online.is_empty() && !facts.online.contains(&cpu) => {
+            Reason::new(format!("CPU {cpu} has just gone offline"), "start again")
+        }
+        libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV => absent(ask, facts),
+        libc::EINVAL => match ask.source {
+            Source::Tracepoint => Reason::new("this tracepoint has just gone, with its module perhaps", "start again"),
+            _ => Reason::incurable("this kernel does not know some attribute of the event"),
+        },
+        libc::E2BIG => Reason::incurable("this kernel is older than the attributes of the event"),
+        libc::EOVERFLOW => {
+            Reason::new("more frames are asked for than kernel.perf_event_max_stack", "a smaller --max-stack")
+        }
+        libc::ENOMEM => Reason::new("the kernel has no memory left for it", "watch fewer CPUs with -C"),
+        libc::ESRCH => Reason::incurable("the task has gone"),
+        _ => Reason::incurable("see perf_event_open(2)"),
+    }
+}
+
+/// EACCES, EPERM and ENOSYS: who has said so?
+fn forbidden(errno: i32, ask: Ask, facts: &Facts) -> Reason {
+    let privileges = &facts.privileges;
+    let may = privileges.may_monitor();
+    let level = facts.paranoid.unwrap_or(2);
+    let seccomp = || {
+        Reason::new(
+            "a seccomp filter refuses perf_event_open, even for a harmless event of our own",
+            "start the container or service with a filter that allows it (--security-opt seccomp=FILE), or run outside",
+        )
+    };
+    match facts.harmless {
+        Some(libc::ENOSYS) if facts.paranoid.is_none() => {
+            return Reason::incurable("this kernel has no perf events (CONFIG_PERF_EVENTS)");
+        }
+        // Some distributions' kernels let nobody in from level 3 on, and say EACCES.
+        Some(libc::EACCES) if !may && level >= 3 => return paranoid(ask, level, facts),
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) if privileges.seccomp => return seccomp(),
+        Some(libc::EPERM | libc::EACCES) => {
+            return Reason::new(
+                "a security module (SELinux, for one) refuses even a harmless event of our own",
+                "allow perf_event in its policy; `ausearch -m avc` or the kernel's log names the rule",
+            );
+        }
+        Some(libc::ENOSYS) => {
+            return Reason::new("perf_event_open is not there for this process (a sandbox?)", "run outside of it");
+        }
+        _ => {}
+    }
+    if errno == libc::ENOSYS {
+        return seccomp(); // the harmless one went through: a filter that looks at arguments
+    }
+    if !may && needs(ask) < level {
+        return paranoid(ask, level, facts);
+    }
+    if let Watch::Task { tid, .. } = ask.watch
+        && !may
+    {
+        let why = format!("thread {tid} belongs to another user");
+        return Reason::new(why, facts.cure(-1));
+    }
+    Reason::incurable("the kernel, or a security module, lets nobody sample this event")
+}
+
+/// The highest kernel.perf_event_paranoid that lets it be opened without privileges: Documentation/admin-guide/perf-security.
+fn needs(ask: Ask) -> i32 {
+    match ask {
+        Ask { source: Source::Tracepoint, .. } => -1, // its raw data
+        Ask { watch: Watch::Cpu(_) | Watch::Cgroup { .. }, .. } => 0,
+        Ask { kernel: true, .. } => 1,
+        _ => 2,
+    }
+}
+
+fn paranoid(ask: Ask, level: i32, facts: &Facts) -> Reason {
+    let needed = needs(ask);
+    let capability = facts.capability();
+    let whose = if facts.privileges.user_namespace {
+        "the capabilities of this user namespace do not count".to_owned()
+    } else {
+        format!("{capability} is missing")
+    };
+    Reason::new(format!("kernel.perf_event_paranoid is {level} and {whose}"), facts.cure(needed))
+}
+
+fn absent(ask: Ask, facts: &Facts) -> Reason {
+    match ask.source {
+        Source::Hardware if facts.has_pmu => {
+            Reason::incurable("the CPU's counters do not know this event, or cannot sample it")
+        }
+        Source::Hardware => Reason::new(
+            "there is no hardware counter (no PMU, usual in virtual machines)",
+            "let the virtual machine have one (QEMU: -cpu host,pmu=on)",
+        ),
+        Source::Tracepoint => Reason::new("this tracepoint has just gone, with its module perhaps", "start again"),
+        Source::Other => Reason::incurable("this machine lacks the event"),
+    }
+}
+
+/// Why the mmap(2) of a ring buffer said `errno`.
+pub fn explain_ring(errno: i32, facts: &Facts) -> Reason {
+    match errno {
+        libc::EPERM if !facts.privileges.has(Capability::IpcLock) => Reason::new(
+            "kernel.perf_event_mlock_kb and `ulimit -l` are used up, and CAP_IPC_LOCK is missing",
+            "CAP_IPC_LOCK, or raise `ulimit -l`, or raise kernel.perf_event_mlock_kb",
+        ),
+        libc::ENOMEM => Reason::new("the kernel has no memory left for it", "a smaller -m"),
+        libc::EPERM | libc::EACCES => Reason::incurable("a security module refuses to map it"),
+        _ => Reason::incurable("see perf_event_open(2)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIDE: Ask = Ask { source: Source::Other, watch: Watch::Cpu(0), kernel: true };
+    const TRACEPOINT: Ask = Ask { source: Source::Tracepoint, watch: Watch::Cpu(0), kernel: true };
+    const CYCLES: Ask = Ask { source: Source::Hardware, watch: Watch::Cpu(0), kernel: true };
+    const OWN_KERNEL: Ask = Ask { source: Source::Other, watch: Watch::Task { tid: 1, cpu: 0 }, kernel: true };
+    const OWN_USER: Ask = Ask { source: Source::Other, watch: Watch::Task { tid: 1, cpu: 0 }, kernel: false };
+
+    fn facts(uid: u32, capabilities: &[Capability], level: i32, harmless: Option<i32>) -> Facts {
+        let effective = capabilities.iter().fold(0, |bits, &capability| bits | 1 << capability as u32);
+        Facts {
+            privileges: Privileges { uid, effective, ..Privileges::default() },
+            paranoid: Some(level),
+            harmless,
+            knows_perfmon: true,
+            open_files: (64, 128),
+            online: vec![0, 1],
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn the_paranoid_level_is_blamed_when_it_is_the_culprit() {
+        for (ask, most) in [(TRACEPOINT, -1), (WIDE, 0), (OWN_KERNEL, 1), (OWN_USER, 2)] {
+            for level in -1..=4 {
+                // Kernels with a level 3 refuse even what is harmless there.
+                let facts = facts(1000, &[], level, (level >= 3).then_some(libc::EACCES));
+                let reason = explain(libc::EACCES, ask, &facts);
+                let blamed = reason.why == format!("kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing");
+                assert_eq!(blamed, level > most, "{ask:?} {level}: {reason}");
+                if blamed {
+                    let cure = reason.cure.unwrap();
+                    assert!(cure.starts_with("CAP_PERFMON (setcap cap_perfmon+ep"), "the smallest first: {cure}");
+                    assert!(cure.ends_with(&format!("sysctl kernel.perf_event_paranoid={most}")), "{cure}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_may_monitor_is_refused_by_something_else() {
+        for capabilities in [&[Capability::Perfmon][..], &[Capability::SysAdmin]] {
+            for (uid, level) in (-1..=4).flat_map(|level| [(0, level), (1000, level)]) {
+                let facts = facts(uid, capabilities, level, None);
+                let reason = explain(libc::EPERM, TRACEPOINT, &facts);
+                assert!(reason.why.contains("lets nobody sample"), "{reason}");
+            }
+        }
+        // Neither of these is about perf events.
+        let facts = facts(1000, &[Capability::Syslog, Capability::IpcLock], 2, None);
+        assert!(explain(libc::EACCES, WIDE, &facts).why.contains("CAP_PERFMON is missing"));
+    }
+
+    #[test]
+    fn the_capability_is_one_that_the_kernel_has() {
+        let old = Facts { knows_perfmon: false, ..facts(1000, &[], 2, None) };
+        let reason = explain(libc::EACCES, WIDE, &old);
+        assert!(reason.why.contains("CAP_SYS_ADMIN") && !reason.to_string().contains("PERFMON"), "{reason}");
+    }
+
+    #[test]
+    fn containers() {
+        let root_without = facts(0, &[], 2, None);
+        assert!(explain(libc::EACCES, WIDE, &root_without).cure.unwrap().contains("--cap-add PERFMON"));
+        let mut nested = facts(0, &[Capability::Perfmon, Capability::SysAdmin], 2, None);
+        nested.privileges.user_namespace = true;
+        let reason = explain(libc::EACCES, TRACEPOINT, &nested);
+        assert!(reason.why.contains("of this user namespace do not count"), "{reason}");
+        assert_eq!(reason.cure.as_deref(), Some("run on the host, or sysctl kernel.perf_event_paranoid=-1 there"));
+    }
+
+    #[test]
+    fn filters_and_security_modules() {
+        for errno in [libc::EPERM, libc::EACCES, libc::ENOSYS] {
+            for (uid, capabilities) in [(0, &[Capability::SysAdmin][..]), (1000, &[])] {
+                let mut facts = facts(uid, capabilities, 2, Some(errno));
+                facts.privileges.seccomp = true;
+                assert!(explain(errno, WIDE, &facts).why.starts_with("a seccomp filter"), "{errno} {uid}");
+                facts.privileges.seccomp = false;
+                let why = explain(errno, WIDE, &facts).why;
+                let want = if errno == libc::ENOSYS { "not there for this process" } else { "a security module" };
+                assert!(why.contains(want), "{errno} {uid}: {why}");
+            }
+        }
+        // It looks at arguments: the harmless event passes.
+        assert!(explain(libc::ENOSYS, WIDE, &facts(0, &[], 2, None)).why.starts_with("a seccomp filter"));
+        let none = Facts { paranoid: None, ..facts(0, &[], 2, Some(libc::ENOSYS)) };
+        assert!(explain(libc::ENOSYS, WIDE, &none).why.contains("CONFIG_PERF_EVENTS"));
+        // Level 3 says EACCES, a filter that is there too is not to blame.
+        let mut both = facts(1000, &[], 3, Some(libc::EACCES));
+        both.privileges.seccomp = true;
+        assert!(explain(libc::EACCES, WIDE, &both).why.contains("perf_event_paranoid is 3"));
+    }
+
+    #[test]
+    fn limits_and_lacks() {
+        let root = facts(0, &[Capability::SysAdmin], 2, None);
+        let watchdog = Facts { nmi_watchdog: true, ..root.clone() };
+        let with_pmu = Facts { has_pmu: true, ..root.clone() };
+        let gone = Ask { watch: Watch::Cpu(7), ..WIDE };
+        let cases = [
+            (libc::EMFILE, WIDE, &root, "all 64 file descriptors", Some("its hard limit is 128")),
+            (libc::ENFILE, WIDE, &root, "the machine has no", Some("fs.file-max")),
+            (libc::EBUSY, CYCLES, &watchdog, "NMI watchdog", Some("kernel.nmi_watchdog=0")),
+            (libc::EBUSY, CYCLES, &root, "another tool", Some("stop it")),
+            (libc::ENODEV, gone, &root, "CPU 7 has just gone offline", Some("again")),
+            (libc::EINVAL, gone, &root, "CPU 7 has just gone offline", Some("again")),
+            (libc::ENOENT, CYCLES, &root, "no PMU", Some("pmu=on")),
+            (libc::EOPNOTSUPP, CYCLES, &with_pmu, "do not know this event", None),
+            (libc::ENODEV, WIDE, &root, "this machine lacks the event", None),
+            (libc::EINVAL, TRACEPOINT, &root, "has just gone", Some("again")),
+            (libc::EINVAL, WIDE, &root, "does not know some attribute", None),
+            (libc::EOVERFLOW, WIDE, &root, "perf_event_max_stack", Some("--max-stack")),
+            (9999, WIDE, &root, "see perf_event_open(2)", None),
+        ];
+        for (errno, ask, facts, why, cure) in cases {
+            let reason = explain(errno, ask, facts);
+            assert!(reason.why.contains(why), "{errno}: {reason}");
+            assert_eq!(reason.cure.is_some(), cure.is_some(), "{errno}: {reason}");
+            assert!(reason.cure.iter().all(|text| text.contains(cure.unwrap())), "{errno}: {reason}");
+        }
+    }
+
+    #[test]
+    fn rings() {
+        let without = facts(1000, &[Capability::Perfmon], 2, None);
+        let reason = explain_ring(libc::EPERM, &without);
+        assert!(reason.why.contains("CAP_IPC_LOCK") && reason.cure.unwrap().starts_with("CAP_IPC_LOCK"));
+        let with = facts(1000, &[Capability::IpcLock], 2, None);
+        assert!(explain_ring(libc::EPERM, &with).why.contains("security module"));
+        assert_eq!(explain_ring(libc::ENOMEM, &with).cure.as_deref(), Some("a smaller -m"));
+    }
+}

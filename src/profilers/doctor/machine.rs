@@ -1,0 +1,168 @@
+//! What the machine says of itself: hardware, limits, tracefs, and the fields of events that differ among kernels.
+
+use std::fs;
+use std::path::Path;
+
+use crate::perf::attr::{Attr, Exclude, Missing};
+use crate::perf::no_tracefs::{Lockdown, NoTracefs, no_tracefs, unreadable};
+use crate::perf::refusal::{Reason, sysctl};
+use crate::perf::target::{Host, online_cpus, parse_cpus};
+use crate::profiler::TracefsFinder;
+use crate::sys;
+use crate::sys::perf::Watch;
+use crate::task::procfs;
+use crate::tep::{EventError, Format, PrintFmt};
+
+/// What was found out about the machine.
+#[derive(Debug, Default)]
+pub struct Machine {
+    pub kernel: String,
+    pub online: usize,
+    pub possible: usize,
+    pub is_virtual: bool,
+    /// Hardware cycles can be sampled.
+    pub pmu: bool,
+    pub kprobes: bool,
+    pub uprobes: bool,
+    /// This process lives in a pid namespace below the machine's.
+    pub nested: bool,
+}
+
+impl Machine {
+    pub fn look(host: &Host) -> Machine {
+        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        let online = online_cpus(host).unwrap_or_default();
+        let possible = parse_cpus(read(&host.cpu.join("possible")).trim()).map_or(0, |cpus| cpus.len());
+        let has_probe = |name: &str| Path::new("/sys/bus/event_source/devices").join(name).exists();
+        let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu: online.first().copied().unwrap_or(0) };
+        let user_code = Exclude { kernel: true, ..Default::default() };
+        Machine {
+            kernel: read(&host.proc.join("sys/kernel/osrelease")).trim().to_owned(),
+            online: online.len(),
+            possible,
+            is_virtual: is_virtual(&read(&host.proc.join("cpuinfo"))),
+            pmu: Missing::default().open(&mut Attr::cycles(99).exclude(user_code), watch).is_ok(),
+            kprobes: has_probe("kprobe"),
+            uprobes: has_probe("uprobe"),
+            nested: procfs::is_nested(host),
+        }
+    }
+}
+
+/// x86 says so among the flags of a CPU; elsewhere the firmware does.
+fn is_virtual(cpuinfo: &str) -> bool {
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    let vendor = fs::read_to_string("/sys/class/dmi/id/sys_vendor").unwrap_or_default();
+    flags.is_some_and(|flags| flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"))
+        || Path::new("/sys/hypervisor/type").exists()
+        || Path::new("/proc/device-tree/hypervisor").exists()
+        || ["QEMU", "Amazon EC2", "VMware, Inc."].contains(&vendor.trim())
+}
+
+/// A limit by its usual name; None where it cannot be read.
+pub type Limit = (&'static str, Option<i64>);
+
+/// What may stand in the way.
+pub fn limits(host: &Host) -> Vec<Limit> {
+    const SYSCTLS: [&str; 5] = [
+        "perf_event_paranoid",
+        "kptr_restrict",
+        "perf_event_mlock_kb",
+        "perf_event_max_sample_rate",
+        "perf_event_max_stack",
+    ];
+    let (soft, hard) = sys::open_files();
+    let number = |value: u64| i64::try_from(value).ok();
+    let mut limits: Vec<Limit> = SYSCTLS.iter().map(|&name| (name, sysctl(&host.proc, name))).collect();
+    limits.push(("nofile_soft", number(soft)));
+    limits.push(("nofile_hard", number(hard)));
+    limits.push(("memlock_bytes", number(sys::locked_memory())));
+    limits
+}
+
+/// Why tracefs cannot be read here.
+pub fn tracefs_lack(host: &Host, finder: &TracefsFinder) -> Option<Reason> {
+    match finder.get() {
+        Ok(tracefs) => match tracefs.format("sched", "sched_switch") {
+            Err(EventError::Permission { path }) => Some(unreadable(&path, tracefs.root(), &Lockdown::now())),
+            _ => None,
+        },
+        Err(err) => match err.downcast_ref::<NoTracefs>() {
+            Some(none) => Some(none.reason.clone()),
+            None => Some(no_tracefs(0, host)),
+        },
+    }
+}
+
+/// True for what `tracefs_lack` explains.
+pub fn is_about_tracefs(err: &anyhow::Error) -> bool {
+    let event = err.chain().find_map(|cause| cause.downcast_ref::<EventError>());
+    err.is::<NoTracefs>() || event.is_some_and(|event| matches!(event, EventError::Permission { .. }))
+}
+
+/// A field that differs among kernels, as the running one has it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub event: &'static str,
+    pub field: &'static str,
+    /// None where the event or the field does not exist.
+    pub found: Option<String>,
+}
+
+/// What was renamed, retyped or dropped over the years.
+const DRIFTING: [(&str, &str); 11] = [
+    ("sched:sched_switch", "prev_comm"),
+    ("sched:sched_switch", "prev_pid"),
+    ("sched:sched_switch", "prev_state"),
+    ("sched:sched_wakeup", "comm"),
+    ("sched:sched_wakeup", "success"),
+    ("sched:sched_waking", "pid"),
+    ("sched:sched_process_exec", "filename"),
+    ("raw_syscalls:sys_enter", "id"),
+    ("raw_syscalls:sys_enter", "args"),
+    ("raw_syscalls:sys_exit", "ret"),
+    ("signal:signal_generate", "comm"),
+];
+
+/// Which fields are used, and how they are stored.
+pub fn mappings(finder: &TracefsFinder) -> Vec<Mapping> {
+    let Ok(tracefs) = finder.get() else { return Vec::new() };
+    let format = |name: &str| name.split_once(':').and_then(|(system, event)| tracefs.format(system, event).ok());
+    let found = |&(event, field): &(&'static str, &'static str)| Mapping {
+        event,
+        field,
+        found: format(event).and_then(|format| described(&format, field)),
+    };
+    DRIFTING.iter().map(found).collect()
+}
+
+fn described(format: &Format, name: &str) -> Option<String> {
+    let field = format.field(name)?;
+    let letters = if name == "prev_state" { state_letters(format) } else { None };
+    let letters = letters.map_or(String::new(), |letters| format!(": {letters}"));
+    Some(format!("{}, {} bytes at {}{letters}", field.declared, field.size, field.offset))
+}
+
+/// `S=1 D=2`, from the kernel's own print format.
+fn state_letters(format: &Format) -> Option<String> {
+    let table = PrintFmt::compile(format).ok()?.flag_table("prev_state")?;
+    let entry = |(value, letter): &(u64, String)| format!("{letter}={value}");
+    Some(table.entries.iter().map(entry).collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_described_as_they_are_stored() {
+        let text = "name: sched_switch\nID: 3\nformat:\n\
+            \tfield:__data_loc char[] prev_comm;\toffset:8;\tsize:4;\tsigned:0;\n\
+            \tfield:long prev_state;\toffset:16;\tsize:8;\tsigned:1;\n\n\
+            print fmt: \"%s\", __print_flags(REC->prev_state & 3, \"|\", { 1, \"S\" }, { 2, \"D\" })\n";
+        let format = Format::parse("sched", text).unwrap();
+        assert_eq!(described(&format, "prev_comm").as_deref(), Some("__data_loc char[], 4 bytes at 8"));
+        assert_eq!(described(&format, "prev_state").as_deref(), Some("long, 8 bytes at 16: S=1 D=2"));
+        assert_eq!(described(&format, "success"), None);
+    }
+}

@@ -1,0 +1,330 @@
+//! `doctor`: what works on this machine, what does not and why, and the smallest cure.
+//!
+//! Events: those of every profiler, opened disabled and released at once (`trial`); verdicts come from that, not from
+//! settings. `machine` is what explains them, `formats` whether the texts of events are the kernel's own.
+
+mod formats;
+mod machine;
+mod trial;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::output::escape::escape;
+use crate::output::json::Object;
+use crate::output::sink::Sink;
+use crate::output::wall::WallClock;
+use crate::perf::refusal::Reason;
+use crate::perf::target::Host;
+use crate::profiler::TracefsFinder;
+use crate::profilers::doctor::machine::{Limit, Machine, Mapping};
+use crate::profilers::doctor::trial::{Bench, Judged};
+use crate::sys;
+use crate::sys::privileges::{Capability, Privileges};
+use crate::tep::check::Checked;
+
+const WIDTH: usize = 80;
+
+/// Say what works on this machine, what does not and why, and the smallest cure
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  perf-prof doctor                      each command: ok, degraded or impossible
+  perf-prof doctor --formats trees/     event formats of saved trees
+  perf-prof doctor --json | jq '.commands[] | select(.verdict != \"ok\")'")]
+pub struct DoctorArgs {
+    /// Check saved event formats instead of this machine: a copy of a tracefs, or a directory of copies
+    #[arg(long, value_name = "DIR")]
+    formats: Option<PathBuf>,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    /// List the texts that are complete but for something, too
+    #[arg(short = 'v', long)]
+    verbose: bool,
+}
+
+/// All that is said of a machine.
+struct Findings {
+    commands: Vec<Judged>,
+    machine: Machine,
+    /// Where tracefs is, or why it cannot be read.
+    tracefs: Result<String, String>,
+    missing: Vec<&'static str>,
+    privileges: Privileges,
+    limits: Vec<Limit>,
+    mappings: Vec<Mapping>,
+}
+
+impl DoctorArgs {
+    /// Checks and prints. Returns the exit code.
+    ///
+    /// # Errors
+    /// The directory cannot be read or holds no format; the output cannot be written.
+    pub fn run(&self) -> Result<u8> {
+        sys::ignore_sigpipe()?;
+        let host = Host::default();
+        let finder = TracefsFinder::default();
+        let mut bench = None; // its events are released after the report is out
+        let (findings, checked) = match &self.formats {
+            Some(dir) => (None, formats::saved(dir)?),
+            None => {
+                let findings = examine(bench.insert(Bench::new(&host, &finder)));
+                (Some(findings), formats::running(&finder).unwrap_or_else(|err| unread(&err)))
+            }
+        };
+        let mut sink = Sink::stdout()?;
+        if self.json {
+            json(findings.as_ref(), &checked, &mut sink.buffer);
+        } else {
+            if let Some(findings) = &findings {
+                print(findings, &mut sink.buffer);
+                sink.buffer.extend_from_slice(b"\nEvent formats\n");
+            }
+            formats::print(&checked, self.verbose, &mut sink.buffer);
+        }
+        sink.finish()
+    }
+}
+
+/// Formats that cannot be read are a trouble among others: the rest of the report is worth having.
+fn unread(err: &anyhow::Error) -> Checked {
+    let mut checked = Checked::default();
+    checked.troubles.push(format!("no event format was checked: {err:#}"));
+    checked
+}
+
+fn examine(bench: &mut Bench<'_>) -> Findings {
+    // As they are before the trials raise them.
+    let limits = machine::limits(bench.host);
+    let mut commands: Vec<Judged> = super::trials().iter().map(|trial| bench.judge(trial)).collect();
+    commands.push(match &bench.tracefs_lack {
+        None => Judged::new("list", Vec::new(), None),
+        Some(lack) => Judged::impossible("list", lack.clone()),
+    });
+    Findings {
+        commands,
+        machine: Machine::look(bench.host),
+        tracefs: match &bench.tracefs_lack {
+            None => Ok(bench.tracefs.describe().unwrap_or_default().trim_start_matches("tracefs: ").to_owned()),
+            Some(lack) => Err(lack.why.clone()),
+        },
+        missing: bench.missing.clone(),
+        privileges: Privileges::of_self(&bench.host.proc),
+        limits,
+        mappings: machine::mappings(bench.tracefs),
+    }
+}
+
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    let mut seen: Vec<String> = Vec::new();
+    for part in parts {
+        if !seen.contains(&part) {
+            seen.push(part);
+        }
+    }
+    seen.join("; ")
+}
+
+fn why(reasons: &[Reason]) -> String {
+    joined(reasons.iter().map(|reason| reason.why.clone()))
+}
+
+fn cure(reasons: &[Reason]) -> Option<String> {
+    let cures = joined(reasons.iter().filter_map(|reason| reason.cure.clone()));
+    (!cures.is_empty()).then_some(cures)
+}
+
+/// `head`, then `text` in lines that fit, the later ones indented.
+fn wrap(head: &str, text: &str, indent: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(head.as_bytes());
+    let mut column = head.chars().count();
+    for (at, word) in text.split(' ').enumerate() {
+        let len = word.chars().count();
+        if column + 1 + len > WIDTH && at > 0 {
+            // Writing to a Vec cannot fail, here and below.
+            let _ = write!(out, "\n{:indent$}{word}", "");
+            column = indent + len;
+        } else {
+            let space = if column > 0 && !head.is_empty() || at > 0 { " " } else { "" };
+            let _ = write!(out, "{space}{word}");
+            column += space.len() + len;
+        }
+    }
+    out.push(b'\n');
+}
+
+/// A line of a section: what, and its value.
+fn line(what: &str, value: &str, out: &mut Vec<u8>) {
+    wrap(&format!("  {what:<34}"), &escape(value.as_bytes()), 37, out);
+}
+
+fn print(findings: &Findings, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"Commands\n");
+    for command in &findings.commands {
+        let said = match (command.verdict, why(&command.reasons)) {
+            (trial::Verdict::Ok, _) => "OK".to_owned(),
+            (verdict, why) => format!("{}: {why}", verdict.name()),
+        };
+        wrap(&format!("  {:<11}", command.name), &escape(said.as_bytes()), 14, out);
+        if let Some(cure) = cure(&command.reasons) {
+            wrap(&format!("{:13}", ""), &escape(format!("cure: {cure}").as_bytes()), 20, out);
+        }
+    }
+    print_machine(findings, out);
+    print_limits(findings, out);
+    if !findings.mappings.is_empty() {
+        out.extend_from_slice(b"\nFields that differ among kernels, as they are here\n");
+    }
+    for mapping in &findings.mappings {
+        let found = mapping.found.as_deref().unwrap_or("absent");
+        let event = mapping.event.split_once(':').map_or(mapping.event, |(_, event)| event);
+        line(&format!("{event} {}", mapping.field), found, out);
+    }
+}
+
+fn print_machine(findings: &Findings, out: &mut Vec<u8>) {
+    let machine = &findings.machine;
+    let yes = |is| if is { "yes" } else { "no" };
+    out.extend_from_slice(b"\nMachine\n");
+    line("kernel", &format!("{} {}", machine.kernel, std::env::consts::ARCH), out);
+    line("CPUs", &format!("{} online, {} possible", machine.online, machine.possible), out);
+    line("virtual", yes(machine.is_virtual), out);
+    line("hardware cycles", if machine.pmu { "yes" } else { "no: cpu-clock in their place" }, out);
+    line("kprobes, uprobes", &format!("{}, {}", yes(machine.kprobes), yes(machine.uprobes)), out);
+    line("tracefs", findings.tracefs.as_ref().unwrap_or_else(|why| why), out);
+    line("clock of all records", "CLOCK_MONOTONIC", out);
+    let missing = if findings.missing.is_empty() { "none".to_owned() } else { findings.missing.join("; ") };
+    line("lacking perf attributes", &missing, out);
+    line("pid namespace", if machine.nested { "nested: task numbers differ" } else { "the machine's" }, out);
+}
+
+fn print_limits(findings: &Findings, out: &mut Vec<u8>) {
+    let privileges = &findings.privileges;
+    let names = |held: bool| {
+        let of = Capability::ALL.iter().filter(|&&capability| privileges.holds(capability) == held);
+        let names = of.map(|capability| capability.name()).collect::<Vec<_>>().join(" ");
+        if names.is_empty() { "none".to_owned() } else { names }
+    };
+    out.extend_from_slice(b"\nPrivileges\n");
+    line("effective user", &privileges.uid.to_string(), out);
+    line("capabilities", &names(true), out);
+    line("without", &names(false), out);
+    line("seccomp filter", if privileges.seccomp { "yes" } else { "no" }, out);
+    if privileges.user_namespace {
+        line("user namespace", "nested: capabilities do not count for the machine", out);
+    }
+    out.extend_from_slice(b"\nLimits\n");
+    for (name, value) in &findings.limits {
+        let what = match *name {
+            "nofile_soft" => "RLIMIT_NOFILE, soft".to_owned(),
+            "nofile_hard" => "RLIMIT_NOFILE, hard".to_owned(),
+            "memlock_bytes" => "RLIMIT_MEMLOCK, bytes".to_owned(),
+            name => format!("kernel.{name}"),
+        };
+        line(&what, &value.map_or("not there".to_owned(), |value| value.to_string()), out);
+    }
+    for command in &findings.commands {
+        if let Some(cost) = command.cost {
+            let text = format!("{} descriptors, {} KiB of rings", cost.descriptors, cost.locked_bytes / 1024);
+            line(&format!("a run of {}", command.name), &text, out);
+        }
+    }
+}
+
+fn json(findings: Option<&Findings>, checked: &Checked, out: &mut Vec<u8>) {
+    let mut object = Object::head(out, "doctor", "doctor", sys::monotonic_ns(), &mut WallClock::now());
+    if let Some(findings) = findings {
+        json_commands(&findings.commands, object.key("commands"));
+        json_machine(findings, object.key("machine"));
+        json_privileges(&findings.privileges, object.key("privileges"));
+        let mut limits = Object::new(object.key("limits"));
+        for &(name, value) in &findings.limits {
+            value.into_iter().for_each(|value| limits.signed(name, value));
+        }
+        limits.end();
+        formats::objects(findings.mappings.iter(), object.key("mapping"), |mapping, object| {
+            object.text("event", mapping.event);
+            object.text("field", mapping.field);
+            mapping.found.iter().for_each(|found| object.text("found", found));
+        });
+    }
+    formats::json(checked, &mut object);
+    object.end();
+    out.push(b'\n');
+}
+
+fn json_commands(commands: &[Judged], out: &mut Vec<u8>) {
+    formats::objects(commands.iter(), out, |command, object| {
+        object.text("name", command.name);
+        object.text("verdict", command.verdict.name());
+        if !command.reasons.is_empty() {
+            object.text("why", &escape(why(&command.reasons).as_bytes()));
+        }
+        cure(&command.reasons).iter().for_each(|cure| object.text("cure", &escape(cure.as_bytes())));
+        if let Some(cost) = command.cost {
+            object.unsigned("descriptors", cost.descriptors);
+            object.unsigned("locked_bytes", cost.locked_bytes);
+        }
+    });
+}
+
+fn json_machine(findings: &Findings, out: &mut Vec<u8>) {
+    let machine = &findings.machine;
+    let mut object = Object::new(out);
+    object.text("kernel", &escape(machine.kernel.as_bytes()));
+    object.text("arch", std::env::consts::ARCH);
+    object.unsigned("cpus_online", machine.online as u64);
+    object.unsigned("cpus_possible", machine.possible as u64);
+    json_bool(&mut object, "virtual", machine.is_virtual);
+    json_bool(&mut object, "pmu", machine.pmu);
+    json_bool(&mut object, "kprobes", machine.kprobes);
+    json_bool(&mut object, "uprobes", machine.uprobes);
+    json_bool(&mut object, "nested_pid_namespace", machine.nested);
+    let (key, text) = match &findings.tracefs {
+        Ok(place) => ("tracefs", place),
+        Err(why) => ("tracefs_unreadable", why),
+    };
+    object.text(key, &escape(text.as_bytes()));
+    object.text("clock", "CLOCK_MONOTONIC");
+    object.text("lacking", &findings.missing.join("; "));
+    object.end();
+}
+
+fn json_privileges(privileges: &Privileges, out: &mut Vec<u8>) {
+    let mut object = Object::new(out);
+    object.unsigned("uid", privileges.uid.into());
+    let held = Capability::ALL.iter().filter(|&&capability| privileges.holds(capability));
+    object.text("capabilities", &held.map(|capability| capability.name()).collect::<Vec<_>>().join(" "));
+    json_bool(&mut object, "seccomp", privileges.seccomp);
+    json_bool(&mut object, "user_namespace", privileges.user_namespace);
+    object.end();
+}
+
+fn json_bool(object: &mut Object<'_>, key: &str, value: bool) {
+    object.key(key).extend_from_slice(if value { b"true" } else { b"false" });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_fit_the_screen() {
+        let long = "word ".repeat(60);
+        let mut out = Vec::new();
+        wrap("  profile    ", long.trim(), 14, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.lines().count() > 3 && text.lines().all(|line| line.len() <= WIDTH), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.starts_with("              word")), "{text}");
+    }
+
+    #[test]
+    fn what_is_said_twice_is_printed_once() {
+        let reasons = [Reason::new("a", "c"), Reason::new("b", "c"), Reason::incurable("a")];
+        assert_eq!((why(&reasons), cure(&reasons)), ("a; b".to_owned(), Some("c".to_owned())));
+        assert_eq!(cure(&reasons[2..]), None);
+    }
+}

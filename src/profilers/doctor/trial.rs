@@ -1,0 +1,196 @@
+//! Whether a profiler can run here: its own events are opened, as it would open them, and released at once.
+
+use anyhow::{Context, Result};
+use nix::unistd::gettid;
+
+use crate::perf::Evlist;
+use crate::perf::refusal::{Reason, Refused, sysctl};
+use crate::perf::target::{Host, Target, Tasks, online_cpus};
+use crate::profiler::{Profiler, Setup, TracefsFinder};
+use crate::profilers::Trial;
+use crate::profilers::doctor::machine;
+use crate::run::default_ring_pages;
+use crate::symbol::hidden::hidden;
+use crate::sys;
+use crate::sys::privileges::{Capability, Privileges};
+use crate::task::Watched;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Ok,
+    Degraded,
+    Impossible,
+}
+
+impl Verdict {
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Ok => "ok",
+            Verdict::Degraded => "degraded",
+            Verdict::Impossible => "impossible",
+        }
+    }
+}
+
+/// What a default run of a subcommand is like here.
+#[derive(Debug)]
+pub struct Judged {
+    pub name: &'static str,
+    pub verdict: Verdict,
+    pub reasons: Vec<Reason>,
+    pub cost: Option<Cost>,
+}
+
+impl Judged {
+    pub fn new(name: &'static str, reasons: Vec<Reason>, cost: Option<Cost>) -> Judged {
+        let verdict = if reasons.is_empty() { Verdict::Ok } else { Verdict::Degraded };
+        Judged { name, verdict, reasons, cost }
+    }
+
+    pub fn impossible(name: &'static str, reason: Reason) -> Judged {
+        Judged { name, verdict: Verdict::Impossible, reasons: vec![reason], cost: None }
+    }
+}
+
+/// What a default run holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Descriptors of perf events.
+    pub descriptors: u64,
+    /// Of all its ring buffers.
+    pub locked_bytes: u64,
+}
+
+/// What all trials have in common.
+pub struct Bench<'a> {
+    pub host: &'a Host,
+    pub tracefs: &'a TracefsFinder,
+    /// Why tracefs cannot be read.
+    pub tracefs_lack: Option<Reason>,
+    /// Kept to the end: releasing a tracepoint is slow, and the next trial may want it again.
+    opened: Vec<Evlist>,
+    /// Attribute features that this kernel lacks.
+    pub missing: Vec<&'static str>,
+}
+
+/// A run that could be opened.
+struct Opened {
+    warnings: Vec<String>,
+    cost: Cost,
+    /// Pages of the smallest ring, and as many as were wanted.
+    pages: (usize, usize),
+    addresses: bool,
+}
+
+impl<'a> Bench<'a> {
+    pub fn new(host: &'a Host, tracefs: &'a TracefsFinder) -> Bench<'a> {
+        let tracefs_lack = machine::tracefs_lack(host, tracefs);
+        Bench { host, tracefs, tracefs_lack, opened: Vec::new(), missing: Vec::new() }
+    }
+
+    /// Opens what a default run of the profiler opens; when that is forbidden, what it opens for a task of our own.
+    pub fn judge(&mut self, trial: &Trial) -> Judged {
+        let err = match self.open(trial, &Target::everything()) {
+            Ok(opened) => {
+                let mut reasons = lacks(&opened);
+                reasons.extend(self.nameless(&opened));
+                return Judged::new(trial.name, reasons, Some(opened.cost));
+            }
+            Err(err) => err,
+        };
+        let refused = err.downcast_ref::<Refused>();
+        let own = Target { wanted: None, tasks: Tasks::Threads(vec![gettid().as_raw()]) };
+        if let Some(refused) = refused.filter(|refused| refused.is_forbidden())
+            && let Ok(opened) = self.open(trial, &own)
+        {
+            let why = format!("your own processes only (-p, or a command): {}", refused.reason.why);
+            let mut reasons = vec![Reason { why, cure: refused.reason.cure.clone() }];
+            reasons.extend(lacks(&opened));
+            return Judged::new(trial.name, reasons, None);
+        }
+        Judged::impossible(trial.name, self.reason(&err, refused))
+    }
+
+    fn reason(&self, err: &anyhow::Error, refused: Option<&Refused>) -> Reason {
+        match (refused, &self.tracefs_lack) {
+            (Some(refused), _) => refused.reason.clone(),
+            (None, Some(lack)) if machine::is_about_tracefs(err) => lack.clone(),
+            _ => Reason::incurable(format!("{err:#}")),
+        }
+    }
+
+    fn open(&mut self, trial: &Trial, target: &Target) -> Result<Opened> {
+        let mut profiler = (trial.build)()?;
+        let mut evlist = Evlist::new();
+        let opened = self.open_events(profiler.as_mut(), target, &mut evlist);
+        for name in evlist.missing() {
+            if !self.missing.contains(&name) {
+                self.missing.push(name);
+            }
+        }
+        self.opened.push(evlist);
+        opened
+    }
+
+    fn open_events(&self, profiler: &mut dyn Profiler, target: &Target, evlist: &mut Evlist) -> Result<Opened> {
+        let watched = Watched::new(target, self.host);
+        let setup = Setup {
+            tracefs: self.tracefs,
+            target,
+            host: self.host,
+            watched: &watched,
+            stacks: false,
+            flame_graph: false,
+            interval: None,
+            own: [gettid().as_raw(); 2],
+            notes: Default::default(),
+            warnings: Default::default(),
+        };
+        profiler.init(evlist, &setup)?;
+        profiler.filter(evlist, &setup)?;
+        let online = online_cpus(self.host)?;
+        let first = online.first().copied().context("no CPU is online")?;
+        evlist.plan(target, self.host, online.len(), 0)?;
+        let wanted = default_ring_pages(online.len());
+        // Where memory is limited, a later ring may be smaller than the first; where it is not, one speaks for all.
+        let limited = is_limited(self.host);
+        let cpus = if limited { online.clone() } else { vec![first] };
+        let (mut pages, mut locked_pages) = (wanted, 0);
+        let mut rings = Vec::new();
+        for cpu in cpus {
+            rings.push(evlist.open_cpu(cpu, &mut pages, false)?);
+            locked_pages += pages + 1;
+        }
+        let locked_pages = if limited { locked_pages } else { (wanted + 1) * online.len() };
+        let cost = Cost {
+            descriptors: evlist.events_on(online.len()) as u64,
+            locked_bytes: (locked_pages * sys::page_size()) as u64,
+        };
+        let addresses = evlist.any_address();
+        Ok(Opened { warnings: setup.warnings.take(), cost, pages: (pages, wanted), addresses })
+    }
+
+    /// What will have no name. Own programs have theirs.
+    fn nameless(&self, opened: &Opened) -> impl Iterator<Item = Reason> {
+        let condition = if opened.addresses { "" } else { "with -g " };
+        hidden(self.host).into_iter().map(move |reason| Reason { why: format!("{condition}{}", reason.why), ..reason })
+    }
+}
+
+fn lacks(opened: &Opened) -> Vec<Reason> {
+    let mut reasons: Vec<Reason> = opened.warnings.iter().map(Reason::incurable).collect();
+    let (pages, wanted) = opened.pages;
+    if pages < wanted {
+        reasons.push(Reason::new(
+            format!("ring buffers of {pages} pages per CPU instead of {wanted} (mlock limit)"),
+            "CAP_IPC_LOCK, or raise `ulimit -l` or kernel.perf_event_mlock_kb",
+        ));
+    }
+    reasons
+}
+
+/// Ring buffers count against the mlock limit: perf_mmap, kernel/events/core.c.
+fn is_limited(host: &Host) -> bool {
+    let paranoid = sysctl(&host.proc, "perf_event_paranoid").is_none_or(|level| level > -1);
+    paranoid && !Privileges::of_self(&host.proc).has(Capability::IpcLock)
+}

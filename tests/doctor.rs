@@ -1,0 +1,272 @@
+//! `doctor`: its verdicts against what really happens, as root, as nobody, with CAP_PERFMON alone, and behind a seccomp
+//! filter.
+
+#[macro_use]
+mod common;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use common::{Done, Prog, command, number, run, start_watching};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+const NOBODY: [&str; 5] = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+const PERFMON: [&str; 4] = ["--inh-caps", "+perfmon", "--ambient-caps", "+perfmon"];
+
+/// A copy of perf-prof that everybody may execute.
+struct Copy {
+    dir: tempfile::TempDir,
+}
+
+impl Copy {
+    fn new() -> Copy {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+        fs::copy(env!("CARGO_BIN_EXE_perf-prof"), dir.path().join("perf-prof")).expect("copy");
+        Copy { dir }
+    }
+
+    /// setpriv, with what it is to run.
+    fn words(&self, capabilities: &[&str], args: &[&str]) -> Vec<String> {
+        let program = self.dir.path().join("perf-prof").into_os_string().into_string().expect("UTF-8");
+        let words = [&["setpriv"], &NOBODY[..], capabilities, &[&program], args].concat();
+        words.into_iter().map(str::to_owned).collect()
+    }
+
+    /// As nobody, where no tracefs is mounted.
+    fn as_nobody(&self, capabilities: &[&str], args: &[&str]) -> Done {
+        let words = self.words(capabilities, args);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        Prog::spawn(command).finish()
+    }
+
+    /// The same in a mount namespace whose tracefs nobody's group may read. All mounts of tracefs share their options, so
+    /// they are put back.
+    fn with_tracefs(&self, _turn: &MutexGuard<'_, ()>, capabilities: &[&str], args: &[&str]) -> Done {
+        const SCRIPT: &str = "at=/sys/kernel/tracing; mount -t tracefs -o gid=65534,mode=755 nodev $at || exit 99
+            \"$@\"; code=$?; mount -o remount,gid=0,mode=700 $at; exit $code";
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", SCRIPT, "sh"]).args(self.words(capabilities, args));
+        Prog::spawn(command).finish()
+    }
+}
+
+/// Only one test at a time changes the options of tracefs.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn report(done: Done) -> Value {
+    let mut objects = done.code(0).json();
+    assert_eq!(objects.len(), 1);
+    objects.remove(0)
+}
+
+#[track_caller]
+fn verdict<'a>(report: &'a Value, name: &str) -> (&'a str, String) {
+    let commands = report["commands"].as_array().expect("commands");
+    let found =
+        commands.iter().find(|command| command["name"] == name).unwrap_or_else(|| panic!("no {name}: {report}"));
+    let text = |key: &str| found[key].as_str().unwrap_or_default();
+    (text("verdict"), format!("{}; cure: {}", text("why"), text("cure")))
+}
+
+fn level() -> i64 {
+    let text = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").expect("perf_event_paranoid");
+    text.trim().parse().expect("a number")
+}
+
+#[test]
+fn root_may_do_all() {
+    need_events!();
+    let report = report(run(&["doctor", "--json"]));
+    for name in ["task-state", "trace", "list"] {
+        assert_eq!(verdict(&report, name).0, "ok", "{report}");
+    }
+    let (profile, why) = verdict(&report, "profile");
+    let has_pmu = report["machine"]["pmu"].as_bool().expect("pmu");
+    assert_eq!(profile, if has_pmu { "ok" } else { "degraded" }, "{why}");
+    assert_eq!(why.contains("CPU clock"), !has_pmu, "{why}");
+    assert_eq!(number(&report["machine"], "cpus_online"), common::online_cpus().len() as u64);
+    assert_eq!(number(&report["privileges"], "uid"), 0);
+    assert_eq!(report["limits"]["perf_event_paranoid"].as_i64(), Some(level()));
+    assert!(report["privileges"]["capabilities"].as_str().unwrap().contains("CAP_PERFMON"), "{report}");
+    let mapping = report["mapping"].as_array().expect("mapping");
+    let state = mapping.iter().find(|found| found["field"] == "prev_state").expect("prev_state");
+    assert!(state["found"].as_str().unwrap().contains(" D=2 "), "{state}");
+}
+
+#[test]
+fn the_text_fits_and_begins_with_the_verdicts() {
+    need_events!();
+    let done = run(&["doctor"]).code(0);
+    assert_eq!(done.out[0], "Commands");
+    assert!(done.out.iter().any(|line| line == "  task-state  OK"), "{done:?}");
+    assert!(done.out.iter().all(|line| line.chars().count() <= 80), "{done:?}");
+    for title in ["Machine", "Privileges", "Limits", "Event formats"] {
+        assert!(done.out.iter().any(|line| line == title), "{title}: {done:?}");
+    }
+}
+
+/// What a default run is said to hold is what it holds.
+#[test]
+fn descriptors_and_memory_are_as_told() {
+    need_events!();
+    let report = report(run(&["doctor", "--json"]));
+    let runs: [(&str, &[&str]); 3] = [
+        ("profile", &["profile"]),
+        ("task-state", &["task-state"]),
+        ("trace", &["trace", "-e", "sched:sched_process_exec"]),
+    ];
+    for (name, args) in runs {
+        let prog = start_watching(args);
+        let proc = format!("/proc/{}", prog.pid());
+        let links = fs::read_dir(format!("{proc}/fd")).expect("descriptors");
+        let is_event = |link: &io::Result<fs::DirEntry>| {
+            link.as_ref().is_ok_and(|link| {
+                fs::read_link(link.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:[perf_event]")
+            })
+        };
+        let events = links.filter(is_event).count() as u64;
+        let maps = fs::read_to_string(format!("{proc}/maps")).expect("maps");
+        let bytes: u64 = maps.lines().filter(|line| line.ends_with("anon_inode:[perf_event]")).map(mapped).sum();
+        prog.signal(Signal::SIGINT);
+        prog.finish().code(0);
+        let commands = report["commands"].as_array().expect("commands");
+        let told = commands.iter().find(|command| command["name"] == name).expect("the command");
+        assert_eq!((number(told, "descriptors"), number(told, "locked_bytes")), (events, bytes), "{name}");
+    }
+}
+
+/// `7f00-7f10 rw-s ...`
+fn mapped(line: &str) -> u64 {
+    let range = line.split(' ').next().and_then(|range| range.split_once('-')).expect("a range");
+    let number = |hex| u64::from_str_radix(hex, 16).expect("an address");
+    number(range.1) - number(range.0)
+}
+
+#[test]
+fn nobody_is_told_what_is_missing() {
+    need_events!();
+    if level() < 2 {
+        skip!("kernel.perf_event_paranoid is below 2");
+    }
+    let copy = Copy::new();
+    let report = report(copy.as_nobody(&[], &["doctor", "--json"]));
+    for name in ["task-state", "trace", "list"] {
+        let (verdict, why) = verdict(&report, name);
+        assert_eq!(verdict, "impossible");
+        assert!(why.contains("tracefs is not") && why.contains("cure: CAP_"), "{why}");
+    }
+    let (profile, why) = verdict(&report, "profile");
+    assert!(why.contains("CAP_PERFMON is missing"), "{why}");
+    if level() == 2 {
+        assert_eq!(profile, "degraded", "{why}");
+        assert!(why.starts_with("your own processes only"), "{why}");
+    }
+    assert_eq!(report["privileges"]["capabilities"], "");
+    // And so it is.
+    copy.as_nobody(&[], &["task-state", "--for", "1"]).code(1).says(&["tracefs is not", "cure: CAP_"]);
+    let refused = copy.as_nobody(&[], &["profile", "--for", "1"]).code(1);
+    let error =
+        format!("kernel.perf_event_paranoid is {} and CAP_PERFMON is missing; cure: CAP_PERFMON (setcap", level());
+    refused.says(&[&error, "kernel.perf_event_paranoid=0"]);
+}
+
+#[test]
+fn a_readable_tracefs_is_not_enough() {
+    need_events!();
+    if level() < 0 {
+        skip!("kernel.perf_event_paranoid is below 0");
+    }
+    let (copy, turn) = (Copy::new(), turn());
+    let report = report(copy.with_tracefs(&turn, &[], &["doctor", "--json"]));
+    assert_eq!(verdict(&report, "list").0, "ok");
+    for name in ["task-state", "trace"] {
+        let (verdict, why) = verdict(&report, name);
+        assert_eq!(verdict, "impossible", "{why}");
+        let last = "kernel.perf_event_paranoid=-1"; // 0 lets CPUs be watched, but not tracepoints
+        assert!(why.contains("CAP_PERFMON is missing") && why.ends_with(last), "{why}");
+    }
+    let refused = copy.with_tracefs(&turn, &[], &["task-state", "--for", "1"]).code(1);
+    refused.says(&["CAP_PERFMON is missing", "kernel.perf_event_paranoid=-1"]);
+}
+
+#[test]
+fn perfmon_and_a_readable_tracefs_are_enough() {
+    need_events!();
+    let (copy, turn) = (Copy::new(), turn());
+    let report = report(copy.with_tracefs(&turn, &PERFMON, &["doctor", "--json"]));
+    for name in ["profile", "task-state", "trace"] {
+        let (verdict, why) = verdict(&report, name);
+        assert_eq!(verdict, "degraded", "{why}");
+        assert!(why.contains("no names for functions of other users' programs"), "{why}");
+    }
+    assert_eq!(report["privileges"]["capabilities"], "CAP_PERFMON");
+    let runs: [&[&str]; 3] = [
+        &["profile", "-F", "199", "--for", "1"],
+        &["task-state", "--for", "1"],
+        &["trace", "-e", "sched:sched_switch", "-g", "-N", "10"],
+    ];
+    for args in runs {
+        let done = copy.with_tracefs(&turn, &PERFMON, &[args, &["--json"]].concat()).code(0);
+        assert!(number(&done.end(), "samples") > 0, "{args:?}: {done:?}");
+        let degraded: Vec<&String> = done.err.iter().filter(|line| line.starts_with("degraded: ")).collect();
+        let count = |text: &str| degraded.iter().filter(|line| line.contains(text)).count();
+        let takes_addresses = usize::from(args[0] != "task-state");
+        assert_eq!(count("no names for functions of other users"), takes_addresses, "{args:?}: {done:?}");
+        assert!(count("mlock limit") <= 1, "{args:?}: {done:?}");
+        let told = verdict(&report, args[0]).1;
+        assert_eq!(count("mlock limit") == 1, told.contains("mlock limit"), "{args:?}: {told}: {done:?}");
+    }
+}
+
+#[test]
+fn a_seccomp_filter_is_recognised() {
+    need_events!();
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let report = report(Prog::spawn(filtered(&["doctor", "--json"], errno)).finish());
+        for name in ["profile", "task-state", "trace"] {
+            let (verdict, why) = verdict(&report, name);
+            assert_eq!(verdict, "impossible", "{why}");
+            assert!(why.contains("a seccomp filter refuses perf_event_open"), "{why}");
+        }
+        assert_eq!((&report["privileges"]["seccomp"], verdict(&report, "list").0), (&true.into(), "ok"));
+        let done = Prog::spawn(filtered(&["task-state", "--for", "1"], errno)).finish().code(1);
+        done.says(&["a seccomp filter refuses perf_event_open", "cure: "]);
+    }
+}
+
+/// perf-prof behind a filter that answers perf_event_open with `errno`.
+fn filtered(args: &[&str], errno: i32) -> Command {
+    let step = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let mut program = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0), // seccomp_data.nr
+        libc::sock_filter {
+            jf: 1,
+            ..step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, libc::SYS_perf_event_open as u32)
+        },
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let mut command = command(args);
+    let install = move || {
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        // SAFETY: both calls are async-signal-safe; the kernel copies the program, which lives here.
+        let result = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter)
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure calls prctl alone, and touches no memory but its own.
+    unsafe { command.pre_exec(install) };
+    command
+}
