@@ -110,6 +110,8 @@ pub struct Run {
     discarded_before: u64,
     /// The weights that were sent last, as long as the output has not seen to them.
     weights_sent: Weak<Vec<Weighted>>,
+    /// By a signal.
+    told_to_end: bool,
     _tracefs: TracefsFinder, // a private mount lives as long as the run
 }
 
@@ -244,6 +246,7 @@ impl Run {
             samples_before: 0,
             discarded_before: 0,
             weights_sent: Weak::new(),
+            told_to_end: false,
             _tracefs: tracefs,
         })
     }
@@ -342,7 +345,10 @@ impl Run {
     fn take_signals(&mut self) -> Result<Option<Stop>> {
         while let Some(signal) = self.signals.take() {
             match signal {
-                Signal::SIGINT | Signal::SIGTERM => return Ok(Some(Stop::Asked)),
+                Signal::SIGINT | Signal::SIGTERM => {
+                    self.told_to_end = true;
+                    return Ok(Some(Stop::Asked));
+                }
                 Signal::SIGUSR1 => self.report()?,
                 _ => {
                     if self.workload.as_mut().is_some_and(Workload::ended) {
@@ -485,14 +491,14 @@ impl Run {
             )));
         }
         messages.push(Message::End(end));
-        let Run { core, signals, workload, host, .. } = self;
+        let Run { core, signals, workload, host, mut told_to_end, .. } = self;
         if let Some(mut workload) = workload {
             workload.end(&descendants(&host, workload.pid())); // if it still runs
         }
         // A second Ctrl-C ends the wait for a reader that does not read.
-        let interrupted =
-            || std::iter::from_fn(|| signals.take()).any(|signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM));
-        let closed = core.output.finish(messages, || !interrupted());
+        let mut again =
+            |signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM) && std::mem::replace(&mut told_to_end, true);
+        let closed = core.output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
         match closed {
             Some(Closed::FlameGraph(err)) => return Err(err.into()),
             Some(Closed::Failed(err)) => {

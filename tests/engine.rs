@@ -166,8 +166,14 @@ fn sigusr1_reports_an_interval_and_goes_on() {
 #[test]
 fn a_second_interrupt_ends_a_run_whose_reader_sleeps() {
     need_events!();
+    second_interrupt(&[]);
+    // It has ended by itself, and waits for its reader: the first one is no second one.
+    second_interrupt(&["-N", "50000"]);
+}
+
+fn second_interrupt(options: &[&str]) {
     let (event, tid) = (syscall(libc::SYS_getppid), own_tid().to_string());
-    let mut command = command(&["trace", "-e", &event, "-t", &tid]);
+    let mut command = command(&[&["trace", "-e", &event, "-t", &tid], options].concat());
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let pid = child.id() as i32;
     let stdout = child.stdout.take().unwrap();
