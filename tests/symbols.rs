@@ -206,6 +206,84 @@ fn a_file_that_may_not_be_opened_says_so() {
     drop(load);
 }
 
+/// perf-prof as somebody who may trace, and look at nothing but his own processes; with the load as his, too.
+#[test]
+fn a_file_that_is_gone_says_so() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+    let (prof, parts) = (dir.path().join("perf-prof"), dir.path().join("parts"));
+    fs::copy(env!("CARGO_BIN_EXE_perf-prof"), &prof).expect("copy");
+    fs::copy(example("parts"), &parts).expect("copy");
+    let cpu = common::online_cpus()[0].to_string();
+    let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    // Its own word that it runs from the file: then that may go.
+    let script = format!("echo ready; exec taskset -c {cpu} {} 3000", parts.display());
+    let mut load = Command::new("setpriv");
+    load.args(nobody).args(["sh", "-c", &script]);
+    let mut load = Load::start(load);
+    assert_eq!(load.says(), "ready");
+    let exe = format!("/proc/{}/exe", load.pid());
+    let until = std::time::Instant::now() + common::GUARD;
+    while !fs::read_link(&exe).is_ok_and(|path| path == parts) {
+        assert!(std::time::Instant::now() < until, "it never ran");
+        std::thread::yield_now();
+    }
+    fs::remove_file(&parts).expect("remove");
+    let mut as_nobody = Command::new("setpriv");
+    as_nobody.args(nobody).args(["--inh-caps", "+perfmon", "--ambient-caps", "+perfmon"]).arg(&prof);
+    as_nobody.args(["profile", "-F", "199", "--for", "1", "-C", &cpu, "--json"]);
+    let done = common::Prog::spawn(as_nobody).finish().code(0);
+    let rows = done.of_type("row");
+    let row = rows.iter().find(|row| row["module"].as_str().is_some_and(|module| Path::new(module) == parts));
+    assert_eq!(row.unwrap_or_else(|| panic!("{rows:?}"))["reason"], "deleted");
+    drop(load);
+}
+
+#[test]
+fn a_process_that_went_before_its_file_was_opened_says_so() {
+    use nix::sys::signal::Signal;
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = dir.path().to_str().expect("UTF-8");
+    let mut prof = start(&["trace", "-e", CALL, "-g", "--json"]);
+    prof.provoke(common::getppid, |line| line.contains(r#""type":"event""#));
+    prof.signal(Signal::SIGSTOP); // it sees nothing of the load until that is gone, with its mounts
+    let script =
+        format!("mount -t tmpfs none {at} && cp {} {at}/fleeting && exec {at}/fleeting own 7", example("places"));
+    let ended = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().expect("unshare");
+    prof.signal(Signal::SIGCONT);
+    assert!(ended.status.success(), "{ended:?}");
+    prof.line(|line| line.contains(r#""comm":"fleeting""#));
+    let mut done = prof.interrupt().code(0);
+    done.out.retain(|line| line.contains(r#""comm":"fleeting""#));
+    assert_all(&innermost(&done), "reason", "exited");
+}
+
+/// A 32-bit program that makes its calls through its vdso, of which ours is no copy.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_vdso_of_a_32_bit_program_says_so() {
+    need_events!();
+    let mut code = vec![0x89, 0xe6, 0xad]; // mov esi, esp; lodsd: argc
+    code.extend([0xad, 0x85, 0xc0, 0x75, 0xfb].repeat(2)); // up to the end of argv, then of envp
+    code.extend([0xad, 0x89, 0xc1, 0xad, 0x83, 0xf9, 32, 0x75, 0xf7]); // the value of AT_SYSINFO
+    code.extend([0x89, 0xc7, 0xbb, 7, 0, 0, 0]); // mov edi, eax; mov ebx, 7
+    code.extend([0xb8, 64, 0, 0, 0, 0xff, 0xd7, 0x4b, 0x75, 0xf6]); // getppid by call edi, seven times
+    code.extend([0xb8, 1, 0, 0, 0, 0x31, 0xdb, 0xcd, 0x80]); // exit(0)
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("getppid32");
+    fs::write(&path, common::elf32(&code)).expect("write");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("chmod");
+    if !Command::new(&path).status().is_ok_and(|status| status.success()) {
+        skip!("no 32-bit programs here");
+    }
+    let frames = frames_of("raw_syscalls:sys_enter/id==64/", &[path.to_str().expect("UTF-8")]);
+    assert_eq!(frames.len(), 7, "{frames:?}");
+    assert_all(&frames, "module", "[vdso]");
+    assert_all(&frames, "reason", "vdso");
+}
+
 #[test]
 fn stacks_that_nobody_needs_any_more_make_room() {
     need_events!();

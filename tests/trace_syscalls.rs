@@ -193,23 +193,12 @@ fn call_of(event: &str) -> Option<u64> {
 
 /// A 32-bit program: getppid as often as told, by its number there, then exit.
 #[cfg(target_arch = "x86_64")]
-fn elf32(calls: u32) -> Vec<u8> {
-    const ADDR: u32 = 0x0804_8000;
-    const HEADERS: u32 = 52 + 32;
+fn getppid32(calls: u32) -> Vec<u8> {
     let mut code = vec![0xbe]; // mov esi, calls
     code.extend(calls.to_le_bytes());
     code.extend([0xb8, 64, 0, 0, 0, 0xcd, 0x80, 0x4e, 0x75, 0xf6]); // mov eax, 64; int 0x80; dec esi; jnz
     code.extend([0xb8, 1, 0, 0, 0, 0x31, 0xdb, 0xcd, 0x80]); // mov eax, 1; xor ebx, ebx; int 0x80
-    let size = HEADERS + code.len() as u32;
-    let mut elf = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
-    let halves = |elf: &mut Vec<u8>, halves: &[u16]| halves.iter().for_each(|half| elf.extend(half.to_le_bytes()));
-    let words = |elf: &mut Vec<u8>, words: &[u32]| words.iter().for_each(|word| elf.extend(word.to_le_bytes()));
-    halves(&mut elf, &[2, 3]); // ET_EXEC, EM_386
-    words(&mut elf, &[1, ADDR + HEADERS, 52, 0, 0]);
-    halves(&mut elf, &[52, 32, 1, 0, 0, 0]);
-    words(&mut elf, &[1, 0, ADDR, ADDR, size, size, 5, 4096]); // PT_LOAD, read and execute
-    elf.extend(code);
-    elf
+    common::elf32(&code)
 }
 
 /// Number 64 is getppid in a 32-bit program and semget in any other.
@@ -220,7 +209,7 @@ fn calls_of_32_bit_programs_get_no_false_names() {
     need_events!();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("getppid32");
-    std::fs::write(&path, elf32(1000)).unwrap();
+    std::fs::write(&path, getppid32(1000)).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     if !std::process::Command::new(&path).status().is_ok_and(|status| status.success()) {
         skip!("no 32-bit programs here");

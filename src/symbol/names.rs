@@ -182,7 +182,10 @@ impl Names {
             Content::Vdso { len } => {
                 let options = &self.options;
                 match self.vdso.get_or_insert_with(|| Vdso::ours(options)) {
-                    Some(vdso) if vdso.len == *len => vdso.symbols.resolve(offset).map_err(|_| VDSO),
+                    // That of a 32-bit program may be as long; it is where only such programs have it.
+                    Some(vdso) if vdso.len == *len && addr > u64::from(u32::MAX) => {
+                        vdso.symbols.resolve(offset).map_err(|_| VDSO)
+                    }
                     _ => Err(VDSO),
                 }
             }

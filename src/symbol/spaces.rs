@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 use crate::perf::target::{Host, threads};
-use crate::symbol::files::{DELETED_MARK, EXITED, FileKey, Reason, Wanted};
+use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, Reason, Wanted};
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{elf, elf_file, perf_map};
 use crate::task::procfs;
@@ -296,6 +296,7 @@ impl Spaces {
     }
 
     fn module(&mut self, pid: i32, (start, end): (u64, u64), path: &[u8], key: FileKey) -> Arc<Module> {
+        let is_deleted = path.ends_with(DELETED_MARK);
         let path = String::from_utf8_lossy(path.strip_suffix(DELETED_MARK).unwrap_or(path)).into_owned();
         if path == "[vdso]" {
             let same = |known: &Arc<Module>| matches!(known.content, Content::Vdso { len } if len == end.saturating_sub(start));
@@ -320,6 +321,8 @@ impl Spaces {
             Ok(file) if elf_file::is_elf(&file) => Content::File(file),
             Ok(_) if path.starts_with("/memfd:") => return self.unnamed(&path, JIT_NO_MAP),
             Ok(_) => return self.unnamed(&path, elf::NOT_ELF),
+            // The kernel's word: the paths that were tried may have failed for lesser reasons.
+            Err(_) if is_deleted => return self.unnamed(&path, DELETED),
             Err(reason) => return self.unnamed(&path, reason),
         };
         let module = Arc::new(Module { path: path.as_str().into(), content });

@@ -2,15 +2,20 @@
 
 use std::io::Write;
 
-use super::field::FieldValue;
+use super::field::{Field, FieldValue};
 use super::format::Format;
 use crate::digits::{push_signed, push_unsigned};
 
 /// Appends the event's own fields to `out`. A field that the record does not hold shows as `?`.
 pub fn render_fields(format: &Format, raw: &[u8], out: &mut Vec<u8>) {
-    for (at, field) in format.user_fields().enumerate() {
+    render_list(format.user_fields(), b' ', raw, out);
+}
+
+/// Appends `name=value` of each of `fields`.
+pub(super) fn render_list<'a>(fields: impl Iterator<Item = &'a Field>, between: u8, raw: &[u8], out: &mut Vec<u8>) {
+    for (at, field) in fields.enumerate() {
         if at > 0 {
-            out.push(b' ');
+            out.push(between);
         }
         out.extend_from_slice(field.name.as_bytes());
         out.push(b'=');
@@ -22,7 +27,7 @@ pub fn render_fields(format: &Format, raw: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends a value as `render_fields` shows it.
-pub(super) fn render_value(value: FieldValue<'_>, out: &mut Vec<u8>) {
+fn render_value(value: FieldValue<'_>, out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = match value {
         FieldValue::Signed(value) => {

@@ -169,3 +169,19 @@ pub fn attempts(mut scenario: impl FnMut() -> Result<(), String>) {
         }
     }
 }
+
+/// A static 32-bit x86 program of nothing but `code`.
+pub fn elf32(code: &[u8]) -> Vec<u8> {
+    const ADDR: u32 = 0x0804_8000;
+    const HEADERS: u32 = 52 + 32;
+    let size = HEADERS + code.len() as u32;
+    let mut elf = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    let halves = |elf: &mut Vec<u8>, halves: &[u16]| halves.iter().for_each(|half| elf.extend(half.to_le_bytes()));
+    let words = |elf: &mut Vec<u8>, words: &[u32]| words.iter().for_each(|word| elf.extend(word.to_le_bytes()));
+    halves(&mut elf, &[2, 3]); // ET_EXEC, EM_386
+    words(&mut elf, &[1, ADDR + HEADERS, 52, 0, 0]);
+    halves(&mut elf, &[52, 32, 1, 0, 0, 0]);
+    words(&mut elf, &[1, 0, ADDR, ADDR, size, size, 5, 4096]); // PT_LOAD, read and execute
+    elf.extend(code);
+    elf
+}

@@ -2,7 +2,7 @@
 //! and the fields that the kernel would have computed with.
 
 use super::super::field::Field;
-use super::super::fields_text::render_value;
+use super::super::fields_text::render_list;
 use super::super::format::Format;
 use super::lexer::{Lexer, Token};
 
@@ -22,17 +22,7 @@ impl StandIn {
     pub fn render(&self, raw: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(self.name.as_bytes());
         out.push(b'(');
-        for (at, field) in self.fields.iter().enumerate() {
-            if at > 0 {
-                out.push(b',');
-            }
-            out.extend_from_slice(field.name.as_bytes());
-            out.push(b'=');
-            match field.value(raw) {
-                Ok(value) => render_value(value, out),
-                Err(_) => out.push(b'?'),
-            }
-        }
+        render_list(self.fields.iter(), b',', raw, out);
         out.push(b')');
     }
 }
