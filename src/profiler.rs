@@ -80,6 +80,11 @@ pub trait Profiler {
         let _ = (now, ctx);
     }
 
+    /// Events are off and all were seen: the last moment to hand over an occurrence. [`Profiler::deinit`] follows.
+    fn stopped(&mut self, now: Timestamp, ctx: &mut Context) {
+        let _ = (now, ctx);
+    }
+
     /// The kernel takes no samples on `cpu` for a while, since there were too many.
     fn throttled(&mut self, cpu: u32) {
         let _ = cpu;

@@ -2,6 +2,7 @@
 
 pub mod completions;
 pub mod doctor;
+pub mod irq_off;
 pub mod list;
 pub mod man;
 pub mod profile;
@@ -93,6 +94,7 @@ macro_rules! profilers {
 }
 
 profilers! {
+    IrqOff(irq_off::IrqOffArgs),
     Profile(profile::ProfileArgs),
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
