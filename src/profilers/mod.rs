@@ -94,8 +94,8 @@ macro_rules! profilers {
 }
 
 profilers! {
-    IrqOff(irq_off::IrqOffArgs),
     Profile(profile::ProfileArgs),
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
+    IrqOff(irq_off::IrqOffArgs),
 }

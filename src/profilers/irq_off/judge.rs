@@ -56,19 +56,33 @@ pub enum Others {
     SilentToo,
 }
 
-/// Judges `gap` of `cpu`. `stolen_ns`: what the hypervisor took of the CPU; None when the CPU was offline.
-pub fn judge(gap: &Gap, others: Others, stolen_ns: Option<u64>) -> Kind {
-    let Some(stolen_ns) = stolen_ns else { return Kind::NotSampled };
+/// Where the time of a CPU went around a gap, as /proc/stat tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// A hypervisor took it.
+    pub stolen_ns: u64,
+    /// Nobody knows: no tick came that would have accounted for it.
+    pub lost_ns: u64,
+}
+
+/// What no tick accounted for, to be more than the steps and the delays of /proc/stat.
+const LOST_NS: u64 = 40_000_000;
+
+/// Judges `gap`. `account` is None when the CPU was offline.
+pub fn judge(gap: &Gap, others: Others, account: Option<Account>) -> Kind {
+    let Some(Account { stolen_ns, lost_ns }) = account else { return Kind::NotSampled };
+    let ticked = lost_ns < LOST_NS.max(gap.late_ns / 4 * 3);
     match gap.evidence {
         Evidence::Missed => Kind::NotSampled,
         Evidence::Served => Kind::SamplingHole,
+        Evidence::OnBeat if ticked => Kind::SamplingHole,
         _ if others == Others::SilentToo => Kind::MachineStopped,
         _ if stolen_ns > 0 && stolen_ns >= gap.late_ns / 2 => Kind::Stolen,
         Evidence::Handler => Kind::InterruptsOff,
         _ if gap.idle => Kind::Idle,
         // A lone CPU cannot tell whether the machine stopped.
-        Evidence::Held if others == Others::WentOn => Kind::InterruptsOff,
-        Evidence::Held | Evidence::Alone => Kind::TimerLate,
+        Evidence::Held | Evidence::OnBeat if others == Others::WentOn => Kind::InterruptsOff,
+        Evidence::Held | Evidence::OnBeat | Evidence::Alone => Kind::TimerLate,
     }
 }
 
@@ -117,19 +131,22 @@ impl Times {
         self.0.push_back(reading);
     }
 
-    /// What a hypervisor took of `cpu` between the last reading before `from` and the first after `to`. None: in one of
-    /// them the CPU is missing, so it was offline.
-    pub fn stolen_ns(&self, cpu: u32, from: u64, to: u64) -> Option<u64> {
+    /// Where the time of `cpu` went between the last reading before `from` and the first after `to`. None: in one of them
+    /// the CPU is missing, so it was offline.
+    pub fn account(&self, cpu: u32, from: u64, to: u64) -> Option<Account> {
         let first = self.0.iter().rposition(|reading| reading.at_ns() <= from).unwrap_or(0);
         let after = self.0.iter().position(|reading| reading.at_ns() > to).map_or(self.0.len(), |at| at + 1);
         let mut within = self.0.range(first.min(after)..after);
-        let Some(before) = within.next() else { return Some(0) };
-        let mut last = before.cpu(cpu)?;
-        let start = last.steal_ns;
+        let Some(before) = within.next() else { return Some(Account::default()) };
+        let start = before.cpu(cpu)?;
+        let (mut end, mut end_ns) = (start, before.at_ns());
         for reading in within {
-            last = reading.cpu(cpu)?;
+            (end, end_ns) = (reading.cpu(cpu)?, reading.at_ns());
         }
-        Some(last.steal_ns.saturating_sub(start))
+        let stolen_ns = end.steal_ns.saturating_sub(start.steal_ns);
+        let own_ns = end.own_ns.saturating_sub(start.own_ns);
+        let lost_ns = end_ns.saturating_sub(before.at_ns()).saturating_sub(own_ns).saturating_sub(stolen_ns);
+        Some(Account { stolen_ns, lost_ns })
     }
 
     /// Whether the kernel went on accounting the CPU's time after `since`: then it takes interrupts, or is idle. None: too
@@ -160,7 +177,7 @@ mod tests {
 
     #[test]
     fn verdicts() {
-        use Evidence::{Alone, Handler, Held, Missed, Served};
+        use Evidence::{Alone, Handler, Held, Missed, OnBeat, Served};
         use Kind::*;
         let idle = |evidence| Gap { idle: true, ..gap(evidence) };
         let cases = [
@@ -179,10 +196,20 @@ mod tests {
             (idle(Handler), Others::WentOn, Some(0), InterruptsOff),
             (idle(Handler), Others::Unknown, Some(0), InterruptsOff),
             (idle(Handler), Others::SilentToo, Some(0), MachineStopped),
+            (gap(OnBeat), Others::WentOn, Some(0), SamplingHole),
+            (gap(OnBeat), Others::SilentToo, Some(0), SamplingHole),
         ];
         for (gap, others, stolen_ns, want) in cases {
-            assert_eq!(judge(&gap, others, stolen_ns), want, "{gap:?} {others:?} {stolen_ns:?}");
+            let account = stolen_ns.map(|stolen_ns| Account { stolen_ns, lost_ns: 100 * MS });
+            assert_eq!(judge(&gap, others, account), want, "{gap:?} {others:?} {stolen_ns:?}");
         }
+        // The timer came on again on its beat by chance: no tick was accounted for either.
+        let account = Some(Account { stolen_ns: 0, lost_ns: 180 * MS });
+        assert_eq!(judge(&gap(OnBeat), Others::WentOn, account), InterruptsOff);
+        assert_eq!(judge(&gap(OnBeat), Others::Unknown, account), TimerLate);
+        assert_eq!(judge(&gap(Served), Others::WentOn, account), SamplingHole);
+        let short = Gap { late_ns: 15 * MS, ..gap(OnBeat) };
+        assert_eq!(judge(&short, Others::WentOn, Some(Account { stolen_ns: 0, lost_ns: 30 * MS })), SamplingHole);
     }
 
     #[test]
@@ -204,18 +231,30 @@ mod tests {
     #[test]
     fn steal_is_that_around_the_gap() {
         let mut times = Times::default();
-        assert_eq!(times.stolen_ns(0, 0, 10), Some(0));
+        let stolen =
+            |times: &Times, from, to| times.account(0, from * MS, to * MS).map(|account| account.stolen_ns / MS);
+        assert_eq!(stolen(&times, 0, 10), Some(0));
         let readings = [(100, "0 0 0 0 0 0 0 3"), (200, "0 0 0 0 0 0 0 4"), (400, "0 0 0 0 0 0 0 19")];
         readings.into_iter().for_each(|(at, text)| times.add(reading(at, text)));
         times.add(reading(500, "0 0 0 0 0 0 0 50"));
-        assert_eq!(times.stolen_ns(0, 210 * MS, 390 * MS), Some(150 * MS));
-        assert_eq!(times.stolen_ns(0, 190 * MS, 390 * MS), Some(160 * MS));
-        assert_eq!(times.stolen_ns(0, 450 * MS, 900 * MS), Some(310 * MS));
-        assert_eq!(times.stolen_ns(0, 0, 50 * MS), Some(0));
-        assert_eq!(times.stolen_ns(7, 210 * MS, 390 * MS), None);
+        let cases = [(210, 390, 150), (190, 390, 160), (450, 900, 310), (0, 50, 0)];
+        for (from, to, want) in cases {
+            assert_eq!(stolen(&times, from, to), Some(want), "{from}-{to}");
+        }
+        assert_eq!(times.account(7, 210 * MS, 390 * MS), None);
         times.add(Reading::of(600 * MS, "cpu1 0 0 0 0 0 0 0 0\n"));
         times.add(reading(700, "0 0 0 0 0 0 0 50"));
-        assert_eq!(times.stolen_ns(0, 550 * MS, 650 * MS), None, "offline in between");
+        assert_eq!(stolen(&times, 550, 650), None, "offline in between");
+    }
+
+    #[test]
+    fn time_that_no_tick_accounted_for_is_lost() {
+        let mut times = Times::default();
+        for (at, text) in [(100, "0 0 0 10 0 0 0 0"), (300, "2 1 3 10 2 1 1 4"), (500, "2 1 3 11 2 1 1 5")] {
+            times.add(reading(at, text));
+        }
+        let lost = |from, to| times.account(0, from * MS, to * MS).map(|account| account.lost_ns / MS);
+        assert_eq!((lost(110, 290), lost(310, 490), lost(110, 490)), (Some(60), Some(180), Some(240)));
     }
 
     #[test]

@@ -177,7 +177,7 @@ pub struct IrqOff {
 }
 
 static SHAPE: Shape = Shape {
-    keys: &["kind", "latency_ns", "at_most_ns", "still_silent", "stolen_ns"],
+    keys: &["kind", "latency_ns", "at_most_ns", "still_silent", "stolen_ns", "runnable"],
     line: &[
         Part::Value { key: 0, width: 15 },
         Part::Text(" "),
@@ -188,6 +188,7 @@ static SHAPE: Shape = Shape {
         Part::Subject,
         Part::If(3, &[Part::Text(" still silent")]),
         Part::If(4, &[Part::Text(", stolen "), Part::Value { key: 4, width: 0 }, Part::Text(" ms")]),
+        Part::If(5, &[Part::Text(", one of "), Part::Value { key: 5, width: 0 }]),
     ],
 };
 
@@ -280,15 +281,16 @@ impl IrqOff {
 
     fn report(&mut self, finding: &Finding, ctx: &mut Context<'_>) {
         let Finding { gap, subject, stack } = finding;
-        let stolen_ns = self.times.stolen_ns(subject.cpu, gap.from, gap.to);
-        let kind = judge(gap, self.others(subject.cpu, gap), stolen_ns);
+        let account = self.times.account(subject.cpu, gap.from, gap.to);
+        let kind = judge(gap, self.others(subject.cpu, gap), account);
+        let stolen_ns = account.map_or(0, |account| account.stolen_ns.min(gap.most_ns()));
         if let Some(cpu) = self.cpus.get_mut(&subject.cpu) {
             cpu.counts[kind as usize] += 1;
             if kind == Kind::InterruptsOff {
                 cpu.longest_ns = cpu.longest_ns.max(gap.late_ns);
             }
         }
-        if kind.is_suspect() {
+        if kind == Kind::InterruptsOff {
             ctx.weigh(subject.pid, subject.comm, *stack, gap.late_ns / 1000);
         }
         if !self.all && !kind.is_suspect() {
@@ -299,7 +301,8 @@ impl IrqOff {
             Value::Ns(gap.late_ns),
             Value::Ns(gap.most_ns()),
             Value::Bool(false),
-            stolen_ns.filter(|&ns| ns > 0).map_or(Value::None, |ns| Value::Ns(ns.min(gap.most_ns()))),
+            if stolen_ns > 0 { Value::Ns(stolen_ns) } else { Value::None },
+            Value::None,
         ];
         ctx.emit(*subject, &SHAPE, values, stack.filter(|_| self.shows_stacks));
     }
@@ -342,7 +345,9 @@ impl Profiler for IrqOff {
         };
         self.cpus = online.iter().filter(|cpu| self.is_wanted(**cpu)).map(|cpu| (*cpu, Cpu::default())).collect();
         if online.len() == 1 {
-            setup.warn("only one CPU is online: it cannot tell interrupts off from a machine that was stopped".to_owned());
+            setup.warn(
+                "only one CPU is online: it cannot tell interrupts off from a machine that was stopped".to_owned(),
+            );
         }
         self.plan = Some(Plan { timer, witness });
         Ok(())

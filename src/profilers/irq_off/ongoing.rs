@@ -40,28 +40,36 @@ impl IrqOff {
                 continue;
             }
             cpu.shown.next_ns = now.saturating_add(self.again_ns);
+            let runnable = runnable_on(number, self.own, ctx.host);
+            let (pid, tid, comm) = match runnable[..] {
+                [only] => only,
+                _ => (-1, -1, Comm::new(b"?")),
+            };
+            let names: Vec<String> = runnable
+                .iter()
+                .map(|(_, tid, comm)| format!("{}:{tid}", String::from_utf8_lossy(comm.as_bytes())))
+                .collect();
             let values = [
                 Value::Word("silent"),
                 Value::Ns(now.saturating_sub(due)),
                 Value::Ns(now.saturating_sub(heard)),
                 Value::Bool(true),
                 Value::None,
+                if names.len() > 1 { Value::Words(names.into()) } else { Value::None },
             ];
-            let (pid, tid, comm) = running_on(number, self.own, ctx.host).unwrap_or((-1, -1, Comm::new(b"?")));
             ctx.emit(Subject { time: now, cpu: number, pid, tid, comm }, &SHAPE, values, None);
         }
     }
 }
 
-/// The task that runs on `cpu`, as far as /proc tells: the only one there that does not wait.
-fn running_on(cpu: u32, own: [i32; 2], host: &Host) -> Option<(i32, i32, Comm)> {
-    const MOST: usize = 10_000; // each costs a look at /proc, and the rings fill meanwhile
+/// The tasks on `cpu` that do not wait, as far as /proc tells: the one that runs, and those that wait for the CPU.
+fn runnable_on(cpu: u32, own: [i32; 2], host: &Host) -> Vec<(i32, i32, Comm)> {
+    const MOST_LOOKS: usize = 10_000; // each takes a while, and the rings fill meanwhile
+    const MOST: usize = 8;
     let all = processes(host).into_iter().flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (pid, tid)));
     let runs = |(pid, tid): (i32, i32)| {
         let Stat { state, comm, cpu: on, .. } = procfs::stat(host, tid)?;
         (state == b'R' && on == cpu && !own.contains(&tid)).then_some((pid, tid, comm))
     };
-    let mut running = all.take(MOST).filter_map(runs);
-    let found = running.next()?;
-    running.next().is_none().then_some(found)
+    all.take(MOST_LOOKS).filter_map(runs).take(MOST).collect()
 }
