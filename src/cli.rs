@@ -69,7 +69,7 @@ pub fn usage(message: impl fmt::Display) -> anyhow::Error {
 }
 
 /// Options that mean the same in every profiler
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct CommonArgs {
     /// These CPUs, 0-3,7 [default: all online]
     #[arg(short = 'C', long, alias = "cpu", value_name = "LIST", help_heading = "Target", value_parser = CpuList::parse)]
@@ -95,6 +95,12 @@ pub struct CommonArgs {
     /// Stop after so long, in s, or as 500ms
     #[arg(long = "for", help_heading = "Run", value_name = "TIME", value_parser = values::time_s)]
     duration: Option<Time>,
+    /// Show callchains
+    #[arg(short = 'g', long = "call-graph", help_heading = "Output")]
+    stacks: bool,
+    /// Draw the stacks: FILE.svg, FILE.folded, -
+    #[arg(long, value_name = "FILE|-", help_heading = "Output", value_parser = FlameGraph::parse)]
+    flame_graph: Option<FlameGraph>,
     /// Append the results to a file
     #[arg(short = 'o', long, help_heading = "Output", value_name = "FILE")]
     output: Option<PathBuf>,
@@ -113,14 +119,6 @@ pub struct CommonArgs {
     /// A command to run and watch, with its children; its end ends the run
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pids", "tids", "cgroups"])]
     workload: Vec<OsString>,
-}
-
-/// The option of profilers that know stacks
-#[derive(Debug, Default, clap::Args)]
-pub struct FlameArgs {
-    /// Draw the stacks: FILE.svg, FILE.folded, -
-    #[arg(long, value_name = "FILE|-", help_heading = "Output", value_parser = FlameGraph::parse)]
-    pub flame_graph: Option<FlameGraph>,
 }
 
 // clap takes a field of type Vec for an option that repeats; these lists are one value.
@@ -142,30 +140,29 @@ list_value!(TaskList, PidOrName, values::task_list);
 list_value!(TidList, i32, values::pid_list);
 list_value!(CgroupList, String, values::list);
 
-/// What a profiler's options say of stacks.
-#[derive(Debug)]
-pub struct StackOptions {
-    /// `-g`
-    pub asked: bool,
-    pub flame: Option<FlameGraph>,
-    /// What the widths of its flame graph are.
-    pub weight: &'static str,
-}
-
 impl CommonArgs {
     pub fn strict_loss(&self) -> bool {
         self.strict_loss
+    }
+
+    /// `-g`
+    pub fn stacks(&self) -> bool {
+        self.stacks
+    }
+
+    pub fn draws_stacks(&self) -> bool {
+        self.flame_graph.is_some()
     }
 
     pub fn interval(&self) -> Option<Duration> {
         self.interval.map(|time| Duration::from_nanos(time.0))
     }
 
-    /// What the run needs to know.
+    /// What the run needs to know. `weight`: what the widths of a flame graph are.
     ///
     /// # Errors
     /// A process, thread or cgroup that does not exist; an interval of zero.
-    pub fn options(self, profiler: &'static str, stacks: StackOptions) -> Result<Options> {
+    pub fn options(self, profiler: &'static str, weight: &'static str) -> Result<Options> {
         const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
         let interval = self.interval();
         if let Some(interval) = interval.filter(|interval| *interval < SHORTEST_INTERVAL) {
@@ -175,7 +172,7 @@ impl CommonArgs {
         if self.duration.is_some_and(|time| time.0 == 0) {
             return Err(usage("--for 0 would show nothing: give it a time, as in 10s"));
         }
-        if self.json && self.output.is_none() && stacks.flame == Some(FlameGraph::Stdout) {
+        if self.json && self.output.is_none() && self.flame_graph == Some(FlameGraph::Stdout) {
             return Err(usage("--flame-graph - and --json both want stdout: send the JSON lines to a file with -o"));
         }
         let host = Host::default();
@@ -200,10 +197,10 @@ impl CommonArgs {
             target: Target { wanted: self.cpus.map(|CpuList(cpus)| cpus), tasks },
             interval,
             ring: self.mmap_pages,
-            stacks: stacks.asked || stacks.flame.is_some(),
-            shows_stacks: stacks.asked,
-            flame: stacks.flame,
-            weight: stacks.weight,
+            stacks: self.stacks || self.flame_graph.is_some(),
+            shows_stacks: self.stacks,
+            flame: self.flame_graph,
+            weight,
             samples: self.exit_n,
             duration: self.duration.map(|time| Duration::from_nanos(time.0)),
             output: self.output,

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use rustc_hash::FxHashSet;
 
 use crate::cli::usage;
+use crate::event::selector::{Head, Selector};
 use crate::output::{LostSpan, Top};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel};
@@ -136,6 +137,17 @@ impl Setup<'_> {
     pub fn tracepoint(&self, name: &str) -> Result<(Evsel, Arc<Format>)> {
         let format = self.format(name)?;
         Ok((Evsel::new(name, Attr::tracepoint(format.id)), format))
+    }
+
+    /// The event that a selector names, not yet in the list. Its filter and attributes are the caller's business.
+    ///
+    /// # Errors
+    /// As [`Setup::format`].
+    pub fn event(&self, selector: &Selector) -> Result<(Evsel, Arc<Format>)> {
+        match &selector.head {
+            Head::Tracepoint { system, name } => self.tracepoint(&format!("{system}:{name}")),
+            probe => bail!("{probe}: probes are not supported yet, only tracepoints (system:name)"),
+        }
     }
 
     /// What is wrong with a filter of the user's for events of `format`: text that does not parse, or a field that the

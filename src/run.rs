@@ -1,11 +1,12 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
-//! the book of losses in `loss`, rings and CPUs that come and go in `rings`.
+//! the book of losses in `loss`, rings and CPUs that come and go in `rings`, what people are told in `words`.
 
 mod core;
 mod loss;
 mod rings;
+mod words;
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -200,7 +201,7 @@ impl Run {
             hidden(&host).into_iter().for_each(|reason| output.note(format!("degraded: {reason}")));
         }
         if options.verbose {
-            describe(&evlist, &rings, &tracefs, notes).into_iter().for_each(|line| output.note(line));
+            words::describe(&evlist, &rings, &tracefs, notes).into_iter().for_each(|line| output.note(line));
         }
         let ticker = options.interval.map(Ticker::every).transpose().context("cannot start the interval timer")?;
         if let Some(ticker) = &ticker {
@@ -332,7 +333,7 @@ impl Run {
             }
             if !silence_said && self.core.samples == 0 && now - self.start_ns > SILENCE.as_nanos() as u64 {
                 silence_said = true;
-                let line = self.waiting_for();
+                let line = words::waiting_for(self.options.profiler, &self.core.evlist);
                 self.core.output.note(line);
             }
         }
@@ -358,25 +359,6 @@ impl Run {
             }
         }
         Ok(None)
-    }
-
-    fn waiting_for(&self) -> String {
-        let events: Vec<String> = self
-            .core
-            .evlist
-            .iter()
-            .filter(|(_, evsel)| evsel.is_opened())
-            .map(|(_, evsel)| match evsel.filter() {
-                Some(filter) => format!("{} /{filter}/", evsel.name()),
-                None => evsel.name().to_owned(),
-            })
-            .collect();
-        let more = if events.len() > 3 { format!(" and {} more", events.len() - 3) } else { String::new() };
-        format!(
-            "{}: nothing seen yet; waiting for {}{more}",
-            self.options.profiler,
-            events[..events.len().min(3)].join(", ")
-        )
     }
 
     /// Closes an interval: what happened up to now is reported.
@@ -483,7 +465,13 @@ impl Run {
             totals: Vec::new(),
             summary: Vec::new(),
         };
-        end.summary = self.summary(&end);
+        if !self.options.json {
+            let counts_lost = self.core.evlist.counts_lost();
+            end.summary = words::summary(self.options.profiler, &end, counts_lost);
+            if self.options.verbose {
+                end.summary.push(words::own_cost(&end, self.core.record_bytes));
+            }
+        }
         if self.core.watched.awaits_exec() && (self.core.narrow_here || self.core.evlist.any_cpu_bound()) {
             messages.push(Message::Note(format!(
                 "{}: nothing is known of the command: the record of its exec was lost; a larger -m keeps it",
@@ -509,50 +497,6 @@ impl Run {
             Some(Closed::Pipe) | None => {}
         }
         Ok(Outcome { lost: lost + dropped })
-    }
-
-    /// Lines for people at the end, on stderr.
-    fn summary(&self, end: &RunEnd) -> Vec<String> {
-        let name = self.options.profiler;
-        let mut first =
-            format!("{name}: {} events in {:.1} s, {} lost", end.samples, end.duration_ns as f64 / 1e9, end.lost);
-        if end.lost > 0 && !self.core.evlist.counts_lost() {
-            first += " (side records among them: this kernel does not tell them apart)";
-        }
-        if end.discarded > 0 {
-            let pairs = if end.discarded == 1 { "pair" } else { "pairs" };
-            first += &format!(", {} {pairs} discarded because an end may have gone unseen", end.discarded);
-        }
-        let mut lines = vec![first];
-        if end.lost_output > 0 {
-            lines.push(format!("{name}: {} lines dropped because the output could not keep up", end.lost_output));
-        }
-        if end.lost_side > 0 {
-            lines.push(format!(
-                "{name}: {} records of names, forks, exits or mappings lost: names may be old",
-                end.lost_side
-            ));
-        }
-        if end.lost_stacks > 0 {
-            lines.push(format!("{name}: {} stacks not kept: the table is full", end.lost_stacks));
-        }
-        if end.malformed > 0 {
-            lines.push(format!("{name}: {} records could not be decoded", end.malformed));
-        }
-        if self.options.verbose && !self.options.json {
-            let seconds = (end.duration_ns as f64 / 1e9).max(1e-9);
-            lines.push(format!(
-                "self: {:.3} s CPU, {} KiB peak memory, {} KiB rings, {} wake-ups, {:.0} events/s, {:.0} bytes/s, {} late",
-                end.cpu_ns as f64 / 1e9,
-                end.rss_peak_bytes / 1024,
-                end.locked_bytes / 1024,
-                end.wakeups,
-                end.samples as f64 / seconds,
-                self.core.record_bytes as f64 / seconds,
-                end.late,
-            ));
-        }
-        if self.options.json { Vec::new() } else { lines }
     }
 }
 
@@ -583,17 +527,6 @@ fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventTex
 fn max_stack(host: &Host) -> usize {
     let text = std::fs::read_to_string(host.proc.join("sys/kernel/perf_event_max_stack"));
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(127)
-}
-
-/// What `-v` says before the run.
-fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: Vec<String>) -> Vec<String> {
-    let mut lines = vec![rings.describe()];
-    lines.extend(tracefs.describe());
-    lines.extend(evlist.missing().map(|feature| format!("this kernel lacks {feature}")));
-    let filtered = evlist.iter().filter_map(|(_, evsel)| Some((evsel.name(), evsel.filter()?)));
-    lines.extend(filtered.map(|(name, filter)| format!("kernel filter of {name}: {filter}")));
-    lines.extend(notes);
-    lines
 }
 
 /// What a workload has started. Each was its descendant still when its descriptor was open: numbers are used again.

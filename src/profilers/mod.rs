@@ -10,8 +10,7 @@ pub mod trace;
 
 use anyhow::Result;
 
-use crate::cli::{CommonArgs, StackOptions};
-use crate::output::flame::FlameGraph;
+use crate::cli::CommonArgs;
 use crate::profiler::Profiler;
 use crate::run::Run;
 
@@ -23,15 +22,7 @@ pub trait ProfilerArgs {
     /// The options of the run that `doctor` tries: as few as possible, a usual event where one must be named.
     const TRIAL: &'static [&'static str] = &[];
 
-    fn common(&mut self) -> &mut CommonArgs;
-
-    /// `-g`
-    fn stacks(&self) -> bool;
-
-    /// `--flame-graph`
-    fn flame_graph(&self) -> Option<FlameGraph> {
-        None
-    }
+    fn common(&self) -> &CommonArgs;
 
     /// The profiler with its own options.
     ///
@@ -41,13 +32,12 @@ pub trait ProfilerArgs {
 }
 
 /// Runs a profiler to its end. Returns the exit code.
-fn run<A: ProfilerArgs>(mut args: A) -> Result<u8> {
+fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
     const STRICT_LOSS: u8 = 3;
-    let common = std::mem::take(args.common());
+    let common = args.common().clone();
     let strict = common.strict_loss();
-    let stacks = StackOptions { asked: args.stacks(), flame: args.flame_graph(), weight: A::WEIGHT };
     let profiler = args.build()?;
-    let outcome = Run::new(common.options(A::NAME, stacks)?, vec![profiler])?.start()?;
+    let outcome = Run::new(common.options(A::NAME, A::WEIGHT)?, vec![profiler])?.start()?;
     Ok(if strict && outcome.lost > 0 { STRICT_LOSS } else { 0 })
 }
 

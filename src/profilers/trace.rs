@@ -10,9 +10,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::cli::{CommonArgs, FlameArgs, usage};
+use crate::cli::{CommonArgs, usage};
 use crate::event::selector::{self, Attrs, Head, Selector};
-use crate::output::flame::FlameGraph;
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel, FILTER_MAX};
@@ -48,13 +47,8 @@ pub struct TraceArgs {
     /// A condition for all of them, 'pid==1'
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
-    /// Show the callchain of each event
-    #[arg(short = 'g', long = "call-graph")]
-    stacks: bool,
     #[command(flatten)]
     common: CommonArgs,
-    #[command(flatten)]
-    flame: FlameArgs,
 }
 
 /// The system of ftrace's own records, which have formats but no tracepoint.
@@ -123,16 +117,8 @@ impl ProfilerArgs for TraceArgs {
     const WEIGHT: &'static str = "events";
     const TRIAL: &'static [&'static str] = &["-e", "sched:sched_process_exec"];
 
-    fn common(&mut self) -> &mut CommonArgs {
-        &mut self.common
-    }
-
-    fn stacks(&self) -> bool {
-        self.stacks
-    }
-
-    fn flame_graph(&self) -> Option<FlameGraph> {
-        self.flame.flame_graph.clone()
+    fn common(&self) -> &CommonArgs {
+        &self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
@@ -144,7 +130,7 @@ impl ProfilerArgs for TraceArgs {
             selectors,
             filter: self.filter,
             ways: Vec::new(),
-            shows_stacks: self.stacks,
+            shows_stacks: self.common.stacks(),
             draws_stacks: false,
             traced: Vec::new(),
         }))

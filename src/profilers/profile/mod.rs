@@ -15,9 +15,8 @@ use anyhow::{Result, bail};
 use rustc_hash::FxHashSet;
 
 use crate::cli::values::{self, Percent};
-use crate::cli::{CommonArgs, FlameArgs, usage};
+use crate::cli::{CommonArgs, usage};
 use crate::output::Top;
-use crate::output::flame::FlameGraph;
 use crate::perf::attr::Exclude;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel};
@@ -51,9 +50,6 @@ pub struct ProfileArgs {
     /// Samples per second
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value = "99", value_parser = values::count)]
     frequency: u64,
-    /// Take callchains, show the top stacks
-    #[arg(short = 'g', long = "call-graph")]
-    stacks: bool,
     /// Show each second that was busier, in %
     #[arg(long, value_name = "PCT", value_parser = values::percent)]
     than: Option<Percent>,
@@ -77,23 +73,13 @@ pub struct ProfileArgs {
     print_stack: Option<u64>,
     #[command(flatten)]
     common: CommonArgs,
-    #[command(flatten)]
-    flame: FlameArgs,
 }
 
 impl ProfilerArgs for ProfileArgs {
     const NAME: &'static str = "profile";
 
-    fn common(&mut self) -> &mut CommonArgs {
-        &mut self.common
-    }
-
-    fn stacks(&self) -> bool {
-        self.stacks
-    }
-
-    fn flame_graph(&self) -> Option<FlameGraph> {
-        self.flame.flame_graph.clone()
+    fn common(&self) -> &CommonArgs {
+        &self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
@@ -142,7 +128,7 @@ impl Profile {
         Profile {
             exclude,
             max_stack: args.max_stack,
-            lists_stacks: args.stacks,
+            lists_stacks: args.common.stacks(),
             print_depth: args.print_stack.and_then(|frames| usize::try_from(frames).ok()).unwrap_or(usize::MAX),
             callchains: false,
             terms: Terms { hz: args.frequency, ..Terms::default() },

@@ -16,8 +16,7 @@ use anyhow::{Context as _, Result, bail};
 use rustc_hash::FxHashSet;
 
 use crate::cli::values::{self, CommList, Time};
-use crate::cli::{CommonArgs, FlameArgs, usage};
-use crate::output::flame::FlameGraph;
+use crate::cli::{CommonArgs, usage};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
@@ -71,33 +70,20 @@ pub struct TaskStateArgs {
     /// A row per thread
     #[arg(long)]
     perins: bool,
-    /// With --than: where the wait began
-    #[arg(short = 'g', long = "call-graph")]
-    stacks: bool,
     #[command(flatten)]
     common: CommonArgs,
-    #[command(flatten)]
-    flame: FlameArgs,
 }
 
 impl ProfilerArgs for TaskStateArgs {
     const NAME: &'static str = "task-state";
     const WEIGHT: &'static str = "µs of waiting";
 
-    fn common(&mut self) -> &mut CommonArgs {
-        &mut self.common
-    }
-
-    fn stacks(&self) -> bool {
-        self.stacks
-    }
-
-    fn flame_graph(&self) -> Option<FlameGraph> {
-        self.flame.flame_graph.clone()
+    fn common(&self) -> &CommonArgs {
+        &self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
-        if self.stacks && self.than.is_none() {
+        if self.common.stacks() && self.than.is_none() {
             return Err(usage("-g shows the stacks of waits over a limit: add the limit, as in --than 100ms"));
         }
         Ok(Box::new(TaskState::new(self)))
@@ -220,7 +206,7 @@ impl TaskState {
     }
 
     fn takes_stacks(&self) -> bool {
-        self.args.stacks || self.args.flame.flame_graph.is_some()
+        self.args.common.stacks() || self.args.common.draws_stacks()
     }
 
     /// Waits over the limit that are worth a line of their own.
@@ -367,7 +353,7 @@ impl TaskState {
             tid: period.tid,
             comm: period.comm,
         };
-        ctx.emit(subject, &SHAPE, values, period.stack.filter(|_| self.args.stacks));
+        ctx.emit(subject, &SHAPE, values, period.stack.filter(|_| self.args.common.stacks()));
     }
 
     fn label(&self, state: State) -> Value {

@@ -63,7 +63,7 @@ impl TaskState {
         }
         let wchan = if blocked { ctx.wait_channel(tid) } else { None };
         let stack = match task.stack {
-            None if self.args.stacks && blocked => ctx.stack_from_proc(tid),
+            None if self.args.common.stacks() && blocked => ctx.stack_from_proc(tid),
             stack => stack,
         };
         let values = [
@@ -77,7 +77,7 @@ impl TaskState {
             wchan.map_or(Value::None, |wchan| Value::Text(wchan.into())),
         ];
         let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
-        ctx.emit(subject, &SHAPE, values, stack.filter(|_| self.args.stacks));
+        ctx.emit(subject, &SHAPE, values, stack.filter(|_| self.args.common.stacks()));
         if let Some(task) = self.machine.get_mut(tid) {
             task.stack = task.stack.or(stack);
             task.shown_until = now;
@@ -87,7 +87,7 @@ impl TaskState {
     /// How wide a wait of `ns` is in the flame graph, in µs. None when it is not in it: the graph shows blocked tasks, and
     /// of those that waited already when we came only what has a stack, or the sleepers of the whole machine would fill it.
     pub(super) fn drawn(&self, state: State, began: Began, stack: Option<StackId>, ns: u64) -> Option<u64> {
-        let is_drawn = self.args.flame.flame_graph.is_some()
+        let is_drawn = self.args.common.draws_stacks()
             && self.reports(state)
             && state != State::RUN_DELAY
             && (began == Began::Exactly || stack.is_some())

@@ -1,0 +1,69 @@
+//! What a run says of itself on stderr.
+
+use crate::output::RunEnd;
+use crate::perf::evlist::Evlist;
+use crate::profiler::TracefsFinder;
+use crate::run::rings::Rings;
+
+/// What `-v` says before the run.
+pub fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: Vec<String>) -> Vec<String> {
+    let mut lines = vec![rings.describe()];
+    lines.extend(tracefs.describe());
+    lines.extend(evlist.missing().map(|feature| format!("this kernel lacks {feature}")));
+    let filtered = evlist.iter().filter_map(|(_, evsel)| Some((evsel.name(), evsel.filter()?)));
+    lines.extend(filtered.map(|(name, filter)| format!("kernel filter of {name}: {filter}")));
+    lines.extend(notes);
+    lines
+}
+
+/// Why nothing is shown yet.
+pub fn waiting_for(profiler: &str, evlist: &Evlist) -> String {
+    const NAMED: usize = 3;
+    let events: Vec<String> = evlist
+        .iter()
+        .filter(|(_, evsel)| evsel.is_opened())
+        .map(|(_, evsel)| match evsel.filter() {
+            Some(filter) => format!("{} /{filter}/", evsel.name()),
+            None => evsel.name().to_owned(),
+        })
+        .collect();
+    let named = events[..events.len().min(NAMED)].join(", ");
+    let more = if events.len() > NAMED { format!(" and {} more", events.len() - NAMED) } else { String::new() };
+    format!("{profiler}: nothing seen yet; waiting for {named}{more}")
+}
+
+/// How it ended. `counts_lost`: the kernel tells lost samples from lost side records.
+pub fn summary(profiler: &str, end: &RunEnd, counts_lost: bool) -> Vec<String> {
+    let mut first =
+        format!("{profiler}: {} events in {:.1} s, {} lost", end.samples, end.duration_ns as f64 / 1e9, end.lost);
+    if end.lost > 0 && !counts_lost {
+        first += " (side records among them: this kernel does not tell them apart)";
+    }
+    if end.discarded > 0 {
+        let pairs = if end.discarded == 1 { "pair" } else { "pairs" };
+        first += &format!(", {} {pairs} discarded because an end may have gone unseen", end.discarded);
+    }
+    let others = [
+        (end.lost_output, "lines dropped because the output could not keep up"),
+        (end.lost_side, "records of names, forks, exits or mappings lost: names may be old"),
+        (end.lost_stacks, "stacks not kept: the table is full"),
+        (end.malformed, "records could not be decoded"),
+    ];
+    let other = |(count, what): &(u64, &str)| format!("{profiler}: {count} {what}");
+    std::iter::once(first).chain(others.iter().filter(|(count, _)| *count > 0).map(other)).collect()
+}
+
+/// What the run itself has cost.
+pub fn own_cost(end: &RunEnd, record_bytes: u64) -> String {
+    let seconds = (end.duration_ns as f64 / 1e9).max(1e-9);
+    format!(
+        "self: {:.3} s CPU, {} KiB peak memory, {} KiB rings, {} wake-ups, {:.0} events/s, {:.0} bytes/s, {} late",
+        end.cpu_ns as f64 / 1e9,
+        end.rss_peak_bytes / 1024,
+        end.locked_bytes / 1024,
+        end.wakeups,
+        end.samples as f64 / seconds,
+        record_bytes as f64 / seconds,
+        end.late,
+    )
+}
