@@ -113,7 +113,7 @@ pub struct Run {
     weights_sent: Weak<Vec<Weighted>>,
     /// By a signal.
     told_to_end: bool,
-    _tracefs: TracefsFinder, // a private mount lives as long as the run
+    tracefs: TracefsFinder, // a private mount, and probes, live as long as the run
 }
 
 /// Why the loop ends.
@@ -153,6 +153,7 @@ impl Run {
             target: &options.target,
             host: &host,
             watched: &watched,
+            command: options.workload.first().map(OsString::as_os_str),
             stacks: options.stacks,
             flame_graph: options.flame.is_some(),
             interval: options.interval,
@@ -248,7 +249,7 @@ impl Run {
             discarded_before: 0,
             weights_sent: Weak::new(),
             told_to_end: false,
-            _tracefs: tracefs,
+            tracefs,
         })
     }
 
@@ -443,6 +444,9 @@ impl Run {
         }
         let end_ns = sys::monotonic_ns();
         let mut messages = self.close_interval(end_ns, true)?;
+        // Before a reader that does not read keeps us: programs are slower with them.
+        self.core.evlist.close_probes();
+        messages.extend(self.tracefs.remove_probes().into_iter().map(Message::Note));
         let lost = self.core.loss.total();
         let dropped = self.core.output.dropped();
         let (cpu_ns, rss_peak_bytes) = sys::self_usage();
@@ -516,7 +520,7 @@ fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
 fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
     let text = |evsel: &Evsel| -> Result<Option<EventText>> {
         let Some(alias) = evsel.shown_as() else { return Ok(None) };
-        let format = setup.format(evsel.name())?;
+        let format = setup.format_of(evsel)?;
         // What is not opened is a system call's event, told by the raw one: there is no more in the record.
         let format = if evsel.is_opened() { format } else { Arc::new(syscalls::bare(&format)) };
         Ok(Some(EventText::new(evsel.name(), alias, format)))

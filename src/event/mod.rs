@@ -1,5 +1,7 @@
-//! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`.
+//! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`, and where the code is that a probe in a
+//! program names.
 
+pub mod code;
 mod part;
 pub mod selector;
 

@@ -43,7 +43,10 @@ impl Selector {
 /// What an event is, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Head {
-    Tracepoint { system: String, name: String },
+    Tracepoint {
+        system: String,
+        name: String,
+    },
     Kprobe(Place),
     /// Without a path the function is looked for in what the target has mapped.
     Uprobe(Place, Option<String>),
@@ -353,9 +356,10 @@ mod tests {
         let is = |text, test: fn(&Head) -> bool| test(&one(text).head);
         assert!(is("a:b", |head| matches!(head, Head::Tracepoint { system, name } if system == "a" && name == "b")));
         assert!(is("kprobe:b", |head| matches!(head, Head::Kprobe(Place { ret: false, .. }))));
-        assert!(
-            is("uretprobe:b@'c'", |head| matches!(head, Head::Uprobe(Place { ret: true, .. }, Some(path)) if path == "c"))
-        );
+        assert!(is(
+            "uretprobe:b@'c'",
+            |head| matches!(head, Head::Uprobe(Place { ret: true, .. }, Some(path)) if path == "c")
+        ));
         assert!(is("uprobe:b", |head| matches!(head, Head::Uprobe(_, None))));
         assert!(is("kprobe:b+16", |head| matches!(head, Head::Kprobe(place) if place.offset == 16)));
     }

@@ -1,7 +1,7 @@
 //! What /proc says of one thread. Everything may vanish at any moment, so nothing here is an error but silence.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::perf::target::{Host, threads};
 use crate::task::table::Comm;
@@ -88,6 +88,30 @@ pub fn family(host: &Host, pid: i32) -> Vec<i32> {
         }
     }
     family.split_off(1)
+}
+
+/// When a thread was started, in ticks since boot: with its number, that is the thread and no later one.
+pub fn start_ticks(host: &Host, tid: i32) -> Option<u64> {
+    let text = fs::read(file(host, tid, "stat")).ok()?;
+    let close = text.iter().rposition(|&byte| byte == b')')?;
+    // Field 22, counted from the state, which is field 3.
+    let word = text.get(close + 2..)?.split(|&byte| byte == b' ').nth(22 - 3)?;
+    std::str::from_utf8(word).ok()?.trim().parse().ok()
+}
+
+/// The pid namespace of a process, by its inode.
+pub fn pid_namespace(host: &Host, pid: i32) -> Option<u64> {
+    namespace(&host.proc.join(pid.to_string()))
+}
+
+/// That of this process.
+pub fn own_pid_namespace(host: &Host) -> Option<u64> {
+    namespace(&host.proc.join("self"))
+}
+
+fn namespace(process: &Path) -> Option<u64> {
+    let link = fs::read_link(process.join("ns/pid")).ok()?;
+    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// The effective user of a process.

@@ -30,9 +30,15 @@ const BUSY: Duration = Duration::from_secs(2);
 /// Where a probe is put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Spot {
-    Kernel { function: String, offset: u64 },
+    Kernel {
+        function: String,
+        offset: u64,
+    },
     /// A byte of a file that this process has open.
-    User { fd: i32, offset: u64 },
+    User {
+        fd: i32,
+        offset: u64,
+    },
 }
 
 /// A probe, as it is to be.
@@ -73,6 +79,8 @@ pub struct Probes {
 struct Made {
     file: &'static str,
     name: String,
+    /// As people know it.
+    shown: String,
 }
 
 /// Whose probes a group holds.
@@ -117,7 +125,7 @@ impl Probes {
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub fn define(&self, definition: &Definition) -> Result<(String, String), Refusal> {
+    pub fn define(&self, definition: &Definition, shown: &str) -> Result<(String, String), Refusal> {
         let (system, name) = (self.group.to_string(), self.name(&definition.name));
         let (command, starts) = definition.command(&system, &name);
         let file = definition.file();
@@ -133,7 +141,7 @@ impl Probes {
             });
             return Err(Refusal { error, complaint });
         }
-        self.made.borrow_mut().push(Made { file, name: name.clone() });
+        self.made.borrow_mut().push(Made { file, name: name.clone(), shown: shown.to_owned() });
         Ok((system, name))
     }
 
@@ -146,8 +154,17 @@ impl Probes {
         format!("{first}{word}_{}", self.made.borrow().len())
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.made.borrow().is_empty()
+    /// How many calls of a kernel function each probe has missed so far, of those that have.
+    pub fn missed(&self) -> Vec<(String, u64)> {
+        let profile = read_limited(&self.root.join("kprobe_profile")).unwrap_or_default();
+        let counts = |made: &Made| {
+            // Without the group: what a name of another group has missed, nobody can tell apart.
+            let mut lines = profile.lines().filter(|line| line.split_ascii_whitespace().next() == Some(&made.name));
+            let (line, other) = (lines.next()?, lines.next());
+            let count = line.split_ascii_whitespace().nth(2)?.parse().ok()?;
+            (other.is_none() && count > 0).then(|| (made.shown.clone(), count))
+        };
+        self.made.borrow().iter().filter_map(counts).collect()
     }
 
     /// Takes all of them back. Those that are left are still held by an event of somebody's.
@@ -309,7 +326,11 @@ mod tests {
             (definition(kernel(0), false, &[]), "p:g/e vfs_read", vec![]),
             (definition(kernel(16), false, &["a=%di"]), "p:g/e vfs_read+16 a=%di", vec![18]),
             (definition(kernel(0), true, &["$retval"]), "r1024:g/e vfs_read retval=$retval", vec![19]),
-            (definition(user.clone(), false, &["a=%di", "b=%si"]), "p:g/e /proc/self/fd/3:0x9d650 a=%di b=%si", vec![30, 36]),
+            (
+                definition(user.clone(), false, &["a=%di", "b=%si"]),
+                "p:g/e /proc/self/fd/3:0x9d650 a=%di b=%si",
+                vec![30, 36],
+            ),
             (definition(user, true, &[]), "r:g/e /proc/self/fd/3:0x9d650", vec![]),
         ];
         for (definition, command, starts) in cases {
@@ -330,14 +351,18 @@ mod tests {
         let dir = fixture("", "");
         let probes = Probes::new(dir.path(), GROUP);
         let mut names = Vec::new();
-        for name in ["malloc", "_ZN4core3fmt5Write9write_str17h0123456789abcdefE", "0x12", "::", "é", &"x".repeat(300)] {
-            let definition = Definition { name: name.to_owned(), ..definition(Spot::User { fd: 3, offset: 1 }, false, &[]) };
-            names.push(probes.define(&definition).unwrap().1);
+        for name in ["malloc", "_ZN4core3fmt5Write9write_str17h0123456789abcdefE", "0x12", "::", "é", &"x".repeat(300)]
+        {
+            let definition =
+                Definition { name: name.to_owned(), ..definition(Spot::User { fd: 3, offset: 1 }, false, &[]) };
+            names.push(probes.define(&definition, "x").unwrap().1);
         }
         assert_eq!(names[0], "malloc_0");
         assert_eq!(names[2..5], ["at_0x12_2", "at__3", "at__4"]);
         let is_good = |name: &String| {
-            name.len() < 64 && name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.contains(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+            name.len() < 64
+                && name.starts_with(|c: char| c.is_ascii_alphabetic())
+                && !name.contains(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
         };
         assert!(names.iter().all(is_good), "{names:?}");
     }
@@ -346,7 +371,7 @@ mod tests {
     fn what_was_made_is_removed_and_nothing_else_touched() {
         let dir = fixture("", "p:others/x /bin/true:0x1\n");
         let probes = Probes::new(dir.path(), GROUP);
-        let made = probes.define(&definition(Spot::User { fd: 3, offset: 1 }, false, &[])).unwrap();
+        let made = probes.define(&definition(Spot::User { fd: 3, offset: 1 }, false, &[]), "x").unwrap();
         assert_eq!(made, ("perf_prof_7_99".to_owned(), "f_0".to_owned()));
         drop(probes);
         let told = fs::read_to_string(dir.path().join(UPROBES)).unwrap();
@@ -358,13 +383,29 @@ mod tests {
     #[test]
     fn the_sweep_takes_only_what_the_dead_have_left() {
         let kprobes = "p:kprobes/mine vfs_read\nr1024:perf_prof_7_99/vfs_read_0 vfs_read a=$retval\n";
-        let uprobes = "p:perf_prof_8_1/live_0 /bin/true:0x1\np:perf_prof_7_99/f_1 /bin/true:0x1\np:perf_prof_7/x /bin/true:0x2\n";
+        let uprobes =
+            "p:perf_prof_8_1/live_0 /bin/true:0x1\np:perf_prof_7_99/f_1 /bin/true:0x1\np:perf_prof_7/x /bin/true:0x2\n";
         let dir = fixture(kprobes, uprobes);
         assert_eq!(Probes::sweep(dir.path(), |group| group.pid == 7), 2);
-        let told = |file, before| fs::read_to_string(dir.path().join(file)).unwrap().strip_prefix(before).unwrap().to_owned();
+        let told =
+            |file, before| fs::read_to_string(dir.path().join(file)).unwrap().strip_prefix(before).unwrap().to_owned();
         assert_eq!(told(KPROBES, kprobes), "-:perf_prof_7_99/vfs_read_0\n");
         assert_eq!(told(UPROBES, uprobes), "-:perf_prof_7_99/f_1\n");
         assert_eq!(Probes::sweep(Path::new("/nonexistent"), |_| true), 0);
+    }
+
+    #[test]
+    fn what_was_missed_is_told() {
+        let dir = fixture("", "");
+        let probes = Probes::new(dir.path(), GROUP);
+        for shown in ["kprobe:a", "kretprobe:b", "kprobe:c"] {
+            let name = shown.rsplit(':').next().unwrap().to_owned();
+            let spot = Spot::Kernel { function: name.clone(), offset: 0 };
+            probes.define(&Definition { name, ..definition(spot, false, &[]) }, shown).unwrap();
+        }
+        let profile = "  a_0      12     0\n  b_1    1000     7\n  c_2   1   1\n  c_2  1  0\n";
+        fs::write(dir.path().join("kprobe_profile"), profile).unwrap();
+        assert_eq!(probes.missed(), [("kretprobe:b".to_owned(), 7)]);
     }
 
     #[test]
@@ -372,7 +413,7 @@ mod tests {
         let dir = fixture("", "");
         let spot = Spot::Kernel { function: "a\np:x/y vfs_read".to_owned(), offset: 0 };
         let probes = Probes::new(dir.path(), GROUP);
-        assert!(probes.define(&definition(spot, false, &[])).is_err());
+        assert!(probes.define(&definition(spot, false, &[]), "x").is_err());
         assert_eq!(fs::read_to_string(dir.path().join(KPROBES)).unwrap(), "");
     }
 }

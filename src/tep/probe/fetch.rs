@@ -231,7 +231,9 @@ impl<'a> Cursor<'a> {
             Some(c) if !self.site.user && (c.is_ascii_alphabetic() || c == '_') => {
                 value(self.take(|c| c.is_ascii_alphanumeric() || "_->.".contains(c)).to_owned())
             }
-            _ => self.fault(format!("what to record is missing here: one of {VARIABLES}, %REGISTER, +N(...), @ADDRESS")),
+            _ => {
+                self.fault(format!("what to record is missing here: one of {VARIABLES}, %REGISTER, +N(...), @ADDRESS"))
+            }
         }
     }
 
@@ -251,7 +253,9 @@ impl<'a> Cursor<'a> {
             "arg*" if !user => "$arg*".to_owned(),
             _ => match name.strip_prefix("arg").map(str::parse::<u32>) {
                 Some(Ok(1..)) if ret && user => {
-                    return here("the arguments are gone when the function returns: record them with uprobe:".to_owned());
+                    return here(
+                        "the arguments are gone when the function returns: record them with uprobe:".to_owned(),
+                    );
                 }
                 Some(Ok(1..)) if !entry && !ret => {
                     return here("arguments are known where a function starts; elsewhere name a %register".to_owned());
@@ -260,9 +264,13 @@ impl<'a> Cursor<'a> {
                 Some(Ok(1..)) if ret => format!("${name}"),
                 Some(Ok(number @ 1..)) => match machine.argument(number) {
                     Some(place) => place,
-                    None => return here("where arguments are is not known of this machine: name a %register".to_owned()),
+                    None => {
+                        return here("where arguments are is not known of this machine: name a %register".to_owned());
+                    }
                 },
-                _ if name.strip_prefix("stack").is_some_and(|number| number.parse::<u32>().is_ok()) => format!("${name}"),
+                _ if name.strip_prefix("stack").is_some_and(|number| number.parse::<u32>().is_ok()) => {
+                    format!("${name}")
+                }
                 _ => return here(format!("there is no ${name}; there are {VARIABLES}")),
             },
         };
