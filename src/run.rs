@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -444,9 +445,7 @@ impl Run {
         }
         let end_ns = sys::monotonic_ns();
         let mut messages = self.close_interval(end_ns, true)?;
-        // Before a reader that does not read keeps us: programs are slower with them.
-        self.core.evlist.close_probes();
-        messages.extend(self.tracefs.remove_probes().into_iter().map(Message::Note));
+        messages.extend(self.tracefs.missed_calls().into_iter().map(Message::Note));
         let lost = self.core.loss.total();
         let dropped = self.core.output.dropped();
         let (cpu_ns, rss_peak_bytes) = sys::self_usage();
@@ -483,14 +482,17 @@ impl Run {
             )));
         }
         messages.push(Message::End(end));
-        let Run { core, signals, workload, host, mut told_to_end, .. } = self;
+        let Run { core, signals, workload, host, mut told_to_end, tracefs, .. } = self;
+        let Core { evlist, output, .. } = core;
+        let removal = remove_probes(evlist, tracefs);
         if let Some(mut workload) = workload {
             workload.end(&descendants(&host, workload.pid())); // if it still runs
         }
         // A second Ctrl-C ends the wait for a reader that does not read.
         let mut again =
             |signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM) && std::mem::replace(&mut told_to_end, true);
-        let closed = core.output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
+        let closed = output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
+        removal.wait()?;
         match closed {
             Some(Closed::FlameGraph(err)) => return Err(err.into()),
             Some(Closed::Failed(err)) => {
@@ -514,6 +516,35 @@ fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
         options.target.tasks = Tasks::Workload(workload.pid());
     }
     Ok(Some(workload))
+}
+
+/// The end of the run's own probes, beside that of the output: a program with a probe in it is slower.
+struct Removal {
+    thread: Option<JoinHandle<Result<Evlist>>>,
+    /// Without probes there is nothing to do but to hold the events until the output is done.
+    _events: Option<Evlist>,
+}
+
+/// The kernel takes some 65 ms to release each: the last report need not wait for that, nor they for who reads it.
+fn remove_probes(mut evlist: Evlist, tracefs: TracefsFinder) -> Removal {
+    if !tracefs.has_probes() {
+        return Removal { thread: None, _events: Some(evlist) };
+    }
+    let thread = thread::spawn(move || {
+        evlist.close_probes();
+        tracefs.remove_probes()?;
+        Ok(evlist) // releasing what else there is takes long, too
+    });
+    Removal { thread: Some(thread), _events: None }
+}
+
+impl Removal {
+    fn wait(self) -> Result<()> {
+        match self.thread.map(JoinHandle::join) {
+            Some(Ok(Err(err))) => Err(err),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// How the events that may be printed become text. Events without a format are left out.

@@ -72,16 +72,11 @@ pub fn in_target(place: &Place, scope: &Scope<'_>, host: &Host) -> Result<Vec<Sp
             let usual = usual.with_context(|| format!("{USUAL_PROGRAM} cannot be read"));
             let files = usual?.with_libraries(&[]);
             let libraries: Vec<Code> = files.into_iter().skip(1).collect();
-            let near = near_names(name, &libraries);
+            let near = did_you_mean(&near_names(name, &libraries));
             let code = libraries.into_iter().find(|code| code.exports(name));
-            let code = code.with_context(|| {
-                format!(
-                    "`{}` is not in the system's C library{}: name the file, as in uprobe:{}@\"/bin/true\"",
-                    escape(name.as_bytes()),
-                    did_you_mean(&near),
-                    escape(name.as_bytes())
-                )
-            })?;
+            let shown = escape(name.as_bytes());
+            let other = format!("another file is named as in uprobe:{shown}@\"/bin/true\"");
+            let code = code.with_context(|| format!("`{shown}` is not in the system's C library ({other}){near}"))?;
             Ok(vec![spot(place, code)?])
         }
     }
@@ -174,7 +169,8 @@ fn spot(place: &Place, code: Code) -> Result<Spot> {
             );
         }
         Named::Chosen => {
-            let near = near_names(&place.function, std::slice::from_ref(&code));
+            let mut near = near_names(&place.function, std::slice::from_ref(&code));
+            near.retain(|near| near.contains(&place.function));
             bail!(
                 "`{name}` in {path} is chosen among several functions when a program is loaded (IFUNC): name the one that is used{}",
                 did_you_mean(&near)

@@ -117,7 +117,7 @@ impl Setup<'_> {
         let args = match &selector.attrs.args {
             None => Vec::new(),
             Some(args) => fetch::parse(&args.text, site)
-                .map_err(|fault| usage(format!("{}{}", fault.message, caret(&selector.text, args.at + fault.at, 2))))?,
+                .map_err(|fault| usage(format!("args of {}: {}{}", selector.head, fault.message, caret(&selector.text, args.at + fault.at, 2))))?,
         };
         let definition = Definition { spot, ret: place.ret, name: place.function.clone(), args };
         let (head, probes) = (selector.head.to_string(), self.tracefs.probes(self.host)?);
@@ -224,17 +224,26 @@ impl TracefsFinder {
         self.formats.borrow().iter().find(|format| format.id == id).cloned()
     }
 
-    /// Removes the run's probes, whose events are closed. Returns what everybody should hear.
-    pub fn remove_probes(&self) -> Vec<String> {
-        let Some(probes) = self.probes.get() else { return Vec::new() };
-        let missed = probes.missed().into_iter().map(|(name, count)| {
-            format!("{name}: {count} calls were not seen, the kernel was inside of the probe, or too many were pending")
-        });
-        let mut notes: Vec<String> = missed.collect();
-        if let Err(err) = probes.remove() {
-            notes.push(format!("a probe is left behind, somebody's event holds it ({err}); the next run removes it"));
-        }
-        notes
+    pub fn has_probes(&self) -> bool {
+        self.probes.get().is_some()
+    }
+
+    /// What the run's probes have not seen.
+    pub fn missed_calls(&self) -> Vec<String> {
+        let missed = self.probes.get().map(Probes::missed).unwrap_or_default();
+        let say = |(name, count)| {
+            format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
+        };
+        missed.into_iter().map(say).collect()
+    }
+
+    /// Removes the run's probes, whose events are closed.
+    ///
+    /// # Errors
+    /// Somebody else's event holds one.
+    pub fn remove_probes(&self) -> Result<()> {
+        let removed = self.probes.get().map_or(Ok(()), Probes::remove);
+        removed.context("a probe of this run is left behind, since somebody holds it: the next run with a probe removes it")
     }
 
     /// Whether a probe can be defined: one in this very program, or in a function that every kernel has.
