@@ -1,8 +1,8 @@
 //! Calls of functions with known arguments and results, for probes.
 //!
 //! `calls COUNT [--wait]`: COUNT times, with `i` from 0, calls `calls_add(i, 2 * i)`, which returns 3 * i, `calls_text("word-I", i)`,
-//! which returns -i, and `calls_many(i, 1, 2, 3, 4, 5, 6 * i, 7)`, which returns the sum. With `--wait` it says `ready`,
-//! and goes when a line comes. Prints `calls=COUNT pid=N`.
+//! which returns -i, `calls_many(i, 1, 2, 3, 4, 5, 6 * i, 7)`, which returns the sum, and getppid(3) of the C library. With
+//! `--wait` it says `ready`, and goes when a line comes. Prints `calls=COUNT pid=N`.
 
 use std::ffi::{CString, c_char};
 use std::hint::black_box;
@@ -45,6 +45,8 @@ fn main() {
         black_box(calls_add(n, 2 * n));
         black_box(calls_text(text.as_ptr(), i));
         black_box(calls_many(n, 1, 2, 3, 4, 5, 6 * n, 7));
+        // SAFETY: takes nothing and cannot fail.
+        unsafe { libc::getppid() };
     }
     println!("calls={count} pid={}", process::id());
 }

@@ -116,8 +116,14 @@ impl Setup<'_> {
     fn define(&self, selector: &Selector, place: &Place, spot: Spot, site: &Site) -> Result<Event> {
         let args = match &selector.attrs.args {
             None => Vec::new(),
-            Some(args) => fetch::parse(&args.text, site)
-                .map_err(|fault| usage(format!("args of {}: {}{}", selector.head, fault.message, caret(&selector.text, args.at + fault.at, 2))))?,
+            Some(args) => fetch::parse(&args.text, site).map_err(|fault| {
+                usage(format!(
+                    "args of {}: {}{}",
+                    selector.head,
+                    fault.message,
+                    caret(&selector.text, args.at + fault.at, 2)
+                ))
+            })?,
         };
         let definition = Definition { spot, ret: place.ret, name: place.function.clone(), args };
         let (head, probes) = (selector.head.to_string(), self.tracefs.probes(self.host)?);
@@ -243,7 +249,9 @@ impl TracefsFinder {
     /// Somebody else's event holds one.
     pub fn remove_probes(&self) -> Result<()> {
         let removed = self.probes.get().map_or(Ok(()), Probes::remove);
-        removed.context("a probe of this run is left behind, since somebody holds it: the next run with a probe removes it")
+        removed.context(
+            "a probe of this run is left behind, since somebody holds it: the next run with a probe removes it",
+        )
     }
 
     /// Whether a probe can be defined: one in this very program, or in a function that every kernel has.

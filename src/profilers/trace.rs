@@ -37,11 +37,16 @@ Examples:
     perf-prof trace -e kmem:mm_page_alloc --flame-graph pages.svg --for 5
   The first ten D waits of a command:
     perf-prof trace -e 'sched:sched_switch/prev_state==2/' -N 10 -- ./job
+  Large allocations of a process, and a kernel function with its arguments:
+    perf-prof trace -e 'uprobe:malloc/n>65536/args=n=$arg1:u64/' -p nginx
+    perf-prof trace -e 'kprobe:do_sys_openat2//args=path=$arg2:ustring/'
 
 An event is sys:name[/FILTER/ATTR/...], name may be a pattern, commas separate
-several; `perf-prof list` shows what there is. Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.")]
+several; `perf-prof list` shows what there is. Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.
+A probe is kprobe:FUNC, kretprobe:FUNC, uprobe:FUNC@\"FILE\" or uretprobe:FUNC@\"FILE\";
+the attribute args says what it records.")]
 pub struct TraceArgs {
-    /// Events, sys:name[/FILTER/ATTR/...]
+    /// Events, sys:name[/FILTER/ATTR/...], or probes
     #[arg(short = 'e', long = "event", value_name = "EVENT,...", required = true)]
     events: Vec<String>,
     /// A condition for all of them, 'pid==1'
