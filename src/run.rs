@@ -442,6 +442,9 @@ impl Run {
             self.round(Limit::All);
         }
         let end_ns = sys::monotonic_ns();
+        if !matches!(stop, Stop::Enough) {
+            self.core.ending(end_ns);
+        }
         let mut messages = self.close_interval(end_ns, true)?;
         let lost = self.core.loss.total();
         let dropped = self.core.output.dropped();
