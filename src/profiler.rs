@@ -84,6 +84,11 @@ pub trait Profiler {
         let _ = (now, ctx);
     }
 
+    /// The events are off and all of them were seen: the last moment for single occurrences.
+    fn ending(&mut self, now: Timestamp, ctx: &mut Context) {
+        let _ = (now, ctx);
+    }
+
     /// The kernel takes no samples on `cpu` for a while, since there were too many.
     fn throttled(&mut self, cpu: u32) {
         let _ = cpu;
@@ -289,6 +294,11 @@ impl Context<'_> {
     /// CPU time that a thread has used, from /proc, now. None when the kernel does not tell.
     pub fn ran_ns_from_proc(&self, tid: i32) -> Option<u64> {
         procfs::ran_ns(self.host, tid)
+    }
+
+    /// The signals that wait for a thread, from /proc, now.
+    pub fn signals_from_proc(&self, tid: i32) -> Option<procfs::SignalState> {
+        procfs::signals(self.host, tid)
     }
 
     /// State, name and CPU of a thread, from /proc, now.

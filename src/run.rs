@@ -444,6 +444,9 @@ impl Run {
             self.round(Limit::All);
         }
         let end_ns = sys::monotonic_ns();
+        if !matches!(stop, Stop::Enough) {
+            self.core.ending(end_ns);
+        }
         let mut messages = self.close_interval(end_ns, true)?;
         messages.extend(self.tracefs.missed_calls().into_iter().map(Message::Note));
         let lost = self.core.loss.total();

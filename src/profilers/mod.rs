@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod list;
 pub mod man;
 pub mod profile;
+pub mod signal;
 pub mod task_state;
 pub mod trace;
 
@@ -94,6 +95,7 @@ macro_rules! profilers {
 
 profilers! {
     Profile(profile::ProfileArgs),
+    Signal(signal::SignalArgs),
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
 }
