@@ -84,8 +84,9 @@ pub trait Profiler {
         let _ = (now, ctx);
     }
 
-    /// The events are off and all of them were seen: the last moment for single occurrences.
-    fn ending(&mut self, now: Timestamp, ctx: &mut Context) {
+    /// Events are off and all were seen: the last moment to hand over an occurrence. Not called when `-N` ended the run.
+    /// [`Profiler::deinit`] follows.
+    fn stopped(&mut self, now: Timestamp, ctx: &mut Context) {
         let _ = (now, ctx);
     }
 

@@ -445,7 +445,7 @@ impl Run {
         }
         let end_ns = sys::monotonic_ns();
         if !matches!(stop, Stop::Enough) {
-            self.core.ending(end_ns);
+            self.core.stopped(end_ns);
         }
         let mut messages = self.close_interval(end_ns, true)?;
         messages.extend(self.tracefs.missed_calls().into_iter().map(Message::Note));

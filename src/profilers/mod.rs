@@ -2,6 +2,7 @@
 
 pub mod completions;
 pub mod doctor;
+pub mod irq_off;
 pub mod list;
 pub mod man;
 pub mod profile;
@@ -94,6 +95,7 @@ macro_rules! profilers {
 }
 
 profilers! {
+    IrqOff(irq_off::IrqOffArgs),
     Profile(profile::ProfileArgs),
     Signal(signal::SignalArgs),
     TaskState(task_state::TaskStateArgs),

@@ -232,10 +232,10 @@ impl Core {
         self.give_stacks();
     }
 
-    /// The events are off; everything up to `now` was seen.
-    pub fn ending(&mut self, now: Timestamp) {
+    /// Events are off; everything up to `now` was seen.
+    pub fn stopped(&mut self, now: Timestamp) {
         let (profilers, mut ctx) = split!(self);
-        profilers.iter_mut().for_each(|profiler| profiler.ending(now, &mut ctx));
+        profilers.iter_mut().for_each(|profiler| profiler.stopped(now, &mut ctx));
         self.give_stacks();
     }
 

@@ -507,7 +507,7 @@ impl Profiler for Signal {
         }
     }
 
-    fn ending(&mut self, _now: Timestamp, ctx: &mut Context<'_>) {
+    fn stopped(&mut self, _now: Timestamp, ctx: &mut Context<'_>) {
         for sent in self.pending.take_unshown() {
             let result = Value::Phrase { word: "pending", text: "not delivered when the run ended" };
             self.emit(&sent, Shown::new(result), ctx);
