@@ -154,6 +154,17 @@ impl CommonArgs {
         self.flame_graph.is_some()
     }
 
+    /// `-v`
+    pub fn verbose(&self) -> bool {
+        self.verbose
+    }
+
+    /// The option that names tasks, if one does.
+    pub fn names_tasks(&self) -> Option<&'static str> {
+        let given = [("-p", self.pids.is_some()), ("-t", self.tids.is_some()), ("--cgroups", self.cgroups.is_some())];
+        given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+    }
+
     pub fn interval(&self) -> Option<Duration> {
         self.interval.map(|time| Duration::from_nanos(time.0))
     }
@@ -208,6 +219,7 @@ impl CommonArgs {
             demangle: !self.no_demangle,
             verbose: self.verbose,
             workload: self.workload,
+            paced: false,
         })
     }
 }
