@@ -90,6 +90,16 @@ pub trait Profiler {
         let _ = (now, ctx);
     }
 
+    /// What people should hear on stderr; asked for after each tick.
+    fn take_notes(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// CPUs that may not run or wake a thread, sorted: a paced run keeps its own away.
+    fn suspects(&self) -> &[u32] {
+        &[]
+    }
+
     /// The kernel takes no samples on `cpu` for a while, since there were too many.
     fn throttled(&mut self, cpu: u32) {
         let _ = cpu;

@@ -85,9 +85,7 @@ impl ProfilerArgs for IrqOffArgs {
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
-        if self.common.picks_tasks() {
-            return Err(usage("irq-off watches CPUs, not tasks: choose CPUs with -C in place of -p, -t or --cgroups"));
-        }
+        self.common.refuse_tasks(Self::NAME)?;
         Ok(Box::new(IrqOff::new(self.terms()?, self.all, &self.common)))
     }
 }
@@ -342,7 +340,9 @@ impl Profiler for IrqOff {
         };
         self.cpus = online.iter().filter(|cpu| self.is_wanted(**cpu)).map(|cpu| (*cpu, Cpu::default())).collect();
         if online.len() == 1 {
-            setup.warn("only one CPU is online: it cannot tell interrupts off from a machine that was stopped".to_owned());
+            setup.warn(
+                "only one CPU is online: it cannot tell interrupts off from a machine that was stopped".to_owned(),
+            );
         }
         self.plan = Some(Plan { timer, witness });
         Ok(())

@@ -144,7 +144,8 @@ impl Silence {
             self.idle = tid == 0;
         }
         self.hear(at);
-        let gap = if at - self.last > terms.limit_ns.saturating_add(BEAT_NS) { Some(self.gap(at, terms)) } else { None };
+        let gap =
+            if at - self.last > terms.limit_ns.saturating_add(BEAT_NS) { Some(self.gap(at, terms)) } else { None };
         self.keep_beat(at, terms, gap.is_none());
         self.last = at;
         self.sign = at;
