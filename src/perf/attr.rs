@@ -109,6 +109,12 @@ impl Attr {
         self
     }
 
+    /// Callchains end where the kernel was entered.
+    pub fn kernel_callchain(mut self) -> Attr {
+        self.raw.set_exclude_callchain_user(1);
+        self
+    }
+
     /// Each sample says whether the current task is in 32-bit mode: see [`Sample::is_compat`](crate::perf::Sample).
     pub fn with_abi(mut self) -> Attr {
         self.raw.sample_type |= SampleType::REGS_USER.bits();

@@ -103,6 +103,13 @@ impl Evsel {
         self
     }
 
+    /// Callchains without the frames of programs.
+    #[must_use]
+    pub fn kernel_callchain(mut self) -> Evsel {
+        self.attr = self.attr.kernel_callchain();
+        self
+    }
+
     /// Its records will be shown as text, so the output side needs its format; `alias` goes in front of the text.
     #[must_use]
     pub fn printed(mut self, alias: Option<String>) -> Evsel {

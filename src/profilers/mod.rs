@@ -2,6 +2,7 @@
 
 pub mod completions;
 pub mod doctor;
+pub mod kmemleak;
 pub mod list;
 pub mod man;
 pub mod profile;
@@ -93,6 +94,7 @@ macro_rules! profilers {
 }
 
 profilers! {
+    Kmemleak(kmemleak::KmemleakArgs),
     Profile(profile::ProfileArgs),
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
