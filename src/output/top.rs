@@ -34,10 +34,12 @@ pub fn share(part: u64, whole: u64) -> u32 {
 
 /// Appends the list of functions, behind the beginning of its headline.
 pub fn functions(folded: &Folded, out: &mut Vec<u8>) {
-    let _ = writeln!(out, ": functions, % of {} busy samples", folded.total());
-    if folded.total() > 0 {
-        out.extend_from_slice(b"    %  samples function\n");
+    if folded.total() == 0 {
+        out.extend_from_slice(b": no function was seen, there are no busy samples\n");
+        return;
     }
+    let _ = writeln!(out, ": functions, % of {} busy samples", folded.total());
+    out.extend_from_slice(b"    %  samples function\n");
     for (function, weight) in folded.functions(FUNCTIONS) {
         percent(weight, folded.total(), out);
         let _ = write!(out, " {weight:>8} ");
@@ -165,7 +167,7 @@ mod tests {
         let want = ": stacks, % of 4 busy samples\n 75.0        3 parts 7\n    three (parts)\n    ... 1 more\n \
                     25.0        1 parts 7\n    (no kernel symbol there) [kernel]\n    ... 1 more\n";
         assert_eq!(text(|out| stacks(&example(), 1, out)), want);
-        assert_eq!(text(|out| functions(&folded(&[]), out)), ": functions, % of 0 busy samples\n");
+        assert_eq!(text(|out| functions(&folded(&[]), out)), ": no function was seen, there are no busy samples\n");
     }
 
     #[test]

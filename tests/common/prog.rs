@@ -231,6 +231,12 @@ fn follow(from: impl std::io::Read + Send + 'static, wrap: fn(String) -> Line, t
 }
 
 impl Done {
+    /// What ran elsewhere.
+    pub fn of(what: String, status: ExitStatus, out: &[u8], err: &[u8]) -> Done {
+        let lines = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect();
+        Done { what, status, out: lines(out), err: lines(err), load: String::new() }
+    }
+
     /// Asserts the exit code.
     #[track_caller]
     pub fn code(self, want: i32) -> Done {
