@@ -16,7 +16,7 @@ use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::target::{Host, Target};
 use crate::perf::{Attr, Record, Sample};
-use crate::stats::value::{Batch, Column, Shape, Subject, Table, Value};
+use crate::stats::value::{Batch, ByStack, Column, Shape, Subject, Table, Value};
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
@@ -323,6 +323,7 @@ impl Context<'_> {
 pub struct Report {
     pub(crate) tables: Vec<Table>,
     pub(crate) totals: Vec<(&'static str, Value)>,
+    pub(crate) run_totals: Vec<(&'static str, Value)>,
     pub(crate) top: Option<Top>,
     /// What goes on, and is not in the weights of the run yet.
     pub(crate) weights: Vec<Weighted>,
@@ -336,7 +337,12 @@ impl Report {
 
     /// One of several tables: `title` says which.
     pub fn titled_table(&mut self, title: &'static str, columns: &'static [Column], rows: Vec<Vec<Value>>) {
-        self.tables.push(Table { title, columns, rows });
+        self.tables.push(Table { title: title.into(), columns, rows, by_stack: None });
+    }
+
+    /// A table of places, of the whole run up to now: it is printed at the end even if nothing has happened since the last.
+    pub fn stack_table(&mut self, title: String, columns: &'static [Column], rows: Vec<Vec<Value>>, by_stack: ByStack) {
+        self.tables.push(Table { title: title.into(), columns, rows, by_stack: Some(by_stack) });
     }
 
     /// Lists the functions, and stacks, that took most of the weight of the whole run.
@@ -357,5 +363,10 @@ impl Report {
     /// A number that belongs to the interval as a whole.
     pub fn total(&mut self, key: &'static str, value: Value) {
         self.totals.push((key, value));
+    }
+
+    /// A number of the run up to now: the last one is told at its end too.
+    pub fn run_total(&mut self, key: &'static str, value: Value) {
+        self.run_totals.push((key, value));
     }
 }

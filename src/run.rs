@@ -33,6 +33,7 @@ use crate::run::loss::{LossBook, coverage};
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
 pub use crate::run::rings::default_ring_pages;
+use crate::stats::value::Value;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};
 use crate::symbol::elf_file::Budget;
@@ -117,6 +118,8 @@ pub struct Run {
     discarded_before: u64,
     /// The weights that were sent last, as long as the output has not seen to them.
     weights_sent: Weak<Vec<Weighted>>,
+    /// As of the last interval.
+    run_totals: Vec<(&'static str, Value)>,
     /// By a signal.
     told_to_end: bool,
     tracefs: TracefsFinder, // a private mount, and probes, live as long as the run
@@ -259,6 +262,7 @@ impl Run {
             samples_before: 0,
             discarded_before: 0,
             weights_sent: Weak::new(),
+            run_totals: Vec::new(),
             told_to_end: false,
             tracefs,
         })
@@ -434,7 +438,8 @@ impl Run {
             && samples == 0
             && self.options.interval.is_some_and(|interval| span_ns < interval.as_nanos() as u64 / 20)
         {
-            report.tables.clear(); // the run ended with an interval: nothing is left to say
+            // The run ended with an interval: nothing is left to say but what is about all of it.
+            report.tables.retain(|table| table.by_stack.is_some());
         }
         let interval = self.intervals;
         let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };
@@ -456,8 +461,9 @@ impl Run {
             lost_windows,
             discarded: self.core.discarded - self.discarded_before,
             loss_line,
-            totals: report.totals,
+            totals: report.totals.into_iter().chain(report.run_totals.iter().cloned()).collect(),
         }));
+        self.run_totals = report.run_totals;
         self.interval_start_ns = end_ns;
         self.samples_before = self.core.samples;
         self.discarded_before = self.core.discarded;
@@ -513,7 +519,7 @@ impl Run {
             rss_peak_bytes,
             locked_bytes: self.rings.locked_bytes(),
             wakeups: self.wakeups,
-            totals: Vec::new(),
+            totals: std::mem::take(&mut self.run_totals),
             summary: Vec::new(),
         };
         if !self.options.json {

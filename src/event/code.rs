@@ -229,7 +229,7 @@ impl<'a> Near<'a> {
         let contains = self.wanted.len() >= 3 && name.contains(self.wanted);
         let is_near = name.len().abs_diff(self.wanted.len()) <= self.wanted.len().div_ceil(3);
         let same_start = name.get(..1) == self.wanted.get(..1) || name.get(1..2) == self.wanted.get(1..2);
-        if name == self.wanted || name.len() > LONGEST || !contains && !(is_near && same_start) {
+        if name == self.wanted || name.len() > LONGEST || !(contains || is_near && same_start) {
             return;
         }
         let score = likeness(self.wanted, name);

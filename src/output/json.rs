@@ -5,6 +5,7 @@ use crate::output::EventText;
 use crate::output::escape::{escape, is_plain};
 use crate::output::wall::WallClock;
 use crate::stats::value::{Column, Shape, Subject, Value};
+use crate::symbol::StackId;
 use crate::symbol::names::Named;
 use crate::tep::field::FieldValue;
 
@@ -149,8 +150,9 @@ fn push_signed(value: i64, out: &mut Vec<u8>) {
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::None => out.extend_from_slice(b"null"),
-        Value::Unsigned(value) | Value::Ns(value) => push_unsigned(*value, out),
+        // Frames need their names: see `row`.
+        Value::None | Value::Stack(_) => out.extend_from_slice(b"null"),
+        Value::Unsigned(value) | Value::Ns(value) | Value::Age(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
         Value::Pct(hundredths) => {
             digits::push_unsigned(u64::from(hundredths / 100), out);
@@ -199,9 +201,17 @@ pub fn shaped(object: &mut Object<'_>, shape: &Shape, values: &[Value]) {
     object.value("", &Value::None);
 }
 
-pub fn row(object: &mut Object<'_>, columns: &'static [Column], row: &[Value]) {
+pub fn row(
+    object: &mut Object<'_>,
+    columns: &'static [Column],
+    row: &[Value],
+    mut name: impl FnMut(StackId) -> Vec<Named>,
+) {
     for (column, value) in columns.iter().zip(row) {
-        object.value(column.key, value);
+        match value {
+            Value::Stack(id) => stack(object, &id.map_or_else(Vec::new, &mut name)),
+            value => object.value(column.key, value),
+        }
     }
 }
 

@@ -106,10 +106,10 @@ impl Evsel {
         self
     }
 
-    /// Callchains of the kernel with each sample.
+    /// Callchains without the frames of programs.
     #[must_use]
     pub fn kernel_callchain(mut self) -> Evsel {
-        self.attr = self.attr.callchain(0).kernel_callchain();
+        self.attr = self.attr.kernel_callchain();
         self
     }
 

@@ -3,6 +3,7 @@
 pub mod completions;
 pub mod doctor;
 pub mod irq_off;
+pub mod kmemleak;
 pub mod list;
 pub mod man;
 pub mod profile;
@@ -103,6 +104,7 @@ macro_rules! profilers {
 
 profilers! {
     IrqOff(irq_off::IrqOffArgs),
+    Kmemleak(kmemleak::KmemleakArgs),
     Profile(profile::ProfileArgs),
     Signal(signal::SignalArgs),
     TaskState(task_state::TaskStateArgs),
