@@ -53,6 +53,11 @@ impl Attr {
         attr
     }
 
+    /// The id of a tracepoint.
+    pub fn tracepoint_id(&self) -> Option<u32> {
+        if self.raw.type_ == b::PERF_TYPE_TRACEPOINT { u32::try_from(self.raw.config).ok() } else { None }
+    }
+
     /// Samples of the CPU's cycles, `hz` per second of running.
     pub fn cycles(hz: u64) -> Attr {
         Attr::sampling(b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CPU_CYCLES), hz)

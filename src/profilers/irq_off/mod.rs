@@ -79,15 +79,14 @@ pub struct IrqOffArgs {
 impl ProfilerArgs for IrqOffArgs {
     const NAME: &'static str = "irq-off";
     const WEIGHT: &'static str = "µs with interrupts off";
+    const PACED: bool = true;
 
     fn common(&self) -> &CommonArgs {
         &self.common
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
-        if self.common.picks_tasks() {
-            return Err(usage("irq-off watches CPUs, not tasks: choose CPUs with -C in place of -p, -t or --cgroups"));
-        }
+        self.common.refuse_tasks(Self::NAME)?;
         Ok(Box::new(IrqOff::new(self.terms()?, self.all, &self.common)))
     }
 }
@@ -174,6 +173,8 @@ pub struct IrqOff {
     cpus: BTreeMap<u32, Cpu>,
     pending: Vec<Finding>,
     times: Times,
+    /// CPUs of which nothing was heard for too long, sorted.
+    suspects: Vec<u32>,
 }
 
 static SHAPE: Shape = Shape {
@@ -219,6 +220,7 @@ impl IrqOff {
             cpus: BTreeMap::new(),
             pending: Vec::new(),
             times: Times::default(),
+            suspects: Vec::new(),
         }
     }
 
@@ -279,17 +281,22 @@ impl IrqOff {
         }
     }
 
-    fn report(&mut self, finding: &Finding, ctx: &mut Context<'_>) {
-        let Finding { gap, subject, stack } = finding;
-        let account = self.times.account(subject.cpu, gap.from, gap.to);
-        let kind = judge(gap, self.others(subject.cpu, gap), account);
-        let stolen_ns = account.map_or(0, |account| account.stolen_ns.min(gap.most_ns()));
-        if let Some(cpu) = self.cpus.get_mut(&subject.cpu) {
+    /// Judges and counts. Returns what a hypervisor took, too.
+    fn count(&mut self, gap: &Gap, number: u32) -> (Kind, u64) {
+        let account = self.times.account(number, gap.from, gap.to);
+        let kind = judge(gap, self.others(number, gap), account);
+        if let Some(cpu) = self.cpus.get_mut(&number) {
             cpu.counts[kind as usize] += 1;
             if kind == Kind::InterruptsOff {
                 cpu.longest_ns = cpu.longest_ns.max(gap.late_ns);
             }
         }
+        (kind, account.map_or(0, |account| account.stolen_ns.min(gap.most_ns())))
+    }
+
+    fn report(&mut self, finding: &Finding, ctx: &mut Context<'_>) {
+        let Finding { gap, subject, stack } = finding;
+        let (kind, stolen_ns) = self.count(gap, subject.cpu);
         if kind == Kind::InterruptsOff {
             ctx.weigh(subject.pid, subject.comm, *stack, gap.late_ns / 1000);
         }
@@ -376,16 +383,18 @@ impl Profiler for IrqOff {
     }
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
-        let silent = self.is_any_silent(now);
-        let pause = if silent { LOOK_NS / 4 } else { LOOK_NS };
+        self.find_suspects(now);
+        let pause = if self.suspects.is_empty() { LOOK_NS } else { LOOK_NS / 4 };
         let time = crate::sys::monotonic_ns();
         if time >= self.times.last_ns().saturating_add(pause) {
             self.times.add(Reading::now(&self.host));
         }
         self.settle(now.min(self.times.last_ns()).saturating_sub(SETTLE_NS), ctx);
-        if silent {
-            self.report_silent(now, ctx);
-        }
+        self.report_silent(now, ctx);
+    }
+
+    fn suspects(&self) -> &[u32] {
+        &self.suspects
     }
 
     fn stopped(&mut self, _now: Timestamp, ctx: &mut Context<'_>) {
@@ -427,5 +436,13 @@ impl Profiler for IrqOff {
         }
         report.table(&COLUMNS, rows);
         Ok(())
+    }
+
+    fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        // After -N no line may follow.
+        for finding in std::mem::take(&mut self.pending) {
+            self.count(&finding.gap, finding.subject.cpu);
+        }
+        self.interval(now, report)
     }
 }

@@ -17,9 +17,15 @@ pub struct Shown {
 }
 
 impl IrqOff {
-    /// Nothing was heard of some CPU for longer than the limit.
-    pub(super) fn is_any_silent(&self, now: Timestamp) -> bool {
-        self.cpus.keys().any(|&cpu| self.silent_since(cpu, now).is_some())
+    /// Finds the CPUs of which nothing was heard for longer than the limit, but those that are known to be alive.
+    pub(super) fn find_suspects(&mut self, now: Timestamp) {
+        let mut suspects = std::mem::take(&mut self.suspects);
+        suspects.clear();
+        let is_suspect = |cpu: &u32| {
+            self.silent_since(*cpu, now).is_some_and(|(heard, _)| self.times.is_alive(*cpu, heard) != Some(true))
+        };
+        suspects.extend(self.cpus.keys().copied().filter(is_suspect));
+        self.suspects = suspects;
     }
 
     /// When `cpu` was heard of last, and when its timer was due, if both are too long ago.
@@ -31,8 +37,8 @@ impl IrqOff {
     }
 
     pub(super) fn report_silent(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
-        let numbers: Vec<u32> = self.cpus.keys().copied().collect();
-        for number in numbers {
+        for index in 0..self.suspects.len() {
+            let number = self.suspects[index];
             let Some((heard, due)) = self.silent_since(number, now) else { continue };
             let Some(cpu) = self.cpus.get_mut(&number).filter(|cpu| cpu.shown.next_ns <= now) else { continue };
             // A CPU whose time the kernel accounts takes interrupts, or is idle: only its records are missing.
