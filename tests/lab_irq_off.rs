@@ -117,7 +117,7 @@ fn a_silence_is_shown_while_it_lasts() {
         let runnable = event["runnable"].as_array().into_iter().flatten().filter_map(Value::as_str);
         event["comm"] == comm || { runnable }.any(|name| name.starts_with(&format!("{comm}:")))
     };
-    assert!(silent.iter().all(|event| names(event, "sh")), "{silent:?}");
+    assert!(silent.iter().any(|event| names(event, "sh")), "{silent:?}");
     let [ended] = &gaps_in(&done, "ppfault_run")[..] else { panic!("{done:#?}") };
     assert_eq!(ended["kind"], "interrupts off");
     let longest = silent.iter().map(|event| number(event, "at_most_ns")).max();

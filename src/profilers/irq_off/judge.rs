@@ -61,25 +61,31 @@ pub enum Others {
 pub struct Account {
     /// A hypervisor took it.
     pub stolen_ns: u64,
-    /// Nobody knows: no tick came that would have accounted for it.
-    pub lost_ns: u64,
+    /// No tick came that would have accounted for it. None: ticks are not needed for that on this CPU.
+    pub lost_ns: Option<u64>,
 }
 
-/// What no tick accounted for, to be more than the steps and the delays of /proc/stat.
-const LOST_NS: u64 = 40_000_000;
+impl Account {
+    /// Whether ticks came during the gap. None: it was too short for the steps and the delays of /proc/stat.
+    fn ticked(&self, gap: &Gap) -> Option<bool> {
+        const TELLING_NS: u64 = 80_000_000;
+        self.lost_ns.filter(|_| gap.late_ns >= TELLING_NS).map(|lost_ns| lost_ns < gap.late_ns / 2)
+    }
+}
 
 /// Judges `gap`. `account` is None when the CPU was offline.
 pub fn judge(gap: &Gap, others: Others, account: Option<Account>) -> Kind {
-    let Some(Account { stolen_ns, lost_ns }) = account else { return Kind::NotSampled };
-    let ticked = lost_ns < LOST_NS.max(gap.late_ns / 4 * 3);
+    let Some(account) = account else { return Kind::NotSampled };
+    let (stolen_ns, ticked) = (account.stolen_ns, account.ticked(gap));
     match gap.evidence {
         Evidence::Missed => Kind::NotSampled,
         Evidence::Served => Kind::SamplingHole,
-        Evidence::OnBeat if ticked => Kind::SamplingHole,
+        Evidence::OnBeat if ticked != Some(false) => Kind::SamplingHole,
         _ if others == Others::SilentToo => Kind::MachineStopped,
         _ if stolen_ns > 0 && stolen_ns >= gap.late_ns / 2 => Kind::Stolen,
         Evidence::Handler => Kind::InterruptsOff,
         _ if gap.idle => Kind::Idle,
+        _ if ticked == Some(true) => Kind::SamplingHole,
         // A lone CPU cannot tell whether the machine stopped.
         Evidence::Held | Evidence::OnBeat if others == Others::WentOn => Kind::InterruptsOff,
         Evidence::Held | Evidence::OnBeat | Evidence::Alone => Kind::TimerLate,
@@ -146,7 +152,13 @@ impl Times {
         let stolen_ns = end.steal_ns.saturating_sub(start.steal_ns);
         let own_ns = end.own_ns.saturating_sub(start.own_ns);
         let lost_ns = end_ns.saturating_sub(before.at_ns()).saturating_sub(own_ns).saturating_sub(stolen_ns);
-        Some(Account { stolen_ns, lost_ns })
+        Some(Account { stolen_ns, lost_ns: Some(lost_ns) })
+    }
+
+    /// The kernel has accounted for some time of the CPU since the last reading: its silence is over.
+    pub fn goes_on(&self, cpu: u32, fresh: &Reading) -> bool {
+        let own = |reading: &Reading| reading.cpu(cpu).map(|times| times.own_ns);
+        self.0.back().and_then(own) < own(fresh)
     }
 
     /// Whether the kernel went on accounting the CPU's time after `since`: then it takes interrupts, or is idle. None: too
@@ -200,16 +212,27 @@ mod tests {
             (gap(OnBeat), Others::SilentToo, Some(0), SamplingHole),
         ];
         for (gap, others, stolen_ns, want) in cases {
-            let account = stolen_ns.map(|stolen_ns| Account { stolen_ns, lost_ns: 100 * MS });
+            // Of a gap that is on the beat no tick tells otherwise.
+            let lost_ns = if gap.evidence == OnBeat { 90 * MS } else { 190 * MS };
+            let account = stolen_ns.map(|stolen_ns| Account { stolen_ns, lost_ns: Some(lost_ns) });
             assert_eq!(judge(&gap, others, account), want, "{gap:?} {others:?} {stolen_ns:?}");
         }
         // The timer came on again on its beat by chance: no tick was accounted for either.
-        let account = Some(Account { stolen_ns: 0, lost_ns: 180 * MS });
+        let account = Some(Account { stolen_ns: 0, lost_ns: Some(180 * MS) });
         assert_eq!(judge(&gap(OnBeat), Others::WentOn, account), InterruptsOff);
         assert_eq!(judge(&gap(OnBeat), Others::Unknown, account), TimerLate);
         assert_eq!(judge(&gap(Served), Others::WentOn, account), SamplingHole);
-        let short = Gap { late_ns: 15 * MS, ..gap(OnBeat) };
-        assert_eq!(judge(&short, Others::WentOn, Some(Account { stolen_ns: 0, lost_ns: 30 * MS })), SamplingHole);
+        // Ticks came, so interrupts were on, whatever else is missing.
+        let account = Some(Account { stolen_ns: 0, lost_ns: Some(10 * MS) });
+        assert_eq!(judge(&gap(Held), Others::WentOn, account), SamplingHole);
+        assert_eq!(judge(&gap(Alone), Others::WentOn, account), SamplingHole);
+        assert_eq!(judge(&gap(Handler), Others::WentOn, account), InterruptsOff);
+        let account = account.map(|account| Account { lost_ns: None, ..account });
+        assert_eq!(judge(&gap(Held), Others::WentOn, account), InterruptsOff);
+        // /proc/stat cannot tell of a short time.
+        let short = |evidence| Gap { late_ns: 15 * MS, ..gap(evidence) };
+        assert_eq!(judge(&short(Held), Others::WentOn, account), InterruptsOff);
+        assert_eq!(judge(&short(OnBeat), Others::WentOn, account), SamplingHole);
     }
 
     #[test]
@@ -253,7 +276,8 @@ mod tests {
         for (at, text) in [(100, "0 0 0 10 0 0 0 0"), (300, "2 1 3 10 2 1 1 4"), (500, "2 1 3 11 2 1 1 5")] {
             times.add(reading(at, text));
         }
-        let lost = |from, to| times.account(0, from * MS, to * MS).map(|account| account.lost_ns / MS);
+        let lost =
+            |from, to| times.account(0, from * MS, to * MS).and_then(|account| account.lost_ns).map(|ns| ns / MS);
         assert_eq!((lost(110, 290), lost(310, 490), lost(110, 490)), (Some(60), Some(180), Some(240)));
     }
 
@@ -269,5 +293,7 @@ mod tests {
         times.add(reading(450, "9 0 0 115 0 0 0 9"));
         assert_eq!(times.is_alive(0, 290 * MS), Some(false), "steal is not its own");
         assert_eq!(times.is_alive(7, 290 * MS), Some(true), "offline");
+        assert!(!times.goes_on(0, &reading(500, "9 0 0 115 0 0 0 20")));
+        assert!(times.goes_on(0, &reading(500, "9 0 0 116 0 0 0 9")));
     }
 }

@@ -19,11 +19,11 @@ use crate::cli::values::{self, Time, format_ns};
 use crate::cli::{CommonArgs, usage};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
-use crate::perf::target::{Host, online_cpus};
+use crate::perf::target::{Host, online_cpus, parse_cpus};
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
-use crate::profilers::irq_off::judge::{KINDS, Kind, Others, Recent, Times, judge};
+use crate::profilers::irq_off::judge::{Account, KINDS, Kind, Others, Recent, Times, judge};
 use crate::profilers::irq_off::ongoing::Shown;
 use crate::profilers::irq_off::silence::{Evidence, Gap, Silence, Terms};
 use crate::stats::value::{Column, Part, Shape, Subject, Value};
@@ -175,10 +175,12 @@ pub struct IrqOff {
     times: Times,
     /// CPUs of which nothing was heard for too long, sorted.
     suspects: Vec<u32>,
+    /// CPUs whose time is accounted without ticks (`nohz_full`).
+    tickless: Vec<u32>,
 }
 
 static SHAPE: Shape = Shape {
-    keys: &["kind", "latency_ns", "at_most_ns", "still_silent", "stolen_ns", "runnable"],
+    keys: &["kind", "latency_ns", "at_most_ns", "still_silent", "stolen_ns", "runnable", "unaccounted_ns"],
     line: &[
         Part::Value { key: 0, width: 15 },
         Part::Text(" "),
@@ -221,6 +223,7 @@ impl IrqOff {
             pending: Vec::new(),
             times: Times::default(),
             suspects: Vec::new(),
+            tickless: Vec::new(),
         }
     }
 
@@ -281,9 +284,12 @@ impl IrqOff {
         }
     }
 
-    /// Judges and counts. Returns what a hypervisor took, too.
-    fn count(&mut self, gap: &Gap, number: u32) -> (Kind, u64) {
-        let account = self.times.account(number, gap.from, gap.to);
+    /// Judges and counts.
+    fn count(&mut self, gap: &Gap, number: u32) -> (Kind, Option<Account>) {
+        let mut account = self.times.account(number, gap.from, gap.to);
+        if self.tickless.contains(&number) {
+            account = account.map(|account| Account { lost_ns: None, ..account });
+        }
         let kind = judge(gap, self.others(number, gap), account);
         if let Some(cpu) = self.cpus.get_mut(&number) {
             cpu.counts[kind as usize] += 1;
@@ -291,25 +297,28 @@ impl IrqOff {
                 cpu.longest_ns = cpu.longest_ns.max(gap.late_ns);
             }
         }
-        (kind, account.map_or(0, |account| account.stolen_ns.min(gap.most_ns())))
+        (kind, account)
     }
 
     fn report(&mut self, finding: &Finding, ctx: &mut Context<'_>) {
         let Finding { gap, subject, stack } = finding;
-        let (kind, stolen_ns) = self.count(gap, subject.cpu);
+        let (kind, account) = self.count(gap, subject.cpu);
         if kind == Kind::InterruptsOff {
             ctx.weigh(subject.pid, subject.comm, *stack, gap.late_ns / 1000);
         }
         if !self.all && !kind.is_suspect() {
             return;
         }
+        let most_ns = gap.most_ns();
+        let ns = |time: Option<u64>| time.map_or(Value::None, |ns| Value::Ns(ns.min(most_ns)));
         let values = [
             Value::Word(kind.name()),
             Value::Ns(gap.late_ns),
-            Value::Ns(gap.most_ns()),
+            Value::Ns(most_ns),
             Value::Bool(false),
-            if stolen_ns > 0 { Value::Ns(stolen_ns) } else { Value::None },
+            ns(account.map(|account| account.stolen_ns).filter(|&ns| ns > 0)),
             Value::None,
+            ns(account.and_then(|account| account.lost_ns)),
         ];
         ctx.emit(*subject, &SHAPE, values, stack.filter(|_| self.shows_stacks));
     }
@@ -338,6 +347,8 @@ impl Profiler for IrqOff {
         self.own = setup.own;
         self.wanted = setup.target.wanted.clone();
         self.again_ns = setup.interval.map_or(ongoing::AGAIN_NS, |interval| interval.as_nanos() as u64);
+        let tickless = std::fs::read_to_string(setup.host.cpu.join("nohz_full")).unwrap_or_default();
+        self.tickless = parse_cpus(tickless.trim()).unwrap_or_default();
         let online = online_cpus(setup.host)?;
         let cpus = self.watched(&online);
         let attr = Attr::timer(self.terms.period_ns).kernel_callchain();

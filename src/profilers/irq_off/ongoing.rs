@@ -5,6 +5,7 @@ use crate::profiler::{Context, Timestamp};
 use crate::profilers::irq_off::{IrqOff, SHAPE};
 use crate::stats::value::{Subject, Value};
 use crate::task::Comm;
+use crate::task::cpu_times::Reading;
 use crate::task::procfs::{self, Stat};
 
 /// How often a silence is reported again without `-i`.
@@ -47,6 +48,10 @@ impl IrqOff {
             }
             cpu.shown.next_ns = now.saturating_add(self.again_ns);
             let runnable = runnable_on(number, self.own, ctx.host);
+            // What was read is newer than the records: it must be of the same silence.
+            if self.times.goes_on(number, &Reading::now(&self.host)) {
+                continue;
+            }
             let (pid, tid, comm) = match runnable[..] {
                 [only] => only,
                 _ => (-1, -1, Comm::new(b"?")),
@@ -62,6 +67,7 @@ impl IrqOff {
                 Value::Bool(true),
                 Value::None,
                 if names.len() > 1 { Value::Words(names.into()) } else { Value::None },
+                Value::None,
             ];
             ctx.emit(Subject { time: now, cpu: number, pid, tid, comm }, &SHAPE, values, None);
         }
