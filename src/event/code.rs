@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use crate::event::selector::Place;
 use crate::output::escape::escape;
 use crate::perf::target::Host;
-use crate::symbol::functions::{Code, Named, library_path, mapped, of_command};
+use crate::symbol::functions::{Code, Named, is_stuck, library_path, mapped, of_command};
 use crate::tep::format::likeness;
 use crate::tep::probe::Machine;
 
@@ -87,6 +87,11 @@ fn in_processes(place: &Place, pids: &[i32], host: &Host) -> Result<Vec<Spot>> {
     let mut spots: Vec<Spot> = Vec::new();
     let mut near = Vec::new();
     for &pid in pids {
+        if is_stuck(host, pid) {
+            bail!(
+                "process {pid} waits in the kernel (state D), and so would who asks what it has mapped: name the file"
+            );
+        }
         let files = mapped(host, pid);
         let known = |code: &Code| spots.iter().any(|spot| spot.code.identity() == code.identity());
         let in_program =
