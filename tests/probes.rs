@@ -10,7 +10,8 @@ use std::process::Command;
 
 use common::{Done, Load, Prog, command, example, load_number, number, run, run_over, start, start_watching, until};
 use nix::sys::signal::Signal;
-use perf_prof::event::{Place, code};
+use perf_prof::event::Place;
+use perf_prof::profiler::code;
 use perf_prof::sys::mount::{PrivateTracefs, private_tracefs};
 use serde_json::Value;
 

@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::caret::caret;
 use crate::cli::usage;
-use crate::event::code::{self, Near, Scope, did_you_mean};
 use crate::event::selector::{Args, Head, Place, Selector};
 use crate::output::escape::escape;
 use crate::perf::Attr;
 use crate::perf::evsel::Evsel;
 use crate::perf::target::{Host, Tasks, processes};
+use crate::profiler::code::{self, Near, Scope, did_you_mean};
 use crate::profiler::{Setup, TracefsFinder};
 use crate::symbol::functions::has_mapped;
 use crate::symbol::kallsyms::each_function;
