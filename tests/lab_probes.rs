@@ -98,7 +98,7 @@ swept() {
 await swept
 probes after-sweep
 watching living trace -e 'kprobe:vfs_read'
-probes living
+probes while-living
 stop living
 probes after-signal
 prof wrong trace -e 'kprobe:vfs_read,kprobe:no_such_function' --for 1ms
@@ -113,7 +113,7 @@ fn nothing_is_left_in_the_kernel() {
         assert_eq!(fields(&output.results("mine").code(0), "kprobes:mine").len(), 9, "{series}");
         let mine = |text: &str| text.lines().count() == 1 && text.contains("kprobes/mine");
         assert_eq!(output.file("after-kill").lines().count(), 3, "{series}: nobody was there to remove them");
-        assert_eq!(output.file("living").lines().count(), 2, "{series}");
+        assert_eq!(output.file("while-living").lines().count(), 2, "{series}");
         for moment in ["after-sweep", "after-signal", "after-error"] {
             let text = output.file(moment);
             assert!(mine(&text), "{series}: {moment}: {text}");

@@ -228,6 +228,27 @@ fn without_a_path_the_target_is_searched() {
 }
 
 #[test]
+fn processes_with_files_of_their_own() {
+    let kernel = need_uprobes!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let copy = dir.path().join("calls");
+    fs::copy(example("calls"), &copy).expect("a copy");
+    let programs = [example("calls"), example("calls"), copy.to_str().expect("UTF-8").to_owned()];
+    let mut loads = programs.map(|program| Load::of(&program, &["10", "--wait"]));
+    loads.iter_mut().for_each(|load| assert_eq!(load.says(), "ready"));
+    let pids: Vec<String> = loads.iter().map(|load| load.pid().to_string()).collect();
+    let selector = "uprobe:calls_add/a < 5/args='a=$arg1:u64'/";
+    let prog = start_watching(&["trace", "-p", &pids.join(","), "-e", selector]);
+    assert_eq!(kernel.probes_of(prog.pid()), 2, "two files");
+    loads.iter_mut().for_each(|load| load.tell("go"));
+    let done = prog.finish().code(0);
+    for load in &loads {
+        let of = |event: &&Value| event["pid"] == load.pid();
+        assert_eq!(done.of_type("event").iter().filter(of).count(), 5, "{done:#?}");
+    }
+}
+
+#[test]
 fn a_file_that_the_process_has_not_loaded_is_said() {
     need_uprobes!();
     let load = Load::shell();
