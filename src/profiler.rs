@@ -86,6 +86,22 @@ pub trait Profiler {
         let _ = (now, ctx);
     }
 
+    /// Events are off and all were seen: the last moment to hand over an occurrence. Not called when `-N` ended the run.
+    /// [`Profiler::deinit`] follows.
+    fn stopped(&mut self, now: Timestamp, ctx: &mut Context) {
+        let _ = (now, ctx);
+    }
+
+    /// What people should hear on stderr; asked for after each tick.
+    fn take_notes(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// CPUs that may not run or wake a thread, sorted: a paced run keeps its own away.
+    fn suspects(&self) -> &[u32] {
+        &[]
+    }
+
     /// The kernel takes no samples on `cpu` for a while, since there were too many.
     fn throttled(&mut self, cpu: u32) {
         let _ = cpu;
@@ -291,6 +307,11 @@ impl Context<'_> {
     /// CPU time that a thread has used, from /proc, now. None when the kernel does not tell.
     pub fn ran_ns_from_proc(&self, tid: i32) -> Option<u64> {
         procfs::ran_ns(self.host, tid)
+    }
+
+    /// The signals that wait for a thread, from /proc, now.
+    pub fn signals_from_proc(&self, tid: i32) -> Option<procfs::SignalState> {
+        procfs::signals(self.host, tid)
     }
 
     /// State, name and CPU of a thread, from /proc, now.

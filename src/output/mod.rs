@@ -85,6 +85,8 @@ pub struct Settings {
     pub symbols: SymbolOptions,
     /// Say at the end how many frames got names.
     pub coverage: bool,
+    /// What is written is to survive a crash of the machine.
+    pub durable: bool,
     pub flame: Option<FlameWriter>,
 }
 
@@ -510,6 +512,7 @@ mod tests {
                 budget: crate::symbol::elf_file::Budget::new(0),
             },
             coverage: false,
+            durable: false,
             flame: None,
         });
         let mut sent = 0;

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::digits::{push_blank_padded, push_signed, push_unsigned, push_zero_padded, three};
+use crate::digits::{push_blank_padded, push_hex, push_signed, push_unsigned, push_zero_padded, three};
 use crate::output::EventText;
 use crate::output::escape::{escape_into, is_plain};
 use crate::stats::value::{Column, Part, Shape, Subject, Value};
@@ -102,10 +102,23 @@ fn parts(line: &[Part], subject: &Subject, values: &[Value], out: &mut Vec<u8>) 
                 push_zero_padded::<3>(u64::from(subject.cpu), out);
                 out.push(b']');
             }
+            Part::Seconds(key) => push_seconds(values.get(*key).unwrap_or(&Value::None), out),
+            Part::Cpu => push_unsigned(u64::from(subject.cpu), out),
             Part::If(key, inner) if known(key) => parts(inner, subject, values, out),
             Part::IfNot(key, inner) if !known(key) => parts(inner, subject, values, out),
             Part::If(..) | Part::IfNot(..) => {}
         }
+    }
+}
+
+fn push_seconds(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Ns(ns) => {
+            push_unsigned(ns / 1_000_000_000, out);
+            out.push(b'.');
+            out.extend_from_slice(&three((ns / 1_000_000 % 1000) as u32));
+        }
+        value => push_value(value, out),
     }
 }
 
@@ -138,6 +151,10 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
             out.extend_from_slice(&[b'.', b'0' + (tenths % 10) as u8]);
         }
         Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+        Value::Address(addr) => {
+            out.extend_from_slice(b"0x");
+            push_hex(*addr, out);
+        }
         Value::Word(text) | Value::Phrase { text, .. } => out.extend_from_slice(text.as_bytes()),
         Value::Comm(comm) => escape_into(comm.as_bytes(), out),
         Value::Text(text) => escape_into(text.as_bytes(), out),

@@ -77,6 +77,19 @@ impl Attr {
         attr
     }
 
+    /// A sample of each CPU every `period_ns`, by a timer of its own, whatever runs there and also when nothing does.
+    pub fn timer(period_ns: u64) -> Attr {
+        let mut attr = Attr::new(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK));
+        attr.raw.__bindgen_anon_1.sample_period = period_ns;
+        attr
+    }
+
+    /// Its callchains hold the kernel's part alone.
+    pub fn kernel_callchain(mut self) -> Attr {
+        self.raw.set_exclude_callchain_user(1);
+        self
+    }
+
     /// What it does not look at.
     pub fn exclude(mut self, exclude: Exclude) -> Attr {
         self.raw.set_exclude_user(exclude.user.into());

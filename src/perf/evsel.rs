@@ -106,6 +106,13 @@ impl Evsel {
         self
     }
 
+    /// Callchains of the kernel with each sample.
+    #[must_use]
+    pub fn kernel_callchain(mut self) -> Evsel {
+        self.attr = self.attr.callchain(0).kernel_callchain();
+        self
+    }
+
     /// Its records will be shown as text, so the output side needs its format; `alias` goes in front of the text.
     #[must_use]
     pub fn printed(mut self, alias: Option<String>) -> Evsel {

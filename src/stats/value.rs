@@ -19,6 +19,8 @@ pub enum Value {
     /// Hundredths of a per cent.
     Pct(u32),
     Bool(bool),
+    /// Hexadecimal.
+    Address(u64),
     Word(&'static str),
     /// A word in JSON, a phrase in text.
     Phrase {
@@ -64,8 +66,12 @@ pub enum Part {
         key: usize,
         width: usize,
     },
+    /// A duration in seconds.
+    Seconds(usize),
     /// The subject: name, tid and CPU.
     Subject,
+    /// The subject's CPU alone.
+    Cpu,
     /// Printed when the value is known, and not false or 0 %.
     If(usize, &'static [Part]),
     IfNot(usize, &'static [Part]),
