@@ -204,7 +204,7 @@ fn kernel_place(host: &Host, function: &str, place: &Place, errno: i32, said: Op
             Some(format!("the kernel has {places} functions `{name}`, and probes none of several"))
         }
         libc::EILSEQ => Some(format!("no instruction starts at `{place}`")),
-        libc::EINVAL if Machine::of_kernel() == Machine::Aarch64 && place.offset % 4 != 0 => {
+        libc::EINVAL if Machine::of_kernel() == Machine::Aarch64 && !place.offset.is_multiple_of(4) => {
             Some(format!("no instruction starts at `{place}`"))
         }
         _ if places == 0 => Some(format!(

@@ -365,7 +365,8 @@ mod tests {
     fn which_of_several_is_meant() {
         const OBJECT: u8 = 1;
         let function = |address| Some(Named::Function { address, size: 8 });
-        let cases: [(&[(u8, bool, u64, bool)], Option<Named>); 10] = [
+        type Case<'a> = (&'a [(u8, bool, u64, bool)], Option<Named>);
+        let cases: [Case<'_>; 10] = [
             (&[], None),
             (&[(STT_FUNC, false, 16, false)], function(16)),
             (&[(STT_FUNC, false, 16, false), (STT_FUNC, false, 16, false)], function(16)),

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use rustc_hash::FxHashSet;
 
-use crate::cli::values::{self, format_ns};
 use crate::cli::CommonArgs;
+use crate::cli::values::{self, format_ns};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::target::{Host, Tasks};
