@@ -1,5 +1,7 @@
-//! What a profiler is: the five calls, and what it is given in each of them. Probes are in `probes`.
+//! What a profiler is: the five calls, and what it is given in each of them. `probes` defines what `kprobe:` and `uprobe:`
+//! select, `code` finds the files and bytes of the latter.
 
+pub mod code;
 pub mod probes;
 
 use std::cell::{OnceCell, RefCell};
