@@ -210,6 +210,11 @@ pub struct TracefsFinder {
 }
 
 impl TracefsFinder {
+    /// One that is known: the trees of a test.
+    pub fn at(tracefs: Tracefs) -> TracefsFinder {
+        TracefsFinder { found: (tracefs, None).into() }
+    }
+
     /// # Errors
     /// It is mounted nowhere and cannot be mounted.
     pub fn get(&self) -> Result<&Tracefs> {
