@@ -57,8 +57,8 @@ pub enum KallsymsError {
     Io(#[from] io::Error),
 }
 
-/// Hands over the name of every function in `/proc/kallsyms`, with or without addresses.
-pub fn each_function(path: &Path, mut take: impl FnMut(&str)) {
+/// Hands over the name of every function in `/proc/kallsyms`, and its address; 0 when that is hidden.
+pub fn each_function(path: &Path, mut take: impl FnMut(&str, u64)) {
     let Ok(file) = File::open(path) else { return };
     let mut lines = BufReader::with_capacity(CHUNK_BYTES, file);
     let mut line = Vec::new();
@@ -69,10 +69,10 @@ pub fn each_function(path: &Path, mut take: impl FnMut(&str)) {
         if !len.is_ok_and(|len| len > 0) {
             return;
         }
-        if let Some((_, [b' ', b't' | b'T' | b'w' | b'W', b' ', rest @ ..])) = hex(line.trim_ascii_end())
+        if let Some((address, [b' ', b't' | b'T' | b'w' | b'W', b' ', rest @ ..])) = hex(line.trim_ascii_end())
             && let Ok(name) = std::str::from_utf8(split_module(rest).0)
         {
-            take(name);
+            take(name, address);
         }
     }
 }
