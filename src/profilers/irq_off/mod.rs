@@ -19,7 +19,7 @@ use crate::cli::values::{self, Time, format_ns};
 use crate::cli::{CommonArgs, usage};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
-use crate::perf::target::{Host, online_cpus, parse_cpus};
+use crate::perf::target::{Host, online_cpus, tickless_cpus};
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
@@ -347,8 +347,7 @@ impl Profiler for IrqOff {
         self.own = setup.own;
         self.wanted = setup.target.wanted.clone();
         self.again_ns = setup.interval.map_or(ongoing::AGAIN_NS, |interval| interval.as_nanos() as u64);
-        let tickless = std::fs::read_to_string(setup.host.cpu.join("nohz_full")).unwrap_or_default();
-        self.tickless = parse_cpus(tickless.trim()).unwrap_or_default();
+        self.tickless = tickless_cpus(setup.host);
         let online = online_cpus(setup.host)?;
         let cpus = self.watched(&online);
         let attr = Attr::timer(self.terms.period_ns).kernel_callchain();
