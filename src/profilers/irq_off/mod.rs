@@ -63,10 +63,10 @@ pub struct IrqOffArgs {
     /// The same, with a unit: 20ms
     #[arg(long, value_name = "TIME", value_parser = values::time_strict)]
     than: Option<Time>,
-    /// Of the timer [default: half of the limit]
+    /// Between two samples [default: half of the limit]
     #[arg(long, value_name = "TIME", value_parser = values::time_strict)]
     period: Option<Time>,
-    /// A period of a twentieth of the limit
+    /// A twentieth of the limit as the period
     #[arg(long, conflicts_with = "period")]
     precise: bool,
     /// Lines also for what was not interrupts off
