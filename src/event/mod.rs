@@ -1,7 +1,8 @@
 //! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`, and where the code is that a probe in a
-//! program names.
+//! program names. `counter` knows the events that are only counted.
 
 pub mod code;
+pub mod counter;
 mod part;
 pub mod selector;
 

@@ -149,7 +149,7 @@ fn push_signed(value: i64, out: &mut Vec<u8>) {
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::None => out.extend_from_slice(b"null"),
+        Value::None | Value::Place(_) => out.extend_from_slice(b"null"), // a place is a text by now
         Value::Unsigned(value) | Value::Ns(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
         Value::Pct(hundredths) => {

@@ -123,7 +123,7 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::None => {}
+        Value::None | Value::Place(_) => {} // a place is a text by now
         Value::Unsigned(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
         // Milliseconds down to the microsecond.
@@ -234,6 +234,16 @@ pub fn stack(frames: &[Named], out: &mut Vec<u8>) {
         }
         out.push(b'\n');
     }
+}
+
+/// Appends where an address is: `function+0x1a file`.
+pub fn place(frame: &Named, out: &mut Vec<u8>) {
+    let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
+    match &frame.symbol {
+        Ok(symbol) => drop(write!(out, "{symbol}+{:#x}", frame.offset)),
+        Err(reason) => drop(write!(out, "({reason})")),
+    }
+    let _ = module.map(|module| write!(out, " {module}"));
 }
 
 /// Appends a function without an address: its name, or why it has none, and its module.

@@ -191,9 +191,11 @@ impl Writer {
     }
 
     pub fn table(&mut self, table: &Table, interval: u64, time_ns: u64, span_ns: u64) -> io::Result<()> {
+        let placed = self.placed(&table.rows);
+        let rows = placed.as_ref().unwrap_or(&table.rows);
         let out = &mut self.sink.buffer;
         if self.settings.json {
-            for row in &table.rows {
+            for row in rows {
                 let mut object = Object::head(out, "row", self.settings.profiler, time_ns, &mut self.wall);
                 object.unsigned("interval", interval);
                 json::row(&mut object, table.columns, row);
@@ -205,13 +207,30 @@ impl Writer {
             let (seconds, millis) = (span_ns / 1_000_000_000, span_ns / 1_000_000 % 1000);
             let _ = write!(out, " {}, interval {interval}, {seconds}.{millis:03} s", self.settings.profiler);
             let _ = if table.title.is_empty() { writeln!(out) } else { writeln!(out, ": {}", table.title) };
-            if table.rows.is_empty() {
+            if rows.is_empty() {
                 out.extend_from_slice(b"nothing seen\n");
             } else {
-                text::table(table.columns, &table.rows, out);
+                text::table(table.columns, rows, out);
             }
         }
         self.sink.flush_large()
+    }
+
+    /// Rows with the names of the places in them. None when there are none.
+    fn placed(&mut self, rows: &[Vec<Value>]) -> Option<Vec<Vec<Value>>> {
+        if !rows.iter().flatten().any(|value| matches!(value, Value::Place(_))) {
+            return None;
+        }
+        let (stacks, names) = (&self.stacks, &mut self.names);
+        let mut placed = |value: &Value| match value {
+            Value::Place(id) => {
+                let mut text = Vec::new();
+                name_stack(stacks, names, *id).iter().take(1).for_each(|frame| text::place(frame, &mut text));
+                Value::Text(String::from_utf8_lossy(&text).into())
+            }
+            other => other.clone(),
+        };
+        Some(rows.iter().map(|row| row.iter().map(&mut placed).collect()).collect())
     }
 
     /// Lists where the time went, and brings the flame graph up to date.

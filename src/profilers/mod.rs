@@ -6,6 +6,7 @@ pub mod list;
 pub mod man;
 pub mod profile;
 pub mod signal;
+pub mod split_lock;
 pub mod task_state;
 pub mod trace;
 
@@ -96,6 +97,7 @@ macro_rules! profilers {
 profilers! {
     Profile(profile::ProfileArgs),
     Signal(signal::SignalArgs),
+    SplitLock(split_lock::SplitLockArgs),
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
 }
