@@ -105,7 +105,7 @@ fn options_that_all_profilers_share() {
         (&["\x1b[31m"], &["'\\x1b[31m'"]),
         (&["-t", "a\nb"], &["a\\x0ab"]),
     ];
-    for head in [&["trace", "-e", EXEC][..], &["task-state"], &["profile"]] {
+    for head in [&["trace", "-e", EXEC][..], &["task-state"], &["profile"], &["signal"], &["split-lock"]] {
         refused(head, 2, cases);
     }
 }
@@ -127,7 +127,7 @@ fn targets_that_are_not_there() {
         (&["--", "/etc/passwd"], &["cannot execute \"/etc/passwd\"", "Permission denied"]),
         (&["--", ""], &["cannot execute \"\""]),
     ];
-    for head in [&["trace", "-e", EXEC][..], &["task-state"]] {
+    for head in [&["trace", "-e", EXEC][..], &["task-state"], &["signal"]] {
         refused(head, 1, cases);
     }
     // What stands in for missing cycles is said before the workload is started.
@@ -230,6 +230,39 @@ fn options_of_profile() {
 }
 
 #[test]
+fn options_of_signal_and_split_lock() {
+    refused(
+        &["signal"],
+        2,
+        &[
+            (&["--filter", ""], &["--filter", "empty"]),
+            (&["--filter", "a,,b"], &["'a,,b'", "nginx,java*"]),
+            (&["--than", "1"], &["--than"]),
+            (&["-F", "1"], &["-F"]),
+        ],
+    );
+    refused(
+        &["split-lock"],
+        2,
+        &[
+            (&["-T", "x"], &["'x'", "--trigger", "as in 10"]),
+            (&["-T", "-1"], &["'-1'", "--trigger"]),
+            (&["-T", "1.5"], &["'1.5'", "not a number"]),
+            (&["-T", "99999999999999999999"], &["too large"]),
+            (&["-T", "9223372036854775808"], &["-T 9223372036854775808", "too large", "9223372036854775807"]),
+            (&["-T", "0", "-g"], &["-T 0", "no samples", "-g"]),
+            (&["-T", "0", "--flame-graph", "-"], &["-T 0", "no samples", "--flame-graph"]),
+            (&["--event", "x"], &["'x'", "--event", "page-faults", "r10f4"]),
+            (&["--event", ""], &["--event"]),
+            (&["--event", "rx"], &["'rx'", "r10f4"]),
+            (&["--event", "r11111111111111111"], &["too large", "64 bits"]),
+            (&["--event", "page-faults", "--test"], &["--event", "--test", "choose one"]),
+            (&["--filter", "x"], &["--filter"]),
+        ],
+    );
+}
+
+#[test]
 fn options_of_task_state_list_and_doctor() {
     refused(
         &["task-state"],
@@ -282,7 +315,7 @@ fn subcommands_that_are_none() {
         (&["tarce"], &["'tarce'", "did you mean trace?"]),
         (&["task_state"], &["'task_state'", "did you mean task-state?"]),
         (&["TRACE"], &["'TRACE'", "did you mean trace?"]),
-        (&["zzzzzzzz"], &["'zzzzzzzz'", "there are profile, task-state, trace"]),
+        (&["zzzzzzzz"], &["'zzzzzzzz'", "there are ", "task-state"]),
         (&[""], &["''", "there are"]),
         (&["\x1b[31m"], &["'\\x1b[31m'"]),
         (&["help", "nosuch"], &["'nosuch'"]),
