@@ -30,6 +30,7 @@ Which question?
   Who uses the CPUs, in what code?  perf-prof profile -i 1000
   Where does a command's time go?   perf-prof profile -g -- COMMAND
   Who kills my process?             perf-prof signal --filter NAME
+  Who keeps interrupts off?         perf-prof irq-off -g
   Who starts programs?              perf-prof trace -e sched:sched_process_exec
   Which events are there?           perf-prof list sched
 

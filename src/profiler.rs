@@ -212,9 +212,7 @@ pub struct TracefsFinder {
 impl TracefsFinder {
     /// One that is known: the trees of a test.
     pub fn at(tracefs: Tracefs) -> TracefsFinder {
-        let finder = TracefsFinder::default();
-        let _ = finder.found.set((tracefs, None));
-        finder
+        TracefsFinder { found: (tracefs, None).into(), ..TracefsFinder::default() }
     }
 
     /// # Errors

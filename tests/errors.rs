@@ -105,7 +105,7 @@ fn options_that_all_profilers_share() {
         (&["\x1b[31m"], &["'\\x1b[31m'"]),
         (&["-t", "a\nb"], &["a\\x0ab"]),
     ];
-    for head in [&["trace", "-e", EXEC][..], &["task-state"], &["profile"], &["signal"], &["split-lock"]] {
+    for head in [&["trace", "-e", EXEC][..], &["task-state"], &["profile"], &["signal"], &["split-lock"], &["irq-off"]] {
         refused(head, 2, cases);
     }
 }
@@ -305,6 +305,33 @@ fn options_of_task_state_list_and_doctor() {
         &[
             (&["sched:sched_swich"], &["sched:sched_swich", "did you mean sched:sched_switch?"]),
             (&["zzzzzzzzzz"], &["zzzzzzzzzz", "perf-prof list"]),
+        ],
+    );
+}
+
+#[test]
+fn options_of_irq_off() {
+    refused(
+        &["irq-off"],
+        2,
+        &[
+            (&["-L", "abc"], &["'abc'", "--latency", "1.5ms"]),
+            (&["-L", "-5"], &["'-5'", "--latency"]),
+            (&["-L", "0"], &["0ns is too short", "20us"]),
+            (&["-L", "19"], &["19.0us is too short", "20us"]),
+            (&["-L", "99999999999999999999"], &["too long"]),
+            (&["--than", "20"], &["'20'", "--than", "the unit is missing", "20ms"]),
+            (&["--period", "5"], &["'5'", "--period", "the unit is missing"]),
+            (&["--period", "9us"], &["--period 9.0us", "10us"]),
+            (&["--period", "0ms"], &["--period 0ns", "10us"]),
+            (&["--period", "20ms"], &["--period 20.0ms", "shorter than the limit, 20.0ms"]),
+            (&["--period", "50ms", "--than", "10ms"], &["--period 50.0ms", "10.0ms"]),
+            (&["-L", "5", "--than", "5ms"], &["--latency", "--than", "choose one"]),
+            (&["--precise", "--period", "1ms"], &["--precise", "--period", "choose one"]),
+            (&["-p", "1"], &["watches CPUs", "-C"]),
+            (&["-t", "1"], &["watches CPUs", "-C"]),
+            (&["--cgroups", "x"], &["watches CPUs", "-C"]),
+            (&["-F", "99"], &["-F", "irq-off --help"]),
         ],
     );
 }

@@ -230,6 +230,16 @@ impl Lab {
         self.option("-c", &cpus.to_string())
     }
 
+    /// One more argument for QEMU.
+    pub fn qemu(self, argument: &str) -> Lab {
+        self.option("--qemu", argument)
+    }
+
+    /// Keeps the kernel console in a file of the host's, which can be read while the guest runs.
+    pub fn console(self, path: &str) -> Lab {
+        self.option("-l", path)
+    }
+
     /// Guest time is a count of instructions: exact, whatever else the host does, and slower.
     pub fn virtual_time(self) -> Lab {
         self.option("--virtual-time", "2")
