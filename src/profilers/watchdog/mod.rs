@@ -267,13 +267,11 @@ impl Watchdog {
 
     fn explain(&mut self, number: u32, at: Timestamp) {
         let Some(cpu) = self.cpus.get(number as usize).filter(|_| self.verbose) else { return };
-        let age = |then: Option<u64>| then.map_or("never".to_owned(), |then| format_ns(at.saturating_sub(then)));
-        self.notes.push(format!(
-            "watchdog: CPU {number}: timer, {} after the last; stop task {} ago; limit {}",
-            age(cpu.timer),
-            age(cpu.stop),
-            format_ns(self.limits.period.saturating_add(self.limits.margin)),
-        ));
+        let since = |then: Option<u64>| then.map(|then| format_ns(at.saturating_sub(then)));
+        let timer = since(cpu.timer).map_or("for the first time".to_owned(), |age| format!("after {age}"));
+        let stop = since(cpu.stop).map_or("not seen yet".to_owned(), |age| format!("ran {age} ago"));
+        let limit = format_ns(self.limits.period.saturating_add(self.limits.margin));
+        self.notes.push(format!("watchdog: CPU {number}: timer expired {timer}, stop task {stop} (limit {limit})"));
     }
 
     /// Hands over what was found of a CPU.
