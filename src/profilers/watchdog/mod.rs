@@ -31,7 +31,7 @@ use crate::profilers::watchdog::signs::Signs;
 use crate::stats::value::{Column, Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::kallsyms::address_of;
-use crate::task::procfs;
+use crate::task::{Comm, procfs};
 
 /// CPUs that are about to lock up, told before the kernel's own detectors strike
 #[derive(Debug, clap::Args)]
@@ -124,6 +124,8 @@ static SHAPE: Shape = Shape {
         "last_timer_ns",
         "last_watchdog_ns",
         "last_sample_ns",
+        "sampled.tid",
+        "sampled.comm",
         "runnable",
     ],
     line: &[
@@ -146,20 +148,32 @@ static SHAPE: Shape = Shape {
                     4,
                     &[
                         Part::Text("; dark"),
-                        Part::If(9, &[Part::Text(", last sample "), Part::Seconds(9), Part::Text(" s ago")]),
-                        Part::IfNot(9, &[Part::Text(", never sampled")]),
                         Part::If(8, &[Part::Text(", last stop task "), Part::Seconds(8), Part::Text(" s ago")]),
+                        Part::IfNot(9, &[Part::Text(", never sampled")]),
+                        Part::If(
+                            9,
+                            &[
+                                Part::Text(", last sample "),
+                                Part::Seconds(9),
+                                Part::Text(" s ago of "),
+                                Part::Value { key: 11, width: 0 },
+                                Part::Text(" "),
+                                Part::Value { key: 10, width: 0 },
+                            ],
+                        ),
                     ],
                 ),
-                Part::If(6, &[Part::Text("; running "), Part::Value { key: 6, width: 0 }, Part::Text(" ")]),
-                Part::If(5, &[Part::Value { key: 5, width: 0 }]),
-                Part::If(10, &[Part::Text("; runnable there: "), Part::Value { key: 10, width: 0 }]),
+                Part::Text("; running "),
+                Part::Value { key: 6, width: 0 },
+                Part::Text(" "),
+                Part::Value { key: 5, width: 0 },
+                Part::If(12, &[Part::Text("; runnable there: "), Part::Value { key: 12, width: 0 }]),
             ],
         ),
     ],
 };
 /// The value behind those of the keys: what is missing from the CPU. None when it came back.
-const GOES_ON: usize = 11;
+const GOES_ON: usize = 13;
 
 static COLUMNS: [Column; 6] = [
     Column { key: "cpu", heading: "CPU" },
@@ -279,18 +293,16 @@ impl Watchdog {
         let Some(cpu) = self.cpus.get(number as usize) else { return };
         let age = |then: Option<u64>| then.map_or(Value::None, |then| Value::Ns(at.saturating_sub(then)));
         let goes_on = finding.phase != Phase::Recovered;
+        let looks = finding.kind == Kind::Hard && goes_on;
         let own = std::process::id() as i32;
-        let runnable = if finding.kind == Kind::Hard && goes_on {
-            procfs::runnable_on(&self.host, number, own, MOST_RUNNABLE)
-        } else {
-            Vec::new()
-        };
-        // Who was seen last may have given way unseen.
-        let fresh = cpu.seen.filter(|seen| Some(seen.at) > cpu.timer || runnable.iter().any(|(tid, _)| *tid == seen.tid));
-        let (tid, comm) = match (fresh, runnable.as_slice(), cpu.seen) {
-            (Some(seen), _, _) | (None, [] | [_, _, ..], Some(seen)) => (seen.tid, seen.comm),
-            (None, [alone], _) | (None, [alone, ..], None) => *alone,
-            (None, [], None) => (0, ctx.tasks.comm(0)),
+        let runnable = if looks { procfs::runnable_on(&self.host, number, own) } else { Vec::new() };
+        // Without its own records, who was seen last may have given way unseen.
+        let blind = looks && (finding.dark || !self.sampler.is_nmi);
+        let (tid, comm) = match (runnable.first(), cpu.seen) {
+            (Some(first), _) if blind => *first,
+            (_, Some(seen)) => (seen.tid, seen.comm),
+            (Some(first), None) => *first,
+            (None, None) => (0, ctx.tasks.comm(0)),
         };
         let pid = ctx.tasks.pid(tid);
         let (kind, missing, limit) = match finding.kind {
@@ -302,8 +314,9 @@ impl Watchdog {
             Phase::Ongoing => Value::Phrase { word: "ongoing", text: "goes on:" },
             Phase::Recovered => Value::Phrase { word: "recovered", text: "is over: recovered after" },
         };
-        let names: Vec<String> =
-            runnable.iter().map(|(tid, comm)| format!("{}({tid})", String::from_utf8_lossy(comm.as_bytes()))).collect();
+        let name = |(tid, comm): &(i32, Comm)| format!("{}({tid})", String::from_utf8_lossy(comm.as_bytes()));
+        let names: Vec<String> = runnable.iter().take(MOST_RUNNABLE).map(name).collect();
+        let sampled = cpu.sampled.filter(|_| goes_on);
         let values = [
             Value::Word(kind),
             phase,
@@ -314,7 +327,9 @@ impl Watchdog {
             Value::Comm(comm),
             age(cpu.timer),
             age(cpu.stop),
-            age(cpu.sampled),
+            age(cpu.sampled.map(|seen| seen.at)),
+            sampled.map_or(Value::None, |seen| Value::Signed(seen.tid.into())),
+            sampled.map_or(Value::None, |seen| Value::Comm(seen.comm)),
             if names.is_empty() { Value::None } else { Value::Words(Arc::from(names)) },
             if goes_on { Value::Word(missing) } else { Value::None },
         ];
@@ -330,7 +345,8 @@ impl Watchdog {
         }
         let (limits, sampler, stacks) = (self.limits, self.sampler, self.stacks);
         let cpu = self.cpus.get_mut(sample.cpu as usize).filter(|cpu| cpu.on)?;
-        cpu.see(Seen { at, pid: sample.pid, tid: sample.tid, comm: ctx.tasks.comm(sample.tid) });
+        let seen = Seen { at, tid: sample.tid, comm: ctx.tasks.comm(sample.tid) };
+        cpu.see(seen);
         if event == events.expire {
             return cpu.expired(at, &limits);
         } else if event == events.start {
@@ -341,10 +357,9 @@ impl Watchdog {
             if stacks {
                 cpu.stack = ctx.stack(sample);
             }
-            let finding = cpu.sampled(at, sample.tid, &sampler, &limits);
+            let finding = cpu.sampled(seen, &sampler, &limits);
             if cpu.stuck().is_some() {
-                let comm = ctx.tasks.comm(sample.tid);
-                ctx.weigh(sample.pid, comm, cpu.stack, 1);
+                ctx.weigh(sample.pid, seen.comm, cpu.stack, 1);
             }
             return finding;
         }
