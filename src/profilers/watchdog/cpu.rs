@@ -69,6 +69,8 @@ struct Stuck {
 pub struct Cpu {
     /// The kernel watches it.
     pub on: bool,
+    /// From when on all its events are seen.
+    pub from: u64,
     /// Last expiry of its timer, and of that or its start.
     pub timer: Option<u64>,
     armed: Option<u64>,
@@ -105,7 +107,7 @@ impl Cpu {
             return self.recover(at);
         }
         let Some(kicked) = self.kicked else {
-            self.kicked = Some(at);
+            self.kicked = Some(at).filter(|at| *at >= self.from);
             return None;
         };
         // One that came late is soon followed by the next, which is on time.
@@ -348,6 +350,14 @@ mod tests {
         let mut cpu = Cpu { on: true, ..Cpu::default() };
         assert_eq!(cpu.expired(3 * S, &LIMITS), None);
         assert_eq!(cpu.expired(7 * S, &LIMITS), of(Kind::Soft, Phase::Predicted, 4 * S));
+    }
+
+    #[test]
+    fn a_run_before_its_event_was_on_is_not_missed() {
+        let mut cpu = Cpu { on: true, from: 10 * S, ..Cpu::default() };
+        assert_eq!(cpu.expired(9 * S, &LIMITS), None);
+        assert_eq!(cpu.expired(13 * S, &LIMITS), None);
+        assert_eq!(cpu.expired(17 * S, &LIMITS), of(Kind::Soft, Phase::Predicted, 4 * S));
     }
 
     #[test]

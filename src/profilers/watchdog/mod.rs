@@ -20,7 +20,7 @@ use crate::cli::values::{self, format_ns};
 use crate::cli::{CommonArgs, usage};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
-use crate::perf::target::{Host, Tasks};
+use crate::perf::target::{Host, Tasks, online_cpus};
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
@@ -167,13 +167,15 @@ static SHAPE: Shape = Shape {
                 Part::Value { key: 6, width: 0 },
                 Part::Text(" "),
                 Part::Value { key: 5, width: 0 },
-                Part::If(12, &[Part::Text("; runnable there: "), Part::Value { key: 12, width: 0 }]),
+                Part::If(SEVERAL, &[Part::Text("; runnable there: "), Part::Value { key: SEVERAL, width: 0 }]),
             ],
         ),
     ],
 };
 /// The value behind those of the keys: what is missing from the CPU. None when it came back.
 const GOES_ON: usize = 13;
+/// Who runs and who waits, when there is more than one.
+const SEVERAL: usize = 14;
 
 static COLUMNS: [Column; 6] = [
     Column { key: "cpu", heading: "CPU" },
@@ -251,6 +253,7 @@ impl Watchdog {
             match (cpu.on, on) {
                 (true, false) => cpu.forget(),
                 (true, true) if retimed => cpu.forgive(now),
+                (false, true) => cpu.from = now,
                 _ => {}
             }
             cpu.on = on;
@@ -316,6 +319,8 @@ impl Watchdog {
         };
         let name = |(tid, comm): &(i32, Comm)| format!("{}({tid})", String::from_utf8_lossy(comm.as_bytes()));
         let names: Vec<String> = runnable.iter().take(MOST_RUNNABLE).map(name).collect();
+        let names: Arc<[String]> = Arc::from(names);
+        let listed = |from: usize| if names.len() < from { Value::None } else { Value::Words(names.clone()) };
         let sampled = cpu.sampled.filter(|_| goes_on);
         let values = [
             Value::Word(kind),
@@ -330,8 +335,9 @@ impl Watchdog {
             age(cpu.sampled.map(|seen| seen.at)),
             sampled.map_or(Value::None, |seen| Value::Signed(seen.tid.into())),
             sampled.map_or(Value::None, |seen| Value::Comm(seen.comm)),
-            if names.is_empty() { Value::None } else { Value::Words(Arc::from(names)) },
+            listed(1),
             if goes_on { Value::Word(missing) } else { Value::None },
+            listed(2),
         ];
         let stack = cpu.stack.filter(|_| goes_on);
         ctx.emit(Subject { time: at, cpu: number, pid, tid, comm }, &SHAPE, values, stack);
@@ -424,11 +430,12 @@ impl Profiler for Watchdog {
     fn started(&mut self, now: Timestamp, _ctx: &mut Context<'_>) {
         self.choose_cpus(now, false);
         self.next_settings = now.saturating_add(SETTINGS_NS);
-        let unwatched = |cpu: &&u32| !self.settings.cpus.contains(cpu);
+        let online = online_cpus(&self.host).unwrap_or_default();
+        let unwatched = |cpu: &&u32| online.contains(cpu) && !self.settings.cpus.contains(cpu);
         let left_out: Vec<String> = self.wanted.iter().flatten().filter(unwatched).map(u32::to_string).collect();
         if !left_out.is_empty() {
             let list = left_out.join(" ");
-            self.notes.push(format!("watchdog: CPU {list}: not watched by the kernel (offline, or not in watchdog_cpumask)"));
+            self.notes.push(format!("watchdog: CPU {list}: not watched by the kernel (see kernel.watchdog_cpumask)"));
         }
     }
 
