@@ -377,7 +377,8 @@ fn a_storm_of_signals_loses_no_event() {
 #[test]
 fn two_interrupts_at_once_end_it() {
     need_events!();
-    for args in [&["task-state", "-i", "50"][..], &["profile", "-g"], &["trace", "-e", "sched:*"], &["watchdog", "-g"]] {
+    for args in [&["task-state", "-i", "50"][..], &["profile", "-g"], &["trace", "-e", "sched:*"], &["watchdog", "-g"]]
+    {
         let run = start_watching(args);
         let pid = run.pid();
         let before = Instant::now();

@@ -83,7 +83,10 @@ fn runs_as_typed() {
     let done = run(&["watchdog", "-F", "1", "-g", "--for", "1.5"]).code(0);
     let heading = done.out.iter().position(|line| line.starts_with("CPU state")).expect("a table");
     assert_eq!(done.out.len() - heading - 1, online_cpus().len(), "{done:?}");
-    assert!(done.err.last().is_some_and(|line| line.starts_with("watchdog: ") && line.contains("events in")), "{done:?}");
+    assert!(
+        done.err.last().is_some_and(|line| line.starts_with("watchdog: ") && line.contains("events in")),
+        "{done:?}"
+    );
     let first = &done.err[0];
     let has_nmi = !fs::read_to_string("/proc/interrupts").unwrap().contains("PMI:") || !first.contains("PMU");
     assert!(has_nmi || first.ends_with("a CPU with interrupts off cannot be sampled"), "{first}");
@@ -131,7 +134,8 @@ fn says_when_there_is_nothing_to_watch() {
     need_events!();
     let Some(_off) = Threshold::of("0") else { return };
     let done = run(&["watchdog", "--for", "1"]).code(1);
-    let want = "perf-prof: the kernel's watchdog is off (kernel.watchdog_thresh is 0): sysctl -w kernel.watchdog_thresh=10";
+    let want =
+        "perf-prof: the kernel's watchdog is off (kernel.watchdog_thresh is 0): sysctl -w kernel.watchdog_thresh=10";
     assert_eq!((done.err.as_slice(), done.out.len()), (&[want.to_owned()][..], 0));
 }
 

@@ -416,7 +416,8 @@ ffffffffc0300040 d a_data\t[mod_a]
             file.write_all(text.as_bytes()).unwrap();
             address_of(file.path(), "timer_fn")
         };
-        let text = "ffffffff81000010 t timer_fn.cold\nffffffffc0000000 t timer_fn\t[mod]\nffffffff81000020 D timer_fn\n";
+        let text =
+            "ffffffff81000010 t timer_fn.cold\nffffffffc0000000 t timer_fn\t[mod]\nffffffff81000020 D timer_fn\n";
         assert!(matches!(found(text), Ok(None)));
         assert!(matches!(found(&format!("{text}ffffffff81000030 t timer_fn\n")), Ok(Some(0xffff_ffff_8100_0030))));
         assert!(matches!(found("ffffffff81000040 t timer_fn.llvm.77\nx"), Ok(Some(0xffff_ffff_8100_0040))));

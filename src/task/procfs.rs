@@ -200,12 +200,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let others: Vec<String> = (4..39).map(|field| field.to_string()).collect();
         // tid, state, CPU, when it got it
-        let tasks = [(10, "R", 3, "5.000001"), (11, "R", 3, "5.000002"), (12, "S", 3, "9.0"), (13, "R", 1, "9.0"), (14, "R", 3, "x"), (15, "R", 3, "7.0")];
+        let tasks = [
+            (10, "R", 3, "5.000001"),
+            (11, "R", 3, "5.000002"),
+            (12, "S", 3, "9.0"),
+            (13, "R", 1, "9.0"),
+            (14, "R", 3, "x"),
+            (15, "R", 3, "7.0"),
+        ];
         for (tid, state, cpu, start) in tasks {
             let task = dir.path().join(format!("{tid}/task/{tid}"));
             fs::create_dir_all(&task).unwrap();
             fs::write(task.join("stat"), format!("{tid} (t{tid}) {state} {} {cpu} 0 0", others.join(" "))).unwrap();
-            fs::write(task.join("sched"), format!("t{tid} ({tid}, #threads: 1)\nse.exec_start    :    {start}\nse.vruntime : 1.0\n")).unwrap();
+            fs::write(
+                task.join("sched"),
+                format!("t{tid} ({tid}, #threads: 1)\nse.exec_start    :    {start}\nse.vruntime : 1.0\n"),
+            )
+            .unwrap();
         }
         let host = Host { proc: dir.path().to_owned(), ..Host::default() };
         let found = |cpu, but| runnable_on(&host, cpu, but).into_iter().map(|(tid, _)| tid).collect::<Vec<i32>>();

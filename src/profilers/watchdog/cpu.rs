@@ -112,7 +112,8 @@ impl Cpu {
         };
         // One that came late is soon followed by the next, which is on time.
         let missed = at.saturating_sub(kicked) >= limits.period / 2;
-        (missed && self.stuck.is_none() && self.on).then(|| self.predict(Kind::Soft, self.stop.unwrap_or(kicked), at, limits))
+        (missed && self.stuck.is_none() && self.on)
+            .then(|| self.predict(Kind::Soft, self.stop.unwrap_or(kicked), at, limits))
     }
 
     /// Its timer was started, by an expiry or anew.
@@ -317,7 +318,13 @@ mod tests {
     }
 
     /// The findings of checks ten times a second.
-    fn watch(cpu: &mut Cpu, from: u64, to: u64, sampler: &Sampler, mut signs: impl FnMut(u64) -> Signs) -> Vec<(u64, Finding)> {
+    fn watch(
+        cpu: &mut Cpu,
+        from: u64,
+        to: u64,
+        sampler: &Sampler,
+        mut signs: impl FnMut(u64) -> Signs,
+    ) -> Vec<(u64, Finding)> {
         let at = (0..).map(|n| from + n * 100 * MS).take_while(|at| *at <= to);
         at.filter_map(|at| Some((at, cpu.check(at, sampler, &LIMITS, || signs(at))?))).collect()
     }
@@ -468,10 +475,16 @@ mod tests {
         for tenth in 80..=162 {
             assert_eq!(cpu.sampled(seen(tenth * 100 * MS, 5), &CLOCK, &LIMITS), None);
         }
-        assert_eq!(cpu.sampled(seen(16 * S + 300 * MS, 5), &CLOCK, &LIMITS), of(Kind::Soft, Phase::Predicted, 8 * S + 300 * MS));
+        assert_eq!(
+            cpu.sampled(seen(16 * S + 300 * MS, 5), &CLOCK, &LIMITS),
+            of(Kind::Soft, Phase::Predicted, 8 * S + 300 * MS)
+        );
         assert_eq!(cpu.stopped(17 * S), of(Kind::Soft, Phase::Recovered, 9 * S));
         // Neither samples nor the stop task, and no sign of life.
         let found = watch(&mut cpu, 18 * S, 22 * S, &CLOCK, |_| frozen());
-        assert!(matches!(found[..], [(at, Finding { kind: Kind::Hard, phase: Phase::Predicted, dark: true, .. })] if at == 21 * S + 400 * MS), "{found:?}");
+        assert!(
+            matches!(found[..], [(at, Finding { kind: Kind::Hard, phase: Phase::Predicted, dark: true, .. })] if at == 21 * S + 400 * MS),
+            "{found:?}"
+        );
     }
 }

@@ -419,7 +419,9 @@ impl Profiler for Watchdog {
         let address = address_of(&setup.host.proc.join("kallsyms"), TIMER_FUNCTION)
             .context("the watchdog's timer cannot be told from others")?;
         let Some(address) = address else {
-            bail!("this kernel has no {TIMER_FUNCTION} (see /proc/kallsyms): without it the watchdog's timer cannot be told from others");
+            bail!(
+                "this kernel has no {TIMER_FUNCTION} (see /proc/kallsyms): without it the watchdog's timer cannot be told from others"
+            );
         };
         evlist.set_filter(events.expire, format!("function == {address:#x}"))?;
         evlist.set_filter(events.start, format!("function == {address:#x}"))?;

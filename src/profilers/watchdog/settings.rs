@@ -111,7 +111,8 @@ impl Settings {
         if changes.is_empty() {
             return None;
         }
-        let off = if self.runs() { "" } else { ": the kernel's watchdog is off, nothing is watched until it is on again" };
+        let off =
+            if self.runs() { "" } else { ": the kernel's watchdog is off, nothing is watched until it is on again" };
         Some(format!("watchdog: {}{off}", changes.join(", ")))
     }
 }
@@ -119,7 +120,9 @@ impl Settings {
 impl Limits {
     /// For `-v`.
     pub fn describe(&self) -> String {
-        let kernel = |limit: Option<u64>| limit.map_or("does not report".to_owned(), |ns| format!("reports at {}", format_ns(ns)));
+        let kernel = |limit: Option<u64>| {
+            limit.map_or("does not report".to_owned(), |ns| format!("reports at {}", format_ns(ns)))
+        };
         format!(
             "each CPU's watchdog timer is due every {}, {} late at most; of hard lockups the kernel {}, of soft ones it {}",
             format_ns(self.period),
@@ -156,7 +159,12 @@ mod tests {
 
     #[test]
     fn reads_what_the_kernel_says() {
-        let (_dir, host) = host(&[("watchdog_thresh", "10\n"), ("watchdog", "1\n"), ("nmi_watchdog", "0\n"), ("watchdog_cpumask", "1-7\n")]);
+        let (_dir, host) = host(&[
+            ("watchdog_thresh", "10\n"),
+            ("watchdog", "1\n"),
+            ("nmi_watchdog", "0\n"),
+            ("watchdog_cpumask", "1-7\n"),
+        ]);
         let settings = Settings::read(&host).unwrap();
         let want = Settings { thresh_s: 10, on: true, soft: true, hard: false, cpus: vec![1, 2, 3] };
         assert_eq!(settings, want);

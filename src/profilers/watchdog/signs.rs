@@ -17,7 +17,10 @@ impl Signs {
     /// Neither file takes an answer of the CPU.
     pub fn of(host: &Host, cpu: u32) -> Signs {
         let read = |name: &str| fs::read_to_string(host.proc.join(name)).unwrap_or_default();
-        Signs { timer_interrupts: timer_interrupts(&read("interrupts"), cpu), idle: idle(&read("stat"), cpu).unwrap_or(0) }
+        Signs {
+            timer_interrupts: timer_interrupts(&read("interrupts"), cpu),
+            idle: idle(&read("stat"), cpu).unwrap_or(0),
+        }
     }
 
     /// True when the CPU took a timer interrupt since `before`. `hides_idle`: its idle task raises no events, so idleness
@@ -31,9 +34,10 @@ impl Signs {
 fn timer_interrupts(text: &str, cpu: u32) -> Option<u64> {
     let mut lines = text.lines();
     // The heading has a column per online CPU: `CPU0 CPU1`.
-    let column = lines.next()?.split_ascii_whitespace().position(|word| {
-        word.strip_prefix("CPU").and_then(|number| number.parse().ok()) == Some(cpu)
-    })?;
+    let column = lines
+        .next()?
+        .split_ascii_whitespace()
+        .position(|word| word.strip_prefix("CPU").and_then(|number| number.parse().ok()) == Some(cpu))?;
     let row = |line: &str| {
         let (label, counts) = line.split_once(':')?;
         let is_timer = label.trim() == "LOC" || line.split_ascii_whitespace().next_back()?.ends_with("timer");
@@ -82,13 +86,13 @@ IPI0:         5          6       Rescheduling interrupts
         assert_eq!([0, 1, 10, 2].map(|cpu| idle(stat, cpu)), [Some(45), Some(4), Some(1), None]);
         let at = |timer_interrupts, idle| Signs { timer_interrupts, idle };
         let before = at(Some(5), 7);
-        let cases = [
-            (at(Some(5), 7), false, false),
-            (at(Some(6), 7), true, true),
-            (at(Some(5), 8), false, true),
-        ];
+        let cases = [(at(Some(5), 7), false, false), (at(Some(6), 7), true, true), (at(Some(5), 8), false, true)];
         for (now, seen, hidden) in cases {
-            assert_eq!((now.show_life_since(&before, false), now.show_life_since(&before, true)), (seen, hidden), "{now:?}");
+            assert_eq!(
+                (now.show_life_since(&before, false), now.show_life_since(&before, true)),
+                (seen, hidden),
+                "{now:?}"
+            );
         }
     }
 }
