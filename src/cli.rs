@@ -31,6 +31,7 @@ Which question?
   Where does a command's time go?   perf-prof profile -g -- COMMAND
   Who kills my process?             perf-prof signal --filter NAME
   Who keeps interrupts off?         perf-prof irq-off -g
+  Is a CPU about to lock up?        perf-prof watchdog -g
   Who starts programs?              perf-prof trace -e sched:sched_process_exec
   Which events are there?           perf-prof list sched
 

@@ -105,7 +105,15 @@ fn options_that_all_profilers_share() {
         (&["\x1b[31m"], &["'\\x1b[31m'"]),
         (&["-t", "a\nb"], &["a\\x0ab"]),
     ];
-    for head in [&["trace", "-e", EXEC][..], &["task-state"], &["profile"], &["signal"], &["split-lock"], &["irq-off"]] {
+    for head in [
+        &["trace", "-e", EXEC][..],
+        &["task-state"],
+        &["profile"],
+        &["signal"],
+        &["split-lock"],
+        &["irq-off"],
+        &["watchdog"],
+    ] {
         refused(head, 2, cases);
     }
 }
@@ -258,6 +266,32 @@ fn options_of_signal_and_split_lock() {
             (&["--event", "r11111111111111111"], &["too large", "64 bits"]),
             (&["--event", "page-faults", "--test"], &["--event", "--test", "choose one"]),
             (&["--filter", "x"], &["--filter"]),
+        ],
+    );
+}
+
+#[test]
+fn options_of_watchdog() {
+    refused(
+        &["watchdog"],
+        2,
+        &[
+            (&["-F", "0"], &["'0'", "--freq", "at least 1"]),
+            (&["-F", "x"], &["'x'", "not a number"]),
+            (&["-p", "1"], &["-p names tasks", "-C"]),
+            (&["-p", "no such process"], &["-p names tasks"]),
+            (&["-t", "1"], &["-t names tasks", "-C"]),
+            (&["--cgroups", "/"], &["--cgroups names tasks", "-C"]),
+            (&["--than", "5"], &["--than", "watchdog --help"]),
+        ],
+    );
+    need_events!();
+    refused(
+        &["watchdog"],
+        1,
+        &[
+            (&["-F", "10000000"], &["-F 10000000", "kernel.perf_event_max_sample_rate", "sysctl"]),
+            (&["-C", "99999"], &["none of these CPUs", "watchdog_cpumask"]),
         ],
     );
 }

@@ -65,7 +65,10 @@ impl print_fmt::Names for KernelNames<'_> {
 
 impl Writer {
     pub fn new(settings: Settings, sink: Sink) -> Writer {
-        let names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
+        let mut names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
+        if settings.durable && settings.stacks {
+            names.read_kernel();
+        }
         let spaces = Spaces::new(settings.host.clone());
         let sink = if settings.durable { sink.durable() } else { sink };
         Writer {
