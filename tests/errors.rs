@@ -105,7 +105,15 @@ fn options_that_all_profilers_share() {
         (&["\x1b[31m"], &["'\\x1b[31m'"]),
         (&["-t", "a\nb"], &["a\\x0ab"]),
     ];
-    for head in [&["trace", "-e", EXEC][..], &["task-state"], &["profile"], &["irq-off"]] {
+    for head in [
+        &["trace", "-e", EXEC][..],
+        &["task-state"],
+        &["profile"],
+        &["signal"],
+        &["split-lock"],
+        &["irq-off"],
+        &["watchdog"],
+    ] {
         refused(head, 2, cases);
     }
 }
@@ -127,7 +135,7 @@ fn targets_that_are_not_there() {
         (&["--", "/etc/passwd"], &["cannot execute \"/etc/passwd\"", "Permission denied"]),
         (&["--", ""], &["cannot execute \"\""]),
     ];
-    for head in [&["trace", "-e", EXEC][..], &["task-state"]] {
+    for head in [&["trace", "-e", EXEC][..], &["task-state"], &["signal"]] {
         refused(head, 1, cases);
     }
     // What stands in for missing cycles is said before the workload is started.
@@ -225,6 +233,65 @@ fn options_of_profile() {
             (&["-F", "10000000"], &["-F 10000000", "kernel.perf_event_max_sample_rate", "sysctl"]),
             (&["--max-stack", "99999"], &["--max-stack 99999", "kernel.perf_event_max_stack", "sysctl"]),
             (&["--flame-graph", "/nonexistent/x.svg"], &["/nonexistent/x.svg", "No such file"]),
+        ],
+    );
+}
+
+#[test]
+fn options_of_signal_and_split_lock() {
+    refused(
+        &["signal"],
+        2,
+        &[
+            (&["--filter", ""], &["--filter", "empty"]),
+            (&["--filter", "a,,b"], &["'a,,b'", "nginx,java*"]),
+            (&["--than", "1"], &["--than"]),
+            (&["-F", "1"], &["-F"]),
+        ],
+    );
+    refused(
+        &["split-lock"],
+        2,
+        &[
+            (&["-T", "x"], &["'x'", "--trigger", "as in 10"]),
+            (&["-T", "-1"], &["'-1'", "--trigger"]),
+            (&["-T", "1.5"], &["'1.5'", "not a number"]),
+            (&["-T", "99999999999999999999"], &["too large"]),
+            (&["-T", "9223372036854775808"], &["-T 9223372036854775808", "too large", "9223372036854775807"]),
+            (&["-T", "0", "-g"], &["-T 0", "no samples", "-g"]),
+            (&["-T", "0", "--flame-graph", "-"], &["-T 0", "no samples", "--flame-graph"]),
+            (&["--event", "x"], &["'x'", "--event", "page-faults", "r10f4"]),
+            (&["--event", ""], &["--event"]),
+            (&["--event", "rx"], &["'rx'", "r10f4"]),
+            (&["--event", "r11111111111111111"], &["too large", "64 bits"]),
+            (&["--event", "page-faults", "--test"], &["--event", "--test", "choose one"]),
+            (&["--filter", "x"], &["--filter"]),
+        ],
+    );
+}
+
+#[test]
+fn options_of_watchdog() {
+    refused(
+        &["watchdog"],
+        2,
+        &[
+            (&["-F", "0"], &["'0'", "--freq", "at least 1"]),
+            (&["-F", "x"], &["'x'", "not a number"]),
+            (&["-p", "1"], &["-p names tasks", "-C"]),
+            (&["-p", "no such process"], &["-p names tasks"]),
+            (&["-t", "1"], &["-t names tasks", "-C"]),
+            (&["--cgroups", "/"], &["--cgroups names tasks", "-C"]),
+            (&["--than", "5"], &["--than", "watchdog --help"]),
+        ],
+    );
+    need_events!();
+    refused(
+        &["watchdog"],
+        1,
+        &[
+            (&["-F", "10000000"], &["-F 10000000", "kernel.perf_event_max_sample_rate", "sysctl"]),
+            (&["-C", "99999"], &["none of these CPUs", "watchdog_cpumask"]),
         ],
     );
 }

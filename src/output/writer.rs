@@ -65,7 +65,10 @@ impl print_fmt::Names for KernelNames<'_> {
 
 impl Writer {
     pub fn new(settings: Settings, sink: Sink) -> Writer {
-        let names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
+        let mut names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
+        if settings.durable && settings.stacks {
+            names.read_kernel();
+        }
         let spaces = Spaces::new(settings.host.clone());
         let sink = if settings.durable { sink.durable() } else { sink };
         Writer {
@@ -199,6 +202,8 @@ impl Writer {
     pub fn table(&mut self, table: &Table, interval: u64, time_ns: u64, span_ns: u64) -> io::Result<()> {
         let joined = table.by_stack.as_ref().map(|by| by_stack::join(&table.rows, by, &self.stacks));
         let rows = joined.as_ref().unwrap_or(&table.rows);
+        let placed = self.placed(rows);
+        let rows = placed.as_ref().unwrap_or(rows);
         let (out, stacks, names) = (&mut self.sink.buffer, &self.stacks, &mut self.names);
         if self.settings.json {
             for row in rows {
@@ -221,6 +226,23 @@ impl Writer {
             }
         }
         self.sink.flush_large()
+    }
+
+    /// Rows with the names of the places in them. None when there are none.
+    fn placed(&mut self, rows: &[Vec<Value>]) -> Option<Vec<Vec<Value>>> {
+        if !rows.iter().flatten().any(|value| matches!(value, Value::Place(_))) {
+            return None;
+        }
+        let (stacks, names) = (&self.stacks, &mut self.names);
+        let mut placed = |value: &Value| match value {
+            Value::Place(id) => {
+                let mut text = Vec::new();
+                name_stack(stacks, names, *id).iter().take(1).for_each(|frame| text::place(frame, &mut text));
+                Value::Text(String::from_utf8_lossy(&text).into())
+            }
+            other => other.clone(),
+        };
+        Some(rows.iter().map(|row| row.iter().map(&mut placed).collect()).collect())
     }
 
     /// Lists where the time went, and brings the flame graph up to date.
