@@ -154,6 +154,11 @@ impl CommonArgs {
         self.flame_graph.is_some()
     }
 
+    /// `-p`, `-t` or `--cgroups`: the answer is to be about some tasks.
+    pub fn picks_tasks(&self) -> bool {
+        self.pids.is_some() || self.tids.is_some() || self.cgroups.is_some()
+    }
+
     pub fn interval(&self) -> Option<Duration> {
         self.interval.map(|time| Duration::from_nanos(time.0))
     }

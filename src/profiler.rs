@@ -1,12 +1,15 @@
-//! What a profiler is: the five calls, and what it is given in each of them.
+//! What a profiler is: the five calls, and what it is given in each of them. Probes are in `probes`.
 
+pub mod probes;
+
+use std::cell::{OnceCell, RefCell};
+use std::ffi::OsStr;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use rustc_hash::FxHashSet;
 
 use crate::cli::usage;
-use crate::event::selector::{Head, Selector};
 use crate::output::{LostSpan, Top};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel};
@@ -20,6 +23,7 @@ use crate::sys::mount::{PrivateTracefs, private_tracefs};
 use crate::task::{Comm, TaskTable, Watched, procfs};
 use crate::tep::filter::FilterError;
 use crate::tep::format::Format;
+use crate::tep::probe::Probes;
 use crate::tep::tracefs::{Tracefs, USUAL};
 
 /// ns, CLOCK_MONOTONIC.
@@ -80,6 +84,12 @@ pub trait Profiler {
         let _ = (now, ctx);
     }
 
+    /// Events are off and all were seen: the last moment to hand over an occurrence. Not called when `-N` ended the run.
+    /// [`Profiler::deinit`] follows.
+    fn stopped(&mut self, now: Timestamp, ctx: &mut Context) {
+        let _ = (now, ctx);
+    }
+
     /// The kernel takes no samples on `cpu` for a while, since there were too many.
     fn throttled(&mut self, cpu: u32) {
         let _ = cpu;
@@ -107,6 +117,8 @@ pub struct Setup<'a> {
     pub host: &'a Host,
     /// The tasks of the answer as they are now.
     pub watched: &'a Watched,
+    /// The command that will be started.
+    pub command: Option<&'a OsStr>,
     /// `-g`, or a flame graph.
     pub stacks: bool,
     /// A flame graph is wanted: see [`Context::weigh`].
@@ -115,8 +127,8 @@ pub struct Setup<'a> {
     pub interval: Option<std::time::Duration>,
     /// Our own threads.
     pub own: [i32; 2],
-    pub notes: std::cell::RefCell<Vec<String>>,
-    pub warnings: std::cell::RefCell<Vec<String>>,
+    pub notes: RefCell<Vec<String>>,
+    pub warnings: RefCell<Vec<String>>,
 }
 
 impl Setup<'_> {
@@ -139,15 +151,13 @@ impl Setup<'_> {
         Ok((Evsel::new(name, Attr::tracepoint(format.id)), format))
     }
 
-    /// The event that a selector names, not yet in the list. Its filter and attributes are the caller's business.
+    /// The format of an event of the list.
     ///
     /// # Errors
     /// As [`Setup::format`].
-    pub fn event(&self, selector: &Selector) -> Result<(Evsel, Arc<Format>)> {
-        match &selector.head {
-            Head::Tracepoint { system, name } => self.tracepoint(&format!("{system}:{name}")),
-            probe => bail!("{probe}: probes are not supported yet, only tracepoints (system:name)"),
-        }
+    pub fn format_of(&self, evsel: &Evsel) -> Result<Arc<Format>> {
+        let of_probe = evsel.attr().tracepoint_id().and_then(|id| self.tracefs.format_of_probe(id));
+        of_probe.map_or_else(|| self.format(evsel.name()), Ok)
     }
 
     /// What is wrong with a filter of the user's for events of `format`: text that does not parse, or a field that the
@@ -180,7 +190,11 @@ impl Setup<'_> {
 /// tracefs where it is mounted, else mounted privately: found when first needed.
 #[derive(Debug, Default)]
 pub struct TracefsFinder {
-    found: std::cell::OnceCell<(Tracefs, Option<PrivateTracefs>)>,
+    /// They are removed while there is a tracefs: fields go in this order.
+    probes: OnceCell<Probes>,
+    /// Of these probes.
+    formats: RefCell<Vec<Arc<Format>>>,
+    found: OnceCell<(Tracefs, Option<PrivateTracefs>)>,
 }
 
 impl TracefsFinder {
@@ -281,6 +295,11 @@ impl Context<'_> {
     /// CPU time that a thread has used, from /proc, now. None when the kernel does not tell.
     pub fn ran_ns_from_proc(&self, tid: i32) -> Option<u64> {
         procfs::ran_ns(self.host, tid)
+    }
+
+    /// The signals that wait for a thread, from /proc, now.
+    pub fn signals_from_proc(&self, tid: i32) -> Option<procfs::SignalState> {
+        procfs::signals(self.host, tid)
     }
 
     /// State, name and CPU of a thread, from /proc, now.

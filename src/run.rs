@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -116,7 +117,7 @@ pub struct Run {
     run_totals: Vec<(&'static str, Value)>,
     /// By a signal.
     told_to_end: bool,
-    _tracefs: TracefsFinder, // a private mount lives as long as the run
+    tracefs: TracefsFinder, // a private mount, and probes, live as long as the run
 }
 
 /// Why the loop ends.
@@ -156,6 +157,7 @@ impl Run {
             target: &options.target,
             host: &host,
             watched: &watched,
+            command: options.workload.first().map(OsString::as_os_str),
             stacks: options.stacks,
             flame_graph: options.flame.is_some(),
             interval: options.interval,
@@ -252,7 +254,7 @@ impl Run {
             weights_sent: Weak::new(),
             run_totals: Vec::new(),
             told_to_end: false,
-            _tracefs: tracefs,
+            tracefs,
         })
     }
 
@@ -448,7 +450,11 @@ impl Run {
             self.round(Limit::All);
         }
         let end_ns = sys::monotonic_ns();
+        if !matches!(stop, Stop::Enough) {
+            self.core.stopped(end_ns);
+        }
         let mut messages = self.close_interval(end_ns, true)?;
+        messages.extend(self.tracefs.missed_calls().into_iter().map(Message::Note));
         let lost = self.core.loss.total();
         let dropped = self.core.output.dropped();
         let (cpu_ns, rss_peak_bytes) = sys::self_usage();
@@ -485,14 +491,17 @@ impl Run {
             )));
         }
         messages.push(Message::End(end));
-        let Run { core, signals, workload, host, mut told_to_end, .. } = self;
+        let Run { core, signals, workload, host, mut told_to_end, tracefs, .. } = self;
+        let Core { evlist, output, .. } = core;
+        let removal = remove_probes(evlist, tracefs);
         if let Some(mut workload) = workload {
             workload.end(&descendants(&host, workload.pid())); // if it still runs
         }
         // A second Ctrl-C ends the wait for a reader that does not read.
         let mut again =
             |signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM) && std::mem::replace(&mut told_to_end, true);
-        let closed = core.output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
+        let closed = output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
+        removal.wait()?;
         match closed {
             Some(Closed::FlameGraph(err)) => return Err(err.into()),
             Some(Closed::Failed(err)) => {
@@ -518,11 +527,40 @@ fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
     Ok(Some(workload))
 }
 
+/// The end of the run's own probes, beside that of the output: a program with a probe in it is slower.
+struct Removal {
+    thread: Option<JoinHandle<Result<Evlist>>>,
+    /// Without probes there is nothing to do but to hold the events until the output is done.
+    _events: Option<Evlist>,
+}
+
+/// The kernel takes some 65 ms to release each: the last report need not wait for that, nor they for who reads it.
+fn remove_probes(mut evlist: Evlist, tracefs: TracefsFinder) -> Removal {
+    if !tracefs.has_probes() {
+        return Removal { thread: None, _events: Some(evlist) };
+    }
+    let thread = thread::spawn(move || {
+        evlist.close_probes();
+        tracefs.remove_probes()?;
+        Ok(evlist) // releasing what else there is takes long, too
+    });
+    Removal { thread: Some(thread), _events: None }
+}
+
+impl Removal {
+    fn wait(self) -> Result<()> {
+        match self.thread.map(JoinHandle::join) {
+            Some(Ok(Err(err))) => Err(err),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// How the events that may be printed become text. Events without a format are left out.
 fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
     let text = |evsel: &Evsel| -> Result<Option<EventText>> {
         let Some(alias) = evsel.shown_as() else { return Ok(None) };
-        let format = setup.format(evsel.name())?;
+        let format = setup.format_of(evsel)?;
         // What is not opened is a system call's event, told by the raw one: there is no more in the record.
         let format = if evsel.is_opened() { format } else { Arc::new(syscalls::bare(&format)) };
         Ok(Some(EventText::new(evsel.name(), alias, format)))

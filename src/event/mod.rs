@@ -1,6 +1,8 @@
-//! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`.
+//! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`, and where the code is that a probe in a
+//! program names.
 
+pub mod code;
 mod part;
 pub mod selector;
 
-pub use selector::{Attrs, Head, Selector, SelectorError, parse, parse_with};
+pub use selector::{Args, Attrs, Head, Place, Selector, SelectorError, parse, parse_with};

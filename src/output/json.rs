@@ -160,11 +160,19 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
             out.extend_from_slice(&[b'.', tens, ones]);
         }
         Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+        Value::Address(addr) => push_address(*addr, out),
         Value::Word(word) | Value::Phrase { word, .. } => push_string(word, out),
         Value::Comm(comm) => push_escaped(comm.as_bytes(), out),
         Value::Text(text) => push_escaped(text.as_bytes(), out),
         Value::Words(words) => push_list(words.iter(), out, |word, out| push_escaped(word.as_bytes(), out)),
     }
+}
+
+/// Hexadecimal text: it may be above what every reader takes as a number.
+fn push_address(addr: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\"0x");
+    digits::push_hex(addr, out);
+    out.push(b'"');
 }
 
 fn push_list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, push: impl Fn(T, &mut Vec<u8>)) {
@@ -251,11 +259,7 @@ fn push_field(value: FieldValue<'_>, out: &mut Vec<u8>) {
     match value {
         FieldValue::Signed(value) => push_signed(value, out),
         FieldValue::Unsigned(value) => push_unsigned(value, out),
-        FieldValue::Pointer(value) => {
-            out.extend_from_slice(b"\"0x");
-            digits::push_hex(value, out);
-            out.push(b'"');
-        }
+        FieldValue::Pointer(value) => push_address(value, out),
         FieldValue::Text(text) => push_escaped(text, out),
         FieldValue::Ints(ints) => push_list(ints.iter(), out, push_field),
         FieldValue::Bytes(bytes) => push_list(bytes.iter(), out, |byte, out| push_unsigned(u64::from(*byte), out)),

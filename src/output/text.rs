@@ -5,7 +5,7 @@ use std::io::Write;
 use unicode_width::UnicodeWidthStr;
 
 use crate::cli::values::format_ns;
-use crate::digits::{push_blank_padded, push_signed, push_unsigned, push_zero_padded, three};
+use crate::digits::{push_blank_padded, push_hex, push_signed, push_unsigned, push_zero_padded, three};
 use crate::output::EventText;
 use crate::output::escape::{escape_into, is_plain};
 use crate::stats::value::{Column, Part, Shape, Subject, Value};
@@ -141,6 +141,10 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
             out.extend_from_slice(&[b'.', b'0' + (tenths % 10) as u8]);
         }
         Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+        Value::Address(addr) => {
+            out.extend_from_slice(b"0x");
+            push_hex(*addr, out);
+        }
         Value::Word(text) | Value::Phrase { text, .. } => out.extend_from_slice(text.as_bytes()),
         Value::Comm(comm) => escape_into(comm.as_bytes(), out),
         Value::Text(text) => escape_into(text.as_bytes(), out),

@@ -384,8 +384,14 @@ impl Evlist {
 
     /// Closes the events of a CPU that went offline.
     pub fn close_cpu(&mut self, cpu: u32) {
-        let gone: Vec<CpuEvents> = self.cpus.extract_if(.., |events| events.cpu == cpu).collect();
+        let mut gone: Vec<CpuEvents> = self.cpus.extract_if(.., |events| events.cpu == cpu).collect();
+        gone.iter_mut().for_each(|events| events.close_probes(&self.evsels));
         hand_over(&gone.iter().flat_map(CpuEvents::descriptors).collect::<Vec<_>>());
+    }
+
+    /// Closes the events of the run's own probes: these can be removed then.
+    pub fn close_probes(&mut self) {
+        self.cpus.iter_mut().for_each(|events| events.close_probes(&self.evsels));
     }
 
     /// The descriptor that owns the ring of `cpu`, for waiting.
@@ -464,6 +470,10 @@ fn shared_bits(evsels: &[Evsel]) -> SampleType {
 }
 
 impl CpuEvents {
+    fn close_probes(&mut self, evsels: &[Evsel]) {
+        self.events.retain(|event| !evsels.get(event.event.index()).is_some_and(|evsel| evsel.is_probe));
+    }
+
     fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         self.side.iter().chain([&self.owner]).chain(self.events.iter().map(|event| &event.fd)).map(AsRawFd::as_raw_fd)
     }
@@ -472,6 +482,7 @@ impl CpuEvents {
 impl Drop for Evlist {
     /// Releasing tracepoints is slow, however the run ends; the prompt need not wait for it.
     fn drop(&mut self) {
+        self.close_probes(); // no holder may keep them
         let open: Vec<RawFd> = self.cpus.iter().flat_map(CpuEvents::descriptors).collect();
         if !open.is_empty() {
             hand_over(&open);

@@ -2,10 +2,12 @@
 
 pub mod completions;
 pub mod doctor;
+pub mod irq_off;
 pub mod kmemleak;
 pub mod list;
 pub mod man;
 pub mod profile;
+pub mod signal;
 pub mod task_state;
 pub mod trace;
 
@@ -94,8 +96,10 @@ macro_rules! profilers {
 }
 
 profilers! {
+    IrqOff(irq_off::IrqOffArgs),
     Kmemleak(kmemleak::KmemleakArgs),
     Profile(profile::ProfileArgs),
+    Signal(signal::SignalArgs),
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
 }

@@ -232,6 +232,13 @@ impl Core {
         self.give_stacks();
     }
 
+    /// Events are off; everything up to `now` was seen.
+    pub fn stopped(&mut self, now: Timestamp) {
+        let (profilers, mut ctx) = split!(self);
+        profilers.iter_mut().for_each(|profiler| profiler.stopped(now, &mut ctx));
+        self.give_stacks();
+    }
+
     /// After losses, tasks may have come, gone and changed their names unseen.
     pub fn correct(&mut self, now: Timestamp) {
         const PAUSE_NS: u64 = 1_000_000_000;

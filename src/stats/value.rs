@@ -22,6 +22,8 @@ pub enum Value {
     /// Hundredths of a per cent.
     Pct(u32),
     Bool(bool),
+    /// Hexadecimal.
+    Address(u64),
     Word(&'static str),
     /// A word in JSON, a phrase in text.
     Phrase {

@@ -4,7 +4,9 @@
 //! and `_einittext` end the kernel's code; they name nothing. The last symbol of a module, or before a wide gap, has no next one
 //! that bounds it and is given `TAIL_BYTES`.
 
-use std::{fs::File, io, io::Read, path::Path};
+use std::fs::File;
+use std::io::{self, BufRead, Read};
+use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
@@ -53,6 +55,26 @@ pub enum KallsymsError {
     TooLarge,
     #[error("cannot read kernel symbols")]
     Io(#[from] io::Error),
+}
+
+/// Hands over the name of every function in `/proc/kallsyms`, with or without addresses.
+pub fn each_function(path: &Path, mut take: impl FnMut(&str)) {
+    let Ok(file) = File::open(path) else { return };
+    let mut lines = io::BufReader::with_capacity(CHUNK_BYTES, file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        // A line that is longer than any is no symbol; what is left of it is none either.
+        let len = io::Read::by_ref(&mut lines).take(2 * MAX_NAME as u64).read_until(b'\n', &mut line);
+        if !len.is_ok_and(|len| len > 0) {
+            return;
+        }
+        if let Some((_, [b' ', b't' | b'T' | b'w' | b'W', b' ', rest @ ..])) = hex(line.trim_ascii_end())
+            && let Ok(name) = std::str::from_utf8(split_module(rest).0)
+        {
+            take(name);
+        }
+    }
 }
 
 impl Kallsyms {

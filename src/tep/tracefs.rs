@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use globset::{Glob, GlobBuilder};
 
 use super::format::{Format, FormatError, likeness};
+use super::probe::events::Group;
 
 /// Where tracefs usually is. The second may only be there once debugfs is mounted.
 pub const USUAL: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -73,6 +74,10 @@ impl Tracefs {
             let Some(system_name) = system.file_name().to_str().filter(|name| is_name(name)).map(str::to_owned) else {
                 continue;
             };
+            // Probes of a run that goes on: nobody else may hold them.
+            if Group::parse(&system_name).is_some() {
+                continue;
+            }
             // A file such as `enable`, or a system removed meanwhile.
             let Ok(events) = fs::read_dir(system.path()) else { continue };
             for event in events.filter_map(Result::ok) {

@@ -29,6 +29,8 @@ pub struct Counts {
     pub unmatched: u64,
     /// Allocations at an address that was not free yet: its free went unseen.
     pub replaced: u64,
+    /// Allocations whose address was stored where nobody could see it.
+    pub out_of_reach: u64,
 }
 
 /// Outstanding allocations of one owner at one place.
@@ -162,14 +164,22 @@ impl Ledger {
         self.calls.get(&tid).is_some_and(|calls| !calls.is_empty())
     }
 
-    /// A thread calls an allocator.
-    pub fn enters(&mut self, tid: i32, open: Open) {
+    /// A thread calls an allocator. False when it is inside another one.
+    pub fn enters(&mut self, tid: i32, open: Open) -> bool {
         let calls = self.calls.entry(tid).or_default();
         // No allocator calls itself: an earlier call was left by a jump, or its return went unseen.
         if let Some(stale) = calls.iter().position(|call| call.pair == open.pair) {
             calls.truncate(stale);
         }
         calls.push(open);
+        calls.len() == 1
+    }
+
+    /// What the call that was just entered replaces.
+    pub fn replaces(&mut self, tid: i32, old: Option<Record>) {
+        if let Some(open) = self.calls.get_mut(&tid).and_then(|calls| calls.last_mut()) {
+            open.old = old;
+        }
     }
 
     /// A call returns: what it was called with, if it is the outermost one.

@@ -22,10 +22,11 @@ use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::kmemleak::ledger::{Ledger, OURSELVES, Open, Space};
 use crate::profilers::kmemleak::report::Shown;
-use crate::profilers::kmemleak::sources::{Preset, Role, Source, Wanted};
+use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, Wanted};
 use crate::stats::value::{ByStack, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
+use crate::tep::filter::Filter;
 
 /// What was allocated and not freed: where, how much, how old
 #[derive(Debug, clap::Args)]
@@ -35,6 +36,8 @@ Examples:
     perf-prof kmemleak slab -g --for 10
   Pages that are kept for over a minute, every ten seconds:
     perf-prof kmemleak page -g --than 60 -i 10s
+  What a program leaks, from its start to its end:
+    perf-prof kmemleak malloc -g -- ./server
   One tracepoint for each side:
     perf-prof kmemleak --alloc kmem:kmalloc --free kmem:kfree -g
   Which address, and how many bytes, of an event that has other fields:
@@ -210,10 +213,17 @@ impl Profiler for Kmemleak {
         Ok(())
     }
 
-    fn filter(&mut self, evlist: &mut Evlist, _setup: &Setup<'_>) -> Result<()> {
+    fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         for source in &self.sources {
-            if let Some(filter) = &source.filter {
-                evlist.set_filter(source.event, filter.text().to_owned())?;
+            let filter = source.filter.as_ref().map(Filter::text);
+            // In the kernel, what we allocate may be freed by others and the other way round; in a program it may not.
+            let text = match (filter, source.user) {
+                (filter, false) => filter.map(str::to_owned),
+                (None, true) => Some(setup.not_ourselves()),
+                (Some(filter), true) => Some(format!("({filter} ) && ({} )", setup.not_ourselves())),
+            };
+            if let Some(text) = text {
+                evlist.set_filter(source.event, text)?;
             }
         }
         Ok(())
@@ -248,14 +258,28 @@ impl Profiler for Kmemleak {
             }
             Role::Enter(pair) => {
                 let bytes = value(&source.size)?.unwrap_or(0);
-                self.ledger.enters(sample.tid, Open { pair, bytes, old: None, argument: 0 });
+                let argument = match &source.argument {
+                    Some((_, program)) => program.eval(sample.raw).context("a record without its fields")?,
+                    None => 0,
+                };
+                let is_outermost = self.ledger.enters(sample.tid, Open { pair, bytes, old: None, argument });
+                if is_outermost && argument != 0 && matches!(source.argument, Some((Argument::Old, _))) {
+                    let counts = self.counts(sample, ctx);
+                    let old = self.ledger.freed(space(source, sample), argument, sample.time, counts);
+                    self.ledger.replaces(sample.tid, old);
+                }
             }
             Role::Leave(pair) => {
                 let Some(open) = self.ledger.leaves(sample.tid, pair) else { return Ok(()) };
-                if ptr == 0 {
-                    self.ledger.failed(space(source, sample), open);
-                } else {
-                    self.allocated(at, ptr, open.bytes, sample, ctx);
+                let ptr = match source.result_in_memory {
+                    true if ptr != 0 => Some(0), // an errno
+                    true => sample.user_word(open.argument),
+                    false => Some(ptr),
+                };
+                match ptr {
+                    Some(0) => self.ledger.failed(space(source, sample), open),
+                    Some(ptr) => self.allocated(at, ptr, open.bytes, sample, ctx),
+                    None => self.ledger.counts.out_of_reach += 1,
                 }
             }
         }

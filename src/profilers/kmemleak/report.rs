@@ -84,7 +84,7 @@ pub fn amount((allocs, bytes): (u64, u64), shown: Shown) -> String {
 
 /// What was counted since the start.
 pub fn balance(counts: Counts) -> String {
-    let Counts { allocs, frees, unmatched, replaced } = counts;
+    let Counts { allocs, frees, unmatched, replaced, out_of_reach } = counts;
     let matched = frees.saturating_sub(unmatched);
     let mut line = format!("{allocs} allocated, {matched} of them freed");
     if replaced > 0 {
@@ -92,6 +92,9 @@ pub fn balance(counts: Counts) -> String {
     }
     if unmatched > 0 {
         line += &format!("; {unmatched} frees of what was allocated before the start, or unseen");
+    }
+    if out_of_reach > 0 {
+        line += &format!("; {out_of_reach} of posix_memalign left out, stored out of reach");
     }
     line
 }
