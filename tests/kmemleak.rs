@@ -298,9 +298,11 @@ fn text_for_people() {
     let last = &done.out[at..];
     assert!(last[1].contains(" allocated, ") && last[1].contains(" of them freed"), "{last:?}");
     assert_eq!(last[2].split_whitespace().collect::<Vec<_>>(), ["bytes", "objects", "oldest", "newest", "comm"]);
-    let row = last.iter().position(|line| line.ends_with(" kalloc")).unwrap();
-    let words: Vec<&str> = last[row].split_whitespace().collect();
-    assert_eq!(words.first().map(|bytes| bytes.parse::<u64>().unwrap() >= 500 * EVENTFD), Some(true), "{words:?}");
+    let of_kalloc = |line: &&String| {
+        let bytes = line.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
+        bytes.is_some_and(|bytes| bytes >= 500 * EVENTFD) && line.contains(" kalloc")
+    };
+    let row = last.iter().position(|line| of_kalloc(&line)).unwrap_or_else(|| panic!("{last:?}"));
     assert!(last[row + 1].starts_with("    ffff") && last[row + 1].contains("kmalloc"), "{last:?}");
     assert!(last.iter().all(|line| line.starts_with("    ") || line.len() <= 100), "{last:?}");
     // 20 places at most, unless all are asked for.
@@ -328,34 +330,87 @@ fn a_flame_graph_of_what_is_kept() {
     assert!((500 * EVENTFD..=520 * EVENTFD).contains(&bytes), "{text}");
 }
 
+// Programs
+
+/// What is left at the innermost function of this name: objects and bytes.
+fn left_by(rows: &[Value], function: &str) -> (u64, u64) {
+    let is = |row: &&Value| symbols(row).first().is_some_and(|symbol| symbol.ends_with(&format!("::{function}")));
+    let rows: Vec<&Value> = rows.iter().filter(is).collect();
+    (rows.iter().map(|row| number(row, "allocs")).sum(), rows.iter().map(|row| number(row, "bytes")).sum())
+}
+
+/// Leaves the test where programs cannot be probed.
+macro_rules! need_uprobes {
+    () => {
+        need_events!();
+        let done = run(&["kmemleak", "malloc", "--for", "1ms"]);
+        if done.err().contains("no uprobes") {
+            skip!("{}", done.err());
+        }
+    };
+}
+
 #[test]
-fn options_that_make_no_sense() {
-    let cases: &[(&[&str], i32, &str)] = &[
-        (&[], 2, "what to watch is missing"),
-        (&["--alloc", "kmem:kmalloc"], 2, "--free"),
-        (&["--free", "kmem:kfree"], 2, "--alloc"),
-        (&["slab", "--free", "kmem:kfree"], 2, "cannot be used with"),
-        (&["slub"], 2, "it is one of slab, page"),
-        (&["slab", "--than", "soon"], 2, "not a time"),
-        (&["--alloc", "kmem:*", "--free", "kmem:kfree"], 2, "wildcard"),
-        (&["--alloc", "kmem:kmalloc//ptr=1+/", "--free", "kmem:kfree"], 2, "ptr of kmem:kmalloc"),
-    ];
-    for (args, code, words) in cases {
-        run(&[&["kmemleak"], *args].concat()).code(*code).says(&[words]);
-    }
-    need_events!();
+fn a_program_that_leaks() {
+    need_uprobes!();
     let _alone = alone();
-    let cases: &[(&[&str], i32, &str)] = &[
-        (&["--alloc", "kmem:mm_page_alloc", "--free", "kmem:kfree"], 1, "no field `ptr`: say what the address is"),
-        (&["--alloc", "sched:sched_switch", "--free", "kmem:kfree"], 1, "its fields are prev_comm"),
-        (&["--alloc", "kmem:kmalloc", "--free", "kmem:kfree//ptr=pointer/"], 1, "kmem:kfree has no field `pointer`"),
-        (&["--alloc", "kmem:kmalloc//ptr=node+x/", "--free", "kmem:kfree"], 1, "has no field `x`"),
-        (&["--alloc", "kmem:kmem_cache_alloc//ptr=name/", "--free", "kmem:kfree"], 2, "not a number"),
-        (&["--alloc", "kmem:kmalloc,kmem:kmalloc", "--free", "kmem:kfree"], 1, "given twice"),
-        (&["--alloc", "kmem:kmalock", "--free", "kmem:kfree"], 1, "kmem:kmalloc"),
-        (&["--alloc", "kmem:kmalloc//ptr=0/", "--free", "kmem:kfree", "--for", "1ms"], 0, ""),
-    ];
-    for (args, code, words) in cases {
-        run(&[&["kmemleak"], *args].concat()).code(*code).says(&[words]);
+    // It has exited when the report is made.
+    let args = ["kmemleak", "malloc", "-g", "--json", "-m", "32M"];
+    let done = common::run_over(&args, &[&example("uleak"), "300", "100", "20000"]);
+    assert_eq!(load_number(&done.load, "bytes"), 30_000);
+    let rows = last_rows(&done);
+    assert_eq!(left_by(&rows, "leaky"), (300, 30_000), "{rows:?}");
+    assert_eq!(left_by(&rows, "clean"), (0, 0), "{rows:?}");
+    let row = rows.iter().find(|row| symbols(row).first().is_some_and(|symbol| symbol.ends_with("::leaky"))).unwrap();
+    assert_eq!((number(row, "exited"), row["comm"].as_str()), (300, Some("uleak")), "{row}");
+    let end = done.end();
+    assert!(number(&end, "total_allocs") >= 20_300 && number(&end, "total_frees") >= 20_000, "{end}");
+    assert_eq!((number(&end, "lost"), number(&end, "discarded")), (0, 0), "{end}");
+    balances(&end);
+}
+
+#[test]
+fn every_allocator_of_the_c_library() {
+    need_uprobes!();
+    let _alone = alone();
+    let args = ["kmemleak", "malloc", "-g", "--json", "-m", "32M"];
+    let done = common::run_over(&args, &[&example("uleak"), "50", "100", "1000", "--all"]);
+    let rows = last_rows(&done);
+    for (name, bytes) in
+        [("", 5000), ("_calloc", 5000), ("_realloc", 5000), ("_memalign", 5000), ("_aligned", 50 * 128)]
+    {
+        assert_eq!(left_by(&rows, &format!("leaky{name}")), (50, bytes), "{name}: {rows:?}");
+        assert_eq!(left_by(&rows, &format!("clean{name}")), (0, 0), "{name}: {rows:?}");
     }
+    balances(&done.end());
+}
+
+#[test]
+fn two_copies_that_live() {
+    need_uprobes!();
+    let _alone = alone();
+    // Without randomization both have the same addresses.
+    let copy = || {
+        let mut command = std::process::Command::new("setarch");
+        command.args(["-R", &example("uleak"), "300", "100", "2000", "--wait"]);
+        Load::start(command)
+    };
+    let mut copies = [copy(), copy()];
+    // The number of a process does not change when it executes another program.
+    let comm = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    common::until("uleak", || copies.iter().all(|copy| comm(copy.pid()) == "uleak\n"));
+    let pids = copies.each_ref().map(|copy| copy.pid().to_string()).join(",");
+    let run = watching(&["malloc", "-g", "-p", &pids]);
+    for copy in &mut copies {
+        copy.tell("go");
+        assert_eq!(load_number(&copy.says(), "leaked"), 300);
+    }
+    let done = run.interrupt().code(0);
+    let rows = last_rows(&done);
+    assert_eq!(left_by(&rows, "leaky"), (600, 60_000), "{rows:?}");
+    assert_eq!(left_by(&rows, "clean"), (0, 0), "{rows:?}");
+    let of_leaky = |row: &&Value| symbols(row).first().is_some_and(|symbol| symbol.ends_with("::leaky"));
+    let places: Vec<&Value> = rows.iter().filter(of_leaky).collect();
+    assert!(places.len() == 1 && number(places[0], "exited") == 0, "one place in one program: {places:?}");
+    assert_eq!(done.total("discarded"), 0);
 }

@@ -182,13 +182,14 @@ impl Ledger {
         }
     }
 
-    /// A call returns: what it was called with, if it is the outermost one.
-    pub fn leaves(&mut self, tid: i32, pair: u16) -> Option<Open> {
+    /// A call returns: what it was called with, if it is the outermost one. In the kernel an interrupt's call may be inside
+    /// another one and count as well: `any` of them.
+    pub fn leaves(&mut self, tid: i32, pair: u16, any: bool) -> Option<Open> {
         let calls = self.calls.get_mut(&tid)?;
         let at = calls.iter().rposition(|call| call.pair == pair)?;
         let open = calls.get(at).copied();
         calls.truncate(at);
-        open.filter(|_| at == 0)
+        open.filter(|_| any || at == 0)
     }
 
     /// A call has failed.
@@ -394,7 +395,7 @@ mod tests {
         ledger.lost(5);
         ledger.lost(3);
         assert_eq!(sum(&ledger, 10).map(|sum| (sum.allocs, sum.unsure)), Some((2, 1)));
-        assert!(!ledger.is_inside(5) && ledger.leaves(5, 0).is_none());
+        assert!(!ledger.is_inside(5) && ledger.leaves(5, 0, false).is_none());
     }
 
     #[test]
@@ -403,15 +404,18 @@ mod tests {
         ledger.enters(5, call(1, 100)); // calloc
         ledger.enters(5, call(0, 116)); // calls malloc
         assert!(ledger.is_inside(5) && !ledger.is_inside(6));
-        assert!(ledger.leaves(5, 0).is_none());
-        assert_eq!(ledger.leaves(5, 1).map(|open| open.bytes), Some(100));
-        assert!(!ledger.is_inside(5) && ledger.leaves(5, 1).is_none());
+        assert!(ledger.leaves(5, 0, false).is_none());
+        assert_eq!(ledger.leaves(5, 1, false).map(|open| open.bytes), Some(100));
+        assert!(!ledger.is_inside(5) && ledger.leaves(5, 1, false).is_none());
         // The second call of malloc shows that nobody is in the first any more.
         ledger.enters(5, call(1, 1));
         ledger.enters(5, call(0, 2));
         ledger.enters(5, call(1, 3));
-        assert_eq!(ledger.leaves(5, 1).map(|open| open.bytes), Some(3));
-        ledger.enters(5, call(0, 1));
+        assert_eq!(ledger.leaves(5, 1, false).map(|open| open.bytes), Some(3));
+        // An interrupt's own call in the kernel.
+        ledger.enters(5, call(1, 1));
+        ledger.enters(5, call(0, 2));
+        assert_eq!(ledger.leaves(5, 0, true).map(|open| open.bytes), Some(2));
         ledger.thread_exited(5);
         assert!(ledger.calls.is_empty());
     }

@@ -244,12 +244,12 @@ impl Profiler for Kmemleak {
         match source.role {
             Role::Alloc => {
                 let bytes = value(&source.size)?.unwrap_or(0);
-                if ptr != 0 && !self.ledger.is_inside(sample.tid) {
+                if ptr != 0 && !(source.user && self.ledger.is_inside(sample.tid)) {
                     self.allocated(at, ptr, bytes, sample, ctx);
                 }
             }
             Role::Free => {
-                if ptr == 0 || self.ledger.is_inside(sample.tid) {
+                if ptr == 0 || source.user && self.ledger.is_inside(sample.tid) {
                     return Ok(()); // free(NULL); an allocator's own business
                 }
                 let counts = self.counts(sample, ctx);
@@ -270,7 +270,7 @@ impl Profiler for Kmemleak {
                 }
             }
             Role::Leave(pair) => {
-                let Some(open) = self.ledger.leaves(sample.tid, pair) else { return Ok(()) };
+                let Some(open) = self.ledger.leaves(sample.tid, pair, !source.user) else { return Ok(()) };
                 let ptr = match source.result_in_memory {
                     true if ptr != 0 => Some(0), // an errno
                     true => sample.user_word(open.argument),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use anyhow::{Context as _, Result, bail};
 
 use crate::cli::usage;
-use crate::event::selector::{self, Head, Place, Selector};
+use crate::event::selector::{self, Head, Selector};
 use crate::expr::{Expr, Program};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
@@ -49,6 +49,8 @@ pub struct Wanted {
     ptr: Option<Expr>,
     size: Option<Expr>,
     argument: Option<(Argument, Expr)>,
+    /// See [`Source::result_in_memory`].
+    result_in_memory: bool,
     /// Left out where there is no such event.
     optional: bool,
 }
@@ -151,8 +153,9 @@ fn calls() -> Result<Vec<Wanted>> {
             "uprobe:{function}//args='{args}'/size=({size})/,uretprobe:{function}//args='ptr=$retval'/"
         ))?;
         pair.iter_mut().for_each(|wanted| wanted.optional = !NEEDED.contains(&function));
-        if let ([entry, _], Some((what, text))) = (&mut pair[..], argument) {
+        if let ([entry, leaving], Some((what, text))) = (&mut pair[..], argument) {
             entry.argument = Some((what, Expr::parse(text)?));
+            leaving.result_in_memory = what == Argument::Result;
         }
         wanted.extend(pair);
     }
@@ -187,7 +190,7 @@ fn parsed(option: &str, list: &str, attrs: &[&str], role: Role) -> Result<Vec<Wa
             expr.map_err(|err| usage(format!("{option}: {name} of {}: {err}", selector.head)))
         };
         let (ptr, size) = (expr("ptr")?, expr("size")?);
-        Ok(Wanted { selector, role, ptr, size, argument: None, optional: false })
+        Ok(Wanted { selector, role, ptr, size, argument: None, result_in_memory: false, optional: false })
     };
     selectors.into_iter().map(wanted).collect()
 }
@@ -259,17 +262,12 @@ fn source(wanted: &Wanted, evsel: Evsel, format: &Format, evlist: &mut Evlist, s
         Some((what, expr)) => program(Some(expr), None, format)?.map(|program| (*what, program)),
         None => None,
     };
-    let result_in_memory = wanted.selector.head == posix_memalign();
+    let result_in_memory = wanted.result_in_memory;
     if result_in_memory {
         evsel = evsel.user_stack(RESULT_WITHIN_BYTES);
     }
     let event = evlist.add(evsel)?;
     Ok(Source { event, role: wanted.role, user, ptr, size, argument, result_in_memory, stacks, call_site, filter })
-}
-
-/// Its return, in the preset.
-fn posix_memalign() -> Head {
-    Head::Uprobe(Place { function: "posix_memalign".to_owned(), offset: 0, ret: true }, None)
 }
 
 /// What is asked for, or else a field.
