@@ -128,7 +128,8 @@ impl Owners {
 
 impl ProfilerArgs for KmemleakArgs {
     const NAME: &'static str = "kmemleak";
-    const WEIGHT: &'static str = "bytes";
+    // Bytes, or objects where no event tells a size.
+    const WEIGHT: &'static str = "outstanding";
     const TRIAL: &'static [&'static str] = &["slab"];
 
     fn common(&self) -> &CommonArgs {
