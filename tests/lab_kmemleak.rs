@@ -24,43 +24,54 @@ fn kept(done: &Done) -> (u64, Option<u64>) {
     (rows.iter().map(|row| number(row, "allocs")).sum(), bytes.filter(|_| !rows.is_empty()))
 }
 
-/// What is kept of an allocator, as the module is told, and what of it is seen while it is kept and after.
+/// One guest: what perf-prof is asked for, what the module is told, and what of that is seen while it is kept and after.
 #[track_caller]
-fn check(series: &str, before: &str, options: &str, fault: &str, want: (u64, Option<u64>)) {
+fn check(series: &str, before: &str, cases: &[(&str, &str, (u64, Option<u64>))]) {
     let lab = Lab::new(series);
     let version = lab.version();
-    let script = format!(
-        "{before}
-         watching kept kmemleak {options} -g -m 8
-         watching freed kmemleak {options} -g -m 8
-         echo {fault} >/proc/ppfault
-         stop kept
-         echo free >/proc/ppfault
-         stop freed"
-    );
+    let mut script = before.to_owned();
+    for (index, (options, fault, _)) in cases.iter().enumerate() {
+        script += &format!(
+            "
+            watching kept{index} kmemleak {options} -g
+            watching freed{index} kmemleak {options} -g
+            echo {fault} >/proc/ppfault
+            stop kept{index}
+            echo free >/proc/ppfault
+            stop freed{index}"
+        );
+    }
     let output = lab.ppfault().run(&script);
-    let done = output.results("kept").code(0);
-    println!("{version}: {options}: {:?}", kept(&done));
-    assert_eq!(kept(&done), want, "{version}: {options}: {done:#?}");
-    assert_eq!((done.total("lost"), done.total("malformed")), (0, 0), "{version}");
-    let done = output.results("freed").code(0);
-    assert_eq!(kept(&done).0, 0, "{version}: {options}: {done:#?}");
+    for (index, (options, _, want)) in cases.iter().enumerate() {
+        let done = output.results(&format!("kept{index}")).code(0);
+        println!("{version}: {options}: {:?}", kept(&done));
+        assert_eq!(kept(&done), *want, "{version}: {options}: {done:#?}");
+        assert_eq!((done.total("lost"), done.total("malformed")), (0, 0), "{version}: {options}");
+        let done = output.results(&format!("freed{index}")).code(0);
+        assert_eq!(kept(&done).0, 0, "{version}: {options}: {done:#?}");
+    }
 }
 
 #[test]
 fn by_preset() {
     need_lab!();
     for series in AMD64 {
-        check(series, "", "page", "pages 100 2", (100, Some(100 * 4 * 4096)));
-        check(series, "", "percpu", "percpu 300 64", (300, Some(300 * 64)));
-        // Each object has a record of the module's own beside it, in a cache of 64 bytes.
-        check(series, "", "slab", "kmalloc 500 1000", (1000, Some(500 * (1024 + 64))));
+        let cases = [
+            ("page -m 4M", "pages 100 2", (100, Some(100 * 4 * 4096))),
+            // Of two CPUs, and 128 bytes for whose they are.
+            ("percpu -m 4M", "percpu 300 64", (300, Some(300 * (2 * 64 + 128)))),
+            // Each object has 32 bytes of the module's own beside it.
+            ("slab -m 16M", "kmalloc 500 1000", (1000, Some(500 * (1024 + 32)))),
+            // Its own is from kmalloc as well.
+            ("--alloc kmem:kmalloc --free kmem:kfree -m 16M", "kmalloc 5 1000", (10, Some(5 * (1024 + 32)))),
+        ];
+        check(series, "", &cases);
     }
 }
 
-/// As people type it who define their own events.
+/// As people type it who define their own events, with a ring that holds so many; and by probes of the run.
 #[test]
-fn by_their_own_kprobes() {
+fn by_kprobes() {
     need_lab!();
     const EVENTS: &str = "/sys/kernel/tracing/kprobe_events";
     for (series, function) in [("6.1", "pcpu_alloc"), ("6.12", "pcpu_alloc_noprof")] {
@@ -68,20 +79,15 @@ fn by_their_own_kprobes() {
             "echo 'r:alloc_percpu {function} ptr=$retval' >>{EVENTS}
              echo 'p:free_percpu free_percpu ptr=%di' >>{EVENTS}"
         );
-        let options = "--alloc kprobes:alloc_percpu --free kprobes:free_percpu";
-        check(series, &before, options, "percpu 300 64", (300, None));
-    }
-}
-
-#[test]
-fn by_kprobes_of_ours() {
-    need_lab!();
-    for (series, function) in [("6.1", "pcpu_alloc"), ("6.12", "pcpu_alloc_noprof")] {
-        let options = format!(
+        let ours = format!(
             "--alloc \"kprobe:{function}//args='size=\\$arg1'/,kretprobe:{function}//args='ptr=\\$retval'/\" \
-             --free \"kprobe:free_percpu//args='ptr=\\$arg1'/\""
+             --free \"kprobe:free_percpu//args='ptr=\\$arg1'/\" -m 4M"
         );
-        check(series, "", &options, "percpu 300 64", (300, Some(300 * 64)));
+        let cases = [
+            ("--alloc kprobes:alloc_percpu --free kprobes:free_percpu -m 8", "percpu 100 64", (100, None)),
+            (&ours, "percpu 300 64", (300, Some(300 * 64))),
+        ];
+        check(series, &before, &cases);
     }
 }
 
@@ -89,7 +95,7 @@ fn by_kprobes_of_ours() {
 fn ranges_of_virtual_memory() {
     need_lab!();
     // A page lies behind each range as a guard.
-    check("6.12", "", "vmalloc", "vmalloc 50 8192", (50, Some(50 * 3 * 4096)));
+    check("6.12", "", &[("vmalloc -m 4M", "vmalloc 50 8192", (50, Some(50 * 3 * 4096)))]);
     let output = Lab::new("6.1").run("prof refused kmemleak vmalloc --for 1ms");
-    output.results("refused").code(1).says(&["vmalloc:alloc_vmap_area"]);
+    output.results("refused").code(1).says(&["Linux 6.3", "--alloc and --free"]);
 }

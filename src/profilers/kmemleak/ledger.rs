@@ -317,7 +317,7 @@ mod tests {
     }
 
     fn counts(ledger: &Ledger) -> (u64, u64, u64, u64) {
-        let Counts { allocs, frees, unmatched, replaced } = ledger.counts;
+        let Counts { allocs, frees, unmatched, replaced, .. } = ledger.counts;
         (allocs, frees, unmatched, replaced)
     }
 

@@ -15,6 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::values::{self, Time, format_ns};
 use crate::cli::{CommonArgs, usage};
+use crate::expr::Program;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
@@ -194,10 +195,31 @@ impl Kmemleak {
         }
     }
 
+    /// A call has returned `ptr`, or with it what that means where the result is in memory.
+    fn returned(&mut self, at: usize, open: Open, ptr: u64, sample: &Sample<'_>, ctx: &mut Context<'_>) {
+        let Some(source) = self.sources.get(at) else { return };
+        let ptr = match source.result_in_memory {
+            true if ptr != 0 => Some(0), // an errno
+            true => sample.user_word(open.argument),
+            false => Some(ptr),
+        };
+        match ptr {
+            Some(0) => self.ledger.failed(space(source, sample), open),
+            Some(ptr) => self.allocated(at, ptr, open.bytes, sample, ctx),
+            None => self.ledger.counts.out_of_reach += 1,
+        }
+    }
+
     /// Whether a free of something unknown is one that the answer is about.
     fn counts(&self, sample: &Sample<'_>, ctx: &Context<'_>) -> bool {
         ctx.watched.contains(sample.tid) && self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&sample.cpu))
     }
+}
+
+/// What an event says; 0 where it is not asked.
+#[inline]
+fn value(program: Option<&Program>, sample: &Sample<'_>) -> Result<u64> {
+    program.map_or(Ok(0), |program| program.eval(sample.raw).context("a record without its fields"))
 }
 
 fn space(source: &Source, sample: &Sample<'_>) -> Space {
@@ -237,14 +259,10 @@ impl Profiler for Kmemleak {
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
         let at = event.index().checked_sub(self.first).context("an event of another profiler")?;
         let source = self.sources.get(at).context("an event of another profiler")?;
-        let value = |program: &Option<crate::expr::Program>| match program {
-            Some(program) => program.eval(sample.raw).context("a record without its fields").map(Some),
-            None => Ok(None),
-        };
-        let ptr = value(&source.ptr)?.unwrap_or(0);
+        let ptr = value(source.ptr.as_ref(), sample)?;
         match source.role {
             Role::Alloc => {
-                let bytes = value(&source.size)?.unwrap_or(0);
+                let bytes = value(source.size.as_ref(), sample)?;
                 if ptr != 0 && !(source.user && self.ledger.is_inside(sample.tid)) {
                     self.allocated(at, ptr, bytes, sample, ctx);
                 }
@@ -258,11 +276,8 @@ impl Profiler for Kmemleak {
                 ctx.ignored = record.map_or(!counts, |record| record.owner == OURSELVES);
             }
             Role::Enter(pair) => {
-                let bytes = value(&source.size)?.unwrap_or(0);
-                let argument = match &source.argument {
-                    Some((_, program)) => program.eval(sample.raw).context("a record without its fields")?,
-                    None => 0,
-                };
+                let bytes = value(source.size.as_ref(), sample)?;
+                let argument = value(source.argument.as_ref().map(|(_, program)| program), sample)?;
                 let is_outermost = self.ledger.enters(sample.tid, Open { pair, bytes, old: None, argument });
                 if is_outermost && argument != 0 && matches!(source.argument, Some((Argument::Old, _))) {
                     let counts = self.counts(sample, ctx);
@@ -271,16 +286,8 @@ impl Profiler for Kmemleak {
                 }
             }
             Role::Leave(pair) => {
-                let Some(open) = self.ledger.leaves(sample.tid, pair, !source.user) else { return Ok(()) };
-                let ptr = match source.result_in_memory {
-                    true if ptr != 0 => Some(0), // an errno
-                    true => sample.user_word(open.argument),
-                    false => Some(ptr),
-                };
-                match ptr {
-                    Some(0) => self.ledger.failed(space(source, sample), open),
-                    Some(ptr) => self.allocated(at, ptr, open.bytes, sample, ctx),
-                    None => self.ledger.counts.out_of_reach += 1,
+                if let Some(open) = self.ledger.leaves(sample.tid, pair, !source.user) {
+                    self.returned(at, open, ptr, sample, ctx);
                 }
             }
         }

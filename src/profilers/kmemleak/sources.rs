@@ -53,6 +53,8 @@ pub struct Wanted {
     result_in_memory: bool,
     /// Left out where there is no such event.
     optional: bool,
+    /// What to say where there is none.
+    needs: &'static str,
 }
 
 /// What else a call is given that matters when it returns.
@@ -82,8 +84,11 @@ pub struct Source {
     pub filter: Option<Filter>,
 }
 
+/// An argument, and the name that it is recorded under.
+type Beside = Option<(Argument, &'static str)>;
+
 /// The C library's allocators: what they are given, their size, and beside it what matters of the rest.
-const MALLOC: [(&str, &str, &str, Option<(Argument, &str)>); 8] = [
+const MALLOC: [(&str, &str, &str, Beside); 8] = [
     ("malloc", "size=$arg1", "size", None),
     ("calloc", "count=$arg1 size=$arg2", "count*size", None),
     ("realloc", "old=$arg1 size=$arg2", "size", Some((Argument::Old, "old"))),
@@ -97,6 +102,10 @@ const MALLOC: [(&str, &str, &str, Option<(Argument, &str)>); 8] = [
 const NEEDED: [&str; 1] = ["malloc"];
 /// How much of a caller's stack is looked at for a result: a local variable of who called, or of its callers.
 const RESULT_WITHIN_BYTES: u32 = 2048;
+
+/// Before, its functions can be probed: but what they are called, and which are inlined, differs.
+const NEEDS_VMALLOC: &str =
+    "the preset vmalloc needs the events of Linux 6.3, and newer; on older ones put kprobes into --alloc and --free";
 
 /// Fields that hold an allocation's size, the best first.
 const SIZE_FIELDS: [&str; 2] = ["bytes_alloc", "size"];
@@ -138,7 +147,10 @@ impl Preset {
                 let name = text.trim_start_matches('?');
                 let first = wanted.len();
                 wanted.extend(if is_alloc { allocs(name)? } else { frees(name)? });
-                wanted[first..].iter_mut().for_each(|wanted| wanted.optional = name != text);
+                for wanted in &mut wanted[first..] {
+                    wanted.optional = name != text;
+                    wanted.needs = if self == Preset::Vmalloc { NEEDS_VMALLOC } else { "" };
+                }
             }
         }
         Ok(wanted)
@@ -190,7 +202,7 @@ fn parsed(option: &str, list: &str, attrs: &[&str], role: Role) -> Result<Vec<Wa
             expr.map_err(|err| usage(format!("{option}: {name} of {}: {err}", selector.head)))
         };
         let (ptr, size) = (expr("ptr")?, expr("size")?);
-        Ok(Wanted { selector, role, ptr, size, argument: None, result_in_memory: false, optional: false })
+        Ok(Wanted { selector, role, ptr, size, argument: None, result_in_memory: false, optional: false, needs: "" })
     };
     selectors.into_iter().map(wanted).collect()
 }
@@ -213,6 +225,7 @@ pub fn open(wanted: &[Wanted], evlist: &mut Evlist, setup: &Setup<'_>) -> Result
         }
         let events = match setup.events(&wanted.selector) {
             Err(_) if wanted.optional => continue,
+            Err(err) if !wanted.needs.is_empty() => return Err(err.context(wanted.needs)),
             events => events?,
         };
         let first = sources.len();
