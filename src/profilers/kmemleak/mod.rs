@@ -41,9 +41,8 @@ Examples:
     perf-prof kmemleak malloc -g -- ./server
   One tracepoint for each side:
     perf-prof kmemleak --alloc kmem:kmalloc --free kmem:kfree -g
-  Which address, and how many bytes, of an event that has other fields:
-    perf-prof kmemleak --alloc 'kmem:mm_page_alloc//ptr=pfn/size=(4096<<order)/' \\
-      --free kmem:mm_page_free//ptr=pfn/
+  How many bytes, by another field; ptr= is the address, any expression will do:
+    perf-prof kmemleak --alloc kmem:kmalloc//size=bytes_req/ --free kmem:kfree
 
 What is not freed when the run ends need not be a leak: look for what grows, and
 gets old. kill -USR1 reports at once, -i every so often.")]
@@ -338,7 +337,7 @@ impl Profiler for Kmemleak {
 }
 
 impl Kmemleak {
-    fn report(&self, what: &str, now: Timestamp, report: &mut Report) {
+    fn report(&self, what: &'static str, now: Timestamp, report: &mut Report) {
         let sums = self.ledger.sums(now);
         let any = |test: fn(&ledger::Sum) -> bool| sums.values().any(test);
         let shown = Shown {
@@ -348,8 +347,8 @@ impl Kmemleak {
         };
         let outstanding = report::outstanding(&sums);
         let age = self.than.map_or(String::new(), |than| format!(", at least {} old", format_ns(than.0)));
-        let title = format!("{what}{age}: {}", report::amount(outstanding, shown));
-        let mut lines = vec![report::balance(self.ledger.counts)];
+        let mut lines = vec![report::amount(outstanding, shown) + &age];
+        lines.extend(report::balance(self.ledger.counts));
         if shown.unsure {
             let until = self.ledger.lost_until_ns().saturating_sub(self.started_ns);
             lines.push(format!(
@@ -363,7 +362,7 @@ impl Kmemleak {
         let places = self.sources.iter().any(|source| source.stacks || source.call_site.is_some());
         let rows = report::rows(&sums, shown, places, |owner| self.owners.comm(owner));
         let by_stack = ByStack { joins: &report::JOINS, most: self.most, lines };
-        report.stack_table(title, report::columns(shown), rows, by_stack);
+        report.stack_table(what, report::columns(shown), rows, by_stack);
         if self.draws {
             for (&(stack, owner), sum) in &sums {
                 let weight = if shown.bytes { sum.bytes } else { sum.allocs };

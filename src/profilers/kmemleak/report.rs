@@ -82,21 +82,18 @@ pub fn amount((allocs, bytes): (u64, u64), shown: Shown) -> String {
     if shown.bytes { format!("{bytes} bytes in {allocs} {objects}") } else { format!("{allocs} {objects}") }
 }
 
-/// What was counted since the start.
-pub fn balance(counts: Counts) -> String {
+/// What was counted since the start, in lines.
+pub fn balance(counts: Counts) -> Vec<String> {
     let Counts { allocs, frees, unmatched, replaced, out_of_reach } = counts;
-    let matched = frees.saturating_sub(unmatched);
-    let mut line = format!("{allocs} allocated, {matched} of them freed");
-    if replaced > 0 {
-        line += &format!(", {replaced} freed unseen");
-    }
+    let unseen = if replaced > 0 { format!(", {replaced} freed unseen") } else { String::new() };
+    let mut lines = vec![format!("{allocs} allocated, {} of them freed{unseen}", frees.saturating_sub(unmatched))];
     if unmatched > 0 {
-        line += &format!("; {unmatched} frees of what was allocated before the start, or unseen");
+        lines.push(format!("{unmatched} frees of what was allocated before the start, or unseen"));
     }
     if out_of_reach > 0 {
-        line += &format!("; {out_of_reach} of posix_memalign left out, stored out of reach");
+        lines.push(format!("{out_of_reach} left out: posix_memalign stored them where no sample reaches"));
     }
-    line
+    lines
 }
 
 #[cfg(test)]
@@ -134,6 +131,6 @@ mod tests {
         let want =
             "10 allocated, 7 of them freed, 1 freed unseen; 2 frees of what was allocated before the start, or unseen";
         assert_eq!(balance(counts), want);
-        assert_eq!(balance(Counts { allocs: 1, ..Counts::default() }), "1 allocated, 0 of them freed");
+        assert_eq!(balance(Counts { allocs: 1, ..Counts::default() }), ["1 allocated, 0 of them freed"]);
     }
 }
