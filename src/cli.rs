@@ -154,9 +154,23 @@ impl CommonArgs {
         self.flame_graph.is_some()
     }
 
-    /// `-p`, `-t` or `--cgroups`: the answer is to be about some tasks.
-    pub fn picks_tasks(&self) -> bool {
-        self.pids.is_some() || self.tids.is_some() || self.cgroups.is_some()
+    /// `-v`
+    pub fn verbose(&self) -> bool {
+        self.verbose
+    }
+
+    /// For a profiler that watches CPUs.
+    ///
+    /// # Errors
+    /// An option names tasks.
+    pub fn refuse_tasks(&self, profiler: &str) -> Result<()> {
+        let given = [("-p", self.pids.is_some()), ("-t", self.tids.is_some()), ("--cgroups", self.cgroups.is_some())];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((option, _)) => {
+                Err(usage(format!("{option} names tasks, but {profiler} watches whole CPUs: choose those with -C")))
+            }
+        }
     }
 
     pub fn interval(&self) -> Option<Duration> {
@@ -213,6 +227,7 @@ impl CommonArgs {
             demangle: !self.no_demangle,
             verbose: self.verbose,
             workload: self.workload,
+            paced: false,
         })
     }
 }

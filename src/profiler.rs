@@ -1,5 +1,7 @@
-//! What a profiler is: the five calls, and what it is given in each of them. Probes are in `probes`.
+//! What a profiler is: the five calls, and what it is given in each of them. `probes` defines what `kprobe:` and `uprobe:`
+//! select, `code` finds the files and bytes of the latter.
 
+pub mod code;
 pub mod probes;
 
 use std::cell::{OnceCell, RefCell};
@@ -88,6 +90,16 @@ pub trait Profiler {
     /// [`Profiler::deinit`] follows.
     fn stopped(&mut self, now: Timestamp, ctx: &mut Context) {
         let _ = (now, ctx);
+    }
+
+    /// What people should hear on stderr; asked for after each tick.
+    fn take_notes(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// CPUs that may not run or wake a thread, sorted: a paced run keeps its own away.
+    fn suspects(&self) -> &[u32] {
+        &[]
     }
 
     /// The kernel takes no samples on `cpu` for a while, since there were too many.
@@ -198,6 +210,11 @@ pub struct TracefsFinder {
 }
 
 impl TracefsFinder {
+    /// One that is known: the trees of a test.
+    pub fn at(tracefs: Tracefs) -> TracefsFinder {
+        TracefsFinder { found: (tracefs, None).into() }
+    }
+
     /// # Errors
     /// It is mounted nowhere and cannot be mounted.
     pub fn get(&self) -> Result<&Tracefs> {

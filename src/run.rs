@@ -1,10 +1,11 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
-//! the book of losses in `loss`, rings and CPUs that come and go in `rings`, what people are told in `words`.
+//! the book of losses in `loss`, what keeps it going beside a CPU that is stuck in `pace`, rings and CPUs that come and go in `rings`, what people are told in `words`.
 
 mod core;
 mod loss;
+mod pace;
 mod rings;
 mod words;
 
@@ -24,11 +25,12 @@ use crate::output::sink::Sink;
 use crate::output::{Closed, EventText, IntervalEnd, Message, Output, RunEnd, Settings, StackReport};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
-use crate::perf::target::{Host, Target, Tasks};
+use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
 use crate::run::core::{Core, Corrected};
 use crate::run::loss::{LossBook, coverage};
+use crate::run::pace::Pace;
 use crate::run::rings::Rings;
 pub use crate::run::rings::default_ring_pages;
 use crate::stats::value::Value;
@@ -67,6 +69,8 @@ pub struct Options {
     pub demangle: bool,
     pub verbose: bool,
     pub workload: Vec<OsString>,
+    /// It goes on while a CPU answers no interrupt.
+    pub paced: bool,
 }
 
 /// How a run ended.
@@ -103,6 +107,7 @@ pub struct Run {
     signals: Signals,
     ticker: Option<Ticker>,
     waker: Arc<Waker>,
+    pace: Option<Pace>,
     workload: Option<Workload>,
     start_ns: u64,
     interval_start_ns: u64,
@@ -165,6 +170,9 @@ impl Run {
             notes: Default::default(),
             warnings: Default::default(),
         };
+        if options.paced {
+            evlist.leave_unread();
+        }
         for (index, profiler) in profilers.iter_mut().enumerate() {
             evlist.adding_for(index);
             profiler.init(&mut evlist, &setup)?;
@@ -192,6 +200,7 @@ impl Run {
                 budget: Budget::new(TABLES_BYTES),
             },
             coverage: options.verbose && evlist.any_address(),
+            durable: options.paced,
             flame: options.flame.clone().map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
@@ -244,6 +253,7 @@ impl Run {
             signals,
             ticker,
             waker,
+            pace: None,
             workload,
             start_ns: 0,
             interval_start_ns: 0,
@@ -270,6 +280,9 @@ impl Run {
         // Threads created between the first look and the opening of their parent's events.
         self.core.watched.refresh(&self.options.target, &self.host);
         self.core.started(sys::monotonic_ns());
+        if self.options.paced {
+            self.keep_pace();
+        }
         if self.core.any_address {
             self.core.output.living(self.core.watched_processes());
         }
@@ -295,6 +308,7 @@ impl Run {
             if let Some(deadline) = deadline {
                 timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now)));
             }
+            self.beat();
             let (mut signalled, mut ticked) = (false, false);
             for token in self.poller.wait(timeout).context("cannot wait for events")? {
                 match token {
@@ -304,6 +318,8 @@ impl Run {
                     _ => {} // a ring
                 }
             }
+            self.beat();
+            ticked |= self.missed_its_timer();
             self.wakeups += 1;
             let held = self.round(Limit::Horizon);
             // One follow-up delivers what was held; under a flood there is more, and a small ring would fill in 100 ms.
@@ -312,6 +328,9 @@ impl Run {
                 return Ok(Stop::Enough);
             }
             self.core.tick(self.rings.complete_to());
+            if let Some(pace) = &mut self.pace {
+                self.core.profilers.iter().for_each(|profiler| pace.avoid(profiler.suspects()));
+            }
             self.core.output.flush();
             if signalled && let Some(stop) = self.take_signals()? {
                 return Ok(stop);
@@ -343,6 +362,29 @@ impl Run {
                 self.core.output.note(line);
             }
         }
+    }
+
+    /// Threads that look after the reader and the output, when they have somewhere to go.
+    fn keep_pace(&mut self) {
+        let threads = [nix::unistd::gettid().as_raw(), self.core.output.tid()];
+        let cpus = online_cpus(&self.host).unwrap_or_default();
+        self.pace = Pace::start(threads, &cpus, &self.waker).unwrap_or(None);
+        if self.pace.is_none() {
+            let line = "degraded: perf-prof may run on one CPU only: while that one is stuck, nothing is told";
+            self.core.output.note(line);
+        }
+    }
+
+    fn beat(&self) {
+        self.pace.iter().for_each(Pace::beat);
+    }
+
+    /// The interval's timer is one of the CPU where it was read last, which may be stuck.
+    fn missed_its_timer(&self) -> bool {
+        const SLACK: Duration = Duration::from_millis(150);
+        let interval = self.options.interval.filter(|_| self.pace.is_some());
+        let age = sys::monotonic_ns().saturating_sub(self.interval_start_ns);
+        interval.is_some_and(|interval| Duration::from_nanos(age) > interval + SLACK)
     }
 
     fn round(&mut self, limit: Limit) -> bool {
@@ -445,7 +487,10 @@ impl Run {
 
     /// Stops the events, reports what is left, and leaves.
     fn finish(mut self, stop: Stop) -> Result<Outcome> {
-        sys::perf::disable_all().context("cannot stop the events")?;
+        // That takes an answer of each CPU.
+        if !self.options.paced {
+            sys::perf::disable_all().context("cannot stop the events")?;
+        }
         if matches!(stop, Stop::Asked) {
             self.round(Limit::All);
         }

@@ -10,7 +10,8 @@ use std::process::Command;
 
 use common::{Done, Load, Prog, command, example, load_number, number, run, run_over, start, start_watching, until};
 use nix::sys::signal::Signal;
-use perf_prof::event::{Place, code};
+use perf_prof::event::Place;
+use perf_prof::profiler::code;
 use perf_prof::sys::mount::{PrivateTracefs, private_tracefs};
 use serde_json::Value;
 
@@ -80,7 +81,7 @@ fn every_call_with_its_arguments() {
     let add = probe("uprobe", "calls_add", "//args='a=$arg1:u64 b=$arg2'/");
     let ret = probe("uretprobe", "calls_add", "//args='sum=$retval:s32'/");
     let text = probe("uprobe", "calls_text", "//args='text=$arg1:string first=+0($arg1):char $arg2:s32 $comm'/");
-    let many = probe("uprobe", "calls_many", "//args='$arg1 f=$arg6:u8 g=$arg7:u64 h=$arg8:x16'/");
+    let many = probe("uprobe", "calls_many", "//args='$arg1 f=$arg6:u8 g=$arg7:u64 h=$arg8:x16 j=$arg10:u64'/");
     let done = calls(&[&add, &ret, &text, &many], COUNT);
     assert_eq!(done.total("lost"), 0);
     let of = |kind: &str, function: &str| fields(&done, &probe(kind, function, ""));
@@ -99,9 +100,9 @@ fn every_call_with_its_arguments() {
         assert_eq!(number(&ret[at], "sum"), 3 * i);
         assert_eq!((&text[at]["text"], number(&text[at], "arg2")), (&format!("word-{i}").into(), i));
         assert_eq!((&text[at]["comm"], number(&text[at], "first")), (&"calls".into(), u64::from(b'w')));
-        let values = ["arg1", "f", "g", "h"].map(|name| number(&many[at], name));
+        let values = ["arg1", "f", "g", "h", "j"].map(|name| number(&many[at], name));
         if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
-            assert_eq!(values, [i, 5, 6 * i, 7]);
+            assert_eq!(values, [i, 5, 6 * i, 7, 9 * i]);
         }
     }
 }
@@ -147,6 +148,18 @@ fn a_byte_inside_of_a_function() {
     done.says(&["behind its end"]);
     let done = run(&["trace", "-e", &probe("uprobe", "calls_add+4", "//args='$arg1'/")]).code(2);
     done.says(&["arguments are known where a function starts"]);
+}
+
+#[test]
+fn children_of_a_command_are_seen() {
+    need_uprobes!();
+    let selector = probe("uprobe", "calls_add", "//args='a=$arg1:u64'/");
+    let script = format!("{0} 10 & {0} 20; wait", example("calls"));
+    let done = run_over(&["trace", "--json", "-e", &selector], &["sh", "-c", &script]);
+    let mut values: Vec<u64> = done.of_type("event").iter().map(|event| number(&event["fields"], "a")).collect();
+    values.sort_unstable();
+    let want: Vec<u64> = (0..10).flat_map(|i| [i, i]).chain(10..20).collect();
+    assert_eq!(values, want);
 }
 
 // Which file
@@ -212,6 +225,27 @@ fn without_a_path_the_target_is_searched() {
         seen += 1;
     }
     prog.interrupt().code(0);
+}
+
+#[test]
+fn processes_with_files_of_their_own() {
+    let kernel = need_uprobes!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let copy = dir.path().join("calls");
+    fs::copy(example("calls"), &copy).expect("a copy");
+    let programs = [example("calls"), example("calls"), copy.to_str().expect("UTF-8").to_owned()];
+    let mut loads = programs.map(|program| Load::of(&program, &["10", "--wait"]));
+    loads.iter_mut().for_each(|load| assert_eq!(load.says(), "ready"));
+    let pids: Vec<String> = loads.iter().map(|load| load.pid().to_string()).collect();
+    let selector = "uprobe:calls_add/a < 5/args='a=$arg1:u64'/";
+    let prog = start_watching(&["trace", "-p", &pids.join(","), "-e", selector]);
+    assert_eq!(kernel.probes_of(prog.pid()), 2, "two files");
+    loads.iter_mut().for_each(|load| load.tell("go"));
+    let done = prog.finish().code(0);
+    for load in &loads {
+        let of = |event: &&Value| event["pid"] == load.pid();
+        assert_eq!(done.of_type("event").iter().filter(of).count(), 5, "{done:#?}");
+    }
 }
 
 #[test]

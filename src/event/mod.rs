@@ -1,7 +1,5 @@
-//! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`, and where the code is that a probe in a
-//! program names.
+//! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`.
 
-pub mod code;
 mod part;
 pub mod selector;
 

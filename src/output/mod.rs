@@ -86,6 +86,8 @@ pub struct Settings {
     pub symbols: SymbolOptions,
     /// Say at the end how many frames got names.
     pub coverage: bool,
+    /// What is written is to survive a crash of the machine.
+    pub durable: bool,
     pub flame: Option<FlameWriter>,
 }
 
@@ -511,6 +513,7 @@ mod tests {
                 budget: crate::symbol::elf_file::Budget::new(0),
             },
             coverage: false,
+            durable: false,
             flame: None,
         });
         let mut sent = 0;

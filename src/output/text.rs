@@ -104,10 +104,23 @@ fn parts(line: &[Part], subject: &Subject, values: &[Value], out: &mut Vec<u8>) 
                 push_zero_padded::<3>(u64::from(subject.cpu), out);
                 out.push(b']');
             }
+            Part::Seconds(key) => push_seconds(values.get(*key).unwrap_or(&Value::None), out),
+            Part::Cpu => push_unsigned(u64::from(subject.cpu), out),
             Part::If(key, inner) if known(key) => parts(inner, subject, values, out),
             Part::IfNot(key, inner) if !known(key) => parts(inner, subject, values, out),
             Part::If(..) | Part::IfNot(..) => {}
         }
+    }
+}
+
+fn push_seconds(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Ns(ns) => {
+            push_unsigned(ns / 1_000_000_000, out);
+            out.push(b'.');
+            out.extend_from_slice(&three((ns / 1_000_000 % 1000) as u32));
+        }
+        value => push_value(value, out),
     }
 }
 

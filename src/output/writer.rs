@@ -67,6 +67,7 @@ impl Writer {
     pub fn new(settings: Settings, sink: Sink) -> Writer {
         let names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
         let spaces = Spaces::new(settings.host.clone());
+        let sink = if settings.durable { sink.durable() } else { sink };
         Writer {
             settings,
             sink,
@@ -112,7 +113,7 @@ impl Writer {
             if self.settings.json {
                 self.json_occurrence(occurrence, batch);
             } else {
-                self.text_occurrence(occurrence, batch);
+                self.text_occurrence(occurrence, batch)?;
             }
             self.sink.flush_large()?;
         }
@@ -134,7 +135,7 @@ impl Writer {
         self.folded.extend(rows, |id| name_stack(stacks, names, id));
     }
 
-    fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) {
+    fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) -> io::Result<()> {
         let out = &mut self.sink.buffer;
         self.wall.text(occurrence.subject.time, out);
         out.push(b' ');
@@ -153,6 +154,9 @@ impl Writer {
             }
         }
         out.push(b'\n');
+        if self.settings.durable {
+            self.sink.flush()?; // before names are looked up, which takes its time
+        }
         if let What::Weighted { weights, .. } = &occurrence.what {
             let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
             top::stacks_of_one(&folded, usize::MAX, &mut self.sink.buffer);
@@ -161,6 +165,7 @@ impl Writer {
             let frames = name_stack(&self.stacks, &mut self.names, id);
             text::stack(&frames, &mut self.sink.buffer);
         }
+        Ok(())
     }
 
     fn json_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) {

@@ -130,7 +130,7 @@ impl Attr {
         self
     }
 
-    /// Each sample holds `bytes` of the user's stack, and where it begins: see [`Sample::user_memory`](crate::perf::Sample).
+    /// Each sample holds `bytes` of the user's stack, and where it begins: see [`Sample::user_word`](crate::perf::Sample).
     pub fn user_stack(mut self, bytes: u32) -> Attr {
         self.raw.sample_type |= SampleType::REGS_USER.with(SampleType::STACK_USER).bits();
         self.raw.sample_regs_user = STACK_POINTER;

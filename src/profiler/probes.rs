@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::caret::caret;
 use crate::cli::usage;
-use crate::event::code::{self, Near, Scope, did_you_mean};
 use crate::event::selector::{Args, Head, Place, Selector};
 use crate::output::escape::escape;
 use crate::perf::Attr;
 use crate::perf::evsel::Evsel;
 use crate::perf::target::{Host, Tasks, processes};
+use crate::profiler::code::{self, Near, Scope, did_you_mean};
 use crate::profiler::{Setup, TracefsFinder};
 use crate::symbol::functions::has_mapped;
 use crate::symbol::kallsyms::each_function;
@@ -57,6 +57,14 @@ impl Setup<'_> {
             Head::Kprobe(place) => {
                 if !has_kprobes(self.tracefs.get()?.root()) {
                     bail!("{}: {NO_KPROBES}", selector.head);
+                }
+                if let Some(len) = len_of(self.host, place).filter(|len| place.offset >= *len) {
+                    bail!(
+                        "{}: `{}` has {len} bytes: {:#x} is behind its end",
+                        selector.head,
+                        place.function,
+                        place.offset
+                    );
                 }
                 let site = site(place, false, Machine::of_kernel());
                 let spot = Spot::Kernel { function: place.function.clone(), offset: place.offset };
@@ -149,11 +157,15 @@ impl Setup<'_> {
         let said = complaint.as_ref().map(|(complaint, _)| lower_first(&complaint.what));
         if let (Some((complaint, Part::Arg(number, into))), Some(args)) = (&complaint, &selector.attrs.args) {
             let at = place_of(args, &definition.args, *number, *into);
-            let what = lower_first(&complaint.what);
+            let is_argument = definition.args.get(*number).is_some_and(|arg| arg.text.contains("$arg"));
+            let what = match is_argument && place.ret {
+                true => "this kernel knows the arguments of a function only when it starts".to_owned(),
+                false => lower_first(&complaint.what),
+            };
             return anyhow!("{head}: the kernel does not take this: {what}{}", caret(&selector.text, at, 2));
         }
         if let Spot::Kernel { function, .. } = &definition.spot
-            && let Some(why) = kernel_place(self.host, function, place, errno)
+            && let Some(why) = kernel_place(self.host, function, place, errno, said.as_deref())
         {
             return anyhow!("{head}: {why}");
         }
@@ -180,25 +192,48 @@ fn lower_first(text: &str) -> String {
 }
 
 /// What is wrong with a place in the kernel.
-fn kernel_place(host: &Host, function: &str, place: &Place, errno: i32) -> Option<String> {
+fn kernel_place(host: &Host, function: &str, place: &Place, errno: i32, said: Option<&str>) -> Option<String> {
     let name = function.rsplit(':').next().unwrap_or(function); // of a module's function
     let (mut near, mut places) = (Near::new(name), 0);
-    each_function(&host.proc.join("kallsyms"), |known| {
+    each_function(&host.proc.join("kallsyms"), |known, _| {
         places += usize::from(known == name);
         near.offer(known);
     });
     match errno {
-        libc::EADDRNOTAVAIL => Some(format!("the kernel has {places} functions `{name}`, and probes none of several")),
+        _ if errno == libc::EADDRNOTAVAIL || said.is_some_and(|said| said.contains("not unique")) => {
+            Some(format!("the kernel has {places} functions `{name}`, and probes none of several"))
+        }
         libc::EILSEQ => Some(format!("no instruction starts at `{place}`")),
+        libc::EINVAL if Machine::of_kernel() == Machine::Aarch64 && !place.offset.is_multiple_of(4) => {
+            Some(format!("no instruction starts at `{place}`"))
+        }
         _ if places == 0 => Some(format!(
             "the kernel has no function `{name}` (it may have been inlined){}",
             did_you_mean(&near.names())
         )),
+        libc::ENOENT => Some("the kernel has no symbol of the name behind an `@` in args".to_owned()),
         libc::EINVAL if is_blacklisted(name) => Some(format!(
             "the kernel does not let `{name}` be probed: it is on its blacklist (kprobes/blacklist in debugfs)"
         )),
         _ => None,
     }
+}
+
+/// How far it is to the next function in the kernel: newer ones take an offset to whatever it leads. Only looked at for
+/// an offset.
+fn len_of(host: &Host, place: &Place) -> Option<u64> {
+    if place.offset == 0 {
+        return None;
+    }
+    let (mut start, mut all) = (None, Vec::new());
+    each_function(&host.proc.join("kallsyms"), |name, address| {
+        if name == place.function {
+            start = start.or(Some(address));
+        }
+        all.push(address);
+    });
+    let start = start.filter(|&start| start > 0)?;
+    all.into_iter().filter(|&address| address > start).min().map(|next| next - start)
 }
 
 /// `0xffffffff81000000-0xffffffff81000020\tname`

@@ -10,6 +10,7 @@ pub mod profile;
 pub mod signal;
 pub mod task_state;
 pub mod trace;
+pub mod watchdog;
 
 use anyhow::Result;
 
@@ -24,6 +25,10 @@ pub trait ProfilerArgs {
     const WEIGHT: &'static str = "samples";
     /// The options of the run that `doctor` tries: as few as possible, a usual event where one must be named.
     const TRIAL: &'static [&'static str] = &[];
+
+    /// Its answer is wanted while a CPU is stuck: the run has its threads looked after, asks nothing of any CPU, and writes
+    /// each line through to the disk.
+    const PACED: bool = false;
 
     fn common(&self) -> &CommonArgs;
 
@@ -40,23 +45,28 @@ fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
     let common = args.common().clone();
     let strict = common.strict_loss();
     let profiler = args.build()?;
-    let outcome = Run::new(common.options(A::NAME, A::WEIGHT)?, vec![profiler])?.start()?;
+    let mut options = common.options(A::NAME, A::WEIGHT)?;
+    options.paced = A::PACED;
+    let outcome = Run::new(options, vec![profiler])?.start()?;
     Ok(if strict && outcome.lost > 0 { STRICT_LOSS } else { 0 })
 }
 
 /// A profiler as `doctor` tries it.
 pub struct Trial {
     pub name: &'static str,
-    pub build: fn() -> Result<Box<dyn Profiler>>,
+    /// The options it is tried with.
+    pub options: &'static [&'static str],
+    /// Makes the profiler from its options.
+    pub build: fn(&[&str]) -> Result<Box<dyn Profiler>>,
 }
 
 impl Trial {
     fn of<A: ProfilerArgs + clap::Args>() -> Trial {
-        let build = || {
+        let build = |options: &[&str]| {
             let command = A::augment_args(clap::Command::new(A::NAME).no_binary_name(true));
-            A::from_arg_matches(&command.try_get_matches_from(A::TRIAL)?)?.build()
+            A::from_arg_matches(&command.try_get_matches_from(options)?)?.build()
         };
-        Trial { name: A::NAME, build }
+        Trial { name: A::NAME, options: A::TRIAL, build }
     }
 }
 
@@ -102,4 +112,5 @@ profilers! {
     Signal(signal::SignalArgs),
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
+    Watchdog(watchdog::WatchdogArgs),
 }

@@ -230,6 +230,9 @@ impl Core {
         let (profilers, mut ctx) = split!(self);
         profilers.iter_mut().for_each(|profiler| profiler.tick(now, &mut ctx));
         self.give_stacks();
+        for profiler in &mut self.profilers {
+            profiler.take_notes().into_iter().for_each(|note| self.output.note(note));
+        }
     }
 
     /// Events are off; everything up to `now` was seen.

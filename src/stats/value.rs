@@ -96,8 +96,12 @@ pub enum Part {
         key: usize,
         width: usize,
     },
+    /// A duration in seconds.
+    Seconds(usize),
     /// The subject: name, tid and CPU.
     Subject,
+    /// The subject's CPU alone.
+    Cpu,
     /// Printed when the value is known, and not false or 0 %.
     If(usize, &'static [Part]),
     IfNot(usize, &'static [Part]),

@@ -8,12 +8,15 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
-use crate::perf::target::Host;
+use crate::perf::target::{Host, threads};
 use crate::symbol::elf::{NOT_ELF, decompress, separate_file, usual_debug_dirs};
 use crate::symbol::elf_file::{Dynamic, ElfFile, Symbol};
 use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, open_regular};
 use crate::symbol::spaces::parse_maps_line;
+use crate::task::procfs;
 
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
@@ -240,7 +243,24 @@ fn unversioned(name: &[u8]) -> &[u8] {
     name.iter().position(|&byte| byte == b'@').filter(|&at| at > 0).map_or(name, |at| &name[..at])
 }
 
-/// The files that a process executes, its program first.
+/// True while the list of what a process has mapped may be locked for long: whoever reads it would wait, too. See the
+/// same in `spaces`.
+pub fn is_stuck(host: &Host, pid: i32) -> bool {
+    const LOOKS: u32 = 5; // a wait for a disk is short
+    const PAUSE: Duration = Duration::from_millis(20);
+    let waits = |tid: &i32| procfs::stat(host, *tid).is_some_and(|stat| stat.state == b'D');
+    let mut waiting: Vec<i32> = threads(host, pid).into_iter().filter(waits).collect();
+    for _ in 1..LOOKS {
+        if waiting.is_empty() {
+            return false;
+        }
+        thread::sleep(PAUSE);
+        waiting.retain(waits);
+    }
+    !waiting.is_empty()
+}
+
+/// The files that a process executes, its program first. Nothing of one that [`is_stuck`] should be asked.
 pub fn mapped(host: &Host, pid: i32) -> Vec<Code> {
     let process = host.proc.join(pid.to_string());
     let text = fs::read(process.join("maps")).unwrap_or_default();
@@ -266,6 +286,9 @@ pub fn mapped(host: &Host, pid: i32) -> Vec<Code> {
 /// True when a process executes this file. On an overlay the device differs from what its mappings say.
 pub fn has_mapped(host: &Host, pid: i32, code: &Code) -> bool {
     let Some((_, wanted)) = code.identity() else { return false };
+    if is_stuck(host, pid) {
+        return true; // as far as anybody knows
+    }
     let text = fs::read(host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
     let mut lines = text.split(|&byte| byte == b'\n').filter_map(parse_maps_line);
     lines.any(|line| matches!(line.key, FileKey::Inode { inode, .. } if inode == wanted))
@@ -324,4 +347,113 @@ fn usual_library_dirs(machine: u16, interpreter: Option<&Path>) -> Vec<PathBuf> 
     let real = interpreter.and_then(|path| fs::canonicalize(path).ok()?.parent().map(Path::to_owned));
     dirs.extend(near.into_iter().chain(real));
     dirs
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::symbol::elf_file::in_memory;
+
+    fn symbol(name: &str, kind: u8, is_local: bool, address: u64) -> Symbol<'_> {
+        let name = name.as_bytes();
+        Symbol { name, kind, is_local, is_defined: address > 0, address, size: 8, index: 0 }
+    }
+
+    #[test]
+    fn which_of_several_is_meant() {
+        const OBJECT: u8 = 1;
+        let function = |address| Some(Named::Function { address, size: 8 });
+        type Case<'a> = (&'a [(u8, bool, u64, bool)], Option<Named>);
+        let cases: [Case<'_>; 10] = [
+            (&[], None),
+            (&[(STT_FUNC, false, 16, false)], function(16)),
+            (&[(STT_FUNC, false, 16, false), (STT_FUNC, false, 16, false)], function(16)),
+            (&[(STT_FUNC, true, 16, false), (STT_FUNC, false, 32, false)], function(32)),
+            (&[(STT_FUNC, false, 16, true), (STT_FUNC, false, 32, false)], function(32)),
+            (&[(STT_FUNC, false, 16, true)], function(16)),
+            (&[(STT_FUNC, true, 16, false), (STT_FUNC, true, 32, false)], Some(Named::Several(vec![16, 32]))),
+            (&[(STT_GNU_IFUNC, false, 16, false)], Some(Named::Chosen)),
+            (&[(OBJECT, false, 16, false)], None),
+            (&[(STT_FUNC, false, 0, false)], None),
+        ];
+        for (symbols, want) in cases {
+            let mut found = Matches::default();
+            symbols.iter().for_each(|&(kind, local, address, old)| found.take(&symbol("f", kind, local, address), old));
+            assert_eq!(found.verdict(), want, "{symbols:?}");
+        }
+        let names = [("memcpy@@GLIBC_2.14", true), ("memcpy@GLIBC_2.2.5", true), ("memcpy", true), ("memcpy2", false)];
+        for (name, want) in names {
+            assert_eq!(is_named(&symbol(name, STT_FUNC, false, 16), "memcpy"), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn libraries_are_found_as_the_linker_would() {
+        let own = Code::open(Path::new("/proc/self/exe")).unwrap().unwrap();
+        if own.elf.interpreter(&own.file).is_none() {
+            return; // static: there are none
+        }
+        let files: Vec<String> = own.with_libraries(&[]).into_iter().map(|code| code.path).collect();
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        for path in &files[1..] {
+            let real = fs::canonicalize(path).unwrap();
+            assert!(maps.contains(real.to_str().unwrap()), "{path} is not loaded: {files:?}");
+        }
+        assert!(files.iter().any(|path| path.contains("libc.")), "{files:?}");
+    }
+
+    #[test]
+    fn scripts_are_run_by_programs() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("script");
+        fs::write(&script, "#! /bin/sh -e\ntrue\n").unwrap();
+        assert_eq!(of_command(&script).unwrap().path, "/bin/sh");
+        assert_eq!(of_command(Path::new("sh")).unwrap().path.rsplit('/').next(), Some("sh"));
+        fs::write(&script, format!("#!{}\n", script.display())).unwrap();
+        assert!(of_command(&script).is_none(), "runs itself");
+        assert!(of_command(Path::new("/nonexistent")).is_none() && of_command(Path::new("no such command")).is_none());
+    }
+
+    fn look(bytes: &[u8]) -> Option<(Named, usize)> {
+        let code = Code::of(in_memory(&mut &*bytes).unwrap(), "x".to_owned()).ok()?;
+        let mut names = 0;
+        code.each_name(|_| names += 1);
+        let found = code.find("clock_gettime");
+        let _ = (code.offset(0x1000), code.exports("x"), code.elf.interpreter(&code.file));
+        let _ = code.with_libraries(&[]).len();
+        Some((found, names))
+    }
+
+    fn vdso() -> Vec<u8> {
+        use std::os::unix::fs::FileExt;
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap();
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let hex = |text| u64::from_str_radix(text, 16).unwrap();
+        let mut bytes = vec![0; (hex(end) - hex(start)) as usize];
+        File::open("/proc/self/mem").unwrap().read_exact_at(&mut bytes, hex(start)).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_library_by_its_exports() {
+        let (_, names) = look(&vdso()).unwrap();
+        assert!(names > 3, "{names}");
+        assert!(look(b"\x7fELF").is_none());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+        #[test]
+        fn damaged_files_are_survived(damage in proptest::collection::vec((0_usize..4096, any::<u8>()), 1..20), cut in 0_usize..9000) {
+            let mut bytes = vdso();
+            for (at, byte) in damage {
+                bytes[at] = byte;
+            }
+            bytes.truncate(cut.max(64));
+            look(&bytes);
+        }
+    }
 }

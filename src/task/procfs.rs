@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::perf::target::{Host, threads};
+use crate::perf::target::{Host, processes, threads};
 use crate::task::table::Comm;
 
 /// A few fields of /proc/TID/stat.
@@ -112,6 +112,16 @@ pub fn own_pid_namespace(host: &Host) -> Option<u64> {
 fn namespace(process: &Path) -> Option<u64> {
     let link = fs::read_link(process.join("ns/pid")).ok()?;
     link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// Threads that run on `cpu` or wait for it, at most `most`, without those of the process `but`.
+pub fn runnable_on(host: &Host, cpu: u32, but: i32, most: usize) -> Vec<(i32, Comm)> {
+    let all = processes(host).into_iter().filter(|&pid| pid != but).flat_map(|pid| threads(host, pid));
+    let here = all.filter_map(|tid| {
+        let stat = stat(host, tid).filter(|stat| stat.state == b'R' && stat.cpu == cpu)?;
+        Some((tid, stat.comm))
+    });
+    here.take(most).collect()
 }
 
 /// The effective user of a process.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use globset::{Glob, GlobBuilder};
 
+use super::drift;
 use super::format::{Format, FormatError, likeness};
 use super::probe::events::Group;
 
@@ -181,7 +182,7 @@ pub fn event_pattern(pattern: &str) -> Result<Glob> {
     glob.map_err(|err| anyhow!("`{pattern}` is no pattern for events: {}", err.kind()))
 }
 
-/// Up to 3 of `events` that the user may have meant.
+/// Up to 3 of `events` that the user may have meant: what other kernels call it, then names like it.
 fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
     let mut scored: Vec<(usize, &String)> = events
         .iter()
@@ -194,7 +195,16 @@ fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
         })
         .collect();
     scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
-    scored.into_iter().take(3).map(|(_, event)| event.clone()).collect()
+    let wanted = format!("{system}:{name}");
+    let mut near: Vec<String> =
+        drift::other_names(&wanted).map(str::to_owned).filter(|other| events.contains(other)).collect();
+    for (_, event) in scored {
+        if !near.contains(event) {
+            near.push(event.clone());
+        }
+    }
+    near.truncate(3);
+    near
 }
 
 /// `p:GROUP/NAME PATH:OFFSET ARGS`, or `r`, perhaps with a number behind it.

@@ -179,9 +179,10 @@ fn print(findings: &Findings, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\nFields that differ among kernels, as they are here\n");
     }
     for mapping in &findings.mappings {
-        let found = mapping.found.as_deref().unwrap_or("absent");
+        let absent = || mapping.without.map_or("absent".to_owned(), |without| format!("absent: {without}"));
+        let found = mapping.found.clone().unwrap_or_else(absent);
         let event = mapping.event.split_once(':').map_or(mapping.event, |(_, event)| event);
-        line(&format!("{event} {}", mapping.field), found, out);
+        line(&format!("{event} {}", mapping.field), &found, out);
     }
 }
 
@@ -251,6 +252,7 @@ fn json(findings: Option<&Findings>, checked: &Checked, out: &mut Vec<u8>) {
             object.text("event", mapping.event);
             object.text("field", mapping.field);
             mapping.found.iter().for_each(|found| object.text("found", found));
+            mapping.without.iter().for_each(|without| object.text("without", without));
         });
     }
     formats::json(checked, &mut object);

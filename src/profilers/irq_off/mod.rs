@@ -85,9 +85,7 @@ impl ProfilerArgs for IrqOffArgs {
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
-        if self.common.picks_tasks() {
-            return Err(usage("irq-off watches CPUs, not tasks: choose CPUs with -C in place of -p, -t or --cgroups"));
-        }
+        self.common.refuse_tasks(Self::NAME)?;
         Ok(Box::new(IrqOff::new(self.terms()?, self.all, &self.common)))
     }
 }

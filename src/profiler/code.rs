@@ -4,11 +4,12 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use rustc_hash::FxHashMap;
 
 use crate::event::selector::Place;
 use crate::output::escape::escape;
 use crate::perf::target::Host;
-use crate::symbol::functions::{Code, Named, library_path, mapped, of_command};
+use crate::symbol::functions::{Code, Named, is_stuck, library_path, mapped, of_command};
 use crate::tep::format::likeness;
 use crate::tep::probe::Machine;
 
@@ -84,50 +85,61 @@ pub fn in_target(place: &Place, scope: &Scope<'_>, host: &Host) -> Result<Vec<Sp
 
 fn in_processes(place: &Place, pids: &[i32], host: &Host) -> Result<Vec<Spot>> {
     let name = &place.function;
-    let mut spots: Vec<Spot> = Vec::new();
-    let mut near = Vec::new();
+    let (mut spots, mut near): (Vec<Spot>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut judged = FxHashMap::default();
     for &pid in pids {
-        let files = mapped(host, pid);
-        let known = |code: &Code| spots.iter().any(|spot| spot.code.identity() == code.identity());
-        let in_program =
-            files.first().is_some_and(|code| !matches!(code.find(name), Named::Unknown | Named::Elsewhere));
-        let wanted: Vec<usize> = match in_program {
-            true => vec![0],
-            false => (1..files.len()).filter(|&at| files.get(at).is_some_and(|code| code.exports(name))).collect(),
-        };
-        // The dynamic linker has functions of these names for itself, until the C library is there.
-        let is_linker = |at: usize| {
-            files
-                .get(at)
-                .is_some_and(|code| code.path.rsplit('/').next().is_some_and(|file| file.starts_with("ld-linux")))
-        };
-        let wanted: Vec<usize> = match wanted.iter().any(|&at| !is_linker(at)) {
-            true => wanted.into_iter().filter(|&at| !is_linker(at)).collect(),
-            false => wanted,
-        };
-        if wanted.is_empty() {
-            near.extend(near_names(name, &files));
+        if is_stuck(host, pid) {
+            bail!(
+                "process {pid} waits in the kernel (state D), and so would who asks what it has mapped: name the file"
+            );
         }
-        let new: Vec<bool> = files.iter().enumerate().map(|(at, code)| wanted.contains(&at) && !known(code)).collect();
-        for (code, _) in files.into_iter().zip(new).filter(|(_, new)| *new) {
-            spots.push(spot(place, code)?);
+        let files = mapped(host, pid);
+        let wanted = defining(&files, name, &mut judged);
+        if wanted.is_empty() && near.is_empty() {
+            near = near_names(name, &files);
+        }
+        for (at, code) in files.into_iter().enumerate() {
+            let is_new = spots.iter().all(|spot| spot.code.identity() != code.identity());
+            if wanted.contains(&at) && is_new {
+                spots.push(spot(place, code)?);
+            }
         }
     }
     if spots.is_empty() {
-        let who = match pids {
+        let name = escape(name.as_bytes());
+        let why = match pids {
             [] => "no process is there whose files could be searched".to_owned(),
-            [pid] => format!("no file that process {pid} has mapped defines `{}`", escape(name.as_bytes())),
-            _ => format!("no file that these processes have mapped defines `{}`", escape(name.as_bytes())),
+            [pid] => format!("no file that process {pid} has mapped defines `{name}`"),
+            _ => format!("no file that these processes have mapped defines `{name}`"),
         };
-        bail!("{who}{}", did_you_mean(&near));
+        bail!("{why}{}", did_you_mean(&near));
     }
     Ok(spots)
+}
+
+/// Which of the files of a process, its program first, a call of the function may lead to: the program, else every library
+/// that others may call it in. `judged` are libraries that were looked at before.
+fn defining(files: &[Code], name: &str, judged: &mut FxHashMap<Option<(u64, u64)>, bool>) -> Vec<usize> {
+    if files.first().is_some_and(|code| is_in(code, name)) {
+        return vec![0];
+    }
+    let mut exports = |code: &Code| *judged.entry(code.identity()).or_insert_with(|| code.exports(name));
+    let libraries = files.iter().enumerate().skip(1);
+    let all: Vec<(usize, &Code)> = libraries.filter(|(_, code)| exports(code)).collect();
+    // The dynamic linker has functions of these names for itself, until the C library is there.
+    let is_linker = |code: &Code| code.path.rsplit('/').next().is_some_and(|file| file.starts_with("ld-linux"));
+    let others = all.iter().filter(|(_, code)| !is_linker(code)).map(|(at, _)| *at).collect::<Vec<_>>();
+    if others.is_empty() { all.into_iter().map(|(at, _)| at).collect() } else { others }
+}
+
+fn is_in(code: &Code, name: &str) -> bool {
+    !matches!(code.find(name), Named::Unknown | Named::Elsewhere)
 }
 
 /// In the program itself, else in the first of its libraries that exports it.
 fn in_program(place: &Place, program: Code) -> Result<Spot> {
     let name = &place.function;
-    if !matches!(program.find(name), Named::Unknown | Named::Elsewhere) {
+    if is_in(&program, name) {
         return spot(place, program);
     }
     let path = program.path.clone();
@@ -145,45 +157,16 @@ fn in_program(place: &Place, program: Code) -> Result<Spot> {
     spot(place, code)
 }
 
-/// The byte of the file, once the function is known.
+/// The byte of the file.
 fn spot(place: &Place, code: Code) -> Result<Spot> {
     let (name, path) = (escape(place.function.as_bytes()), escape(code.path.as_bytes()));
     let machine = Machine::of_elf(code.machine());
     if !Machine::of_kernel().runs(machine) {
         bail!("{path} is a program of another machine");
     }
-    let named = match address(&place.function) {
-        Some(address) => Named::Function { address, size: 0 },
-        None => code.find(&place.function),
-    };
-    let (start, size) = match named {
-        Named::Function { address, size } => (address, size),
-        Named::Several(addresses) => {
-            let some: Vec<String> = addresses.iter().take(OFFERED).map(|address| format!("{address:#x}")).collect();
-            let more = if addresses.len() > OFFERED { ", ..." } else { "" };
-            bail!(
-                "{path} has {} functions `{name}`, at {}{more}: name one by its address, as in uprobe:{}@\"{path}\"",
-                addresses.len(),
-                some.join(", "),
-                some.first().map_or("", String::as_str)
-            );
-        }
-        Named::Chosen => {
-            let mut near = near_names(&place.function, std::slice::from_ref(&code));
-            near.retain(|near| near.contains(&place.function));
-            bail!(
-                "`{name}` in {path} is chosen among several functions when a program is loaded (IFUNC): name the one that is used{}",
-                did_you_mean(&near)
-            );
-        }
-        Named::Elsewhere => bail!(
-            "`{name}` is not in {path} itself, a library defines it: name that one, or leave the file out and name the process with -p"
-        ),
-        Named::Unknown => {
-            let stripped = if code.is_stripped() { "; it is stripped: only what it exports has a name" } else { "" };
-            let near = near_names(&place.function, std::slice::from_ref(&code));
-            bail!("{path} has no function `{name}`{stripped}{}", did_you_mean(&near));
-        }
+    let (start, size) = match address(&place.function) {
+        Some(address) => (address, 0),
+        None => function(&place.function, &code)?,
     };
     if size > 0 && place.offset >= size {
         bail!("`{name}` in {path} has {size} bytes: {:#x} is behind its end", place.offset);
@@ -193,6 +176,39 @@ fn spot(place: &Place, code: Code) -> Result<Spot> {
     let offset = start.checked_add(place.offset).and_then(|address| code.offset(address));
     let offset = offset.with_context(|| format!("there is no code at `{place}` in {path}"))?;
     Ok(Spot { code, offset, machine })
+}
+
+/// Address and size of a function by its name.
+fn function(wanted: &str, code: &Code) -> Result<(u64, u64)> {
+    let (name, path) = (escape(wanted.as_bytes()), escape(code.path.as_bytes()));
+    let near = || near_names(wanted, std::slice::from_ref(code));
+    match code.find(wanted) {
+        Named::Function { address, size } => Ok((address, size)),
+        Named::Several(all) => {
+            let some: Vec<String> = all.iter().take(OFFERED).map(|address| format!("{address:#x}")).collect();
+            let more = if all.len() > OFFERED { ", ..." } else { "" };
+            let example = some.first().map_or("", String::as_str);
+            bail!(
+                "{path} has {} functions `{name}`, at {}{more}: name one by its address, as in uprobe:{example}@\"{path}\"",
+                all.len(),
+                some.join(", ")
+            )
+        }
+        Named::Chosen => {
+            let near: Vec<String> = near().into_iter().filter(|near| near.contains(wanted)).collect();
+            let near = did_you_mean(&near);
+            bail!(
+                "`{name}` in {path} is chosen among several functions at load time (IFUNC): name the one in use{near}"
+            )
+        }
+        Named::Elsewhere => bail!(
+            "`{name}` is not in {path} itself, a library defines it: name that one, or leave the file out and name the process with -p"
+        ),
+        Named::Unknown => {
+            let stripped = if code.is_stripped() { "; it is stripped: only what it exports has a name" } else { "" };
+            bail!("{path} has no function `{name}`{stripped}{}", did_you_mean(&near()))
+        }
+    }
 }
 
 /// A function without a name, as nm(1) and objdump(1) give its address.
@@ -229,7 +245,7 @@ impl<'a> Near<'a> {
         let contains = self.wanted.len() >= 3 && name.contains(self.wanted);
         let is_near = name.len().abs_diff(self.wanted.len()) <= self.wanted.len().div_ceil(3);
         let same_start = name.get(..1) == self.wanted.get(..1) || name.get(1..2) == self.wanted.get(1..2);
-        if name == self.wanted || name.len() > LONGEST || !contains && !(is_near && same_start) {
+        if name == self.wanted || name.len() > LONGEST || !(contains || is_near && same_start) {
             return;
         }
         let score = likeness(self.wanted, name);
