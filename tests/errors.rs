@@ -323,7 +323,7 @@ fn subcommands_that_are_none() {
         (&["tarce"], &["'tarce'", "did you mean trace?"]),
         (&["task_state"], &["'task_state'", "did you mean task-state?"]),
         (&["TRACE"], &["'TRACE'", "did you mean trace?"]),
-        (&["zzzzzzzz"], &["'zzzzzzzz'", "there are profile, task-state, trace"]),
+        (&["zzzzzzzz"], &["'zzzzzzzz'", "there are", "task-state, trace"]),
         (&[""], &["''", "there are"]),
         (&["\x1b[31m"], &["'\\x1b[31m'"]),
         (&["help", "nosuch"], &["'nosuch'"]),

@@ -307,6 +307,10 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     const A: Space = Space::Process(1);
@@ -432,5 +436,38 @@ mod tests {
             ledger.freed(A, 8, 3, false);
         }
         assert_eq!(counts(&ledger), (2, 2, 0, 0));
+    }
+
+    proptest! {
+        /// Whatever comes in whatever order: each space is a map of its own, and the books balance.
+        #[test]
+        fn books_balance(steps in prop::collection::vec((0..6_u8, 0..3_i32, 0..12_u64), 0..300)) {
+            let (mut ledger, mut model) = (Ledger::new(0), HashMap::new());
+            let mut left = 0;
+            for (time, (step, pid, ptr)) in (1..).zip(steps) {
+                let space = if pid == 0 { Space::Kernel } else { Space::Process(pid) };
+                match step {
+                    0..=2 => {
+                        let known = model.insert((pid, ptr), time);
+                        prop_assert_eq!(ledger.allocated(space, record(ptr, time, 1)), known.is_none());
+                    }
+                    3..=4 => {
+                        let record = ledger.freed(space, ptr, time, true);
+                        prop_assert_eq!(record.map(|record| record.time), model.remove(&(pid, ptr)));
+                    }
+                    _ if pid > 0 => {
+                        ledger.executed(pid, time);
+                        let before = model.len();
+                        model.retain(|(of, _), _| *of != pid);
+                        left += before - model.len();
+                    }
+                    _ => ledger.lost(time),
+                }
+            }
+            let outstanding = sum(&ledger, 1000).map_or(0, |sum| sum.allocs);
+            prop_assert_eq!(outstanding, (model.len() + left) as u64);
+            let Counts { allocs, frees, unmatched, replaced, .. } = ledger.counts;
+            prop_assert_eq!(allocs + unmatched, frees + outstanding + replaced);
+        }
     }
 }
