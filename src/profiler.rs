@@ -344,12 +344,18 @@ impl Report {
 
     /// One of several tables: `title` says which.
     pub fn titled_table(&mut self, title: &'static str, columns: &'static [Column], rows: Vec<Vec<Value>>) {
-        self.tables.push(Table { title: title.into(), columns, rows, by_stack: None });
+        self.tables.push(Table { title, columns, rows, by_stack: None });
     }
 
     /// A table of places, of the whole run up to now: it is printed at the end even if nothing has happened since the last.
-    pub fn stack_table(&mut self, title: String, columns: &'static [Column], rows: Vec<Vec<Value>>, by_stack: ByStack) {
-        self.tables.push(Table { title: title.into(), columns, rows, by_stack: Some(by_stack) });
+    pub fn stack_table(
+        &mut self,
+        title: &'static str,
+        columns: &'static [Column],
+        rows: Vec<Vec<Value>>,
+        by_stack: ByStack,
+    ) {
+        self.tables.push(Table { title, columns, rows, by_stack: Some(by_stack) });
     }
 
     /// Lists the functions, and stacks, that took most of the weight of the whole run.
