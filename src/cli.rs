@@ -154,6 +154,25 @@ impl CommonArgs {
         self.flame_graph.is_some()
     }
 
+    /// `-v`
+    pub fn verbose(&self) -> bool {
+        self.verbose
+    }
+
+    /// For a profiler that watches CPUs.
+    ///
+    /// # Errors
+    /// An option names tasks.
+    pub fn refuse_tasks(&self, profiler: &str) -> Result<()> {
+        let given = [("-p", self.pids.is_some()), ("-t", self.tids.is_some()), ("--cgroups", self.cgroups.is_some())];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((option, _)) => {
+                Err(usage(format!("{option} names tasks, but {profiler} watches whole CPUs: choose those with -C")))
+            }
+        }
+    }
+
     pub fn interval(&self) -> Option<Duration> {
         self.interval.map(|time| Duration::from_nanos(time.0))
     }
@@ -208,6 +227,7 @@ impl CommonArgs {
             demangle: !self.no_demangle,
             verbose: self.verbose,
             workload: self.workload,
+            paced: false,
         })
     }
 }

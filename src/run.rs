@@ -1,10 +1,11 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
-//! the book of losses in `loss`, rings and CPUs that come and go in `rings`, what people are told in `words`.
+//! the book of losses in `loss`, what keeps it going beside a CPU that is stuck in `pace`, rings and CPUs that come and go in `rings`, what people are told in `words`.
 
 mod core;
 mod loss;
+mod pace;
 mod rings;
 mod words;
 
@@ -12,6 +13,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -23,13 +25,15 @@ use crate::output::sink::Sink;
 use crate::output::{Closed, EventText, IntervalEnd, Message, Output, RunEnd, Settings, StackReport};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
-use crate::perf::target::{Host, Target, Tasks};
+use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
 use crate::run::core::{Core, Corrected};
 use crate::run::loss::{LossBook, coverage};
+use crate::run::pace::Pace;
 use crate::run::rings::Rings;
 pub use crate::run::rings::default_ring_pages;
+use crate::stats::value::Value;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};
 use crate::symbol::elf_file::Budget;
@@ -65,6 +69,8 @@ pub struct Options {
     pub demangle: bool,
     pub verbose: bool,
     pub workload: Vec<OsString>,
+    /// It goes on while a CPU answers no interrupt.
+    pub paced: bool,
 }
 
 /// How a run ended.
@@ -101,6 +107,7 @@ pub struct Run {
     signals: Signals,
     ticker: Option<Ticker>,
     waker: Arc<Waker>,
+    pace: Option<Pace>,
     workload: Option<Workload>,
     start_ns: u64,
     interval_start_ns: u64,
@@ -111,9 +118,11 @@ pub struct Run {
     discarded_before: u64,
     /// The weights that were sent last, as long as the output has not seen to them.
     weights_sent: Weak<Vec<Weighted>>,
+    /// As of the last interval.
+    run_totals: Vec<(&'static str, Value)>,
     /// By a signal.
     told_to_end: bool,
-    _tracefs: TracefsFinder, // a private mount lives as long as the run
+    tracefs: TracefsFinder, // a private mount, and probes, live as long as the run
 }
 
 /// Why the loop ends.
@@ -153,6 +162,7 @@ impl Run {
             target: &options.target,
             host: &host,
             watched: &watched,
+            command: options.workload.first().map(OsString::as_os_str),
             stacks: options.stacks,
             flame_graph: options.flame.is_some(),
             interval: options.interval,
@@ -160,6 +170,9 @@ impl Run {
             notes: Default::default(),
             warnings: Default::default(),
         };
+        if options.paced {
+            evlist.leave_unread();
+        }
         for (index, profiler) in profilers.iter_mut().enumerate() {
             evlist.adding_for(index);
             profiler.init(&mut evlist, &setup)?;
@@ -187,6 +200,7 @@ impl Run {
                 budget: Budget::new(TABLES_BYTES),
             },
             coverage: options.verbose && evlist.any_address(),
+            durable: options.paced,
             flame: options.flame.clone().map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
@@ -239,6 +253,7 @@ impl Run {
             signals,
             ticker,
             waker,
+            pace: None,
             workload,
             start_ns: 0,
             interval_start_ns: 0,
@@ -247,8 +262,9 @@ impl Run {
             samples_before: 0,
             discarded_before: 0,
             weights_sent: Weak::new(),
+            run_totals: Vec::new(),
             told_to_end: false,
-            _tracefs: tracefs,
+            tracefs,
         })
     }
 
@@ -264,6 +280,9 @@ impl Run {
         // Threads created between the first look and the opening of their parent's events.
         self.core.watched.refresh(&self.options.target, &self.host);
         self.core.started(sys::monotonic_ns());
+        if self.options.paced {
+            self.keep_pace();
+        }
         if self.core.any_address {
             self.core.output.living(self.core.watched_processes());
         }
@@ -289,6 +308,7 @@ impl Run {
             if let Some(deadline) = deadline {
                 timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now)));
             }
+            self.beat();
             let (mut signalled, mut ticked) = (false, false);
             for token in self.poller.wait(timeout).context("cannot wait for events")? {
                 match token {
@@ -298,6 +318,8 @@ impl Run {
                     _ => {} // a ring
                 }
             }
+            self.beat();
+            ticked |= self.missed_its_timer();
             self.wakeups += 1;
             let held = self.round(Limit::Horizon);
             // One follow-up delivers what was held; under a flood there is more, and a small ring would fill in 100 ms.
@@ -306,6 +328,9 @@ impl Run {
                 return Ok(Stop::Enough);
             }
             self.core.tick(self.rings.complete_to());
+            if let Some(pace) = &mut self.pace {
+                self.core.profilers.iter().for_each(|profiler| pace.avoid(profiler.suspects()));
+            }
             self.core.output.flush();
             if signalled && let Some(stop) = self.take_signals()? {
                 return Ok(stop);
@@ -337,6 +362,29 @@ impl Run {
                 self.core.output.note(line);
             }
         }
+    }
+
+    /// Threads that look after the reader and the output, when they have somewhere to go.
+    fn keep_pace(&mut self) {
+        let threads = [nix::unistd::gettid().as_raw(), self.core.output.tid()];
+        let cpus = online_cpus(&self.host).unwrap_or_default();
+        self.pace = Pace::start(threads, &cpus, &self.waker).unwrap_or(None);
+        if self.pace.is_none() {
+            let line = "degraded: perf-prof may run on one CPU only: while that one is stuck, nothing is told";
+            self.core.output.note(line);
+        }
+    }
+
+    fn beat(&self) {
+        self.pace.iter().for_each(Pace::beat);
+    }
+
+    /// The interval's timer is one of the CPU where it was read last, which may be stuck.
+    fn missed_its_timer(&self) -> bool {
+        const SLACK: Duration = Duration::from_millis(150);
+        let interval = self.options.interval.filter(|_| self.pace.is_some());
+        let age = sys::monotonic_ns().saturating_sub(self.interval_start_ns);
+        interval.is_some_and(|interval| Duration::from_nanos(age) > interval + SLACK)
     }
 
     fn round(&mut self, limit: Limit) -> bool {
@@ -390,7 +438,8 @@ impl Run {
             && samples == 0
             && self.options.interval.is_some_and(|interval| span_ns < interval.as_nanos() as u64 / 20)
         {
-            report.tables.clear(); // the run ended with an interval: nothing is left to say
+            // The run ended with an interval: nothing is left to say but what is about all of it.
+            report.tables.retain(|table| table.by_stack.is_some());
         }
         let interval = self.intervals;
         let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };
@@ -412,8 +461,9 @@ impl Run {
             lost_windows,
             discarded: self.core.discarded - self.discarded_before,
             loss_line,
-            totals: report.totals,
+            totals: report.totals.into_iter().chain(report.run_totals.iter().cloned()).collect(),
         }));
+        self.run_totals = report.run_totals;
         self.interval_start_ns = end_ns;
         self.samples_before = self.core.samples;
         self.discarded_before = self.core.discarded;
@@ -437,12 +487,19 @@ impl Run {
 
     /// Stops the events, reports what is left, and leaves.
     fn finish(mut self, stop: Stop) -> Result<Outcome> {
-        sys::perf::disable_all().context("cannot stop the events")?;
+        // That takes an answer of each CPU.
+        if !self.options.paced {
+            sys::perf::disable_all().context("cannot stop the events")?;
+        }
         if matches!(stop, Stop::Asked) {
             self.round(Limit::All);
         }
         let end_ns = sys::monotonic_ns();
+        if !matches!(stop, Stop::Enough) {
+            self.core.stopped(end_ns);
+        }
         let mut messages = self.close_interval(end_ns, true)?;
+        messages.extend(self.tracefs.missed_calls().into_iter().map(Message::Note));
         let lost = self.core.loss.total();
         let dropped = self.core.output.dropped();
         let (cpu_ns, rss_peak_bytes) = sys::self_usage();
@@ -462,7 +519,7 @@ impl Run {
             rss_peak_bytes,
             locked_bytes: self.rings.locked_bytes(),
             wakeups: self.wakeups,
-            totals: Vec::new(),
+            totals: std::mem::take(&mut self.run_totals),
             summary: Vec::new(),
         };
         if !self.options.json {
@@ -479,14 +536,17 @@ impl Run {
             )));
         }
         messages.push(Message::End(end));
-        let Run { core, signals, workload, host, mut told_to_end, .. } = self;
+        let Run { core, signals, workload, host, mut told_to_end, tracefs, .. } = self;
+        let Core { evlist, output, .. } = core;
+        let removal = remove_probes(evlist, tracefs);
         if let Some(mut workload) = workload {
             workload.end(&descendants(&host, workload.pid())); // if it still runs
         }
         // A second Ctrl-C ends the wait for a reader that does not read.
         let mut again =
             |signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM) && std::mem::replace(&mut told_to_end, true);
-        let closed = core.output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
+        let closed = output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
+        removal.wait()?;
         match closed {
             Some(Closed::FlameGraph(err)) => return Err(err.into()),
             Some(Closed::Failed(err)) => {
@@ -512,11 +572,40 @@ fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
     Ok(Some(workload))
 }
 
+/// The end of the run's own probes, beside that of the output: a program with a probe in it is slower.
+struct Removal {
+    thread: Option<JoinHandle<Result<Evlist>>>,
+    /// Without probes there is nothing to do but to hold the events until the output is done.
+    _events: Option<Evlist>,
+}
+
+/// The kernel takes some 65 ms to release each: the last report need not wait for that, nor they for who reads it.
+fn remove_probes(mut evlist: Evlist, tracefs: TracefsFinder) -> Removal {
+    if !tracefs.has_probes() {
+        return Removal { thread: None, _events: Some(evlist) };
+    }
+    let thread = thread::spawn(move || {
+        evlist.close_probes();
+        tracefs.remove_probes()?;
+        Ok(evlist) // releasing what else there is takes long, too
+    });
+    Removal { thread: Some(thread), _events: None }
+}
+
+impl Removal {
+    fn wait(self) -> Result<()> {
+        match self.thread.map(JoinHandle::join) {
+            Some(Ok(Err(err))) => Err(err),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// How the events that may be printed become text. Events without a format are left out.
 fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
     let text = |evsel: &Evsel| -> Result<Option<EventText>> {
         let Some(alias) = evsel.shown_as() else { return Ok(None) };
-        let format = setup.format(evsel.name())?;
+        let format = setup.format_of(evsel)?;
         // What is not opened is a system call's event, told by the raw one: there is no more in the record.
         let format = if evsel.is_opened() { format } else { Arc::new(syscalls::bare(&format)) };
         Ok(Some(EventText::new(evsel.name(), alias, format)))

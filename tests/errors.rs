@@ -187,7 +187,7 @@ fn events_that_are_not_there() {
         (&["-e", "shced:sched_switch"], &["shced:sched_switch", "did you mean sched:sched_switch?"]),
         (&["-e", "zzzz:zzzzzzzzzz"], &["zzzz:zzzzzzzzzz", "perf-prof list"]),
         (&["-e", "nosuch*:*"], &["nosuch*:*", "perf-prof list"]),
-        (&["-e", "kprobe:x"], &["kprobe:x", "not supported yet"]),
+        (&["-e", "uprobe:x@\"/nonexistent\""], &["uprobe:x@", "cannot open /nonexistent"]),
         (&["-e", "sched:sched_switch/prev_pdi==5/"], &["`prev_pdi`", "prev_pid"]),
         (&["-e", "sched:sched_switch//cpus=99999/"], &["sched:sched_switch", "cpus=", "online"]),
     ];

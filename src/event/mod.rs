@@ -3,4 +3,4 @@
 mod part;
 pub mod selector;
 
-pub use selector::{Attrs, Head, Selector, SelectorError, parse, parse_with};
+pub use selector::{Args, Attrs, Head, Place, Selector, SelectorError, parse, parse_with};

@@ -3,6 +3,7 @@
 //! The reading side hands over `Message`s through a bounded channel and never waits for it in mid-run: occurrences
 //! that find it full are dropped and counted. Names of addresses are looked up here, on first print.
 
+mod by_stack;
 pub mod escape;
 pub mod flame;
 mod fold;
@@ -85,6 +86,8 @@ pub struct Settings {
     pub symbols: SymbolOptions,
     /// Say at the end how many frames got names.
     pub coverage: bool,
+    /// What is written is to survive a crash of the machine.
+    pub durable: bool,
     pub flame: Option<FlameWriter>,
 }
 
@@ -510,6 +513,7 @@ mod tests {
                 budget: crate::symbol::elf_file::Budget::new(0),
             },
             coverage: false,
+            durable: false,
             flame: None,
         });
         let mut sent = 0;
@@ -522,7 +526,7 @@ mod tests {
             output.flush();
             if round % 10 == 0 {
                 output.send(Message::Table {
-                    table: Table { title: "", columns: &[], rows: Vec::new() },
+                    table: Table { title: "".into(), columns: &[], rows: Vec::new(), by_stack: None },
                     interval: 1,
                     time_ns: 0,
                     span_ns: 0,

@@ -16,6 +16,7 @@ const LARGE: usize = 64 * 1024;
 pub struct Sink {
     file: File,
     pub buffer: Vec<u8>,
+    durable: bool,
 }
 
 impl Sink {
@@ -36,7 +37,14 @@ impl Sink {
     }
 
     fn new(file: File) -> Sink {
-        Sink { file, buffer: Vec::with_capacity(2 * LARGE) }
+        Sink { file, buffer: Vec::with_capacity(2 * LARGE), durable: false }
+    }
+
+    /// What is written goes through to the disk each time.
+    #[must_use]
+    pub fn durable(mut self) -> Sink {
+        self.durable = true;
+        self
     }
 
     /// Writes when enough has gathered.
@@ -54,6 +62,7 @@ impl Sink {
     pub fn flush(&mut self) -> io::Result<()> {
         let mut rest = self.buffer.as_slice();
         let mut result = Ok(());
+        let syncs = self.durable && !rest.is_empty();
         while !rest.is_empty() {
             match self.file.write(rest) {
                 Ok(0) => break,
@@ -71,6 +80,9 @@ impl Sink {
             }
         }
         self.buffer.clear();
+        if syncs {
+            let _ = self.file.sync_data(); // EINVAL of a pipe or a terminal
+        }
         result
     }
 

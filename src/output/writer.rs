@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
+use crate::output::by_stack;
 use crate::output::escape::{escape, escape_from};
 use crate::output::fold::Folded;
 use crate::output::json::Object;
@@ -66,6 +67,7 @@ impl Writer {
     pub fn new(settings: Settings, sink: Sink) -> Writer {
         let names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
         let spaces = Spaces::new(settings.host.clone());
+        let sink = if settings.durable { sink.durable() } else { sink };
         Writer {
             settings,
             sink,
@@ -111,7 +113,7 @@ impl Writer {
             if self.settings.json {
                 self.json_occurrence(occurrence, batch);
             } else {
-                self.text_occurrence(occurrence, batch);
+                self.text_occurrence(occurrence, batch)?;
             }
             self.sink.flush_large()?;
         }
@@ -133,7 +135,7 @@ impl Writer {
         self.folded.extend(rows, |id| name_stack(stacks, names, id));
     }
 
-    fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) {
+    fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) -> io::Result<()> {
         let out = &mut self.sink.buffer;
         self.wall.text(occurrence.subject.time, out);
         out.push(b' ');
@@ -152,6 +154,9 @@ impl Writer {
             }
         }
         out.push(b'\n');
+        if self.settings.durable {
+            self.sink.flush()?; // before names are looked up, which takes its time
+        }
         if let What::Weighted { weights, .. } = &occurrence.what {
             let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
             top::stacks_of_one(&folded, usize::MAX, &mut self.sink.buffer);
@@ -160,6 +165,7 @@ impl Writer {
             let frames = name_stack(&self.stacks, &mut self.names, id);
             text::stack(&frames, &mut self.sink.buffer);
         }
+        Ok(())
     }
 
     fn json_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) {
@@ -191,12 +197,14 @@ impl Writer {
     }
 
     pub fn table(&mut self, table: &Table, interval: u64, time_ns: u64, span_ns: u64) -> io::Result<()> {
-        let out = &mut self.sink.buffer;
+        let joined = table.by_stack.as_ref().map(|by| by_stack::join(&table.rows, by, &self.stacks));
+        let rows = joined.as_ref().unwrap_or(&table.rows);
+        let (out, stacks, names) = (&mut self.sink.buffer, &self.stacks, &mut self.names);
         if self.settings.json {
-            for row in &table.rows {
+            for row in rows {
                 let mut object = Object::head(out, "row", self.settings.profiler, time_ns, &mut self.wall);
                 object.unsigned("interval", interval);
-                json::row(&mut object, table.columns, row);
+                json::row(&mut object, table.columns, row, |id| name_stack(stacks, names, id));
                 object.end();
                 out.push(b'\n');
             }
@@ -205,10 +213,11 @@ impl Writer {
             let (seconds, millis) = (span_ns / 1_000_000_000, span_ns / 1_000_000 % 1000);
             let _ = write!(out, " {}, interval {interval}, {seconds}.{millis:03} s", self.settings.profiler);
             let _ = if table.title.is_empty() { writeln!(out) } else { writeln!(out, ": {}", table.title) };
-            if table.rows.is_empty() {
-                out.extend_from_slice(b"nothing seen\n");
-            } else {
-                text::table(table.columns, &table.rows, out);
+            let name = |id| name_stack(stacks, names, id);
+            match &table.by_stack {
+                Some(by) => by_stack::text(table.columns, rows, by, name, out),
+                None if rows.is_empty() => out.extend_from_slice(b"nothing seen\n"),
+                None => text::table(table.columns, rows, name, out),
             }
         }
         self.sink.flush_large()

@@ -53,6 +53,11 @@ impl Attr {
         attr
     }
 
+    /// The id of a tracepoint.
+    pub fn tracepoint_id(&self) -> Option<u32> {
+        if self.raw.type_ == b::PERF_TYPE_TRACEPOINT { u32::try_from(self.raw.config).ok() } else { None }
+    }
+
     /// Samples of the CPU's cycles, `hz` per second of running.
     pub fn cycles(hz: u64) -> Attr {
         Attr::sampling(b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CPU_CYCLES), hz)
@@ -70,6 +75,19 @@ impl Attr {
         attr.raw.sample_type |= SampleType::IP.with(SampleType::PERIOD).bits();
         attr.raw.read_format |= u64::from(b::PERF_FORMAT_TOTAL_TIME_RUNNING);
         attr
+    }
+
+    /// A sample of each CPU every `period_ns`, by a timer of its own, whatever runs there and also when nothing does.
+    pub fn timer(period_ns: u64) -> Attr {
+        let mut attr = Attr::new(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK));
+        attr.raw.__bindgen_anon_1.sample_period = period_ns;
+        attr
+    }
+
+    /// Its callchains hold the kernel's part alone.
+    pub fn kernel_callchain(mut self) -> Attr {
+        self.raw.set_exclude_callchain_user(1);
+        self
     }
 
     /// What it does not look at.

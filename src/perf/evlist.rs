@@ -26,6 +26,8 @@ pub struct Evlist {
     plan: Plan,
     adding_for: usize,
     left_out: Vec<String>,
+    /// Counters are never read.
+    unread: bool,
 }
 
 /// The descriptors of one CPU, which share its ring.
@@ -80,6 +82,12 @@ pub struct Opened {
 impl Evlist {
     pub fn new() -> Evlist {
         Evlist::default()
+    }
+
+    /// Losses are known from the records alone. Reading a counter interrupts its CPU and waits for the answer
+    /// (`perf_event_read`, kernel/events/core.c), which may never come.
+    pub fn leave_unread(&mut self) {
+        self.unread = true;
     }
 
     /// Events added from now on belong to the profiler `owner`.
@@ -141,9 +149,9 @@ impl Evlist {
         self.missing.names()
     }
 
-    /// False on kernels before 6.0, where lost counts come from the records and include side records.
+    /// False when counters are not read, and on kernels before 6.0: lost counts come from the records then and include side records.
     pub fn counts_lost(&self) -> bool {
-        self.evsels.iter().filter(|evsel| evsel.is_opened()).all(|evsel| evsel.attr.counts_lost())
+        !self.unread && self.evsels.iter().filter(|evsel| evsel.is_opened()).all(|evsel| evsel.attr.counts_lost())
     }
 
     /// Settles how the events will be opened on `cpus` CPUs, and side records alone on `others`.
@@ -384,8 +392,14 @@ impl Evlist {
 
     /// Closes the events of a CPU that went offline.
     pub fn close_cpu(&mut self, cpu: u32) {
-        let gone: Vec<CpuEvents> = self.cpus.extract_if(.., |events| events.cpu == cpu).collect();
+        let mut gone: Vec<CpuEvents> = self.cpus.extract_if(.., |events| events.cpu == cpu).collect();
+        gone.iter_mut().for_each(|events| events.close_probes(&self.evsels));
         hand_over(&gone.iter().flat_map(CpuEvents::descriptors).collect::<Vec<_>>());
+    }
+
+    /// Closes the events of the run's own probes: these can be removed then.
+    pub fn close_probes(&mut self) {
+        self.cpus.iter_mut().for_each(|events| events.close_probes(&self.evsels));
     }
 
     /// The descriptor that owns the ring of `cpu`, for waiting.
@@ -406,7 +420,7 @@ impl Evlist {
     /// Asks the kernel what the events of `cpu` have lost since the last call. Returns the sum.
     pub fn take_lost(&mut self, cpu: u32) -> u64 {
         let mut sum = 0;
-        for events in self.cpus.iter_mut().filter(|events| events.cpu == cpu) {
+        for events in self.cpus.iter_mut().filter(|events| events.cpu == cpu && !self.unread) {
             for event in &mut events.events {
                 let attr = &self.evsels[event.event.index()].attr;
                 let mut values = [0_u64; 3]; // {value, time_running, lost}, the latter two as read_format says
@@ -464,6 +478,10 @@ fn shared_bits(evsels: &[Evsel]) -> SampleType {
 }
 
 impl CpuEvents {
+    fn close_probes(&mut self, evsels: &[Evsel]) {
+        self.events.retain(|event| !evsels.get(event.event.index()).is_some_and(|evsel| evsel.is_probe));
+    }
+
     fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         self.side.iter().chain([&self.owner]).chain(self.events.iter().map(|event| &event.fd)).map(AsRawFd::as_raw_fd)
     }
@@ -472,6 +490,7 @@ impl CpuEvents {
 impl Drop for Evlist {
     /// Releasing tracepoints is slow, however the run ends; the prompt need not wait for it.
     fn drop(&mut self) {
+        self.close_probes(); // no holder may keep them
         let open: Vec<RawFd> = self.cpus.iter().flat_map(CpuEvents::descriptors).collect();
         if !open.is_empty() {
             hand_over(&open);

@@ -2,11 +2,15 @@
 
 pub mod completions;
 pub mod doctor;
+pub mod irq_off;
+pub mod kmemleak;
 pub mod list;
 pub mod man;
 pub mod profile;
+pub mod signal;
 pub mod task_state;
 pub mod trace;
+pub mod watchdog;
 
 use anyhow::Result;
 
@@ -21,6 +25,10 @@ pub trait ProfilerArgs {
     const WEIGHT: &'static str = "samples";
     /// The options of the run that `doctor` tries: as few as possible, a usual event where one must be named.
     const TRIAL: &'static [&'static str] = &[];
+
+    /// Its answer is wanted while a CPU is stuck: the run has its threads looked after, asks nothing of any CPU, and writes
+    /// each line through to the disk.
+    const PACED: bool = false;
 
     fn common(&self) -> &CommonArgs;
 
@@ -37,7 +45,9 @@ fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
     let common = args.common().clone();
     let strict = common.strict_loss();
     let profiler = args.build()?;
-    let outcome = Run::new(common.options(A::NAME, A::WEIGHT)?, vec![profiler])?.start()?;
+    let mut options = common.options(A::NAME, A::WEIGHT)?;
+    options.paced = A::PACED;
+    let outcome = Run::new(options, vec![profiler])?.start()?;
     Ok(if strict && outcome.lost > 0 { STRICT_LOSS } else { 0 })
 }
 
@@ -96,7 +106,11 @@ macro_rules! profilers {
 }
 
 profilers! {
+    IrqOff(irq_off::IrqOffArgs),
+    Kmemleak(kmemleak::KmemleakArgs),
     Profile(profile::ProfileArgs),
+    Signal(signal::SignalArgs),
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
+    Watchdog(watchdog::WatchdogArgs),
 }

@@ -230,6 +230,16 @@ impl Core {
         let (profilers, mut ctx) = split!(self);
         profilers.iter_mut().for_each(|profiler| profiler.tick(now, &mut ctx));
         self.give_stacks();
+        for profiler in &mut self.profilers {
+            profiler.take_notes().into_iter().for_each(|note| self.output.note(note));
+        }
+    }
+
+    /// Events are off; everything up to `now` was seen.
+    pub fn stopped(&mut self, now: Timestamp) {
+        let (profilers, mut ctx) = split!(self);
+        profilers.iter_mut().for_each(|profiler| profiler.stopped(now, &mut ctx));
+        self.give_stacks();
     }
 
     /// After losses, tasks may have come, gone and changed their names unseen.

@@ -1,5 +1,6 @@
 //! Results as plain data: typed values, tables of rows, and single occurrences. Nothing here is text yet.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::perf::EventId;
@@ -16,9 +17,13 @@ pub enum Value {
     Signed(i64),
     /// A duration.
     Ns(u64),
+    /// How old something is, in ns: brief in text.
+    Age(u64),
     /// Hundredths of a per cent.
     Pct(u32),
     Bool(bool),
+    /// Hexadecimal.
+    Address(u64),
     Word(&'static str),
     /// A word in JSON, a phrase in text.
     Phrase {
@@ -29,6 +34,8 @@ pub enum Value {
     Text(Arc<str>),
     /// A list of words, joined by blanks in text.
     Words(Arc<[String]>),
+    /// Frames: `stack` in JSON, lines below its row in text. None: there was none, or it was not kept.
+    Stack(Option<StackId>),
 }
 
 /// A column of a table: its JSON key and its heading, with the unit. Without a heading it is in JSON only.
@@ -42,9 +49,35 @@ pub struct Column {
 #[derive(Clone, Debug)]
 pub struct Table {
     /// What the rows are and of what their percentages are, when there are several tables.
-    pub title: &'static str,
+    pub title: Cow<'static, str>,
     pub columns: &'static [Column],
     pub rows: Vec<Vec<Value>>,
+    pub by_stack: Option<ByStack>,
+}
+
+/// Of rows that say where something is: those whose stacks have equal frames become one. The columns come as they should
+/// be sorted, by the first and then by the second, the greatest first.
+#[derive(Clone, Debug)]
+pub struct ByStack {
+    /// By column.
+    pub joins: &'static [Join],
+    /// Rows shown in text; JSON has all.
+    pub most: usize,
+    /// Lines of text between the headline and the rows.
+    pub lines: Vec<String>,
+}
+
+/// How the cells of a column become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    Sum,
+    Greatest,
+    Least,
+    /// The name that most of the first two columns belongs to.
+    Heaviest,
+    /// All such names, the heaviest first.
+    Names,
+    Stack,
 }
 
 /// How an occurrence of one kind is named in JSON and laid out in text.
@@ -64,8 +97,12 @@ pub enum Part {
         key: usize,
         width: usize,
     },
+    /// A duration in seconds.
+    Seconds(usize),
     /// The subject: name, tid and CPU.
     Subject,
+    /// The subject's CPU alone.
+    Cpu,
     /// Printed when the value is known, and not false or 0 %.
     If(usize, &'static [Part]),
     IfNot(usize, &'static [Part]),

@@ -4,7 +4,9 @@
 //! and `_einittext` end the kernel's code; they name nothing. The last symbol of a module, or before a wide gap, has no next one
 //! that bounds it and is given `TAIL_BYTES`.
 
-use std::{fs::File, io, io::Read, path::Path};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
@@ -53,6 +55,26 @@ pub enum KallsymsError {
     TooLarge,
     #[error("cannot read kernel symbols")]
     Io(#[from] io::Error),
+}
+
+/// Hands over the name of every function in `/proc/kallsyms`, and its address; 0 when that is hidden.
+pub fn each_function(path: &Path, mut take: impl FnMut(&str, u64)) {
+    let Ok(file) = File::open(path) else { return };
+    let mut lines = BufReader::with_capacity(CHUNK_BYTES, file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        // A line that is longer than any is no symbol; what is left of it is none either.
+        let len = io::Read::by_ref(&mut lines).take(2 * MAX_NAME as u64).read_until(b'\n', &mut line);
+        if !len.is_ok_and(|len| len > 0) {
+            return;
+        }
+        if let Some((address, [b' ', b't' | b'T' | b'w' | b'W', b' ', rest @ ..])) = hex(line.trim_ascii_end())
+            && let Ok(name) = std::str::from_utf8(split_module(rest).0)
+        {
+            take(name, address);
+        }
+    }
 }
 
 impl Kallsyms {
@@ -251,6 +273,28 @@ impl Builder {
     }
 }
 
+/// Where the kernel's function `name` is. None when there is none, or not of this name alone.
+///
+/// # Errors
+/// Addresses are hidden, or `path` cannot be read.
+pub fn address_of(path: &Path, name: &str) -> Result<Option<u64>, KallsymsError> {
+    let mut hidden = false;
+    for line in BufReader::with_capacity(CHUNK_BYTES, File::open(path)?).split(b'\n') {
+        let line = line?;
+        let Some((address, [b' ', b't' | b'T' | b'w' | b'W', b' ', rest @ ..])) = hex(&line) else { continue };
+        let (its_name, module) = split_module(rest);
+        // With link-time optimization, a local function's name ends with a number: `name.llvm.123`.
+        let tail = its_name.strip_prefix(name.as_bytes());
+        if module.is_none() && tail.is_some_and(|tail| tail.is_empty() || tail.starts_with(b".llvm.")) {
+            if address != 0 {
+                return Ok(Some(address));
+            }
+            hidden = true;
+        }
+    }
+    if hidden { Err(KallsymsError::Restricted) } else { Ok(None) }
+}
+
 /// `name\t[module]`.
 fn split_module(text: &[u8]) -> (&[u8], Option<&[u8]>) {
     match text.iter().position(|&byte| byte == b'\t').map(|tab| text.split_at(tab)) {
@@ -383,6 +427,22 @@ ffffffffc0300040 d a_data\t[mod_a]
             let found = name(&table, 0xffff_ffff_8100_0000).unwrap();
             assert_eq!(found.0, want);
         }
+    }
+
+    #[test]
+    fn finds_a_function_by_its_name() {
+        let found = |text: &str| {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            address_of(file.path(), "timer_fn")
+        };
+        let text =
+            "ffffffff81000010 t timer_fn.cold\nffffffffc0000000 t timer_fn\t[mod]\nffffffff81000020 D timer_fn\n";
+        assert!(matches!(found(text), Ok(None)));
+        assert!(matches!(found(&format!("{text}ffffffff81000030 t timer_fn\n")), Ok(Some(0xffff_ffff_8100_0030))));
+        assert!(matches!(found("ffffffff81000040 t timer_fn.llvm.77\nx"), Ok(Some(0xffff_ffff_8100_0040))));
+        assert!(matches!(found("0000000000000000 t timer_fn\n"), Err(KallsymsError::Restricted)));
+        assert!(matches!(address_of(Path::new("/nonexistent"), "x"), Err(KallsymsError::Io(_))));
     }
 
     #[test]

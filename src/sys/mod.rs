@@ -1,9 +1,10 @@
 //! The one door for system calls: each a small safe function over libc, nix or perf-event-open-sys.
 //!
-//! `perf` opens and steers events, `mount` reaches tracefs without touching anyone's mounts, `process` starts the
+//! `affinity` says who runs where, `perf` opens and steers events, `mount` reaches tracefs without touching anyone's mounts, `process` starts the
 //! workload and leaves the slow release of events to a holder, `poll` waits, `privileges` says what we may. Nothing here
 //! knows what is measured.
 
+pub mod affinity;
 pub mod mount;
 pub mod perf;
 pub mod poll;

@@ -13,6 +13,7 @@ pub mod fields_text;
 pub mod filter;
 pub mod format;
 pub mod print_fmt;
+pub mod probe;
 #[cfg(test)]
 mod samples;
 pub mod strings;

@@ -23,18 +23,19 @@ pub struct Machine {
     pub is_virtual: bool,
     /// Hardware cycles can be sampled.
     pub pmu: bool,
-    pub kprobes: bool,
-    pub uprobes: bool,
+    /// Why `kprobe:` events do not work, if so.
+    pub no_kprobes: Option<String>,
+    pub no_uprobes: Option<String>,
     /// This process lives in a pid namespace below the machine's.
     pub nested: bool,
 }
 
 impl Machine {
-    pub fn look(host: &Host) -> Machine {
+    pub fn look(host: &Host, tracefs: &TracefsFinder) -> Machine {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let online = online_cpus(host).unwrap_or_default();
         let possible = parse_cpus(read(&host.cpu.join("possible")).trim()).map_or(0, |cpus| cpus.len());
-        let has_probe = |name: &str| Path::new("/sys/bus/event_source/devices").join(name).exists();
+        let no_probe = |user: bool| tracefs.try_probe(host, user).err().map(|err| format!("{err:#}"));
         let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu: online.first().copied().unwrap_or(0) };
         let user_code = Exclude { kernel: true, ..Default::default() };
         Machine {
@@ -43,8 +44,8 @@ impl Machine {
             possible,
             is_virtual: is_virtual(&read(&host.proc.join("cpuinfo"))),
             pmu: Missing::default().open(&mut Attr::cycles(99).exclude(user_code), watch).is_ok(),
-            kprobes: has_probe("kprobe"),
-            uprobes: has_probe("uprobe"),
+            no_kprobes: no_probe(false),
+            no_uprobes: no_probe(true),
             nested: procfs::is_nested(host),
         }
     }

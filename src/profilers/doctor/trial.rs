@@ -139,6 +139,7 @@ impl<'a> Bench<'a> {
             target,
             host: self.host,
             watched: &watched,
+            command: None,
             stacks: false,
             flame_graph: false,
             interval: None,

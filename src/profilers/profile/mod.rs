@@ -205,16 +205,16 @@ impl Profile {
 
 const USER_ALONE: Exclude = Exclude { user: false, kernel: true, guest: false, host: false };
 
-fn is_absent(err: &io::Error) -> bool {
+pub(super) fn is_absent(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV))
 }
 
-fn is_refused(err: &io::Error) -> bool {
+pub(super) fn is_refused(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::EACCES | libc::EPERM))
 }
 
 /// Refuses more than a sysctl allows: the kernel itself would only say EINVAL.
-fn check_limit(host: &Host, what: &str, wanted: u64, sysctl: &str) -> Result<()> {
+pub(super) fn check_limit(host: &Host, what: &str, wanted: u64, sysctl: &str) -> Result<()> {
     let path = host.proc.join("sys/kernel").join(sysctl);
     let limit: Option<u64> = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
     match limit {

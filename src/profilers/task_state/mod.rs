@@ -6,7 +6,7 @@
 //!
 //! `machine` says what every task does, `ongoing` reports waits while they last, `table` lays out the sums.
 
-mod filters;
+pub(in crate::profilers) mod filters;
 mod machine;
 mod ongoing;
 mod states;

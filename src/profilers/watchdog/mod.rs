@@ -1,0 +1,493 @@
+//! `watchdog`: which CPU is about to be reported, or reset, by the kernel's own lockup detectors.
+//!
+//! Events: `timer:hrtimer_expire_entry` and `timer:hrtimer_start` of the watchdog's timer function alone, `sched:sched_switch`
+//! to the stop task alone, all filtered in the kernel; and a sampler at `-F`: cycles, or the CPU clock where there is no PMU.
+//! Cost per CPU: three records in each 2/5 of kernel.watchdog_thresh, and the samples.
+//!
+//! `cpu` says what follows from the records of one CPU, `settings` reads the kernel's limits, `signs` looks at a CPU whose
+//! records stay out.
+
+mod cpu;
+mod settings;
+mod signs;
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use rustc_hash::FxHashSet;
+
+use crate::cli::CommonArgs;
+use crate::cli::values::{self, format_ns};
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{Binding, EventId, Evsel};
+use crate::perf::target::{Host, Tasks};
+use crate::perf::{Attr, Sample};
+use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
+use crate::profilers::ProfilerArgs;
+use crate::profilers::profile::{check_limit, is_absent, is_refused};
+use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
+use crate::profilers::watchdog::settings::{Limits, Settings};
+use crate::profilers::watchdog::signs::Signs;
+use crate::stats::value::{Column, Part, Shape, Subject, Value};
+use crate::symbol::StackId;
+use crate::symbol::kallsyms::address_of;
+use crate::task::procfs;
+
+/// CPUs that are about to lock up, told before the kernel's own detectors strike
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  Watch all CPUs, and keep what is found through a crash:
+    perf-prof watchdog -g -o /var/log/watchdog.log
+  One sample per second and CPU is enough to name the culprit:
+    perf-prof watchdog -F 1 -g
+  The state of two CPUs every ten seconds:
+    perf-prof watchdog -C 0,1 -i 10000
+  Everything that is checked:
+    perf-prof watchdog -v
+
+A hard lockup: a CPU takes no interrupts. A soft one: it takes them, but runs
+the same task for ever. The kernel reports them after kernel.watchdog_thresh
+(10 s) and twice that, and may panic; here they are told after about half the
+time. A dark CPU gives no samples either: its interrupts are off, and only
+a PMU whose interrupts cannot be held off (NMI) would see what it does.")]
+pub struct WatchdogArgs {
+    /// Samples per second of who runs where
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value = "10", value_parser = values::count)]
+    frequency: u64,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl ProfilerArgs for WatchdogArgs {
+    const NAME: &'static str = "watchdog";
+    const PACED: bool = true;
+
+    fn common(&self) -> &CommonArgs {
+        &self.common
+    }
+
+    fn build(self) -> Result<Box<dyn Profiler>> {
+        self.common.refuse_tasks(Self::NAME)?;
+        Ok(Box::new(Watchdog::new(self)))
+    }
+}
+
+/// How often the kernel's settings are read again.
+const SETTINGS_NS: u64 = 1_000_000_000;
+/// The function of the timer: kernel/watchdog.c.
+const TIMER_FUNCTION: &str = "watchdog_timer_fn";
+/// Tasks named that could run on a stuck CPU.
+const MOST_RUNNABLE: usize = 5;
+
+#[derive(Clone, Copy, Debug)]
+struct Events {
+    expire: EventId,
+    start: EventId,
+    stop_task: EventId,
+    sampler: EventId,
+}
+
+/// The profiler behind [`WatchdogArgs`].
+#[derive(Debug)]
+pub struct Watchdog {
+    hz: u64,
+    verbose: bool,
+    stacks: bool,
+    host: Host,
+    /// `-C`
+    wanted: Option<Vec<u32>>,
+    events: Option<Events>,
+    sampler: Sampler,
+    settings: Settings,
+    limits: Limits,
+    /// By number.
+    cpus: Vec<Cpu>,
+    /// From when on timers should have been seen.
+    since: Timestamp,
+    next_settings: Timestamp,
+    suspects: Vec<u32>,
+    notes: Vec<String>,
+}
+
+static SHAPE: Shape = Shape {
+    keys: &[
+        "kind",
+        "phase",
+        "stuck_ns",
+        "kernel_limit_ns",
+        "dark",
+        "running.tid",
+        "running.comm",
+        "last_timer_ns",
+        "last_watchdog_ns",
+        "last_sample_ns",
+        "runnable",
+    ],
+    line: &[
+        Part::Text("CPU "),
+        Part::Cpu,
+        Part::Text(": "),
+        Part::Value { key: 0, width: 0 },
+        Part::Text(" "),
+        Part::Value { key: 1, width: 0 },
+        Part::Text(" "),
+        Part::Seconds(2),
+        Part::Text(" s"),
+        Part::If(
+            GOES_ON,
+            &[
+                Part::Value { key: GOES_ON, width: 0 },
+                Part::If(3, &[Part::Text(", the kernel reports at "), Part::Seconds(3), Part::Text(" s")]),
+                Part::IfNot(3, &[Part::Text(", the kernel will not report it")]),
+                Part::If(
+                    4,
+                    &[
+                        Part::Text("; dark"),
+                        Part::If(9, &[Part::Text(", last sample "), Part::Seconds(9), Part::Text(" s ago")]),
+                        Part::IfNot(9, &[Part::Text(", never sampled")]),
+                        Part::If(8, &[Part::Text(", last stop task "), Part::Seconds(8), Part::Text(" s ago")]),
+                    ],
+                ),
+                Part::If(6, &[Part::Text("; running "), Part::Value { key: 6, width: 0 }, Part::Text(" ")]),
+                Part::If(5, &[Part::Value { key: 5, width: 0 }]),
+                Part::If(10, &[Part::Text("; runnable there: "), Part::Value { key: 10, width: 0 }]),
+            ],
+        ),
+    ],
+};
+/// The value behind those of the keys: what is missing from the CPU. None when it came back.
+const GOES_ON: usize = 11;
+
+static COLUMNS: [Column; 6] = [
+    Column { key: "cpu", heading: "CPU" },
+    Column { key: "state", heading: "state" },
+    Column { key: "last_timer_ns", heading: "last timer, ms ago" },
+    Column { key: "last_watchdog_ns", heading: "last stop task, ms ago" },
+    Column { key: "running.comm", heading: "running" },
+    Column { key: "running.tid", heading: "tid" },
+];
+
+impl Watchdog {
+    fn new(args: WatchdogArgs) -> Watchdog {
+        Watchdog {
+            hz: args.frequency,
+            verbose: args.common.verbose(),
+            stacks: false,
+            host: Host::default(),
+            wanted: None,
+            events: None,
+            sampler: Sampler::default(),
+            settings: Settings::default(),
+            limits: Limits::default(),
+            cpus: Vec::new(),
+            since: 0,
+            next_settings: 0,
+            suspects: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Cycles if this machine counts them, else the CPU clock.
+    fn choose_sampler(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Evsel {
+        let cpu = self.settings.cpus.first().copied().unwrap_or(0);
+        let cycles = Attr::cycles(self.hz);
+        let probed = evlist.probe(&cycles, cpu);
+        self.sampler.period = 1_000_000_000 / self.hz.max(1);
+        if probed.is_err_and(|err| is_absent(&err) || is_refused(&err)) {
+            setup.warn("no PMU: sampling by timer; a CPU with interrupts off cannot be sampled".to_owned());
+            return Evsel::new("cpu-clock", Attr::cpu_clock(self.hz));
+        }
+        self.sampler.is_nmi = counters_interrupt_always(setup.host);
+        if !self.sampler.is_nmi {
+            setup.warn(
+                "the PMU interrupts like any device here: a CPU with interrupts off cannot be sampled".to_owned(),
+            );
+        }
+        Evsel::new("cycles", cycles)
+    }
+
+    fn is_wanted(&self, cpu: u32) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&cpu))
+    }
+
+    /// Reads the kernel's settings again, and says how they have changed.
+    fn follow_settings(&mut self, now: Timestamp) {
+        self.next_settings = now.saturating_add(SETTINGS_NS);
+        let Ok(settings) = Settings::read(&self.host) else { return };
+        let Some(changes) = settings.changes(&self.settings) else { return };
+        self.notes.push(changes);
+        let retimed = (settings.thresh_s, settings.on) != (self.settings.thresh_s, self.settings.on);
+        self.settings = settings;
+        self.limits = self.settings.limits();
+        self.choose_cpus(now, retimed);
+    }
+
+    /// Watches the CPUs that the kernel watches.
+    fn choose_cpus(&mut self, now: Timestamp, retimed: bool) {
+        let Watchdog { settings, cpus, wanted, .. } = self;
+        let is_wanted = |cpu: &u32| wanted.as_ref().is_none_or(|wanted| wanted.contains(cpu));
+        let chosen: Vec<u32> = settings.cpus.iter().copied().filter(|cpu| settings.runs() && is_wanted(cpu)).collect();
+        let most = chosen.iter().max().map_or(0, |&cpu| cpu as usize + 1);
+        cpus.resize(most.max(cpus.len()), Cpu::default());
+        for (number, cpu) in cpus.iter_mut().enumerate() {
+            let on = chosen.iter().any(|&chosen| chosen as usize == number);
+            match (cpu.on, on) {
+                (true, false) => cpu.forget(),
+                (true, true) if retimed => cpu.forgive(now),
+                _ => {}
+            }
+            cpu.on = on;
+        }
+        self.since = now; // all get two periods to show their timer
+    }
+
+    /// Names, once, those whose timer does not show.
+    fn name_silent(&mut self, now: Timestamp) {
+        let patience = self.limits.period.saturating_mul(2).saturating_add(self.limits.margin);
+        if now.saturating_sub(self.since) <= patience {
+            return;
+        }
+        let mut silent = Vec::new();
+        for (number, cpu) in self.cpus.iter_mut().enumerate().filter(|(_, cpu)| cpu.on) {
+            if cpu.timer.is_none() && !cpu.silent && !cpu.was_named {
+                (cpu.silent, cpu.was_named) = (true, true);
+                silent.push(number.to_string());
+            }
+        }
+        if !silent.is_empty() {
+            let (list, waited) = (silent.join(" "), format_ns(self.limits.period.saturating_mul(2)));
+            self.notes.push(format!(
+                "watchdog: CPU {list}: no watchdog timer seen for two periods ({waited}); watched by stop task and samples alone"
+            ));
+        }
+    }
+
+    fn explain(&mut self, number: u32, at: Timestamp) {
+        let Some(cpu) = self.cpus.get(number as usize).filter(|_| self.verbose) else { return };
+        let age = |then: Option<u64>| then.map_or("never".to_owned(), |then| format_ns(at.saturating_sub(then)));
+        self.notes.push(format!(
+            "watchdog: CPU {number}: timer, {} after the last; stop task {} ago; limit {}",
+            age(cpu.timer),
+            age(cpu.stop),
+            format_ns(self.limits.period.saturating_add(self.limits.margin)),
+        ));
+    }
+
+    /// Hands over what was found of a CPU.
+    fn tell(&self, number: u32, finding: Finding, at: Timestamp, ctx: &mut Context<'_>) {
+        let Some(cpu) = self.cpus.get(number as usize) else { return };
+        let age = |then: Option<u64>| then.map_or(Value::None, |then| Value::Ns(at.saturating_sub(then)));
+        let goes_on = finding.phase != Phase::Recovered;
+        let own = std::process::id() as i32;
+        let runnable = if finding.kind == Kind::Hard && goes_on {
+            procfs::runnable_on(&self.host, number, own, MOST_RUNNABLE)
+        } else {
+            Vec::new()
+        };
+        // Who was seen last may have given way unseen.
+        let fresh =
+            cpu.seen.filter(|seen| Some(seen.at) > cpu.timer || runnable.iter().any(|(tid, _)| *tid == seen.tid));
+        let (tid, comm) = match (fresh, runnable.as_slice(), cpu.seen) {
+            (Some(seen), _, _) | (None, [] | [_, _, ..], Some(seen)) => (seen.tid, seen.comm),
+            (None, [alone], _) | (None, [alone, ..], None) => *alone,
+            (None, [], None) => (0, ctx.tasks.comm(0)),
+        };
+        let pid = ctx.tasks.pid(tid);
+        let (kind, missing, limit) = match finding.kind {
+            Kind::Soft => ("soft lockup", " without its stop task", self.limits.soft),
+            Kind::Hard => ("hard lockup", " without a timer interrupt", self.limits.hard),
+        };
+        let phase = match finding.phase {
+            Phase::Predicted => Value::Phrase { word: "predicted", text: "ahead:" },
+            Phase::Ongoing => Value::Phrase { word: "ongoing", text: "goes on:" },
+            Phase::Recovered => Value::Phrase { word: "recovered", text: "is over: recovered after" },
+        };
+        let names: Vec<String> =
+            runnable.iter().map(|(tid, comm)| format!("{}({tid})", String::from_utf8_lossy(comm.as_bytes()))).collect();
+        let values = [
+            Value::Word(kind),
+            phase,
+            Value::Ns(finding.stuck_ns),
+            limit.map_or(Value::None, Value::Ns),
+            Value::Bool(finding.dark),
+            Value::Signed(tid.into()),
+            Value::Comm(comm),
+            age(cpu.timer),
+            age(cpu.stop),
+            age(cpu.sampled),
+            if names.is_empty() { Value::None } else { Value::Words(Arc::from(names)) },
+            if goes_on { Value::Word(missing) } else { Value::None },
+        ];
+        let stack = cpu.stack.filter(|_| goes_on);
+        ctx.emit(Subject { time: at, cpu: number, pid, tid, comm }, &SHAPE, values, stack);
+    }
+
+    fn take(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Option<Finding> {
+        let events = self.events?;
+        let at = sample.time;
+        if event == events.expire && self.verbose {
+            self.explain(sample.cpu, at);
+        }
+        let (limits, sampler, stacks) = (self.limits, self.sampler, self.stacks);
+        let cpu = self.cpus.get_mut(sample.cpu as usize).filter(|cpu| cpu.on)?;
+        cpu.see(Seen { at, pid: sample.pid, tid: sample.tid, comm: ctx.tasks.comm(sample.tid) });
+        if event == events.expire {
+            return cpu.expired(at, &limits);
+        } else if event == events.start {
+            cpu.started(at);
+        } else if event == events.stop_task {
+            return cpu.stopped(at);
+        } else if event == events.sampler {
+            if stacks {
+                cpu.stack = ctx.stack(sample);
+            }
+            let finding = cpu.sampled(at, sample.tid, &sampler, &limits);
+            if cpu.stuck().is_some() {
+                let comm = ctx.tasks.comm(sample.tid);
+                ctx.weigh(sample.pid, comm, cpu.stack, 1);
+            }
+            return finding;
+        }
+        None
+    }
+}
+
+/// True where the PMU's interrupts come through when all others are off.
+fn counters_interrupt_always(host: &Host) -> bool {
+    // Elsewhere the kernel has to be told to tell them apart: arch/arm64/kernel/cpufeature.c.
+    let command_line = || std::fs::read_to_string(host.proc.join("cmdline")).unwrap_or_default();
+    let pseudo = |word: &str| matches!(word.strip_prefix("irqchip.gicv3_pseudo_nmi="), Some("1" | "y" | "Y" | "on"));
+    cfg!(target_arch = "x86_64") || command_line().split_ascii_whitespace().any(pseudo)
+}
+
+impl Profiler for Watchdog {
+    fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        check_limit(setup.host, "-F", self.hz, "perf_event_max_sample_rate")?;
+        self.host = setup.host.clone();
+        self.wanted = setup.target.wanted.clone();
+        self.stacks = setup.stacks;
+        self.settings = Settings::read(setup.host)?;
+        self.settings.check()?;
+        self.limits = self.settings.limits();
+        if let Some(wanted) = &self.wanted
+            && !wanted.iter().any(|cpu| self.settings.cpus.contains(cpu))
+        {
+            bail!("the kernel watches none of these CPUs (see kernel.watchdog_cpumask, and which are online)");
+        }
+        setup.note(self.limits.describe());
+        // Of a command that we run, it is the CPUs that are watched meanwhile.
+        let is_all = matches!(setup.target.tasks, Tasks::All);
+        let wanted = self.wanted.clone();
+        let mut add = |evsel: Evsel| {
+            let evsel = if is_all { evsel } else { evsel.binding(Binding::Cpu).cpus(wanted.clone()) };
+            evlist.add(evsel)
+        };
+        let expire = add(setup.tracepoint("timer:hrtimer_expire_entry")?.0)?;
+        let start = add(setup.tracepoint("timer:hrtimer_start")?.0)?;
+        let stop_task = add(setup.tracepoint("sched:sched_switch")?.0)?;
+        let sampler = self.choose_sampler(evlist, setup);
+        let sampler = if self.stacks { sampler.callchain(0).kernel_callchain() } else { sampler };
+        let sampler = if is_all { sampler } else { sampler.binding(Binding::Cpu).cpus(self.wanted.clone()) };
+        let sampler = evlist.add(sampler)?;
+        self.events = Some(Events { expire, start, stop_task, sampler });
+        Ok(())
+    }
+
+    fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let events = self.events.context("no events")?;
+        let address = address_of(&setup.host.proc.join("kallsyms"), TIMER_FUNCTION)
+            .context("the watchdog's timer cannot be told from others")?;
+        let Some(address) = address else {
+            bail!(
+                "this kernel has no {TIMER_FUNCTION} (see /proc/kallsyms): without it the watchdog's timer cannot be told from others"
+            );
+        };
+        evlist.set_filter(events.expire, format!("function == {address:#x}"))?;
+        evlist.set_filter(events.start, format!("function == {address:#x}"))?;
+        // migration/N is the stop task; before Linux 4.19 the watchdog had threads of its own.
+        evlist.set_filter(events.stop_task, "next_comm ~ \"migration/*\" || next_comm ~ \"watchdog/*\"".to_owned())
+    }
+
+    fn started(&mut self, now: Timestamp, _ctx: &mut Context<'_>) {
+        self.choose_cpus(now, false);
+        self.next_settings = now.saturating_add(SETTINGS_NS);
+        let unwatched = |cpu: &&u32| !self.settings.cpus.contains(cpu);
+        let left_out: Vec<String> = self.wanted.iter().flatten().filter(unwatched).map(u32::to_string).collect();
+        if !left_out.is_empty() {
+            let list = left_out.join(" ");
+            self.notes
+                .push(format!("watchdog: CPU {list}: not watched by the kernel (offline, or not in watchdog_cpumask)"));
+        }
+    }
+
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+        if let Some(finding) = self.take(event, sample, ctx) {
+            self.tell(sample.cpu, finding, sample.time, ctx);
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+        let limits = self.limits;
+        if now >= self.next_settings || self.cpus.iter().any(|cpu| cpu.begins_to_doubt(now, &limits)) {
+            self.follow_settings(now);
+        }
+        self.name_silent(now);
+        let (limits, sampler) = (self.limits, self.sampler);
+        self.suspects.clear();
+        for number in 0..self.cpus.len() {
+            let (host, cpu) = (&self.host, &mut self.cpus[number]);
+            let number = number as u32;
+            let finding = cpu.check(now, &sampler, &limits, || Signs::of(host, number));
+            if cpu.is_suspect(now, &limits) {
+                self.suspects.push(number);
+            }
+            if let Some(finding) = finding {
+                self.tell(number, finding, now, ctx);
+            }
+        }
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    fn suspects(&self) -> &[u32] {
+        &self.suspects
+    }
+
+    fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        let age = |then: Option<u64>| then.map_or(Value::None, |then| Value::Ns(now.saturating_sub(then)));
+        let row = |(number, cpu): (usize, &Cpu)| {
+            let state = match cpu.stuck() {
+                _ if !cpu.on => "not watched",
+                Some(Kind::Soft) => "soft lockup",
+                Some(Kind::Hard) => "hard lockup",
+                None if cpu.silent || cpu.hidden => "timer unseen",
+                None => "ok",
+            };
+            vec![
+                Value::Unsigned(number as u64),
+                Value::Word(state),
+                age(cpu.timer),
+                age(cpu.stop),
+                cpu.seen.map_or(Value::None, |seen| Value::Comm(seen.comm)),
+                cpu.seen.map_or(Value::None, |seen| Value::Signed(seen.tid.into())),
+            ]
+        };
+        let wanted = self.cpus.iter().enumerate().filter(|(number, _)| self.is_wanted(*number as u32));
+        report.table(&COLUMNS, wanted.map(row).collect());
+        Ok(())
+    }
+
+    fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
+        used.extend(self.cpus.iter().filter_map(|cpu| cpu.stack));
+    }
+
+    fn lost(&mut self, window: &LostWindow) {
+        if let Some(cpu) = self.cpus.get_mut(window.cpu as usize) {
+            cpu.lost(window.end_ns);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Keeps a run going while a CPU does not: for profilers whose answer is wanted just then.
+//!
+//! A thread that sleeps is woken by a timer of the CPU where it fell asleep, and may be sent there again. If that CPU has its
+//! interrupts off, or cannot schedule, the thread is caught. So two small threads, each bound to a CPU of its own, watch the
+//! reader's beat: one that is late is taken off its CPU, and woken. Both threads of ours are kept off the CPUs that the
+//! profiler suspects, before there is something to tell.
+//!
+//! The masks are changed while the threads sleep, or wait for a CPU: then the kernel needs no answer of the CPU that they
+//! leave (`affine_move_task`, kernel/sched/core.c). The small threads take no lock and no memory, since whoever holds those
+//! may be caught himself.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::sys::affinity::{CpuMask, current_cpu};
+use crate::sys::monotonic_ns;
+use crate::sys::poll::{Waker, block_signals};
+
+/// Between two looks at the reader.
+const BEAT: Duration = Duration::from_millis(100);
+/// It should have come round by then: it waits for 100 ms at most.
+const LATE_NS: u64 = 250_000_000;
+/// How long it stays away from the CPU on which it was late.
+const AWAY_NS: u64 = 2_000_000_000;
+const NONE: u32 = u32::MAX;
+
+/// The reader's end: it says that it lives. Dropped, it lets the threads end.
+#[derive(Debug)]
+pub struct Pace {
+    shared: Arc<Shared>,
+    suspects: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// When the reader was last seen, and where.
+    beat_ns: AtomicU64,
+    reader_cpu: AtomicU32,
+    /// Where it was late, and until when that counts.
+    late_cpu: AtomicU32,
+    late_until_ns: AtomicU64,
+    /// A bit for each CPU that is suspected.
+    suspects: Vec<AtomicU64>,
+    /// Where we may run at all.
+    allowed: CpuMask,
+    ended: AtomicBool,
+}
+
+impl Pace {
+    /// Starts the threads that look after `threads`, the reader first. None when we may run on one CPU only: there is
+    /// nowhere to go.
+    ///
+    /// # Errors
+    /// More CPUs than can be told apart; no thread can be started.
+    pub fn start(threads: [i32; 2], cpus: &[u32], waker: &Arc<Waker>) -> io::Result<Option<Pace>> {
+        let allowed = CpuMask::of_self()?;
+        let mut homes = cpus.iter().copied().filter(|&cpu| allowed.has(cpu));
+        let (Some(first), Some(last)) = (homes.next(), homes.next_back()) else { return Ok(None) };
+        let words = cpus.iter().max().map_or(0, |cpu| cpu / 64 + 1);
+        let shared = Arc::new(Shared::new(allowed, words as usize));
+        for home in [first, last] {
+            let (shared, waker) = (shared.clone(), waker.clone());
+            let work = move || {
+                block_signals();
+                let home = CpuMask::none().with(home);
+                if home.apply(0).is_ok() {
+                    shared.keep(threads, home, &waker);
+                }
+            };
+            std::thread::Builder::new().name("pace".into()).spawn(work)?;
+        }
+        Ok(Some(Pace { shared, suspects: Vec::new() }))
+    }
+
+    /// The reader is here.
+    pub fn beat(&self) {
+        self.shared.reader_cpu.store(current_cpu().unwrap_or(NONE), Ordering::Relaxed);
+        self.shared.beat_ns.store(monotonic_ns(), Ordering::Release);
+    }
+
+    /// The CPUs to keep off from now on.
+    pub fn avoid(&mut self, suspects: &[u32]) {
+        if self.suspects == suspects {
+            return;
+        }
+        self.suspects.clear();
+        self.suspects.extend_from_slice(suspects);
+        for (index, word) in self.shared.suspects.iter().enumerate() {
+            let here = suspects.iter().filter(|&&cpu| cpu as usize / 64 == index);
+            word.store(here.fold(0, |bits, cpu| bits | 1 << (cpu % 64)), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Pace {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Relaxed); // not awaited: one of them may be caught
+    }
+}
+
+impl Shared {
+    fn new(allowed: CpuMask, words: usize) -> Shared {
+        Shared {
+            beat_ns: AtomicU64::new(monotonic_ns()),
+            reader_cpu: AtomicU32::new(NONE),
+            late_cpu: AtomicU32::new(NONE),
+            late_until_ns: AtomicU64::new(0),
+            suspects: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            allowed,
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    fn keep(&self, threads: [i32; 2], home: CpuMask, waker: &Waker) {
+        let mut applied = self.allowed;
+        while !self.ended.load(Ordering::Relaxed) {
+            std::thread::sleep(BEAT);
+            let (mask, late) = self.look(monotonic_ns(), home);
+            if mask != applied || late {
+                applied = mask;
+                for tid in threads {
+                    let _ = mask.apply(tid); // a thread that has gone needs no care
+                }
+            }
+            if late {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Where the threads may be from now on, and whether the reader is late.
+    fn look(&self, now: u64, home: CpuMask) -> (CpuMask, bool) {
+        let silence = now.saturating_sub(self.beat_ns.load(Ordering::Acquire));
+        let late = silence > LATE_NS;
+        if late {
+            self.late_cpu.store(self.reader_cpu.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.late_until_ns.store(now.saturating_add(AWAY_NS), Ordering::Relaxed);
+        }
+        // Not where it said that it was: then here, where at least somebody lives.
+        let mask = if silence > 2 * LATE_NS { home } else { self.mask(now) };
+        (mask, late)
+    }
+
+    fn mask(&self, now: u64) -> CpuMask {
+        let mut mask = self.allowed;
+        if now < self.late_until_ns.load(Ordering::Relaxed) {
+            mask = mask.without(self.late_cpu.load(Ordering::Relaxed));
+        }
+        for (index, word) in self.suspects.iter().enumerate() {
+            let mut bits = word.load(Ordering::Relaxed);
+            while bits != 0 {
+                mask = mask.without(index as u32 * 64 + bits.trailing_zeros());
+                bits &= bits - 1;
+            }
+        }
+        if mask.is_empty() { self.allowed } else { mask }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(cpus: &[u32]) -> CpuMask {
+        cpus.iter().fold(CpuMask::none(), |mask, &cpu| mask.with(cpu))
+    }
+
+    #[test]
+    fn a_late_reader_leaves_its_cpu() {
+        let shared = Arc::new(Shared::new(cpus(&[0, 1, 70]), 2));
+        let mut pace = Pace { shared: shared.clone(), suspects: Vec::new() };
+        shared.beat_ns.store(1000, Ordering::Relaxed);
+        shared.reader_cpu.store(1, Ordering::Relaxed);
+        let home = cpus(&[0]);
+        assert_eq!(shared.look(1000 + LATE_NS, home), (cpus(&[0, 1, 70]), false));
+        let now = 1001 + LATE_NS;
+        assert_eq!(shared.look(now, home), (cpus(&[0, 70]), true));
+        assert_eq!(shared.look(1001 + 2 * LATE_NS, home), (home, true), "it is somewhere else");
+        // It came back, and stays away for a while.
+        let now = 1001 + 2 * LATE_NS;
+        shared.beat_ns.store(now, Ordering::Relaxed);
+        assert_eq!(shared.look(now + 1, home), (cpus(&[0, 70]), false));
+        shared.beat_ns.store(now + AWAY_NS, Ordering::Relaxed);
+        assert_eq!(shared.look(now + AWAY_NS, home), (cpus(&[0, 1, 70]), false));
+        pace.avoid(&[0, 70, 500]);
+        assert_eq!(shared.look(now + AWAY_NS, home), (cpus(&[1]), false));
+        pace.avoid(&[0, 1, 70]);
+        assert_eq!(shared.look(now + AWAY_NS, home), (cpus(&[0, 1, 70]), false), "nowhere to go");
+        pace.avoid(&[]);
+        assert_eq!(shared.look(now + AWAY_NS, home), (cpus(&[0, 1, 70]), false));
+    }
+}
