@@ -282,6 +282,11 @@ impl Context<'_> {
         self.stacks.address(sample.ip, user, sample.pid, self.spaces)
     }
 
+    /// An address in the code of a process as a stack of its own, where the events of the run hold addresses.
+    pub fn user_address(&mut self, addr: u64, pid: i32) -> Option<StackId> {
+        self.stacks.address(addr, true, pid, self.spaces)
+    }
+
     /// Adds to what fell on a stack of a task, for the flame graph and the lists of functions.
     #[inline]
     pub fn weigh(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, weight: u64) {

@@ -31,7 +31,7 @@ pub enum Value {
     },
     Comm(Comm),
     Text(Arc<str>),
-    /// The innermost frame of a stack, in a table: its function.
+    /// The innermost frame of a stack: its function.
     Place(StackId),
     /// A list of words, joined by blanks in text.
     Words(Arc<[String]>),
