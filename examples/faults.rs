@@ -16,10 +16,11 @@ fn main() {
     let page_bytes = page_bytes();
     touch(fresh(page_bytes), page_bytes, 1);
     let pages = fresh(count * page_bytes);
+    let done = format!("faults={count}");
     say("ready");
     await_line();
     touch(pages, page_bytes, count);
-    say(&format!("faults={count}"));
+    say(&done);
     await_line();
 }
 

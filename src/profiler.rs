@@ -282,6 +282,11 @@ impl Context<'_> {
         self.stacks.address(sample.ip, user, sample.pid, self.spaces)
     }
 
+    /// An address in the code of a process as a stack of its own, where the events of the run hold addresses.
+    pub fn user_address(&mut self, addr: u64, pid: i32) -> Option<StackId> {
+        self.stacks.address(addr, true, pid, self.spaces)
+    }
+
     /// Adds to what fell on a stack of a task, for the flame graph and the lists of functions.
     #[inline]
     pub fn weigh(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, weight: u64) {
@@ -344,12 +349,18 @@ impl Report {
 
     /// One of several tables: `title` says which.
     pub fn titled_table(&mut self, title: &'static str, columns: &'static [Column], rows: Vec<Vec<Value>>) {
-        self.tables.push(Table { title: title.into(), columns, rows, by_stack: None });
+        self.tables.push(Table { title, columns, rows, by_stack: None });
     }
 
     /// A table of places, of the whole run up to now: it is printed at the end even if nothing has happened since the last.
-    pub fn stack_table(&mut self, title: String, columns: &'static [Column], rows: Vec<Vec<Value>>, by_stack: ByStack) {
-        self.tables.push(Table { title: title.into(), columns, rows, by_stack: Some(by_stack) });
+    pub fn stack_table(
+        &mut self,
+        title: &'static str,
+        columns: &'static [Column],
+        rows: Vec<Vec<Value>>,
+        by_stack: ByStack,
+    ) {
+        self.tables.push(Table { title, columns, rows, by_stack: Some(by_stack) });
     }
 
     /// Lists the functions, and stacks, that took most of the weight of the whole run.

@@ -371,12 +371,53 @@ fn options_of_irq_off() {
 }
 
 #[test]
+fn options_of_kmemleak() {
+    let free: &[&str] = &["--free", "kmem:kfree"];
+    refused(
+        &["kmemleak"],
+        2,
+        &[
+            (&[], &["what to watch is missing", "kmemleak slab", "--alloc and --free"]),
+            (&["slub"], &["'slub'", "slab, page, percpu, vmalloc, malloc"]),
+            (&["slab", "page"], &["'page'", "-- page"]),
+            (&["--alloc", "kmem:kmalloc"], &["--free", "missing"]),
+            (free, &["--alloc", "missing"]),
+            (&["slab", "--than", "old"], &["'old'", "--than", "1.5ms"]),
+            (&["slab", "--than", "-1"], &["'-1'", "--than"]),
+            (&["slab", "--all", "--all"], &["--all", "twice"]),
+        ],
+    );
+    let lists: &[Case<'_>] = &[
+        (&["--alloc", ""], &["--alloc", "an event is missing"]),
+        (&["--alloc", "kmem:kmalloc//size=1+/"], &["--alloc: size of kmem:kmalloc", "missing"]),
+        (&["--alloc", "kmem:kmalloc//ptr=(1/"], &["`(` is never closed"]),
+        (&["--alloc", "kmem:*"], &["kmem:* has a wildcard", "in full"]),
+        (&["--alloc", "kmem:kmalloc//key=1/"], &["unknown attribute \"key\"", "ptr=EXPR, size=EXPR"]),
+    ];
+    for (list, words) in lists {
+        refused(&[&["kmemleak"], *list, free].concat(), 2, &[(&[], words)]);
+    }
+    need_events!();
+    let absent: &[Case<'_>] = &[
+        (&["--alloc", "kmem:kmalock"], &["there is no event kmem:kmalock", "did you mean"]),
+        (&["--alloc", "kmem:mm_page_alloc"], &["no field `ptr`", "//ptr=EXPR/", "pfn"]),
+        (&["--alloc", "kmem:kmalloc//size=bytes/"], &["kmem:kmalloc has no field `bytes`", "bytes_req"]),
+        (&["--alloc", "kmem:kmalloc,kmem:kmalloc"], &["kmem:kmalloc is given twice", "double"]),
+        (&["--alloc", "kmem:mm_page_alloc//size=1/"], &["the return", "must come next"]),
+        (&["--alloc", "kmem:kmalloc/nonsense==1/"], &["nonsense"]),
+    ];
+    for (list, words) in absent {
+        refused(&[&["kmemleak"], *list, free].concat(), 1, &[(&[], words)]);
+    }
+}
+
+#[test]
 fn subcommands_that_are_none() {
     let cases: &[Case<'_>] = &[
         (&["tarce"], &["'tarce'", "did you mean trace?"]),
         (&["task_state"], &["'task_state'", "did you mean task-state?"]),
         (&["TRACE"], &["'TRACE'", "did you mean trace?"]),
-        (&["zzzzzzzz"], &["'zzzzzzzz'", "there are ", "task-state"]),
+        (&["zzzzzzzz"], &["'zzzzzzzz'", "there are", "task-state, trace"]),
         (&[""], &["''", "there are"]),
         (&["\x1b[31m"], &["'\\x1b[31m'"]),
         (&["help", "nosuch"], &["'nosuch'"]),

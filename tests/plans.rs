@@ -68,11 +68,11 @@ fn plan(trial: &Trial, options: &[&str], tree: &Path) -> Result<usize, String> {
     let (host, target, tracefs) = (Host::default(), Target::everything(), TracefsFinder::at(Tracefs::at(tree)));
     let watched = Watched::new(&target, &host);
     let setup = Setup {
-        command: None,
         tracefs: &tracefs,
         target: &target,
         host: &host,
         watched: &watched,
+        command: None,
         stacks: options.contains(&"-g"),
         flame_graph: false,
         interval: None,

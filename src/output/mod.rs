@@ -526,7 +526,7 @@ mod tests {
             output.flush();
             if round % 10 == 0 {
                 output.send(Message::Table {
-                    table: Table { title: "".into(), columns: &[], rows: Vec::new(), by_stack: None },
+                    table: Table { title: "", columns: &[], rows: Vec::new(), by_stack: None },
                     interval: 1,
                     time_ns: 0,
                     span_ns: 0,

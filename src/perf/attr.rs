@@ -44,6 +44,9 @@ pub struct Attr {
     samples: bool,
 }
 
+/// The bit of the stack pointer among the user's registers: PERF_REG_X86_SP, PERF_REG_ARM64_SP.
+const STACK_POINTER: u64 = if cfg!(target_arch = "aarch64") { 1 << 31 } else { 1 << 7 };
+
 impl Attr {
     fn new(type_: u32, config: u64) -> Attr {
         let mut raw =
@@ -152,6 +155,14 @@ impl Attr {
     pub fn callchain(mut self, depth: u16) -> Attr {
         self.raw.sample_type |= SampleType::CALLCHAIN.bits();
         self.raw.sample_max_stack = depth;
+        self
+    }
+
+    /// Each sample holds `bytes` of the user's stack, and where it begins: see [`Sample::user_word`](crate::perf::Sample).
+    pub fn user_stack(mut self, bytes: u32) -> Attr {
+        self.raw.sample_type |= SampleType::REGS_USER.with(SampleType::STACK_USER).bits();
+        self.raw.sample_regs_user = STACK_POINTER;
+        self.raw.sample_stack_user = bytes.next_multiple_of(8);
         self
     }
 

@@ -106,6 +106,13 @@ impl Evsel {
         self
     }
 
+    /// Samples hold so much of the stack of the current task in user mode.
+    #[must_use]
+    pub fn user_stack(mut self, bytes: u32) -> Evsel {
+        self.attr = self.attr.user_stack(bytes);
+        self
+    }
+
     /// Callchains without the frames of programs.
     #[must_use]
     pub fn kernel_callchain(mut self) -> Evsel {

@@ -1,6 +1,5 @@
 //! Results as plain data: typed values, tables of rows, and single occurrences. Nothing here is text yet.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::perf::EventId;
@@ -32,7 +31,7 @@ pub enum Value {
     },
     Comm(Comm),
     Text(Arc<str>),
-    /// The innermost frame of a stack, in a table: its function.
+    /// The innermost frame of a stack: its function.
     Place(StackId),
     /// A list of words, joined by blanks in text.
     Words(Arc<[String]>),
@@ -51,7 +50,7 @@ pub struct Column {
 #[derive(Clone, Debug)]
 pub struct Table {
     /// What the rows are and of what their percentages are, when there are several tables.
-    pub title: Cow<'static, str>,
+    pub title: &'static str,
     pub columns: &'static [Column],
     pub rows: Vec<Vec<Value>>,
     pub by_stack: Option<ByStack>,

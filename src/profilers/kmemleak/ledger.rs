@@ -29,6 +29,8 @@ pub struct Counts {
     pub unmatched: u64,
     /// Allocations at an address that was not free yet: its free went unseen.
     pub replaced: u64,
+    /// Allocations whose address was stored where nobody could see it.
+    pub out_of_reach: u64,
 }
 
 /// Outstanding allocations of one owner at one place.
@@ -162,23 +164,32 @@ impl Ledger {
         self.calls.get(&tid).is_some_and(|calls| !calls.is_empty())
     }
 
-    /// A thread calls an allocator.
-    pub fn enters(&mut self, tid: i32, open: Open) {
+    /// A thread calls an allocator. False when it is inside another one.
+    pub fn enters(&mut self, tid: i32, open: Open) -> bool {
         let calls = self.calls.entry(tid).or_default();
         // No allocator calls itself: an earlier call was left by a jump, or its return went unseen.
         if let Some(stale) = calls.iter().position(|call| call.pair == open.pair) {
             calls.truncate(stale);
         }
         calls.push(open);
+        calls.len() == 1
     }
 
-    /// A call returns: what it was called with, if it is the outermost one.
-    pub fn leaves(&mut self, tid: i32, pair: u16) -> Option<Open> {
+    /// What the call that was just entered replaces.
+    pub fn replaces(&mut self, tid: i32, old: Option<Record>) {
+        if let Some(open) = self.calls.get_mut(&tid).and_then(|calls| calls.last_mut()) {
+            open.old = old;
+        }
+    }
+
+    /// A call returns: what it was called with, if it is the outermost one. In the kernel an interrupt's call may be inside
+    /// another one and count as well: `any` of them.
+    pub fn leaves(&mut self, tid: i32, pair: u16, any: bool) -> Option<Open> {
         let calls = self.calls.get_mut(&tid)?;
         let at = calls.iter().rposition(|call| call.pair == pair)?;
         let open = calls.get(at).copied();
         calls.truncate(at);
-        open.filter(|_| at == 0)
+        open.filter(|_| any || at == 0)
     }
 
     /// A call has failed.
@@ -296,6 +307,10 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     const A: Space = Space::Process(1);
@@ -306,7 +321,7 @@ mod tests {
     }
 
     fn counts(ledger: &Ledger) -> (u64, u64, u64, u64) {
-        let Counts { allocs, frees, unmatched, replaced } = ledger.counts;
+        let Counts { allocs, frees, unmatched, replaced, .. } = ledger.counts;
         (allocs, frees, unmatched, replaced)
     }
 
@@ -384,7 +399,7 @@ mod tests {
         ledger.lost(5);
         ledger.lost(3);
         assert_eq!(sum(&ledger, 10).map(|sum| (sum.allocs, sum.unsure)), Some((2, 1)));
-        assert!(!ledger.is_inside(5) && ledger.leaves(5, 0).is_none());
+        assert!(!ledger.is_inside(5) && ledger.leaves(5, 0, false).is_none());
     }
 
     #[test]
@@ -393,15 +408,18 @@ mod tests {
         ledger.enters(5, call(1, 100)); // calloc
         ledger.enters(5, call(0, 116)); // calls malloc
         assert!(ledger.is_inside(5) && !ledger.is_inside(6));
-        assert!(ledger.leaves(5, 0).is_none());
-        assert_eq!(ledger.leaves(5, 1).map(|open| open.bytes), Some(100));
-        assert!(!ledger.is_inside(5) && ledger.leaves(5, 1).is_none());
+        assert!(ledger.leaves(5, 0, false).is_none());
+        assert_eq!(ledger.leaves(5, 1, false).map(|open| open.bytes), Some(100));
+        assert!(!ledger.is_inside(5) && ledger.leaves(5, 1, false).is_none());
         // The second call of malloc shows that nobody is in the first any more.
         ledger.enters(5, call(1, 1));
         ledger.enters(5, call(0, 2));
         ledger.enters(5, call(1, 3));
-        assert_eq!(ledger.leaves(5, 1).map(|open| open.bytes), Some(3));
-        ledger.enters(5, call(0, 1));
+        assert_eq!(ledger.leaves(5, 1, false).map(|open| open.bytes), Some(3));
+        // An interrupt's own call in the kernel.
+        ledger.enters(5, call(1, 1));
+        ledger.enters(5, call(0, 2));
+        assert_eq!(ledger.leaves(5, 0, true).map(|open| open.bytes), Some(2));
         ledger.thread_exited(5);
         assert!(ledger.calls.is_empty());
     }
@@ -418,5 +436,38 @@ mod tests {
             ledger.freed(A, 8, 3, false);
         }
         assert_eq!(counts(&ledger), (2, 2, 0, 0));
+    }
+
+    proptest! {
+        /// Whatever comes in whatever order: each space is a map of its own, and the books balance.
+        #[test]
+        fn books_balance(steps in prop::collection::vec((0..6_u8, 0..3_i32, 0..12_u64), 0..300)) {
+            let (mut ledger, mut model) = (Ledger::new(0), HashMap::new());
+            let mut left = 0;
+            for (time, (step, pid, ptr)) in (1..).zip(steps) {
+                let space = if pid == 0 { Space::Kernel } else { Space::Process(pid) };
+                match step {
+                    0..=2 => {
+                        let known = model.insert((pid, ptr), time);
+                        prop_assert_eq!(ledger.allocated(space, record(ptr, time, 1)), known.is_none());
+                    }
+                    3..=4 => {
+                        let record = ledger.freed(space, ptr, time, true);
+                        prop_assert_eq!(record.map(|record| record.time), model.remove(&(pid, ptr)));
+                    }
+                    _ if pid > 0 => {
+                        ledger.executed(pid, time);
+                        let before = model.len();
+                        model.retain(|(of, _), _| *of != pid);
+                        left += before - model.len();
+                    }
+                    _ => ledger.lost(time),
+                }
+            }
+            let outstanding = sum(&ledger, 1000).map_or(0, |sum| sum.allocs);
+            prop_assert_eq!(outstanding, (model.len() + left) as u64);
+            let Counts { allocs, frees, unmatched, replaced, .. } = ledger.counts;
+            prop_assert_eq!(allocs + unmatched, frees + outstanding + replaced);
+        }
     }
 }

@@ -15,6 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::values::{self, Time, format_ns};
 use crate::cli::{CommonArgs, usage};
+use crate::expr::Program;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
@@ -22,10 +23,11 @@ use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::kmemleak::ledger::{Ledger, OURSELVES, Open, Space};
 use crate::profilers::kmemleak::report::Shown;
-use crate::profilers::kmemleak::sources::{Preset, Role, Source, Wanted};
+use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, Wanted};
 use crate::stats::value::{ByStack, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
+use crate::tep::filter::Filter;
 
 /// What was allocated and not freed: where, how much, how old
 #[derive(Debug, clap::Args)]
@@ -35,11 +37,12 @@ Examples:
     perf-prof kmemleak slab -g --for 10
   Pages that are kept for over a minute, every ten seconds:
     perf-prof kmemleak page -g --than 60 -i 10s
+  What a program leaks, from its start to its end:
+    perf-prof kmemleak malloc -g -- ./server
   One tracepoint for each side:
     perf-prof kmemleak --alloc kmem:kmalloc --free kmem:kfree -g
-  Which address, and how many bytes, of an event that has other fields:
-    perf-prof kmemleak --alloc 'kmem:mm_page_alloc//ptr=pfn/size=(4096<<order)/' \\
-      --free kmem:mm_page_free//ptr=pfn/
+  How many bytes, by another field; ptr= is the address, any expression will do:
+    perf-prof kmemleak --alloc kmem:kmalloc//size=bytes_req/ --free kmem:kfree
 
 What is not freed when the run ends need not be a leak: look for what grows, and
 gets old. kill -USR1 reports at once, -i every so often.")]
@@ -125,7 +128,8 @@ impl Owners {
 
 impl ProfilerArgs for KmemleakArgs {
     const NAME: &'static str = "kmemleak";
-    const WEIGHT: &'static str = "bytes";
+    // Bytes, or objects where no event tells a size.
+    const WEIGHT: &'static str = "outstanding";
     const TRIAL: &'static [&'static str] = &["slab"];
 
     fn common(&self) -> &CommonArgs {
@@ -190,10 +194,31 @@ impl Kmemleak {
         }
     }
 
+    /// A call has returned `ptr`, or with it what that means where the result is in memory.
+    fn returned(&mut self, at: usize, open: Open, ptr: u64, sample: &Sample<'_>, ctx: &mut Context<'_>) {
+        let Some(source) = self.sources.get(at) else { return };
+        let ptr = match source.result_in_memory {
+            true if ptr != 0 => Some(0), // an errno
+            true => sample.user_word(open.argument),
+            false => Some(ptr),
+        };
+        match ptr {
+            Some(0) => self.ledger.failed(space(source, sample), open),
+            Some(ptr) => self.allocated(at, ptr, open.bytes, sample, ctx),
+            None => self.ledger.counts.out_of_reach += 1,
+        }
+    }
+
     /// Whether a free of something unknown is one that the answer is about.
     fn counts(&self, sample: &Sample<'_>, ctx: &Context<'_>) -> bool {
         ctx.watched.contains(sample.tid) && self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&sample.cpu))
     }
+}
+
+/// What an event says; 0 where it is not asked.
+#[inline]
+fn value(program: Option<&Program>, sample: &Sample<'_>) -> Result<u64> {
+    program.map_or(Ok(0), |program| program.eval(sample.raw).context("a record without its fields"))
 }
 
 fn space(source: &Source, sample: &Sample<'_>) -> Space {
@@ -210,10 +235,17 @@ impl Profiler for Kmemleak {
         Ok(())
     }
 
-    fn filter(&mut self, evlist: &mut Evlist, _setup: &Setup<'_>) -> Result<()> {
+    fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         for source in &self.sources {
-            if let Some(filter) = &source.filter {
-                evlist.set_filter(source.event, filter.text().to_owned())?;
+            let filter = source.filter.as_ref().map(Filter::text);
+            // In the kernel, what we allocate may be freed by others and the other way round; in a program it may not.
+            let text = match (filter, source.user) {
+                (filter, false) => filter.map(str::to_owned),
+                (None, true) => Some(setup.not_ourselves()),
+                (Some(filter), true) => Some(format!("({filter} ) && ({} )", setup.not_ourselves())),
+            };
+            if let Some(text) = text {
+                evlist.set_filter(source.event, text)?;
             }
         }
         Ok(())
@@ -226,20 +258,16 @@ impl Profiler for Kmemleak {
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
         let at = event.index().checked_sub(self.first).context("an event of another profiler")?;
         let source = self.sources.get(at).context("an event of another profiler")?;
-        let value = |program: &Option<crate::expr::Program>| match program {
-            Some(program) => program.eval(sample.raw).context("a record without its fields").map(Some),
-            None => Ok(None),
-        };
-        let ptr = value(&source.ptr)?.unwrap_or(0);
+        let ptr = value(source.ptr.as_ref(), sample)?;
         match source.role {
             Role::Alloc => {
-                let bytes = value(&source.size)?.unwrap_or(0);
-                if ptr != 0 && !self.ledger.is_inside(sample.tid) {
+                let bytes = value(source.size.as_ref(), sample)?;
+                if ptr != 0 && !(source.user && self.ledger.is_inside(sample.tid)) {
                     self.allocated(at, ptr, bytes, sample, ctx);
                 }
             }
             Role::Free => {
-                if ptr == 0 || self.ledger.is_inside(sample.tid) {
+                if ptr == 0 || source.user && self.ledger.is_inside(sample.tid) {
                     return Ok(()); // free(NULL); an allocator's own business
                 }
                 let counts = self.counts(sample, ctx);
@@ -247,15 +275,18 @@ impl Profiler for Kmemleak {
                 ctx.ignored = record.map_or(!counts, |record| record.owner == OURSELVES);
             }
             Role::Enter(pair) => {
-                let bytes = value(&source.size)?.unwrap_or(0);
-                self.ledger.enters(sample.tid, Open { pair, bytes, old: None, argument: 0 });
+                let bytes = value(source.size.as_ref(), sample)?;
+                let argument = value(source.argument.as_ref().map(|(_, program)| program), sample)?;
+                let is_outermost = self.ledger.enters(sample.tid, Open { pair, bytes, old: None, argument });
+                if is_outermost && argument != 0 && matches!(source.argument, Some((Argument::Old, _))) {
+                    let counts = self.counts(sample, ctx);
+                    let old = self.ledger.freed(space(source, sample), argument, sample.time, counts);
+                    self.ledger.replaces(sample.tid, old);
+                }
             }
             Role::Leave(pair) => {
-                let Some(open) = self.ledger.leaves(sample.tid, pair) else { return Ok(()) };
-                if ptr == 0 {
-                    self.ledger.failed(space(source, sample), open);
-                } else {
-                    self.allocated(at, ptr, open.bytes, sample, ctx);
+                if let Some(open) = self.ledger.leaves(sample.tid, pair, !source.user) {
+                    self.returned(at, open, ptr, sample, ctx);
                 }
             }
         }
@@ -306,7 +337,7 @@ impl Profiler for Kmemleak {
 }
 
 impl Kmemleak {
-    fn report(&self, what: &str, now: Timestamp, report: &mut Report) {
+    fn report(&self, what: &'static str, now: Timestamp, report: &mut Report) {
         let sums = self.ledger.sums(now);
         let any = |test: fn(&ledger::Sum) -> bool| sums.values().any(test);
         let shown = Shown {
@@ -316,8 +347,8 @@ impl Kmemleak {
         };
         let outstanding = report::outstanding(&sums);
         let age = self.than.map_or(String::new(), |than| format!(", at least {} old", format_ns(than.0)));
-        let title = format!("{what}{age}: {}", report::amount(outstanding, shown));
-        let mut lines = vec![report::balance(self.ledger.counts)];
+        let mut lines = vec![report::amount(outstanding, shown) + &age];
+        lines.extend(report::balance(self.ledger.counts));
         if shown.unsure {
             let until = self.ledger.lost_until_ns().saturating_sub(self.started_ns);
             lines.push(format!(
@@ -331,7 +362,7 @@ impl Kmemleak {
         let places = self.sources.iter().any(|source| source.stacks || source.call_site.is_some());
         let rows = report::rows(&sums, shown, places, |owner| self.owners.comm(owner));
         let by_stack = ByStack { joins: &report::JOINS, most: self.most, lines };
-        report.stack_table(title, report::columns(shown), rows, by_stack);
+        report.stack_table(what, report::columns(shown), rows, by_stack);
         if self.draws {
             for (&(stack, owner), sum) in &sums {
                 let weight = if shown.bytes { sum.bytes } else { sum.allocs };
