@@ -29,6 +29,8 @@ Which question?
   What do tasks spend time on?      perf-prof task-state -i 1000
   Who uses the CPUs, in what code?  perf-prof profile -i 1000
   Where does a command's time go?   perf-prof profile -g -- COMMAND
+  Who kills my process?             perf-prof signal --filter NAME
+  Who keeps interrupts off?         perf-prof irq-off -g
   Is a CPU about to lock up?        perf-prof watchdog -g
   Who starts programs?              perf-prof trace -e sched:sched_process_exec
   Which events are there?           perf-prof list sched
@@ -160,10 +162,18 @@ impl CommonArgs {
         self.verbose
     }
 
-    /// The option that names tasks, if one does.
-    pub fn names_tasks(&self) -> Option<&'static str> {
+    /// For a profiler that watches CPUs.
+    ///
+    /// # Errors
+    /// An option names tasks.
+    pub fn refuse_tasks(&self, profiler: &str) -> Result<()> {
         let given = [("-p", self.pids.is_some()), ("-t", self.tids.is_some()), ("--cgroups", self.cgroups.is_some())];
-        given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((option, _)) => {
+                Err(usage(format!("{option} names tasks, but {profiler} watches whole CPUs: choose those with -C")))
+            }
+        }
     }
 
     pub fn interval(&self) -> Option<Duration> {

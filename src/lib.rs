@@ -7,6 +7,7 @@ pub(crate) mod caret;
 pub mod cli;
 pub(crate) mod digits;
 pub mod event;
+pub mod expr;
 pub mod output;
 pub mod perf;
 pub mod profiler;

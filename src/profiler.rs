@@ -1,25 +1,31 @@
-//! What a profiler is: the five calls, and what it is given in each of them.
+//! What a profiler is: the five calls, and what it is given in each of them. `probes` defines what `kprobe:` and `uprobe:`
+//! select, `code` finds the files and bytes of the latter.
 
+pub mod code;
+pub mod probes;
+
+use std::cell::{OnceCell, RefCell};
+use std::ffi::OsStr;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use rustc_hash::FxHashSet;
 
 use crate::cli::usage;
-use crate::event::selector::{Head, Selector};
 use crate::output::{LostSpan, Top};
-use crate::perf::evlist::Evlist;
+use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::target::{Host, Target};
 use crate::perf::{Attr, Record, Sample};
-use crate::stats::value::{Batch, Column, Shape, Subject, Table, Value};
+use crate::stats::value::{Batch, ByStack, Column, Shape, Subject, Table, Value};
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
 use crate::task::{Comm, TaskTable, Watched, procfs};
 use crate::tep::filter::FilterError;
 use crate::tep::format::Format;
+use crate::tep::probe::Probes;
 use crate::tep::tracefs::{Tracefs, USUAL};
 
 /// ns, CLOCK_MONOTONIC.
@@ -80,6 +86,12 @@ pub trait Profiler {
         let _ = (now, ctx);
     }
 
+    /// Events are off and all were seen: the last moment to hand over an occurrence. Not called when `-N` ended the run.
+    /// [`Profiler::deinit`] follows.
+    fn stopped(&mut self, now: Timestamp, ctx: &mut Context) {
+        let _ = (now, ctx);
+    }
+
     /// What people should hear on stderr; asked for after each tick.
     fn take_notes(&mut self) -> Vec<String> {
         Vec::new()
@@ -95,10 +107,10 @@ pub trait Profiler {
         let _ = cpu;
     }
 
-    /// Before an interval's report: how long `event` counted on `cpu` in it. For a task-bound event that is the time for
-    /// which its tasks ran. Only for events whose reading tells.
-    fn counted(&mut self, event: EventId, cpu: u32, running_ns: u64) {
-        let _ = (event, cpu, running_ns);
+    /// Before an interval's report: what `event` counted on `cpu` in it, once per task for a task-bound one. Its times are
+    /// then those for which these tasks ran, as far as its attr asks for them.
+    fn counted(&mut self, event: EventId, cpu: u32, counted: &Counted) {
+        let _ = (event, cpu, counted);
     }
 
     /// The stacks that it will show or weigh some time: all others may be forgotten now.
@@ -117,6 +129,8 @@ pub struct Setup<'a> {
     pub host: &'a Host,
     /// The tasks of the answer as they are now.
     pub watched: &'a Watched,
+    /// The command that will be started.
+    pub command: Option<&'a OsStr>,
     /// `-g`, or a flame graph.
     pub stacks: bool,
     /// A flame graph is wanted: see [`Context::weigh`].
@@ -125,8 +139,8 @@ pub struct Setup<'a> {
     pub interval: Option<std::time::Duration>,
     /// Our own threads.
     pub own: [i32; 2],
-    pub notes: std::cell::RefCell<Vec<String>>,
-    pub warnings: std::cell::RefCell<Vec<String>>,
+    pub notes: RefCell<Vec<String>>,
+    pub warnings: RefCell<Vec<String>>,
 }
 
 impl Setup<'_> {
@@ -149,15 +163,13 @@ impl Setup<'_> {
         Ok((Evsel::new(name, Attr::tracepoint(format.id)), format))
     }
 
-    /// The event that a selector names, not yet in the list. Its filter and attributes are the caller's business.
+    /// The format of an event of the list.
     ///
     /// # Errors
     /// As [`Setup::format`].
-    pub fn event(&self, selector: &Selector) -> Result<(Evsel, Arc<Format>)> {
-        match &selector.head {
-            Head::Tracepoint { system, name } => self.tracepoint(&format!("{system}:{name}")),
-            probe => bail!("{probe}: probes are not supported yet, only tracepoints (system:name)"),
-        }
+    pub fn format_of(&self, evsel: &Evsel) -> Result<Arc<Format>> {
+        let of_probe = evsel.attr().tracepoint_id().and_then(|id| self.tracefs.format_of_probe(id));
+        of_probe.map_or_else(|| self.format(evsel.name()), Ok)
     }
 
     /// What is wrong with a filter of the user's for events of `format`: text that does not parse, or a field that the
@@ -190,10 +202,19 @@ impl Setup<'_> {
 /// tracefs where it is mounted, else mounted privately: found when first needed.
 #[derive(Debug, Default)]
 pub struct TracefsFinder {
-    found: std::cell::OnceCell<(Tracefs, Option<PrivateTracefs>)>,
+    /// They are removed while there is a tracefs: fields go in this order.
+    probes: OnceCell<Probes>,
+    /// Of these probes.
+    formats: RefCell<Vec<Arc<Format>>>,
+    found: OnceCell<(Tracefs, Option<PrivateTracefs>)>,
 }
 
 impl TracefsFinder {
+    /// One that is known: the trees of a test.
+    pub fn at(tracefs: Tracefs) -> TracefsFinder {
+        TracefsFinder { found: (tracefs, None).into(), ..TracefsFinder::default() }
+    }
+
     /// # Errors
     /// It is mounted nowhere and cannot be mounted.
     pub fn get(&self) -> Result<&Tracefs> {
@@ -261,6 +282,11 @@ impl Context<'_> {
         self.stacks.address(sample.ip, user, sample.pid, self.spaces)
     }
 
+    /// An address in the code of a process as a stack of its own, where the events of the run hold addresses.
+    pub fn user_address(&mut self, addr: u64, pid: i32) -> Option<StackId> {
+        self.stacks.address(addr, true, pid, self.spaces)
+    }
+
     /// Adds to what fell on a stack of a task, for the flame graph and the lists of functions.
     #[inline]
     pub fn weigh(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, weight: u64) {
@@ -293,6 +319,11 @@ impl Context<'_> {
         procfs::ran_ns(self.host, tid)
     }
 
+    /// The signals that wait for a thread, from /proc, now.
+    pub fn signals_from_proc(&self, tid: i32) -> Option<procfs::SignalState> {
+        procfs::signals(self.host, tid)
+    }
+
     /// State, name and CPU of a thread, from /proc, now.
     pub fn state_from_proc(&self, tid: i32) -> Option<procfs::Stat> {
         procfs::stat(self.host, tid)
@@ -304,6 +335,7 @@ impl Context<'_> {
 pub struct Report {
     pub(crate) tables: Vec<Table>,
     pub(crate) totals: Vec<(&'static str, Value)>,
+    pub(crate) run_totals: Vec<(&'static str, Value)>,
     pub(crate) top: Option<Top>,
     /// What goes on, and is not in the weights of the run yet.
     pub(crate) weights: Vec<Weighted>,
@@ -317,7 +349,18 @@ impl Report {
 
     /// One of several tables: `title` says which.
     pub fn titled_table(&mut self, title: &'static str, columns: &'static [Column], rows: Vec<Vec<Value>>) {
-        self.tables.push(Table { title, columns, rows });
+        self.tables.push(Table { title, columns, rows, by_stack: None });
+    }
+
+    /// A table of places, of the whole run up to now: it is printed at the end even if nothing has happened since the last.
+    pub fn stack_table(
+        &mut self,
+        title: &'static str,
+        columns: &'static [Column],
+        rows: Vec<Vec<Value>>,
+        by_stack: ByStack,
+    ) {
+        self.tables.push(Table { title, columns, rows, by_stack: Some(by_stack) });
     }
 
     /// Lists the functions, and stacks, that took most of the weight of the whole run.
@@ -338,5 +381,10 @@ impl Report {
     /// A number that belongs to the interval as a whole.
     pub fn total(&mut self, key: &'static str, value: Value) {
         self.totals.push((key, value));
+    }
+
+    /// A number of the run up to now: the last one is told at its end too.
+    pub fn run_total(&mut self, key: &'static str, value: Value) {
+        self.run_totals.push((key, value));
     }
 }

@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -32,6 +33,7 @@ use crate::run::loss::{LossBook, coverage};
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
 pub use crate::run::rings::default_ring_pages;
+use crate::stats::value::Value;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};
 use crate::symbol::elf_file::Budget;
@@ -116,9 +118,11 @@ pub struct Run {
     discarded_before: u64,
     /// The weights that were sent last, as long as the output has not seen to them.
     weights_sent: Weak<Vec<Weighted>>,
+    /// As of the last interval.
+    run_totals: Vec<(&'static str, Value)>,
     /// By a signal.
     told_to_end: bool,
-    _tracefs: TracefsFinder, // a private mount lives as long as the run
+    tracefs: TracefsFinder, // a private mount, and probes, live as long as the run
 }
 
 /// Why the loop ends.
@@ -158,6 +162,7 @@ impl Run {
             target: &options.target,
             host: &host,
             watched: &watched,
+            command: options.workload.first().map(OsString::as_os_str),
             stacks: options.stacks,
             flame_graph: options.flame.is_some(),
             interval: options.interval,
@@ -257,8 +262,9 @@ impl Run {
             samples_before: 0,
             discarded_before: 0,
             weights_sent: Weak::new(),
+            run_totals: Vec::new(),
             told_to_end: false,
-            _tracefs: tracefs,
+            tracefs,
         })
     }
 
@@ -350,7 +356,11 @@ impl Run {
                     return Ok(Stop::Asked);
                 }
             }
-            if !silence_said && self.core.samples == 0 && now - self.start_ns > SILENCE.as_nanos() as u64 {
+            if !silence_said
+                && self.core.samples == 0
+                && self.core.evlist.any_samples()
+                && now - self.start_ns > SILENCE.as_nanos() as u64
+            {
                 silence_said = true;
                 let line = words::waiting_for(self.options.profiler, &self.core.evlist);
                 self.core.output.note(line);
@@ -416,7 +426,7 @@ impl Run {
 
     fn close_interval(&mut self, end_ns: u64, last: bool) -> Result<Vec<Message>> {
         self.rings.read_lost(&mut self.core);
-        self.core.tell_running();
+        self.core.tell_counted();
         self.intervals += 1;
         let mut report = Report::default();
         for profiler in &mut self.core.profilers {
@@ -432,7 +442,8 @@ impl Run {
             && samples == 0
             && self.options.interval.is_some_and(|interval| span_ns < interval.as_nanos() as u64 / 20)
         {
-            report.tables.clear(); // the run ended with an interval: nothing is left to say
+            // The run ended with an interval: nothing is left to say but what is about all of it.
+            report.tables.retain(|table| table.by_stack.is_some());
         }
         let interval = self.intervals;
         let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };
@@ -454,8 +465,9 @@ impl Run {
             lost_windows,
             discarded: self.core.discarded - self.discarded_before,
             loss_line,
-            totals: report.totals,
+            totals: report.totals.into_iter().chain(report.run_totals.iter().cloned()).collect(),
         }));
+        self.run_totals = report.run_totals;
         self.interval_start_ns = end_ns;
         self.samples_before = self.core.samples;
         self.discarded_before = self.core.discarded;
@@ -487,7 +499,11 @@ impl Run {
             self.round(Limit::All);
         }
         let end_ns = sys::monotonic_ns();
+        if !matches!(stop, Stop::Enough) {
+            self.core.stopped(end_ns);
+        }
         let mut messages = self.close_interval(end_ns, true)?;
+        messages.extend(self.tracefs.missed_calls().into_iter().map(Message::Note));
         let lost = self.core.loss.total();
         let dropped = self.core.output.dropped();
         let (cpu_ns, rss_peak_bytes) = sys::self_usage();
@@ -507,7 +523,7 @@ impl Run {
             rss_peak_bytes,
             locked_bytes: self.rings.locked_bytes(),
             wakeups: self.wakeups,
-            totals: Vec::new(),
+            totals: std::mem::take(&mut self.run_totals),
             summary: Vec::new(),
         };
         if !self.options.json {
@@ -524,14 +540,17 @@ impl Run {
             )));
         }
         messages.push(Message::End(end));
-        let Run { core, signals, workload, host, mut told_to_end, .. } = self;
+        let Run { core, signals, workload, host, mut told_to_end, tracefs, .. } = self;
+        let Core { evlist, output, .. } = core;
+        let removal = remove_probes(evlist, tracefs);
         if let Some(mut workload) = workload {
             workload.end(&descendants(&host, workload.pid())); // if it still runs
         }
         // A second Ctrl-C ends the wait for a reader that does not read.
         let mut again =
             |signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM) && std::mem::replace(&mut told_to_end, true);
-        let closed = core.output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
+        let closed = output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
+        removal.wait()?;
         match closed {
             Some(Closed::FlameGraph(err)) => return Err(err.into()),
             Some(Closed::Failed(err)) => {
@@ -557,11 +576,40 @@ fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
     Ok(Some(workload))
 }
 
+/// The end of the run's own probes, beside that of the output: a program with a probe in it is slower.
+struct Removal {
+    thread: Option<JoinHandle<Result<Evlist>>>,
+    /// Without probes there is nothing to do but to hold the events until the output is done.
+    _events: Option<Evlist>,
+}
+
+/// The kernel takes some 65 ms to release each: the last report need not wait for that, nor they for who reads it.
+fn remove_probes(mut evlist: Evlist, tracefs: TracefsFinder) -> Removal {
+    if !tracefs.has_probes() {
+        return Removal { thread: None, _events: Some(evlist) };
+    }
+    let thread = thread::spawn(move || {
+        evlist.close_probes();
+        tracefs.remove_probes()?;
+        Ok(evlist) // releasing what else there is takes long, too
+    });
+    Removal { thread: Some(thread), _events: None }
+}
+
+impl Removal {
+    fn wait(self) -> Result<()> {
+        match self.thread.map(JoinHandle::join) {
+            Some(Ok(Err(err))) => Err(err),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// How the events that may be printed become text. Events without a format are left out.
 fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
     let text = |evsel: &Evsel| -> Result<Option<EventText>> {
         let Some(alias) = evsel.shown_as() else { return Ok(None) };
-        let format = setup.format(evsel.name())?;
+        let format = setup.format_of(evsel)?;
         // What is not opened is a system call's event, told by the raw one: there is no more in the record.
         let format = if evsel.is_opened() { format } else { Arc::new(syscalls::bare(&format)) };
         Ok(Some(EventText::new(evsel.name(), alias, format)))

@@ -105,7 +105,15 @@ fn options_that_all_profilers_share() {
         (&["\x1b[31m"], &["'\\x1b[31m'"]),
         (&["-t", "a\nb"], &["a\\x0ab"]),
     ];
-    for head in [&["trace", "-e", EXEC][..], &["task-state"], &["profile"], &["watchdog"]] {
+    for head in [
+        &["trace", "-e", EXEC][..],
+        &["task-state"],
+        &["profile"],
+        &["signal"],
+        &["split-lock"],
+        &["irq-off"],
+        &["watchdog"],
+    ] {
         refused(head, 2, cases);
     }
 }
@@ -127,7 +135,7 @@ fn targets_that_are_not_there() {
         (&["--", "/etc/passwd"], &["cannot execute \"/etc/passwd\"", "Permission denied"]),
         (&["--", ""], &["cannot execute \"\""]),
     ];
-    for head in [&["trace", "-e", EXEC][..], &["task-state"]] {
+    for head in [&["trace", "-e", EXEC][..], &["task-state"], &["signal"]] {
         refused(head, 1, cases);
     }
     // What stands in for missing cycles is said before the workload is started.
@@ -187,7 +195,7 @@ fn events_that_are_not_there() {
         (&["-e", "shced:sched_switch"], &["shced:sched_switch", "did you mean sched:sched_switch?"]),
         (&["-e", "zzzz:zzzzzzzzzz"], &["zzzz:zzzzzzzzzz", "perf-prof list"]),
         (&["-e", "nosuch*:*"], &["nosuch*:*", "perf-prof list"]),
-        (&["-e", "kprobe:x"], &["kprobe:x", "not supported yet"]),
+        (&["-e", "uprobe:x@\"/nonexistent\""], &["uprobe:x@", "cannot open /nonexistent"]),
         (&["-e", "sched:sched_switch/prev_pdi==5/"], &["`prev_pdi`", "prev_pid"]),
         (&["-e", "sched:sched_switch//cpus=99999/"], &["sched:sched_switch", "cpus=", "online"]),
     ];
@@ -225,6 +233,39 @@ fn options_of_profile() {
             (&["-F", "10000000"], &["-F 10000000", "kernel.perf_event_max_sample_rate", "sysctl"]),
             (&["--max-stack", "99999"], &["--max-stack 99999", "kernel.perf_event_max_stack", "sysctl"]),
             (&["--flame-graph", "/nonexistent/x.svg"], &["/nonexistent/x.svg", "No such file"]),
+        ],
+    );
+}
+
+#[test]
+fn options_of_signal_and_split_lock() {
+    refused(
+        &["signal"],
+        2,
+        &[
+            (&["--filter", ""], &["--filter", "empty"]),
+            (&["--filter", "a,,b"], &["'a,,b'", "nginx,java*"]),
+            (&["--than", "1"], &["--than"]),
+            (&["-F", "1"], &["-F"]),
+        ],
+    );
+    refused(
+        &["split-lock"],
+        2,
+        &[
+            (&["-T", "x"], &["'x'", "--trigger", "as in 10"]),
+            (&["-T", "-1"], &["'-1'", "--trigger"]),
+            (&["-T", "1.5"], &["'1.5'", "not a number"]),
+            (&["-T", "99999999999999999999"], &["too large"]),
+            (&["-T", "9223372036854775808"], &["-T 9223372036854775808", "too large", "9223372036854775807"]),
+            (&["-T", "0", "-g"], &["-T 0", "no samples", "-g"]),
+            (&["-T", "0", "--flame-graph", "-"], &["-T 0", "no samples", "--flame-graph"]),
+            (&["--event", "x"], &["'x'", "--event", "page-faults", "r10f4"]),
+            (&["--event", ""], &["--event"]),
+            (&["--event", "rx"], &["'rx'", "r10f4"]),
+            (&["--event", "r11111111111111111"], &["too large", "64 bits"]),
+            (&["--event", "page-faults", "--test"], &["--event", "--test", "choose one"]),
+            (&["--filter", "x"], &["--filter"]),
         ],
     );
 }
@@ -303,12 +344,80 @@ fn options_of_task_state_list_and_doctor() {
 }
 
 #[test]
+fn options_of_irq_off() {
+    refused(
+        &["irq-off"],
+        2,
+        &[
+            (&["-L", "abc"], &["'abc'", "--latency", "1.5ms"]),
+            (&["-L", "-5"], &["'-5'", "--latency"]),
+            (&["-L", "0"], &["0ns is too short", "20us"]),
+            (&["-L", "19"], &["19.0us is too short", "20us"]),
+            (&["-L", "99999999999999999999"], &["too long"]),
+            (&["--than", "20"], &["'20'", "--than", "the unit is missing", "20ms"]),
+            (&["--period", "5"], &["'5'", "--period", "the unit is missing"]),
+            (&["--period", "9us"], &["--period 9.0us", "10us"]),
+            (&["--period", "0ms"], &["--period 0ns", "10us"]),
+            (&["--period", "20ms"], &["--period 20.0ms", "shorter than the limit, 20.0ms"]),
+            (&["--period", "50ms", "--than", "10ms"], &["--period 50.0ms", "10.0ms"]),
+            (&["-L", "5", "--than", "5ms"], &["--latency", "--than", "choose one"]),
+            (&["--precise", "--period", "1ms"], &["--precise", "--period", "choose one"]),
+            (&["-p", "1"], &["-p", "watches whole CPUs", "-C"]),
+            (&["-t", "1"], &["-t", "watches whole CPUs", "-C"]),
+            (&["--cgroups", "x"], &["--cgroups", "watches whole CPUs", "-C"]),
+            (&["-F", "99"], &["-F", "irq-off --help"]),
+        ],
+    );
+}
+
+#[test]
+fn options_of_kmemleak() {
+    let free: &[&str] = &["--free", "kmem:kfree"];
+    refused(
+        &["kmemleak"],
+        2,
+        &[
+            (&[], &["what to watch is missing", "kmemleak slab", "--alloc and --free"]),
+            (&["slub"], &["'slub'", "slab, page, percpu, vmalloc, malloc"]),
+            (&["slab", "page"], &["'page'", "-- page"]),
+            (&["--alloc", "kmem:kmalloc"], &["--free", "missing"]),
+            (free, &["--alloc", "missing"]),
+            (&["slab", "--than", "old"], &["'old'", "--than", "1.5ms"]),
+            (&["slab", "--than", "-1"], &["'-1'", "--than"]),
+            (&["slab", "--all", "--all"], &["--all", "twice"]),
+        ],
+    );
+    let lists: &[Case<'_>] = &[
+        (&["--alloc", ""], &["--alloc", "an event is missing"]),
+        (&["--alloc", "kmem:kmalloc//size=1+/"], &["--alloc: size of kmem:kmalloc", "missing"]),
+        (&["--alloc", "kmem:kmalloc//ptr=(1/"], &["`(` is never closed"]),
+        (&["--alloc", "kmem:*"], &["kmem:* has a wildcard", "in full"]),
+        (&["--alloc", "kmem:kmalloc//key=1/"], &["unknown attribute \"key\"", "ptr=EXPR, size=EXPR"]),
+    ];
+    for (list, words) in lists {
+        refused(&[&["kmemleak"], *list, free].concat(), 2, &[(&[], words)]);
+    }
+    need_events!();
+    let absent: &[Case<'_>] = &[
+        (&["--alloc", "kmem:kmalock"], &["there is no event kmem:kmalock", "did you mean"]),
+        (&["--alloc", "kmem:mm_page_alloc"], &["no field `ptr`", "//ptr=EXPR/", "pfn"]),
+        (&["--alloc", "kmem:kmalloc//size=bytes/"], &["kmem:kmalloc has no field `bytes`", "bytes_req"]),
+        (&["--alloc", "kmem:kmalloc,kmem:kmalloc"], &["kmem:kmalloc is given twice", "double"]),
+        (&["--alloc", "kmem:mm_page_alloc//size=1/"], &["the return", "must come next"]),
+        (&["--alloc", "kmem:kmalloc/nonsense==1/"], &["nonsense"]),
+    ];
+    for (list, words) in absent {
+        refused(&[&["kmemleak"], *list, free].concat(), 1, &[(&[], words)]);
+    }
+}
+
+#[test]
 fn subcommands_that_are_none() {
     let cases: &[Case<'_>] = &[
         (&["tarce"], &["'tarce'", "did you mean trace?"]),
         (&["task_state"], &["'task_state'", "did you mean task-state?"]),
         (&["TRACE"], &["'TRACE'", "did you mean trace?"]),
-        (&["zzzzzzzz"], &["'zzzzzzzz'", "there are profile, task-state, trace"]),
+        (&["zzzzzzzz"], &["'zzzzzzzz'", "there are", "task-state, trace"]),
         (&[""], &["''", "there are"]),
         (&["\x1b[31m"], &["'\\x1b[31m'"]),
         (&["help", "nosuch"], &["'nosuch'"]),

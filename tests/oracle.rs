@@ -1,32 +1,28 @@
 //! Our text of an event against the kernel's own: an instance of tracefs and `trace` watch the same load, and what we print
 //! must be what the kernel prints.
 //!
-//! Known exceptions: values computed from kernel addresses (`page=`); `syscalls:*`, for which the kernel prints a form of its
-//! own; the preempt count in the latency flags, which is one higher in perf's records (it is not part of the text).
+//! Known exceptions: those of `common/kernel_text.rs`, and `syscalls:*`, for which the kernel prints a form of its own.
 //!
 //! Not among the events: `writeback:writeback_single_inode*`, which show an age at the moment of printing;
 //! `fib:fib_table_lookup` and `fib6`'s, of which the kernel leaves bytes unset, so that two records of one event differ.
 
 #[macro_use]
 mod common;
+#[path = "common/kernel_text.rs"]
+mod kernel_text;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{GUARD, Load, example, run, start, stay_visible};
-use perf_prof::output::escape::escape;
+use kernel_text::Texts;
 use perf_prof::sys::mount::{PrivateTracefs, private_tracefs};
 
 /// Fewer would prove little.
 const LEAST_EVENTS: usize = 25;
-
-/// Interrupts may swap neighbours: the order is looked at no closer than this.
-const SLACK: usize = 64;
-/// As many differences are shown.
-const MOST_WRONG: usize = 40;
 
 /// What the load does itself.
 const OF_THE_LOAD: &str = "
@@ -99,14 +95,7 @@ impl Instance {
             let stats = fs::read_to_string(cpu.path().join("stats")).expect("stats");
             assert!(stats.lines().any(|line| line == "overrun: 0"), "the instance lost events: {stats}");
         }
-        let bytes = fs::read(self.path.join("trace")).expect("trace");
-        let mut texts = Texts::new();
-        for line in bytes.split(|&byte| byte == b'\n') {
-            if let Some((key, text)) = parse(&String::from_utf8_lossy(line)) {
-                texts.entry(key).or_default().push_back(text);
-            }
-        }
-        texts
+        kernel_text::texts(&fs::read(self.path.join("trace")).expect("trace"))
     }
 }
 
@@ -115,34 +104,6 @@ impl Drop for Instance {
         let _ = fs::write(self.path.join("events/enable"), "0");
         let _ = fs::remove_dir(&self.path); // removes what is in it, too
     }
-}
-
-/// By event (without its system, which the kernel does not print) and CPU. Not by task: one that has been reaped has no
-/// tid in perf's records.
-type Texts = BTreeMap<(String, u64), VecDeque<String>>;
-
-/// `  bash-6997    [001] ..... 12465.569987: sched_waking: comm=x`
-fn parse(line: &str) -> Option<((String, u64), String)> {
-    if line.starts_with('#') {
-        return None;
-    }
-    let (cpu, rest) = line.match_indices(" [").find_map(|(at, _)| {
-        let (cpu, rest) = line[at + 2..].split_once("] ")?;
-        Some((cpu.parse::<u64>().ok()?, rest))
-    })?;
-    let (_flags_and_time, rest) = rest.split_once(": ")?;
-    let (event, text) = rest.split_once(':')?;
-    let text = text.strip_prefix(' ').unwrap_or(text).trim_end();
-    Some(((event.to_owned(), cpu), comparable(&escape(text.as_bytes()))))
-}
-
-/// The text without what is a known exception.
-fn comparable(text: &str) -> String {
-    let mask = |word: &str| match word.split_once('=') {
-        Some(("page", _)) => "page=*".to_owned(),
-        _ => word.to_owned(),
-    };
-    text.split(' ').map(mask).collect::<Vec<_>>().join(" ")
 }
 
 /// Runs `rounds` of the load under both, and compares. Returns the events that were compared.
@@ -178,43 +139,11 @@ fn compare(wanted: &str, rounds: usize, set_up: impl Fn(&Instance, &Load) -> Vec
     instance.set("tracing_on", "0");
     let theirs = instance.texts();
     drop(instance);
-    check(&output, theirs)
+    kernel_text::compare(&fs::read_to_string(&output).expect("our events"), theirs)
 }
 
 fn has_event(output: &Path) -> bool {
     fs::metadata(output).is_ok_and(|file| file.len() > 0) // the first line is one
-}
-
-/// Each text of ours must be among the kernel's for the same event and CPU, in about the same order.
-fn check(output: &Path, mut theirs: Texts) -> BTreeSet<String> {
-    let (mut compared, mut wrong) = (BTreeMap::<String, usize>::new(), Vec::new());
-    let text = fs::read_to_string(output).expect("our events");
-    for line in text.lines() {
-        let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
-        if object["type"] == "end" {
-            assert_eq!((&object["lost"], &object["lost_output"]), (&0.into(), &0.into()), "{line}");
-        }
-        if object["type"] != "event" {
-            continue;
-        }
-        let name = object["event"].as_str().expect("a name");
-        let key = (name.split_once(':').expect("a system").1.to_owned(), object["cpu"].as_u64().expect("a CPU"));
-        let ours = comparable(object["text"].as_str().expect("a text"));
-        let list = theirs.entry(key).or_default();
-        match list.iter().position(|text| *text == ours) {
-            Some(at) => {
-                list.remove(at);
-                list.drain(..at.saturating_sub(SLACK));
-                *compared.entry(name.to_owned()).or_default() += 1;
-            }
-            None if wrong.len() >= MOST_WRONG => break,
-            None => wrong.push(format!("{name}\n  ours   {ours}\n  kernel {:?}", list.front())),
-        }
-    }
-    let total: usize = compared.values().sum();
-    println!("{total} records of {} events compared, {} differ", compared.len(), wrong.len());
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    compared.into_keys().collect()
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! ```text
 //! LIST  = EVENT { "," EVENT }
 //! EVENT = HEAD [ "/" FILTER "/" { ATTR "/" } ]
-//! HEAD  = SYSTEM ":" NAME | ("kprobe" | "kretprobe") ":" FUNCTION | ("uprobe" | "uretprobe") ":" FUNCTION "@" PATH
+//! HEAD  = SYSTEM ":" NAME | ("kprobe" | "kretprobe") ":" PLACE | ("uprobe" | "uretprobe") ":" PLACE [ "@" PATH ]
+//! PLACE = FUNCTION [ "+" OFFSET ]
 //! ATTR  = NAME [ "=" VALUE ]
 //! ```
 //! `/` and `,` inside quotes or parentheses are text. In quotes, `\` takes the next character as it is. One level of quotes
@@ -18,7 +19,7 @@ use crate::{
 };
 
 /// What every profiler knows. The part after `=` is for the message alone.
-const KNOWN: [&str; 4] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST"];
+const KNOWN: [&str; 5] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST", "args='NAME=FETCH ...'"];
 const FORM: &str = "write SYSTEM:NAME, as in sched:sched_switch";
 
 /// One event of a list.
@@ -42,19 +43,52 @@ impl Selector {
 /// What an event is, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Head {
-    Tracepoint { system: String, name: String },
-    Kprobe { function: String, ret: bool },
-    Uprobe { function: String, path: String, ret: bool },
+    Tracepoint {
+        system: String,
+        name: String,
+    },
+    Kprobe(Place),
+    /// Without a path the function is looked for in what the target has mapped.
+    Uprobe(Place, Option<String>),
+}
+
+/// Where in a program a probe is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub function: String,
+    /// From its start, in bytes. 0 for one that waits for the return.
+    pub offset: u64,
+    /// When the function returns.
+    pub ret: bool,
+}
+
+impl Head {
+    /// `uretprobe:malloc@"/lib/libc.so.6"` in two: what is before the colon, and what is behind it.
+    pub fn parts(&self) -> (String, String) {
+        let kind = |letter: char, place: &Place| format!("{letter}{}probe", if place.ret { "ret" } else { "" });
+        match self {
+            Head::Tracepoint { system, name } => (system.clone(), name.clone()),
+            Head::Kprobe(place) => (kind('k', place), place.to_string()),
+            Head::Uprobe(place, None) => (kind('u', place), place.to_string()),
+            Head::Uprobe(place, Some(path)) => (kind('u', place), format!("{place}@\"{path}\"")),
+        }
+    }
 }
 
 /// Prints without the quotes that may have been typed: `sched:sched_switch`, `uprobe:main@"/bin/true"`.
 impl fmt::Display for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let r = |ret: &bool| if *ret { "ret" } else { "" };
-        match self {
-            Head::Tracepoint { system, name } => write!(f, "{system}:{name}"),
-            Head::Kprobe { function, ret } => write!(f, "k{}probe:{function}", r(ret)),
-            Head::Uprobe { function, path, ret } => write!(f, "u{}probe:{function}@\"{path}\"", r(ret)),
+        let (kind, name) = self.parts();
+        write!(f, "{kind}:{name}")
+    }
+}
+
+/// Prints as it is typed: `vfs_read+0x10`.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.offset {
+            0 => f.write_str(&self.function),
+            offset => write!(f, "{}+{offset:#x}", self.function),
         }
     }
 }
@@ -66,7 +100,16 @@ pub struct Attrs {
     pub max_stack: Option<u16>, // frames; implies `stack`
     pub alias: Option<String>,
     pub cpus: Option<Vec<u32>>,
+    pub args: Option<Args>,
     pub others: Vec<(String, String)>, // a profiler's own, see `parse_with`
+}
+
+/// What a probe records, as typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Args {
+    pub text: String,
+    /// Byte offset in the text of the selector.
+    pub at: usize,
 }
 
 impl Attrs {
@@ -149,6 +192,12 @@ fn selector(part: Part<'_>, extra: &[&str]) -> Result<Selector, Fault> {
                 .fault("a `/` is missing at the end; a value with `,` or `/` needs quotes, as in cpus=\"0,2\"");
         }
     }
+    if let Some(args) = &mut attrs.args {
+        if matches!(head, Head::Tracepoint { .. }) {
+            return Part { text: "", at: args.at }.fault("args are for probes: a tracepoint has fields of its own");
+        }
+        args.at -= part.at;
+    }
     Ok(Selector { head, filter, attrs, text: part.text.to_owned(), at: part.at })
 }
 
@@ -160,32 +209,60 @@ fn head(part: Part<'_>) -> Result<Head, Fault> {
     let (kind, name) = (kind.trim().unquote(), name.trim());
     match kind.text {
         "kprobe" | "kretprobe" => {
-            let function = function(name.unquote(), "kprobe:vfs_read")?;
-            Ok(Head::Kprobe { function, ret: kind.text == "kretprobe" })
+            let name = name.unquote();
+            let place = place(name, kind.text == "kretprobe", "kprobe:vfs_read")?;
+            // It becomes a line that the kernel reads.
+            match name.text.find(|c: char| !c.is_ascii_alphanumeric() && !"_.:$+".contains(c)) {
+                Some(at) => name.from(at).fault("no kernel function has this in its name, write as in kprobe:vfs_read"),
+                None => Ok(Head::Kprobe(place)),
+            }
         }
         "uprobe" | "uretprobe" => {
-            let example = "uprobe:main@\"/bin/true\"";
+            let (example, ret) = ("uprobe:main@\"/bin/true\"", kind.text == "uretprobe");
             let Some((name, path)) = name.cut('@') else {
-                return name.end().fault(format!("the file is missing, as in {example}"));
+                return Ok(Head::Uprobe(place(name.unquote(), ret, example)?, None));
             };
             let path = path.trim().unquote();
             if path.text.is_empty() {
                 return path.fault(format!("the file is missing, or its path not quoted, as in {example}"));
             }
-            let function = function(name.trim().unquote(), example)?;
-            Ok(Head::Uprobe { function, path: path.text.to_owned(), ret: kind.text == "uretprobe" })
+            if path.text.contains('\0') {
+                return path.fault("no path has a NUL byte in it");
+            }
+            Ok(Head::Uprobe(place(name.trim().unquote(), ret, example)?, Some(path.text.to_owned())))
         }
         _ => Ok(Head::Tracepoint { system: file_name(kind)?, name: file_name(name.unquote())? }),
     }
 }
 
 /// The kernel or the symbol table decides what a function is called.
-fn function(part: Part<'_>, example: &str) -> Result<String, Fault> {
-    match part.text.find(|c: char| c.is_whitespace() || c.is_control()) {
-        _ if part.text.is_empty() => part.fault(format!("the function is missing, as in {example}")),
-        Some(at) => part.from(at).fault(format!("not a function name, write as in {example}")),
-        None => Ok(part.text.to_owned()),
+fn place(part: Part<'_>, ret: bool, example: &str) -> Result<Place, Fault> {
+    if let Some(at) = part.text.find(|c: char| c.is_whitespace() || c.is_control()) {
+        return part.from(at).fault(format!("not a function name, write as in {example}"));
     }
+    let (name, offset) = match part.text.rfind('+').filter(|&at| is_offset(part.text, at)) {
+        Some(at) => (&part.text[..at], part.from(at + 1)),
+        None => (part.text, part.end()),
+    };
+    if name.is_empty() {
+        return part.fault(format!("the function is missing, as in {example}"));
+    }
+    let bytes = match offset.text.strip_prefix("0x") {
+        _ if offset.text.is_empty() => Ok(0),
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => offset.text.parse(),
+    };
+    match bytes {
+        Ok(0) => Ok(Place { function: name.to_owned(), offset: 0, ret }),
+        Ok(_) if ret => offset.fault("a function returns as a whole: no offset here"),
+        Ok(offset) => Ok(Place { function: name.to_owned(), offset, ret }),
+        Err(_) => offset.fault("the offset is a number of bytes, as in vfs_read+0x10"),
+    }
+}
+
+/// A `+` may also be part of a C++ name: `operator+(int)`, `operator++`.
+fn is_offset(text: &str, plus: usize) -> bool {
+    text[plus + 1..].starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// Half of a tracepoint name. It becomes a path below tracefs, so nothing may pass that leads elsewhere.
@@ -230,6 +307,7 @@ fn attribute(part: Part<'_>, before: &[Part<'_>], extra: &[&str], attrs: &mut At
             (attrs.stack, attrs.max_stack) = (true, number);
         }
         "alias" => attrs.alias = Some(value.text.to_owned()),
+        "args" => attrs.args = Some(Args { text: value.text.to_owned(), at: value.at }),
         "cpus" => attrs.cpus = Some(parse_cpus(value.text).or_else(|message| value.fault(message))?),
         _ => attrs.others.push((name.text.to_owned(), value.text.to_owned())),
     }
@@ -264,6 +342,10 @@ mod tests {
             ("kprobe:vfs_read", "kprobe:vfs_read", false),
             ("kretprobe:a.isra.0/x==1/", "kretprobe:a.isra.0", false),
             ("uprobe:a@\"/bin/x\"", "uprobe:a@\"/bin/x\"", false),
+            ("uprobe:malloc", "uprobe:malloc", false),
+            ("uprobe:a+16@\"/bin/x\"", "uprobe:a+0x10@\"/bin/x\"", false),
+            ("uprobe:operator++@x", "uprobe:operator++@\"x\"", false),
+            ("kprobe:vfs_read+0x10", "kprobe:vfs_read+0x10", false),
             ("uretprobe:a::b*@'/a, b'//", "uretprobe:a::b*@\"/a, b\"", false),
         ];
         for (text, want, wild) in cases {
@@ -273,8 +355,13 @@ mod tests {
         }
         let is = |text, test: fn(&Head) -> bool| test(&one(text).head);
         assert!(is("a:b", |head| matches!(head, Head::Tracepoint { system, name } if system == "a" && name == "b")));
-        assert!(is("kprobe:b", |head| matches!(head, Head::Kprobe { ret: false, .. })));
-        assert!(is("uretprobe:b@'c'", |head| matches!(head, Head::Uprobe { path, ret: true, .. } if path == "c")));
+        assert!(is("kprobe:b", |head| matches!(head, Head::Kprobe(Place { ret: false, .. }))));
+        assert!(is(
+            "uretprobe:b@'c'",
+            |head| matches!(head, Head::Uprobe(Place { ret: true, .. }, Some(path)) if path == "c")
+        ));
+        assert!(is("uprobe:b", |head| matches!(head, Head::Uprobe(_, None))));
+        assert!(is("kprobe:b+16", |head| matches!(head, Head::Kprobe(place) if place.offset == 16)));
     }
 
     #[test]
@@ -308,6 +395,10 @@ mod tests {
         let own = attrs("a:b//ptr=(x/8)/untraced/");
         assert_eq!((own.other("ptr"), own.other("untraced"), own.other("size")), (Some("(x/8)"), Some(""), None));
         assert_eq!(attrs("a:b//ptr=a==b/").other("ptr"), Some("a==b"));
+        let all = parse("a:b, uprobe:f//args='x=$arg1 y=+0($arg2):b4@0/32'/stack/").unwrap();
+        let args = all[1].attrs.args.as_ref().unwrap();
+        assert_eq!(args.text, "x=$arg1 y=+0($arg2):b4@0/32");
+        assert!(all[1].text[args.at..].starts_with(&args.text));
     }
 
     #[test]
@@ -348,7 +439,12 @@ mod tests {
             ("a:b/\"x/", 4, "this quote is never closed"),
             ("kprobe:", 7, "the function is missing"),
             ("kprobe:a b", 8, "not a function name"),
-            ("uprobe:main", 11, "the file is missing"),
+            ("kprobe:a;b", 8, "no kernel function has this in its name"),
+            ("kprobe:a+9z", 9, "the offset is a number"),
+            ("kprobe:+9", 7, "the function is missing"),
+            ("kprobe:a+99999999999999999999", 9, "the offset is a number"),
+            ("kretprobe:a+8", 12, "a function returns as a whole"),
+            ("a:b,sched:x//args='a=$arg1'/", 19, "args are for probes"),
             ("uprobe:main@/bin/true", 12, "the file is missing, or its path"),
             ("uprobe:@\"/bin/true\"", 7, "the function is missing"),
         ];
@@ -362,7 +458,7 @@ mod tests {
     #[test]
     fn lists_what_is_known() {
         let message = parse_with("a:b//foo=1/", &["ptr=EXPR"]).unwrap_err().message;
-        let want = "unknown attribute \"foo\"; known: stack, max-stack=N, alias=NAME, cpus=LIST, ptr=EXPR";
+        let want = "unknown attribute \"foo\"; known: stack, max-stack=N, alias=NAME, cpus=LIST, args='NAME=FETCH ...', ptr=EXPR";
         assert_eq!(message, want);
     }
 

@@ -5,6 +5,7 @@ use crate::output::EventText;
 use crate::output::escape::{escape, is_plain};
 use crate::output::wall::WallClock;
 use crate::stats::value::{Column, Shape, Subject, Value};
+use crate::symbol::StackId;
 use crate::symbol::names::Named;
 use crate::tep::field::FieldValue;
 
@@ -149,8 +150,9 @@ fn push_signed(value: i64, out: &mut Vec<u8>) {
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::None => out.extend_from_slice(b"null"),
-        Value::Unsigned(value) | Value::Ns(value) => push_unsigned(*value, out),
+        // Frames need their names: see `row`. A place is a text by now.
+        Value::None | Value::Stack(_) | Value::Place(_) => out.extend_from_slice(b"null"),
+        Value::Unsigned(value) | Value::Ns(value) | Value::Age(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
         Value::Pct(hundredths) => {
             digits::push_unsigned(u64::from(hundredths / 100), out);
@@ -158,11 +160,19 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
             out.extend_from_slice(&[b'.', tens, ones]);
         }
         Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+        Value::Address(addr) => push_address(*addr, out),
         Value::Word(word) | Value::Phrase { word, .. } => push_string(word, out),
         Value::Comm(comm) => push_escaped(comm.as_bytes(), out),
         Value::Text(text) => push_escaped(text.as_bytes(), out),
         Value::Words(words) => push_list(words.iter(), out, |word, out| push_escaped(word.as_bytes(), out)),
     }
+}
+
+/// Hexadecimal text: it may be above what every reader takes as a number.
+fn push_address(addr: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\"0x");
+    digits::push_hex(addr, out);
+    out.push(b'"');
 }
 
 fn push_list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, push: impl Fn(T, &mut Vec<u8>)) {
@@ -191,9 +201,17 @@ pub fn shaped(object: &mut Object<'_>, shape: &Shape, values: &[Value]) {
     object.value("", &Value::None);
 }
 
-pub fn row(object: &mut Object<'_>, columns: &'static [Column], row: &[Value]) {
+pub fn row(
+    object: &mut Object<'_>,
+    columns: &'static [Column],
+    row: &[Value],
+    mut name: impl FnMut(StackId) -> Vec<Named>,
+) {
     for (column, value) in columns.iter().zip(row) {
-        object.value(column.key, value);
+        match value {
+            Value::Stack(id) => stack(object, &id.map_or_else(Vec::new, &mut name)),
+            value => object.value(column.key, value),
+        }
     }
 }
 
@@ -241,11 +259,7 @@ fn push_field(value: FieldValue<'_>, out: &mut Vec<u8>) {
     match value {
         FieldValue::Signed(value) => push_signed(value, out),
         FieldValue::Unsigned(value) => push_unsigned(value, out),
-        FieldValue::Pointer(value) => {
-            out.extend_from_slice(b"\"0x");
-            digits::push_hex(value, out);
-            out.push(b'"');
-        }
+        FieldValue::Pointer(value) => push_address(value, out),
         FieldValue::Text(text) => push_escaped(text, out),
         FieldValue::Ints(ints) => push_list(ints.iter(), out, push_field),
         FieldValue::Bytes(bytes) => push_list(bytes.iter(), out, |byte, out| push_unsigned(u64::from(*byte), out)),

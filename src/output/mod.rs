@@ -3,6 +3,7 @@
 //! The reading side hands over `Message`s through a bounded channel and never waits for it in mid-run: occurrences
 //! that find it full are dropped and counted. Names of addresses are looked up here, on first print.
 
+mod by_stack;
 pub mod escape;
 pub mod flame;
 mod fold;
@@ -525,7 +526,7 @@ mod tests {
             output.flush();
             if round % 10 == 0 {
                 output.send(Message::Table {
-                    table: Table { title: "", columns: &[], rows: Vec::new() },
+                    table: Table { title: "", columns: &[], rows: Vec::new(), by_stack: None },
                     interval: 1,
                     time_ns: 0,
                     span_ns: 0,

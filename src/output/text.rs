@@ -4,10 +4,12 @@ use std::io::Write;
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::digits::{push_blank_padded, push_signed, push_unsigned, push_zero_padded, three};
+use crate::cli::values::format_ns;
+use crate::digits::{push_blank_padded, push_hex, push_signed, push_unsigned, push_zero_padded, three};
 use crate::output::EventText;
 use crate::output::escape::{escape_into, is_plain};
 use crate::stats::value::{Column, Part, Shape, Subject, Value};
+use crate::symbol::StackId;
 use crate::symbol::names::Named;
 
 /// Appends `comm tid flags [cpu]` of a traced event, the comm right-aligned as trace readers know it.
@@ -136,7 +138,8 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::None => {}
+        Value::None | Value::Stack(_) | Value::Place(_) => {} // a place is a text by now
+        Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
         Value::Unsigned(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
         // Milliseconds down to the microsecond.
@@ -151,6 +154,10 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
             out.extend_from_slice(&[b'.', b'0' + (tenths % 10) as u8]);
         }
         Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+        Value::Address(addr) => {
+            out.extend_from_slice(b"0x");
+            push_hex(*addr, out);
+        }
         Value::Word(text) | Value::Phrase { text, .. } => out.extend_from_slice(text.as_bytes()),
         Value::Comm(comm) => escape_into(comm.as_bytes(), out),
         Value::Text(text) => escape_into(text.as_bytes(), out),
@@ -165,8 +172,9 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a table: headings, then rows, every column as wide as its widest cell. Names are left-aligned.
-pub fn table(columns: &[Column], rows: &[Vec<Value>], out: &mut Vec<u8>) {
+/// Appends a table: headings, then rows, every column as wide as its widest cell. Names are left-aligned. The frames of a
+/// row stand below it.
+pub fn table(columns: &[Column], rows: &[Vec<Value>], mut name: impl FnMut(StackId) -> Vec<Named>, out: &mut Vec<u8>) {
     let cells: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
     let width = |index: usize, column: &Column| {
         let widest = cells.iter().filter_map(|row| row.get(index)).map(|text| text.width()).max();
@@ -176,10 +184,10 @@ pub fn table(columns: &[Column], rows: &[Vec<Value>], out: &mut Vec<u8>) {
     let is_name = |index: usize| {
         rows.iter()
             .filter_map(|row| row.get(index))
-            .any(|value| matches!(value, Value::Word(_) | Value::Comm(_) | Value::Text(_)))
+            .any(|value| matches!(value, Value::Word(_) | Value::Comm(_) | Value::Text(_) | Value::Words(_)))
     };
     let names: Vec<bool> = (0..columns.len()).map(is_name).collect();
-    let mut line = |texts: &mut dyn Iterator<Item = &str>| {
+    let line = |texts: &mut dyn Iterator<Item = &str>, out: &mut Vec<u8>| {
         let start = out.len();
         for (index, text) in texts.enumerate().filter(|(index, _)| !columns[*index].heading.is_empty()) {
             let gap = if index == 0 { "" } else { " " };
@@ -195,9 +203,16 @@ pub fn table(columns: &[Column], rows: &[Vec<Value>], out: &mut Vec<u8>) {
         out.truncate(end);
         out.push(b'\n');
     };
-    line(&mut columns.iter().map(|column| column.heading));
-    for row in &cells {
-        line(&mut row.iter().map(String::as_str));
+    line(&mut columns.iter().map(|column| column.heading), out);
+    for (texts, row) in cells.iter().zip(rows) {
+        line(&mut texts.iter().map(String::as_str), out);
+        for value in row {
+            match value {
+                Value::Stack(Some(id)) => stack(&name(*id), out),
+                Value::Stack(None) => out.extend_from_slice(b"    (no stack)\n"),
+                _ => {}
+            }
+        }
     }
 }
 
@@ -245,6 +260,16 @@ pub fn stack(frames: &[Named], out: &mut Vec<u8>) {
     }
 }
 
+/// Appends where an address is: `function+0x1a file`.
+pub fn place(frame: &Named, out: &mut Vec<u8>) {
+    let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
+    match &frame.symbol {
+        Ok(symbol) => drop(write!(out, "{symbol}+{:#x}", frame.offset)),
+        Err(reason) => drop(write!(out, "({reason})")),
+    }
+    let _ = module.map(|module| write!(out, " {module}"));
+}
+
 /// Appends a function without an address: its name, or why it has none, and its module.
 pub fn function(name: Result<&str, &str>, module: Option<&str>, out: &mut Vec<u8>) {
     match name {
@@ -290,7 +315,7 @@ mod tests {
             vec![Value::Comm(Comm::new(b"a\x1b")), Value::Unsigned(123_456), Value::None],
         ];
         let want = "comm   count max ms\nnginx      7 1.2345\na\\x1b 123456\n";
-        assert_eq!(text(|out| table(&COLUMNS, &rows, out)), want);
+        assert_eq!(text(|out| table(&COLUMNS, &rows, |_| Vec::new(), out)), want);
     }
 
     #[test]
@@ -301,7 +326,7 @@ mod tests {
         let rows =
             [comm("進捗"), comm("e\u{301}te"), comm("abcde")].map(|comm| vec![comm, Value::Unsigned(7)]).to_vec();
         let want = "comm  count\n進捗      7\ne\u{301}te       7\nabcde     7\n";
-        assert_eq!(text(|out| table(&COLUMNS, &rows, out)), want);
+        assert_eq!(text(|out| table(&COLUMNS, &rows, |_| Vec::new(), out)), want);
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new("進捗".as_bytes()) };
         let head = text(|out| event_head(&subject, *b"d..1.", out));
         assert_eq!(head, "            進捗       8 d..1. [001] ");

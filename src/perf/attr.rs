@@ -25,11 +25,27 @@ pub enum Source {
     Other,
 }
 
+/// What is counted: the number of the event in its own list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// `PERF_COUNT_SW_*`
+    Software(u64),
+    /// `PERF_COUNT_HW_*`
+    Hardware(u64),
+    /// As the CPU's manual numbers it.
+    Raw(u64),
+}
+
 /// A `perf_event_attr` under construction. Every event is opened disabled.
 #[derive(Clone, Debug)]
 pub struct Attr {
     raw: b::perf_event_attr,
+    /// False: it is only counted.
+    samples: bool,
 }
+
+/// The bit of the stack pointer among the user's registers: PERF_REG_X86_SP, PERF_REG_ARM64_SP.
+const STACK_POINTER: u64 = if cfg!(target_arch = "aarch64") { 1 << 31 } else { 1 << 7 };
 
 impl Attr {
     fn new(type_: u32, config: u64) -> Attr {
@@ -42,7 +58,7 @@ impl Attr {
         raw.clockid = libc::CLOCK_MONOTONIC;
         raw.read_format = u64::from(b::PERF_FORMAT_LOST);
         raw.sample_type = SampleType::BASE.bits();
-        Attr { raw }
+        Attr { raw, samples: true }
     }
 
     /// A tracepoint by the id of its format file, one sample per event.
@@ -51,6 +67,11 @@ impl Attr {
         attr.raw.__bindgen_anon_1.sample_period = 1;
         attr.raw.sample_type |= SampleType::RAW.bits();
         attr
+    }
+
+    /// The id of a tracepoint.
+    pub fn tracepoint_id(&self) -> Option<u32> {
+        if self.raw.type_ == b::PERF_TYPE_TRACEPOINT { u32::try_from(self.raw.config).ok() } else { None }
     }
 
     /// Samples of the CPU's cycles, `hz` per second of running.
@@ -63,6 +84,21 @@ impl Attr {
         Attr::sampling(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK), hz)
     }
 
+    /// Counts an event, and how long it was wanted and counted; each `period`th is a sample with its address. 0: none is.
+    pub fn counter(counter: Counter, period: u64) -> Attr {
+        let (type_, config) = match counter {
+            Counter::Software(config) => (b::PERF_TYPE_SOFTWARE, config),
+            Counter::Hardware(config) => (b::PERF_TYPE_HARDWARE, config),
+            Counter::Raw(config) => (b::PERF_TYPE_RAW, config),
+        };
+        let mut attr = Attr::new(type_, config);
+        attr.raw.__bindgen_anon_1.sample_period = period;
+        attr.samples = period > 0;
+        attr.raw.sample_type |= SampleType::IP.bits();
+        attr.raw.read_format |= u64::from(b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING);
+        attr
+    }
+
     fn sampling(type_: u32, config: u64, hz: u64) -> Attr {
         let mut attr = Attr::new(type_, config);
         attr.raw.set_freq(1);
@@ -70,6 +106,19 @@ impl Attr {
         attr.raw.sample_type |= SampleType::IP.with(SampleType::PERIOD).bits();
         attr.raw.read_format |= u64::from(b::PERF_FORMAT_TOTAL_TIME_RUNNING);
         attr
+    }
+
+    /// A sample of each CPU every `period_ns`, by a timer of its own, whatever runs there and also when nothing does.
+    pub fn timer(period_ns: u64) -> Attr {
+        let mut attr = Attr::new(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK));
+        attr.raw.__bindgen_anon_1.sample_period = period_ns;
+        attr
+    }
+
+    /// Its callchains hold the kernel's part alone.
+    pub fn kernel_callchain(mut self) -> Attr {
+        self.raw.set_exclude_callchain_user(1);
+        self
     }
 
     /// What it does not look at.
@@ -109,10 +158,11 @@ impl Attr {
         self
     }
 
-    /// Callchains without their user part.
-    pub fn kernel_callchain(mut self) -> Attr {
-        self = self.callchain(0);
-        self.raw.set_exclude_callchain_user(1);
+    /// Each sample holds `bytes` of the user's stack, and where it begins: see [`Sample::user_word`](crate::perf::Sample).
+    pub fn user_stack(mut self, bytes: u32) -> Attr {
+        self.raw.sample_type |= SampleType::REGS_USER.with(SampleType::STACK_USER).bits();
+        self.raw.sample_regs_user = STACK_POINTER;
+        self.raw.sample_stack_user = bytes.next_multiple_of(8);
         self
     }
 
@@ -170,7 +220,7 @@ impl Attr {
     pub fn source(&self) -> Source {
         match self.raw.type_ {
             b::PERF_TYPE_TRACEPOINT => Source::Tracepoint,
-            b::PERF_TYPE_HARDWARE => Source::Hardware,
+            b::PERF_TYPE_HARDWARE | b::PERF_TYPE_RAW => Source::Hardware,
             _ => Source::Other,
         }
     }
@@ -182,6 +232,16 @@ impl Attr {
 
     pub fn counts_lost(&self) -> bool {
         self.raw.read_format & u64::from(b::PERF_FORMAT_LOST) != 0
+    }
+
+    /// It makes records, and is not only counted.
+    pub fn samples(&self) -> bool {
+        self.samples
+    }
+
+    /// A reading tells for how long the event was wanted.
+    pub fn counts_time_enabled(&self) -> bool {
+        self.raw.read_format & u64::from(b::PERF_FORMAT_TOTAL_TIME_ENABLED) != 0
     }
 
     /// A reading tells how long the event was counting.

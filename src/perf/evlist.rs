@@ -49,9 +49,28 @@ struct EventFd {
     event: EventId,
     /// Samples lost, as of the last reading.
     lost: u64,
-    /// How long it counted, ns; and how much of that was taken already.
-    running: u64,
-    running_taken: u64,
+    /// As of the last reading, and how much of that was taken already.
+    read: Counted,
+    taken: Counted,
+}
+
+/// What a counter says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub count: u64,
+    /// How long the event was wanted, and how long it really counted. Only what its attr asks for.
+    pub enabled_ns: u64,
+    pub running_ns: u64,
+}
+
+impl Counted {
+    fn since(&self, before: &Counted) -> Counted {
+        Counted {
+            count: self.count.saturating_sub(before.count),
+            enabled_ns: self.enabled_ns.saturating_sub(before.enabled_ns),
+            running_ns: self.running_ns.saturating_sub(before.running_ns),
+        }
+    }
 }
 
 /// How the events of a CPU are opened, settled once per run.
@@ -352,7 +371,7 @@ impl Evlist {
                 .with_context(|| format!("{} cannot share the ring buffer of CPU {}", evsel.name, cpu.cpu))?;
             let event = EventId(index as u16);
             self.ids.insert(sys::perf::id(fd.as_fd())?, event);
-            cpu.events.push(EventFd { fd, event, lost: 0, running: 0, running_taken: 0 });
+            cpu.events.push(EventFd { fd, event, lost: 0, read: Counted::default(), taken: Counted::default() });
         }
         Ok(())
     }
@@ -392,8 +411,14 @@ impl Evlist {
 
     /// Closes the events of a CPU that went offline.
     pub fn close_cpu(&mut self, cpu: u32) {
-        let gone: Vec<CpuEvents> = self.cpus.extract_if(.., |events| events.cpu == cpu).collect();
+        let mut gone: Vec<CpuEvents> = self.cpus.extract_if(.., |events| events.cpu == cpu).collect();
+        gone.iter_mut().for_each(|events| events.close_probes(&self.evsels));
         hand_over(&gone.iter().flat_map(CpuEvents::descriptors).collect::<Vec<_>>());
+    }
+
+    /// Closes the events of the run's own probes: these can be removed then.
+    pub fn close_probes(&mut self) {
+        self.cpus.iter_mut().for_each(|events| events.close_probes(&self.evsels));
     }
 
     /// The descriptor that owns the ring of `cpu`, for waiting.
@@ -417,11 +442,19 @@ impl Evlist {
         for events in self.cpus.iter_mut().filter(|events| events.cpu == cpu && !self.unread) {
             for event in &mut events.events {
                 let attr = &self.evsels[event.event.index()].attr;
-                let mut values = [0_u64; 3]; // {value, time_running, lost}, the latter two as read_format says
+                // {value, time_enabled, time_running, lost}, the latter three as read_format says
+                let mut values = [0_u64; 4];
                 let Ok(count) = sys::perf::read(event.fd.as_fd(), &mut values) else { continue };
-                let mut rest = values.iter().take(count).skip(1);
-                if attr.counts_time() {
-                    event.running = rest.next().copied().unwrap_or(event.running);
+                let mut rest = values.iter().take(count);
+                let read = &mut event.read;
+                for (there, field) in [
+                    (true, &mut read.count),
+                    (attr.counts_time_enabled(), &mut read.enabled_ns),
+                    (attr.counts_time(), &mut read.running_ns),
+                ] {
+                    if there && let Some(value) = rest.next() {
+                        *field = *value;
+                    }
                 }
                 if attr.counts_lost() {
                     let lost = rest.next().copied().unwrap_or(event.lost);
@@ -433,15 +466,20 @@ impl Evlist {
         sum
     }
 
-    /// By CPU and event, how long the kernel counted from the last call to the last reading of what was lost, in ns: of
-    /// task-bound events how long these tasks ran.
-    pub fn take_running(&mut self) -> Vec<(u32, EventId, u64)> {
-        let take = |event: &mut EventFd| event.running - std::mem::replace(&mut event.running_taken, event.running);
+    /// By CPU and event, what the kernel counted from the last call to the last reading of what was lost. The times of
+    /// task-bound events are those for which these tasks ran.
+    pub fn take_counted(&mut self) -> Vec<(u32, EventId, Counted)> {
+        let take = |event: &mut EventFd| event.read.since(&std::mem::replace(&mut event.taken, event.read));
         let of = |cpu: &mut CpuEvents| {
             let number = cpu.cpu;
             cpu.events.iter_mut().map(move |event| (number, event.event, take(event))).collect::<Vec<_>>()
         };
-        self.cpus.iter_mut().flat_map(of).filter(|(_, _, ns)| *ns > 0).collect()
+        self.cpus.iter_mut().flat_map(of).filter(|(_, _, counted)| *counted != Counted::default()).collect()
+    }
+
+    /// True when some event makes records, and is not only counted.
+    pub fn any_samples(&self) -> bool {
+        self.evsels.iter().any(|evsel| evsel.is_opened() && evsel.attr.samples())
     }
 
     /// Tries an event on a thread of ours: what kind of event this machine has.
@@ -472,6 +510,10 @@ fn shared_bits(evsels: &[Evsel]) -> SampleType {
 }
 
 impl CpuEvents {
+    fn close_probes(&mut self, evsels: &[Evsel]) {
+        self.events.retain(|event| !evsels.get(event.event.index()).is_some_and(|evsel| evsel.is_probe));
+    }
+
     fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         self.side.iter().chain([&self.owner]).chain(self.events.iter().map(|event| &event.fd)).map(AsRawFd::as_raw_fd)
     }
@@ -480,6 +522,7 @@ impl CpuEvents {
 impl Drop for Evlist {
     /// Releasing tracepoints is slow, however the run ends; the prompt need not wait for it.
     fn drop(&mut self) {
+        self.close_probes(); // no holder may keep them
         let open: Vec<RawFd> = self.cpus.iter().flat_map(CpuEvents::descriptors).collect();
         if !open.is_empty() {
             hand_over(&open);

@@ -41,6 +41,8 @@ pub struct Evsel {
     pub(super) optional: bool,
     /// False: its records come as those of another event.
     opened: bool,
+    /// Of a probe of this run.
+    pub(super) is_probe: bool,
     /// Which profiler of the run it belongs to.
     pub(in crate::perf) owner: usize,
 }
@@ -58,6 +60,7 @@ impl Evsel {
             printed: None,
             optional: false,
             opened: true,
+            is_probe: false,
             owner: 0,
         }
     }
@@ -103,7 +106,14 @@ impl Evsel {
         self
     }
 
-    /// Callchains of the kernel with each sample.
+    /// Samples hold so much of the stack of the current task in user mode.
+    #[must_use]
+    pub fn user_stack(mut self, bytes: u32) -> Evsel {
+        self.attr = self.attr.user_stack(bytes);
+        self
+    }
+
+    /// Callchains without the frames of programs.
     #[must_use]
     pub fn kernel_callchain(mut self) -> Evsel {
         self.attr = self.attr.kernel_callchain();
@@ -128,6 +138,13 @@ impl Evsel {
     #[must_use]
     pub fn unopened(mut self) -> Evsel {
         self.opened = false;
+        self
+    }
+
+    /// Of a probe of this run, which cannot be removed while the event is open anywhere.
+    #[must_use]
+    pub fn probe(mut self) -> Evsel {
+        self.is_probe = true;
         self
     }
 

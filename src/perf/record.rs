@@ -55,6 +55,16 @@ impl<'a> Sample<'a> {
         self.layout.user_abi(self.rest) == Some(u64::from(b::PERF_SAMPLE_REGS_ABI_32))
     }
 
+    /// The word at an address of the current task, where the sample has a copy of that part of its stack
+    /// ([`Attr::user_stack`](crate::perf::Attr)).
+    pub fn user_word(&self, address: u64) -> Option<u64> {
+        let extra = self.extra().ok()?;
+        let (stack_pointer, _) = extra.regs_user?.split_first_chunk()?;
+        let at = usize::try_from(address.checked_sub(u64::from_ne_bytes(*stack_pointer))?).ok()?;
+        let bytes = extra.stack_user.get(at..at.checked_add(8)?)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+
     /// Branches, registers, stack copies and the other rare fields.
     ///
     /// # Errors

@@ -2,9 +2,13 @@
 
 pub mod completions;
 pub mod doctor;
+pub mod irq_off;
+pub mod kmemleak;
 pub mod list;
 pub mod man;
 pub mod profile;
+pub mod signal;
+pub mod split_lock;
 pub mod task_state;
 pub mod trace;
 pub mod watchdog;
@@ -51,16 +55,19 @@ fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
 /// A profiler as `doctor` tries it.
 pub struct Trial {
     pub name: &'static str,
-    pub build: fn() -> Result<Box<dyn Profiler>>,
+    /// The options it is tried with.
+    pub options: &'static [&'static str],
+    /// Makes the profiler from its options.
+    pub build: fn(&[&str]) -> Result<Box<dyn Profiler>>,
 }
 
 impl Trial {
     fn of<A: ProfilerArgs + clap::Args>() -> Trial {
-        let build = || {
+        let build = |options: &[&str]| {
             let command = A::augment_args(clap::Command::new(A::NAME).no_binary_name(true));
-            A::from_arg_matches(&command.try_get_matches_from(A::TRIAL)?)?.build()
+            A::from_arg_matches(&command.try_get_matches_from(options)?)?.build()
         };
-        Trial { name: A::NAME, build }
+        Trial { name: A::NAME, options: A::TRIAL, build }
     }
 }
 
@@ -100,7 +107,11 @@ macro_rules! profilers {
 }
 
 profilers! {
+    IrqOff(irq_off::IrqOffArgs),
+    Kmemleak(kmemleak::KmemleakArgs),
     Profile(profile::ProfileArgs),
+    Signal(signal::SignalArgs),
+    SplitLock(split_lock::SplitLockArgs),
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
     Watchdog(watchdog::WatchdogArgs),

@@ -37,11 +37,16 @@ Examples:
     perf-prof trace -e kmem:mm_page_alloc --flame-graph pages.svg --for 5
   The first ten D waits of a command:
     perf-prof trace -e 'sched:sched_switch/prev_state==2/' -N 10 -- ./job
+  Large allocations of a process, and a kernel function with its arguments:
+    perf-prof trace -e 'uprobe:malloc/n>65536/args=n=$arg1:u64/' -p nginx
+    perf-prof trace -e 'kprobe:do_sys_openat2//args=path=$arg2:ustring/'
 
 An event is sys:name[/FILTER/ATTR/...], name may be a pattern, commas separate
-several; `perf-prof list` shows what there is. Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.")]
+several; `perf-prof list` shows what there is. Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.
+A probe is kprobe:FUNC, kretprobe:FUNC, uprobe:FUNC@\"FILE\" or uretprobe:FUNC@\"FILE\";
+the attribute args says what it records.")]
 pub struct TraceArgs {
-    /// Events, sys:name[/FILTER/ATTR/...]
+    /// Events, sys:name[/FILTER/ATTR/...], or probes
     #[arg(short = 'e', long = "event", value_name = "EVENT,...", required = true)]
     events: Vec<String>,
     /// A condition for all of them, 'pid==1'
@@ -141,7 +146,7 @@ impl Trace {
     /// The events that a selector stands for, without those that are chosen already, in the same way.
     fn choose(&mut self, selector: &Selector, selection: &mut Selection, setup: &Setup<'_>) -> Result<()> {
         let Head::Tracepoint { system, name } = &selector.head else {
-            bail!("{}: probes are not supported yet, only tracepoints (system:name)", selector.head);
+            return self.choose_probes(selector, selection, setup);
         };
         let pattern = format!("{system}:{name}");
         let way = self.way(selector);
@@ -165,6 +170,17 @@ impl Trace {
         }
         if !unfit.is_empty() {
             setup.warn(format!("left out of {pattern}, without the fields of the filter: {}", unfit.join(" ")));
+        }
+        Ok(())
+    }
+
+    /// A function may be in several files.
+    fn choose_probes(&mut self, selector: &Selector, selection: &mut Selection, setup: &Setup<'_>) -> Result<()> {
+        let way = self.way(selector);
+        for (evsel, format) in setup.events(selector)? {
+            let filter = self.ways[way].filter.as_deref().map(|text| Filter::parse(text, &format)).transpose();
+            let filter = filter.map_err(|err| setup.filter_error(err, &format))?;
+            selection.events.push(Chosen { evsel, format, filter, way, optional: false });
         }
         Ok(())
     }
@@ -342,9 +358,11 @@ fn joined<const N: usize>(conditions: [&Option<String>; N]) -> Option<String> {
 
 /// An event about another task than the current one must be seen even when we cause it.
 fn has_second_party(format: &Format) -> bool {
-    format
-        .user_fields()
-        .any(|field| field.name == "pid" || field.name.ends_with("_pid") || field.name == "tid" || field.name == "comm")
+    // A probe has what its user calls so.
+    !format.is_of_probe()
+        && format.user_fields().any(|field| {
+            field.name == "pid" || field.name.ends_with("_pid") || field.name == "tid" || field.name == "comm"
+        })
 }
 
 #[cfg(test)]

@@ -198,13 +198,13 @@ impl Core {
         self.profilers.iter_mut().for_each(|profiler| profiler.lost(&window));
     }
 
-    /// Tells the profilers how long their events counted. Of events that had to be opened wider than was asked for that
-    /// would say nothing.
-    pub fn tell_running(&mut self) {
-        for (cpu, event, ns) in self.evlist.take_running() {
+    /// Tells the profilers what their events counted. Of events that had to be opened wider than was asked for that would
+    /// say nothing.
+    pub fn tell_counted(&mut self) {
+        for (cpu, event, counted) in self.evlist.take_counted() {
             let owner = self.evlist.evsel(event).owner();
             if let Some(profiler) = self.profilers.get_mut(owner).filter(|_| !self.narrow_here) {
-                profiler.counted(event, cpu, ns);
+                profiler.counted(event, cpu, &counted);
             }
         }
     }
@@ -233,6 +233,13 @@ impl Core {
         for profiler in &mut self.profilers {
             profiler.take_notes().into_iter().for_each(|note| self.output.note(note));
         }
+    }
+
+    /// Events are off; everything up to `now` was seen.
+    pub fn stopped(&mut self, now: Timestamp) {
+        let (profilers, mut ctx) = split!(self);
+        profilers.iter_mut().for_each(|profiler| profiler.stopped(now, &mut ctx));
+        self.give_stacks();
     }
 
     /// After losses, tasks may have come, gone and changed their names unseen.

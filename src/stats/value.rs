@@ -16,9 +16,13 @@ pub enum Value {
     Signed(i64),
     /// A duration.
     Ns(u64),
+    /// How old something is, in ns: brief in text.
+    Age(u64),
     /// Hundredths of a per cent.
     Pct(u32),
     Bool(bool),
+    /// Hexadecimal.
+    Address(u64),
     Word(&'static str),
     /// A word in JSON, a phrase in text.
     Phrase {
@@ -27,8 +31,12 @@ pub enum Value {
     },
     Comm(Comm),
     Text(Arc<str>),
+    /// The innermost frame of a stack: its function.
+    Place(StackId),
     /// A list of words, joined by blanks in text.
     Words(Arc<[String]>),
+    /// Frames: `stack` in JSON, lines below its row in text. None: there was none, or it was not kept.
+    Stack(Option<StackId>),
 }
 
 /// A column of a table: its JSON key and its heading, with the unit. Without a heading it is in JSON only.
@@ -45,6 +53,32 @@ pub struct Table {
     pub title: &'static str,
     pub columns: &'static [Column],
     pub rows: Vec<Vec<Value>>,
+    pub by_stack: Option<ByStack>,
+}
+
+/// Of rows that say where something is: those whose stacks have equal frames become one. The columns come as they should
+/// be sorted, by the first and then by the second, the greatest first.
+#[derive(Clone, Debug)]
+pub struct ByStack {
+    /// By column.
+    pub joins: &'static [Join],
+    /// Rows shown in text; JSON has all.
+    pub most: usize,
+    /// Lines of text between the headline and the rows.
+    pub lines: Vec<String>,
+}
+
+/// How the cells of a column become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    Sum,
+    Greatest,
+    Least,
+    /// The name that most of the first two columns belongs to.
+    Heaviest,
+    /// All such names, the heaviest first.
+    Names,
+    Stack,
 }
 
 /// How an occurrence of one kind is named in JSON and laid out in text.

@@ -161,13 +161,13 @@ impl Layer {
 }
 
 /// `.gnu_debugdata` is a whole ELF file, compressed with xz.
-fn decompress(xz: &[u8]) -> io::Result<File> {
+pub(super) fn decompress(xz: &[u8]) -> io::Result<File> {
     let mut table = XzReader::new_mem_limit(xz, false, MOST_DICTIONARY_KIB).take(MOST_DEBUGDATA_BYTES);
     in_memory(&mut table)
 }
 
 /// The debug file of a build id: `DIR/.build-id/ab/cdef.debug`, or as debuginfod's cache names it.
-fn separate_file(id: &[u8], dirs: &[PathBuf]) -> Option<File> {
+pub(super) fn separate_file(id: &[u8], dirs: &[PathBuf]) -> Option<File> {
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     if hex.len() < 8 {
         return None;

@@ -15,14 +15,23 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 const MOST_NOTE_BYTES: u64 = 64 << 10;
 const MOST_NAMES_BYTES: u64 = 1 << 20;
 const MOST_SECTIONS: u64 = 1 << 16;
+/// Of the names of a symbol table, and of the table itself.
+const MOST_TABLE_BYTES: u64 = 1 << 30;
+const MOST_SYMBOL_BYTES: usize = 64 << 10;
+const MOST_DYNAMIC_BYTES: u64 = 1 << 20;
+const MOST_PATH_BYTES: u64 = 4096;
 /// `.gnu_debugdata` is a few per cent of its file.
 const MOST_DEBUGDATA_BYTES: u64 = 32 << 20;
 
 const SHT_SYMTAB: u32 = 2;
 const SHT_NOTE: u32 = 7;
 const SHT_DYNSYM: u32 = 11;
+const SHT_GNU_VERSYM: u32 = 0x6fff_ffff;
 const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
+const PF_X: u32 = 1;
 const NT_GNU_BUILD_ID: u32 = 3;
 
 /// Bytes that symbol tables may take in all.
@@ -44,6 +53,8 @@ impl Budget {
 #[derive(Debug, Default)]
 pub struct ElfFile {
     head: Vec<u8>,
+    /// Of a 64-bit machine.
+    wide: bool,
     segments: Vec<Header>,
     sections: Vec<Header>,
     programs: Range,
@@ -61,6 +72,32 @@ struct Header {
     at: Range,
     /// Of a symbol table, the section of its names.
     link: u32,
+    /// Of a segment, whether it is code.
+    is_code: bool,
+}
+
+/// An entry of a symbol table.
+#[derive(Clone, Copy, Debug)]
+pub struct Symbol<'a> {
+    pub name: &'a [u8],
+    /// STT_FUNC and so on.
+    pub kind: u8,
+    pub is_local: bool,
+    /// False for what another file defines.
+    pub is_defined: bool,
+    pub address: u64,
+    pub size: u64,
+    /// Which it is in its table.
+    pub index: usize,
+}
+
+/// What a file wants of the dynamic linker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dynamic {
+    /// DT_NEEDED
+    pub libraries: Vec<String>,
+    /// DT_RUNPATH, DT_RPATH
+    pub directories: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,7 +143,7 @@ impl ElfFile {
         let sections = read(file, table).unwrap_or_default();
         let sections =
             sections.chunks_exact(section_size as usize).map(|bytes| Header::of_section(bytes, wide)).collect();
-        Some(ElfFile { head, segments, sections, programs, table, names })
+        Some(ElfFile { head, wide, segments, sections, programs, table, names })
     }
 
     /// The address that the linker gave to a byte of the file.
@@ -115,6 +152,93 @@ impl ElfFile {
             let into = offset.checked_sub(segment.at.offset).filter(|into| *into < segment.at.len)?;
             segment.address.checked_add(into)
         })
+    }
+
+    /// The byte of the file that will be at an address of the linker's, if it is code.
+    pub fn code_offset(&self, address: u64) -> Option<u64> {
+        self.offset(address, |segment| segment.is_code)
+    }
+
+    fn offset(&self, address: u64, wanted: impl Fn(&Header) -> bool) -> Option<u64> {
+        self.segments.iter().filter(|segment| segment.kind == PT_LOAD && wanted(segment)).find_map(|segment| {
+            let into = address.checked_sub(segment.address).filter(|into| *into < segment.at.len)?;
+            segment.at.offset.checked_add(into)
+        })
+    }
+
+    /// `e_machine`
+    pub fn machine(&self) -> u16 {
+        word(&self.head, 0x12) as u16
+    }
+
+    /// True for a file that runs on the same machine, in the same mode.
+    pub fn is_like(&self, other: &ElfFile) -> bool {
+        (self.machine(), self.wide) == (other.machine(), other.wide)
+    }
+
+    /// The dynamic linker that it asks for. None for a static program, or a library.
+    pub fn interpreter(&self, file: &File) -> Option<String> {
+        let segment = self.segments.iter().find(|segment| segment.kind == PT_INTERP)?;
+        let path = read(file, segment.at.within(MOST_PATH_BYTES)?)?;
+        Some(text_at(&path, 0))
+    }
+
+    /// None for a file without a dynamic section.
+    pub fn dynamic(&self, file: &File) -> Option<Dynamic> {
+        const NEEDED: u64 = 1;
+        const STRTAB: u64 = 5;
+        const STRSZ: u64 = 10;
+        const RPATH: u64 = 15;
+        const RUNPATH: u64 = 29;
+        let segment = self.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
+        let bytes = read(file, segment.at.within(MOST_DYNAMIC_BYTES)?)?;
+        let half = if self.wide { 8 } else { 4 };
+        let number = |bytes: &[u8], at| if self.wide { long(bytes, at) } else { word(bytes, at) };
+        let entries = bytes.chunks_exact(2 * half).map(|entry| (number(entry, 0), number(entry, half)));
+        let entries: Vec<(u64, u64)> = entries.take_while(|(tag, _)| *tag != 0).collect();
+        let value = |wanted| entries.iter().find(|(tag, _)| *tag == wanted).map(|(_, value)| *value);
+        let names = Range { offset: self.offset(value(STRTAB)?, |_| true)?, len: value(STRSZ)? };
+        let names = read(file, names.within(MOST_NAMES_BYTES)?)?;
+        let mut dynamic = Dynamic::default();
+        for (tag, at) in entries {
+            let text = || text_at(&names, usize::try_from(at).unwrap_or(usize::MAX));
+            match tag {
+                NEEDED => dynamic.libraries.push(text()),
+                RPATH | RUNPATH => dynamic.directories.extend(text().split(':').map(str::to_owned)),
+                _ => {}
+            }
+        }
+        Some(dynamic)
+    }
+
+    /// Hands over the symbols that a file exports, or those for debuggers, one by one.
+    pub fn each_symbol(&self, file: &File, exported: bool, mut take: impl FnMut(&Symbol<'_>)) {
+        const CHUNK_ENTRIES: u64 = 4096;
+        let size = if self.wide { 24 } else { 16 };
+        let wanted = if exported { SHT_DYNSYM } else { SHT_SYMTAB };
+        for section in self.sections.iter().filter(|section| section.kind == wanted) {
+            let names = self.sections.get(section.link as usize).and_then(|names| names.at.within(MOST_TABLE_BYTES));
+            let Some((names, table)) = names.zip(section.at.within(MOST_TABLE_BYTES)) else { continue };
+            let Some(names) = read(file, names) else { continue };
+            let (mut at, mut index) = (table.offset, 0);
+            while at < table.end() {
+                let chunk = Range { offset: at, len: (table.end() - at).min(CHUNK_ENTRIES * size) };
+                let Some(bytes) = read(file, chunk) else { break };
+                for entry in bytes.chunks_exact(size as usize) {
+                    take(&Symbol::of(entry, self.wide, &names, index));
+                    index += 1;
+                }
+                at = chunk.end();
+            }
+        }
+    }
+
+    /// Of each exported symbol whether it is an old version, kept for programs that were linked against it.
+    pub fn old_versions(&self, file: &File) -> Vec<bool> {
+        const HIDDEN: u16 = 0x8000; // VERSYM_HIDDEN
+        let section = self.sections.iter().find(|section| section.kind == SHT_GNU_VERSYM);
+        let bytes = section.and_then(|section| read(file, section.at.within(MOST_TABLE_BYTES)?)).unwrap_or_default();
+        bytes.chunks_exact(2).map(|entry| u16::from_le_bytes([entry[0], entry[1]]) & HIDDEN != 0).collect()
     }
 
     pub fn has_symtab(&self) -> bool {
@@ -167,7 +291,9 @@ impl Header {
         } else {
             (word(bytes, 4), word(bytes, 8), word(bytes, 16))
         };
-        Header { kind: word(bytes, 0) as u32, address, at: Range { offset, len }, ..Header::default() }
+        let flags = word(bytes, if wide { 4 } else { 24 }) as u32;
+        let is_code = flags & PF_X != 0;
+        Header { kind: word(bytes, 0) as u32, address, at: Range { offset, len }, is_code, ..Header::default() }
     }
 
     fn of_section(bytes: &[u8], wide: bool) -> Header {
@@ -177,8 +303,37 @@ impl Header {
             (word(bytes, 12), word(bytes, 16), word(bytes, 20), word(bytes, 24))
         };
         let (name, kind) = (word(bytes, 0) as u32, word(bytes, 4) as u32);
-        Header { name, kind, address, at: Range { offset, len }, link: link as u32 }
+        Header { name, kind, address, at: Range { offset, len }, link: link as u32, is_code: false }
     }
+}
+
+impl<'a> Symbol<'a> {
+    fn of(entry: &[u8], wide: bool, names: &'a [u8], index: usize) -> Symbol<'a> {
+        const LOCAL: u8 = 0; // STB_LOCAL
+        let (info, section, address, size) = if wide {
+            (entry[4], word(entry, 4) >> 16, long(entry, 8), long(entry, 16))
+        } else {
+            (entry[12], word(entry, 12) >> 16, word(entry, 4), word(entry, 8))
+        };
+        let name = names.get(word(entry, 0) as usize..).unwrap_or_default();
+        let len = name.iter().take(MOST_SYMBOL_BYTES).position(|&byte| byte == 0).unwrap_or(0);
+        Symbol {
+            name: &name[..len],
+            kind: info & 0xf,
+            is_local: info >> 4 == LOCAL,
+            is_defined: section != 0,
+            address,
+            size,
+            index,
+        }
+    }
+}
+
+/// The text that starts at a byte of `names`.
+fn text_at(names: &[u8], at: usize) -> String {
+    let text = names.get(at..).unwrap_or_default();
+    let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    String::from_utf8_lossy(&text[..len]).into_owned()
 }
 
 impl Range {

@@ -57,6 +57,26 @@ pub enum KallsymsError {
     Io(#[from] io::Error),
 }
 
+/// Hands over the name of every function in `/proc/kallsyms`, and its address; 0 when that is hidden.
+pub fn each_function(path: &Path, mut take: impl FnMut(&str, u64)) {
+    let Ok(file) = File::open(path) else { return };
+    let mut lines = BufReader::with_capacity(CHUNK_BYTES, file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        // A line that is longer than any is no symbol; what is left of it is none either.
+        let len = io::Read::by_ref(&mut lines).take(2 * MAX_NAME as u64).read_until(b'\n', &mut line);
+        if !len.is_ok_and(|len| len > 0) {
+            return;
+        }
+        if let Some((address, [b' ', b't' | b'T' | b'w' | b'W', b' ', rest @ ..])) = hex(line.trim_ascii_end())
+            && let Ok(name) = std::str::from_utf8(split_module(rest).0)
+        {
+            take(name, address);
+        }
+    }
+}
+
 impl Kallsyms {
     /// # Errors
     /// There are no symbols, their addresses are hidden, or `path` cannot be read.

@@ -7,6 +7,7 @@
 pub mod elf;
 pub mod elf_file;
 pub mod files;
+pub mod functions;
 pub mod hidden;
 pub mod kallsyms;
 pub mod names;

@@ -404,16 +404,16 @@ fn insert(maps: &mut Vec<Mapping>, new: Mapping) {
     maps.splice(first..last, pieces);
 }
 
-struct MapsLine<'a> {
-    start: u64,
-    end: u64,
+pub(super) struct MapsLine<'a> {
+    pub start: u64,
+    pub end: u64,
     offset: u64,
-    key: FileKey,
-    path: &'a [u8],
+    pub key: FileKey,
+    pub path: &'a [u8],
 }
 
 /// One executable line of /proc/PID/maps.
-fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
+pub(super) fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     let mut words = line.splitn(6, |&byte| byte == b' ');
     let hex = |bytes: &[u8]| u64::from_str_radix(std::str::from_utf8(bytes).ok()?, 16).ok();
     let range = words.next()?;

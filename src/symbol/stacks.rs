@@ -67,7 +67,7 @@ impl Stack {
         };
         let mut frames = Vec::with_capacity(words.len() + 1);
         let mut kernel = true;
-        for word in words {
+        for word in without_end_mark(&words).iter().copied() {
             if word >= PERF_CONTEXT_MAX {
                 kernel = word == PERF_CONTEXT_KERNEL;
             } else if kernel {
@@ -80,6 +80,15 @@ impl Stack {
             frames.push(Frame::Truncated);
         }
         frames
+    }
+}
+
+/// Without the zero that a user stack may end with. On arm64 the kernel writes down the return address of the outermost
+/// frame, which has none.
+fn without_end_mark(words: &[u64]) -> &[u64] {
+    match words {
+        [rest @ .., before, 0] if *before < PERF_CONTEXT_MAX => words.get(..=rest.len()).unwrap_or(words),
+        _ => words,
     }
 }
 
@@ -260,6 +269,14 @@ mod tests {
             News::Space(_) | News::Forget { .. } => Vec::new(),
         };
         stacks.take_fresh().map(frames).collect()
+    }
+
+    #[test]
+    fn the_zero_at_the_end_is_no_frame() {
+        assert_eq!(without_end_mark(&[PERF_CONTEXT_USER, 5, 6, 0]), [PERF_CONTEXT_USER, 5, 6]);
+        for words in [&[PERF_CONTEXT_USER, 0][..], &[PERF_CONTEXT_USER, 0, 6], &[0], &[]] {
+            assert_eq!(without_end_mark(words), words, "it is all there is, or not the end");
+        }
     }
 
     #[test]

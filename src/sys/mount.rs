@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -20,7 +20,7 @@ pub struct PrivateTracefs {
 }
 
 impl PrivateTracefs {
-    pub fn root(&self) -> &std::path::Path {
+    pub fn root(&self) -> &Path {
         &self.root
     }
 }
@@ -39,6 +39,17 @@ pub fn private_tracefs() -> io::Result<PrivateTracefs> {
         Err(err) if err.raw_os_error() == Some(libc::ENOSYS) => in_namespace(),
         Err(err) => Err(err),
     }
+}
+
+/// A file of debugfs, which may be mounted nowhere.
+///
+/// # Errors
+/// As [`private_tracefs`], or there is no such file.
+pub fn read_debugfs(file: &str) -> io::Result<String> {
+    std::fs::read_to_string(Path::new("/sys/kernel/debug").join(file)).or_else(|_| {
+        let mount = detached(c"debugfs")?;
+        std::fs::read_to_string(Path::new("/proc/self/fd").join(mount.as_raw_fd().to_string()).join(file))
+    })
 }
 
 fn detached(fstype: &CStr) -> io::Result<OwnedFd> {

@@ -90,6 +90,13 @@ pub fn block_signals() {
     let _ = SigSet::all().thread_block(); // cannot fail for a valid set
 }
 
+/// Puts off an end by Ctrl-C or SIGTERM until somebody reads [`Signals`]: something must not be left behind.
+pub fn hold_ending_signals() {
+    let mut set = SigSet::empty();
+    [Signal::SIGINT, Signal::SIGTERM].iter().for_each(|&signal| set.add(signal));
+    let _ = set.thread_block(); // cannot fail for a valid set
+}
+
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

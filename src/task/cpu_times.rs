@@ -17,6 +17,10 @@ pub struct CpuTimes {
     pub idle_ns: u64,
     /// Hard and soft interrupts.
     pub irq_ns: u64,
+    /// A hypervisor ran something else meanwhile.
+    pub steal_ns: u64,
+    /// All that is accounted for, without steal: it grows as long as the CPU takes interrupts, or is idle.
+    pub own_ns: u64,
 }
 
 /// All CPUs at one moment.
@@ -36,7 +40,12 @@ pub struct Parts {
 impl Reading {
     pub fn now(host: &Host) -> Reading {
         let text = fs::read_to_string(host.proc.join("stat")).unwrap_or_default();
-        Reading { at_ns: sys::monotonic_ns(), cpus: parse(&text) }
+        Reading::of(sys::monotonic_ns(), &text)
+    }
+
+    /// As the text of /proc/stat says.
+    pub fn of(at_ns: u64, text: &str) -> Reading {
+        Reading { at_ns, cpus: parse(text) }
     }
 
     /// The CPUs that are online, sorted.
@@ -44,6 +53,16 @@ impl Reading {
         let mut cpus: Vec<u32> = self.cpus.keys().copied().collect();
         cpus.sort_unstable();
         cpus
+    }
+
+    /// CLOCK_MONOTONIC.
+    pub fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+
+    /// None when the CPU is not online.
+    pub fn cpu(&self, cpu: u32) -> Option<&CpuTimes> {
+        self.cpus.get(&cpu)
     }
 
     /// How `cpu` spent its time from `before` until now. None when it was not online all the time.
@@ -65,7 +84,8 @@ fn parse(text: &str) -> FxHashMap<u32, CpuTimes> {
         let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
         let ns = |at: usize| ticks.get(at).copied().unwrap_or(0).saturating_mul(TICK_NS);
         ticks.get(3)?;
-        Some((cpu, CpuTimes { idle_ns: ns(3).saturating_add(ns(4)), irq_ns: ns(5).saturating_add(ns(6)) }))
+        let sum = |from: usize, to: usize| (from..=to).fold(0_u64, |sum, at| sum.saturating_add(ns(at)));
+        Some((cpu, CpuTimes { idle_ns: sum(3, 4), irq_ns: sum(5, 6), steal_ns: ns(7), own_ns: sum(0, 6) }))
     };
     text.lines().filter_map(line).collect()
 }
@@ -78,15 +98,18 @@ mod tests {
     fn reads_the_lines_of_cpus() {
         let text = "cpu  9 9 9 9 9 9 9\ncpu0 1 2 3 40 5 6 7 8 0 0\ncpu12 1 2 3 4\ncpux 1 2 3 4\ncpu3 1 2\nintr 5\n";
         let got = parse(text);
-        let times = |idle, irq| CpuTimes { idle_ns: idle * TICK_NS, irq_ns: irq * TICK_NS };
+        let times = |idle, irq, steal, own| {
+            let [idle_ns, irq_ns, steal_ns, own_ns] = [idle, irq, steal, own].map(|ticks: u64| ticks * TICK_NS);
+            CpuTimes { idle_ns, irq_ns, steal_ns, own_ns }
+        };
         assert_eq!(got.len(), 2);
-        assert_eq!((got[&0], got[&12]), (times(45, 13), times(4, 0)));
+        assert_eq!((got[&0], got[&12]), (times(45, 13, 8, 64), times(4, 0, 0, 10)));
     }
 
     #[test]
     fn parts_are_of_the_time_between() {
-        let reading =
-            |at_ns, idle_ns| Reading { at_ns, cpus: [(0, CpuTimes { idle_ns, irq_ns: 0 })].into_iter().collect() };
+        let times = |idle_ns| CpuTimes { idle_ns, ..CpuTimes::default() };
+        let reading = |at_ns, idle_ns| Reading { at_ns, cpus: [(0, times(idle_ns))].into_iter().collect() };
         let idle = |before: &Reading, now: &Reading| now.since(before, 0).map(|parts| parts.idle);
         let start = reading(0, 1_000);
         assert_eq!(idle(&start, &reading(100_000_000, 25_001_000)), Some(0.25));

@@ -1,7 +1,7 @@
 //! What /proc says of one thread. Everything may vanish at any moment, so nothing here is an error but silence.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::perf::target::{Host, processes, threads};
 use crate::task::table::Comm;
@@ -90,6 +90,30 @@ pub fn family(host: &Host, pid: i32) -> Vec<i32> {
     family.split_off(1)
 }
 
+/// When a thread was started, in ticks since boot: with its number, that is the thread and no later one.
+pub fn start_ticks(host: &Host, tid: i32) -> Option<u64> {
+    let text = fs::read(file(host, tid, "stat")).ok()?;
+    let close = text.iter().rposition(|&byte| byte == b')')?;
+    // Field 22, counted from the state, which is field 3.
+    let word = text.get(close + 2..)?.split(|&byte| byte == b' ').nth(22 - 3)?;
+    std::str::from_utf8(word).ok()?.trim().parse().ok()
+}
+
+/// The pid namespace of a process, by its inode.
+pub fn pid_namespace(host: &Host, pid: i32) -> Option<u64> {
+    namespace(&host.proc.join(pid.to_string()))
+}
+
+/// That of this process.
+pub fn own_pid_namespace(host: &Host) -> Option<u64> {
+    namespace(&host.proc.join("self"))
+}
+
+fn namespace(process: &Path) -> Option<u64> {
+    let link = fs::read_link(process.join("ns/pid")).ok()?;
+    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
 /// Threads that run on `cpu` or wait for it, without those of the process `but`: who runs comes first, as far as the kernel
 /// lets see (CONFIG_SCHED_DEBUG).
 pub fn runnable_on(host: &Host, cpu: u32, but: i32) -> Vec<(i32, Comm)> {
@@ -132,6 +156,40 @@ pub fn ran_ns(host: &Host, tid: i32) -> Option<u64> {
 pub fn pid_of(host: &Host, tid: i32) -> Option<i32> {
     let text = fs::read_to_string(file(host, tid, "status")).ok()?;
     text.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// What /proc/TID/status says of a thread's signals, as masks: bit 0 is signal 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SignalState {
+    /// R S D T t X Z P I, as in proc(5).
+    pub state: u8,
+    /// Sent to the thread, and not taken yet.
+    pub pending: u64,
+    /// Sent to its process, and not taken yet.
+    pub shared: u64,
+    pub blocked: u64,
+}
+
+impl SignalState {
+    pub fn has(mask: u64, signo: u8) -> bool {
+        u32::from(signo).checked_sub(1).and_then(|bit| mask.checked_shr(bit)).is_some_and(|rest| rest & 1 != 0)
+    }
+}
+
+/// Which signals wait for a thread.
+pub fn signals(host: &Host, tid: i32) -> Option<SignalState> {
+    parse_signals(&fs::read_to_string(file(host, tid, "status")).ok()?)
+}
+
+fn parse_signals(text: &str) -> Option<SignalState> {
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim);
+    let mask = |key: &str| u64::from_str_radix(value(key)?, 16).ok();
+    Some(SignalState {
+        state: *value("State")?.as_bytes().first()?,
+        pending: mask("SigPnd")?,
+        shared: mask("ShdPnd")?,
+        blocked: mask("SigBlk")?,
+    })
 }
 
 /// True when this process lives in a pid namespace below the machine's: then the numbers that tracepoints carry are not
@@ -185,6 +243,22 @@ mod tests {
             let got = parse_stat(text);
             assert_eq!(got.as_ref().map(|s| (s.comm.as_bytes(), s.state)), want, "{}", text.escape_ascii());
         }
+    }
+
+    #[test]
+    fn parses_signals() {
+        let text = "Name:\tx\nState:\tT (stopped)\nTgid:\t5\nSigQ:\t1/7\nSigPnd:\t0000000000000001\n\
+            ShdPnd:\t8000000000000200\nSigBlk:\t0000000000000200\nSigIgn:\t0000000000000000\n";
+        let got = parse_signals(text).unwrap();
+        assert_eq!(got, SignalState { state: b'T', pending: 1, shared: 1 << 63 | 1 << 9, blocked: 1 << 9 });
+        let cases = [(1, false), (10, true), (64, true), (0, false), (65, false), (255, false)];
+        for (signo, want) in cases {
+            assert_eq!(SignalState::has(got.shared, signo), want, "{signo}");
+        }
+        for cut in 0..text.find("SigIgn").unwrap() - 1 {
+            let _ = parse_signals(&text[..cut]); // whatever it says, it does not panic
+        }
+        assert_eq!(parse_signals("State:\tT\nSigPnd:\tx\nShdPnd:\t0\nSigBlk:\t0\n"), None);
     }
 
     #[test]

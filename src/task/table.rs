@@ -10,7 +10,7 @@ use crate::perf::target::{Host, processes, threads};
 use crate::task::procfs;
 
 /// A thread's name: up to 15 bytes of anything.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Comm([u8; 16]);
 
 impl Comm {

@@ -90,6 +90,11 @@ impl Format {
         format!("{}:{}", self.system, self.name)
     }
 
+    /// Of a function in the kernel or a program, not of a tracepoint that the kernel's authors made.
+    pub fn is_of_probe(&self) -> bool {
+        self.fields.iter().any(|field| field.name.starts_with("__probe_"))
+    }
+
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }

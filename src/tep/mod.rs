@@ -2,15 +2,18 @@
 //!
 //! `tracefs` finds the description, `format` parses it into fields, `print_fmt` compiles the kernel's
 //! own text for a record (with the `strings` it points to), `filter` checks a filter before the kernel sees it, and
-//! `check` tries all this on whole trees of descriptions. `syscalls` knows the number of each system call by name.
+//! `check` tries all this on whole trees of descriptions. `drift` knows what differs among kernels, `syscalls` the number of
+//! each system call by name.
 //! Descriptions, raw bytes and filter texts are all input from outside: nothing here panics on them.
 
 pub mod check;
+pub mod drift;
 pub mod field;
 pub mod fields_text;
 pub mod filter;
 pub mod format;
 pub mod print_fmt;
+pub mod probe;
 #[cfg(test)]
 mod samples;
 pub mod strings;

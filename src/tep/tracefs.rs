@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use globset::{Glob, GlobBuilder};
 
+use super::drift;
 use super::format::{Format, FormatError, likeness};
+use super::probe::events::Group;
 
 /// Where tracefs usually is. The second may only be there once debugfs is mounted.
 pub const USUAL: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -73,6 +75,10 @@ impl Tracefs {
             let Some(system_name) = system.file_name().to_str().filter(|name| is_name(name)).map(str::to_owned) else {
                 continue;
             };
+            // Probes of a run that goes on: nobody else may hold them.
+            if Group::parse(&system_name).is_some() {
+                continue;
+            }
             // A file such as `enable`, or a system removed meanwhile.
             let Ok(events) = fs::read_dir(system.path()) else { continue };
             for event in events.filter_map(Result::ok) {
@@ -146,6 +152,12 @@ impl Tracefs {
         }
     }
 
+    /// True for an event that somebody has put into a program (`uprobe_events`).
+    pub fn is_uprobe(&self, system: &str, name: &str) -> bool {
+        let list = read_limited(&self.root.join("uprobe_events")).unwrap_or_default();
+        list.lines().any(|line| defines(line, system, name))
+    }
+
     /// Unknown event, unless nothing here can be read at all: a tracefs of mode 0700 hides its files.
     fn not_found(&self, system: &str, name: &str) -> EventError {
         let root = self.root.join("events");
@@ -170,7 +182,7 @@ pub fn event_pattern(pattern: &str) -> Result<Glob> {
     glob.map_err(|err| anyhow!("`{pattern}` is no pattern for events: {}", err.kind()))
 }
 
-/// Up to 3 of `events` that the user may have meant.
+/// Up to 3 of `events` that the user may have meant: what other kernels call it, then names like it.
 fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
     let mut scored: Vec<(usize, &String)> = events
         .iter()
@@ -183,7 +195,22 @@ fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
         })
         .collect();
     scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
-    scored.into_iter().take(3).map(|(_, event)| event.clone()).collect()
+    let wanted = format!("{system}:{name}");
+    let mut near: Vec<String> =
+        drift::other_names(&wanted).map(str::to_owned).filter(|other| events.contains(other)).collect();
+    for (_, event) in scored {
+        if !near.contains(event) {
+            near.push(event.clone());
+        }
+    }
+    near.truncate(3);
+    near
+}
+
+/// `p:GROUP/NAME PATH:OFFSET ARGS`, or `r`, perhaps with a number behind it.
+fn defines(line: &str, system: &str, name: &str) -> bool {
+    let event = line.split_once(':').and_then(|(_, rest)| rest.split_ascii_whitespace().next()?.split_once('/'));
+    event == Some((system, name))
 }
 
 /// Whether `name` may become part of a path.
@@ -216,6 +243,13 @@ mod tests {
         fs::write(dir.path().join("events/enable"), "0\n").unwrap();
         let tracefs = Tracefs::at(dir.path());
         (dir, tracefs)
+    }
+
+    #[test]
+    fn probes_in_programs_are_known_by_their_definition() {
+        let lines = ["p:uprobes/alloc /bin/a:0x10 size=%di", "r32:mine/alloc /bin/a:0x10", "p:uprobes/free /b:0x1"];
+        let is = |system, name| lines.iter().filter(|line| defines(line, system, name)).count();
+        assert_eq!([is("uprobes", "alloc"), is("mine", "alloc"), is("uprobes", "all"), is("", "")], [1, 1, 0, 0]);
     }
 
     #[test]

@@ -25,11 +25,15 @@ pub fn formats() -> Vec<(String, String)> {
     all
 }
 
-/// Makes the trees again, below `dir`.
+/// Makes the trees again, below `dir`, each event with the file `id` that a kernel gives it.
 pub fn unpack(dir: &Path) {
     for (path, text) in formats() {
         let path = dir.join(path);
-        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        let event = path.parent().expect("a directory");
+        fs::create_dir_all(event).expect("a directory");
+        if let Some(id) = text.lines().find_map(|line| line.strip_prefix("ID: ")) {
+            fs::write(event.join("id"), format!("{id}\n")).expect("a file");
+        }
         fs::write(path, text).expect("a file");
     }
 }

@@ -11,7 +11,8 @@ use crate::profiler::TracefsFinder;
 use crate::sys;
 use crate::sys::perf::Watch;
 use crate::task::procfs;
-use crate::tep::{EventError, Format, PrintFmt};
+use crate::tep::drift::{self, DRIFTING, Drifting};
+use crate::tep::{EventError, Format};
 
 /// What was found out about the machine.
 #[derive(Debug, Default)]
@@ -22,18 +23,19 @@ pub struct Machine {
     pub is_virtual: bool,
     /// Hardware cycles can be sampled.
     pub pmu: bool,
-    pub kprobes: bool,
-    pub uprobes: bool,
+    /// Why `kprobe:` events do not work, if so.
+    pub no_kprobes: Option<String>,
+    pub no_uprobes: Option<String>,
     /// This process lives in a pid namespace below the machine's.
     pub nested: bool,
 }
 
 impl Machine {
-    pub fn look(host: &Host) -> Machine {
+    pub fn look(host: &Host, tracefs: &TracefsFinder) -> Machine {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let online = online_cpus(host).unwrap_or_default();
         let possible = parse_cpus(read(&host.cpu.join("possible")).trim()).map_or(0, |cpus| cpus.len());
-        let has_probe = |name: &str| Path::new("/sys/bus/event_source/devices").join(name).exists();
+        let no_probe = |user: bool| tracefs.try_probe(host, user).err().map(|err| format!("{err:#}"));
         let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu: online.first().copied().unwrap_or(0) };
         let user_code = Exclude { kernel: true, ..Default::default() };
         Machine {
@@ -42,8 +44,8 @@ impl Machine {
             possible,
             is_virtual: is_virtual(&read(&host.proc.join("cpuinfo"))),
             pmu: Missing::default().open(&mut Attr::cycles(99).exclude(user_code), watch).is_ok(),
-            kprobes: has_probe("kprobe"),
-            uprobes: has_probe("uprobe"),
+            no_kprobes: no_probe(false),
+            no_uprobes: no_probe(true),
             nested: procfs::is_nested(host),
         }
     }
@@ -107,45 +109,35 @@ pub struct Mapping {
     pub field: &'static str,
     /// None where the event or the field does not exist.
     pub found: Option<String>,
+    /// What is done then.
+    pub without: Option<&'static str>,
 }
-
-/// What was renamed, retyped or dropped over the years.
-const DRIFTING: [(&str, &str); 11] = [
-    ("sched:sched_switch", "prev_comm"),
-    ("sched:sched_switch", "prev_pid"),
-    ("sched:sched_switch", "prev_state"),
-    ("sched:sched_wakeup", "comm"),
-    ("sched:sched_wakeup", "success"),
-    ("sched:sched_waking", "pid"),
-    ("sched:sched_process_exec", "filename"),
-    ("raw_syscalls:sys_enter", "id"),
-    ("raw_syscalls:sys_enter", "args"),
-    ("raw_syscalls:sys_exit", "ret"),
-    ("signal:signal_generate", "comm"),
-];
 
 /// Which fields are used, and how they are stored.
 pub fn mappings(finder: &TracefsFinder) -> Vec<Mapping> {
     let Ok(tracefs) = finder.get() else { return Vec::new() };
     let format = |name: &str| name.split_once(':').and_then(|(system, event)| tracefs.format(system, event).ok());
-    let found = |&(event, field): &(&'static str, &'static str)| Mapping {
-        event,
-        field,
-        found: format(event).and_then(|format| described(&format, field)),
+    let mapping = |drifting: &'static Drifting| Mapping {
+        event: drifting.event,
+        field: drifting.names.first().copied().unwrap_or_default(),
+        found: format(drifting.event).and_then(|format| described(&format, drifting)),
+        without: drifting.without,
     };
-    DRIFTING.iter().map(found).collect()
+    DRIFTING.iter().map(mapping).collect()
 }
 
-fn described(format: &Format, name: &str) -> Option<String> {
-    let field = format.field(name)?;
-    let letters = if name == "prev_state" { state_letters(format) } else { None };
+fn described(format: &Format, drifting: &Drifting) -> Option<String> {
+    let field = drifting.find(format)?;
+    let letters = if field.name == "prev_state" { state_letters(format) } else { None };
     let letters = letters.map_or(String::new(), |letters| format!(": {letters}"));
-    Some(format!("{}, {} bytes at {}{letters}", field.declared, field.size, field.offset))
+    let renamed = drifting.names.first().is_some_and(|name| *name != field.name);
+    let name = if renamed { format!("{}: ", field.name) } else { String::new() };
+    Some(format!("{name}{}, {} bytes at {}{letters}", field.declared, field.size, field.offset))
 }
 
 /// `S=1 D=2`, from the kernel's own print format.
 fn state_letters(format: &Format) -> Option<String> {
-    let table = PrintFmt::compile(format).ok()?.flag_table("prev_state")?;
+    let table = drift::task_states(format)?;
     let entry = |(value, letter): &(u64, String)| format!("{letter}={value}");
     Some(table.entries.iter().map(entry).collect::<Vec<_>>().join(" "))
 }
@@ -161,8 +153,9 @@ mod tests {
             \tfield:long prev_state;\toffset:16;\tsize:8;\tsigned:1;\n\n\
             print fmt: \"%s\", __print_flags(REC->prev_state & 3, \"|\", { 1, \"S\" }, { 2, \"D\" })\n";
         let format = Format::parse("sched", text).unwrap();
-        assert_eq!(described(&format, "prev_comm").as_deref(), Some("__data_loc char[], 4 bytes at 8"));
-        assert_eq!(described(&format, "prev_state").as_deref(), Some("long, 8 bytes at 16: S=1 D=2"));
-        assert_eq!(described(&format, "success"), None);
+        let described = |names| described(&format, &Drifting { event: "sched:sched_switch", names, without: None });
+        assert_eq!(described(&["prev_comm"]).as_deref(), Some("__data_loc char[], 4 bytes at 8"));
+        assert_eq!(described(&["state", "prev_state"]).as_deref(), Some("prev_state: long, 8 bytes at 16: S=1 D=2"));
+        assert_eq!(described(&["success"]), None);
     }
 }

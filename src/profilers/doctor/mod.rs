@@ -106,7 +106,7 @@ fn examine(bench: &mut Bench<'_>) -> Findings {
     });
     Findings {
         commands,
-        machine: Machine::look(bench.host),
+        machine: Machine::look(bench.host, bench.tracefs),
         tracefs: match &bench.tracefs_lack {
             None => Ok(bench.tracefs.describe().unwrap_or_default().trim_start_matches("tracefs: ").to_owned()),
             Some(lack) => Err(lack.why.clone()),
@@ -179,9 +179,10 @@ fn print(findings: &Findings, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\nFields that differ among kernels, as they are here\n");
     }
     for mapping in &findings.mappings {
-        let found = mapping.found.as_deref().unwrap_or("absent");
+        let absent = || mapping.without.map_or("absent".to_owned(), |without| format!("absent: {without}"));
+        let found = mapping.found.clone().unwrap_or_else(absent);
         let event = mapping.event.split_once(':').map_or(mapping.event, |(_, event)| event);
-        line(&format!("{event} {}", mapping.field), found, out);
+        line(&format!("{event} {}", mapping.field), &found, out);
     }
 }
 
@@ -193,7 +194,9 @@ fn print_machine(findings: &Findings, out: &mut Vec<u8>) {
     line("CPUs", &format!("{} online, {} possible", machine.online, machine.possible), out);
     line("virtual", yes(machine.is_virtual), out);
     line("hardware cycles", if machine.pmu { "yes" } else { "no: cpu-clock in their place" }, out);
-    line("kprobes, uprobes", &format!("{}, {}", yes(machine.kprobes), yes(machine.uprobes)), out);
+    for (what, lack) in [("kprobes", &machine.no_kprobes), ("uprobes", &machine.no_uprobes)] {
+        line(what, &lack.as_ref().map_or("yes".to_owned(), |why| format!("no: {why}")), out);
+    }
     line("tracefs", findings.tracefs.as_ref().unwrap_or_else(|why| why), out);
     line("clock of all records", "CLOCK_MONOTONIC", out);
     let missing = if findings.missing.is_empty() { "none".to_owned() } else { findings.missing.join("; ") };
@@ -249,6 +252,7 @@ fn json(findings: Option<&Findings>, checked: &Checked, out: &mut Vec<u8>) {
             object.text("event", mapping.event);
             object.text("field", mapping.field);
             mapping.found.iter().for_each(|found| object.text("found", found));
+            mapping.without.iter().for_each(|without| object.text("without", without));
         });
     }
     formats::json(checked, &mut object);
@@ -280,8 +284,11 @@ fn json_machine(findings: &Findings, out: &mut Vec<u8>) {
     object.unsigned("cpus_possible", machine.possible as u64);
     json_bool(&mut object, "virtual", machine.is_virtual);
     json_bool(&mut object, "pmu", machine.pmu);
-    json_bool(&mut object, "kprobes", machine.kprobes);
-    json_bool(&mut object, "uprobes", machine.uprobes);
+    json_bool(&mut object, "kprobes", machine.no_kprobes.is_none());
+    json_bool(&mut object, "uprobes", machine.no_uprobes.is_none());
+    for (key, lack) in [("no_kprobes", &machine.no_kprobes), ("no_uprobes", &machine.no_uprobes)] {
+        lack.iter().for_each(|why| object.text(key, &escape(why.as_bytes())));
+    }
     json_bool(&mut object, "nested_pid_namespace", machine.nested);
     let (key, text) = match &findings.tracefs {
         Ok(place) => ("tracefs", place),

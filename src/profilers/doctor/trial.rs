@@ -120,7 +120,7 @@ impl<'a> Bench<'a> {
     }
 
     fn open(&mut self, trial: &Trial, target: &Target) -> Result<Opened> {
-        let mut profiler = (trial.build)()?;
+        let mut profiler = (trial.build)(trial.options)?;
         let mut evlist = Evlist::new();
         let opened = self.open_events(profiler.as_mut(), target, &mut evlist);
         for name in evlist.missing() {
@@ -139,6 +139,7 @@ impl<'a> Bench<'a> {
             target,
             host: self.host,
             watched: &watched,
+            command: None,
             stacks: false,
             flame_graph: false,
             interval: None,

@@ -130,7 +130,9 @@ impl Usage {
         let look = |(&number, cpu): (&u32, &Cpu)| {
             let achieved_hz = cpu.achieved_hz(terms, span_ns, parts(number));
             let few = achieved_hz.is_some_and(|hz| hz < terms.hz / 2);
-            (few || cpu.throttled > 0).then_some(Starved { cpu: number, achieved_hz, throttled: cpu.throttled })
+            // Held back for a moment, while the kernel was still finding the period, and right on the whole: no harm.
+            let held_back = cpu.throttled > 0 && achieved_hz.is_none_or(|hz| hz < terms.hz);
+            (few || held_back).then_some(Starved { cpu: number, achieved_hz, throttled: cpu.throttled })
         };
         let mut starved: Vec<Starved> = self.cpus.iter().filter_map(look).collect();
         starved.sort_unstable_by_key(|starved| starved.cpu);

@@ -6,7 +6,7 @@
 //!
 //! `machine` says what every task does, `ongoing` reports waits while they last, `table` lays out the sums.
 
-mod filters;
+pub(in crate::profilers) mod filters;
 mod machine;
 mod ongoing;
 mod states;
@@ -31,7 +31,7 @@ use crate::stats::value::{Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs;
-use crate::tep::Field;
+use crate::tep::{Field, drift};
 
 /// Time spent running, sleeping, in D state, waiting for a CPU; and who waits too long
 #[derive(Debug, clap::Args)]
@@ -122,6 +122,16 @@ struct Woken {
     comm: Field,
     /// Latency flags of the record.
     flags: Option<Field>,
+    /// Zero when the task was awake already.
+    success: Option<Field>,
+}
+
+impl Woken {
+    /// False for a wake-up in vain.
+    #[inline]
+    fn happened(&self, raw: &[u8]) -> bool {
+        self.success.as_ref().is_none_or(|success| success.read_u64(raw) != Ok(0))
+    }
 }
 
 /// What is known once the events are.
@@ -267,7 +277,7 @@ impl TaskState {
     fn on_wakeup(&mut self, sample: &Sample<'_>, is_new: bool, ctx: &mut Context<'_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
         let fields = if is_new { plan.fields.wakeup_new.as_ref() } else { Some(&plan.fields.wakeup) };
-        let Some(fields) = fields else { return Ok(()) };
+        let Some(fields) = fields.filter(|fields| fields.happened(sample.raw)) else { return Ok(()) };
         let tid = fields.pid.read_i32(sample.raw)?;
         let comm = fields.comm.text(sample.raw)?;
         if !self.is_ours(tid, comm, ctx) {
@@ -418,15 +428,16 @@ impl Profiler for TaskState {
             let (event, format) = add(evlist, name, false)?;
             Ok(Woken {
                 event,
-                pid: format.require("pid")?.clone(),
-                comm: format.require("comm")?.clone(),
+                pid: drift::require(&format, "pid")?.clone(),
+                comm: drift::require(&format, "comm")?.clone(),
                 flags: format.field("common_flags").cloned(),
+                success: drift::wakeup_success(&format).cloned(),
             })
         };
         let (switch, format) = add(evlist, "sched:sched_switch", self.takes_stacks())?;
         let states =
             States::new(&format).context("sched:sched_switch does not tell the task states in its print format")?;
-        let field = |name: &str| format.require(name).cloned();
+        let field = |name: &str| drift::require(&format, name).cloned();
         let (prev_pid, prev_comm, prev_state) = (field("prev_pid")?, field("prev_comm")?, field("prev_state")?);
         let (next_pid, next_comm) = (field("next_pid")?, field("next_comm")?);
         let wakeup = woken(evlist, "sched:sched_wakeup")?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::stats::value::Value;
-use crate::tep::{FlagTable, Format, PrintFmt};
+use crate::tep::{FlagTable, Format, drift};
 
 /// What a task does, as an index into tables. The first seven are fixed; others are met and labelled in mid-run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ pub struct States {
 impl States {
     /// Takes the table out of the print format. None when it has none that reads `prev_state`.
     pub fn new(format: &Format) -> Option<States> {
-        let table = PrintFmt::compile(format).ok()?.flag_table("prev_state")?;
+        let table = drift::task_states(format)?;
         Some(States { table, met: Vec::new(), others: Vec::new() })
     }
 

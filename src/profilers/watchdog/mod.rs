@@ -16,8 +16,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use rustc_hash::FxHashSet;
 
+use crate::cli::CommonArgs;
 use crate::cli::values::{self, format_ns};
-use crate::cli::{CommonArgs, usage};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::target::{Host, Tasks, online_cpus};
@@ -68,9 +68,7 @@ impl ProfilerArgs for WatchdogArgs {
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
-        if let Some(option) = self.common.names_tasks() {
-            return Err(usage(format!("{option} names tasks, but watchdog watches whole CPUs: choose those with -C")));
-        }
+        self.common.refuse_tasks(Self::NAME)?;
         Ok(Box::new(Watchdog::new(self)))
     }
 }
@@ -407,7 +405,7 @@ impl Profiler for Watchdog {
         let start = add(setup.tracepoint("timer:hrtimer_start")?.0)?;
         let stop_task = add(setup.tracepoint("sched:sched_switch")?.0)?;
         let sampler = self.choose_sampler(evlist, setup);
-        let sampler = if self.stacks { sampler.kernel_callchain() } else { sampler };
+        let sampler = if self.stacks { sampler.callchain(0).kernel_callchain() } else { sampler };
         let sampler = if is_all { sampler } else { sampler.binding(Binding::Cpu).cpus(self.wanted.clone()) };
         let sampler = evlist.add(sampler)?;
         self.events = Some(Events { expire, start, stop_task, sampler });

@@ -1,0 +1,91 @@
+//! A program that leaks on purpose, and tells how much.
+//!
+//! `uleak LEAKED BYTES CLEAN [--all] [--wait]`: `leaky` allocates LEAKED times BYTES and keeps them, among CLEAN
+//! allocations of as much that `clean` frees. With `--all` the same by each of calloc, realloc, posix_memalign and
+//! aligned_alloc, in `leaky_calloc` and so on. Prints `leaked=N bytes=N clean=N pid=N`; with `--wait` it waits for a line
+//! first, and for the end of stdin after.
+
+use std::ffi::c_void;
+use std::hint::black_box;
+use std::{env, io, process, ptr};
+
+type Allocate = fn(usize) -> *mut c_void;
+
+/// The result passes through: else a compiler might jump to the allocator, and be nobody's caller.
+macro_rules! allocators {
+    ($($name:ident = |$bytes:ident| $call:expr;)*) => {
+        $(
+            #[inline(never)]
+            fn $name($bytes: usize) -> *mut c_void {
+                // SAFETY: sizes are plain numbers, and what is passed is ours.
+                let result = unsafe { $call };
+                assert!(!result.is_null());
+                black_box(result)
+            }
+        )*
+    };
+}
+
+allocators! {
+    leaky = |bytes| libc::malloc(bytes);
+    clean = |bytes| libc::malloc(bytes);
+    leaky_calloc = |bytes| libc::calloc(1, bytes);
+    clean_calloc = |bytes| libc::calloc(1, bytes);
+    leaky_realloc = |bytes| libc::realloc(libc::malloc(bytes / 2 + 1), bytes);
+    clean_realloc = |bytes| libc::realloc(libc::malloc(bytes / 2 + 1), bytes);
+    leaky_memalign = |bytes| memalign(bytes);
+    clean_memalign = |bytes| memalign(bytes);
+    leaky_aligned = |bytes| libc::aligned_alloc(64, bytes.next_multiple_of(64));
+    clean_aligned = |bytes| libc::aligned_alloc(64, bytes.next_multiple_of(64));
+}
+
+/// posix_memalign stores its result in a variable of the caller's.
+#[inline(always)]
+unsafe fn memalign(bytes: usize) -> *mut c_void {
+    let mut result = ptr::null_mut();
+    // SAFETY: `result` is ours, and 64 a power of two.
+    let errno = unsafe { libc::posix_memalign(&raw mut result, 64, bytes) };
+    if errno == 0 { result } else { ptr::null_mut() }
+}
+
+const ALL: [(Allocate, Allocate); 5] = [
+    (leaky, clean),
+    (leaky_calloc, clean_calloc),
+    (leaky_realloc, clean_realloc),
+    (leaky_memalign, clean_memalign),
+    (leaky_aligned, clean_aligned),
+];
+
+fn main() {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let has = |option: &str| args.iter().any(|arg| arg == option);
+    let numbers: Vec<usize> = args.iter().filter_map(|arg| arg.parse().ok()).collect();
+    let [leaked, bytes, cleaned] = numbers[..] else {
+        eprintln!("usage: uleak LEAKED BYTES CLEAN [--all] [--wait]");
+        process::exit(2);
+    };
+    let pairs = if has("--all") { &ALL[..] } else { &ALL[..1] };
+    if has("--wait") {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).expect("a line");
+    }
+    for (leaky, clean) in pairs {
+        let mut kept = 0;
+        for index in 0..cleaned.max(leaked) {
+            if index < cleaned {
+                // SAFETY: nobody else has it.
+                unsafe { libc::free(clean(bytes)) };
+            }
+            if kept < leaked && index * leaked >= kept * cleaned {
+                black_box(leaky(bytes));
+                kept += 1;
+            }
+        }
+        assert_eq!(kept, leaked, "CLEAN must be at least LEAKED");
+    }
+    let all = leaked * pairs.len();
+    println!("leaked={all} bytes={} clean={} pid={}", all * bytes, cleaned * pairs.len(), process::id());
+    if has("--wait") {
+        io::copy(&mut io::stdin(), &mut io::sink()).expect("stdin");
+    }
+}

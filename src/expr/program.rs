@@ -1,0 +1,238 @@
+//! Tree to program, and its evaluation.
+
+use crate::expr::parse::{Binary, Node, Unary};
+use crate::tep::Format;
+use crate::tep::field::{Field, Kind};
+
+/// Values on the way at once. The parser's own limits keep most texts far below.
+const SLOTS: usize = 64;
+
+/// An expression over the records of one event.
+#[derive(Clone, Debug)]
+pub struct Program {
+    steps: Box<[Step]>,
+}
+
+/// One step, on a stack of values. Jumps lead forwards only, so every program ends.
+#[derive(Clone, Debug)]
+enum Step {
+    Push(u64),
+    Load(Field),
+    Unary(Unary),
+    /// `bool`: unsigned.
+    Binary(Binary, bool),
+    /// 0 or 1.
+    Truth,
+    /// Takes a value; goes on at a step when it is 0.
+    JumpIfZero(usize),
+    /// The same, but leaves 0 (1) where the jump is taken.
+    JumpKeeping(bool, usize),
+    Jump(usize),
+}
+
+pub struct Fault {
+    pub message: String,
+    pub at: usize,
+    pub unknown_field: bool,
+}
+
+pub fn compile(root: &Node, format: &Format) -> Result<Program, Fault> {
+    let mut compiler = Compiler { format, steps: Vec::new(), depth: 0 };
+    compiler.node(root)?;
+    Ok(Program { steps: compiler.steps.into() })
+}
+
+impl Program {
+    /// The value for a record; None when there is none.
+    #[inline]
+    pub fn eval(&self, raw: &[u8]) -> Option<u64> {
+        match &*self.steps {
+            [Step::Load(field)] => load(field, raw), // most are no more than a field
+            steps => run(steps, raw),
+        }
+    }
+}
+
+#[inline]
+fn load(field: &Field, raw: &[u8]) -> Option<u64> {
+    field.read_i64(raw).ok().map(|value| value as u64)
+}
+
+fn run(steps: &[Step], raw: &[u8]) -> Option<u64> {
+    let mut slots = [0_u64; SLOTS];
+    let (mut used, mut at) = (0_usize, 0);
+    while let Some(step) = steps.get(at) {
+        at += 1;
+        match step {
+            Step::Push(bits) => push(&mut slots, &mut used, *bits)?,
+            Step::Load(field) => push(&mut slots, &mut used, load(field, raw)?)?,
+            Step::Unary(unary) => {
+                let value = pop(&slots, &mut used)?;
+                let result = match unary {
+                    Unary::Minus => value.wrapping_neg(),
+                    Unary::Complement => !value,
+                    Unary::Not => u64::from(value == 0),
+                };
+                push(&mut slots, &mut used, result)?;
+            }
+            Step::Binary(binary, unsigned) => {
+                let right = pop(&slots, &mut used)?;
+                let left = pop(&slots, &mut used)?;
+                push(&mut slots, &mut used, apply(*binary, *unsigned, left, right)?)?;
+            }
+            Step::Truth => {
+                let value = pop(&slots, &mut used)?;
+                push(&mut slots, &mut used, u64::from(value != 0))?;
+            }
+            Step::JumpIfZero(to) => {
+                if pop(&slots, &mut used)? == 0 {
+                    at = *to;
+                }
+            }
+            Step::JumpKeeping(when, to) => {
+                if (pop(&slots, &mut used)? != 0) == *when {
+                    push(&mut slots, &mut used, u64::from(*when))?;
+                    at = *to;
+                }
+            }
+            Step::Jump(to) => at = *to,
+        }
+    }
+    pop(&slots, &mut used)
+}
+
+#[inline]
+fn push(slots: &mut [u64; SLOTS], used: &mut usize, value: u64) -> Option<()> {
+    *slots.get_mut(*used)? = value;
+    *used += 1;
+    Some(())
+}
+
+#[inline]
+fn pop(slots: &[u64; SLOTS], used: &mut usize) -> Option<u64> {
+    *used = used.checked_sub(1)?;
+    slots.get(*used).copied()
+}
+
+/// None: there is no such value.
+pub(super) fn apply(binary: Binary, unsigned: bool, left: u64, right: u64) -> Option<u64> {
+    let (a, b) = (left as i64, right as i64);
+    let shift = || u32::try_from(right).ok().filter(|bits| *bits < u64::BITS);
+    let compare = |signed: bool, unsigned_too: bool| u64::from(if unsigned { unsigned_too } else { signed });
+    Some(match binary {
+        Binary::Multiply => left.wrapping_mul(right),
+        Binary::Divide if unsigned => left.checked_div(right)?,
+        Binary::Divide if b == 0 => return None,
+        Binary::Divide => a.wrapping_div(b) as u64,
+        Binary::Remainder if unsigned => left.checked_rem(right)?,
+        Binary::Remainder if b == 0 => return None,
+        Binary::Remainder => a.wrapping_rem(b) as u64,
+        Binary::Add => left.wrapping_add(right),
+        Binary::Subtract => left.wrapping_sub(right),
+        Binary::ShiftLeft => left << shift()?,
+        Binary::ShiftRight if unsigned => left >> shift()?,
+        Binary::ShiftRight => (a >> shift()?) as u64,
+        Binary::Less => compare(a < b, left < right),
+        Binary::LessEqual => compare(a <= b, left <= right),
+        Binary::Greater => compare(a > b, left > right),
+        Binary::GreaterEqual => compare(a >= b, left >= right),
+        Binary::Equal => u64::from(left == right),
+        Binary::NotEqual => u64::from(left != right),
+        Binary::BitAnd => left & right,
+        Binary::BitXor => left ^ right,
+        Binary::BitOr => left | right,
+    })
+}
+
+struct Compiler<'a> {
+    format: &'a Format,
+    steps: Vec<Step>,
+    /// Values on the way where the next step begins.
+    depth: usize,
+}
+
+impl Compiler<'_> {
+    /// Appends the steps that leave the value of `node`. Returns whether it is unsigned.
+    fn node(&mut self, node: &Node) -> Result<bool, Fault> {
+        match node {
+            Node::Number { bits, unsigned } => {
+                self.steps.push(Step::Push(*bits));
+                Ok(*unsigned)
+            }
+            Node::Field { name, at } => self.field(name, *at),
+            Node::Unary(unary, inner) => {
+                let unsigned = self.node(inner)?;
+                self.steps.push(Step::Unary(*unary));
+                Ok(unsigned && *unary != Unary::Not)
+            }
+            Node::Binary(binary, left, right) => self.binary(*binary, left, right),
+            Node::And(left, right) => self.logical(false, left, right),
+            Node::Or(left, right) => self.logical(true, left, right),
+            Node::Choice(parts) => {
+                let [condition, then, other] = &**parts;
+                self.node(condition)?;
+                let skip = self.placeholder();
+                let unsigned = self.node(then)?;
+                let end = self.placeholder();
+                self.steps[skip] = Step::JumpIfZero(self.steps.len());
+                let unsigned = self.node(other)? | unsigned;
+                self.steps[end] = Step::Jump(self.steps.len());
+                Ok(unsigned)
+            }
+        }
+    }
+
+    fn binary(&mut self, binary: Binary, left: &Node, right: &Node) -> Result<bool, Fault> {
+        let left = self.node(left)?;
+        self.depth += 1;
+        if self.depth >= SLOTS {
+            return Err(Fault { message: "nested too deeply".to_owned(), at: 0, unknown_field: false });
+        }
+        let right = self.node(right)?;
+        self.depth -= 1;
+        let is_shift = matches!(binary, Binary::ShiftLeft | Binary::ShiftRight);
+        let unsigned = left || right && !is_shift; // the number of bits says nothing of what is shifted
+        self.steps.push(Step::Binary(binary, unsigned));
+        let is_truth = matches!(
+            binary,
+            Binary::Less
+                | Binary::LessEqual
+                | Binary::Greater
+                | Binary::GreaterEqual
+                | Binary::Equal
+                | Binary::NotEqual
+        );
+        Ok(unsigned && !is_truth)
+    }
+
+    /// The right side is evaluated only where it matters.
+    fn logical(&mut self, when: bool, left: &Node, right: &Node) -> Result<bool, Fault> {
+        self.node(left)?;
+        let skip = self.placeholder();
+        self.node(right)?;
+        self.steps.push(Step::Truth);
+        self.steps[skip] = Step::JumpKeeping(when, self.steps.len());
+        Ok(false)
+    }
+
+    /// A step that is settled later.
+    fn placeholder(&mut self) -> usize {
+        self.steps.push(Step::Jump(0));
+        self.steps.len() - 1
+    }
+
+    fn field(&mut self, name: &str, at: usize) -> Result<bool, Fault> {
+        let field = match self.format.require(name) {
+            Ok(field) => field,
+            Err(err) => return Err(Fault { message: err.to_string(), at, unknown_field: true }),
+        };
+        if !matches!(field.kind, Kind::Int | Kind::Pointer) {
+            let message = format!("`{name}` of {} is {}, not a number", self.format.full_name(), field.declared);
+            return Err(Fault { message, at, unknown_field: false });
+        }
+        let field = Field { signed: field.signed && field.kind == Kind::Int, ..field.clone() };
+        let unsigned = field.size == 8 && !field.signed;
+        self.steps.push(Step::Load(field));
+        Ok(unsigned)
+    }
+}

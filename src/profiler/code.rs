@@ -1,0 +1,334 @@
+//! Where in which files the code of a `uprobe:` is.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustc_hash::FxHashMap;
+
+use crate::event::selector::Place;
+use crate::output::escape::escape;
+use crate::perf::target::Host;
+use crate::symbol::functions::{Code, Named, is_stuck, library_path, mapped, of_command};
+use crate::tep::format::likeness;
+use crate::tep::probe::Machine;
+
+/// Whose memory a function is looked for in.
+#[derive(Debug)]
+pub enum Scope<'a> {
+    Everything,
+    Processes(Vec<i32>),
+    /// A command that is not executed yet.
+    Command(&'a OsStr),
+}
+
+/// A byte of a file that is executed.
+#[derive(Debug)]
+pub struct Spot {
+    pub code: Code,
+    pub offset: u64,
+    pub machine: Machine,
+}
+
+/// The program that everything else on a machine is linked like.
+const USUAL_PROGRAM: &str = "/bin/sh";
+/// How many names or addresses a message offers.
+const OFFERED: usize = 4;
+
+/// The place in the file of this name.
+///
+/// # Errors
+/// No such file or function, or more than one function.
+pub fn in_file(place: &Place, path: &str) -> Result<Spot> {
+    let shown = escape(path.as_bytes());
+    let code = match Code::open(Path::new(path)) {
+        Ok(code) => code,
+        Err(err) if err.kind() == std::io::ErrorKind::InvalidInput => bail!("{shown} is no regular file"),
+        Err(err) => return Err(anyhow::Error::new(err).context(format!("cannot open {shown}"))),
+    };
+    let code = code.map_err(|_| anyhow!("{shown} is no ELF file: a probe goes into a program or a library"))?;
+    spot(place, code)
+}
+
+/// The places in files that the target uses: one in each file that defines the function.
+///
+/// # Errors
+/// No file defines it, or one does more than once.
+pub fn in_target(place: &Place, scope: &Scope<'_>, host: &Host) -> Result<Vec<Spot>> {
+    let name = &place.function;
+    if address(name).is_some() {
+        bail!("the address {name} is one of a file: name it, as in uprobe:{name}@\"/bin/true\"");
+    }
+    match scope {
+        Scope::Processes(pids) => in_processes(place, pids, host),
+        Scope::Command(command) => {
+            let shown = escape(command.as_encoded_bytes());
+            let program = of_command(Path::new(command));
+            let program =
+                program.with_context(|| format!("{shown} is not found, or nothing that a probe could go into"))?;
+            Ok(vec![in_program(place, program)?])
+        }
+        Scope::Everything => {
+            let usual = Code::open(Path::new(USUAL_PROGRAM)).ok().and_then(Result::ok);
+            let usual = usual.with_context(|| format!("{USUAL_PROGRAM} cannot be read"));
+            let files = usual?.with_libraries(&[]);
+            let libraries: Vec<Code> = files.into_iter().skip(1).collect();
+            let near = did_you_mean(&near_names(name, &libraries));
+            let code = libraries.into_iter().find(|code| code.exports(name));
+            let shown = escape(name.as_bytes());
+            let other = format!("another file is named as in uprobe:{shown}@\"/bin/true\"");
+            let code = code.with_context(|| format!("`{shown}` is not in the system's C library ({other}){near}"))?;
+            Ok(vec![spot(place, code)?])
+        }
+    }
+}
+
+fn in_processes(place: &Place, pids: &[i32], host: &Host) -> Result<Vec<Spot>> {
+    let name = &place.function;
+    let (mut spots, mut near): (Vec<Spot>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut judged = FxHashMap::default();
+    for &pid in pids {
+        if is_stuck(host, pid) {
+            bail!(
+                "process {pid} waits in the kernel (state D), and so would who asks what it has mapped: name the file"
+            );
+        }
+        let files = mapped(host, pid);
+        let wanted = defining(&files, name, &mut judged);
+        if wanted.is_empty() && near.is_empty() {
+            near = near_names(name, &files);
+        }
+        for (at, code) in files.into_iter().enumerate() {
+            let is_new = spots.iter().all(|spot| spot.code.identity() != code.identity());
+            if wanted.contains(&at) && is_new {
+                spots.push(spot(place, code)?);
+            }
+        }
+    }
+    if spots.is_empty() {
+        let name = escape(name.as_bytes());
+        let why = match pids {
+            [] => "no process is there whose files could be searched".to_owned(),
+            [pid] => format!("no file that process {pid} has mapped defines `{name}`"),
+            _ => format!("no file that these processes have mapped defines `{name}`"),
+        };
+        bail!("{why}{}", did_you_mean(&near));
+    }
+    Ok(spots)
+}
+
+/// Which of the files of a process, its program first, a call of the function may lead to: the program, else every library
+/// that others may call it in. `judged` are libraries that were looked at before.
+fn defining(files: &[Code], name: &str, judged: &mut FxHashMap<Option<(u64, u64)>, bool>) -> Vec<usize> {
+    if files.first().is_some_and(|code| is_in(code, name)) {
+        return vec![0];
+    }
+    let mut exports = |code: &Code| *judged.entry(code.identity()).or_insert_with(|| code.exports(name));
+    let libraries = files.iter().enumerate().skip(1);
+    let all: Vec<(usize, &Code)> = libraries.filter(|(_, code)| exports(code)).collect();
+    // The dynamic linker has functions of these names for itself, until the C library is there.
+    let is_linker = |code: &Code| code.path.rsplit('/').next().is_some_and(|file| file.starts_with("ld-linux"));
+    let others = all.iter().filter(|(_, code)| !is_linker(code)).map(|(at, _)| *at).collect::<Vec<_>>();
+    if others.is_empty() { all.into_iter().map(|(at, _)| at).collect() } else { others }
+}
+
+fn is_in(code: &Code, name: &str) -> bool {
+    !matches!(code.find(name), Named::Unknown | Named::Elsewhere)
+}
+
+/// In the program itself, else in the first of its libraries that exports it.
+fn in_program(place: &Place, program: Code) -> Result<Spot> {
+    let name = &place.function;
+    if is_in(&program, name) {
+        return spot(place, program);
+    }
+    let path = program.path.clone();
+    let files = program.with_libraries(&library_path());
+    let near = near_names(name, &files);
+    let code = files.into_iter().find(|code| code.exports(name));
+    let code = code.with_context(|| {
+        format!(
+            "neither {} nor a library of its own defines `{}`{}",
+            escape(path.as_bytes()),
+            escape(name.as_bytes()),
+            did_you_mean(&near)
+        )
+    })?;
+    spot(place, code)
+}
+
+/// The byte of the file.
+fn spot(place: &Place, code: Code) -> Result<Spot> {
+    let (name, path) = (escape(place.function.as_bytes()), escape(code.path.as_bytes()));
+    let machine = Machine::of_elf(code.machine());
+    if !Machine::of_kernel().runs(machine) {
+        bail!("{path} is a program of another machine");
+    }
+    let (start, size) = match address(&place.function) {
+        Some(address) => (address, 0),
+        None => function(&place.function, &code)?,
+    };
+    if size > 0 && place.offset >= size {
+        bail!("`{name}` in {path} has {size} bytes: {:#x} is behind its end", place.offset);
+    }
+    // The lowest bit of an address says that the code is Thumb.
+    let start = if machine == Machine::Arm { start & !1 } else { start };
+    let offset = start.checked_add(place.offset).and_then(|address| code.offset(address));
+    let offset = offset.with_context(|| format!("there is no code at `{place}` in {path}"))?;
+    Ok(Spot { code, offset, machine })
+}
+
+/// Address and size of a function by its name.
+fn function(wanted: &str, code: &Code) -> Result<(u64, u64)> {
+    let (name, path) = (escape(wanted.as_bytes()), escape(code.path.as_bytes()));
+    let near = || near_names(wanted, std::slice::from_ref(code));
+    match code.find(wanted) {
+        Named::Function { address, size } => Ok((address, size)),
+        Named::Several(all) => {
+            let some: Vec<String> = all.iter().take(OFFERED).map(|address| format!("{address:#x}")).collect();
+            let more = if all.len() > OFFERED { ", ..." } else { "" };
+            let example = some.first().map_or("", String::as_str);
+            bail!(
+                "{path} has {} functions `{name}`, at {}{more}: name one by its address, as in uprobe:{example}@\"{path}\"",
+                all.len(),
+                some.join(", ")
+            )
+        }
+        Named::Chosen => {
+            let near: Vec<String> = near().into_iter().filter(|near| near.contains(wanted)).collect();
+            let near = did_you_mean(&near);
+            bail!(
+                "`{name}` in {path} is chosen among several functions at load time (IFUNC): name the one in use{near}"
+            )
+        }
+        Named::Elsewhere => bail!(
+            "`{name}` is not in {path} itself, a library defines it: name that one, or leave the file out and name the process with -p"
+        ),
+        Named::Unknown => {
+            let stripped = if code.is_stripped() { "; it is stripped: only what it exports has a name" } else { "" };
+            bail!("{path} has no function `{name}`{stripped}{}", did_you_mean(&near()))
+        }
+    }
+}
+
+/// A function without a name, as nm(1) and objdump(1) give its address.
+fn address(name: &str) -> Option<u64> {
+    u64::from_str_radix(name.strip_prefix("0x")?, 16).ok()
+}
+
+fn near_names(wanted: &str, files: &[Code]) -> Vec<String> {
+    let mut near = Near::new(wanted);
+    files.iter().for_each(|code| code.each_name(|name| near.offer(name)));
+    near.names()
+}
+
+pub fn did_you_mean(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
+}
+
+/// The few names among very many that are most like one that is not there.
+#[derive(Debug)]
+pub struct Near<'a> {
+    wanted: &'a str,
+    best: Vec<(usize, String)>,
+}
+
+impl<'a> Near<'a> {
+    pub fn new(wanted: &'a str) -> Near<'a> {
+        Near { wanted, best: Vec::new() }
+    }
+
+    pub fn offer(&mut self, name: &str) {
+        /// Longer ones are made by compilers, for nobody to type.
+        const LONGEST: usize = 60;
+        // A distance takes long to measure, and there may be a million.
+        let contains = self.wanted.len() >= 3 && name.contains(self.wanted);
+        let is_near = name.len().abs_diff(self.wanted.len()) <= self.wanted.len().div_ceil(3);
+        let same_start = name.get(..1) == self.wanted.get(..1) || name.get(1..2) == self.wanted.get(1..2);
+        if name == self.wanted || name.len() > LONGEST || !(contains || is_near && same_start) {
+            return;
+        }
+        let score = likeness(self.wanted, name);
+        let worst = self.best.last().map_or(0, |(score, _)| *score);
+        if score == 0
+            || self.best.len() >= OFFERED && score <= worst
+            || self.best.iter().any(|(_, known)| known == name)
+        {
+            return;
+        }
+        let at = self.best.partition_point(|(other, _)| *other >= score);
+        self.best.insert(at, (score, name.to_owned()));
+        self.best.truncate(OFFERED);
+    }
+
+    pub fn names(self) -> Vec<String> {
+        self.best.into_iter().map(|(_, name)| escape(name.as_bytes())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(function: &str, offset: u64) -> Place {
+        Place { function: function.to_owned(), offset, ret: false }
+    }
+
+    #[test]
+    fn the_nearest_names_come_first() {
+        let mut near = Near::new("maloc");
+        for name in
+            ["free", "malloc", "calloc", "malloc", "mallok", "maloc_all", "__maloc", "maloc", "xmaloc", "marloc"]
+        {
+            near.offer(name);
+        }
+        let names = near.names();
+        assert_eq!(names.len(), OFFERED);
+        assert!(names.contains(&"malloc".to_owned()) && !names.contains(&"maloc".to_owned()), "{names:?}");
+    }
+
+    /// A function of this very program, by its own tables.
+    #[inline(never)]
+    #[unsafe(no_mangle)]
+    extern "C" fn perf_prof_test_function_of_a_name_of_its_own() -> u64 {
+        std::hint::black_box(7)
+    }
+
+    #[test]
+    fn finds_functions_of_this_program() {
+        perf_prof_test_function_of_a_name_of_its_own();
+        let name = "perf_prof_test_function_of_a_name_of_its_own";
+        let exe = std::env::current_exe().unwrap();
+        let exe = exe.to_str().unwrap();
+        let found = in_file(&place(name, 0), exe).unwrap();
+        assert_eq!(found.machine, Machine::of_kernel());
+        // Where it is in memory: the file's first byte is mapped where the lowest mapping of it is.
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let here = perf_prof_test_function_of_a_name_of_its_own as *const () as u64;
+        let hex = |text: &str| u64::from_str_radix(text, 16).unwrap();
+        let of_code = maps.lines().find_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let (start, end) = words.next()?.split_once('-')?;
+            (hex(start) <= here && here < hex(end)).then(|| here - hex(start) + hex(words.nth(1).unwrap()))
+        });
+        assert_eq!(Some(found.offset), of_code);
+        let said = |place: &Place| format!("{:#}", in_file(place, exe).unwrap_err());
+        assert!(
+            said(&place("perf_prof_test_function_of_a_name_of_its_owm", 0)).contains(&format!("did you mean {name}?"))
+        );
+        assert!(said(&place(name, 1 << 20)).contains("is behind its end"));
+        assert!(said(&place("0x7fffffffffffffff", 0)).contains("there is no code at"));
+        let own = std::process::id() as i32;
+        let spots = in_target(&place(name, 0), &Scope::Processes(vec![own, own]), &Host::default()).unwrap();
+        assert_eq!((spots.len(), spots[0].offset), (1, found.offset));
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_a_file() {
+        let said = |path: &str| format!("{:#}", in_file(&place("main", 0), path).unwrap_err());
+        assert!(said("/nonexistent/x").starts_with("cannot open /nonexistent/x: No such file"));
+        assert_eq!(said("/proc"), "/proc is no regular file");
+        let text = tempfile::NamedTempFile::new().unwrap();
+        assert!(said(text.path().to_str().unwrap()).contains("is no ELF file"));
+    }
+}

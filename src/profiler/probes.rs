@@ -1,0 +1,385 @@
+//! Events that a run defines for itself: `kprobe:`, `uprobe:` and those of their returns.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+
+use crate::caret::caret;
+use crate::cli::usage;
+use crate::event::selector::{Args, Head, Place, Selector};
+use crate::output::escape::escape;
+use crate::perf::Attr;
+use crate::perf::evsel::Evsel;
+use crate::perf::target::{Host, Tasks, processes};
+use crate::profiler::code::{self, Near, Scope, did_you_mean};
+use crate::profiler::{Setup, TracefsFinder};
+use crate::symbol::functions::has_mapped;
+use crate::symbol::kallsyms::each_function;
+use crate::sys;
+use crate::task::procfs;
+use crate::tep::format::Format;
+use crate::tep::probe::events::{Group, Part, has_kprobes, has_uprobes};
+use crate::tep::probe::{Definition, FetchArg, Machine, Probes, Refusal, Site, Spot, fetch};
+
+pub const NO_KPROBES: &str = "this kernel has no kprobes (CONFIG_KPROBE_EVENTS)";
+pub const NO_UPROBES: &str = "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)";
+
+/// An event, not yet in the list, and what its records hold.
+pub type Event = (Evsel, Arc<Format>);
+
+impl Setup<'_> {
+    /// The event that a selector names, not yet in the list. Its filter and attributes are the caller's business, except for
+    /// the arguments of a probe, which is defined here and removed when the run ends.
+    ///
+    /// # Errors
+    /// As [`Setup::events`]; or there are several.
+    pub fn event(&self, selector: &Selector) -> Result<Event> {
+        let mut events = self.events(selector)?;
+        match (events.pop(), events.len()) {
+            (Some(event), 0) => Ok(event),
+            (_, others) => bail!(
+                "{} is in {} files that these processes have mapped: name one, as in {}@\"/lib/libc.so.6\"",
+                selector.head,
+                others + 1,
+                selector.head
+            ),
+        }
+    }
+
+    /// As [`Setup::event`]. A function in a program whose file is not named may be in several files, each an event.
+    ///
+    /// # Errors
+    /// No such event, function or file here; arguments that do not parse; what the kernel refuses.
+    pub fn events(&self, selector: &Selector) -> Result<Vec<Event>> {
+        match &selector.head {
+            Head::Tracepoint { system, name } => Ok(vec![self.tracepoint(&format!("{system}:{name}"))?]),
+            Head::Kprobe(place) => {
+                if !has_kprobes(self.tracefs.get()?.root()) {
+                    bail!("{}: {NO_KPROBES}", selector.head);
+                }
+                if let Some(len) = len_of(self.host, place).filter(|len| place.offset >= *len) {
+                    bail!(
+                        "{}: `{}` has {len} bytes: {:#x} is behind its end",
+                        selector.head,
+                        place.function,
+                        place.offset
+                    );
+                }
+                let site = site(place, false, Machine::of_kernel());
+                let spot = Spot::Kernel { function: place.function.clone(), offset: place.offset };
+                Ok(vec![self.define(selector, place, spot, &site)?])
+            }
+            Head::Uprobe(place, path) => self.in_programs(selector, place, path.as_deref()),
+        }
+    }
+
+    fn in_programs(&self, selector: &Selector, place: &Place, path: Option<&str>) -> Result<Vec<Event>> {
+        let head = &selector.head;
+        if !has_uprobes(self.tracefs.get()?.root()) {
+            bail!("{head}: {NO_UPROBES}");
+        }
+        let scope = self.scope();
+        let spots = match path {
+            Some(path) => code::in_file(place, path).map(|spot| vec![spot]),
+            None => code::in_target(place, &scope, self.host),
+        };
+        let spots = spots.with_context(|| head.to_string())?;
+        let mut events = Vec::new();
+        for spot in spots {
+            let shown = escape(spot.code.path.as_bytes());
+            match (path, &scope) {
+                (None, _) => self.note(format!("{head} is in {shown}, at byte {:#x}", spot.offset)),
+                (Some(_), Scope::Processes(pids))
+                    if !pids.iter().any(|&pid| has_mapped(self.host, pid, &spot.code)) =>
+                {
+                    self.warn(format!("{head} is not seen yet: no process that is watched has loaded {shown}"));
+                }
+                _ => {}
+            }
+            let site = site(place, true, spot.machine);
+            let user = Spot::User { fd: spot.code.file.as_raw_fd(), offset: spot.offset };
+            events.push(self.define(selector, place, user, &site)?);
+        }
+        Ok(events)
+    }
+
+    /// Whose files a function is looked for in.
+    fn scope(&self) -> Scope<'_> {
+        let of_threads = |tids: Vec<i32>| {
+            let mut pids: Vec<i32> = tids.iter().filter_map(|&tid| procfs::pid_of(self.host, tid)).collect();
+            pids.sort_unstable();
+            pids.dedup();
+            Scope::Processes(pids)
+        };
+        match (&self.target.tasks, self.command) {
+            (Tasks::Processes(pids), _) => Scope::Processes(pids.clone()),
+            (Tasks::Threads(tids), _) => of_threads(tids.clone()),
+            (Tasks::Cgroups(groups), _) => of_threads(groups.iter().flat_map(|group| group.threads()).collect()),
+            (Tasks::All | Tasks::Workload(_), Some(command)) => Scope::Command(command),
+            (Tasks::All | Tasks::Workload(_), None) => Scope::Everything,
+        }
+    }
+
+    fn define(&self, selector: &Selector, place: &Place, spot: Spot, site: &Site) -> Result<Event> {
+        let args = match &selector.attrs.args {
+            None => Vec::new(),
+            Some(args) => fetch::parse(&args.text, site).map_err(|fault| {
+                usage(format!(
+                    "args of {}: {}{}",
+                    selector.head,
+                    fault.message,
+                    caret(&selector.text, args.at + fault.at, 2)
+                ))
+            })?,
+        };
+        let definition = Definition { spot, ret: place.ret, name: place.function.clone(), args };
+        let (head, probes) = (selector.head.to_string(), self.tracefs.probes(self.host)?);
+        let defined = probes.define(&definition, &head);
+        let (system, name) = defined.map_err(|refusal| self.refused(selector, place, &definition, refusal))?;
+        let mut format = self.tracefs.get()?.format(&system, &name)?;
+        (format.system, format.name) = selector.head.parts(); // as the user knows it
+        let format = Arc::new(format);
+        self.tracefs.defined(&format);
+        Ok((Evsel::new(head, Attr::tracepoint(format.id)).probe(), format))
+    }
+
+    /// Why the kernel does not take a probe, in one sentence.
+    fn refused(&self, selector: &Selector, place: &Place, definition: &Definition, refusal: Refusal) -> anyhow::Error {
+        let head = &selector.head;
+        let Refusal { error, complaint } = refusal;
+        let errno = error.raw_os_error().unwrap_or(0);
+        if matches!(errno, libc::EPERM | libc::EACCES | libc::EROFS) {
+            return anyhow!(error).context(format!(
+                "{head}: this process may not define probes: run as root, on a kernel that is not locked down, with tracefs writable"
+            ));
+        }
+        let said = complaint.as_ref().map(|(complaint, _)| lower_first(&complaint.what));
+        if let (Some((complaint, Part::Arg(number, into))), Some(args)) = (&complaint, &selector.attrs.args) {
+            let at = place_of(args, &definition.args, *number, *into);
+            let is_argument = definition.args.get(*number).is_some_and(|arg| arg.text.contains("$arg"));
+            let what = match is_argument && place.ret {
+                true => "this kernel knows the arguments of a function only when it starts".to_owned(),
+                false => lower_first(&complaint.what),
+            };
+            return anyhow!("{head}: the kernel does not take this: {what}{}", caret(&selector.text, at, 2));
+        }
+        if let Spot::Kernel { function, .. } = &definition.spot
+            && let Some(why) = kernel_place(self.host, function, place, errno, said.as_deref())
+        {
+            return anyhow!("{head}: {why}");
+        }
+        match said {
+            Some(said) => anyhow!("{head}: the kernel does not take this probe: {said}"),
+            None => anyhow!(error).context(format!("{head}: the kernel does not take this probe")),
+        }
+    }
+}
+
+fn site(place: &Place, user: bool, machine: Machine) -> Site {
+    Site { user, ret: place.ret, entry: place.offset == 0 && !place.ret, machine }
+}
+
+/// Where in the selector's text a byte of an argument is that the kernel complains about.
+fn place_of(args: &Args, parsed: &[FetchArg], number: usize, into: usize) -> usize {
+    let at = parsed.get(number).map_or(0, |arg| arg.at + if arg.as_typed { into } else { 0 });
+    args.at + at.min(args.text.len())
+}
+
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+}
+
+/// What is wrong with a place in the kernel.
+fn kernel_place(host: &Host, function: &str, place: &Place, errno: i32, said: Option<&str>) -> Option<String> {
+    let name = function.rsplit(':').next().unwrap_or(function); // of a module's function
+    let (mut near, mut places) = (Near::new(name), 0);
+    each_function(&host.proc.join("kallsyms"), |known, _| {
+        places += usize::from(known == name);
+        near.offer(known);
+    });
+    match errno {
+        _ if errno == libc::EADDRNOTAVAIL || said.is_some_and(|said| said.contains("not unique")) => {
+            Some(format!("the kernel has {places} functions `{name}`, and probes none of several"))
+        }
+        libc::EILSEQ => Some(format!("no instruction starts at `{place}`")),
+        libc::EINVAL if Machine::of_kernel() == Machine::Aarch64 && !place.offset.is_multiple_of(4) => {
+            Some(format!("no instruction starts at `{place}`"))
+        }
+        _ if places == 0 => Some(format!(
+            "the kernel has no function `{name}` (it may have been inlined){}",
+            did_you_mean(&near.names())
+        )),
+        libc::ENOENT => Some("the kernel has no symbol of the name behind an `@` in args".to_owned()),
+        libc::EINVAL if is_blacklisted(name) => Some(format!(
+            "the kernel does not let `{name}` be probed: it is on its blacklist (kprobes/blacklist in debugfs)"
+        )),
+        _ => None,
+    }
+}
+
+/// How far it is to the next function in the kernel: newer ones take an offset to whatever it leads. Only looked at for
+/// an offset.
+fn len_of(host: &Host, place: &Place) -> Option<u64> {
+    if place.offset == 0 {
+        return None;
+    }
+    let (mut start, mut all) = (None, Vec::new());
+    each_function(&host.proc.join("kallsyms"), |name, address| {
+        if name == place.function {
+            start = start.or(Some(address));
+        }
+        all.push(address);
+    });
+    let start = start.filter(|&start| start > 0)?;
+    all.into_iter().filter(|&address| address > start).min().map(|next| next - start)
+}
+
+/// `0xffffffff81000000-0xffffffff81000020\tname`
+fn is_blacklisted(name: &str) -> bool {
+    let list = sys::mount::read_debugfs("kprobes/blacklist").unwrap_or_default();
+    list.lines().any(|line| line.split_ascii_whitespace().nth(1) == Some(name))
+}
+
+impl TracefsFinder {
+    /// The probes of this run. Before the first, what others have left behind is removed, and an end by a signal waits until
+    /// they can be.
+    fn probes(&self, host: &Host) -> Result<&Probes> {
+        if self.probes.get().is_none() {
+            let root = self.get()?.root();
+            sys::poll::hold_ending_signals();
+            Probes::sweep(root, |group| is_gone(host, group));
+            let _ = self.probes.set(Probes::new(root, own_group(host)?));
+        }
+        self.probes.get().context("the list of probes vanished")
+    }
+
+    /// Keeps what the records of a probe hold.
+    fn defined(&self, format: &Arc<Format>) {
+        self.formats.borrow_mut().push(format.clone());
+    }
+
+    /// What the records of a probe of this run hold, by the id of the event.
+    pub fn format_of_probe(&self, id: u32) -> Option<Arc<Format>> {
+        self.formats.borrow().iter().find(|format| format.id == id).cloned()
+    }
+
+    pub fn has_probes(&self) -> bool {
+        self.probes.get().is_some()
+    }
+
+    /// What the run's probes have not seen.
+    pub fn missed_calls(&self) -> Vec<String> {
+        let missed = self.probes.get().map(Probes::missed).unwrap_or_default();
+        let say = |(name, count)| {
+            format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
+        };
+        missed.into_iter().map(say).collect()
+    }
+
+    /// Removes the run's probes, whose events are closed.
+    ///
+    /// # Errors
+    /// Somebody else's event holds one.
+    pub fn remove_probes(&self) -> Result<()> {
+        let removed = self.probes.get().map_or(Ok(()), Probes::remove);
+        removed.context(
+            "a probe of this run is left behind, since somebody holds it: the next run with a probe removes it",
+        )
+    }
+
+    /// Whether a probe can be defined: one in this very program, or in a function that every kernel has.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn try_probe(&self, host: &Host, user: bool) -> Result<()> {
+        let root = self.get()?.root();
+        let file = std::fs::File::open(host.proc.join("self/exe"))?;
+        let spot = match user {
+            true if !has_uprobes(root) => bail!(NO_UPROBES),
+            false if !has_kprobes(root) => bail!(NO_KPROBES),
+            true => Spot::User { fd: file.as_raw_fd(), offset: sys::page_size() as u64 },
+            false => Spot::Kernel { function: "vfs_read".to_owned(), offset: 0 },
+        };
+        let definition = Definition { spot, ret: false, name: "doctor".to_owned(), args: Vec::new() };
+        let probes = Probes::new(root, own_group(host)?);
+        match probes.define(&definition, "") {
+            Ok(_) => Ok(()),
+            Err(Refusal { complaint: Some((complaint, _)), .. }) => bail!(lower_first(&complaint.what)),
+            Err(Refusal { error, .. }) => Err(error.into()),
+        }
+    }
+}
+
+/// This process, as others find it in /proc.
+fn own_group(host: &Host) -> Result<Group> {
+    let link = std::fs::read_link(host.proc.join("self")).ok();
+    let pid = link.and_then(|link| link.to_str()?.parse().ok()).context("/proc does not show this process")?;
+    let start = procfs::start_ticks(host, pid).context("/proc does not tell when this process was started")?;
+    Ok(Group { pid, start, namespace: procfs::own_pid_namespace(host).filter(|_| procfs::is_nested(host)) })
+}
+
+/// True when the process of a group has gone for sure.
+fn is_gone(host: &Host, group: &Group) -> bool {
+    let own = procfs::own_pid_namespace(host).filter(|_| procfs::is_nested(host));
+    match group.namespace {
+        namespace if namespace == own => {
+            !procfs::is_alive(host, group.pid) || procfs::start_ticks(host, group.pid) != Some(group.start)
+        }
+        // Below ours: gone when nobody is left in there. Elsewhere we see nothing.
+        Some(namespace) if own.is_none() => {
+            !processes(host).iter().any(|&pid| procfs::pid_namespace(host, pid) == Some(namespace))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_living_and_the_dead() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host { proc: dir.path().to_owned(), ..Host::default() };
+        let process = |pid: i32, state: char, start: u64, namespace: u64| {
+            let task = dir.path().join(format!("{pid}/task/{pid}"));
+            std::fs::create_dir_all(&task).unwrap();
+            std::fs::create_dir_all(dir.path().join(format!("{pid}/ns"))).unwrap();
+            let rest = vec!["0"; 17].join(" "); // up to the field before the start, which is the 22nd
+            std::fs::write(task.join("stat"), format!("{pid} (a) b) {state} {rest} 0 {start} 7")).unwrap();
+            let link = dir.path().join(format!("{pid}/ns/pid"));
+            std::os::unix::fs::symlink(format!("pid:[{namespace}]"), link).unwrap();
+        };
+        const INITIAL: u64 = 4_026_531_836;
+        process(7, 'S', 99, INITIAL);
+        process(8, 'Z', 99, INITIAL);
+        process(9, 'S', 5, 4_026_532_000);
+        std::os::unix::fs::symlink("7", dir.path().join("self")).unwrap();
+        assert_eq!(own_group(&host).unwrap(), Group { pid: 7, start: 99, namespace: None });
+        let gone = |pid, start, namespace| is_gone(&host, &Group { pid, start, namespace });
+        assert!(!gone(7, 99, None), "lives");
+        assert!(gone(7, 98, None), "the number belongs to another one now");
+        assert!(gone(8, 99, None), "a zombie holds nothing");
+        assert!(gone(6, 1, None));
+        assert!(!gone(1, 1, Some(4_026_532_000)), "somebody lives in there");
+        assert!(gone(1, 1, Some(4_026_532_001)), "nobody is left in there");
+        std::fs::remove_file(dir.path().join("self")).unwrap();
+        std::os::unix::fs::symlink("9", dir.path().join("self")).unwrap();
+        assert_eq!(own_group(&host).unwrap().namespace, Some(4_026_532_000));
+        assert!(!gone(6, 1, None) && !gone(6, 1, Some(4_026_532_001)), "not ours to judge");
+        assert!(gone(6, 1, Some(4_026_532_000)) && !gone(9, 5, Some(4_026_532_000)));
+    }
+
+    #[test]
+    fn a_complaint_is_about_what_was_typed() {
+        let site = Site { user: true, ret: false, entry: true, machine: Machine::X86_64 };
+        let args = Args { text: "a=$arg1 b=%di:u64".to_owned(), at: 10 };
+        let parsed = fetch::parse(&args.text, &site).unwrap();
+        assert_eq!(place_of(&args, &parsed, 0, 2), 10, "`$arg1` is `%di` to the kernel");
+        assert_eq!(place_of(&args, &parsed, 1, 2), 10 + 8 + 2);
+        assert_eq!(place_of(&args, &parsed, 9, 2), 10);
+        assert_eq!(lower_first("Invalid register name"), "invalid register name");
+    }
+}

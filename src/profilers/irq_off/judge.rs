@@ -1,0 +1,299 @@
+//! What a gap was, with all that the machine tells: the other CPUs, the time that a hypervisor took, the idle task.
+
+use std::collections::VecDeque;
+
+use crate::profilers::irq_off::silence::{Evidence, Gap};
+use crate::task::cpu_times::Reading;
+
+/// A verdict. The order is that of the columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// No interrupt was taken, and nothing but that explains it.
+    InterruptsOff,
+    /// The timer was late, and nothing tells why.
+    TimerLate,
+    /// All CPUs at once.
+    MachineStopped,
+    /// A hypervisor ran something else.
+    Stolen,
+    /// The CPU was idle and was woken late.
+    Idle,
+    /// Interrupts were on all the time.
+    SamplingHole,
+    /// Records are missing, or the CPU was offline.
+    NotSampled,
+}
+
+pub const KINDS: usize = 7;
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::InterruptsOff => "interrupts off",
+            Kind::TimerLate => "timer late",
+            Kind::MachineStopped => "machine stopped",
+            Kind::Stolen => "stolen",
+            Kind::Idle => "idle",
+            Kind::SamplingHole => "sampling hole",
+            Kind::NotSampled => "not sampled",
+        }
+    }
+
+    /// Worth a line whatever was asked for.
+    pub fn is_suspect(self) -> bool {
+        matches!(self, Kind::InterruptsOff | Kind::TimerLate)
+    }
+}
+
+/// What the other CPUs have to say of a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// No other CPU was watched, or heard of.
+    Unknown,
+    /// At least one went on.
+    WentOn,
+    /// All of them fell silent for the same time.
+    SilentToo,
+}
+
+/// Where the time of a CPU went around a gap, as /proc/stat tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// A hypervisor took it.
+    pub stolen_ns: u64,
+    /// No tick came that would have accounted for it. None: ticks are not needed for that on this CPU.
+    pub lost_ns: Option<u64>,
+}
+
+impl Account {
+    /// Whether ticks came during the gap. None: it was too short for the steps and the delays of /proc/stat.
+    fn ticked(&self, gap: &Gap) -> Option<bool> {
+        const TELLING_NS: u64 = 80_000_000;
+        self.lost_ns.filter(|_| gap.late_ns >= TELLING_NS).map(|lost_ns| lost_ns < gap.late_ns / 2)
+    }
+}
+
+/// Judges `gap`. `account` is None when the CPU was offline.
+pub fn judge(gap: &Gap, others: Others, account: Option<Account>) -> Kind {
+    let Some(account) = account else { return Kind::NotSampled };
+    let (stolen_ns, ticked) = (account.stolen_ns, account.ticked(gap));
+    match gap.evidence {
+        Evidence::Missed => Kind::NotSampled,
+        Evidence::Served => Kind::SamplingHole,
+        Evidence::OnBeat if ticked != Some(false) => Kind::SamplingHole,
+        _ if others == Others::SilentToo => Kind::MachineStopped,
+        _ if stolen_ns > 0 && stolen_ns >= gap.late_ns / 2 => Kind::Stolen,
+        Evidence::Handler => Kind::InterruptsOff,
+        _ if gap.idle => Kind::Idle,
+        _ if ticked == Some(true) => Kind::SamplingHole,
+        // A lone CPU cannot tell whether the machine stopped.
+        Evidence::Held | Evidence::OnBeat if others == Others::WentOn => Kind::InterruptsOff,
+        Evidence::Held | Evidence::OnBeat | Evidence::Alone => Kind::TimerLate,
+    }
+}
+
+/// Gaps kept per CPU, to be compared with those of others.
+const RECENT: usize = 16;
+
+/// The latest gaps of one CPU.
+#[derive(Clone, Debug, Default)]
+pub struct Recent(VecDeque<(u64, u64)>);
+
+impl Recent {
+    pub fn add(&mut self, from: u64, to: u64) {
+        if self.0.len() == RECENT {
+            self.0.pop_front();
+        }
+        self.0.push_back((from, to));
+    }
+
+    /// It was silent for nearly all the time between `from` and `to`, and ended with it.
+    pub fn covers(&self, from: u64, to: u64) -> bool {
+        let length = to.saturating_sub(from);
+        self.0.iter().any(|&(start, end)| {
+            let common = end.min(to).saturating_sub(start.max(from));
+            // One that went on for long afterwards, or began long before, was another affair.
+            common >= length - length / 5 && end.saturating_sub(start) <= length.saturating_add(length / 2)
+        })
+    }
+}
+
+/// /proc/stat now and a while ago.
+#[derive(Debug, Default)]
+pub struct Times(VecDeque<Reading>);
+
+/// Readings kept.
+const READINGS: usize = 64;
+
+impl Times {
+    pub fn last_ns(&self) -> u64 {
+        self.0.back().map_or(0, Reading::at_ns)
+    }
+
+    pub fn add(&mut self, reading: Reading) {
+        if self.0.len() == READINGS {
+            self.0.pop_front();
+        }
+        self.0.push_back(reading);
+    }
+
+    /// Where the time of `cpu` went between the last reading before `from` and the first after `to`. None: in one of them
+    /// the CPU is missing, so it was offline.
+    pub fn account(&self, cpu: u32, from: u64, to: u64) -> Option<Account> {
+        let first = self.0.iter().rposition(|reading| reading.at_ns() <= from).unwrap_or(0);
+        let after = self.0.iter().position(|reading| reading.at_ns() > to).map_or(self.0.len(), |at| at + 1);
+        let mut within = self.0.range(first.min(after)..after);
+        let Some(before) = within.next() else { return Some(Account::default()) };
+        let start = before.cpu(cpu)?;
+        let (mut end, mut end_ns) = (start, before.at_ns());
+        for reading in within {
+            (end, end_ns) = (reading.cpu(cpu)?, reading.at_ns());
+        }
+        let stolen_ns = end.steal_ns.saturating_sub(start.steal_ns);
+        let own_ns = end.own_ns.saturating_sub(start.own_ns);
+        let lost_ns = end_ns.saturating_sub(before.at_ns()).saturating_sub(own_ns).saturating_sub(stolen_ns);
+        Some(Account { stolen_ns, lost_ns: Some(lost_ns) })
+    }
+
+    /// The kernel has accounted for some time of the CPU since the last reading: its silence is over.
+    pub fn goes_on(&self, cpu: u32, fresh: &Reading) -> bool {
+        let own = |reading: &Reading| reading.cpu(cpu).map(|times| times.own_ns);
+        self.0.back().and_then(own) < own(fresh)
+    }
+
+    /// Whether the kernel went on accounting the CPU's time after `since`: then it takes interrupts, or is idle. None: too
+    /// early to tell.
+    pub fn is_alive(&self, cpu: u32, since: u64) -> Option<bool> {
+        const SETTLE_NS: u64 = 20_000_000; // two ticks of /proc/stat: what was accounted before may appear after
+        const ENOUGH_NS: u64 = 90_000_000;
+        let first = self.0.iter().find(|reading| reading.at_ns() >= since.saturating_add(SETTLE_NS))?;
+        let last = self.0.back()?;
+        let span = last.at_ns().saturating_sub(first.at_ns());
+        if span < ENOUGH_NS {
+            return None;
+        }
+        let (Some(before), Some(after)) = (first.cpu(cpu), last.cpu(cpu)) else { return Some(true) }; // offline
+        Some(after.own_ns.saturating_sub(before.own_ns) >= span / 3)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn gap(evidence: Evidence) -> Gap {
+        Gap { evidence, from: 0, to: 200 * MS, late_ns: 195 * MS, idle: false, function: None }
+    }
+
+    #[test]
+    fn verdicts() {
+        use Evidence::{Alone, Handler, Held, Missed, OnBeat, Served};
+        use Kind::*;
+        let idle = |evidence| Gap { idle: true, ..gap(evidence) };
+        let cases = [
+            (gap(Held), Others::WentOn, Some(0), InterruptsOff),
+            (gap(Held), Others::WentOn, Some(20 * MS), InterruptsOff),
+            (gap(Held), Others::WentOn, Some(150 * MS), Stolen),
+            (gap(Held), Others::SilentToo, Some(0), MachineStopped),
+            (gap(Held), Others::Unknown, Some(0), TimerLate),
+            (gap(Held), Others::WentOn, None, NotSampled),
+            (idle(Held), Others::WentOn, Some(0), Idle),
+            (idle(Held), Others::WentOn, Some(190 * MS), Stolen),
+            (gap(Alone), Others::WentOn, Some(0), TimerLate),
+            (idle(Alone), Others::WentOn, Some(0), Idle),
+            (gap(Served), Others::SilentToo, Some(150 * MS), SamplingHole),
+            (gap(Missed), Others::SilentToo, Some(150 * MS), NotSampled),
+            (idle(Handler), Others::WentOn, Some(0), InterruptsOff),
+            (idle(Handler), Others::Unknown, Some(0), InterruptsOff),
+            (idle(Handler), Others::SilentToo, Some(0), MachineStopped),
+            (gap(OnBeat), Others::WentOn, Some(0), SamplingHole),
+            (gap(OnBeat), Others::SilentToo, Some(0), SamplingHole),
+        ];
+        for (gap, others, stolen_ns, want) in cases {
+            // Of a gap that is on the beat no tick tells otherwise.
+            let lost_ns = if gap.evidence == OnBeat { 90 * MS } else { 190 * MS };
+            let account = stolen_ns.map(|stolen_ns| Account { stolen_ns, lost_ns: Some(lost_ns) });
+            assert_eq!(judge(&gap, others, account), want, "{gap:?} {others:?} {stolen_ns:?}");
+        }
+        // The timer came on again on its beat by chance: no tick was accounted for either.
+        let account = Some(Account { stolen_ns: 0, lost_ns: Some(180 * MS) });
+        assert_eq!(judge(&gap(OnBeat), Others::WentOn, account), InterruptsOff);
+        assert_eq!(judge(&gap(OnBeat), Others::Unknown, account), TimerLate);
+        assert_eq!(judge(&gap(Served), Others::WentOn, account), SamplingHole);
+        // Ticks came, so interrupts were on, whatever else is missing.
+        let account = Some(Account { stolen_ns: 0, lost_ns: Some(10 * MS) });
+        assert_eq!(judge(&gap(Held), Others::WentOn, account), SamplingHole);
+        assert_eq!(judge(&gap(Alone), Others::WentOn, account), SamplingHole);
+        assert_eq!(judge(&gap(Handler), Others::WentOn, account), InterruptsOff);
+        let account = account.map(|account| Account { lost_ns: None, ..account });
+        assert_eq!(judge(&gap(Held), Others::WentOn, account), InterruptsOff);
+        // /proc/stat cannot tell of a short time.
+        let short = |evidence| Gap { late_ns: 15 * MS, ..gap(evidence) };
+        assert_eq!(judge(&short(Held), Others::WentOn, account), InterruptsOff);
+        assert_eq!(judge(&short(OnBeat), Others::WentOn, account), SamplingHole);
+    }
+
+    #[test]
+    fn silent_at_the_same_time() {
+        let mut recent = Recent::default();
+        recent.add(5, 10);
+        recent.add(103, 298);
+        for (from, to, want) in [(100, 300, true), (103, 500, false), (0, 100, false), (150, 160, false)] {
+            assert_eq!(recent.covers(from, to), want, "{from}-{to}");
+        }
+        (0..RECENT as u64).for_each(|n| recent.add(1000 + n, 1001 + n));
+        assert!(!recent.covers(100, 300), "forgotten");
+    }
+
+    fn reading(at_ms: u64, cpu0: &str) -> Reading {
+        Reading::of(at_ms * MS, &format!("cpu0 {cpu0}\ncpu1 0 0 0 0 0 0 0 0\n"))
+    }
+
+    #[test]
+    fn steal_is_that_around_the_gap() {
+        let mut times = Times::default();
+        let stolen =
+            |times: &Times, from, to| times.account(0, from * MS, to * MS).map(|account| account.stolen_ns / MS);
+        assert_eq!(stolen(&times, 0, 10), Some(0));
+        let readings = [(100, "0 0 0 0 0 0 0 3"), (200, "0 0 0 0 0 0 0 4"), (400, "0 0 0 0 0 0 0 19")];
+        readings.into_iter().for_each(|(at, text)| times.add(reading(at, text)));
+        times.add(reading(500, "0 0 0 0 0 0 0 50"));
+        let cases = [(210, 390, 150), (190, 390, 160), (450, 900, 310), (0, 50, 0)];
+        for (from, to, want) in cases {
+            assert_eq!(stolen(&times, from, to), Some(want), "{from}-{to}");
+        }
+        assert_eq!(times.account(7, 210 * MS, 390 * MS), None);
+        times.add(Reading::of(600 * MS, "cpu1 0 0 0 0 0 0 0 0\n"));
+        times.add(reading(700, "0 0 0 0 0 0 0 50"));
+        assert_eq!(stolen(&times, 550, 650), None, "offline in between");
+    }
+
+    #[test]
+    fn time_that_no_tick_accounted_for_is_lost() {
+        let mut times = Times::default();
+        for (at, text) in [(100, "0 0 0 10 0 0 0 0"), (300, "2 1 3 10 2 1 1 4"), (500, "2 1 3 11 2 1 1 5")] {
+            times.add(reading(at, text));
+        }
+        let lost =
+            |from, to| times.account(0, from * MS, to * MS).and_then(|account| account.lost_ns).map(|ns| ns / MS);
+        assert_eq!((lost(110, 290), lost(310, 490), lost(110, 490)), (Some(60), Some(180), Some(240)));
+    }
+
+    #[test]
+    fn a_cpu_whose_time_is_accounted_is_alive() {
+        let mut times = Times::default();
+        times.add(reading(100, "5 0 0 100 0 0 0 0"));
+        times.add(reading(200, "9 0 0 100 0 0 0 0"));
+        assert_eq!(times.is_alive(0, 190 * MS), None);
+        times.add(reading(350, "9 0 0 115 0 0 0 0"));
+        assert_eq!(times.is_alive(0, 90 * MS), Some(true));
+        assert_eq!(times.is_alive(0, 190 * MS), None);
+        times.add(reading(450, "9 0 0 115 0 0 0 9"));
+        assert_eq!(times.is_alive(0, 290 * MS), Some(false), "steal is not its own");
+        assert_eq!(times.is_alive(7, 290 * MS), Some(true), "offline");
+        assert!(!times.goes_on(0, &reading(500, "9 0 0 115 0 0 0 20")));
+        assert!(times.goes_on(0, &reading(500, "9 0 0 116 0 0 0 9")));
+    }
+}

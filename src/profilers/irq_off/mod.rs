@@ -1,0 +1,458 @@
+//! `irq-off`: which CPU took no interrupts for too long, as far as that can be proved.
+//!
+//! Events: a timer per CPU (cpu-clock, `--period`), whose samples must come in time, and as the second witness
+//! `timer:hrtimer_expire_entry` and `timer:hrtimer_expire_exit`, which any timer's interrupt raises. Cost: one record per
+//! period and two per expired timer.
+//!
+//! `silence` says what one CPU looks like, `judge` what that was, `ongoing` finds CPUs that are silent now.
+
+mod judge;
+mod ongoing;
+mod silence;
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use rustc_hash::FxHashSet;
+
+use crate::cli::values::{self, Time, format_ns};
+use crate::cli::{CommonArgs, usage};
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{Binding, EventId, Evsel};
+use crate::perf::target::{Host, online_cpus, tickless_cpus};
+use crate::perf::{Attr, Sample};
+use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
+use crate::profilers::ProfilerArgs;
+use crate::profilers::irq_off::judge::{Account, KINDS, Kind, Others, Recent, Times, judge};
+use crate::profilers::irq_off::ongoing::Shown;
+use crate::profilers::irq_off::silence::{Evidence, Gap, Silence, Terms};
+use crate::stats::value::{Column, Part, Shape, Subject, Value};
+use crate::symbol::StackId;
+use crate::task::Comm;
+use crate::task::cpu_times::Reading;
+use crate::tep::Field;
+
+/// CPUs that took no interrupts for too long, told from idle and stolen time
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  Who keeps interrupts off for more than 20 ms, and where they came back:
+    perf-prof irq-off -g
+  More than 2 ms, to a tenth of that:
+    perf-prof irq-off -L 2000 --precise -g
+  One CPU, with all that made its timer late:
+    perf-prof irq-off -C 3 --all
+  A table per second:
+    perf-prof irq-off --than 5ms -i 1000
+
+Of a length two times are given: it was at least the first, at most the second.
+A CPU that is silent now is shown while it is.
+
+Verdicts:
+  interrupts off   no interrupt was taken, and nothing else explains it
+  timer late       the timer was late, nothing tells why
+  machine stopped  all CPUs at once: a paused virtual machine, say
+  stolen           the hypervisor ran something else
+  idle             the idle task, woken late
+  sampling hole    interrupts came, only the samples are missing
+  not sampled      records were lost or held back, or the CPU was offline")]
+pub struct IrqOffArgs {
+    /// Longer than this, in us, or as 20ms [default: 20ms]
+    #[arg(short = 'L', long = "latency", value_name = "TIME", value_parser = values::time_us, conflicts_with = "than")]
+    latency: Option<Time>,
+    /// The same, with a unit: 20ms
+    #[arg(long, value_name = "TIME", value_parser = values::time_strict)]
+    than: Option<Time>,
+    /// Between two samples [default: half of the limit]
+    #[arg(long, value_name = "TIME", value_parser = values::time_strict)]
+    period: Option<Time>,
+    /// A twentieth of the limit as the period
+    #[arg(long, conflicts_with = "period")]
+    precise: bool,
+    /// Lines also for what was not interrupts off
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl ProfilerArgs for IrqOffArgs {
+    const NAME: &'static str = "irq-off";
+    const WEIGHT: &'static str = "µs with interrupts off";
+    const PACED: bool = true;
+
+    fn common(&self) -> &CommonArgs {
+        &self.common
+    }
+
+    fn build(self) -> Result<Box<dyn Profiler>> {
+        self.common.refuse_tasks(Self::NAME)?;
+        Ok(Box::new(IrqOff::new(self.terms()?, self.all, &self.common)))
+    }
+}
+
+const DEFAULT_LIMIT_NS: u64 = 20_000_000;
+/// The kernel's own limit: `perf_swevent_start_hrtimer`, kernel/events/core.c.
+const SHORTEST_PERIOD_NS: u64 = 10_000;
+/// Of `--precise`.
+const FINEST_NS: u64 = 100_000;
+
+impl IrqOffArgs {
+    fn terms(&self) -> Result<Terms> {
+        let limit_ns = self.latency.or(self.than).map_or(DEFAULT_LIMIT_NS, |time| time.0);
+        let half = limit_ns / 2;
+        let usual = if self.precise { (limit_ns / 20).max(FINEST_NS).min(half) } else { half };
+        let period_ns = self.period.map_or(usual, |time| time.0);
+        if period_ns < SHORTEST_PERIOD_NS {
+            return Err(usage(match self.period {
+                Some(period) => format!("--period {} is too short: the shortest is 10us", format_ns(period.0)),
+                None => format!("a limit of {} is too short: the shortest is 20us", format_ns(limit_ns)),
+            }));
+        }
+        if period_ns >= limit_ns {
+            return Err(usage(format!(
+                "--period {} must be shorter than the limit, {}: half of it is usual",
+                format_ns(period_ns),
+                format_ns(limit_ns)
+            )));
+        }
+        Ok(Terms { period_ns, limit_ns })
+    }
+}
+
+/// A gap is judged when it is so old: by then the other CPUs and /proc/stat have told their part.
+const SETTLE_NS: u64 = 100_000_000;
+/// How often /proc/stat is read.
+const LOOK_NS: u64 = 200_000_000;
+
+/// What is known once the events are.
+#[derive(Debug)]
+struct Plan {
+    timer: EventId,
+    witness: Option<Witness>,
+}
+
+#[derive(Debug)]
+struct Witness {
+    enter: EventId,
+    leave: EventId,
+    function: Field,
+    current: Field,
+}
+
+/// One CPU.
+#[derive(Debug, Default)]
+struct Cpu {
+    silence: Silence,
+    recent: Recent,
+    counts: [u64; KINDS],
+    longest_ns: u64,
+    shown: Shown,
+}
+
+/// A gap that is not judged yet.
+#[derive(Clone, Copy, Debug)]
+struct Finding {
+    gap: Gap,
+    subject: Subject,
+    stack: Option<StackId>,
+}
+
+/// The profiler behind [`IrqOffArgs`].
+#[derive(Debug)]
+pub struct IrqOff {
+    terms: Terms,
+    all: bool,
+    shows_stacks: bool,
+    again_ns: u64,
+    own: [i32; 2],
+    plan: Option<Plan>,
+    host: Host,
+    /// `-C`
+    wanted: Option<Vec<u32>>,
+    cpus: BTreeMap<u32, Cpu>,
+    pending: Vec<Finding>,
+    times: Times,
+    /// CPUs of which nothing was heard for too long, sorted.
+    suspects: Vec<u32>,
+    /// CPUs whose time is accounted without ticks (`nohz_full`).
+    tickless: Vec<u32>,
+}
+
+static SHAPE: Shape = Shape {
+    keys: &["kind", "latency_ns", "at_most_ns", "still_silent", "stolen_ns", "runnable", "unaccounted_ns"],
+    line: &[
+        Part::Value { key: 0, width: 15 },
+        Part::Text(" "),
+        Part::Value { key: 1, width: 9 },
+        Part::Text(" to "),
+        Part::Value { key: 2, width: 9 },
+        Part::Text(" ms  "),
+        Part::Subject,
+        Part::If(3, &[Part::Text(" still silent")]),
+        Part::If(4, &[Part::Text(", stolen "), Part::Value { key: 4, width: 0 }, Part::Text(" ms")]),
+        Part::If(5, &[Part::Text(", one of "), Part::Value { key: 5, width: 0 }]),
+    ],
+};
+
+static COLUMNS: [Column; 10] = [
+    Column { key: "cpu", heading: "CPU" },
+    Column { key: "count", heading: "off" },
+    Column { key: "max_ns", heading: "max ms" },
+    Column { key: "timer_late", heading: "late" },
+    Column { key: "machine_stopped", heading: "stopped" },
+    Column { key: "stolen", heading: "stolen" },
+    Column { key: "idle", heading: "idle" },
+    Column { key: "sampling_holes", heading: "holes" },
+    Column { key: "not_sampled", heading: "unsampled" },
+    Column { key: "samples", heading: "samples" },
+];
+
+impl IrqOff {
+    fn new(terms: Terms, all: bool, common: &CommonArgs) -> IrqOff {
+        IrqOff {
+            terms,
+            all,
+            shows_stacks: common.stacks(),
+            again_ns: 0,
+            own: [0; 2],
+            plan: None,
+            host: Host::default(),
+            wanted: None,
+            cpus: BTreeMap::new(),
+            pending: Vec::new(),
+            times: Times::default(),
+            suspects: Vec::new(),
+            tickless: Vec::new(),
+        }
+    }
+
+    /// The CPUs of the answer, and one more to compare a single one with.
+    fn watched(&self, online: &[u32]) -> Option<Vec<u32>> {
+        let mut cpus = self.wanted.clone()?;
+        if cpus.iter().filter(|cpu| online.contains(cpu)).count() == 1 {
+            cpus.extend(online.iter().find(|cpu| !cpus.contains(cpu)).copied());
+        }
+        Some(cpus)
+    }
+
+    fn is_wanted(&self, cpu: u32) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&cpu))
+    }
+
+    fn witness(&self, evlist: &mut Evlist, setup: &Setup<'_>, cpus: Option<&Vec<u32>>) -> Result<Witness> {
+        let (enter, format) = setup.tracepoint("timer:hrtimer_expire_entry")?;
+        let (leave, _) = setup.tracepoint("timer:hrtimer_expire_exit")?;
+        let (function, current) = (format.require("function")?.clone(), format.require("common_pid")?.clone());
+        let mut add = |evsel: Evsel| evlist.add(evsel.binding(Binding::Cpu).cpus(cpus.cloned()));
+        Ok(Witness { enter: add(enter)?, leave: add(leave)?, function, current })
+    }
+
+    #[inline]
+    fn on_timer(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) {
+        let terms = self.terms;
+        let cpu = self.cpus.entry(sample.cpu).or_default();
+        let Some(gap) = cpu.silence.sample(sample.time, sample.tid, terms) else { return };
+        // What only this CPU did, or did not tell, is nothing to compare others with.
+        if !matches!(gap.evidence, Evidence::Served | Evidence::Missed) {
+            cpu.recent.add(gap.from, gap.to);
+        }
+        cpu.shown = Shown::default();
+        if !self.is_wanted(sample.cpu) {
+            return;
+        }
+        let stack = match gap.function {
+            Some(function) if !sample.callchain.is_empty() => {
+                ctx.stacks.address(function, false, sample.pid, ctx.spaces)
+            }
+            _ => ctx.stack(sample),
+        };
+        let comm = if gap.idle { Comm::new(b"swapper") } else { ctx.tasks.comm(sample.tid) };
+        let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
+        self.pending.push(Finding { gap, subject, stack });
+    }
+
+    /// Judges the gaps that are over since `until`, in the order of their ends.
+    fn settle(&mut self, until: Timestamp, ctx: &mut Context<'_>) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let mut due: Vec<Finding> = self.pending.extract_if(.., |finding| finding.subject.time <= until).collect();
+        due.sort_by_key(|finding| (finding.subject.time, finding.subject.cpu));
+        for finding in due {
+            self.report(&finding, ctx);
+        }
+    }
+
+    /// Judges and counts.
+    fn count(&mut self, gap: &Gap, number: u32) -> (Kind, Option<Account>) {
+        let mut account = self.times.account(number, gap.from, gap.to);
+        if self.tickless.contains(&number) {
+            account = account.map(|account| Account { lost_ns: None, ..account });
+        }
+        let kind = judge(gap, self.others(number, gap), account);
+        if let Some(cpu) = self.cpus.get_mut(&number) {
+            cpu.counts[kind as usize] += 1;
+            if kind == Kind::InterruptsOff {
+                cpu.longest_ns = cpu.longest_ns.max(gap.late_ns);
+            }
+        }
+        (kind, account)
+    }
+
+    fn report(&mut self, finding: &Finding, ctx: &mut Context<'_>) {
+        let Finding { gap, subject, stack } = finding;
+        let (kind, account) = self.count(gap, subject.cpu);
+        if kind == Kind::InterruptsOff {
+            ctx.weigh(subject.pid, subject.comm, *stack, gap.late_ns / 1000);
+        }
+        if !self.all && !kind.is_suspect() {
+            return;
+        }
+        let most_ns = gap.most_ns();
+        let ns = |time: Option<u64>| time.map_or(Value::None, |ns| Value::Ns(ns.min(most_ns)));
+        let values = [
+            Value::Word(kind.name()),
+            Value::Ns(gap.late_ns),
+            Value::Ns(most_ns),
+            Value::Bool(false),
+            ns(account.map(|account| account.stolen_ns).filter(|&ns| ns > 0)),
+            Value::None,
+            ns(account.and_then(|account| account.lost_ns)),
+        ];
+        ctx.emit(*subject, &SHAPE, values, stack.filter(|_| self.shows_stacks));
+    }
+
+    /// What the other CPUs did during a gap of `cpu`.
+    fn others(&self, cpu: u32, gap: &Gap) -> Others {
+        let mut others = Others::Unknown;
+        for (_, other) in self.cpus.iter().filter(|(number, _)| **number != cpu) {
+            let (heard, _) = other.silence.since();
+            // One of which nothing was heard since before cannot tell.
+            if !other.silence.is_known() || heard <= gap.from {
+                continue;
+            }
+            if !other.recent.covers(gap.from, gap.to) {
+                return Others::WentOn;
+            }
+            others = Others::SilentToo;
+        }
+        others
+    }
+}
+
+impl Profiler for IrqOff {
+    fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        self.host = setup.host.clone();
+        self.own = setup.own;
+        self.wanted = setup.target.wanted.clone();
+        self.again_ns = setup.interval.map_or(ongoing::AGAIN_NS, |interval| interval.as_nanos() as u64);
+        self.tickless = tickless_cpus(setup.host);
+        let online = online_cpus(setup.host)?;
+        let cpus = self.watched(&online);
+        let attr = Attr::timer(self.terms.period_ns).kernel_callchain();
+        let timer = Evsel::new("cpu-clock", attr).binding(Binding::Cpu).cpus(cpus.clone());
+        let timer = evlist.add(if setup.stacks { timer.callchain(0) } else { timer })?;
+        let witness = match self.witness(evlist, setup, cpus.as_ref()) {
+            Ok(witness) => Some(witness),
+            Err(err) => {
+                setup.warn(format!("degraded: no second witness, a late timer is not called interrupts off: {err:#}"));
+                None
+            }
+        };
+        self.cpus = online.iter().filter(|cpu| self.is_wanted(**cpu)).map(|cpu| (*cpu, Cpu::default())).collect();
+        if online.len() == 1 {
+            setup.warn(
+                "only one CPU is online: it cannot tell interrupts off from a machine that was stopped".to_owned(),
+            );
+        }
+        self.plan = Some(Plan { timer, witness });
+        Ok(())
+    }
+
+    fn started(&mut self, _now: Timestamp, _ctx: &mut Context<'_>) {
+        self.times.add(Reading::now(&self.host));
+    }
+
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+        let Some(plan) = &self.plan else { return Ok(()) };
+        if event == plan.timer {
+            self.on_timer(sample, ctx);
+            return Ok(());
+        }
+        ctx.ignored = true;
+        let Some(witness) = &plan.witness else { return Ok(()) };
+        let Some(cpu) = self.cpus.get_mut(&sample.cpu) else { return Ok(()) };
+        if event == witness.enter {
+            let idle = witness.current.read_i32(sample.raw)? == 0;
+            cpu.silence.enter(sample.time, witness.function.read_u64(sample.raw)?, idle);
+        } else if event == witness.leave {
+            cpu.silence.leave(sample.time);
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+        self.find_suspects(now);
+        let pause = if self.suspects.is_empty() { LOOK_NS } else { LOOK_NS / 4 };
+        let time = crate::sys::monotonic_ns();
+        if time >= self.times.last_ns().saturating_add(pause) {
+            self.times.add(Reading::now(&self.host));
+        }
+        self.settle(now.min(self.times.last_ns()).saturating_sub(SETTLE_NS), ctx);
+        self.report_silent(now, ctx);
+    }
+
+    fn suspects(&self) -> &[u32] {
+        &self.suspects
+    }
+
+    fn stopped(&mut self, _now: Timestamp, ctx: &mut Context<'_>) {
+        self.times.add(Reading::now(&self.host));
+        self.settle(u64::MAX, ctx);
+    }
+
+    fn throttled(&mut self, cpu: u32) {
+        if let Some(cpu) = self.cpus.get_mut(&cpu) {
+            cpu.silence.miss();
+        }
+    }
+
+    fn lost(&mut self, window: &LostWindow) {
+        if let Some(cpu) = self.cpus.get_mut(&window.cpu) {
+            cpu.silence.miss();
+        }
+    }
+
+    fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
+        used.extend(self.pending.iter().filter_map(|finding| finding.stack));
+    }
+
+    fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {
+        let mut rows = Vec::new();
+        let wanted = &self.wanted;
+        for (number, cpu) in &mut self.cpus {
+            let samples = cpu.silence.take_samples();
+            let counts = std::mem::take(&mut cpu.counts);
+            let longest_ns = std::mem::take(&mut cpu.longest_ns);
+            if wanted.as_ref().is_some_and(|wanted| !wanted.contains(number)) {
+                continue;
+            }
+            let [off, rest @ ..] = counts;
+            let longest = if off == 0 { Value::None } else { Value::Ns(longest_ns) };
+            let mut row = vec![Value::Unsigned(u64::from(*number)), Value::Unsigned(off), longest];
+            row.extend(rest.into_iter().chain([samples]).map(Value::Unsigned));
+            rows.push(row);
+        }
+        report.table(&COLUMNS, rows);
+        Ok(())
+    }
+
+    fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        // After -N no line may follow.
+        for finding in std::mem::take(&mut self.pending) {
+            self.count(&finding.gap, finding.subject.cpu);
+        }
+        self.interval(now, report)
+    }
+}

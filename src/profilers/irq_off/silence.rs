@@ -1,0 +1,382 @@
+//! One CPU's timer, and what else shows that the CPU took interrupts: how late the timer was, and between which moments
+//! nothing was heard.
+
+/// A sample so far behind the timer's beat is on it, whatever is usual. ns.
+const BEAT_NS: u64 = 50_000;
+/// One so far behind is not.
+const OFF_BEAT_NS: u64 = 150_000;
+/// Regular samples after which the beat is judged anew.
+const WINDOW: u32 = 32;
+
+/// How the samples of a CPU are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Of the timer.
+    pub period_ns: u64,
+    /// Without a sample for longer is worth a look.
+    pub limit_ns: u64,
+}
+
+/// What a gap between two samples looks like from this CPU alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// The timer was held back, and nothing else was heard of the CPU either.
+    Held,
+    /// One timer's function ran for all of it, as a hard interrupt.
+    Handler,
+    /// The timer was held back; no other event could have contradicted.
+    Alone,
+    /// Nothing was heard, but the timer is on its beat: it was not held back, or came on again by chance just then.
+    OnBeat,
+    /// Interrupts were served meanwhile: only the samples are missing.
+    Served,
+    /// The kernel took no samples, or they were lost.
+    Missed,
+}
+
+/// A time without samples that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    pub evidence: Evidence,
+    /// Nothing was heard in between.
+    pub from: u64,
+    pub to: u64,
+    /// For so long at the least: from when the timer was due.
+    pub late_ns: u64,
+    /// The idle task was interrupted at its end.
+    pub idle: bool,
+    /// The function of the long handler.
+    pub function: Option<u64>,
+}
+
+impl Gap {
+    /// It lasted no longer than this.
+    pub fn most_ns(&self) -> u64 {
+        self.to.saturating_sub(self.from)
+    }
+}
+
+/// A timer's function that runs, or ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Handler {
+    start: u64,
+    end: u64,
+    function: u64,
+}
+
+/// What is known of one CPU. Times are ns, CLOCK_MONOTONIC.
+#[derive(Clone, Debug, Default)]
+pub struct Silence {
+    /// The last sample; 0: none yet.
+    last: u64,
+    /// The next expiry, or a little later: a sample comes some time after its expiry.
+    due: u64,
+    /// How far the samples of this window were behind, at the least.
+    behind: u64,
+    regular: u32,
+    /// How far they are behind, usually.
+    usual: u64,
+    /// The last moment at which interrupts were on.
+    sign: u64,
+    /// Signs beside the samples since the last one.
+    signs: u32,
+    /// The longest time between two signs since the last sample.
+    longest: (u64, u64),
+    running: Option<Handler>,
+    longest_handler: Handler,
+    missed: bool,
+    idle: bool,
+    samples: u64,
+}
+
+impl Silence {
+    /// Samples since the last call.
+    pub fn take_samples(&mut self) -> u64 {
+        std::mem::take(&mut self.samples)
+    }
+
+    /// A sample was seen at some time.
+    pub fn is_known(&self) -> bool {
+        self.last != 0
+    }
+
+    /// The last moment at which interrupts were on, and when the timer is due.
+    pub fn since(&self) -> (u64, u64) {
+        (self.sign.max(self.last), self.due)
+    }
+
+    /// Records are missing.
+    pub fn miss(&mut self) {
+        self.missed = true;
+    }
+
+    /// An interrupt of a timer came, of whatever timer, and calls `function`.
+    pub fn enter(&mut self, at: u64, function: u64, idle: bool) {
+        self.hear(at);
+        self.signs = self.signs.saturating_add(1);
+        self.running = Some(Handler { start: at, end: at, function });
+        self.idle = idle;
+    }
+
+    /// The function has returned.
+    pub fn leave(&mut self, at: u64) {
+        let Some(handler) = self.running.take().map(|handler| Handler { end: at, ..handler }) else { return };
+        let length = |handler: &Handler| handler.end.saturating_sub(handler.start);
+        if length(&handler) > length(&self.longest_handler) {
+            self.longest_handler = handler;
+        }
+    }
+
+    fn hear(&mut self, at: u64) {
+        if at.saturating_sub(self.sign) > self.longest.1.saturating_sub(self.longest.0) {
+            self.longest = (self.sign, at);
+        }
+        self.sign = self.sign.max(at);
+    }
+
+    /// The timer's sample. Some when it was too long in coming.
+    pub fn sample(&mut self, at: u64, tid: i32, terms: Terms) -> Option<Gap> {
+        self.samples += 1;
+        if self.last == 0 {
+            self.restart(at, terms);
+            return None;
+        }
+        if at < self.last {
+            return None; // delivered late
+        }
+        if self.signs == 0 {
+            self.idle = tid == 0;
+        }
+        self.hear(at);
+        let gap =
+            if at - self.last > terms.limit_ns.saturating_add(BEAT_NS) { Some(self.gap(at, terms)) } else { None };
+        self.keep_beat(at, terms, gap.is_none());
+        self.last = at;
+        self.sign = at;
+        self.longest = (at, at);
+        self.longest_handler = Handler::default();
+        (self.signs, self.missed) = (0, false);
+        gap
+    }
+
+    fn restart(&mut self, at: u64, terms: Terms) {
+        (self.last, self.sign, self.longest) = (at, at, (at, at));
+        self.due = at.saturating_add(terms.period_ns);
+        (self.behind, self.signs, self.missed) = (u64::MAX, 0, false);
+    }
+
+    fn gap(&self, at: u64, terms: Terms) -> Gap {
+        let (from, to) = self.longest;
+        let late_ns = to.saturating_sub(self.due_after(from, terms));
+        let handler = self.longest_handler;
+        let busy_ns = handler.end.saturating_sub(handler.start);
+        let gap = Gap { evidence: Evidence::Held, from, to, late_ns, idle: self.idle, function: None };
+        if self.missed {
+            return Gap { evidence: Evidence::Missed, ..gap };
+        }
+        if busy_ns > terms.limit_ns && busy_ns > gap.most_ns() / 2 {
+            let function = Some(handler.function);
+            return Gap {
+                evidence: Evidence::Handler,
+                from: handler.start,
+                to: handler.end,
+                late_ns: busy_ns,
+                function,
+                ..gap
+            };
+        }
+        if gap.most_ns() <= terms.limit_ns || late_ns == 0 {
+            // Of a sample that is missing nobody knows more than when the next one came.
+            let late_ns = at.saturating_sub(self.due);
+            return Gap { evidence: Evidence::Served, from: self.last, to: at, late_ns, ..gap };
+        }
+        // A timer that was held back fires as soon as it may, at any time.
+        let on_beat = self.beside_the_beat(at, terms) <= self.tolerance(terms);
+        let evidence = match self.signs {
+            _ if on_beat => Evidence::OnBeat,
+            0 => Evidence::Alone,
+            _ => Evidence::Held,
+        };
+        Gap { evidence, ..gap }
+    }
+
+    /// The first expiry at or after `from`.
+    fn due_after(&self, from: u64, terms: Terms) -> u64 {
+        let beats = from.saturating_sub(self.due).div_ceil(terms.period_ns.max(1));
+        self.due.saturating_add(beats.saturating_mul(terms.period_ns))
+    }
+
+    fn beside_the_beat(&self, at: u64, terms: Terms) -> u64 {
+        at.saturating_sub(self.due) % terms.period_ns.max(1)
+    }
+
+    /// How far behind the beat a sample may be that was not held back.
+    fn tolerance(&self, terms: Terms) -> u64 {
+        let least = BEAT_NS.min(terms.period_ns / 64);
+        let most = OFF_BEAT_NS.min(terms.period_ns / 16).max(least);
+        self.usual.saturating_mul(2).clamp(least, most)
+    }
+
+    /// The kernel keeps the beat, whatever was late: `hrtimer_forward_now` in `perf_swevent_hrtimer`,
+    /// kernel/events/core.c. The beat is where the most punctual samples are.
+    fn keep_beat(&mut self, at: u64, terms: Terms, regular: bool) {
+        if at < self.due {
+            // Less late than any before, or the timer was started anew.
+            self.due = at.saturating_add(terms.period_ns);
+            (self.behind, self.regular) = (u64::MAX, 0);
+            return;
+        }
+        let behind = self.beside_the_beat(at, terms);
+        self.due = self.due_after(at.saturating_add(1), terms);
+        if !regular {
+            return;
+        }
+        self.usual = self.usual - self.usual / 16 + behind / 16;
+        self.behind = self.behind.min(behind);
+        self.regular += 1;
+        if self.regular == WINDOW {
+            self.due = self.due.saturating_add(self.behind);
+            (self.behind, self.regular) = (u64::MAX, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const TERMS: Terms = Terms { period_ns: 10 * MS, limit_ns: 20 * MS };
+
+    /// A CPU whose timer was on time for a second; its last sample was at 1 s.
+    fn punctual() -> Silence {
+        let mut cpu = Silence::default();
+        for at in (10..=1000).step_by(10) {
+            assert_eq!(expire(&mut cpu, at * MS, 7), None);
+        }
+        cpu
+    }
+
+    /// The timer's interrupt.
+    fn expire(cpu: &mut Silence, at: u64, tid: i32) -> Option<Gap> {
+        cpu.enter(at, 0xaa, tid == 0);
+        let gap = cpu.sample(at + 1000, tid, TERMS);
+        cpu.leave(at + 2000);
+        gap
+    }
+
+    fn tick(cpu: &mut Silence, at: u64) {
+        cpu.enter(at, 0xbb, false);
+        cpu.leave(at + 1000);
+    }
+
+    #[test]
+    fn held_back_with_nothing_else_heard() {
+        let mut cpu = punctual();
+        tick(&mut cpu, 1_004 * MS);
+        // From 1,005 to 1,205 ms.
+        let gap = expire(&mut cpu, 1_205 * MS, 7).unwrap();
+        assert_eq!((gap.evidence, gap.idle, gap.function), (Evidence::Held, false, None));
+        assert_eq!((gap.from, gap.to), (1_004 * MS, 1_205 * MS));
+        assert!(gap.late_ns <= 200 * MS && gap.most_ns() >= 200 * MS, "{gap:?}");
+        assert!(gap.late_ns >= 194 * MS && gap.most_ns() <= 201 * MS, "{gap:?}");
+        // The beat is kept.
+        assert_eq!(expire(&mut cpu, 1_210 * MS, 7), None);
+        assert_eq!(expire(&mut cpu, 1_220 * MS, 7), None);
+    }
+
+    #[test]
+    fn whatever_is_over_the_limit_is_found() {
+        for start in 0..10 {
+            let mut cpu = punctual();
+            let off = 21 * MS;
+            let end = 1_000 * MS + start * MS + 300_000 + off; // not on the beat
+            let gap = expire(&mut cpu, end, 7).unwrap();
+            assert_eq!(gap.evidence, Evidence::Held, "{start}");
+            assert!(gap.late_ns <= off && gap.most_ns() >= off, "{start}: {gap:?}");
+        }
+    }
+
+    #[test]
+    fn an_idle_cpu_is_told() {
+        let mut cpu = punctual();
+        let gap = expire(&mut cpu, 1_093 * MS, 0).unwrap();
+        assert_eq!((gap.evidence, gap.idle), (Evidence::Held, true));
+    }
+
+    #[test]
+    fn a_long_handler_is_exact() {
+        let mut cpu = punctual();
+        cpu.enter(1_003 * MS, 0xcc, true);
+        cpu.leave(1_103 * MS);
+        let gap = expire(&mut cpu, 1_103 * MS + 500, 0).unwrap();
+        assert_eq!((gap.evidence, gap.function), (Evidence::Handler, Some(0xcc)));
+        assert_eq!((gap.late_ns, gap.most_ns()), (100 * MS, 100 * MS));
+    }
+
+    #[test]
+    fn samples_may_be_missing_while_interrupts_are_served() {
+        let mut cpu = punctual();
+        (1..20).for_each(|n| tick(&mut cpu, (1_000 + 4 * n) * MS));
+        let gap = expire(&mut cpu, 1_083 * MS, 7).unwrap();
+        assert_eq!(gap.evidence, Evidence::Served, "ticks were heard");
+        let mut cpu = punctual();
+        let gap = expire(&mut cpu, 1_120 * MS, 7).unwrap();
+        assert_eq!(gap.evidence, Evidence::OnBeat, "so it may have fired all the time");
+        assert_eq!((gap.from, gap.late_ns), (1_000 * MS + 1000, 110 * MS - 1000));
+    }
+
+    #[test]
+    fn a_hole_may_end_in_interrupts_off() {
+        let mut cpu = punctual();
+        (1..20).for_each(|n| tick(&mut cpu, (1_000 + 4 * n) * MS));
+        let gap = expire(&mut cpu, 1_153 * MS, 7).unwrap();
+        assert_eq!((gap.evidence, gap.from), (Evidence::Held, 1_076 * MS));
+        assert!(gap.late_ns <= 77 * MS && gap.late_ns >= 67 * MS, "{gap:?}");
+    }
+
+    #[test]
+    fn without_a_witness_it_is_only_late() {
+        let mut cpu = Silence::default();
+        (1..=100).for_each(|n| assert_eq!(cpu.sample(n * 10 * MS, 7, TERMS), None));
+        let gap = cpu.sample(1_093 * MS, 7, TERMS).unwrap();
+        assert_eq!((gap.evidence, gap.late_ns, gap.most_ns()), (Evidence::Alone, 83 * MS, 93 * MS));
+        assert!(!gap.idle);
+        assert!(cpu.sample(1_300 * MS + 5 * MS, 0, TERMS).unwrap().idle);
+    }
+
+    #[test]
+    fn after_a_loss_nothing_is_known() {
+        let mut cpu = punctual();
+        cpu.miss();
+        assert_eq!(expire(&mut cpu, 1_093 * MS, 7).unwrap().evidence, Evidence::Missed);
+        assert_eq!(expire(&mut cpu, 1_193 * MS, 7).unwrap().evidence, Evidence::Held);
+    }
+
+    #[test]
+    fn the_beat_is_found_among_samples_that_come_late() {
+        let mut cpu = Silence::default();
+        // Each is behind by up to 300 us; the first by most.
+        for n in 1..=200 {
+            let behind = if n == 1 { 300_000 } else { (n * 37 % 100) * 1000 };
+            assert_eq!(expire(&mut cpu, n * 10 * MS + behind, 7), None);
+        }
+        assert!(cpu.due >= 2_010 * MS && cpu.due < 2_010 * MS + 50_000, "{}", cpu.due);
+        // A sample that is missing is not taken for interrupts that were off, however uneven the rest.
+        let gap = expire(&mut cpu, 2_090 * MS + 90_000, 7).unwrap();
+        assert_eq!(gap.evidence, Evidence::OnBeat);
+    }
+
+    #[test]
+    fn records_out_of_order_change_nothing() {
+        let mut cpu = punctual();
+        tick(&mut cpu, 1_004 * MS);
+        tick(&mut cpu, 900 * MS);
+        assert_eq!(cpu.sample(900 * MS, 7, TERMS), None);
+        assert_eq!(cpu.since().0, 1_004 * MS);
+        cpu.leave(0);
+        assert_eq!(cpu.sample(u64::MAX, 7, TERMS).map(|gap| gap.to), Some(u64::MAX));
+        cpu.enter(0, 0, false);
+        assert_eq!(cpu.sample(u64::MAX, 7, Terms { period_ns: 0, limit_ns: 0 }), None);
+    }
+}

@@ -1,0 +1,473 @@
+//! The books: what is allocated in the kernel and in each process, what was left behind by those that have gone, and which
+//! calls of an allocator are under way.
+//!
+//! An address means something only in its address space. A process gets a new one when it is born and when it executes a
+//! program; what lives when one ends will never be freed, and is summed up by place, so that it takes no more memory.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::profilers::kmemleak::pointers::{Pointers, Record};
+use crate::symbol::StackId;
+
+/// Whose addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    Kernel,
+    /// By pid.
+    Process(i32),
+}
+
+/// What perf-prof itself has allocated: paired like everything else, but not counted and not shown.
+pub const OURSELVES: u32 = 0;
+
+/// Events counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub allocs: u64,
+    pub frees: u64,
+    /// Of those: nobody had seen the allocation.
+    pub unmatched: u64,
+    /// Allocations at an address that was not free yet: its free went unseen.
+    pub replaced: u64,
+    /// Allocations whose address was stored where nobody could see it.
+    pub out_of_reach: u64,
+}
+
+/// Outstanding allocations of one owner at one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum {
+    pub allocs: u64,
+    pub bytes: u64,
+    pub oldest_ns: u64,
+    pub newest_ns: u64,
+    /// Of processes, or programs, that have ended.
+    pub exited: u64,
+    /// Their free may be among what was lost.
+    pub unsure: u64,
+}
+
+impl Sum {
+    fn add(&mut self, other: Sum) {
+        self.allocs += other.allocs;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.oldest_ns = self.oldest_ns.max(other.oldest_ns);
+        self.newest_ns = self.newest_ns.min(other.newest_ns);
+        self.exited += other.exited;
+        self.unsure += other.unsure;
+    }
+}
+
+/// Sums by place and owner.
+pub type Sums = FxHashMap<(Option<StackId>, u32), Sum>;
+
+/// A call of an allocator that has not returned.
+#[derive(Clone, Copy, Debug)]
+pub struct Open {
+    /// Which function.
+    pub pair: u16,
+    pub bytes: u64,
+    /// What realloc was given, taken out of the books: somebody else may have its address before realloc returns.
+    pub old: Option<Record>,
+    /// The address that realloc was given; where posix_memalign is to store its result. 0: none.
+    pub argument: u64,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    pointers: Pointers,
+    exited_ns: Option<u64>,
+}
+
+/// Everything that is outstanding.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    pub counts: Counts,
+    kernel: Pointers,
+    processes: FxHashMap<i32, Process>,
+    /// By tid. Mostly one call, rarely one inside another.
+    calls: FxHashMap<i32, Vec<Open>>,
+    left: Sums,
+    /// Processes that have exited and are not in `left` yet.
+    ending: Vec<i32>,
+    /// `--than`
+    than_ns: u64,
+    /// What is older may have been freed unseen.
+    lost_until_ns: u64,
+}
+
+/// Events of a process may come after its exit: it is kept so long, ns.
+const LINGERS_NS: u64 = 1_000_000_000;
+/// Places of processes that have gone, kept apart at most.
+const MOST_LEFT: usize = 1 << 16;
+
+impl Ledger {
+    /// `than_ns`: younger allocations are not shown.
+    pub fn new(than_ns: u64) -> Ledger {
+        Ledger { than_ns, ..Ledger::default() }
+    }
+
+    /// Takes an allocation down. False when its address was not free.
+    #[inline]
+    pub fn allocated(&mut self, space: Space, record: Record) -> bool {
+        self.counts.allocs += u64::from(record.owner != OURSELVES);
+        let known = self.pointers(space).insert(record);
+        let replaced = known.is_some_and(|known| known.owner != OURSELVES);
+        self.counts.replaced += u64::from(replaced);
+        !replaced
+    }
+
+    /// Strikes an allocation out and returns it. `counts`: it is worth a count even if nobody saw the allocation.
+    #[inline]
+    pub fn freed(&mut self, space: Space, ptr: u64, time: u64, counts: bool) -> Option<Record> {
+        let pointers = match space {
+            Space::Kernel => Some(&mut self.kernel),
+            Space::Process(pid) => self.processes.get_mut(&pid).map(|process| &mut process.pointers),
+        };
+        let record = pointers.and_then(|pointers| match pointers.get(ptr) {
+            // A free that comes late belongs to who had the address before.
+            Some(record) if record.time > time => None,
+            Some(_) => pointers.remove(ptr),
+            None => None,
+        });
+        match record {
+            Some(record) => self.counts.frees += u64::from(record.owner != OURSELVES),
+            None => {
+                self.counts.frees += u64::from(counts);
+                self.counts.unmatched += u64::from(counts);
+            }
+        }
+        record
+    }
+
+    /// Puts back what [`Ledger::freed`] has struck out: it was not freed after all.
+    fn restore(&mut self, space: Space, record: Record) {
+        self.counts.frees -= u64::from(record.owner != OURSELVES && self.counts.frees > 0);
+        let pointers = self.pointers(space);
+        if pointers.get(record.ptr).is_none() {
+            pointers.insert(record);
+        }
+    }
+
+    #[inline]
+    fn pointers(&mut self, space: Space) -> &mut Pointers {
+        match space {
+            Space::Kernel => &mut self.kernel,
+            Space::Process(pid) => &mut self.processes.entry(pid).or_default().pointers,
+        }
+    }
+
+    // Calls under way
+
+    /// A thread is inside an allocator: what that calls on its behalf is its own business.
+    #[inline]
+    pub fn is_inside(&self, tid: i32) -> bool {
+        self.calls.get(&tid).is_some_and(|calls| !calls.is_empty())
+    }
+
+    /// A thread calls an allocator. False when it is inside another one.
+    pub fn enters(&mut self, tid: i32, open: Open) -> bool {
+        let calls = self.calls.entry(tid).or_default();
+        // No allocator calls itself: an earlier call was left by a jump, or its return went unseen.
+        if let Some(stale) = calls.iter().position(|call| call.pair == open.pair) {
+            calls.truncate(stale);
+        }
+        calls.push(open);
+        calls.len() == 1
+    }
+
+    /// What the call that was just entered replaces.
+    pub fn replaces(&mut self, tid: i32, old: Option<Record>) {
+        if let Some(open) = self.calls.get_mut(&tid).and_then(|calls| calls.last_mut()) {
+            open.old = old;
+        }
+    }
+
+    /// A call returns: what it was called with, if it is the outermost one. In the kernel an interrupt's call may be inside
+    /// another one and count as well: `any` of them.
+    pub fn leaves(&mut self, tid: i32, pair: u16, any: bool) -> Option<Open> {
+        let calls = self.calls.get_mut(&tid)?;
+        let at = calls.iter().rposition(|call| call.pair == pair)?;
+        let open = calls.get(at).copied();
+        calls.truncate(at);
+        open.filter(|_| any || at == 0)
+    }
+
+    /// A call has failed.
+    pub fn failed(&mut self, space: Space, open: Open) {
+        // realloc(p, 0) frees; else a failed realloc leaves everything as it was.
+        if let Some(old) = open.old.filter(|_| open.bytes > 0) {
+            self.restore(space, old);
+        }
+    }
+
+    // Tasks and losses
+
+    /// A process is born.
+    pub fn forked(&mut self, pid: i32, now: u64) {
+        self.fold(pid, now);
+    }
+
+    /// A process executes another program: its memory is gone.
+    pub fn executed(&mut self, pid: i32, now: u64) {
+        self.fold(pid, now);
+    }
+
+    pub fn thread_exited(&mut self, tid: i32) {
+        self.calls.remove(&tid);
+    }
+
+    /// The first thread of a process has exited; in general the others too.
+    pub fn exited(&mut self, pid: i32, now: u64) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            if process.exited_ns.is_none() {
+                self.ending.push(pid);
+            }
+            process.exited_ns = Some(now);
+        }
+    }
+
+    /// Sums up what processes left that exited a while ago.
+    pub fn expire(&mut self, now: u64) {
+        let is_due =
+            |process: &Process| process.exited_ns.is_some_and(|exited| exited.saturating_add(LINGERS_NS) < now);
+        let due: Vec<i32> = self.ending.extract_if(.., |pid| self.processes.get(pid).is_none_or(is_due)).collect();
+        due.into_iter().for_each(|pid| self.fold(pid, now));
+    }
+
+    /// All processes but these have exited, unseen.
+    pub fn only_live(&mut self, living: &FxHashSet<i32>, now: u64) {
+        let gone: Vec<i32> = self.processes.keys().copied().filter(|pid| !living.contains(pid)).collect();
+        gone.into_iter().for_each(|pid| self.exited(pid, now));
+    }
+
+    /// Records were lost up to `end`.
+    pub fn lost(&mut self, end: u64) {
+        self.lost_until_ns = self.lost_until_ns.max(end);
+        self.calls.clear(); // their returns may be missing
+    }
+
+    pub fn lost_until_ns(&self) -> u64 {
+        self.lost_until_ns
+    }
+
+    #[cold]
+    fn fold(&mut self, pid: i32, now: u64) {
+        let Some(process) = self.processes.remove(&pid) else { return };
+        let now = process.exited_ns.unwrap_or(now);
+        let mut left = std::mem::take(&mut self.left);
+        for record in process.pointers.iter() {
+            self.sum(record, now, true, &mut left);
+        }
+        self.left = left;
+    }
+
+    /// Adds a record to the sums, unless it is too young or ours.
+    #[inline]
+    fn sum(&self, record: &Record, now: u64, exited: bool, sums: &mut Sums) {
+        let age = now.saturating_sub(record.time);
+        if age < self.than_ns || record.owner == OURSELVES {
+            return;
+        }
+        let sum = Sum {
+            allocs: 1,
+            bytes: record.bytes,
+            oldest_ns: age,
+            newest_ns: age,
+            exited: u64::from(exited),
+            unsure: u64::from(record.time < self.lost_until_ns),
+        };
+        let mut key = (record.stack, record.owner);
+        if exited && sums.len() >= MOST_LEFT && !sums.contains_key(&key) {
+            key.0 = None;
+        }
+        sums.entry(key).and_modify(|known| known.add(sum)).or_insert(sum);
+    }
+
+    // What there is
+
+    /// All that is outstanding, by place and owner.
+    pub fn sums(&self, now: u64) -> Sums {
+        let mut sums = self.left.clone();
+        self.kernel.iter().for_each(|record| self.sum(record, now, false, &mut sums));
+        for process in self.processes.values() {
+            let (now, exited) = process.exited_ns.map_or((now, false), |exited| (exited, true));
+            process.pointers.iter().for_each(|record| self.sum(record, now, exited, &mut sums));
+        }
+        sums
+    }
+
+    /// The stacks of all that is outstanding.
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> {
+        let live = self.processes.values().map(|process| &process.pointers).chain([&self.kernel]);
+        let live = live.flat_map(Pointers::iter).filter_map(|record| record.stack);
+        let under_way = self.calls.values().flatten().filter_map(|call| call.old?.stack);
+        live.chain(under_way).chain(self.left.keys().filter_map(|(stack, _)| *stack))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: Space = Space::Process(1);
+    const B: Space = Space::Process(2);
+
+    fn record(ptr: u64, time: u64, bytes: u64) -> Record {
+        Record { ptr, time, bytes, stack: None, owner: 1 }
+    }
+
+    fn counts(ledger: &Ledger) -> (u64, u64, u64, u64) {
+        let Counts { allocs, frees, unmatched, replaced, .. } = ledger.counts;
+        (allocs, frees, unmatched, replaced)
+    }
+
+    fn sum(ledger: &Ledger, now: u64) -> Option<Sum> {
+        ledger.sums(now).get(&(None, 1)).copied()
+    }
+
+    fn call(pair: u16, bytes: u64) -> Open {
+        Open { pair, bytes, old: None, argument: 0 }
+    }
+
+    #[test]
+    fn equal_addresses_of_two_processes_stay_apart() {
+        let mut ledger = Ledger::new(0);
+        assert!(ledger.allocated(A, record(8, 1, 10)) && ledger.allocated(B, record(8, 2, 20)));
+        assert!(ledger.allocated(Space::Kernel, record(8, 3, 40)));
+        assert_eq!(ledger.freed(B, 8, 4, true), Some(record(8, 2, 20)));
+        assert_eq!((ledger.freed(B, 8, 5, true), counts(&ledger)), (None, (3, 2, 1, 0)));
+        let want = Sum { allocs: 2, bytes: 50, oldest_ns: 9, newest_ns: 7, exited: 0, unsure: 0 };
+        assert_eq!(sum(&ledger, 10), Some(want));
+    }
+
+    #[test]
+    fn an_address_that_was_not_free_is_replaced() {
+        let mut ledger = Ledger::new(0);
+        assert!(ledger.allocated(A, record(8, 1, 10)) && !ledger.allocated(A, record(8, 5, 20)));
+        // A late free of the first.
+        assert_eq!(ledger.freed(A, 8, 4, true), None);
+        assert_eq!(counts(&ledger), (2, 1, 1, 1));
+        assert_eq!(sum(&ledger, 10).map(|sum| (sum.allocs, sum.bytes)), Some((1, 20)));
+    }
+
+    #[test]
+    fn what_we_allocate_ourselves_counts_nowhere() {
+        let mut ledger = Ledger::new(0);
+        ledger.allocated(Space::Kernel, Record { owner: OURSELVES, ..record(8, 1, 10) });
+        ledger.allocated(Space::Kernel, Record { owner: OURSELVES, ..record(9, 1, 10) });
+        assert!(ledger.freed(Space::Kernel, 8, 2, true).is_some(), "whoever frees it");
+        assert!(ledger.allocated(Space::Kernel, record(9, 3, 5)));
+        assert_eq!(counts(&ledger), (1, 0, 0, 0));
+        assert_eq!(sum(&ledger, 10).map(|sum| sum.bytes), Some(5));
+    }
+
+    #[test]
+    fn what_is_left_at_an_exit_stays() {
+        let mut ledger = Ledger::new(3);
+        for (ptr, time) in [(1, 1), (2, 2), (3, 9)] {
+            ledger.allocated(A, record(ptr, time, 10));
+        }
+        ledger.exited(1, 10);
+        ledger.freed(A, 2, 5, true); // it came late
+        let want = Some(Sum { allocs: 1, bytes: 10, oldest_ns: 9, newest_ns: 9, exited: 1, unsure: 0 });
+        assert_eq!(sum(&ledger, 1000), want, "its age is that at the exit, the third was too young");
+        ledger.expire(10 + LINGERS_NS);
+        assert_eq!(ledger.processes.len(), 1);
+        ledger.expire(11 + LINGERS_NS);
+        assert!(ledger.processes.is_empty() && ledger.ending.is_empty());
+        assert_eq!(sum(&ledger, 5 * LINGERS_NS), want);
+        // Its number is used again, by a process that executes another program.
+        ledger.forked(1, 20 + LINGERS_NS);
+        ledger.allocated(A, record(1, 21 + LINGERS_NS, 10));
+        ledger.executed(1, 30 + LINGERS_NS);
+        assert_eq!(sum(&ledger, 9 * LINGERS_NS).map(|sum| (sum.allocs, sum.exited)), Some((2, 2)));
+        ledger.allocated(B, record(1, 31 + LINGERS_NS, 10));
+        ledger.only_live(&FxHashSet::default(), 40 + LINGERS_NS);
+        assert_eq!(sum(&ledger, 9 * LINGERS_NS).map(|sum| (sum.allocs, sum.exited)), Some((3, 3)));
+    }
+
+    #[test]
+    fn a_loss_makes_what_is_older_doubtful() {
+        let mut ledger = Ledger::new(0);
+        ledger.allocated(A, record(1, 1, 10));
+        ledger.allocated(A, record(2, 6, 10));
+        ledger.enters(5, call(0, 10));
+        ledger.lost(5);
+        ledger.lost(3);
+        assert_eq!(sum(&ledger, 10).map(|sum| (sum.allocs, sum.unsure)), Some((2, 1)));
+        assert!(!ledger.is_inside(5) && ledger.leaves(5, 0, false).is_none());
+    }
+
+    #[test]
+    fn only_the_outermost_call_counts() {
+        let mut ledger = Ledger::new(0);
+        ledger.enters(5, call(1, 100)); // calloc
+        ledger.enters(5, call(0, 116)); // calls malloc
+        assert!(ledger.is_inside(5) && !ledger.is_inside(6));
+        assert!(ledger.leaves(5, 0, false).is_none());
+        assert_eq!(ledger.leaves(5, 1, false).map(|open| open.bytes), Some(100));
+        assert!(!ledger.is_inside(5) && ledger.leaves(5, 1, false).is_none());
+        // The second call of malloc shows that nobody is in the first any more.
+        ledger.enters(5, call(1, 1));
+        ledger.enters(5, call(0, 2));
+        ledger.enters(5, call(1, 3));
+        assert_eq!(ledger.leaves(5, 1, false).map(|open| open.bytes), Some(3));
+        // An interrupt's own call in the kernel.
+        ledger.enters(5, call(1, 1));
+        ledger.enters(5, call(0, 2));
+        assert_eq!(ledger.leaves(5, 0, true).map(|open| open.bytes), Some(2));
+        ledger.thread_exited(5);
+        assert!(ledger.calls.is_empty());
+    }
+
+    #[test]
+    fn a_failed_realloc_leaves_the_old() {
+        let mut ledger = Ledger::new(0);
+        for (bytes, left) in [(50, 1), (0, 0)] {
+            ledger.allocated(A, record(8, 1, 10));
+            let old = ledger.freed(A, 8, 2, true);
+            assert_eq!(sum(&ledger, 10), None);
+            ledger.failed(A, Open { pair: 0, bytes, old, argument: 8 });
+            assert_eq!((sum(&ledger, 10).map_or(0, |sum| sum.allocs), ledger.counts.unmatched), (left, 0), "{bytes}");
+            ledger.freed(A, 8, 3, false);
+        }
+        assert_eq!(counts(&ledger), (2, 2, 0, 0));
+    }
+
+    proptest! {
+        /// Whatever comes in whatever order: each space is a map of its own, and the books balance.
+        #[test]
+        fn books_balance(steps in prop::collection::vec((0..6_u8, 0..3_i32, 0..12_u64), 0..300)) {
+            let (mut ledger, mut model) = (Ledger::new(0), HashMap::new());
+            let mut left = 0;
+            for (time, (step, pid, ptr)) in (1..).zip(steps) {
+                let space = if pid == 0 { Space::Kernel } else { Space::Process(pid) };
+                match step {
+                    0..=2 => {
+                        let known = model.insert((pid, ptr), time);
+                        prop_assert_eq!(ledger.allocated(space, record(ptr, time, 1)), known.is_none());
+                    }
+                    3..=4 => {
+                        let record = ledger.freed(space, ptr, time, true);
+                        prop_assert_eq!(record.map(|record| record.time), model.remove(&(pid, ptr)));
+                    }
+                    _ if pid > 0 => {
+                        ledger.executed(pid, time);
+                        let before = model.len();
+                        model.retain(|(of, _), _| *of != pid);
+                        left += before - model.len();
+                    }
+                    _ => ledger.lost(time),
+                }
+            }
+            let outstanding = sum(&ledger, 1000).map_or(0, |sum| sum.allocs);
+            prop_assert_eq!(outstanding, (model.len() + left) as u64);
+            let Counts { allocs, frees, unmatched, replaced, .. } = ledger.counts;
+            prop_assert_eq!(allocs + unmatched, frees + outstanding + replaced);
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! `kmemleak`: what was allocated and not freed, where, how much and how old.
+//!
+//! Events: those of `--alloc` and `--free`, or of a preset, period 1. An allocation is paired with its free by address, and
+//! by process where the addresses are a process's. Cost: one record per allocation and per free.
+//!
+//! `sources` are the events, `pointers` the table of what is live, `ledger` the books over all tables, `report` the rows.
+
+pub mod ledger;
+pub mod pointers;
+mod report;
+mod sources;
+
+use anyhow::{Context as _, Result};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::cli::values::{self, Time, format_ns};
+use crate::cli::{CommonArgs, usage};
+use crate::expr::Program;
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::EventId;
+use crate::perf::{Record, Sample};
+use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
+use crate::profilers::ProfilerArgs;
+use crate::profilers::kmemleak::ledger::{Ledger, OURSELVES, Open, Space};
+use crate::profilers::kmemleak::report::Shown;
+use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, Wanted};
+use crate::stats::value::{ByStack, Value};
+use crate::symbol::StackId;
+use crate::task::Comm;
+use crate::tep::filter::Filter;
+
+/// What was allocated and not freed: where, how much, how old
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  What the kernel's slabs keep, with stacks, for ten seconds:
+    perf-prof kmemleak slab -g --for 10
+  Pages that are kept for over a minute, every ten seconds:
+    perf-prof kmemleak page -g --than 60 -i 10s
+  What a program leaks, from its start to its end:
+    perf-prof kmemleak malloc -g -- ./server
+  One tracepoint for each side:
+    perf-prof kmemleak --alloc kmem:kmalloc --free kmem:kfree -g
+  How many bytes, by another field; ptr= is the address, any expression will do:
+    perf-prof kmemleak --alloc kmem:kmalloc//size=bytes_req/ --free kmem:kfree
+
+What is not freed when the run ends need not be a leak: look for what grows, and
+gets old. kill -USR1 reports at once, -i every so often.")]
+pub struct KmemleakArgs {
+    /// An allocator whose events are known
+    #[arg(value_name = "PRESET", value_enum, conflicts_with_all = ["alloc", "free"])]
+    preset: Option<Preset>,
+    /// Events that allocate, sys:name//ptr=EXPR/size=EXPR/
+    #[arg(long, value_name = "EVENT,...", requires = "free")]
+    alloc: Vec<String>,
+    /// Events that free, sys:name//ptr=EXPR/
+    #[arg(long, value_name = "EVENT,...", requires = "alloc")]
+    free: Vec<String>,
+    /// Only what is at least so old, in s, or as 500ms
+    #[arg(long, value_name = "AGE", value_parser = values::time_s)]
+    than: Option<Time>,
+    /// List all places, not only the 20 that keep most
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// Places listed in text.
+const MOST_PLACES: usize = 20;
+/// Names of tasks told apart.
+const MOST_OWNERS: usize = 1 << 16;
+/// How long after a loss the processes that live are looked at, ns: their last records may still be on the way.
+const LOOK_AFTER_NS: u64 = 2_000_000_000;
+
+/// The profiler behind [`KmemleakArgs`].
+#[derive(Debug)]
+pub struct Kmemleak {
+    wanted: Vec<Wanted>,
+    /// By event, from the first.
+    sources: Vec<Source>,
+    first: usize,
+    ledger: Ledger,
+    owners: Owners,
+    than: Option<Time>,
+    most: usize,
+    own: [i32; 2],
+    /// `-C`: elsewhere, a free of something unknown says nothing.
+    cpus: Option<Vec<u32>>,
+    draws: bool,
+    started_ns: Timestamp,
+    look_at_ns: Option<Timestamp>,
+}
+
+/// Names of tasks that allocate, each once.
+#[derive(Debug)]
+struct Owners {
+    /// By number; the first is [`OURSELVES`].
+    comms: Vec<Comm>,
+    numbers: FxHashMap<Comm, u32>,
+}
+
+impl Default for Owners {
+    fn default() -> Owners {
+        Owners { comms: vec![Comm::default()], numbers: FxHashMap::default() }
+    }
+}
+
+impl Owners {
+    #[inline]
+    fn number(&mut self, comm: Comm) -> u32 {
+        self.numbers.get(&comm).copied().unwrap_or_else(|| self.add(comm))
+    }
+
+    #[cold]
+    fn add(&mut self, comm: Comm) -> u32 {
+        let comm = if self.comms.len() > MOST_OWNERS { Comm::new(b"<others>") } else { comm };
+        *self.numbers.entry(comm).or_insert_with(|| {
+            self.comms.push(comm);
+            self.comms.len() as u32 - 1
+        })
+    }
+
+    fn comm(&self, number: u32) -> Comm {
+        self.comms.get(number as usize).copied().unwrap_or_default()
+    }
+}
+
+impl ProfilerArgs for KmemleakArgs {
+    const NAME: &'static str = "kmemleak";
+    // Bytes, or objects where no event tells a size.
+    const WEIGHT: &'static str = "outstanding";
+    const TRIAL: &'static [&'static str] = &["slab"];
+
+    fn common(&self) -> &CommonArgs {
+        &self.common
+    }
+
+    fn build(self) -> Result<Box<dyn Profiler>> {
+        let mut wanted = Vec::new();
+        if let Some(preset) = self.preset {
+            wanted = preset.wanted()?;
+        }
+        for list in &self.alloc {
+            wanted.extend(sources::allocs(list)?);
+        }
+        for list in &self.free {
+            wanted.extend(sources::frees(list)?);
+        }
+        if wanted.is_empty() {
+            return Err(usage(
+                "what to watch is missing: a preset, as in `kmemleak slab`, or events with --alloc and --free",
+            ));
+        }
+        Ok(Box::new(Kmemleak {
+            wanted,
+            sources: Vec::new(),
+            first: 0,
+            ledger: Ledger::new(self.than.map_or(0, |than| than.0)),
+            owners: Owners::default(),
+            than: self.than,
+            most: if self.all { usize::MAX } else { MOST_PLACES },
+            own: [0; 2],
+            cpus: None,
+            draws: false,
+            started_ns: 0,
+            look_at_ns: None,
+        }))
+    }
+}
+
+impl Kmemleak {
+    /// An allocation is complete.
+    fn allocated(&mut self, at: usize, ptr: u64, bytes: u64, sample: &Sample<'_>, ctx: &mut Context<'_>) {
+        let Some(source) = self.sources.get(at) else { return };
+        let space = space(source, sample);
+        let stack = match &source.call_site {
+            _ if source.stacks => ctx.stack(sample),
+            Some(field) => {
+                let ip = field.read_u64(sample.raw).unwrap_or(0);
+                ctx.stacks.address(ip, false, sample.pid, ctx.spaces)
+            }
+            None => None,
+        };
+        let owner = if self.own.contains(&sample.tid) {
+            ctx.ignored = true;
+            OURSELVES
+        } else {
+            self.owners.number(ctx.tasks.comm(sample.tid))
+        };
+        let record = pointers::Record { ptr, time: sample.time, bytes, stack, owner };
+        if !self.ledger.allocated(space, record) {
+            *ctx.discarded += 1;
+        }
+    }
+
+    /// A call has returned `ptr`, or with it what that means where the result is in memory.
+    fn returned(&mut self, at: usize, open: Open, ptr: u64, sample: &Sample<'_>, ctx: &mut Context<'_>) {
+        let Some(source) = self.sources.get(at) else { return };
+        let ptr = match source.result_in_memory {
+            true if ptr != 0 => Some(0), // an errno
+            true => sample.user_word(open.argument),
+            false => Some(ptr),
+        };
+        match ptr {
+            Some(0) => self.ledger.failed(space(source, sample), open),
+            Some(ptr) => self.allocated(at, ptr, open.bytes, sample, ctx),
+            None => self.ledger.counts.out_of_reach += 1,
+        }
+    }
+
+    /// Whether a free of something unknown is one that the answer is about.
+    fn counts(&self, sample: &Sample<'_>, ctx: &Context<'_>) -> bool {
+        ctx.watched.contains(sample.tid) && self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&sample.cpu))
+    }
+}
+
+/// What an event says; 0 where it is not asked.
+#[inline]
+fn value(program: Option<&Program>, sample: &Sample<'_>) -> Result<u64> {
+    program.map_or(Ok(0), |program| program.eval(sample.raw).context("a record without its fields"))
+}
+
+fn space(source: &Source, sample: &Sample<'_>) -> Space {
+    if source.user { Space::Process(sample.pid) } else { Space::Kernel }
+}
+
+impl Profiler for Kmemleak {
+    fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        self.sources = sources::open(&self.wanted, evlist, setup)?;
+        self.first = self.sources.first().map_or(0, |source| source.event.index());
+        self.own = setup.own;
+        self.cpus = setup.target.wanted.clone();
+        self.draws = setup.flame_graph;
+        Ok(())
+    }
+
+    fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        for source in &self.sources {
+            let filter = source.filter.as_ref().map(Filter::text);
+            // In the kernel, what we allocate may be freed by others and the other way round; in a program it may not.
+            let text = match (filter, source.user) {
+                (filter, false) => filter.map(str::to_owned),
+                (None, true) => Some(setup.not_ourselves()),
+                (Some(filter), true) => Some(format!("({filter} ) && ({} )", setup.not_ourselves())),
+            };
+            if let Some(text) = text {
+                evlist.set_filter(source.event, text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn started(&mut self, now: Timestamp, _ctx: &mut Context<'_>) {
+        self.started_ns = now;
+    }
+
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+        let at = event.index().checked_sub(self.first).context("an event of another profiler")?;
+        let source = self.sources.get(at).context("an event of another profiler")?;
+        let ptr = value(source.ptr.as_ref(), sample)?;
+        match source.role {
+            Role::Alloc => {
+                let bytes = value(source.size.as_ref(), sample)?;
+                if ptr != 0 && !(source.user && self.ledger.is_inside(sample.tid)) {
+                    self.allocated(at, ptr, bytes, sample, ctx);
+                }
+            }
+            Role::Free => {
+                if ptr == 0 || source.user && self.ledger.is_inside(sample.tid) {
+                    return Ok(()); // free(NULL); an allocator's own business
+                }
+                let counts = self.counts(sample, ctx);
+                let record = self.ledger.freed(space(source, sample), ptr, sample.time, counts);
+                ctx.ignored = record.map_or(!counts, |record| record.owner == OURSELVES);
+            }
+            Role::Enter(pair) => {
+                let bytes = value(source.size.as_ref(), sample)?;
+                let argument = value(source.argument.as_ref().map(|(_, program)| program), sample)?;
+                let is_outermost = self.ledger.enters(sample.tid, Open { pair, bytes, old: None, argument });
+                if is_outermost && argument != 0 && matches!(source.argument, Some((Argument::Old, _))) {
+                    let counts = self.counts(sample, ctx);
+                    let old = self.ledger.freed(space(source, sample), argument, sample.time, counts);
+                    self.ledger.replaces(sample.tid, old);
+                }
+            }
+            Role::Leave(pair) => {
+                if let Some(open) = self.ledger.leaves(sample.tid, pair, !source.user) {
+                    self.returned(at, open, ptr, sample, ctx);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, _ctx: &mut Context<'_>) {
+        match record {
+            Record::Fork(fork) if fork.pid != fork.ppid => self.ledger.forked(fork.pid, time),
+            Record::Comm { pid, exec: true, .. } => self.ledger.executed(*pid, time),
+            Record::Exit(exit) => {
+                self.ledger.thread_exited(exit.tid);
+                if exit.pid == exit.tid {
+                    self.ledger.exited(exit.pid, time);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+        self.ledger.expire(now);
+        if self.look_at_ns.is_some_and(|at| at <= now) {
+            self.look_at_ns = None;
+            let living: FxHashSet<i32> = ctx.tasks.living().map(|(_, pid)| pid).collect();
+            self.ledger.only_live(&living, now);
+        }
+    }
+
+    fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
+        used.extend(self.ledger.stacks());
+    }
+
+    fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        self.report("outstanding so far", now, report);
+        Ok(())
+    }
+
+    fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        self.report("outstanding", now, report);
+        Ok(())
+    }
+
+    fn lost(&mut self, window: &LostWindow) {
+        self.ledger.lost(window.end_ns);
+        self.look_at_ns = Some(window.end_ns.saturating_add(LOOK_AFTER_NS));
+    }
+}
+
+impl Kmemleak {
+    fn report(&self, what: &'static str, now: Timestamp, report: &mut Report) {
+        let sums = self.ledger.sums(now);
+        let any = |test: fn(&ledger::Sum) -> bool| sums.values().any(test);
+        let shown = Shown {
+            bytes: self.sources.iter().any(|source| source.size.is_some()),
+            exited: any(|sum| sum.exited > 0),
+            unsure: any(|sum| sum.unsure > 0),
+        };
+        let outstanding = report::outstanding(&sums);
+        let age = self.than.map_or(String::new(), |than| format!(", at least {} old", format_ns(than.0)));
+        let mut lines = vec![report::amount(outstanding, shown) + &age];
+        lines.extend(report::balance(self.ledger.counts));
+        if shown.unsure {
+            let until = self.ledger.lost_until_ns().saturating_sub(self.started_ns);
+            lines.push(format!(
+                "unsure: allocated before events were lost, {} into the run; may have been freed",
+                format_ns(until)
+            ));
+        }
+        if shown.exited {
+            lines.push("exited: left by a process that has ended since, with the age at its end".to_owned());
+        }
+        let places = self.sources.iter().any(|source| source.stacks || source.call_site.is_some());
+        let rows = report::rows(&sums, shown, places, |owner| self.owners.comm(owner));
+        let by_stack = ByStack { joins: &report::JOINS, most: self.most, lines };
+        report.stack_table(what, report::columns(shown), rows, by_stack);
+        if self.draws {
+            for (&(stack, owner), sum) in &sums {
+                let weight = if shown.bytes { sum.bytes } else { sum.allocs };
+                report.weigh(-1, self.owners.comm(owner), stack, weight);
+            }
+        }
+        let counts = self.ledger.counts;
+        report.run_total("total_allocs", Value::Unsigned(counts.allocs));
+        report.run_total("total_frees", Value::Unsigned(counts.frees));
+        report.run_total("unmatched_frees", Value::Unsigned(counts.unmatched));
+        report.run_total("outstanding", Value::Unsigned(outstanding.0));
+        if shown.bytes {
+            report.run_total("outstanding_bytes", Value::Unsigned(outstanding.1));
+        }
+    }
+}

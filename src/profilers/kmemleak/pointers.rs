@@ -1,0 +1,318 @@
+//! What is allocated now, by address: one table per address space.
+//!
+//! A record takes 32 bytes in a slab that grows by chunks, so that nothing is copied when it grows; the index takes 8 bytes
+//! per slot and knows enough of each hash never to look at a record but the one it is asked for.
+
+use std::num::NonZeroUsize;
+
+use crate::symbol::StackId;
+
+/// One live allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub ptr: u64,
+    /// ns, CLOCK_MONOTONIC.
+    pub time: u64,
+    /// 0: not known.
+    pub bytes: u64,
+    pub stack: Option<StackId>,
+    /// Whose: an index of the profiler's.
+    pub owner: u32,
+}
+
+const _: () = assert!(size_of::<Record>() == 32);
+
+/// Live allocations of one address space.
+#[derive(Debug, Default)]
+pub struct Pointers {
+    slab: Slab,
+    /// Slots by hash, linear probing: the upper half of the hash, and the record's number plus 1. 0: empty.
+    slots: Box<[u64]>,
+    len: usize,
+}
+
+/// Slots in an index at first.
+const FEWEST_SLOTS: usize = 64;
+
+impl Pointers {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds a record. Returns the one that had its address, whose free was not seen. None of it is kept when there are
+    /// 2^32 of them.
+    #[inline]
+    pub fn insert(&mut self, record: Record) -> Option<Record> {
+        let hash = hash(record.ptr);
+        if let Some(at) = self.find(record.ptr, hash) {
+            let known = self.slab.get_mut(number(self.slots[at]))?;
+            return Some(std::mem::replace(known, record));
+        }
+        if (self.len + 1) * 4 > self.slots.len() * 3 {
+            self.grow();
+        }
+        let number = self.slab.push(record)?;
+        self.place(u64::from(hash) << 32 | (u64::from(number) + 1));
+        self.len += 1;
+        None
+    }
+
+    /// The record of an address.
+    #[inline]
+    pub fn get(&self, ptr: u64) -> Option<&Record> {
+        let at = self.find(ptr, hash(ptr))?;
+        self.slab.get(number(self.slots[at]))
+    }
+
+    /// Takes the record of an address out.
+    #[inline]
+    pub fn remove(&mut self, ptr: u64) -> Option<Record> {
+        let at = self.find(ptr, hash(ptr))?;
+        let record = self.slab.take(number(self.slots[at]))?;
+        self.close(at);
+        self.len -= 1;
+        Some(record)
+    }
+
+    /// All records, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.slots.iter().filter(|slot| **slot != 0).filter_map(|slot| self.slab.get(number(*slot)))
+    }
+
+    fn mask(&self) -> usize {
+        self.slots.len() - 1
+    }
+
+    /// The slot of an address.
+    #[inline]
+    fn find(&self, ptr: u64, hash: u32) -> Option<usize> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let mask = self.mask();
+        let mut at = hash as usize & mask;
+        loop {
+            let slot = self.slots[at];
+            if slot == 0 {
+                return None;
+            }
+            if (slot >> 32) as u32 == hash && self.slab.get(number(slot)).is_some_and(|record| record.ptr == ptr) {
+                return Some(at);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// Puts a slot where its hash belongs. There is room.
+    #[inline]
+    fn place(&mut self, slot: u64) {
+        let mask = self.mask();
+        let mut at = home(slot) & mask;
+        while self.slots[at] != 0 {
+            at = (at + 1) & mask;
+        }
+        self.slots[at] = slot;
+    }
+
+    /// Empties a slot: those behind it move up, as far as they may.
+    fn close(&mut self, mut hole: usize) {
+        let mask = self.mask();
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let slot = self.slots[at];
+            if slot == 0 {
+                break;
+            }
+            // It may stand anywhere from its home on.
+            let (from_home, from_hole) = (at.wrapping_sub(home(slot)) & mask, at.wrapping_sub(hole) & mask);
+            if from_home >= from_hole {
+                self.slots[hole] = slot;
+                hole = at;
+            }
+        }
+        self.slots[hole] = 0;
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let len = (self.slots.len() * 2).max(FEWEST_SLOTS);
+        let old = std::mem::replace(&mut self.slots, vec![0; len].into_boxed_slice());
+        old.iter().filter(|slot| **slot != 0).for_each(|slot| self.place(*slot));
+    }
+}
+
+/// Allocators give out addresses that end in zeros: all bits of them must count.
+#[inline]
+fn hash(ptr: u64) -> u32 {
+    // The multiplier of splitmix64's finalizer.
+    let mixed = (ptr ^ ptr >> 32).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed >> 32) as u32
+}
+
+fn home(slot: u64) -> usize {
+    (slot >> 32) as usize
+}
+
+fn number(slot: u64) -> u32 {
+    (slot as u32).wrapping_sub(1)
+}
+
+/// Records by number. Chunks double up to a size and stay at it; none is ever moved.
+#[derive(Debug, Default)]
+struct Slab {
+    chunks: Vec<Vec<Record>>,
+    /// Numbers handed out so far.
+    used: u32,
+    /// The first free number plus 1; the next one is in its record.
+    free: Option<NonZeroUsize>,
+}
+
+/// Records in the first chunk, and how often the next one doubles: 32,768 of them are a mebibyte.
+const FIRST: usize = 64;
+const DOUBLINGS: usize = 9;
+
+impl Slab {
+    /// Chunk and place in it.
+    #[inline]
+    fn place_of(number: u32) -> (usize, usize) {
+        const LARGEST: usize = FIRST << DOUBLINGS;
+        let shifted = number as usize + FIRST;
+        if shifted < LARGEST * 2 {
+            let chunk = (shifted / FIRST).ilog2() as usize;
+            (chunk, shifted - (FIRST << chunk))
+        } else {
+            (DOUBLINGS - 1 + shifted / LARGEST, shifted % LARGEST)
+        }
+    }
+
+    #[inline]
+    fn get(&self, number: u32) -> Option<&Record> {
+        let (chunk, at) = Slab::place_of(number);
+        self.chunks.get(chunk)?.get(at)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, number: u32) -> Option<&mut Record> {
+        let (chunk, at) = Slab::place_of(number);
+        self.chunks.get_mut(chunk)?.get_mut(at)
+    }
+
+    fn push(&mut self, record: Record) -> Option<u32> {
+        if let Some(free) = self.free {
+            let number = u32::try_from(free.get() - 1).ok()?;
+            let place = self.get_mut(number)?;
+            let next = place.ptr;
+            *place = record;
+            self.free = usize::try_from(next).ok().and_then(NonZeroUsize::new);
+            return Some(number);
+        }
+        let number = self.used;
+        self.used = self.used.checked_add(1)?;
+        let (chunk, _) = Slab::place_of(number);
+        if chunk >= self.chunks.len() {
+            self.chunks.push(Vec::with_capacity(FIRST << chunk.min(DOUBLINGS)));
+        }
+        self.chunks.get_mut(chunk)?.push(record);
+        Some(number)
+    }
+
+    fn take(&mut self, number: u32) -> Option<Record> {
+        let next = self.free.map_or(0, NonZeroUsize::get) as u64;
+        let place = self.get_mut(number)?;
+        let record = *place;
+        place.ptr = next;
+        self.free = NonZeroUsize::new(number as usize + 1);
+        Some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(ptr: u64, time: u64) -> Record {
+        Record { ptr, time, bytes: time * 3, stack: None, owner: 7 }
+    }
+
+    #[test]
+    fn chunks_follow_each_other() {
+        let mut sizes: Vec<usize> = Vec::new();
+        for number in 0..300_000 {
+            let (chunk, at) = Slab::place_of(number);
+            if chunk == sizes.len() {
+                sizes.push(0);
+            }
+            assert_eq!(at, sizes[chunk], "{number}");
+            sizes[chunk] += 1;
+        }
+        let full = sizes.len() - 1;
+        assert!(
+            sizes[..full].iter().enumerate().all(|(chunk, size)| *size == FIRST << chunk.min(DOUBLINGS)),
+            "{sizes:?}"
+        );
+    }
+
+    #[test]
+    fn addresses_that_differ_little_are_spread() {
+        let mut table = Pointers::default();
+        for step in [1, 8, 64, 4096, 1 << 21, 1 << 32] {
+            (0..10_000_u64).for_each(|n| drop(table.insert(record(0xffff_8880_0000_0000 + n * step, n))));
+            // Probes per find: the run of full slots behind each home.
+            let longest = table.slots.split(|slot| *slot == 0).map(<[u64]>::len).max().unwrap();
+            assert!(longest < 400, "{longest} at {step}");
+            (0..10_000_u64).for_each(|n| drop(table.remove(0xffff_8880_0000_0000 + n * step)));
+            assert!(table.is_empty());
+        }
+    }
+
+    #[test]
+    fn places_are_used_again() {
+        let mut table = Pointers::default();
+        for round in 0..100 {
+            (0..1000).for_each(|ptr| assert_eq!(table.insert(record(ptr, round)), None));
+            (0..1000).for_each(|ptr| assert_eq!(table.remove(ptr), Some(record(ptr, round))));
+        }
+        assert_eq!((table.slab.used, table.len()), (1000, 0));
+    }
+
+    #[test]
+    fn a_reused_address_replaces() {
+        let mut table = Pointers::default();
+        assert_eq!(table.insert(record(0x10, 1)), None);
+        assert_eq!(table.insert(record(0x10, 2)), Some(record(0x10, 1)));
+        assert_eq!((table.len(), table.get(0x10)), (1, Some(&record(0x10, 2))));
+        assert_eq!((table.remove(0x10), table.remove(0x10), table.get(0x10)), (Some(record(0x10, 2)), None, None));
+    }
+
+    proptest! {
+        /// Few addresses, so that they meet; some whose hashes are equal in the lower bits.
+        #[test]
+        fn does_what_a_map_does(steps in prop::collection::vec((any::<bool>(), 0..200_u64, 0..4_u32), 0..2000)) {
+            let (mut table, mut model) = (Pointers::default(), HashMap::new());
+            for (time, (adds, low, high)) in steps.into_iter().enumerate() {
+                let ptr = low | u64::from(high) << 60;
+                if adds {
+                    let record = record(ptr, time as u64);
+                    prop_assert_eq!(table.insert(record), model.insert(ptr, record));
+                } else {
+                    prop_assert_eq!(table.remove(ptr), model.remove(&ptr));
+                }
+                prop_assert_eq!(table.len(), model.len());
+            }
+            let mut all: Vec<Record> = table.iter().copied().collect();
+            let mut want: Vec<Record> = model.values().copied().collect();
+            all.sort_by_key(|record| record.ptr);
+            want.sort_by_key(|record| record.ptr);
+            prop_assert_eq!(all, want);
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Where allocations and frees are seen: the events of `--alloc` and `--free`, or those that a preset stands for.
+
+use std::ops::Range;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::cli::usage;
+use crate::event::selector::{self, Head, Selector};
+use crate::expr::{Expr, Program};
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{Binding, EventId, Evsel};
+use crate::perf::target::Tasks;
+use crate::profiler::Setup;
+use crate::sys;
+use crate::tep::field::Field;
+use crate::tep::filter::Filter;
+use crate::tep::format::Format;
+
+/// Allocators whose events are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Preset {
+    /// The kernel's kmalloc and its caches
+    Slab,
+    /// Pages of the kernel's page allocator
+    Page,
+    /// The kernel's per-CPU memory
+    Percpu,
+    /// Ranges of the kernel's virtual memory
+    Vmalloc,
+    /// The C library of the programs that are watched
+    Malloc,
+}
+
+/// What an event is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Alloc,
+    Free,
+    /// A call begins that returns as the pair's other event.
+    Enter(u16),
+    Leave(u16),
+}
+
+/// An event as it is asked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    selector: Selector,
+    role: Role,
+    ptr: Option<Expr>,
+    size: Option<Expr>,
+    argument: Option<(Argument, Expr)>,
+    /// See [`Source::result_in_memory`].
+    result_in_memory: bool,
+    /// Left out where there is no such event.
+    optional: bool,
+    /// What to say where there is none.
+    needs: &'static str,
+}
+
+/// What else a call is given that matters when it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// realloc's: what it replaces.
+    Old,
+    /// posix_memalign's: where it stores what it returns.
+    Result,
+}
+
+/// An event that is open.
+#[derive(Debug)]
+pub struct Source {
+    pub event: EventId,
+    pub role: Role,
+    /// Its addresses are those of the current process.
+    pub user: bool,
+    pub ptr: Option<Program>,
+    pub size: Option<Program>,
+    pub argument: Option<(Argument, Program)>,
+    /// The result is in the caller's memory, and `ptr` is 0 when the call has failed.
+    pub result_in_memory: bool,
+    pub stacks: bool,
+    /// Who called, where there is no callchain.
+    pub call_site: Option<Field>,
+    pub filter: Option<Filter>,
+}
+
+/// An argument, and the name that it is recorded under.
+type Beside = Option<(Argument, &'static str)>;
+
+/// The C library's allocators: what they are given, their size, and beside it what matters of the rest.
+const MALLOC: [(&str, &str, &str, Beside); 8] = [
+    ("malloc", "size=$arg1", "size", None),
+    ("calloc", "count=$arg1 size=$arg2", "count*size", None),
+    ("realloc", "old=$arg1 size=$arg2", "size", Some((Argument::Old, "old"))),
+    ("posix_memalign", "result=$arg1 size=$arg3", "size", Some((Argument::Result, "result"))),
+    ("aligned_alloc", "size=$arg2", "size", None),
+    ("memalign", "size=$arg2", "size", None),
+    ("valloc", "size=$arg1", "size", None),
+    ("pvalloc", "size=$arg1", "size", None),
+];
+/// A C library has these; what else it has is asked for.
+const NEEDED: [&str; 1] = ["malloc"];
+/// How much of a caller's stack is looked at for a result: a local variable of who called, or of its callers.
+const RESULT_WITHIN_BYTES: u32 = 2048;
+
+/// Before, its functions can be probed: but what they are called, and which are inlined, differs.
+const NEEDS_VMALLOC: &str =
+    "the preset vmalloc needs the events of Linux 6.3, and newer; on older ones put kprobes into --alloc and --free";
+
+/// Fields that hold an allocation's size, the best first.
+const SIZE_FIELDS: [&str; 2] = ["bytes_alloc", "size"];
+
+impl Preset {
+    /// The events of both lists. `?` in front: older or newer kernels do without.
+    fn lists(self) -> [String; 2] {
+        let page = sys::page_size();
+        let lists: [&str; 2] = match self {
+            // A number of a page that does not exist is -1, and 0 is an address that is none.
+            Preset::Page => {
+                return [
+                    format!("kmem:mm_page_alloc//ptr=pfn+1/size={page}<<order/"),
+                    "kmem:mm_page_free//ptr=pfn+1/".to_owned(),
+                ];
+            }
+            Preset::Slab => [
+                "kmem:kmalloc,kmem:kmem_cache_alloc,?kmem:kmalloc_node,?kmem:kmem_cache_alloc_node",
+                "kmem:kfree,kmem:kmem_cache_free",
+            ],
+            Preset::Malloc => ["", "uprobe:free//args='ptr=$arg1'/"],
+            Preset::Percpu => ["percpu:percpu_alloc_percpu", "percpu:percpu_free_percpu"],
+            Preset::Vmalloc => {
+                ["vmalloc:alloc_vmap_area//ptr=(failed?0:addr)/", "vmalloc:free_vmap_area_noflush//ptr=va_start/"]
+            }
+        };
+        lists.map(str::to_owned)
+    }
+
+    /// The events that it stands for.
+    ///
+    /// # Errors
+    /// None: the lists are ours.
+    pub fn wanted(self) -> Result<Vec<Wanted>> {
+        let [alloc, free] = self.lists();
+        let mut wanted = if self == Preset::Malloc { calls()? } else { Vec::new() };
+        for (list, is_alloc) in [(alloc, true), (free, false)] {
+            for text in list.split(',').filter(|text| !text.is_empty()) {
+                let name = text.trim_start_matches('?');
+                let first = wanted.len();
+                wanted.extend(if is_alloc { allocs(name)? } else { frees(name)? });
+                for wanted in &mut wanted[first..] {
+                    wanted.optional = name != text;
+                    wanted.needs = if self == Preset::Vmalloc { NEEDS_VMALLOC } else { "" };
+                }
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+/// Entries and returns of the C library's allocators.
+fn calls() -> Result<Vec<Wanted>> {
+    let mut wanted = Vec::new();
+    for (function, args, size, argument) in MALLOC {
+        let mut pair = allocs(&format!(
+            "uprobe:{function}//args='{args}'/size=({size})/,uretprobe:{function}//args='ptr=$retval'/"
+        ))?;
+        pair.iter_mut().for_each(|wanted| wanted.optional = !NEEDED.contains(&function));
+        if let ([entry, leaving], Some((what, text))) = (&mut pair[..], argument) {
+            entry.argument = Some((what, Expr::parse(text)?));
+            leaving.result_in_memory = what == Argument::Result;
+        }
+        wanted.extend(pair);
+    }
+    Ok(wanted)
+}
+
+/// The events of `--alloc`. One that gives no address gives its size to the next one: they are a function's entry and
+/// its return.
+///
+/// # Errors
+/// Text that does not parse.
+pub fn allocs(list: &str) -> Result<Vec<Wanted>> {
+    parsed("--alloc", list, &["ptr=EXPR", "size=EXPR"], Role::Alloc)
+}
+
+/// The events of `--free`.
+///
+/// # Errors
+/// Text that does not parse.
+pub fn frees(list: &str) -> Result<Vec<Wanted>> {
+    parsed("--free", list, &["ptr=EXPR"], Role::Free)
+}
+
+fn parsed(option: &str, list: &str, attrs: &[&str], role: Role) -> Result<Vec<Wanted>> {
+    let selectors = selector::parse_with(list, attrs).map_err(|err| usage(format!("{option}: {err}")))?;
+    let wanted = |selector: Selector| -> Result<Wanted> {
+        if selector.has_wildcard() {
+            return Err(usage(format!("{option}: {} has a wildcard: name each event in full", selector.head)));
+        }
+        let expr = |name: &str| -> Result<Option<Expr>> {
+            let expr = selector.attrs.other(name).map(Expr::parse).transpose();
+            expr.map_err(|err| usage(format!("{option}: {name} of {}: {err}", selector.head)))
+        };
+        let (ptr, size) = (expr("ptr")?, expr("size")?);
+        Ok(Wanted { selector, role, ptr, size, argument: None, result_in_memory: false, optional: false, needs: "" })
+    };
+    selectors.into_iter().map(wanted).collect()
+}
+
+/// Puts the events into the list.
+///
+/// # Errors
+/// An event or field that this kernel lacks.
+pub fn open(wanted: &[Wanted], evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Vec<Source>> {
+    let mut sources: Vec<Source> = Vec::new();
+    // The ones of each wanted event: a function may be in several files.
+    let mut groups: Vec<(&Wanted, Range<usize>)> = Vec::new();
+    for wanted in wanted {
+        let twin = |(other, _): &&(&Wanted, Range<usize>)| {
+            let (one, other) = (&wanted.selector, (&other.selector, other.role));
+            (other.1, &other.0.head, &other.0.filter) == (wanted.role, &one.head, &one.filter)
+        };
+        if let Some((twin, _)) = groups.iter().find(twin) {
+            bail!("{} is given twice: each of its events would count double", twin.selector.head);
+        }
+        let events = match setup.events(&wanted.selector) {
+            Err(_) if wanted.optional => continue,
+            Err(err) if !wanted.needs.is_empty() => return Err(err.context(wanted.needs)),
+            events => events?,
+        };
+        let first = sources.len();
+        for (evsel, format) in events {
+            sources.push(source(wanted, evsel, &format, evlist, setup)?);
+        }
+        groups.push((wanted, first..sources.len()));
+    }
+    pair(&mut sources, &groups)?;
+    Ok(sources)
+}
+
+fn source(wanted: &Wanted, evsel: Evsel, format: &Format, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Source> {
+    let field = |name: &str| format.field(name).map(|field| field.name.clone());
+    let ptr = program(wanted.ptr.as_ref(), field("ptr"), format)?;
+    let size = program(wanted.size.as_ref(), SIZE_FIELDS.into_iter().find_map(field), format)?;
+    let is_free = wanted.role == Role::Free;
+    if ptr.is_none() && (is_free || size.is_none()) {
+        let has: Vec<&str> = format.user_fields().map(|field| field.name.as_str()).collect();
+        bail!(
+            "{} has no field `ptr`: say what the address is, as in {}//ptr=EXPR/; its fields are {}",
+            format.full_name(),
+            format.full_name(),
+            if has.is_empty() { "none".to_owned() } else { has.join(", ") }
+        );
+    }
+    let attrs = &wanted.selector.attrs;
+    let user = is_user(&wanted.selector.head, setup)?;
+    let stacks = !is_free && ptr.is_some() && (setup.stacks || attrs.stack);
+    // Who frees may be anybody, unless only a process can free what is its own.
+    let anybody = is_free && !(user && matches!(setup.target.tasks, Tasks::Processes(_) | Tasks::Workload(_)));
+    let mut evsel = evsel
+        .once()
+        .binding(if anybody { Binding::Cpu } else { Binding::Task })
+        .cpus(attrs.cpus.clone().or_else(|| setup.target.wanted.clone().filter(|_| !is_free)));
+    if stacks {
+        evsel = evsel.callchain(attrs.max_stack.unwrap_or(0));
+        // Of a whole machine, it matters where in the kernel, not in which of many programs.
+        if !user && setup.watched.is_all() {
+            evsel = evsel.kernel_callchain();
+        }
+    }
+    let call_site = format.field("call_site").filter(|field| !stacks && !user && field.size == 8).cloned();
+    let filter = wanted.selector.filter.as_deref().map(|text| Filter::parse(text, format)).transpose();
+    let filter = filter.map_err(|err| setup.filter_error(err, format))?;
+    let argument = match &wanted.argument {
+        Some((what, expr)) => program(Some(expr), None, format)?.map(|program| (*what, program)),
+        None => None,
+    };
+    let result_in_memory = wanted.result_in_memory;
+    if result_in_memory {
+        evsel = evsel.user_stack(RESULT_WITHIN_BYTES);
+    }
+    let event = evlist.add(evsel)?;
+    Ok(Source { event, role: wanted.role, user, ptr, size, argument, result_in_memory, stacks, call_site, filter })
+}
+
+/// What is asked for, or else a field.
+fn program(expr: Option<&Expr>, field: Option<String>, format: &Format) -> Result<Option<Program>> {
+    let of_field = field.as_deref().map(Expr::parse).transpose()?;
+    let Some(expr) = expr.or(of_field.as_ref()) else { return Ok(None) };
+    match expr.compile(format) {
+        Ok(program) => Ok(Some(program)),
+        Err(err) if err.is_unknown_field() => Err(anyhow::Error::new(err)),
+        Err(err) => Err(usage(err)),
+    }
+}
+
+/// Turns each event without an address, and the one behind it, into a pair: one in each file.
+fn pair(sources: &mut [Source], groups: &[(&Wanted, Range<usize>)]) -> Result<()> {
+    for (at, (wanted, entries)) in groups.iter().enumerate() {
+        let is_entry = |index: &usize| {
+            sources.get(*index).is_some_and(|source| source.role == Role::Alloc && source.ptr.is_none())
+        };
+        if !entries.clone().any(|index| is_entry(&index)) {
+            continue;
+        }
+        let is_return =
+            |index: usize| sources.get(index).is_some_and(|source| source.role == Role::Alloc && source.ptr.is_some());
+        let returns = groups.get(at + 1).map(|(_, returns)| returns.clone());
+        let Some(returns) = returns.filter(|returns| returns.len() == entries.len() && returns.clone().all(is_return))
+        else {
+            bail!(
+                "{} has no `ptr`, so it is a function's entry: the return, which has the address, must come next in --alloc",
+                wanted.selector.head
+            )
+        };
+        for (entry, leaving) in entries.clone().zip(returns) {
+            let number = u16::try_from(entry).context("too many events")?;
+            sources[entry].role = Role::Enter(number);
+            sources[leaving].role = Role::Leave(number);
+        }
+    }
+    Ok(())
+}
+
+/// True for an event whose addresses are those of the process that it happens in.
+fn is_user(head: &Head, setup: &Setup<'_>) -> Result<bool> {
+    Ok(match head {
+        Head::Uprobe(..) => true,
+        Head::Kprobe(_) => false,
+        Head::Tracepoint { system, .. } if system == "syscalls" || system == "raw_syscalls" => true,
+        Head::Tracepoint { system, name } => setup.tracefs.get()?.is_uprobe(system, name),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn presets_are_written_right() {
+        for preset in Preset::value_variants() {
+            let wanted = preset.wanted().unwrap();
+            let is = |role| wanted.iter().any(|wanted| wanted.role == role && !wanted.optional);
+            assert!(is(Role::Alloc) && is(Role::Free), "{preset:?}");
+        }
+    }
+
+    #[test]
+    fn faults_in_lists_are_told() {
+        let cases = [
+            (allocs("kmem:kmalloc//ptr=1+/"), "ptr of kmem:kmalloc: a field or a number is missing"),
+            (allocs("kmem:*"), "wildcard"),
+            (allocs("kmem:kmalloc//pointer=x/"), "unknown attribute \"pointer\"; known:"),
+            (frees("kmem:kfree//size=1/"), "unknown attribute \"size\""),
+            (frees("kfree"), "--free: `kfree` is not an event"),
+        ];
+        for (result, want) in cases {
+            let err = result.unwrap_err();
+            assert!(err.is::<crate::cli::Usage>() && err.to_string().contains(want), "{err}");
+        }
+    }
+}

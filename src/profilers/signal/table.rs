@@ -1,0 +1,187 @@
+//! Who sent what to whom: the sums of an interval.
+
+use rustc_hash::FxHashMap;
+
+use crate::profilers::signal::names;
+use crate::profilers::signal::pending::Sent;
+use crate::stats::value::{Column, Value};
+use crate::task::Comm;
+
+pub static COLUMNS: [Column; 13] = [
+    Column { key: "signal", heading: "signal" },
+    Column { key: "sender", heading: "sender" },
+    Column { key: "target", heading: "target" },
+    Column { key: "count", heading: "count" },
+    Column { key: "delivered", heading: "delivered" },
+    Column { key: "ignored", heading: "ignored" },
+    Column { key: "already_pending", heading: "merged" },
+    Column { key: "other", heading: "other" },
+    Column { key: "pending", heading: "now" },
+    Column { key: "max_delay_ns", heading: "max ms" },
+    Column { key: "taken", heading: "" },
+    Column { key: "overflow", heading: "" },
+    Column { key: "target_ended", heading: "" },
+];
+
+/// Rows at most; what comes beyond is summed up in one per signal.
+const MOST: usize = 10_000;
+
+/// What became of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Delivered {
+        delay_ns: u64,
+    },
+    Ignored,
+    AlreadyPending,
+    /// The queue of real-time signals was full: the sender was told so.
+    Overflow,
+    /// By sigwait or a signalfd, which events do not tell of.
+    Taken,
+    TargetEnded,
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Who {
+    signo: u8,
+    interrupt: bool,
+    sender: Comm,
+    target: Comm,
+}
+
+/// By signal, sender and target.
+#[derive(Debug, Default)]
+pub struct Sums(FxHashMap<Who, Sum>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    count: u64,
+    delivered: u64,
+    ignored: u64,
+    merged: u64,
+    taken: u64,
+    overflow: u64,
+    ended: u64,
+    unknown: u64,
+    pending: u64,
+    max_delay_ns: Option<u64>,
+}
+
+impl Sums {
+    fn of(&mut self, sent: &Sent) -> &mut Sum {
+        let interrupt = sent.sender.interrupt;
+        let sender = if interrupt { Comm::default() } else { sent.sender.comm };
+        let mut who = Who { signo: sent.signo, interrupt, sender, target: sent.target.comm };
+        if self.0.len() >= MOST && !self.0.contains_key(&who) {
+            let others = Comm::new(b"<others>");
+            who = Who { signo: sent.signo, interrupt: false, sender: others, target: others };
+        }
+        self.0.entry(who).or_default()
+    }
+
+    pub fn sent(&mut self, sent: &Sent) {
+        self.of(sent).count += 1;
+    }
+
+    pub fn ended(&mut self, sent: &Sent, fate: Fate) {
+        let sum = self.of(sent);
+        let field = match fate {
+            Fate::Delivered { delay_ns } => {
+                sum.max_delay_ns = sum.max_delay_ns.max(Some(delay_ns));
+                &mut sum.delivered
+            }
+            Fate::Ignored => &mut sum.ignored,
+            Fate::AlreadyPending => &mut sum.merged,
+            Fate::Overflow => &mut sum.overflow,
+            Fate::Taken => &mut sum.taken,
+            Fate::TargetEnded => &mut sum.ended,
+            Fate::Unknown => &mut sum.unknown,
+        };
+        *field += 1;
+    }
+
+    /// One that waits as the interval ends.
+    pub fn waits(&mut self, sent: &Sent) {
+        self.of(sent).pending += 1;
+    }
+
+    /// The rows, most frequent first. All sums begin anew.
+    pub fn take_rows(&mut self) -> Vec<Vec<Value>> {
+        let mut sums: Vec<(Who, Sum)> = self.0.drain().collect();
+        sums.sort_unstable_by_key(|(who, sum)| (std::cmp::Reverse(sum.count), *who));
+        sums.into_iter().map(|(who, sum)| row(who, &sum)).collect()
+    }
+}
+
+fn row(who: Who, sum: &Sum) -> Vec<Value> {
+    let comm = |comm: Comm| if comm.is_empty() { Value::Word("<gone>") } else { Value::Comm(comm) };
+    vec![
+        Value::Word(names::signal(who.signo)),
+        if who.interrupt { Value::Word("<interrupt>") } else { comm(who.sender) },
+        comm(who.target),
+        Value::Unsigned(sum.count),
+        Value::Unsigned(sum.delivered),
+        Value::Unsigned(sum.ignored),
+        Value::Unsigned(sum.merged),
+        Value::Unsigned(sum.taken + sum.overflow + sum.ended + sum.unknown),
+        Value::Unsigned(sum.pending),
+        sum.max_delay_ns.map_or(Value::None, Value::Ns),
+        Value::Unsigned(sum.taken),
+        Value::Unsigned(sum.overflow),
+        Value::Unsigned(sum.ended),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profilers::signal::pending::tests::sent;
+
+    const TO: (i32, i32, bool) = (7, 7, true);
+
+    #[test]
+    fn sums_up_by_signal_sender_and_target() {
+        let mut sums = Sums::default();
+        let (term, kill) = (sent(1, TO, 15, 0), sent(1, TO, 9, 0));
+        let mut timer = sent(1, TO, 14, 0x80);
+        timer.sender.interrupt = true;
+        for (sent, fate) in [
+            (&kill, Fate::Delivered { delay_ns: 3 }),
+            (&term, Fate::Delivered { delay_ns: 9 }),
+            (&term, Fate::Delivered { delay_ns: 5 }),
+            (&term, Fate::Taken),
+            (&timer, Fate::Ignored),
+            (&timer, Fate::AlreadyPending),
+        ] {
+            sums.sent(sent);
+            sums.ended(sent, fate);
+        }
+        sums.waits(&kill);
+        let rows = sums.take_rows();
+        let expect = |row: &Vec<Value>, signal, sender: Value, numbers: [u64; 6], max| {
+            assert_eq!(row[..2], [Value::Word(signal), sender]);
+            assert_eq!(row[3..9], numbers.map(Value::Unsigned));
+            assert_eq!(row[9], max);
+        };
+        let from = Value::Comm(Comm::new(b"from"));
+        expect(&rows[0], "SIGTERM", from.clone(), [3, 2, 0, 0, 1, 0], Value::Ns(9));
+        expect(&rows[1], "SIGALRM", Value::Word("<interrupt>"), [2, 0, 1, 1, 0, 0], Value::None);
+        expect(&rows[2], "SIGKILL", from, [1, 1, 0, 0, 0, 1], Value::Ns(3));
+        assert!(sums.take_rows().is_empty());
+        assert!(rows.iter().all(|row| row.len() == COLUMNS.len()));
+    }
+
+    #[test]
+    fn has_a_limited_number_of_rows() {
+        let mut sums = Sums::default();
+        for number in 0..MOST + 5 {
+            let mut sent = sent(1, TO, 15, 0);
+            sent.target.comm = Comm::new(number.to_string().as_bytes());
+            sums.sent(&sent);
+        }
+        let rows = sums.take_rows();
+        assert_eq!(rows.len(), MOST + 1);
+        assert_eq!(rows[0][2..4], [Value::Comm(Comm::new(b"<others>")), Value::Unsigned(5)]);
+    }
+}

@@ -1,0 +1,459 @@
+//! Functions of a program or library by name, and the files in which a name is looked for.
+//!
+//! A function may be exported (`.dynsym`), listed for debuggers (`.symtab`), or known only to tables that are carried
+//! compressed or lie in a file of their own: the same address each time. See elf(5).
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use crate::perf::target::{Host, threads};
+use crate::symbol::elf::{NOT_ELF, decompress, separate_file, usual_debug_dirs};
+use crate::symbol::elf_file::{Dynamic, ElfFile, Symbol};
+use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, open_regular};
+use crate::symbol::spaces::parse_maps_line;
+use crate::task::procfs;
+
+const STT_FUNC: u8 = 2;
+const STT_GNU_IFUNC: u8 = 10;
+/// Files that one program is made of.
+const MOST_FILES: usize = 256;
+/// Scripts that run scripts.
+const MOST_INTERPRETERS: usize = 4;
+
+/// A program or a library.
+#[derive(Debug)]
+pub struct Code {
+    pub file: File,
+    /// As people call it.
+    pub path: String,
+    elf: ElfFile,
+}
+
+/// What a name stands for in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
+    Function {
+        address: u64,
+        size: u64,
+    },
+    /// Different functions of the same name: their addresses.
+    Several(Vec<u64>),
+    /// Which function it is, the program decides when it is loaded.
+    Chosen,
+    /// It is called here and defined elsewhere.
+    Elsewhere,
+    Unknown,
+}
+
+impl Code {
+    /// # Errors
+    /// It cannot be read.
+    pub fn open(path: &Path) -> io::Result<Result<Code, Reason>> {
+        Ok(Code::of(open_regular(path)?, path.to_string_lossy().into_owned()))
+    }
+
+    /// # Errors
+    /// It is no ELF file.
+    pub fn of(file: File, path: String) -> Result<Code, Reason> {
+        let elf = ElfFile::read(&file).ok_or(NOT_ELF)?;
+        Ok(Code { file, path, elf })
+    }
+
+    /// `e_machine`
+    pub fn machine(&self) -> u16 {
+        self.elf.machine()
+    }
+
+    /// True when only what it exports has a name.
+    pub fn is_stripped(&self) -> bool {
+        !self.elf.has_symtab()
+    }
+
+    /// The byte of the file that is executed at an address of the linker's.
+    pub fn offset(&self, address: u64) -> Option<u64> {
+        self.elf.code_offset(address)
+    }
+
+    /// Device and inode.
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        self.file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+    }
+
+    /// Looks for a function among what is exported, then in each other table that there is.
+    pub fn find(&self, name: &str) -> Named {
+        let mut found = Matches::default();
+        let old = self.elf.old_versions(&self.file);
+        self.elf.each_symbol(&self.file, true, |symbol| {
+            if is_named(symbol, name) {
+                found.take(symbol, old.get(symbol.index).copied().unwrap_or(false));
+            }
+        });
+        if let Some(named) = found.clone().verdict() {
+            return named;
+        }
+        for table in self.tables() {
+            table.each(|symbol| {
+                if is_named(symbol, name) {
+                    found.take(symbol, false);
+                }
+            });
+            if let Some(named) = found.clone().verdict() {
+                return named;
+            }
+        }
+        if found.is_called { Named::Elsewhere } else { Named::Unknown }
+    }
+
+    /// True when other files may call a function of this name that is defined here.
+    pub fn exports(&self, name: &str) -> bool {
+        let mut found = Matches::default();
+        self.elf.each_symbol(&self.file, true, |symbol| {
+            if is_named(symbol, name) {
+                found.take(symbol, false);
+            }
+        });
+        found.verdict().is_some()
+    }
+
+    /// Hands over the name of every function.
+    pub fn each_name(&self, mut take: impl FnMut(&str)) {
+        let mut take = |symbol: &Symbol<'_>| {
+            if symbol.is_defined
+                && matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC)
+                && let Ok(name) = std::str::from_utf8(unversioned(symbol.name))
+            {
+                take(name);
+            }
+        };
+        self.elf.each_symbol(&self.file, true, &mut take);
+        self.tables().for_each(|table| table.each(&mut take));
+    }
+
+    /// Beside what is exported, in the order in which they are looked at; opened one by one.
+    fn tables(&self) -> impl Iterator<Item = Table<'_>> {
+        let own = std::iter::once_with(|| Some(Table::Own(self)));
+        let carried = std::iter::once_with(|| {
+            let file = decompress(&self.elf.debugdata(&self.file)?).ok()?;
+            Some(Table::Other(ElfFile::read(&file)?, file))
+        });
+        let separate = std::iter::once_with(|| {
+            let file = separate_file(&self.elf.build_id(&self.file)?, &usual_debug_dirs())?;
+            Some(Table::Other(ElfFile::read(&file)?, file))
+        });
+        own.chain(carried).chain(separate).flatten()
+    }
+
+    /// It and the libraries that the dynamic linker would load for it, in its order.
+    pub fn with_libraries(self, library_path: &[PathBuf]) -> Vec<Code> {
+        let interpreter = self.elf.interpreter(&self.file).map(PathBuf::from);
+        let mut all = vec![self];
+        let mut at = 0;
+        while let Some(code) = all.get(at) {
+            at += 1;
+            let Dynamic { libraries, directories } = code.elf.dynamic(&code.file).unwrap_or_default();
+            let origin = Path::new(&code.path).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
+            let own = directories
+                .iter()
+                .map(|dir| PathBuf::from(dir.replace("$ORIGIN", &origin).replace("${ORIGIN}", &origin)));
+            let usual = usual_library_dirs(code.machine(), interpreter.as_deref());
+            let places: Vec<PathBuf> = library_path.iter().cloned().chain(own).chain(usual).collect();
+            for name in libraries {
+                let known = |other: &Code| Path::new(&other.path).file_name().is_some_and(|file| *file == *name);
+                if all.len() >= MOST_FILES || all.iter().any(known) {
+                    continue;
+                }
+                // A name with a slash is a path: then the join is that path, or is below a place where it is not.
+                let found = places.iter().filter_map(|place| Code::open(&place.join(&name)).ok()?.ok());
+                let fits =
+                    found.into_iter().find(|other| all.first().is_some_and(|first| other.elf.is_like(&first.elf)));
+                all.extend(fits);
+            }
+        }
+        all
+    }
+}
+
+enum Table<'a> {
+    Own(&'a Code),
+    Other(ElfFile, File),
+}
+
+impl Table<'_> {
+    fn each(&self, take: impl FnMut(&Symbol<'_>)) {
+        match self {
+            Table::Own(code) => code.elf.each_symbol(&code.file, false, take),
+            Table::Other(elf, file) => elf.each_symbol(file, false, take),
+        }
+    }
+}
+
+/// The symbols of one name.
+#[derive(Clone, Debug, Default)]
+struct Matches {
+    /// Sizes by address.
+    global: BTreeMap<u64, u64>,
+    local: BTreeMap<u64, u64>,
+    old: BTreeMap<u64, u64>,
+    is_chosen: bool,
+    is_called: bool,
+}
+
+impl Matches {
+    fn take(&mut self, symbol: &Symbol<'_>, is_old: bool) {
+        match symbol.kind {
+            _ if !symbol.is_defined => self.is_called = true,
+            STT_GNU_IFUNC => self.is_chosen = true,
+            STT_FUNC => {
+                let place = match (symbol.is_local, is_old) {
+                    (true, _) => &mut self.local,
+                    (false, true) => &mut self.old,
+                    (false, false) => &mut self.global,
+                };
+                place.insert(symbol.address, symbol.size);
+            }
+            _ => {}
+        }
+    }
+
+    /// One that others can call is meant before those that only their own source file knows.
+    fn verdict(self) -> Option<Named> {
+        if self.is_chosen {
+            return Some(Named::Chosen);
+        }
+        let found = [self.global, self.local, self.old].into_iter().find(|found| !found.is_empty())?;
+        let mut found = found.into_iter();
+        match (found.next(), found.len()) {
+            (Some((address, size)), 0) => Some(Named::Function { address, size }),
+            (first, _) => Some(Named::Several(first.into_iter().chain(found).map(|(address, _)| address).collect())),
+        }
+    }
+}
+
+fn is_named(symbol: &Symbol<'_>, name: &str) -> bool {
+    unversioned(symbol.name) == name.as_bytes()
+}
+
+/// `memcpy@@GLIBC_2.14` is `memcpy`.
+fn unversioned(name: &[u8]) -> &[u8] {
+    name.iter().position(|&byte| byte == b'@').filter(|&at| at > 0).map_or(name, |at| &name[..at])
+}
+
+/// True while the list of what a process has mapped may be locked for long: whoever reads it would wait, too. See the
+/// same in `spaces`.
+pub fn is_stuck(host: &Host, pid: i32) -> bool {
+    const LOOKS: u32 = 5; // a wait for a disk is short
+    const PAUSE: Duration = Duration::from_millis(20);
+    let waits = |tid: &i32| procfs::stat(host, *tid).is_some_and(|stat| stat.state == b'D');
+    let mut waiting: Vec<i32> = threads(host, pid).into_iter().filter(waits).collect();
+    for _ in 1..LOOKS {
+        if waiting.is_empty() {
+            return false;
+        }
+        thread::sleep(PAUSE);
+        waiting.retain(waits);
+    }
+    !waiting.is_empty()
+}
+
+/// The files that a process executes, its program first. Nothing of one that [`is_stuck`] should be asked.
+pub fn mapped(host: &Host, pid: i32) -> Vec<Code> {
+    let process = host.proc.join(pid.to_string());
+    let text = fs::read(process.join("maps")).unwrap_or_default();
+    let program = fs::metadata(process.join("exe")).map(|meta| (meta.dev(), meta.ino())).ok();
+    let mut seen = Vec::new();
+    let mut all: Vec<Code> = Vec::new();
+    for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line) {
+        let path = line.path.strip_suffix(DELETED_MARK).unwrap_or(line.path);
+        if !path.starts_with(b"/") || seen.contains(&line.key) || seen.len() >= MOST_FILES {
+            continue;
+        }
+        let path = String::from_utf8_lossy(path).into_owned();
+        let wanted = Wanted { pid, start: line.start, end: line.end, path: &path, key: &line.key, ancestors: &[] };
+        if let Ok(code) = wanted.open(host).and_then(|file| Code::of(file, path.clone())) {
+            all.push(code);
+        }
+        seen.push(line.key);
+    }
+    all.sort_by_key(|code| program.is_none() || code.identity() != program); // stable
+    all
+}
+
+/// True when a process executes this file. On an overlay the device differs from what its mappings say.
+pub fn has_mapped(host: &Host, pid: i32, code: &Code) -> bool {
+    let Some((_, wanted)) = code.identity() else { return false };
+    if is_stuck(host, pid) {
+        return true; // as far as anybody knows
+    }
+    let text = fs::read(host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
+    let mut lines = text.split(|&byte| byte == b'\n').filter_map(parse_maps_line);
+    lines.any(|line| matches!(line.key, FileKey::Inode { inode, .. } if inode == wanted))
+}
+
+/// The program that a command starts, as execvp(3) finds it; of a script, what runs it.
+pub fn of_command(command: &Path) -> Option<Code> {
+    let mut path = if command.components().count() > 1 {
+        command.to_owned()
+    } else {
+        let places = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+        std::env::split_paths(&places).map(|place| place.join(command)).find(|path| is_executable(path))?
+    };
+    for _ in 0..MOST_INTERPRETERS {
+        if let Ok(code) = Code::open(&path).ok()? {
+            return Some(code);
+        }
+        path = interpreter_of(&path)?;
+    }
+    None
+}
+
+fn is_executable(path: &Path) -> bool {
+    const ANY_X: u32 = 0o111;
+    fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.mode() & ANY_X != 0)
+}
+
+/// Of `#!/bin/sh -e`, the path.
+fn interpreter_of(script: &Path) -> Option<PathBuf> {
+    const MOST_BYTES: u64 = 256; // BINPRM_BUF_SIZE
+    let mut head = Vec::new();
+    open_regular(script).ok()?.take(MOST_BYTES).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let path = String::from_utf8_lossy(line);
+    path.split_ascii_whitespace().next().map(PathBuf::from)
+}
+
+/// LD_LIBRARY_PATH, as a program that we start gets it.
+pub fn library_path() -> Vec<PathBuf> {
+    let places = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    std::env::split_paths(&places).filter(|place| place.is_absolute()).collect()
+}
+
+/// Where the dynamic linker looks, and distributions put libraries.
+fn usual_library_dirs(machine: u16, interpreter: Option<&Path>) -> Vec<PathBuf> {
+    let triplet = match machine {
+        3 => "i386-linux-gnu",
+        40 => "arm-linux-gnueabihf",
+        62 => "x86_64-linux-gnu",
+        183 => "aarch64-linux-gnu",
+        _ => "",
+    };
+    let mut dirs: Vec<PathBuf> = ["/lib", "/usr/lib"].iter().map(|dir| Path::new(dir).join(triplet)).collect();
+    dirs.extend(["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"].map(PathBuf::from));
+    let near = interpreter.and_then(Path::parent).map(Path::to_owned);
+    let real = interpreter.and_then(|path| fs::canonicalize(path).ok()?.parent().map(Path::to_owned));
+    dirs.extend(near.into_iter().chain(real));
+    dirs
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::symbol::elf_file::in_memory;
+
+    fn symbol(name: &str, kind: u8, is_local: bool, address: u64) -> Symbol<'_> {
+        let name = name.as_bytes();
+        Symbol { name, kind, is_local, is_defined: address > 0, address, size: 8, index: 0 }
+    }
+
+    #[test]
+    fn which_of_several_is_meant() {
+        const OBJECT: u8 = 1;
+        let function = |address| Some(Named::Function { address, size: 8 });
+        type Case<'a> = (&'a [(u8, bool, u64, bool)], Option<Named>);
+        let cases: [Case<'_>; 10] = [
+            (&[], None),
+            (&[(STT_FUNC, false, 16, false)], function(16)),
+            (&[(STT_FUNC, false, 16, false), (STT_FUNC, false, 16, false)], function(16)),
+            (&[(STT_FUNC, true, 16, false), (STT_FUNC, false, 32, false)], function(32)),
+            (&[(STT_FUNC, false, 16, true), (STT_FUNC, false, 32, false)], function(32)),
+            (&[(STT_FUNC, false, 16, true)], function(16)),
+            (&[(STT_FUNC, true, 16, false), (STT_FUNC, true, 32, false)], Some(Named::Several(vec![16, 32]))),
+            (&[(STT_GNU_IFUNC, false, 16, false)], Some(Named::Chosen)),
+            (&[(OBJECT, false, 16, false)], None),
+            (&[(STT_FUNC, false, 0, false)], None),
+        ];
+        for (symbols, want) in cases {
+            let mut found = Matches::default();
+            symbols.iter().for_each(|&(kind, local, address, old)| found.take(&symbol("f", kind, local, address), old));
+            assert_eq!(found.verdict(), want, "{symbols:?}");
+        }
+        let names = [("memcpy@@GLIBC_2.14", true), ("memcpy@GLIBC_2.2.5", true), ("memcpy", true), ("memcpy2", false)];
+        for (name, want) in names {
+            assert_eq!(is_named(&symbol(name, STT_FUNC, false, 16), "memcpy"), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn libraries_are_found_as_the_linker_would() {
+        let own = Code::open(Path::new("/proc/self/exe")).unwrap().unwrap();
+        if own.elf.interpreter(&own.file).is_none() {
+            return; // static: there are none
+        }
+        let files: Vec<String> = own.with_libraries(&[]).into_iter().map(|code| code.path).collect();
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        for path in &files[1..] {
+            let real = fs::canonicalize(path).unwrap();
+            assert!(maps.contains(real.to_str().unwrap()), "{path} is not loaded: {files:?}");
+        }
+        assert!(files.iter().any(|path| path.contains("libc.")), "{files:?}");
+    }
+
+    #[test]
+    fn scripts_are_run_by_programs() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("script");
+        fs::write(&script, "#! /bin/sh -e\ntrue\n").unwrap();
+        assert_eq!(of_command(&script).unwrap().path, "/bin/sh");
+        assert_eq!(of_command(Path::new("sh")).unwrap().path.rsplit('/').next(), Some("sh"));
+        fs::write(&script, format!("#!{}\n", script.display())).unwrap();
+        assert!(of_command(&script).is_none(), "runs itself");
+        assert!(of_command(Path::new("/nonexistent")).is_none() && of_command(Path::new("no such command")).is_none());
+    }
+
+    fn look(bytes: &[u8]) -> Option<(Named, usize)> {
+        let code = Code::of(in_memory(&mut &*bytes).unwrap(), "x".to_owned()).ok()?;
+        let mut names = 0;
+        code.each_name(|_| names += 1);
+        let found = code.find("clock_gettime");
+        let _ = (code.offset(0x1000), code.exports("x"), code.elf.interpreter(&code.file));
+        let _ = code.with_libraries(&[]).len();
+        Some((found, names))
+    }
+
+    fn vdso() -> Vec<u8> {
+        use std::os::unix::fs::FileExt;
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap();
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let hex = |text| u64::from_str_radix(text, 16).unwrap();
+        let mut bytes = vec![0; (hex(end) - hex(start)) as usize];
+        File::open("/proc/self/mem").unwrap().read_exact_at(&mut bytes, hex(start)).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_library_by_its_exports() {
+        let (_, names) = look(&vdso()).unwrap();
+        assert!(names > 3, "{names}");
+        assert!(look(b"\x7fELF").is_none());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+        #[test]
+        fn damaged_files_are_survived(damage in proptest::collection::vec((0_usize..4096, any::<u8>()), 1..20), cut in 0_usize..9000) {
+            let mut bytes = vdso();
+            for (at, byte) in damage {
+                bytes[at] = byte;
+            }
+            bytes.truncate(cut.max(64));
+            look(&bytes);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What the kernel says of a definition that it refused, `error_log` in tracefs (since 5.2).
+//!
+//! ```text
+//! [22393.572635] trace_uprobe: error: Invalid register name
+//!   Command: p:group/event /bin/true:0x1234 a=%foo
+//!                                             ^
+//! ```
+
+/// In front of the definition; its length is what the caret is off by. tracing_err_log_seq_show, kernel/trace/trace.c.
+const COMMAND: &str = "  Command: ";
+
+/// Why a definition was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// In the kernel's words.
+    pub what: String,
+    /// The byte of the definition.
+    pub at: usize,
+}
+
+/// The last complaint about `command`; others are about definitions of others.
+pub fn complaint(log: &str, command: &str) -> Option<Complaint> {
+    let lines: Vec<&str> = log.lines().collect();
+    let about = |line: &str| line.strip_prefix(COMMAND).is_some_and(|text| text.trim_end() == command.trim_end());
+    let at = lines.iter().rposition(|line| about(line))?;
+    let what = lines.get(at.checked_sub(1)?)?.split_once("error: ")?.1;
+    let caret = lines.get(at + 1).and_then(|line| line.find('^')).unwrap_or(0);
+    Some(Complaint { what: what.trim().to_owned(), at: caret.saturating_sub(COMMAND.len()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "\
+[22393.572635] trace_uprobe: error: Invalid register name
+  Command: p:pp/b /bin/true:0x1234 a=%foo
+                                     ^
+[22393.572658] trace_uprobe: error: $arg* can be used only on function entry or exit
+  Command: p:pp/b /bin/true:0x1234 a=$arg1 b=%di:zork 
+                                     ^
+[22393.600000] trace_kprobe: error: Invalid probed address or symbol
+  Command: p:pp/b /bin/true:0x1234 a=%foo
+           ^
+";
+
+    #[test]
+    fn the_last_about_ours() {
+        let said = |command: &str| complaint(LOG, command).map(|said| (said.what, said.at));
+        let command = "p:pp/b /bin/true:0x1234 a=$arg1 b=%di:zork";
+        let what = "$arg* can be used only on function entry or exit".to_owned();
+        assert_eq!(said(command), Some((what, command.find("$arg1").unwrap())));
+        let what = "Invalid probed address or symbol".to_owned();
+        assert_eq!(said("p:pp/b /bin/true:0x1234 a=%foo"), Some((what, 0)));
+        assert_eq!(said("p:pp/c /bin/true:0x1234"), None);
+        for cut in 0..LOG.len() {
+            let _ = complaint(&LOG[..cut], command);
+        }
+        assert_eq!(complaint("  Command: x", "x"), None);
+    }
+}

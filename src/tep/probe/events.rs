@@ -1,0 +1,419 @@
+//! Dynamic events: `kprobe_events` and `uprobe_events` in tracefs, in a group of the run's own.
+//!
+//! Documentation/trace/kprobetrace.rst and uprobetracer.rst. The files are only ever appended to: opening one to truncate it
+//! would remove everybody's probes. A group is named after its process, so that the next run can tell what one that was
+//! killed has left behind.
+
+use std::cell::RefCell;
+use std::fmt::{self, Write as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::error_log::{Complaint, complaint};
+use super::fetch::FetchArg;
+
+const KPROBES: &str = "kprobe_events";
+const UPROBES: &str = "uprobe_events";
+const PREFIX: &str = "perf_prof_";
+/// MAX_EVENT_NAME_LEN, kernel/trace/trace_probe.h, is 64 with the NUL. A number follows.
+const MOST_NAME_BYTES: usize = 40;
+/// Of a list of probes or a log of errors.
+const MOST_BYTES: u64 = 16 << 20;
+/// Returns that may be pending at a time, per function: the kernel's default, ten or two per CPU, misses the others.
+const PENDING_RETURNS: u32 = 1024;
+/// How long a probe may still be held by an event that is being released.
+const BUSY: Duration = Duration::from_secs(2);
+
+/// Where a probe is put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Spot {
+    Kernel {
+        function: String,
+        offset: u64,
+    },
+    /// A byte of a file that this process has open.
+    User {
+        fd: i32,
+        offset: u64,
+    },
+}
+
+/// A probe, as it is to be.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    pub spot: Spot,
+    pub ret: bool,
+    /// Becomes part of the event's name.
+    pub name: String,
+    pub args: Vec<FetchArg>,
+}
+
+/// Why there is no such probe.
+#[derive(Debug)]
+pub struct Refusal {
+    pub error: io::Error,
+    /// What the kernel says, and where in what.
+    pub complaint: Option<(Complaint, Part)>,
+}
+
+/// A part of a definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Place,
+    /// A byte of an argument, by its number.
+    Arg(usize, usize),
+}
+
+/// The run's own probes. They are removed when this goes.
+#[derive(Debug)]
+pub struct Probes {
+    root: PathBuf,
+    group: Group,
+    made: RefCell<Vec<Made>>,
+}
+
+#[derive(Debug)]
+struct Made {
+    file: &'static str,
+    name: String,
+    /// As people know it.
+    shown: String,
+}
+
+/// Whose probes a group holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub pid: i32,
+    /// When it was started, in ticks since boot.
+    pub start: u64,
+    /// The pid namespace in which `pid` is its number; None for the machine's.
+    pub namespace: Option<u64>,
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}_{}", self.pid, self.start)?;
+        self.namespace.map_or(Ok(()), |namespace| write!(f, "_{namespace}"))
+    }
+}
+
+impl Group {
+    /// None for a group of others.
+    pub fn parse(name: &str) -> Option<Group> {
+        let mut numbers = name.strip_prefix(PREFIX)?.split('_').map(|word| {
+            let is_plain = word.bytes().all(|byte| byte.is_ascii_digit());
+            word.parse::<u64>().ok().filter(|_| is_plain)
+        });
+        let (pid, start) = (i32::try_from(numbers.next()??).ok()?, numbers.next()??);
+        let namespace = match numbers.next() {
+            Some(number) => Some(number?),
+            None => None,
+        };
+        numbers.next().is_none().then_some(Group { pid, start, namespace })
+    }
+}
+
+impl Probes {
+    pub fn new(root: &Path, group: Group) -> Probes {
+        Probes { root: root.to_owned(), group, made: RefCell::default() }
+    }
+
+    /// Hands a probe to the kernel. Returns system and name of the event that it is now.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn define(&self, definition: &Definition, shown: &str) -> Result<(String, String), Refusal> {
+        let (system, name) = (self.group.to_string(), self.name(&definition.name));
+        let (command, starts) = definition.command(&system, &name);
+        let file = definition.file();
+        let written = append(&self.root.join(file), &command);
+        if let Err(error) = written {
+            let log = read_limited(&self.root.join("error_log")).unwrap_or_default();
+            let complaint = complaint(&log, &command).map(|said| {
+                let part = match starts.iter().rposition(|&start| start <= said.at) {
+                    Some(arg) => Part::Arg(arg, said.at - starts[arg]),
+                    None => Part::Place,
+                };
+                (said, part)
+            });
+            return Err(Refusal { error, complaint });
+        }
+        self.made.borrow_mut().push(Made { file, name: name.clone(), shown: shown.to_owned() });
+        Ok((system, name))
+    }
+
+    /// Of this run, unlike any other.
+    fn name(&self, wanted: &str) -> String {
+        let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let word: String = wanted.chars().map(letter).take(MOST_NAME_BYTES).collect();
+        let word = word.trim_matches('_');
+        let first = if word.starts_with(|c: char| c.is_ascii_alphabetic()) { "" } else { "at_" };
+        format!("{first}{word}_{}", self.made.borrow().len())
+    }
+
+    /// How many calls of a kernel function each probe has missed so far, of those that have.
+    pub fn missed(&self) -> Vec<(String, u64)> {
+        let profile = read_limited(&self.root.join("kprobe_profile")).unwrap_or_default();
+        let counts = |made: &Made| {
+            // Without the group: what a name of another group has missed, nobody can tell apart.
+            let mut lines = profile.lines().filter(|line| line.split_ascii_whitespace().next() == Some(&made.name));
+            let (line, other) = (lines.next()?, lines.next());
+            let count = line.split_ascii_whitespace().nth(2)?.parse().ok()?;
+            (other.is_none() && count > 0).then(|| (made.shown.clone(), count))
+        };
+        self.made.borrow().iter().filter_map(counts).collect()
+    }
+
+    /// Takes all of them back. Those that are left are still held by an event of somebody's.
+    ///
+    /// # Errors
+    /// The last reason why one is left.
+    pub fn remove(&self) -> io::Result<()> {
+        let group = self.group.to_string();
+        let start = Instant::now();
+        let mut result = Ok(());
+        self.made.borrow_mut().retain(|made| {
+            let removed = remove(&self.root.join(made.file), &group, &made.name, start + BUSY);
+            let left = removed.is_err();
+            if left {
+                result = removed;
+            }
+            left
+        });
+        result
+    }
+
+    /// Removes what runs have left behind whose process is gone, as `is_gone` knows. Returns how many there were.
+    pub fn sweep(root: &Path, is_gone: impl Fn(&Group) -> bool) -> usize {
+        let mut removed = 0;
+        for file in [KPROBES, UPROBES] {
+            let path = root.join(file);
+            let list = read_limited(&path).unwrap_or_default();
+            for (group, name) in list.lines().filter_map(event_of) {
+                if Group::parse(group).is_some_and(|group| is_gone(&group)) {
+                    removed += usize::from(remove(&path, group, name, Instant::now()).is_ok());
+                }
+            }
+        }
+        removed
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        let _ = self.remove(); // what is left then is for the next run
+    }
+}
+
+impl Definition {
+    pub fn file(&self) -> &'static str {
+        match self.spot {
+            Spot::Kernel { .. } => KPROBES,
+            Spot::User { .. } => UPROBES,
+        }
+    }
+
+    /// The line, and where in it each argument starts.
+    fn command(&self, system: &str, name: &str) -> (String, Vec<usize>) {
+        let is_kernel = matches!(self.spot, Spot::Kernel { .. });
+        let kind = match self.ret {
+            true if is_kernel => format!("r{PENDING_RETURNS}"),
+            true => "r".to_owned(),
+            false => "p".to_owned(),
+        };
+        let mut command = format!("{kind}:{system}/{name} ");
+        // Writing to a String cannot fail.
+        let _ = match &self.spot {
+            Spot::Kernel { function, offset: 0 } => write!(command, "{function}"),
+            Spot::Kernel { function, offset } => write!(command, "{function}+{offset}"),
+            Spot::User { fd, offset } => write!(command, "/proc/self/fd/{fd}:{offset:#x}"),
+        };
+        let mut starts = Vec::new();
+        for arg in &self.args {
+            starts.push(command.len() + 1);
+            let _ = write!(command, " {}", arg.text);
+        }
+        (command, starts)
+    }
+}
+
+/// `p:GROUP/NAME PLACE ...`, `r64:GROUP/NAME PLACE ...`
+fn event_of(line: &str) -> Option<(&str, &str)> {
+    let (kind, rest) = line.split_once(':')?;
+    let (group, name) = rest.split(' ').next()?.split_once('/')?;
+    kind.starts_with(['p', 'r']).then_some((group, name))
+}
+
+/// The kernel does not take a probe back from an event; one that was just closed may be on its way.
+fn remove(file: &Path, group: &str, name: &str, until: Instant) -> io::Result<()> {
+    const PAUSE: Duration = Duration::from_millis(5);
+    loop {
+        match append(file, &format!("-:{group}/{name}")) {
+            Err(err) if err.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => thread::sleep(PAUSE),
+            Err(err) if err.raw_os_error() == Some(libc::ENOENT) => return Ok(()), // somebody else has
+            result => return result,
+        }
+    }
+}
+
+/// One line, in one write, as the kernel wants it.
+fn append(file: &Path, line: &str) -> io::Result<()> {
+    if line.contains(['\n', '\0', '#', ';']) {
+        return Err(io::ErrorKind::InvalidInput.into()); // more than one, or less
+    }
+    let line = format!("{line}\n");
+    let written = OpenOptions::new().append(true).open(file)?.write(line.as_bytes())?;
+    if written == line.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+fn read_limited(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Whether the kernel has these probes at all.
+pub fn has_kprobes(root: &Path) -> bool {
+    fs::metadata(root.join(KPROBES)).is_ok()
+}
+
+/// As [`has_kprobes`], for programs.
+pub fn has_uprobes(root: &Path) -> bool {
+    fs::metadata(root.join(UPROBES)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROUP: Group = Group { pid: 7, start: 99, namespace: None };
+
+    #[test]
+    fn groups_are_told_apart() {
+        let cases = [
+            ("perf_prof_7_99", Some(GROUP)),
+            ("perf_prof_7_99_4026532000", Some(Group { namespace: Some(4_026_532_000), ..GROUP })),
+            ("perf_prof_7", None),
+            ("perf_prof_7_", None),
+            ("perf_prof_x_99", None),
+            ("perf_prof_+7_99", None),
+            ("perf_prof_7_99_1_2", None),
+            ("perf_prof_7_99_x", None),
+            ("perf_prof_99999999999_1", None),
+            ("kprobes", None),
+            ("perf_prof", None),
+        ];
+        for (name, want) in cases {
+            assert_eq!(Group::parse(name), want, "{name}");
+            assert!(want.is_none_or(|group| group.to_string() == name));
+        }
+    }
+
+    fn definition(spot: Spot, ret: bool, args: &[&str]) -> Definition {
+        let site = super::super::Site { user: true, ret, entry: true, machine: super::super::Machine::X86_64 };
+        let args = args.iter().flat_map(|text| super::super::fetch::parse(text, &site).unwrap()).collect();
+        Definition { spot, ret, name: "f".to_owned(), args }
+    }
+
+    #[test]
+    fn one_line_each() {
+        let kernel = |offset| Spot::Kernel { function: "vfs_read".to_owned(), offset };
+        let user = Spot::User { fd: 3, offset: 0x9d650 };
+        let cases = [
+            (definition(kernel(0), false, &[]), "p:g/e vfs_read", vec![]),
+            (definition(kernel(16), false, &["a=%di"]), "p:g/e vfs_read+16 a=%di", vec![18]),
+            (definition(kernel(0), true, &["$retval"]), "r1024:g/e vfs_read retval=$retval", vec![19]),
+            (
+                definition(user.clone(), false, &["a=%di", "b=%si"]),
+                "p:g/e /proc/self/fd/3:0x9d650 a=%di b=%si",
+                vec![30, 36],
+            ),
+            (definition(user, true, &[]), "r:g/e /proc/self/fd/3:0x9d650", vec![]),
+        ];
+        for (definition, command, starts) in cases {
+            assert_eq!(definition.command("g", "e"), (command.to_owned(), starts));
+        }
+    }
+
+    /// A tracefs that only collects what it is told.
+    fn fixture(kprobes: &str, uprobes: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(KPROBES), kprobes).unwrap();
+        fs::write(dir.path().join(UPROBES), uprobes).unwrap();
+        dir
+    }
+
+    #[test]
+    fn names_are_the_kernels_and_differ() {
+        let dir = fixture("", "");
+        let probes = Probes::new(dir.path(), GROUP);
+        let mut names = Vec::new();
+        for name in ["malloc", "_ZN4core3fmt5Write9write_str17h0123456789abcdefE", "0x12", "::", "é", &"x".repeat(300)]
+        {
+            let definition =
+                Definition { name: name.to_owned(), ..definition(Spot::User { fd: 3, offset: 1 }, false, &[]) };
+            names.push(probes.define(&definition, "x").unwrap().1);
+        }
+        assert_eq!(names[0], "malloc_0");
+        assert_eq!(names[2..5], ["at_0x12_2", "at__3", "at__4"]);
+        let is_good = |name: &String| {
+            name.len() < 64
+                && name.starts_with(|c: char| c.is_ascii_alphabetic())
+                && !name.contains(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        };
+        assert!(names.iter().all(is_good), "{names:?}");
+    }
+
+    #[test]
+    fn what_was_made_is_removed_and_nothing_else_touched() {
+        let dir = fixture("", "p:others/x /bin/true:0x1\n");
+        let probes = Probes::new(dir.path(), GROUP);
+        let made = probes.define(&definition(Spot::User { fd: 3, offset: 1 }, false, &[]), "x").unwrap();
+        assert_eq!(made, ("perf_prof_7_99".to_owned(), "f_0".to_owned()));
+        drop(probes);
+        let told = fs::read_to_string(dir.path().join(UPROBES)).unwrap();
+        let want = "p:others/x /bin/true:0x1\np:perf_prof_7_99/f_0 /proc/self/fd/3:0x1\n-:perf_prof_7_99/f_0\n";
+        assert_eq!(told, want);
+        assert_eq!(fs::read_to_string(dir.path().join(KPROBES)).unwrap(), "");
+    }
+
+    #[test]
+    fn the_sweep_takes_only_what_the_dead_have_left() {
+        let kprobes = "p:kprobes/mine vfs_read\nr1024:perf_prof_7_99/vfs_read_0 vfs_read a=$retval\n";
+        let uprobes =
+            "p:perf_prof_8_1/live_0 /bin/true:0x1\np:perf_prof_7_99/f_1 /bin/true:0x1\np:perf_prof_7/x /bin/true:0x2\n";
+        let dir = fixture(kprobes, uprobes);
+        assert_eq!(Probes::sweep(dir.path(), |group| group.pid == 7), 2);
+        let told =
+            |file, before| fs::read_to_string(dir.path().join(file)).unwrap().strip_prefix(before).unwrap().to_owned();
+        assert_eq!(told(KPROBES, kprobes), "-:perf_prof_7_99/vfs_read_0\n");
+        assert_eq!(told(UPROBES, uprobes), "-:perf_prof_7_99/f_1\n");
+        assert_eq!(Probes::sweep(Path::new("/nonexistent"), |_| true), 0);
+    }
+
+    #[test]
+    fn what_was_missed_is_told() {
+        let dir = fixture("", "");
+        let probes = Probes::new(dir.path(), GROUP);
+        for shown in ["kprobe:a", "kretprobe:b", "kprobe:c"] {
+            let name = shown.rsplit(':').next().unwrap().to_owned();
+            let spot = Spot::Kernel { function: name.clone(), offset: 0 };
+            probes.define(&Definition { name, ..definition(spot, false, &[]) }, shown).unwrap();
+        }
+        let profile = "  a_0      12     0\n  b_1    1000     7\n  c_2   1   1\n  c_2  1  0\n";
+        fs::write(dir.path().join("kprobe_profile"), profile).unwrap();
+        assert_eq!(probes.missed(), [("kretprobe:b".to_owned(), 7)]);
+    }
+
+    #[test]
+    fn nothing_gets_through_but_one_line() {
+        let dir = fixture("", "");
+        let spot = Spot::Kernel { function: "a\np:x/y vfs_read".to_owned(), offset: 0 };
+        let probes = Probes::new(dir.path(), GROUP);
+        assert!(probes.define(&definition(spot, false, &[]), "x").is_err());
+        assert_eq!(fs::read_to_string(dir.path().join(KPROBES)).unwrap(), "");
+    }
+}

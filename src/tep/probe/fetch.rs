@@ -1,0 +1,419 @@
+//! What a probe records: `size=$arg1 path=+0($arg2):ustring`, checked and put into the kernel's words.
+//!
+//! ```text
+//! ARGS  = ARG { " " ARG }
+//! ARG   = [ NAME "=" ] FETCH [ ":" TYPE ]
+//! FETCH = "$argN" | "$retval" | "$stack" | "$stackN" | "$comm" | "%REGISTER"
+//!       | "@ADDRESS" | "@SYMBOL" [ "+N" | "-N" ] | ( "+" | "-" ) [ "u" ] N "(" FETCH ")" | "\NUMBER" | "\"TEXT""
+//! ```
+//! Two things are easier than in the kernel's own language (Documentation/trace/kprobetrace.rst): `$argN` works in user
+//! programs, and text needs no `+0(...)` around its pointer.
+
+use super::machine::Machine;
+
+/// MAX_TRACE_ARGS and MAX_ARG_NAME_LEN, kernel/trace/trace_probe.h.
+const MOST_ARGS: usize = 128;
+const MOST_NAME_BYTES: usize = 31;
+/// FETCH_INSN_MAX of the same.
+const DEEPEST: usize = 16;
+/// What a user may learn from a message.
+const VARIABLES: &str = "$arg1 $arg2 ..., $retval, $comm, $stack, $stack0 $stack1 ...";
+const TYPES: &str = "u8 to u64, s8 to s64, x8 to x64, char, string, ustring, symbol, b1@0/8, or one of these with [N]";
+
+const NARROW: &str = "what an argument on the stack of a 32-bit program points to cannot be recorded";
+
+/// The place of a probe, as far as its arguments depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Site {
+    /// In a program, not in the kernel.
+    pub user: bool,
+    /// When the function returns.
+    pub ret: bool,
+    /// Where the function starts.
+    pub entry: bool,
+    pub machine: Machine,
+}
+
+/// One argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchArg {
+    /// As the kernel reads it, name and type included.
+    pub text: String,
+    /// Where it is among those typed, in bytes.
+    pub at: usize,
+    /// The kernel reads what was typed.
+    pub as_typed: bool,
+    name: String,
+}
+
+/// A fault at a byte of the arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgFault {
+    pub message: String,
+    pub at: usize,
+}
+
+/// Reads all arguments.
+///
+/// # Errors
+/// What the kernel would refuse, as far as it can be told without the kernel.
+pub fn parse(text: &str, site: &Site) -> Result<Vec<FetchArg>, ArgFault> {
+    let mut args: Vec<FetchArg> = Vec::new();
+    let mut at = 0;
+    for word in text.split(' ') {
+        if !word.is_empty() {
+            let arg = argument(word, at, site, args.len() + 1)?;
+            if args.iter().any(|other| other.name == arg.name) {
+                return fault(at, format!("there are two of the name {}: write another one before a `=`", arg.name));
+            }
+            args.push(arg);
+        }
+        at += word.len() + 1;
+    }
+    match args.len() {
+        0 => fault(0, "nothing to record: write as in args='size=$arg1 path=$arg2:ustring'"),
+        count if count > MOST_ARGS => fault(0, format!("the kernel records {MOST_ARGS} values at most")),
+        _ => Ok(args),
+    }
+}
+
+fn argument(word: &str, at: usize, site: &Site, number: usize) -> Result<FetchArg, ArgFault> {
+    if let Some(bad) = word.find(|c: char| !c.is_ascii_graphic() || matches!(c, ';' | '#')) {
+        return fault(at + bad, "the kernel takes no such character");
+    }
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let (given, fetch_at) = match word.split_once('=') {
+        Some((name, _)) if name.len() > MOST_NAME_BYTES => {
+            return fault(at, format!("a name has {MOST_NAME_BYTES} bytes at most"));
+        }
+        Some((name, _)) if name.starts_with("common_") || name.starts_with("__probe_") => {
+            return fault(at, format!("{name} is a field of every probe already: choose another name"));
+        }
+        Some((name, _)) if is_name(name) => (Some(name), name.len() + 1),
+        Some((name, _)) if !name.contains('"') => {
+            return fault(at, "a name is letters, digits and `_`, as in size=$arg1");
+        }
+        _ => (None, 0),
+    };
+    let mut cursor = Cursor { word, next: fetch_at, base: at, site };
+    let fetched = cursor.fetch(0)?;
+    let kind = cursor.kind()?;
+    let name = given.map(str::to_owned).or_else(|| own_name(&word[fetch_at..])).unwrap_or(format!("value{number}"));
+    let is_text = kind.is_some_and(|kind| kind.starts_with("string") || kind.starts_with("ustring"));
+    if fetched.is == Is::Narrow && is_text {
+        return fault(at + fetch_at, NARROW);
+    }
+    let text = format!("{name}={}", typed(fetched, kind, site));
+    Ok(FetchArg { as_typed: text == word, text, at, name })
+}
+
+/// `$arg1`, `%di` and the like are names enough.
+fn own_name(fetch: &str) -> Option<String> {
+    let fetch = fetch.split(':').next()?;
+    let name = fetch.strip_prefix(['$', '%'])?;
+    name.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| name.to_owned())
+}
+
+/// The whole of it: text is behind a pointer, words of a 32-bit program are narrow.
+fn typed(fetched: Fetched, kind: Option<&str>, site: &Site) -> String {
+    let Fetched { text, is } = fetched;
+    let base = kind.map(|kind| kind.split('[').next().unwrap_or(kind));
+    match (base, kind) {
+        (Some("string" | "ustring"), Some(kind)) => {
+            // In a program all memory is the user's: kernels before 5.2 know one word for it.
+            let kind = if site.user { kind.trim_start_matches('u') } else { kind };
+            if matches!(is, Is::Value) { format!("+0({text}):{kind}") } else { format!("{text}:{kind}") }
+        }
+        (_, Some(kind)) => format!("{text}:{kind}"),
+        (_, None) => match site.machine.word().filter(|_| site.user && is != Is::Text) {
+            Some(word) => format!("{text}:{word}"),
+            None => text,
+        },
+    }
+}
+
+/// What was fetched, in the kernel's words.
+struct Fetched {
+    text: String,
+    is: Is,
+}
+
+#[derive(PartialEq, Eq)]
+enum Is {
+    Value,
+    /// A word of a 32-bit program's stack.
+    Narrow,
+    Memory,
+    Text,
+}
+
+struct Cursor<'a> {
+    word: &'a str,
+    next: usize,
+    /// Of the word among the arguments.
+    base: usize,
+    site: &'a Site,
+}
+
+impl<'a> Cursor<'a> {
+    fn rest(&self) -> &'a str {
+        self.word.get(self.next..).unwrap_or_default()
+    }
+
+    /// What follows, as long as its characters are `wanted`.
+    fn take(&mut self, wanted: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest();
+        let taken = &rest[..rest.find(|c| !wanted(c)).unwrap_or(rest.len())];
+        self.next += taken.len();
+        taken
+    }
+
+    fn fault<T>(&self, message: impl Into<String>) -> Result<T, ArgFault> {
+        fault(self.base + self.next, message)
+    }
+
+    fn fetch(&mut self, depth: usize) -> Result<Fetched, ArgFault> {
+        if depth >= DEEPEST {
+            return self.fault("too many pointers in pointers");
+        }
+        let start = self.next;
+        let value = |text: String| Ok(Fetched { text, is: Is::Value });
+        match self.rest().chars().next() {
+            Some('$') => self.variable(),
+            Some('%') => {
+                self.next += 1;
+                let name = self.take(|c| c.is_ascii_alphanumeric());
+                match self.site.machine.register(name) {
+                    Some(register) => value(format!("%{register}")),
+                    None => fault(
+                        self.base + start + 1,
+                        format!("no such register; there are {}", self.site.machine.registers()),
+                    ),
+                }
+            }
+            Some('@') => {
+                self.next += 1;
+                let place = self.take(|c| c.is_ascii_alphanumeric() || "_.+-".contains(c));
+                if place.is_empty() {
+                    return self.fault("an address or a symbol is missing, as in @jiffies");
+                }
+                Ok(Fetched { text: format!("@{place}"), is: Is::Memory })
+            }
+            Some(sign @ ('+' | '-')) => {
+                self.next += 1;
+                let user = self.take(|c| c == 'u');
+                let offset = self.number()?;
+                if user.len() > 1 || !self.rest().starts_with('(') {
+                    return self.fault("write an offset and what it is from, as in +8($arg1)");
+                }
+                self.next += 1;
+                let at = self.next;
+                let inner = self.fetch(depth + 1)?;
+                if inner.is == Is::Narrow {
+                    return fault(self.base + at, NARROW);
+                }
+                if !self.rest().starts_with(')') {
+                    return self.fault("a `)` is missing");
+                }
+                self.next += 1;
+                Ok(Fetched { text: format!("{sign}{user}{offset}({})", inner.text), is: Is::Memory })
+            }
+            Some('\\') => {
+                self.next += 1;
+                let is_text = self.rest().starts_with('"');
+                let word = self.take(|c| !matches!(c, ':' | ')'));
+                Ok(Fetched { text: format!("\\{word}"), is: if is_text { Is::Text } else { Is::Value } })
+            }
+            // A parameter by its name: kernels with BTF know them.
+            Some(c) if !self.site.user && (c.is_ascii_alphabetic() || c == '_') => {
+                value(self.take(|c| c.is_ascii_alphanumeric() || "_->.".contains(c)).to_owned())
+            }
+            _ => {
+                self.fault(format!("what to record is missing here: one of {VARIABLES}, %REGISTER, +N(...), @ADDRESS"))
+            }
+        }
+    }
+
+    fn variable(&mut self) -> Result<Fetched, ArgFault> {
+        let start = self.next;
+        let here = |message: String| fault(self.base + start, message);
+        let Site { ret, entry, machine, user } = *self.site;
+        let rest = &self.rest()[1..];
+        let name = &rest[..rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '*').unwrap_or(rest.len())];
+        let text = match name {
+            "retval" if ret => "$retval".to_owned(),
+            "retval" => {
+                let letter = if user { 'u' } else { 'k' };
+                return here(format!("$retval is there when the function returns: write {letter}retprobe:"));
+            }
+            "stack" | "comm" => format!("${name}"),
+            "arg*" if !user => "$arg*".to_owned(),
+            _ => match name.strip_prefix("arg").map(str::parse::<u32>) {
+                Some(Ok(1..)) if ret && user => {
+                    return here(
+                        "the arguments are gone when the function returns: record them with uprobe:".to_owned(),
+                    );
+                }
+                Some(Ok(1..)) if !entry && !ret => {
+                    return here("arguments are known where a function starts; elsewhere name a %register".to_owned());
+                }
+                // Newer kernels keep them until then.
+                Some(Ok(1..)) if ret => format!("${name}"),
+                Some(Ok(number @ 1..)) => match machine.argument(number) {
+                    Some(place) => place,
+                    None => {
+                        return here("where arguments are is not known of this machine: name a %register".to_owned());
+                    }
+                },
+                _ if name.strip_prefix("stack").is_some_and(|number| number.parse::<u32>().is_ok()) => {
+                    format!("${name}")
+                }
+                _ => return here(format!("there is no ${name}; there are {VARIABLES}")),
+            },
+        };
+        self.next += 1 + name.len();
+        let is = match name {
+            "comm" => Is::Text,
+            _ if text.starts_with('+') => Is::Narrow,
+            _ => Is::Value,
+        };
+        Ok(Fetched { text, is })
+    }
+
+    fn number(&mut self) -> Result<&'a str, ArgFault> {
+        let start = self.next;
+        let digits = self.take(|c| c.is_ascii_alphanumeric());
+        let value = match digits.strip_prefix("0x") {
+            Some(hex) => i64::from_str_radix(hex, 16).is_ok(),
+            None => digits.parse::<i64>().is_ok(),
+        };
+        if value { Ok(digits) } else { fault(self.base + start, "a number is missing here, as in +8($arg1)") }
+    }
+
+    /// The type, and nothing behind it.
+    fn kind(&mut self) -> Result<Option<&'a str>, ArgFault> {
+        let Some(kind) = self.rest().strip_prefix(':') else {
+            return if self.rest().is_empty() { Ok(None) } else { self.fault("a blank or a `:` expected here") };
+        };
+        self.next += 1;
+        if is_kind(kind) { Ok(Some(kind)) } else { self.fault(format!("no such type; there are {TYPES}")) }
+    }
+}
+
+fn is_kind(kind: &str) -> bool {
+    let is_number = |text: &str| text.parse::<u32>().is_ok_and(|number| number > 0) && !text.starts_with('+');
+    let base = match kind.strip_suffix(']').and_then(|kind| kind.split_once('[')) {
+        Some((base, count)) if is_number(count) => base,
+        Some(_) => return false,
+        None => kind,
+    };
+    let bits = |text: &str| matches!(text, "8" | "16" | "32" | "64");
+    matches!(base, "char" | "string" | "ustring" | "symbol" | "symstr" | "%pd" | "%pD")
+        || base.strip_prefix(['u', 's', 'x']).is_some_and(bits)
+        || base.strip_prefix('b').and_then(|field| field.split_once('@')).is_some_and(|(width, place)| {
+            let (offset, container) = place.split_once('/').unwrap_or((place, ""));
+            is_number(width) && offset.parse::<u32>().is_ok() && bits(container)
+        })
+}
+
+fn fault<T>(at: usize, message: impl Into<String>) -> Result<T, ArgFault> {
+    Err(ArgFault { message: message.into(), at })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KERNEL: Site = Site { user: false, ret: false, entry: true, machine: Machine::X86_64 };
+    const USER: Site = Site { user: true, ..KERNEL };
+    const RETURN: Site = Site { ret: true, ..USER };
+
+    fn texts(text: &str, site: &Site) -> Vec<String> {
+        let args = parse(text, site).unwrap_or_else(|err| panic!("{text:?}: {err:?}"));
+        args.into_iter().map(|arg| arg.text).collect()
+    }
+
+    #[test]
+    fn arguments_in_the_kernels_words() {
+        let arm = Site { machine: Machine::Aarch64, ..USER };
+        let narrow = Site { machine: Machine::X86, ..USER };
+        let cases: [(&str, Site, &[&str]); 16] = [
+            ("size=$arg1", USER, &["size=%di"]),
+            ("size=$arg1:u64  path=+0($arg2):ustring", KERNEL, &["size=%di:u64", "path=+0(%si):ustring"]),
+            ("path=$arg2:ustring", KERNEL, &["path=+0(%si):ustring"]),
+            ("path=$arg2:ustring", USER, &["path=+0(%si):string"]),
+            ("path=+8($arg1):string", USER, &["path=+8(%di):string"]),
+            ("$arg7 $comm %rdi", USER, &["arg7=$stack1", "comm=$comm", "rdi=%di"]),
+            ("who=$comm:string", USER, &["who=$comm:string"]),
+            ("$arg1 a=$arg9", arm, &["arg1=%x0", "a=$stack0"]),
+            ("$arg1 b=$arg2:u16", narrow, &["arg1=+4($stack):x32", "b=+8($stack):u16"]),
+            ("ret=$retval:s32", RETURN, &["ret=$retval:s32"]),
+            ("$retval", RETURN, &["retval=$retval"]),
+            ("x=+4(-0x8(%sp)):u32[4]", USER, &["x=+4(-0x8(%sp)):u32[4]"]),
+            ("x=+u16(@init_task):b4@0/32", KERNEL, &["x=+u16(@init_task):b4@0/32"]),
+            ("a=\\1 b=\\\"x\" c=$stack", KERNEL, &["a=\\1", "b=\\\"x\"", "c=$stack"]),
+            ("count file->f_pos", KERNEL, &["value1=count", "value2=file->f_pos"]),
+            ("a=$arg1", Site { ret: true, ..KERNEL }, &["a=$arg1"]),
+        ];
+        for (text, site, want) in cases {
+            assert_eq!(texts(text, &site), want, "{text:?}");
+        }
+        let args = parse(" a=%di  b=$arg2", &USER).unwrap();
+        assert_eq!((args[0].at, args[0].as_typed, args[1].at, args[1].as_typed), (1, true, 8, false));
+    }
+
+    #[test]
+    fn refuses_with_the_place() {
+        let inside = Site { entry: false, ..USER };
+        let cases = [
+            ("", USER, 0, "nothing to record"),
+            ("a=", USER, 2, "what to record is missing"),
+            ("a=$arg0", USER, 2, "there is no $arg0"),
+            ("a=$argx", USER, 2, "there is no $argx"),
+            ("a=$retval", USER, 2, "$retval is there when the function returns: write uretprobe:"),
+            ("a=$retval", KERNEL, 2, "$retval is there when the function returns: write kretprobe:"),
+            ("a=$arg1", RETURN, 2, "the arguments are gone"),
+            ("a=$arg1", inside, 2, "arguments are known where a function starts"),
+            ("b=%di a=%zz", USER, 9, "no such register; there are r15"),
+            ("a=$arg1:u7", USER, 8, "no such type"),
+            ("a=$arg1:u8[0]", USER, 8, "no such type"),
+            ("a=$arg1x", USER, 2, "there is no $arg1x"),
+            ("a=+0($arg1", USER, 10, "a `)` is missing"),
+            ("a=+($arg1)", USER, 3, "a number is missing"),
+            ("a=+0$arg1", USER, 4, "write an offset"),
+            ("a=$arg1 a=$arg2", USER, 8, "there are two of the name a"),
+            ("a b=$arg1", USER, 0, "what to record is missing"),
+            ("common_pid=$arg1", USER, 0, "common_pid is a field of every probe"),
+            ("a-b=$arg1", USER, 0, "a name is letters"),
+            ("a=$arg1;b", USER, 7, "the kernel takes no such character"),
+            ("a=$arg1\nb", USER, 7, "the kernel takes no such character"),
+            ("s=$arg2:string", Site { machine: Machine::X86, ..USER }, 2, "what an argument on the stack"),
+            ("s=+0($arg2):u8", Site { machine: Machine::X86, ..USER }, 5, "what an argument on the stack"),
+            ("a=$arg1,b", USER, 7, "a blank or a `:`"),
+            ("a=$arg1:é", USER, 8, "the kernel takes no such character"),
+        ];
+        for (text, site, at, message) in cases {
+            let err = parse(text, &site).expect_err(text);
+            assert!(err.message.starts_with(message), "{text:?}: {err:?}");
+            assert_eq!(err.at, at, "{text:?}: {err:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn one_line_or_a_fault(text in "([a-z=$%@+()\\\\:0-9 \n;#\"é\\[\\]-]|\\$arg|retval|string|\\PC){0,40}", user: bool, ret: bool) {
+            match parse(&text, &Site { user, ret, entry: !ret, machine: Machine::X86_64 }) {
+                Ok(args) => for arg in args {
+                    prop_assert!(arg.text.bytes().all(|byte| byte.is_ascii_graphic() && !b";#".contains(&byte)));
+                    prop_assert!(text.is_char_boundary(arg.at));
+                },
+                Err(err) => prop_assert!(err.at <= text.len() && text.is_char_boundary(err.at), "{err:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! `kmemleak`: what is kept and what is freed, against loads that know both.
+
+#[macro_use]
+mod common;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::sys::signal::Signal;
+
+use common::{Done, Load, Prog, example, load_number, number, run, start, start_watching};
+use serde_json::Value;
+
+const KMALLOC: &[&str] = &["--alloc", "kmem:kmalloc", "--free", "kmem:kfree"];
+/// Bytes of an eventfd's own object: its size class.
+const EVENTFD: u64 = 64;
+
+/// Rings that hold what the loads of a test raise, whoever else uses the machine.
+const LARGE: &[&str] = &["-m", "32M"];
+
+/// One at a time: the events are those of the whole machine, so each test sees the others' loads.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Watches what `kmemleak` with these options sees, over a load that begins when it is on.
+#[track_caller]
+fn watching(options: &[&str]) -> Prog {
+    let large = if options.contains(&"-m") { &[] } else { LARGE };
+    start_watching(&[&["kmemleak"], options, large].concat())
+}
+
+/// Opens 20,500 eventfds and keeps 500 of them, on a CPU that is traced.
+fn eventfds() -> (Load, String) {
+    let mut load = Load::of(&example("kalloc"), &["20500", "500"]);
+    let line = load.says();
+    (load, line)
+}
+
+fn symbols(row: &Value) -> Vec<&str> {
+    let frames = row["stack"].as_array().into_iter().flatten();
+    frames.filter_map(|frame| frame["symbol"].as_str()).collect()
+}
+
+/// The rows of an eventfd's own object: who calls kmalloc is the system call.
+fn of_eventfd(rows: &[Value]) -> Vec<Value> {
+    let is = |row: &&Value| symbols(row).get(1).is_some_and(|symbol| symbol.contains("eventfd"));
+    rows.iter().filter(is).cloned().collect()
+}
+
+/// Rows of the last interval.
+fn last_rows(done: &Done) -> Vec<Value> {
+    let last = done.total("intervals");
+    done.of_type("row").into_iter().filter(|row| row["interval"] == last).collect()
+}
+
+/// What was allocated, less what was freed of it, is what is outstanding.
+#[track_caller]
+fn balances(totals: &Value) {
+    let [allocs, frees, unmatched, outstanding] =
+        ["total_allocs", "total_frees", "unmatched_frees", "outstanding"].map(|key| number(totals, key));
+    let discarded = number(totals, "discarded");
+    assert_eq!(allocs + unmatched, frees + outstanding + discarded, "{totals}");
+}
+
+#[track_caller]
+fn is_500(row: &Value) {
+    let allocs = number(row, "allocs");
+    assert!((500..=520).contains(&allocs), "{row}");
+    assert_eq!((number(row, "bytes"), row["comm"].as_str()), (allocs * EVENTFD, Some("kalloc")), "{row}");
+    let (oldest, newest) = (number(row, "oldest_ns"), number(row, "newest_ns"));
+    assert!(newest > 0 && newest < oldest, "{row}");
+}
+
+#[test]
+fn eventfds_that_are_kept() {
+    need_events!();
+    let _alone = alone();
+    let mut run = watching(&[KMALLOC, &["-g"]].concat());
+    let (load, line) = eventfds();
+    assert_eq!((load_number(&line, "opened"), load_number(&line, "kept")), (20_500, 500));
+    // At once, on a signal.
+    run.signal(Signal::SIGUSR1);
+    let interval = run.object(|object| object["type"] == "interval");
+    let rows = run.rows_of(&interval["interval"]);
+    let [row] = &of_eventfd(&rows)[..] else { panic!("not one place: {rows:?}") };
+    is_500(row);
+    assert_eq!(symbols(row).first().map(|symbol| symbol.contains("kmalloc")), Some(true), "{row}");
+    // The same at the end.
+    let done = run.interrupt().code(0);
+    let [row] = &of_eventfd(&last_rows(&done))[..] else { panic!("not one place: {done:?}") };
+    is_500(row);
+    let end = done.end();
+    assert_eq!((number(&end, "lost"), number(&end, "discarded"), number(&end, "lost_stacks")), (0, 0, 0), "{end}");
+    assert!(number(&end, "total_allocs") >= 20_500 && number(&end, "total_frees") >= 20_000, "{end}");
+    balances(&end);
+    load.stop();
+}
+
+#[test]
+fn what_is_closed_is_gone() {
+    need_events!();
+    let _alone = alone();
+    let mut run = watching(&[KMALLOC, &["-g", "-i", "100"]].concat());
+    let (load, _) = eventfds();
+    let kept = |run: &mut Prog, wanted: fn(u64) -> bool| loop {
+        let interval = run.object(|object| object["type"] == "interval");
+        let rows = run.rows_of(&interval["interval"]);
+        let sum: u64 = of_eventfd(&rows).iter().map(|row| number(row, "allocs")).sum();
+        if wanted(sum) {
+            return;
+        }
+    };
+    kept(&mut run, |sum| (500..=520).contains(&sum));
+    load.stop();
+    kept(&mut run, |sum| sum <= 20);
+    let end = run.interrupt().code(0).end();
+    assert_eq!(number(&end, "lost"), 0, "{end}");
+    balances(&end);
+}
+
+#[test]
+fn callers_without_callchains() {
+    need_events!();
+    let _alone = alone();
+    let run = watching(KMALLOC);
+    let (load, _) = eventfds();
+    let done = run.interrupt().code(0);
+    let rows = last_rows(&done);
+    let is = |row: &&Value| symbols(row).first().is_some_and(|symbol| symbol.contains("eventfd"));
+    let [row] = &rows.iter().filter(is).collect::<Vec<_>>()[..] else { panic!("not one place: {rows:?}") };
+    is_500(row);
+    assert_eq!(row["stack"].as_array().map(Vec::len), Some(1), "{row}");
+    load.stop();
+}
+
+#[test]
+fn many_events_on_each_side() {
+    need_events!();
+    let _alone = alone();
+    // A list, an option given twice, names and sizes as expressions.
+    let options = [
+        "--alloc",
+        "kmem:kmalloc//ptr=(ptr|0)/size=bytes_alloc*2/",
+        "--alloc",
+        "kmem:kmem_cache_alloc",
+        "--free",
+        "kmem:kmem_cache_free,kmem:kfree//ptr=ptr/",
+        "-g",
+    ];
+    let run = watching(&options);
+    let (load, _) = eventfds();
+    let done = run.interrupt().code(0);
+    let rows = last_rows(&done);
+    let [row] = &of_eventfd(&rows)[..] else { panic!("not one place: {rows:?}") };
+    assert_eq!(number(row, "bytes"), number(row, "allocs") * EVENTFD * 2, "{row}");
+    // Each has a file and an entry in a directory, from caches.
+    for caller in ["alloc_empty_file", "__d_alloc"] {
+        let of_kalloc = rows.iter().filter(|row| row["comm"] == "kalloc" && symbols(row).get(1) == Some(&caller));
+        let allocs: u64 = of_kalloc.map(|row| number(row, "allocs")).sum();
+        assert!((500..600).contains(&allocs), "{allocs} of {caller}");
+    }
+    balances(&done.end());
+    load.stop();
+}
+
+#[test]
+fn sizes_that_no_field_tells() {
+    need_events!();
+    let _alone = alone();
+    // No size, no stack, only half of the eventfds by a filter that the kernel evaluates.
+    let run = watching(&["--alloc", "kmem:kmalloc/bytes_req==56/size=(1/0)/", "--free", "kmem:kfree"]);
+    let done = run.interrupt().code(0);
+    assert!(number(&done.end(), "malformed") == number(&done.end(), "samples") || done.total("total_allocs") == 0);
+    let run = watching(&["--alloc", "kmem:mm_page_alloc//ptr=pfn+1/", "--free", "kmem:mm_page_free//ptr=pfn+1/"]);
+    let mut load = Load::of(&example("kalloc"), &["2000", "2000"]);
+    load.says();
+    let done = run.interrupt().code(0);
+    let rows = last_rows(&done);
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["bytes"].is_null() && row["stack"].is_null()), "{rows:?}");
+    let kalloc: u64 = rows.iter().filter(|row| row["comm"] == "kalloc").map(|row| number(row, "allocs")).sum();
+    assert!(kalloc > 50, "2000 eventfds take pages: {rows:?}");
+    load.stop();
+}
+
+#[test]
+fn only_what_is_old() {
+    need_events!();
+    let _alone = alone();
+    let run = watching(&[KMALLOC, &["-g", "--than", "60"]].concat());
+    let (load, _) = eventfds();
+    let done = run.interrupt().code(0);
+    assert!(last_rows(&done).is_empty(), "{done:?}");
+    assert!(number(&done.end(), "total_allocs") >= 20_500 && number(&done.end(), "outstanding") == 0, "{done:?}");
+    load.stop();
+    // The first eventfds are older than the last ones: some limit parts them.
+    let mut run = watching(&[KMALLOC, &["-g", "--than", "300ms", "-i", "20"]].concat());
+    let (load, _) = eventfds();
+    let mut sums: Vec<u64> = Vec::new();
+    while sums.last().is_none_or(|sum| *sum < 500) {
+        let interval = run.object(|object| object["type"] == "interval");
+        let rows = of_eventfd(&run.rows_of(&interval["interval"]));
+        assert!(rows.iter().all(|row| number(row, "newest_ns") >= 300_000_000), "{rows:?}");
+        sums.push(rows.iter().map(|row| number(row, "allocs")).sum());
+    }
+    assert!(sums.first().is_some_and(|sum| *sum < 500), "{sums:?}");
+    run.interrupt().code(0);
+    load.stop();
+}
+
+#[test]
+fn tasks_of_the_answer() {
+    need_events!();
+    let _alone = alone();
+    // Of a command: what its own threads allocate, whoever frees it.
+    let done = common::run_over(
+        &["kmemleak", "slab", "-g", "--json", "-m", "32M"],
+        &[&example("kalloc"), "3000", "300", "--exit"],
+    );
+    let rows = last_rows(&done);
+    assert!(!rows.is_empty(), "{done:?}");
+    assert!(rows.iter().all(|row| row["comm"] == "kalloc" || row["comm"] == "perf-prof"), "{rows:?}");
+    // It has ended, and its files with it.
+    let left: u64 = of_eventfd(&rows).iter().map(|row| number(row, "allocs")).sum();
+    assert!(left <= 20, "{rows:?}");
+    balances(&done.end());
+    // User frames say where a watched process is.
+    let mut load = Load::shell();
+    let pid = load.pid().to_string();
+    let run = watching(&["slab", "-g", "-p", &pid]);
+    load.tell("exec 7</dev/null; echo opened");
+    load.says();
+    let done = run.interrupt().code(0);
+    let rows = last_rows(&done);
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["comm"] == "sh"), "{rows:?}");
+    let modules: Vec<&Value> = rows
+        .iter()
+        .flat_map(|row| row["stack"].as_array().into_iter().flatten())
+        .map(|frame| &frame["module"])
+        .collect();
+    assert!(modules.iter().any(|module| *module != "[kernel]"), "{rows:?}");
+    load.stop();
+}
+
+#[test]
+fn losses_are_marked() {
+    need_events!();
+    let _alone = alone();
+    let run = watching(&[KMALLOC, &["-g", "-m", "1"]].concat());
+    let (load, _) = eventfds();
+    let (again, _) = eventfds();
+    let done = run.interrupt().code(0);
+    let end = done.end();
+    if number(&end, "lost") == 0 {
+        in_vain!("nothing was lost with a ring of one page");
+    }
+    let interval = done.of_type("interval").pop().unwrap();
+    let windows = interval["lost_windows"].as_array().unwrap();
+    let until = windows.iter().map(|window| number(window, "end_ns")).max().unwrap();
+    let now = number(&interval, "end_ns");
+    for row in last_rows(&done) {
+        let (allocs, unsure) = (number(&row, "allocs"), number(&row, "unsure"));
+        let [oldest, newest] = ["oldest_ns", "newest_ns"].map(|key| now - number(&row, key));
+        // All that is older than the last loss, and no other.
+        assert_eq!(unsure > 0, oldest < until, "{row} {until}");
+        assert_eq!(unsure < allocs, newest >= until, "{row} {until}");
+    }
+    let rows = last_rows(&done);
+    assert!(rows.iter().any(|row| number(row, "unsure") > 0), "{rows:?}");
+    balances(&end);
+    // What nobody saw is told in words too.
+    load.stop();
+    again.stop();
+    let mut run = start(&["kmemleak", "slab", "-g", "-m", "1", "-v"]);
+    run.err_line(|line| line.contains("ring buffer"));
+    let (load, _) = eventfds();
+    let done = run.interrupt().code(0);
+    if !done.err().contains(" 0 lost") {
+        let text = done.out.join("\n");
+        assert!(text.contains("unsure: allocated before events were lost") && text.contains(" unsure "), "{text}");
+    }
+    load.stop();
+}
+
+#[test]
+fn text_for_people() {
+    need_events!();
+    let _alone = alone();
+    let mut run = start(&[&["kmemleak", "-g", "-v"], KMALLOC, LARGE].concat());
+    run.err_line(|line| line.contains("ring buffer"));
+    let (load, _) = eventfds();
+    run.signal(Signal::SIGUSR1);
+    run.line(|line| line.ends_with(": outstanding so far"));
+    let done = run.interrupt().code(0);
+    load.stop();
+    let at = done.out.iter().rposition(|line| line.ends_with(": outstanding")).unwrap_or_else(|| panic!("{done:?}"));
+    let last = &done.out[at..];
+    assert!(last[1].contains(" bytes in ") && last[1].ends_with(" objects"), "{last:?}");
+    assert!(last[2].contains(" allocated, ") && last[2].contains(" of them freed"), "{last:?}");
+    let head = last.iter().position(|line| line.trim_start().starts_with("bytes ")).unwrap();
+    assert_eq!(last[head].split_whitespace().collect::<Vec<_>>(), ["bytes", "objects", "oldest", "newest", "comm"]);
+    let of_kalloc = |line: &&String| {
+        let bytes = line.split_whitespace().next().and_then(|word| word.parse::<u64>().ok());
+        bytes.is_some_and(|bytes| bytes >= 500 * EVENTFD) && line.contains(" kalloc")
+    };
+    let row = last.iter().position(|line| of_kalloc(&line)).unwrap_or_else(|| panic!("{last:?}"));
+    assert!(last[row + 1].starts_with("    ffff") && last[row + 1].contains("kmalloc"), "{last:?}");
+    assert!(last.iter().all(|line| line.starts_with("    ") || line.len() <= 80), "{last:?}");
+    // 20 places at most, unless all are asked for.
+    let places = last.iter().skip(head + 1).filter(|line| !line.starts_with("    ")).count();
+    assert!(places <= 21, "{last:?}");
+}
+
+#[test]
+fn a_flame_graph_of_what_is_kept() {
+    need_events!();
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kept.folded");
+    let run = watching(&[KMALLOC, &["--flame-graph", path.to_str().unwrap()]].concat());
+    let (load, _) = eventfds();
+    run.interrupt().code(0);
+    load.stop();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let of_eventfd = |line: &&str| {
+        let frames: Vec<&str> = line.rsplit_once(' ').unwrap().0.rsplit(';').collect();
+        line.starts_with("kalloc;") && frames.get(1).is_some_and(|frame| frame.contains("eventfd"))
+    };
+    let weights = text.lines().filter(of_eventfd).map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
+    let bytes: u64 = weights.sum();
+    assert!((500 * EVENTFD..=520 * EVENTFD).contains(&bytes), "{text}");
+}
+
+// Programs
+
+/// What is left at the innermost function of this name: objects and bytes.
+fn left_by(rows: &[Value], function: &str) -> (u64, u64) {
+    let is = |row: &&Value| symbols(row).first().is_some_and(|symbol| symbol.ends_with(&format!("::{function}")));
+    let rows: Vec<&Value> = rows.iter().filter(is).collect();
+    (rows.iter().map(|row| number(row, "allocs")).sum(), rows.iter().map(|row| number(row, "bytes")).sum())
+}
+
+/// Leaves the test where programs cannot be probed.
+macro_rules! need_uprobes {
+    () => {
+        need_events!();
+        let done = run(&["kmemleak", "malloc", "--for", "1ms"]);
+        if done.err().contains("no uprobes") {
+            skip!("{}", done.err());
+        }
+    };
+}
+
+#[test]
+fn a_program_that_leaks() {
+    need_uprobes!();
+    let _alone = alone();
+    // It has exited when the report is made.
+    let args = ["kmemleak", "malloc", "-g", "--json", "-m", "32M"];
+    let done = common::run_over(&args, &[&example("uleak"), "300", "100", "20000"]);
+    assert_eq!(load_number(&done.load, "bytes"), 30_000);
+    let rows = last_rows(&done);
+    assert_eq!(left_by(&rows, "leaky"), (300, 30_000), "{rows:?}");
+    assert_eq!(left_by(&rows, "clean"), (0, 0), "{rows:?}");
+    let row = rows.iter().find(|row| symbols(row).first().is_some_and(|symbol| symbol.ends_with("::leaky"))).unwrap();
+    assert_eq!((number(row, "exited"), row["comm"].as_str()), (300, Some("uleak")), "{row}");
+    let end = done.end();
+    assert!(number(&end, "total_allocs") >= 20_300 && number(&end, "total_frees") >= 20_000, "{end}");
+    assert_eq!((number(&end, "lost"), number(&end, "discarded")), (0, 0), "{end}");
+    balances(&end);
+}
+
+#[test]
+fn every_allocator_of_the_c_library() {
+    need_uprobes!();
+    let _alone = alone();
+    let args = ["kmemleak", "malloc", "-g", "--json", "-m", "32M"];
+    let done = common::run_over(&args, &[&example("uleak"), "50", "100", "1000", "--all"]);
+    let rows = last_rows(&done);
+    for (name, bytes) in
+        [("", 5000), ("_calloc", 5000), ("_realloc", 5000), ("_memalign", 5000), ("_aligned", 50 * 128)]
+    {
+        assert_eq!(left_by(&rows, &format!("leaky{name}")), (50, bytes), "{name}: {rows:?}");
+        assert_eq!(left_by(&rows, &format!("clean{name}")), (0, 0), "{name}: {rows:?}");
+    }
+    balances(&done.end());
+}
+
+#[test]
+fn two_copies_that_live() {
+    need_uprobes!();
+    let _alone = alone();
+    // Without randomization both have the same addresses.
+    let copy = || {
+        let mut command = std::process::Command::new("setarch");
+        command.args(["-R", &example("uleak"), "300", "100", "2000", "--wait"]);
+        Load::start(command)
+    };
+    let mut copies = [copy(), copy()];
+    // The number of a process does not change when it executes another program.
+    let comm = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    common::until("uleak", || copies.iter().all(|copy| comm(copy.pid()) == "uleak\n"));
+    let pids = copies.each_ref().map(|copy| copy.pid().to_string()).join(",");
+    let run = watching(&["malloc", "-g", "-p", &pids]);
+    for copy in &mut copies {
+        copy.tell("go");
+        assert_eq!(load_number(&copy.says(), "leaked"), 300);
+    }
+    let done = run.interrupt().code(0);
+    let rows = last_rows(&done);
+    assert_eq!(left_by(&rows, "leaky"), (600, 60_000), "{rows:?}");
+    assert_eq!(left_by(&rows, "clean"), (0, 0), "{rows:?}");
+    let of_leaky = |row: &&Value| symbols(row).first().is_some_and(|symbol| symbol.ends_with("::leaky"));
+    let places: Vec<&Value> = rows.iter().filter(of_leaky).collect();
+    assert!(places.len() == 1 && number(places[0], "exited") == 0, "one place in one program: {places:?}");
+    assert_eq!(done.total("discarded"), 0);
+}

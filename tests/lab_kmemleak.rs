@@ -1,0 +1,101 @@
+//! kmemleak on other kernels: a module keeps a known number of objects of each allocator.
+
+#[macro_use]
+mod common;
+#[macro_use]
+#[path = "common/lab.rs"]
+mod lab;
+
+use common::{Done, number};
+use lab::{AMD64, Lab};
+use serde_json::Value;
+
+/// Rows of the last interval that the module has a part in, as objects and bytes; bytes are None where nothing tells.
+fn kept(done: &Done) -> (u64, Option<u64>) {
+    let last = done.total("intervals");
+    let of_module = |row: &&Value| {
+        let frames = row["stack"].as_array().into_iter().flatten();
+        let symbols: Vec<&str> = frames.filter_map(|frame| frame["symbol"].as_str()).collect();
+        row["interval"] == last && symbols.contains(&"ppfault_keep")
+    };
+    let rows = done.of_type("row");
+    let rows: Vec<&Value> = rows.iter().filter(of_module).collect();
+    let bytes: Option<u64> = rows.iter().map(|row| row["bytes"].as_u64()).sum();
+    (rows.iter().map(|row| number(row, "allocs")).sum(), bytes.filter(|_| !rows.is_empty()))
+}
+
+/// One guest: what perf-prof is asked for, what the module is told, and what of that is seen while it is kept and after.
+#[track_caller]
+fn check(series: &str, before: &str, cases: &[(&str, &str, (u64, Option<u64>))]) {
+    let lab = Lab::new(series);
+    let version = lab.version();
+    let mut script = before.to_owned();
+    for (index, (options, fault, _)) in cases.iter().enumerate() {
+        script += &format!(
+            "
+            watching kept{index} kmemleak {options} -g
+            watching freed{index} kmemleak {options} -g
+            echo {fault} >/proc/ppfault
+            stop kept{index}
+            echo free >/proc/ppfault
+            stop freed{index}"
+        );
+    }
+    let output = lab.ppfault().run(&script);
+    for (index, (options, _, want)) in cases.iter().enumerate() {
+        let done = output.results(&format!("kept{index}")).code(0);
+        println!("{version}: {options}: {:?}", kept(&done));
+        assert_eq!(kept(&done), *want, "{version}: {options}: {done:#?}");
+        assert_eq!((done.total("lost"), done.total("malformed")), (0, 0), "{version}: {options}");
+        let done = output.results(&format!("freed{index}")).code(0);
+        assert_eq!(kept(&done).0, 0, "{version}: {options}: {done:#?}");
+    }
+}
+
+#[test]
+fn by_preset() {
+    need_lab!();
+    for series in AMD64 {
+        let cases = [
+            ("page -m 4M", "pages 100 2", (100, Some(100 * 4 * 4096))),
+            // Of two CPUs, and 128 bytes for whose they are.
+            ("percpu -m 4M", "percpu 300 64", (300, Some(300 * (2 * 64 + 128)))),
+            // Each object has 32 bytes of the module's own beside it.
+            ("slab -m 16M", "kmalloc 500 1000", (1000, Some(500 * (1024 + 32)))),
+            // Its own is from kmalloc as well.
+            ("--alloc kmem:kmalloc --free kmem:kfree -m 16M", "kmalloc 5 1000", (10, Some(5 * (1024 + 32)))),
+        ];
+        check(series, "", &cases);
+    }
+}
+
+/// As people type it who define their own events, with a ring that holds so many; and by probes of the run.
+#[test]
+fn by_kprobes() {
+    need_lab!();
+    const EVENTS: &str = "/sys/kernel/tracing/kprobe_events";
+    for (series, function) in [("6.1", "pcpu_alloc"), ("6.12", "pcpu_alloc_noprof")] {
+        let before = format!(
+            "echo 'r:alloc_percpu {function} ptr=$retval' >>{EVENTS}
+             echo 'p:free_percpu free_percpu ptr=%di' >>{EVENTS}"
+        );
+        let ours = format!(
+            "--alloc \"kprobe:{function}//args='size=\\$arg1'/,kretprobe:{function}//args='ptr=\\$retval'/\" \
+             --free \"kprobe:free_percpu//args='ptr=\\$arg1'/\" -m 4M"
+        );
+        let cases = [
+            ("--alloc kprobes:alloc_percpu --free kprobes:free_percpu -m 8", "percpu 100 64", (100, None)),
+            (&ours, "percpu 300 64", (300, Some(300 * 64))),
+        ];
+        check(series, &before, &cases);
+    }
+}
+
+#[test]
+fn ranges_of_virtual_memory() {
+    need_lab!();
+    // A page lies behind each range as a guard.
+    check("6.12", "", &[("vmalloc -m 4M", "vmalloc 50 8192", (50, Some(50 * 3 * 4096)))]);
+    let output = Lab::new("6.1").run("prof refused kmemleak vmalloc --for 1ms");
+    output.results("refused").code(1).says(&["Linux 6.3", "--alloc and --free"]);
+}

@@ -1,0 +1,112 @@
+//! list, doctor and profile on other kernels: what works there, and whether the shares of a known load are right.
+
+#[macro_use]
+mod common;
+#[macro_use]
+#[path = "common/lab.rs"]
+mod lab;
+
+use common::{Done, load_number, number};
+use lab::{AMD64, Lab};
+use serde_json::Value;
+
+const SCRIPT: &str = "
+    prof list list
+    prof doctor doctor --json
+    prof parts profile --json -F 499 -g -o /out/shares -- parts 2500";
+
+/// More runs than the PMU has counters, over one load: each counts a part of the time.
+const MULTIPLEXED: &str = "
+    taskset 1 parts 600000 >/dev/null &
+    load=$!
+    taskset -p 2 $$ >/dev/null
+    for run in 1 2 3 4 5 6 7 8 9; do
+        started $run profile --json -F 97 -C 0 --for 5
+    done
+    for run in 1 2 3 4 5 6 7 8 9; do
+        ended $run
+    done
+    kill $load";
+
+/// All formats of this kernel can be read, and all but what doctor names are shown as the kernel does.
+#[track_caller]
+fn check_formats(doctor: &Value, list: &Done) {
+    let count = |key: &str| number(doctor, key);
+    assert!(count("formats") >= list.out.len() as u64 && list.out.len() > 1000, "{doctor}");
+    assert_eq!((count("parsed"), count("compiled")), (count("formats"), count("formats")), "{doctor}");
+    assert_eq!(doctor["fallback"], serde_json::json!([]));
+}
+
+/// What a profiler's verdict is.
+fn verdict<'a>(doctor: &'a Value, name: &str) -> &'a Value {
+    let verdicts = doctor["commands"].as_array().expect("commands");
+    verdicts.iter().find(|verdict| verdict["name"] == name).unwrap_or_else(|| panic!("no {name} in {doctor}"))
+}
+
+/// Three parts to one, as the load itself measured.
+#[track_caller]
+fn check_parts(rows: &[Value], load: &str) {
+    let of = |name: &str| {
+        let is = |row: &&Value| row["symbol"].as_str().is_some_and(|symbol| symbol.ends_with(&format!("::{name}")));
+        rows.iter().find(is).and_then(|row| row["pct"].as_f64()).unwrap_or_else(|| panic!("no {name} in {rows:?}"))
+    };
+    let (three, one) = (load_number(load, "three_ns") as f64, load_number(load, "one_ns") as f64);
+    let (truth, share) =
+        (100.0 * three / (three + one), 100.0 * of("three_parts") / (of("three_parts") + of("one_part")));
+    println!("{share:.2} % of {truth:.2} %");
+    assert!((share - truth).abs() < 4.0 && (truth - 75.0).abs() < 2.0, "{share} of {truth}: {load}");
+}
+
+fn objects(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn machines_without_counters() {
+    need_lab!();
+    for series in AMD64 {
+        let output = Lab::new(series).example("parts").run(SCRIPT);
+        let doctor = &output.results("doctor").code(0).json()[0];
+        assert_eq!(verdict(doctor, "profile")["verdict"], "degraded", "{doctor}");
+        check_formats(doctor, &output.results("list").code(0));
+        let parts = output.results("parts").code(0);
+        check_parts(&objects(&output.file("shares")), parts.line_with("three_ns"));
+        parts.says(&["sampling the CPU clock"]);
+    }
+}
+
+#[test]
+fn a_machine_with_counters() {
+    need_lab!();
+    let output = Lab::arm64("6.12").example("parts").run(SCRIPT);
+    let doctor = &output.results("doctor").code(0).json()[0];
+    check_formats(doctor, &output.results("list").code(0));
+    let parts = output.results("parts").code(0);
+    check_parts(&objects(&output.file("shares")), parts.line_with("three_ns"));
+    assert!(!parts.err().contains("CPU clock"), "{parts:?}");
+    assert_eq!(verdict(doctor, "profile")["verdict"], "ok", "{doctor}");
+    assert_eq!(doctor["machine"]["pmu"], true, "{doctor}");
+}
+
+#[test]
+fn more_events_than_counters() {
+    need_lab!();
+    let output = Lab::arm64("6.12").example("parts").run(MULTIPLEXED);
+    let (mut three, mut one) = (0, 0);
+    for run in 1..=9 {
+        let done = output.results(&run.to_string()).code(0);
+        let samples = |name: &str| {
+            done.sum("samples", |row| {
+                row["symbol"].as_str().is_some_and(|symbol| symbol.ends_with(&format!("::{name}")))
+            })
+        };
+        three += samples("three_parts");
+        one += samples("one_part");
+        let cpus = done.of_type("row").into_iter().filter(|row| row["cpu"] == 0).collect::<Vec<_>>();
+        assert!(number(&cpus[0], "achieved_hz") >= 48 && done.total("lost") == 0, "{run}: {done:#?}");
+        assert!(cpus[0]["idle_pct"].as_f64().is_some_and(|idle| idle < 10.0), "{run}: a spinning load: {cpus:?}");
+    }
+    let share = 100.0 * three as f64 / (three + one) as f64;
+    println!("{three} and {one} samples: {share:.2} %");
+    assert!((share - 75.0).abs() < 4.0 && three + one > 1000, "{three} and {one}");
+}

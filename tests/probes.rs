@@ -1,0 +1,480 @@
+//! Probes in programs: what they count and record, and that none is left behind.
+
+#[macro_use]
+mod common;
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Done, Load, Prog, command, example, load_number, number, run, run_over, start, start_watching, until};
+use nix::sys::signal::Signal;
+use perf_prof::event::Place;
+use perf_prof::profiler::code;
+use perf_prof::sys::mount::{PrivateTracefs, private_tracefs};
+use serde_json::Value;
+
+/// What the kernel knows of dynamic events.
+struct Kernel(PrivateTracefs);
+
+impl Kernel {
+    fn new() -> Kernel {
+        Kernel(private_tracefs().expect("a tracefs of our own"))
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.root().join("uprobe_events")
+    }
+
+    fn probes(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.file()).expect("uprobe_events");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Those of a run, by its process.
+    fn probes_of(&self, pid: i32) -> usize {
+        let group = format!("perf_prof_{pid}_");
+        self.probes().iter().filter(|line| line.contains(&group)).count()
+    }
+
+    fn tell(&self, line: &str) -> std::io::Result<()> {
+        OpenOptions::new().append(true).open(self.file())?.write_all(format!("{line}\n").as_bytes())
+    }
+}
+
+/// Leaves the test where programs cannot be probed.
+macro_rules! need_uprobes {
+    () => {{
+        need_events!();
+        let kernel = Kernel::new();
+        if !kernel.file().exists() {
+            skip!("this kernel has no uprobes");
+        }
+        kernel
+    }};
+}
+
+/// `uprobe:FUNCTION@"examples/calls"REST`
+fn probe(kind: &str, function: &str, rest: &str) -> String {
+    format!("{kind}:{function}@\"{}\"{rest}", example("calls"))
+}
+
+/// The events of a function, in their order.
+fn fields(done: &Done, name: &str) -> Vec<Value> {
+    let events = done.of_type("event").into_iter().filter(|event| event["event"] == name);
+    events.map(|event| event["fields"].clone()).collect()
+}
+
+/// trace over examples/calls.
+fn calls(selectors: &[&str], count: u64) -> Done {
+    let options: Vec<&str> = selectors.iter().flat_map(|selector| ["-e", selector]).collect();
+    run_over(&[&["trace", "--json"], options.as_slice()].concat(), &[&example("calls"), &count.to_string()])
+}
+
+// What is counted and recorded
+
+#[test]
+fn every_call_with_its_arguments() {
+    need_uprobes!();
+    const COUNT: u64 = 1000;
+    let add = probe("uprobe", "calls_add", "//args='a=$arg1:u64 b=$arg2'/");
+    let ret = probe("uretprobe", "calls_add", "//args='sum=$retval:s32'/");
+    let text = probe("uprobe", "calls_text", "//args='text=$arg1:string first=+0($arg1):char $arg2:s32 $comm'/");
+    let many = probe("uprobe", "calls_many", "//args='$arg1 f=$arg6:u8 g=$arg7:u64 h=$arg8:x16 j=$arg10:u64'/");
+    let done = calls(&[&add, &ret, &text, &many], COUNT);
+    assert_eq!(done.total("lost"), 0);
+    let of = |kind: &str, function: &str| fields(&done, &probe(kind, function, ""));
+    let (add, ret, text, many) = (
+        of("uprobe", "calls_add"),
+        of("uretprobe", "calls_add"),
+        of("uprobe", "calls_text"),
+        of("uprobe", "calls_many"),
+    );
+    for of in [&add, &ret, &text, &many] {
+        assert_eq!(of.len() as u64, COUNT);
+    }
+    for i in 0..COUNT {
+        let at = i as usize;
+        assert_eq!((number(&add[at], "a"), number(&add[at], "b")), (i, 2 * i));
+        assert_eq!(number(&ret[at], "sum"), 3 * i);
+        assert_eq!((&text[at]["text"], number(&text[at], "arg2")), (&format!("word-{i}").into(), i));
+        assert_eq!((&text[at]["comm"], number(&text[at], "first")), (&"calls".into(), u64::from(b'w')));
+        let values = ["arg1", "f", "g", "h", "j"].map(|name| number(&many[at], name));
+        if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+            assert_eq!(values, [i, 5, 6 * i, 7, 9 * i]);
+        }
+    }
+}
+
+#[test]
+fn a_filter_on_arguments() {
+    need_uprobes!();
+    let cases = [
+        (probe("uprobe", "calls_add", "/b >= 1000 && a < 700/args='a=$arg1:u64 b=$arg2:u64'/"), 200),
+        (probe("uprobe", "calls_text", "/text == \"word-7\" || n == 9/args='text=$arg1:string n=$arg2:s32'/"), 2),
+        (probe("uretprobe", "calls_text", "/less < -990/args='less=$retval:s32'/"), 9),
+        (probe("uprobe", "calls_many", "//"), 1000),
+    ];
+    for (selector, want) in cases {
+        assert_eq!(calls(&[&selector], 1000).of_type("event").len(), want, "{selector}");
+    }
+    let both = probe("uprobe", "calls_add", "//args='a=$arg1:u64'/");
+    let done = run_over(&["trace", "--json", "--filter", "a == 3", "-e", &both], &[&example("calls"), "10"]);
+    assert_eq!(done.of_type("event").len(), 1);
+}
+
+#[test]
+fn text_and_stack() {
+    need_uprobes!();
+    let selector = probe("uretprobe", "calls_add", "//args='sum=$retval:u64'/stack/");
+    let done = run_over(&["trace", "-e", &selector], &[&example("calls"), "2"]);
+    let lines: Vec<&String> = done.out.iter().filter(|line| line.contains("calls_add@")).collect();
+    let [first, second] = lines[..] else { panic!("{done:#?}") };
+    assert!(first.ends_with(" sum=0") && second.ends_with(" sum=3"), "{done:#?}");
+    let selector = probe("uprobe", "calls_add", "//alias=add/");
+    let done = run_over(&["trace", "-g", "-e", &selector], &[&example("calls"), "1"]);
+    assert!(done.out[0].contains("] add: ("), "{done:#?}");
+    assert!(done.out[1].contains(" calls_add+0x0 (calls)"), "{done:#?}");
+}
+
+#[test]
+fn a_byte_inside_of_a_function() {
+    need_uprobes!();
+    // The first instruction of most functions, and where else one starts, only a disassembler knows: at 0 one does.
+    let selector = probe("uprobe", "calls_add+0", "//");
+    assert_eq!(calls(&[&selector], 10).of_type("event").len(), 10);
+    let done = run(&["trace", "-e", &probe("uprobe", "calls_add+0x10000", "")]).code(1);
+    done.says(&["behind its end"]);
+    let done = run(&["trace", "-e", &probe("uprobe", "calls_add+4", "//args='$arg1'/")]).code(2);
+    done.says(&["arguments are known where a function starts"]);
+}
+
+#[test]
+fn children_of_a_command_are_seen() {
+    need_uprobes!();
+    let selector = probe("uprobe", "calls_add", "//args='a=$arg1:u64'/");
+    let script = format!("{0} 10 & {0} 20; wait", example("calls"));
+    let done = run_over(&["trace", "--json", "-e", &selector], &["sh", "-c", &script]);
+    let mut values: Vec<u64> = done.of_type("event").iter().map(|event| number(&event["fields"], "a")).collect();
+    values.sort_unstable();
+    let want: Vec<u64> = (0..10).flat_map(|i| [i, i]).chain(10..20).collect();
+    assert_eq!(values, want);
+}
+
+// Which file
+
+#[test]
+fn a_path_of_any_kind() {
+    need_uprobes!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let odd = dir.path().join("a b;c#d:e(f)");
+    fs::copy(example("calls"), &odd).expect("a copy");
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&odd, &link).expect("a link");
+    let odd = odd.to_str().expect("UTF-8");
+    for path in [odd, link.to_str().expect("UTF-8"), "./link"] {
+        let selector = format!("uprobe:calls_add@\"{path}\"//args='a=$arg1:u64'/");
+        let mut command = command(&["trace", "--json", "-e", &selector, "--", odd, "5"]);
+        command.current_dir(dir.path());
+        let done = Prog::spawn(command).finish().code(0);
+        assert_eq!(done.of_type("event").len(), 5, "{path}: {done:#?}");
+    }
+}
+
+#[test]
+fn an_address_is_a_function_too() {
+    need_uprobes!();
+    let place = Place { function: "calls_add".to_owned(), offset: 0, ret: false };
+    let spot = code::in_file(&place, &example("calls")).expect("the function");
+    // Of the linker's: what the file's bytes are off by is the same for all code of a program.
+    let address =
+        (0..16).map(|page| spot.offset + page * 0x1000).find(|address| spot.code.offset(*address) == Some(spot.offset));
+    let selector = probe("uprobe", &format!("{:#x}", address.expect("an address")), "//args='a=$arg1:u64'/");
+    assert_eq!(calls(&[&selector], 7).of_type("event").len(), 7);
+}
+
+#[test]
+fn without_a_path_the_target_is_searched() {
+    need_uprobes!();
+    // The program of the command itself; then its C library.
+    for function in ["calls_add", "getppid"] {
+        let done = calls(&[&format!("uprobe:{function}")], 25);
+        assert_eq!(fields(&done, &format!("uprobe:{function}")).len(), 25, "{function}");
+    }
+    // A process that is there.
+    let mut load = Load::of(&example("calls"), &["30", "--wait"]);
+    assert_eq!(load.says(), "ready");
+    let pid = load.pid().to_string();
+    let selectors = "uprobe:calls_add//args='a=$arg1:u64'/,uprobe:getppid";
+    let mut prog = start(&["trace", "--json", "-v", "-p", &pid, "-e", selectors]);
+    prog.err_line(|line| line.contains("uprobe:getppid is in /") && line.contains("libc"));
+    prog.signal(Signal::SIGUSR1);
+    prog.object(|object| object["type"] == "interval");
+    load.tell("go");
+    let done = prog.finish().code(0);
+    assert_eq!(fields(&done, "uprobe:calls_add").len(), 30);
+    assert_eq!(fields(&done, "uprobe:getppid").len(), 30);
+    // The library of everybody.
+    let mut prog = start_watching(&["trace", "-e", "uprobe:getppid"]);
+    let mut load = Load::of(&example("calls"), &["40"]);
+    let line = load.says();
+    let (pid, mut seen) = (load_number(&line, "pid"), 0);
+    while seen < 40 {
+        prog.object(|object| object["type"] == "event" && object["pid"] == pid);
+        seen += 1;
+    }
+    prog.interrupt().code(0);
+}
+
+#[test]
+fn processes_with_files_of_their_own() {
+    let kernel = need_uprobes!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let copy = dir.path().join("calls");
+    fs::copy(example("calls"), &copy).expect("a copy");
+    let programs = [example("calls"), example("calls"), copy.to_str().expect("UTF-8").to_owned()];
+    let mut loads = programs.map(|program| Load::of(&program, &["10", "--wait"]));
+    loads.iter_mut().for_each(|load| assert_eq!(load.says(), "ready"));
+    let pids: Vec<String> = loads.iter().map(|load| load.pid().to_string()).collect();
+    let selector = "uprobe:calls_add/a < 5/args='a=$arg1:u64'/";
+    let prog = start_watching(&["trace", "-p", &pids.join(","), "-e", selector]);
+    assert_eq!(kernel.probes_of(prog.pid()), 2, "two files");
+    loads.iter_mut().for_each(|load| load.tell("go"));
+    let done = prog.finish().code(0);
+    for load in &loads {
+        let of = |event: &&Value| event["pid"] == load.pid();
+        assert_eq!(done.of_type("event").iter().filter(of).count(), 5, "{done:#?}");
+    }
+}
+
+#[test]
+fn a_file_that_the_process_has_not_loaded_is_said() {
+    need_uprobes!();
+    let load = Load::shell();
+    let pid = load.pid().to_string();
+    let done = run(&["trace", "-e", &probe("uprobe", "calls_add", ""), "-p", &pid, "--for", "1ms"]).code(0);
+    done.says(&["no process that is watched has loaded", "examples/calls"]);
+}
+
+// What is left behind
+
+#[test]
+fn nothing_is_left_after_an_end() {
+    let kernel = need_uprobes!();
+    let (add, text) = (probe("uprobe", "calls_add", ""), probe("uretprobe", "calls_text", ""));
+    let both = format!("{add},{text}");
+    let program = example("calls");
+    let missing = format!("{add},{}", probe("uprobe", "no_such_function", ""));
+    let refused = format!("{add},{}", probe("uprobe", "calls_add", "//args='a=@no_such'/"));
+    let cases: [(&[&str], i32); 6] = [
+        (&["-e", &both, "--", &program, "5"], 0),
+        (&["-e", &both, "-N", "1", "--", &program, "5"], 0),
+        (&["-e", &both, "--for", "1ms"], 0),
+        (&["-e", &missing], 1),
+        (&["-e", &refused], 1),
+        (&["-e", &both, "--", "/nonexistent/command"], 1),
+    ];
+    for (options, code) in cases {
+        let prog = start(&[&["trace"], options].concat());
+        let pid = prog.pid();
+        prog.finish().code(code);
+        assert_eq!(kernel.probes_of(pid), 0, "{options:?}: {:?}", kernel.probes());
+    }
+}
+
+#[test]
+fn nothing_is_left_after_a_signal() {
+    let kernel = need_uprobes!();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let prog = start_watching(&["trace", "-e", &probe("uprobe", "calls_add", "")]);
+        let pid = prog.pid();
+        assert_eq!(kernel.probes_of(pid), 1);
+        prog.signal(signal);
+        prog.finish().code(0);
+        assert_eq!(kernel.probes_of(pid), 0, "{:?}", kernel.probes());
+    }
+}
+
+#[test]
+fn nothing_is_left_when_nobody_reads() {
+    let kernel = need_uprobes!();
+    // A pipe that is full keeps the last report waiting, until a second Ctrl-C.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = command(&["trace", "-e", &probe("uprobe", "calls_add", "")]);
+    command.stdout(writer).stderr(std::process::Stdio::null()).stdin(std::process::Stdio::null());
+    let mut child = command.spawn().expect("perf-prof");
+    drop(command);
+    let pid = child.id() as i32;
+    until("the probe is there", || kernel.probes_of(pid) == 1);
+    let calls = || {
+        let mut load = Load::of(&example("calls"), &["20000"]);
+        load.says();
+    };
+    // The first may have come before the event was on.
+    (0..2).for_each(|_| calls());
+    let interrupt = || nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGINT).expect("signal");
+    interrupt();
+    until("the probe is gone", || kernel.probes_of(pid) == 0);
+    assert!(child.try_wait().expect("wait").is_none(), "the output was not blocked");
+    until("it ends", || {
+        interrupt();
+        child.try_wait().is_ok_and(|end| end.is_some())
+    });
+    drop(reader);
+}
+
+#[test]
+fn the_next_run_sweeps_after_a_kill() {
+    let kernel = need_uprobes!();
+    let other = Own::define(&kernel, "sweeptest");
+    let living = start_watching(&["trace", "-e", &probe("uprobe", "calls_text", "")]);
+    let killed = start_watching(&["trace", "-e", &probe("uprobe", "calls_add", "")]);
+    let pid = killed.pid();
+    assert_eq!(kernel.probes_of(pid), 1);
+    killed.signal(Signal::SIGKILL);
+    drop(killed); // reaps it
+    // Its events may still be on their way out; some run will find them gone.
+    until("the next run sweeps", || {
+        run(&["trace", "-e", &probe("uprobe", "calls_add", ""), "--for", "1ms"]).code(0);
+        kernel.probes_of(pid) == 0
+    });
+    assert_eq!(kernel.probes_of(living.pid()), 1, "a living run keeps its own");
+    assert!(kernel.probes().iter().any(|line| line.contains(&other.name)), "others keep theirs");
+    living.interrupt().code(0);
+}
+
+#[test]
+fn two_runs_do_not_disturb_each_other() {
+    let kernel = need_uprobes!();
+    let selector = probe("uprobe", "calls_add", "//args='a=$arg1:u64'/");
+    let mut first = start_watching(&["trace", "-e", &selector]);
+    let second = calls(&[&selector], 100);
+    assert_eq!(second.of_type("event").len(), 100);
+    // Its probe is gone, that of the first is not.
+    let done = run(&["trace", "-e", "perf_prof_*:*", "--for", "1ms"]).code(1);
+    done.says(&["no event matches"]);
+    let mut load = Load::of(&example("calls"), &["50"]);
+    let line = load.says();
+    let pid = load_number(&line, "pid");
+    for i in 0..50 {
+        let event = first.object(|object| object["type"] == "event" && object["pid"] == pid);
+        assert_eq!(number(&event["fields"], "a"), i);
+    }
+    let pid = first.pid();
+    let done = first.interrupt().code(0);
+    assert!(done.of_type("event").len() >= 50, "both loads: {done:#?}");
+    assert_eq!(kernel.probes_of(pid), 0);
+}
+
+/// A probe that a user has made himself.
+struct Own<'a> {
+    kernel: &'a Kernel,
+    name: String,
+}
+
+impl<'a> Own<'a> {
+    fn define(kernel: &'a Kernel, name: &str) -> Own<'a> {
+        let place = Place { function: "calls_add".to_owned(), offset: 0, ret: false };
+        let spot = code::in_file(&place, &example("calls")).expect("the function");
+        let own = Own { kernel, name: format!("uprobes/{name}{}", std::process::id()) };
+        let register = if cfg!(target_arch = "aarch64") { "%x1" } else { "%si" };
+        let line = format!("p:{} {}:{:#x} b={register}:u64", own.name, spot.code.path, spot.offset);
+        kernel.tell(&line).expect("a probe");
+        own
+    }
+}
+
+impl Drop for Own<'_> {
+    fn drop(&mut self) {
+        // The holder that releases the events of a run may have it still.
+        let line = format!("-:{}", self.name);
+        until("the probe is free", || self.kernel.tell(&line).is_ok());
+    }
+}
+
+#[test]
+fn probes_of_the_user_are_tracepoints() {
+    let kernel = need_uprobes!();
+    let own = Own::define(&kernel, "mine");
+    let name = own.name.replace('/', ":");
+    let done = run(&["list", "-v", &name]).code(0);
+    assert!(done.out.iter().any(|line| line.trim_start().starts_with("b ")), "{done:#?}");
+    let done = calls(&[&format!("{name}/b < 20/")], 100);
+    assert_eq!(fields(&done, &name).len(), 10);
+    assert!(kernel.probes().iter().any(|line| line.contains(&own.name)), "it stays");
+}
+
+// What is refused
+
+#[test]
+fn one_sentence_each() {
+    need_uprobes!();
+    let text = tempfile::NamedTempFile::new().expect("a file");
+    let text = format!("uprobe:main@\"{}\"", text.path().display());
+    let cases: Vec<(String, i32, &[&str])> = vec![
+        (probe("uprobe", "calls_ad", ""), 1, &["has no function `calls_ad`", "did you mean calls_add"]),
+        (probe("uprobe", "malloc", ""), 1, &["`malloc` is not in", "a library defines it"]),
+        ("uprobe:main@\"/nonexistent/x\"".into(), 1, &["cannot open /nonexistent/x"]),
+        ("uprobe:main@\"/proc\"".into(), 1, &["/proc is no regular file"]),
+        (text, 1, &["is no ELF file"]),
+        ("uprobe:mallok".into(), 1, &["is not in the system's C library", "did you mean malloc"]),
+        ("uprobe:0x1234".into(), 1, &["name it, as in uprobe:0x1234@"]),
+        (probe("uprobe", "0xffffffffffffff00", ""), 1, &["there is no code at"]),
+        (probe("uprobe", "calls_add", "/size > 1/args='a=$arg1'/"), 1, &["has no field `size`; it has", "calls_add@"]),
+        (probe("uprobe", "calls_add", "/a >/args='a=$arg1'/"), 2, &["filter of uprobe:calls_add@"]),
+        (probe("uprobe", "calls_add", "//args='a=$retval'/"), 2, &["args of uprobe:calls_add@", "write uretprobe:"]),
+        (probe("uretprobe", "calls_add", "//args='a=$arg1'/"), 2, &["record them with uprobe:"]),
+        (probe("uprobe", "calls_add", "//args='a=$arg1:u65'/"), 2, &["no such type"]),
+        (probe("uprobe", "calls_add", "//args='a=@no_such'/"), 1, &["the kernel does not take this"]),
+        ("uprobe:a b".into(), 2, &["not a function name"]),
+    ];
+    for (selector, code, words) in cases {
+        let done = run(&["trace", "-e", &selector, "--for", "1ms"]).code(code).says(words);
+        assert!(!done.err().contains("perf_prof_"), "the group is nobody's business: {done:#?}");
+    }
+}
+
+#[test]
+fn the_caret_is_under_the_fault() {
+    need_uprobes!();
+    let cases = [("//args='x=$arg1 a=@no_such'/", "@no_such"), ("//args='x=$arg1 yy=$arg2:s65'/", "s65'")];
+    for (rest, fault) in cases {
+        let done = run(&["trace", "-e", &probe("uprobe", "calls_add", rest)]);
+        let at = done.err.iter().position(|line| line.trim() == "^").unwrap_or_else(|| panic!("no caret: {done:#?}"));
+        let (text, caret) = (&done.err[at - 1], done.err[at].len() - 1);
+        assert!(text[caret..].starts_with(fault), "{done:#?}");
+    }
+}
+
+/// 32-bit programs have their arguments on the stack.
+#[test]
+fn a_program_of_another_mode() {
+    need_uprobes!();
+    if !cfg!(target_arch = "x86_64") || !Path::new("/usr/bin/cc").exists() {
+        skip!("needs x86_64 and a C compiler");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let (source, program) = (dir.path().join("a.c"), dir.path().join("a"));
+    let text = "__attribute__((noinline)) int add(int a, int b) { __asm__ volatile(\"\"); return a + b; }\n\
+        static int call(void) { int sum = 0; for (int i = 0; i < 10; i++) sum += add(i, 7 * i); return sum; }\n\
+        void _start(void) { int sum = call(); __asm__ volatile(\"int $0x80\" :: \"a\"(1), \"b\"(sum != 360)); }\n";
+    fs::write(&source, text).expect("a source");
+    let built = Command::new("cc")
+        .args(["-m32", "-O1", "-nostdlib", "-static", "-fno-pic", "-no-pie", "-fno-stack-protector", "-o"])
+        .args([&program, &source])
+        .output()
+        .expect("cc");
+    if !built.status.success() {
+        skip!("cc -m32: {}", String::from_utf8_lossy(&built.stderr));
+    }
+    let program = program.to_str().expect("UTF-8");
+    let selector = format!("uprobe:add@\"{program}\"//args='a=$arg1 b=$arg2:s32'/");
+    let done = run(&["trace", "--json", "-e", &selector, "--", program]).code(0);
+    let events = done.of_type("event");
+    assert_eq!(events.len(), 10, "{done:#?}");
+    for (i, event) in events.iter().enumerate() {
+        let fields = &event["fields"];
+        assert_eq!((number(fields, "a"), number(fields, "b")), (i as u64, 7 * i as u64), "{event}");
+    }
+}
