@@ -212,7 +212,7 @@ pub struct TracefsFinder {
 impl TracefsFinder {
     /// One that is known: the trees of a test.
     pub fn at(tracefs: Tracefs) -> TracefsFinder {
-        TracefsFinder { found: (tracefs, None).into() }
+        TracefsFinder { found: (tracefs, None).into(), ..TracefsFinder::default() }
     }
 
     /// # Errors
