@@ -29,6 +29,9 @@ Which question?
   What do tasks spend time on?      perf-prof task-state -i 1000
   Who uses the CPUs, in what code?  perf-prof profile -i 1000
   Where does a command's time go?   perf-prof profile -g -- COMMAND
+  Who kills my process?             perf-prof signal --filter NAME
+  Who keeps interrupts off?         perf-prof irq-off -g
+  Is a CPU about to lock up?        perf-prof watchdog -g
   Who starts programs?              perf-prof trace -e sched:sched_process_exec
   Which events are there?           perf-prof list sched
 

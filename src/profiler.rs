@@ -13,7 +13,7 @@ use rustc_hash::FxHashSet;
 
 use crate::cli::usage;
 use crate::output::{LostSpan, Top};
-use crate::perf::evlist::Evlist;
+use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::target::{Host, Target};
@@ -107,10 +107,10 @@ pub trait Profiler {
         let _ = cpu;
     }
 
-    /// Before an interval's report: how long `event` counted on `cpu` in it. For a task-bound event that is the time for
-    /// which its tasks ran. Only for events whose reading tells.
-    fn counted(&mut self, event: EventId, cpu: u32, running_ns: u64) {
-        let _ = (event, cpu, running_ns);
+    /// Before an interval's report: what `event` counted on `cpu` in it, once per task for a task-bound one. Its times are
+    /// then those for which these tasks ran, as far as its attr asks for them.
+    fn counted(&mut self, event: EventId, cpu: u32, counted: &Counted) {
+        let _ = (event, cpu, counted);
     }
 
     /// The stacks that it will show or weigh some time: all others may be forgotten now.
@@ -280,6 +280,11 @@ impl Context<'_> {
     /// The sample's address as a stack of its own.
     pub fn address(&mut self, sample: &Sample<'_>, user: bool) -> Option<StackId> {
         self.stacks.address(sample.ip, user, sample.pid, self.spaces)
+    }
+
+    /// An address in the code of a process as a stack of its own, where the events of the run hold addresses.
+    pub fn user_address(&mut self, addr: u64, pid: i32) -> Option<StackId> {
+        self.stacks.address(addr, true, pid, self.spaces)
     }
 
     /// Adds to what fell on a stack of a task, for the flame graph and the lists of functions.

@@ -356,7 +356,11 @@ impl Run {
                     return Ok(Stop::Asked);
                 }
             }
-            if !silence_said && self.core.samples == 0 && now - self.start_ns > SILENCE.as_nanos() as u64 {
+            if !silence_said
+                && self.core.samples == 0
+                && self.core.evlist.any_samples()
+                && now - self.start_ns > SILENCE.as_nanos() as u64
+            {
                 silence_said = true;
                 let line = words::waiting_for(self.options.profiler, &self.core.evlist);
                 self.core.output.note(line);
@@ -422,7 +426,7 @@ impl Run {
 
     fn close_interval(&mut self, end_ns: u64, last: bool) -> Result<Vec<Message>> {
         self.rings.read_lost(&mut self.core);
-        self.core.tell_running();
+        self.core.tell_counted();
         self.intervals += 1;
         let mut report = Report::default();
         for profiler in &mut self.core.profilers {

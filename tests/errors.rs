@@ -105,7 +105,15 @@ fn options_that_all_profilers_share() {
         (&["\x1b[31m"], &["'\\x1b[31m'"]),
         (&["-t", "a\nb"], &["a\\x0ab"]),
     ];
-    for head in [&["trace", "-e", EXEC][..], &["task-state"], &["profile"]] {
+    for head in [
+        &["trace", "-e", EXEC][..],
+        &["task-state"],
+        &["profile"],
+        &["signal"],
+        &["split-lock"],
+        &["irq-off"],
+        &["watchdog"],
+    ] {
         refused(head, 2, cases);
     }
 }
@@ -127,7 +135,7 @@ fn targets_that_are_not_there() {
         (&["--", "/etc/passwd"], &["cannot execute \"/etc/passwd\"", "Permission denied"]),
         (&["--", ""], &["cannot execute \"\""]),
     ];
-    for head in [&["trace", "-e", EXEC][..], &["task-state"]] {
+    for head in [&["trace", "-e", EXEC][..], &["task-state"], &["signal"]] {
         refused(head, 1, cases);
     }
     // What stands in for missing cycles is said before the workload is started.
@@ -230,6 +238,65 @@ fn options_of_profile() {
 }
 
 #[test]
+fn options_of_signal_and_split_lock() {
+    refused(
+        &["signal"],
+        2,
+        &[
+            (&["--filter", ""], &["--filter", "empty"]),
+            (&["--filter", "a,,b"], &["'a,,b'", "nginx,java*"]),
+            (&["--than", "1"], &["--than"]),
+            (&["-F", "1"], &["-F"]),
+        ],
+    );
+    refused(
+        &["split-lock"],
+        2,
+        &[
+            (&["-T", "x"], &["'x'", "--trigger", "as in 10"]),
+            (&["-T", "-1"], &["'-1'", "--trigger"]),
+            (&["-T", "1.5"], &["'1.5'", "not a number"]),
+            (&["-T", "99999999999999999999"], &["too large"]),
+            (&["-T", "9223372036854775808"], &["-T 9223372036854775808", "too large", "9223372036854775807"]),
+            (&["-T", "0", "-g"], &["-T 0", "no samples", "-g"]),
+            (&["-T", "0", "--flame-graph", "-"], &["-T 0", "no samples", "--flame-graph"]),
+            (&["--event", "x"], &["'x'", "--event", "page-faults", "r10f4"]),
+            (&["--event", ""], &["--event"]),
+            (&["--event", "rx"], &["'rx'", "r10f4"]),
+            (&["--event", "r11111111111111111"], &["too large", "64 bits"]),
+            (&["--event", "page-faults", "--test"], &["--event", "--test", "choose one"]),
+            (&["--filter", "x"], &["--filter"]),
+        ],
+    );
+}
+
+#[test]
+fn options_of_watchdog() {
+    refused(
+        &["watchdog"],
+        2,
+        &[
+            (&["-F", "0"], &["'0'", "--freq", "at least 1"]),
+            (&["-F", "x"], &["'x'", "not a number"]),
+            (&["-p", "1"], &["-p names tasks", "-C"]),
+            (&["-p", "no such process"], &["-p names tasks"]),
+            (&["-t", "1"], &["-t names tasks", "-C"]),
+            (&["--cgroups", "/"], &["--cgroups names tasks", "-C"]),
+            (&["--than", "5"], &["--than", "watchdog --help"]),
+        ],
+    );
+    need_events!();
+    refused(
+        &["watchdog"],
+        1,
+        &[
+            (&["-F", "10000000"], &["-F 10000000", "kernel.perf_event_max_sample_rate", "sysctl"]),
+            (&["-C", "99999"], &["none of these CPUs", "watchdog_cpumask"]),
+        ],
+    );
+}
+
+#[test]
 fn options_of_task_state_list_and_doctor() {
     refused(
         &["task-state"],
@@ -272,6 +339,33 @@ fn options_of_task_state_list_and_doctor() {
         &[
             (&["sched:sched_swich"], &["sched:sched_swich", "did you mean sched:sched_switch?"]),
             (&["zzzzzzzzzz"], &["zzzzzzzzzz", "perf-prof list"]),
+        ],
+    );
+}
+
+#[test]
+fn options_of_irq_off() {
+    refused(
+        &["irq-off"],
+        2,
+        &[
+            (&["-L", "abc"], &["'abc'", "--latency", "1.5ms"]),
+            (&["-L", "-5"], &["'-5'", "--latency"]),
+            (&["-L", "0"], &["0ns is too short", "20us"]),
+            (&["-L", "19"], &["19.0us is too short", "20us"]),
+            (&["-L", "99999999999999999999"], &["too long"]),
+            (&["--than", "20"], &["'20'", "--than", "the unit is missing", "20ms"]),
+            (&["--period", "5"], &["'5'", "--period", "the unit is missing"]),
+            (&["--period", "9us"], &["--period 9.0us", "10us"]),
+            (&["--period", "0ms"], &["--period 0ns", "10us"]),
+            (&["--period", "20ms"], &["--period 20.0ms", "shorter than the limit, 20.0ms"]),
+            (&["--period", "50ms", "--than", "10ms"], &["--period 50.0ms", "10.0ms"]),
+            (&["-L", "5", "--than", "5ms"], &["--latency", "--than", "choose one"]),
+            (&["--precise", "--period", "1ms"], &["--precise", "--period", "choose one"]),
+            (&["-p", "1"], &["-p", "watches whole CPUs", "-C"]),
+            (&["-t", "1"], &["-t", "watches whole CPUs", "-C"]),
+            (&["--cgroups", "x"], &["--cgroups", "watches whole CPUs", "-C"]),
+            (&["-F", "99"], &["-F", "irq-off --help"]),
         ],
     );
 }

@@ -72,6 +72,7 @@ fn plan(trial: &Trial, options: &[&str], tree: &Path) -> Result<usize, String> {
         target: &target,
         host: &host,
         watched: &watched,
+        command: None,
         stacks: options.contains(&"-g"),
         flame_graph: false,
         interval: None,

@@ -338,6 +338,8 @@ fn a_full_device_is_told_once() {
         "task-state --json -i 10",
         "profile --for 50ms",
         "profile --json -i 10",
+        "watchdog --for 50ms",
+        "watchdog --json -i 10",
         "list",
         "doctor",
         "--help",
@@ -375,7 +377,8 @@ fn a_storm_of_signals_loses_no_event() {
 #[test]
 fn two_interrupts_at_once_end_it() {
     need_events!();
-    for args in [&["task-state", "-i", "50"][..], &["profile", "-g"], &["trace", "-e", "sched:*"]] {
+    for args in [&["task-state", "-i", "50"][..], &["profile", "-g"], &["trace", "-e", "sched:*"], &["watchdog", "-g"]]
+    {
         let run = start_watching(args);
         let pid = run.pid();
         let before = Instant::now();
@@ -418,6 +421,7 @@ fn no_message_comes_twice() {
         &["trace", "-v", "-e", "sched:*,sched:sched_switch", "-C", &cpus, "-m", "1G", "--for", "50ms"][..],
         &["task-state", "-v", "--filter", long, "-C", &cpus, "-m", "1G", "-i", "10", "--for", "50ms"],
         &["profile", "-v", "-C", &cpus, "-m", "1G", "-i", "10", "--for", "50ms", "-g"],
+        &["watchdog", "-v", "-C", &cpus, "-m", "1G", "-i", "10", "--for", "50ms", "-g"],
     ] {
         let done = run(args).code(0);
         let different: HashSet<&String> = done.err.iter().collect();

@@ -208,12 +208,13 @@ fn signals_to_what_cannot_take_them_say_why() {
 #[test]
 fn stacks_are_those_of_the_sender() {
     need_events!();
-    let done = run(&["signal", "-g", "--json", "--", "sh", "-c", "trap : USR1; kill -USR1 $$"]).code(0);
+    let done = run_over(&["signal", "-g", "--json"], &[&example("signals"), "1", "1"]);
     let events = done.of_type("event");
     let sent = events.iter().find(|event| event["signal"] == "SIGUSR1").unwrap_or_else(|| panic!("{done:#?}"));
     let frames = sent["stack"].as_array().expect("a stack");
     let named = |name: &str| frames.iter().any(|frame| frame["symbol"].as_str().is_some_and(|at| at.contains(name)));
     assert!(named("kill"), "{sent:#}");
+    assert_eq!(sent["function"], "signals::handler+0x0 signals", "{sent:#}");
 }
 
 #[test]
@@ -226,4 +227,35 @@ fn text_tells_it_in_a_line() {
     assert!(what.contains(" ms, handler 0x"), "{line}");
     let heading = done.out.iter().find(|line| line.starts_with("signal ")).expect("a table");
     assert!(heading.ends_with("max ms") && heading.len() <= 80, "{heading}");
+}
+
+#[test]
+fn a_loss_makes_no_false_pairs() {
+    need_events!();
+    const MANY: u64 = 5000;
+    let mut shell = Load::shell();
+    let flood = format!("i=0; while [ $i -lt {MANY} ]; do kill -USR1 $$; i=$((i+1)); done; echo done");
+    shell.tell("trap : USR1; echo ready");
+    assert_eq!(shell.says(), "ready");
+    let mut run = start_watching(&["signal", "-p", &shell.pid().to_string(), "-m", "1"]);
+    run.signal(Signal::SIGSTOP); // its rings fill meanwhile
+    shell.tell(&flood);
+    assert_eq!(shell.says(), "done");
+    run.signal(Signal::SIGCONT);
+    run.object(|event| is(event, "SIGUSR1", "unknown") || is(event, "SIGUSR1", "delivered"));
+    run.signal(Signal::SIGUSR1);
+    let interval = run.object(|object| object["type"] == "interval" && number(object, "lost") > 0);
+    let (lost, unseen) = (number(&interval, "lost"), number(&interval, "sender_unknown"));
+    let rows = run.rows_of(&interval["interval"]);
+    let sum = |key: &str| rows.iter().map(|row| number(row, key)).sum::<u64>();
+    // Two records each: what was not lost was sent, or arrived.
+    assert!(sum("count") + sum("delivered") + unseen <= 2 * MANY - lost, "{interval}: {rows:#?}");
+    assert!(sum("delivered") < sum("count") + 1 && sum("taken") == 0, "{interval}: {rows:#?}");
+    kill(Pid::from_raw(shell.pid()), Signal::SIGUSR1).expect("kill");
+    let last = run.object(|event| event["type"] == "event" && event["pid"] == std::process::id());
+    assert_eq!(last["result"], "delivered", "the loss is over: {last}");
+    let done = run.interrupt().code(0);
+    let unknown = done.of_type("event").iter().filter(|event| event["result"] == "unknown").count();
+    assert_eq!(unknown as u64, done.total("discarded"), "{done:#?}");
+    shell.stop();
 }

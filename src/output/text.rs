@@ -138,7 +138,7 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::None | Value::Stack(_) => {}
+        Value::None | Value::Stack(_) | Value::Place(_) => {} // a place is a text by now
         Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
         Value::Unsigned(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
@@ -258,6 +258,16 @@ pub fn stack(frames: &[Named], out: &mut Vec<u8>) {
         }
         out.push(b'\n');
     }
+}
+
+/// Appends where an address is: `function+0x1a file`.
+pub fn place(frame: &Named, out: &mut Vec<u8>) {
+    let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
+    match &frame.symbol {
+        Ok(symbol) => drop(write!(out, "{symbol}+{:#x}", frame.offset)),
+        Err(reason) => drop(write!(out, "({reason})")),
+    }
+    let _ = module.map(|module| write!(out, " {module}"));
 }
 
 /// Appends a function without an address: its name, or why it has none, and its module.

@@ -65,7 +65,10 @@ impl print_fmt::Names for KernelNames<'_> {
 
 impl Writer {
     pub fn new(settings: Settings, sink: Sink) -> Writer {
-        let names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
+        let mut names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
+        if settings.durable && settings.stacks {
+            names.read_kernel();
+        }
         let spaces = Spaces::new(settings.host.clone());
         let sink = if settings.durable { sink.durable() } else { sink };
         Writer {
@@ -150,7 +153,9 @@ impl Writer {
                 }
             }
             What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
-                text::shaped(&occurrence.subject, shape, values.of(&batch.values), out);
+                let values = values.of(&batch.values);
+                let placed = has_places(values).then(|| name_places(&self.stacks, &mut self.names, values));
+                text::shaped(&occurrence.subject, shape, placed.as_deref().unwrap_or(values), out);
             }
         }
         out.push(b'\n');
@@ -182,7 +187,9 @@ impl Writer {
                 }
             }
             What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
-                json::shaped(&mut object, shape, values.of(&batch.values));
+                let values = values.of(&batch.values);
+                let placed = has_places(values).then(|| name_places(&self.stacks, &mut self.names, values));
+                json::shaped(&mut object, shape, placed.as_deref().unwrap_or(values));
             }
         }
         if let What::Weighted { weights, .. } = &occurrence.what {
@@ -199,6 +206,8 @@ impl Writer {
     pub fn table(&mut self, table: &Table, interval: u64, time_ns: u64, span_ns: u64) -> io::Result<()> {
         let joined = table.by_stack.as_ref().map(|by| by_stack::join(&table.rows, by, &self.stacks));
         let rows = joined.as_ref().unwrap_or(&table.rows);
+        let placed = self.placed(rows);
+        let rows = placed.as_ref().unwrap_or(rows);
         let (out, stacks, names) = (&mut self.sink.buffer, &self.stacks, &mut self.names);
         if self.settings.json {
             for row in rows {
@@ -221,6 +230,13 @@ impl Writer {
             }
         }
         self.sink.flush_large()
+    }
+
+    /// Rows with the names of the places in them. None when there are none.
+    fn placed(&mut self, rows: &[Vec<Value>]) -> Option<Vec<Vec<Value>>> {
+        let (stacks, names) = (&self.stacks, &mut self.names);
+        let any = rows.iter().any(|row| has_places(row));
+        any.then(|| rows.iter().map(|row| name_places(stacks, names, row)).collect())
     }
 
     /// Lists where the time went, and brings the flame graph up to date.
@@ -361,6 +377,23 @@ fn render(event: &EventText, raw: &[u8], names: &mut Names, strings: &KernelStri
     let end = start + out[start..].trim_ascii_end().len();
     out.truncate(end);
     start
+}
+
+fn has_places(values: &[Value]) -> bool {
+    values.iter().any(|value| matches!(value, Value::Place(_)))
+}
+
+/// The values, with the name of each place in its stead.
+fn name_places(stacks: &FxHashMap<StackId, Vec<Frame>>, names: &mut Names, values: &[Value]) -> Vec<Value> {
+    let mut named = |value: &Value| match value {
+        Value::Place(id) => {
+            let mut text = Vec::new();
+            name_stack(stacks, names, *id).iter().take(1).for_each(|frame| text::place(frame, &mut text));
+            Value::Text(String::from_utf8_lossy(&text).into())
+        }
+        other => other.clone(),
+    };
+    values.iter().map(&mut named).collect()
 }
 
 /// The frames of a stack with their names: these are kept per address, not per stack, of which there may be very many.

@@ -25,10 +25,23 @@ pub enum Source {
     Other,
 }
 
+/// What is counted: the number of the event in its own list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// `PERF_COUNT_SW_*`
+    Software(u64),
+    /// `PERF_COUNT_HW_*`
+    Hardware(u64),
+    /// As the CPU's manual numbers it.
+    Raw(u64),
+}
+
 /// A `perf_event_attr` under construction. Every event is opened disabled.
 #[derive(Clone, Debug)]
 pub struct Attr {
     raw: b::perf_event_attr,
+    /// False: it is only counted.
+    samples: bool,
 }
 
 /// The bit of the stack pointer among the user's registers: PERF_REG_X86_SP, PERF_REG_ARM64_SP.
@@ -45,7 +58,7 @@ impl Attr {
         raw.clockid = libc::CLOCK_MONOTONIC;
         raw.read_format = u64::from(b::PERF_FORMAT_LOST);
         raw.sample_type = SampleType::BASE.bits();
-        Attr { raw }
+        Attr { raw, samples: true }
     }
 
     /// A tracepoint by the id of its format file, one sample per event.
@@ -69,6 +82,21 @@ impl Attr {
     /// The same by a timer, for machines without a PMU: each sample stands for the same time.
     pub fn cpu_clock(hz: u64) -> Attr {
         Attr::sampling(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK), hz)
+    }
+
+    /// Counts an event, and how long it was wanted and counted; each `period`th is a sample with its address. 0: none is.
+    pub fn counter(counter: Counter, period: u64) -> Attr {
+        let (type_, config) = match counter {
+            Counter::Software(config) => (b::PERF_TYPE_SOFTWARE, config),
+            Counter::Hardware(config) => (b::PERF_TYPE_HARDWARE, config),
+            Counter::Raw(config) => (b::PERF_TYPE_RAW, config),
+        };
+        let mut attr = Attr::new(type_, config);
+        attr.raw.__bindgen_anon_1.sample_period = period;
+        attr.samples = period > 0;
+        attr.raw.sample_type |= SampleType::IP.bits();
+        attr.raw.read_format |= u64::from(b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING);
+        attr
     }
 
     fn sampling(type_: u32, config: u64, hz: u64) -> Attr {
@@ -192,7 +220,7 @@ impl Attr {
     pub fn source(&self) -> Source {
         match self.raw.type_ {
             b::PERF_TYPE_TRACEPOINT => Source::Tracepoint,
-            b::PERF_TYPE_HARDWARE => Source::Hardware,
+            b::PERF_TYPE_HARDWARE | b::PERF_TYPE_RAW => Source::Hardware,
             _ => Source::Other,
         }
     }
@@ -204,6 +232,16 @@ impl Attr {
 
     pub fn counts_lost(&self) -> bool {
         self.raw.read_format & u64::from(b::PERF_FORMAT_LOST) != 0
+    }
+
+    /// It makes records, and is not only counted.
+    pub fn samples(&self) -> bool {
+        self.samples
+    }
+
+    /// A reading tells for how long the event was wanted.
+    pub fn counts_time_enabled(&self) -> bool {
+        self.raw.read_format & u64::from(b::PERF_FORMAT_TOTAL_TIME_ENABLED) != 0
     }
 
     /// A reading tells how long the event was counting.

@@ -49,9 +49,28 @@ struct EventFd {
     event: EventId,
     /// Samples lost, as of the last reading.
     lost: u64,
-    /// How long it counted, ns; and how much of that was taken already.
-    running: u64,
-    running_taken: u64,
+    /// As of the last reading, and how much of that was taken already.
+    read: Counted,
+    taken: Counted,
+}
+
+/// What a counter says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub count: u64,
+    /// How long the event was wanted, and how long it really counted. Only what its attr asks for.
+    pub enabled_ns: u64,
+    pub running_ns: u64,
+}
+
+impl Counted {
+    fn since(&self, before: &Counted) -> Counted {
+        Counted {
+            count: self.count.saturating_sub(before.count),
+            enabled_ns: self.enabled_ns.saturating_sub(before.enabled_ns),
+            running_ns: self.running_ns.saturating_sub(before.running_ns),
+        }
+    }
 }
 
 /// How the events of a CPU are opened, settled once per run.
@@ -352,7 +371,7 @@ impl Evlist {
                 .with_context(|| format!("{} cannot share the ring buffer of CPU {}", evsel.name, cpu.cpu))?;
             let event = EventId(index as u16);
             self.ids.insert(sys::perf::id(fd.as_fd())?, event);
-            cpu.events.push(EventFd { fd, event, lost: 0, running: 0, running_taken: 0 });
+            cpu.events.push(EventFd { fd, event, lost: 0, read: Counted::default(), taken: Counted::default() });
         }
         Ok(())
     }
@@ -423,11 +442,19 @@ impl Evlist {
         for events in self.cpus.iter_mut().filter(|events| events.cpu == cpu && !self.unread) {
             for event in &mut events.events {
                 let attr = &self.evsels[event.event.index()].attr;
-                let mut values = [0_u64; 3]; // {value, time_running, lost}, the latter two as read_format says
+                // {value, time_enabled, time_running, lost}, the latter three as read_format says
+                let mut values = [0_u64; 4];
                 let Ok(count) = sys::perf::read(event.fd.as_fd(), &mut values) else { continue };
-                let mut rest = values.iter().take(count).skip(1);
-                if attr.counts_time() {
-                    event.running = rest.next().copied().unwrap_or(event.running);
+                let mut rest = values.iter().take(count);
+                let read = &mut event.read;
+                for (there, field) in [
+                    (true, &mut read.count),
+                    (attr.counts_time_enabled(), &mut read.enabled_ns),
+                    (attr.counts_time(), &mut read.running_ns),
+                ] {
+                    if there && let Some(value) = rest.next() {
+                        *field = *value;
+                    }
                 }
                 if attr.counts_lost() {
                     let lost = rest.next().copied().unwrap_or(event.lost);
@@ -439,15 +466,20 @@ impl Evlist {
         sum
     }
 
-    /// By CPU and event, how long the kernel counted from the last call to the last reading of what was lost, in ns: of
-    /// task-bound events how long these tasks ran.
-    pub fn take_running(&mut self) -> Vec<(u32, EventId, u64)> {
-        let take = |event: &mut EventFd| event.running - std::mem::replace(&mut event.running_taken, event.running);
+    /// By CPU and event, what the kernel counted from the last call to the last reading of what was lost. The times of
+    /// task-bound events are those for which these tasks ran.
+    pub fn take_counted(&mut self) -> Vec<(u32, EventId, Counted)> {
+        let take = |event: &mut EventFd| event.read.since(&std::mem::replace(&mut event.taken, event.read));
         let of = |cpu: &mut CpuEvents| {
             let number = cpu.cpu;
             cpu.events.iter_mut().map(move |event| (number, event.event, take(event))).collect::<Vec<_>>()
         };
-        self.cpus.iter_mut().flat_map(of).filter(|(_, _, ns)| *ns > 0).collect()
+        self.cpus.iter_mut().flat_map(of).filter(|(_, _, counted)| *counted != Counted::default()).collect()
+    }
+
+    /// True when some event makes records, and is not only counted.
+    pub fn any_samples(&self) -> bool {
+        self.evsels.iter().any(|evsel| evsel.is_opened() && evsel.attr.samples())
     }
 
     /// Tries an event on a thread of ours: what kind of event this machine has.

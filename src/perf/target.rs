@@ -64,6 +64,12 @@ pub fn online_cpus(host: &Host) -> Result<Vec<u32>> {
     parse_cpus(text.trim()).map_err(anyhow::Error::msg).with_context(|| format!("in {}", path.display()))
 }
 
+/// The CPUs whose time is accounted without ticks (`nohz_full`). Most kernels have none.
+pub fn tickless_cpus(host: &Host) -> Vec<u32> {
+    let text = fs::read_to_string(host.cpu.join("nohz_full")).unwrap_or_default();
+    parse_cpus(text.trim()).unwrap_or_default()
+}
+
 /// Beyond any kernel's NR_CPUS.
 const MAX_CPU: u32 = (1 << 20) - 1;
 

@@ -8,6 +8,7 @@ pub mod list;
 pub mod man;
 pub mod profile;
 pub mod signal;
+pub mod split_lock;
 pub mod task_state;
 pub mod trace;
 pub mod watchdog;
@@ -110,6 +111,7 @@ profilers! {
     Kmemleak(kmemleak::KmemleakArgs),
     Profile(profile::ProfileArgs),
     Signal(signal::SignalArgs),
+    SplitLock(split_lock::SplitLockArgs),
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
     Watchdog(watchdog::WatchdogArgs),

@@ -198,13 +198,13 @@ impl Core {
         self.profilers.iter_mut().for_each(|profiler| profiler.lost(&window));
     }
 
-    /// Tells the profilers how long their events counted. Of events that had to be opened wider than was asked for that
-    /// would say nothing.
-    pub fn tell_running(&mut self) {
-        for (cpu, event, ns) in self.evlist.take_running() {
+    /// Tells the profilers what their events counted. Of events that had to be opened wider than was asked for that would
+    /// say nothing.
+    pub fn tell_counted(&mut self) {
+        for (cpu, event, counted) in self.evlist.take_counted() {
             let owner = self.evlist.evsel(event).owner();
             if let Some(profiler) = self.profilers.get_mut(owner).filter(|_| !self.narrow_here) {
-                profiler.counted(event, cpu, ns);
+                profiler.counted(event, cpu, &counted);
             }
         }
     }

@@ -31,6 +31,8 @@ pub enum Value {
     },
     Comm(Comm),
     Text(Arc<str>),
+    /// The innermost frame of a stack: its function.
+    Place(StackId),
     /// A list of words, joined by blanks in text.
     Words(Arc<[String]>),
     /// Frames: `stack` in JSON, lines below its row in text. None: there was none, or it was not kept.

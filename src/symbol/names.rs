@@ -120,6 +120,11 @@ impl Names {
         table.as_ref().ok()?.size(addr)
     }
 
+    /// Reads the kernel's symbols before the first address comes: names may be wanted in a hurry.
+    pub fn read_kernel(&mut self) {
+        self.look_up_kernel(0);
+    }
+
     fn look_up_kernel(&mut self, addr: u64) -> Named {
         const LOAD_AGAIN: Duration = Duration::from_secs(10);
         let path = &self.kallsyms_path;

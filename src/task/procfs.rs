@@ -114,14 +114,29 @@ fn namespace(process: &Path) -> Option<u64> {
     link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Threads that run on `cpu` or wait for it, at most `most`, without those of the process `but`.
-pub fn runnable_on(host: &Host, cpu: u32, but: i32, most: usize) -> Vec<(i32, Comm)> {
+/// Threads that run on `cpu` or wait for it, without those of the process `but`: who runs comes first, as far as the kernel
+/// lets see (CONFIG_SCHED_DEBUG).
+pub fn runnable_on(host: &Host, cpu: u32, but: i32) -> Vec<(i32, Comm)> {
+    const MOST: usize = 64; // nobody reads on
     let all = processes(host).into_iter().filter(|&pid| pid != but).flat_map(|pid| threads(host, pid));
     let here = all.filter_map(|tid| {
         let stat = stat(host, tid).filter(|stat| stat.state == b'R' && stat.cpu == cpu)?;
         Some((tid, stat.comm))
     });
-    here.take(most).collect()
+    let mut here: Vec<(i32, Comm)> = here.take(MOST).collect();
+    if here.len() > 1 {
+        here.sort_by_cached_key(|(tid, _)| std::cmp::Reverse(exec_start(host, *tid)));
+    }
+    here
+}
+
+/// When a thread got its CPU last, or was last accounted for there, in the scheduler's own ns. Of all on one CPU the one that
+/// runs got it last.
+fn exec_start(host: &Host, tid: i32) -> Option<u64> {
+    let text = fs::read_to_string(file(host, tid, "sched")).ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix("se.exec_start"))?.split(':').next_back()?.trim();
+    let (ms, fraction) = value.split_once('.')?;
+    ms.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(fraction.parse().ok()?) // six digits
 }
 
 /// The effective user of a process.
@@ -252,6 +267,35 @@ mod tests {
         let text = format!("12 (a b) D {}", fields.join(" "));
         let stat = parse_stat(text.as_bytes()).unwrap();
         assert_eq!((stat.group, stat.cpu), (5, 39));
+    }
+
+    #[test]
+    fn finds_who_runs_on_a_cpu() {
+        let dir = tempfile::tempdir().unwrap();
+        let others: Vec<String> = (4..39).map(|field| field.to_string()).collect();
+        // tid, state, CPU, when it got it
+        let tasks = [
+            (10, "R", 3, "5.000001"),
+            (11, "R", 3, "5.000002"),
+            (12, "S", 3, "9.0"),
+            (13, "R", 1, "9.0"),
+            (14, "R", 3, "x"),
+            (15, "R", 3, "7.0"),
+        ];
+        for (tid, state, cpu, start) in tasks {
+            let task = dir.path().join(format!("{tid}/task/{tid}"));
+            fs::create_dir_all(&task).unwrap();
+            fs::write(task.join("stat"), format!("{tid} (t{tid}) {state} {} {cpu} 0 0", others.join(" "))).unwrap();
+            fs::write(
+                task.join("sched"),
+                format!("t{tid} ({tid}, #threads: 1)\nse.exec_start    :    {start}\nse.vruntime : 1.0\n"),
+            )
+            .unwrap();
+        }
+        let host = Host { proc: dir.path().to_owned(), ..Host::default() };
+        let found = |cpu, but| runnable_on(&host, cpu, but).into_iter().map(|(tid, _)| tid).collect::<Vec<i32>>();
+        assert_eq!(found(3, 15), [11, 10, 14]);
+        assert_eq!((found(1, 0), found(7, 0)), (vec![13], vec![]));
     }
 
     #[test]

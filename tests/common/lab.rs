@@ -169,12 +169,11 @@ impl Lab {
         lab.file_as(&binary, "/guest/perf-prof")
     }
 
-    /// What cargo has built for the guest, with the profile that this test was built with.
+    /// What cargo has built for the guest: a debug build.
     fn built(&self, name: &str) -> PathBuf {
         let own = std::env::current_exe().expect("own path");
-        let profile = own.ancestors().nth(2).expect("target/PROFILE/deps");
-        let (target, profile) = (profile.parent().expect("target"), profile.file_name().expect("PROFILE"));
-        let path = target.join(self.arch.target()).join(profile).join(name);
+        let target = own.ancestors().nth(3).expect("target/PROFILE/deps");
+        let path = target.join(self.arch.target()).join("debug").join(name);
         assert!(path.exists(), "{} is missing: lab/test builds it", path.display());
         path
     }
@@ -228,6 +227,16 @@ impl Lab {
     /// The number of CPUs, 2 unless told.
     pub fn cpus(self, cpus: u32) -> Lab {
         self.option("-c", &cpus.to_string())
+    }
+
+    /// One more argument for QEMU.
+    pub fn qemu(self, argument: &str) -> Lab {
+        self.option("--qemu", argument)
+    }
+
+    /// Keeps the kernel console in a file of the host's, which can be read while the guest runs.
+    pub fn console(self, path: &str) -> Lab {
+        self.option("-l", path)
     }
 
     /// Guest time is a count of instructions: exact, whatever else the host does, and slower.

@@ -56,19 +56,39 @@ pub enum Others {
     SilentToo,
 }
 
-/// Judges `gap` of `cpu`. `stolen_ns`: what the hypervisor took of the CPU; None when the CPU was offline.
-pub fn judge(gap: &Gap, others: Others, stolen_ns: Option<u64>) -> Kind {
-    let Some(stolen_ns) = stolen_ns else { return Kind::NotSampled };
+/// Where the time of a CPU went around a gap, as /proc/stat tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// A hypervisor took it.
+    pub stolen_ns: u64,
+    /// No tick came that would have accounted for it. None: ticks are not needed for that on this CPU.
+    pub lost_ns: Option<u64>,
+}
+
+impl Account {
+    /// Whether ticks came during the gap. None: it was too short for the steps and the delays of /proc/stat.
+    fn ticked(&self, gap: &Gap) -> Option<bool> {
+        const TELLING_NS: u64 = 80_000_000;
+        self.lost_ns.filter(|_| gap.late_ns >= TELLING_NS).map(|lost_ns| lost_ns < gap.late_ns / 2)
+    }
+}
+
+/// Judges `gap`. `account` is None when the CPU was offline.
+pub fn judge(gap: &Gap, others: Others, account: Option<Account>) -> Kind {
+    let Some(account) = account else { return Kind::NotSampled };
+    let (stolen_ns, ticked) = (account.stolen_ns, account.ticked(gap));
     match gap.evidence {
         Evidence::Missed => Kind::NotSampled,
         Evidence::Served => Kind::SamplingHole,
+        Evidence::OnBeat if ticked != Some(false) => Kind::SamplingHole,
         _ if others == Others::SilentToo => Kind::MachineStopped,
         _ if stolen_ns > 0 && stolen_ns >= gap.late_ns / 2 => Kind::Stolen,
         Evidence::Handler => Kind::InterruptsOff,
         _ if gap.idle => Kind::Idle,
+        _ if ticked == Some(true) => Kind::SamplingHole,
         // A lone CPU cannot tell whether the machine stopped.
-        Evidence::Held if others == Others::WentOn => Kind::InterruptsOff,
-        Evidence::Held | Evidence::Alone => Kind::TimerLate,
+        Evidence::Held | Evidence::OnBeat if others == Others::WentOn => Kind::InterruptsOff,
+        Evidence::Held | Evidence::OnBeat | Evidence::Alone => Kind::TimerLate,
     }
 }
 
@@ -117,19 +137,28 @@ impl Times {
         self.0.push_back(reading);
     }
 
-    /// What a hypervisor took of `cpu` between the last reading before `from` and the first after `to`. None: in one of
-    /// them the CPU is missing, so it was offline.
-    pub fn stolen_ns(&self, cpu: u32, from: u64, to: u64) -> Option<u64> {
+    /// Where the time of `cpu` went between the last reading before `from` and the first after `to`. None: in one of them
+    /// the CPU is missing, so it was offline.
+    pub fn account(&self, cpu: u32, from: u64, to: u64) -> Option<Account> {
         let first = self.0.iter().rposition(|reading| reading.at_ns() <= from).unwrap_or(0);
         let after = self.0.iter().position(|reading| reading.at_ns() > to).map_or(self.0.len(), |at| at + 1);
         let mut within = self.0.range(first.min(after)..after);
-        let Some(before) = within.next() else { return Some(0) };
-        let mut last = before.cpu(cpu)?;
-        let start = last.steal_ns;
+        let Some(before) = within.next() else { return Some(Account::default()) };
+        let start = before.cpu(cpu)?;
+        let (mut end, mut end_ns) = (start, before.at_ns());
         for reading in within {
-            last = reading.cpu(cpu)?;
+            (end, end_ns) = (reading.cpu(cpu)?, reading.at_ns());
         }
-        Some(last.steal_ns.saturating_sub(start))
+        let stolen_ns = end.steal_ns.saturating_sub(start.steal_ns);
+        let own_ns = end.own_ns.saturating_sub(start.own_ns);
+        let lost_ns = end_ns.saturating_sub(before.at_ns()).saturating_sub(own_ns).saturating_sub(stolen_ns);
+        Some(Account { stolen_ns, lost_ns: Some(lost_ns) })
+    }
+
+    /// The kernel has accounted for some time of the CPU since the last reading: its silence is over.
+    pub fn goes_on(&self, cpu: u32, fresh: &Reading) -> bool {
+        let own = |reading: &Reading| reading.cpu(cpu).map(|times| times.own_ns);
+        self.0.back().and_then(own) < own(fresh)
     }
 
     /// Whether the kernel went on accounting the CPU's time after `since`: then it takes interrupts, or is idle. None: too
@@ -160,7 +189,7 @@ mod tests {
 
     #[test]
     fn verdicts() {
-        use Evidence::{Alone, Handler, Held, Missed, Served};
+        use Evidence::{Alone, Handler, Held, Missed, OnBeat, Served};
         use Kind::*;
         let idle = |evidence| Gap { idle: true, ..gap(evidence) };
         let cases = [
@@ -179,10 +208,31 @@ mod tests {
             (idle(Handler), Others::WentOn, Some(0), InterruptsOff),
             (idle(Handler), Others::Unknown, Some(0), InterruptsOff),
             (idle(Handler), Others::SilentToo, Some(0), MachineStopped),
+            (gap(OnBeat), Others::WentOn, Some(0), SamplingHole),
+            (gap(OnBeat), Others::SilentToo, Some(0), SamplingHole),
         ];
         for (gap, others, stolen_ns, want) in cases {
-            assert_eq!(judge(&gap, others, stolen_ns), want, "{gap:?} {others:?} {stolen_ns:?}");
+            // Of a gap that is on the beat no tick tells otherwise.
+            let lost_ns = if gap.evidence == OnBeat { 90 * MS } else { 190 * MS };
+            let account = stolen_ns.map(|stolen_ns| Account { stolen_ns, lost_ns: Some(lost_ns) });
+            assert_eq!(judge(&gap, others, account), want, "{gap:?} {others:?} {stolen_ns:?}");
         }
+        // The timer came on again on its beat by chance: no tick was accounted for either.
+        let account = Some(Account { stolen_ns: 0, lost_ns: Some(180 * MS) });
+        assert_eq!(judge(&gap(OnBeat), Others::WentOn, account), InterruptsOff);
+        assert_eq!(judge(&gap(OnBeat), Others::Unknown, account), TimerLate);
+        assert_eq!(judge(&gap(Served), Others::WentOn, account), SamplingHole);
+        // Ticks came, so interrupts were on, whatever else is missing.
+        let account = Some(Account { stolen_ns: 0, lost_ns: Some(10 * MS) });
+        assert_eq!(judge(&gap(Held), Others::WentOn, account), SamplingHole);
+        assert_eq!(judge(&gap(Alone), Others::WentOn, account), SamplingHole);
+        assert_eq!(judge(&gap(Handler), Others::WentOn, account), InterruptsOff);
+        let account = account.map(|account| Account { lost_ns: None, ..account });
+        assert_eq!(judge(&gap(Held), Others::WentOn, account), InterruptsOff);
+        // /proc/stat cannot tell of a short time.
+        let short = |evidence| Gap { late_ns: 15 * MS, ..gap(evidence) };
+        assert_eq!(judge(&short(Held), Others::WentOn, account), InterruptsOff);
+        assert_eq!(judge(&short(OnBeat), Others::WentOn, account), SamplingHole);
     }
 
     #[test]
@@ -204,18 +254,31 @@ mod tests {
     #[test]
     fn steal_is_that_around_the_gap() {
         let mut times = Times::default();
-        assert_eq!(times.stolen_ns(0, 0, 10), Some(0));
+        let stolen =
+            |times: &Times, from, to| times.account(0, from * MS, to * MS).map(|account| account.stolen_ns / MS);
+        assert_eq!(stolen(&times, 0, 10), Some(0));
         let readings = [(100, "0 0 0 0 0 0 0 3"), (200, "0 0 0 0 0 0 0 4"), (400, "0 0 0 0 0 0 0 19")];
         readings.into_iter().for_each(|(at, text)| times.add(reading(at, text)));
         times.add(reading(500, "0 0 0 0 0 0 0 50"));
-        assert_eq!(times.stolen_ns(0, 210 * MS, 390 * MS), Some(150 * MS));
-        assert_eq!(times.stolen_ns(0, 190 * MS, 390 * MS), Some(160 * MS));
-        assert_eq!(times.stolen_ns(0, 450 * MS, 900 * MS), Some(310 * MS));
-        assert_eq!(times.stolen_ns(0, 0, 50 * MS), Some(0));
-        assert_eq!(times.stolen_ns(7, 210 * MS, 390 * MS), None);
+        let cases = [(210, 390, 150), (190, 390, 160), (450, 900, 310), (0, 50, 0)];
+        for (from, to, want) in cases {
+            assert_eq!(stolen(&times, from, to), Some(want), "{from}-{to}");
+        }
+        assert_eq!(times.account(7, 210 * MS, 390 * MS), None);
         times.add(Reading::of(600 * MS, "cpu1 0 0 0 0 0 0 0 0\n"));
         times.add(reading(700, "0 0 0 0 0 0 0 50"));
-        assert_eq!(times.stolen_ns(0, 550 * MS, 650 * MS), None, "offline in between");
+        assert_eq!(stolen(&times, 550, 650), None, "offline in between");
+    }
+
+    #[test]
+    fn time_that_no_tick_accounted_for_is_lost() {
+        let mut times = Times::default();
+        for (at, text) in [(100, "0 0 0 10 0 0 0 0"), (300, "2 1 3 10 2 1 1 4"), (500, "2 1 3 11 2 1 1 5")] {
+            times.add(reading(at, text));
+        }
+        let lost =
+            |from, to| times.account(0, from * MS, to * MS).and_then(|account| account.lost_ns).map(|ns| ns / MS);
+        assert_eq!((lost(110, 290), lost(310, 490), lost(110, 490)), (Some(60), Some(180), Some(240)));
     }
 
     #[test]
@@ -230,5 +293,7 @@ mod tests {
         times.add(reading(450, "9 0 0 115 0 0 0 9"));
         assert_eq!(times.is_alive(0, 290 * MS), Some(false), "steal is not its own");
         assert_eq!(times.is_alive(7, 290 * MS), Some(true), "offline");
+        assert!(!times.goes_on(0, &reading(500, "9 0 0 115 0 0 0 20")));
+        assert!(times.goes_on(0, &reading(500, "9 0 0 116 0 0 0 9")));
     }
 }

@@ -19,11 +19,11 @@ use crate::cli::values::{self, Time, format_ns};
 use crate::cli::{CommonArgs, usage};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
-use crate::perf::target::{Host, online_cpus};
+use crate::perf::target::{Host, online_cpus, tickless_cpus};
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
-use crate::profilers::irq_off::judge::{KINDS, Kind, Others, Recent, Times, judge};
+use crate::profilers::irq_off::judge::{Account, KINDS, Kind, Others, Recent, Times, judge};
 use crate::profilers::irq_off::ongoing::Shown;
 use crate::profilers::irq_off::silence::{Evidence, Gap, Silence, Terms};
 use crate::stats::value::{Column, Part, Shape, Subject, Value};
@@ -63,10 +63,10 @@ pub struct IrqOffArgs {
     /// The same, with a unit: 20ms
     #[arg(long, value_name = "TIME", value_parser = values::time_strict)]
     than: Option<Time>,
-    /// Of the timer [default: half of the limit]
+    /// Between two samples [default: half of the limit]
     #[arg(long, value_name = "TIME", value_parser = values::time_strict)]
     period: Option<Time>,
-    /// A period of a twentieth of the limit
+    /// A twentieth of the limit as the period
     #[arg(long, conflicts_with = "period")]
     precise: bool,
     /// Lines also for what was not interrupts off
@@ -79,6 +79,7 @@ pub struct IrqOffArgs {
 impl ProfilerArgs for IrqOffArgs {
     const NAME: &'static str = "irq-off";
     const WEIGHT: &'static str = "µs with interrupts off";
+    const PACED: bool = true;
 
     fn common(&self) -> &CommonArgs {
         &self.common
@@ -172,10 +173,14 @@ pub struct IrqOff {
     cpus: BTreeMap<u32, Cpu>,
     pending: Vec<Finding>,
     times: Times,
+    /// CPUs of which nothing was heard for too long, sorted.
+    suspects: Vec<u32>,
+    /// CPUs whose time is accounted without ticks (`nohz_full`).
+    tickless: Vec<u32>,
 }
 
 static SHAPE: Shape = Shape {
-    keys: &["kind", "latency_ns", "at_most_ns", "still_silent", "stolen_ns"],
+    keys: &["kind", "latency_ns", "at_most_ns", "still_silent", "stolen_ns", "runnable", "unaccounted_ns"],
     line: &[
         Part::Value { key: 0, width: 15 },
         Part::Text(" "),
@@ -186,6 +191,7 @@ static SHAPE: Shape = Shape {
         Part::Subject,
         Part::If(3, &[Part::Text(" still silent")]),
         Part::If(4, &[Part::Text(", stolen "), Part::Value { key: 4, width: 0 }, Part::Text(" ms")]),
+        Part::If(5, &[Part::Text(", one of "), Part::Value { key: 5, width: 0 }]),
     ],
 };
 
@@ -216,6 +222,8 @@ impl IrqOff {
             cpus: BTreeMap::new(),
             pending: Vec::new(),
             times: Times::default(),
+            suspects: Vec::new(),
+            tickless: Vec::new(),
         }
     }
 
@@ -276,28 +284,41 @@ impl IrqOff {
         }
     }
 
-    fn report(&mut self, finding: &Finding, ctx: &mut Context<'_>) {
-        let Finding { gap, subject, stack } = finding;
-        let stolen_ns = self.times.stolen_ns(subject.cpu, gap.from, gap.to);
-        let kind = judge(gap, self.others(subject.cpu, gap), stolen_ns);
-        if let Some(cpu) = self.cpus.get_mut(&subject.cpu) {
+    /// Judges and counts.
+    fn count(&mut self, gap: &Gap, number: u32) -> (Kind, Option<Account>) {
+        let mut account = self.times.account(number, gap.from, gap.to);
+        if self.tickless.contains(&number) {
+            account = account.map(|account| Account { lost_ns: None, ..account });
+        }
+        let kind = judge(gap, self.others(number, gap), account);
+        if let Some(cpu) = self.cpus.get_mut(&number) {
             cpu.counts[kind as usize] += 1;
             if kind == Kind::InterruptsOff {
                 cpu.longest_ns = cpu.longest_ns.max(gap.late_ns);
             }
         }
-        if kind.is_suspect() {
+        (kind, account)
+    }
+
+    fn report(&mut self, finding: &Finding, ctx: &mut Context<'_>) {
+        let Finding { gap, subject, stack } = finding;
+        let (kind, account) = self.count(gap, subject.cpu);
+        if kind == Kind::InterruptsOff {
             ctx.weigh(subject.pid, subject.comm, *stack, gap.late_ns / 1000);
         }
         if !self.all && !kind.is_suspect() {
             return;
         }
+        let most_ns = gap.most_ns();
+        let ns = |time: Option<u64>| time.map_or(Value::None, |ns| Value::Ns(ns.min(most_ns)));
         let values = [
             Value::Word(kind.name()),
             Value::Ns(gap.late_ns),
-            Value::Ns(gap.most_ns()),
+            Value::Ns(most_ns),
             Value::Bool(false),
-            stolen_ns.filter(|&ns| ns > 0).map_or(Value::None, |ns| Value::Ns(ns.min(gap.most_ns()))),
+            ns(account.map(|account| account.stolen_ns).filter(|&ns| ns > 0)),
+            Value::None,
+            ns(account.and_then(|account| account.lost_ns)),
         ];
         ctx.emit(*subject, &SHAPE, values, stack.filter(|_| self.shows_stacks));
     }
@@ -326,6 +347,7 @@ impl Profiler for IrqOff {
         self.own = setup.own;
         self.wanted = setup.target.wanted.clone();
         self.again_ns = setup.interval.map_or(ongoing::AGAIN_NS, |interval| interval.as_nanos() as u64);
+        self.tickless = tickless_cpus(setup.host);
         let online = online_cpus(setup.host)?;
         let cpus = self.watched(&online);
         let attr = Attr::timer(self.terms.period_ns).kernel_callchain();
@@ -371,16 +393,18 @@ impl Profiler for IrqOff {
     }
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
-        let silent = self.is_any_silent(now);
-        let pause = if silent { LOOK_NS / 4 } else { LOOK_NS };
+        self.find_suspects(now);
+        let pause = if self.suspects.is_empty() { LOOK_NS } else { LOOK_NS / 4 };
         let time = crate::sys::monotonic_ns();
         if time >= self.times.last_ns().saturating_add(pause) {
             self.times.add(Reading::now(&self.host));
         }
         self.settle(now.min(self.times.last_ns()).saturating_sub(SETTLE_NS), ctx);
-        if silent {
-            self.report_silent(now, ctx);
-        }
+        self.report_silent(now, ctx);
+    }
+
+    fn suspects(&self) -> &[u32] {
+        &self.suspects
     }
 
     fn stopped(&mut self, _now: Timestamp, ctx: &mut Context<'_>) {
@@ -422,5 +446,13 @@ impl Profiler for IrqOff {
         }
         report.table(&COLUMNS, rows);
         Ok(())
+    }
+
+    fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        // After -N no line may follow.
+        for finding in std::mem::take(&mut self.pending) {
+            self.count(&finding.gap, finding.subject.cpu);
+        }
+        self.interval(now, report)
     }
 }

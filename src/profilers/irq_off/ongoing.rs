@@ -5,6 +5,7 @@ use crate::profiler::{Context, Timestamp};
 use crate::profilers::irq_off::{IrqOff, SHAPE};
 use crate::stats::value::{Subject, Value};
 use crate::task::Comm;
+use crate::task::cpu_times::Reading;
 use crate::task::procfs::{self, Stat};
 
 /// How often a silence is reported again without `-i`.
@@ -17,9 +18,15 @@ pub struct Shown {
 }
 
 impl IrqOff {
-    /// Nothing was heard of some CPU for longer than the limit.
-    pub(super) fn is_any_silent(&self, now: Timestamp) -> bool {
-        self.cpus.keys().any(|&cpu| self.silent_since(cpu, now).is_some())
+    /// Finds the CPUs of which nothing was heard for longer than the limit, but those that are known to be alive.
+    pub(super) fn find_suspects(&mut self, now: Timestamp) {
+        let mut suspects = std::mem::take(&mut self.suspects);
+        suspects.clear();
+        let is_suspect = |cpu: &u32| {
+            self.silent_since(*cpu, now).is_some_and(|(heard, _)| self.times.is_alive(*cpu, heard) != Some(true))
+        };
+        suspects.extend(self.cpus.keys().copied().filter(is_suspect));
+        self.suspects = suspects;
     }
 
     /// When `cpu` was heard of last, and when its timer was due, if both are too long ago.
@@ -31,8 +38,8 @@ impl IrqOff {
     }
 
     pub(super) fn report_silent(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
-        let numbers: Vec<u32> = self.cpus.keys().copied().collect();
-        for number in numbers {
+        for index in 0..self.suspects.len() {
+            let number = self.suspects[index];
             let Some((heard, due)) = self.silent_since(number, now) else { continue };
             let Some(cpu) = self.cpus.get_mut(&number).filter(|cpu| cpu.shown.next_ns <= now) else { continue };
             // A CPU whose time the kernel accounts takes interrupts, or is idle: only its records are missing.
@@ -40,28 +47,41 @@ impl IrqOff {
                 continue;
             }
             cpu.shown.next_ns = now.saturating_add(self.again_ns);
+            let runnable = runnable_on(number, self.own, ctx.host);
+            // What was read is newer than the records: it must be of the same silence.
+            if self.times.goes_on(number, &Reading::now(&self.host)) {
+                continue;
+            }
+            let (pid, tid, comm) = match runnable[..] {
+                [only] => only,
+                _ => (-1, -1, Comm::new(b"?")),
+            };
+            let names: Vec<String> = runnable
+                .iter()
+                .map(|(_, tid, comm)| format!("{}:{tid}", String::from_utf8_lossy(comm.as_bytes())))
+                .collect();
             let values = [
                 Value::Word("silent"),
                 Value::Ns(now.saturating_sub(due)),
                 Value::Ns(now.saturating_sub(heard)),
                 Value::Bool(true),
                 Value::None,
+                if names.len() > 1 { Value::Words(names.into()) } else { Value::None },
+                Value::None,
             ];
-            let (pid, tid, comm) = running_on(number, self.own, ctx.host).unwrap_or((-1, -1, Comm::new(b"?")));
             ctx.emit(Subject { time: now, cpu: number, pid, tid, comm }, &SHAPE, values, None);
         }
     }
 }
 
-/// The task that runs on `cpu`, as far as /proc tells: the only one there that does not wait.
-fn running_on(cpu: u32, own: [i32; 2], host: &Host) -> Option<(i32, i32, Comm)> {
-    const MOST: usize = 10_000; // each costs a look at /proc, and the rings fill meanwhile
+/// The tasks on `cpu` that do not wait, as far as /proc tells: the one that runs, and those that wait for the CPU.
+fn runnable_on(cpu: u32, own: [i32; 2], host: &Host) -> Vec<(i32, i32, Comm)> {
+    const MOST_LOOKS: usize = 10_000; // each takes a while, and the rings fill meanwhile
+    const MOST: usize = 8;
     let all = processes(host).into_iter().flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (pid, tid)));
     let runs = |(pid, tid): (i32, i32)| {
         let Stat { state, comm, cpu: on, .. } = procfs::stat(host, tid)?;
         (state == b'R' && on == cpu && !own.contains(&tid)).then_some((pid, tid, comm))
     };
-    let mut running = all.take(MOST).filter_map(runs);
-    let found = running.next()?;
-    running.next().is_none().then_some(found)
+    all.take(MOST_LOOKS).filter_map(runs).take(MOST).collect()
 }

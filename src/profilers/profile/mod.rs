@@ -18,7 +18,7 @@ use crate::cli::values::{self, Percent};
 use crate::cli::{CommonArgs, usage};
 use crate::output::Top;
 use crate::perf::attr::Exclude;
-use crate::perf::evlist::Evlist;
+use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::target::{Host, online_cpus};
 use crate::perf::{Attr, Sample};
@@ -291,9 +291,9 @@ impl Profiler for Profile {
         self.usage.throttled(cpu);
     }
 
-    fn counted(&mut self, event: EventId, cpu: u32, running_ns: u64) {
-        if self.event == Some(event) {
-            self.usage.counted(cpu, running_ns);
+    fn counted(&mut self, event: EventId, cpu: u32, counted: &Counted) {
+        if self.event == Some(event) && counted.running_ns > 0 {
+            self.usage.counted(cpu, counted.running_ns);
         }
     }
 

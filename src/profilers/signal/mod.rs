@@ -147,6 +147,7 @@ static SHAPE: Shape = Shape {
         "handler",
         "receiver_tid",
         "info_lost",
+        "function",
     ],
     line: &[
         Part::Value { key: 1, width: 11 },
@@ -167,6 +168,7 @@ static SHAPE: Shape = Shape {
         Part::If(14, &[Part::Text(" to thread "), Part::Value { key: 14, width: 0 }]),
         Part::If(12, &[Part::Text(", "), Part::Value { key: 12, width: 0 }]),
         Part::If(13, &[Part::Text(" "), Part::Value { key: 13, width: 0 }]),
+        Part::If(16, &[Part::Text(" "), Part::Value { key: 16, width: 0 }]),
         Part::If(15, &[Part::Text(", without its details")]),
     ],
 };
@@ -178,13 +180,15 @@ struct Shown {
     delay: Value,
     action: Value,
     handler: Value,
+    function: Value,
     receiver: Value,
 }
 
 impl Shown {
     fn new(result: Value) -> Shown {
         let none = || Value::None;
-        Shown { result, why: none(), delay: none(), action: none(), handler: none(), receiver: none() }
+        let (why, delay, action, handler, function, receiver) = (none(), none(), none(), none(), none(), none());
+        Shown { result, why, delay, action, handler, function, receiver }
     }
 }
 
@@ -313,6 +317,7 @@ impl Signal {
             shown.handler,
             shown.receiver,
             if sent.info_lost { Value::Bool(true) } else { Value::None },
+            shown.function,
         ];
         let Sender { pid, tid, comm, .. } = sent.sender;
         let subject = Subject { time: sent.time, cpu: sent.cpu, pid, tid, comm };
@@ -352,12 +357,16 @@ impl Signal {
             address => (Value::Word("handler"), Value::Address(address)),
         };
         let receiver = if sent.target.tid == tid { Value::None } else { Value::Signed(tid.into()) };
-        let result = Value::Word("delivered");
-        self.emit(
-            &sent,
-            Shown { delay: Value::Ns(delay_ns), action, handler: address, receiver, ..Shown::new(result) },
-            ctx,
-        );
+        let place = if handler > 1 && self.args.common.stacks() { ctx.user_address(handler, pid) } else { None };
+        let arrived = Shown {
+            delay: Value::Ns(delay_ns),
+            action,
+            handler: address,
+            function: place.map_or(Value::None, Value::Place),
+            receiver,
+            ..Shown::new(Value::Word("delivered"))
+        };
+        self.emit(&sent, arrived, ctx);
         Ok(())
     }
 

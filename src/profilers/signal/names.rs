@@ -4,7 +4,7 @@
 
 pub const SIGKILL: u8 = 9;
 const SIGCONT: u8 = 18;
-/// The kernel's first real-time signal; libc keeps two or three for itself and begins with SIGRTMIN, 34.
+/// The kernel's first real-time signal; glibc keeps two for itself, so its SIGRTMIN is 34 (musl's is 35).
 const FIRST_REAL_TIME: u8 = 32;
 pub const LAST: u8 = 64;
 

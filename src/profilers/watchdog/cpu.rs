@@ -41,7 +41,6 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub at: u64,
-    pub pid: i32,
     pub tid: i32,
     pub comm: Comm,
 }
@@ -70,6 +69,8 @@ struct Stuck {
 pub struct Cpu {
     /// The kernel watches it.
     pub on: bool,
+    /// From when on all its events are seen.
+    pub from: u64,
     /// Last expiry of its timer, and of that or its start.
     pub timer: Option<u64>,
     armed: Option<u64>,
@@ -78,7 +79,7 @@ pub struct Cpu {
     stop_gap: Option<u64>,
     /// First expiry since then.
     kicked: Option<u64>,
-    pub sampled: Option<u64>,
+    pub sampled: Option<Seen>,
     pub seen: Option<Seen>,
     /// Of the last sample.
     pub stack: Option<StackId>,
@@ -106,7 +107,7 @@ impl Cpu {
             return self.recover(at);
         }
         let Some(kicked) = self.kicked else {
-            self.kicked = Some(at);
+            self.kicked = Some(at).filter(|at| *at >= self.from);
             return None;
         };
         // One that came late is soon followed by the next, which is on time.
@@ -133,8 +134,11 @@ impl Cpu {
     }
 
     /// A sample came.
-    pub fn sampled(&mut self, at: u64, tid: i32, sampler: &Sampler, limits: &Limits) -> Option<Finding> {
-        self.sampled = self.sampled.max(Some(at));
+    pub fn sampled(&mut self, seen: Seen, sampler: &Sampler, limits: &Limits) -> Option<Finding> {
+        let Seen { at, tid, .. } = seen;
+        if self.sampled.is_none_or(|before| before.at <= at) {
+            self.sampled = Some(seen);
+        }
         if !sampler.is_nmi && self.is_overdue(at, limits) && self.stuck.is_none() {
             // It came by an interrupt, so those are on: the timer expires without our seeing it.
             (self.hidden, self.doubt) = (true, None);
@@ -258,7 +262,7 @@ impl Cpu {
 
     /// The timer; where it does not show, whatever else there is.
     fn last_sign_of_timer(&self) -> Option<u64> {
-        if self.silent { self.sampled.max(self.stop) } else { self.armed }
+        if self.silent { self.sampled.map(|seen| seen.at).max(self.stop) } else { self.armed }
     }
 
     fn is_overdue(&self, now: u64, limits: &Limits) -> bool {
@@ -269,6 +273,218 @@ impl Cpu {
     fn is_dark(&self, now: u64, sampler: &Sampler) -> bool {
         const SLACK_NS: u64 = 200_000_000;
         let longest = sampler.period.saturating_mul(2).saturating_add(SLACK_NS);
-        self.sampled.is_none_or(|sampled| now.saturating_sub(sampled) > longest)
+        self.sampled.is_none_or(|seen| now.saturating_sub(seen.at) > longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+    const MS: u64 = 1_000_000;
+    /// kernel.watchdog_thresh 10.
+    const LIMITS: Limits = Limits { period: 4 * S, margin: 200 * MS, soft: Some(20 * S), hard: Some(10 * S) };
+    const CLOCK: Sampler = Sampler { period: 100 * MS, is_nmi: false };
+    const NMI: Sampler = Sampler { period: 100 * MS, is_nmi: true };
+
+    fn seen(at: u64, tid: i32) -> Seen {
+        Seen { at, tid, comm: Comm::default() }
+    }
+
+    /// Signs that stay as they are.
+    fn frozen() -> Signs {
+        Signs { timer_interrupts: Some(7), idle: 7 }
+    }
+
+    fn of(kind: Kind, phase: Phase, stuck_ns: u64) -> Option<Finding> {
+        Some(Finding { kind, phase, stuck_ns, dark: false })
+    }
+
+    /// A CPU on which everything is as it should be up to 100 s: timer, stop task, samples of the idle task.
+    fn healthy() -> Cpu {
+        let mut cpu = Cpu { on: true, ..Cpu::default() };
+        for period in 0..=25 {
+            let at = period * 4 * S;
+            assert_eq!(cpu.expired(at, &LIMITS), None);
+            cpu.started(at + 1000);
+            assert_eq!(cpu.stopped(at + 20_000), None);
+            cpu.see(seen(at + MS, 0));
+            assert_eq!(cpu.sampled(seen(at + MS, 0), &CLOCK, &LIMITS), None);
+            assert_eq!(cpu.check(at + 4 * S, &CLOCK, &LIMITS, || panic!("no need to look")), None);
+            assert!(!cpu.is_suspect(at + 4 * S, &LIMITS));
+        }
+        cpu
+    }
+
+    /// The findings of checks ten times a second.
+    fn watch(
+        cpu: &mut Cpu,
+        from: u64,
+        to: u64,
+        sampler: &Sampler,
+        mut signs: impl FnMut(u64) -> Signs,
+    ) -> Vec<(u64, Finding)> {
+        let at = (0..).map(|n| from + n * 100 * MS).take_while(|at| *at <= to);
+        at.filter_map(|at| Some((at, cpu.check(at, sampler, &LIMITS, || signs(at))?))).collect()
+    }
+
+    #[test]
+    fn nothing_is_told_of_a_healthy_cpu() {
+        let mut cpu = healthy();
+        assert_eq!(watch(&mut cpu, 100 * S, 104 * S, &CLOCK, |_| panic!("no need to look")), []);
+    }
+
+    #[test]
+    fn a_soft_lockup() {
+        let mut cpu = healthy();
+        assert_eq!(cpu.expired(104 * S, &LIMITS), None);
+        assert!(cpu.is_suspect(104 * S + 300 * MS, &LIMITS), "the stop task is late");
+        let stop = 100 * S + 20_000;
+        assert_eq!(cpu.expired(108 * S, &LIMITS), of(Kind::Soft, Phase::Predicted, 108 * S - stop));
+        assert_eq!(cpu.stuck(), Some(Kind::Soft));
+        assert_eq!(cpu.expired(112 * S, &LIMITS), None);
+        let again = watch(&mut cpu, 108 * S, 116 * S, &CLOCK, |_| panic!("its timer expires"));
+        let want = [109 * S, 111 * S, 115 * S]; // at growing distance
+        assert_eq!(again.iter().map(|(at, _)| *at).collect::<Vec<u64>>(), want);
+        assert!(again.iter().all(|(at, finding)| Some(*finding) == of(Kind::Soft, Phase::Ongoing, at - stop)));
+        assert_eq!(cpu.stopped(117 * S), of(Kind::Soft, Phase::Recovered, 117 * S - stop));
+        assert_eq!((cpu.stuck(), cpu.is_suspect(117 * S, &LIMITS)), (None, true), "the timer is late now");
+    }
+
+    #[test]
+    fn a_soft_lockup_that_began_before_us() {
+        let mut cpu = Cpu { on: true, ..Cpu::default() };
+        assert_eq!(cpu.expired(3 * S, &LIMITS), None);
+        assert_eq!(cpu.expired(7 * S, &LIMITS), of(Kind::Soft, Phase::Predicted, 4 * S));
+    }
+
+    #[test]
+    fn a_run_before_its_event_was_on_is_not_missed() {
+        let mut cpu = Cpu { on: true, from: 10 * S, ..Cpu::default() };
+        assert_eq!(cpu.expired(9 * S, &LIMITS), None);
+        assert_eq!(cpu.expired(13 * S, &LIMITS), None);
+        assert_eq!(cpu.expired(17 * S, &LIMITS), of(Kind::Soft, Phase::Predicted, 4 * S));
+    }
+
+    #[test]
+    fn a_timer_that_came_late_is_no_missed_run() {
+        let mut cpu = healthy();
+        assert_eq!(cpu.expired(107 * S + 900 * MS, &LIMITS), None);
+        assert_eq!(cpu.expired(108 * S, &LIMITS), None);
+        assert_eq!(cpu.stopped(108 * S + 10_000), None);
+        // Records may come late, too.
+        assert_eq!((cpu.expired(104 * S, &LIMITS), cpu.stopped(104 * S)), (None, None));
+        assert_eq!((cpu.timer, cpu.stop), (Some(108 * S), Some(108 * S + 10_000)));
+    }
+
+    #[test]
+    fn a_dark_cpu() {
+        let mut cpu = healthy();
+        let found = watch(&mut cpu, 104 * S, 110 * S, &CLOCK, |_| frozen());
+        let dark = |phase, stuck_ns| Finding { kind: Kind::Hard, phase, stuck_ns, dark: true };
+        let since = 100 * S + 1000; // the timer was started again
+        let want = [
+            (104 * S + 400 * MS, dark(Phase::Predicted, 4 * S + 400 * MS - 1000)),
+            (105 * S + 400 * MS, dark(Phase::Ongoing, 5 * S + 400 * MS - 1000)),
+            (107 * S + 400 * MS, dark(Phase::Ongoing, 7 * S + 400 * MS - 1000)),
+        ];
+        assert_eq!(found, want);
+        assert!(cpu.is_suspect(110 * S, &LIMITS));
+        assert_eq!(cpu.expired(111 * S, &LIMITS), of(Kind::Hard, Phase::Recovered, 111 * S - since));
+        cpu.stopped(111 * S + 1000);
+        assert_eq!(watch(&mut cpu, 111 * S, 115 * S, &CLOCK, |_| panic!("no need to look")), []);
+    }
+
+    #[test]
+    fn a_hard_lockup_that_an_nmi_sees() {
+        let mut cpu = healthy();
+        let mut found = Vec::new();
+        for tick in 1..=60 {
+            let at = 100 * S + tick * 100 * MS;
+            assert_eq!(cpu.sampled(seen(at, 77), &NMI, &LIMITS), None);
+            cpu.see(seen(at, 77));
+            found.extend(cpu.check(at, &NMI, &LIMITS, frozen));
+        }
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found.iter().all(|finding| finding.kind == Kind::Hard && !finding.dark));
+        assert_eq!(cpu.seen.map(|seen| seen.tid), Some(77));
+    }
+
+    #[test]
+    fn a_timer_that_works_unseen() {
+        // Its interrupts go on, or where idle raises no events, its idleness.
+        let mut cpu = healthy();
+        let ticking = |at| Signs { timer_interrupts: Some(at), idle: 7 };
+        assert_eq!(watch(&mut cpu, 104 * S, 120 * S, &CLOCK, ticking), []);
+        assert!(cpu.hidden && !cpu.is_suspect(120 * S, &LIMITS));
+        assert_eq!(cpu.expired(121 * S, &LIMITS), None);
+        assert!(!cpu.hidden);
+
+        let idling = |at| Signs { timer_interrupts: Some(7), idle: at };
+        let mut visible = healthy();
+        assert!(!watch(&mut visible, 104 * S, 105 * S, &CLOCK, idling).is_empty(), "stuck on its way to sleep");
+        let mut hides_idle = Cpu { shows_idle: false, ..healthy() };
+        assert_eq!(watch(&mut hides_idle, 104 * S, 120 * S, &CLOCK, idling), []);
+
+        // A sample that comes by an interrupt says the same.
+        let mut cpu = healthy();
+        assert_eq!(cpu.sampled(seen(105 * S, 9), &CLOCK, &LIMITS), None);
+        assert_eq!(watch(&mut cpu, 105 * S, 107 * S, &CLOCK, |_| panic!("no need to look")), []);
+    }
+
+    #[test]
+    fn we_were_not_running() {
+        let mut cpu = healthy();
+        // The first look finds the timer late; before the second its record has come.
+        assert_eq!(cpu.check(130 * S, &CLOCK, &LIMITS, frozen), None);
+        assert!(cpu.is_suspect(130 * S, &LIMITS));
+        assert_eq!(cpu.expired(129 * S, &LIMITS), None);
+        assert_eq!(cpu.check(130 * S + 100 * MS, &CLOCK, &LIMITS, frozen), None);
+        assert_eq!(cpu.stuck(), None);
+    }
+
+    #[test]
+    fn changed_settings_and_losses_give_time() {
+        let mut cpu = healthy();
+        assert!(cpu.begins_to_doubt(104 * S + 300 * MS, &LIMITS));
+        cpu.forgive(104 * S);
+        assert_eq!(watch(&mut cpu, 104 * S, 108 * S, &CLOCK, |_| panic!("no need to look")), []);
+        let mut cpu = healthy();
+        cpu.expired(104 * S, &LIMITS);
+        cpu.lost(107 * S); // the stop task's run may be among it
+        assert_eq!(cpu.expired(108 * S, &LIMITS), None);
+        assert_eq!(watch(&mut cpu, 108 * S, 112 * S, &CLOCK, |_| panic!("no need to look")), []);
+    }
+
+    #[test]
+    fn an_offline_cpu_is_not_watched() {
+        let mut cpu = healthy();
+        cpu.forget();
+        assert_eq!(watch(&mut cpu, 104 * S, 120 * S, &CLOCK, |_| panic!("no need to look")), []);
+        cpu.on = true; // and back: it must show its timer first
+        assert_eq!(watch(&mut cpu, 120 * S, 140 * S, &CLOCK, |_| panic!("no need to look")), []);
+        cpu.started(141 * S);
+        assert!(cpu.begins_to_doubt(146 * S, &LIMITS));
+    }
+
+    #[test]
+    fn what_remains_where_the_timer_is_silent() {
+        let mut cpu = Cpu { on: true, silent: true, ..Cpu::default() };
+        assert_eq!((cpu.stopped(4 * S), cpu.stopped(8 * S)), (None, None));
+        for tenth in 80..=162 {
+            assert_eq!(cpu.sampled(seen(tenth * 100 * MS, 5), &CLOCK, &LIMITS), None);
+        }
+        assert_eq!(
+            cpu.sampled(seen(16 * S + 300 * MS, 5), &CLOCK, &LIMITS),
+            of(Kind::Soft, Phase::Predicted, 8 * S + 300 * MS)
+        );
+        assert_eq!(cpu.stopped(17 * S), of(Kind::Soft, Phase::Recovered, 9 * S));
+        // Neither samples nor the stop task, and no sign of life.
+        let found = watch(&mut cpu, 18 * S, 22 * S, &CLOCK, |_| frozen());
+        assert!(
+            matches!(found[..], [(at, Finding { kind: Kind::Hard, phase: Phase::Predicted, dark: true, .. })] if at == 21 * S + 400 * MS),
+            "{found:?}"
+        );
     }
 }

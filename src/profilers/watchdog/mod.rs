@@ -20,7 +20,7 @@ use crate::cli::CommonArgs;
 use crate::cli::values::{self, format_ns};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
-use crate::perf::target::{Host, Tasks};
+use crate::perf::target::{Host, Tasks, online_cpus};
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
@@ -31,7 +31,7 @@ use crate::profilers::watchdog::signs::Signs;
 use crate::stats::value::{Column, Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::kallsyms::address_of;
-use crate::task::procfs;
+use crate::task::{Comm, procfs};
 
 /// CPUs that are about to lock up, told before the kernel's own detectors strike
 #[derive(Debug, clap::Args)]
@@ -122,6 +122,8 @@ static SHAPE: Shape = Shape {
         "last_timer_ns",
         "last_watchdog_ns",
         "last_sample_ns",
+        "sampled.tid",
+        "sampled.comm",
         "runnable",
     ],
     line: &[
@@ -144,20 +146,34 @@ static SHAPE: Shape = Shape {
                     4,
                     &[
                         Part::Text("; dark"),
-                        Part::If(9, &[Part::Text(", last sample "), Part::Seconds(9), Part::Text(" s ago")]),
-                        Part::IfNot(9, &[Part::Text(", never sampled")]),
                         Part::If(8, &[Part::Text(", last stop task "), Part::Seconds(8), Part::Text(" s ago")]),
+                        Part::IfNot(9, &[Part::Text(", never sampled")]),
+                        Part::If(
+                            9,
+                            &[
+                                Part::Text(", last sample "),
+                                Part::Seconds(9),
+                                Part::Text(" s ago of "),
+                                Part::Value { key: 11, width: 0 },
+                                Part::Text(" "),
+                                Part::Value { key: 10, width: 0 },
+                            ],
+                        ),
                     ],
                 ),
-                Part::If(6, &[Part::Text("; running "), Part::Value { key: 6, width: 0 }, Part::Text(" ")]),
-                Part::If(5, &[Part::Value { key: 5, width: 0 }]),
-                Part::If(10, &[Part::Text("; runnable there: "), Part::Value { key: 10, width: 0 }]),
+                Part::Text("; running "),
+                Part::Value { key: 6, width: 0 },
+                Part::Text(" "),
+                Part::Value { key: 5, width: 0 },
+                Part::If(SEVERAL, &[Part::Text("; runnable there: "), Part::Value { key: SEVERAL, width: 0 }]),
             ],
         ),
     ],
 };
 /// The value behind those of the keys: what is missing from the CPU. None when it came back.
-const GOES_ON: usize = 11;
+const GOES_ON: usize = 13;
+/// Who runs and who waits, when there is more than one.
+const SEVERAL: usize = 14;
 
 static COLUMNS: [Column; 6] = [
     Column { key: "cpu", heading: "CPU" },
@@ -235,6 +251,7 @@ impl Watchdog {
             match (cpu.on, on) {
                 (true, false) => cpu.forget(),
                 (true, true) if retimed => cpu.forgive(now),
+                (false, true) => cpu.from = now,
                 _ => {}
             }
             cpu.on = on;
@@ -265,13 +282,11 @@ impl Watchdog {
 
     fn explain(&mut self, number: u32, at: Timestamp) {
         let Some(cpu) = self.cpus.get(number as usize).filter(|_| self.verbose) else { return };
-        let age = |then: Option<u64>| then.map_or("never".to_owned(), |then| format_ns(at.saturating_sub(then)));
-        self.notes.push(format!(
-            "watchdog: CPU {number}: timer, {} after the last; stop task {} ago; limit {}",
-            age(cpu.timer),
-            age(cpu.stop),
-            format_ns(self.limits.period.saturating_add(self.limits.margin)),
-        ));
+        let since = |then: Option<u64>| then.map(|then| format_ns(at.saturating_sub(then)));
+        let timer = since(cpu.timer).map_or("for the first time".to_owned(), |age| format!("after {age}"));
+        let stop = since(cpu.stop).map_or("not seen yet".to_owned(), |age| format!("ran {age} ago"));
+        let limit = format_ns(self.limits.period.saturating_add(self.limits.margin));
+        self.notes.push(format!("watchdog: CPU {number}: timer expired {timer}, stop task {stop} (limit {limit})"));
     }
 
     /// Hands over what was found of a CPU.
@@ -279,19 +294,16 @@ impl Watchdog {
         let Some(cpu) = self.cpus.get(number as usize) else { return };
         let age = |then: Option<u64>| then.map_or(Value::None, |then| Value::Ns(at.saturating_sub(then)));
         let goes_on = finding.phase != Phase::Recovered;
+        let looks = finding.kind == Kind::Hard && goes_on;
         let own = std::process::id() as i32;
-        let runnable = if finding.kind == Kind::Hard && goes_on {
-            procfs::runnable_on(&self.host, number, own, MOST_RUNNABLE)
-        } else {
-            Vec::new()
-        };
-        // Who was seen last may have given way unseen.
-        let fresh =
-            cpu.seen.filter(|seen| Some(seen.at) > cpu.timer || runnable.iter().any(|(tid, _)| *tid == seen.tid));
-        let (tid, comm) = match (fresh, runnable.as_slice(), cpu.seen) {
-            (Some(seen), _, _) | (None, [] | [_, _, ..], Some(seen)) => (seen.tid, seen.comm),
-            (None, [alone], _) | (None, [alone, ..], None) => *alone,
-            (None, [], None) => (0, ctx.tasks.comm(0)),
+        let runnable = if looks { procfs::runnable_on(&self.host, number, own) } else { Vec::new() };
+        // Without its own records, who was seen last may have given way unseen.
+        let blind = looks && (finding.dark || !self.sampler.is_nmi);
+        let (tid, comm) = match (runnable.first(), cpu.seen) {
+            (Some(first), _) if blind => *first,
+            (_, Some(seen)) => (seen.tid, seen.comm),
+            (Some(first), None) => *first,
+            (None, None) => (0, ctx.tasks.comm(0)),
         };
         let pid = ctx.tasks.pid(tid);
         let (kind, missing, limit) = match finding.kind {
@@ -303,8 +315,11 @@ impl Watchdog {
             Phase::Ongoing => Value::Phrase { word: "ongoing", text: "goes on:" },
             Phase::Recovered => Value::Phrase { word: "recovered", text: "is over: recovered after" },
         };
-        let names: Vec<String> =
-            runnable.iter().map(|(tid, comm)| format!("{}({tid})", String::from_utf8_lossy(comm.as_bytes()))).collect();
+        let name = |(tid, comm): &(i32, Comm)| format!("{}({tid})", String::from_utf8_lossy(comm.as_bytes()));
+        let names: Vec<String> = runnable.iter().take(MOST_RUNNABLE).map(name).collect();
+        let names: Arc<[String]> = Arc::from(names);
+        let listed = |from: usize| if names.len() < from { Value::None } else { Value::Words(names.clone()) };
+        let sampled = cpu.sampled.filter(|_| goes_on);
         let values = [
             Value::Word(kind),
             phase,
@@ -315,9 +330,12 @@ impl Watchdog {
             Value::Comm(comm),
             age(cpu.timer),
             age(cpu.stop),
-            age(cpu.sampled),
-            if names.is_empty() { Value::None } else { Value::Words(Arc::from(names)) },
+            age(cpu.sampled.map(|seen| seen.at)),
+            sampled.map_or(Value::None, |seen| Value::Signed(seen.tid.into())),
+            sampled.map_or(Value::None, |seen| Value::Comm(seen.comm)),
+            listed(1),
             if goes_on { Value::Word(missing) } else { Value::None },
+            listed(2),
         ];
         let stack = cpu.stack.filter(|_| goes_on);
         ctx.emit(Subject { time: at, cpu: number, pid, tid, comm }, &SHAPE, values, stack);
@@ -331,7 +349,8 @@ impl Watchdog {
         }
         let (limits, sampler, stacks) = (self.limits, self.sampler, self.stacks);
         let cpu = self.cpus.get_mut(sample.cpu as usize).filter(|cpu| cpu.on)?;
-        cpu.see(Seen { at, pid: sample.pid, tid: sample.tid, comm: ctx.tasks.comm(sample.tid) });
+        let seen = Seen { at, tid: sample.tid, comm: ctx.tasks.comm(sample.tid) };
+        cpu.see(seen);
         if event == events.expire {
             return cpu.expired(at, &limits);
         } else if event == events.start {
@@ -342,10 +361,9 @@ impl Watchdog {
             if stacks {
                 cpu.stack = ctx.stack(sample);
             }
-            let finding = cpu.sampled(at, sample.tid, &sampler, &limits);
+            let finding = cpu.sampled(seen, &sampler, &limits);
             if cpu.stuck().is_some() {
-                let comm = ctx.tasks.comm(sample.tid);
-                ctx.weigh(sample.pid, comm, cpu.stack, 1);
+                ctx.weigh(sample.pid, seen.comm, cpu.stack, 1);
             }
             return finding;
         }
@@ -412,12 +430,12 @@ impl Profiler for Watchdog {
     fn started(&mut self, now: Timestamp, _ctx: &mut Context<'_>) {
         self.choose_cpus(now, false);
         self.next_settings = now.saturating_add(SETTINGS_NS);
-        let unwatched = |cpu: &&u32| !self.settings.cpus.contains(cpu);
+        let online = online_cpus(&self.host).unwrap_or_default();
+        let unwatched = |cpu: &&u32| online.contains(cpu) && !self.settings.cpus.contains(cpu);
         let left_out: Vec<String> = self.wanted.iter().flatten().filter(unwatched).map(u32::to_string).collect();
         if !left_out.is_empty() {
             let list = left_out.join(" ");
-            self.notes
-                .push(format!("watchdog: CPU {list}: not watched by the kernel (offline, or not in watchdog_cpumask)"));
+            self.notes.push(format!("watchdog: CPU {list}: not watched by the kernel (see kernel.watchdog_cpumask)"));
         }
     }
 

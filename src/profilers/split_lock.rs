@@ -1,0 +1,206 @@
+//! `split-lock`: locked operations that cross a cache line, how many on which CPU, and in whose code.
+//!
+//! Event: one, of the CPU's own numbering, counted and sampled on the tasks of the answer. Cost: one record per `-T` events
+//! and a reading of the counters per interval.
+
+mod cpu;
+mod sums;
+
+use anyhow::{Result, bail};
+use rustc_hash::FxHashSet;
+
+use crate::cli::{CommonArgs, usage};
+use crate::event::counter::{self, Named};
+use crate::perf::attr::Exclude;
+use crate::perf::evlist::{Counted, Evlist};
+use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::target::Tasks;
+use crate::perf::{Attr, Sample};
+use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
+use crate::profilers::ProfilerArgs;
+use crate::profilers::split_lock::sums::{COUNT_COLUMNS, Counts, Mode, PLACE_COLUMNS, Places, Times};
+use crate::stats::value::{Part, Shape, Subject, Value};
+use crate::symbol::StackId;
+use crate::sys::split_lock::{POSSIBLE, SplitLocks};
+
+/// Locked operations across two cache lines: how many, on which CPU, in whose code
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  How many per second on each CPU, and in which code every 1000th is:
+    perf-prof split-lock -i 1000
+  The same without samples:
+    perf-prof split-lock -i 1000 -T 0
+  Whose virtual machine does it? Each one with the stack:
+    perf-prof split-lock -G -T 1 -g
+  Does it work here? Provoke some:
+    perf-prof split-lock --test --for 3
+  The same way of counting and sampling for another event:
+    perf-prof split-lock --event page-faults -T 100 -i 1000
+
+A split lock holds up all CPUs. It needs the hardware counters of an Intel or
+AMD CPU, which a virtual machine may not have.")]
+pub struct SplitLockArgs {
+    /// Show every so manyth with its code; 0 only counts
+    #[arg(short = 'T', long, value_name = "COUNT", default_value = "1000", value_parser = trigger)]
+    trigger: u64,
+    /// Only those of virtual machines
+    #[arg(short = 'G', long, alias = "guest")]
+    exclude_host: bool,
+    /// Provoke split locks with a thread of our own
+    #[arg(long, conflicts_with = "event")]
+    test: bool,
+    /// Another event: page-faults, cycles, r10f4
+    #[arg(long, value_name = "EVENT", value_parser = counter::parse)]
+    event: Option<Named>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+fn trigger(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { crate::cli::values::count(text) }
+}
+
+impl ProfilerArgs for SplitLockArgs {
+    const NAME: &'static str = "split-lock";
+    const WEIGHT: &'static str = "events";
+
+    fn common(&self) -> &CommonArgs {
+        &self.common
+    }
+
+    fn build(self) -> Result<Box<dyn Profiler>> {
+        if self.trigger == 0 && (self.common.stacks() || self.common.draws_stacks()) {
+            return Err(usage(
+                "-T 0 takes no samples, so there are no stacks: leave out -T 0, or -g and --flame-graph",
+            ));
+        }
+        // The kernel has a signed number of it.
+        if i64::try_from(self.trigger).is_err() {
+            return Err(usage(format!("-T {} is too large, the limit is {}", self.trigger, i64::MAX)));
+        }
+        Ok(Box::new(SplitLock::new(self)))
+    }
+}
+
+/// The profiler behind [`SplitLockArgs`].
+#[derive(Debug)]
+pub struct SplitLock {
+    args: SplitLockArgs,
+    event: Option<EventId>,
+    own: [i32; 2],
+    counts: Counts,
+    times: Times,
+    places: Places,
+    test: Option<SplitLocks>,
+}
+
+static SHAPE: Shape = Shape {
+    keys: &["count", "mode", "addr"],
+    line: &[
+        Part::Value { key: 0, width: 11 },
+        Part::Text("  "),
+        Part::Subject,
+        Part::Text(" "),
+        Part::Value { key: 1, width: 0 },
+        Part::Text(" "),
+        Part::Value { key: 2, width: 0 },
+    ],
+};
+
+impl SplitLock {
+    fn new(args: SplitLockArgs) -> SplitLock {
+        SplitLock {
+            args,
+            event: None,
+            own: [0; 2],
+            counts: Counts::default(),
+            times: Times::default(),
+            places: Places::default(),
+            test: None,
+        }
+    }
+}
+
+impl Profiler for SplitLock {
+    fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        self.own = setup.own;
+        self.times = match (&setup.target.tasks, &setup.target.wanted) {
+            (Tasks::All | Tasks::Cgroups(_), _) => Times::Cpus,
+            (_, None) => Times::Tasks,
+            _ => Times::Unknown,
+        };
+        let named = match &self.args.event {
+            Some(named) => named.clone(),
+            None => Named { name: "split-locks".to_owned(), counter: cpu::split_locks(setup.host)? },
+        };
+        if self.args.test {
+            if !POSSIBLE {
+                bail!("this CPU knows no split locks that --test could provoke");
+            }
+            cpu::refuse_if_fatal(setup.host)?;
+            if cpu::slows_down(setup.host) {
+                setup.warn(
+                    "the kernel holds back who makes split locks (kernel.split_lock_mitigate=1): --test makes a hundred per second at most"
+                        .to_owned(),
+                );
+            }
+        }
+        let exclude = Exclude { host: self.args.exclude_host, ..Exclude::default() };
+        let evsel = Evsel::new(named.name, Attr::counter(named.counter, self.args.trigger)).exclude(exclude);
+        self.event = Some(evlist.add(if setup.stacks { evsel.callchain(0) } else { evsel })?);
+        Ok(())
+    }
+
+    fn started(&mut self, _now: Timestamp, _ctx: &mut Context<'_>) {
+        if self.args.test {
+            self.test = SplitLocks::provoke().ok();
+        }
+    }
+
+    fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+        if self.own.contains(&sample.tid) {
+            ctx.ignored = true;
+            return Ok(());
+        }
+        let mode = Mode::of(sample.misc);
+        let count = self.args.trigger;
+        let comm = ctx.tasks.comm(sample.tid);
+        // The addresses of a guest mean nothing here.
+        let place = mode.is_here().then(|| ctx.address(sample, mode == Mode::User)).flatten();
+        let stack = if mode.is_here() && self.args.common.stacks() { ctx.stack(sample) } else { place };
+        self.places.add(mode, comm, sample.ip, place, count);
+        if self.args.common.draws_stacks() {
+            let stack = if mode.is_here() { ctx.stack(sample) } else { None };
+            ctx.weigh(sample.pid, comm, stack, count);
+        }
+        let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
+        let values = [Value::Unsigned(count), Value::Word(mode.word()), Value::Address(sample.ip)];
+        ctx.emit(subject, &SHAPE, values, stack);
+        Ok(())
+    }
+
+    fn counted(&mut self, event: EventId, cpu: u32, counted: &Counted) {
+        if self.event == Some(event) {
+            self.counts.add(cpu, counted);
+        }
+    }
+
+    fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
+        used.extend(self.places.stacks());
+    }
+
+    fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {
+        let places = self.places.take_rows();
+        if !places.is_empty() {
+            report.titled_table("where the samples were", &PLACE_COLUMNS, places);
+        }
+        report.titled_table("CPUs, counted", &COUNT_COLUMNS, self.counts.take_rows(self.times));
+        Ok(())
+    }
+
+    fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
+        self.test = None;
+        self.interval(now, report)
+    }
+}

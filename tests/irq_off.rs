@@ -1,0 +1,141 @@
+//! irq-off on this machine, which cannot switch its interrupts off: nothing that it does may be called so. What it says of
+//! interrupts that are off is tested in the lab.
+
+#[macro_use]
+mod common;
+
+use std::process::Command;
+
+use common::{Done, Load, attempts, number, online_cpus, run, run_over, start, start_watching, stay_visible};
+use serde_json::Value;
+
+const KINDS: [&str; 7] =
+    ["interrupts off", "timer late", "machine stopped", "stolen", "idle", "sampling hole", "not sampled"];
+const MS: u64 = 1_000_000;
+
+fn rows(done: &Done) -> Vec<Value> {
+    done.of_type("row")
+}
+
+#[track_caller]
+fn row_of(done: &Done, cpu: u32) -> Value {
+    let found = rows(done).into_iter().find(|row| row["cpu"] == cpu);
+    found.unwrap_or_else(|| panic!("no row of CPU {cpu}: {done:?}"))
+}
+
+/// What every line and row of a run must be. `Err` if one speaks of interrupts that were off: nothing here does that, but
+/// a host that lets a CPU of ours wait, and does not tell, looks the same.
+fn innocent(done: &Done) -> Result<(), String> {
+    for event in done.of_type("event") {
+        let kind = event["kind"].as_str().expect("a kind");
+        assert!(KINDS.contains(&kind) && event["still_silent"] == false, "{event}");
+        assert!(number(&event, "latency_ns") <= number(&event, "at_most_ns"), "{event}");
+        if kind == "interrupts off" {
+            return Err(event.to_string());
+        }
+    }
+    for row in rows(done) {
+        assert_eq!(number(&row, "count"), 0, "{row}");
+        assert!(row.get("max_ns").is_none(), "{row}");
+    }
+    Ok(())
+}
+
+/// A loop on a CPU that shows what it does.
+fn spinner() -> (Load, u32) {
+    stay_visible();
+    let cpu = (0..nix::sched::CpuSet::count())
+        .find(|&cpu| {
+            nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).is_ok_and(|set| set.is_set(cpu) == Ok(true))
+        })
+        .expect("a CPU");
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cpu.to_string(), "sh", "-c", "echo on; while :; do :; done"]);
+    let mut load = Load::start(command);
+    load.says();
+    (load, cpu as u32)
+}
+
+#[test]
+fn the_timer_of_a_busy_cpu_is_on_time() {
+    need_events!();
+    let (_load, cpu) = spinner();
+    attempts(|| {
+        let done = run(&["irq-off", "--period", "5ms", "--than", "50ms", "--for", "2", "--json"]).code(0);
+        innocent(&done)?;
+        let interval = &done.of_type("interval")[0];
+        let beats = (number(interval, "end_ns") - number(interval, "start_ns")) / (5 * MS);
+        let samples = number(&row_of(&done, cpu), "samples");
+        assert!(samples <= beats + 2, "{samples} samples, {beats} periods");
+        if samples < beats / 2 { Err(format!("{samples} samples, {beats} periods")) } else { Ok(()) }
+    });
+}
+
+#[test]
+fn under_a_storm_of_forks_nothing_is_called_interrupts_off() {
+    need_events!();
+    stay_visible();
+    let storm = "i=0; while [ $i -lt 1500 ]; do /bin/true; (:); i=$((i + 1)); done";
+    attempts(|| {
+        let done = run_over(&["irq-off", "--than", "30ms", "--all", "--json"], &["sh", "-c", storm]).code(0);
+        let holes: u64 = rows(&done).iter().map(|row| number(row, "sampling_holes")).sum();
+        let lines = done.of_type("event").iter().filter(|event| event["kind"] == "sampling hole").count() as u64;
+        println!("{holes} sampling holes");
+        assert_eq!(holes, lines, "{done:?}");
+        innocent(&done)
+    });
+}
+
+#[test]
+fn idle_cpus_are_not_reported() {
+    need_events!();
+    let done = run(&["irq-off", "-L", "50000", "--for", "1500ms", "--json"]).code(0);
+    assert!(done.of_type("event").iter().all(|event| event["kind"] != "silent" && event["kind"] != "idle"), "{done:?}");
+    let cpus: Vec<u64> = rows(&done).iter().map(|row| number(row, "cpu")).collect();
+    let online: Vec<u64> = online_cpus().into_iter().map(u64::from).collect();
+    assert_eq!(cpus, online, "a row for each CPU");
+}
+
+#[test]
+fn only_the_cpus_that_were_asked_for_have_rows() {
+    need_events!();
+    let cpu = online_cpus()[0];
+    let done = run(&["irq-off", "-C", &cpu.to_string(), "-i", "100", "--for", "450ms", "--json"]).code(0);
+    let rows = rows(&done);
+    assert!(rows.len() >= 4 && rows.iter().all(|row| row["cpu"] == cpu), "{done:?}");
+    let samples: u64 = rows.iter().map(|row| number(row, "samples")).sum();
+    let ours: u64 = done.of_type("end").iter().map(|end| number(end, "samples")).sum();
+    assert!(samples > 0 && samples <= ours, "{samples} of {ours}");
+}
+
+#[test]
+fn finer_periods_bring_more_samples() {
+    need_events!();
+    let (_load, cpu) = spinner();
+    let samples = |args: &[&str]| {
+        let done = run(&[&["irq-off", "--for", "1", "--json", "-L", "100ms"], args].concat()).code(0);
+        number(&row_of(&done, cpu), "samples")
+    };
+    let (usual, precise) = (samples(&[]), samples(&["--precise"]));
+    assert!((1..=22).contains(&usual), "every 50 ms: {usual}");
+    assert!(precise > 4 * usual, "every 5 ms: {precise}, every 50 ms: {usual}");
+}
+
+#[test]
+fn the_table_has_a_line_for_each_cpu() {
+    need_events!();
+    let done = run(&["irq-off", "--for", "300ms"]).code(0).says(&["irq-off: ", " lost"]);
+    let at = done.out.iter().position(|line| line.trim_start().starts_with("CPU off")).expect("a heading");
+    let lines = &done.out[at + 1..];
+    assert_eq!(lines.len(), online_cpus().len(), "{done:?}");
+    assert!(done.out.iter().all(|line| line.chars().count() <= 80), "{done:?}");
+}
+
+#[test]
+fn it_ends_at_once_on_a_signal() {
+    need_events!();
+    let run = start_watching(&["irq-off", "-g", "--period", "1ms", "--than", "100ms"]);
+    assert_eq!(run.interrupt().code(0).of_type("end").len(), 1);
+    let done = start(&["irq-off", "-v", "--for", "100ms"]).finish().code(0);
+    assert!(done.err().contains("ring buffer"), "{done:?}");
+}

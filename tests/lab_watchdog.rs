@@ -1,0 +1,155 @@
+//! watchdog against lockups in emulated machines: each is told before the kernel's own report of it.
+
+#[macro_use]
+mod common;
+#[macro_use]
+#[path = "common/lab.rs"]
+mod lab;
+
+use common::number;
+use common::waits::MS;
+use lab::{AMD64, Lab, Output};
+use serde_json::Value;
+
+/// `step NAME FAULT CPU OTHER`: the fault on one CPU, and on the other somebody who writes into the kernel's log as soon as
+/// a prediction stands in our output. The log then has both reports, in the order in which they came.
+///
+/// The events stay on between the steps: to switch them, the kernel changes its own code under way, and the emulator at times
+/// runs a CPU into the breakpoint that it sets for that (`text_poke_bp`).
+const STEP: &str = r#"
+    echo 1 >/proc/sys/kernel/watchdog_thresh
+    echo 3 >/proc/sys/kernel/printk
+    watching held trace -e 'timer:hrtimer_expire_entry/now==0/' -e 'timer:hrtimer_start/expires==0/' -e 'sched:sched_switch/next_pid==-1/'
+    expired() { grep -q "CPU $2: timer expired" /out/$1.err; }
+    step() {
+        watching $1 watchdog -g -i 500
+        await expired $1 0
+        await expired $1 1
+        echo "begin $1" >/dev/kmsg
+        taskset -c $4 sh -c "until grep -q predicted /out/$1; do usleep 20000; done; echo told $1 >/dev/kmsg" &
+        taskset -c $3 sh -c "echo \$\$ >/out/$1.tid; echo $2 >/proc/ppfault"
+        await grep -q recovered /out/$1
+        stop $1
+        dmesg >/out/dmesg
+    }
+"#;
+
+struct Fault {
+    name: &'static str,
+    command: &'static str,
+    ms: u64,
+    kind: &'static str,
+    /// In the kernel's report. None: it has no detector for that.
+    report: Option<&'static str>,
+}
+
+const SOFT: [Fault; 2] = [
+    Fault {
+        name: "preemptoff",
+        command: "preemptoff 3500",
+        ms: 3500,
+        kind: "soft lockup",
+        report: Some("soft lockup - CPU#"),
+    },
+    Fault {
+        name: "kernelspin",
+        command: "kernelspin 3500",
+        ms: 3500,
+        kind: "soft lockup",
+        report: Some("soft lockup - CPU#"),
+    },
+];
+
+fn script(faults: &[Fault]) -> String {
+    let steps = faults.iter().flat_map(|fault| {
+        [(0, 1), (1, 0)].map(|(cpu, other)| format!("step {}{cpu} '{}' {cpu} {other}\n", fault.name, fault.command))
+    });
+    STEP.to_owned() + &steps.collect::<String>() + "stop held"
+}
+
+#[track_caller]
+fn check(output: &Output, fault: &Fault, cpu: u32) {
+    let name = format!("{}{cpu}", fault.name);
+    let done = output.results(&name).code(0);
+    let tid: u64 = output.file(&format!("{name}.tid")).trim().parse().expect("a tid");
+    let of_cpu = |event: &Value| event["cpu"] == cpu && event["kind"] == fault.kind;
+    let events: Vec<Value> = done.of_type("event").into_iter().filter(of_cpu).collect();
+    let phases: Vec<&str> = events.iter().map(|event| event["phase"].as_str().expect("a phase")).collect();
+    let [first @ Value::Object(_), .., last] = &events[..] else { panic!("{name}: {done:?}") };
+    assert_eq!((phases[0], phases[phases.len() - 1]), ("predicted", "recovered"), "{name}: {phases:?}");
+    assert!(phases[1..phases.len() - 1].iter().all(|phase| *phase == "ongoing"), "{name}: {phases:?}");
+    assert_eq!(first["running"]["tid"], tid, "{name}: {first}");
+    assert_eq!(first["running"]["comm"], "sh", "{name}: {first}");
+    // From the last sign of life before the fault to the first one behind it.
+    assert!(number(last, "stuck_ns") >= (fault.ms - 100) * MS, "{name}: {last}");
+    if fault.kind == "soft lockup" {
+        let stacks = events.iter().flat_map(|event| event["stack"].as_array().expect("a stack"));
+        assert!({ stacks }.any(|frame| frame["symbol"] == "ppfault_spin"), "{name}: {events:?}");
+    } else {
+        assert_eq!(first["dark"], true, "{name}: {first}");
+        // Its last stack: that of another task, and none if that one was in user code.
+        assert!(first["sampled"]["comm"].is_string() && first["stack"].is_array(), "{name}: {first}");
+    }
+    // The intervals go on meanwhile.
+    let rows = done.of_type("row");
+    assert!(rows.iter().any(|row| row["cpu"] == cpu && row["state"] == fault.kind), "{name}: {rows:?}");
+    // Nobody else is accused.
+    assert!(done.of_type("event").iter().all(|event| event["cpu"] == cpu), "{name}: {done:?}");
+
+    let log = output.file("dmesg");
+    let after = log.split(&format!("begin {name}\n")).nth(1).unwrap_or_else(|| panic!("{name}: {log}"));
+    let told = after.find(&format!("told {name}")).unwrap_or_else(|| panic!("{name}: not told: {after}"));
+    if let Some(report) = fault.report {
+        let report = format!("{report}{cpu}");
+        let reported = after.find(&report).unwrap_or_else(|| panic!("{name}: the kernel said nothing: {after}"));
+        assert!(told < reported, "{name}: too late: {after}");
+        println!("{name}: {} before {}", line_at(after, told), line_at(after, reported));
+    }
+}
+
+fn line_at(text: &str, at: usize) -> &str {
+    let start = text[..at].rfind('\n').map_or(0, |at| at + 1);
+    text[start..].lines().next().unwrap_or_default()
+}
+
+fn check_all(lab: Lab, faults: &[Fault]) {
+    println!("{}", lab.version());
+    let output = lab.ppfault().run(&script(faults));
+    for fault in faults {
+        check(&output, fault, 0);
+        check(&output, fault, 1);
+    }
+}
+
+#[test]
+fn soft_lockups_before_the_kernel_on_6_1() {
+    need_lab!();
+    check_all(Lab::new(AMD64[0]), &SOFT);
+}
+
+#[test]
+fn soft_lockups_before_the_kernel_on_6_12() {
+    need_lab!();
+    check_all(Lab::new(AMD64[1]), &SOFT);
+}
+
+/// Without a PMU the kernel has no detector for it.
+#[test]
+fn a_dark_cpu_that_the_kernel_does_not_see() {
+    need_lab!();
+    let dark = [Fault { name: "dark", command: "irqoff 3500", ms: 3500, kind: "hard lockup", report: None }];
+    AMD64.into_iter().for_each(|series| check_all(Lab::new(series), &dark));
+}
+
+#[test]
+fn a_dark_cpu_before_the_kernel_on_arm64() {
+    need_lab!();
+    let dark = [Fault {
+        name: "dark",
+        command: "irqoff 4500",
+        ms: 4500,
+        kind: "hard lockup",
+        report: Some("detected hard LOCKUP on cpu "),
+    }];
+    check_all(Lab::arm64("6.12"), &dark);
+}

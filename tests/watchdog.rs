@@ -1,0 +1,151 @@
+//! `watchdog` on this machine, where nothing locks up: it sees the timers, names those that it does not see, follows the
+//! kernel's settings, and predicts nothing. Lockups are provoked in the lab: see `lab_watchdog`.
+
+#[macro_use]
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use common::{Done, number, online_cpus, run, start_watching};
+
+/// kernel.watchdog_thresh as a test wants it, and for that test alone; as it was behind it.
+struct Threshold {
+    before: String,
+    _alone: MutexGuard<'static, ()>,
+}
+
+fn sysctl(name: &str) -> PathBuf {
+    PathBuf::from("/proc/sys/kernel").join(name)
+}
+
+fn set(name: &str, value: &str) {
+    fs::write(sysctl(name), value).unwrap_or_else(|err| panic!("kernel.{name}: {err}"));
+}
+
+impl Threshold {
+    /// None, with the reason on stdout, where the kernel has no watchdog.
+    fn of(seconds: &str) -> Option<Threshold> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(before) = fs::read_to_string(sysctl("watchdog_thresh")) else {
+            println!("skipped: the kernel has no watchdog");
+            return None;
+        };
+        if fs::read_to_string(sysctl("watchdog")).is_ok_and(|on| on.trim() == "0") {
+            println!("skipped: the kernel's watchdog is off");
+            return None;
+        }
+        set("watchdog_thresh", seconds);
+        Some(Threshold { before, _alone: alone })
+    }
+}
+
+impl Drop for Threshold {
+    fn drop(&mut self) {
+        set("watchdog_thresh", self.before.trim());
+    }
+}
+
+/// How many expiries of a CPU's timer a run with -v has seen.
+fn expiries(done: &Done, cpu: u32) -> usize {
+    let head = format!("watchdog: CPU {cpu}: timer expired");
+    done.err.iter().filter(|line| line.starts_with(&head)).count()
+}
+
+#[test]
+fn sees_the_timer_of_a_cpu() {
+    need_events!();
+    let Some(_one) = Threshold::of("1") else { return };
+    let cpu = online_cpus()[0];
+    let list = cpu.to_string();
+    let done = run(&["watchdog", "-C", &list, "-F", "1", "-g", "-v", "--json", "--for", "3"]).code(0);
+    // One per 400 ms; a busy machine may delay them, and they may begin late.
+    let seen = expiries(&done, cpu);
+    assert!((3..=8).contains(&seen), "{seen} expiries: {done:?}");
+    let rows = done.of_type("row");
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!((&row["cpu"], &row["state"]), (&cpu.into(), &"ok".into()), "{row}");
+    let span = number(&done.of_type("interval")[0], "end_ns") - number(&done.of_type("interval")[0], "start_ns");
+    assert!(number(row, "last_timer_ns") < span && number(row, "last_watchdog_ns") < span, "{row}");
+    assert!(row["running"]["comm"].is_string() && row["running"]["tid"].is_u64(), "{row}");
+    assert_eq!(done.of_type("event").len(), 0, "nothing is stuck: {done:?}");
+    assert!(done.err.iter().any(|line| line.contains("due every 400.0ms")), "{done:?}");
+    // Every expiry has started the timer again, and had the stop task run.
+    assert!(number(&done.end(), "samples") >= 3 * seen as u64 - 2, "{done:?}");
+}
+
+#[test]
+fn runs_as_typed() {
+    need_events!();
+    let Some(_one) = Threshold::of("1") else { return };
+    let done = run(&["watchdog", "-F", "1", "-g", "--for", "1.5"]).code(0);
+    let heading = done.out.iter().position(|line| line.starts_with("CPU state")).expect("a table");
+    assert_eq!(done.out.len() - heading - 1, online_cpus().len(), "{done:?}");
+    assert!(
+        done.err.last().is_some_and(|line| line.starts_with("watchdog: ") && line.contains("events in")),
+        "{done:?}"
+    );
+    let first = &done.err[0];
+    let has_nmi = !fs::read_to_string("/proc/interrupts").unwrap().contains("PMI:") || !first.contains("PMU");
+    assert!(has_nmi || first.ends_with("a CPU with interrupts off cannot be sampled"), "{first}");
+}
+
+#[test]
+fn every_cpu_shows_its_timer_or_is_named() {
+    need_events!();
+    let Some(_one) = Threshold::of("1") else { return };
+    let done = run(&["watchdog", "-v", "--json", "--for", "2.5"]).code(0);
+    let named = |cpu: u32| {
+        let lists = done.err.iter().filter(|line| line.contains("no watchdog timer seen for two periods (800.0ms)"));
+        let number = cpu.to_string();
+        lists.filter(|line| line.split([' ', ':']).any(|word| word == number)).count()
+    };
+    for cpu in online_cpus() {
+        let (seen, named) = (expiries(&done, cpu), named(cpu));
+        assert!(seen > 0 || named == 1, "CPU {cpu}: {done:?}");
+        assert!(named <= 1, "once: {done:?}");
+    }
+    assert_eq!(done.of_type("event").len(), 0, "nothing is stuck: {done:?}");
+}
+
+#[test]
+fn follows_the_settings() {
+    need_events!();
+    let Some(_one) = Threshold::of("1") else { return };
+    let mut run = start_watching(&["watchdog", "-i", "10s"]);
+    // A longer period: timers that are late by the old one are not.
+    set("watchdog_thresh", "3");
+    run.err_line(|line| line == "watchdog: kernel.watchdog_thresh 1 -> 3");
+    run.err_line(|line| line.contains("timer expired after 1.20s"));
+    set("watchdog_thresh", "0");
+    run.err_line(|line| line.contains("kernel.watchdog_thresh 3 -> 0") && line.contains("watchdog is off"));
+    set("watchdog_thresh", "1");
+    run.err_line(|line| line.contains("kernel.watchdog_thresh 0 -> 1"));
+    run.err_line(|line| line.contains("timer expired after 400.0ms") || line.contains("timer expired after 40"));
+    run.signal(nix::sys::signal::Signal::SIGINT);
+    let done = run.finish().code(0);
+    assert_eq!(done.of_type("event").len(), 0, "nothing is stuck: {done:?}");
+}
+
+#[test]
+fn says_when_there_is_nothing_to_watch() {
+    need_events!();
+    let Some(_off) = Threshold::of("0") else { return };
+    let done = run(&["watchdog", "--for", "1"]).code(1);
+    let want =
+        "perf-prof: the kernel's watchdog is off (kernel.watchdog_thresh is 0): sysctl -w kernel.watchdog_thresh=10";
+    assert_eq!((done.err.as_slice(), done.out.len()), (&[want.to_owned()][..], 0));
+}
+
+#[test]
+fn results_go_to_a_file() {
+    need_events!();
+    let Some(_one) = Threshold::of("1") else { return };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let done = run(&["watchdog", "--json", "-o", file.path().to_str().unwrap(), "--for", "500ms"]).code(0);
+    assert!(done.out.is_empty());
+    let text = fs::read_to_string(file.path()).unwrap();
+    assert!(text.lines().last().is_some_and(|line| line.contains("\"type\":\"end\"")), "{text}");
+}
