@@ -63,7 +63,7 @@ fn evaluates() {
         ("b<1", Some(0)),
         ("b>d", Some(1)),
         ("a<=-2 && c>=200", Some(1)),
-        ("1|2^3&2", Some(1 | 2 ^ 3 & 2)),
+        ("1|6^3&2", Some(5)),
         ("1==1==1", Some(1)),
         ("c&0x80 ? d : 1/0", Some(7)),
         ("0 ? 1 : 0 ? 2 : 3", Some(3)),
@@ -211,7 +211,7 @@ proptest! {
     #[test]
     fn text_of_its_own_letters_is_parsed_or_refused(text in "[abcd0-9x()?:<>=!&|^~+*/% -]{0,60}") {
         if let Ok(expr) = Expr::parse(&text) {
-            let _ = expr.compile(&format()).unwrap().eval(&raw(1, 2, 3, 4));
+            let _ = expr.compile(&format()).map(|program| program.eval(&raw(1, 2, 3, 4))); // `c2` is no field
         }
     }
 }

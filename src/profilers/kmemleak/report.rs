@@ -128,8 +128,10 @@ mod tests {
     #[test]
     fn the_balance_is_told() {
         let counts = Counts { allocs: 10, frees: 9, unmatched: 2, replaced: 1, out_of_reach: 0 };
-        let want =
-            "10 allocated, 7 of them freed, 1 freed unseen; 2 frees of what was allocated before the start, or unseen";
+        let want = [
+            "10 allocated, 7 of them freed, 1 freed unseen",
+            "2 frees of what was allocated before the start, or unseen",
+        ];
         assert_eq!(balance(counts), want);
         assert_eq!(balance(Counts { allocs: 1, ..Counts::default() }), ["1 allocated, 0 of them freed"]);
     }
