@@ -12,6 +12,7 @@ use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::target::Tasks;
 use crate::profiler::Setup;
 use crate::sys;
+use crate::tep::drift::ALLOCATED_BYTES;
 use crate::tep::field::Field;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
@@ -64,9 +65,6 @@ pub struct Source {
     pub call_site: Option<Field>,
     pub filter: Option<Filter>,
 }
-
-/// Fields that hold an allocation's size, the best first.
-const SIZE_FIELDS: [&str; 2] = ["bytes_alloc", "size"];
 
 impl Preset {
     /// The events of both lists. `?` in front: older or newer kernels do without.
@@ -185,7 +183,7 @@ fn source(found: Found, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Source
     let Found { wanted, evsel, format } = found;
     let field = |name: &str| format.field(name).map(|field| field.name.clone());
     let ptr = program(wanted.ptr.as_ref(), field("ptr"), &format)?;
-    let size = program(wanted.size.as_ref(), SIZE_FIELDS.into_iter().find_map(field), &format)?;
+    let size = program(wanted.size.as_ref(), ALLOCATED_BYTES.into_iter().find_map(field), &format)?;
     let is_free = wanted.role == Role::Free;
     if ptr.is_none() && (is_free || size.is_none()) {
         let has: Vec<&str> = format.user_fields().map(|field| field.name.as_str()).collect();
