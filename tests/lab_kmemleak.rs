@@ -24,9 +24,12 @@ fn kept(done: &Done) -> (u64, Option<u64>) {
     (rows.iter().map(|row| number(row, "allocs")).sum(), bytes.filter(|_| !rows.is_empty()))
 }
 
+/// Arguments of perf-prof, a fault, and the objects and bytes of it that are to be seen.
+type Leak<'a> = (&'a str, &'a str, (u64, Option<u64>));
+
 /// One guest: what perf-prof is asked for, what the module is told, and what of that is seen while it is kept and after.
 #[track_caller]
-fn check(series: &str, before: &str, cases: &[(&str, &str, (u64, Option<u64>))]) {
+fn check(series: &str, before: &str, cases: &[Leak<'_>]) {
     let lab = Lab::new(series);
     let version = lab.version();
     let mut script = before.to_owned();
