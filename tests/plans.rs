@@ -38,7 +38,20 @@ const MORE: [(&str, &[&str]); 14] = [
 ];
 
 /// What these kernels truly lack: the options (those of the trial where empty), the kernels, and what the error names.
-const LACKING: [(&str, &[&str], &[&str], &str); 2] = [
+const LACKING: [(&str, &[&str], &[&str], &str); 5] = [
+    ("kmemleak", &["page"], &["3.4.0-android", "3.10.40-android"], "kmem:mm_page_alloc has no field `pfn`"),
+    (
+        "kmemleak",
+        &["percpu", "-g"],
+        &["3.4.0-android", "3.10.40-android", "4.4.88-android"],
+        "there is no event percpu:percpu_alloc_percpu",
+    ),
+    (
+        "kmemleak",
+        &["vmalloc"],
+        &["3.4.0-android", "3.10.40-android", "4.4.88-android", "5.10.43-android", "6.1.0-56-cloud-amd64"],
+        "on older ones put kprobes into --alloc and --free",
+    ),
     (
         "trace",
         &["-e", "kmem:kmalloc_node"],

@@ -12,6 +12,7 @@ use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::target::Tasks;
 use crate::profiler::Setup;
 use crate::sys;
+use crate::tep::EventError;
 use crate::tep::drift::ALLOCATED_BYTES;
 use crate::tep::field::Field;
 use crate::tep::filter::Filter;
@@ -205,6 +206,10 @@ fn parsed(option: &str, list: &str, attrs: &[&str], role: Role) -> Result<Vec<Wa
     selectors.into_iter().map(wanted).collect()
 }
 
+fn is_absent(err: &anyhow::Error) -> bool {
+    matches!(err.downcast_ref(), Some(EventError::NotFound { .. }))
+}
+
 /// Puts the events into the list.
 ///
 /// # Errors
@@ -223,7 +228,7 @@ pub fn open(wanted: &[Wanted], evlist: &mut Evlist, setup: &Setup<'_>) -> Result
         }
         let events = match setup.events(&wanted.selector) {
             Err(_) if wanted.optional => continue,
-            Err(err) if !wanted.needs.is_empty() => return Err(err.context(wanted.needs)),
+            Err(err) if !wanted.needs.is_empty() && is_absent(&err) => bail!("{}", wanted.needs),
             events => events?,
         };
         let first = sources.len();
