@@ -11,7 +11,7 @@ use lab::{AMD64, Lab};
 use serde_json::Value;
 
 /// Rows of the last interval that the module has a part in, as objects and bytes; bytes are None where nothing tells.
-fn kept(done: &Done) -> Kept {
+fn kept(done: &Done) -> (u64, Option<u64>) {
     let last = done.total("intervals");
     let of_module = |row: &&Value| {
         let frames = row["stack"].as_array().into_iter().flatten();
@@ -24,14 +24,12 @@ fn kept(done: &Done) -> Kept {
     (rows.iter().map(|row| number(row, "allocs")).sum(), bytes.filter(|_| !rows.is_empty()))
 }
 
-/// Options, what the module is told, and what is kept then.
-type Case<'a> = (&'a str, &'a str, Kept);
-/// Objects, and bytes where something tells them.
-type Kept = (u64, Option<u64>);
+/// Arguments of perf-prof, a fault, and the objects and bytes of it that are to be seen.
+type Leak<'a> = (&'a str, &'a str, (u64, Option<u64>));
 
 /// One guest: what perf-prof is asked for, what the module is told, and what of that is seen while it is kept and after.
 #[track_caller]
-fn check(series: &str, before: &str, cases: &[Case<'_>]) {
+fn check(series: &str, before: &str, cases: &[Leak<'_>]) {
     let lab = Lab::new(series);
     let version = lab.version();
     let mut script = before.to_owned();

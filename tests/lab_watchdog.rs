@@ -20,15 +20,17 @@ const STEP: &str = r#"
     echo 1 >/proc/sys/kernel/watchdog_thresh
     echo 3 >/proc/sys/kernel/printk
     watching held trace -e 'timer:hrtimer_expire_entry/now==0/' -e 'timer:hrtimer_start/expires==0/' -e 'sched:sched_switch/next_pid==-1/'
-    expired() { grep -q "CPU $2: timer expired" /out/$1.err; }
+    expiries() { grep -c "CPU $2: timer expired" /out/$1.err || :; }
+    expired_since() { [ $(expiries $1 $2) -gt $(($3 + 1)) ]; }
     step() {
         watching $1 watchdog -g -i 500
-        await expired $1 0
-        await expired $1 1
+        await expired_since $1 0 0
+        await expired_since $1 1 0
         echo "begin $1" >/dev/kmsg
-        taskset -c $4 sh -c "until grep -q predicted /out/$1; do usleep 20000; done; echo told $1 >/dev/kmsg" &
+        echo none >/out/$1.tid
+        taskset -c $4 sh -c "until grep -q \"predicted.*tid.:\$(cat /out/$1.tid),\" /out/$1; do usleep 20000; done; echo told $1 >/dev/kmsg" &
         taskset -c $3 sh -c "echo \$\$ >/out/$1.tid; echo $2 >/proc/ppfault"
-        await grep -q recovered /out/$1
+        await expired_since $1 $3 $(expiries $1 $3)
         stop $1
         dmesg >/out/dmesg
     }
@@ -74,28 +76,26 @@ fn check(output: &Output, fault: &Fault, cpu: u32) {
     let tid: u64 = output.file(&format!("{name}.tid")).trim().parse().expect("a tid");
     let of_cpu = |event: &Value| event["cpu"] == cpu && event["kind"] == fault.kind;
     let events: Vec<Value> = done.of_type("event").into_iter().filter(of_cpu).collect();
-    let phases: Vec<&str> = events.iter().map(|event| event["phase"].as_str().expect("a phase")).collect();
-    let [first @ Value::Object(_), .., last] = &events[..] else { panic!("{name}: {done:?}") };
-    assert_eq!((phases[0], phases[phases.len() - 1]), ("predicted", "recovered"), "{name}: {phases:?}");
-    assert!(phases[1..phases.len() - 1].iter().all(|phase| *phase == "ongoing"), "{name}: {phases:?}");
+    // A busy host stops CPUs, too, and that is told; but not for so long. From the last sign of life before the fault to the
+    // first one behind it:
+    let is_end = |event: &Value| event["phase"] == "recovered" && number(event, "stuck_ns") >= (fault.ms - 100) * MS;
+    let end = events.iter().position(is_end).unwrap_or_else(|| panic!("{name}: it does not end: {done:?}"));
+    let begins = |event: &Value| event["phase"] == "predicted";
+    let begin = events[..end].iter().rposition(begins).unwrap_or_else(|| panic!("{name}: it does not begin: {done:?}"));
+    let first = &events[begin];
+    assert!(events[begin + 1..end].iter().all(|event| event["phase"] == "ongoing"), "{name}: {events:?}");
     assert_eq!(first["running"]["tid"], tid, "{name}: {first}");
-    assert_eq!(first["running"]["comm"], "sh", "{name}: {first}");
-    // From the last sign of life before the fault to the first one behind it.
-    assert!(number(last, "stuck_ns") >= (fault.ms - 100) * MS, "{name}: {last}");
     if fault.kind == "soft lockup" {
-        let stacks = events.iter().flat_map(|event| event["stack"].as_array().expect("a stack"));
+        let stacks = events[begin..end].iter().flat_map(|event| event["stack"].as_array().expect("a stack"));
         assert!({ stacks }.any(|frame| frame["symbol"] == "ppfault_spin"), "{name}: {events:?}");
     } else {
-        assert_eq!(first["dark"], true, "{name}: {first}");
         // Its last stack: that of another task, and none if that one was in user code.
-        assert!(first["sampled"]["comm"].is_string() && first["stack"].is_array(), "{name}: {first}");
+        let is_dark = |event: &Value| event["dark"] == true && event["sampled"]["comm"].is_string();
+        assert!(events[begin..end].iter().any(is_dark) && first["stack"].is_array(), "{name}: {events:?}");
     }
     // The intervals go on meanwhile.
     let rows = done.of_type("row");
     assert!(rows.iter().any(|row| row["cpu"] == cpu && row["state"] == fault.kind), "{name}: {rows:?}");
-    // Nobody else is accused.
-    assert!(done.of_type("event").iter().all(|event| event["cpu"] == cpu), "{name}: {done:?}");
-
     let log = output.file("dmesg");
     let after = log.split(&format!("begin {name}\n")).nth(1).unwrap_or_else(|| panic!("{name}: {log}"));
     let told = after.find(&format!("told {name}")).unwrap_or_else(|| panic!("{name}: not told: {after}"));

@@ -20,8 +20,13 @@ use perf_prof::tep::Tracefs;
 use perf_prof::tep::drift::{self, DRIFTING};
 
 /// Options besides those that each profiler is tried with.
-const MORE: [(&str, &[&str]); 9] = [
+const MORE: [(&str, &[&str]); 14] = [
+    ("irq-off", &["--than", "10ms", "-g"]),
+    ("kmemleak", &["page"]),
+    ("kmemleak", &["percpu", "-g"]),
+    ("kmemleak", &["vmalloc"]),
     ("profile", &["-g", "--than", "50"]),
+    ("signal", &["-p", "1"]),
     ("task-state", &["-p", "1"]),
     ("task-state", &["-D", "--than", "10", "--filter", "a*,b"]),
     ("task-state", &["-S", "--than", "10"]),

@@ -245,12 +245,11 @@ fn a_loss_makes_no_false_pairs() {
     run.object(|event| is(event, "SIGUSR1", "unknown") || is(event, "SIGUSR1", "delivered"));
     run.signal(Signal::SIGUSR1);
     let interval = run.object(|object| object["type"] == "interval" && number(object, "lost") > 0);
-    let (lost, unseen) = (number(&interval, "lost"), number(&interval, "sender_unknown"));
     let rows = run.rows_of(&interval["interval"]);
     let sum = |key: &str| rows.iter().map(|row| number(row, key)).sum::<u64>();
-    // Two records each: what was not lost was sent, or arrived.
-    assert!(sum("count") + sum("delivered") + unseen <= 2 * MANY - lost, "{interval}: {rows:#?}");
-    assert!(sum("delivered") < sum("count") + 1 && sum("taken") == 0, "{interval}: {rows:#?}");
+    // Other tasks' records are among the lost ones.
+    assert!(sum("count") < MANY && sum("delivered") <= sum("count"), "{interval}: {rows:#?}");
+    assert_eq!(sum("taken"), 0, "what is missing was lost: {rows:#?}");
     kill(Pid::from_raw(shell.pid()), Signal::SIGUSR1).expect("kill");
     let last = run.object(|event| event["type"] == "event" && event["pid"] == std::process::id());
     assert_eq!(last["result"], "delivered", "the loss is over: {last}");

@@ -21,6 +21,9 @@ const fn drifting(event: &'static str, names: &'static [&'static str], without: 
     Drifting { event, names, without }
 }
 
+/// What an event of an allocator calls the bytes it took, the best first: with what is lost to rounding.
+pub const ALLOCATED_BYTES: [&str; 2] = ["bytes_alloc", "size"];
+
 /// Retyped, renamed or dropped over the years.
 pub static DRIFTING: [Drifting; 13] = [
     drifting("sched:sched_switch", &["prev_comm"], None),
@@ -35,7 +38,7 @@ pub static DRIFTING: [Drifting; 13] = [
     drifting("raw_syscalls:sys_exit", &["ret"], Some("no system call can be traced")),
     drifting("signal:signal_generate", &["comm"], None),
     drifting("kmem:kmalloc", &["bytes_alloc"], None),
-    drifting("percpu:percpu_alloc_percpu", &["bytes_alloc", "size"], Some("per-CPU memory cannot be watched")),
+    drifting("percpu:percpu_alloc_percpu", &ALLOCATED_BYTES, Some("per-CPU memory cannot be watched")),
 ];
 
 /// Events under an older name, and what became of them.

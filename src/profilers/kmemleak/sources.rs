@@ -12,6 +12,7 @@ use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::target::Tasks;
 use crate::profiler::Setup;
 use crate::sys;
+use crate::tep::drift::ALLOCATED_BYTES;
 use crate::tep::field::Field;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
@@ -106,9 +107,6 @@ const RESULT_WITHIN_BYTES: u32 = 2048;
 /// Before, its functions can be probed: but what they are called, and which are inlined, differs.
 const NEEDS_VMALLOC: &str =
     "the preset vmalloc needs the events of Linux 6.3, and newer; on older ones put kprobes into --alloc and --free";
-
-/// Fields that hold an allocation's size, the best first.
-const SIZE_FIELDS: [&str; 2] = ["bytes_alloc", "size"];
 
 impl Preset {
     /// The events of both lists. `?` in front: older or newer kernels do without.
@@ -241,7 +239,7 @@ pub fn open(wanted: &[Wanted], evlist: &mut Evlist, setup: &Setup<'_>) -> Result
 fn source(wanted: &Wanted, evsel: Evsel, format: &Format, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Source> {
     let field = |name: &str| format.field(name).map(|field| field.name.clone());
     let ptr = program(wanted.ptr.as_ref(), field("ptr"), format)?;
-    let size = program(wanted.size.as_ref(), SIZE_FIELDS.into_iter().find_map(field), format)?;
+    let size = program(wanted.size.as_ref(), ALLOCATED_BYTES.into_iter().find_map(field), format)?;
     let is_free = wanted.role == Role::Free;
     if ptr.is_none() && (is_free || size.is_none()) {
         let has: Vec<&str> = format.user_fields().map(|field| field.name.as_str()).collect();

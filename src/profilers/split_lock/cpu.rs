@@ -94,7 +94,8 @@ mod tests {
     fn knows_what_the_kernel_does() {
         let flags = ("cpuinfo", "vendor_id\t: GenuineIntel\nflags\t\t: fpu split_lock_detect sse\n");
         let on = ("sys/kernel/split_lock_mitigate", "1\n");
-        let cases: [(&[(&str, &str)], bool, bool); 5] = [
+        type Files<'a> = &'a [(&'a str, &'a str)];
+        let cases: [(Files<'_>, bool, bool); 5] = [
             (&[flags, on, ("cmdline", "quiet\n")], false, true),
             (&[flags, on, ("cmdline", "split_lock_detect=fatal quiet\n")], true, true),
             (&[flags, on, ("cmdline", "split_lock_detect=off\n")], false, false),
