@@ -62,6 +62,8 @@ struct Stuck {
     pause: u64,
     /// When it was predicted.
     signs: Signs,
+    /// When they had changed.
+    alive_at: Option<u64>,
 }
 
 /// One CPU.
@@ -188,12 +190,17 @@ impl Cpu {
             return None;
         }
         if let Some(stuck) = self.stuck.filter(|stuck| stuck.kind == Kind::Hard) {
-            let life = || signs().show_life_since(&stuck.signs, !self.shows_idle);
-            if now >= stuck.next && life() {
-                self.hidden = true;
-                return self.recover(now);
-            }
-            return self.go_on(now, stuck, sampler);
+            return match stuck.alive_at {
+                Some(at) => self.is_alive(at, now),
+                None if now >= stuck.next => {
+                    let signs = signs();
+                    if signs.show_life_since(&stuck.signs, !self.shows_idle) {
+                        return self.is_alive(signs.at, now);
+                    }
+                    self.go_on(now, stuck, sampler)
+                }
+                None => None,
+            };
         }
         if !self.is_overdue(now, limits) {
             self.doubt = None;
@@ -239,7 +246,7 @@ impl Cpu {
     fn predict(&mut self, kind: Kind, since: u64, now: u64, limits: &Limits) -> Finding {
         let pause = (limits.period / 4).max(SHORTEST_PAUSE_NS);
         let next = now.saturating_add(pause);
-        self.stuck = Some(Stuck { kind, since, next, pause, signs: Signs::default() });
+        self.stuck = Some(Stuck { kind, since, next, pause, signs: Signs::default(), alive_at: None });
         Finding { kind, phase: Phase::Predicted, stuck_ns: now.saturating_sub(since), dark: false }
     }
 
@@ -247,6 +254,17 @@ impl Cpu {
         let stuck = self.stuck.take()?;
         let stuck_ns = at.saturating_sub(stuck.since);
         Some(Finding { kind: stuck.kind, phase: Phase::Recovered, stuck_ns, dark: false })
+    }
+
+    /// There were signs of life at `at`. An expiry from before that may still come, as long as records up to `at` may: it ends
+    /// the lockup by itself.
+    fn is_alive(&mut self, at: u64, now: u64) -> Option<Finding> {
+        if now < at {
+            self.stuck.iter_mut().for_each(|stuck| stuck.alive_at = Some(at));
+            return None;
+        }
+        self.hidden = true;
+        self.recover(now)
     }
 
     fn go_on(&mut self, now: u64, stuck: Stuck, sampler: &Sampler) -> Option<Finding> {
@@ -294,7 +312,7 @@ mod tests {
 
     /// Signs that stay as they are.
     fn frozen() -> Signs {
-        Signs { timer_interrupts: Some(7), idle: 7 }
+        Signs { timer_interrupts: Some(7), idle: 7, at: 0 }
     }
 
     fn of(kind: Kind, phase: Phase, stuck_ns: u64) -> Option<Finding> {
@@ -415,13 +433,13 @@ mod tests {
     fn a_timer_that_works_unseen() {
         // Its interrupts go on, or where idle raises no events, its idleness.
         let mut cpu = healthy();
-        let ticking = |at| Signs { timer_interrupts: Some(at), idle: 7 };
+        let ticking = |at| Signs { timer_interrupts: Some(at), idle: 7, at };
         assert_eq!(watch(&mut cpu, 104 * S, 120 * S, &CLOCK, ticking), []);
         assert!(cpu.hidden && !cpu.is_suspect(120 * S, &LIMITS));
         assert_eq!(cpu.expired(121 * S, &LIMITS), None);
         assert!(!cpu.hidden);
 
-        let idling = |at| Signs { timer_interrupts: Some(7), idle: at };
+        let idling = |at| Signs { timer_interrupts: Some(7), idle: at, at };
         let mut visible = healthy();
         assert!(!watch(&mut visible, 104 * S, 105 * S, &CLOCK, idling).is_empty(), "stuck on its way to sleep");
         let mut hides_idle = Cpu { shows_idle: false, ..healthy() };
@@ -431,6 +449,27 @@ mod tests {
         let mut cpu = healthy();
         assert_eq!(cpu.sampled(seen(105 * S, 9), &CLOCK, &LIMITS), None);
         assert_eq!(watch(&mut cpu, 105 * S, 107 * S, &CLOCK, |_| panic!("no need to look")), []);
+    }
+
+    #[test]
+    fn life_is_not_seen_before_its_time() {
+        // We stood still while the lockup ended: the signs are of later than the records. The expiry tells when it was.
+        let later = || Signs { timer_interrupts: Some(9), idle: 7, at: 130 * S };
+        let locked_up = || {
+            let mut cpu = healthy();
+            let found = watch(&mut cpu, 104 * S, 107 * S, &CLOCK, |_| frozen());
+            assert_eq!(found.first().map(|(_, finding)| finding.phase), Some(Phase::Predicted));
+            assert_eq!(watch(&mut cpu, 115 * S, 117 * S, &CLOCK, |_| later()), []);
+            cpu
+        };
+        let since = locked_up().last_sign_of_timer().expect("a timer");
+        let mut cpu = locked_up();
+        let recovered = |at| Finding { kind: Kind::Hard, phase: Phase::Recovered, stuck_ns: at - since, dark: false };
+        assert_eq!(cpu.expired(129 * S, &LIMITS), Some(recovered(129 * S)));
+        // Without one it is hidden.
+        let mut cpu = locked_up();
+        assert_eq!(cpu.check(131 * S, &CLOCK, &LIMITS, later), Some(recovered(131 * S)));
+        assert!(cpu.hidden);
     }
 
     #[test]

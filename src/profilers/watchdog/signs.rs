@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::perf::target::Host;
+use crate::sys::monotonic_ns;
 
 /// Of one CPU at one moment. Only whether they differ from earlier ones says anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub struct Signs {
     pub timer_interrupts: Option<u64>,
     /// In ticks.
     pub idle: u64,
+    /// When this was read.
+    pub at: u64,
 }
 
 impl Signs {
@@ -20,6 +23,7 @@ impl Signs {
         Signs {
             timer_interrupts: timer_interrupts(&read("interrupts"), cpu),
             idle: idle(&read("stat"), cpu).unwrap_or(0),
+            at: monotonic_ns(),
         }
     }
 
@@ -84,7 +88,7 @@ IPI0:         5          6       Rescheduling interrupts
     fn idleness_counts_where_idle_is_hidden() {
         let stat = "cpu  9 9 9 9\ncpu0 1 2 3 40 5 6\ncpu1 1 2 3 4\ncpu10 1 1 1 1\n";
         assert_eq!([0, 1, 10, 2].map(|cpu| idle(stat, cpu)), [Some(45), Some(4), Some(1), None]);
-        let at = |timer_interrupts, idle| Signs { timer_interrupts, idle };
+        let at = |timer_interrupts, idle| Signs { timer_interrupts, idle, at: 0 };
         let before = at(Some(5), 7);
         let cases = [(at(Some(5), 7), false, false), (at(Some(6), 7), true, true), (at(Some(5), 8), false, true)];
         for (now, seen, hidden) in cases {
