@@ -11,7 +11,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::sys::affinity::{CpuMask, current_cpu};
@@ -45,6 +45,8 @@ struct Shared {
     suspects: Vec<AtomicU64>,
     /// Where we may run at all.
     allowed: CpuMask,
+    /// The two threads themselves.
+    keepers: [AtomicI32; 2],
     ended: AtomicBool,
 }
 
@@ -60,10 +62,11 @@ impl Pace {
         let (Some(first), Some(last)) = (homes.next(), homes.next_back()) else { return Ok(None) };
         let words = cpus.iter().max().map_or(0, |cpu| cpu / 64 + 1);
         let shared = Arc::new(Shared::new(allowed, words as usize));
-        for home in [first, last] {
+        for (index, home) in [first, last].into_iter().enumerate() {
             let (shared, waker) = (shared.clone(), waker.clone());
             let work = move || {
                 block_signals();
+                shared.keepers[index].store(nix::unistd::gettid().as_raw(), Ordering::Relaxed);
                 let home = CpuMask::none().with(home);
                 if home.apply(0).is_ok() {
                     shared.keep(threads, home, &waker);
@@ -97,6 +100,14 @@ impl Pace {
 impl Drop for Pace {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed); // not awaited: one of them may be caught
+        // A thread that is bound to a stuck CPU cannot even be killed, and the process would wait for it.
+        let mask = self.shared.mask(monotonic_ns());
+        for keeper in &self.shared.keepers {
+            let tid = keeper.load(Ordering::Relaxed);
+            if tid != 0 {
+                let _ = mask.apply(tid); // it may have gone
+            }
+        }
     }
 }
 
@@ -109,6 +120,7 @@ impl Shared {
             late_until_ns: AtomicU64::new(0),
             suspects: (0..words).map(|_| AtomicU64::new(0)).collect(),
             allowed,
+            keepers: Default::default(),
             ended: AtomicBool::new(false),
         }
     }

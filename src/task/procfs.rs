@@ -114,15 +114,20 @@ fn namespace(process: &Path) -> Option<u64> {
     link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Threads that run on `cpu` or wait for it, without those of the process `but`: who runs comes first, as far as the kernel
-/// lets see (CONFIG_SCHED_DEBUG).
-pub fn runnable_on(host: &Host, cpu: u32, but: i32) -> Vec<(i32, Comm)> {
-    const MOST: usize = 64; // nobody reads on
+/// Threads that run or wait for a CPU, without those of the process `but`: their CPU, number and name.
+pub fn runnable(host: &Host, but: i32) -> Vec<(u32, i32, Comm)> {
     let all = processes(host).into_iter().filter(|&pid| pid != but).flat_map(|pid| threads(host, pid));
-    let here = all.filter_map(|tid| {
-        let stat = stat(host, tid).filter(|stat| stat.state == b'R' && stat.cpu == cpu)?;
-        Some((tid, stat.comm))
+    let runnable = all.filter_map(|tid| {
+        let stat = stat(host, tid).filter(|stat| stat.state == b'R')?;
+        Some((stat.cpu, tid, stat.comm))
     });
+    runnable.collect()
+}
+
+/// Those of them on `cpu`. Who runs comes first, as far as the kernel lets see (CONFIG_SCHED_DEBUG).
+pub fn latest_first(host: &Host, runnable: &[(u32, i32, Comm)], cpu: u32) -> Vec<(i32, Comm)> {
+    const MOST: usize = 64; // nobody reads on
+    let here = runnable.iter().filter(|(of, ..)| *of == cpu).map(|&(_, tid, comm)| (tid, comm));
     let mut here: Vec<(i32, Comm)> = here.take(MOST).collect();
     if here.len() > 1 {
         here.sort_by_cached_key(|(tid, _)| std::cmp::Reverse(exec_start(host, *tid)));
@@ -293,7 +298,9 @@ mod tests {
             .unwrap();
         }
         let host = Host { proc: dir.path().to_owned(), ..Host::default() };
-        let found = |cpu, but| runnable_on(&host, cpu, but).into_iter().map(|(tid, _)| tid).collect::<Vec<i32>>();
+        let found = |cpu, but| {
+            latest_first(&host, &runnable(&host, but), cpu).into_iter().map(|(tid, _)| tid).collect::<Vec<i32>>()
+        };
         assert_eq!(found(3, 15), [11, 10, 14]);
         assert_eq!((found(1, 0), found(7, 0)), (vec![13], vec![]));
     }

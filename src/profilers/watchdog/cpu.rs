@@ -93,6 +93,8 @@ pub struct Cpu {
     pub was_named: bool,
     /// Its timer works, but does not show now.
     pub hidden: bool,
+    /// When that was found out.
+    alive: Option<u64>,
     doubt: Option<(u64, Signs)>,
     stuck: Option<Stuck>,
 }
@@ -143,7 +145,7 @@ impl Cpu {
         }
         if !sampler.is_nmi && self.is_overdue(at, limits) && self.stuck.is_none() {
             // It came by an interrupt, so those are on: the timer expires without our seeing it.
-            (self.hidden, self.doubt) = (true, None);
+            (self.hidden, self.alive, self.doubt) = (true, Some(at), None);
         }
         // Where the timer does not show, the stop task has to do: it used to run once per period.
         let regular = self.stop_gap.is_some_and(|gap| gap <= limits.period.saturating_mul(3) / 2);
@@ -217,7 +219,7 @@ impl Cpu {
         self.doubt = None;
         let signs = signs();
         if signs.show_life_since(&before, !self.shows_idle) {
-            self.hidden = true;
+            (self.hidden, self.alive) = (true, Some(now.max(signs.at)));
             return None;
         }
         let since = self.last_sign_of_timer().unwrap_or(now);
@@ -263,7 +265,7 @@ impl Cpu {
             self.stuck.iter_mut().for_each(|stuck| stuck.alive_at = Some(at));
             return None;
         }
-        self.hidden = true;
+        (self.hidden, self.alive) = (true, Some(now));
         self.recover(now)
     }
 
@@ -284,7 +286,7 @@ impl Cpu {
     }
 
     fn is_overdue(&self, now: u64, limits: &Limits) -> bool {
-        let last = self.last_sign_of_timer().filter(|_| !self.hidden);
+        let last = self.last_sign_of_timer().map(|last| last.max(self.alive.unwrap_or(0)));
         last.is_some_and(|last| now.saturating_sub(last) > limits.period.saturating_add(limits.margin))
     }
 
@@ -435,7 +437,7 @@ mod tests {
         let mut cpu = healthy();
         let ticking = |at| Signs { timer_interrupts: Some(at), idle: 7, at };
         assert_eq!(watch(&mut cpu, 104 * S, 120 * S, &CLOCK, ticking), []);
-        assert!(cpu.hidden && !cpu.is_suspect(120 * S, &LIMITS));
+        assert!(cpu.hidden);
         assert_eq!(cpu.expired(121 * S, &LIMITS), None);
         assert!(!cpu.hidden);
 
@@ -444,6 +446,16 @@ mod tests {
         assert!(!watch(&mut visible, 104 * S, 105 * S, &CLOCK, idling).is_empty(), "stuck on its way to sleep");
         let mut hides_idle = Cpu { shows_idle: false, ..healthy() };
         assert_eq!(watch(&mut hides_idle, 104 * S, 120 * S, &CLOCK, idling), []);
+
+        // If it stops then, that is told like any other.
+        let found = watch(&mut cpu, 121 * S, 127 * S, &CLOCK, |_| frozen());
+        assert_eq!(found.first().map(|(_, finding)| finding.kind), Some(Kind::Hard));
+        let mut cpu = healthy();
+        let found = watch(&mut cpu, 104 * S, 130 * S, &CLOCK, |at| if at < 120 * S { ticking(at) } else { frozen() });
+        assert_eq!(
+            found.first().map(|(_, finding)| (finding.kind, finding.phase)),
+            Some((Kind::Hard, Phase::Predicted))
+        );
 
         // A sample that comes by an interrupt says the same.
         let mut cpu = healthy();

@@ -27,7 +27,7 @@ use crate::profilers::ProfilerArgs;
 use crate::profilers::profile::{check_limit, is_absent, is_refused};
 use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::settings::{Limits, Settings};
-use crate::profilers::watchdog::signs::Signs;
+use crate::profilers::watchdog::signs::SignBoard;
 use crate::stats::value::{Column, Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::kallsyms::address_of;
@@ -290,15 +290,13 @@ impl Watchdog {
     }
 
     /// Hands over what was found of a CPU.
-    fn tell(&self, number: u32, finding: Finding, at: Timestamp, ctx: &mut Context<'_>) {
+    /// `runnable`: who runs there or waits for it, from /proc.
+    fn tell(&self, number: u32, finding: Finding, runnable: &[(i32, Comm)], at: Timestamp, ctx: &mut Context<'_>) {
         let Some(cpu) = self.cpus.get(number as usize) else { return };
         let age = |then: Option<u64>| then.map_or(Value::None, |then| Value::Ns(at.saturating_sub(then)));
         let goes_on = finding.phase != Phase::Recovered;
-        let looks = finding.kind == Kind::Hard && goes_on;
-        let own = std::process::id() as i32;
-        let runnable = if looks { procfs::runnable_on(&self.host, number, own) } else { Vec::new() };
         // Without its own records, who was seen last may have given way unseen.
-        let blind = looks && (finding.dark || !self.sampler.is_nmi);
+        let blind = finding.dark || !self.sampler.is_nmi;
         let (tid, comm) = match (runnable.first(), cpu.seen) {
             (Some(first), _) if blind => *first,
             (_, Some(seen)) => (seen.tid, seen.comm),
@@ -441,7 +439,7 @@ impl Profiler for Watchdog {
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
         if let Some(finding) = self.take(event, sample, ctx) {
-            self.tell(sample.cpu, finding, sample.time, ctx);
+            self.tell(sample.cpu, finding, &[], sample.time, ctx);
         }
         Ok(())
     }
@@ -454,15 +452,20 @@ impl Profiler for Watchdog {
         self.name_silent(now);
         let (limits, sampler) = (self.limits, self.sampler);
         self.suspects.clear();
+        let (mut signs, mut runnable) = (SignBoard::default(), None);
+        let own = std::process::id() as i32;
         for number in 0..self.cpus.len() {
             let (host, cpu) = (&self.host, &mut self.cpus[number]);
             let number = number as u32;
-            let finding = cpu.check(now, &sampler, &limits, || Signs::of(host, number));
+            let finding = cpu.check(now, &sampler, &limits, || signs.of(host, number));
             if cpu.is_suspect(now, &limits) {
                 self.suspects.push(number);
             }
             if let Some(finding) = finding {
-                self.tell(number, finding, now, ctx);
+                let looks = finding.kind == Kind::Hard && finding.phase != Phase::Recovered;
+                let all = looks.then(|| runnable.get_or_insert_with(|| procfs::runnable(&self.host, own)));
+                let here = all.map_or_else(Vec::new, |all| procfs::latest_first(&self.host, all, number));
+                self.tell(number, finding, &here, now, ctx);
             }
         }
     }

@@ -16,17 +16,23 @@ pub struct Signs {
     pub at: u64,
 }
 
-impl Signs {
-    /// Neither file takes an answer of the CPU.
-    pub fn of(host: &Host, cpu: u32) -> Signs {
-        let read = |name: &str| fs::read_to_string(host.proc.join(name)).unwrap_or_default();
-        Signs {
-            timer_interrupts: timer_interrupts(&read("interrupts"), cpu),
-            idle: idle(&read("stat"), cpu).unwrap_or(0),
-            at: monotonic_ns(),
-        }
-    }
+/// What the two files say of all CPUs, read when it is wanted first: many CPUs may be stuck at once.
+#[derive(Debug, Default)]
+pub struct SignBoard {
+    read: Option<(String, String, u64)>,
+}
 
+impl SignBoard {
+    /// Neither file takes an answer of the CPU.
+    pub fn of(&mut self, host: &Host, cpu: u32) -> Signs {
+        let read = |name: &str| fs::read_to_string(host.proc.join(name)).unwrap_or_default();
+        let (interrupts, stat, at) =
+            self.read.get_or_insert_with(|| (read("interrupts"), read("stat"), monotonic_ns()));
+        Signs { timer_interrupts: timer_interrupts(interrupts, cpu), idle: idle(stat, cpu).unwrap_or(0), at: *at }
+    }
+}
+
+impl Signs {
     /// True when the CPU took a timer interrupt since `before`. `hides_idle`: its idle task raises no events, so idleness
     /// counts too; else a CPU that is stuck on its way to sleep would pass for idle.
     pub fn show_life_since(&self, before: &Signs, hides_idle: bool) -> bool {
