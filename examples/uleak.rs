@@ -19,7 +19,9 @@ macro_rules! allocators {
             fn $name($bytes: usize) -> *mut c_void {
                 // SAFETY: sizes are plain numbers, and what is passed is ours.
                 let result = unsafe { $call };
-                assert!(!result.is_null());
+                // Equal functions would be made one: this names each.
+                assert!(!result.is_null(), stringify!($name));
+                black_box(stringify!($name));
                 black_box(result)
             }
         )*

@@ -40,7 +40,7 @@ use crate::symbol::elf_file::Budget;
 use crate::symbol::hidden::hidden;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
-use crate::sys::poll::{Poller, Signals, Ticker, Waker};
+use crate::sys::poll::{Poller, Signals, Ticker, Waker, ending_signals};
 use crate::sys::process::Workload;
 use crate::task::{TaskTable, Watched, procfs};
 use crate::tep::strings::KernelStrings;
@@ -205,8 +205,8 @@ impl Run {
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
         // Until here a Ctrl-C ends the process as it does any other.
-        let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGCHLD])
-            .context("cannot receive signals")?;
+        let wanted: Vec<Signal> = ending_signals().chain([Signal::SIGUSR1, Signal::SIGCHLD]).collect();
+        let signals = Signals::block(&wanted).context("cannot receive signals")?;
         poller.add(&signals, SIGNALS).context("cannot wait for signals")?;
         settle.send(settings);
         let mut output = output;
@@ -398,7 +398,7 @@ impl Run {
     fn take_signals(&mut self) -> Result<Option<Stop>> {
         while let Some(signal) = self.signals.take() {
             match signal {
-                Signal::SIGINT | Signal::SIGTERM => {
+                Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP => {
                     self.told_to_end = true;
                     return Ok(Some(Stop::Asked));
                 }
@@ -547,8 +547,10 @@ impl Run {
             workload.end(&descendants(&host, workload.pid())); // if it still runs
         }
         // A second Ctrl-C ends the wait for a reader that does not read.
-        let mut again =
-            |signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM) && std::mem::replace(&mut told_to_end, true);
+        let mut again = |signal| {
+            matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP)
+                && std::mem::replace(&mut told_to_end, true)
+        };
         let closed = output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
         removal.wait()?;
         match closed {

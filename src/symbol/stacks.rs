@@ -212,14 +212,28 @@ impl Stacks {
     #[inline]
     pub fn should_forget(&self) -> bool {
         // It takes a while, and may find that nearly all are needed.
-        const AT_LEAST: u32 = 1024;
-        self.bytes >= self.renew_at_bytes && self.since >= AT_LEAST
+        const AT_LEAST: usize = 1024;
+        self.bytes >= self.renew_at_bytes && self.since as usize >= AT_LEAST.max(self.sizes.len() / 4)
     }
 
-    /// Forgets all but the stacks in `kept`. What comes again gets a new id.
+    /// Forgets all but the stacks in `kept`. What of the others comes again gets a new id.
     pub fn forget(&mut self, kept: FxHashSet<StackId>) -> Option<News> {
-        self.by_hash = FxHashMap::default();
-        self.words = Vec::new();
+        let before = std::mem::take(&mut self.words);
+        let words = &mut self.words;
+        let mut keep = |(id, key): &mut (StackId, Key)| {
+            let is_kept = kept.contains(id);
+            if is_kept {
+                let start = words.len();
+                words.extend_from_slice(&before[key.start..key.start + key.len]);
+                key.start = start;
+            }
+            is_kept
+        };
+        self.by_hash.retain(|_, bucket| {
+            bucket.retain_mut(&mut keep);
+            !bucket.is_empty()
+        });
+        self.by_hash.shrink_to_fit();
         self.sizes.retain(|(id, _)| kept.contains(id));
         self.bytes = self.sizes.iter().map(|(_, bytes)| *bytes as usize).sum();
         let most = self.limit_bytes - self.limit_bytes / 16;
@@ -324,7 +338,8 @@ mod tests {
             }
         }
         assert!(forgot > 5 && stacks.refused() == 0, "{forgot}");
-        assert_ne!(intern(&mut stacks, 1), held, "a new id, both mean the same");
+        assert_eq!(intern(&mut stacks, 1), held, "it was kept");
+        assert!(stacks.words.len() < 4 * 30_000, "the words of the others are gone");
     }
 
     #[test]

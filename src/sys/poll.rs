@@ -90,10 +90,25 @@ pub fn block_signals() {
     let _ = SigSet::all().thread_block(); // cannot fail for a valid set
 }
 
-/// Puts off an end by Ctrl-C or SIGTERM until somebody reads [`Signals`]: something must not be left behind.
+/// What tells a run to end: Ctrl-C, SIGTERM, and the end of its terminal, unless it was started to outlive that (`nohup`).
+pub fn ending_signals() -> impl Iterator<Item = Signal> {
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
+        .into_iter()
+        .filter(|&signal| signal != Signal::SIGHUP || !is_ignored(signal))
+}
+
+fn is_ignored(signal: Signal) -> bool {
+    // SAFETY: zeros are a valid sigaction, and the call only writes to it.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: `action` is ours; without a new action nothing is changed.
+    let asked = unsafe { libc::sigaction(signal as i32, std::ptr::null(), &raw mut action) };
+    asked == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Puts off an end by one of [`ending_signals`] until somebody reads [`Signals`]: something must not be left behind.
 pub fn hold_ending_signals() {
     let mut set = SigSet::empty();
-    [Signal::SIGINT, Signal::SIGTERM].iter().for_each(|&signal| set.add(signal));
+    ending_signals().for_each(|signal| set.add(signal));
     let _ = set.thread_block(); // cannot fail for a valid set
 }
 
