@@ -15,11 +15,14 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 const MOST_NOTE_BYTES: u64 = 64 << 10;
 const MOST_NAMES_BYTES: u64 = 1 << 20;
 const MOST_SECTIONS: u64 = 1 << 16;
-/// Of the names of a symbol table, and of the table itself.
+/// Of all symbol tables of a file that are looked through, with their names.
 const MOST_TABLE_BYTES: u64 = 1 << 30;
-const MOST_SYMBOL_BYTES: usize = 64 << 10;
 const MOST_DYNAMIC_BYTES: u64 = 1 << 20;
-const MOST_PATH_BYTES: u64 = 4096;
+pub const MOST_PATH_BYTES: usize = 4096; // PATH_MAX
+/// Files that one program is made of.
+pub const MOST_FILES: usize = 256;
+/// Of one file, to look for its libraries in.
+const MOST_DIRECTORIES: usize = 128;
 /// `.gnu_debugdata` is a few per cent of its file.
 const MOST_DEBUGDATA_BYTES: u64 = 32 << 20;
 
@@ -79,7 +82,8 @@ struct Header {
 /// An entry of a symbol table.
 #[derive(Clone, Copy, Debug)]
 pub struct Symbol<'a> {
-    pub name: &'a [u8],
+    /// The table of names, from where this one starts: to look for the end of each would take a hostile file's time.
+    pub names: &'a [u8],
     /// STT_FUNC and so on.
     pub kind: u8,
     pub is_local: bool,
@@ -179,7 +183,7 @@ impl ElfFile {
     /// The dynamic linker that it asks for. None for a static program, or a library.
     pub fn interpreter(&self, file: &File) -> Option<String> {
         let segment = self.segments.iter().find(|segment| segment.kind == PT_INTERP)?;
-        let path = read(file, segment.at.within(MOST_PATH_BYTES)?)?;
+        let path = read(file, segment.at.within(MOST_PATH_BYTES as u64)?)?;
         Some(text_at(&path, 0))
     }
 
@@ -203,8 +207,11 @@ impl ElfFile {
         for (tag, at) in entries {
             let text = || text_at(&names, usize::try_from(at).unwrap_or(usize::MAX));
             match tag {
-                NEEDED => dynamic.libraries.push(text()),
-                RPATH | RUNPATH => dynamic.directories.extend(text().split(':').map(str::to_owned)),
+                NEEDED if dynamic.libraries.len() < MOST_FILES => dynamic.libraries.push(text()),
+                RPATH | RUNPATH if dynamic.directories.len() < MOST_DIRECTORIES => {
+                    dynamic.directories.extend(text().split(':').map(str::to_owned));
+                    dynamic.directories.truncate(MOST_DIRECTORIES);
+                }
                 _ => {}
             }
         }
@@ -212,13 +219,20 @@ impl ElfFile {
     }
 
     /// Hands over the symbols that a file exports, or those for debuggers, one by one.
-    pub fn each_symbol(&self, file: &File, exported: bool, mut take: impl FnMut(&Symbol<'_>)) {
+    pub fn each_symbol(&self, file: &File, exported: bool, take: impl FnMut(&Symbol<'_>)) {
+        self.each_symbol_within(MOST_TABLE_BYTES, file, exported, take);
+    }
+
+    /// As [`ElfFile::each_symbol`], of tables and names that are `left` bytes in all.
+    fn each_symbol_within(&self, mut left: u64, file: &File, exported: bool, mut take: impl FnMut(&Symbol<'_>)) {
         const CHUNK_ENTRIES: u64 = 4096;
         let size = if self.wide { 24 } else { 16 };
         let wanted = if exported { SHT_DYNSYM } else { SHT_SYMTAB };
         for section in self.sections.iter().filter(|section| section.kind == wanted) {
-            let names = self.sections.get(section.link as usize).and_then(|names| names.at.within(MOST_TABLE_BYTES));
-            let Some((names, table)) = names.zip(section.at.within(MOST_TABLE_BYTES)) else { continue };
+            let (table, names) = (section.at, self.sections.get(section.link as usize).map(|names| names.at));
+            let Some(names) = names else { continue };
+            let Some(rest) = left.checked_sub(table.len.saturating_add(names.len)) else { continue };
+            left = rest;
             let Some(names) = read(file, names) else { continue };
             let (mut at, mut index) = (table.offset, 0);
             while at < table.end() {
@@ -315,10 +329,8 @@ impl<'a> Symbol<'a> {
         } else {
             (entry[12], word(entry, 12) >> 16, word(entry, 4), word(entry, 8))
         };
-        let name = names.get(word(entry, 0) as usize..).unwrap_or_default();
-        let len = name.iter().take(MOST_SYMBOL_BYTES).position(|&byte| byte == 0).unwrap_or(0);
         Symbol {
-            name: &name[..len],
+            names: names.get(word(entry, 0) as usize..).unwrap_or_default(),
             kind: info & 0xf,
             is_local: info >> 4 == LOCAL,
             is_defined: section != 0,
@@ -327,11 +339,26 @@ impl<'a> Symbol<'a> {
             index,
         }
     }
+
+    /// True for `memcpy@@GLIBC_2.14`, too, when `memcpy` is wanted.
+    pub fn is_named(&self, wanted: &str) -> bool {
+        let rest = self.names.strip_prefix(wanted.as_bytes());
+        matches!(rest, Some([0 | b'@', ..])) && !wanted.is_empty() && !wanted.contains('@')
+    }
+
+    /// The name without its version, unless it is longer than `most`. What is looked at is taken from `left`.
+    pub fn name_within(&self, most: usize, left: &mut usize) -> Option<&'a [u8]> {
+        let text = &self.names[..self.names.len().min(most.saturating_add(1)).min(*left)];
+        let len = text.iter().position(|byte| matches!(byte, 0 | b'@'));
+        *left -= len.map_or(text.len(), |len| len + 1);
+        len.map(|len| &text[..len])
+    }
 }
 
-/// The text that starts at a byte of `names`.
+/// The text that starts at a byte of `names`, as far as it can be a path.
 fn text_at(names: &[u8], at: usize) -> String {
     let text = names.get(at..).unwrap_or_default();
+    let text = &text[..text.len().min(MOST_PATH_BYTES)];
     let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
     String::from_utf8_lossy(&text[..len]).into_owned()
 }
@@ -451,5 +478,82 @@ mod tests {
         let elf = ElfFile::read(&lying).unwrap();
         assert!(elf.sections.is_empty() && elf.segments.is_empty() && !elf.has_symtab());
         assert!(elf.symbols_only(&lying, &Budget::new(1 << 30)).is_err());
+    }
+
+    /// A 64-bit file of sections of a kind, offset, length and link each, and one segment that is all of it.
+    fn generated(sections: &[(u32, u64, u64, u32)], dynamic: Range, content: &[(u64, &[u8])], len: u64) -> File {
+        let mut bytes = vec![0; 64 + 2 * 56];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        let table = bytes.len() as u64;
+        for (at, number) in [(0x20, 64), (0x28, table), (0x60, len), (0x80, dynamic.offset), (0x98, dynamic.len)] {
+            bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(number));
+        }
+        (bytes[0x38], bytes[0x40], bytes[0x78]) = (2, PT_LOAD as u8, PT_DYNAMIC as u8);
+        bytes[0x3c..0x3e].copy_from_slice(&(sections.len() as u16).to_le_bytes());
+        for &(kind, offset, len, link) in sections {
+            let mut header = [0; 64];
+            header[4..8].copy_from_slice(&kind.to_le_bytes());
+            header[24..32].copy_from_slice(&offset.to_le_bytes());
+            header[32..40].copy_from_slice(&len.to_le_bytes());
+            header[40..44].copy_from_slice(&link.to_le_bytes());
+            bytes.extend(header);
+        }
+        let file = in_memory(&mut bytes.as_slice()).unwrap();
+        file.set_len(len).unwrap();
+        content.iter().for_each(|(at, bytes)| file.write_all_at(bytes, *at).unwrap());
+        file
+    }
+
+    #[test]
+    fn names_without_an_end_do_not_add_up() {
+        const NAMES: usize = 64 << 10;
+        let tags = |tag: u64, count: usize| [tag.to_le_bytes(), 0_u64.to_le_bytes()].concat().repeat(count);
+        let pair = |tag: u64, value: u64| [tag.to_le_bytes(), value.to_le_bytes()].concat();
+        let (at, names_at) = (4096, 1 << 20);
+        let head = [pair(5, names_at), pair(10, NAMES as u64)].concat(); // DT_STRTAB, DT_STRSZ
+        let entries = [head, tags(1, 10_000), tags(29, 10_000), tags(15, 10_000)].concat();
+        for (byte, lengths) in [(b'x', MOST_PATH_BYTES), (b':', 0)] {
+            let names = vec![byte; NAMES];
+            let dynamic = Range { offset: at, len: entries.len() as u64 };
+            let file = generated(&[], dynamic, &[(at, &entries), (names_at, &names)], 2 << 20);
+            let found = ElfFile::read(&file).unwrap().dynamic(&file).unwrap();
+            assert_eq!((found.libraries.len(), found.directories.len()), (MOST_FILES, MOST_DIRECTORIES));
+            assert!(found.libraries.iter().all(|name| name.len() == MOST_PATH_BYTES));
+            assert!(found.directories.iter().all(|name| name.len() == lengths));
+        }
+    }
+
+    #[test]
+    fn symbols_are_looked_at_up_to_a_bound() {
+        const TABLE: u64 = 24 * 1000;
+        let names = vec![b'x'; 8000];
+        let (at, names_at) = (1 << 20, 2 << 20);
+        let mut sections = vec![(3, names_at, names.len() as u64, 0)];
+        sections.resize(1001, (SHT_SYMTAB, at, TABLE, 0)); // one table a thousand times: 8 GB of names
+        let file = generated(&sections, Range::default(), &[(names_at, &names)], 3 << 20);
+        let elf = ElfFile::read(&file).unwrap();
+        let (mut count, mut left) = (0, 100_000);
+        elf.each_symbol_within(10 * (TABLE + 8000) + 1, &file, false, |symbol| {
+            assert!(!symbol.is_named("x") && symbol.names.len() == 8000);
+            assert_eq!(symbol.name_within(512, &mut left), None);
+            count += 1;
+            assert_eq!(left, 100_000_usize.saturating_sub(513 * count));
+        });
+        assert_eq!(count, 10 * 1000);
+    }
+
+    #[test]
+    fn names_end_with_their_version() {
+        let symbol = |names: &'static [u8]| Symbol { names, ..Symbol::of(&[0; 24], true, &[], 0) };
+        let name = |names, most, mut left| (symbol(names).name_within(most, &mut left), left);
+        assert_eq!(name(b"memcpy\0next\0", 6, 100), (Some(&b"memcpy"[..]), 93));
+        assert_eq!(name(b"memcpy@@GLIBC_2.14\0", 60, 100), (Some(&b"memcpy"[..]), 93));
+        assert_eq!(name(b"memcpy\0", 5, 100), (None, 94));
+        assert_eq!(name(b"memcpy\0", 60, 3), (None, 0));
+        assert_eq!(name(b"memcpy", 60, 100), (None, 94));
+        for (names, want) in [(&b"f\0"[..], true), (b"f@V\0", true), (b"f", false), (b"fg\0", false), (b"\0", false)] {
+            assert_eq!(symbol(names).is_named("f"), want, "{names:?}");
+        }
+        assert!(!symbol(b"\0").is_named("") && !symbol(b"f@V\0").is_named("f@V"));
     }
 }

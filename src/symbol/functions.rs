@@ -13,15 +13,13 @@ use std::time::Duration;
 
 use crate::perf::target::{Host, threads};
 use crate::symbol::elf::{NOT_ELF, decompress, separate_file, usual_debug_dirs};
-use crate::symbol::elf_file::{Dynamic, ElfFile, Symbol};
+use crate::symbol::elf_file::{Dynamic, ElfFile, MOST_FILES, MOST_PATH_BYTES, Symbol};
 use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, open_regular};
 use crate::symbol::spaces::parse_maps_line;
 use crate::task::procfs;
 
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
-/// Files that one program is made of.
-const MOST_FILES: usize = 256;
 /// Scripts that run scripts.
 const MOST_INTERPRETERS: usize = 4;
 
@@ -89,7 +87,7 @@ impl Code {
         let mut found = Matches::default();
         let old = self.elf.old_versions(&self.file);
         self.elf.each_symbol(&self.file, true, |symbol| {
-            if is_named(symbol, name) {
+            if symbol.is_named(name) {
                 found.take(symbol, old.get(symbol.index).copied().unwrap_or(false));
             }
         });
@@ -98,7 +96,7 @@ impl Code {
         }
         for table in self.tables() {
             table.each(|symbol| {
-                if is_named(symbol, name) {
+                if symbol.is_named(name) {
                     found.take(symbol, false);
                 }
             });
@@ -113,19 +111,22 @@ impl Code {
     pub fn exports(&self, name: &str) -> bool {
         let mut found = Matches::default();
         self.elf.each_symbol(&self.file, true, |symbol| {
-            if is_named(symbol, name) {
+            if symbol.is_named(name) {
                 found.take(symbol, false);
             }
         });
         found.verdict().is_some()
     }
 
-    /// Hands over the name of every function.
+    /// Hands over the name of every function, but for those that are longer than anybody types.
     pub fn each_name(&self, mut take: impl FnMut(&str)) {
+        const MOST_TYPED_BYTES: usize = 512;
+        let mut left: usize = 256 << 20; // bytes of names, of which a browser with all its symbols has fewer
         let mut take = |symbol: &Symbol<'_>| {
             if symbol.is_defined
                 && matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC)
-                && let Ok(name) = std::str::from_utf8(unversioned(symbol.name))
+                && let Some(name) = symbol.name_within(MOST_TYPED_BYTES, &mut left)
+                && let Ok(name) = std::str::from_utf8(name)
             {
                 take(name);
             }
@@ -159,7 +160,8 @@ impl Code {
             let origin = Path::new(&code.path).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
             let own = directories
                 .iter()
-                .map(|dir| PathBuf::from(dir.replace("$ORIGIN", &origin).replace("${ORIGIN}", &origin)));
+                .map(|dir| PathBuf::from(dir.replace("$ORIGIN", &origin).replace("${ORIGIN}", &origin)))
+                .filter(|dir| dir.as_os_str().len() < MOST_PATH_BYTES);
             let usual = usual_library_dirs(code.machine(), interpreter.as_deref());
             let places: Vec<PathBuf> = library_path.iter().cloned().chain(own).chain(usual).collect();
             for name in libraries {
@@ -232,15 +234,6 @@ impl Matches {
             (first, _) => Some(Named::Several(first.into_iter().chain(found).map(|(address, _)| address).collect())),
         }
     }
-}
-
-fn is_named(symbol: &Symbol<'_>, name: &str) -> bool {
-    unversioned(symbol.name) == name.as_bytes()
-}
-
-/// `memcpy@@GLIBC_2.14` is `memcpy`.
-fn unversioned(name: &[u8]) -> &[u8] {
-    name.iter().position(|&byte| byte == b'@').filter(|&at| at > 0).map_or(name, |at| &name[..at])
 }
 
 /// True while the list of what a process has mapped may be locked for long: whoever reads it would wait, too. See the
@@ -357,8 +350,8 @@ mod tests {
     use crate::symbol::elf_file::in_memory;
 
     fn symbol(name: &str, kind: u8, is_local: bool, address: u64) -> Symbol<'_> {
-        let name = name.as_bytes();
-        Symbol { name, kind, is_local, is_defined: address > 0, address, size: 8, index: 0 }
+        let names = name.as_bytes();
+        Symbol { names, kind, is_local, is_defined: address > 0, address, size: 8, index: 0 }
     }
 
     #[test]
@@ -382,10 +375,6 @@ mod tests {
             let mut found = Matches::default();
             symbols.iter().for_each(|&(kind, local, address, old)| found.take(&symbol("f", kind, local, address), old));
             assert_eq!(found.verdict(), want, "{symbols:?}");
-        }
-        let names = [("memcpy@@GLIBC_2.14", true), ("memcpy@GLIBC_2.2.5", true), ("memcpy", true), ("memcpy2", false)];
-        for (name, want) in names {
-            assert_eq!(is_named(&symbol(name, STT_FUNC, false, 16), "memcpy"), want, "{name}");
         }
     }
 
