@@ -17,7 +17,7 @@ use crate::symbol::{Frame, StackId};
 use crate::task::Comm;
 
 /// Names listed of one place.
-const NAMES: usize = 4;
+const NAMES: usize = 2;
 
 /// What makes two frames equal: the place in a file rather than the address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
