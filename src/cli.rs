@@ -29,6 +29,7 @@ Which question?
   What do tasks spend time on?      perf-prof task-state -i 1000
   Who uses the CPUs, in what code?  perf-prof profile -i 1000
   Where does a command's time go?   perf-prof profile -g -- COMMAND
+  What is allocated and not freed?  perf-prof kmemleak slab -g
   Who kills my process?             perf-prof signal --filter NAME
   Who keeps interrupts off?         perf-prof irq-off -g
   Is a CPU about to lock up?        perf-prof watchdog -g
