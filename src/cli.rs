@@ -163,15 +163,25 @@ impl CommonArgs {
         self.verbose
     }
 
+    /// The option that names tasks.
+    pub fn names_tasks(&self) -> Option<&'static str> {
+        let given = [("-p", self.pids.is_some()), ("-t", self.tids.is_some()), ("--cgroups", self.cgroups.is_some())];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
+
+    /// There is a command to run.
+    pub fn runs_command(&self) -> bool {
+        !self.workload.is_empty()
+    }
+
     /// For a profiler that watches CPUs.
     ///
     /// # Errors
     /// An option names tasks.
     pub fn refuse_tasks(&self, profiler: &str) -> Result<()> {
-        let given = [("-p", self.pids.is_some()), ("-t", self.tids.is_some()), ("--cgroups", self.cgroups.is_some())];
-        match given.into_iter().find(|(_, is_given)| *is_given) {
+        match self.names_tasks() {
             None => Ok(()),
-            Some((option, _)) => {
+            Some(option) => {
                 Err(usage(format!("{option} names tasks, but {profiler} watches whole CPUs: choose those with -C")))
             }
         }

@@ -324,6 +324,11 @@ impl Context<'_> {
         procfs::signals(self.host, tid)
     }
 
+    /// The signals that wait for a process, as one of its living threads tells. None when it has none.
+    pub fn process_signals_from_proc(&self, pid: i32) -> Option<procfs::SignalState> {
+        procfs::process_signals(self.host, pid)
+    }
+
     /// State, name and CPU of a thread, from /proc, now.
     pub fn state_from_proc(&self, tid: i32) -> Option<procfs::Stat> {
         procfs::stat(self.host, tid)

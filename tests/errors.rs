@@ -265,6 +265,12 @@ fn options_of_signal_and_split_lock() {
             (&["--event", "rx"], &["'rx'", "r10f4"]),
             (&["--event", "r11111111111111111"], &["too large", "64 bits"]),
             (&["--event", "page-faults", "--test"], &["--event", "--test", "choose one"]),
+            (&["--event", "page-faults", "-G"], &["-G", "page-faults", "leave out -G"]),
+            (&["--test", "-p", "1"], &["--test", "-p leaves out", "choose one"]),
+            (&["--test", "-t", "1"], &["--test", "-t leaves out", "choose one"]),
+            (&["--test", "--cgroups", "/"], &["--test", "--cgroups leaves out", "choose one"]),
+            (&["--test", "-G"], &["--test", "-G leaves out", "choose one"]),
+            (&["--test", "--", "true"], &["--test", "a command leaves out", "choose one"]),
             (&["--filter", "x"], &["--filter"]),
         ],
     );

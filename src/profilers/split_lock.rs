@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 
 use crate::cli::{CommonArgs, usage};
 use crate::event::counter::{self, Named};
-use crate::perf::attr::Exclude;
+use crate::perf::attr::{Counter, Exclude};
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::target::Tasks;
@@ -79,7 +79,29 @@ impl ProfilerArgs for SplitLockArgs {
         if i64::try_from(self.trigger).is_err() {
             return Err(usage(format!("-T {} is too large, the limit is {}", self.trigger, i64::MAX)));
         }
+        if self.test {
+            self.refuse_to_miss_the_test()?;
+        }
+        if let Some(Named { name, counter: Counter::Software(_) }) = self.event.as_ref().filter(|_| self.exclude_host) {
+            return Err(usage(format!(
+                "-G leaves out nothing of {name}, which the kernel counts itself, and on this host alone: leave out -G"
+            )));
+        }
         Ok(Box::new(SplitLock::new(self)))
+    }
+}
+
+impl SplitLockArgs {
+    /// The thread of `--test` belongs to no task of the answer, and to no virtual machine.
+    fn refuse_to_miss_the_test(&self) -> Result<()> {
+        let command = self.common.runs_command().then_some("a command");
+        let host = self.exclude_host.then_some("-G");
+        match self.common.names_tasks().or(command).or(host) {
+            None => Ok(()),
+            Some(other) => Err(usage(format!(
+                "--test provokes split locks with a thread of perf-prof, which {other} leaves out: choose one of the two"
+            ))),
+        }
     }
 }
 
@@ -93,6 +115,7 @@ pub struct SplitLock {
     times: Times,
     places: Places,
     test: Option<SplitLocks>,
+    notes: Vec<String>,
 }
 
 static SHAPE: Shape = Shape {
@@ -118,6 +141,7 @@ impl SplitLock {
             times: Times::default(),
             places: Places::default(),
             test: None,
+            notes: Vec::new(),
         }
     }
 }
@@ -154,8 +178,15 @@ impl Profiler for SplitLock {
 
     fn started(&mut self, _now: Timestamp, _ctx: &mut Context<'_>) {
         if self.args.test {
-            self.test = SplitLocks::provoke().ok();
+            match SplitLocks::provoke() {
+                Ok(test) => self.test = Some(test),
+                Err(err) => self.notes.push(format!("--test provokes nothing: cannot start its thread: {err}")),
+            }
         }
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 
     fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {

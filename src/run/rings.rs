@@ -172,6 +172,7 @@ impl Rings {
         let cpus = if core.evlist.any_cpu_bound() { online.clone() } else { target.cpus(&online).0 };
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && !online.contains(&ring.cpu)) {
             ring.count_lost(core);
+            core.tell_counted(); // its counters go with it
             ring.leaving = true;
             self.merge.remove(ring.index); // what it still holds is delivered first
             if let Some(owner) = core.evlist.ring_owner(ring.cpu) {

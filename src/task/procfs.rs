@@ -179,11 +179,23 @@ impl SignalState {
     pub fn has(mask: u64, signo: u8) -> bool {
         u32::from(signo).checked_sub(1).and_then(|bit| mask.checked_shr(bit)).is_some_and(|rest| rest & 1 != 0)
     }
+
+    /// False for one that has exited and waits to be reaped.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X')
+    }
 }
 
 /// Which signals wait for a thread.
 pub fn signals(host: &Host, tid: i32) -> Option<SignalState> {
     parse_signals(&fs::read_to_string(file(host, tid, "status")).ok()?)
+}
+
+/// Which signals wait for a process: its first thread tells, or another one if that has exited before them. None when
+/// none lives.
+pub fn process_signals(host: &Host, pid: i32) -> Option<SignalState> {
+    let living = |tid: i32| signals(host, tid).filter(SignalState::is_alive);
+    living(pid).or_else(|| threads(host, pid).into_iter().filter(|&tid| tid != pid).find_map(living))
 }
 
 fn parse_signals(text: &str) -> Option<SignalState> {
@@ -233,6 +245,28 @@ fn parse_stack(text: &str) -> Vec<KernelFrame> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_outlives_its_first_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host { proc: dir.path().into(), ..Host::default() };
+        let thread = |tid: i32, state: &str, shared: &str| {
+            let own = dir.path().join(format!("{tid}/task/{tid}"));
+            fs::create_dir_all(dir.path().join(format!("7/task/{tid}"))).unwrap();
+            fs::create_dir_all(&own).unwrap();
+            let text = format!("State:\t{state}\nSigPnd:\t0\nShdPnd:\t{shared}\nSigBlk:\t0\n");
+            fs::write(own.join("status"), text).unwrap();
+        };
+        assert_eq!(process_signals(&host, 7), None);
+        for (threads, want) in [
+            (&[(7, "Z (zombie)", "0")][..], None),
+            (&[(8, "X (dead)", "0"), (9, "S (sleeping)", "4000")], Some(0x4000)),
+            (&[(7, "R (running)", "8000")], Some(0x8000)),
+        ] {
+            threads.iter().for_each(|&(tid, state, shared)| thread(tid, state, shared));
+            assert_eq!(process_signals(&host, 7).map(|state| state.shared), want, "{threads:?}");
+        }
+    }
 
     #[test]
     fn parses_stat() {

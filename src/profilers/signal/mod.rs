@@ -3,10 +3,13 @@
 //! Events: `signal:signal_generate` and `signal:signal_deliver`, period 1, on whole CPUs: sender and receiver are two tasks.
 //! Cost: two records per signal; `--filter` and `-t` are left to the kernel for the first of them.
 //!
-//! `pending` keeps what was sent and has not arrived, `names` knows the kernel's numbers, `table` holds the sums.
+//! `pending` keeps what was sent and has not arrived, `ending` tells which of that ended a process, `names` knows the
+//! kernel's numbers, `shown` is the line of a signal, `table` holds the sums.
 
+mod ending;
 mod names;
 mod pending;
+mod shown;
 mod table;
 
 use anyhow::{Result, bail};
@@ -19,11 +22,13 @@ use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
-use crate::profilers::signal::names::{DefaultAction, Origin, SIGKILL};
+use crate::profilers::signal::ending::{Deadly, Endings, Looked};
+use crate::profilers::signal::names::{DefaultAction, SIGKILL};
 use crate::profilers::signal::pending::{Absent, Added, Key, Pending, Sender, Sent, Target};
+use crate::profilers::signal::shown::{SHAPE, Shown};
 use crate::profilers::signal::table::{COLUMNS, Fate, Sums};
 use crate::profilers::task_state::filters::{Match, for_kernel};
-use crate::stats::value::{Part, Shape, Subject, Value};
+use crate::stats::value::{Subject, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs::{self, SignalState};
@@ -121,75 +126,19 @@ pub struct Signal {
     takes_stacks: bool,
     pending: Pending,
     sums: Sums,
-    /// Processes whose threads were told to end, since the last tick: one signal was behind that.
-    ended: FxHashSet<i32>,
+    endings: Endings,
     /// Signals sent before this may have arrived unseen.
     lost_until: u64,
     /// Delivered, and not seen when they were sent.
     unsent: u64,
 }
 
-static SHAPE: Shape = Shape {
-    keys: &[
-        "signo",
-        "signal",
-        "code",
-        "from",
-        "interrupt",
-        "target.tid",
-        "target.pid",
-        "target.comm",
-        "group",
-        "result",
-        "why",
-        "delay_ns",
-        "action",
-        "handler",
-        "receiver_tid",
-        "info_lost",
-        "function",
-    ],
-    line: &[
-        Part::Value { key: 1, width: 11 },
-        Part::Text("  "),
-        Part::If(4, &[Part::Text("an interrupt of ")]),
-        Part::Subject,
-        Part::Text(" -> "),
-        Part::Value { key: 7, width: 0 },
-        Part::Text(" "),
-        Part::Value { key: 5, width: 0 },
-        Part::IfNot(8, &[Part::Text(" (thread)")]),
-        Part::Text(", "),
-        Part::Value { key: 2, width: 0 },
-        Part::Text(": "),
-        Part::Value { key: 9, width: 0 },
-        Part::If(10, &[Part::Text(": "), Part::Value { key: 10, width: 0 }]),
-        Part::If(11, &[Part::Text(" after "), Part::Value { key: 11, width: 0 }, Part::Text(" ms")]),
-        Part::If(14, &[Part::Text(" to thread "), Part::Value { key: 14, width: 0 }]),
-        Part::If(12, &[Part::Text(", "), Part::Value { key: 12, width: 0 }]),
-        Part::If(13, &[Part::Text(" "), Part::Value { key: 13, width: 0 }]),
-        Part::If(16, &[Part::Text(" "), Part::Value { key: 16, width: 0 }]),
-        Part::If(15, &[Part::Text(", without its details")]),
-    ],
-};
-
-/// How a signal is shown.
-struct Shown {
-    result: Value,
-    why: Value,
-    delay: Value,
-    action: Value,
-    handler: Value,
-    function: Value,
-    receiver: Value,
-}
-
-impl Shown {
-    fn new(result: Value) -> Shown {
-        let none = || Value::None;
-        let (why, delay, action, handler, function, receiver) = (none(), none(), none(), none(), none(), none());
-        Shown { result, why, delay, action, handler, function, receiver }
-    }
+/// How a signal was delivered.
+struct Arrival {
+    time: u64,
+    pid: i32,
+    tid: i32,
+    handler: u64,
 }
 
 impl Signal {
@@ -202,7 +151,7 @@ impl Signal {
             takes_stacks: false,
             pending: Pending::default(),
             sums: Sums::default(),
-            ended: FxHashSet::default(),
+            endings: Endings::default(),
             lost_until: 0,
             unsent: 0,
         }
@@ -221,9 +170,11 @@ impl Signal {
         let fields = &plan.generated;
         let tid = fields.pid.read_i32(sample.raw)?;
         let comm = fields.comm.text(sample.raw)?;
-        if !self.is_ours(tid, comm, ctx) || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&sample.cpu)) {
+        if !self.is_ours(tid, comm, ctx) {
             return Ok(());
         }
+        // One from elsewhere is not shown, but may stand in front of another one in the queue.
+        let hidden = self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&sample.cpu));
         let result = fields.result.read_i32(sample.raw)?;
         let flags = fields.flags.as_ref().and_then(|flags| flags.read_u64(sample.raw).ok()).unwrap_or(0);
         let target = Target {
@@ -232,7 +183,7 @@ impl Signal {
             comm: Comm::new(comm),
             group: fields.group.read_i32(sample.raw)? != 0,
         };
-        let stack = if self.takes_stacks { ctx.stack(sample) } else { None };
+        let stack = if self.takes_stacks && !hidden { ctx.stack(sample) } else { None };
         let sender = Sender {
             pid: sample.pid,
             tid: sample.tid,
@@ -248,19 +199,22 @@ impl Signal {
             code: fields.code.read_i32(sample.raw)?,
             info_lost: result == result::LOSE_INFO,
             stack,
-            shown: false,
+            shown: hidden,
+            hidden,
             certain_until: 0,
         };
-        if self.args.common.draws_stacks() {
-            ctx.weigh(sender.pid, sender.comm, stack, 1);
+        if !hidden {
+            if self.args.common.draws_stacks() {
+                ctx.weigh(sender.pid, sender.comm, stack, 1);
+            }
+            self.sums.sent(&sent);
         }
-        self.sums.sent(&sent);
         match result {
             result::DELIVERED | result::LOSE_INFO => {
                 match self.pending.add(sent, sample.time.saturating_add(SETTLE_NS)) {
                     Added::Alone => {}
                     Added::Displaced(before) => self.end(&before, Fate::Taken, ctx),
-                    Added::Full(sent) => self.end(&sent, Fate::Unknown, ctx),
+                    Added::Full(sent) => self.end(&sent, Fate::Untracked, ctx),
                 }
             }
             result::IGNORED => self.end_here(&sent, Fate::Ignored, ctx),
@@ -273,55 +227,29 @@ impl Signal {
 
     /// What a record says became of a signal counts as an event.
     fn end_here(&mut self, sent: &Sent, fate: Fate, ctx: &mut Context<'_>) {
-        ctx.ignored = false;
+        ctx.ignored = sent.hidden;
         self.end(sent, fate, ctx);
     }
 
     /// Shows a signal of which the records tell no more.
     fn end(&mut self, sent: &Sent, fate: Fate, ctx: &mut Context<'_>) {
-        let unseen = sent.time.max(sent.certain_until) < self.lost_until && fate == Fate::Taken;
-        let fate = if unseen { Fate::Unknown } else { fate };
+        if sent.hidden {
+            return;
+        }
+        let fate = match fate {
+            Fate::Taken if sent.time.max(sent.certain_until) < self.lost_until => Fate::Unknown,
+            Fate::Taken if names::is_absolute(sent.signo) => Fate::Gone,
+            _ => fate,
+        };
         *ctx.discarded += u64::from(fate == Fate::Unknown);
         self.sums.ended(sent, fate);
-        let phrase = |word, text| Value::Phrase { word, text };
-        let result = match fate {
-            Fate::Ignored if DefaultAction::of(sent.signo) == DefaultAction::Continues => {
-                phrase("ignored", "ignored, but resumed if it was stopped")
-            }
-            Fate::Ignored => Value::Word("ignored"),
-            Fate::AlreadyPending => phrase("already_pending", "merged into an equal one that waits already"),
-            Fate::Overflow => phrase("overflow", "refused, the queue of the target's user is full"),
-            Fate::Taken => phrase("taken", "taken by sigwait or a signalfd"),
-            Fate::TargetEnded => phrase("target_ended", "not seen to arrive, the target has ended"),
-            Fate::Unknown | Fate::Delivered { .. } => phrase("unknown", "nobody knows, records were lost"),
-        };
-        self.emit(sent, Shown::new(result), ctx);
+        self.emit(sent, Shown::new(shown::result(fate, sent.signo)), ctx);
     }
 
     fn emit(&self, sent: &Sent, shown: Shown, ctx: &mut Context<'_>) {
-        let code = names::code(sent.signo, sent.code);
-        let values = [
-            Value::Unsigned(sent.signo.into()),
-            Value::Word(names::signal(sent.signo)),
-            code.map_or(Value::Signed(sent.code.into()), Value::Word),
-            Value::Word(Origin::of(sent.code).word()),
-            Value::Bool(sent.sender.interrupt),
-            Value::Signed(sent.target.tid.into()),
-            Value::Signed(sent.target.pid.into()),
-            Value::Comm(sent.target.comm),
-            Value::Bool(sent.target.group),
-            shown.result,
-            shown.why,
-            shown.delay,
-            shown.action,
-            shown.handler,
-            shown.receiver,
-            if sent.info_lost { Value::Bool(true) } else { Value::None },
-            shown.function,
-        ];
         let Sender { pid, tid, comm, .. } = sent.sender;
         let subject = Subject { time: sent.time, cpu: sent.cpu, pid, tid, comm };
-        ctx.emit(subject, &SHAPE, values, sent.stack.filter(|_| self.args.common.stacks()));
+        ctx.emit(subject, &SHAPE, shown.values(sent), sent.stack.filter(|_| self.args.common.stacks()));
     }
 
     fn on_deliver(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
@@ -332,25 +260,47 @@ impl Signal {
         let code = fields.code.read_i32(sample.raw)?;
         let handler = fields.handler.read_u64(sample.raw)?;
         let (pid, tid) = (sample.pid, sample.tid);
+        let mut arrival = Arrival { time: sample.time, pid, tid, handler };
         let mut sent = self.pending.take(tid, pid, signo, code);
-        // Every thread of a process that ends is told so with a SIGKILL of its own (get_signal, kernel/signal.c).
-        if signo == SIGKILL && self.ended.insert(pid) && sent.is_none() {
-            sent = self.pending.take_fatal(pid);
+        if signo == SIGKILL {
+            match sent {
+                Some(_) => {
+                    let other = self.endings.killed(pid);
+                    self.put_back(other, sample.time, ctx);
+                }
+                None => {
+                    let look_at = sample.time.saturating_add(SETTLE_NS);
+                    let living = || threads_of(pid, ctx);
+                    let deadly = self.endings.told((pid, tid), sample.time, &mut self.pending, living, look_at);
+                    sent = deadly.map(|Deadly { sent, time, tid }| {
+                        (arrival.time, arrival.tid) = (time, tid);
+                        sent
+                    });
+                }
+            }
         }
-        let Some(sent) = sent else {
-            if signo != SIGKILL && self.cpus.is_none() {
+        match sent {
+            Some(sent) => self.arrive(&sent, &arrival, ctx),
+            None if signo != SIGKILL && self.cpus.is_none() => {
                 let comm = ctx.tasks.comm(tid);
                 self.unsent += u64::from(self.is_ours(tid, comm.as_bytes(), ctx));
             }
-            return Ok(());
-        };
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self, sent: &Sent, arrival: &Arrival, ctx: &mut Context<'_>) {
+        if sent.hidden {
+            return;
+        }
         if sent.time.max(sent.certain_until) < self.lost_until {
-            self.end_here(&sent, Fate::Unknown, ctx);
-            return Ok(());
+            return self.end_here(sent, Fate::Unknown, ctx);
         }
         ctx.ignored = false;
-        let delay_ns = sample.time.saturating_sub(sent.time);
-        self.sums.ended(&sent, Fate::Delivered { delay_ns });
+        let Arrival { time, pid, tid, handler } = *arrival;
+        let delay_ns = time.saturating_sub(sent.time);
+        self.sums.ended(sent, Fate::Delivered { delay_ns });
         let (action, address) = match handler {
             0 => (Value::Phrase { word: "default", text: DefaultAction::of(sent.signo).text() }, Value::None),
             1 => (Value::Phrase { word: "ignore", text: "ignored there" }, Value::None),
@@ -366,17 +316,42 @@ impl Signal {
             receiver,
             ..Shown::new(Value::Word("delivered"))
         };
-        self.emit(&sent, arrived, ctx);
-        Ok(())
+        self.emit(sent, arrived, ctx);
+    }
+
+    /// A signal that did not end its process after all waits again.
+    fn put_back(&mut self, sent: Option<Sent>, now: Timestamp, ctx: &mut Context<'_>) {
+        if let Some(gone) = sent.and_then(|sent| self.pending.put_back(sent, now.saturating_add(SETTLE_NS))) {
+            self.end(&gone, Fate::Taken, ctx);
+        }
+    }
+
+    /// Asks /proc whether a process still ends.
+    fn look_at_ending(&mut self, pid: i32, now: Timestamp, ctx: &mut Context<'_>) {
+        let lives = ctx.process_signals_from_proc(pid).is_some();
+        match self.endings.looked(pid, lives, crate::sys::monotonic_ns(), now) {
+            Looked::Nothing => {}
+            Looked::Waits(sent) => {
+                let result = Value::Phrase { word: "pending", text: "not delivered yet" };
+                let why = Value::Phrase { word: "ending", text: "its process is ending" };
+                self.emit(&sent, Shown { why, ..Shown::new(result) }, ctx);
+            }
+            Looked::Ended(Deadly { sent, time, tid }) => {
+                self.arrive(&sent, &Arrival { time, pid, tid, handler: 0 }, ctx);
+            }
+        }
     }
 
     /// Asks /proc what has become of the signals of a queue. Some are taken without an event.
     fn look(&mut self, key: Key, now: Timestamp, ctx: &mut Context<'_>) {
-        let state = ctx.signals_from_proc(key.id);
+        let living = if key.group {
+            ctx.process_signals_from_proc(key.id)
+        } else {
+            ctx.signals_from_proc(key.id).filter(SignalState::is_alive)
+        };
         let looked_at = crate::sys::monotonic_ns();
         let lost_until = self.lost_until;
         let Some(queue) = self.pending.queue(key) else { return };
-        let living = state.filter(|state| !matches!(state.state, b'Z' | b'X'));
         let waits = |state: &SignalState| {
             let mask = if key.group { state.shared } else { state.pending };
             // What a tracer holds back is in no mask.
@@ -420,6 +395,11 @@ impl Signal {
             self.emit(&sent, Shown { why: why.clone(), ..Shown::new(result) }, ctx);
         }
     }
+}
+
+/// The threads of a process that live, as far as records tell.
+fn threads_of(pid: i32, ctx: &Context<'_>) -> FxHashSet<i32> {
+    ctx.tasks.living().filter(|(_, process)| *process == pid).map(|(tid, _)| tid).collect()
 }
 
 /// A number that is no signal's becomes 0.
@@ -497,8 +477,14 @@ impl Profiler for Signal {
         }
     }
 
-    fn task(&mut self, record: &Record<'_>, _time: Timestamp, _cpu: u32, ctx: &mut Context<'_>) {
+    fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, ctx: &mut Context<'_>) {
+        if let Record::Comm { pid, exec: true, .. } = *record {
+            let other = self.endings.executed(pid, time);
+            self.put_back(other, time, ctx);
+        }
         let Record::Exit(exit) = record else { return };
+        let other = self.endings.exited((exit.pid, exit.tid), time, !self.pending.is_empty());
+        self.put_back(other, time, ctx);
         let mut queues = self.pending.of(exit.tid, false);
         let of_process = self.pending.of(exit.pid, true);
         if !of_process.is_empty() && !ctx.tasks.living().any(|(_, pid)| pid == exit.pid) {
@@ -510,13 +496,19 @@ impl Profiler for Signal {
     }
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
-        self.ended.clear();
+        self.endings.purge(&self.pending);
+        for pid in self.endings.due(now, MOST_LOOKS) {
+            self.look_at_ending(pid, now, ctx);
+        }
         for key in self.pending.due(now, MOST_LOOKS) {
             self.look(key, now, ctx);
         }
     }
 
-    fn stopped(&mut self, _now: Timestamp, ctx: &mut Context<'_>) {
+    fn stopped(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+        for sent in self.endings.take() {
+            self.put_back(Some(sent), now, ctx);
+        }
         for sent in self.pending.take_unshown() {
             let result = Value::Phrase { word: "pending", text: "not delivered when the run ended" };
             self.emit(&sent, Shown::new(result), ctx);
@@ -524,11 +516,11 @@ impl Profiler for Signal {
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
-        used.extend(self.pending.iter().filter_map(|sent| sent.stack));
+        used.extend(self.pending.iter().chain(self.endings.iter()).filter_map(|sent| sent.stack));
     }
 
     fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {
-        for sent in self.pending.iter() {
+        for sent in self.pending.iter().chain(self.endings.iter()).filter(|sent| !sent.hidden) {
             self.sums.waits(sent);
         }
         report.table(&COLUMNS, self.sums.take_rows());

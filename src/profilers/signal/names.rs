@@ -4,6 +4,7 @@
 
 pub const SIGKILL: u8 = 9;
 const SIGCONT: u8 = 18;
+const SIGSTOP: u8 = 19;
 /// The kernel's first real-time signal; glibc keeps two for itself, so its SIGRTMIN is 34 (musl's is 35).
 const FIRST_REAL_TIME: u8 = 32;
 pub const LAST: u8 = 64;
@@ -79,6 +80,17 @@ const NAMES: [&str; LAST as usize + 1] = [
 /// SIGTERM, SIGRTMIN+3.
 pub fn signal(signo: u8) -> &'static str {
     NAMES.get(usize::from(signo)).copied().unwrap_or("?")
+}
+
+/// Of its kind only one waits at a time. Timers have their own entries in the queue, so they come on top of another one of
+/// the same number.
+pub fn waits_alone(signo: u8, code: i32) -> bool {
+    !is_real_time(signo) && code != SI_TIMER
+}
+
+/// What no program can block, ignore or take.
+pub fn is_absolute(signo: u8) -> bool {
+    matches!(signo, SIGKILL | SIGSTOP)
 }
 
 /// Each one that is sent waits on its own; of others at most one waits.

@@ -22,6 +22,8 @@ pub struct Sent {
     pub stack: Option<StackId>,
     /// It was reported as pending.
     pub shown: bool,
+    /// Nobody asked for it: it only keeps its place in the queue.
+    pub hidden: bool,
     /// What may have been lost up to here cannot have concerned it.
     pub certain_until: u64,
 }
@@ -54,6 +56,13 @@ pub struct Key {
     pub signo: u8,
 }
 
+impl Key {
+    fn of(sent: &Sent) -> Key {
+        let Target { tid, pid, group, .. } = sent.target;
+        Key { id: if group { pid } else { tid }, group, signo: sent.signo }
+    }
+}
+
 #[derive(Debug)]
 pub struct Queue {
     pub sent: VecDeque<Sent>,
@@ -63,6 +72,12 @@ pub struct Queue {
     pub absent: Option<Absent>,
     /// The target blocks it, as far as is known.
     pub blocked: bool,
+}
+
+impl Queue {
+    fn new(sent: VecDeque<Sent>, look_at: u64) -> Queue {
+        Queue { sent, look_at, absent: None, blocked: false }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,17 +115,10 @@ impl Pending {
         if self.len >= MOST {
             return Added::Full(sent);
         }
-        let Target { tid, pid, group, .. } = sent.target;
-        let key = Key { id: if group { pid } else { tid }, group, signo: sent.signo };
         let spare = &mut self.spare;
-        let queue = self.queues.entry(key).or_insert_with(|| Queue {
-            sent: spare.pop().unwrap_or_default(),
-            look_at,
-            absent: None,
-            blocked: false,
-        });
-        // Timers have their own entries in the queue, so they come on top of another one of the same number.
-        let one_at_a_time = !names::is_real_time(sent.signo) && sent.code != SI_TIMER;
+        let new = || Queue::new(spare.pop().unwrap_or_default(), look_at);
+        let queue = self.queues.entry(Key::of(&sent)).or_insert_with(new);
+        let one_at_a_time = names::waits_alone(sent.signo, sent.code);
         let displaced = if one_at_a_time { queue.sent.pop_back_if(|before| before.code != SI_TIMER) } else { None };
         queue.sent.push_back(sent);
         match displaced {
@@ -139,12 +147,12 @@ impl Pending {
         self.pop(*key)
     }
 
-    /// The signal that ends a process: its threads are then told with a SIGKILL, whatever it was.
-    pub fn take_fatal(&mut self, pid: i32) -> Option<Sent> {
+    /// The signal that may have ended a process, sent after `spared`: the newest of those that would.
+    pub fn take_fatal(&mut self, pid: i32, spared: u64) -> Option<Sent> {
         let is_fatal = |(key, queue): &(&Key, &Queue)| {
             DefaultAction::of(key.signo) == DefaultAction::Terminates
                 && !queue.blocked
-                && queue.sent.front().is_some_and(|sent| sent.target.pid == pid)
+                && queue.sent.back().is_some_and(|sent| sent.target.pid == pid && sent.time > spared)
         };
         let newest = |(_, queue): &(&Key, &Queue)| queue.sent.back().map(|sent| sent.time);
         let key = *self.queues.iter().filter(is_fatal).max_by_key(newest)?.0;
@@ -153,6 +161,21 @@ impl Pending {
         self.len -= usize::from(sent.is_some());
         self.settle(key);
         sent
+    }
+
+    /// Puts back what [`take_fatal`](Pending::take_fatal) took, unless one of its kind has come meanwhile: then the kernel
+    /// had let go of it.
+    pub fn put_back(&mut self, sent: Sent, look_at: u64) -> Option<Sent> {
+        let key = Key::of(&sent);
+        let one_at_a_time = names::waits_alone(sent.signo, sent.code);
+        let queue = self.queues.entry(key).or_insert_with(|| Queue::new(VecDeque::new(), look_at));
+        if one_at_a_time && queue.sent.iter().any(|other| other.code != SI_TIMER) {
+            return Some(sent);
+        }
+        let place = queue.sent.partition_point(|other| other.time <= sent.time);
+        queue.sent.insert(place, sent);
+        self.len += 1;
+        None
     }
 
     fn pop(&mut self, key: Key) -> Option<Sent> {
@@ -219,7 +242,6 @@ impl Pending {
         self.queues.values().flat_map(|queue| &queue.sent)
     }
 
-    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -241,6 +263,7 @@ pub(super) mod tests {
             info_lost: false,
             stack: None,
             shown: false,
+            hidden: false,
             certain_until: 0,
         }
     }
@@ -291,9 +314,24 @@ pub(super) mod tests {
     fn the_newest_deadly_signal_ends_a_process() {
         let all = [sent(1, GROUP, 10, 0), sent(2, THREAD, 15, 0), sent(3, GROUP, 11, 1), sent(4, (9, 9, true), 15, 0)];
         let mut pending = pending(&all);
-        assert_eq!(pending.take_fatal(7).map(|sent| sent.time), Some(2), "11 dumps core, 4 is another's");
+        assert!(pending.take_fatal(7, 2).is_none(), "the process outlived it");
+        let deadly = pending.take_fatal(7, 1).expect("11 dumps core, 4 is another's");
+        assert_eq!(deadly.time, 2);
         pending.queue(Key { id: 7, group: true, signo: 10 }).unwrap().blocked = true;
-        assert!(pending.take_fatal(7).is_none());
+        assert!(pending.take_fatal(7, 0).is_none());
+        assert!(pending.put_back(deadly.clone(), 0).is_none());
+        assert_eq!(pending.put_back(deadly, 0).map(|sent| sent.time), Some(2), "of its kind one waits");
+        assert_eq!(pending.take(8, 7, 15, 0).map(|sent| sent.time), Some(2));
+    }
+
+    #[test]
+    fn hidden_ones_keep_their_place_and_are_not_shown() {
+        let hidden = Sent { hidden: true, shown: true, ..sent(1, GROUP, 40, -1) };
+        let mut pending = pending(&[hidden, sent(2, GROUP, 40, -1)]);
+        assert_eq!(pending.take_unshown().iter().map(|sent| sent.time).collect::<Vec<_>>(), [2]);
+        for want in [(1, true), (2, false)] {
+            assert_eq!(pending.take(7, 7, 40, -1).map(|sent| (sent.time, sent.hidden)), Some(want));
+        }
     }
 
     #[test]

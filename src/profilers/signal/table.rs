@@ -36,9 +36,13 @@ pub enum Fate {
     AlreadyPending,
     /// The queue of real-time signals was full: the sender was told so.
     Overflow,
-    /// By sigwait or a signalfd, which events do not tell of.
+    /// By sigwait or a signalfd, or discarded: events tell of neither.
     Taken,
+    /// It can only have been discarded.
+    Gone,
     TargetEnded,
+    /// Too many waited to follow it.
+    Untracked,
     Unknown,
 }
 
@@ -63,7 +67,7 @@ struct Sum {
     taken: u64,
     overflow: u64,
     ended: u64,
-    unknown: u64,
+    rest: u64,
     pending: u64,
     max_delay_ns: Option<u64>,
 }
@@ -96,7 +100,7 @@ impl Sums {
             Fate::Overflow => &mut sum.overflow,
             Fate::Taken => &mut sum.taken,
             Fate::TargetEnded => &mut sum.ended,
-            Fate::Unknown => &mut sum.unknown,
+            Fate::Gone | Fate::Untracked | Fate::Unknown => &mut sum.rest,
         };
         *field += 1;
     }
@@ -124,7 +128,7 @@ fn row(who: Who, sum: &Sum) -> Vec<Value> {
         Value::Unsigned(sum.delivered),
         Value::Unsigned(sum.ignored),
         Value::Unsigned(sum.merged),
-        Value::Unsigned(sum.taken + sum.overflow + sum.ended + sum.unknown),
+        Value::Unsigned(sum.taken + sum.overflow + sum.ended + sum.rest),
         Value::Unsigned(sum.pending),
         sum.max_delay_ns.map_or(Value::None, Value::Ns),
         Value::Unsigned(sum.taken),
@@ -151,6 +155,8 @@ mod tests {
             (&term, Fate::Delivered { delay_ns: 9 }),
             (&term, Fate::Delivered { delay_ns: 5 }),
             (&term, Fate::Taken),
+            (&term, Fate::Gone),
+            (&term, Fate::Untracked),
             (&timer, Fate::Ignored),
             (&timer, Fate::AlreadyPending),
         ] {
@@ -165,7 +171,7 @@ mod tests {
             assert_eq!(row[9], max);
         };
         let from = Value::Comm(Comm::new(b"from"));
-        expect(&rows[0], "SIGTERM", from.clone(), [3, 2, 0, 0, 1, 0], Value::Ns(9));
+        expect(&rows[0], "SIGTERM", from.clone(), [5, 2, 0, 0, 3, 0], Value::Ns(9));
         expect(&rows[1], "SIGALRM", Value::Word("<interrupt>"), [2, 0, 1, 1, 0, 0], Value::None);
         expect(&rows[2], "SIGKILL", from, [1, 1, 0, 0, 0, 1], Value::Ns(3));
         assert!(sums.take_rows().is_empty());
