@@ -231,6 +231,7 @@ impl CommonArgs {
             verbose: self.verbose,
             workload: self.workload,
             paced: false,
+            durable: false,
         })
     }
 }
