@@ -242,6 +242,7 @@ impl CommonArgs {
             verbose: self.verbose,
             workload: self.workload,
             paced: false,
+            durable: false,
         })
     }
 }

@@ -71,6 +71,8 @@ pub struct Options {
     pub workload: Vec<OsString>,
     /// It goes on while a CPU answers no interrupt.
     pub paced: bool,
+    /// What it writes is to survive a crash of the machine.
+    pub durable: bool,
 }
 
 /// How a run ended.
@@ -200,7 +202,8 @@ impl Run {
                 budget: Budget::new(TABLES_BYTES),
             },
             coverage: options.verbose && evlist.any_address(),
-            durable: options.paced,
+            prompt: options.paced,
+            durable: options.durable,
             flame: options.flame.clone().map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;

@@ -86,6 +86,8 @@ pub struct Settings {
     pub symbols: SymbolOptions,
     /// Say at the end how many frames got names.
     pub coverage: bool,
+    /// Each line is written at once, before names are looked up, which takes its time.
+    pub prompt: bool,
     /// What is written is to survive a crash of the machine.
     pub durable: bool,
     pub flame: Option<FlameWriter>,
@@ -513,6 +515,7 @@ mod tests {
                 budget: crate::symbol::elf_file::Budget::new(0),
             },
             coverage: false,
+            prompt: false,
             durable: false,
             flame: None,
         });

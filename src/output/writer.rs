@@ -66,7 +66,7 @@ impl print_fmt::Names for KernelNames<'_> {
 impl Writer {
     pub fn new(settings: Settings, sink: Sink) -> Writer {
         let mut names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
-        if settings.durable && settings.stacks {
+        if settings.prompt && settings.stacks {
             names.read_kernel();
         }
         let spaces = Spaces::new(settings.host.clone());
@@ -159,8 +159,8 @@ impl Writer {
             }
         }
         out.push(b'\n');
-        if self.settings.durable {
-            self.sink.flush()?; // before names are looked up, which takes its time
+        if self.settings.prompt {
+            self.sink.flush()?;
         }
         if let What::Weighted { weights, .. } = &occurrence.what {
             let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));

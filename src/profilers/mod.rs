@@ -17,7 +17,7 @@ use anyhow::Result;
 
 use crate::cli::CommonArgs;
 use crate::profiler::Profiler;
-use crate::run::Run;
+use crate::run::{Options, Run};
 
 /// The options of a subcommand that is a profiler.
 pub trait ProfilerArgs {
@@ -28,8 +28,10 @@ pub trait ProfilerArgs {
     const TRIAL: &'static [&'static str] = &[];
 
     /// Its answer is wanted while a CPU is stuck: the run has its threads looked after, asks nothing of any CPU, and writes
-    /// each line through to the disk.
+    /// each line at once.
     const PACED: bool = false;
+    /// Its lines, which are few, are to survive a crash of the machine: each goes through to the disk.
+    const DURABLE: bool = false;
 
     fn common(&self) -> &CommonArgs;
 
@@ -46,10 +48,14 @@ fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
     let common = args.common().clone();
     let strict = common.strict_loss();
     let profiler = args.build()?;
-    let mut options = common.options(A::NAME, A::WEIGHT)?;
-    options.paced = A::PACED;
-    let outcome = Run::new(options, vec![profiler])?.start()?;
+    let outcome = Run::new(options::<A>(common)?, vec![profiler])?.start()?;
     Ok(if strict && outcome.lost > 0 { STRICT_LOSS } else { 0 })
+}
+
+/// The options of a run, with what the profiler asks of it.
+fn options<A: ProfilerArgs>(common: CommonArgs) -> Result<Options> {
+    let options = common.options(A::NAME, A::WEIGHT)?;
+    Ok(Options { paced: A::PACED, durable: A::DURABLE, ..options })
 }
 
 /// A profiler as `doctor` tries it.
@@ -115,4 +121,23 @@ profilers! {
     TaskState(task_state::TaskStateArgs),
     Trace(trace::TraceArgs),
     Watchdog(watchdog::WatchdogArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paced_and_durable<A: ProfilerArgs + clap::Args>() -> (bool, bool) {
+        let command = A::augment_args(clap::Command::new(A::NAME).no_binary_name(true));
+        let args = A::from_arg_matches(&command.try_get_matches_from(A::TRIAL).unwrap()).unwrap();
+        let options = options::<A>(args.common().clone()).unwrap();
+        (options.paced, options.durable)
+    }
+
+    #[test]
+    fn only_lines_that_are_few_wait_for_the_disk() {
+        assert_eq!(paced_and_durable::<watchdog::WatchdogArgs>(), (true, true));
+        assert_eq!(paced_and_durable::<irq_off::IrqOffArgs>(), (true, false));
+        assert_eq!(paced_and_durable::<profile::ProfileArgs>(), (false, false));
+    }
 }

@@ -55,6 +55,11 @@ impl Reading {
         cpus
     }
 
+    /// A hypervisor has taken time of some CPU since it came up.
+    pub fn any_stolen(&self) -> bool {
+        self.cpus.values().any(|times| times.steal_ns > 0)
+    }
+
     /// CLOCK_MONOTONIC.
     pub fn at_ns(&self) -> u64 {
         self.at_ns

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::profilers::irq_off::silence::{Evidence, Gap};
-use crate::task::cpu_times::Reading;
+use crate::task::cpu_times::{CpuTimes, Reading};
 
 /// A verdict. The order is that of the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +59,10 @@ pub enum Others {
 /// Where the time of a CPU went around a gap, as /proc/stat tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// A hypervisor took it.
+    /// A hypervisor took it, beyond what it usually takes.
     pub stolen_ns: u64,
+    /// A hypervisor has taken time of some CPU since the machine started.
+    pub can_be_stolen: bool,
     /// No tick came that would have accounted for it. None: ticks are not needed for that on this CPU.
     pub lost_ns: Option<u64>,
 }
@@ -71,37 +73,59 @@ impl Account {
         const TELLING_NS: u64 = 80_000_000;
         self.lost_ns.filter(|_| gap.late_ns >= TELLING_NS).map(|lost_ns| lost_ns < gap.late_ns / 2)
     }
+
+    /// Whether a hypervisor took most of the gap. None: it may have, but the gap is too short for /proc/stat to tell.
+    fn stolen(&self, gap: &Gap) -> Option<bool> {
+        const TELLING_NS: u64 = 20_000_000; // two steps of /proc/stat
+        if gap.late_ns < TELLING_NS {
+            return (!self.can_be_stolen).then_some(false);
+        }
+        Some(self.stolen_ns > 0 && self.stolen_ns >= gap.late_ns / 2)
+    }
 }
 
 /// Judges `gap`. `account` is None when the CPU was offline.
 pub fn judge(gap: &Gap, others: Others, account: Option<Account>) -> Kind {
     let Some(account) = account else { return Kind::NotSampled };
-    let (stolen_ns, ticked) = (account.stolen_ns, account.ticked(gap));
+    let (stolen, ticked) = (account.stolen(gap), account.ticked(gap));
     match gap.evidence {
         Evidence::Missed => Kind::NotSampled,
         Evidence::Served => Kind::SamplingHole,
         Evidence::OnBeat if ticked != Some(false) => Kind::SamplingHole,
         _ if others == Others::SilentToo => Kind::MachineStopped,
-        _ if stolen_ns > 0 && stolen_ns >= gap.late_ns / 2 => Kind::Stolen,
+        _ if stolen == Some(true) => Kind::Stolen,
         Evidence::Handler => Kind::InterruptsOff,
         _ if gap.idle => Kind::Idle,
         _ if ticked == Some(true) => Kind::SamplingHole,
+        _ if stolen.is_none() => Kind::TimerLate,
         // A lone CPU cannot tell whether the machine stopped.
         Evidence::Held | Evidence::OnBeat if others == Others::WentOn => Kind::InterruptsOff,
         Evidence::Held | Evidence::OnBeat | Evidence::Alone => Kind::TimerLate,
     }
 }
 
-/// Gaps kept per CPU, to be compared with those of others.
-const RECENT: usize = 16;
+/// Silences kept per CPU, to be compared with the gaps of others.
+const RECENT: usize = 1024;
+/// And for so long: by then all that they could be compared with is judged.
+const RECENT_NS: u64 = 1_000_000_000;
 
-/// The latest gaps of one CPU.
+/// The shortest silence that can cover a gap of `gap_ns`.
+fn covering_ns(gap_ns: u64) -> u64 {
+    gap_ns - gap_ns / 5
+}
+
+/// The latest silences of one CPU.
 #[derive(Clone, Debug, Default)]
 pub struct Recent(VecDeque<(u64, u64)>);
 
 impl Recent {
-    pub fn add(&mut self, from: u64, to: u64) {
-        if self.0.len() == RECENT {
+    /// A silence, if it is long enough to cover a gap of more than `limit_ns`.
+    pub fn add(&mut self, (from, to): (u64, u64), limit_ns: u64) {
+        if to.saturating_sub(from) < covering_ns(limit_ns) {
+            return;
+        }
+        let is_old = |&(_, end): &(u64, u64)| end.saturating_add(RECENT_NS) < to;
+        while self.0.len() >= RECENT || self.0.front().is_some_and(is_old) {
             self.0.pop_front();
         }
         self.0.push_back((from, to));
@@ -113,37 +137,44 @@ impl Recent {
         self.0.iter().any(|&(start, end)| {
             let common = end.min(to).saturating_sub(start.max(from));
             // One that went on for long afterwards, or began long before, was another affair.
-            common >= length - length / 5 && end.saturating_sub(start) <= length.saturating_add(length / 2)
+            common >= covering_ns(length) && end.saturating_sub(start) <= length.saturating_add(length / 2)
         })
     }
 }
 
 /// /proc/stat now and a while ago.
 #[derive(Debug, Default)]
-pub struct Times(VecDeque<Reading>);
+pub struct Times {
+    readings: VecDeque<Reading>,
+    /// Of any CPU, since the machine started.
+    any_stolen: bool,
+}
 
 /// Readings kept.
 const READINGS: usize = 64;
 
 impl Times {
     pub fn last_ns(&self) -> u64 {
-        self.0.back().map_or(0, Reading::at_ns)
+        self.readings.back().map_or(0, Reading::at_ns)
     }
 
     pub fn add(&mut self, reading: Reading) {
-        if self.0.len() == READINGS {
-            self.0.pop_front();
+        if self.readings.len() == READINGS {
+            self.readings.pop_front();
         }
-        self.0.push_back(reading);
+        self.any_stolen |= reading.any_stolen();
+        self.readings.push_back(reading);
     }
 
     /// Where the time of `cpu` went between the last reading before `from` and the first after `to`. None: in one of them
     /// the CPU is missing, so it was offline.
     pub fn account(&self, cpu: u32, from: u64, to: u64) -> Option<Account> {
-        let first = self.0.iter().rposition(|reading| reading.at_ns() <= from).unwrap_or(0);
-        let after = self.0.iter().position(|reading| reading.at_ns() > to).map_or(self.0.len(), |at| at + 1);
-        let mut within = self.0.range(first.min(after)..after);
-        let Some(before) = within.next() else { return Some(Account::default()) };
+        let readings = &self.readings;
+        let first = readings.iter().rposition(|reading| reading.at_ns() <= from).unwrap_or(0);
+        let after = readings.iter().position(|reading| reading.at_ns() > to).map_or(readings.len(), |at| at + 1);
+        let mut within = readings.range(first.min(after)..after);
+        let can_be_stolen = self.any_stolen;
+        let Some(before) = within.next() else { return Some(Account { can_be_stolen, ..Account::default() }) };
         let start = before.cpu(cpu)?;
         let (mut end, mut end_ns) = (start, before.at_ns());
         for reading in within {
@@ -151,30 +182,51 @@ impl Times {
         }
         let stolen_ns = end.steal_ns.saturating_sub(start.steal_ns);
         let own_ns = end.own_ns.saturating_sub(start.own_ns);
-        let lost_ns = end_ns.saturating_sub(before.at_ns()).saturating_sub(own_ns).saturating_sub(stolen_ns);
-        Some(Account { stolen_ns, lost_ns: Some(lost_ns) })
+        let span_ns = end_ns.saturating_sub(before.at_ns());
+        let lost_ns = span_ns.saturating_sub(own_ns).saturating_sub(stolen_ns);
+        // A hypervisor that takes a little all the time explains no gap.
+        let usual_ns = (self.usual_steal(cpu, before) * span_ns as f64) as u64;
+        Some(Account { stolen_ns: stolen_ns.saturating_sub(usual_ns), can_be_stolen, lost_ns: Some(lost_ns) })
+    }
+
+    /// The part of the CPU's time that a hypervisor took before `until`, 0 to 1: as the readings up to it tell, else since
+    /// the CPU came up.
+    fn usual_steal(&self, cpu: u32, until: &Reading) -> f64 {
+        let Some(now) = until.cpu(cpu) else { return 0.0 };
+        let mut earlier = self.readings.iter().take_while(|reading| reading.at_ns() < until.at_ns());
+        let (stolen_ns, span_ns) = match earlier.find_map(|reading| Some((reading.at_ns(), reading.cpu(cpu)?))) {
+            Some((at_ns, then)) => (now.steal_ns.saturating_sub(then.steal_ns), until.at_ns().saturating_sub(at_ns)),
+            None => (now.steal_ns, now.own_ns.saturating_add(now.steal_ns)),
+        };
+        if span_ns == 0 { 0.0 } else { (stolen_ns as f64 / span_ns as f64).min(1.0) }
     }
 
     /// The kernel has accounted for some time of the CPU since the last reading: its silence is over.
-    pub fn goes_on(&self, cpu: u32, fresh: &Reading) -> bool {
-        let own = |reading: &Reading| reading.cpu(cpu).map(|times| times.own_ns);
-        self.0.back().and_then(own) < own(fresh)
+    pub fn goes_on(&self, cpu: u32, tickless: bool, fresh: &Reading) -> bool {
+        let lived = |reading: &Reading| reading.cpu(cpu).map(|times| lived_ns(times, tickless));
+        self.readings.back().and_then(lived) < lived(fresh)
     }
 
     /// Whether the kernel went on accounting the CPU's time after `since`: then it takes interrupts, or is idle. None: too
     /// early to tell.
-    pub fn is_alive(&self, cpu: u32, since: u64) -> Option<bool> {
+    pub fn is_alive(&self, cpu: u32, tickless: bool, since: u64) -> Option<bool> {
         const SETTLE_NS: u64 = 20_000_000; // two ticks of /proc/stat: what was accounted before may appear after
         const ENOUGH_NS: u64 = 90_000_000;
-        let first = self.0.iter().find(|reading| reading.at_ns() >= since.saturating_add(SETTLE_NS))?;
-        let last = self.0.back()?;
+        let first = self.readings.iter().find(|reading| reading.at_ns() >= since.saturating_add(SETTLE_NS))?;
+        let last = self.readings.back()?;
         let span = last.at_ns().saturating_sub(first.at_ns());
         if span < ENOUGH_NS {
             return None;
         }
         let (Some(before), Some(after)) = (first.cpu(cpu), last.cpu(cpu)) else { return Some(true) }; // offline
-        Some(after.own_ns.saturating_sub(before.own_ns) >= span / 3)
+        Some(lived_ns(after, tickless).saturating_sub(lived_ns(before, tickless)) >= span / 3)
     }
+}
+
+/// The time that is accounted for only while a CPU is alive. Without ticks the time of what runs is told as it passes,
+/// whether interrupts are on or not, and only idle time is proof.
+fn lived_ns(times: &CpuTimes, tickless: bool) -> u64 {
+    if tickless { times.idle_ns } else { times.own_ns }
 }
 
 #[cfg(test)]
@@ -214,16 +266,17 @@ mod tests {
         for (gap, others, stolen_ns, want) in cases {
             // Of a gap that is on the beat no tick tells otherwise.
             let lost_ns = if gap.evidence == OnBeat { 90 * MS } else { 190 * MS };
-            let account = stolen_ns.map(|stolen_ns| Account { stolen_ns, lost_ns: Some(lost_ns) });
+            let account =
+                stolen_ns.map(|stolen_ns| Account { stolen_ns, can_be_stolen: stolen_ns > 0, lost_ns: Some(lost_ns) });
             assert_eq!(judge(&gap, others, account), want, "{gap:?} {others:?} {stolen_ns:?}");
         }
         // The timer came on again on its beat by chance: no tick was accounted for either.
-        let account = Some(Account { stolen_ns: 0, lost_ns: Some(180 * MS) });
+        let account = Some(Account { lost_ns: Some(180 * MS), ..Account::default() });
         assert_eq!(judge(&gap(OnBeat), Others::WentOn, account), InterruptsOff);
         assert_eq!(judge(&gap(OnBeat), Others::Unknown, account), TimerLate);
         assert_eq!(judge(&gap(Served), Others::WentOn, account), SamplingHole);
         // Ticks came, so interrupts were on, whatever else is missing.
-        let account = Some(Account { stolen_ns: 0, lost_ns: Some(10 * MS) });
+        let account = Some(Account { lost_ns: Some(10 * MS), ..Account::default() });
         assert_eq!(judge(&gap(Held), Others::WentOn, account), SamplingHole);
         assert_eq!(judge(&gap(Alone), Others::WentOn, account), SamplingHole);
         assert_eq!(judge(&gap(Handler), Others::WentOn, account), InterruptsOff);
@@ -236,15 +289,77 @@ mod tests {
     }
 
     #[test]
+    fn where_time_is_stolen_a_short_gap_is_only_late() {
+        use Evidence::{Alone, Handler, Held, OnBeat, Served};
+        let judged = |evidence, late_ms: u64, stolen_ms: u64, can_be_stolen| {
+            let gap = Gap { late_ns: late_ms * MS, ..gap(evidence) };
+            judge(&gap, Others::WentOn, Some(Account { stolen_ns: stolen_ms * MS, can_be_stolen, lost_ns: None }))
+        };
+        let cases = [
+            // No step, or one, says anything of 3 ms.
+            (Held, 3, 0, true, Kind::TimerLate),
+            (Held, 3, 10, true, Kind::TimerLate),
+            (Held, 19, 20, true, Kind::TimerLate),
+            (Held, 3, 0, false, Kind::InterruptsOff),
+            (Alone, 3, 10, true, Kind::TimerLate),
+            (Handler, 3, 10, true, Kind::InterruptsOff),
+            (OnBeat, 3, 10, true, Kind::SamplingHole),
+            (Served, 3, 10, true, Kind::SamplingHole),
+            (Held, 20, 10, true, Kind::Stolen),
+            (Held, 22, 10, true, Kind::InterruptsOff),
+            (Handler, 22, 20, true, Kind::Stolen),
+        ];
+        for (evidence, late_ms, stolen_ms, can_be_stolen, want) in cases {
+            let got = judged(evidence, late_ms, stolen_ms, can_be_stolen);
+            assert_eq!(got, want, "{evidence:?} {late_ms} {stolen_ms} {can_be_stolen}");
+        }
+        let idle = Gap { idle: true, late_ns: 3 * MS, ..gap(Held) };
+        let account = Account { can_be_stolen: true, ..Account::default() };
+        assert_eq!(judge(&idle, Others::WentOn, Some(account)), Kind::Idle);
+    }
+
+    #[test]
+    fn steady_steal_hides_no_gap() {
+        // 7 % of each second, in steps of 10 ms, and then a gap of 25 ms: one that was stolen, and one that was not.
+        let judged = |own_ms: u64| {
+            let mut times = Times::default();
+            let mut add = |at_ms: u64, stolen_ms: u64| {
+                times.add(reading(at_ms, &format!("0 0 0 {} 0 0 0 {}", (at_ms - stolen_ms) / 10, stolen_ms / 10)));
+            };
+            (0..=20).for_each(|n| add(1_000 + n * 200, n * 14));
+            add(5_200, 20 * 14 + 14 + own_ms);
+            let gap = Gap { from: 5_050 * MS, to: 5_075 * MS, late_ns: 24 * MS, ..gap(Evidence::Held) };
+            judge(&gap, Others::WentOn, times.account(0, gap.from, gap.to))
+        };
+        assert_eq!((judged(0), judged(25)), (Kind::InterruptsOff, Kind::Stolen));
+    }
+
+    #[test]
+    fn steal_is_known_of_any_cpu() {
+        let mut times = Times::default();
+        times.add(Reading::of(100 * MS, "cpu0 0 0 0 9 0 0 0 0\ncpu1 0 0 0 9 0 0 0 0\n"));
+        let can_be_stolen = |times: &Times| times.account(0, 0, 50 * MS).map(|account| account.can_be_stolen);
+        assert_eq!(can_be_stolen(&times), Some(false));
+        times.add(Reading::of(200 * MS, "cpu0 0 0 0 9 0 0 0 0\ncpu1 0 0 0 9 0 0 0 1\n"));
+        assert_eq!(can_be_stolen(&times), Some(true));
+    }
+
+    #[test]
     fn silent_at_the_same_time() {
         let mut recent = Recent::default();
-        recent.add(5, 10);
-        recent.add(103, 298);
+        let limit = 200;
+        recent.add((5, 10), limit);
+        recent.add((103, 298), limit);
         for (from, to, want) in [(100, 300, true), (103, 500, false), (0, 100, false), (150, 160, false)] {
             assert_eq!(recent.covers(from, to), want, "{from}-{to}");
         }
-        (0..RECENT as u64).for_each(|n| recent.add(1000 + n, 1001 + n));
+        // Those that cover nothing displace nothing.
+        (0..RECENT as u64).for_each(|n| recent.add((1000 + n, 1159 + n), limit));
+        assert!(recent.covers(100, 300));
+        (0..RECENT as u64).for_each(|n| recent.add((1000 + n, 1160 + n), limit));
         assert!(!recent.covers(100, 300), "forgotten");
+        recent.add((0, u64::MAX), limit);
+        assert_eq!(recent.0.len(), 1, "old ones are");
     }
 
     fn reading(at_ms: u64, cpu0: &str) -> Reading {
@@ -257,10 +372,11 @@ mod tests {
         let stolen =
             |times: &Times, from, to| times.account(0, from * MS, to * MS).map(|account| account.stolen_ns / MS);
         assert_eq!(stolen(&times, 0, 10), Some(0));
-        let readings = [(100, "0 0 0 0 0 0 0 3"), (200, "0 0 0 0 0 0 0 4"), (400, "0 0 0 0 0 0 0 19")];
+        let readings = [(100, "0 0 0 96 0 0 0 4"), (200, "0 0 0 0 0 0 0 4"), (400, "0 0 0 0 0 0 0 19")];
         readings.into_iter().for_each(|(at, text)| times.add(reading(at, text)));
         times.add(reading(500, "0 0 0 0 0 0 0 50"));
-        let cases = [(210, 390, 150), (190, 390, 160), (450, 900, 310), (0, 50, 0)];
+        // Usual are 4 % since the CPU came up, none up to 200 ms, and half of the time up to 400.
+        let cases = [(210, 390, 150), (190, 390, 138), (450, 900, 260), (0, 50, 0)];
         for (from, to, want) in cases {
             assert_eq!(stolen(&times, from, to), Some(want), "{from}-{to}");
         }
@@ -286,14 +402,29 @@ mod tests {
         let mut times = Times::default();
         times.add(reading(100, "5 0 0 100 0 0 0 0"));
         times.add(reading(200, "9 0 0 100 0 0 0 0"));
-        assert_eq!(times.is_alive(0, 190 * MS), None);
+        assert_eq!(times.is_alive(0, false, 190 * MS), None);
         times.add(reading(350, "9 0 0 115 0 0 0 0"));
-        assert_eq!(times.is_alive(0, 90 * MS), Some(true));
-        assert_eq!(times.is_alive(0, 190 * MS), None);
+        assert_eq!(times.is_alive(0, false, 90 * MS), Some(true));
+        assert_eq!(times.is_alive(0, false, 190 * MS), None);
         times.add(reading(450, "9 0 0 115 0 0 0 9"));
-        assert_eq!(times.is_alive(0, 290 * MS), Some(false), "steal is not its own");
-        assert_eq!(times.is_alive(7, 290 * MS), Some(true), "offline");
-        assert!(!times.goes_on(0, &reading(500, "9 0 0 115 0 0 0 20")));
-        assert!(times.goes_on(0, &reading(500, "9 0 0 116 0 0 0 9")));
+        assert_eq!(times.is_alive(0, false, 290 * MS), Some(false), "steal is not its own");
+        assert_eq!(times.is_alive(7, false, 290 * MS), Some(true), "offline");
+        assert!(!times.goes_on(0, false, &reading(500, "9 0 0 115 0 0 0 20")));
+        assert!(times.goes_on(0, false, &reading(500, "9 0 0 116 0 0 0 9")));
+    }
+
+    #[test]
+    fn without_ticks_only_idle_time_is_a_sign_of_life() {
+        let mut times = Times::default();
+        times.add(reading(100, "5 0 0 100 0 0 0 0"));
+        times.add(reading(300, "5 0 20 100 0 0 0 0"));
+        let alive = |times: &Times, tickless| times.is_alive(0, tickless, 80 * MS);
+        assert_eq!((alive(&times, false), alive(&times, true)), (Some(true), Some(false)));
+        let busy = reading(400, "5 0 30 100 0 0 0 0");
+        assert!(times.goes_on(0, false, &busy) && !times.goes_on(0, true, &busy));
+        let idle = reading(400, "5 0 20 110 0 0 0 0");
+        assert!(times.goes_on(0, true, &idle));
+        times.add(idle);
+        assert_eq!(alive(&times, true), Some(true));
     }
 }

@@ -25,7 +25,7 @@ use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::irq_off::judge::{Account, KINDS, Kind, Others, Recent, Times, judge};
 use crate::profilers::irq_off::ongoing::Shown;
-use crate::profilers::irq_off::silence::{Evidence, Gap, Silence, Terms};
+use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
 use crate::stats::value::{Column, Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -150,6 +150,17 @@ struct Cpu {
     shown: Shown,
 }
 
+impl Cpu {
+    /// The timer's sample. Some when it was too long in coming.
+    #[inline]
+    fn sample(&mut self, at: u64, tid: i32, terms: Terms) -> Option<Gap> {
+        let gap = self.silence.sample(at, tid, terms);
+        // Also within the limit: when the machine stops, one CPU is silent for a little longer than another.
+        self.recent.add(self.silence.latest(), terms.limit_ns);
+        gap
+    }
+}
+
 /// A gap that is not judged yet.
 #[derive(Clone, Copy, Debug)]
 struct Finding {
@@ -240,6 +251,10 @@ impl IrqOff {
         self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&cpu))
     }
 
+    fn is_tickless(&self, cpu: u32) -> bool {
+        self.tickless.contains(&cpu)
+    }
+
     fn witness(&self, evlist: &mut Evlist, setup: &Setup<'_>, cpus: Option<&Vec<u32>>) -> Result<Witness> {
         let (enter, format) = setup.tracepoint("timer:hrtimer_expire_entry")?;
         let (leave, _) = setup.tracepoint("timer:hrtimer_expire_exit")?;
@@ -252,11 +267,7 @@ impl IrqOff {
     fn on_timer(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) {
         let terms = self.terms;
         let cpu = self.cpus.entry(sample.cpu).or_default();
-        let Some(gap) = cpu.silence.sample(sample.time, sample.tid, terms) else { return };
-        // What only this CPU did, or did not tell, is nothing to compare others with.
-        if !matches!(gap.evidence, Evidence::Served | Evidence::Missed) {
-            cpu.recent.add(gap.from, gap.to);
-        }
+        let Some(gap) = cpu.sample(sample.time, sample.tid, terms) else { return };
         cpu.shown = Shown::default();
         if !self.is_wanted(sample.cpu) {
             return;
@@ -287,7 +298,7 @@ impl IrqOff {
     /// Judges and counts.
     fn count(&mut self, gap: &Gap, number: u32) -> (Kind, Option<Account>) {
         let mut account = self.times.account(number, gap.from, gap.to);
-        if self.tickless.contains(&number) {
+        if self.is_tickless(number) {
             account = account.map(|account| Account { lost_ns: None, ..account });
         }
         let kind = judge(gap, self.others(number, gap), account);
@@ -346,7 +357,7 @@ impl Profiler for IrqOff {
         self.host = setup.host.clone();
         self.own = setup.own;
         self.wanted = setup.target.wanted.clone();
-        self.again_ns = setup.interval.map_or(ongoing::AGAIN_NS, |interval| interval.as_nanos() as u64);
+        self.again_ns = ongoing::again_ns(setup.interval);
         self.tickless = tickless_cpus(setup.host);
         let online = online_cpus(setup.host)?;
         let cpus = self.watched(&online);
@@ -454,5 +465,46 @@ impl Profiler for IrqOff {
             self.count(&finding.gap, finding.subject.cpu);
         }
         self.interval(now, report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, FromArgMatches};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn profiler(options: &[&str]) -> IrqOff {
+        let command = IrqOffArgs::augment_args(clap::Command::new("irq-off").no_binary_name(true));
+        let args = IrqOffArgs::from_arg_matches(&command.try_get_matches_from(options).unwrap()).unwrap();
+        IrqOff::new(args.terms().unwrap(), args.all, &args.common)
+    }
+
+    /// CPU 0 was silent for 20.5 ms until 1,020.5 ms; CPU 1 took its timer at `times` since 1 s.
+    fn others(options: &[&str], times: &[u64]) -> Others {
+        let mut irq_off = profiler(options);
+        let terms = irq_off.terms;
+        let start = |cpu: &mut Cpu| {
+            (1..=50).for_each(|n| assert_eq!(cpu.sample(1_000 * MS - (50 - n) * terms.period_ns, 7, terms), None));
+        };
+        start(irq_off.cpus.entry(0).or_default());
+        let gap = irq_off.cpus.entry(0).or_default().sample(1_020 * MS + 500_000, 7, terms).unwrap();
+        let other = irq_off.cpus.entry(1).or_default();
+        start(other);
+        times.iter().for_each(|at| assert_eq!(other.sample(1_000 * MS + at, 7, terms), None));
+        irq_off.others(0, &gap)
+    }
+
+    #[test]
+    fn a_machine_may_stop_for_a_little_less_than_the_limit() {
+        let usual = ["--than", "20ms"];
+        assert_eq!(others(&usual, &[10 * MS, 20 * MS]), Others::WentOn);
+        assert_eq!(others(&usual, &[19_500_000]), Others::SilentToo, "within the limit");
+        assert_eq!(others(&usual, &[]), Others::Unknown);
+        let slow = ["--than", "20ms", "--period", "18ms"];
+        assert_eq!(others(&slow, &[18 * MS]), Others::WentOn, "its timer was on time");
+        assert_eq!(others(&slow, &[19 * MS + 500_000]), Others::SilentToo);
     }
 }

@@ -1,5 +1,9 @@
 //! CPUs that are silent now: shown while they are, as long as another CPU can run us.
 
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
 use crate::perf::target::{Host, processes, threads};
 use crate::profiler::{Context, Timestamp};
 use crate::profilers::irq_off::{IrqOff, SHAPE};
@@ -8,8 +12,13 @@ use crate::task::Comm;
 use crate::task::cpu_times::Reading;
 use crate::task::procfs::{self, Stat};
 
-/// How often a silence is reported again without `-i`.
-pub const AGAIN_NS: u64 = 1_000_000_000;
+/// How often a silence is reported again, at the most.
+const AGAIN_NS: u64 = 1_000_000_000;
+
+/// How often with the `-i` that was asked for.
+pub fn again_ns(interval: Option<Duration>) -> u64 {
+    interval.map_or(0, |interval| u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX)).max(AGAIN_NS)
+}
 
 /// What was shown of a silence.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,9 +31,8 @@ impl IrqOff {
     pub(super) fn find_suspects(&mut self, now: Timestamp) {
         let mut suspects = std::mem::take(&mut self.suspects);
         suspects.clear();
-        let is_suspect = |cpu: &u32| {
-            self.silent_since(*cpu, now).is_some_and(|(heard, _)| self.times.is_alive(*cpu, heard) != Some(true))
-        };
+        let is_suspect =
+            |cpu: &u32| self.silent_since(*cpu, now).is_some_and(|(heard, _)| self.is_alive(*cpu, heard) != Some(true));
         suspects.extend(self.cpus.keys().copied().filter(is_suspect));
         self.suspects = suspects;
     }
@@ -37,36 +45,40 @@ impl IrqOff {
         (now.saturating_sub(due) > self.terms.limit_ns).then_some((heard, due))
     }
 
+    /// Whether the kernel accounts for the CPU's time: then it takes interrupts, or is idle, and only its records are missing.
+    fn is_alive(&self, cpu: u32, heard: u64) -> Option<bool> {
+        self.times.is_alive(cpu, self.is_tickless(cpu), heard)
+    }
+
     pub(super) fn report_silent(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
-        for index in 0..self.suspects.len() {
-            let number = self.suspects[index];
-            let Some((heard, due)) = self.silent_since(number, now) else { continue };
-            let Some(cpu) = self.cpus.get_mut(&number).filter(|cpu| cpu.shown.next_ns <= now) else { continue };
-            // A CPU whose time the kernel accounts takes interrupts, or is idle: only its records are missing.
-            if self.times.is_alive(number, heard) != Some(false) {
+        let is_due = |cpu: &u32| self.cpus.get(cpu).is_some_and(|cpu| cpu.shown.next_ns <= now);
+        let silent_now = |cpu: u32| {
+            let (heard, due) = self.silent_since(cpu, now)?;
+            (self.is_alive(cpu, heard) == Some(false)).then_some((cpu, heard, due))
+        };
+        let silent: Vec<_> = self.suspects.iter().copied().filter(is_due).filter_map(silent_now).collect();
+        if silent.is_empty() {
+            return;
+        }
+        let cpus: Vec<u32> = silent.iter().map(|(cpu, ..)| *cpu).collect();
+        let runnable = Runnable::on(&cpus, self.own, ctx.host, MOST_LOOKS);
+        // What was read is newer than the records: it must be of the same silence.
+        let fresh = Reading::now(&self.host);
+        for (number, heard, due) in silent {
+            if let Some(cpu) = self.cpus.get_mut(&number) {
+                cpu.shown.next_ns = now.saturating_add(self.again_ns);
+            }
+            if self.times.goes_on(number, self.is_tickless(number), &fresh) {
                 continue;
             }
-            cpu.shown.next_ns = now.saturating_add(self.again_ns);
-            let runnable = runnable_on(number, self.own, ctx.host);
-            // What was read is newer than the records: it must be of the same silence.
-            if self.times.goes_on(number, &Reading::now(&self.host)) {
-                continue;
-            }
-            let (pid, tid, comm) = match runnable[..] {
-                [only] => only,
-                _ => (-1, -1, Comm::new(b"?")),
-            };
-            let names: Vec<String> = runnable
-                .iter()
-                .map(|(_, tid, comm)| format!("{}:{tid}", String::from_utf8_lossy(comm.as_bytes())))
-                .collect();
+            let (pid, tid, comm) = runnable.only(number).unwrap_or((-1, -1, Comm::new(b"?")));
             let values = [
                 Value::Word("silent"),
                 Value::Ns(now.saturating_sub(due)),
                 Value::Ns(now.saturating_sub(heard)),
                 Value::Bool(true),
                 Value::None,
-                if names.len() > 1 { Value::Words(names.into()) } else { Value::None },
+                runnable.names(number).map_or(Value::None, |names| Value::Words(names.into())),
                 Value::None,
             ];
             ctx.emit(Subject { time: now, cpu: number, pid, tid, comm }, &SHAPE, values, None);
@@ -74,14 +86,112 @@ impl IrqOff {
     }
 }
 
-/// The tasks on `cpu` that do not wait, as far as /proc tells: the one that runs, and those that wait for the CPU.
-fn runnable_on(cpu: u32, own: [i32; 2], host: &Host) -> Vec<(i32, i32, Comm)> {
-    const MOST_LOOKS: usize = 10_000; // each takes a while, and the rings fill meanwhile
-    const MOST: usize = 8;
-    let all = processes(host).into_iter().flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (pid, tid)));
-    let runs = |(pid, tid): (i32, i32)| {
-        let Stat { state, comm, cpu: on, .. } = procfs::stat(host, tid)?;
-        (state == b'R' && on == cpu && !own.contains(&tid)).then_some((pid, tid, comm))
-    };
-    all.take(MOST_LOOKS).filter_map(runs).take(MOST).collect()
+/// Threads looked at. Each takes a while, and the rings fill meanwhile.
+const MOST_LOOKS: usize = 10_000;
+/// Tasks named per CPU.
+const MOST_NAMES: usize = 8;
+
+/// A task: its process, itself, its name.
+type Task = (i32, i32, Comm);
+
+/// The tasks that do not wait, as far as /proc tells: those that run, and those that wait for their CPU.
+#[derive(Debug, Default)]
+struct Runnable {
+    by_cpu: FxHashMap<u32, Vec<Task>>,
+    /// There are more threads than were looked at.
+    cut_off: bool,
+}
+
+impl Runnable {
+    /// Looks at `most` threads at the most, once for all `cpus`.
+    fn on(cpus: &[u32], own: [i32; 2], host: &Host, most: usize) -> Runnable {
+        let mut found = Runnable::default();
+        let all = processes(host).into_iter().flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (pid, tid)));
+        for (looks, (pid, tid)) in all.enumerate() {
+            if looks == most {
+                found.cut_off = true;
+                break;
+            }
+            let Some(Stat { state, comm, cpu, .. }) = procfs::stat(host, tid) else { continue };
+            if state != b'R' || !cpus.contains(&cpu) || own.contains(&tid) {
+                continue;
+            }
+            let tasks = found.by_cpu.entry(cpu).or_default();
+            if tasks.len() < MOST_NAMES {
+                tasks.push((pid, tid, comm));
+            }
+        }
+        found
+    }
+
+    fn of(&self, cpu: u32) -> &[Task] {
+        self.by_cpu.get(&cpu).map_or(&[], Vec::as_slice)
+    }
+
+    /// The only one on `cpu`, if it is sure that there is no other.
+    fn only(&self, cpu: u32) -> Option<Task> {
+        match self.of(cpu) {
+            [only] if !self.cut_off => Some(*only),
+            _ => None,
+        }
+    }
+
+    /// Those on `cpu`, when nobody can say which one runs.
+    fn names(&self, cpu: u32) -> Option<Vec<String>> {
+        let tasks = self.of(cpu);
+        if tasks.is_empty() || self.only(cpu).is_some() {
+            return None;
+        }
+        let name = |(_, tid, comm): &Task| format!("{}:{tid}", String::from_utf8_lossy(comm.as_bytes()));
+        let more = self.cut_off.then(|| "...".to_owned());
+        Some(tasks.iter().map(name).chain(more).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn host(tasks: &[(i32, &str, u32)]) -> (tempfile::TempDir, Host) {
+        let dir = tempfile::tempdir().unwrap();
+        for (tid, state, cpu) in tasks {
+            let task = dir.path().join(format!("{tid}/task/{tid}"));
+            fs::create_dir_all(&task).unwrap();
+            let zeros = "0 ".repeat(35);
+            fs::write(task.join("stat"), format!("{tid} (task) {state} {zeros}{cpu} 0 0\n")).unwrap();
+        }
+        let host = Host { proc: dir.path().to_owned(), ..Host::default() };
+        (dir, host)
+    }
+
+    #[test]
+    fn one_look_finds_the_runnable_of_all_cpus() {
+        let (_dir, host) = host(&[(10, "R", 1), (11, "S", 1), (12, "R", 2), (13, "R", 2), (14, "R", 3), (15, "R", 1)]);
+        let found = Runnable::on(&[1, 2, 4], [15, 0], &host, 100);
+        assert_eq!(found.only(1), Some((10, 10, Comm::new(b"task"))));
+        assert_eq!(found.names(1), None);
+        assert_eq!(found.only(2), None);
+        assert_eq!(found.names(2), Some(vec!["task:12".to_owned(), "task:13".to_owned()]));
+        assert_eq!((found.only(3), found.names(3)), (None, None), "nobody asked");
+        assert_eq!((found.only(4), found.names(4)), (None, None));
+    }
+
+    #[test]
+    fn of_more_threads_than_are_looked_at_none_is_the_only_one() {
+        let (_dir, host) = host(&[(10, "R", 1), (11, "S", 1), (12, "R", 1)]);
+        let found = Runnable::on(&[1, 2], [0, 0], &host, 2);
+        assert_eq!(found.only(1), None);
+        assert_eq!(found.names(1), Some(vec!["task:10".to_owned(), "...".to_owned()]));
+        assert_eq!(found.names(2), None);
+        let found = Runnable::on(&[1], [12, 0], &host, 3);
+        assert!(found.only(1).is_some(), "all were looked at");
+    }
+
+    #[test]
+    fn a_silence_is_not_told_more_often_than_each_second() {
+        let again = |ms| again_ns(Some(Duration::from_millis(ms)));
+        assert_eq!((again_ns(None), again(10), again(3000)), (AGAIN_NS, AGAIN_NS, 3 * AGAIN_NS));
+    }
 }

@@ -17,6 +17,13 @@ pub struct Terms {
     pub limit_ns: u64,
 }
 
+impl Terms {
+    /// What is longer is looked at: samples that are on time come a little unevenly, and every second one may be missing.
+    fn least_ns(self) -> u64 {
+        self.limit_ns.saturating_add(BEAT_NS.min(self.limit_ns / 64))
+    }
+}
+
 /// What a gap between two samples looks like from this CPU alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
@@ -84,6 +91,8 @@ pub struct Silence {
     longest: (u64, u64),
     running: Option<Handler>,
     longest_handler: Handler,
+    /// The same at the latest sample, if that was late.
+    latest: (u64, u64),
     missed: bool,
     idle: bool,
     samples: u64,
@@ -103,6 +112,11 @@ impl Silence {
     /// The last moment at which interrupts were on, and when the timer is due.
     pub fn since(&self) -> (u64, u64) {
         (self.sign.max(self.last), self.due)
+    }
+
+    /// The longest time without a sign up to the latest sample, whatever it is taken for; empty when the sample was on time.
+    pub fn latest(&self) -> (u64, u64) {
+        self.latest
     }
 
     /// Records are missing.
@@ -137,6 +151,7 @@ impl Silence {
     /// The timer's sample. Some when it was too long in coming.
     pub fn sample(&mut self, at: u64, tid: i32, terms: Terms) -> Option<Gap> {
         self.samples += 1;
+        self.latest = (at, at);
         if self.last == 0 {
             self.restart(at, terms);
             return None;
@@ -148,8 +163,10 @@ impl Silence {
             self.idle = tid == 0;
         }
         self.hear(at);
-        let gap =
-            if at - self.last > terms.limit_ns.saturating_add(BEAT_NS) { Some(self.gap(at, terms)) } else { None };
+        // A timer that is on time was not held back, however long nothing else was heard.
+        let on_time = at.saturating_sub(self.due) <= self.tolerance(terms);
+        self.latest = if on_time { (at, at) } else { self.longest };
+        let gap = (at - self.last > terms.least_ns()).then(|| self.gap(at, terms));
         self.keep_beat(at, terms, gap.is_none());
         self.last = at;
         self.sign = at;
@@ -295,6 +312,33 @@ mod tests {
             assert_eq!(gap.evidence, Evidence::Held, "{start}");
             assert!(gap.late_ns <= off && gap.most_ns() >= off, "{start}: {gap:?}");
         }
+    }
+
+    #[test]
+    fn a_small_limit_is_kept_too() {
+        let terms = Terms { period_ns: 10_000, limit_ns: 20_000 };
+        let found = |late: u64| {
+            let mut cpu = Silence::default();
+            (1..=100).for_each(|n| assert_eq!(cpu.sample(n * 10_000, 7, terms), None));
+            cpu.sample(1_000_000 + late, 7, terms).is_some()
+        };
+        assert_eq!((found(20_312), found(20_313), found(69_000)), (false, true, true));
+        assert_eq!(TERMS.least_ns(), 20 * MS + BEAT_NS);
+    }
+
+    #[test]
+    fn silences_within_the_limit_are_told_too() {
+        let mut cpu = punctual();
+        tick(&mut cpu, 1_002 * MS);
+        assert_eq!(expire(&mut cpu, 1_019 * MS, 7), None);
+        assert_eq!(cpu.latest(), (1_002 * MS, 1_019 * MS));
+        assert_eq!(expire(&mut cpu, 1_020 * MS, 7), None);
+        assert_eq!(cpu.latest(), (1_020 * MS + 1000, 1_020 * MS + 1000), "on time");
+        assert_eq!(cpu.sample(900 * MS, 7, TERMS), None);
+        assert_eq!(cpu.latest(), (900 * MS, 900 * MS), "delivered late");
+        cpu.miss();
+        assert_eq!(expire(&mut cpu, 1_093 * MS, 7).unwrap().evidence, Evidence::Missed);
+        assert_eq!(cpu.latest(), (1_020 * MS + 1000, 1_093 * MS));
     }
 
     #[test]

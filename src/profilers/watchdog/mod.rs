@@ -62,6 +62,7 @@ pub struct WatchdogArgs {
 impl ProfilerArgs for WatchdogArgs {
     const NAME: &'static str = "watchdog";
     const PACED: bool = true;
+    const DURABLE: bool = true;
 
     fn common(&self) -> &CommonArgs {
         &self.common
