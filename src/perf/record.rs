@@ -55,14 +55,17 @@ impl<'a> Sample<'a> {
         self.layout.user_abi(self.rest) == Some(u64::from(b::PERF_SAMPLE_REGS_ABI_32))
     }
 
-    /// The word at an address of the current task, where the sample has a copy of that part of its stack
+    /// The word, of 4 bytes in 32-bit mode, at an address of the current task, where the sample has a copy of that part of its stack
     /// ([`Attr::user_stack`](crate::perf::Attr)).
     pub fn user_word(&self, address: u64) -> Option<u64> {
         let extra = self.extra().ok()?;
         let (stack_pointer, _) = extra.regs_user?.split_first_chunk()?;
         let at = usize::try_from(address.checked_sub(u64::from_ne_bytes(*stack_pointer))?).ok()?;
-        let bytes = extra.stack_user.get(at..at.checked_add(8)?)?;
-        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+        let stack = extra.stack_user.get(at..)?;
+        if self.is_compat() {
+            return stack.first_chunk().map(|word| u64::from(u32::from_ne_bytes(*word)));
+        }
+        stack.first_chunk().map(|word| u64::from_ne_bytes(*word))
     }
 
     /// Branches, registers, stack copies and the other rare fields.

@@ -229,3 +229,24 @@ fn samples_tell_32_bit_tasks() {
         assert_eq!(layout.sample(&record).map(|sample| sample.is_compat()), Ok(want), "{sample_type:?} {abi:?}");
     }
 }
+
+#[test]
+fn words_of_a_stack_are_as_wide_as_the_program_has_them() {
+    use b::{PERF_SAMPLE_REGS_ABI_32, PERF_SAMPLE_REGS_ABI_64};
+    let layout = Layout::full(SampleType::REGS_USER.with(SampleType::STACK_USER), 0, 0, 1, 0);
+    let word = |abi: u32, address: u64| {
+        let mut bytes = Bytes::default();
+        bytes.u64(u64::from(abi)).u64(0x1000); // the stack pointer
+        bytes.u64(16).u64(0x1111_2222_3333_4444).u64(0x5555_6666_7777_8888).u64(16);
+        let record = bytes.record(b::PERF_RECORD_SAMPLE, 0);
+        layout.sample(&record).unwrap().user_word(address)
+    };
+    for (address, wide) in [(0x1008, Some(0x5555_6666_7777_8888)), (0x100c, None), (0x1010, None), (0xff8, None)] {
+        assert_eq!(word(PERF_SAMPLE_REGS_ABI_64, address), wide, "{address:#x}");
+    }
+    let [low, high] =
+        if cfg!(target_endian = "little") { [0x7777_8888, 0x5555_6666] } else { [0x5555_6666, 0x7777_8888] };
+    for (address, narrow) in [(0x1008, Some(low)), (0x100c, Some(high)), (0x100e, None), (0x1010, None)] {
+        assert_eq!(word(PERF_SAMPLE_REGS_ABI_32, address), narrow, "{address:#x}");
+    }
+}
