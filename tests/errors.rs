@@ -493,6 +493,18 @@ fn nobody_is_told_to_be_root() {
 }
 
 #[test]
+fn memory_of_tasks_without_numbers_is_refused() {
+    need_events!();
+    let mut command = Command::new("unshare");
+    command.args(["-p", "-f", "--mount-proc", env!("CARGO_BIN_EXE_perf-prof"), "kmemleak", "slab", "--for", "1ms"]);
+    let done = Prog::spawn(command).finish();
+    if done.err().contains("unshare:") {
+        skip!("{}", done.err());
+    }
+    assert_one_sentence(&done.code(1), 1, &["pid namespace", "--pid=host"]);
+}
+
+#[test]
 fn a_hidden_tracefs_is_mounted_privately() {
     need_events!();
     let script = r#"mount -t tmpfs none /sys/kernel/tracing && exec "$0" "$@""#;

@@ -31,6 +31,8 @@ pub struct Counts {
     pub replaced: u64,
     /// Allocations whose address was stored where nobody could see it.
     pub out_of_reach: u64,
+    /// Calls of an allocator whose return may have gone unseen.
+    pub unfinished: u64,
 }
 
 /// Outstanding allocations of one owner at one place.
@@ -60,6 +62,17 @@ impl Sum {
 /// Sums by place and owner.
 pub type Sums = FxHashMap<(Option<StackId>, u32), Sum>;
 
+/// Whose calls are paired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Caller {
+    /// A thread, in its program.
+    User(i32),
+    /// A thread, in the kernel.
+    Kernel(i32),
+    /// The kernel on a CPU, where no thread has a number: all idle tasks have 0.
+    Cpu(u32),
+}
+
 /// A call of an allocator that has not returned.
 #[derive(Clone, Copy, Debug)]
 pub struct Open {
@@ -67,7 +80,7 @@ pub struct Open {
     pub pair: u16,
     pub bytes: u64,
     /// What realloc was given, taken out of the books: somebody else may have its address before realloc returns.
-    pub old: Option<Record>,
+    pub old: Option<(Space, Record)>,
     /// The address that realloc was given; where posix_memalign is to store its result. 0: none.
     pub argument: u64,
 }
@@ -84,8 +97,8 @@ pub struct Ledger {
     pub counts: Counts,
     kernel: Pointers,
     processes: FxHashMap<i32, Process>,
-    /// By tid. Mostly one call, rarely one inside another.
-    calls: FxHashMap<i32, Vec<Open>>,
+    /// Mostly one call, rarely one inside another.
+    calls: FxHashMap<Caller, Vec<Open>>,
     left: Sums,
     /// Processes that have exited and are not in `left` yet.
     ending: Vec<i32>,
@@ -99,6 +112,8 @@ pub struct Ledger {
 const LINGERS_NS: u64 = 1_000_000_000;
 /// Places of processes that have gone, kept apart at most.
 const MOST_LEFT: usize = 1 << 16;
+/// Calls in the kernel, one inside another: a task's, and those of the interrupts on top of it.
+const MOST_NESTED: usize = 8;
 
 impl Ledger {
     /// `than_ns`: younger allocations are not shown.
@@ -141,10 +156,11 @@ impl Ledger {
 
     /// Puts back what [`Ledger::freed`] has struck out: it was not freed after all.
     fn restore(&mut self, space: Space, record: Record) {
-        self.counts.frees -= u64::from(record.owner != OURSELVES && self.counts.frees > 0);
         let pointers = self.pointers(space);
+        // Somebody else may have its address: then it was freed.
         if pointers.get(record.ptr).is_none() {
             pointers.insert(record);
+            self.counts.frees -= u64::from(record.owner != OURSELVES && self.counts.frees > 0);
         }
     }
 
@@ -161,41 +177,46 @@ impl Ledger {
     /// A thread is inside an allocator: what that calls on its behalf is its own business.
     #[inline]
     pub fn is_inside(&self, tid: i32) -> bool {
-        self.calls.get(&tid).is_some_and(|calls| !calls.is_empty())
+        self.calls.get(&Caller::User(tid)).is_some_and(|calls| !calls.is_empty())
     }
 
-    /// A thread calls an allocator. False when it is inside another one.
-    pub fn enters(&mut self, tid: i32, open: Open) -> bool {
-        let calls = self.calls.entry(tid).or_default();
-        // No allocator calls itself: an earlier call was left by a jump, or its return went unseen.
-        if let Some(stale) = calls.iter().position(|call| call.pair == open.pair) {
-            calls.truncate(stale);
+    /// An allocator is called. False when it is so inside another one.
+    pub fn enters(&mut self, caller: Caller, open: Open) -> bool {
+        let calls = self.calls.entry(caller).or_default();
+        if let Caller::User(_) = caller {
+            // No allocator calls itself: an earlier call was left by a jump, or its return went unseen.
+            if let Some(stale) = calls.iter().position(|call| call.pair == open.pair) {
+                calls.truncate(stale);
+            }
+        } else if calls.len() >= MOST_NESTED {
+            calls.remove(0); // an interrupt may call what it has interrupted, but not so often
+            self.counts.unfinished += 1;
         }
         calls.push(open);
         calls.len() == 1
     }
 
     /// What the call that was just entered replaces.
-    pub fn replaces(&mut self, tid: i32, old: Option<Record>) {
-        if let Some(open) = self.calls.get_mut(&tid).and_then(|calls| calls.last_mut()) {
-            open.old = old;
+    pub fn replaces(&mut self, caller: Caller, space: Space, old: Option<Record>) {
+        if let Some(open) = self.calls.get_mut(&caller).and_then(|calls| calls.last_mut()) {
+            open.old = old.map(|old| (space, old));
         }
     }
 
     /// A call returns: what it was called with, if it is the outermost one. In the kernel an interrupt's call may be inside
-    /// another one and count as well: `any` of them.
-    pub fn leaves(&mut self, tid: i32, pair: u16, any: bool) -> Option<Open> {
-        let calls = self.calls.get_mut(&tid)?;
+    /// another one and counts as well.
+    pub fn leaves(&mut self, caller: Caller, pair: u16) -> Option<Open> {
+        let calls = self.calls.get_mut(&caller)?;
         let at = calls.iter().rposition(|call| call.pair == pair)?;
         let open = calls.get(at).copied();
         calls.truncate(at);
-        open.filter(|_| any || at == 0)
+        open.filter(|_| at == 0 || !matches!(caller, Caller::User(_)))
     }
 
     /// A call has failed.
-    pub fn failed(&mut self, space: Space, open: Open) {
+    pub fn failed(&mut self, open: Open) {
         // realloc(p, 0) frees; else a failed realloc leaves everything as it was.
-        if let Some(old) = open.old.filter(|_| open.bytes > 0) {
+        if let Some((space, old)) = open.old.filter(|_| open.bytes > 0) {
             self.restore(space, old);
         }
     }
@@ -212,12 +233,16 @@ impl Ledger {
         self.fold(pid, now);
     }
 
-    pub fn thread_exited(&mut self, tid: i32) {
-        self.calls.remove(&tid);
+    /// A thread has exited. A process ends with its last one: `lives` is asked whether another one is left.
+    pub fn thread_exited(&mut self, tid: i32, pid: i32, now: u64, lives: impl FnOnce(i32) -> bool) {
+        self.calls.remove(&Caller::User(tid));
+        self.calls.remove(&Caller::Kernel(tid));
+        if self.processes.contains_key(&pid) && !lives(pid) {
+            self.exited(pid, now);
+        }
     }
 
-    /// The first thread of a process has exited; in general the others too.
-    pub fn exited(&mut self, pid: i32, now: u64) {
+    fn exited(&mut self, pid: i32, now: u64) {
         if let Some(process) = self.processes.get_mut(&pid) {
             if process.exited_ns.is_none() {
                 self.ending.push(pid);
@@ -226,12 +251,17 @@ impl Ledger {
         }
     }
 
-    /// Sums up what processes left that exited a while ago.
-    pub fn expire(&mut self, now: u64) {
+    /// Sums up what processes left that exited a while ago. One that `lives` has not: a thread of it was not known.
+    pub fn expire(&mut self, now: u64, lives: impl Fn(i32) -> bool) {
         let is_due =
             |process: &Process| process.exited_ns.is_some_and(|exited| exited.saturating_add(LINGERS_NS) < now);
         let due: Vec<i32> = self.ending.extract_if(.., |pid| self.processes.get(pid).is_none_or(is_due)).collect();
-        due.into_iter().for_each(|pid| self.fold(pid, now));
+        for pid in due {
+            match self.processes.get_mut(&pid) {
+                Some(process) if lives(pid) => process.exited_ns = None,
+                _ => self.fold(pid, now),
+            }
+        }
     }
 
     /// All processes but these have exited, unseen.
@@ -243,7 +273,13 @@ impl Ledger {
     /// Records were lost up to `end`.
     pub fn lost(&mut self, end: u64) {
         self.lost_until_ns = self.lost_until_ns.max(end);
-        self.calls.clear(); // their returns may be missing
+        // Their returns may be missing. What realloc was given may be freed or not, like all that is older than the loss.
+        for open in std::mem::take(&mut self.calls).into_values().flatten() {
+            self.counts.unfinished += 1;
+            if let Some((space, old)) = open.old {
+                self.restore(space, old);
+            }
+        }
     }
 
     pub fn lost_until_ns(&self) -> u64 {
@@ -300,7 +336,7 @@ impl Ledger {
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {
         let live = self.processes.values().map(|process| &process.pointers).chain([&self.kernel]);
         let live = live.flat_map(Pointers::iter).filter_map(|record| record.stack);
-        let under_way = self.calls.values().flatten().filter_map(|call| call.old?.stack);
+        let under_way = self.calls.values().flatten().filter_map(|call| call.old?.1.stack);
         live.chain(under_way).chain(self.left.keys().filter_map(|(stack, _)| *stack))
     }
 }
@@ -315,6 +351,7 @@ mod tests {
 
     const A: Space = Space::Process(1);
     const B: Space = Space::Process(2);
+    const T: Caller = Caller::User(5);
 
     fn record(ptr: u64, time: u64, bytes: u64) -> Record {
         Record { ptr, time, bytes, stack: None, owner: 1 }
@@ -371,13 +408,13 @@ mod tests {
         for (ptr, time) in [(1, 1), (2, 2), (3, 9)] {
             ledger.allocated(A, record(ptr, time, 10));
         }
-        ledger.exited(1, 10);
+        ledger.thread_exited(1, 1, 10, |_| false);
         ledger.freed(A, 2, 5, true); // it came late
         let want = Some(Sum { allocs: 1, bytes: 10, oldest_ns: 9, newest_ns: 9, exited: 1, unsure: 0 });
         assert_eq!(sum(&ledger, 1000), want, "its age is that at the exit, the third was too young");
-        ledger.expire(10 + LINGERS_NS);
+        ledger.expire(10 + LINGERS_NS, |_| false);
         assert_eq!(ledger.processes.len(), 1);
-        ledger.expire(11 + LINGERS_NS);
+        ledger.expire(11 + LINGERS_NS, |_| false);
         assert!(ledger.processes.is_empty() && ledger.ending.is_empty());
         assert_eq!(sum(&ledger, 5 * LINGERS_NS), want);
         // Its number is used again, by a process that executes another program.
@@ -395,33 +432,90 @@ mod tests {
         let mut ledger = Ledger::new(0);
         ledger.allocated(A, record(1, 1, 10));
         ledger.allocated(A, record(2, 6, 10));
-        ledger.enters(5, call(0, 10));
+        ledger.enters(T, call(0, 10));
         ledger.lost(5);
         ledger.lost(3);
         assert_eq!(sum(&ledger, 10).map(|sum| (sum.allocs, sum.unsure)), Some((2, 1)));
-        assert!(!ledger.is_inside(5) && ledger.leaves(5, 0, false).is_none());
+        assert!(!ledger.is_inside(5) && ledger.leaves(T, 0).is_none());
+        assert_eq!(ledger.counts.unfinished, 1);
+    }
+
+    #[test]
+    fn a_loss_gives_back_what_a_realloc_was_given() {
+        let mut ledger = Ledger::new(0);
+        for (ptr, caller) in [(8, T), (9, Caller::User(6))] {
+            ledger.allocated(A, record(ptr, 1, 10));
+            ledger.enters(caller, call(0, 20));
+            let old = ledger.freed(A, ptr, 2, true);
+            ledger.replaces(caller, A, old);
+        }
+        // Another thread gets one of the addresses: that one was freed.
+        ledger.allocated(A, record(9, 3, 40));
+        assert_eq!((sum(&ledger, 10).map(|sum| sum.allocs), counts(&ledger)), (Some(1), (3, 2, 0, 0)));
+        ledger.lost(2);
+        assert_eq!(sum(&ledger, 10).map(|sum| (sum.allocs, sum.bytes, sum.unsure)), Some((2, 50, 1)));
+        assert_eq!((counts(&ledger), ledger.counts.unfinished), ((3, 1, 0, 0), 2));
+    }
+
+    #[test]
+    fn a_process_ends_with_its_last_thread() {
+        let mut ledger = Ledger::new(0);
+        ledger.allocated(A, record(8, 1, 10));
+        ledger.allocated(A, record(9, 1, 10));
+        ledger.thread_exited(1, 1, 10, |pid| pid == 1);
+        ledger.expire(20 + LINGERS_NS, |_| true);
+        assert_eq!(sum(&ledger, 20).map(|sum| sum.exited), Some(0), "its first thread has left the others");
+        assert!(ledger.freed(A, 8, 30 + LINGERS_NS, true).is_some());
+        // A thread that is known too late.
+        ledger.thread_exited(2, 1, 40, |_| false);
+        ledger.expire(50 + LINGERS_NS, |_| true);
+        assert_eq!(sum(&ledger, 60 + LINGERS_NS).map(|sum| sum.exited), Some(0));
+        ledger.thread_exited(3, 1, 70 + LINGERS_NS, |_| false);
+        ledger.expire(80 + 2 * LINGERS_NS, |_| false);
+        assert_eq!(sum(&ledger, 90 + 2 * LINGERS_NS).map(|sum| (sum.allocs, sum.exited)), Some((1, 1)));
+        assert!(ledger.processes.is_empty() && counts(&ledger) == (2, 1, 0, 0));
     }
 
     #[test]
     fn only_the_outermost_call_counts() {
         let mut ledger = Ledger::new(0);
-        ledger.enters(5, call(1, 100)); // calloc
-        ledger.enters(5, call(0, 116)); // calls malloc
+        ledger.enters(T, call(1, 100)); // calloc
+        ledger.enters(T, call(0, 116)); // calls malloc
         assert!(ledger.is_inside(5) && !ledger.is_inside(6));
-        assert!(ledger.leaves(5, 0, false).is_none());
-        assert_eq!(ledger.leaves(5, 1, false).map(|open| open.bytes), Some(100));
-        assert!(!ledger.is_inside(5) && ledger.leaves(5, 1, false).is_none());
+        assert!(ledger.leaves(T, 0).is_none());
+        assert_eq!(ledger.leaves(T, 1).map(|open| open.bytes), Some(100));
+        assert!(!ledger.is_inside(5) && ledger.leaves(T, 1).is_none());
         // The second call of malloc shows that nobody is in the first any more.
-        ledger.enters(5, call(1, 1));
-        ledger.enters(5, call(0, 2));
-        ledger.enters(5, call(1, 3));
-        assert_eq!(ledger.leaves(5, 1, false).map(|open| open.bytes), Some(3));
+        ledger.enters(T, call(1, 1));
+        ledger.enters(T, call(0, 2));
+        ledger.enters(T, call(1, 3));
+        assert_eq!(ledger.leaves(T, 1).map(|open| open.bytes), Some(3));
         // An interrupt's own call in the kernel.
-        ledger.enters(5, call(1, 1));
-        ledger.enters(5, call(0, 2));
-        assert_eq!(ledger.leaves(5, 0, true).map(|open| open.bytes), Some(2));
-        ledger.thread_exited(5);
+        let kernel = Caller::Kernel(5);
+        ledger.enters(kernel, call(1, 1));
+        ledger.enters(kernel, call(0, 2));
+        assert_eq!(ledger.leaves(kernel, 0).map(|open| open.bytes), Some(2));
+        ledger.thread_exited(5, 5, 1, |_| false);
         assert!(ledger.calls.is_empty());
+    }
+
+    #[test]
+    fn calls_in_the_kernel_nest() {
+        let mut ledger = Ledger::new(0);
+        let (one, other) = (Caller::Cpu(0), Caller::Cpu(1));
+        // The idle tasks of two CPUs; an interrupt calls what it has interrupted.
+        ledger.enters(one, call(0, 1));
+        ledger.enters(other, call(0, 2));
+        ledger.enters(one, call(0, 3));
+        let mut leaves = |caller| ledger.leaves(caller, 0).map(|open| open.bytes);
+        assert_eq!([leaves(one), leaves(one), leaves(other), leaves(one)], [Some(3), Some(1), Some(2), None]);
+        // Returns that nobody saw.
+        for bytes in 0..10 {
+            ledger.enters(one, call(0, bytes));
+        }
+        assert_eq!(ledger.counts.unfinished, 2);
+        let left: Vec<u64> = std::iter::from_fn(|| ledger.leaves(one, 0)).map(|open| open.bytes).collect();
+        assert_eq!(left, [9, 8, 7, 6, 5, 4, 3, 2]);
     }
 
     #[test]
@@ -431,7 +525,7 @@ mod tests {
             ledger.allocated(A, record(8, 1, 10));
             let old = ledger.freed(A, 8, 2, true);
             assert_eq!(sum(&ledger, 10), None);
-            ledger.failed(A, Open { pair: 0, bytes, old, argument: 8 });
+            ledger.failed(Open { pair: 0, bytes, old: old.map(|old| (A, old)), argument: 8 });
             assert_eq!((sum(&ledger, 10).map_or(0, |sum| sum.allocs), ledger.counts.unmatched), (left, 0), "{bytes}");
             ledger.freed(A, 8, 3, false);
         }

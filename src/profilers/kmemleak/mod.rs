@@ -10,7 +10,7 @@ pub mod pointers;
 mod report;
 mod sources;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::values::{self, Time, format_ns};
@@ -21,12 +21,12 @@ use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
-use crate::profilers::kmemleak::ledger::{Ledger, OURSELVES, Open, Space};
+use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space};
 use crate::profilers::kmemleak::report::Shown;
 use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, Wanted};
 use crate::stats::value::{ByStack, Value};
 use crate::symbol::StackId;
-use crate::task::Comm;
+use crate::task::{Comm, TaskTable, procfs};
 use crate::tep::filter::Filter;
 
 /// What was allocated and not freed: where, how much, how old
@@ -152,24 +152,28 @@ impl ProfilerArgs for KmemleakArgs {
                 "what to watch is missing: a preset, as in `kmemleak slab`, or events with --alloc and --free",
             ));
         }
-        Ok(Box::new(Kmemleak {
+        Ok(Box::new(Kmemleak::new(wanted, self.than, self.all)))
+    }
+}
+
+impl Kmemleak {
+    fn new(wanted: Vec<Wanted>, than: Option<Time>, all: bool) -> Kmemleak {
+        Kmemleak {
             wanted,
             sources: Vec::new(),
             first: 0,
-            ledger: Ledger::new(self.than.map_or(0, |than| than.0)),
+            ledger: Ledger::new(than.map_or(0, |than| than.0)),
             owners: Owners::default(),
-            than: self.than,
-            most: if self.all { usize::MAX } else { MOST_PLACES },
+            than,
+            most: if all { usize::MAX } else { MOST_PLACES },
             own: [0; 2],
             cpus: None,
             draws: false,
             started_ns: 0,
             look_at_ns: None,
-        }))
+        }
     }
-}
 
-impl Kmemleak {
     /// An allocation is complete.
     fn allocated(&mut self, at: usize, ptr: u64, bytes: u64, sample: &Sample<'_>, ctx: &mut Context<'_>) {
         let Some(source) = self.sources.get(at) else { return };
@@ -203,7 +207,7 @@ impl Kmemleak {
             false => Some(ptr),
         };
         match ptr {
-            Some(0) => self.ledger.failed(space(source, sample), open),
+            Some(0) => self.ledger.failed(open),
             Some(ptr) => self.allocated(at, ptr, open.bytes, sample, ctx),
             None => self.ledger.counts.out_of_reach += 1,
         }
@@ -225,8 +229,26 @@ fn space(source: &Source, sample: &Sample<'_>) -> Space {
     if source.user { Space::Process(sample.pid) } else { Space::Kernel }
 }
 
+fn caller(source: &Source, sample: &Sample<'_>) -> Caller {
+    match sample.tid {
+        tid if source.user => Caller::User(tid),
+        tid @ 1.. => Caller::Kernel(tid),
+        _ => Caller::Cpu(sample.cpu),
+    }
+}
+
+/// Whether a thread of this process is known to live.
+fn lives(tasks: &TaskTable, pid: i32) -> bool {
+    tasks.living().any(|(_, of)| of == pid)
+}
+
 impl Profiler for Kmemleak {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        if procfs::is_nested(setup.host) {
+            bail!(
+                "tasks outside of this pid namespace have no numbers in it, so that their memory cannot be told apart: run on the host, or in a container with --pid=host"
+            );
+        }
         self.sources = sources::open(&self.wanted, evlist, setup)?;
         self.first = self.sources.first().map_or(0, |source| source.event.index());
         self.own = setup.own;
@@ -277,15 +299,17 @@ impl Profiler for Kmemleak {
             Role::Enter(pair) => {
                 let bytes = value(source.size.as_ref(), sample)?;
                 let argument = value(source.argument.as_ref().map(|(_, program)| program), sample)?;
-                let is_outermost = self.ledger.enters(sample.tid, Open { pair, bytes, old: None, argument });
+                let caller = caller(source, sample);
+                let is_outermost = self.ledger.enters(caller, Open { pair, bytes, old: None, argument });
                 if is_outermost && argument != 0 && matches!(source.argument, Some((Argument::Old, _))) {
                     let counts = self.counts(sample, ctx);
-                    let old = self.ledger.freed(space(source, sample), argument, sample.time, counts);
-                    self.ledger.replaces(sample.tid, old);
+                    let space = space(source, sample);
+                    let old = self.ledger.freed(space, argument, sample.time, counts);
+                    self.ledger.replaces(caller, space, old);
                 }
             }
             Role::Leave(pair) => {
-                if let Some(open) = self.ledger.leaves(sample.tid, pair, !source.user) {
+                if let Some(open) = self.ledger.leaves(caller(source, sample), pair) {
                     self.returned(at, open, ptr, sample, ctx);
                 }
             }
@@ -293,22 +317,19 @@ impl Profiler for Kmemleak {
         Ok(())
     }
 
-    fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, _ctx: &mut Context<'_>) {
+    fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, ctx: &mut Context<'_>) {
         match record {
             Record::Fork(fork) if fork.pid != fork.ppid => self.ledger.forked(fork.pid, time),
             Record::Comm { pid, exec: true, .. } => self.ledger.executed(*pid, time),
             Record::Exit(exit) => {
-                self.ledger.thread_exited(exit.tid);
-                if exit.pid == exit.tid {
-                    self.ledger.exited(exit.pid, time);
-                }
+                self.ledger.thread_exited(exit.tid, exit.pid, time, |pid| lives(ctx.tasks, pid));
             }
             _ => {}
         }
     }
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
-        self.ledger.expire(now);
+        self.ledger.expire(now, |pid| lives(ctx.tasks, pid));
         if self.look_at_ns.is_some_and(|at| at <= now) {
             self.look_at_ns = None;
             let living: FxHashSet<i32> = ctx.tasks.living().map(|(_, pid)| pid).collect();
@@ -332,7 +353,8 @@ impl Profiler for Kmemleak {
 
     fn lost(&mut self, window: &LostWindow) {
         self.ledger.lost(window.end_ns);
-        self.look_at_ns = Some(window.end_ns.saturating_add(LOOK_AFTER_NS));
+        // Further losses do not put it off.
+        self.look_at_ns.get_or_insert(window.end_ns.saturating_add(LOOK_AFTER_NS));
     }
 }
 
@@ -373,9 +395,25 @@ impl Kmemleak {
         report.run_total("total_allocs", Value::Unsigned(counts.allocs));
         report.run_total("total_frees", Value::Unsigned(counts.frees));
         report.run_total("unmatched_frees", Value::Unsigned(counts.unmatched));
+        report.run_total("unfinished_calls", Value::Unsigned(counts.unfinished));
         report.run_total("outstanding", Value::Unsigned(outstanding.0));
         if shown.bytes {
             report.run_total("outstanding_bytes", Value::Unsigned(outstanding.1));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_in_a_row_do_not_put_the_look_at_who_lives_off() {
+        let mut kmemleak = Kmemleak::new(Vec::new(), None, false);
+        for end_ns in [1_000, 2_000, 3_000] {
+            kmemleak.lost(&LostWindow { cpu: 0, start_ns: 0, end_ns, count: 1 });
+        }
+        assert_eq!(kmemleak.look_at_ns, Some(1_000 + LOOK_AFTER_NS));
+        assert_eq!(kmemleak.ledger.lost_until_ns(), 3_000);
     }
 }

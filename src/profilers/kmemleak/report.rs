@@ -84,7 +84,7 @@ pub fn amount((allocs, bytes): (u64, u64), shown: Shown) -> String {
 
 /// What was counted since the start, in lines.
 pub fn balance(counts: Counts) -> Vec<String> {
-    let Counts { allocs, frees, unmatched, replaced, out_of_reach } = counts;
+    let Counts { allocs, frees, unmatched, replaced, out_of_reach, unfinished } = counts;
     let unseen = if replaced > 0 { format!(", {replaced} freed unseen") } else { String::new() };
     let mut lines = vec![format!("{allocs} allocated, {} of them freed{unseen}", frees.saturating_sub(unmatched))];
     if unmatched > 0 {
@@ -92,6 +92,9 @@ pub fn balance(counts: Counts) -> Vec<String> {
     }
     if out_of_reach > 0 {
         lines.push(format!("{out_of_reach} left out: posix_memalign stored them where no sample reaches"));
+    }
+    if unfinished > 0 {
+        lines.push(format!("{unfinished} calls left out: their return may be among what was lost"));
     }
     lines
 }
@@ -127,10 +130,11 @@ mod tests {
 
     #[test]
     fn the_balance_is_told() {
-        let counts = Counts { allocs: 10, frees: 9, unmatched: 2, replaced: 1, out_of_reach: 0 };
+        let counts = Counts { allocs: 10, frees: 9, unmatched: 2, replaced: 1, unfinished: 3, ..Counts::default() };
         let want = [
             "10 allocated, 7 of them freed, 1 freed unseen",
             "2 frees of what was allocated before the start, or unseen",
+            "3 calls left out: their return may be among what was lost",
         ];
         assert_eq!(balance(counts), want);
         assert_eq!(balance(Counts { allocs: 1, ..Counts::default() }), ["1 allocated, 0 of them freed"]);
