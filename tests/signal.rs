@@ -250,9 +250,12 @@ fn a_loss_makes_no_false_pairs() {
     // Other tasks' records are among the lost ones.
     assert!(sum("count") < MANY && sum("delivered") <= sum("count"), "{interval}: {rows:#?}");
     assert_eq!(sum("taken"), 0, "what is missing was lost: {rows:#?}");
-    kill(Pid::from_raw(shell.pid()), Signal::SIGUSR1).expect("kill");
-    let last = run.object(|event| event["type"] == "event" && event["pid"] == std::process::id());
-    assert_eq!(last["result"], "delivered", "the loss is over: {last}");
+    // The loss is over, but for what a busy machine does to rings of one page.
+    let is_delivered = |_| {
+        kill(Pid::from_raw(shell.pid()), Signal::SIGUSR1).expect("kill");
+        run.object(|event| event["type"] == "event" && event["pid"] == std::process::id())["result"] == "delivered"
+    };
+    assert!((0..10).any(is_delivered), "ten signals, none told right");
     let done = run.interrupt().code(0);
     let unknown = done.of_type("event").iter().filter(|event| event["result"] == "unknown").count();
     assert_eq!(unknown as u64, done.total("discarded"), "{done:#?}");
