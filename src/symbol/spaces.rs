@@ -286,12 +286,15 @@ impl Spaces {
             return Vec::new(); // looked at again when an address of it is not found
         }
         let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
-        let mut maps = Vec::new();
+        let mut seen = Vec::new();
         for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).take(MOST_MAPPINGS) {
             let module = self.module(pid, (line.start, line.end), line.path, line.key);
-            maps.push(Mapping::new(line.start, line.end, line.offset, module));
+            seen.push(Mapping::new(line.start, line.end, line.offset, module));
         }
-        maps.sort_by_key(|mapping| mapping.start);
+        seen.sort_by_key(|mapping| mapping.start);
+        // The kernel writes the list page by page: one that was moved meanwhile may overlap others.
+        let mut maps = Vec::with_capacity(seen.len());
+        seen.into_iter().for_each(|mapping| insert(&mut maps, mapping));
         maps
     }
 
@@ -479,6 +482,23 @@ mod tests {
         apply(&mut spaces, &mmap(5, 0x2000, 0x1000, 0, "/no/b"));
         for (addr, name, offset) in [(0x1fff, "a", 0xfff), (0x2000, "b", 0), (0x3000, "a", 0x2000)] {
             assert_eq!(at(&mut spaces, 5, addr), Some((name.to_owned(), offset)), "{addr:#x}");
+        }
+    }
+
+    #[test]
+    fn overlapping_lines_of_proc_are_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("5")).unwrap();
+        let lines = "10000-90000 r-xp 0 0:0 1 /no/a\n30000-40000 r-xp 0 0:0 2 /no/b\n20000-22000 r-xp 0 0:0 3 /no/c\n";
+        fs::write(dir.path().join("5/maps"), lines).unwrap();
+        let mut spaces = Spaces::new(Host { proc: dir.path().into(), cpu: "/nonexistent".into() });
+        let cases = [(0x1ffff, "a"), (0x21fff, "c"), (0x22000, "a"), (0x30000, "b"), (0x40000, "a"), (0x8ffff, "a")];
+        for (addr, name) in cases {
+            assert_eq!(at(&mut spaces, 5, addr).map(|found| found.0).as_deref(), Some(name), "{addr:#x}");
+        }
+        apply(&mut spaces, &mmap(5, 0x21000, 0x10000, 0, "/no/d"));
+        for (addr, name) in [(0x20fff, "c"), (0x21000, "d"), (0x30fff, "d"), (0x31000, "b"), (0x50000, "a")] {
+            assert_eq!(at(&mut spaces, 5, addr).map(|found| found.0).as_deref(), Some(name), "{addr:#x}");
         }
     }
 
