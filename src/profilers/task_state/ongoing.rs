@@ -136,7 +136,7 @@ impl TaskState {
             let at = crate::sys::monotonic_ns();
             let Some(Stat { state: letter, comm, cpu, .. }) = ctx.state_from_proc(tid) else { continue };
             let Some(state) = States::of_letter(letter).filter(|state| self.selects(*state)) else { continue };
-            if !self.is_ours(tid, comm.as_bytes(), ctx) {
+            if !self.is_ours(tid, &comm, ctx) {
                 continue;
             }
             let lost_until = self.lost_until;
