@@ -65,7 +65,8 @@ struct Space {
     parent: Option<i32>,
     /// The user, when last seen.
     owner: Option<u32>,
-    gone: bool,
+    /// When its process exited, in the time of records.
+    gone: Option<u64>,
     /// Names of code made at run time, once looked for.
     perf_map: Option<Arc<File>>,
     /// The modules that these are for.
@@ -159,6 +160,7 @@ impl Spaces {
                 self.space(pid);
                 let module = self.module(pid, (start, end), &path, key);
                 if let Some(space) = self.spaces.get_mut(&pid) {
+                    space.gone = None; // threads of it live on, or it is another one whose fork was lost
                     insert(Arc::make_mut(&mut space.maps), Mapping::new(start, end, offset, module));
                 }
             }
@@ -173,7 +175,7 @@ impl Spaces {
             }
             SpaceChange::Exit { pid, time } => {
                 if let Some(space) = self.spaces.get_mut(&pid) {
-                    space.gone = true;
+                    space.gone = Some(time);
                     self.exited.push_back((time, pid));
                 }
                 self.expire(time);
@@ -183,8 +185,11 @@ impl Spaces {
 
     /// Forgets processes that exited a while before `now`, unless threads of theirs live on.
     fn expire(&mut self, now: u64) {
-        while let Some((_, pid)) = self.exited.pop_front_if(|(time, _)| time.saturating_add(KEEP_EXITED_NS) < now) {
-            if self.spaces.get(&pid).is_some_and(|space| space.gone) && threads(&self.host, pid).is_empty() {
+        let is_over = |(time, _): &mut (u64, i32)| time.saturating_add(KEEP_EXITED_NS) < now;
+        while let Some((time, pid)) = self.exited.pop_front_if(is_over) {
+            if self.spaces.get(&pid).is_some_and(|space| space.gone == Some(time))
+                && threads(&self.host, pid).is_empty()
+            {
                 self.spaces.remove(&pid);
             }
         }
@@ -224,7 +229,7 @@ impl Spaces {
     /// Takes from /proc what records did not tell of, for they may have been lost.
     fn fill(&mut self, pid: i32) {
         // The number of one that has gone may be another's.
-        let may_look = |space: &mut Space| !space.gone && is_time(&mut space.look_again.mappings);
+        let may_look = |space: &mut Space| space.gone.is_none() && is_time(&mut space.look_again.mappings);
         if !self.spaces.get_mut(&pid).is_some_and(may_look) {
             return;
         }
@@ -519,6 +524,32 @@ mod tests {
         let before = keys.key(5);
         keys.apply(&mmap(5, 0x1000, 0x1000, 0, "/no/b"), 4);
         assert_ne!(keys.key(5), before, "a new mapping may change what an address means");
+    }
+
+    #[test]
+    fn a_mapping_of_a_process_that_exited_is_of_another_one() {
+        let (mut spaces, mut keys) = (spaces(), SpaceKeys::default());
+        let exit = |pid| Record::Exit(crate::perf::record::Task { pid, ppid: 1, tid: pid, ptid: 1, time: 0 });
+        let map = |addr| mmap(5, addr, 0x1000, 0, "/no/a");
+        const S: u64 = 1_000_000_000;
+        let records = [
+            (0, map(0x10000)),
+            (1, exit(5)),
+            (4, map(0x20000)),
+            (5, exit(6)), // those that exited 2 s ago are forgotten
+            (6, map(0x20000)),
+            (7, exit(5)),
+            (8, exit(6)),
+            (9, map(0x30000)),
+        ];
+        for (time, record) in records {
+            keys.expire(time * S);
+            keys.apply(&record, time * S).into_iter().for_each(|change| spaces.apply(change));
+        }
+        assert_eq!(at(&mut spaces, 5, 0x20000), Some(("a".to_owned(), 0)), "as it was told of only once");
+        spaces.apply(SpaceChange::Exit { pid: 5, time: 10 * S });
+        spaces.apply(SpaceChange::Exit { pid: 6, time: 13 * S });
+        assert!(!spaces.spaces.contains_key(&5), "it is forgotten in the end");
     }
 
     #[test]
