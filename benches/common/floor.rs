@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
+use perf_prof::perf::attr::Sampling;
 use perf_prof::perf::evsel::Evsel;
 use perf_prof::perf::record::record_type;
 use perf_prof::perf::target::{Host, Target, online_cpus};
@@ -37,7 +38,7 @@ pub struct Read {
 fn evsel(text: &str, tracefs: &TracefsFinder) -> Result<Evsel> {
     let (name, stacks) = text.strip_suffix("/g").map_or((text, false), |name| (name, true));
     let attr = if let Some(hz) = name.strip_prefix("cpu-clock@") {
-        Attr::cpu_clock(hz.parse().with_context(|| format!("{name:?} has no frequency"))?)
+        Attr::cpu_clock(Sampling::Frequency(hz.parse().with_context(|| format!("{name:?} has no frequency"))?))
     } else {
         let (system, event) = name.split_once(':').with_context(|| format!("{name:?} is no sys:name"))?;
         Attr::tracepoint(tracefs.get()?.format(system, event)?.id)
