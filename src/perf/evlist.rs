@@ -1,11 +1,13 @@
-//! The events of a run: what each is, where it is opened, and what its descriptors have lost.
+//! The events of a run: what each is, and where it is opened. What its descriptors say is in `cpu_events`.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use anyhow::{Context, Result, bail};
 
 use crate::perf::attr::{Attr, Missing, Source};
+pub use crate::perf::cpu_events::Counted;
+use crate::perf::cpu_events::{CpuEvents, EventFd};
 use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
 use crate::perf::ids::Ids;
 use crate::perf::layout::{Layout, SampleType};
@@ -28,49 +30,6 @@ pub struct Evlist {
     left_out: Vec<String>,
     /// Counters are never read.
     unread: bool,
-}
-
-/// The descriptors of one CPU, which share its ring.
-#[derive(Debug)]
-pub struct CpuEvents {
-    pub cpu: u32,
-    /// Half the ring, in bytes: the watermark.
-    half: u32,
-    /// Side records and no events.
-    side_alone: bool,
-    owner: OwnedFd,
-    side: Vec<OwnedFd>,
-    events: Vec<EventFd>,
-}
-
-#[derive(Debug)]
-struct EventFd {
-    fd: OwnedFd,
-    event: EventId,
-    /// Samples lost, as of the last reading.
-    lost: u64,
-    /// As of the last reading, and how much of that was taken already.
-    read: Counted,
-    taken: Counted,
-}
-
-/// What a counter says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    pub count: u64,
-    /// How long the event was wanted, and how long it really counted. Only what its attr asks for.
-    pub enabled_ns: u64,
-    pub running_ns: u64,
-}
-
-impl Counted {
-    fn since(&self, before: &Counted) -> Counted {
-        Counted {
-            count: self.count.saturating_sub(before.count),
-            enabled_ns: self.enabled_ns.saturating_sub(before.enabled_ns),
-            running_ns: self.running_ns.saturating_sub(before.running_ns),
-        }
-    }
 }
 
 /// How the events of a CPU are opened, settled once per run.
@@ -371,7 +330,7 @@ impl Evlist {
                 .with_context(|| format!("{} cannot share the ring buffer of CPU {}", evsel.name, cpu.cpu))?;
             let event = EventId(index as u16);
             self.ids.insert(sys::perf::id(fd.as_fd())?, event);
-            cpu.events.push(EventFd { fd, event, lost: 0, read: Counted::default(), taken: Counted::default() });
+            cpu.events.push(EventFd::new(fd, event));
         }
         Ok(())
     }
@@ -438,43 +397,14 @@ impl Evlist {
 
     /// Asks the kernel what the events of `cpu` have lost since the last call. Returns the sum.
     pub fn take_lost(&mut self, cpu: u32) -> u64 {
-        let mut sum = 0;
-        for events in self.cpus.iter_mut().filter(|events| events.cpu == cpu && !self.unread) {
-            for event in &mut events.events {
-                let attr = &self.evsels[event.event.index()].attr;
-                // {value, time_enabled, time_running, lost}, the latter three as read_format says
-                let mut values = [0_u64; 4];
-                let Ok(count) = sys::perf::read(event.fd.as_fd(), &mut values) else { continue };
-                let mut rest = values.iter().take(count);
-                let read = &mut event.read;
-                for (there, field) in [
-                    (true, &mut read.count),
-                    (attr.counts_time_enabled(), &mut read.enabled_ns),
-                    (attr.counts_time(), &mut read.running_ns),
-                ] {
-                    if there && let Some(value) = rest.next() {
-                        *field = *value;
-                    }
-                }
-                if attr.counts_lost() {
-                    let lost = rest.next().copied().unwrap_or(event.lost);
-                    sum += lost.saturating_sub(event.lost);
-                    event.lost = event.lost.max(lost);
-                }
-            }
-        }
-        sum
+        let Evlist { cpus, evsels, unread, .. } = self;
+        cpus.iter_mut().filter(|events| events.cpu == cpu && !*unread).map(|events| events.take_lost(evsels)).sum()
     }
 
     /// By CPU and event, what the kernel counted from the last call to the last reading of what was lost. The times of
     /// task-bound events are those for which these tasks ran.
     pub fn take_counted(&mut self) -> Vec<(u32, EventId, Counted)> {
-        let take = |event: &mut EventFd| event.read.since(&std::mem::replace(&mut event.taken, event.read));
-        let of = |cpu: &mut CpuEvents| {
-            let number = cpu.cpu;
-            cpu.events.iter_mut().map(move |event| (number, event.event, take(event))).collect::<Vec<_>>()
-        };
-        self.cpus.iter_mut().flat_map(of).filter(|(_, _, counted)| *counted != Counted::default()).collect()
+        self.cpus.iter_mut().flat_map(CpuEvents::take_counted).collect()
     }
 
     /// True when some event makes records, and is not only counted.
@@ -507,16 +437,6 @@ impl Evlist {
 fn shared_bits(evsels: &[Evsel]) -> SampleType {
     let moving = SampleType::IP.with(SampleType::ID).with(SampleType::STREAM_ID).bits();
     SampleType::from_bits(evsels.iter().fold(0, |bits, evsel| bits | evsel.attr.sample_type().bits() & moving))
-}
-
-impl CpuEvents {
-    fn close_probes(&mut self, evsels: &[Evsel]) {
-        self.events.retain(|event| !evsels.get(event.event.index()).is_some_and(|evsel| evsel.is_probe));
-    }
-
-    fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.side.iter().chain([&self.owner]).chain(self.events.iter().map(|event| &event.fd)).map(AsRawFd::as_raw_fd)
-    }
 }
 
 impl Drop for Evlist {

@@ -3,6 +3,7 @@
 //! only; no profiler is known here.
 
 pub mod attr;
+mod cpu_events;
 pub mod evlist;
 pub mod evsel;
 mod ids;
