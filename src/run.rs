@@ -32,7 +32,7 @@ use crate::run::core::{Core, Corrected};
 use crate::run::loss::{LossBook, coverage};
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
-pub use crate::run::rings::default_ring_pages;
+pub use crate::run::rings::{default_ring_pages, side_ring_pages};
 use crate::stats::value::Value;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};

@@ -1,19 +1,23 @@
 //! The descriptors of one CPU, and what they say: how much was counted, and how much of that was lost.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+use crate::perf::classes::Class;
 use crate::perf::evsel::{EventId, Evsel};
 use crate::sys;
 
-/// The descriptors of one CPU, which share its ring.
+/// The descriptors of one CPU, which share its rings.
 #[derive(Debug)]
 pub struct CpuEvents {
     pub cpu: u32,
-    /// Half the ring, in bytes: the watermark.
+    /// Half of an event's ring, in bytes: the watermark.
     pub(super) half: u32,
-    /// Side records and no events.
-    pub(super) side_alone: bool,
-    pub(super) owner: OwnedFd,
+    /// Of the events' rings, by class. None: side records alone.
+    pub(super) owners: Vec<OwnedFd>,
+    /// Of the ring of side records. Without one they go to the first of the events' rings.
+    pub(super) side_owner: Option<OwnedFd>,
+    pub(super) side_ring: bool,
+    pub(super) side_half: u32,
     pub(super) side: Vec<OwnedFd>,
     pub(super) events: Vec<EventFd>,
 }
@@ -23,6 +27,7 @@ pub struct CpuEvents {
 pub struct EventFd {
     pub(super) fd: OwnedFd,
     pub(super) event: EventId,
+    class: usize,
     /// Samples lost, as of the last reading.
     lost: u64,
     /// As of the last reading, and how much of that was taken already.
@@ -50,8 +55,8 @@ impl Counted {
 }
 
 impl EventFd {
-    pub(super) fn new(fd: OwnedFd, event: EventId) -> EventFd {
-        EventFd { fd, event, lost: 0, read: Counted::default(), taken: Counted::default() }
+    pub(super) fn new(fd: OwnedFd, event: EventId, class: usize) -> EventFd {
+        EventFd { fd, event, class, lost: 0, read: Counted::default(), taken: Counted::default() }
     }
 
     /// Asks the kernel what was counted, and how many samples were lost since the last time.
@@ -82,9 +87,37 @@ impl EventFd {
 }
 
 impl CpuEvents {
-    /// What the events have lost since the last call.
-    pub(super) fn take_lost(&mut self, evsels: &[Evsel]) -> u64 {
-        self.events.iter_mut().map(|event| event.read(evsels)).sum()
+    pub(super) fn new(cpu: u32) -> CpuEvents {
+        CpuEvents {
+            cpu,
+            half: 0,
+            owners: Vec::new(),
+            side_owner: None,
+            side_ring: false,
+            side_half: 0,
+            side: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// The descriptor that a ring was mapped from.
+    pub(super) fn owner(&self, class: Class) -> Option<BorrowedFd<'_>> {
+        let owner = match class {
+            Class::Side => self.side_owner.as_ref().filter(|_| self.side_ring),
+            Class::Events(class) => self.owners.get(class),
+        };
+        owner.map(AsFd::as_fd)
+    }
+
+    /// Where side records go.
+    pub(super) fn side_target(&self) -> Option<BorrowedFd<'_>> {
+        self.owner(Class::Side).or_else(|| self.owner(Class::Events(0)))
+    }
+
+    /// What the events of a ring have lost since the last call.
+    pub(super) fn take_lost(&mut self, class: Class, evsels: &[Evsel]) -> u64 {
+        let of = self.events.iter_mut().filter(|event| Class::Events(event.class) == class);
+        of.map(|event| event.read(evsels)).sum()
     }
 
     /// What was counted from the last call to the last reading.
@@ -100,7 +133,12 @@ impl CpuEvents {
         self.events.retain(|event| !evsels.get(event.event.index()).is_some_and(|evsel| evsel.is_probe));
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = &OwnedFd> {
+        let events = self.events.iter().map(|event| &event.fd);
+        self.side.iter().chain(&self.side_owner).chain(&self.owners).chain(events)
+    }
+
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.side.iter().chain([&self.owner]).chain(self.events.iter().map(|event| &event.fd)).map(AsRawFd::as_raw_fd)
+        self.all().map(AsRawFd::as_raw_fd)
     }
 }

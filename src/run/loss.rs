@@ -89,11 +89,11 @@ pub fn sufficient_pages(rings: &[RingUse], page_bytes: u64, most_pages: u64) -> 
     (pages <= most_pages).then_some(pages)
 }
 
-/// The advice as text.
-pub fn cure(rings: &[RingUse], page_bytes: u64, most_pages: u64) -> String {
+/// The advice as text, where a CPU has `per_cpu` such rings.
+pub fn cure(rings: &[RingUse], page_bytes: u64, per_cpu: u64, most_pages: u64) -> String {
     match sufficient_pages(rings, page_bytes, most_pages) {
         Some(pages) => {
-            let kib = pages * page_bytes / 1024;
+            let kib = pages * per_cpu * page_bytes / 1024;
             let size = if kib >= 1024 { format!("{} MiB", kib / 1024) } else { format!("{kib} KiB") };
             format!("-m {pages} would have sufficed; needs {size} per CPU")
         }
@@ -180,6 +180,7 @@ mod tests {
         for (rings, want) in cases {
             assert_eq!(sufficient_pages(&rings, 4096, 1024), want, "{rings:?}");
         }
-        assert_eq!(cure(&[ring(41, 4096)], 4096, 1024), "-m 4 would have sufficed; needs 16 KiB per CPU");
+        assert_eq!(cure(&[ring(41, 4096)], 4096, 1, 1024), "-m 4 would have sufficed; needs 16 KiB per CPU");
+        assert_eq!(cure(&[ring(41, 4096)], 4096, 3, 1024), "-m 4 would have sufficed; needs 48 KiB per CPU");
     }
 }
