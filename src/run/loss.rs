@@ -13,6 +13,8 @@ pub struct LossBook {
     total: u64,
     /// Per CPU in this interval.
     by_cpu: Vec<(u32, u64)>,
+    /// Windows told so far.
+    told: u64,
 }
 
 impl LossBook {
@@ -21,22 +23,23 @@ impl LossBook {
         if count == 0 {
             return;
         }
-        self.interval += count;
-        self.total += count;
+        self.interval = self.interval.saturating_add(count);
+        self.total = self.total.saturating_add(count);
         match self.by_cpu.iter_mut().find(|(other, _)| *other == cpu) {
-            Some((_, sum)) => *sum += count,
+            Some((_, sum)) => *sum = sum.saturating_add(count),
             None => self.by_cpu.push((cpu, count)),
         }
     }
 
     /// Something was lost on a CPU between two moments. Windows of a CPU that touch become one.
     pub fn window(&mut self, span: LostSpan) {
+        self.told += 1;
         let full = self.windows.len() >= MOST_WINDOWS;
         let last = self.windows.iter_mut().rev().find(|old| old.cpu == span.cpu);
         match last {
             Some(last) if full || span.start_ns <= last.end_ns => {
                 last.end_ns = last.end_ns.max(span.end_ns);
-                last.count += span.count;
+                last.count = last.count.saturating_add(span.count);
             }
             _ => self.windows.push(span),
         }
@@ -44,6 +47,11 @@ impl LossBook {
 
     pub fn total(&self) -> u64 {
         self.total
+    }
+
+    /// How often something was lost. A kernel may tell that and not how much.
+    pub fn windows_total(&self) -> u64 {
+        self.told
     }
 
     pub fn interval(&self) -> u64 {

@@ -242,6 +242,7 @@ impl Signal {
             _ => fate,
         };
         *ctx.discarded += u64::from(fate == Fate::Unknown);
+        *ctx.untracked += u64::from(fate == Fate::Untracked);
         self.sums.ended(sent, fate);
         self.emit(sent, Shown::new(shown::result(fate, sent.signo)), ctx);
     }
@@ -524,6 +525,10 @@ impl Profiler for Signal {
             self.sums.waits(sent);
         }
         report.table(&COLUMNS, self.sums.take_rows());
+        // Their deliveries may be among what was lost.
+        if self.pending.iter().any(|sent| sent.time.max(sent.certain_until) < self.lost_until) {
+            report.judge(Verdict::Unsure);
+        }
         let unsent = std::mem::take(&mut self.unsent);
         report.total("sender_unknown", Value::Unsigned(unsent));
         if unsent > 0 {

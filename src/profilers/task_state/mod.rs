@@ -23,11 +23,11 @@ use crate::perf::{Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::task_state::filters::{Match, all_of, any_of, for_kernel};
-use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
+use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Task, Waker};
 use crate::profilers::task_state::states::{State, States, SwitchedOut};
 use crate::profilers::task_state::table::{ByThread, COLUMNS, Histograms, THREAD_COLUMNS, TimeTable};
 use crate::stats::Histogram;
-use crate::stats::value::{Part, Shape, Subject, Value};
+use crate::stats::value::{Part, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs;
@@ -326,6 +326,8 @@ impl TaskState {
                 let (comm, histograms) = self.by_thread.entry(period.tid).or_insert_with(fresh);
                 *comm = period.comm;
                 histograms[at].record(duration);
+            } else {
+                *ctx.untracked += u64::from(self.args.perins);
             }
         }
         if let Some(us) =
@@ -388,6 +390,17 @@ impl TaskState {
             }
             each(tid, task.comm, state, now.saturating_sub(task.since));
         }
+    }
+
+    /// Whether all tasks are in sight. What others do now is missing from what goes on.
+    fn sight(&self) -> Verdict {
+        let of = |task: &Task| match task.doing {
+            _ if task.exited => Verdict::Exact,
+            _ if task.since < self.lost_until => Verdict::LowerBound,
+            Doing::Unknown => Verdict::Discarded,
+            _ => Verdict::Exact,
+        };
+        self.machine.iter().map(|(_, task)| of(task)).max().unwrap_or_default()
     }
 }
 
@@ -576,6 +589,7 @@ impl Profiler for TaskState {
         } else {
             report.table(&COLUMNS, table.rows(&self.all));
         }
+        report.judge(self.sight());
         self.all.iter_mut().for_each(Histogram::clear);
         self.draw_ongoing(now, report);
         Ok(())
