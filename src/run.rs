@@ -7,6 +7,8 @@ mod core;
 mod loss;
 mod pace;
 mod rings;
+#[cfg(test)]
+mod truth;
 mod words;
 
 use std::ffi::OsString;

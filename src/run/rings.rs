@@ -9,7 +9,7 @@ use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
 use crate::perf::refusal::Refused;
 use crate::perf::target::{Host, Target, online_cpus};
-use crate::ringbuf::{Limit, Merge, RingBuf};
+use crate::ringbuf::{Drained, Limit, Merge, RingBuf};
 use crate::run::core::Core;
 use crate::run::loss::{RingUse, cure};
 use crate::sys;
@@ -266,33 +266,16 @@ impl Rings {
         self.complete_ns = self.loaded_ns;
         self.loaded_ns = sys::monotonic_ns();
         self.merge.load(self.loaded_ns);
-        while let Some(index) = self.merge.next_tight() {
-            let Some(ring) = self.rings.iter_mut().find(|ring| ring.index == index) else { continue };
+        let rings = &mut self.rings;
+        mark_gaps(&mut self.merge, sys::monotonic_ns, |index| {
+            let Some(ring) = rings.iter_mut().find(|ring| ring.index == index) else { return false };
             let lost = ring.count_lost(core);
-            if ring.class == Class::Side {
-                continue; // no counter knows what it lost, and so small a one may always have: its LOST records tell
-            }
+            // No counter knows what a ring of side records lost, and so small a one may always have: its LOST records tell.
             // A kernel that does not count per event leaves the question open: then a full ring counts as a loss.
-            if lost > 0 || !core.evlist.counts_lost() {
-                self.merge.mark_gap(index, sys::monotonic_ns());
-            }
-        }
-        let rings = &self.rings;
-        let layout = core.layout.clone();
+            ring.class != Class::Side && (lost > 0 || !core.evlist.counts_lost())
+        });
         let cpu_of = |index: usize| rings.iter().find(|ring| ring.index == index).map_or(0, |ring| ring.cpu);
-        let mut last = (usize::MAX, 0);
-        let drained = self.merge.drain(
-            limit,
-            |record| Core::stamp(&layout, record),
-            |item| {
-                if item.ring != last.0 {
-                    last = (item.ring, cpu_of(item.ring));
-                }
-                if core.enough() { ControlFlow::Break(()) } else { core.take(&item, last.1) }
-            },
-        );
-        self.merge.publish();
-        drained.held
+        deliver(&mut self.merge, limit, core, cpu_of).held
     }
 
     /// What had to stay in the rings fills them so far that the next wake-up may come too late.
@@ -368,6 +351,33 @@ impl Rings {
         };
         format!("CPUs {}: {buffers} of {} pages each{others}", of(false), self.data_pages)
     }
+}
+
+/// Asks of each ring that may have dropped a record whether it has, and marks the place.
+pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl FnMut(usize) -> bool) {
+    while let Some(index) = merge.next_tight() {
+        if has_lost(index) {
+            merge.mark_gap(index, clock());
+        }
+    }
+}
+
+/// Hands what the rings have, up to the limit, to the core, and gives them the room back.
+pub fn deliver(merge: &mut Merge, limit: Limit, core: &mut Core, cpu_of: impl Fn(usize) -> u32) -> Drained {
+    let layout = core.layout.clone();
+    let mut last = (usize::MAX, 0);
+    let drained = merge.drain(
+        limit,
+        |record| Core::stamp(&layout, record),
+        |item| {
+            if item.ring != last.0 {
+                last = (item.ring, cpu_of(item.ring));
+            }
+            if core.enough() { ControlFlow::Break(()) } else { core.take(&item, last.1) }
+        },
+    );
+    merge.publish();
+    drained
 }
 
 fn floor_power_of_two(value: usize) -> usize {
