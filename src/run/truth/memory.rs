@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::run::truth::{Shown, World, common, number};
 use crate::stats::value::Verdict;
 
-const FORMATS: [&str; 2] = [
+pub const FORMATS: [&str; 2] = [
     "kmem:kmalloc
      unsigned long call_site 8 8 0
      const void * ptr 16 8 0
@@ -14,7 +14,7 @@ const FORMATS: [&str; 2] = [
      unsigned long call_site 8 8 0
      const void * ptr 16 8 0",
 ];
-const OPTIONS: [&str; 4] = ["--alloc", "kmem:kmalloc//ptr=ptr/size=bytes_alloc/", "--free", "kmem:kfree//ptr=ptr/"];
+pub const OPTIONS: [&str; 4] = ["--alloc", "kmem:kmalloc//ptr=ptr/size=bytes_alloc/", "--free", "kmem:kfree//ptr=ptr/"];
 
 /// What is allocated, by place: the address and the size.
 #[derive(Default)]

@@ -5,6 +5,7 @@
 
 mod memory;
 mod signals;
+mod stages;
 mod tasks;
 
 use std::fs;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use crate::output::Output;
 use crate::output::sink::Sink;
+use crate::output::{Output, Settle};
 use crate::perf::evlist::Evlist;
 use crate::perf::layout::SampleType;
 use crate::perf::target::{Host, Target};
@@ -88,6 +89,9 @@ pub struct World {
     /// Where records can be inverted: an interrupt's comes before the one that it interrupted.
     pub inverts: bool,
     held: Option<(usize, Vec<u8>)>,
+    /// What is to be printed is handed over, to nobody.
+    pub prints: bool,
+    _settle: Settle,
     _dir: TempDir,
 }
 
@@ -101,7 +105,7 @@ pub struct Interval {
 const START: u64 = 1_000;
 
 impl World {
-    /// `ring_bytes`: of the events of a CPU. `formats`: system, name and fields, as `type name size`.
+    /// `formats`: see [`write_format`].
     pub fn new(profiler: &str, options: &[&str], formats: &[&str], seed: u64) -> World {
         let mut random = Random::new(seed);
         let dir = tempfile::tempdir().unwrap();
@@ -130,8 +134,8 @@ impl World {
         profiler.filter(&mut evlist, &setup).unwrap();
         evlist.number();
         let waker = Arc::new(Waker::new().unwrap());
-        // Its thread never gets its settings: it prints nothing.
-        let (output, _) = Output::start(Sink::file("/dev/null".as_ref()).unwrap(), waker).unwrap();
+        // Its thread waits for its settings: it prints nothing.
+        let (output, settle) = Output::start(Sink::file("/dev/null".as_ref()).unwrap(), waker).unwrap();
         let mut core = Core {
             layout: evlist.shared_layout(),
             any_address: evlist.any_address(),
@@ -179,6 +183,8 @@ impl World {
             complete_ns: 0,
             inverts: false,
             held: None,
+            prints: false,
+            _settle: settle,
             _dir: dir,
         }
     }
@@ -254,7 +260,11 @@ impl World {
             },
         );
         deliver(merge, limit, core, |index| index as u32 / 2);
-        core.output.batch.clear(); // nobody prints it
+        if self.prints {
+            core.output.flush();
+        } else {
+            core.output.batch.clear();
+        }
     }
 
     /// Closes an interval, as a run does.

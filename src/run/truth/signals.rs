@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::run::truth::{Shown, World, cell, common, number, text};
 use crate::stats::value::{Value, Verdict};
 
-const FORMATS: [&str; 2] = [
+pub const FORMATS: [&str; 2] = [
     "signal:signal_generate
      int sig 8 4 1
      int errno 12 4 1
@@ -61,24 +61,15 @@ impl Kernel {
         let sums = self.sums.entry(key).or_default();
         if world.random.one_in(2) {
             let merges = signal < 32 && !waiting.is_empty();
-            let sender = 50 + world.random.below(2) as i32;
-            let mut raw = common(sender);
-            [signal, 0, SI_QUEUE].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
-            raw.extend(text(&format!("t{tid}")));
-            let result = if merges { ALREADY_PENDING } else { DELIVERED };
-            [tid, 1, result].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
             sums.count += 1;
             sums.merged += u64::from(merges);
             if !merges {
                 waiting.push_back(world.clock);
             }
-            world.event("signal:signal_generate", cpu, sender, &raw);
+            generate(world, cpu, signal, tid, if merges { ALREADY_PENDING } else { DELIVERED });
         } else if let Some(sent) = waiting.pop_front() {
-            let mut raw = common(tid);
-            [signal, 0, SI_QUEUE, 0].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
-            [0x4000_u64, 0].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
             self.arrived.push((key, sent, world.clock));
-            world.event("signal:signal_deliver", cpu, tid, &raw);
+            deliver(world, cpu, signal, tid);
         }
     }
 
@@ -96,6 +87,24 @@ impl Kernel {
         truth.retain(|_, sums| *sums != Sums::default());
         truth
     }
+}
+
+/// Somebody sends `signal` to the process `tid`.
+pub fn generate(world: &mut World, cpu: u32, signal: i32, tid: i32, result: i32) {
+    let sender = 50 + world.random.below(2) as i32;
+    let mut raw = common(sender);
+    [signal, 0, SI_QUEUE].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
+    raw.extend(text(&format!("t{tid}")));
+    [tid, 1, result].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
+    world.event("signal:signal_generate", cpu, sender, &raw);
+}
+
+/// It takes one.
+pub fn deliver(world: &mut World, cpu: u32, signal: i32, tid: i32) {
+    let mut raw = common(tid);
+    [signal, 0, SI_QUEUE, 0].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
+    [0x4000_u64, 0].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
+    world.event("signal:signal_deliver", cpu, tid, &raw);
 }
 
 fn run(seed: u64, inverts: bool, shown: &mut Shown) {
