@@ -281,7 +281,7 @@ impl Context<'_> {
 
     /// The sample's address as a stack of its own.
     pub fn address(&mut self, sample: &Sample<'_>, user: bool) -> Option<StackId> {
-        self.stacks.address(sample.ip, user, sample.pid, self.spaces)
+        self.stacks.address(sample.ip(), user, sample.pid, self.spaces)
     }
 
     /// An address in the code of a process as a stack of its own, where the events of the run hold addresses.

@@ -171,8 +171,15 @@ impl Core {
     }
 
     /// Stacks seen for the first time travel with the batch that refers to them.
-    #[inline]
+    #[inline(always)]
     fn give_stacks(&mut self) {
+        if self.stacks.has_fresh() || self.stacks.should_forget() {
+            self.give_news();
+        }
+    }
+
+    #[inline(never)]
+    fn give_news(&mut self) {
         if self.stacks.has_fresh() {
             self.output.batch.news.extend(self.stacks.take_fresh());
         }

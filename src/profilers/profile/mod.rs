@@ -258,7 +258,7 @@ impl Profiler for Profile {
     }
 
     fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
-        let kind = Kind::of(sample.misc, sample.tid);
+        let kind = Kind::of(sample.misc(), sample.tid);
         if self.is_left_out(kind) {
             ctx.ignored = true;
             return Ok(());
@@ -273,10 +273,11 @@ impl Profiler for Profile {
         };
         let comm = ctx.tasks.comm(sample.tid);
         let process = if sample.pid == sample.tid { comm } else { ctx.tasks.comm(sample.pid) };
-        self.usage.add(sample.cpu, (sample.pid, process), kind, sample.period);
+        self.usage.add(sample.cpu, (sample.pid, process), kind, sample.period());
         ctx.weigh(sample.pid, comm, stack, 1);
         if let Some(windows) = &mut self.windows {
-            let Sample { cpu, pid, tid, period: weight, .. } = *sample;
+            let Sample { cpu, pid, tid, .. } = *sample;
+            let weight = sample.period();
             windows.add(&Seen { cpu, pid, tid, comm, kind, weight, stack }, &self.terms);
         }
         Ok(())
