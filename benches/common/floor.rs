@@ -7,6 +7,7 @@ use nix::sys::signal::Signal;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
 use perf_prof::perf::attr::Sampling;
+use perf_prof::perf::classes::Class;
 use perf_prof::perf::evsel::Evsel;
 use perf_prof::perf::record::record_type;
 use perf_prof::perf::target::{Host, Target, online_cpus};
@@ -69,8 +70,8 @@ pub fn read(events: &[&str], filter: Option<&str>, duration: Option<Duration>) -
     poller.add(&signals, SIGNALS)?;
     let mut rings = Vec::new();
     for &cpu in &cpus {
-        rings.push(evlist.open_cpu(cpu, &mut (RING_BYTES / sys::page_size()), false)?);
-        if let Some(owner) = evlist.ring_owner(cpu) {
+        rings.extend(evlist.open_cpu(cpu, &mut (RING_BYTES / sys::page_size()))?);
+        if let Some(owner) = evlist.ring_owner(cpu, Class::Events(0)) {
             poller.add_edge(owner, u64::from(cpu))?;
         }
     }
@@ -89,7 +90,7 @@ pub fn read(events: &[&str], filter: Option<&str>, duration: Option<Duration>) -
         }
         rings.iter_mut().for_each(|ring| walk(ring, &mut read));
     }
-    read.lost = cpus.iter().map(|&cpu| evlist.take_lost(cpu)).sum();
+    read.lost = cpus.iter().map(|&cpu| evlist.take_lost(cpu, Class::Events(0))).sum();
     Ok(read)
 }
 

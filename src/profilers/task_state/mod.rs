@@ -363,6 +363,8 @@ impl TaskState {
             let (comm, histograms) = self.by_thread.entry(period.tid).or_insert_with(fresh);
             *comm = period.comm;
             histograms[period.state.index()].record(duration);
+        } else if self.args.perins && period.began == Began::Exactly {
+            *ctx.untracked += 1;
         }
         if let Some(us) = self.drawn(period.state, period.began, period.stack, duration) {
             let pid = ctx.tasks.pid(period.tid);
@@ -618,6 +620,7 @@ impl Profiler for TaskState {
         } else {
             report.table(&COLUMNS, table.rows(&self.all));
         }
+        report.judge(self.sight());
         self.all.iter_mut().for_each(Histogram::clear);
         self.draw_ongoing(now, report);
         Ok(())
