@@ -28,6 +28,15 @@ pub struct Evlist {
     left_out: Vec<String>,
     /// Counters are never read.
     unread: bool,
+    /// Why the kernel refused a ring of the size that was asked for, and gave a smaller one.
+    shrunk: Option<Shrunk>,
+}
+
+/// What a ring became smaller for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shrunk {
+    MlockLimit,
+    Memory,
 }
 
 /// The descriptors of one CPU, which share its ring.
@@ -247,23 +256,69 @@ impl Evlist {
     /// # Errors
     /// What the kernel refused, on which event, and what to do.
     pub fn open_cpu(&mut self, cpu: u32, data_pages: &mut usize, side_alone: bool) -> Result<RingBuf> {
-        let half = u32::try_from(*data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")?;
-        let owner = if self.plan.side_on_cpu {
-            let mut attr = self.side_attr(half, false);
-            self.open_side(&mut attr, Watch::Cpu(cpu))?
-        } else {
-            // A thread of our own owns the ring: it outlives every task that we watch.
-            let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half);
-            let tid = nix::unistd::gettid().as_raw();
-            self.open_side(&mut attr, Watch::Task { tid, cpu })?
+        // The watermark is that of the ring that is mapped in the end, or a smaller one would be full before it is told of.
+        let (owner, ring, half) = loop {
+            let half =
+                u32::try_from(*data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")?;
+            let owner = self.open_owner(cpu, half)?;
+            match RingBuf::map(owner.as_fd(), *data_pages) {
+                Ok(ring) => break (owner, ring, half),
+                Err(err) => self.shrink(err, data_pages)?,
+            }
         };
-        let ring = map_within_limit(owner.as_fd(), data_pages)?;
         let mut events = CpuEvents { cpu, half, side_alone, owner, side: Vec::new(), events: Vec::new() };
         let watches = self.plan.watches(cpu);
         let joined = self.join(&mut events, &watches, true);
         self.cpus.push(events); // also after an error, for the holder: releasing them is slow
         joined?;
         Ok(ring)
+    }
+
+    /// The largest rings of at most `data_pages` that all of `cpus` may have at once. Whoever takes what there is CPU by CPU
+    /// leaves nothing to the last ones.
+    ///
+    /// # Errors
+    /// As [`Evlist::open_cpu`].
+    pub fn fitting_pages(&mut self, cpus: &[u32], mut data_pages: usize) -> Result<usize> {
+        'sizes: loop {
+            let mut rings = Vec::with_capacity(cpus.len());
+            for &cpu in cpus {
+                let owner = self.open_owner(cpu, 0)?;
+                match RingBuf::map(owner.as_fd(), data_pages) {
+                    Ok(ring) => rings.push((ring, owner)),
+                    Err(err) => {
+                        self.shrink(err, &mut data_pages)?;
+                        continue 'sizes;
+                    }
+                }
+            }
+            return Ok(data_pages);
+        }
+    }
+
+    /// Opens what owns the ring of `cpu`.
+    fn open_owner(&mut self, cpu: u32, half: u32) -> Result<OwnedFd> {
+        if self.plan.side_on_cpu {
+            let mut attr = self.side_attr(half, false);
+            return self.open_side(&mut attr, Watch::Cpu(cpu));
+        }
+        // A thread of our own owns the ring: it outlives every task that we watch.
+        let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half);
+        let tid = nix::unistd::gettid().as_raw();
+        self.open_side(&mut attr, Watch::Task { tid, cpu })
+    }
+
+    /// Halves a ring that was refused for its size.
+    fn shrink(&mut self, err: io::Error, data_pages: &mut usize) -> Result<()> {
+        // perf_mmap, kernel/events/core.c: EPERM beyond the limit of locked memory, ENOMEM when there is none.
+        let why = match err.raw_os_error() {
+            Some(libc::EPERM) if *data_pages > 1 => Shrunk::MlockLimit,
+            Some(libc::ENOMEM) if *data_pages > 1 => Shrunk::Memory,
+            _ => return Err(Refused::ring(err, *data_pages * sys::page_size()).into()),
+        };
+        *data_pages /= 2;
+        self.shrunk = Some(why);
+        Ok(())
     }
 
     /// Opens the events of `watches` and sends their records into the CPU's ring, which is mapped: only such a ring can
@@ -426,6 +481,11 @@ impl Evlist {
         self.cpus.iter().find(|events| events.cpu == cpu).map(|events| events.owner.as_fd())
     }
 
+    /// Why some ring is smaller than was asked for.
+    pub fn shrunk(&self) -> Option<Shrunk> {
+        self.shrunk
+    }
+
     /// True when at least one event is open.
     pub fn any_open(&self) -> bool {
         self.cpus.iter().any(|cpu| !cpu.events.is_empty())
@@ -558,23 +618,6 @@ fn watch_error(err: io::Error, event: &str, attr: &Attr, watch: Watch) -> anyhow
             "perf events cannot follow this cgroup: the perf_event controller is in another hierarchy (see /proc/cgroups), name the cgroup there",
         ),
         _ => Refused::event(err, event, attr, watch).into(),
-    }
-}
-
-/// Maps the largest ring of at most `data_pages` that may be locked in memory.
-fn map_within_limit(owner: BorrowedFd<'_>, data_pages: &mut usize) -> Result<RingBuf> {
-    loop {
-        match RingBuf::map(owner, *data_pages) {
-            Ok(ring) => return Ok(ring),
-            Err(err) => {
-                let limit = matches!(err.raw_os_error(), Some(libc::EPERM | libc::ENOMEM));
-                if limit && *data_pages > 1 {
-                    *data_pages /= 2;
-                    continue;
-                }
-                return Err(Refused::ring(err, *data_pages * sys::page_size()).into());
-            }
-        }
     }
 }
 

@@ -141,6 +141,12 @@ pub fn sysctl(proc: &Path, name: &str) -> Option<i64> {
     std::fs::read_to_string(proc.join("sys/kernel").join(name)).ok()?.trim().parse().ok()
 }
 
+/// Ring buffers of this process count against the limit of locked memory: perf_mmap, kernel/events/core.c.
+pub fn locks_little(host: &Host) -> bool {
+    let paranoid = sysctl(&host.proc, "perf_event_paranoid").is_none_or(|level| level > -1);
+    paranoid && !Privileges::of_self(&host.proc).has(Capability::IpcLock)
+}
+
 fn harmless(watch: Watch) -> Option<i32> {
     let attr = Attr::dummy().exclude(Exclude { kernel: true, ..Exclude::default() });
     let opened = Missing::default().open(&mut attr.clone(), watch);
@@ -274,6 +280,10 @@ pub fn explain_ring(errno: i32, facts: &Facts) -> Reason {
             "CAP_IPC_LOCK, or raise `ulimit -l`, or raise kernel.perf_event_mlock_kb",
         ),
         libc::ENOMEM => Reason::new("the kernel has no memory left for it", "a smaller -m"),
+        libc::EPERM | libc::EACCES | libc::ENOSYS if facts.privileges.seccomp => Reason::new(
+            "a seccomp filter refuses to map it",
+            "start the container or service with a filter that allows it (--security-opt seccomp=FILE), or run outside",
+        ),
         libc::EPERM | libc::EACCES => Reason::incurable("a security module refuses to map it"),
         _ => Reason::incurable("see perf_event_open(2)"),
     }

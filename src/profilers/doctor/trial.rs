@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use nix::unistd::gettid;
 
 use crate::perf::Evlist;
-use crate::perf::refusal::{Reason, Refused, sysctl};
+use crate::perf::refusal::{Reason, Refused, locks_little};
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Setup, TracefsFinder};
 use crate::profilers::Trial;
@@ -12,7 +12,6 @@ use crate::profilers::doctor::machine;
 use crate::run::default_ring_pages;
 use crate::symbol::hidden::hidden;
 use crate::sys;
-use crate::sys::privileges::{Capability, Privileges};
 use crate::task::Watched;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,16 +152,9 @@ impl<'a> Bench<'a> {
         let first = online.first().copied().context("no CPU is online")?;
         evlist.plan(target, self.host, online.len(), 0)?;
         let wanted = default_ring_pages(online.len());
-        // Where memory is limited, a later ring may be smaller than the first; where it is not, one speaks for all.
-        let limited = is_limited(self.host);
-        let cpus = if limited { online.clone() } else { vec![first] };
-        let (mut pages, mut locked_pages) = (wanted, 0);
-        let mut rings = Vec::new();
-        for cpu in cpus {
-            rings.push(evlist.open_cpu(cpu, &mut pages, false)?);
-            locked_pages += pages + 1;
-        }
-        let locked_pages = if limited { locked_pages } else { (wanted + 1) * online.len() };
+        let mut pages = if locks_little(self.host) { evlist.fitting_pages(&online, wanted)? } else { wanted };
+        evlist.open_cpu(first, &mut pages, false)?; // it speaks for all
+        let locked_pages = (pages + 1) * online.len();
         let cost = Cost {
             descriptors: evlist.events_on(online.len()) as u64,
             locked_bytes: (locked_pages * sys::page_size()) as u64,
@@ -188,10 +180,4 @@ fn lacks(opened: &Opened) -> Vec<Reason> {
         ));
     }
     reasons
-}
-
-/// Ring buffers count against the mlock limit: perf_mmap, kernel/events/core.c.
-fn is_limited(host: &Host) -> bool {
-    let paranoid = sysctl(&host.proc, "perf_event_paranoid").is_none_or(|level| level > -1);
-    paranoid && !Privileges::of_self(&host.proc).has(Capability::IpcLock)
 }
