@@ -463,6 +463,7 @@ fn write_all(
                 }
             }
         };
+        writer.follow_wall_clock();
         match message {
             Message::Batch(mut batch) => {
                 take(&batch);
