@@ -107,7 +107,7 @@ fn a_kernel_that_hides_and_refuses() {
     need_lab!();
     for kernel in AMD64 {
         // 3 is Debian's own level, which refuses every event.
-        let lab = Lab::new(kernel).example("places").file(Path::new("/usr/bin/setpriv"));
+        let lab = Lab::new(kernel).console("/tmp/we-console").example("places").file(Path::new("/usr/bin/setpriv"));
         let output = lab.run(&format!(
             "cd /proc/sys/kernel
              echo 2 >kptr_restrict
