@@ -16,6 +16,9 @@ use serde_json::Value;
 /// getppid of examples/flood, by its number on x86_64.
 const CALL: &str = "raw_syscalls:sys_enter/id==110/";
 
+/// On all CPUs, and needs neither tracefs nor names.
+const COUNT: &str = "split-lock --event page-faults --json --for 100ms";
+
 #[test]
 fn a_clock_that_is_set_back() {
     need_lab!();
@@ -122,10 +125,9 @@ fn a_kernel_that_hides_and_refuses() {
              }}
              for level in 2 3; do
                  echo $level >perf_event_paranoid
-                 as nobody$level perf-prof profile --json --for 50ms
-                 as perfmon$level --inh-caps +perfmon --ambient-caps +perfmon perf-prof profile --json --for 500ms
-                 as admin$level --inh-caps +sys_admin --ambient-caps +sys_admin perf-prof profile --json --for 500ms
-                 prof root$level profile --json --for 500ms
+                 as nobody$level perf-prof {COUNT}
+                 as perfmon$level --inh-caps +perfmon --ambient-caps +perfmon perf-prof {COUNT}
+                 as admin$level --inh-caps +sys_admin --ambient-caps +sys_admin perf-prof {COUNT}
              done"
         ));
         let in_kernel = |name: &str| -> Vec<Value> {
@@ -147,9 +149,8 @@ fn a_kernel_that_hides_and_refuses() {
         let refused = output.results("nobody2").code(1);
         refused.says(&["kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; cure: CAP_PERFMON"]);
         // And so it is cured.
-        for name in ["perfmon2", "admin2", "admin3", "root2", "root3"] {
-            let done = output.results(name).code(0);
-            assert!(done.total("samples") > 0, "{kernel}: {name}: {done:?}");
+        for name in ["perfmon2", "admin2", "admin3"] {
+            output.results(name).code(0).end();
         }
     }
 }
