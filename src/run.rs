@@ -7,6 +7,8 @@ mod core;
 mod loss;
 mod pace;
 mod rings;
+#[cfg(test)]
+mod truth;
 mod words;
 
 use std::ffi::OsString;
@@ -28,11 +30,11 @@ use crate::perf::evsel::Evsel;
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
-use crate::run::core::{Core, Corrected};
+use crate::run::core::{Core, Corrected, Missed};
 use crate::run::loss::{LossBook, coverage};
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
-pub use crate::run::rings::default_ring_pages;
+pub use crate::run::rings::{default_ring_pages, side_ring_pages};
 use crate::stats::value::Value;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};
@@ -243,10 +245,12 @@ impl Run {
             samples: 0,
             record_bytes: 0,
             discarded: 0,
+            untracked: 0,
             late: 0,
             malformed: 0,
             told_lost: 0,
             corrected: Corrected::default(),
+            missed: Missed::default(),
         };
         Ok(Run {
             options,
@@ -440,6 +444,7 @@ impl Run {
                 profiler.interval(end_ns, &mut report)?
             };
         }
+        let verdict = self.core.judge(&mut report, self.rings.undecodable());
         let span_ns = end_ns.saturating_sub(self.interval_start_ns);
         let samples = self.core.samples - self.samples_before;
         if last
@@ -467,6 +472,7 @@ impl Run {
             lost,
             coverage: coverage(&lost_windows, self.interval_start_ns, end_ns, self.rings.cpus()),
             lost_windows,
+            verdict,
             discarded: self.core.discarded - self.discarded_before,
             loss_line,
             totals: report.totals.into_iter().chain(report.run_totals.iter().cloned()).collect(),
@@ -519,6 +525,7 @@ impl Run {
             lost_output: dropped,
             lost_side: self.core.told_lost.saturating_sub(lost),
             lost_stacks: self.core.stacks.refused(),
+            lost_pairs: self.core.untracked,
             malformed: self.core.malformed + self.rings.undecodable(),
             discarded: self.core.discarded,
             late: self.core.late,
@@ -530,6 +537,7 @@ impl Run {
             totals: std::mem::take(&mut self.run_totals),
             summary: Vec::new(),
         };
+        let missing = end.missing();
         if !self.options.json {
             let counts_lost = self.core.evlist.counts_lost();
             end.summary = words::summary(self.options.profiler, &end, counts_lost);
@@ -566,7 +574,7 @@ impl Run {
             }
             Some(Closed::Pipe) | None => {}
         }
-        Ok(Outcome { lost: lost + dropped })
+        Ok(Outcome { lost: missing })
     }
 }
 
