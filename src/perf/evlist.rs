@@ -14,7 +14,7 @@ use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
 use crate::perf::ids::Ids;
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::plan::{Bound, Plan};
-use crate::perf::refusal::Refused;
+use crate::perf::refusal::{Refused, Shrunk};
 use crate::perf::target::{Host, Target, Tasks, threads};
 use crate::ringbuf::RingBuf;
 use crate::sys;
@@ -35,13 +35,6 @@ pub struct Evlist {
     unread: bool,
     /// Why the kernel refused a ring of the size that was asked for, and gave a smaller one.
     shrunk: Option<Shrunk>,
-}
-
-/// What a ring became smaller for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shrunk {
-    MlockLimit,
-    Memory,
 }
 
 /// What the user should hear about how the events were opened.
@@ -208,10 +201,18 @@ impl Evlist {
         let mut events = CpuEvents::new(cpu);
         let mut rings = Vec::new();
         for _ in 0..self.plan.rings {
-            let (owner, ring, half) = self.open_ring(cpu, false, data_pages)?;
+            // The watermark is that of the ring that is mapped in the end, or a smaller one would be full before it is told of.
+            let (owner, ring, half) = loop {
+                let half = half(*data_pages)?;
+                let owner = self.open_owner(cpu, half)?;
+                match RingBuf::map(owner.as_fd(), *data_pages) {
+                    Ok(ring) => break (owner, ring, half),
+                    Err(err) => self.shrink(err, data_pages)?,
+                }
+            };
+            rings.push(ring);
             events.owners.push(owner);
             events.half = half;
-            rings.push(ring);
         }
         let watches = self.plan.watches(cpu);
         let joined = self.join(&mut events, &watches, true);
@@ -226,36 +227,94 @@ impl Evlist {
     /// # Errors
     /// As [`Evlist::open_cpu`]; and where no events are open, the ring cannot be mapped.
     pub fn open_side_records(&mut self, cpu: u32, data_pages: &mut usize) -> Result<Option<RingBuf>> {
-        let at = self.cpus.iter().position(|events| events.cpu == cpu);
-        let shared = at.is_some_and(|at| self.cpus[at].owner(Class::Events(0)).is_some());
-        let (owner, ring, half) = if shared {
-            let half = half(*data_pages)?;
-            let owner = self.open_owner(cpu, true, half)?;
-            let ring = RingBuf::map(owner.as_fd(), *data_pages).ok();
-            (owner, ring, half)
+        let half = half(*data_pages)?;
+        let watch = self.plan.watch_of_owner(cpu);
+        let on_cpu = self.plan.side_on_cpu;
+        // A thread of our own owns the ring otherwise: it outlives every task that we watch.
+        let mut attr = if on_cpu {
+            self.side_attr(half, false)
         } else {
-            let (owner, ring, half) = self.open_ring(cpu, true, data_pages)?;
-            (owner, Some(ring), half)
+            Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half)
         };
-        let mut events = at.map_or_else(|| CpuEvents::new(cpu), |at| self.cpus.swap_remove(at));
-        let joined = self.join_side_records(&mut events, owner, ring.is_some().then_some(half));
-        self.cpus.push(events); // also after an error, for the holder: releasing them is slow
-        joined.map(|()| ring)
+        let owner = self.open_side(&mut attr, watch)?;
+        let mut cpus = std::mem::take(&mut self.cpus);
+        let at = cpus.iter().position(|events| events.cpu == cpu).unwrap_or_else(|| {
+            cpus.push(CpuEvents::new(cpu));
+            cpus.len() - 1
+        });
+        let result = self.join_side_records(&mut cpus[at], owner, half, data_pages);
+        self.cpus = cpus;
+        result
     }
 
-    /// `half`: the watermark of their ring, if they have one of their own.
-    fn join_side_records(&mut self, cpu: &mut CpuEvents, owner: OwnedFd, half: Option<u32>) -> Result<()> {
-        match (half, cpu.owner(Class::Events(0))) {
-            (None, Some(events)) => {
-                sys::perf::set_output(owner.as_fd(), events).context("cannot share a ring buffer")?;
+    fn join_side_records(
+        &mut self,
+        cpu: &mut CpuEvents,
+        owner: OwnedFd,
+        half: u32,
+        data_pages: &mut usize,
+    ) -> Result<Option<RingBuf>> {
+        let ring = match cpu.owner(Class::Events(0)) {
+            None => loop {
+                match RingBuf::map(owner.as_fd(), *data_pages) {
+                    Ok(ring) => break Some(ring),
+                    Err(err) => self.shrink(err, data_pages)?,
+                }
+            },
+            Some(events) => {
+                let ring = RingBuf::map(owner.as_fd(), *data_pages).ok();
+                if ring.is_none() {
+                    sys::perf::set_output(owner.as_fd(), events).context("cannot share a ring buffer")?;
+                }
+                ring
             }
-            (None, None) => {}
-            (Some(half), _) => cpu.side_half = half,
-        }
+        };
         cpu.side_owner = Some(owner);
-        cpu.side_ring = half.is_some();
-        let watches = self.plan.watches(cpu.cpu);
-        self.join_side(cpu, &watches)
+        cpu.side_ring = ring.is_some();
+        if cpu.side_ring {
+            cpu.side_half = half;
+        }
+        self.join_side(cpu, &self.plan.watches(cpu.cpu))?;
+        Ok(ring)
+    }
+
+    /// The largest rings of events of at most `data_pages` that all of `cpus` may have at once. Whoever takes what there is CPU
+    /// by CPU leaves nothing to the last ones.
+    ///
+    /// # Errors
+    /// As [`Evlist::open_cpu`].
+    pub fn fitting_pages(&mut self, cpus: &[u32], mut data_pages: usize) -> Result<usize> {
+        'sizes: loop {
+            let mut rings = Vec::new();
+            let of_cpu = self.plan.rings;
+            for cpu in cpus.iter().flat_map(|&cpu| std::iter::repeat_n(cpu, of_cpu)) {
+                let owner = self.open_owner(cpu, 0)?;
+                match RingBuf::map(owner.as_fd(), data_pages) {
+                    Ok(ring) => rings.push((ring, owner)),
+                    Err(err) => {
+                        self.shrink(err, &mut data_pages)?;
+                        continue 'sizes;
+                    }
+                }
+            }
+            return Ok(data_pages);
+        }
+    }
+
+    /// Opens what owns a ring of the events of `cpu`.
+    fn open_owner(&mut self, cpu: u32, half: u32) -> Result<OwnedFd> {
+        let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half);
+        self.open_side(&mut attr, self.plan.watch_of_owner(cpu))
+    }
+
+    /// Halves a ring that was refused for its size.
+    fn shrink(&mut self, err: io::Error, data_pages: &mut usize) -> Result<()> {
+        match Shrunk::by(&err) {
+            Some(why) if *data_pages > 1 => self.shrunk = Some(why),
+            _ => return Err(Refused::ring(err, *data_pages * sys::page_size()).into()),
+        }
+        *data_pages /= 2;
+        Ok(())
     }
 
     /// Opens the side records of tasks and sends them where those of the CPU go.
@@ -273,66 +332,6 @@ impl Evlist {
             side.push(fd);
         }
         cpu.side.append(&mut side);
-        Ok(())
-    }
-
-    /// The largest rings of at most `data_pages` that all of `cpus` may have at once. Whoever takes what there is CPU by CPU
-    /// leaves nothing to the last ones.
-    ///
-    /// # Errors
-    /// As [`Evlist::open_cpu`].
-    pub fn fitting_pages(&mut self, cpus: &[u32], mut data_pages: usize) -> Result<usize> {
-        let each = self.plan.rings;
-        'sizes: loop {
-            let mut rings = Vec::with_capacity(cpus.len() * each);
-            for &cpu in cpus.iter().flat_map(|cpu| std::iter::repeat_n(cpu, each)) {
-                let owner = self.open_owner(cpu, false, 0)?;
-                match RingBuf::map(owner.as_fd(), data_pages) {
-                    Ok(ring) => rings.push((ring, owner)),
-                    Err(err) => {
-                        self.shrink(err, &mut data_pages)?;
-                        continue 'sizes;
-                    }
-                }
-            }
-            return Ok(data_pages);
-        }
-    }
-
-    /// Opens what owns a ring of `cpu`, and maps it: smaller, if need be. Gives its watermark too, which is half of the ring that
-    /// is mapped in the end, or a smaller one would be full before it is told of.
-    fn open_ring(&mut self, cpu: u32, side: bool, data_pages: &mut usize) -> Result<(OwnedFd, RingBuf, u32)> {
-        loop {
-            let half = half(*data_pages)?;
-            let owner = self.open_owner(cpu, side, half)?;
-            match RingBuf::map(owner.as_fd(), *data_pages) {
-                Ok(ring) => return Ok((owner, ring, half)),
-                Err(err) => self.shrink(err, data_pages)?,
-            }
-        }
-    }
-
-    /// Opens what owns a ring of `cpu`. For side records that is what makes them, where they are those of the whole CPU; else a
-    /// thread of our own owns the ring: it outlives every task that we watch.
-    fn open_owner(&mut self, cpu: u32, side: bool, half: u32) -> Result<OwnedFd> {
-        let mut attr = if side && self.plan.side_on_cpu {
-            self.side_attr(half, false)
-        } else {
-            Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half)
-        };
-        self.open_side(&mut attr, self.plan.watch_of_owner(cpu))
-    }
-
-    /// Halves a ring that was refused for its size.
-    fn shrink(&mut self, err: io::Error, data_pages: &mut usize) -> Result<()> {
-        // perf_mmap, kernel/events/core.c: EPERM beyond the limit of locked memory, ENOMEM when there is none.
-        let why = match err.raw_os_error() {
-            Some(libc::EPERM) if *data_pages > 1 => Shrunk::MlockLimit,
-            Some(libc::ENOMEM) if *data_pages > 1 => Shrunk::Memory,
-            _ => return Err(Refused::ring(err, *data_pages * sys::page_size()).into()),
-        };
-        *data_pages /= 2;
-        self.shrunk = Some(why);
         Ok(())
     }
 
@@ -598,28 +597,5 @@ fn watch_error(err: io::Error, event: &str, attr: &Attr, watch: Watch) -> anyhow
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_descriptors() {
-        let mut evlist = Evlist::new();
-        evlist.add(Evsel::new("a:b", Attr::tracepoint(1))).unwrap();
-        evlist.add(Evsel::new("a:c", Attr::tracepoint(2)).binding(Binding::Cpu)).unwrap();
-        evlist.add(Evsel::new("a:d", Attr::tracepoint(3)).unopened()).unwrap();
-        let threads = Bound::Threads(vec![1, 2, 3]);
-        evlist.plan.rings = 1;
-        assert_eq!(evlist.descriptors(None, 4, 0), 64 + (2 + 1 + 2) * 4);
-        assert_eq!(evlist.descriptors(Some(&threads), 4, 0), 64 + (3 + 1 + 1 + 3 + 1) * 4);
-        assert_eq!(evlist.descriptors(Some(&threads), 1, 3), 64 + (3 + 1 + 1 + 3 + 1) + (3 + 1) * 3);
-    }
-
-    #[test]
-    fn refuses_filters_that_are_too_long() {
-        let mut evlist = Evlist::new();
-        let event = evlist.add(Evsel::new("a:b", Attr::tracepoint(1))).unwrap();
-        assert!(evlist.set_filter(event, "x".repeat(FILTER_MAX + 1)).is_err());
-        assert!(evlist.set_filter(event, "pid==1".into()).is_ok());
-        assert_eq!(evlist.evsel(event).filter(), Some("pid==1"));
-    }
-}
+#[path = "evlist_tests.rs"]
+mod tests;

@@ -166,6 +166,24 @@ fn has_pmu() -> bool {
     entries.filter_map(Result::ok).any(|entry| entry.file_name().to_str().is_some_and(is_core))
 }
 
+/// What a ring became smaller for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shrunk {
+    MlockLimit,
+    Memory,
+}
+
+impl Shrunk {
+    /// None: its size is not what it was refused for. perf_mmap, kernel/events/core.c.
+    pub fn by(err: &io::Error) -> Option<Shrunk> {
+        match err.raw_os_error() {
+            Some(libc::EPERM) => Some(Shrunk::MlockLimit),
+            Some(libc::ENOMEM) => Some(Shrunk::Memory),
+            _ => None,
+        }
+    }
+}
+
 /// Why perf_event_open(2) said `errno`.
 pub fn explain(errno: i32, ask: Ask, facts: &Facts) -> Reason {
     let (Watch::Cpu(cpu) | Watch::Task { cpu, .. } | Watch::Cgroup { cpu, .. }) = ask.watch;

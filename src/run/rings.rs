@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 
 use crate::cli::values::RingSize;
 use crate::perf::classes::Class;
-use crate::perf::evlist::{Evlist, Shrunk};
-use crate::perf::refusal::{Refused, locks_little};
+use crate::perf::evlist::Evlist;
+use crate::perf::refusal::{Refused, Shrunk, locks_little};
 use crate::perf::target::{Host, Target, online_cpus};
 use crate::ringbuf::{Drained, Limit, Merge, RingBuf};
 use crate::run::core::Core;
@@ -132,7 +132,7 @@ impl Rings {
             ));
         }
         if locks_little(host) {
-            // Those for side records on other CPUs are no larger.
+            // The others' small ones are no larger.
             rings.data_pages = evlist.fitting_pages(&online, rings.data_pages)?;
         }
         for &cpu in &cpus {

@@ -152,11 +152,19 @@ impl<'a> Bench<'a> {
         let first = online.first().copied().context("no CPU is online")?;
         evlist.plan(target, self.host, online.len(), 0)?;
         let wanted = default_ring_pages(online.len(), evlist.rings());
-        let mut pages = if locks_little(self.host) { evlist.fitting_pages(&online, wanted)? } else { wanted };
-        let mut rings = evlist.open_cpu(first, &mut pages)?; // it speaks for all
-        rings.extend(evlist.open_side_records(first, &mut side_ring_pages(pages))?);
-        let ring_pages: usize = rings.iter().map(|ring| ring.size() as usize / sys::page_size() + 1).sum();
-        let locked_pages = ring_pages * online.len();
+        // Where memory is not limited, one speaks for all.
+        let limited = locks_little(self.host);
+        let cpus = if limited { online.clone() } else { vec![first] };
+        let mut pages = if limited { evlist.fitting_pages(&online, wanted)? } else { wanted };
+        let mut rings = Vec::new();
+        for &cpu in &cpus {
+            rings.extend(evlist.open_cpu(cpu, &mut pages)?);
+        }
+        for &cpu in &cpus {
+            rings.extend(evlist.open_side_records(cpu, &mut side_ring_pages(pages))?);
+        }
+        let locked_pages: usize = rings.iter().map(|ring| ring.size() as usize / sys::page_size() + 1).sum();
+        let locked_pages = if limited { locked_pages } else { locked_pages * online.len() };
         let cost = Cost {
             descriptors: evlist.events_on(online.len()) as u64,
             locked_bytes: (locked_pages * sys::page_size()) as u64,
