@@ -17,6 +17,7 @@ use crate::output::flame::FlameGraph;
 use crate::perf::target::{Cgroup, Host, Target, Tasks, find_cgroup, parse_cpus, processes, threads};
 use crate::profilers::Command;
 use crate::run::Options;
+use crate::sys;
 use crate::task::procfs;
 use crate::tep::format::{likeness, nearest};
 
@@ -320,7 +321,16 @@ fn message(err: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
+    // The many places that open a file need not know about this.
+    if err.chain().any(lacks_descriptors) && !text.contains("ulimit -n") {
+        text = format!("{text}; cure: raise `ulimit -n` (it is {})", sys::open_files().0);
+    }
     text
+}
+
+fn lacks_descriptors(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let errno = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+    errno == Some(libc::EMFILE) || cause.downcast_ref() == Some(&nix::errno::Errno::EMFILE)
 }
 
 #[cfg(test)]
@@ -338,5 +348,7 @@ mod tests {
         assert_eq!(message(&err), "cannot open x: no such file");
         let err = anyhow::anyhow!("y").context("x: y");
         assert_eq!(message(&err), "x: y");
+        let err = anyhow::Error::new(std::io::Error::from_raw_os_error(libc::EMFILE)).context("cannot read x");
+        assert!(message(&err).starts_with("cannot read x: ") && message(&err).contains("raise `ulimit -n`"));
     }
 }

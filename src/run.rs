@@ -156,6 +156,7 @@ impl Run {
             flame.check()?;
         }
         let workload = start_workload(&mut options)?;
+        sys::raise_open_files(); // the workload keeps the limit that it was given
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
         let (output, settle) = Output::start(sink, waker.clone())?;
         let watched = Watched::new(&options.target, &host);

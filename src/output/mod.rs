@@ -476,6 +476,7 @@ fn write_all(
                 }
             }
         };
+        writer.follow_wall_clock();
         match message {
             Message::Batch(mut batch) => {
                 take(&batch);

@@ -83,6 +83,11 @@ impl Writer {
         }
     }
 
+    /// Whatever is printed next shall bear the time of day as it is now.
+    pub fn follow_wall_clock(&mut self) {
+        self.wall.follow();
+    }
+
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
     }
@@ -287,7 +292,6 @@ impl Writer {
             self.note(line)?;
         }
         if !self.settings.json {
-            self.wall.sync();
             return Ok(());
         }
         let out = &mut self.sink.buffer;
@@ -317,7 +321,6 @@ impl Writer {
         totals(&mut object, &end.totals);
         object.end();
         out.push(b'\n');
-        self.wall.sync();
         self.sink.flush_large()
     }
 

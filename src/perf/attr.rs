@@ -36,6 +36,15 @@ pub enum Counter {
     Raw(u64),
 }
 
+/// When an event is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// So often per second of running: the kernel adapts the period.
+    Frequency(u64),
+    /// Each time that so much was counted.
+    Period(u64),
+}
+
 /// A `perf_event_attr` under construction. Every event is opened disabled.
 #[derive(Clone, Debug)]
 pub struct Attr {
@@ -74,14 +83,14 @@ impl Attr {
         if self.raw.type_ == b::PERF_TYPE_TRACEPOINT { u32::try_from(self.raw.config).ok() } else { None }
     }
 
-    /// Samples of the CPU's cycles, `hz` per second of running.
-    pub fn cycles(hz: u64) -> Attr {
-        Attr::sampling(b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CPU_CYCLES), hz)
+    /// Samples of the CPU's cycles.
+    pub fn cycles(sampling: Sampling) -> Attr {
+        Attr::sampling(b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CPU_CYCLES), sampling)
     }
 
-    /// The same by a timer, for machines without a PMU: each sample stands for the same time.
-    pub fn cpu_clock(hz: u64) -> Attr {
-        Attr::sampling(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK), hz)
+    /// The same by a timer, for machines without a PMU: each sample stands for the same time, and a period is in ns.
+    pub fn cpu_clock(sampling: Sampling) -> Attr {
+        Attr::sampling(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK), sampling)
     }
 
     /// Counts an event, and how long it was wanted and counted; each `period`th is a sample with its address. 0: none is.
@@ -99,10 +108,15 @@ impl Attr {
         attr
     }
 
-    fn sampling(type_: u32, config: u64, hz: u64) -> Attr {
+    fn sampling(type_: u32, config: u64, sampling: Sampling) -> Attr {
         let mut attr = Attr::new(type_, config);
-        attr.raw.set_freq(1);
-        attr.raw.__bindgen_anon_1.sample_freq = hz;
+        match sampling {
+            Sampling::Frequency(hz) => {
+                attr.raw.set_freq(1);
+                attr.raw.__bindgen_anon_1.sample_freq = hz;
+            }
+            Sampling::Period(period) => attr.raw.__bindgen_anon_1.sample_period = period,
+        }
         attr.raw.sample_type |= SampleType::IP.with(SampleType::PERIOD).bits();
         attr.raw.read_format |= u64::from(b::PERF_FORMAT_TOTAL_TIME_RUNNING);
         attr

@@ -33,6 +33,15 @@ pub struct Evlist {
     left_out: Vec<String>,
     /// Counters are never read.
     unread: bool,
+    /// Why the kernel refused a ring of the size that was asked for, and gave a smaller one.
+    shrunk: Option<Shrunk>,
+}
+
+/// What a ring became smaller for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shrunk {
+    MlockLimit,
+    Memory,
 }
 
 /// What the user should hear about how the events were opened.
@@ -199,12 +208,10 @@ impl Evlist {
         let mut events = CpuEvents::new(cpu);
         let mut rings = Vec::new();
         for _ in 0..self.plan.rings {
-            let half = half(*data_pages)?;
-            let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half);
-            let owner = self.open_side(&mut attr, self.plan.watch_of_owner(cpu))?;
-            rings.push(map_within_limit(owner.as_fd(), data_pages)?);
+            let (owner, ring, half) = self.open_ring(cpu, false, data_pages)?;
             events.owners.push(owner);
             events.half = half;
+            rings.push(ring);
         }
         let watches = self.plan.watches(cpu);
         let joined = self.join(&mut events, &watches, true);
@@ -219,50 +226,36 @@ impl Evlist {
     /// # Errors
     /// As [`Evlist::open_cpu`]; and where no events are open, the ring cannot be mapped.
     pub fn open_side_records(&mut self, cpu: u32, data_pages: &mut usize) -> Result<Option<RingBuf>> {
-        let half = half(*data_pages)?;
-        let watch = self.plan.watch_of_owner(cpu);
-        let on_cpu = self.plan.side_on_cpu;
-        // A thread of our own owns the ring otherwise: it outlives every task that we watch.
-        let mut attr = if on_cpu {
-            self.side_attr(half, false)
+        let at = self.cpus.iter().position(|events| events.cpu == cpu);
+        let shared = at.is_some_and(|at| self.cpus[at].owner(Class::Events(0)).is_some());
+        let (owner, ring, half) = if shared {
+            let half = half(*data_pages)?;
+            let owner = self.open_owner(cpu, true, half)?;
+            let ring = RingBuf::map(owner.as_fd(), *data_pages).ok();
+            (owner, ring, half)
         } else {
-            Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half)
+            let (owner, ring, half) = self.open_ring(cpu, true, data_pages)?;
+            (owner, Some(ring), half)
         };
-        let owner = self.open_side(&mut attr, watch)?;
-        let mut cpus = std::mem::take(&mut self.cpus);
-        let at = cpus.iter().position(|events| events.cpu == cpu).unwrap_or_else(|| {
-            cpus.push(CpuEvents::new(cpu));
-            cpus.len() - 1
-        });
-        let result = self.join_side_records(&mut cpus[at], owner, half, data_pages);
-        self.cpus = cpus;
-        result
+        let mut events = at.map_or_else(|| CpuEvents::new(cpu), |at| self.cpus.swap_remove(at));
+        let joined = self.join_side_records(&mut events, owner, ring.is_some().then_some(half));
+        self.cpus.push(events); // also after an error, for the holder: releasing them is slow
+        joined.map(|()| ring)
     }
 
-    fn join_side_records(
-        &mut self,
-        cpu: &mut CpuEvents,
-        owner: OwnedFd,
-        half: u32,
-        data_pages: &mut usize,
-    ) -> Result<Option<RingBuf>> {
-        let ring = match cpu.owner(Class::Events(0)) {
-            None => Some(map_within_limit(owner.as_fd(), data_pages)?),
-            Some(events) => {
-                let ring = RingBuf::map(owner.as_fd(), *data_pages).ok();
-                if ring.is_none() {
-                    sys::perf::set_output(owner.as_fd(), events).context("cannot share a ring buffer")?;
-                }
-                ring
+    /// `half`: the watermark of their ring, if they have one of their own.
+    fn join_side_records(&mut self, cpu: &mut CpuEvents, owner: OwnedFd, half: Option<u32>) -> Result<()> {
+        match (half, cpu.owner(Class::Events(0))) {
+            (None, Some(events)) => {
+                sys::perf::set_output(owner.as_fd(), events).context("cannot share a ring buffer")?;
             }
-        };
-        cpu.side_owner = Some(owner);
-        cpu.side_ring = ring.is_some();
-        if cpu.side_ring {
-            cpu.side_half = half;
+            (None, None) => {}
+            (Some(half), _) => cpu.side_half = half,
         }
-        self.join_side(cpu, &self.plan.watches(cpu.cpu))?;
-        Ok(ring)
+        cpu.side_owner = Some(owner);
+        cpu.side_ring = half.is_some();
+        let watches = self.plan.watches(cpu.cpu);
+        self.join_side(cpu, &watches)
     }
 
     /// Opens the side records of tasks and sends them where those of the CPU go.
@@ -280,6 +273,66 @@ impl Evlist {
             side.push(fd);
         }
         cpu.side.append(&mut side);
+        Ok(())
+    }
+
+    /// The largest rings of at most `data_pages` that all of `cpus` may have at once. Whoever takes what there is CPU by CPU
+    /// leaves nothing to the last ones.
+    ///
+    /// # Errors
+    /// As [`Evlist::open_cpu`].
+    pub fn fitting_pages(&mut self, cpus: &[u32], mut data_pages: usize) -> Result<usize> {
+        let each = self.plan.rings;
+        'sizes: loop {
+            let mut rings = Vec::with_capacity(cpus.len() * each);
+            for &cpu in cpus.iter().flat_map(|cpu| std::iter::repeat_n(cpu, each)) {
+                let owner = self.open_owner(cpu, false, 0)?;
+                match RingBuf::map(owner.as_fd(), data_pages) {
+                    Ok(ring) => rings.push((ring, owner)),
+                    Err(err) => {
+                        self.shrink(err, &mut data_pages)?;
+                        continue 'sizes;
+                    }
+                }
+            }
+            return Ok(data_pages);
+        }
+    }
+
+    /// Opens what owns a ring of `cpu`, and maps it: smaller, if need be. Gives its watermark too, which is half of the ring that
+    /// is mapped in the end, or a smaller one would be full before it is told of.
+    fn open_ring(&mut self, cpu: u32, side: bool, data_pages: &mut usize) -> Result<(OwnedFd, RingBuf, u32)> {
+        loop {
+            let half = half(*data_pages)?;
+            let owner = self.open_owner(cpu, side, half)?;
+            match RingBuf::map(owner.as_fd(), *data_pages) {
+                Ok(ring) => return Ok((owner, ring, half)),
+                Err(err) => self.shrink(err, data_pages)?,
+            }
+        }
+    }
+
+    /// Opens what owns a ring of `cpu`. For side records that is what makes them, where they are those of the whole CPU; else a
+    /// thread of our own owns the ring: it outlives every task that we watch.
+    fn open_owner(&mut self, cpu: u32, side: bool, half: u32) -> Result<OwnedFd> {
+        let mut attr = if side && self.plan.side_on_cpu {
+            self.side_attr(half, false)
+        } else {
+            Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half)
+        };
+        self.open_side(&mut attr, self.plan.watch_of_owner(cpu))
+    }
+
+    /// Halves a ring that was refused for its size.
+    fn shrink(&mut self, err: io::Error, data_pages: &mut usize) -> Result<()> {
+        // perf_mmap, kernel/events/core.c: EPERM beyond the limit of locked memory, ENOMEM when there is none.
+        let why = match err.raw_os_error() {
+            Some(libc::EPERM) if *data_pages > 1 => Shrunk::MlockLimit,
+            Some(libc::ENOMEM) if *data_pages > 1 => Shrunk::Memory,
+            _ => return Err(Refused::ring(err, *data_pages * sys::page_size()).into()),
+        };
+        *data_pages /= 2;
+        self.shrunk = Some(why);
         Ok(())
     }
 
@@ -447,6 +500,11 @@ impl Evlist {
         self.plan.rings
     }
 
+    /// Why some ring is smaller than was asked for.
+    pub fn shrunk(&self) -> Option<Shrunk> {
+        self.shrunk
+    }
+
     /// True when at least one event is open.
     pub fn any_open(&self) -> bool {
         self.cpus.iter().any(|cpu| !cpu.events.is_empty())
@@ -536,23 +594,6 @@ fn watch_error(err: io::Error, event: &str, attr: &Attr, watch: Watch) -> anyhow
             "perf events cannot follow this cgroup: the perf_event controller is in another hierarchy (see /proc/cgroups), name the cgroup there",
         ),
         _ => Refused::event(err, event, attr, watch).into(),
-    }
-}
-
-/// Maps the largest ring of at most `data_pages` that may be locked in memory.
-fn map_within_limit(owner: BorrowedFd<'_>, data_pages: &mut usize) -> Result<RingBuf> {
-    loop {
-        match RingBuf::map(owner, *data_pages) {
-            Ok(ring) => return Ok(ring),
-            Err(err) => {
-                let limit = matches!(err.raw_os_error(), Some(libc::EPERM | libc::ENOMEM));
-                if limit && *data_pages > 1 {
-                    *data_pages /= 2;
-                    continue;
-                }
-                return Err(Refused::ring(err, *data_pages * sys::page_size()).into());
-            }
-        }
     }
 }
 

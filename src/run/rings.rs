@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 
 use crate::cli::values::RingSize;
 use crate::perf::classes::Class;
-use crate::perf::evlist::Evlist;
-use crate::perf::refusal::Refused;
+use crate::perf::evlist::{Evlist, Shrunk};
+use crate::perf::refusal::{Refused, locks_little};
 use crate::perf::target::{Host, Target, online_cpus};
 use crate::ringbuf::{Drained, Limit, Merge, RingBuf};
 use crate::run::core::Core;
@@ -131,13 +131,17 @@ impl Rings {
                 MOST_BYTES >> 20
             ));
         }
+        if locks_little(host) {
+            // Those for side records on other CPUs are no larger.
+            rings.data_pages = evlist.fitting_pages(&online, rings.data_pages)?;
+        }
         for &cpu in &cpus {
             rings.add(cpu, evlist, poller)?;
         }
         for &cpu in &online {
             rings.add_side(cpu, !cpus.contains(&cpu), evlist, poller)?;
         }
-        rings.tell_shrunk(asked.min(most));
+        rings.tell_shrunk(asked.min(most), evlist);
         evlist.open_new_threads(target, host)?;
         if !evlist.left_out().is_empty() {
             rings
@@ -193,13 +197,16 @@ impl Rings {
     }
 
     /// Says once, for all CPUs, that rings became smaller than `wanted`.
-    fn tell_shrunk(&mut self, wanted: usize) {
+    fn tell_shrunk(&mut self, wanted: usize, evlist: &Evlist) {
         let pages = self.data_pages;
-        if pages < wanted {
-            self.notes.push(format!(
-                "degraded: the mlock limit allows {pages} pages per CPU instead of {wanted}; cure: CAP_IPC_LOCK, or raise `ulimit -l` or kernel.perf_event_mlock_kb",
-            ));
+        if pages >= wanted {
+            return;
         }
+        let (who, cure) = match evlist.shrunk() {
+            Some(Shrunk::Memory) => ("the kernel has memory for", "a smaller -m, or free memory"),
+            _ => ("the mlock limit allows", "CAP_IPC_LOCK, or raise `ulimit -l` or kernel.perf_event_mlock_kb"),
+        };
+        self.notes.push(format!("degraded: {who} {pages} pages per CPU instead of {wanted}; cure: {cure}"));
     }
 
     /// Attaches CPUs that came online, detaches those that went.
@@ -258,7 +265,7 @@ impl Rings {
         for (why, cpus) in failed {
             self.notes.push(format!("CPU {} came online and cannot be watched: {why}", list(&cpus)));
         }
-        self.tell_shrunk(pages_before);
+        self.tell_shrunk(pages_before, &core.evlist);
     }
 
     /// One round: heads, losses, records up to the limit, tails. True when records had to stay above the horizon.

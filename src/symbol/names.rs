@@ -293,7 +293,7 @@ pub const KERNEL: &str = "[kernel]";
 
 fn reason(err: KallsymsError) -> Reason {
     match err {
-        KallsymsError::Restricted => "no-perm: kernel.kptr_restrict hides addresses",
+        KallsymsError::Restricted => "no-perm: the kernel hides its addresses",
         KallsymsError::Empty => "the kernel lists no symbols",
         KallsymsError::TooLarge => "kallsyms is too large",
         KallsymsError::Io(_) => "no-perm: /proc/kallsyms cannot be read",

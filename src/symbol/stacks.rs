@@ -117,6 +117,8 @@ struct Key {
     space: u32,
     start: usize,
     len: usize,
+    /// Deeper than it was allowed to be: it is no stack that ends there.
+    cut: bool,
 }
 
 const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/uapi/linux/perf_event.h
@@ -154,19 +156,21 @@ impl Stacks {
         let has_user = chain.iter().fold(false, |any, word| any | is_user(word)); // without a branch for each
         // Kernel addresses mean the same in every process.
         let space = if has_user { spaces.key(pid) } else { 0 };
+        let depth = if depth == 0 { self.depth_limit } else { usize::from(depth) };
+        let is_cut = || chain.iter().filter(|word| *word < PERF_CONTEXT_MAX).count() >= depth;
+        let cut = chain.len() >= depth && is_cut();
         let hash = chain.hash() ^ u64::from(space);
         let words = &self.words;
         let same = |key: &Key| {
             key.space == space
+                && key.cut == cut
                 && key.len == chain.len()
                 && words[key.start..key.start + key.len].iter().copied().eq(chain.iter())
         };
         if let Some((id, _)) = self.by_hash.get(&hash).and_then(|bucket| bucket.iter().find(|(_, key)| same(key))) {
             return Some(*id);
         }
-        let depth = if depth == 0 { self.depth_limit } else { usize::from(depth) };
-        let cut = chain.iter().filter(|word| *word < PERF_CONTEXT_MAX).count() >= depth;
-        let key = Key { space, start: self.words.len(), len: chain.len() };
+        let key = Key { space, start: self.words.len(), len: chain.len(), cut };
         let id = self.keep(pid, Body::Chain { words: chain.iter().collect(), cut }, chain.len())?;
         self.words.extend(chain.iter());
         self.by_hash.entry(hash).or_default().push((id, key));
@@ -357,5 +361,14 @@ mod tests {
             let cut = matches!(frames(&mut stacks)[0].last(), Some(Frame::Truncated));
             assert_eq!(cut, want, "{addresses} of {depth}");
         }
+    }
+
+    #[test]
+    fn a_cut_stack_is_no_complete_one() {
+        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
+        let words = bytes(&[PERF_CONTEXT_KERNEL, 1, 2]);
+        let ids = [2, 0, 2, 3].map(|depth| stacks.intern(chain(&words), depth, 5, &mut keys));
+        assert!(ids[0] != ids[1] && ids[0] == ids[2] && ids[1] == ids[3], "{ids:?}");
+        assert_eq!(frames(&mut stacks).iter().map(Vec::len).collect::<Vec<_>>(), [3, 2]);
     }
 }

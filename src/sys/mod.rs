@@ -79,6 +79,11 @@ pub fn open_files() -> (u64, u64) {
     getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, 0))
 }
 
+/// This process, or the machine, has no descriptor left.
+pub fn lacks_descriptors(err: &io::Error) -> bool {
+    matches!(err.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
 /// RLIMIT_MEMLOCK in bytes, the soft one.
 pub fn locked_memory() -> u64 {
     getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft)
