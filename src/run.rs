@@ -196,6 +196,7 @@ impl Run {
             strings: tracefs.get().map(|tracefs| KernelStrings::open(tracefs.root())).unwrap_or_default(),
             host: host.clone(),
             stacks: evlist.any_callchain() && (options.shows_stacks || options.flame.is_none()),
+            callchains: evlist.any_callchain(),
             symbols: SymbolOptions {
                 demangle: options.demangle,
                 debug_dirs: usual_debug_dirs(),

@@ -7,6 +7,7 @@ use crate::output::wall::WallClock;
 use crate::stats::value::{Column, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::Named;
+use crate::symbol::quality::StackQuality;
 use crate::tep::field::FieldValue;
 
 /// The largest integer that every JSON reader takes exactly.
@@ -184,6 +185,22 @@ fn push_list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, push: impl Fn
         push(item, out);
     }
     out.push(b']');
+}
+
+/// What became of the callchains.
+pub fn quality(object: &mut Object<'_>, stacks: &StackQuality) {
+    let mut inner = Object::new(object.key("stacks"));
+    for (key, count) in [
+        ("taken", stacks.total()),
+        ("good", stacks.good),
+        ("broken_libc", stacks.broken_libc),
+        ("broken", stacks.broken),
+        ("truncated", stacks.truncated),
+        ("empty", stacks.empty),
+    ] {
+        inner.unsigned(key, count);
+    }
+    inner.end();
 }
 
 pub fn subject(object: &mut Object<'_>, subject: &Subject) {

@@ -83,6 +83,8 @@ pub struct Settings {
     pub host: Host,
     /// Occurrences carry stacks.
     pub stacks: bool,
+    /// Samples hold callchains.
+    pub callchains: bool,
     pub symbols: SymbolOptions,
     /// Say at the end how many frames got names.
     pub coverage: bool,
@@ -509,6 +511,7 @@ mod tests {
             strings: KernelStrings::default(),
             host,
             stacks: false,
+            callchains: false,
             symbols: SymbolOptions {
                 demangle: true,
                 debug_dirs: Vec::new(),

@@ -67,6 +67,7 @@ impl Run {
                 self.options.profiler
             )));
         }
+        self.core.output.batch.news.push(self.core.stacks.taken());
         messages.push(Message::End(end));
         let Run { core, signals, workload, host, mut told_to_end, tracefs, .. } = self;
         let Core { evlist, output, .. } = core;

@@ -3,6 +3,7 @@
 //! ([`stacks::News`]): it knows what each process had mapped at the moment ([`spaces`], [`files`]), so that a later exec or
 //! exit cannot rename a frame, and gives each frame its text when it is first printed ([`names`]): from the kernel's list
 //! ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`]) or what a process says of code that it made itself ([`perf_map`]).
+//! Whether a callchain is whole is told by [`quality`].
 
 pub mod elf;
 pub mod elf_file;
@@ -12,6 +13,7 @@ pub mod hidden;
 pub mod kallsyms;
 pub mod names;
 pub mod perf_map;
+pub mod quality;
 pub mod space_keys;
 pub mod spaces;
 pub mod stacks;

@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::symbol::elf::{self, SymbolOptions, Symbols};
 use crate::symbol::elf_file;
-use crate::symbol::files::Reason;
+use crate::symbol::files::{DELETED, EXITED, NO_PERM, Reason};
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
 use crate::symbol::perf_map::PerfMap;
 use crate::symbol::spaces::{Content, JIT_NO_MAP, Module, NO_ADDRESS};
@@ -138,7 +138,7 @@ impl Names {
             Err(reason) => (Err(*reason), addr, None),
             Ok(table) => match table.resolve(addr) {
                 Some(found) => (Ok(String::from_utf8_lossy(found.name).into()), found.offset, found.module),
-                None => (Err("no kernel symbol there"), addr, None),
+                None => (Err(NO_KERNEL_SYMBOL), addr, None),
             },
         };
         Named { addr: Some(addr), symbol, offset, module: Some(module.unwrap_or(KERNEL).into()) }
@@ -231,25 +231,27 @@ impl Names {
         const MOST: usize = 5;
         let mut total = self.kernel_count;
         total.unnamed += self.nowhere_count;
-        let mut poor: Vec<&ModuleNames> = Vec::new();
+        let kernel_reason = self.kernel.as_ref().and_then(|(table, _)| table.as_ref().err().copied());
+        let kernel = (KERNEL, self.kernel_count, kernel_reason.unwrap_or(NO_KERNEL_SYMBOL));
+        let mut modules = vec![kernel];
         for known in self.modules.values() {
             total.named += known.count.named;
             total.unnamed += known.count.unnamed;
-            poor.extend((known.count.unnamed > 0).then_some(known));
+            modules.push((&known.module.path, known.count, known.reason.unwrap_or_default()));
         }
         let all = total.named + total.unnamed;
         if all == 0 {
             return Vec::new();
         }
         let mut lines = vec![format!("symbols: {} of {all} places named ({} %)", total.named, total.named * 100 / all)];
-        poor.sort_by_key(|known| (std::cmp::Reverse(known.count.unnamed), known.module.path.clone()));
-        for known in poor.into_iter().take(MOST) {
-            let reason = known.reason.unwrap_or_default();
+        modules.retain(|(_, count, _)| count.unnamed > 0);
+        modules.sort_by_key(|(path, count, _)| (std::cmp::Reverse(count.unnamed), *path));
+        for (path, Count { named, unnamed }, reason) in modules.into_iter().take(MOST) {
             let cure = cure(reason).map(|cure| format!("; {cure}")).unwrap_or_default();
-            lines.push(format!(
-                "symbols: {} without a name in {} ({reason}){cure}",
-                known.count.unnamed, known.module.path
-            ));
+            lines.push(format!("symbols: {unnamed} of {} without a name in {path} ({reason}){cure}", named + unnamed));
+        }
+        if self.nowhere_count > 0 {
+            lines.push(format!("symbols: {} frames in no module: wrong frame pointers, or gone", self.nowhere_count));
         }
         lines
     }
@@ -285,15 +287,21 @@ fn cure(reason: Reason) -> Option<&'static str> {
     match reason {
         elf::STRIPPED => Some("its debug file in /usr/lib/debug/.build-id would help"),
         JIT_NO_MAP => Some("its run-time compiler can write /tmp/perf-PID.map"),
+        NO_PERM => Some("root may open it"),
+        DELETED => Some("start perf-prof before the file is replaced"),
+        EXITED => Some("start perf-prof before the process"),
+        HIDDEN => Some("root sees them, or all with kernel.kptr_restrict=0"),
         _ => None,
     }
 }
 
 pub const KERNEL: &str = "[kernel]";
+const NO_KERNEL_SYMBOL: Reason = "no kernel symbol there";
+const HIDDEN: Reason = "no-perm: kernel.kptr_restrict hides addresses";
 
 fn reason(err: KallsymsError) -> Reason {
     match err {
-        KallsymsError::Restricted => "no-perm: kernel.kptr_restrict hides addresses",
+        KallsymsError::Restricted => HIDDEN,
         KallsymsError::Empty => "the kernel lists no symbols",
         KallsymsError::TooLarge => "kallsyms is too large",
         KallsymsError::Io(_) => "no-perm: /proc/kallsyms cannot be read",

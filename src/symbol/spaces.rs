@@ -141,7 +141,7 @@ impl Spaces {
             found = find(&self.space(pid).maps, addr);
         }
         let Some((at, offset)) = found else {
-            return Err(if self.is_gone(pid) { EXITED } else { "not mapped when last seen" });
+            return Err(if self.is_gone(pid) { EXITED } else { NOT_MAPPED });
         };
         let module = self.space(pid).maps[at].module.clone();
         match module.content {
@@ -361,6 +361,8 @@ impl Spaces {
     }
 }
 
+/// In no executable mapping.
+pub const NOT_MAPPED: Reason = "not mapped when last seen";
 pub const JIT_NO_MAP: Reason = "jit-no-map";
 /// The word was no address at all.
 pub const NO_ADDRESS: Reason = "no address: no frame pointers here";

@@ -37,6 +37,11 @@ pub enum Body {
 pub enum News {
     Stack(Stack),
     Space(SpaceChange),
+    /// How often each stack was taken since the last time, and how many callchains were empty.
+    Taken {
+        stacks: Vec<(StackId, u64)>,
+        empty: u64,
+    },
     /// Of the stacks up to `last` only those in `kept` are referred to after this batch.
     Forget {
         last: StackId,
@@ -111,6 +116,8 @@ pub struct Stacks {
     /// Not yet sent to the output thread.
     fresh: Vec<News>,
     refused: u64,
+    /// Callchains without an address.
+    empty: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +125,8 @@ struct Key {
     space: u32,
     start: usize,
     len: usize,
+    /// How often it was the callchain of a sample.
+    taken: u64,
 }
 
 const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/uapi/linux/perf_event.h
@@ -142,6 +151,7 @@ impl Stacks {
             last: 0,
             fresh: Vec::new(),
             refused: 0,
+            empty: 0,
         }
     }
 
@@ -149,8 +159,21 @@ impl Stacks {
     /// the table is full.
     pub fn intern(&mut self, chain: Callchain<'_>, depth: u16, pid: i32, spaces: &mut SpaceKeys) -> Option<StackId> {
         if chain.is_empty() {
+            self.empty += 1;
             return None;
         }
+        self.find(chain, depth, pid, spaces, 1)
+    }
+
+    /// As [`Stacks::intern`], and counts it as so many callchains.
+    fn find(
+        &mut self,
+        chain: Callchain<'_>,
+        depth: u16,
+        pid: i32,
+        spaces: &mut SpaceKeys,
+        taken: u64,
+    ) -> Option<StackId> {
         let has_user = chain.iter().any(|word| word >= PERF_CONTEXT_MAX && word != PERF_CONTEXT_KERNEL);
         // Kernel addresses mean the same in every process.
         let space = if has_user { spaces.key(pid) } else { 0 };
@@ -164,12 +187,14 @@ impl Stacks {
                 && key.len == chain.len()
                 && words[key.start..key.start + key.len].iter().copied().eq(chain.iter())
         };
-        if let Some((id, _)) = self.by_hash.get(&hash).and_then(|bucket| bucket.iter().find(|(_, key)| same(key))) {
+        let bucket = self.by_hash.get_mut(&hash);
+        if let Some((id, key)) = bucket.and_then(|bucket| bucket.iter_mut().find(|(_, key)| same(key))) {
+            key.taken += taken;
             return Some(*id);
         }
         let depth = if depth == 0 { self.depth_limit } else { usize::from(depth) };
         let cut = chain.iter().filter(|word| *word < PERF_CONTEXT_MAX).count() >= depth;
-        let key = Key { space, start: self.words.len(), len: chain.len() };
+        let key = Key { space, start: self.words.len(), len: chain.len(), taken };
         let id = self.keep(pid, Body::Chain { words: chain.iter().collect(), cut }, chain.len())?;
         self.words.extend(chain.iter());
         self.by_hash.entry(hash).or_default().push((id, key));
@@ -183,7 +208,7 @@ impl Stacks {
         let mut words = [0; 16];
         words[..8].copy_from_slice(&head);
         words[8..].copy_from_slice(&tail);
-        self.intern(Callchain::from_bytes(&words), u16::MAX, pid, spaces)
+        self.find(Callchain::from_bytes(&words), u16::MAX, pid, spaces, 0)
     }
 
     /// A stack read from /proc. Rare, so it is not looked up.
@@ -216,8 +241,16 @@ impl Stacks {
         self.bytes >= self.renew_at_bytes && self.since as usize >= AT_LEAST.max(self.sizes.len() / 4)
     }
 
+    /// How often each was taken since the last time.
+    pub fn taken(&mut self) -> News {
+        let keys = self.by_hash.values_mut().flatten().filter(|(_, key)| key.taken > 0);
+        let stacks = keys.map(|(id, key)| (*id, std::mem::take(&mut key.taken))).collect();
+        News::Taken { stacks, empty: std::mem::take(&mut self.empty) }
+    }
+
     /// Forgets all but the stacks in `kept`. What of the others comes again gets a new id.
-    pub fn forget(&mut self, kept: FxHashSet<StackId>) -> Option<News> {
+    pub fn forget(&mut self, kept: FxHashSet<StackId>) -> Vec<News> {
+        let taken = self.taken();
         let before = std::mem::take(&mut self.words);
         let words = &mut self.words;
         let mut keep = |(id, key): &mut (StackId, Key)| {
@@ -239,7 +272,8 @@ impl Stacks {
         let most = self.limit_bytes - self.limit_bytes / 16;
         self.renew_at_bytes = (self.bytes + self.limit_bytes / RENEW_PART).min(most);
         self.since = 0;
-        Some(News::Forget { last: StackId(NonZeroU32::new(self.last)?), kept })
+        let last = NonZeroU32::new(self.last).map(StackId);
+        std::iter::once(taken).chain(last.map(|last| News::Forget { last, kept })).collect()
     }
 
     /// A change that later stacks depend on.
@@ -280,7 +314,7 @@ mod tests {
         let mut spaces = Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() });
         let frames = |news| match news {
             News::Stack(stack) => stack.frames(&mut spaces),
-            News::Space(_) | News::Forget { .. } => Vec::new(),
+            _ => Vec::new(),
         };
         stacks.take_fresh().map(frames).collect()
     }
@@ -328,17 +362,22 @@ mod tests {
         let mut intern =
             |stacks: &mut Stacks, n| stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 0, 5, &mut keys).unwrap();
         let held = intern(&mut stacks, 1);
-        let mut forgot = 0;
+        let (mut forgot, mut taken) = (0, 0);
         for n in 2..30_000 {
             intern(&mut stacks, n);
             if stacks.should_forget() {
-                let Some(News::Forget { last, kept }) = stacks.forget([held].into_iter().collect()) else { panic!() };
-                assert!(last > held && kept.contains(&held) && stacks.sizes.len() == 1);
+                let news = stacks.forget([held].into_iter().collect());
+                let [News::Taken { stacks: some, .. }, News::Forget { last, kept }] = &news[..] else { panic!() };
+                assert!(*last > held && kept.contains(&held) && stacks.sizes.len() == 1);
+                taken += some.iter().map(|(_, taken)| taken).sum::<u64>();
                 forgot += 1;
             }
         }
         assert!(forgot > 5 && stacks.refused() == 0, "{forgot}");
         assert_eq!(intern(&mut stacks, 1), held, "it was kept");
+        let News::Taken { stacks: last, empty: 0 } = stacks.taken() else { panic!() };
+        assert_eq!(taken + last.iter().map(|(_, taken)| taken).sum::<u64>(), 30_000, "each was counted once");
+        assert_eq!(last.iter().find(|(id, _)| *id == held), Some(&(held, 1)), "since the last time");
         assert!(stacks.words.len() < 4 * 30_000, "the words of the others are gone");
     }
 
