@@ -1,11 +1,12 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
-//! the end in `finish`, the book of losses in `loss`, what keeps it going beside a CPU that is stuck in `pace`, rings and
-//! CPUs that come and go in `rings`, what people are told in `words`.
+//! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, what keeps it going beside a CPU
+//! that is stuck in `pace`, rings and CPUs that come and go in `rings`, what people are told in `words`.
 
 mod core;
 mod finish;
+pub mod forecast;
 mod loss;
 mod pace;
 mod rings;
@@ -69,6 +70,8 @@ pub struct Options {
     pub demangle: bool,
     pub verbose: bool,
     pub workload: Vec<OsString>,
+    /// Only what it would cost is wanted.
+    pub dry_run: bool,
     /// It goes on while a CPU answers no interrupt.
     pub paced: bool,
     /// What it writes is to survive a crash of the machine.
@@ -146,11 +149,12 @@ impl Run {
         let host = Host::default();
         sys::ignore_sigpipe().context("cannot ignore SIGPIPE")?;
         let sink = match &options.output {
+            _ if options.dry_run => Sink::file(Path::new("/dev/null"))?,
             Some(path) => Sink::file(path)?,
             None if options.flame == Some(FlameGraph::Stdout) => Sink::file(Path::new("/dev/null"))?,
             None => Sink::stdout()?,
         };
-        if let Some(flame) = &options.flame {
+        if let Some(flame) = options.flame.as_ref().filter(|_| !options.dry_run) {
             flame.check()?;
         }
         let workload = start_workload(&mut options)?;
@@ -205,9 +209,14 @@ impl Run {
             coverage: options.verbose && evlist.any_address(),
             prompt: options.paced,
             durable: options.durable,
-            flame: options.flame.clone().map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
+            flame: options
+                .flame
+                .clone()
+                .filter(|_| !options.dry_run)
+                .map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
         };
-        let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
+        let ring = if options.dry_run { Some(forecast::ring(options.ring)) } else { options.ring };
+        let mut rings = Rings::open(&mut evlist, &options.target, &host, ring, &poller, &mut notes)?;
         // Until here a Ctrl-C ends the process as it does any other.
         let wanted: Vec<Signal> = ending_signals().chain([Signal::SIGUSR1, Signal::SIGCHLD]).collect();
         let signals = Signals::block(&wanted).context("cannot receive signals")?;
@@ -239,7 +248,7 @@ impl Run {
             output,
             loss: LossBook::default(),
             narrow_here: rings.narrow_here,
-            limit: options.samples,
+            limit: options.samples.filter(|_| !options.dry_run),
             samples: 0,
             record_bytes: 0,
             discarded: 0,
@@ -277,6 +286,13 @@ impl Run {
     /// # Errors
     /// The workload cannot be executed; the output cannot be written.
     pub fn start(mut self) -> Result<Outcome> {
+        self.begin()?;
+        let stop = self.observe()?;
+        self.finish(stop)
+    }
+
+    /// Events on; the workload goes.
+    fn begin(&mut self) -> Result<()> {
         self.core.evlist.enable()?;
         self.start_ns = sys::monotonic_ns();
         self.interval_start_ns = self.start_ns;
@@ -295,8 +311,7 @@ impl Run {
             failed.with_context(|| format!("cannot execute {:?}", workload.name()))?;
             self.core.watched.released();
         }
-        let stop = self.observe()?;
-        self.finish(stop)
+        Ok(())
     }
 
     fn observe(&mut self) -> Result<Stop> {

@@ -277,7 +277,7 @@ fn verbose_says_what_it_does_and_what_it_costs() {
     need_events!();
     let (event, cpus) = (syscall(libc::SYS_getppid), common::online_cpus().len());
     let done = run(&["trace", "-v", "-e", &event, "-m", "4", "--for", "1ms"]).code(0);
-    done.says(&[
+    let done = done.says(&[
         "a ring buffer of 4 pages",
         "tracefs",
         &format!("id=={}", libc::SYS_getppid),

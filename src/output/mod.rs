@@ -7,6 +7,7 @@ mod by_stack;
 pub mod escape;
 pub mod flame;
 mod fold;
+pub mod forecast;
 pub mod json;
 pub mod sink;
 pub mod text;

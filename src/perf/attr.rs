@@ -42,6 +42,8 @@ pub struct Attr {
     raw: b::perf_event_attr,
     /// False: it is only counted.
     samples: bool,
+    /// Counts per sample, or samples per second.
+    period_or_hz: u64,
 }
 
 /// The bit of the stack pointer among the user's registers: PERF_REG_X86_SP, PERF_REG_ARM64_SP.
@@ -58,15 +60,20 @@ impl Attr {
         raw.clockid = libc::CLOCK_MONOTONIC;
         raw.read_format = u64::from(b::PERF_FORMAT_LOST);
         raw.sample_type = SampleType::BASE.bits();
-        Attr { raw, samples: true }
+        Attr { raw, samples: true, period_or_hz: 0 }
     }
 
     /// A tracepoint by the id of its format file, one sample per event.
     pub fn tracepoint(id: u32) -> Attr {
         let mut attr = Attr::new(b::PERF_TYPE_TRACEPOINT, u64::from(id));
-        attr.raw.__bindgen_anon_1.sample_period = 1;
+        attr.set_period(1);
         attr.raw.sample_type |= SampleType::RAW.bits();
         attr
+    }
+
+    fn set_period(&mut self, period: u64) {
+        self.raw.__bindgen_anon_1.sample_period = period;
+        self.period_or_hz = period;
     }
 
     /// The id of a tracepoint.
@@ -92,7 +99,7 @@ impl Attr {
             Counter::Raw(config) => (b::PERF_TYPE_RAW, config),
         };
         let mut attr = Attr::new(type_, config);
-        attr.raw.__bindgen_anon_1.sample_period = period;
+        attr.set_period(period);
         attr.samples = period > 0;
         attr.raw.sample_type |= SampleType::IP.bits();
         attr.raw.read_format |= u64::from(b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING);
@@ -103,6 +110,7 @@ impl Attr {
         let mut attr = Attr::new(type_, config);
         attr.raw.set_freq(1);
         attr.raw.__bindgen_anon_1.sample_freq = hz;
+        attr.period_or_hz = hz;
         attr.raw.sample_type |= SampleType::IP.with(SampleType::PERIOD).bits();
         attr.raw.read_format |= u64::from(b::PERF_FORMAT_TOTAL_TIME_RUNNING);
         attr
@@ -111,7 +119,7 @@ impl Attr {
     /// A sample of each CPU every `period_ns`, by a timer of its own, whatever runs there and also when nothing does.
     pub fn timer(period_ns: u64) -> Attr {
         let mut attr = Attr::new(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK));
-        attr.raw.__bindgen_anon_1.sample_period = period_ns;
+        attr.set_period(period_ns);
         attr
     }
 
@@ -137,6 +145,41 @@ impl Attr {
         // Without CAP_PERFMON a dummy that may see the kernel is refused, though it counts nothing.
         attr.raw.set_exclude_kernel(1);
         attr
+    }
+
+    /// The same event, counted alone: it makes no record.
+    #[must_use]
+    pub fn counting(mut self) -> Attr {
+        self.raw.set_freq(0);
+        self.set_period(0);
+        self.raw.__bindgen_anon_2.wakeup_watermark = 0;
+        self.raw.set_watermark(0);
+        self.raw.sample_type = 0;
+        self.raw.sample_regs_user = 0;
+        self.raw.sample_stack_user = 0;
+        self.raw.sample_max_stack = 0;
+        self.raw.read_format = 0;
+        self.raw.set_sample_id_all(0);
+        self.samples = false;
+        self
+    }
+
+    /// How many samples one count makes: for a frequency, of ns. None: only a look at the samples tells.
+    pub fn samples_per_count(&self) -> Option<f64> {
+        if !self.samples {
+            return Some(0.0);
+        }
+        let is_clock =
+            self.raw.type_ == b::PERF_TYPE_SOFTWARE && self.raw.config == u64::from(b::PERF_COUNT_SW_CPU_CLOCK);
+        let excludes = self.raw.exclude_user() + self.raw.exclude_kernel() != 0;
+        match self.raw.type_ {
+            // `once`: the event counts more than one each time.
+            b::PERF_TYPE_TRACEPOINT if self.sample_type().contains(SampleType::PERIOD) => None,
+            // The clock counts on where it takes no samples.
+            _ if is_clock && excludes => None,
+            _ if self.raw.freq() != 0 => is_clock.then_some(self.period_or_hz as f64 / 1e9),
+            _ => Some(1.0 / self.period_or_hz.max(1) as f64),
+        }
     }
 
     /// COMM, FORK, EXIT records, and MMAP2 when stacks need names.

@@ -1,5 +1,7 @@
 //! The events of a run: what each is, where it is opened, and what its descriptors have lost.
 
+pub mod counters;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 

@@ -69,7 +69,13 @@ impl Run {
         }
         self.core.output.batch.news.push(self.core.stacks.taken());
         messages.push(Message::End(end));
-        let Run { core, signals, workload, host, mut told_to_end, tracefs, .. } = self;
+        self.leave(messages)?;
+        Ok(Outcome { lost: lost + dropped })
+    }
+
+    /// Writes what is left and leaves nothing behind.
+    pub(super) fn leave(self, messages: Vec<Message>) -> Result<()> {
+        let Run { core, signals, workload, host, mut told_to_end, tracefs, options, .. } = self;
         let Core { evlist, output, .. } = core;
         let removal = remove_probes(evlist, tracefs);
         if let Some(mut workload) = workload {
@@ -86,12 +92,12 @@ impl Run {
             Some(Closed::FlameGraph(err)) => return Err(err.into()),
             Some(Closed::Failed(err)) => {
                 let place =
-                    self.options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
+                    options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
                 return Err(anyhow::Error::new(err).context(format!("cannot write to {place}")));
             }
             Some(Closed::Pipe) | None => {}
         }
-        Ok(Outcome { lost: lost + dropped })
+        Ok(())
     }
 }
 

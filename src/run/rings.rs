@@ -27,7 +27,7 @@ pub fn default_ring_pages(cpus: usize) -> usize {
     (DEFAULT_BYTES / sys::page_size()).min(most_pages(cpus))
 }
 
-fn most_pages(cpus: usize) -> usize {
+pub fn most_pages(cpus: usize) -> usize {
     floor_power_of_two(MOST_BYTES / sys::page_size() / cpus.max(1)).max(1)
 }
 
