@@ -292,7 +292,11 @@ fn verbose_says_what_it_does_and_what_it_costs() {
     assert!(done.err.last().is_some_and(|line| line.starts_with("self: ")), "{done:?}");
     let locked = cpus as u64 * 5 * perf_prof::sys::page_size() as u64;
     let done = run(&["trace", "--json", "-e", &event, "-m", "4", "--for", "1ms"]).code(0);
-    assert_eq!(number(&done.end()["self"], "locked_bytes"), locked);
+    let end = done.end();
+    assert_eq!(number(&end["self"], "locked_bytes"), locked);
+    for key in ["cpu_ns", "rss_peak_bytes", "wakeups", "events_per_s", "bytes_per_s"] {
+        assert!(end["self"][key].is_number(), "{key}: {end}");
+    }
 }
 
 // Output

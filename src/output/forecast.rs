@@ -1,9 +1,7 @@
 //! The forecast of a dry run as text or JSON.
 
-use std::io::Write;
-
 use crate::output::escape::escape;
-use crate::output::json::Object;
+use crate::output::json::{Object, push_list};
 use crate::output::wall::WallClock;
 
 /// What a run would see and cost.
@@ -185,29 +183,21 @@ impl Forecast {
         let mut object = Object::head(out, "forecast", self.profiler, self.time_ns, wall);
         object.unsigned("counted_ns", self.counted_ns);
         object.unsigned("sampled_ns", self.sampled_ns);
-        let _ = write!(object.key("ended_early"), "{}", self.ended_early);
+        object.bool("ended_early", self.ended_early);
         object.unsigned("cpus", self.cpus as u64);
         object.unsigned("counters", self.counters as u64);
-        let list = object.key("events");
-        list.push(b'[');
-        for (index, event) in self.events.iter().enumerate() {
-            if index > 0 {
-                list.push(b',');
-            }
-            event.json(list);
-        }
-        list.push(b']');
-        decimal(&mut object, "events_per_s", self.per_s);
+        push_list(self.events.iter(), object.key("events"), EventForecast::json);
+        object.decimal("events_per_s", self.per_s);
         if let Some(unwatched) = self.unwatched_per_s {
-            decimal(&mut object, "unwatched_per_s", unwatched);
+            object.decimal("unwatched_per_s", unwatched);
         }
-        decimal(&mut object, "bytes_per_s", self.bytes_per_s);
-        decimal(&mut object, "side_bytes_per_s", self.side_bytes_per_s);
-        decimal(&mut object, "cpu_pct", self.cpu_pct);
-        let _ = write!(object.key("keeps_up"), "{}", self.keeps_up);
+        object.decimal("bytes_per_s", self.bytes_per_s);
+        object.decimal("side_bytes_per_s", self.side_bytes_per_s);
+        object.decimal("cpu_pct", self.cpu_pct);
+        object.bool("keeps_up", self.keeps_up);
         object.unsigned("ring_pages", self.ring.pages);
         object.unsigned("ring_bytes", self.ring.pages.saturating_mul(self.ring.page_bytes));
-        let _ = write!(object.key("ring_suffices"), "{}", !self.ring.is_most && self.keeps_up);
+        object.bool("ring_suffices", !self.ring.is_most && self.keeps_up);
         object.end();
         out.push(b'\n');
     }
@@ -217,26 +207,20 @@ impl EventForecast {
     fn json(&self, out: &mut Vec<u8>) {
         let mut object = Object::new(out);
         object.text("event", &escape(self.name.as_bytes()));
-        decimal(&mut object, "events_per_s", self.per_s);
+        object.decimal("events_per_s", self.per_s);
         if let Some(unwatched) = self.unwatched_per_s {
-            decimal(&mut object, "unwatched_per_s", unwatched);
+            object.decimal("unwatched_per_s", unwatched);
         }
-        decimal(&mut object, "busiest_cpu_per_s", self.busiest_per_s);
+        object.decimal("busiest_cpu_per_s", self.busiest_per_s);
         if self.samples {
-            decimal(&mut object, "record_bytes", self.record_bytes);
-            let _ = write!(object.key("estimated"), "{}", self.is_estimate);
+            object.decimal("record_bytes", self.record_bytes);
+            object.bool("estimated", self.is_estimate);
         }
         if let Some(frames) = self.frames {
-            decimal(&mut object, "frames", frames);
+            object.decimal("frames", frames);
         }
         object.end();
     }
-}
-
-/// Two digits behind the point.
-fn decimal(object: &mut Object<'_>, key: &str, value: f64) {
-    let value = if value.is_finite() { value } else { 0.0 };
-    let _ = write!(object.key(key), "{value:.2}");
 }
 
 /// Without digits that nobody needs.

@@ -156,9 +156,17 @@ pub struct RunEnd {
     pub rss_peak_bytes: u64,
     pub locked_bytes: u64,
     pub wakeups: u64,
+    pub record_bytes: u64,
     pub totals: Vec<(&'static str, Value)>,
     /// Lines for people, on stderr.
     pub summary: Vec<String>,
+}
+
+impl RunEnd {
+    /// A number of the whole run, per second.
+    pub fn per_s(&self, number: u64) -> f64 {
+        number as f64 / (self.duration_ns as f64 / 1e9).max(1e-9)
+    }
 }
 
 #[derive(Debug)]

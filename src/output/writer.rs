@@ -354,9 +354,15 @@ impl Writer {
             own.unsigned("rss_peak_bytes", end.rss_peak_bytes);
             own.unsigned("locked_bytes", end.locked_bytes);
             own.unsigned("wakeups", end.wakeups);
+            own.decimal("events_per_s", end.per_s(end.samples));
+            own.decimal("bytes_per_s", end.per_s(end.record_bytes));
             own.end();
             if self.settings.callchains {
                 json::quality(&mut object, &self.quality);
+            }
+            let coverage = self.names.coverage();
+            if coverage.count.total() > 0 {
+                json::coverage(&mut object, &coverage);
             }
             object.end();
             out.push(b'\n');
@@ -365,7 +371,7 @@ impl Writer {
         let mut lines = Vec::new();
         if self.settings.coverage {
             lines = self.quality.describe();
-            lines.append(&mut self.names.coverage());
+            lines.append(&mut self.names.coverage().describe());
         }
         for line in lines.iter().chain(&end.summary) {
             self.note(line)?;

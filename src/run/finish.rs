@@ -51,6 +51,7 @@ impl Run {
             rss_peak_bytes,
             locked_bytes: self.rings.locked_bytes(),
             wakeups: self.wakeups,
+            record_bytes: self.core.record_bytes,
             totals: std::mem::take(&mut self.run_totals),
             summary: Vec::new(),
         };
@@ -58,7 +59,7 @@ impl Run {
             let counts_lost = self.core.evlist.counts_lost();
             end.summary = words::summary(self.options.profiler, &end, counts_lost);
             if self.options.verbose {
-                end.summary.push(words::own_cost(&end, self.core.record_bytes));
+                end.summary.push(words::own_cost(&end));
             }
         }
         if self.core.watched.awaits_exec() && (self.core.narrow_here || self.core.evlist.any_cpu_bound()) {
