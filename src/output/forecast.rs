@@ -24,10 +24,29 @@ pub struct Forecast {
     pub side_bytes_per_s: f64,
     /// Of perf-prof, in per cent of one CPU.
     pub cpu_pct: f64,
-    /// It was measured on enough samples to tell what one takes.
-    pub is_about_load: bool,
-    pub keeps_up: bool,
+    pub pace: Pace,
     pub ring: RingForecast,
+}
+
+/// Whether the reader keeps up with the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    KeepsUp,
+    /// It would, but others have the CPU.
+    Crowded,
+    TooSlow,
+}
+
+impl Pace {
+    /// `busy`: the CPU that it needs; `share`: what others leave to it.
+    pub fn of(busy: f64, share: f64) -> Pace {
+        const MOST: f64 = 0.9;
+        match () {
+            () if busy >= MOST => Pace::TooSlow,
+            () if busy >= MOST * share => Pace::Crowded,
+            () => Pace::KeepsUp,
+        }
+    }
 }
 
 /// One event.
@@ -44,6 +63,8 @@ pub struct EventForecast {
     pub frames: Option<f64>,
     /// False: it is only counted.
     pub samples: bool,
+    /// Its counter tells how many samples it makes.
+    pub is_counted: bool,
 }
 
 /// The ring of each CPU.
@@ -171,12 +192,12 @@ impl Forecast {
         } else {
             lines.push(format!("ring buffers: {advice} should lose nothing; {name} {verdict}"));
         }
-        if !self.keeps_up {
-            lines.push(
-                "perf-prof can hardly keep up: in a long run no ring buffer is enough; narrow the events with a filter, -C or -p"
-                    .to_owned(),
-            );
-        }
+        let why = match self.pace {
+            Pace::KeepsUp => return,
+            Pace::Crowded => "other tasks leave perf-prof too little of a CPU: start it with nice -n -20",
+            Pace::TooSlow => "perf-prof can hardly keep up: narrow the events with a filter, -C or -p",
+        };
+        lines.push(format!("{why}; in a long run no ring buffer is enough"));
     }
 
     fn json(&self, out: &mut Vec<u8>, wall: &mut WallClock) {
@@ -194,10 +215,10 @@ impl Forecast {
         object.decimal("bytes_per_s", self.bytes_per_s);
         object.decimal("side_bytes_per_s", self.side_bytes_per_s);
         object.decimal("cpu_pct", self.cpu_pct);
-        object.bool("keeps_up", self.keeps_up);
+        object.bool("keeps_up", self.pace == Pace::KeepsUp);
         object.unsigned("ring_pages", self.ring.pages);
         object.unsigned("ring_bytes", self.ring.pages.saturating_mul(self.ring.page_bytes));
-        object.bool("ring_suffices", !self.ring.is_most && self.keeps_up);
+        object.bool("ring_suffices", !self.ring.is_most && self.pace == Pace::KeepsUp);
         object.end();
         out.push(b'\n');
     }

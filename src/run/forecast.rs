@@ -4,6 +4,7 @@
 //! are, what it takes to read them, and whether who raises them is slowed by that.
 
 mod book;
+mod delay;
 mod tally;
 
 use std::cell::RefCell;
@@ -13,15 +14,17 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use crate::cli::values::RingSize;
-use crate::output::forecast::{EventForecast, Forecast, RingForecast};
+use crate::output::forecast::{EventForecast, Forecast, Pace, RingForecast};
 use crate::output::sink::Sink;
 use crate::perf::EventId;
 use crate::perf::evlist::counters::Counters;
+use crate::profiler::Profiler;
 use crate::ringbuf::Limit;
 use crate::run::forecast::book::{Book, Need, Phase, STEP_NS, rate};
+use crate::run::forecast::delay::RunDelay;
 use crate::run::forecast::tally::{Tally, Weighed, Weight};
 use crate::run::rings::default_ring_pages;
-use crate::run::{LATENCY, Run, SIGNALS, Stop, TICKER, WAKER};
+use crate::run::{FOLLOW_UP, LATENCY, Run, SIGNALS, Stop, TICKER, WAKER};
 use crate::sys;
 use crate::sys::poll::Ticker;
 use crate::sys::process::Workload;
@@ -35,7 +38,7 @@ const SAMPLED: Duration = Duration::from_millis(200);
 /// Per CPU while it samples, unless -m says less.
 const RING_BYTES: usize = 2 << 20;
 /// The longest that a busy machine keeps perf-prof from a CPU, at the least.
-const AWAY_NS: u64 = 50_000_000;
+const AWAY_NS: u64 = 100_000_000;
 
 /// The ring of a dry run.
 pub fn ring(asked: Option<RingSize>) -> RingSize {
@@ -48,11 +51,34 @@ pub fn ring(asked: Option<RingSize>) -> RingSize {
 struct Cost {
     ns: u64,
     reader_ns: u64,
+    /// The reader could have gone on, but others had the CPU.
+    delay_ns: u64,
     all_ns: u64,
     samples: u64,
-    /// The warm-up too.
+}
+
+impl Cost {
+    /// How much of a CPU others leave to the reader.
+    fn share(&self) -> f64 {
+        let wanted = self.reader_ns + self.delay_ns;
+        if wanted == 0 { 1.0 } else { self.reader_ns as f64 / wanted as f64 }
+    }
+}
+
+/// All that is found out.
+struct Look {
+    tally: Tally,
+    counters: Counters,
+    book: Book,
+    cost: Cost,
+    /// When it sampled, the warm-up too.
     sampling_ns: u64,
-    ended_ns: u64,
+    delay: RunDelay,
+    /// Of this phase.
+    delay_ns: u64,
+    /// The longest that perf-prof was kept from a CPU, or was busy with one round.
+    away_ns: u64,
+    end: Option<Stop>,
 }
 
 impl Run {
@@ -61,33 +87,34 @@ impl Run {
     /// # Errors
     /// The workload cannot be executed; the events cannot be counted; stdout cannot be written.
     pub fn forecast(mut self) -> Result<u8> {
-        let tally = self.weigh();
-        let mut counters = self.core.evlist.open_counters()?;
-        counters.enable(&self.core.evlist)?;
-        self.begin()?;
-        let mut book = Book::new(tally.borrow().len());
-        let mut cost = Cost::default();
         let counted = self.options.duration.unwrap_or(USUAL);
-        let phases =
-            [(Phase::WarmUp, WARM_UP), (Phase::Sampled, SAMPLED), (Phase::Counted, counted), (Phase::Sampled, SAMPLED)];
-        let mut sampling = true;
-        let mut stop = None;
-        for (phase, time) in phases {
-            if sampling != (phase != Phase::Counted) {
-                sampling = !sampling;
-                self.core.evlist.sampling(sampling).context("cannot start or stop the events")?;
-            }
-            stop = self.look(phase, time, &mut counters, &mut book, &mut cost, &tally)?;
-            if stop.is_some() {
-                break;
-            }
+        if let Some(workload) = &self.workload {
+            let most = (WARM_UP + SAMPLED + counted + SAMPLED).as_secs_f64();
+            let line = format!("--dry-run runs {:?} for {most:.1} s at most, then ends it", workload.name());
+            self.core.output.note(line);
         }
+        let tally = self.weigh();
+        let counters = self.core.evlist.open_counters()?;
+        counters.enable(&self.core.evlist)?;
+        let events = tally.borrow().len();
+        let mut look = Look {
+            tally,
+            counters,
+            book: Book::new(events),
+            cost: Cost::default(),
+            sampling_ns: 0,
+            delay: RunDelay::open(),
+            delay_ns: 0,
+            away_ns: 0,
+            end: None,
+        };
+        self.begin()?;
+        self.go_through(counted, &mut look)?;
         sys::perf::disable_all().context("cannot stop the events")?;
         self.round(Limit::All);
-        let forecast = self.tell(&book, cost, &tally.borrow(), counters.len());
-        drop(counters); // probes cannot be removed while they are counted
+        let forecast = self.tell(&look);
+        drop(look); // probes cannot be removed while they are counted
         let (json, mut sink) = (self.options.json, Sink::stdout()?);
-        let forecast = Forecast { ended_early: stop.is_some(), ..forecast };
         self.leave(Vec::new())?;
         forecast.print(json, &mut sink.buffer);
         sink.finish()
@@ -97,47 +124,49 @@ impl Run {
     fn weigh(&mut self) -> Tally {
         let tally: Tally = Rc::new(RefCell::new(vec![Weight::default(); self.core.evlist.iter().count()]));
         let profilers = std::mem::take(&mut self.core.profilers);
-        let weighed =
-            |profiler| -> Box<dyn crate::profiler::Profiler> { Box::new(Weighed { profiler, tally: tally.clone() }) };
+        let weighed = |profiler| -> Box<dyn Profiler> { Box::new(Weighed { profiler, tally: tally.clone() }) };
         self.core.profilers = profilers.into_iter().map(weighed).collect();
         tally
     }
 
-    /// One phase. Some when there is nothing more to see.
-    fn look(
-        &mut self,
-        phase: Phase,
-        time: Duration,
-        counters: &mut Counters,
-        book: &mut Book,
-        cost: &mut Cost,
-        tally: &Tally,
-    ) -> Result<Option<Stop>> {
+    /// All phases, or as many as there is something to see in.
+    fn go_through(&mut self, counted: Duration, look: &mut Look) -> Result<()> {
+        let phases =
+            [(Phase::WarmUp, WARM_UP), (Phase::Sampled, SAMPLED), (Phase::Counted, counted), (Phase::Sampled, SAMPLED)];
+        let mut sampling = true;
+        for (phase, time) in phases {
+            if sampling != (phase != Phase::Counted) {
+                sampling = !sampling;
+                self.core.evlist.sampling(sampling).context("cannot start or stop the events")?;
+            }
+            self.phase(phase, time, look)?;
+            if look.end.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn phase(&mut self, phase: Phase, time: Duration, look: &mut Look) -> Result<()> {
         // Each reading interrupts the CPU that it is about.
-        let step = match phase {
-            Phase::Counted => STEP_NS * (1 + counters.len() as u64 / 500),
-            _ => LATENCY.as_nanos() as u64,
-        };
-        let (start, before) = (sys::monotonic_ns(), sys::cpu_ns());
-        let samples = self.core.samples;
+        look.book.step_ns = STEP_NS * (1 + look.counters.len() as u64 / 500);
+        let step = if phase == Phase::Counted { look.book.step_ns } else { LATENCY.as_nanos() as u64 };
+        let (start, before, samples) = (sys::monotonic_ns(), sys::cpu_ns(), self.core.samples);
         let until = start + time.as_nanos() as u64;
         let mut next = start + step;
-        let mut stop = None;
         let mut follow_up = false;
-        self.count(Phase::WarmUp, counters, book, tally); // what came before is not of this phase
-        while stop.is_none() {
+        look.delay_ns = 0;
+        look.counters.take(|_, _, _| {}); // what came before is not of this phase
+        while look.end.is_none() {
             let now = sys::monotonic_ns();
             let mut wait = Duration::from_nanos(next.min(until).saturating_sub(now));
             if follow_up {
-                wait = wait.min(crate::run::FOLLOW_UP);
+                wait = wait.min(FOLLOW_UP);
             }
-            stop = self.serve(wait, &mut follow_up)?;
+            look.end = self.serve(wait, &mut follow_up, look)?;
             let now = sys::monotonic_ns();
-            if now >= next || now >= until || stop.is_some() {
-                if phase == Phase::Counted {
-                    book.late_ns = book.late_ns.max(now.saturating_sub(next.min(until)));
-                }
-                self.count(phase, counters, book, tally);
+            if now >= next || now >= until || look.end.is_some() {
+                self.count(phase, look);
                 next = now + step;
             }
             if now >= until {
@@ -145,22 +174,23 @@ impl Run {
             }
         }
         let (ns, after) = (sys::monotonic_ns() - start, sys::cpu_ns());
-        if let Some(sums) = book.sums(phase) {
-            sums.ns += ns;
+        look.book.sums(phase).ns += ns;
+        if phase != Phase::Counted {
+            look.sampling_ns += ns;
         }
-        if phase == Phase::Sampled {
-            cost.ns += ns;
-            cost.reader_ns += after.0.saturating_sub(before.0);
-            cost.all_ns += after.1.saturating_sub(before.1);
-            cost.samples += self.core.samples - samples;
+        // A workload may be over before anything is warm.
+        if phase == Phase::Sampled || look.end.is_some() && look.cost.ns == 0 {
+            look.cost.ns += ns;
+            look.cost.reader_ns += after.0.saturating_sub(before.0);
+            look.cost.delay_ns += look.delay_ns;
+            look.cost.all_ns += after.1.saturating_sub(before.1);
+            look.cost.samples += self.core.samples - samples;
         }
-        cost.sampling_ns += if phase == Phase::Counted { 0 } else { ns };
-        cost.ended_ns = sys::monotonic_ns();
-        Ok(stop)
+        Ok(())
     }
 
     /// One turn of the loop, as a run does it.
-    fn serve(&mut self, wait: Duration, follow_up: &mut bool) -> Result<Option<Stop>> {
+    fn serve(&mut self, wait: Duration, follow_up: &mut bool, look: &mut Look) -> Result<Option<Stop>> {
         let (mut signalled, mut ticked) = (false, false);
         for token in self.poller.wait(wait).context("cannot wait for events")? {
             match token {
@@ -170,7 +200,11 @@ impl Run {
                 _ => {} // a ring
             }
         }
+        let woken = sys::monotonic_ns();
+        let kept = look.delay.take();
+        look.delay_ns += kept;
         let held = self.round(Limit::Horizon);
+        look.away_ns = look.away_ns.max(kept + (sys::monotonic_ns() - woken));
         *follow_up = held && (!*follow_up || self.rings.is_crowded());
         self.core.tick(self.rings.complete_to());
         self.core.output.flush();
@@ -184,12 +218,11 @@ impl Run {
         Ok(is_over.then_some(Stop::Asked))
     }
 
-    fn count(&mut self, phase: Phase, counters: &mut Counters, book: &mut Book, tally: &Tally) {
+    fn count(&mut self, phase: Phase, look: &mut Look) {
+        let Look { tally, counters, book, .. } = look;
         let tally = tally.borrow();
         counters.take(|cpu, event, count| {
-            if let Some(sums) = book.sums(phase)
-                && let Some(sum) = sums.counts.get_mut(event.index())
-            {
+            if let Some(sum) = book.sums(phase).counts.get_mut(event.index()) {
                 *sum += count;
             }
             if phase == Phase::Counted {
@@ -230,71 +263,82 @@ impl Run {
     }
 
     /// What all that comes to.
-    fn tell(&self, book: &Book, cost: Cost, tally: &[Weight], counters: usize) -> Forecast {
-        let mut events: Vec<EventForecast> = Vec::new();
-        let mut seen_bytes_per_s = 0.0;
-        for (event, evsel) in self.core.evlist.iter().filter(|(_, evsel)| evsel.is_opened()) {
-            let weight = tally.get(event.index()).copied().unwrap_or_default();
-            let (expected, unwatched) = book.expected(event.index());
-            let (record_bytes, is_estimate) = self.record_bytes(event, tally);
-            let busiest = book.busiest(event.index());
-            let (per_s, unwatched_per_s, busiest_per_s) = match evsel.attr().samples_per_count() {
-                Some(each) => (expected * each, unwatched.map(|unwatched| unwatched * each), busiest * each),
-                // What it counts is not what it samples.
-                None => {
-                    let per_s = rate(weight.samples as f64, cost.sampling_ns);
-                    seen_bytes_per_s += per_s * record_bytes;
-                    (per_s, None, per_s)
-                }
-            };
-            events.push(EventForecast {
-                name: evsel.name().to_owned(),
-                per_s,
-                unwatched_per_s,
-                busiest_per_s,
-                record_bytes,
-                is_estimate,
-                frames: (weight.samples > 0).then(|| weight.addresses as f64 / weight.samples as f64),
-                samples: evsel.attr().samples(),
-            });
-        }
-        let per_s: f64 = events.iter().map(|event| event.per_s).sum();
-        let unwatched: f64 = events.iter().map(|event| event.unwatched_per_s.unwrap_or(event.per_s)).sum();
+    fn tell(&self, look: &Look) -> Forecast {
+        let Look { book, cost, .. } = look;
+        let tally = look.tally.borrow();
+        let opened = self.core.evlist.iter().filter(|(_, evsel)| evsel.is_opened());
+        let events: Vec<EventForecast> = opened.map(|(event, _)| self.tell_event(event, look, &tally)).collect();
+        let sum = |of: fn(&EventForecast) -> f64| events.iter().map(of).sum::<f64>();
+        let per_s = sum(|event| event.per_s);
+        let unwatched = sum(|event| event.unwatched_per_s.unwrap_or(event.per_s));
+        let bytes_per_s = sum(|event| event.per_s * event.record_bytes);
         let weighed: u64 = tally.iter().map(|weight| weight.bytes).sum();
-        let lived_ns = cost.ended_ns.saturating_sub(self.start_ns);
+        let lived_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
         let side_bytes_per_s = rate(self.core.record_bytes.saturating_sub(weighed) as f64, lived_ns);
-        let bytes_per_s: f64 = events.iter().map(|event| event.per_s * event.record_bytes).sum();
-        let sampled_per_s = rate(cost.samples as f64, cost.ns);
         // Few samples say nothing of what one takes: then it is the waiting that costs.
-        let scale = if cost.samples >= 1000 { per_s / sampled_per_s.max(1.0) } else { 1.0 };
+        let scale = if cost.samples >= 1000 { per_s / rate(cost.samples as f64, cost.ns) } else { 1.0 };
         let busy = rate(cost.reader_ns as f64, cost.ns) / 1e9 * scale;
-        let slowed = if unwatched > 0.0 { (per_s / unwatched).min(1.0) } else { 1.0 };
-        let away_ns = AWAY_NS.max(2 * book.late_ns);
-        let busiest: f64 = events.iter().map(|event| event.busiest_per_s * event.record_bytes).sum();
-        let sampled = book.counted.ns == 0;
-        let away = |bytes_per_s: f64| bytes_per_s * away_ns as f64 / 1e9;
-        let counted_peak = book.peak(away_ns) * slowed + away(seen_bytes_per_s);
-        let peak = if sampled { away(bytes_per_s) } else { counted_peak };
-        let busiest = if sampled { bytes_per_s } else { busiest * slowed };
-        let need = Need { peak_bytes: peak, bytes_per_s: busiest + side_bytes_per_s, busy };
+        let need = Need {
+            peak_bytes: self.peak_bytes(look, &events),
+            bytes_per_s: sum(|event| event.busiest_per_s * event.record_bytes) + side_bytes_per_s,
+            busy: busy / cost.share(),
+        };
         Forecast {
             profiler: self.options.profiler,
             time_ns: sys::monotonic_ns(),
             counted_ns: book.counted.ns,
-            sampled_ns: cost.ns,
+            sampled_ns: look.sampling_ns,
+            ended_early: look.end.is_some(),
             cpus: self.rings.cpus(),
-            counters,
-            bytes_per_s: bytes_per_s + side_bytes_per_s,
-            side_bytes_per_s,
+            counters: look.counters.len(),
             per_s,
             unwatched_per_s: (unwatched > per_s * 1.01).then_some(unwatched),
+            bytes_per_s: bytes_per_s + side_bytes_per_s,
+            side_bytes_per_s,
             cpu_pct: rate(cost.all_ns as f64, cost.ns) / 1e7 * scale,
-            is_about_load: cost.samples >= 1000,
-            keeps_up: busy < 0.9,
+            pace: Pace::of(busy, cost.share()),
             ring: self.ring_forecast(need.ring_bytes()),
-            ended_early: false,
             events,
         }
+    }
+
+    fn tell_event(&self, event: EventId, look: &Look, tally: &[Weight]) -> EventForecast {
+        let evsel = self.core.evlist.evsel(event);
+        let weight = tally.get(event.index()).copied().unwrap_or_default();
+        let (record_bytes, is_estimate) = self.record_bytes(event, tally);
+        let (per_s, unwatched_per_s, busiest_per_s) = match evsel.attr().samples_per_count() {
+            Some(each) => {
+                let (expected, unwatched) = look.book.expected(event.index());
+                let slowed = unwatched.map_or(1.0, |unwatched| expected / unwatched);
+                let busiest = look.book.busiest(event.index()).map_or(expected, |busiest| busiest * slowed);
+                (expected * each, unwatched.map(|unwatched| unwatched * each), busiest * each)
+            }
+            // What it counts is not what it samples.
+            None => {
+                let per_s = rate(weight.samples as f64, look.sampling_ns);
+                (per_s, None, per_s)
+            }
+        };
+        EventForecast {
+            name: evsel.name().to_owned(),
+            per_s,
+            unwatched_per_s,
+            busiest_per_s,
+            record_bytes,
+            is_estimate,
+            frames: (weight.samples > 0).then(|| weight.addresses as f64 / weight.samples as f64),
+            samples: evsel.attr().samples(),
+            is_counted: evsel.attr().samples_per_count().is_some(),
+        }
+    }
+
+    /// What may come to one ring while perf-prof is kept from reading it. Not less than when nobody watches: what slows
+    /// the events down may be spared.
+    fn peak_bytes(&self, look: &Look, events: &[EventForecast]) -> f64 {
+        let away_ns = AWAY_NS.max(2 * look.away_ns);
+        let uncounted = |event: &&EventForecast| look.book.counted.ns == 0 || !event.is_counted;
+        let bytes_per_s: f64 = events.iter().filter(uncounted).map(|event| event.per_s * event.record_bytes).sum();
+        look.book.peak(away_ns) + bytes_per_s * away_ns as f64 / 1e9
     }
 
     fn ring_forecast(&self, bytes: f64) -> RingForecast {

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-/// Between two readings of the counters.
+/// Between two readings of the counters, unless there are very many.
 pub const STEP_NS: u64 = 10_000_000;
-/// In steps: for how long perf-prof may be kept from a CPU.
+/// In steps: for how long perf-prof may be kept from a CPU. The longest is a guess at the worst.
 const WINDOWS: [usize; 4] = [5, 10, 20, 40];
 
 /// A part of the look.
@@ -39,12 +39,14 @@ pub fn rate(count: f64, ns: u64) -> f64 {
 /// All readings.
 #[derive(Debug, Default)]
 pub struct Book {
+    /// Says nothing, unless there was no more.
+    warm_up: Sums,
     pub counted: Sums,
     /// Before and after that.
-    pub sampled: [Sums; 2],
+    sampled: [Sums; 2],
     cpus: Vec<Cpu>,
-    /// The longest that a reading came late.
-    pub late_ns: u64,
+    /// Between two readings.
+    pub step_ns: u64,
 }
 
 #[derive(Debug, Default)]
@@ -60,15 +62,15 @@ struct Cpu {
 impl Book {
     pub fn new(events: usize) -> Book {
         let sums = || Sums { ns: 0, counts: vec![0; events] };
-        Book { counted: sums(), sampled: [sums(), sums()], ..Book::default() }
+        Book { warm_up: sums(), counted: sums(), sampled: [sums(), sums()], cpus: Vec::new(), step_ns: STEP_NS }
     }
 
-    pub fn sums(&mut self, phase: Phase) -> Option<&mut Sums> {
+    pub fn sums(&mut self, phase: Phase) -> &mut Sums {
         match phase {
-            Phase::WarmUp => None,
-            Phase::Counted => Some(&mut self.counted),
-            Phase::Sampled if self.counted.ns == 0 => Some(&mut self.sampled[0]),
-            Phase::Sampled => Some(&mut self.sampled[1]),
+            Phase::WarmUp => &mut self.warm_up,
+            Phase::Counted => &mut self.counted,
+            Phase::Sampled if self.counted.ns == 0 => &mut self.sampled[0],
+            Phase::Sampled => &mut self.sampled[1],
         }
     }
 
@@ -102,15 +104,15 @@ impl Book {
         }
     }
 
-    /// How many of an event the busiest CPU counted per second.
-    pub fn busiest(&self, event: usize) -> f64 {
+    /// How many of an event the busiest CPU counted per second. None: nothing was counted by CPU.
+    pub fn busiest(&self, event: usize) -> Option<f64> {
         let most = self.cpus.iter().filter_map(|cpu| cpu.counts.get(event)).max();
-        rate(most.copied().unwrap_or(0) as f64, self.counted.ns)
+        (self.counted.ns > 0).then(|| rate(most.copied().unwrap_or(0) as f64, self.counted.ns))
     }
 
     /// The most bytes on one CPU in `ns`, and how long that is as it was measured.
     pub fn peak(&self, ns: u64) -> f64 {
-        let window = WINDOWS.iter().position(|steps| *steps as u64 * STEP_NS >= ns).unwrap_or(WINDOWS.len() - 1);
+        let window = WINDOWS.iter().position(|steps| *steps as u64 * self.step_ns >= ns).unwrap_or(WINDOWS.len() - 1);
         self.cpus.iter().map(|cpu| cpu.peaks[window]).fold(0.0, f64::max)
     }
 
@@ -119,14 +121,16 @@ impl Book {
     pub fn expected(&self, event: usize) -> (f64, Option<f64>) {
         const SLOWED: f64 = 0.9;
         const ENOUGH: u64 = 100;
-        let sampled = Sums {
-            ns: self.sampled.iter().map(|sums| sums.ns).sum(),
-            counts: vec![self.sampled.iter().filter_map(|sums| sums.counts.get(event)).sum()],
+        let of_all = |sums: &[Sums]| Sums {
+            ns: sums.iter().map(|sums| sums.ns).sum(),
+            counts: vec![sums.iter().filter_map(|sums| sums.counts.get(event)).sum()],
         };
-        let unwatched = self.counted.per_s(event);
+        let sampled = of_all(&self.sampled);
         if self.counted.ns == 0 {
-            return (sampled.per_s(0), None);
+            let all = if sampled.ns > 0 { sampled } else { of_all(std::slice::from_ref(&self.warm_up)) };
+            return (all.per_s(0), None);
         }
+        let unwatched = self.counted.per_s(event);
         let of = |sums: &Sums| sums.ns > 0 && sums.per_s(event) < unwatched * SLOWED;
         if self.sampled.iter().all(of) && sampled.counts[0] >= ENOUGH {
             return (sampled.per_s(0), Some(unwatched));
@@ -143,7 +147,7 @@ pub struct Need {
     /// On the busiest CPU: in the longest that perf-prof is kept from a CPU, and per second.
     pub peak_bytes: f64,
     pub bytes_per_s: f64,
-    /// The share of the reader's time that the records of all CPUs take.
+    /// The share of the reader's CPU time, as far as others leave it any, that the records of all CPUs take.
     pub busy: f64,
 }
 
@@ -172,7 +176,7 @@ mod tests {
             (Phase::Counted, 1_000_000_000, counted),
             (Phase::Sampled, 200_000_000, after),
         ] {
-            let sums = book.sums(phase).unwrap();
+            let sums = book.sums(phase);
             sums.counts[0] += count;
             sums.ns += ns;
         }
@@ -194,8 +198,9 @@ mod tests {
             assert!((got.0 - want.0).abs() < 1e-6 && got.1 == want.1, "{counted} {before} {after}: {got:?}");
         }
         let mut short = Book::new(1);
-        short.sums(Phase::Sampled).unwrap().counts[0] = 5;
-        short.sums(Phase::Sampled).unwrap().ns = 500_000_000;
+        *short.sums(Phase::WarmUp) = Sums { ns: 100_000_000, counts: vec![2] };
+        assert_eq!(short.expected(0), (20.0, None), "it ended before it was warm");
+        *short.sums(Phase::Sampled) = Sums { ns: 500_000_000, counts: vec![5] };
         assert_eq!(short.expected(0), (10.0, None), "it ended before it was counted");
     }
 
@@ -214,7 +219,7 @@ mod tests {
         assert_eq!(book.peak(60_000_000), 5050.0, "the next larger window");
         assert_eq!(book.peak(400_000_000), 5350.0);
         assert_eq!(book.peak(u64::MAX), 5350.0);
-        assert_eq!(book.busiest(0), 100.0);
+        assert_eq!(book.busiest(0), Some(100.0));
     }
 
     #[test]
