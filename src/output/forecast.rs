@@ -194,7 +194,7 @@ impl Forecast {
         }
         let why = match self.pace {
             Pace::KeepsUp => return,
-            Pace::Crowded => "other tasks leave perf-prof too little of a CPU: start it with nice -n -20",
+            Pace::Crowded => "other tasks leave perf-prof too little of a CPU: start it with chrt -f 1",
             Pace::TooSlow => "perf-prof can hardly keep up: narrow the events with a filter, -C or -p",
         };
         lines.push(format!("{why}; in a long run no ring buffer is enough"));
@@ -247,4 +247,120 @@ impl EventForecast {
 /// Without digits that nobody needs.
 fn number(value: f64) -> String {
     if value < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(name: &str, per_s: f64) -> EventForecast {
+        EventForecast {
+            name: name.to_owned(),
+            per_s,
+            unwatched_per_s: None,
+            busiest_per_s: per_s / 2.0,
+            record_bytes: 100.0,
+            is_estimate: false,
+            frames: None,
+            samples: true,
+            is_counted: true,
+        }
+    }
+
+    fn forecast() -> Forecast {
+        let ring = RingForecast { pages: 64, is_most: false, page_bytes: 4096, asked: None, default_pages: 2048 };
+        Forecast {
+            profiler: "trace",
+            time_ns: 1,
+            counted_ns: 1_000_000_000,
+            sampled_ns: 500_000_000,
+            ended_early: false,
+            cpus: 2,
+            counters: 6,
+            events: vec![event("a:rare", 0.5), event("a:often", 20_000.0), event("a:never", 0.0)],
+            per_s: 20_000.5,
+            unwatched_per_s: None,
+            bytes_per_s: 2_001_050.0,
+            side_bytes_per_s: 1000.0,
+            cpu_pct: 3.14,
+            pace: Pace::KeepsUp,
+            ring,
+        }
+    }
+
+    #[test]
+    fn the_table_is_aligned_and_the_rest_is_sentences() {
+        let want = "\
+trace, forecast: counted for 1.000 s, sampled for 0.500 s, 2 CPUs
+   events/s busiest CPU/s      MB/s   bytes  event
+      20000         10000     2.000     100  a:often
+        0.5           0.2     0.000     100  a:rare
+                              0.001          names, forks, exits, mappings
+      20000                   2.001          total
+did not happen: a:never
+perf-prof itself: about 3.1 % of one CPU
+ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 MiB), is enough";
+        assert_eq!(forecast().lines().join("\n"), want);
+    }
+
+    #[test]
+    fn what_is_not_sure_is_marked() {
+        let mut told = forecast();
+        told.events = (0..25).map(|index| event(&format!("e{index:02}"), 1.0 + f64::from(index))).collect();
+        told.events[24] = EventForecast { is_estimate: true, frames: Some(12.34), ..event("\x1b[e", 1e6) };
+        told.events.push(EventForecast { samples: false, ..event("count", 0.0) });
+        told.unwatched_per_s = Some(2e6);
+        told.cpu_pct = 97.6;
+        told.ended_early = true;
+        let text = told.lines().join("\n");
+        for words in [
+            "2 CPUs, ended early",
+            "1000000        500000   100.000    ~100     12.3  \\x1b[e",
+            "      24.0          12.0     0.002     100        -  e23",
+            "  5 events more",
+            "only counted, no records: count",
+            "there are 2000000/s while nobody watches",
+            "about 98 % of one CPU",
+        ] {
+            assert!(text.contains(words), "{words:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_advice_fits_what_was_asked_for() {
+        let ring = forecast().ring;
+        let asked = |pages| RingForecast { asked: Some(pages), ..ring };
+        let cases = [
+            (asked(64), Pace::KeepsUp, "should lose nothing; -m 64 is enough"),
+            (asked(32), Pace::KeepsUp, "should lose nothing; -m 32 is too small"),
+            (RingForecast { pages: 4096, ..ring }, Pace::KeepsUp, "the default, 2048 (8 MiB), is too small"),
+            (
+                RingForecast { is_most: true, ..ring },
+                Pace::KeepsUp,
+                "even the largest, -m 64 (256 KiB per CPU), may lose",
+            ),
+            (ring, Pace::of(0.95, 1.0), "can hardly keep up: narrow the events"),
+            (ring, Pace::of(0.2, 0.21), "other tasks leave perf-prof too little of a CPU"),
+        ];
+        for (ring, pace, want) in cases {
+            let lines = Forecast { ring, pace, ..forecast() }.lines();
+            assert!(lines.iter().any(|line| line.contains(want)), "{want:?}: {lines:#?}");
+        }
+        assert_eq!(Pace::of(0.2, 0.5), Pace::KeepsUp);
+    }
+
+    #[test]
+    fn one_object_with_numbers_alone() {
+        let mut told = forecast();
+        told.events[2] = EventForecast { samples: false, frames: Some(f64::NAN), ..event("\"\n", 0.0) };
+        let mut out = Vec::new();
+        told.print(true, &mut out);
+        let object: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(object["events"][1]["events_per_s"], 20_000.0);
+        assert_eq!(object["events"][2]["frames"], 0.0);
+        assert!(object["events"][2]["record_bytes"].is_null() && object["unwatched_per_s"].is_null());
+        assert_eq!((object["ring_pages"].as_u64(), object["ring_bytes"].as_u64()), (Some(64), Some(262_144)));
+        assert_eq!((&object["ring_suffices"], &object["keeps_up"]), (&true.into(), &true.into()));
+        assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
+    }
 }
