@@ -1,180 +1,250 @@
-//! What being watched costs: a load alone, under the floor, and under perf-prof, in turn.
+//! What being watched costs: a load alone, under the floor, under perf-prof and under the peers that are installed, in
+//! turn. Prints a table for each load.
 //!
-//! The load runs on CPU 1, the reader on CPU 0. Every figure is a ratio within one round; the median of all rounds is
-//! printed, with the least and the greatest.
+//! The load runs on CPU 1, the reader on CPU 0. Every ratio is one within a round; the medians of all rounds are printed.
 
 mod common;
+#[path = "common/reader.rs"]
+mod reader;
 
 use std::env;
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 
-use common::{
-    Spread, children_cpu, example, floor, interrupt, number_after, peak_kib, perf_prof, spawn_on, wait_until_armed,
-};
+use common::{Spread, floor, installed};
+use reader::{Reader, Run, run};
 
 const ROUNDS: usize = 5;
-const LOAD_CPU: usize = 1;
-const READER_CPU: usize = 0;
-/// From the end of a load to the end of its reader; and from there to the next, as the kernel takes that long to
-/// release the events.
-const SETTLE: Duration = Duration::from_millis(400);
 /// Makes this program the floor, when it starts itself.
-const AS_FLOOR: &str = "--as-floor";
+pub const AS_FLOOR: &str = "--as-floor";
+/// Makes this program another one that sees tracefs where peers look for it.
+pub const WITH_TRACEFS: &str = "--with-tracefs";
 
-struct Load {
-    example: &'static str,
-    args: &'static [&'static str],
-    /// The subcommand that is measured.
-    profiler: &'static str,
-    events: &'static str,
-    /// perf-prof leaves its own threads out of these events in the kernel, so the floor has a filter too.
-    filtered: bool,
-}
-
-const LOADS: [Load; 3] = [
-    Load {
-        example: "pingpong",
-        args: &["300000", "1", "1"],
-        profiler: "task-state",
-        events: "sched:sched_switch,sched:sched_wakeup",
-        filtered: false,
-    },
-    Load {
-        example: "pingpong",
-        args: &["300000", "1", "1"],
-        profiler: "trace",
-        events: "sched:sched_switch,sched:sched_wakeup",
-        filtered: false,
-    },
-    Load { example: "flood", args: &["1000000"], profiler: "trace", events: "raw_syscalls:sys_enter", filtered: true },
-];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reader {
-    Floor,
-    PerfProf,
-}
-
-/// One load under one reader.
 #[derive(Clone, Copy, Debug)]
-struct Run {
-    load_ns: f64,
-    samples: f64,
-    /// By the kernel, for want of room in the ring.
-    lost: f64,
-    /// By the output, which could not keep up.
-    dropped: f64,
-    cpu_ns: f64,
-    peak_kib: f64,
+pub enum Load {
+    /// Two tasks that wake each other: 1.2 million switches and wake-ups a second.
+    Pipe,
+    /// Nothing but system calls, as fast as they go.
+    Flood,
+    /// A million eventfds opened and closed: nine million allocations and frees.
+    Kalloc,
+    /// A compiler: some of everything.
+    Compile,
 }
+
+/// One load, and what watches it.
+#[derive(Debug)]
+pub struct Case {
+    pub load: Load,
+    /// Of perf-prof.
+    pub args: &'static [&'static str],
+    /// Of the floor: what perf-prof opens for `args`.
+    pub events: &'static str,
+    /// perf-prof leaves its own threads out of these events in the kernel, so the floor has a filter too.
+    pub filtered: bool,
+    /// Of `perf record`, for the same records.
+    pub perf: &'static [&'static str],
+    /// The text of `perf script` counts as the work of perf.
+    pub perf_prints: bool,
+    /// The program of bpftrace that answers the same.
+    pub bpftrace: &'static str,
+}
+
+const SCHED: &str = "sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new";
+const CALLS: &str = "raw_syscalls:sys_enter,raw_syscalls:sys_exit";
+const FILE: &str = reader::OUTPUT_FILE;
+
+const CASES: [Case; 7] = [
+    Case {
+        load: Load::Pipe,
+        args: &["task-state", "-o", "/dev/null"],
+        events: SCHED,
+        filtered: false,
+        perf: &["-e", SCHED],
+        perf_prints: false,
+        bpftrace: "tracepoint:sched:sched_switch {
+                if (@on[args->prev_pid]) { @run = hist(nsecs - @on[args->prev_pid]); }
+                if (@ready[args->next_pid]) { @delay = hist(nsecs - @ready[args->next_pid]); delete(@ready[args->next_pid]); }
+                if (@off[args->next_pid]) { @sleep = hist(nsecs - @off[args->next_pid]); }
+                @off[args->prev_pid] = nsecs; @on[args->next_pid] = nsecs; }
+            tracepoint:sched:sched_wakeup, tracepoint:sched:sched_wakeup_new { @ready[args->pid] = nsecs; }",
+    },
+    Case {
+        load: Load::Pipe,
+        args: &["trace", "-e", "sched:sched_switch,sched:sched_wakeup", "-o", FILE],
+        events: "sched:sched_switch,sched:sched_wakeup",
+        filtered: false,
+        perf: &["-e", "sched:sched_switch,sched:sched_wakeup"],
+        perf_prints: true,
+        bpftrace: "",
+    },
+    Case {
+        load: Load::Flood,
+        args: &["trace", "-e", CALLS, "-o", FILE],
+        events: CALLS,
+        filtered: true,
+        perf: &["-e", CALLS, "--exclude-perf"],
+        perf_prints: true,
+        bpftrace: "",
+    },
+    Case {
+        load: Load::Flood,
+        args: &["trace", "-e", CALLS, "-o", "/dev/null"],
+        events: CALLS,
+        filtered: true,
+        perf: &["-e", CALLS, "--exclude-perf"],
+        perf_prints: true,
+        bpftrace: "",
+    },
+    Case {
+        load: Load::Kalloc,
+        args: &["kmemleak", "slab", "-g", "-o", "/dev/null"],
+        events: "kmem:kmalloc/g,kmem:kmem_cache_alloc/g,kmem:kfree,kmem:kmem_cache_free",
+        filtered: false,
+        perf: &["-e", "kmem:kmalloc/call-graph=fp/,kmem:kmem_cache_alloc/call-graph=fp/,kmem:kfree,kmem:kmem_cache_free"],
+        perf_prints: false,
+        bpftrace: "tracepoint:kmem:kmalloc, tracepoint:kmem:kmem_cache_alloc { @live[args->ptr] = (args->bytes_alloc, kstack, ustack); }
+            tracepoint:kmem:kfree, tracepoint:kmem:kmem_cache_free { delete(@live[args->ptr]); }",
+    },
+    Case {
+        load: Load::Compile,
+        args: &["task-state", "-o", "/dev/null"],
+        events: SCHED,
+        filtered: false,
+        perf: &["-e", SCHED],
+        perf_prints: false,
+        bpftrace: "",
+    },
+    Case {
+        load: Load::Compile,
+        args: &["profile", "-F", "997", "-g", "-o", "/dev/null"],
+        events: "cpu-clock@997/g",
+        filtered: false,
+        perf: &["-e", "cpu-clock", "-F", "997", "-g"],
+        perf_prints: false,
+        bpftrace: "profile:hz:997 { @[kstack, ustack, comm] = count(); }",
+    },
+];
 
 fn main() -> Result<()> {
     let args: Vec<String> = env::args().collect();
-    if let Some(at) = args.iter().position(|arg| arg == AS_FLOOR) {
-        return be_floor(args.get(at + 1).map_or("", String::as_str), args.get(at + 2).map(String::as_str));
+    match args.get(1).map(String::as_str) {
+        Some(AS_FLOOR) => return be_floor(args.get(2).map_or("", String::as_str), args.len() > 3),
+        Some(WITH_TRACEFS) => return be_with_tracefs(args.get(2..).unwrap_or_default()),
+        _ => {}
     }
     if !common::can_run() {
         return Ok(());
     }
-    for load in &LOADS {
-        measure(load)?;
+    let only: Vec<&String> = args.iter().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    for case in &CASES {
+        let title = format!("{} under {}", case.load.name(), reader::without_output(case.args).join(" "));
+        if only.is_empty() || only.iter().any(|word| title.contains(word.as_str())) {
+            measure(case, &title)?;
+        }
     }
     Ok(())
 }
 
-fn be_floor(events: &str, filtered: Option<&str>) -> Result<()> {
+fn be_floor(events: &str, filtered: bool) -> Result<()> {
     let own = format!("common_pid != {}", std::process::id());
     let events: Vec<&str> = events.split(',').collect();
-    let read = floor::read(&events, filtered.map(|_| own.as_str()), None)?;
+    let read = floor::read(&events, filtered.then_some(own.as_str()), None)?;
     eprintln!("floor: {} events, {} lost", read.samples, read.lost);
     Ok(())
 }
 
-fn measure(load: &Load) -> Result<()> {
-    let mut rounds: Vec<(Run, Run, f64)> = Vec::new();
+/// Where tracefs is not mounted, it is for this process alone.
+fn be_with_tracefs(command: &[String]) -> Result<()> {
+    const AT: &str = "/sys/kernel/tracing";
+    if !Path::new(AT).join("events").exists() {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
+        mount(Some("tracefs"), AT, Some("tracefs"), MsFlags::empty(), None::<&str>)?;
+    }
+    let (program, args) = command.split_first().context("no command")?;
+    Err(Command::new(program).args(args).exec().into())
+}
+
+impl Load {
+    fn name(self) -> &'static str {
+        match self {
+            Load::Pipe if installed("perf") => "perf bench sched pipe",
+            Load::Pipe => "pingpong",
+            Load::Flood => "flood of getppid",
+            Load::Kalloc => "a million eventfds",
+            Load::Compile => "rustc",
+        }
+    }
+
+    /// # Errors
+    /// Its program is missing and cannot be built.
+    pub fn command(self) -> Result<Command> {
+        let mut command = match self {
+            Load::Pipe if installed("perf") => {
+                let mut command = Command::new("perf");
+                command.args(["bench", "sched", "pipe", "-l", "500000"]);
+                command
+            }
+            Load::Pipe => common::example_with("pingpong", &["500000", "1", "1"])?,
+            Load::Flood => common::example_with("flood", &["2000000"])?,
+            Load::Kalloc => common::example_with("kalloc", &["1000000", "0", "--exit"])?,
+            Load::Compile => {
+                let mut command = Command::new("rustc");
+                let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/stats/histogram.rs");
+                command.args(["--edition", "2024", "--crate-type", "lib", "-O", "--emit", "obj", "-o"]);
+                command.arg(reader::scratch("overhead.o")).arg(source);
+                command
+            }
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(command)
+    }
+}
+
+fn measure(case: &Case, title: &str) -> Result<()> {
+    let readers: Vec<Reader> = Reader::ALL.into_iter().filter(|reader| reader.can_run(case)).collect();
+    let mut rounds: Vec<Vec<Run>> = Vec::new();
     for _ in 0..ROUNDS {
-        let alone = load_alone(load)?;
-        let floor = watched(load, Reader::Floor)?;
-        let ours = watched(load, Reader::PerfProf)?;
-        rounds.push((floor, ours, alone));
+        rounds.push(readers.iter().map(|reader| run(*reader, case)).collect::<Result<_>>()?);
     }
-    println!("{} {} under {} of {}", load.example, load.args.join(" "), load.profiler, load.events);
-    let print = |what: &str, value: &dyn Fn(&(Run, Run, f64)) -> f64| {
-        println!("  {what:<44} {}", Spread::of(&rounds.iter().map(value).collect::<Vec<_>>()));
-    };
-    print("load under the floor / alone", &|(floor, _, alone)| floor.load_ns / alone);
-    print("load under perf-prof / alone", &|(_, ours, alone)| ours.load_ns / alone);
-    print("load under perf-prof / under the floor", &|(floor, ours, _)| ours.load_ns / floor.load_ns);
-    print("own CPU of the floor / time of the load", &|(floor, ..)| floor.cpu_ns / floor.load_ns);
-    print("own CPU of perf-prof / time of the load", &|(_, ours, _)| ours.cpu_ns / ours.load_ns);
-    print("own CPU per event, perf-prof / floor", &|(floor, ours, _)| per_event(ours) / per_event(floor));
-    print("lost / events, floor", &|(floor, ..)| floor.lost / (floor.samples + floor.lost));
-    print("lost / events, perf-prof", &|(_, ours, _)| ours.lost / (ours.samples + ours.lost));
-    print("printed lines dropped / events, perf-prof", &|(_, ours, _)| ours.dropped / (ours.samples + ours.lost));
-    print("peak memory, perf-prof / floor", &|(floor, ours, _)| ours.peak_kib / floor.peak_kib);
+    println!("\n{title}\n");
+    println!(
+        "| reader     | load / alone        | CPU %  | ns per event | x floor             | not seen % | peak MiB |"
+    );
+    println!(
+        "| ---------- | ------------------- | -----: | -----------: | ------------------- | ---------: | -------: |"
+    );
+    let floor = readers.iter().position(|reader| *reader == Reader::Floor).unwrap_or(0);
+    for (index, reader) in readers.iter().enumerate() {
+        let spread = |value: &dyn Fn(&Run, &Run, &Run) -> f64| {
+            let values =
+                rounds.iter().filter_map(|round| Some(value(round.get(index)?, round.first()?, round.get(floor)?)));
+            Spread::of(&values.collect::<Vec<_>>())
+        };
+        let slowdown = spread(&|run, alone, _| run.load_ns / alone.load_ns);
+        if *reader == Reader::Alone {
+            let events = spread(&|_, _, floor| floor.events).median;
+            let seconds = spread(&|run, _, _| run.load_ns).median / 1e9;
+            println!("| {:<10} | {:<19} | {:.1} million events in {seconds:.2} s", reader.name(), "1", events / 1e6);
+            continue;
+        }
+        println!(
+            "| {:<10} | {slowdown:<19} | {:>6.2} | {:>12.1} | {:<19} | {:>10.2} | {:>8.1} |",
+            reader.name(),
+            spread(&|run, _, _| run.cpu_ns / run.load_ns * 100.0).median,
+            spread(&|run, _, floor| run.cpu_ns / floor.events).median,
+            spread(&|run, _, floor| run.cpu_ns / floor.cpu_ns),
+            spread(&|run, _, floor| run.unseen_of(floor) * 100.0).median,
+            spread(&|run, _, _| run.peak_kib / 1024.0).median,
+        );
+    }
+    let _ = fs::remove_file(reader::scratch("overhead.o"));
     Ok(())
-}
-
-fn per_event(run: &Run) -> f64 {
-    run.cpu_ns / run.samples.max(1.0)
-}
-
-/// Its own measure of its time, in ns.
-fn load_alone(load: &Load) -> Result<f64> {
-    let mut command = Command::new(example(load.example)?);
-    command.args(load.args).stdout(Stdio::piped());
-    let output = spawn_on(LOAD_CPU, &mut command)?.wait_with_output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let wall = number_after(&text, "wall_ns=").with_context(|| format!("{} printed {text:?}", load.example))?;
-    Ok(wall as f64)
-}
-
-fn watched(load: &Load, reader: Reader) -> Result<Run> {
-    let mut child = start(load, reader)?;
-    wait_until_armed(child.id());
-    let load_ns = load_alone(load)?;
-    sleep(SETTLE);
-    let peak_kib = peak_kib(child.id()).context("the reader ended early")?;
-    let before = children_cpu();
-    interrupt(&child)?;
-    let mut text = String::new();
-    child.stderr.take().context("stderr is piped")?.read_to_string(&mut text)?;
-    if !child.wait()?.success() {
-        bail!("{reader:?} failed: {text}");
-    }
-    let cpu_ns = (children_cpu() - before).as_nanos() as f64;
-    sleep(SETTLE);
-    let (samples, lost) = counts(&text).with_context(|| format!("{reader:?} printed {text:?}"))?;
-    let dropped = text.lines().find(|line| line.contains(" lines dropped")).and_then(|line| number_after(line, ": "));
-    let dropped = dropped.unwrap_or(0) as f64;
-    Ok(Run { load_ns, samples, lost, dropped, cpu_ns, peak_kib: peak_kib as f64 })
-}
-
-fn start(load: &Load, reader: Reader) -> Result<Child> {
-    let mut command = match reader {
-        Reader::PerfProf if load.profiler == "task-state" => {
-            perf_prof(&["task-state", "-m", floor::RING, "-o", "/dev/null"])
-        }
-        Reader::PerfProf => perf_prof(&["trace", "-e", load.events, "-m", floor::RING, "-o", "/dev/null"]),
-        Reader::Floor => {
-            let mut command = Command::new(env::current_exe()?);
-            command.args([AS_FLOOR, load.events]).args(load.filtered.then_some("filtered"));
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            command
-        }
-    };
-    spawn_on(READER_CPU, &mut command)
-}
-
-/// Samples and lost of `NAME: 5 events in 1.0 s, 3 lost`.
-fn counts(text: &str) -> Option<(f64, f64)> {
-    let line = text.lines().find(|line| line.contains(" lost") && !line.contains(": lost "))?;
-    let samples = number_after(line, ": ")?;
-    let lost: u64 = line.split(", ").find_map(|part| part.strip_suffix(" lost"))?.parse().ok()?;
-    Some((samples as f64, lost as f64))
 }

@@ -10,6 +10,8 @@ pub mod forecast;
 mod loss;
 mod pace;
 mod rings;
+#[cfg(test)]
+mod truth;
 mod words;
 
 use std::ffi::OsString;
@@ -29,11 +31,11 @@ use crate::perf::evsel::Evsel;
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
-use crate::run::core::{Core, Corrected};
+use crate::run::core::{Core, Corrected, Missed};
 use crate::run::loss::{LossBook, coverage};
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
-pub use crate::run::rings::default_ring_pages;
+pub use crate::run::rings::{default_ring_pages, side_ring_pages};
 use crate::stats::value::Value;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};
@@ -252,10 +254,12 @@ impl Run {
             samples: 0,
             record_bytes: 0,
             discarded: 0,
+            untracked: 0,
             late: 0,
             malformed: 0,
             told_lost: 0,
             corrected: Corrected::default(),
+            missed: Missed::default(),
         };
         Ok(Run {
             options,
@@ -455,6 +459,7 @@ impl Run {
                 profiler.interval(end_ns, &mut report)?
             };
         }
+        let verdict = self.core.judge(&mut report, self.rings.undecodable());
         let span_ns = end_ns.saturating_sub(self.interval_start_ns);
         let samples = self.core.samples - self.samples_before;
         if last
@@ -482,6 +487,7 @@ impl Run {
             lost,
             coverage: coverage(&lost_windows, self.interval_start_ns, end_ns, self.rings.cpus()),
             lost_windows,
+            verdict,
             discarded: self.core.discarded - self.discarded_before,
             loss_line,
             totals: report.totals.into_iter().chain(report.run_totals.iter().cloned()).collect(),

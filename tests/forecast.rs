@@ -22,14 +22,18 @@ struct Paced {
 
 fn paced() -> Paced {
     let _alone = alone();
+    Paced { load: paced_on(0), _alone }
+}
+
+fn paced_on(cpu: usize) -> Load {
     let load = Load::of(&example("flood"), &["1000000000", &RATE.to_string()]);
-    let mut cpu = CpuSet::new();
-    cpu.set(0).and_then(|()| sched_setaffinity(Pid::from_raw(load.pid()), &cpu)).expect("CPU 0");
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(load.pid()), &cpus)).expect("the CPU");
     // On a busy machine it would be late otherwise. All of a `sched_param` that the kernel knows is one int.
     let priority: libc::c_int = 1;
     // SAFETY: the kernel reads one int.
     unsafe { libc::syscall(libc::SYS_sched_setscheduler, load.pid(), libc::SCHED_FIFO, &raw const priority) };
-    Paced { load, _alone }
+    load
 }
 
 impl Paced {
@@ -99,6 +103,15 @@ fn the_rate_of_a_paced_load_is_foretold_however_it_is_watched() {
         within_a_tenth(&what, decimal(event, "events_per_s"), RATE);
         within_a_tenth(&what, decimal(event, "busiest_cpu_per_s"), RATE);
         assert!(number(&told, "counted_ns") >= 1_000_000_000 && told["ended_early"] == false, "{what}");
+    }
+    // What each CPU counts is told apart.
+    if let &[_, other, ..] = &common::online_cpus()[..] {
+        let _other = paced_on(other as usize);
+        common::attempts(|| {
+            let told = forecast(&["trace", "-e", &event], &[]);
+            let (sum, busiest) = (decimal(&told, "events_per_s"), decimal(&told["events"][0], "busiest_cpu_per_s"));
+            if is_about(sum, 2.0 * RATE) && is_about(busiest, RATE) { Ok(()) } else { Err(told.to_string()) }
+        });
     }
     // Filters and CPUs hold for the counters too.
     for narrow in [&["-e", "raw_syscalls:sys_enter/id==-2/"][..], &["-e", &event, "-t", &common::own_tid().to_string()]]

@@ -7,12 +7,15 @@ mod common;
 mod lab;
 
 use std::fs;
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use common::{Done, number, until};
 use lab::{AMD64, Lab};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde_json::Value;
 
@@ -124,34 +127,155 @@ fn a_silence_is_shown_while_it_lasts() {
     assert!(longest <= Some(number(ended, "at_most_ns")), "{longest:?} {ended}");
 }
 
-/// A guest that the host stops for 300 ms: neither of its CPUs had its interrupts off.
+/// Silences of one CPU that are provoked, until one is found while the other went on.
+const TRIES: usize = 20;
+/// A silence of over 250 ms, as it is in JSON.
+const LONG_SILENCE: &str = r#""at_most_ns":([0-9]{10}|[3-9][0-9]{8}|2[5-9][0-9]{7}),"#;
+
+/// Runs irq-off on CPU 0 of a guest, nothing on CPU 1; meanwhile the host does `fault`, which is told QEMU's pid and can ask
+/// whether a long silence of `kind` was found on CPU 1. All that were found, when they were over.
+fn provoke_from_outside(
+    lab: Lab,
+    kind: &str,
+    fault: impl FnOnce(i32, &dyn Fn() -> bool) + Send + 'static,
+) -> Vec<Value> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (pid, console) = (dir.path().join("pid"), dir.path().join("console"));
+    let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
+    let lab =
+        lab.qemu("-pidfile").qemu(&text(&pid)).qemu("-name").qemu("guest,debug-threads=on").console(&text(&console));
+    // The guest says when it is watched, and goes on when the silence is told.
+    let script = format!(
+        "taskset -p 1 $$ >/dev/null
+        watching run irq-off --all -L 100ms --period 5ms
+        echo lab: go >/dev/ttyS0
+        is_found() {{ grep -E '{LONG_SILENCE}' /out/run | grep '\"cpu\":1,' | grep -q '\"kind\":\"{kind}\"'; }}
+        await is_found
+        echo lab: found >/dev/ttyS0
+        stop run"
+    );
+    let (runs, ended) = mpsc::channel::<()>();
+    let host = thread::spawn(move || {
+        let says = |word: &str| fs::read_to_string(&console).is_ok_and(|text| text.contains(word));
+        while !says("lab: go") {
+            // The guest may have to wait for others, and not come up at all.
+            if ended.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+        }
+        let qemu = fs::read_to_string(&pid).expect("a pid file").trim().parse().expect("a pid");
+        fault(qemu, &|| says("lab: found"));
+    });
+    let done = lab.run(&script).results("run").code(0);
+    drop(runs);
+    host.join().expect("the host's part");
+    let is_long = |event: &Value| event["still_silent"] == false && number(event, "at_most_ns") >= 250 * MS;
+    done.of_type("event").into_iter().filter(is_long).collect()
+}
+
+/// For so long. It is the fault itself.
+fn hold() {
+    thread::sleep(Duration::from_millis(300));
+}
+
+/// A guest that the host stops: neither of its CPUs had its interrupts off.
 #[test]
 fn a_stopped_guest() {
     need_lab!();
-    let dir = tempfile::tempdir().expect("a directory");
-    let (pid, console) = (dir.path().join("pid"), dir.path().join("console"));
-    let text = |path: &std::path::Path| path.to_str().expect("a path in UTF-8").to_owned();
-    let lab = Lab::new("6.12").qemu("-pidfile").qemu(&text(&pid)).console(&text(&console));
-    // The guest says when it is watched, and goes on when the silence is told.
-    let script = r#"
-        watching run irq-off --all -L 100ms --period 5ms
-        echo lab: go >/dev/ttyS0
-        await grep -qE '"at_most_ns":([0-9]{10}|[3-9][0-9]{8}|2[5-9][0-9]{7}),' /out/run
-        stop run"#;
-    let stopper = thread::spawn(move || {
-        until("the guest is watched", || fs::read_to_string(&console).is_ok_and(|text| text.contains("lab: go")));
-        let pid: i32 = fs::read_to_string(&pid).expect("a pid file").trim().parse().expect("a pid");
-        let pid = Pid::from_raw(pid);
-        kill(pid, Signal::SIGSTOP).expect("a guest to stop");
-        thread::sleep(Duration::from_millis(300)); // the fault itself
-        kill(pid, Signal::SIGCONT).expect("a guest to go on");
-    });
-    let done = lab.run(script).results("run").code(0);
-    stopper.join().expect("the host's part");
-    let long: Vec<Value> =
-        done.of_type("event").into_iter().filter(|event| number(event, "at_most_ns") >= 250 * MS).collect();
-    let stopped = |event: &&Value| event["kind"] == "machine stopped";
-    println!("{long:?}");
-    assert_eq!(long.iter().filter(stopped).count(), 2, "both CPUs: {done:#?}");
-    assert!(long.iter().all(|event| event["kind"] != "interrupts off"), "{long:#?}");
+    for series in AMD64 {
+        let long = provoke_from_outside(Lab::new(series), "machine stopped", |qemu, _| {
+            let qemu = Pid::from_raw(qemu);
+            kill(qemu, Signal::SIGSTOP).expect("a guest to stop");
+            hold();
+            kill(qemu, Signal::SIGCONT).expect("a guest to go on");
+        });
+        println!("{series}: {long:?}");
+        let stopped = |event: &&Value| event["kind"] == "machine stopped" && event["cpu"] == 1;
+        let times = |event: &Value| {
+            let end = number(event, "time_ns");
+            end - number(event, "at_most_ns")..end
+        };
+        // A busy host may hold up a CPU of the guest for as long, later on.
+        let stop = times(long.iter().find(stopped).expect("a stopped machine"));
+        let meanwhile = |event: &&Value| times(event).start < stop.end && stop.start < times(event).end;
+        let mut found: Vec<_> =
+            long.iter().filter(meanwhile).map(|event| (number(event, "cpu"), &event["kind"])).collect();
+        found.sort_by_key(|(cpu, _)| *cpu);
+        let kind = Value::from("machine stopped");
+        assert_eq!(found, [(0, &kind), (1, &kind)], "{series}: {long:#?}");
+    }
+}
+
+/// A CPU that has nothing to do and is woken late, while the other goes on: its interrupts were on.
+#[test]
+fn an_idle_cpu() {
+    need_lab!();
+    for series in AMD64 {
+        let long = provoke_from_outside(Lab::new(series), "idle", |qemu, is_found| {
+            // A CPU that has to wait for this one is silent, too; then it is a stopped machine, and the next time not.
+            for _ in 0..TRIES {
+                let cpu = Halted::stop(qemu, "CPU 1/TCG");
+                hold();
+                drop(cpu);
+                hold(); // both run again
+                if is_found() {
+                    return;
+                }
+            }
+        });
+        println!("{series}: {long:?}");
+        let of_idle = |event: &&Value| event["cpu"] == 1 && event["comm"] == "swapper" && event["tid"] == 0;
+        let kinds: Vec<&Value> = long.iter().filter(of_idle).map(|event| &event["kind"]).collect();
+        assert!(kinds.contains(&&Value::from("idle")), "{series}: {long:#?}");
+        // Of other tasks nothing is said: a busy host may hold up the CPU while it does something.
+        assert!(!kinds.contains(&&Value::from("interrupts off")), "{series}: {long:#?}");
+    }
+}
+
+/// A CPU of a guest, kept from going on when an interrupt comes.
+struct Halted(i32);
+
+impl Halted {
+    /// Stops the thread of QEMU with this name, while it waits as a CPU does that has nothing to do.
+    fn stop(qemu: i32, name: &str) -> Halted {
+        let threads = fs::read_dir(format!("/proc/{qemu}/task")).expect("threads").flatten();
+        let mut tids = threads.filter_map(|thread| thread.file_name().to_str()?.parse::<i32>().ok());
+        let file =
+            |tid: i32, name: &str| fs::read_to_string(format!("/proc/{qemu}/task/{tid}/{name}")).unwrap_or_default();
+        let tid = tids.find(|&tid| file(tid, "comm").trim_end() == name).expect("a CPU's thread");
+        ptrace(libc::PTRACE_SEIZE, tid);
+        until("an idle CPU", || {
+            ptrace(libc::PTRACE_INTERRUPT, tid);
+            waitpid(Pid::from_raw(tid), Some(WaitPidFlag::__WALL)).expect("a CPU that stops");
+            let is_idle = waits_on_condition(&file(tid, "syscall"));
+            if !is_idle {
+                ptrace(libc::PTRACE_CONT, tid);
+            }
+            is_idle
+        });
+        Halted(tid)
+    }
+}
+
+/// Whether a thread with this /proc/PID/syscall is in `pthread_cond_wait`; it waits in another way for a lock, which a CPU
+/// at work wants, too.
+fn waits_on_condition(syscall: &str) -> bool {
+    let mut words = syscall.split(' ');
+    let [number, _, operation] = [words.next(), words.next(), words.next()].map(Option::unwrap_or_default);
+    let operation = i32::from_str_radix(operation.trim_start_matches("0x"), 16).unwrap_or_default();
+    number == libc::SYS_futex.to_string() && operation & libc::FUTEX_CMD_MASK == libc::FUTEX_WAIT_BITSET
+}
+
+impl Drop for Halted {
+    fn drop(&mut self) {
+        ptrace(libc::PTRACE_DETACH, self.0);
+    }
+}
+
+#[track_caller]
+fn ptrace(request: libc::c_uint, tid: i32) {
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: none of these requests reads or writes memory of ours.
+    let result = unsafe { libc::ptrace(request, tid, none, none) };
+    assert_eq!(result, 0, "ptrace {request:#x} of {tid}: {}", std::io::Error::last_os_error());
 }

@@ -72,23 +72,65 @@ fn by_preset() {
     }
 }
 
+/// Functions of a kernel that allocate: each is called once for each allocation, and returns its address.
+struct Functions {
+    series: &'static str,
+    kmalloc: &'static str,
+    pages: &'static str,
+    percpu: &'static str,
+    vmalloc: &'static str,
+}
+
+const FUNCTIONS: [Functions; 2] = [
+    Functions {
+        series: "6.1",
+        kmalloc: "__kmalloc",
+        pages: "__alloc_pages",
+        percpu: "pcpu_alloc",
+        vmalloc: "__vmalloc_node_range",
+    },
+    Functions {
+        series: "6.12",
+        kmalloc: "__kmalloc_noprof",
+        pages: "__alloc_pages_noprof",
+        percpu: "pcpu_alloc_noprof",
+        vmalloc: "__vmalloc_node_range_noprof",
+    },
+];
+
+/// Probes of the run: the size comes from the function's call, the address from its return.
+fn probes(alloc: &str, size: &str, free: &str, ring: &str) -> String {
+    format!(
+        "--alloc \"kprobe:{alloc}//{size}/,kretprobe:{alloc}//args='ptr=\\$retval'/\" \
+         --free \"kprobe:{free}//args='ptr=\\$arg1'/\" -m {ring}"
+    )
+}
+
 /// As people type it who define their own events, with a ring that holds so many; and by probes of the run.
 #[test]
 fn by_kprobes() {
     need_lab!();
     const EVENTS: &str = "/sys/kernel/tracing/kprobe_events";
-    for (series, function) in [("6.1", "pcpu_alloc"), ("6.12", "pcpu_alloc_noprof")] {
+    for Functions { series, kmalloc, pages, percpu, vmalloc } in FUNCTIONS {
         let before = format!(
-            "echo 'r:alloc_percpu {function} ptr=$retval' >>{EVENTS}
-             echo 'p:free_percpu free_percpu ptr=%di' >>{EVENTS}"
+            "echo 'r:alloc_percpu {percpu} ptr=$retval' >>{EVENTS}
+             echo 'p:free_percpu free_percpu ptr=%di' >>{EVENTS}
+             echo 'r:alloc_virtual {vmalloc} ptr=$retval' >>{EVENTS}
+             echo 'p:free_virtual vfree ptr=%di' >>{EVENTS}"
         );
-        let ours = format!(
-            "--alloc \"kprobe:{function}//args='size=\\$arg1'/,kretprobe:{function}//args='ptr=\\$retval'/\" \
-             --free \"kprobe:free_percpu//args='ptr=\\$arg1'/\" -m 4M"
-        );
+        let size = "args='size=\\$arg1'";
+        let of_percpu = probes(percpu, size, "free_percpu", "4M");
+        let of_vmalloc = probes(vmalloc, size, "vfree", "4M");
+        // The module's own beside each object is of a constant size, and comes from another function.
+        let of_kmalloc = probes(kmalloc, size, "kfree", "16M");
+        let of_pages = probes(pages, "args='order=\\$arg2'/size=4096<<order", "__free_pages", "4M");
         let cases = [
             ("--alloc kprobes:alloc_percpu --free kprobes:free_percpu -m 8", "percpu 100 64", (100, None)),
-            (&ours, "percpu 300 64", (300, Some(300 * 64))),
+            (&of_percpu, "percpu 300 64", (300, Some(300 * 64))),
+            ("--alloc kprobes:alloc_virtual --free kprobes:free_virtual -m 8", "vmalloc 40 8192", (40, None)),
+            (&of_vmalloc, "vmalloc 50 8192", (50, Some(50 * 8192))),
+            (&of_kmalloc, "kmalloc 5 1000", (5, Some(5 * 1000))),
+            (&of_pages, "pages 100 2", (100, Some(100 * 4 * 4096))),
         ];
         check(series, &before, &cases);
     }

@@ -28,6 +28,12 @@ const MULTIPLEXED: &str = "
     done
     kill $load";
 
+/// Cycles of a load that keeps one CPU busy: counted, sampled by period, sampled by frequency.
+const CYCLES: &str = "
+    prof counted split-lock --event cycles -T 0 --json -o /out/counted.rows -- taskset 1 parts 500
+    prof period profile --json -c 1000000 -o /out/period.rows -- taskset 1 parts 500
+    prof frequency profile --json -F 499 -o /out/frequency.rows -- taskset 1 parts 500";
+
 /// All formats of this kernel can be read, and all but what doctor names are shown as the kernel does.
 #[track_caller]
 fn check_formats(doctor: &Value, list: &Done) {
@@ -86,6 +92,37 @@ fn a_machine_with_counters() {
     assert!(!parts.err().contains("CPU clock"), "{parts:?}");
     assert_eq!(verdict(doctor, "profile")["verdict"], "ok", "{doctor}");
     assert_eq!(doctor["machine"]["pmu"], true, "{doctor}");
+}
+
+#[test]
+fn cycles_by_period_and_by_frequency() {
+    need_lab!();
+    const PERIOD: u64 = 1_000_000;
+    let output = Lab::arm64("6.12").virtual_time().example("parts").run(CYCLES);
+    let rows_of = |name: &str| objects(&output.file(&format!("{name}.rows")));
+    let used_ns = |name: &str| {
+        let done = output.results(name).code(0);
+        let line = done.line_with("three_ns");
+        (load_number(line, "three_ns") + load_number(line, "one_ns")) as f64
+    };
+    let sum = |name: &str, key: &str| -> u64 {
+        let rows = rows_of(name);
+        rows.iter().filter(|row| row["type"] == "row" && row["cpu"].is_u64()).map(|row| number(row, key)).sum()
+    };
+    let cycles_per_ns = sum("counted", "delta") as f64 / used_ns("counted");
+    let samples = sum("period", "samples");
+    let share = (samples * PERIOD) as f64 / (used_ns("period") * cycles_per_ns);
+    println!("{cycles_per_ns:.3} cycles per ns; {samples} samples stand for {share:.3} of the cycles");
+    assert!((share - 1.0).abs() < 0.2, "{samples} samples, {share} of the cycles");
+    let per_second = sum("frequency", "samples") as f64 * 1e9 / used_ns("frequency");
+    println!("{per_second:.0} samples per second");
+    assert!((per_second - 499.0).abs() < 100.0, "{per_second} samples per second");
+    for (name, has, lacks) in [("period", "period", "wanted_hz"), ("frequency", "wanted_hz", "period")] {
+        let rows = rows_of(name);
+        let mut cpus = rows.iter().filter(|row| row["type"] == "row" && row["cpu"].is_u64());
+        assert!(cpus.all(|row| row[has].is_u64() && row[lacks].is_null()), "{name}: {rows:?}");
+        check_parts(&rows, output.results(name).line_with("three_ns"));
+    }
 }
 
 #[test]

@@ -96,6 +96,33 @@ fn functions_of_a_process_that_lives_and_of_one_that_ends() {
     }
 }
 
+/// Samples of a task's busy time every ms of it: as many as the ms that the load says it has used.
+#[test]
+fn a_sample_each_millisecond_of_busy_time() {
+    need_events!();
+    common::stay_visible();
+    let _usual = usual_limits();
+    let done = run_over(&["profile", "--json", "-c", "1000000"], &[&example("parts"), "2000"]);
+    if !done.err().contains("-c is in ns") {
+        skip!("cycles are sampled here, and nobody knows how many there are in a ms");
+    }
+    check_parts(&functions(&done), &done.load);
+    let used_ms = (load_number(&done.load, "three_ns") + load_number(&done.load, "one_ns")) / 1_000_000;
+    let tasks = done.of_type("row").into_iter().filter(|row| row["comm"] == "parts");
+    let samples: u64 = tasks.map(|row| number(&row, "samples")).sum();
+    // It does a little more than it measures; on a busy machine some samples are held up.
+    assert!(samples * 10 >= used_ms * 7 && samples * 10 <= used_ms * 13, "{samples} samples of {used_ms} ms");
+    for row in done.of_type("row").into_iter().filter(|row| row["cpu"].is_u64()) {
+        assert!(row["wanted_hz"].is_null() && number(&row, "period") == 1_000_000, "{row}");
+    }
+    assert!(!done.err().contains("instead of"), "{done:?}");
+    // Half as often.
+    let done = run_over(&["profile", "--json", "-c", "2000000"], &[&example("parts"), "1000"]);
+    let used_ms = (load_number(&done.load, "three_ns") + load_number(&done.load, "one_ns")) / 1_000_000;
+    let samples = number(&done.end(), "samples");
+    assert!(samples * 20 >= used_ms * 7 && samples * 20 <= used_ms * 13, "{samples} samples of {used_ms} ms");
+}
+
 #[test]
 fn whole_cpus_with_shares_that_sum_up() {
     need_events!();

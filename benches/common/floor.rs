@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
+use perf_prof::perf::attr::Sampling;
+use perf_prof::perf::classes::Class;
 use perf_prof::perf::evsel::Evsel;
 use perf_prof::perf::record::record_type;
 use perf_prof::perf::target::{Host, Target, online_cpus};
@@ -16,8 +18,8 @@ use perf_prof::sys;
 use perf_prof::sys::poll::{Poller, Signals};
 
 /// Ring size per CPU, in bytes. perf-prof is told the same.
-pub const RING: &str = "4M";
-const RING_BYTES: usize = 4 << 20;
+pub const RING: &str = "8M";
+const RING_BYTES: usize = 8 << 20;
 
 /// As perf-prof: the longest that a record waits.
 const LATENCY: Duration = Duration::from_millis(100);
@@ -33,7 +35,20 @@ pub struct Read {
     pub wakeups: u64,
 }
 
-/// Reads `events` (`sys:name`) of all CPUs until SIGINT or SIGTERM, or for so long.
+/// One event from `sys:name` or `cpu-clock@HZ`, either with `/g` behind it for callchains.
+fn evsel(text: &str, tracefs: &TracefsFinder) -> Result<Evsel> {
+    let (name, stacks) = text.strip_suffix("/g").map_or((text, false), |name| (name, true));
+    let attr = if let Some(hz) = name.strip_prefix("cpu-clock@") {
+        Attr::cpu_clock(Sampling::Frequency(hz.parse().with_context(|| format!("{name:?} has no frequency"))?))
+    } else {
+        let (system, event) = name.split_once(':').with_context(|| format!("{name:?} is no sys:name"))?;
+        Attr::tracepoint(tracefs.get()?.format(system, event)?.id)
+    };
+    let evsel = Evsel::new(name, attr);
+    Ok(if stacks { evsel.callchain(0) } else { evsel })
+}
+
+/// Reads `events` of all CPUs until SIGINT or SIGTERM, or for so long.
 /// `filter` is given to the kernel with each of them.
 ///
 /// # Errors
@@ -44,8 +59,7 @@ pub fn read(events: &[&str], filter: Option<&str>, duration: Option<Duration>) -
     let tracefs = TracefsFinder::default();
     let mut evlist = Evlist::new();
     for name in events {
-        let (system, event) = name.split_once(':').with_context(|| format!("{name:?} is no sys:name"))?;
-        let id = evlist.add(Evsel::new(*name, Attr::tracepoint(tracefs.get()?.format(system, event)?.id)))?;
+        let id = evlist.add(evsel(name, &tracefs)?)?;
         if let Some(filter) = filter {
             evlist.set_filter(id, filter.to_owned())?;
         }
@@ -56,8 +70,8 @@ pub fn read(events: &[&str], filter: Option<&str>, duration: Option<Duration>) -
     poller.add(&signals, SIGNALS)?;
     let mut rings = Vec::new();
     for &cpu in &cpus {
-        rings.push(evlist.open_cpu(cpu, &mut (RING_BYTES / sys::page_size()), false)?);
-        if let Some(owner) = evlist.ring_owner(cpu) {
+        rings.extend(evlist.open_cpu(cpu, &mut (RING_BYTES / sys::page_size()))?);
+        if let Some(owner) = evlist.ring_owner(cpu, Class::Events(0)) {
             poller.add_edge(owner, u64::from(cpu))?;
         }
     }
@@ -76,7 +90,7 @@ pub fn read(events: &[&str], filter: Option<&str>, duration: Option<Duration>) -
         }
         rings.iter_mut().for_each(|ring| walk(ring, &mut read));
     }
-    read.lost = cpus.iter().map(|&cpu| evlist.take_lost(cpu)).sum();
+    read.lost = cpus.iter().map(|&cpu| evlist.take_lost(cpu, Class::Events(0))).sum();
     Ok(read)
 }
 

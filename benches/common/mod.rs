@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
@@ -19,16 +19,34 @@ use nix::unistd::Pid;
 /// The program under test, built in the same profile.
 pub const PERF_PROF: &str = env!("CARGO_BIN_EXE_perf-prof");
 
-/// A program of `examples/`. `cargo bench` does not build them.
+/// A program of `examples/`, which `cargo bench` does not build: they are built here when they are missing.
 ///
 /// # Errors
-/// It is not there.
+/// It cannot be built.
 pub fn example(name: &str) -> Result<PathBuf> {
     let path = Path::new(PERF_PROF).with_file_name("examples").join(name);
     if !path.exists() {
-        bail!("{} is missing: run `cargo build --release --examples` first", path.display());
+        let args =
+            ["build", "--release", "--examples", "--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")];
+        let built = Command::new(env!("CARGO")).args(args).status()?;
+        ensure!(built.success() && path.exists(), "cannot build {}", path.display());
     }
     Ok(path)
+}
+
+/// The same, ready to start.
+///
+/// # Errors
+/// As [`example`].
+pub fn example_with(name: &str, args: &[&str]) -> Result<Command> {
+    let mut command = Command::new(example(name)?);
+    command.args(args);
+    Ok(command)
+}
+
+/// Whether a program is there to be started.
+pub fn installed(program: &str) -> bool {
+    env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
 /// `cargo test --benches` runs these programs too, and `cargo bench` passes `--bench`: only the latter is meant.
@@ -88,12 +106,13 @@ pub fn peak_kib(pid: u32) -> Option<u64> {
     number_after(&status, "VmHWM:")
 }
 
-/// Waits until a reader has enabled its events: then it sleeps in epoll. At most two seconds, where that cannot be seen.
+/// Waits until a reader has enabled its events: then it sleeps in poll or epoll. At most ten seconds, where that cannot be
+/// seen.
 pub fn wait_until_armed(pid: u32) {
     const STEP: Duration = Duration::from_millis(10);
-    for _ in 0..200 {
+    for _ in 0..1000 {
         let wchan = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
-        if wchan.contains("epoll") || wchan == "ep_poll" {
+        if wchan.contains("poll") {
             break;
         }
         std::thread::sleep(STEP);

@@ -67,12 +67,14 @@ pub struct EventForecast {
     pub is_counted: bool,
 }
 
-/// The ring of each CPU.
+/// The rings of each CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct RingForecast {
     pub pages: u64,
     /// More would be needed than there may be.
     pub is_most: bool,
+    /// Of each CPU.
+    pub rings: usize,
     pub page_bytes: u64,
     /// `-m`
     pub asked: Option<u64>,
@@ -180,7 +182,8 @@ impl Forecast {
         let digits = if self.cpu_pct < 10.0 { 1 } else { 0 };
         lines.push(format!("perf-prof itself: about {:.digits$} % of one CPU", self.cpu_pct));
         let ring = &self.ring;
-        let advice = format!("-m {} ({} per CPU)", ring.pages, ring.size(ring.pages));
+        let each = if ring.rings == 1 { "per CPU".to_owned() } else { format!("each, {} per CPU", ring.rings) };
+        let advice = format!("-m {} ({} {each})", ring.pages, ring.size(ring.pages));
         let given = ring.asked.unwrap_or(ring.default_pages);
         let name = match ring.asked {
             Some(pages) => format!("-m {pages}"),
@@ -217,6 +220,7 @@ impl Forecast {
         object.decimal("cpu_pct", self.cpu_pct);
         object.bool("keeps_up", self.pace == Pace::KeepsUp);
         object.unsigned("ring_pages", self.ring.pages);
+        object.unsigned("rings_per_cpu", self.ring.rings as u64);
         object.unsigned("ring_bytes", self.ring.pages.saturating_mul(self.ring.page_bytes));
         object.bool("ring_suffices", !self.ring.is_most && self.pace == Pace::KeepsUp);
         object.end();
@@ -268,7 +272,8 @@ mod tests {
     }
 
     fn forecast() -> Forecast {
-        let ring = RingForecast { pages: 64, is_most: false, page_bytes: 4096, asked: None, default_pages: 2048 };
+        let ring =
+            RingForecast { pages: 64, is_most: false, rings: 1, page_bytes: 4096, asked: None, default_pages: 2048 };
         Forecast {
             profiler: "trace",
             time_ns: 1,
@@ -339,6 +344,7 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
                 Pace::KeepsUp,
                 "even the largest, -m 64 (256 KiB per CPU), may lose",
             ),
+            (RingForecast { rings: 2, ..ring }, Pace::KeepsUp, "-m 64 (256 KiB each, 2 per CPU) should lose nothing"),
             (ring, Pace::of(0.95, 1.0), "can hardly keep up: narrow the events"),
             (ring, Pace::of(0.2, 0.21), "other tasks leave perf-prof too little of a CPU"),
         ];

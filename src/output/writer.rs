@@ -12,7 +12,7 @@ use crate::output::sink::Sink;
 use crate::output::top::Top;
 use crate::output::wall::WallClock;
 use crate::output::{EventText, IntervalEnd, RunEnd, Settings, StackReport, json, text, top};
-use crate::stats::value::{Batch, Occurrence, Table, Value, What};
+use crate::stats::value::{Batch, Occurrence, Table, Value, Verdict, What};
 use crate::stats::weights::Weighted;
 use crate::symbol::names::{KERNEL, Named};
 use crate::symbol::quality::{Quality, StackQuality};
@@ -230,6 +230,7 @@ impl Writer {
             for row in rows {
                 let mut object = Object::head(out, "row", self.settings.profiler, time_ns, &mut self.wall);
                 object.unsigned("interval", interval);
+                object.value("verdict", &Value::Word(table.verdict_of(row).word()));
                 json::row(&mut object, table.columns, row, |id| name_stack(stacks, names, id));
                 object.end();
                 out.push(b'\n');
@@ -241,9 +242,9 @@ impl Writer {
             let _ = if table.title.is_empty() { writeln!(out) } else { writeln!(out, ": {}", table.title) };
             let name = |id| name_stack(stacks, names, id);
             match &table.by_stack {
-                Some(by) => by_stack::text(table.columns, rows, by, name, out),
+                Some(by) => by_stack::text(table, rows, by, name, out),
                 None if rows.is_empty() => out.extend_from_slice(b"nothing seen\n"),
-                None => text::table(table.columns, rows, name, out),
+                None => text::table(table.columns, rows, |row| table.verdict_of(row), name, out),
             }
         }
         self.sink.flush_large()
@@ -281,6 +282,7 @@ impl Writer {
             return top::json_rows(folded, top, out, |out| {
                 let mut object = Object::head(out, "row", profiler, report.time_ns, wall);
                 object.unsigned("interval", report.interval);
+                object.value("verdict", &Value::Word(Verdict::Estimate.word()));
                 object
             });
         }
@@ -327,6 +329,7 @@ impl Writer {
         }
         windows.push(b']');
         object.unsigned("discarded", end.discarded);
+        object.value("verdict", &Value::Word(end.verdict.word()));
         let _ = write!(object.key("coverage"), "{:.6}", end.coverage);
         totals(&mut object, &end.totals);
         object.end();
@@ -344,6 +347,7 @@ impl Writer {
             object.unsigned("lost_output", end.lost_output);
             object.unsigned("lost_side", end.lost_side);
             object.unsigned("lost_stacks", end.lost_stacks);
+            object.unsigned("lost_pairs", end.lost_pairs);
             object.unsigned("malformed", end.malformed);
             object.unsigned("discarded", end.discarded);
             object.unsigned("late", end.late);

@@ -36,6 +36,15 @@ pub enum Counter {
     Raw(u64),
 }
 
+/// When an event is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// So often per second of running: the kernel adapts the period.
+    Frequency(u64),
+    /// Each time that so much was counted.
+    Period(u64),
+}
+
 /// A `perf_event_attr` under construction. Every event is opened disabled.
 #[derive(Clone, Debug)]
 pub struct Attr {
@@ -44,6 +53,17 @@ pub struct Attr {
     samples: bool,
     /// Counts per sample, or samples per second.
     period_or_hz: u64,
+}
+
+/// How many samples an event makes of what its counter says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PerCount {
+    /// So many of each count.
+    Samples(f64),
+    /// One of as many counts as the sample says.
+    Periods,
+    /// Only a look at the samples tells.
+    Unknown,
 }
 
 /// The bit of the stack pointer among the user's registers: PERF_REG_X86_SP, PERF_REG_ARM64_SP.
@@ -81,14 +101,14 @@ impl Attr {
         if self.raw.type_ == b::PERF_TYPE_TRACEPOINT { u32::try_from(self.raw.config).ok() } else { None }
     }
 
-    /// Samples of the CPU's cycles, `hz` per second of running.
-    pub fn cycles(hz: u64) -> Attr {
-        Attr::sampling(b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CPU_CYCLES), hz)
+    /// Samples of the CPU's cycles.
+    pub fn cycles(sampling: Sampling) -> Attr {
+        Attr::sampling(b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CPU_CYCLES), sampling)
     }
 
-    /// The same by a timer, for machines without a PMU: each sample stands for the same time.
-    pub fn cpu_clock(hz: u64) -> Attr {
-        Attr::sampling(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK), hz)
+    /// The same by a timer, for machines without a PMU: each sample stands for the same time, and a period is in ns.
+    pub fn cpu_clock(sampling: Sampling) -> Attr {
+        Attr::sampling(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK), sampling)
     }
 
     /// Counts an event, and how long it was wanted and counted; each `period`th is a sample with its address. 0: none is.
@@ -106,11 +126,16 @@ impl Attr {
         attr
     }
 
-    fn sampling(type_: u32, config: u64, hz: u64) -> Attr {
+    fn sampling(type_: u32, config: u64, sampling: Sampling) -> Attr {
         let mut attr = Attr::new(type_, config);
-        attr.raw.set_freq(1);
-        attr.raw.__bindgen_anon_1.sample_freq = hz;
-        attr.period_or_hz = hz;
+        match sampling {
+            Sampling::Frequency(hz) => {
+                attr.raw.set_freq(1);
+                attr.raw.__bindgen_anon_1.sample_freq = hz;
+                attr.period_or_hz = hz;
+            }
+            Sampling::Period(period) => attr.set_period(period),
+        }
         attr.raw.sample_type |= SampleType::IP.with(SampleType::PERIOD).bits();
         attr.raw.read_format |= u64::from(b::PERF_FORMAT_TOTAL_TIME_RUNNING);
         attr
@@ -164,21 +189,22 @@ impl Attr {
         self
     }
 
-    /// How many samples one count makes: for a frequency, of ns. None: only a look at the samples tells.
-    pub fn samples_per_count(&self) -> Option<f64> {
+    /// How a count becomes a number of samples.
+    pub fn per_count(&self) -> PerCount {
         if !self.samples {
-            return Some(0.0);
+            return PerCount::Samples(0.0);
         }
         let is_clock =
             self.raw.type_ == b::PERF_TYPE_SOFTWARE && self.raw.config == u64::from(b::PERF_COUNT_SW_CPU_CLOCK);
         let excludes = self.raw.exclude_user() + self.raw.exclude_kernel() != 0;
         match self.raw.type_ {
-            // `once`: the event counts more than one each time.
-            b::PERF_TYPE_TRACEPOINT if self.sample_type().contains(SampleType::PERIOD) => None,
+            // See `Evsel::once`.
+            b::PERF_TYPE_TRACEPOINT if self.sample_type().contains(SampleType::PERIOD) => PerCount::Periods,
             // The clock counts on where it takes no samples.
-            _ if is_clock && excludes => None,
-            _ if self.raw.freq() != 0 => is_clock.then_some(self.period_or_hz as f64 / 1e9),
-            _ => Some(1.0 / self.period_or_hz.max(1) as f64),
+            _ if is_clock && excludes => PerCount::Unknown,
+            _ if self.raw.freq() != 0 && is_clock => PerCount::Samples(self.period_or_hz as f64 / 1e9),
+            _ if self.raw.freq() != 0 => PerCount::Periods,
+            _ => PerCount::Samples(1.0 / self.period_or_hz.max(1) as f64),
         }
     }
 

@@ -95,9 +95,17 @@ pub struct Layout {
     /// Byte offset of the time in it.
     id_time: usize,
     max_stack: u16,
+    /// The fields of `BASE` are in their usual places.
+    is_usual: bool,
 }
 
 const HEADER: usize = 8;
+/// Where the fields of [`SampleType::BASE`] are when there are no others in between.
+const USUAL_TID: usize = 16;
+const USUAL_TIME: usize = 24;
+const USUAL_CPU: usize = 32;
+/// Up to and with the CPU.
+const USUAL_BYTES: usize = 40;
 
 impl Layout {
     /// The layout of an event whose attr has these bits.
@@ -156,6 +164,7 @@ impl Layout {
             id_len,
             id_time,
             max_stack: 0,
+            is_usual: tid == USUAL_TID && time == USUAL_TIME && cpu == USUAL_CPU,
         }
     }
 
@@ -170,15 +179,7 @@ impl Layout {
         self.max_stack
     }
 
-    /// Bytes of the record that a sample came in.
-    pub fn record_bytes(&self, sample: &Sample<'_>) -> usize {
-        let has = |bit: SampleType| usize::from(self.sample_type.contains(bit));
-        let callchain = has(SampleType::CALLCHAIN) * 8 * (1 + sample.callchain.len());
-        let raw = has(SampleType::RAW) * (4 + sample.raw.len());
-        self.variable + callchain + raw + sample.rest.len()
-    }
-
-    /// The same for one whose callchain and tracepoint's record are so long.
+    /// Bytes of a sample's record whose callchain and tracepoint's record are so long.
     pub fn estimated_bytes(&self, raw: usize, addresses: usize) -> usize {
         let has = |bit: SampleType| usize::from(self.sample_type.contains(bit));
         let callchain = has(SampleType::CALLCHAIN) * 8 * (1 + addresses);
@@ -206,34 +207,33 @@ impl Layout {
     ///
     /// # Errors
     /// The record ends before a field that its event asks for, or a length in it does not fit.
-    #[inline]
+    #[inline(always)] // a sample that is returned is copied, which shows at a million per second
     pub fn sample<'a>(&'a self, record: &'a [u8]) -> Result<Sample<'a>, Malformed> {
         if record.len() < self.variable {
             return Err(Malformed::Short);
         }
-        let word = |at: usize| if at == 0 { 0 } else { u64_at(record, at).unwrap_or(0) };
-        let tid = word(self.tid);
+        let (tid, time, cpu) = match record.first_chunk::<USUAL_BYTES>() {
+            Some(fixed) if self.is_usual => {
+                // Constant places in an array need no check.
+                (word_in(fixed, USUAL_TID), word_in(fixed, USUAL_TIME), word_in(fixed, USUAL_CPU))
+            }
+            _ => (word(record, self.tid), word(record, self.time), word(record, self.cpu)),
+        };
         let mut sample = Sample {
-            misc: u16::from_ne_bytes([record[4], record[5]]),
-            ip: word(self.ip),
             pid: low(tid) as i32,
             tid: high(tid) as i32,
-            time: word(self.time),
-            addr: word(self.addr),
-            id: if self.sample_type.contains(SampleType::IDENTIFIER) { word(HEADER) } else { word(self.id) },
-            stream_id: word(self.stream_id),
-            cpu: low(word(self.cpu)),
-            period: word(self.period),
-            read: ReadValues::none(),
+            time,
+            cpu: low(cpu),
+            late: false,
             callchain: Callchain::empty(),
             raw: &[],
             rest: &[],
+            record,
             layout: self,
-            late: false,
         };
         let mut cursor = Cursor { record, at: self.variable };
         if self.sample_type.contains(SampleType::READ) {
-            sample.read = self.read(&mut cursor)?;
+            self.read(&mut cursor)?;
         }
         if self.sample_type.contains(SampleType::CALLCHAIN) {
             let count = cursor.u64()?;
@@ -247,6 +247,36 @@ impl Layout {
         }
         sample.rest = &record[cursor.at.min(record.len())..];
         Ok(sample)
+    }
+
+    #[inline]
+    pub(in crate::perf) fn ip(&self, record: &[u8]) -> u64 {
+        word(record, self.ip)
+    }
+
+    pub(in crate::perf) fn addr(&self, record: &[u8]) -> u64 {
+        word(record, self.addr)
+    }
+
+    pub(in crate::perf) fn id(&self, record: &[u8]) -> u64 {
+        word(record, if self.sample_type.contains(SampleType::IDENTIFIER) { HEADER } else { self.id })
+    }
+
+    pub(in crate::perf) fn stream_id(&self, record: &[u8]) -> u64 {
+        word(record, self.stream_id)
+    }
+
+    #[inline]
+    pub(in crate::perf) fn period(&self, record: &[u8]) -> u64 {
+        word(record, self.period)
+    }
+
+    /// What READ says in a sample that was decoded before.
+    pub(in crate::perf) fn read_values<'a>(&self, record: &'a [u8]) -> ReadValues<'a> {
+        if !self.sample_type.contains(SampleType::READ) {
+            return ReadValues::none();
+        }
+        self.read(&mut Cursor { record, at: self.variable }).unwrap_or(ReadValues::none())
     }
 
     fn read<'a>(&self, cursor: &mut Cursor<'a>) -> Result<ReadValues<'a>, Malformed> {
@@ -351,12 +381,26 @@ impl Layout {
     }
 }
 
+/// A fixed field; 0: absent.
+#[inline]
+fn word(record: &[u8], at: usize) -> u64 {
+    if at == 0 { 0 } else { u64_at(record, at).unwrap_or(0) }
+}
+
+/// `at` is a constant.
+#[inline(always)]
+fn word_in(fixed: &[u8; USUAL_BYTES], at: usize) -> u64 {
+    u64_at(fixed, at).unwrap_or(0)
+}
+
 /// Two u32 in one word are stored in memory order.
+#[inline]
 fn low(word: u64) -> u32 {
     let bytes = word.to_ne_bytes();
     u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
+#[inline]
 fn high(word: u64) -> u32 {
     let bytes = word.to_ne_bytes();
     u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]])
@@ -375,6 +419,7 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    #[inline]
     fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
         let end = self.at.checked_add(len).ok_or(Malformed::Length)?;
         let bytes = self.record.get(self.at..end).ok_or(Malformed::Length)?;
@@ -382,17 +427,20 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
+    #[inline]
     fn u64(&mut self) -> Result<u64, Malformed> {
         let value = u64_at(self.record, self.at).ok_or(Malformed::Short)?;
         self.at += 8;
         Ok(value)
     }
 
+    #[inline]
     fn u32(&mut self) -> Result<u32, Malformed> {
         let bytes = self.bytes(4).map_err(|_| Malformed::Short)?;
         Ok(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
+    #[inline]
     fn words(&mut self, count: u64) -> Result<&'a [u8], Malformed> {
         let len = usize::try_from(count).ok().and_then(|n| n.checked_mul(8)).ok_or(Malformed::Length)?;
         self.bytes(len)
@@ -404,6 +452,7 @@ impl<'a> Cursor<'a> {
         if abi == 0 { Ok(None) } else { self.words(u64::from(mask.count_ones())).map(Some) }
     }
 
+    #[inline]
     fn align(&mut self) {
         self.at = self.at.next_multiple_of(8);
     }

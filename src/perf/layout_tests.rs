@@ -264,7 +264,7 @@ impl Case {
         let layout = self.layout();
         let sample = layout.sample(&record).unwrap_or_else(|err| panic!("{err}: {self:?}"));
         let word = |bit, value| if self.has(bit) { value } else { 0 };
-        let got = (sample.misc, sample.ip, sample.time, sample.addr, sample.stream_id, sample.period);
+        let got = (sample.misc(), sample.ip(), sample.time, sample.addr(), sample.stream_id(), sample.period());
         let want = (
             MISC,
             word(b::PERF_SAMPLE_IP, 0x40_0000),
@@ -277,17 +277,17 @@ impl Case {
         let (pid, tid) = if self.has(b::PERF_SAMPLE_TID) { (11, 12) } else { (0, 0) };
         let id = word(b::PERF_SAMPLE_IDENTIFIER | b::PERF_SAMPLE_ID, 77);
         let cpu = word(b::PERF_SAMPLE_CPU, 3) as u32;
-        assert_eq!((sample.pid, sample.tid, sample.id, sample.cpu), (pid, tid, id, cpu), "{self:?}");
+        assert_eq!((sample.pid, sample.tid, sample.id(), sample.cpu), (pid, tid, id, cpu), "{self:?}");
         let time = if self.has(b::PERF_SAMPLE_TIME) { Some(1_000) } else { None };
         assert_eq!(layout.sample_time(&record), time, "{self:?}");
 
         let read = self.has(b::PERF_SAMPLE_READ);
         let group = self.reads(b::PERF_FORMAT_GROUP);
         let counts = if group { &self.counts[..] } else { &self.counts[..1] };
-        assert_eq!(sample.read.values().collect::<Vec<_>>(), if read { counts } else { &[] }, "{self:?}");
+        assert_eq!(sample.read().values().collect::<Vec<_>>(), if read { counts } else { &[] }, "{self:?}");
         let timed = |bit, time| if read && self.reads(bit) { time } else { 0 };
-        assert_eq!(sample.read.enabled, timed(b::PERF_FORMAT_TOTAL_TIME_ENABLED, self.times.0), "{self:?}");
-        assert_eq!(sample.read.running, timed(b::PERF_FORMAT_TOTAL_TIME_RUNNING, self.times.1), "{self:?}");
+        assert_eq!(sample.read().enabled, timed(b::PERF_FORMAT_TOTAL_TIME_ENABLED, self.times.0), "{self:?}");
+        assert_eq!(sample.read().running, timed(b::PERF_FORMAT_TOTAL_TIME_RUNNING, self.times.1), "{self:?}");
 
         let chain = if self.has(b::PERF_SAMPLE_CALLCHAIN) { &self.chain[..] } else { &[] };
         assert_eq!(sample.callchain.iter().collect::<Vec<_>>(), chain, "{self:?}");
@@ -530,7 +530,7 @@ proptest! {
             if let Ok(sample) = layout.sample(record) {
                 let _ = sample.extra();
                 prop_assert!(sample.callchain.iter().count() * 8 + sample.raw.len() + sample.rest.len() <= record.len());
-                prop_assert!(sample.read.values().count() * 8 <= record.len());
+                prop_assert!(sample.read().values().count() * 8 <= record.len());
             }
         }
     }

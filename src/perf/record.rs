@@ -16,33 +16,62 @@ pub enum Malformed {
     UnknownEvent,
 }
 
-/// One event, with everything its attr asked for; fields that it did not ask for are 0 or empty.
+/// One event, with everything its attr asked for; fields that it did not ask for are 0 or empty. Those that most profilers
+/// have no use for are read when asked for.
 #[derive(Clone, Debug)]
 pub struct Sample<'a> {
-    pub misc: u16,
-    pub ip: u64,
     /// Process and thread that were current, in our pid namespace; -1 when already gone, 0 when of another.
     pub pid: i32,
     pub tid: i32,
     /// ns, CLOCK_MONOTONIC.
     pub time: u64,
-    pub addr: u64,
-    pub id: u64,
-    pub stream_id: u64,
     pub cpu: u32,
-    pub period: u64,
-    pub read: ReadValues<'a>,
+    /// It arrived after a record with a later stamp.
+    pub late: bool,
     pub callchain: Callchain<'a>,
     /// The tracepoint's record, padded to whole words.
     pub raw: &'a [u8],
     /// What follows RAW: see [`Sample::extra`].
     pub rest: &'a [u8],
+    /// From its header on.
+    pub(in crate::perf) record: &'a [u8],
     pub(in crate::perf) layout: &'a Layout,
-    /// It arrived after a record with a later stamp.
-    pub late: bool,
 }
 
 impl<'a> Sample<'a> {
+    /// `PERF_RECORD_MISC_*`
+    #[inline]
+    pub fn misc(&self) -> u16 {
+        self.record.get(4..6).map_or(0, |misc| u16::from_ne_bytes([misc[0], misc[1]]))
+    }
+
+    #[inline]
+    pub fn ip(&self) -> u64 {
+        self.layout.ip(self.record)
+    }
+
+    pub fn addr(&self) -> u64 {
+        self.layout.addr(self.record)
+    }
+
+    pub fn id(&self) -> u64 {
+        self.layout.id(self.record)
+    }
+
+    pub fn stream_id(&self) -> u64 {
+        self.layout.stream_id(self.record)
+    }
+
+    #[inline]
+    pub fn period(&self) -> u64 {
+        self.layout.period(self.record)
+    }
+
+    /// `value`s of a sampled counter or group.
+    pub fn read(&self) -> ReadValues<'a> {
+        self.layout.read_values(self.record)
+    }
+
     /// How many addresses its callchain has at most; 0: the kernel's limit.
     pub fn max_stack(&self) -> u16 {
         self.layout.max_stack()
@@ -50,7 +79,7 @@ impl<'a> Sample<'a> {
 
     /// Bytes of its record.
     pub fn record_bytes(&self) -> usize {
-        self.layout.record_bytes(self)
+        self.record.len()
     }
 
     /// The current task is in 32-bit mode on a kernel of 64 bits: its system calls have numbers of their own. False where
@@ -96,16 +125,39 @@ impl<'a> Callchain<'a> {
         Callchain(&[])
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         self.0.len() / 8
     }
 
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = u64> + 'a {
         words(self.0)
+    }
+
+    /// A hash of all words, for the tables of one run.
+    ///
+    /// Four words at a time: one after the other, each would wait for the product of the one before, and that is most of what
+    /// a callchain costs.
+    #[inline]
+    pub fn hash(&self) -> u64 {
+        const FACTOR: u64 = 0xf135_7aea_2e62_a9c5;
+        let mix = |lane: u64, word: [u8; 8]| (lane.rotate_left(26) ^ u64::from_ne_bytes(word)).wrapping_mul(FACTOR);
+        let (words, _) = self.0.as_chunks::<8>();
+        let (blocks, rest) = words.as_chunks::<4>();
+        let mut lanes = [words.len() as u64, 1, 2, 3];
+        for block in blocks {
+            for (lane, word) in lanes.iter_mut().zip(block) {
+                *lane = mix(*lane, *word);
+            }
+        }
+        let rest = rest.iter().fold(0, |lane, word| mix(lane, *word));
+        lanes.iter().fold(rest, |hash, lane| mix(hash, lane.to_ne_bytes()))
     }
 }
 
@@ -343,8 +395,7 @@ impl<'a> Fields<'a> {
     }
 }
 
+#[inline]
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    bytes
-        .chunks_exact(8)
-        .map(|word| u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]))
+    bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word))
 }

@@ -194,19 +194,19 @@ impl Profiler for SplitLock {
             ctx.ignored = true;
             return Ok(());
         }
-        let mode = Mode::of(sample.misc);
+        let mode = Mode::of(sample.misc());
         let count = self.args.trigger;
         let comm = ctx.tasks.comm(sample.tid);
         // The addresses of a guest mean nothing here.
         let place = mode.is_here().then(|| ctx.address(sample, mode == Mode::User)).flatten();
         let stack = if mode.is_here() && self.args.common.stacks() { ctx.stack(sample) } else { place };
-        self.places.add(mode, comm, sample.ip, place, count);
+        self.places.add(mode, comm, sample.ip(), place, count);
         if self.args.common.draws_stacks() {
             let stack = if mode.is_here() { ctx.stack(sample) } else { None };
             ctx.weigh(sample.pid, comm, stack, count);
         }
         let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
-        let values = [Value::Unsigned(count), Value::Word(mode.word()), Value::Address(sample.ip)];
+        let values = [Value::Unsigned(count), Value::Word(mode.word()), Value::Address(sample.ip())];
         ctx.emit(subject, &SHAPE, values, stack);
         Ok(())
     }
@@ -226,7 +226,7 @@ impl Profiler for SplitLock {
         if !places.is_empty() {
             report.titled_table("where the samples were", &PLACE_COLUMNS, places);
         }
-        report.titled_table("CPUs, counted", &COUNT_COLUMNS, self.counts.take_rows(self.times));
+        report.counted_table("CPUs, counted", &COUNT_COLUMNS, self.counts.take_rows(self.times));
         Ok(())
     }
 

@@ -43,6 +43,7 @@ impl Run {
             lost_output: dropped,
             lost_side: self.core.told_lost.saturating_sub(lost),
             lost_stacks: self.core.stacks.refused(),
+            lost_pairs: self.core.untracked,
             malformed: self.core.malformed + self.rings.undecodable(),
             discarded: self.core.discarded,
             late: self.core.late,
@@ -55,6 +56,7 @@ impl Run {
             totals: std::mem::take(&mut self.run_totals),
             summary: Vec::new(),
         };
+        let missing = end.missing();
         if !self.options.json {
             let counts_lost = self.core.evlist.counts_lost();
             end.summary = words::summary(self.options.profiler, &end, counts_lost);
@@ -71,7 +73,7 @@ impl Run {
         self.core.output.batch.news.push(self.core.stacks.taken());
         messages.push(Message::End(end));
         self.leave(messages)?;
-        Ok(Outcome { lost: lost + dropped })
+        Ok(Outcome { lost: missing })
     }
 
     /// Writes what is left and leaves nothing behind.

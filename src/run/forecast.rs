@@ -17,13 +17,14 @@ use crate::cli::values::RingSize;
 use crate::output::forecast::{EventForecast, Forecast, Pace, RingForecast};
 use crate::output::sink::Sink;
 use crate::perf::EventId;
+use crate::perf::attr::PerCount;
 use crate::perf::evlist::counters::Counters;
 use crate::profiler::Profiler;
 use crate::ringbuf::Limit;
 use crate::run::forecast::book::{Book, Need, Phase, STEP_NS, rate};
 use crate::run::forecast::delay::RunDelay;
 use crate::run::forecast::tally::{Tally, Weighed, Weight};
-use crate::run::rings::default_ring_pages;
+use crate::run::rings::{default_ring_pages, most_pages};
 use crate::run::{FOLLOW_UP, LATENCY, Run, SIGNALS, Stop, TICKER, WAKER};
 use crate::sys;
 use crate::sys::poll::Ticker;
@@ -226,13 +227,28 @@ impl Run {
                 *sum += count;
             }
             if phase == Phase::Counted {
-                let per_count = self.core.evlist.evsel(event).attr().samples_per_count().unwrap_or(0.0);
+                let per_count = self.per_count(event, &tally).unwrap_or(0.0);
                 let bytes = self.record_bytes(event, &tally).0 * per_count * count as f64;
-                book.count(cpu, event.index(), count, bytes);
+                book.count((cpu, self.core.evlist.ring_of(event)), event.index(), count, bytes);
             }
         });
         if phase == Phase::Counted {
             book.end_step();
+        }
+    }
+
+    /// How many samples one count of an event makes. None: counts do not tell.
+    fn per_count(&self, event: EventId, tally: &[Weight]) -> Option<f64> {
+        let evsel = self.core.evlist.evsel(event);
+        match evsel.attr().per_count() {
+            PerCount::Samples(each) => Some(each),
+            PerCount::Unknown => None,
+            PerCount::Periods => match tally.get(event.index()) {
+                Some(weight) if weight.periods > 0 => Some(weight.samples as f64 / weight.periods as f64),
+                // Of all tracepoints, these count ns (include/trace/events/sched.h).
+                _ => (evsel.attr().tracepoint_id().is_some() && !evsel.name().starts_with("sched:sched_stat_"))
+                    .then_some(1.0),
+            },
         }
     }
 
@@ -306,7 +322,7 @@ impl Run {
         let evsel = self.core.evlist.evsel(event);
         let weight = tally.get(event.index()).copied().unwrap_or_default();
         let (record_bytes, is_estimate) = self.record_bytes(event, tally);
-        let (per_s, unwatched_per_s, busiest_per_s) = match evsel.attr().samples_per_count() {
+        let (per_s, unwatched_per_s, busiest_per_s) = match self.per_count(event, tally) {
             Some(each) => {
                 let (expected, unwatched) = look.book.expected(event.index());
                 let slowed = unwatched.map_or(1.0, |unwatched| expected / unwatched);
@@ -328,7 +344,7 @@ impl Run {
             is_estimate,
             frames: (weight.samples > 0).then(|| weight.addresses as f64 / weight.samples as f64),
             samples: evsel.attr().samples(),
-            is_counted: evsel.attr().samples_per_count().is_some(),
+            is_counted: self.per_count(event, tally).is_some(),
         }
     }
 
@@ -344,11 +360,12 @@ impl Run {
     fn ring_forecast(&self, bytes: f64) -> RingForecast {
         const LEAST_PAGES: u64 = 16;
         let page_bytes = sys::page_size() as u64;
-        let default_pages = default_ring_pages(self.rings.cpus()) as u64;
-        let most = crate::run::rings::most_pages(self.rings.cpus()) as u64;
+        let rings = self.core.evlist.rings();
+        let default_pages = default_ring_pages(self.rings.cpus(), rings) as u64;
+        let most = most_pages(self.rings.cpus(), rings) as u64;
         let pages = ((bytes / page_bytes as f64).ceil() as u64).max(LEAST_PAGES);
         let pages = pages.checked_next_power_of_two().unwrap_or(u64::MAX);
         let asked = self.options.ring.map(|size| size.pages(page_bytes as usize) as u64);
-        RingForecast { pages: pages.min(most), is_most: pages > most, page_bytes, asked, default_pages }
+        RingForecast { pages: pages.min(most), is_most: pages > most, rings, page_bytes, asked, default_pages }
     }
 }

@@ -38,7 +38,7 @@ impl Histogram {
         Self { counts: Vec::new(), wraps: Vec::new(), count: 0, sum: 0, min: u64::MAX, max: 0, first: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn record(&mut self, value: u64) {
         self.count = self.count.saturating_add(1);
         self.sum = self.sum.saturating_add(u128::from(value));

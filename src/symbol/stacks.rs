@@ -1,10 +1,9 @@
 //! Callchains, interned: each distinct stack is kept once and named by a number.
 
-use std::hash::Hasher;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::record::Callchain;
 use crate::symbol::files::Reason;
@@ -174,13 +173,11 @@ impl Stacks {
         spaces: &mut SpaceKeys,
         taken: u64,
     ) -> Option<StackId> {
-        let has_user = chain.iter().any(|word| word >= PERF_CONTEXT_MAX && word != PERF_CONTEXT_KERNEL);
+        let is_user = |word| word >= PERF_CONTEXT_MAX && word != PERF_CONTEXT_KERNEL;
+        let has_user = chain.iter().fold(false, |any, word| any | is_user(word)); // without a branch for each
         // Kernel addresses mean the same in every process.
         let space = if has_user { spaces.key(pid) } else { 0 };
-        let mut hasher = FxHasher::default();
-        hasher.write_u32(space);
-        chain.iter().for_each(|word| hasher.write_u64(word));
-        let hash = hasher.finish();
+        let hash = chain.hash() ^ u64::from(space);
         let words = &self.words;
         let same = |key: &Key| {
             key.space == space

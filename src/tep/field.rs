@@ -85,6 +85,12 @@ impl<'a> Ints<'a> {
     }
 }
 
+/// As many bytes as are wanted.
+#[inline]
+fn chunk_at<const N: usize>(raw: &[u8], offset: usize) -> Result<[u8; N], ReadError> {
+    raw.get(offset..).and_then(<[u8]>::first_chunk).copied().ok_or(ReadError::Short)
+}
+
 /// The unsigned integer of `size` bytes at `offset`, zero-extended.
 #[inline]
 pub(super) fn int_at(raw: &[u8], offset: usize, size: usize) -> Result<u64, ReadError> {
@@ -101,7 +107,7 @@ pub(super) fn int_at(raw: &[u8], offset: usize, size: usize) -> Result<u64, Read
 /// The bytes that the locator word at `word` points to.
 #[inline]
 pub(super) fn located(raw: &[u8], word: usize, relative: bool) -> Result<&[u8], ReadError> {
-    let loc = int_at(raw, word, 4)? as usize;
+    let loc = u32::from_ne_bytes(chunk_at(raw, word)?) as usize;
     let base = if relative { word + 4 } else { 0 };
     let start = base + (loc & 0xffff);
     raw.get(start..start + (loc >> 16)).ok_or(ReadError::Short)
@@ -136,6 +142,9 @@ impl Field {
     /// `raw` ends before the field does, or the field is not 1, 2, 4 or 8 bytes long.
     #[inline]
     pub fn read_u64(&self, raw: &[u8]) -> Result<u64, ReadError> {
+        if self.size == 8 {
+            return chunk_at(raw, self.offset).map(u64::from_ne_bytes);
+        }
         int_at(raw, self.offset, self.size)
     }
 
@@ -156,6 +165,9 @@ impl Field {
     /// As `read_u64`, or the value does not fit.
     #[inline]
     pub fn read_i32(&self, raw: &[u8]) -> Result<i32, ReadError> {
+        if self.size == 4 {
+            return chunk_at(raw, self.offset).map(i32::from_ne_bytes);
+        }
         let value = self.read_i64(raw)?;
         if self.size <= 4 { Ok(value as i32) } else { i32::try_from(value).map_err(|_| ReadError::TooLarge) }
     }

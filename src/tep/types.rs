@@ -20,6 +20,7 @@ impl IntType {
     }
 
     /// `bits` cut to this type and extended to 64 bits again, as a C conversion does.
+    #[inline]
     pub fn convert(self, bits: u64) -> u64 {
         let drop = 64 - 8 * self.size.clamp(1, 8) as u32;
         if self.signed { ((bits << drop) as i64 >> drop) as u64 } else { bits << drop >> drop }

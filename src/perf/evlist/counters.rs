@@ -57,6 +57,11 @@ impl Evlist {
         Ok(Counters(counters))
     }
 
+    /// Which of the rings of a CPU takes the records of an event.
+    pub fn ring_of(&self, event: EventId) -> usize {
+        self.plan.classes.get(event.index()).copied().unwrap_or(0)
+    }
+
     /// Whether the events make records from now on. The counters, and what carries names, go on.
     ///
     /// # Errors

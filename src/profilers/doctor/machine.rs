@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::perf::attr::{Attr, Exclude, Missing};
+use crate::perf::attr::{Attr, Exclude, Missing, Sampling};
 use crate::perf::no_tracefs::{Lockdown, NoTracefs, no_tracefs, unreadable};
 use crate::perf::refusal::{Reason, sysctl};
 use crate::perf::target::{Host, online_cpus, parse_cpus};
@@ -43,7 +43,7 @@ impl Machine {
             online: online.len(),
             possible,
             is_virtual: is_virtual(&read(&host.proc.join("cpuinfo"))),
-            pmu: Missing::default().open(&mut Attr::cycles(99).exclude(user_code), watch).is_ok(),
+            pmu: Missing::default().open(&mut Attr::cycles(Sampling::Frequency(99)).exclude(user_code), watch).is_ok(),
             no_kprobes: no_probe(false),
             no_uprobes: no_probe(true),
             nested: procfs::is_nested(host),

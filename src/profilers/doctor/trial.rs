@@ -9,7 +9,7 @@ use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Setup, TracefsFinder};
 use crate::profilers::Trial;
 use crate::profilers::doctor::machine;
-use crate::run::default_ring_pages;
+use crate::run::{default_ring_pages, side_ring_pages};
 use crate::symbol::hidden::hidden;
 use crate::sys;
 use crate::sys::privileges::{Capability, Privileges};
@@ -152,17 +152,20 @@ impl<'a> Bench<'a> {
         let online = online_cpus(self.host)?;
         let first = online.first().copied().context("no CPU is online")?;
         evlist.plan(target, self.host, online.len(), 0)?;
-        let wanted = default_ring_pages(online.len());
+        let wanted = default_ring_pages(online.len(), evlist.rings());
         // Where memory is limited, a later ring may be smaller than the first; where it is not, one speaks for all.
         let limited = is_limited(self.host);
         let cpus = if limited { online.clone() } else { vec![first] };
-        let (mut pages, mut locked_pages) = (wanted, 0);
+        let mut pages = wanted;
         let mut rings = Vec::new();
-        for cpu in cpus {
-            rings.push(evlist.open_cpu(cpu, &mut pages, false)?);
-            locked_pages += pages + 1;
+        for &cpu in &cpus {
+            rings.extend(evlist.open_cpu(cpu, &mut pages)?);
         }
-        let locked_pages = if limited { locked_pages } else { (wanted + 1) * online.len() };
+        for &cpu in &cpus {
+            rings.extend(evlist.open_side_records(cpu, &mut side_ring_pages(pages))?);
+        }
+        let locked_pages: usize = rings.iter().map(|ring| ring.size() as usize / sys::page_size() + 1).sum();
+        let locked_pages = if limited { locked_pages } else { locked_pages * online.len() };
         let cost = Cost {
             descriptors: evlist.events_on(online.len()) as u64,
             locked_bytes: (locked_pages * sys::page_size()) as u64,

@@ -17,6 +17,9 @@ pub struct Shown {
 
 const WIDTH: usize = 9;
 
+/// The column that tells how many may have been freed.
+pub const UNSURE: usize = 5;
+
 pub static JOINS: [Join; WIDTH] =
     [Join::Sum, Join::Sum, Join::Greatest, Join::Least, Join::Sum, Join::Sum, Join::Heaviest, Join::Names, Join::Stack];
 

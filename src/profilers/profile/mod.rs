@@ -1,7 +1,7 @@
 //! `profile`: who uses the CPUs, in which functions, and how much of their time is user, kernel, guest and idle.
 //!
-//! Events: one, hardware cycles, or the CPU clock where there is no PMU; sampled at `-F` per second on the tasks of the
-//! answer. Cost: one record per sample.
+//! Events: one, hardware cycles, or the CPU clock where there is no PMU; sampled at `-F` per second, or each time that
+//! `-c` have passed, on the tasks of the answer. Cost: one record per sample.
 //!
 //! `shares` turns sums into shares, `usage` holds the sums of an interval, `windows` watches for `--than`.
 
@@ -17,7 +17,7 @@ use rustc_hash::FxHashSet;
 use crate::cli::values::{self, Percent};
 use crate::cli::{CommonArgs, usage};
 use crate::output::Top;
-use crate::perf::attr::Exclude;
+use crate::perf::attr::{Exclude, Sampling};
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::target::{Host, online_cpus};
@@ -27,6 +27,7 @@ use crate::profilers::ProfilerArgs;
 use crate::profilers::profile::shares::{Kind, Left};
 use crate::profilers::profile::usage::{CPU_COLUMNS, Starved, TASK_COLUMNS, Terms, Usage};
 use crate::profilers::profile::windows::{Seen, Windows};
+use crate::stats::value::Verdict;
 use crate::symbol::StackId;
 use crate::task::cpu_times::Reading;
 
@@ -42,6 +43,8 @@ Examples:
     perf-prof profile --than 90 -g
   Where a command spends its time:
     perf-prof profile -g -- ./job
+  One sample for each ten million cycles of a process:
+    perf-prof profile -c 10000000 -p nginx --for 10
 
 Per cent are of each CPU's time, and of one CPU in the table of tasks.
 With -p, -t, --cgroups or a command, --than is about each thread, else about
@@ -50,6 +53,9 @@ pub struct ProfileArgs {
     /// Samples per second
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value = "99", value_parser = values::count)]
     frequency: u64,
+    /// Instead each N cycles (CPU clock: N ns)
+    #[arg(short = 'c', long = "count", value_name = "N", value_parser = values::count, conflicts_with = "frequency")]
+    period: Option<u64>,
     /// Show each second that was busier, in %
     #[arg(long, value_name = "PCT", value_parser = values::percent)]
     than: Option<Percent>,
@@ -88,6 +94,10 @@ impl ProfilerArgs for ProfileArgs {
         }
         if self.exclude_host && self.exclude_guest {
             return Err(usage("--exclude-host and --exclude-guest together leave nothing to sample"));
+        }
+        // The kernel has a signed number of it.
+        if let Some(period) = self.period.filter(|&period| i64::try_from(period).is_err()) {
+            return Err(usage(format!("-c {period} is too large, the limit is {}", i64::MAX)));
         }
         Ok(Box::new(Profile::new(self)))
     }
@@ -131,7 +141,10 @@ impl Profile {
             lists_stacks: args.common.stacks(),
             print_depth: args.print_stack.and_then(|frames| usize::try_from(frames).ok()).unwrap_or(usize::MAX),
             callchains: false,
-            terms: Terms { hz: args.frequency, ..Terms::default() },
+            terms: Terms {
+                sampling: args.period.map_or(Sampling::Frequency(args.frequency), Sampling::Period),
+                ..Terms::default()
+            },
             event: None,
             wanted: None,
             periodic: false,
@@ -146,7 +159,7 @@ impl Profile {
     /// Cycles if this machine counts them, else the CPU clock.
     fn choose(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
         let cpu = online_cpus(setup.host)?.first().copied().unwrap_or(0);
-        let cycles = Attr::cycles(self.terms.hz);
+        let cycles = Attr::cycles(self.terms.sampling);
         match evlist.probe(&cycles.clone().exclude(self.exclude), cpu) {
             // There is a PMU for it, or the opening will say what is wrong.
             Ok(()) => return Ok(Evsel::new("cycles", cycles)),
@@ -157,9 +170,15 @@ impl Profile {
             Err(err) if is_refused(&err) => {} // it is refused before anybody looks for the PMU
             Err(_) => return Ok(Evsel::new("cycles", cycles)),
         }
-        setup.warn("no hardware counter of cycles here (usual in virtual machines): sampling the CPU clock".to_owned());
+        let unit = if self.terms.wanted_hz().is_none() { "; -c is in ns of it" } else { "" };
+        setup.warn(format!(
+            "no hardware counter of cycles here (usual in virtual machines): sampling the CPU clock{unit}"
+        ));
         self.terms.clock = true;
-        Ok(Evsel::new("cpu-clock", Attr::cpu_clock(self.terms.hz)))
+        if let Sampling::Period(period_ns) = self.terms.sampling {
+            check_clock_period(setup.host, period_ns)?;
+        }
+        Ok(Evsel::new("cpu-clock", Attr::cpu_clock(self.terms.sampling)))
     }
 
     /// Who may not sample the kernel samples user code.
@@ -188,13 +207,14 @@ impl Profile {
     /// What was sampled less than it should have been.
     fn starved_line(&self, starved: &[Starved]) -> Option<String> {
         let worst = starved.iter().min_by_key(|starved| (starved.achieved_hz.unwrap_or(u64::MAX), starved.cpu))?;
-        let wanted = self.terms.hz;
-        let hz = worst.achieved_hz.map_or(String::new(), |hz| format!(" at {hz} Hz instead of {wanted}"));
+        let wanted = self.terms.wanted_hz().map_or(String::new(), |wanted| format!(" instead of {wanted}"));
+        let hz = worst.achieved_hz.map_or(String::new(), |hz| format!(" at {hz} Hz{wanted}"));
         let more = if starved.len() > 1 { format!(" (and {} more CPUs)", starved.len() - 1) } else { String::new() };
         let cause = if worst.throttled > 0 {
             format!(
-                "the kernel held back samples {} times: lower -F, or raise kernel.perf_event_max_sample_rate",
-                worst.throttled
+                "the kernel held back samples {} times: {}, or raise kernel.perf_event_max_sample_rate",
+                worst.throttled,
+                if wanted.is_empty() { "raise -c" } else { "lower -F" }
             )
         } else {
             "interrupts were off, or the virtual machine had no CPU".to_owned()
@@ -225,9 +245,20 @@ pub(super) fn check_limit(host: &Host, what: &str, wanted: u64, sysctl: &str) ->
     }
 }
 
+/// Refuses a period that the timer of the CPU clock does not keep.
+fn check_clock_period(host: &Host, period_ns: u64) -> Result<()> {
+    /// perf_swevent_start_hrtimer, kernel/events/core.c: it takes this for anything less, and does not tell.
+    const SHORTEST_NS: u64 = 10_000;
+    if period_ns < SHORTEST_NS {
+        bail!("-c {period_ns} is too short for the CPU clock: at least {SHORTEST_NS}, in ns");
+    }
+    let hz = 1_000_000_000 / period_ns;
+    check_limit(host, &format!("-c {period_ns} asks for a frequency of"), hz, "perf_event_max_sample_rate")
+}
+
 impl Profiler for Profile {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        check_limit(setup.host, "-F", self.terms.hz, "perf_event_max_sample_rate")?;
+        check_limit(setup.host, "-F", self.terms.wanted_hz().unwrap_or(0), "perf_event_max_sample_rate")?;
         check_limit(setup.host, "--max-stack", self.max_stack.unwrap_or(0), "perf_event_max_stack")?;
         self.host = setup.host.clone();
         self.wanted = setup.target.wanted.clone();
@@ -241,6 +272,11 @@ impl Profiler for Profile {
             Left { user: exclude.user || exclude.host, kernel: exclude.kernel || exclude.host, guest: exclude.guest };
         if self.windows.is_some() && self.terms.left.any() && !self.terms.clock && !self.terms.targeted {
             bail!("--than cannot tell how busy a CPU is when its cycles are sampled in part: leave out --exclude-*");
+        }
+        if self.windows.is_some() && self.terms.sample_ns().is_none() && self.terms.targeted {
+            bail!(
+                "--than cannot tell how busy a thread is by samples of unknown length, or of over 1 s: use -F, not -c"
+            );
         }
         let depth = self.max_stack.and_then(|frames| u16::try_from(frames).ok()).unwrap_or(0);
         let evsel = evsel.exclude(exclude);
@@ -257,7 +293,7 @@ impl Profiler for Profile {
     }
 
     fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
-        let kind = Kind::of(sample.misc, sample.tid);
+        let kind = Kind::of(sample.misc(), sample.tid);
         if self.is_left_out(kind) {
             ctx.ignored = true;
             return Ok(());
@@ -272,10 +308,11 @@ impl Profiler for Profile {
         };
         let comm = ctx.tasks.comm(sample.tid);
         let process = if sample.pid == sample.tid { comm } else { ctx.tasks.comm(sample.pid) };
-        self.usage.add(sample.cpu, (sample.pid, process), kind, sample.period);
+        self.usage.add(sample.cpu, (sample.pid, process), kind, sample.period());
         ctx.weigh(sample.pid, comm, stack, 1);
         if let Some(windows) = &mut self.windows {
-            let Sample { cpu, pid, tid, period: weight, .. } = *sample;
+            let Sample { cpu, pid, tid, .. } = *sample;
+            let weight = sample.period();
             windows.add(&Seen { cpu, pid, tid, comm, kind, weight, stack }, &self.terms);
         }
         Ok(())
@@ -312,8 +349,10 @@ impl Profiler for Profile {
         cpus.dedup();
         let title = if self.terms.targeted { "CPUs, % of the samples there" } else { "CPUs, % of their time" };
         report.titled_table(title, &CPU_COLUMNS, self.usage.cpu_rows(&cpus, &self.terms, span_ns, parts));
+        report.judge(Verdict::Estimate);
         let tasks = self.usage.task_rows(&self.terms, span_ns, parts);
         report.titled_table("tasks, % of one CPU", &TASK_COLUMNS, tasks);
+        report.judge(Verdict::Estimate);
         if let Some(line) = self.starved_line(&self.usage.starved(&self.terms, span_ns, parts)) {
             report.note(line);
         }
@@ -348,5 +387,13 @@ mod tests {
         assert!(check_limit(&host, "-F", 1001, "absent").is_ok());
         let err = check_limit(&host, "-F", 1001, "perf_event_max_sample_rate").unwrap_err().to_string();
         assert!(err.contains("-F 1001") && err.contains("kernel.perf_event_max_sample_rate, which is 1000"), "{err}");
+        assert!(check_clock_period(&host, 1_000_000).is_ok() && check_clock_period(&host, i64::MAX as u64).is_ok());
+        for (period_ns, words) in [
+            (9_999, "at least 10000, in ns"),
+            (10_000, "a frequency of 100000 is over kernel.perf_event_max_sample_rate"),
+        ] {
+            let err = check_clock_period(&host, period_ns).unwrap_err().to_string();
+            assert!(err.contains(&format!("-c {period_ns} ")) && err.contains(words), "{err}");
+        }
     }
 }

@@ -2,12 +2,14 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::perf::attr::Sampling;
 use crate::profilers::profile::shares::{Base, Kind, Left, Shares, Sums, hundredths, interrupts_in_idle};
+use crate::profilers::profile::windows::WINDOW_NS;
 use crate::stats::value::{Column, Value};
 use crate::task::Comm;
 use crate::task::cpu_times::Parts;
 
-pub static CPU_COLUMNS: [Column; 9] = [
+pub static CPU_COLUMNS: [Column; 10] = [
     Column { key: "cpu", heading: "CPU" },
     Column { key: "user_pct", heading: "user %" },
     Column { key: "kernel_pct", heading: "kernel %" },
@@ -16,6 +18,7 @@ pub static CPU_COLUMNS: [Column; 9] = [
     Column { key: "samples", heading: "samples" },
     Column { key: "achieved_hz", heading: "Hz" },
     Column { key: "wanted_hz", heading: "" },
+    Column { key: "period", heading: "" },
     Column { key: "throttled", heading: "" },
 ];
 
@@ -35,9 +38,9 @@ const TASKS: usize = 10;
 const MOST_TASKS: usize = 1 << 16;
 
 /// How the samples are taken, and of what.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    pub hz: u64,
+    pub sampling: Sampling,
     /// By the CPU clock: weights are ns, and an idle CPU is sampled too.
     pub clock: bool,
     /// Only some tasks are sampled.
@@ -118,20 +121,23 @@ impl Usage {
             row.extend(shares.values());
             row.push(Value::Unsigned(cpu.sums.samples));
             row.push(cpu.achieved_hz(terms, span_ns, parts).map_or(Value::None, Value::Unsigned));
-            row.push(Value::Unsigned(terms.hz));
+            row.push(terms.wanted_hz().map_or(Value::None, Value::Unsigned));
+            row.push(terms.period().map_or(Value::None, Value::Unsigned));
             row.push(Value::Unsigned(cpu.throttled));
             row
         };
         cpus.iter().map(row).collect()
     }
 
-    /// CPUs with much fewer samples than were asked for.
+    /// CPUs with much fewer samples than were asked for, or with some held back where nobody asked for so many per second.
     pub fn starved(&self, terms: &Terms, span_ns: u64, parts: impl Fn(u32) -> Option<Parts>) -> Vec<Starved> {
         let look = |(&number, cpu): (&u32, &Cpu)| {
             let achieved_hz = cpu.achieved_hz(terms, span_ns, parts(number));
-            let few = achieved_hz.is_some_and(|hz| hz < terms.hz / 2);
+            let wanted = terms.wanted_hz();
+            let few = wanted.is_some_and(|wanted| achieved_hz.is_some_and(|hz| hz < wanted / 2));
             // Held back for a moment, while the kernel was still finding the period, and right on the whole: no harm.
-            let held_back = cpu.throttled > 0 && achieved_hz.is_none_or(|hz| hz < terms.hz);
+            let enough = wanted.is_some_and(|wanted| achieved_hz.is_some_and(|hz| hz >= wanted));
+            let held_back = cpu.throttled > 0 && !enough;
             (few || held_back).then_some(Starved { cpu: number, achieved_hz, throttled: cpu.throttled })
         };
         let mut starved: Vec<Starved> = self.cpus.iter().filter_map(look).collect();
@@ -179,7 +185,37 @@ impl Usage {
     }
 }
 
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms { sampling: Sampling::Frequency(99), clock: false, targeted: false, left: Left::default() }
+    }
+}
+
 impl Terms {
+    /// `-F`
+    pub fn wanted_hz(&self) -> Option<u64> {
+        match self.sampling {
+            Sampling::Frequency(hz) => Some(hz),
+            Sampling::Period(_) => None,
+        }
+    }
+
+    /// `-c`
+    pub fn period(&self) -> Option<u64> {
+        match self.sampling {
+            Sampling::Frequency(_) => None,
+            Sampling::Period(period) => Some(period),
+        }
+    }
+
+    /// The running time of its task that a sample stands for, if it does for any that is no longer than a window.
+    pub fn sample_ns(&self) -> Option<u64> {
+        match self.sampling {
+            Sampling::Frequency(hz) => Some(WINDOW_NS / hz.max(1)),
+            Sampling::Period(ns) => Some(ns).filter(|&ns| self.clock && ns <= WINDOW_NS),
+        }
+    }
+
     /// Of what the shares of a CPU are.
     pub fn base(&self, span_ns: u64, parts: Option<Parts>) -> Base {
         match parts {
@@ -244,7 +280,7 @@ mod tests {
     }
 
     fn terms() -> Terms {
-        Terms { hz: 100, clock: true, ..Terms::default() }
+        Terms { sampling: Sampling::Frequency(100), clock: true, ..Terms::default() }
     }
 
     fn brief(rows: &[Vec<Value>]) -> Vec<(Value, Value, Value)> {
@@ -266,6 +302,26 @@ mod tests {
         assert_eq!(brief(&usage.task_rows(&terms(), SECOND, parts)), [row(5, 10_000, 50)]);
         let starved = usage.starved(&terms(), SECOND, parts);
         assert_eq!(starved, [Starved { cpu: 0, achieved_hz: Some(50), throttled: 1 }]);
+    }
+
+    #[test]
+    fn a_period_wants_no_frequency() {
+        let by = |sampling| Terms { sampling, ..terms() };
+        let parts = |_| Some(Parts { idle: 0.0, irq: 0.0 });
+        let mut usage = usage();
+        assert_eq!(usage.starved(&by(Sampling::Frequency(1000)), SECOND, parts).len(), 2);
+        let terms = by(Sampling::Period(1_000_000));
+        assert_eq!(usage.starved(&terms, SECOND, parts), []);
+        usage.throttled(1);
+        let held_back = Starved { cpu: 1, achieved_hz: Some(80), throttled: 1 };
+        assert_eq!(usage.starved(&terms, SECOND, parts), [held_back]);
+        let rows = usage.cpu_rows(&[1], &terms, SECOND, parts);
+        assert_eq!(rows[0][6..9], [Value::Unsigned(80), Value::None, Value::Unsigned(1_000_000)]);
+        // Only ns, no more than a window of them, say how busy a thread was.
+        assert_eq!(terms.sample_ns(), Some(1_000_000));
+        assert_eq!(by(Sampling::Period(WINDOW_NS + 1)).sample_ns(), None);
+        assert_eq!(Terms { clock: false, ..terms }.sample_ns(), None);
+        assert_eq!(Terms { clock: false, ..by(Sampling::Frequency(100)) }.sample_ns(), Some(10_000_000));
     }
 
     #[test]

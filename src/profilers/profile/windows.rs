@@ -105,7 +105,7 @@ impl Windows {
             return;
         }
         // Of single tasks the time is measured: what a sample of cycles stands for follows from their frequency.
-        let weight = if terms.targeted && !terms.clock { WINDOW_NS / terms.hz.max(1) } else { seen.weight };
+        let weight = terms.sample_ns().filter(|_| terms.targeted && !terms.clock).unwrap_or(seen.weight);
         self.sums.entry(scope).or_default().add(seen.kind, weight);
         if seen.kind == Kind::Idle {
             return;
@@ -175,6 +175,8 @@ impl Windows {
 
 #[cfg(test)]
 mod tests {
+    use crate::perf::attr::Sampling;
+
     use super::*;
 
     fn fill(windows: &mut Windows, terms: &Terms, cpu: u32, tid: i32, count: u64) {
@@ -188,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_cpu_over_the_limit_names_who_was_there_most() {
-        let terms = Terms { hz: 100, clock: true, ..Terms::default() };
+        let terms = Terms { sampling: Sampling::Frequency(100), clock: true, ..Terms::default() };
         let mut windows = Windows::new(5000);
         // No /proc/stat: the samples alone speak.
         fill(&mut windows, &terms, 0, 6, 30);
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn threads_of_the_answer_have_windows_of_their_own() {
-        let terms = Terms { hz: 100, targeted: true, ..Terms::default() };
+        let terms = Terms { sampling: Sampling::Frequency(100), targeted: true, ..Terms::default() };
         let mut windows = Windows::new(5000);
         fill(&mut windows, &terms, 0, 6, 50);
         fill(&mut windows, &terms, 0, 7, 30);

@@ -4,9 +4,8 @@
 //! runs was switched out unseen: the time in between is unknown, and is neither counted nor reported. A blocked one that
 //! gets a CPU was woken unseen: its wait ended there at the latest.
 
-use rustc_hash::FxHashMap;
-
 use crate::profilers::task_state::states::{State, SwitchedOut};
+use crate::profilers::task_state::tasks::Tasks;
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -68,7 +67,7 @@ pub struct Task {
 }
 
 impl Task {
-    fn new() -> Task {
+    pub fn new() -> Task {
         Task {
             doing: Doing::Unknown,
             since: 0,
@@ -85,6 +84,7 @@ impl Task {
         }
     }
 
+    #[inline]
     fn wakes_up(&mut self, seen: Seen, report_at: u64) {
         self.becomes(Doing::Runnable { woken: true }, seen.at);
         self.cpu = seen.cpu;
@@ -93,6 +93,7 @@ impl Task {
         self.report_at = report_at;
     }
 
+    #[inline]
     fn becomes(&mut self, doing: Doing, at: u64) {
         self.doing = doing;
         self.since = at;
@@ -105,6 +106,7 @@ impl Task {
     }
 
     /// An event older than what is known says nothing new.
+    #[inline]
     fn is_stale(&self, at: u64) -> bool {
         self.began == Began::Exactly && at < self.since
     }
@@ -129,7 +131,7 @@ pub struct Period {
 /// All tasks, and which one runs on each CPU.
 #[derive(Debug, Default)]
 pub struct Machine {
-    tasks: FxHashMap<i32, Task>,
+    tasks: Tasks,
     /// By CPU; None: unknown.
     current: Vec<Option<i32>>,
     /// Only blocked periods are of interest and seen: a task is forgotten when it wakes.
@@ -153,6 +155,7 @@ impl Machine {
     }
 
     /// Periods with an end that was not seen, since the last call.
+    #[inline]
     pub fn take_unseen(&mut self) -> u64 {
         std::mem::take(&mut self.unseen)
     }
@@ -168,10 +171,13 @@ impl Machine {
             report_at,
             ..Task::new()
         };
-        self.tasks.entry(seen.tid).or_insert(task);
+        if self.tasks.get(seen.tid).is_none() {
+            *self.tasks.get_or_new(seen.tid) = task;
+        }
     }
 
     /// `seen` left its CPU. `report_at` is when a wait that begins here is reported first.
+    #[inline]
     pub fn switched_out(
         &mut self,
         seen: Seen,
@@ -179,7 +185,7 @@ impl Machine {
         stack: Option<StackId>,
         report_at: u64,
     ) -> Option<Period> {
-        let task = self.tasks.entry(seen.tid).or_insert_with(Task::new);
+        let task = self.tasks.get_or_new(seen.tid);
         if task.is_stale(seen.at) {
             return None;
         }
@@ -194,7 +200,7 @@ impl Machine {
         };
         match how {
             SwitchedOut::Dead => {
-                self.tasks.remove(&seen.tid);
+                self.tasks.remove(seen.tid);
                 return ended;
             }
             SwitchedOut::Runnable => task.becomes(Doing::Runnable { woken: false }, seen.at),
@@ -208,15 +214,16 @@ impl Machine {
     }
 
     /// `seen` got its CPU.
+    #[inline]
     pub fn switched_in(&mut self, seen: Seen) -> Option<Period> {
         if self.blocked_only {
-            let task = self.tasks.get(&seen.tid).filter(|task| !task.is_stale(seen.at))?;
+            let task = self.tasks.get(seen.tid).filter(|task| !task.is_stale(seen.at))?;
             let Doing::Blocked(state) = task.doing else { return None };
             let ended = period(task, seen, state);
-            self.tasks.remove(&seen.tid);
+            self.tasks.remove(seen.tid);
             return Some(ended);
         }
-        let task = self.tasks.entry(seen.tid).or_insert_with(Task::new);
+        let task = self.tasks.get_or_new(seen.tid);
         if task.is_stale(seen.at) {
             return None;
         }
@@ -239,6 +246,7 @@ impl Machine {
     }
 
     /// On `cpu`, `prev` gave way to `next`: whoever else was believed to run there does not.
+    #[inline]
     pub fn changed_hands(&mut self, at: u64, cpu: u32, prev: i32, next: i32) {
         const MOST_CPUS: usize = 1 << 16; // the number comes from a record
         let index = cpu as usize;
@@ -255,8 +263,9 @@ impl Machine {
     }
 
     /// `tid` was believed to run on `cpu`, where another task was seen.
+    #[cold]
     fn lose_sight(&mut self, tid: i32, at: u64, cpu: u32) {
-        if let Some(task) = self.tasks.get_mut(&tid)
+        if let Some(task) = self.tasks.get_mut(tid)
             && task.doing == Doing::Running
             && task.cpu == cpu
             && task.since <= at
@@ -269,7 +278,7 @@ impl Machine {
     /// Somebody wakes `seen`. This runs in the waker's own context, unlike the wake-up that follows, which another CPU may
     /// perform in anybody's interrupt: so the wait ends here, and here is who ended it.
     pub fn waking(&mut self, seen: Seen, waker: Waker, report_at: u64) -> Option<Period> {
-        let task = self.tasks.get_mut(&seen.tid).filter(|task| !task.is_stale(seen.at))?;
+        let task = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at))?;
         let ended = match task.doing {
             Doing::Blocked(state) => Some(ended_wait(task, seen, state, waker)),
             // Nobody is woken twice without having run in between.
@@ -281,7 +290,7 @@ impl Machine {
             Doing::Runnable { woken: false } | Doing::Running | Doing::Unknown => return None,
         };
         if self.blocked_only {
-            self.tasks.remove(&seen.tid);
+            self.tasks.remove(seen.tid);
         } else {
             task.wakes_up(seen, report_at);
             task.asked = true;
@@ -290,15 +299,16 @@ impl Machine {
     }
 
     /// `seen` was made runnable; `current` performed the wake-up, which need not be who asked for it.
+    #[inline]
     pub fn woken(&mut self, seen: Seen, current: Waker, is_new: bool, report_at: u64) -> Option<Period> {
         if self.blocked_only {
-            let task = self.tasks.remove(&seen.tid)?;
+            let task = self.tasks.remove(seen.tid)?;
             let Doing::Blocked(state) = task.doing else { return None };
             return (!task.is_stale(seen.at)).then(|| ended_wait(&task, seen, state, current));
         }
         let runs_elsewhere =
             |task: &Task| self.current.get(task.cpu as usize).copied().flatten().is_some_and(|tid| tid != seen.tid);
-        let task = self.tasks.entry(seen.tid).or_insert_with(Task::new);
+        let task = self.tasks.get_or_new(seen.tid);
         if task.is_stale(seen.at) {
             return None;
         }
@@ -323,7 +333,7 @@ impl Machine {
 
     /// The workload executes its command: it runs from now on, whatever was before.
     pub fn executes(&mut self, seen: Seen) {
-        let task = self.tasks.entry(seen.tid).or_insert_with(Task::new);
+        let task = self.tasks.get_or_new(seen.tid);
         task.becomes(Doing::Running, seen.at);
         task.exited = false;
         task.cpu = seen.cpu;
@@ -332,7 +342,7 @@ impl Machine {
 
     /// A task with a new name lives: an exec by another thread of its process makes the leader's farewell void.
     pub fn renamed(&mut self, tid: i32, comm: Comm) {
-        if let Some(task) = self.tasks.get_mut(&tid) {
+        if let Some(task) = self.tasks.get_mut(tid) {
             task.comm = comm;
             task.exited = false;
         }
@@ -340,45 +350,46 @@ impl Machine {
 
     /// Records were lost since it was seen last: nothing is known of it now.
     pub fn doubt(&mut self, tid: i32) {
-        if let Some(task) = self.tasks.get_mut(&tid) {
+        if let Some(task) = self.tasks.get_mut(tid) {
             task.doing = Doing::Unknown;
             task.report_at = u64::MAX;
         }
     }
 
     pub fn forget(&mut self, tid: i32) {
-        self.tasks.remove(&tid);
+        self.tasks.remove(tid);
     }
 
     /// Forgets a task; what it was believed to do ended unseen.
     pub fn discard(&mut self, tid: i32) {
         let counts = |task: &Task| task.began == Began::Exactly && task.doing != Doing::Unknown;
-        self.unseen += u64::from(self.tasks.remove(&tid).as_ref().is_some_and(counts));
+        self.unseen += u64::from(self.tasks.remove(tid).as_ref().is_some_and(counts));
     }
 
     /// The task has said its farewell; it still runs for a moment.
     pub fn exited(&mut self, tid: i32) {
         if self.blocked_only {
             self.forget(tid);
-        } else if let Some(task) = self.tasks.get_mut(&tid) {
+        } else if let Some(task) = self.tasks.get_mut(tid) {
             task.exited = true;
         }
     }
 
     /// Drops tasks whose last switch was not seen though they exited before `at`.
     pub fn expire(&mut self, at: u64) {
-        self.tasks.retain(|_, task| !(task.exited && task.since < at));
+        self.tasks.retain(|task| !(task.exited && task.since < at));
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (i32, &Task)> {
-        self.tasks.iter().map(|(&tid, task)| (tid, task))
+        self.tasks.iter()
     }
 
     pub fn get_mut(&mut self, tid: i32) -> Option<&mut Task> {
-        self.tasks.get_mut(&tid)
+        self.tasks.get_mut(tid)
     }
 }
 
+#[inline(always)]
 fn period(task: &Task, seen: Seen, state: State) -> Period {
     Period {
         tid: seen.tid,
@@ -394,6 +405,7 @@ fn period(task: &Task, seen: Seen, state: State) -> Period {
     }
 }
 
+#[inline(always)]
 fn ended_wait(task: &Task, seen: Seen, state: State, waker: Waker) -> Period {
     Period { waker: Some(waker), ..period(task, seen, state) }
 }

@@ -4,13 +4,15 @@
 //! on whole CPUs: bound to a task they would show only one half. Cost: two to four records per wait, narrowed in the
 //! kernel by state (`-S`, `-D`), name (`--filter`) and tid (`-t`).
 //!
-//! `machine` says what every task does, `ongoing` reports waits while they last, `table` lays out the sums.
+//! `machine` says what every task does and keeps it in `tasks`, `ongoing` reports waits while they last, `table` lays out
+//! the sums.
 
 pub(in crate::profilers) mod filters;
 mod machine;
 mod ongoing;
 mod states;
 mod table;
+mod tasks;
 
 use anyhow::{Context as _, Result, bail};
 use rustc_hash::FxHashSet;
@@ -31,7 +33,7 @@ use crate::stats::value::{Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs;
-use crate::tep::{Field, drift};
+use crate::tep::{Field, ReadError, drift};
 
 /// Time spent running, sleeping, in D state, waiting for a CPU; and who waits too long
 #[derive(Debug, clap::Args)]
@@ -156,6 +158,14 @@ pub struct TaskState {
     again_ns: u64,
     own: [i32; 2],
     cpus: Option<Vec<u32>>,
+    /// Some periods are not counted: of other states, on other CPUs.
+    narrowed: bool,
+    /// Periods are of interest one by one, or by thread.
+    detailed: bool,
+    /// Names are matched or shown. Else the two of every switch need not be read.
+    named: bool,
+    /// No task is left out but our own.
+    everybody: bool,
     all: Histograms,
     by_thread: ByThread,
     /// Pairs that began before this may hide a loss.
@@ -186,10 +196,15 @@ static SHAPE: Shape = Shape {
 impl TaskState {
     fn new(args: TaskStateArgs) -> TaskState {
         let blocked_only = args.interruptible || args.uninterruptible;
+        let detailed = args.than.is_some() || args.perins || args.common.draws_stacks();
         TaskState {
             few: args.filter.is_some(),
             again_ns: AGAIN_NS,
             machine: Machine::new(blocked_only),
+            narrowed: blocked_only,
+            detailed,
+            named: detailed || args.filter.is_some(),
+            everybody: false,
             args,
             plan: None,
             own: [0; 2],
@@ -226,11 +241,13 @@ impl TaskState {
     }
 
     #[inline]
-    fn is_ours(&self, tid: i32, comm: &[u8], ctx: &Context<'_>) -> bool {
-        tid > 0
-            && ctx.watched.contains(tid)
-            && !self.own.contains(&tid)
-            && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm))
+    fn is_ours(&self, tid: i32, comm: &Comm, ctx: &Context<'_>) -> bool {
+        tid > 0 && !self.own.contains(&tid) && (self.everybody || self.is_asked_for(tid, comm, ctx))
+    }
+
+    #[inline(never)]
+    fn is_asked_for(&self, tid: i32, comm: &Comm, ctx: &Context<'_>) -> bool {
+        ctx.watched.contains(tid) && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm.as_bytes()))
     }
 
     /// When a wait that began at `since` is first reported while it goes on: one that ends soon gets a single line.
@@ -239,17 +256,18 @@ impl TaskState {
     }
 
     fn on_switch(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+        let named = self.named;
         let Some(plan) = &mut self.plan else { return Ok(()) };
         let is_other = plan.other == Some(event);
         let fields = &plan.fields;
         let prev = fields.prev_pid.read_i32(sample.raw)?;
         let next = fields.next_pid.read_i32(sample.raw)?;
-        let prev_comm = fields.prev_comm.text(sample.raw)?;
-        let next_comm = fields.next_comm.text(sample.raw)?;
+        let prev_comm = name(named, &fields.prev_comm, sample.raw)?;
+        let next_comm = name(named, &fields.next_comm, sample.raw)?;
         let how = plan.states.decode(fields.prev_state.read_u64(sample.raw)?);
-        let seen = |tid, comm: &[u8]| Seen { at: sample.time, cpu: sample.cpu, tid, comm: Comm::new(comm) };
+        let seen = |tid, comm| Seen { at: sample.time, cpu: sample.cpu, tid, comm };
         let blocked_only = self.blocked_only();
-        if self.is_ours(prev, prev_comm, ctx) {
+        if self.is_ours(prev, &prev_comm, ctx) {
             let relevant = match how {
                 SwitchedOut::Blocked(state) => self.selects(state),
                 SwitchedOut::Runnable | SwitchedOut::Dead => !blocked_only,
@@ -267,7 +285,7 @@ impl TaskState {
         if !blocked_only {
             self.machine.changed_hands(sample.time, sample.cpu, prev, next);
         }
-        if self.is_ours(next, next_comm, ctx) {
+        if self.is_ours(next, &next_comm, ctx) {
             let period = self.machine.switched_in(seen(next, next_comm));
             self.account(period, ctx);
         }
@@ -279,11 +297,11 @@ impl TaskState {
         let fields = if is_new { plan.fields.wakeup_new.as_ref() } else { Some(&plan.fields.wakeup) };
         let Some(fields) = fields.filter(|fields| fields.happened(sample.raw)) else { return Ok(()) };
         let tid = fields.pid.read_i32(sample.raw)?;
-        let comm = fields.comm.text(sample.raw)?;
-        if !self.is_ours(tid, comm, ctx) {
+        let comm = name(self.named, &fields.comm, sample.raw)?;
+        if !self.is_ours(tid, &comm, ctx) {
             return Ok(());
         }
-        let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm: Comm::new(comm) };
+        let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
         let waker = waker(sample, fields, self.args.than.is_some(), ctx);
         let period = self.machine.woken(seen, waker, is_new, self.report_at(sample.time));
         self.account(period, ctx);
@@ -293,7 +311,7 @@ impl TaskState {
     fn on_waking(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
         let Some(fields) = self.plan.as_ref().and_then(|plan| plan.fields.waking.as_ref()) else { return Ok(()) };
         let tid = fields.pid.read_i32(sample.raw)?;
-        let comm = Comm::new(fields.comm.text(sample.raw)?);
+        let comm = name(self.named, &fields.comm, sample.raw)?;
         let waker = waker(sample, fields, self.args.than.is_some(), ctx);
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
         let period = self.machine.waking(seen, waker, self.report_at(sample.time));
@@ -302,35 +320,53 @@ impl TaskState {
     }
 
     /// Counts a period that ended, and reports it when it was too long.
-    #[inline]
+    ///
+    /// In line, or half of the time goes into writing the period down and reading it again.
+    #[inline(always)]
     fn account(&mut self, period: Option<Period>, ctx: &mut Context<'_>) {
         let Some(period) = period else { return };
-        if !self.selects(period.state) || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&period.cpu)) {
+        if self.narrowed && !self.is_wanted(&period) {
             return;
         }
-        let exact = period.began == Began::Exactly;
         if period.since < self.lost_until {
-            // It may have ended, and another one begun, unseen; but what was shown of it was so, and is over now.
-            *ctx.discarded += u64::from(exact);
-            if period.shown_until > period.since {
-                self.report_ended(&Period { began: Began::BeforeLoss, ..period }, period.shown_until, ctx);
-            }
-            return;
+            return self.account_unsure(period, ctx);
         }
-        if exact {
-            let duration = period.until.saturating_sub(period.since);
-            let at = period.state.index();
-            self.all[at].record(duration);
-            if self.args.perins && (self.by_thread.len() < MOST_THREADS || self.by_thread.contains_key(&period.tid)) {
-                let fresh = || (period.comm, Box::new(table::empty()));
-                let (comm, histograms) = self.by_thread.entry(period.tid).or_insert_with(fresh);
-                *comm = period.comm;
-                histograms[at].record(duration);
-            }
+        if period.began == Began::Exactly {
+            self.all[period.state.index()].record(period.until.saturating_sub(period.since));
         }
-        if let Some(us) =
-            self.drawn(period.state, period.began, period.stack, period.until.saturating_sub(period.since))
-        {
+        if self.detailed {
+            self.account_details(period, ctx);
+        }
+    }
+
+    #[inline(never)]
+    fn is_wanted(&self, period: &Period) -> bool {
+        self.selects(period.state) && self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&period.cpu))
+    }
+
+    /// It may have ended, and another one begun, unseen; but what was shown of it was so, and is over now.
+    #[cold]
+    fn account_unsure(&mut self, period: Period, ctx: &mut Context<'_>) {
+        *ctx.discarded += u64::from(period.began == Began::Exactly);
+        if period.shown_until > period.since {
+            self.report_ended(&Period { began: Began::BeforeLoss, ..period }, period.shown_until, ctx);
+        }
+    }
+
+    /// The period on its own, or in its thread's row.
+    #[inline(never)]
+    fn account_details(&mut self, period: Period, ctx: &mut Context<'_>) {
+        let duration = period.until.saturating_sub(period.since);
+        let fits = || self.by_thread.len() < MOST_THREADS || self.by_thread.contains_key(&period.tid);
+        if self.args.perins && period.began == Began::Exactly && fits() {
+            let fresh = || (period.comm, Box::new(table::empty()));
+            let (comm, histograms) = self.by_thread.entry(period.tid).or_insert_with(fresh);
+            *comm = period.comm;
+            histograms[period.state.index()].record(duration);
+        } else if self.args.perins && period.began == Began::Exactly {
+            *ctx.untracked += 1;
+        }
+        if let Some(us) = self.drawn(period.state, period.began, period.stack, duration) {
             let pid = ctx.tasks.pid(period.tid);
             ctx.weigh(pid, period.comm, period.stack, us);
         }
@@ -391,6 +427,12 @@ impl TaskState {
     }
 }
 
+/// A task's name in a record, where names are needed.
+#[inline(always)]
+fn name(needed: bool, field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
+    if needed { field.bytes(raw).map(Comm::new) } else { Ok(Comm::default()) }
+}
+
 /// Why a duration is a lower bound.
 fn since_text(began: Began) -> Value {
     match began {
@@ -417,7 +459,9 @@ impl Profiler for TaskState {
         }
         self.own = setup.own;
         self.cpus = setup.target.wanted.clone();
+        self.narrowed |= self.cpus.is_some();
         self.few |= !setup.watched.is_all();
+        self.everybody = setup.watched.is_all() && self.args.filter.is_none();
         self.again_ns = setup.interval.map_or(AGAIN_NS, |interval| interval.as_nanos() as u64);
         let add = |evlist: &mut Evlist, name: &str, stacks: bool| -> Result<_> {
             let (evsel, format) = setup.tracepoint(name)?;
@@ -531,7 +575,7 @@ impl Profiler for TaskState {
         match record {
             Record::Comm { tid, comm, exec, .. } => {
                 let comm = Comm::new(comm);
-                if !self.is_ours(*tid, comm.as_bytes(), ctx) {
+                if !self.is_ours(*tid, &comm, ctx) {
                     self.machine.forget(*tid);
                 } else if *exec && !self.blocked_only() && self.machine.get_mut(*tid).is_none() {
                     self.machine.executes(Seen { at: time, cpu, tid: *tid, comm });
@@ -576,6 +620,7 @@ impl Profiler for TaskState {
         } else {
             report.table(&COLUMNS, table.rows(&self.all));
         }
+        report.judge(self.sight());
         self.all.iter_mut().for_each(Histogram::clear);
         self.draw_ongoing(now, report);
         Ok(())

@@ -4,11 +4,22 @@ use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::task_state::machine::{Began, Doing, Seen, Task};
 use crate::profilers::task_state::states::{State, States};
 use crate::profilers::task_state::{DOUBT_NS, SETTLE_NS, SHAPE, TaskState, since_text};
-use crate::stats::value::{Subject, Value};
+use crate::stats::value::{Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::procfs::Stat;
 
 impl TaskState {
+    /// Whether all tasks are in sight. What others do now is missing from what goes on.
+    pub(super) fn sight(&self) -> Verdict {
+        let of = |task: &Task| match task.doing {
+            _ if task.exited => Verdict::Exact,
+            _ if task.since < self.lost_until => Verdict::LowerBound,
+            Doing::Unknown => Verdict::Discarded,
+            _ => Verdict::Exact,
+        };
+        self.machine.iter().map(|(_, task)| of(task)).max().unwrap_or_default()
+    }
+
     /// Reports the waits that go on, each when it passes the limit and then once per interval.
     pub(super) fn report_ongoing(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
         const MOST_AT_ONCE: usize = 256; // each costs a few looks at /proc, and the rings fill meanwhile
@@ -136,7 +147,7 @@ impl TaskState {
             let at = crate::sys::monotonic_ns();
             let Some(Stat { state: letter, comm, cpu, .. }) = ctx.state_from_proc(tid) else { continue };
             let Some(state) = States::of_letter(letter).filter(|state| self.selects(*state)) else { continue };
-            if !self.is_ours(tid, comm.as_bytes(), ctx) {
+            if !self.is_ours(tid, &comm, ctx) {
                 continue;
             }
             let lost_until = self.lost_until;

@@ -18,6 +18,7 @@ use rustc_hash::FxHashSet;
 
 use crate::cli::CommonArgs;
 use crate::cli::values::{self, format_ns};
+use crate::perf::attr::Sampling;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::target::{Host, Tasks, online_cpus};
@@ -208,12 +209,12 @@ impl Watchdog {
     /// Cycles if this machine counts them, else the CPU clock.
     fn choose_sampler(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Evsel {
         let cpu = self.settings.cpus.first().copied().unwrap_or(0);
-        let cycles = Attr::cycles(self.hz);
+        let cycles = Attr::cycles(Sampling::Frequency(self.hz));
         let probed = evlist.probe(&cycles, cpu);
         self.sampler.period = 1_000_000_000 / self.hz.max(1);
         if probed.is_err_and(|err| is_absent(&err) || is_refused(&err)) {
             setup.warn("no PMU: sampling by timer; a CPU with interrupts off cannot be sampled".to_owned());
-            return Evsel::new("cpu-clock", Attr::cpu_clock(self.hz));
+            return Evsel::new("cpu-clock", Attr::cpu_clock(Sampling::Frequency(self.hz)));
         }
         self.sampler.is_nmi = counters_interrupt_always(setup.host);
         if !self.sampler.is_nmi {

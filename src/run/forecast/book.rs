@@ -44,14 +44,16 @@ pub struct Book {
     pub counted: Sums,
     /// Before and after that.
     sampled: [Sums; 2],
-    cpus: Vec<Cpu>,
+    rings: Vec<Ring>,
     /// Between two readings.
     pub step_ns: u64,
 }
 
 #[derive(Debug, Default)]
-struct Cpu {
-    number: u32,
+struct Ring {
+    cpu: u32,
+    /// Among those of its CPU.
+    class: usize,
     /// Bytes of the last steps, the newest last.
     steps: VecDeque<f64>,
     /// The most in so many steps.
@@ -62,7 +64,7 @@ struct Cpu {
 impl Book {
     pub fn new(events: usize) -> Book {
         let sums = || Sums { ns: 0, counts: vec![0; events] };
-        Book { warm_up: sums(), counted: sums(), sampled: [sums(), sums()], cpus: Vec::new(), step_ns: STEP_NS }
+        Book { warm_up: sums(), counted: sums(), sampled: [sums(), sums()], rings: Vec::new(), step_ns: STEP_NS }
     }
 
     pub fn sums(&mut self, phase: Phase) -> &mut Sums {
@@ -74,46 +76,46 @@ impl Book {
         }
     }
 
-    /// A CPU counted so many of an event, which would have been so many bytes: in one step.
-    pub fn count(&mut self, cpu: u32, event: usize, count: u64, bytes: f64) {
+    /// A CPU counted so many of an event, which would have been so many bytes for one of its rings: in one step.
+    pub fn count(&mut self, (cpu, class): (u32, usize), event: usize, count: u64, bytes: f64) {
         let events = self.counted.counts.len();
-        let index = self.cpus.iter().position(|known| known.number == cpu).unwrap_or_else(|| {
-            self.cpus.push(Cpu { number: cpu, counts: vec![0; events], ..Cpu::default() });
-            self.cpus.len() - 1
+        let index = self.rings.iter().position(|ring| (ring.cpu, ring.class) == (cpu, class)).unwrap_or_else(|| {
+            self.rings.push(Ring { cpu, class, counts: vec![0; events], ..Ring::default() });
+            self.rings.len() - 1
         });
-        let cpu = &mut self.cpus[index];
-        if let Some(sum) = cpu.counts.get_mut(event) {
+        let ring = &mut self.rings[index];
+        if let Some(sum) = ring.counts.get_mut(event) {
             *sum += count;
         }
-        match cpu.steps.back_mut() {
+        match ring.steps.back_mut() {
             Some(last) => *last += bytes,
-            None => cpu.steps.push_back(bytes),
+            None => ring.steps.push_back(bytes),
         }
     }
 
     /// The step is over.
     pub fn end_step(&mut self) {
-        for cpu in &mut self.cpus {
-            for (peak, steps) in cpu.peaks.iter_mut().zip(WINDOWS) {
-                *peak = peak.max(cpu.steps.iter().rev().take(steps).sum());
+        for ring in &mut self.rings {
+            for (peak, steps) in ring.peaks.iter_mut().zip(WINDOWS) {
+                *peak = peak.max(ring.steps.iter().rev().take(steps).sum());
             }
-            if cpu.steps.len() >= WINDOWS[WINDOWS.len() - 1] {
-                cpu.steps.pop_front();
+            if ring.steps.len() >= WINDOWS[WINDOWS.len() - 1] {
+                ring.steps.pop_front();
             }
-            cpu.steps.push_back(0.0);
+            ring.steps.push_back(0.0);
         }
     }
 
     /// How many of an event the busiest CPU counted per second. None: nothing was counted by CPU.
     pub fn busiest(&self, event: usize) -> Option<f64> {
-        let most = self.cpus.iter().filter_map(|cpu| cpu.counts.get(event)).max();
+        let most = self.rings.iter().filter_map(|ring| ring.counts.get(event)).max();
         (self.counted.ns > 0).then(|| rate(most.copied().unwrap_or(0) as f64, self.counted.ns))
     }
 
-    /// The most bytes on one CPU in `ns`, and how long that is as it was measured.
+    /// The most bytes for one ring in `ns`.
     pub fn peak(&self, ns: u64) -> f64 {
         let window = WINDOWS.iter().position(|steps| *steps as u64 * self.step_ns >= ns).unwrap_or(WINDOWS.len() - 1);
-        self.cpus.iter().map(|cpu| cpu.peaks[window]).fold(0.0, f64::max)
+        self.rings.iter().map(|ring| ring.peaks[window]).fold(0.0, f64::max)
     }
 
     /// What a run will see of an event per second, and what there is when nobody watches, if that is more. Recording costs
@@ -210,7 +212,7 @@ mod tests {
         for step in 0..100 {
             for cpu in [3, 7] {
                 let burst = cpu == 7 && (40..45).contains(&step);
-                book.count(cpu, 0, 1, if burst { 1000.0 } else { 10.0 });
+                book.count((cpu, 0), 0, 1, if burst { 1000.0 } else { 10.0 });
             }
             book.end_step();
         }

@@ -18,6 +18,8 @@ pub struct Weight {
     pub bytes: u64,
     /// In their callchains.
     pub addresses: u64,
+    /// What they stand for.
+    pub periods: u64,
 }
 
 /// By event.
@@ -42,6 +44,7 @@ impl Profiler for Weighed {
         if let Some(weight) = self.tally.borrow_mut().get_mut(event.index()) {
             weight.samples += 1;
             weight.bytes += sample.record_bytes() as u64;
+            weight.periods = weight.periods.saturating_add(sample.period());
             weight.addresses += sample.callchain.len() as u64;
         }
         self.profiler.sample(event, sample, ctx)

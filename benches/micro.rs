@@ -1,0 +1,253 @@
+//! The parts of the way of a record, each alone and on one CPU, over rings in memory of our own: ns per operation, the
+//! median of several turns. No privilege.
+
+mod common;
+
+use std::hint::black_box;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use common::Spread;
+use perf_prof::perf::layout::{Layout, SampleType};
+use perf_prof::perf::record::Callchain;
+use perf_prof::ringbuf::sim::Producer;
+use perf_prof::ringbuf::{Item, ItemKind, Limit, Merge, Stamp};
+use perf_prof::stats::Histogram;
+use perf_prof::symbol::elf::{SymbolOptions, TABLES_BYTES};
+use perf_prof::symbol::elf_file::Budget;
+use perf_prof::symbol::{Names, SpaceKeys, Stacks};
+use perf_prof::tep::{Format, NoNames, PrintFmt};
+
+const TURNS: usize = 9;
+const OPERATIONS: u64 = 1_000_000;
+/// Rings of a merge have so many records in all.
+const MERGED: u64 = 1 << 17;
+
+fn main() -> Result<()> {
+    if !std::env::args().any(|arg| arg == "--bench") {
+        println!("skipped: run it with `cargo bench`");
+        return Ok(());
+    }
+    let switch = sched_switch(7, 1_000);
+    let plain = Layout::new(SampleType::BASE.with(SampleType::RAW), 0);
+    decode("decode a sched_switch", &plain, &switch);
+    let chained = Layout::new(SampleType::BASE.with(SampleType::CALLCHAIN).with(SampleType::RAW), 0);
+    decode("decode it with a callchain of 24", &chained, &with_callchain(&switch));
+    for rings in [1, 2, 16, 128] {
+        merge(rings, &plain)?;
+    }
+    format_text(&plain, &switch)?;
+    histogram();
+    stacks();
+    kernel_names()
+}
+
+/// Prints what one of `count` operations takes, done by `turn`.
+fn report(what: &str, count: u64, mut turn: impl FnMut()) {
+    let times: Vec<f64> = (0..TURNS)
+        .map(|_| {
+            let start = Instant::now();
+            turn();
+            start.elapsed().as_nanos() as f64 / count as f64
+        })
+        .collect();
+    println!("{what:<40} {} ns", Spread::of(&times));
+}
+
+fn decode(what: &str, layout: &Layout, record: &[u8]) {
+    report(what, OPERATIONS, || {
+        for _ in 0..OPERATIONS {
+            let sample = layout.sample(black_box(record));
+            black_box(sample.is_ok_and(|sample| sample.raw.len() > 8));
+        }
+    });
+}
+
+/// Rings whose records lie between each other in time, as those of busy CPUs do.
+fn merge(rings: u64, layout: &Layout) -> Result<()> {
+    let each = MERGED / rings;
+    let record = sched_switch(7, 0);
+    let pages = (each as usize * record.len()).div_ceil(4096).next_power_of_two() * 2;
+    let mut producers: Vec<Producer> = (0..rings).map(|_| Producer::new(pages)).collect::<Result<_, _>>()?;
+    let mut merge = Merge::new();
+    for producer in &producers {
+        merge.add(producer.ring()?);
+    }
+    let mut now = 0;
+    let mut times = Vec::new();
+    for _ in 0..TURNS {
+        for number in 0..each {
+            for (ring, producer) in producers.iter_mut().enumerate() {
+                // Bursts: a CPU has several records while others have none.
+                let time = now + (number / 4 * rings + ring as u64) * 4 + number % 4 + 1;
+                producer.write(&sched_switch(ring as i32, time), time);
+            }
+        }
+        now += each * rings * 4;
+        let start = Instant::now();
+        merge.load(now);
+        let mut seen = 0;
+        let stamp = |record: &[u8]| layout.sample_time(record).map_or(Stamp::Bad, Stamp::At);
+        let drained = merge.drain(Limit::All, stamp, |item: Item<'_>| {
+            seen += u64::from(matches!(item.kind, ItemKind::Record(record) if black_box(record).len() > 8));
+            ControlFlow::Continue(())
+        });
+        merge.publish();
+        assert_eq!((seen, drained.late), (each * rings, 0));
+        times.push(start.elapsed().as_nanos() as f64 / seen as f64);
+    }
+    println!("{:<40} {} ns", format!("merge {rings} rings, per record"), Spread::of(&times));
+    Ok(())
+}
+
+fn format_text(layout: &Layout, record: &[u8]) -> Result<()> {
+    let format = Format::parse("sched", SCHED_SWITCH)?;
+    let text = PrintFmt::compile(&format)?;
+    let sample = layout.sample(record).ok().context("a record of ours")?;
+    let mut line = Vec::new();
+    report("the kernel's text of a sched_switch", OPERATIONS, || {
+        for _ in 0..OPERATIONS {
+            line.clear();
+            text.render(black_box(sample.raw), &NoNames, &mut line);
+        }
+    });
+    assert!(
+        String::from_utf8_lossy(&line).contains("prev_comm=nginx prev_pid=7 "),
+        "{:?}",
+        String::from_utf8_lossy(&line)
+    );
+    Ok(())
+}
+
+fn histogram() {
+    let mut histogram = Histogram::new();
+    report("count a value in a histogram", OPERATIONS, || {
+        for number in 0..OPERATIONS {
+            histogram.record(black_box(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40));
+        }
+    });
+    assert_eq!(histogram.count(), OPERATIONS * TURNS as u64);
+}
+
+/// Callchains that were seen before, as nearly all are.
+fn stacks() {
+    const CHAINS: u64 = 1000;
+    let mut stacks = Stacks::new(64 << 20, 127);
+    let mut spaces = SpaceKeys::default();
+    let chains: Vec<Vec<u8>> = (0..CHAINS).map(chain).collect();
+    report("find a stack of 24 among 1000", OPERATIONS, || {
+        for number in 0..OPERATIONS {
+            let chain = &chains[(number.wrapping_mul(7919) % CHAINS) as usize];
+            black_box(stacks.intern(Callchain::from_bytes(chain), 0, 7, &mut spaces));
+        }
+    });
+}
+
+fn kernel_names() -> Result<()> {
+    const SYMBOLS: u64 = 100_000;
+    let mut file = tempfile::NamedTempFile::new()?;
+    for number in 0..SYMBOLS {
+        writeln!(file, "{:016x} T function_{number}", KERNEL + number * 64)?;
+    }
+    file.flush()?;
+    let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Budget::new(TABLES_BYTES) };
+    let mut names = Names::new(file.path(), options);
+    names.read_kernel();
+    report("name a kernel address seen before", OPERATIONS, || {
+        for number in 0..OPERATIONS {
+            black_box(names.kernel(KERNEL + number % 1000 * 640 + 8));
+        }
+    });
+    let mut fresh = 0;
+    report("name a new kernel address", 10_000, || {
+        for _ in 0..10_000 {
+            fresh += 1;
+            black_box(names.kernel(KERNEL + fresh * 64 % (SYMBOLS * 64) + 4));
+        }
+    });
+    Ok(())
+}
+
+const KERNEL: u64 = 0xffff_ffff_8100_0000;
+
+const SCHED_SWITCH: &str = "\
+name: sched_switch
+ID: 300
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;
+\tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;
+\tfield:int prev_prio;\toffset:28;\tsize:4;\tsigned:1;
+\tfield:long prev_state;\toffset:32;\tsize:8;\tsigned:1;
+\tfield:char next_comm[16];\toffset:40;\tsize:16;\tsigned:0;
+\tfield:pid_t next_pid;\toffset:56;\tsize:4;\tsigned:1;
+\tfield:int next_prio;\toffset:60;\tsize:4;\tsigned:1;
+
+print fmt: \"prev_comm=%s prev_pid=%d prev_prio=%d prev_state=%s%s ==> next_comm=%s next_pid=%d next_prio=%d\", \
+REC->prev_comm, REC->prev_pid, REC->prev_prio, (REC->prev_state & 0xff) ? __print_flags(REC->prev_state & 0xff, \"|\", \
+{ 0x1, \"S\" }, { 0x2, \"D\" }, { 0x4, \"T\" }) : \"R\", REC->prev_state & 0x100 ? \"+\" : \"\", REC->next_comm, \
+REC->next_pid, REC->next_prio
+";
+
+/// A sample with the fields of `SampleType::BASE` and the raw bytes.
+fn sched_switch(tid: i32, time: u64) -> Vec<u8> {
+    let mut raw = vec![0_u8; 64];
+    raw[0..2].copy_from_slice(&300_u16.to_ne_bytes());
+    raw[4..8].copy_from_slice(&tid.to_ne_bytes());
+    raw[8..13].copy_from_slice(b"nginx");
+    raw[24..28].copy_from_slice(&tid.to_ne_bytes());
+    raw[28..32].copy_from_slice(&120_i32.to_ne_bytes());
+    raw[32..40].copy_from_slice(&1_u64.to_ne_bytes());
+    raw[40..44].copy_from_slice(b"java");
+    raw[56..60].copy_from_slice(&(tid + 1).to_ne_bytes());
+    raw[60..64].copy_from_slice(&120_i32.to_ne_bytes());
+    let mut body = Vec::new();
+    for word in [1_u64.to_ne_bytes(), pair(7, tid as u32), time.to_ne_bytes(), pair(1, 0)] {
+        body.extend_from_slice(&word);
+    }
+    with_header(&body, &raw)
+}
+
+/// A record of type 9 (sample): header, `body`, and the raw bytes with their size, padded.
+fn with_header(body: &[u8], raw: &[u8]) -> Vec<u8> {
+    let size = (8 + body.len() + 4 + raw.len()).next_multiple_of(8);
+    let raw_size = size - 8 - body.len() - 4;
+    let mut record = Vec::with_capacity(size);
+    record.extend_from_slice(&9_u32.to_ne_bytes());
+    record.extend_from_slice(&1_u16.to_ne_bytes());
+    record.extend_from_slice(&(size as u16).to_ne_bytes());
+    record.extend_from_slice(body);
+    record.extend_from_slice(&(raw_size as u32).to_ne_bytes());
+    record.extend_from_slice(raw);
+    record.resize(size, 0);
+    record
+}
+
+fn pair(first: u32, second: u32) -> [u8; 8] {
+    let mut word = [0; 8];
+    word[..4].copy_from_slice(&first.to_ne_bytes());
+    word[4..].copy_from_slice(&second.to_ne_bytes());
+    word
+}
+
+fn with_callchain(record: &[u8]) -> Vec<u8> {
+    let chain = chain(1);
+    let mut body = record[8..40].to_vec();
+    body.extend_from_slice(&(chain.len() as u64 / 8).to_ne_bytes());
+    body.extend_from_slice(&chain);
+    with_header(&body, &record[44..])
+}
+
+/// A callchain of the kernel: the marker and 24 addresses.
+fn chain(seed: u64) -> Vec<u8> {
+    const IN_KERNEL: u64 = -128_i64 as u64;
+    let addresses = (0..24).map(|depth| KERNEL + (seed * 31 + depth) * 1024);
+    [IN_KERNEL].into_iter().chain(addresses).flat_map(u64::to_ne_bytes).collect()
+}
