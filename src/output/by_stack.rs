@@ -180,7 +180,7 @@ mod tests {
     }
 
     fn by(most: usize) -> ByStack {
-        ByStack { joins: &JOINS, most, lines: vec!["a line".to_owned()], doubt: None }
+        ByStack { joins: &JOINS, most, lines: vec!["a line".to_owned()], doubt: None, discarded: None }
     }
 
     #[test]

@@ -65,6 +65,7 @@ pub struct Missed {
     untracked: u64,
     stacks: u64,
     discarded: u64,
+    late: u64,
 }
 
 impl Missed {
@@ -74,6 +75,7 @@ impl Missed {
             untracked: self.untracked.saturating_sub(before.untracked),
             stacks: self.stacks.saturating_sub(before.stacks),
             discarded: self.discarded.saturating_sub(before.discarded),
+            late: self.late.saturating_sub(before.late),
         }
     }
 
@@ -81,7 +83,7 @@ impl Missed {
     fn verdict(self, by_place: bool) -> Verdict {
         if self.lost > 0 || self.untracked > 0 || by_place && self.stacks > 0 {
             Verdict::LowerBound
-        } else if self.discarded > 0 {
+        } else if self.discarded > 0 || self.late > 0 {
             Verdict::Discarded
         } else {
             Verdict::Exact
@@ -318,12 +320,17 @@ impl Core {
                 .fold(0, u64::saturating_add),
             untracked: self.untracked,
             stacks: self.stacks.refused(),
-            discarded: self.discarded + self.late,
+            discarded: self.discarded,
+            late: self.late,
         };
         let of_interval = missed.since(self.missed);
         for table in report.tables.iter_mut().filter(|table| !table.counted) {
-            // What is told by place is of the whole run.
-            let verdict = if table.by_stack.is_some() { missed.verdict(true) } else { of_interval.verdict(false) };
+            let verdict = match &table.by_stack {
+                // What is told by place is of the whole run, and its rows may know best what was discarded.
+                Some(by) if by.discarded.is_some() => Missed { discarded: 0, ..missed }.verdict(true),
+                Some(_) => missed.verdict(true),
+                None => of_interval.verdict(false),
+            };
             table.verdict = table.verdict.and(verdict);
         }
         self.missed = missed;

@@ -107,10 +107,14 @@ pub struct Table {
 impl Table {
     /// How far one of its rows can be trusted.
     pub fn verdict_of(&self, row: &[Value]) -> Verdict {
-        let doubt = self.by_stack.as_ref().and_then(|by| row.get(by.doubt?));
-        match doubt {
-            Some(Value::Unsigned(1..)) => self.verdict.max(Verdict::Unsure),
-            _ => self.verdict,
+        let has = |column: Option<usize>| matches!(column.and_then(|at| row.get(at)), Some(Value::Unsigned(1..)));
+        let Some(by) = &self.by_stack else { return self.verdict };
+        if has(by.doubt) {
+            self.verdict.max(Verdict::Unsure)
+        } else if has(by.discarded) {
+            self.verdict.max(Verdict::Discarded)
+        } else {
+            self.verdict
         }
     }
 }
@@ -127,6 +131,8 @@ pub struct ByStack {
     pub lines: Vec<String>,
     /// The column that tells how much of a row may be gone.
     pub doubt: Option<usize>,
+    /// The column that tells how many pairs of a row were discarded: those of other rows are no business of its.
+    pub discarded: Option<usize>,
 }
 
 /// How the cells of a column become one.
