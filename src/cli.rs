@@ -16,7 +16,7 @@ use crate::output::escape::escape;
 use crate::output::flame::FlameGraph;
 use crate::perf::target::{Cgroup, Host, Target, Tasks, find_cgroup, parse_cpus, processes, threads};
 use crate::profilers::Command;
-use crate::run::Options;
+use crate::run::{Options, forecast};
 use crate::sys;
 use crate::task::procfs;
 use crate::tep::format::{likeness, nearest};
@@ -100,6 +100,9 @@ pub struct CommonArgs {
     /// Stop after so long, in s, or as 500ms
     #[arg(long = "for", help_heading = "Run", value_name = "TIME", value_parser = values::time_s)]
     duration: Option<Time>,
+    /// Only tell what a run would cost, from 1 s
+    #[arg(long, help_heading = "Run")]
+    dry_run: bool,
     /// Show callchains
     #[arg(short = 'g', long = "call-graph", help_heading = "Output")]
     stacks: bool,
@@ -148,6 +151,10 @@ list_value!(CgroupList, String, values::list);
 impl CommonArgs {
     pub fn strict_loss(&self) -> bool {
         self.strict_loss
+    }
+
+    pub fn dry_run(&self) -> bool {
+        self.dry_run
     }
 
     /// `-g`
@@ -206,7 +213,10 @@ impl CommonArgs {
         if self.duration.is_some_and(|time| time.0 == 0) {
             return Err(usage("--for 0 would show nothing: give it a time, as in 10s"));
         }
-        if self.json && self.output.is_none() && self.flame_graph == Some(FlameGraph::Stdout) {
+        if self.dry_run && self.duration.is_some_and(|time| Duration::from_nanos(time.0) < forecast::SHORTEST) {
+            return Err(usage("--dry-run counts for 100 ms at least: give --for more, or leave it out for a second"));
+        }
+        if self.json && !self.dry_run && self.output.is_none() && self.flame_graph == Some(FlameGraph::Stdout) {
             return Err(usage("--flame-graph - and --json both want stdout: send the JSON lines to a file with -o"));
         }
         let host = Host::default();
@@ -242,6 +252,7 @@ impl CommonArgs {
             demangle: !self.no_demangle,
             verbose: self.verbose,
             workload: self.workload,
+            dry_run: self.dry_run,
             paced: false,
             durable: false,
         })

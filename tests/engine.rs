@@ -297,11 +297,27 @@ fn verbose_says_what_it_does_and_what_it_costs() {
     need_events!();
     let (event, cpus) = (syscall(libc::SYS_getppid), common::online_cpus().len());
     let done = run(&["trace", "-v", "-e", &event, "-m", "4", "--for", "1ms"]).code(0);
-    done.says(&["a ring buffer of 4 pages", "tracefs", &format!("id=={}", libc::SYS_getppid), "self: ", "wake-ups"]);
+    let done = done.says(&[
+        "a ring buffer of 4 pages",
+        "tracefs",
+        &format!("id=={}", libc::SYS_getppid),
+        "self: ",
+        " s CPU, ",
+        " KiB peak memory, ",
+        " KiB rings, ",
+        " wake-ups, ",
+        " events/s, ",
+        " bytes/s, ",
+    ]);
+    assert!(done.err.last().is_some_and(|line| line.starts_with("self: ")), "{done:?}");
     // Of the event, and of side records: 64 KiB and a page.
     let locked = cpus as u64 * (6 * perf_prof::sys::page_size() as u64 + (64 << 10));
     let done = run(&["trace", "--json", "-e", &event, "-m", "4", "--for", "1ms"]).code(0);
-    assert_eq!(number(&done.end()["self"], "locked_bytes"), locked);
+    let end = done.end();
+    assert_eq!(number(&end["self"], "locked_bytes"), locked);
+    for key in ["cpu_ns", "rss_peak_bytes", "wakeups", "events_per_s", "bytes_per_s"] {
+        assert!(end["self"][key].is_number(), "{key}: {end}");
+    }
 }
 
 // Output

@@ -7,6 +7,7 @@ mod by_stack;
 pub mod escape;
 pub mod flame;
 mod fold;
+pub mod forecast;
 pub mod json;
 pub mod sink;
 pub mod text;
@@ -83,6 +84,8 @@ pub struct Settings {
     pub host: Host,
     /// Occurrences carry stacks.
     pub stacks: bool,
+    /// Samples hold callchains.
+    pub callchains: bool,
     pub symbols: SymbolOptions,
     /// Say at the end how many frames got names.
     pub coverage: bool,
@@ -157,12 +160,18 @@ pub struct RunEnd {
     pub rss_peak_bytes: u64,
     pub locked_bytes: u64,
     pub wakeups: u64,
+    pub record_bytes: u64,
     pub totals: Vec<(&'static str, Value)>,
     /// Lines for people, on stderr.
     pub summary: Vec<String>,
 }
 
 impl RunEnd {
+    /// A number of the whole run, per second.
+    pub fn per_s(&self, number: u64) -> f64 {
+        number as f64 / (self.duration_ns as f64 / 1e9).max(1e-9)
+    }
+
     /// All that is missing from the results, whatever lost it.
     pub fn missing(&self) -> u64 {
         [self.lost, self.lost_output, self.lost_side, self.lost_stacks, self.lost_pairs, self.malformed]
@@ -523,6 +532,7 @@ mod tests {
             strings: KernelStrings::default(),
             host,
             stacks: false,
+            callchains: false,
             symbols: SymbolOptions {
                 demangle: true,
                 debug_dirs: Vec::new(),

@@ -15,6 +15,7 @@ use crate::output::{EventText, IntervalEnd, RunEnd, Settings, StackReport, json,
 use crate::stats::value::{Batch, Occurrence, Table, Value, Verdict, What};
 use crate::stats::weights::Weighted;
 use crate::symbol::names::{KERNEL, Named};
+use crate::symbol::quality::{Quality, StackQuality};
 use crate::symbol::{Frame, Names, News, Spaces, StackId};
 use crate::tep::fields_text::render_fields;
 use crate::tep::print_fmt;
@@ -31,6 +32,7 @@ pub struct Writer {
     unread: Vec<i32>,
     /// What fell on stacks that are forgotten.
     folded: Folded,
+    quality: StackQuality,
 }
 
 /// Lets print formats name kernel addresses.
@@ -80,6 +82,7 @@ impl Writer {
             stacks: FxHashMap::default(),
             unread: Vec::new(),
             folded: Folded::default(),
+            quality: StackQuality::default(),
         }
     }
 
@@ -114,6 +117,7 @@ impl Writer {
                 News::Stack(stack) => {
                     self.stacks.insert(stack.id, stack.frames(&mut self.spaces));
                 }
+                News::Taken { stacks, empty } => self.judge(&stacks, empty),
                 News::Forget { last, kept } => forget = Some((last, kept)),
             }
         }
@@ -135,6 +139,19 @@ impl Writer {
             self.spaces.forget_unused();
         }
         Ok(())
+    }
+
+    /// Adds to what is known of the callchains, where somebody wants to know.
+    fn judge(&mut self, stacks: &[(StackId, u64)], empty: u64) {
+        if !self.settings.callchains || !(self.settings.coverage || self.settings.json) {
+            return;
+        }
+        for (id, taken) in stacks {
+            if let Some(frames) = self.stacks.get(id) {
+                self.quality.add(Quality::of(frames, &mut self.names), *taken);
+            }
+        }
+        self.quality.add(Quality::Empty, empty);
     }
 
     /// What fell on stacks that are about to be forgotten.
@@ -344,13 +361,26 @@ impl Writer {
             own.unsigned("rss_peak_bytes", end.rss_peak_bytes);
             own.unsigned("locked_bytes", end.locked_bytes);
             own.unsigned("wakeups", end.wakeups);
+            own.decimal("events_per_s", end.per_s(end.samples));
+            own.decimal("bytes_per_s", end.per_s(end.record_bytes));
             own.end();
+            if self.settings.callchains {
+                json::quality(&mut object, &self.quality);
+            }
+            let coverage = self.names.coverage();
+            if coverage.count.total() > 0 {
+                json::coverage(&mut object, &coverage);
+            }
             object.end();
             out.push(b'\n');
         }
         self.flush()?;
-        let coverage = if self.settings.coverage { self.names.coverage() } else { Vec::new() };
-        for line in end.summary.iter().chain(&coverage) {
+        let mut lines = Vec::new();
+        if self.settings.coverage {
+            lines = self.quality.describe();
+            lines.append(&mut self.names.coverage().describe());
+        }
+        for line in lines.iter().chain(&end.summary) {
             self.note(line)?;
         }
         Ok(())

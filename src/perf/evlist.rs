@@ -1,6 +1,8 @@
 //! The events of a run: what each is, and where it is opened. How a
 //! CPU's are opened is settled in `plan`, what their descriptors say is in `cpu_events`.
 
+pub mod counters;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 

@@ -42,7 +42,7 @@ fn wanted_pages(rings: usize) -> usize {
     (bytes / sys::page_size()).max(1)
 }
 
-fn most_pages(cpus: usize, rings: usize) -> usize {
+pub fn most_pages(cpus: usize, rings: usize) -> usize {
     floor_power_of_two(MOST_BYTES / sys::page_size() / (cpus * rings).max(1)).max(1)
 }
 

@@ -71,7 +71,7 @@ impl Verdict {
     pub fn mark(self) -> Option<(&'static str, &'static str)> {
         match self {
             Verdict::Exact | Verdict::Estimate => None,
-            Verdict::Discarded => Some((" ~", "without the pairs that were discarded")),
+            Verdict::Discarded => Some((" ~", "but for pairs that were discarded or seen in part")),
             Verdict::LowerBound => Some((">=", "at least so much: records were lost or left out")),
             Verdict::Unsure => Some((" ?", "some of it may be gone: records were lost")),
         }

@@ -153,7 +153,7 @@ impl Spaces {
             found = find(&self.space(pid).maps, addr);
         }
         let Some((at, offset)) = found else {
-            return Err(if self.is_gone(pid) { EXITED } else { "not mapped when last seen" });
+            return Err(if self.is_gone(pid) { EXITED } else { NOT_MAPPED });
         };
         let module = self.space(pid).maps[at].module.clone();
         match module.content {
@@ -399,6 +399,8 @@ fn room_for_files(host: &Host) -> usize {
     usize::try_from(sys::open_files().0).unwrap_or(usize::MAX).saturating_sub(taken)
 }
 
+/// In no executable mapping.
+pub const NOT_MAPPED: Reason = "not mapped when last seen";
 pub const JIT_NO_MAP: Reason = "jit-no-map";
 /// The word was no address at all.
 pub const NO_ADDRESS: Reason = "no address: no frame pointers here";

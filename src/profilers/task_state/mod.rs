@@ -620,7 +620,8 @@ impl Profiler for TaskState {
         } else {
             report.table(&COLUMNS, table.rows(&self.all));
         }
-        report.judge(self.sight());
+        let sight = self.sight();
+        report.judge(sight);
         self.all.iter_mut().for_each(Histogram::clear);
         self.draw_ongoing(now, report);
         Ok(())

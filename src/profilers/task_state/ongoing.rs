@@ -9,15 +9,16 @@ use crate::symbol::StackId;
 use crate::task::procfs::Stat;
 
 impl TaskState {
-    /// Whether all tasks are in sight. What others do now is missing from what goes on.
-    pub(super) fn sight(&self) -> Verdict {
+    /// Whether all tasks were in sight. What others do now is missing from what goes on.
+    pub(super) fn sight(&mut self) -> Verdict {
         let of = |task: &Task| match task.doing {
             _ if task.exited => Verdict::Exact,
             _ if task.since < self.lost_until => Verdict::LowerBound,
             Doing::Unknown => Verdict::Discarded,
             _ => Verdict::Exact,
         };
-        self.machine.iter().map(|(_, task)| of(task)).max().unwrap_or_default()
+        let seen = if self.machine.take_blurred() { Verdict::Discarded } else { Verdict::Exact };
+        self.machine.iter().map(|(_, task)| of(task)).max().unwrap_or_default().max(seen)
     }
 
     /// Reports the waits that go on, each when it passes the limit and then once per interval.
