@@ -101,6 +101,20 @@ fn all_cpus_get_their_share_of_the_memory_that_may_be_locked() {
     assert!(degraded(&done, "mlock limit").is_empty(), "{done:#?}");
 }
 
+/// perf-prof, and what it starts, before all that shares their CPUs, if that may be.
+fn before_others(args: &[&str]) -> Command {
+    let mut command = command(args);
+    let first = || {
+        let priority = libc::sched_param { sched_priority: 1 };
+        // SAFETY: the kernel reads the struct, which lives here; the call is async-signal-safe.
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
+        Ok(())
+    };
+    // SAFETY: the closure calls sched_setscheduler alone.
+    unsafe { command.pre_exec(first) };
+    command
+}
+
 #[test]
 fn a_ring_that_became_smaller_wakes_its_reader_in_time() {
     need_events!();
@@ -114,7 +128,7 @@ fn a_ring_that_became_smaller_wakes_its_reader_in_time() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let path = file.path().to_str().expect("UTF-8");
         let args = ["trace", "--json", "-e", &event, "-o", path, "--", "taskset", "-c", &first, &flood, calls, per_s];
-        let done = behind(&[allowed], &args).code(0);
+        let done = Prog::spawn(refused(before_others(&args), &[allowed])).finish().code(0);
         assert!(degraded(&done, "memory for 32 pages").len() == 1, "{done:#?}");
         let text = fs::read_to_string(path).expect("the results");
         let end: serde_json::Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
