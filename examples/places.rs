@@ -3,14 +3,15 @@
 //! `places PLACE COUNT [FILE]`: prints `ready pid=N`, then calls getppid COUNT times from a function in PLACE, or, if the
 //! environment has `PLACES_GO=stdin`, so many times for each line of stdin. PLACE is one of:
 //! - `own`: `call_from_own` of this program; `rust`: `call_from_rust`, whose name is mangled;
+//! - `nofp`: `call_without_frame_pointer`, whose callers no frame pointer leads to;
 //! - `jit`: memory without a file; `many`: the same, each call from a place of its own;
 //! - `perf-map`: as `jit`, named `call_from_jit` in /tmp/perf-PID.map, which is removed at the end unless FILE is given;
 //! - `file`: FILE, into which only machine code is written;
-//! - `library`: FILE, a copy of this program that is mapped as a library would be;
+//! - `library`: FILE, a copy of this program that is mapped as a library would be; `nofp-library`: both;
 //! - `vdso`: clock_gettime of the process's CPU time instead, which the vdso passes on to the kernel;
 //! - `exec`: as `own`, then executes itself as `jit`.
 
-use std::arch::asm;
+use std::arch::{asm, global_asm};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -49,6 +50,34 @@ fn getppid() {
     }
 }
 
+// The register of the frame pointer holds something else, as in code that is compiled without.
+#[cfg(target_arch = "x86_64")]
+global_asm!(
+    ".globl call_without_frame_pointer",
+    "call_without_frame_pointer:",
+    "push rbp",
+    "xor ebp, ebp",
+    "mov eax, 110",
+    "syscall",
+    "pop rbp",
+    "ret",
+);
+#[cfg(target_arch = "aarch64")]
+global_asm!(
+    ".globl call_without_frame_pointer",
+    "call_without_frame_pointer:",
+    "str x29, [sp, #-16]!",
+    "mov x29, #0",
+    "mov x8, #173",
+    "svc #0",
+    "ldr x29, [sp], #16",
+    "ret",
+);
+
+unsafe extern "C" {
+    safe fn call_without_frame_pointer();
+}
+
 extern "C" fn call_from_vdso() {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is ours for the call.
@@ -69,6 +98,7 @@ fn main() {
     let function = match place.as_str() {
         "own" | "exec" => call_from_own,
         "rust" => call_from_rust,
+        "nofp" => call_without_frame_pointer,
         "vdso" => call_from_vdso,
         "jit" | "perf-map" => made_at_run_time(1)[0],
         "many" => {
@@ -80,7 +110,8 @@ fn main() {
             fs::write(path, CODE).expect("write FILE");
             mapped(path, 0, CODE.len())
         }
-        "library" => library(file.expect("FILE")),
+        "library" => library(file.expect("FILE"), call_from_own),
+        "nofp-library" => library(file.expect("FILE"), call_without_frame_pointer),
         _ => panic!("no such place: {place}"),
     };
     if place == "perf-map" {
@@ -144,9 +175,9 @@ fn mapped(path: &str, offset: usize, len: usize) -> Function {
     }
 }
 
-/// `call_from_own` of another copy of this program.
-fn library(path: &str) -> Function {
-    let own = call_from_own as *const () as usize;
+/// A function of another copy of this program.
+fn library(path: &str, function: Function) -> Function {
+    let own = function as *const () as usize;
     let maps = fs::read_to_string("/proc/self/maps").expect("maps");
     let hex = |text: &str| usize::from_str_radix(text, 16).expect("hex");
     let offset = maps.lines().find_map(|line| {

@@ -16,7 +16,8 @@ use crate::output::escape::escape;
 use crate::output::flame::FlameGraph;
 use crate::perf::target::{Cgroup, Host, Target, Tasks, find_cgroup, parse_cpus, processes, threads};
 use crate::profilers::Command;
-use crate::run::Options;
+use crate::run::{Options, forecast};
+use crate::sys;
 use crate::task::procfs;
 use crate::tep::format::{likeness, nearest};
 
@@ -99,6 +100,9 @@ pub struct CommonArgs {
     /// Stop after so long, in s, or as 500ms
     #[arg(long = "for", help_heading = "Run", value_name = "TIME", value_parser = values::time_s)]
     duration: Option<Time>,
+    /// Only tell what a run would cost, from 1 s
+    #[arg(long, help_heading = "Run")]
+    dry_run: bool,
     /// Show callchains
     #[arg(short = 'g', long = "call-graph", help_heading = "Output")]
     stacks: bool,
@@ -147,6 +151,10 @@ list_value!(CgroupList, String, values::list);
 impl CommonArgs {
     pub fn strict_loss(&self) -> bool {
         self.strict_loss
+    }
+
+    pub fn dry_run(&self) -> bool {
+        self.dry_run
     }
 
     /// `-g`
@@ -205,7 +213,10 @@ impl CommonArgs {
         if self.duration.is_some_and(|time| time.0 == 0) {
             return Err(usage("--for 0 would show nothing: give it a time, as in 10s"));
         }
-        if self.json && self.output.is_none() && self.flame_graph == Some(FlameGraph::Stdout) {
+        if self.dry_run && self.duration.is_some_and(|time| Duration::from_nanos(time.0) < forecast::SHORTEST) {
+            return Err(usage("--dry-run counts for 100 ms at least: give --for more, or leave it out for a second"));
+        }
+        if self.json && !self.dry_run && self.output.is_none() && self.flame_graph == Some(FlameGraph::Stdout) {
             return Err(usage("--flame-graph - and --json both want stdout: send the JSON lines to a file with -o"));
         }
         let host = Host::default();
@@ -241,6 +252,7 @@ impl CommonArgs {
             demangle: !self.no_demangle,
             verbose: self.verbose,
             workload: self.workload,
+            dry_run: self.dry_run,
             paced: false,
             durable: false,
         })
@@ -320,7 +332,16 @@ fn message(err: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
+    // The many places that open a file need not know about this.
+    if err.chain().any(lacks_descriptors) && !text.contains("ulimit -n") {
+        text = format!("{text}; cure: raise `ulimit -n` (it is {})", sys::open_files().0);
+    }
     text
+}
+
+fn lacks_descriptors(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let errno = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+    errno == Some(libc::EMFILE) || cause.downcast_ref() == Some(&nix::errno::Errno::EMFILE)
 }
 
 #[cfg(test)]
@@ -338,5 +359,7 @@ mod tests {
         assert_eq!(message(&err), "cannot open x: no such file");
         let err = anyhow::anyhow!("y").context("x: y");
         assert_eq!(message(&err), "x: y");
+        let err = anyhow::Error::new(std::io::Error::from_raw_os_error(libc::EMFILE)).context("cannot read x");
+        assert!(message(&err).starts_with("cannot read x: ") && message(&err).contains("raise `ulimit -n`"));
     }
 }

@@ -18,7 +18,7 @@ use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::target::{Host, Target};
 use crate::perf::{Attr, Record, Sample};
-use crate::stats::value::{Batch, ByStack, Column, Shape, Subject, Table, Value};
+use crate::stats::value::{Batch, ByStack, Column, Shape, Subject, Table, Value, Verdict};
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
@@ -251,6 +251,8 @@ pub struct Context<'a> {
     pub batch: &'a mut Batch,
     /// Pairs that were thrown away because an end of theirs may not have been seen.
     pub discarded: &'a mut u64,
+    /// What could not be followed because too much is followed already.
+    pub untracked: &'a mut u64,
     /// Set by a profiler for a sample that is none of its business after all: it does not count.
     pub ignored: bool,
 }
@@ -354,7 +356,19 @@ impl Report {
 
     /// One of several tables: `title` says which.
     pub fn titled_table(&mut self, title: &'static str, columns: &'static [Column], rows: Vec<Vec<Value>>) {
-        self.tables.push(Table { title, columns, rows, by_stack: None });
+        self.tables.push(Table { title, columns, rows, by_stack: None, verdict: Verdict::Exact, counted: false });
+    }
+
+    /// As [`Report::titled_table`], of what the kernel counts whether or not it can be told.
+    pub fn counted_table(&mut self, title: &'static str, columns: &'static [Column], rows: Vec<Vec<Value>>) {
+        self.tables.push(Table { title, columns, rows, by_stack: None, verdict: Verdict::Exact, counted: true });
+    }
+
+    /// The rows of the table added last are no better than this, even if nothing was lost in the interval.
+    pub fn judge(&mut self, verdict: Verdict) {
+        if let Some(table) = self.tables.last_mut() {
+            table.verdict = verdict;
+        }
     }
 
     /// A table of places, of the whole run up to now: it is printed at the end even if nothing has happened since the last.
@@ -365,7 +379,8 @@ impl Report {
         rows: Vec<Vec<Value>>,
         by_stack: ByStack,
     ) {
-        self.tables.push(Table { title, columns, rows, by_stack: Some(by_stack) });
+        let by_stack = Some(by_stack);
+        self.tables.push(Table { title, columns, rows, by_stack, verdict: Verdict::Exact, counted: false });
     }
 
     /// Lists the functions, and stacks, that took most of the weight of the whole run.

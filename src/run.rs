@@ -1,19 +1,22 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
-//! the book of losses in `loss`, what keeps it going beside a CPU that is stuck in `pace`, rings and CPUs that come and go in `rings`, what people are told in `words`.
+//! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, what keeps it going beside a CPU
+//! that is stuck in `pace`, rings and CPUs that come and go in `rings`, what people are told in `words`.
 
 mod core;
+mod finish;
+pub mod forecast;
 mod loss;
 mod pace;
 mod rings;
+#[cfg(test)]
+mod truth;
 mod words;
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -22,17 +25,17 @@ use nix::sys::signal::Signal;
 use crate::cli::values::RingSize;
 use crate::output::flame::{FlameGraph, FlameWriter};
 use crate::output::sink::Sink;
-use crate::output::{Closed, EventText, IntervalEnd, Message, Output, RunEnd, Settings, StackReport};
+use crate::output::{EventText, IntervalEnd, Message, Output, Settings, StackReport};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
-use crate::run::core::{Core, Corrected};
+use crate::run::core::{Core, Corrected, Missed};
 use crate::run::loss::{LossBook, coverage};
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
-pub use crate::run::rings::default_ring_pages;
+pub use crate::run::rings::{default_ring_pages, side_ring_pages};
 use crate::stats::value::Value;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};
@@ -42,7 +45,7 @@ use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker, ending_signals};
 use crate::sys::process::Workload;
-use crate::task::{TaskTable, Watched, procfs};
+use crate::task::{TaskTable, Watched};
 use crate::tep::strings::KernelStrings;
 use crate::tep::syscalls;
 
@@ -69,6 +72,8 @@ pub struct Options {
     pub demangle: bool,
     pub verbose: bool,
     pub workload: Vec<OsString>,
+    /// Only what it would cost is wanted.
+    pub dry_run: bool,
     /// It goes on while a CPU answers no interrupt.
     pub paced: bool,
     /// What it writes is to survive a crash of the machine.
@@ -146,14 +151,16 @@ impl Run {
         let host = Host::default();
         sys::ignore_sigpipe().context("cannot ignore SIGPIPE")?;
         let sink = match &options.output {
+            _ if options.dry_run => Sink::file(Path::new("/dev/null"))?,
             Some(path) => Sink::file(path)?,
             None if options.flame == Some(FlameGraph::Stdout) => Sink::file(Path::new("/dev/null"))?,
             None => Sink::stdout()?,
         };
-        if let Some(flame) = &options.flame {
+        if let Some(flame) = options.flame.as_ref().filter(|_| !options.dry_run) {
             flame.check()?;
         }
         let workload = start_workload(&mut options)?;
+        sys::raise_open_files(); // the workload keeps the limit that it was given
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
         let (output, settle) = Output::start(sink, waker.clone())?;
         let watched = Watched::new(&options.target, &host);
@@ -196,6 +203,7 @@ impl Run {
             strings: tracefs.get().map(|tracefs| KernelStrings::open(tracefs.root())).unwrap_or_default(),
             host: host.clone(),
             stacks: evlist.any_callchain() && (options.shows_stacks || options.flame.is_none()),
+            callchains: evlist.any_callchain(),
             symbols: SymbolOptions {
                 demangle: options.demangle,
                 debug_dirs: usual_debug_dirs(),
@@ -204,9 +212,14 @@ impl Run {
             coverage: options.verbose && evlist.any_address(),
             prompt: options.paced,
             durable: options.durable,
-            flame: options.flame.clone().map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
+            flame: options
+                .flame
+                .clone()
+                .filter(|_| !options.dry_run)
+                .map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
         };
-        let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller, &mut notes)?;
+        let ring = if options.dry_run { Some(forecast::ring(options.ring)) } else { options.ring };
+        let mut rings = Rings::open(&mut evlist, &options.target, &host, ring, &poller, &mut notes)?;
         // Until here a Ctrl-C ends the process as it does any other.
         let wanted: Vec<Signal> = ending_signals().chain([Signal::SIGUSR1, Signal::SIGCHLD]).collect();
         let signals = Signals::block(&wanted).context("cannot receive signals")?;
@@ -238,14 +251,16 @@ impl Run {
             output,
             loss: LossBook::default(),
             narrow_here: rings.narrow_here,
-            limit: options.samples,
+            limit: options.samples.filter(|_| !options.dry_run),
             samples: 0,
             record_bytes: 0,
             discarded: 0,
+            untracked: 0,
             late: 0,
             malformed: 0,
             told_lost: 0,
             corrected: Corrected::default(),
+            missed: Missed::default(),
         };
         Ok(Run {
             options,
@@ -276,6 +291,13 @@ impl Run {
     /// # Errors
     /// The workload cannot be executed; the output cannot be written.
     pub fn start(mut self) -> Result<Outcome> {
+        self.begin()?;
+        let stop = self.observe()?;
+        self.finish(stop)
+    }
+
+    /// Events on; the workload goes.
+    fn begin(&mut self) -> Result<()> {
         self.core.evlist.enable()?;
         self.start_ns = sys::monotonic_ns();
         self.interval_start_ns = self.start_ns;
@@ -294,8 +316,7 @@ impl Run {
             failed.with_context(|| format!("cannot execute {:?}", workload.name()))?;
             self.core.watched.released();
         }
-        let stop = self.observe()?;
-        self.finish(stop)
+        Ok(())
     }
 
     fn observe(&mut self) -> Result<Stop> {
@@ -439,6 +460,7 @@ impl Run {
                 profiler.interval(end_ns, &mut report)?
             };
         }
+        let verdict = self.core.judge(&mut report, self.rings.undecodable());
         let span_ns = end_ns.saturating_sub(self.interval_start_ns);
         let samples = self.core.samples - self.samples_before;
         if last
@@ -466,6 +488,7 @@ impl Run {
             lost,
             coverage: coverage(&lost_windows, self.interval_start_ns, end_ns, self.rings.cpus()),
             lost_windows,
+            verdict,
             discarded: self.core.discarded - self.discarded_before,
             loss_line,
             totals: report.totals.into_iter().chain(report.run_totals.iter().cloned()).collect(),
@@ -491,82 +514,6 @@ impl Run {
         let span_ns = time_ns.saturating_sub(self.start_ns);
         Some(StackReport { interval: self.intervals, time_ns, span_ns, rows, top: report.top, last })
     }
-
-    /// Stops the events, reports what is left, and leaves.
-    fn finish(mut self, stop: Stop) -> Result<Outcome> {
-        // That takes an answer of each CPU.
-        if !self.options.paced {
-            sys::perf::disable_all().context("cannot stop the events")?;
-        }
-        if matches!(stop, Stop::Asked) {
-            self.round(Limit::All);
-        }
-        let end_ns = sys::monotonic_ns();
-        if !matches!(stop, Stop::Enough) {
-            self.core.stopped(end_ns);
-        }
-        let mut messages = self.close_interval(end_ns, true)?;
-        messages.extend(self.tracefs.missed_calls().into_iter().map(Message::Note));
-        let lost = self.core.loss.total();
-        let dropped = self.core.output.dropped();
-        let (cpu_ns, rss_peak_bytes) = sys::self_usage();
-        let mut end = RunEnd {
-            time_ns: end_ns,
-            duration_ns: end_ns.saturating_sub(self.start_ns),
-            samples: self.core.samples,
-            lost,
-            lost_output: dropped,
-            lost_side: self.core.told_lost.saturating_sub(lost),
-            lost_stacks: self.core.stacks.refused(),
-            malformed: self.core.malformed + self.rings.undecodable(),
-            discarded: self.core.discarded,
-            late: self.core.late,
-            intervals: self.intervals,
-            cpu_ns,
-            rss_peak_bytes,
-            locked_bytes: self.rings.locked_bytes(),
-            wakeups: self.wakeups,
-            totals: std::mem::take(&mut self.run_totals),
-            summary: Vec::new(),
-        };
-        if !self.options.json {
-            let counts_lost = self.core.evlist.counts_lost();
-            end.summary = words::summary(self.options.profiler, &end, counts_lost);
-            if self.options.verbose {
-                end.summary.push(words::own_cost(&end, self.core.record_bytes));
-            }
-        }
-        if self.core.watched.awaits_exec() && (self.core.narrow_here || self.core.evlist.any_cpu_bound()) {
-            messages.push(Message::Note(format!(
-                "{}: nothing is known of the command: the record of its exec was lost; a larger -m keeps it",
-                self.options.profiler
-            )));
-        }
-        messages.push(Message::End(end));
-        let Run { core, signals, workload, host, mut told_to_end, tracefs, .. } = self;
-        let Core { evlist, output, .. } = core;
-        let removal = remove_probes(evlist, tracefs);
-        if let Some(mut workload) = workload {
-            workload.end(&descendants(&host, workload.pid())); // if it still runs
-        }
-        // A second Ctrl-C ends the wait for a reader that does not read.
-        let mut again = |signal| {
-            matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP)
-                && std::mem::replace(&mut told_to_end, true)
-        };
-        let closed = output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
-        removal.wait()?;
-        match closed {
-            Some(Closed::FlameGraph(err)) => return Err(err.into()),
-            Some(Closed::Failed(err)) => {
-                let place =
-                    self.options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
-                return Err(anyhow::Error::new(err).context(format!("cannot write to {place}")));
-            }
-            Some(Closed::Pipe) | None => {}
-        }
-        Ok(Outcome { lost: lost + dropped })
-    }
 }
 
 fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
@@ -579,35 +526,6 @@ fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
         options.target.tasks = Tasks::Workload(workload.pid());
     }
     Ok(Some(workload))
-}
-
-/// The end of the run's own probes, beside that of the output: a program with a probe in it is slower.
-struct Removal {
-    thread: Option<JoinHandle<Result<Evlist>>>,
-    /// Without probes there is nothing to do but to hold the events until the output is done.
-    _events: Option<Evlist>,
-}
-
-/// The kernel takes some 65 ms to release each: the last report need not wait for that, nor they for who reads it.
-fn remove_probes(mut evlist: Evlist, tracefs: TracefsFinder) -> Removal {
-    if !tracefs.has_probes() {
-        return Removal { thread: None, _events: Some(evlist) };
-    }
-    let thread = thread::spawn(move || {
-        evlist.close_probes();
-        tracefs.remove_probes()?;
-        Ok(evlist) // releasing what else there is takes long, too
-    });
-    Removal { thread: Some(thread), _events: None }
-}
-
-impl Removal {
-    fn wait(self) -> Result<()> {
-        match self.thread.map(JoinHandle::join) {
-            Some(Ok(Err(err))) => Err(err),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// How the events that may be printed become text. Events without a format are left out.
@@ -625,12 +543,4 @@ fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventTex
 fn max_stack(host: &Host) -> usize {
     let text = std::fs::read_to_string(host.proc.join("sys/kernel/perf_event_max_stack"));
     text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(127)
-}
-
-/// What a workload has started. Each was its descendant still when its descriptor was open: numbers are used again.
-fn descendants(host: &Host, pid: i32) -> Vec<OwnedFd> {
-    let open = |pid: i32| Some((pid, sys::poll::pidfd(pid).ok()?));
-    let opened: Vec<(i32, OwnedFd)> = procfs::family(host, pid).into_iter().filter_map(open).collect();
-    let family = procfs::family(host, pid);
-    opened.into_iter().filter(|(pid, _)| family.contains(pid)).map(|(_, fd)| fd).collect()
 }

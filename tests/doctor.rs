@@ -6,62 +6,13 @@ mod common;
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use common::seccomp::{Refusal, refused};
+use common::user::{Copy, NOBODY, PERFMON, turn};
 use common::{Done, Prog, command, number, run, start_watching};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-
-const NOBODY: [&str; 5] = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
-const PERFMON: [&str; 4] = ["--inh-caps", "+perfmon", "--ambient-caps", "+perfmon"];
-
-/// A copy of perf-prof that everybody may execute.
-struct Copy {
-    dir: tempfile::TempDir,
-}
-
-impl Copy {
-    fn new() -> Copy {
-        let dir = tempfile::tempdir().expect("a directory");
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
-        fs::copy(env!("CARGO_BIN_EXE_perf-prof"), dir.path().join("perf-prof")).expect("copy");
-        Copy { dir }
-    }
-
-    /// setpriv, with what it is to run.
-    fn words(&self, capabilities: &[&str], args: &[&str]) -> Vec<String> {
-        let program = self.dir.path().join("perf-prof").into_os_string().into_string().expect("UTF-8");
-        let words = [&["setpriv"], &NOBODY[..], capabilities, &[&program], args].concat();
-        words.into_iter().map(str::to_owned).collect()
-    }
-
-    /// As nobody, where no tracefs is mounted.
-    fn as_nobody(&self, capabilities: &[&str], args: &[&str]) -> Done {
-        let words = self.words(capabilities, args);
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
-        Prog::spawn(command).finish()
-    }
-
-    /// The same in a mount namespace whose tracefs nobody's group may read. All mounts of tracefs share their options, so
-    /// they are put back.
-    fn with_tracefs(&self, _turn: &MutexGuard<'_, ()>, capabilities: &[&str], args: &[&str]) -> Done {
-        const SCRIPT: &str = "at=/sys/kernel/tracing; mount -t tracefs -o gid=65534,mode=755 nodev $at || exit 99
-            \"$@\"; code=$?; mount -o remount,gid=0,mode=700 $at; exit $code";
-        let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", SCRIPT, "sh"]).args(self.words(capabilities, args));
-        Prog::spawn(command).finish()
-    }
-}
-
-/// Only one test at a time changes the options of tracefs.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn report(done: Done) -> Value {
     let mut objects = done.code(0).json();
@@ -81,6 +32,11 @@ fn verdict<'a>(report: &'a Value, name: &str) -> (&'a str, String) {
 fn level() -> i64 {
     let text = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").expect("perf_event_paranoid");
     text.trim().parse().expect("a number")
+}
+
+/// What lets one in. From 3 on, levels are distributions' own.
+fn missing() -> &'static str {
+    if level() > 2 { "CAP_SYS_ADMIN" } else { "CAP_PERFMON" }
 }
 
 #[test]
@@ -158,25 +114,25 @@ fn nobody_is_told_what_is_missing() {
     if level() < 2 {
         skip!("kernel.perf_event_paranoid is below 2");
     }
-    let copy = Copy::new();
-    let report = report(copy.as_nobody(&[], &["doctor", "--json"]));
+    let copy = Copy::of(NOBODY);
+    let report = report(copy.run(&[], &["doctor", "--json"]));
     for name in ["task-state", "trace", "list"] {
         let (verdict, why) = verdict(&report, name);
         assert_eq!(verdict, "impossible");
         assert!(why.contains("tracefs is not") && why.contains("cure: CAP_"), "{why}");
     }
     let (profile, why) = verdict(&report, "profile");
-    assert!(why.contains("CAP_PERFMON is missing"), "{why}");
+    let missing = missing();
+    assert!(why.contains(&format!("{missing} is missing")), "{why}");
     if level() == 2 {
         assert_eq!(profile, "degraded", "{why}");
         assert!(why.starts_with("your own processes only"), "{why}");
     }
     assert_eq!(report["privileges"]["capabilities"], "");
     // And so it is.
-    copy.as_nobody(&[], &["task-state", "--for", "1"]).code(1).says(&["tracefs is not", "cure: CAP_"]);
-    let refused = copy.as_nobody(&[], &["profile", "--for", "1"]).code(1);
-    let error =
-        format!("kernel.perf_event_paranoid is {} and CAP_PERFMON is missing; cure: CAP_PERFMON (setcap", level());
+    copy.run(&[], &["task-state", "--for", "1"]).code(1).says(&["tracefs is not", "cure: CAP_"]);
+    let refused = copy.run(&[], &["profile", "--for", "1"]).code(1);
+    let error = format!("kernel.perf_event_paranoid is {} and {missing} is missing; cure: {missing} (setcap", level());
     refused.says(&[&error, "kernel.perf_event_paranoid=0"]);
 }
 
@@ -186,23 +142,26 @@ fn a_readable_tracefs_is_not_enough() {
     if level() < 0 {
         skip!("kernel.perf_event_paranoid is below 0");
     }
-    let (copy, turn) = (Copy::new(), turn());
+    let (copy, turn) = (Copy::of(NOBODY), turn());
     let report = report(copy.with_tracefs(&turn, &[], &["doctor", "--json"]));
     assert_eq!(verdict(&report, "list").0, "ok");
     for name in ["task-state", "trace"] {
         let (verdict, why) = verdict(&report, name);
         assert_eq!(verdict, "impossible", "{why}");
         let last = "kernel.perf_event_paranoid=-1"; // 0 lets CPUs be watched, but not tracepoints
-        assert!(why.contains("CAP_PERFMON is missing") && why.ends_with(last), "{why}");
+        assert!(why.contains(&format!("{} is missing", missing())) && why.ends_with(last), "{why}");
     }
     let refused = copy.with_tracefs(&turn, &[], &["task-state", "--for", "1"]).code(1);
-    refused.says(&["CAP_PERFMON is missing", "kernel.perf_event_paranoid=-1"]);
+    refused.says(&[&format!("{} is missing", missing()), "kernel.perf_event_paranoid=-1"]);
 }
 
 #[test]
 fn perfmon_and_a_readable_tracefs_are_enough() {
     need_events!();
-    let (copy, turn) = (Copy::new(), turn());
+    if level() > 2 {
+        skip!("kernel.perf_event_paranoid is above 2");
+    }
+    let (copy, turn) = (Copy::of(NOBODY), turn());
     let report = report(copy.with_tracefs(&turn, &PERFMON, &["doctor", "--json"]));
     for name in ["profile", "task-state", "trace"] {
         let (verdict, why) = verdict(&report, name);
@@ -246,27 +205,5 @@ fn a_seccomp_filter_is_recognised() {
 
 /// perf-prof behind a filter that answers perf_event_open with `errno`.
 fn filtered(args: &[&str], errno: i32) -> Command {
-    let step = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
-    let mut program = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0), // seccomp_data.nr
-        libc::sock_filter {
-            jf: 1,
-            ..step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, libc::SYS_perf_event_open as u32)
-        },
-        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let mut command = command(args);
-    let install = move || {
-        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-        // SAFETY: both calls are async-signal-safe; the kernel copies the program, which lives here.
-        let result = unsafe {
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter)
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    };
-    // SAFETY: the closure calls prctl alone, and touches no memory but its own.
-    unsafe { command.pre_exec(install) };
-    command
+    refused(command(args), &[Refusal::of(libc::SYS_perf_event_open, errno)])
 }

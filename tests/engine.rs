@@ -94,6 +94,26 @@ fn a_small_ring_is_emptied_again_and_again() {
 }
 
 #[test]
+fn a_flood_hides_no_rare_event() {
+    need_events!();
+    const EXECS: usize = 100;
+    let script = format!("{} 1000000 >/dev/null & for _ in $(seq {EXECS}); do /bin/true; done; wait", example("flood"));
+    let rare =
+        ["sched:sched_process_exec", "sched:sched_process_fork", "sched:sched_process_exit", "signal:signal_generate"];
+    // One with a ring of its own; four that share one.
+    for rare in [&rare[..1], &rare[..]] {
+        let mut args = vec!["trace", "--json", "-m", "16", "-e", "raw_syscalls:sys_enter"];
+        args.extend(rare.iter().flat_map(|event| ["-e", event]));
+        args.extend(["--", "/bin/sh", "-c", &script]);
+        let done = run(&args).code(0);
+        let end = done.end();
+        assert!(number(&end, "lost") > 10_000 && number(&end, "lost_side") == 0, "{end}");
+        let execs = done.out.iter().filter(|line| line.contains(r#""filename":"/bin/true""#)).count();
+        assert_eq!(execs, EXECS, "{end}");
+    }
+}
+
+#[test]
 fn strict_loss_is_an_exit_code() {
     need_events!();
     let (flood, event) = (example("flood"), syscall(libc::SYS_getppid));
@@ -277,10 +297,27 @@ fn verbose_says_what_it_does_and_what_it_costs() {
     need_events!();
     let (event, cpus) = (syscall(libc::SYS_getppid), common::online_cpus().len());
     let done = run(&["trace", "-v", "-e", &event, "-m", "4", "--for", "1ms"]).code(0);
-    done.says(&["a ring buffer of 4 pages", "tracefs", &format!("id=={}", libc::SYS_getppid), "self: ", "wake-ups"]);
-    let locked = cpus as u64 * 5 * perf_prof::sys::page_size() as u64;
+    let done = done.says(&[
+        "a ring buffer of 4 pages",
+        "tracefs",
+        &format!("id=={}", libc::SYS_getppid),
+        "self: ",
+        " s CPU, ",
+        " KiB peak memory, ",
+        " KiB rings, ",
+        " wake-ups, ",
+        " events/s, ",
+        " bytes/s, ",
+    ]);
+    assert!(done.err.last().is_some_and(|line| line.starts_with("self: ")), "{done:?}");
+    // Of the event, and of side records: 64 KiB and a page.
+    let locked = cpus as u64 * (6 * perf_prof::sys::page_size() as u64 + (64 << 10));
     let done = run(&["trace", "--json", "-e", &event, "-m", "4", "--for", "1ms"]).code(0);
-    assert_eq!(number(&done.end()["self"], "locked_bytes"), locked);
+    let end = done.end();
+    assert_eq!(number(&end["self"], "locked_bytes"), locked);
+    for key in ["cpu_ns", "rss_peak_bytes", "wakeups", "events_per_s", "bytes_per_s"] {
+        assert!(end["self"][key].is_number(), "{key}: {end}");
+    }
 }
 
 // Output

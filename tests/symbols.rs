@@ -1,6 +1,7 @@
 //! Names of user frames: code in odd places, files that were replaced or are seen only by their process, tasks that are
 //! gone.
 
+#[macro_use]
 mod common;
 
 use std::fs;
@@ -336,4 +337,65 @@ fn a_name_is_shown_as_the_compiler_wrote_it_on_request() {
             assert_eq!(symbol == "places::call_from_rust", !is_mangled, "{symbol}");
         }
     }
+}
+
+// How good callchains are
+
+/// The `stacks` of the `end` object of a run over `places PLACE`, of 20 calls.
+#[track_caller]
+fn quality(event: &str, place: &[&str]) -> Value {
+    let places = example("places");
+    let load = [&[places.as_str()], place].concat();
+    let end = run_over(&["trace", "-e", event, "-g", "--json"], &load).end();
+    assert_eq!(number(&end["stacks"], "taken"), 20, "{end}");
+    end["stacks"].clone()
+}
+
+#[test]
+fn whole_broken_and_cut_stacks_are_told_apart() {
+    need_events!();
+    let cut = format!("{CALL}//max-stack=2/");
+    for (event, place, want) in [
+        (CALL, "own", "good"),
+        (CALL, "rust", "good"),
+        (CALL, "jit", "good"),
+        (CALL, "nofp", "broken"),
+        (&cut, "own", "truncated"),
+    ] {
+        let stacks = quality(event, &[place, "20"]);
+        assert_eq!(number(&stacks, want), 20, "{place}: {stacks}");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let libc = dir.path().join("libc.so.6");
+    fs::copy(example("places"), &libc).expect("copy");
+    let libc = libc.to_str().expect("UTF-8");
+    let stacks = quality(CALL, &["library", "20", libc]);
+    assert_eq!(number(&stacks, "good"), 20, "it leads out of the library: {stacks}");
+    let stacks = quality(CALL, &["nofp-library", "20", libc]);
+    assert_eq!(number(&stacks, "broken_libc"), 20, "it does not: {stacks}");
+    // Without callchains there is nothing to judge.
+    assert!(run_over(&["trace", "-e", CALL, "--json"], &[&example("places"), "own", "20"]).end()["stacks"].is_null());
+}
+
+#[test]
+fn verbose_tells_what_stacks_and_names_are_worth() {
+    need_events!();
+    let places = example("places");
+    let done = run_over(&["trace", "-v", "-e", CALL, "-g"], &[&places, "nofp", "20"]);
+    let shares = "0.0 % good, 0.0 % broken at libc, 100.0 % broken elsewhere, 0.0 % truncated, 0.0 % empty";
+    done.says(&[
+        &format!("stacks: 20 taken: {shares}"),
+        &format!("stacks: 20 end in mid-way in {places}"),
+        "symbols: 1 of 1 places",
+    ]);
+    let done = run_over(&["trace", "-v", "-e", CALL, "-g"], &[&places, "jit", "20"]);
+    done.says(&["stacks: 20 taken: 100.0 % good", "1 of 1 without a name in //anon (jit-no-map)", "/tmp/perf-PID.map"]);
+    let end = run_over(&["trace", "--json", "-e", CALL, "-g"], &[&places, "jit", "20"]).end();
+    let anon = serde_json::json!({"module": "//anon", "named": 0, "unnamed": 1, "reason": "jit-no-map"});
+    let symbols = &end["symbols"];
+    assert_eq!(symbols["modules"], serde_json::json!([anon]), "{end}");
+    assert!(
+        number(symbols, "named") == 1 && number(symbols, "unnamed") == 1 && number(symbols, "nowhere") == 0,
+        "{end}"
+    );
 }

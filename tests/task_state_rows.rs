@@ -264,7 +264,12 @@ fn tables_are_aligned_and_fit_a_terminal() {
     for options in [&["-i", "100"][..], &["--perins"]] {
         let workload = ["--", &dstate, "4", "30", "ts_table"];
         let ended = run(&[&["task-state"], options, &workload].concat()).code(0);
-        let is_table = |line: &&String| !line.contains('=') && !line.contains("interval");
+        let is_table = |line: &&String| {
+            !line.contains('=')
+                && !line.contains("interval")
+                && !line.starts_with(" ~ but for")
+                && *line != "nothing seen"
+        };
         let mut heading = Vec::new();
         let mut rows = 0;
         for line in ended.out.iter().filter(is_table) {

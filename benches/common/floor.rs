@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
+use perf_prof::perf::attr::Sampling;
+use perf_prof::perf::classes::Class;
 use perf_prof::perf::evsel::Evsel;
 use perf_prof::perf::record::record_type;
 use perf_prof::perf::target::{Host, Target, online_cpus};
@@ -37,7 +39,7 @@ pub struct Read {
 fn evsel(text: &str, tracefs: &TracefsFinder) -> Result<Evsel> {
     let (name, stacks) = text.strip_suffix("/g").map_or((text, false), |name| (name, true));
     let attr = if let Some(hz) = name.strip_prefix("cpu-clock@") {
-        Attr::cpu_clock(hz.parse().with_context(|| format!("{name:?} has no frequency"))?)
+        Attr::cpu_clock(Sampling::Frequency(hz.parse().with_context(|| format!("{name:?} has no frequency"))?))
     } else {
         let (system, event) = name.split_once(':').with_context(|| format!("{name:?} is no sys:name"))?;
         Attr::tracepoint(tracefs.get()?.format(system, event)?.id)
@@ -68,8 +70,8 @@ pub fn read(events: &[&str], filter: Option<&str>, duration: Option<Duration>) -
     poller.add(&signals, SIGNALS)?;
     let mut rings = Vec::new();
     for &cpu in &cpus {
-        rings.push(evlist.open_cpu(cpu, &mut (RING_BYTES / sys::page_size()), false)?);
-        if let Some(owner) = evlist.ring_owner(cpu) {
+        rings.extend(evlist.open_cpu(cpu, &mut (RING_BYTES / sys::page_size()))?);
+        if let Some(owner) = evlist.ring_owner(cpu, Class::Events(0)) {
             poller.add_edge(owner, u64::from(cpu))?;
         }
     }
@@ -88,7 +90,7 @@ pub fn read(events: &[&str], filter: Option<&str>, duration: Option<Duration>) -
         }
         rings.iter_mut().for_each(|ring| walk(ring, &mut read));
     }
-    read.lost = cpus.iter().map(|&cpu| evlist.take_lost(cpu)).sum();
+    read.lost = cpus.iter().map(|&cpu| evlist.take_lost(cpu, Class::Events(0))).sum();
     Ok(read)
 }
 

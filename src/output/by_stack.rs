@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use crate::output::escape::escape;
 use crate::output::text;
-use crate::stats::value::{ByStack, Column, Join, Value};
+use crate::stats::value::{ByStack, Column, Join, Table, Value};
 use crate::symbol::names::Named;
 use crate::symbol::{Frame, StackId};
 use crate::task::Comm;
@@ -135,16 +135,17 @@ fn joined(join: Join, one: &Value, other: &Value) -> Value {
 
 /// Appends the first rows, each with its frames, and what the others sum up to.
 pub fn text(
-    columns: &[Column],
+    table: &Table,
     rows: &[Vec<Value>],
     by: &ByStack,
     name: impl FnMut(StackId) -> Vec<Named>,
     out: &mut Vec<u8>,
 ) {
+    let columns = table.columns;
     by.lines.iter().for_each(|line| drop(writeln!(out, "{line}")));
     let (shown, others) = rows.split_at(by.most.min(rows.len()));
     if !shown.is_empty() {
-        text::table(columns, shown, name, out);
+        text::table(columns, shown, |row| table.verdict_of(row), name, out);
     }
     if others.is_empty() {
         return;
@@ -179,7 +180,7 @@ mod tests {
     }
 
     fn by(most: usize) -> ByStack {
-        ByStack { joins: &JOINS, most, lines: vec!["a line".to_owned()] }
+        ByStack { joins: &JOINS, most, lines: vec!["a line".to_owned()], doubt: None, discarded: None }
     }
 
     #[test]
@@ -210,7 +211,8 @@ mod tests {
         ];
         assert_eq!(brief, want);
         let mut out = Vec::new();
-        text(&COLUMNS, &joined, &by(1), |_| Vec::new(), &mut out);
+        let table = Table { columns: &COLUMNS, ..Table::default() };
+        text(&table, &joined, &by(1), |_| Vec::new(), &mut out);
         let want = "a line\nbytes objects oldest comm\n   30       2    5ns a b\nand 2 more: 28 bytes, 3 objects\n";
         assert_eq!(String::from_utf8(out).unwrap(), want);
     }

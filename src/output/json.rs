@@ -1,12 +1,16 @@
 //! JSON lines: one object per line, units in the keys.
 
+use std::io::Write;
+
 use crate::digits::{self, Digits};
 use crate::output::EventText;
 use crate::output::escape::{escape, is_plain};
 use crate::output::wall::WallClock;
 use crate::stats::value::{Column, Shape, Subject, Value};
 use crate::symbol::StackId;
+use crate::symbol::coverage::Coverage;
 use crate::symbol::names::Named;
+use crate::symbol::quality::StackQuality;
 use crate::tep::field::FieldValue;
 
 /// The largest integer that every JSON reader takes exactly.
@@ -75,6 +79,16 @@ impl<'a> Object<'a> {
 
     pub fn unsigned(&mut self, key: &str, value: u64) {
         push_unsigned(value, self.key(key));
+    }
+
+    /// Two digits behind the point.
+    pub fn decimal(&mut self, key: &str, value: f64) {
+        let value = if value.is_finite() { value } else { 0.0 };
+        let _ = write!(self.key(key), "{value:.2}");
+    }
+
+    pub fn bool(&mut self, key: &str, value: bool) {
+        self.key(key).extend_from_slice(if value { b"true" } else { b"false" });
     }
 
     pub fn signed(&mut self, key: &str, value: i64) {
@@ -175,7 +189,7 @@ fn push_address(addr: u64, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-fn push_list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, push: impl Fn(T, &mut Vec<u8>)) {
+pub fn push_list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, push: impl Fn(T, &mut Vec<u8>)) {
     out.push(b'[');
     for (index, item) in items.enumerate() {
         if index > 0 {
@@ -184,6 +198,39 @@ fn push_list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, push: impl Fn
         push(item, out);
     }
     out.push(b']');
+}
+
+/// What became of the callchains.
+pub fn quality(object: &mut Object<'_>, stacks: &StackQuality) {
+    let mut inner = Object::new(object.key("stacks"));
+    for (key, count) in [
+        ("taken", stacks.total()),
+        ("good", stacks.good),
+        ("broken_libc", stacks.broken_libc),
+        ("broken", stacks.broken),
+        ("truncated", stacks.truncated),
+        ("empty", stacks.empty),
+    ] {
+        inner.unsigned(key, count);
+    }
+    inner.end();
+}
+
+/// How many places have a name, and which modules lack some.
+pub fn coverage(object: &mut Object<'_>, coverage: &Coverage) {
+    let mut inner = Object::new(object.key("symbols"));
+    inner.unsigned("named", coverage.count.named);
+    inner.unsigned("unnamed", coverage.count.unnamed);
+    inner.unsigned("nowhere", coverage.nowhere);
+    push_list(coverage.modules.iter(), inner.key("modules"), |module, out| {
+        let mut object = Object::new(out);
+        object.text("module", &escape(module.module.as_bytes()));
+        object.unsigned("named", module.count.named);
+        object.unsigned("unnamed", module.count.unnamed);
+        object.text("reason", module.reason);
+        object.end();
+    });
+    inner.end();
 }
 
 pub fn subject(object: &mut Object<'_>, subject: &Subject) {

@@ -7,6 +7,7 @@ mod by_stack;
 pub mod escape;
 pub mod flame;
 mod fold;
+pub mod forecast;
 pub mod json;
 pub mod sink;
 pub mod text;
@@ -29,7 +30,7 @@ use crate::output::sink::Sink;
 pub use crate::output::top::Top;
 use crate::output::writer::Writer;
 use crate::perf::target::Host;
-use crate::stats::value::{Batch, Table, Value};
+use crate::stats::value::{Batch, Table, Value, Verdict};
 use crate::stats::weights::Weighted;
 use crate::symbol::elf::SymbolOptions;
 use crate::sys::poll::{Waker, block_signals};
@@ -83,6 +84,8 @@ pub struct Settings {
     pub host: Host,
     /// Occurrences carry stacks.
     pub stacks: bool,
+    /// Samples hold callchains.
+    pub callchains: bool,
     pub symbols: SymbolOptions,
     /// Say at the end how many frames got names.
     pub coverage: bool,
@@ -117,6 +120,8 @@ pub struct IntervalEnd {
     pub lost_windows: Vec<LostSpan>,
     pub discarded: u64,
     pub coverage: f64,
+    /// Of what its records make.
+    pub verdict: Verdict,
     /// What loss means and what would cure it, for text.
     pub loss_line: Option<String>,
     pub totals: Vec<(&'static str, Value)>,
@@ -145,6 +150,8 @@ pub struct RunEnd {
     pub lost_side: u64,
     /// Stacks that found their table full.
     pub lost_stacks: u64,
+    /// What was not followed because too much was followed already.
+    pub lost_pairs: u64,
     pub malformed: u64,
     pub discarded: u64,
     pub late: u64,
@@ -153,9 +160,24 @@ pub struct RunEnd {
     pub rss_peak_bytes: u64,
     pub locked_bytes: u64,
     pub wakeups: u64,
+    pub record_bytes: u64,
     pub totals: Vec<(&'static str, Value)>,
     /// Lines for people, on stderr.
     pub summary: Vec<String>,
+}
+
+impl RunEnd {
+    /// A number of the whole run, per second.
+    pub fn per_s(&self, number: u64) -> f64 {
+        number as f64 / (self.duration_ns as f64 / 1e9).max(1e-9)
+    }
+
+    /// All that is missing from the results, whatever lost it.
+    pub fn missing(&self) -> u64 {
+        [self.lost, self.lost_output, self.lost_side, self.lost_stacks, self.lost_pairs, self.malformed]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
 }
 
 #[derive(Debug)]
@@ -463,6 +485,7 @@ fn write_all(
                 }
             }
         };
+        writer.follow_wall_clock();
         match message {
             Message::Batch(mut batch) => {
                 take(&batch);
@@ -509,6 +532,7 @@ mod tests {
             strings: KernelStrings::default(),
             host,
             stacks: false,
+            callchains: false,
             symbols: SymbolOptions {
                 demangle: true,
                 debug_dirs: Vec::new(),
@@ -528,12 +552,7 @@ mod tests {
             sent += EACH;
             output.flush();
             if round % 10 == 0 {
-                output.send(Message::Table {
-                    table: Table { title: "", columns: &[], rows: Vec::new(), by_stack: None },
-                    interval: 1,
-                    time_ns: 0,
-                    span_ns: 0,
-                });
+                output.send(Message::Table { table: Table::default(), interval: 1, time_ns: 0, span_ns: 0 });
             }
             let under_way = output.under_way_bytes.load(Ordering::Relaxed);
             assert!(under_way <= UNDER_WAY_MOST_BYTES, "{under_way} bytes under way");

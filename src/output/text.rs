@@ -8,7 +8,7 @@ use crate::cli::values::format_ns;
 use crate::digits::{push_blank_padded, push_hex, push_signed, push_unsigned, push_zero_padded, three};
 use crate::output::EventText;
 use crate::output::escape::{escape_into, is_plain};
-use crate::stats::value::{Column, Part, Shape, Subject, Value};
+use crate::stats::value::{Column, Part, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::names::Named;
 
@@ -173,8 +173,16 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
 }
 
 /// Appends a table: headings, then rows, every column as wide as its widest cell. Names are left-aligned. The frames of a
-/// row stand below it.
-pub fn table(columns: &[Column], rows: &[Vec<Value>], mut name: impl FnMut(StackId) -> Vec<Named>, out: &mut Vec<u8>) {
+/// row stand below it. A row that is not exact has a mark in front, which is explained below the table.
+pub fn table(
+    columns: &[Column],
+    rows: &[Vec<Value>],
+    verdict: impl Fn(&[Value]) -> Verdict,
+    mut name: impl FnMut(StackId) -> Vec<Named>,
+    out: &mut Vec<u8>,
+) {
+    let mut marks: Vec<(&str, &str)> = Vec::new();
+    let marked = rows.iter().any(|row| verdict(row).mark().is_some());
     let cells: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
     let width = |index: usize, column: &Column| {
         let widest = cells.iter().filter_map(|row| row.get(index)).map(|text| text.width()).max();
@@ -187,8 +195,11 @@ pub fn table(columns: &[Column], rows: &[Vec<Value>], mut name: impl FnMut(Stack
             .any(|value| matches!(value, Value::Word(_) | Value::Comm(_) | Value::Text(_) | Value::Words(_)))
     };
     let names: Vec<bool> = (0..columns.len()).map(is_name).collect();
-    let line = |texts: &mut dyn Iterator<Item = &str>, out: &mut Vec<u8>| {
+    let line = |mark: &str, texts: &mut dyn Iterator<Item = &str>, out: &mut Vec<u8>| {
         let start = out.len();
+        if marked {
+            let _ = write!(out, "{mark:2} ");
+        }
         for (index, text) in texts.enumerate().filter(|(index, _)| !columns[*index].heading.is_empty()) {
             let gap = if index == 0 { "" } else { " " };
             // Some characters take two columns, marks above others none.
@@ -203,9 +214,11 @@ pub fn table(columns: &[Column], rows: &[Vec<Value>], mut name: impl FnMut(Stack
         out.truncate(end);
         out.push(b'\n');
     };
-    line(&mut columns.iter().map(|column| column.heading), out);
+    line("", &mut columns.iter().map(|column| column.heading), out);
     for (texts, row) in cells.iter().zip(rows) {
-        line(&mut texts.iter().map(String::as_str), out);
+        let mark = verdict(row).mark();
+        line(mark.map_or("", |(mark, _)| mark), &mut texts.iter().map(String::as_str), out);
+        marks.extend(mark.filter(|mark| !marks.contains(mark)));
         for value in row {
             match value {
                 Value::Stack(Some(id)) => stack(&name(*id), out),
@@ -213,6 +226,9 @@ pub fn table(columns: &[Column], rows: &[Vec<Value>], mut name: impl FnMut(Stack
                 _ => {}
             }
         }
+    }
+    for (mark, meaning) in marks {
+        let _ = writeln!(out, "{mark} {meaning}");
     }
 }
 
@@ -315,7 +331,10 @@ mod tests {
             vec![Value::Comm(Comm::new(b"a\x1b")), Value::Unsigned(123_456), Value::None],
         ];
         let want = "comm   count max ms\nnginx      7 1.2345\na\\x1b 123456\n";
-        assert_eq!(text(|out| table(&COLUMNS, &rows, |_| Vec::new(), out)), want);
+        assert_eq!(text(|out| table(&COLUMNS, &rows, |_| Verdict::Exact, |_| Vec::new(), out)), want);
+        let judge = |row: &[Value]| if row[2] == Value::None { Verdict::LowerBound } else { Verdict::Exact };
+        let want = "   comm   count max ms\n   nginx      7 1.2345\n>= a\\x1b 123456\n>= at least so much: records were lost or left out\n";
+        assert_eq!(text(|out| table(&COLUMNS, &rows, judge, |_| Vec::new(), out)), want);
     }
 
     #[test]
@@ -326,7 +345,7 @@ mod tests {
         let rows =
             [comm("進捗"), comm("e\u{301}te"), comm("abcde")].map(|comm| vec![comm, Value::Unsigned(7)]).to_vec();
         let want = "comm  count\n進捗      7\ne\u{301}te       7\nabcde     7\n";
-        assert_eq!(text(|out| table(&COLUMNS, &rows, |_| Vec::new(), out)), want);
+        assert_eq!(text(|out| table(&COLUMNS, &rows, |_| Verdict::Exact, |_| Vec::new(), out)), want);
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new("進捗".as_bytes()) };
         let head = text(|out| event_head(&subject, *b"d..1.", out));
         assert_eq!(head, "            進捗       8 d..1. [001] ");

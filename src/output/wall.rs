@@ -6,11 +6,16 @@ use jiff::tz::TimeZone;
 use crate::digits::{six, three};
 use crate::sys;
 
+/// How often the wall clock is looked at.
+const AGAIN_NS: u64 = 1_000_000_000;
+
 /// Turns CLOCK_MONOTONIC into local time.
 #[derive(Debug)]
 pub struct WallClock {
     /// CLOCK_REALTIME minus CLOCK_MONOTONIC, ns.
     offset_ns: i128,
+    /// When that was found out.
+    synced_ns: u64,
     zone: TimeZone,
     second: i64,
     /// When that second began, if CLOCK_MONOTONIC had begun by then: a look at the clock costs no division.
@@ -30,6 +35,7 @@ impl WallClock {
     fn at(offset_ns: i128, zone: TimeZone) -> WallClock {
         WallClock {
             offset_ns,
+            synced_ns: 0,
             zone,
             second: i64::MIN,
             began_ns: None,
@@ -39,8 +45,14 @@ impl WallClock {
         }
     }
 
-    /// Follows a wall clock that was set.
-    pub fn sync(&mut self) {
+    /// Follows a wall clock that was set, or is slewed, a second later at the latest.
+    pub fn follow(&mut self) {
+        if sys::monotonic_ns().saturating_sub(self.synced_ns) >= AGAIN_NS {
+            self.sync();
+        }
+    }
+
+    fn sync(&mut self) {
         // The two readings are not one moment: the closest of a few pairs is taken.
         let pair = || {
             let before = sys::monotonic_ns();
@@ -48,9 +60,13 @@ impl WallClock {
             let after = sys::monotonic_ns();
             (after - before, i128::from(wall) - i128::from(before + (after - before) / 2))
         };
-        let (_, offset) = (0..3).map(|_| pair()).min_by_key(|(width, _)| *width).unwrap_or((0, 0));
-        self.offset_ns = offset;
-        self.began_ns = None;
+        let (width, offset) = (0..3).map(|_| pair()).min_by_key(|(width, _)| *width).unwrap_or((0, 0));
+        // What may be but the error of the reading would let time run backwards between two lines.
+        if offset.abs_diff(self.offset_ns) > u128::from(width) {
+            self.offset_ns = offset;
+            self.began_ns = None;
+        }
+        self.synced_ns = sys::monotonic_ns();
     }
 
     /// Appends `2026-11-20 20:46:39.830696`.

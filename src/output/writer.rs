@@ -12,9 +12,10 @@ use crate::output::sink::Sink;
 use crate::output::top::Top;
 use crate::output::wall::WallClock;
 use crate::output::{EventText, IntervalEnd, RunEnd, Settings, StackReport, json, text, top};
-use crate::stats::value::{Batch, Occurrence, Table, Value, What};
+use crate::stats::value::{Batch, Occurrence, Table, Value, Verdict, What};
 use crate::stats::weights::Weighted;
 use crate::symbol::names::{KERNEL, Named};
+use crate::symbol::quality::{Quality, StackQuality};
 use crate::symbol::{Frame, Names, News, Spaces, StackId};
 use crate::tep::fields_text::render_fields;
 use crate::tep::print_fmt;
@@ -31,6 +32,7 @@ pub struct Writer {
     unread: Vec<i32>,
     /// What fell on stacks that are forgotten.
     folded: Folded,
+    quality: StackQuality,
 }
 
 /// Lets print formats name kernel addresses.
@@ -80,7 +82,13 @@ impl Writer {
             stacks: FxHashMap::default(),
             unread: Vec::new(),
             folded: Folded::default(),
+            quality: StackQuality::default(),
         }
+    }
+
+    /// Whatever is printed next shall bear the time of day as it is now.
+    pub fn follow_wall_clock(&mut self) {
+        self.wall.follow();
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
@@ -109,6 +117,7 @@ impl Writer {
                 News::Stack(stack) => {
                     self.stacks.insert(stack.id, stack.frames(&mut self.spaces));
                 }
+                News::Taken { stacks, empty } => self.judge(&stacks, empty),
                 News::Forget { last, kept } => forget = Some((last, kept)),
             }
         }
@@ -130,6 +139,19 @@ impl Writer {
             self.spaces.forget_unused();
         }
         Ok(())
+    }
+
+    /// Adds to what is known of the callchains, where somebody wants to know.
+    fn judge(&mut self, stacks: &[(StackId, u64)], empty: u64) {
+        if !self.settings.callchains || !(self.settings.coverage || self.settings.json) {
+            return;
+        }
+        for (id, taken) in stacks {
+            if let Some(frames) = self.stacks.get(id) {
+                self.quality.add(Quality::of(frames, &mut self.names), *taken);
+            }
+        }
+        self.quality.add(Quality::Empty, empty);
     }
 
     /// What fell on stacks that are about to be forgotten.
@@ -213,6 +235,7 @@ impl Writer {
             for row in rows {
                 let mut object = Object::head(out, "row", self.settings.profiler, time_ns, &mut self.wall);
                 object.unsigned("interval", interval);
+                object.value("verdict", &Value::Word(table.verdict_of(row).word()));
                 json::row(&mut object, table.columns, row, |id| name_stack(stacks, names, id));
                 object.end();
                 out.push(b'\n');
@@ -224,9 +247,9 @@ impl Writer {
             let _ = if table.title.is_empty() { writeln!(out) } else { writeln!(out, ": {}", table.title) };
             let name = |id| name_stack(stacks, names, id);
             match &table.by_stack {
-                Some(by) => by_stack::text(table.columns, rows, by, name, out),
+                Some(by) => by_stack::text(table, rows, by, name, out),
                 None if rows.is_empty() => out.extend_from_slice(b"nothing seen\n"),
-                None => text::table(table.columns, rows, name, out),
+                None => text::table(table.columns, rows, |row| table.verdict_of(row), name, out),
             }
         }
         self.sink.flush_large()
@@ -264,6 +287,7 @@ impl Writer {
             return top::json_rows(folded, top, out, |out| {
                 let mut object = Object::head(out, "row", profiler, report.time_ns, wall);
                 object.unsigned("interval", report.interval);
+                object.value("verdict", &Value::Word(Verdict::Estimate.word()));
                 object
             });
         }
@@ -285,7 +309,6 @@ impl Writer {
             self.note(line)?;
         }
         if !self.settings.json {
-            self.wall.sync();
             return Ok(());
         }
         let out = &mut self.sink.buffer;
@@ -310,11 +333,11 @@ impl Writer {
         }
         windows.push(b']');
         object.unsigned("discarded", end.discarded);
+        object.value("verdict", &Value::Word(end.verdict.word()));
         let _ = write!(object.key("coverage"), "{:.6}", end.coverage);
         totals(&mut object, &end.totals);
         object.end();
         out.push(b'\n');
-        self.wall.sync();
         self.sink.flush_large()
     }
 
@@ -327,6 +350,7 @@ impl Writer {
             object.unsigned("lost_output", end.lost_output);
             object.unsigned("lost_side", end.lost_side);
             object.unsigned("lost_stacks", end.lost_stacks);
+            object.unsigned("lost_pairs", end.lost_pairs);
             object.unsigned("malformed", end.malformed);
             object.unsigned("discarded", end.discarded);
             object.unsigned("late", end.late);
@@ -337,13 +361,26 @@ impl Writer {
             own.unsigned("rss_peak_bytes", end.rss_peak_bytes);
             own.unsigned("locked_bytes", end.locked_bytes);
             own.unsigned("wakeups", end.wakeups);
+            own.decimal("events_per_s", end.per_s(end.samples));
+            own.decimal("bytes_per_s", end.per_s(end.record_bytes));
             own.end();
+            if self.settings.callchains {
+                json::quality(&mut object, &self.quality);
+            }
+            let coverage = self.names.coverage();
+            if coverage.count.total() > 0 {
+                json::coverage(&mut object, &coverage);
+            }
             object.end();
             out.push(b'\n');
         }
         self.flush()?;
-        let coverage = if self.settings.coverage { self.names.coverage() } else { Vec::new() };
-        for line in end.summary.iter().chain(&coverage) {
+        let mut lines = Vec::new();
+        if self.settings.coverage {
+            lines = self.quality.describe();
+            lines.append(&mut self.names.coverage().describe());
+        }
+        for line in lines.iter().chain(&end.summary) {
             self.note(line)?;
         }
         Ok(())

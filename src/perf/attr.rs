@@ -51,6 +51,19 @@ pub struct Attr {
     raw: b::perf_event_attr,
     /// False: it is only counted.
     samples: bool,
+    /// Counts per sample, or samples per second.
+    period_or_hz: u64,
+}
+
+/// How many samples an event makes of what its counter says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PerCount {
+    /// So many of each count.
+    Samples(f64),
+    /// One of as many counts as the sample says.
+    Periods,
+    /// Only a look at the samples tells.
+    Unknown,
 }
 
 /// The bit of the stack pointer among the user's registers: PERF_REG_X86_SP, PERF_REG_ARM64_SP.
@@ -67,15 +80,20 @@ impl Attr {
         raw.clockid = libc::CLOCK_MONOTONIC;
         raw.read_format = u64::from(b::PERF_FORMAT_LOST);
         raw.sample_type = SampleType::BASE.bits();
-        Attr { raw, samples: true }
+        Attr { raw, samples: true, period_or_hz: 0 }
     }
 
     /// A tracepoint by the id of its format file, one sample per event.
     pub fn tracepoint(id: u32) -> Attr {
         let mut attr = Attr::new(b::PERF_TYPE_TRACEPOINT, u64::from(id));
-        attr.raw.__bindgen_anon_1.sample_period = 1;
+        attr.set_period(1);
         attr.raw.sample_type |= SampleType::RAW.bits();
         attr
+    }
+
+    fn set_period(&mut self, period: u64) {
+        self.raw.__bindgen_anon_1.sample_period = period;
+        self.period_or_hz = period;
     }
 
     /// The id of a tracepoint.
@@ -101,7 +119,7 @@ impl Attr {
             Counter::Raw(config) => (b::PERF_TYPE_RAW, config),
         };
         let mut attr = Attr::new(type_, config);
-        attr.raw.__bindgen_anon_1.sample_period = period;
+        attr.set_period(period);
         attr.samples = period > 0;
         attr.raw.sample_type |= SampleType::IP.bits();
         attr.raw.read_format |= u64::from(b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING);
@@ -114,8 +132,9 @@ impl Attr {
             Sampling::Frequency(hz) => {
                 attr.raw.set_freq(1);
                 attr.raw.__bindgen_anon_1.sample_freq = hz;
+                attr.period_or_hz = hz;
             }
-            Sampling::Period(period) => attr.raw.__bindgen_anon_1.sample_period = period,
+            Sampling::Period(period) => attr.set_period(period),
         }
         attr.raw.sample_type |= SampleType::IP.with(SampleType::PERIOD).bits();
         attr.raw.read_format |= u64::from(b::PERF_FORMAT_TOTAL_TIME_RUNNING);
@@ -125,7 +144,7 @@ impl Attr {
     /// A sample of each CPU every `period_ns`, by a timer of its own, whatever runs there and also when nothing does.
     pub fn timer(period_ns: u64) -> Attr {
         let mut attr = Attr::new(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK));
-        attr.raw.__bindgen_anon_1.sample_period = period_ns;
+        attr.set_period(period_ns);
         attr
     }
 
@@ -151,6 +170,42 @@ impl Attr {
         // Without CAP_PERFMON a dummy that may see the kernel is refused, though it counts nothing.
         attr.raw.set_exclude_kernel(1);
         attr
+    }
+
+    /// The same event, counted alone: it makes no record.
+    #[must_use]
+    pub fn counting(mut self) -> Attr {
+        self.raw.set_freq(0);
+        self.set_period(0);
+        self.raw.__bindgen_anon_2.wakeup_watermark = 0;
+        self.raw.set_watermark(0);
+        self.raw.sample_type = 0;
+        self.raw.sample_regs_user = 0;
+        self.raw.sample_stack_user = 0;
+        self.raw.sample_max_stack = 0;
+        self.raw.read_format = 0;
+        self.raw.set_sample_id_all(0);
+        self.samples = false;
+        self
+    }
+
+    /// How a count becomes a number of samples.
+    pub fn per_count(&self) -> PerCount {
+        if !self.samples {
+            return PerCount::Samples(0.0);
+        }
+        let is_clock =
+            self.raw.type_ == b::PERF_TYPE_SOFTWARE && self.raw.config == u64::from(b::PERF_COUNT_SW_CPU_CLOCK);
+        let excludes = self.raw.exclude_user() + self.raw.exclude_kernel() != 0;
+        match self.raw.type_ {
+            // See `Evsel::once`.
+            b::PERF_TYPE_TRACEPOINT if self.sample_type().contains(SampleType::PERIOD) => PerCount::Periods,
+            // The clock counts on where it takes no samples.
+            _ if is_clock && excludes => PerCount::Unknown,
+            _ if self.raw.freq() != 0 && is_clock => PerCount::Samples(self.period_or_hz as f64 / 1e9),
+            _ if self.raw.freq() != 0 => PerCount::Periods,
+            _ => PerCount::Samples(1.0 / self.period_or_hz.max(1) as f64),
+        }
     }
 
     /// COMM, FORK, EXIT records, and MMAP2 when stacks need names.

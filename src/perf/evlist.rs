@@ -1,15 +1,22 @@
-//! The events of a run: what each is, where it is opened, and what its descriptors have lost.
+//! The events of a run: what each is, and where it is opened. How a
+//! CPU's are opened is settled in `plan`, what their descriptors say is in `cpu_events`.
+
+pub mod counters;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use anyhow::{Context, Result, bail};
 
 use crate::perf::attr::{Attr, Missing, Source};
+use crate::perf::classes::{self, Class};
+pub use crate::perf::cpu_events::Counted;
+use crate::perf::cpu_events::{CpuEvents, EventFd};
 use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
 use crate::perf::ids::Ids;
 use crate::perf::layout::{Layout, SampleType};
-use crate::perf::refusal::Refused;
+use crate::perf::plan::{Bound, Plan};
+use crate::perf::refusal::{Refused, Shrunk};
 use crate::perf::target::{Host, Target, Tasks, threads};
 use crate::ringbuf::RingBuf;
 use crate::sys;
@@ -28,66 +35,8 @@ pub struct Evlist {
     left_out: Vec<String>,
     /// Counters are never read.
     unread: bool,
-}
-
-/// The descriptors of one CPU, which share its ring.
-#[derive(Debug)]
-pub struct CpuEvents {
-    pub cpu: u32,
-    /// Half the ring, in bytes: the watermark.
-    half: u32,
-    /// Side records and no events.
-    side_alone: bool,
-    owner: OwnedFd,
-    side: Vec<OwnedFd>,
-    events: Vec<EventFd>,
-}
-
-#[derive(Debug)]
-struct EventFd {
-    fd: OwnedFd,
-    event: EventId,
-    /// Samples lost, as of the last reading.
-    lost: u64,
-    /// As of the last reading, and how much of that was taken already.
-    read: Counted,
-    taken: Counted,
-}
-
-/// What a counter says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    pub count: u64,
-    /// How long the event was wanted, and how long it really counted. Only what its attr asks for.
-    pub enabled_ns: u64,
-    pub running_ns: u64,
-}
-
-impl Counted {
-    fn since(&self, before: &Counted) -> Counted {
-        Counted {
-            count: self.count.saturating_sub(before.count),
-            enabled_ns: self.enabled_ns.saturating_sub(before.enabled_ns),
-            running_ns: self.running_ns.saturating_sub(before.running_ns),
-        }
-    }
-}
-
-/// How the events of a CPU are opened, settled once per run.
-#[derive(Debug, Default)]
-struct Plan {
-    /// Threads or cgroup descriptors for task-bound events; None opens the whole CPU.
-    bound: Option<Bound>,
-    side_on_cpu: bool,
-    enable_on_exec: bool,
-    inherit: bool,
-    mappings: bool,
-}
-
-#[derive(Clone, Debug)]
-enum Bound {
-    Threads(Vec<i32>),
-    Cgroups(Vec<RawFd>),
+    /// Why the kernel refused a ring of the size that was asked for, and gave a smaller one.
+    shrunk: Option<Shrunk>,
 }
 
 /// What the user should hear about how the events were opened.
@@ -186,6 +135,7 @@ impl Evlist {
             Tasks::Cgroups(groups) => Some(Bound::Cgroups(groups.iter().map(|group| group.fd()).collect())),
             Tasks::Workload(pid) => Some(Bound::Threads(vec![*pid])),
         };
+        (self.plan.classes, self.plan.rings) = classes::of(&self.evsels);
         let limit = sys::raise_open_files();
         let mut need = self.descriptors(bound.as_ref(), cpus, others);
         if need > limit && bound.is_some() {
@@ -209,6 +159,8 @@ impl Evlist {
             inherit: matches!(target.tasks, Tasks::Workload(_) | Tasks::Processes(_)),
             mappings: self.any_address(),
             bound,
+            classes: std::mem::take(&mut self.plan.classes),
+            rings: self.plan.rings,
         };
         self.unify();
         Ok(opened)
@@ -216,7 +168,8 @@ impl Evlist {
 
     /// Descriptors of events that a run on `cpus` whole CPUs has open.
     pub fn events_on(&self, cpus: usize) -> usize {
-        (self.evsels.iter().filter(|evsel| evsel.is_opened()).count() + 1) * cpus // and the one for side records
+        let opened = self.evsels.iter().filter(|evsel| evsel.is_opened()).count();
+        (opened + self.plan.rings + 1) * cpus // and the one for side records
     }
 
     fn descriptors(&self, bound: Option<&Bound>, cpus: usize, others: usize) -> u64 {
@@ -228,7 +181,8 @@ impl Evlist {
         };
         let of = |evsel: &Evsel| if evsel.binding == Binding::Task { tasks } else { 1 };
         let opened = self.evsels.iter().filter(|evsel| evsel.is_opened());
-        OURS + opened.map(of).sum::<u64>() * cpus as u64 + (tasks + 1) * (cpus + others) as u64
+        let of_cpu = opened.map(of).sum::<u64>() + self.plan.rings as u64;
+        OURS + of_cpu * cpus as u64 + (tasks + 1) * (cpus + others) as u64
     }
 
     /// Records of all events share the rings, so what tells their time must be at the same place in all.
@@ -241,47 +195,152 @@ impl Evlist {
         }
     }
 
-    /// Opens every event on `cpu`, or its side records alone, and maps their ring. `data_pages` is halved until the mlock
-    /// limit allows it.
+    /// Opens every event on `cpu` and maps their rings, by class. `data_pages` is halved until the mlock limit allows them.
     ///
     /// # Errors
     /// What the kernel refused, on which event, and what to do.
-    pub fn open_cpu(&mut self, cpu: u32, data_pages: &mut usize, side_alone: bool) -> Result<RingBuf> {
-        let half = u32::try_from(*data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")?;
-        let owner = if self.plan.side_on_cpu {
-            let mut attr = self.side_attr(half, false);
-            self.open_side(&mut attr, Watch::Cpu(cpu))?
-        } else {
-            // A thread of our own owns the ring: it outlives every task that we watch.
-            let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half);
-            let tid = nix::unistd::gettid().as_raw();
-            self.open_side(&mut attr, Watch::Task { tid, cpu })?
-        };
-        let ring = map_within_limit(owner.as_fd(), data_pages)?;
-        let mut events = CpuEvents { cpu, half, side_alone, owner, side: Vec::new(), events: Vec::new() };
+    pub fn open_cpu(&mut self, cpu: u32, data_pages: &mut usize) -> Result<Vec<RingBuf>> {
+        let mut events = CpuEvents::new(cpu);
+        let mut rings = Vec::new();
+        for _ in 0..self.plan.rings {
+            // The watermark is that of the ring that is mapped in the end, or a smaller one would be full before it is told of.
+            let (owner, ring, half) = loop {
+                let half = half(*data_pages)?;
+                let owner = self.open_owner(cpu, half)?;
+                match RingBuf::map(owner.as_fd(), *data_pages) {
+                    Ok(ring) => break (owner, ring, half),
+                    Err(err) => self.shrink(err, data_pages)?,
+                }
+            };
+            rings.push(ring);
+            events.owners.push(owner);
+            events.half = half;
+        }
         let watches = self.plan.watches(cpu);
         let joined = self.join(&mut events, &watches, true);
         self.cpus.push(events); // also after an error, for the holder: releasing them is slow
         joined?;
+        Ok(rings)
+    }
+
+    /// Opens the side records of `cpu` and maps a ring for them, once all events are open: it must not take memory from
+    /// theirs. None: there is no room for it, they go to the events' ring.
+    ///
+    /// # Errors
+    /// As [`Evlist::open_cpu`]; and where no events are open, the ring cannot be mapped.
+    pub fn open_side_records(&mut self, cpu: u32, data_pages: &mut usize) -> Result<Option<RingBuf>> {
+        let half = half(*data_pages)?;
+        let watch = self.plan.watch_of_owner(cpu);
+        let on_cpu = self.plan.side_on_cpu;
+        // A thread of our own owns the ring otherwise: it outlives every task that we watch.
+        let mut attr = if on_cpu {
+            self.side_attr(half, false)
+        } else {
+            Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half)
+        };
+        let owner = self.open_side(&mut attr, watch)?;
+        let mut cpus = std::mem::take(&mut self.cpus);
+        let at = cpus.iter().position(|events| events.cpu == cpu).unwrap_or_else(|| {
+            cpus.push(CpuEvents::new(cpu));
+            cpus.len() - 1
+        });
+        let result = self.join_side_records(&mut cpus[at], owner, half, data_pages);
+        self.cpus = cpus;
+        result
+    }
+
+    fn join_side_records(
+        &mut self,
+        cpu: &mut CpuEvents,
+        owner: OwnedFd,
+        half: u32,
+        data_pages: &mut usize,
+    ) -> Result<Option<RingBuf>> {
+        let ring = match cpu.owner(Class::Events(0)) {
+            None => loop {
+                match RingBuf::map(owner.as_fd(), *data_pages) {
+                    Ok(ring) => break Some(ring),
+                    Err(err) => self.shrink(err, data_pages)?,
+                }
+            },
+            Some(events) => {
+                let ring = RingBuf::map(owner.as_fd(), *data_pages).ok();
+                if ring.is_none() {
+                    sys::perf::set_output(owner.as_fd(), events).context("cannot share a ring buffer")?;
+                }
+                ring
+            }
+        };
+        cpu.side_owner = Some(owner);
+        cpu.side_ring = ring.is_some();
+        if cpu.side_ring {
+            cpu.side_half = half;
+        }
+        self.join_side(cpu, &self.plan.watches(cpu.cpu))?;
         Ok(ring)
     }
 
-    /// Opens the events of `watches` and sends their records into the CPU's ring, which is mapped: only such a ring can
+    /// The largest rings of events of at most `data_pages` that all of `cpus` may have at once. Whoever takes what there is CPU
+    /// by CPU leaves nothing to the last ones.
+    ///
+    /// # Errors
+    /// As [`Evlist::open_cpu`].
+    pub fn fitting_pages(&mut self, cpus: &[u32], mut data_pages: usize) -> Result<usize> {
+        'sizes: loop {
+            let mut rings = Vec::new();
+            let of_cpu = self.plan.rings;
+            for cpu in cpus.iter().flat_map(|&cpu| std::iter::repeat_n(cpu, of_cpu)) {
+                let owner = self.open_owner(cpu, 0)?;
+                match RingBuf::map(owner.as_fd(), data_pages) {
+                    Ok(ring) => rings.push((ring, owner)),
+                    Err(err) => {
+                        self.shrink(err, &mut data_pages)?;
+                        continue 'sizes;
+                    }
+                }
+            }
+            return Ok(data_pages);
+        }
+    }
+
+    /// Opens what owns a ring of the events of `cpu`.
+    fn open_owner(&mut self, cpu: u32, half: u32) -> Result<OwnedFd> {
+        let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half);
+        self.open_side(&mut attr, self.plan.watch_of_owner(cpu))
+    }
+
+    /// Halves a ring that was refused for its size.
+    fn shrink(&mut self, err: io::Error, data_pages: &mut usize) -> Result<()> {
+        match Shrunk::by(&err) {
+            Some(why) if *data_pages > 1 => self.shrunk = Some(why),
+            _ => return Err(Refused::ring(err, *data_pages * sys::page_size()).into()),
+        }
+        *data_pages /= 2;
+        Ok(())
+    }
+
+    /// Opens the side records of tasks and sends them where those of the CPU go.
+    fn join_side(&mut self, cpu: &mut CpuEvents, watches: &[Watch]) -> Result<()> {
+        let Some(target) = cpu.side_target().filter(|_| !self.plan.side_on_cpu) else { return Ok(()) };
+        let mut side = Vec::new();
+        for &watch in watches {
+            let mut attr = self.side_attr(cpu.side_half, self.plan.inherit);
+            let fd = match self.missing.open(&mut attr, watch) {
+                Ok(fd) => fd,
+                Err(err) if gone(&err) => continue,
+                Err(err) => return Err(watch_error(err, SIDE_RECORDS, &attr, watch)),
+            };
+            sys::perf::set_output(fd.as_fd(), target).context("cannot share a ring buffer")?;
+            side.push(fd);
+        }
+        cpu.side.append(&mut side);
+        Ok(())
+    }
+
+    /// Opens the events of `watches` and sends their records into the CPU's rings, which are mapped: only such a ring can
     /// be shared. `all`: also the events of the whole CPU.
     fn join(&mut self, cpu: &mut CpuEvents, watches: &[Watch], all: bool) -> Result<()> {
-        if !self.plan.side_on_cpu {
-            for &watch in watches {
-                let mut attr = self.side_attr(cpu.half, self.plan.inherit);
-                let fd = match self.missing.open(&mut attr, watch) {
-                    Ok(fd) => fd,
-                    Err(err) if gone(&err) => continue,
-                    Err(err) => return Err(watch_error(err, SIDE_RECORDS, &attr, watch)),
-                };
-                sys::perf::set_output(fd.as_fd(), cpu.owner.as_fd()).context("cannot share a ring buffer")?;
-                cpu.side.push(fd);
-            }
-        }
-        for index in 0..if cpu.side_alone { 0 } else { self.evsels.len() } {
+        for index in 0..if cpu.owners.is_empty() { 0 } else { self.evsels.len() } {
             if all || self.evsels[index].binding == Binding::Task {
                 self.open_evsel(index, cpu, watches)?;
             }
@@ -329,6 +388,7 @@ impl Evlist {
             let mut cpus = std::mem::take(&mut self.cpus);
             let joined: Result<()> = cpus.iter_mut().try_for_each(|cpu| {
                 let watches: Vec<Watch> = new.iter().map(|&tid| Watch::Task { tid, cpu: cpu.cpu }).collect();
+                self.join_side(cpu, &watches)?;
                 self.join(cpu, &watches, false)
             });
             self.cpus = cpus;
@@ -367,13 +427,24 @@ impl Evlist {
                 sys::perf::set_filter(fd.as_fd(), filter)
                     .with_context(|| format!("the kernel refuses the filter of {}: {filter}", evsel.name))?;
             }
-            sys::perf::set_output(fd.as_fd(), cpu.owner.as_fd())
+            let class = self.plan.classes.get(index).copied().unwrap_or(0);
+            let owner = cpu.owner(Class::Events(class)).context("a CPU without its rings")?;
+            sys::perf::set_output(fd.as_fd(), owner)
                 .with_context(|| format!("{} cannot share the ring buffer of CPU {}", evsel.name, cpu.cpu))?;
             let event = EventId(index as u16);
             self.ids.insert(sys::perf::id(fd.as_fd())?, event);
-            cpu.events.push(EventFd { fd, event, lost: 0, read: Counted::default(), taken: Counted::default() });
+            cpu.events.push(EventFd::new(fd, event, class));
         }
         Ok(())
+    }
+
+    /// As if they were open: event N writes the id N + 1.
+    #[cfg(test)]
+    pub fn number(&mut self) {
+        self.unify();
+        for index in 0..self.evsels.len() {
+            self.ids.insert(index as u64 + 1, EventId(index as u16));
+        }
     }
 
     /// Starts all events, except those that wait for the workload's exec.
@@ -385,8 +456,8 @@ impl Evlist {
             return sys::perf::enable_all().context("cannot enable the events");
         }
         for cpu in &self.cpus {
-            if self.plan.side_on_cpu {
-                sys::perf::enable(cpu.owner.as_fd()).context("cannot enable side records")?;
+            if let Some(owner) = cpu.side_owner.as_ref().filter(|_| self.plan.side_on_cpu) {
+                sys::perf::enable(owner.as_fd()).context("cannot enable side records")?;
             }
             for event in cpu.events.iter().filter(|event| self.evsels[event.event.index()].binding == Binding::Cpu) {
                 sys::perf::enable(event.fd.as_fd()).context("cannot enable the events")?;
@@ -401,8 +472,7 @@ impl Evlist {
     /// The kernel's errno.
     pub fn enable_cpu(&self, cpu: u32) -> Result<()> {
         for events in self.cpus.iter().filter(|events| events.cpu == cpu) {
-            let all = events.side.iter().chain([&events.owner]).chain(events.events.iter().map(|event| &event.fd));
-            for fd in all {
+            for fd in events.all() {
                 sys::perf::enable(fd.as_fd()).with_context(|| format!("cannot enable the events of CPU {cpu}"))?;
             }
         }
@@ -421,9 +491,19 @@ impl Evlist {
         self.cpus.iter_mut().for_each(|events| events.close_probes(&self.evsels));
     }
 
-    /// The descriptor that owns the ring of `cpu`, for waiting.
-    pub fn ring_owner(&self, cpu: u32) -> Option<BorrowedFd<'_>> {
-        self.cpus.iter().find(|events| events.cpu == cpu).map(|events| events.owner.as_fd())
+    /// The descriptor that owns a ring of `cpu`, for waiting.
+    pub fn ring_owner(&self, cpu: u32, class: Class) -> Option<BorrowedFd<'_>> {
+        self.cpus.iter().find(|events| events.cpu == cpu)?.owner(class)
+    }
+
+    /// Rings that the events of a CPU have.
+    pub fn rings(&self) -> usize {
+        self.plan.rings
+    }
+
+    /// Why some ring is smaller than was asked for.
+    pub fn shrunk(&self) -> Option<Shrunk> {
+        self.shrunk
     }
 
     /// True when at least one event is open.
@@ -436,45 +516,17 @@ impl Evlist {
         &self.left_out
     }
 
-    /// Asks the kernel what the events of `cpu` have lost since the last call. Returns the sum.
-    pub fn take_lost(&mut self, cpu: u32) -> u64 {
-        let mut sum = 0;
-        for events in self.cpus.iter_mut().filter(|events| events.cpu == cpu && !self.unread) {
-            for event in &mut events.events {
-                let attr = &self.evsels[event.event.index()].attr;
-                // {value, time_enabled, time_running, lost}, the latter three as read_format says
-                let mut values = [0_u64; 4];
-                let Ok(count) = sys::perf::read(event.fd.as_fd(), &mut values) else { continue };
-                let mut rest = values.iter().take(count);
-                let read = &mut event.read;
-                for (there, field) in [
-                    (true, &mut read.count),
-                    (attr.counts_time_enabled(), &mut read.enabled_ns),
-                    (attr.counts_time(), &mut read.running_ns),
-                ] {
-                    if there && let Some(value) = rest.next() {
-                        *field = *value;
-                    }
-                }
-                if attr.counts_lost() {
-                    let lost = rest.next().copied().unwrap_or(event.lost);
-                    sum += lost.saturating_sub(event.lost);
-                    event.lost = event.lost.max(lost);
-                }
-            }
-        }
-        sum
+    /// Asks the kernel what the events of a ring of `cpu` have lost since the last call. Returns the sum.
+    pub fn take_lost(&mut self, cpu: u32, class: Class) -> u64 {
+        let Evlist { cpus, evsels, unread, .. } = self;
+        let of_cpu = cpus.iter_mut().filter(|events| events.cpu == cpu && !*unread);
+        of_cpu.map(|events| events.take_lost(class, evsels)).sum()
     }
 
     /// By CPU and event, what the kernel counted from the last call to the last reading of what was lost. The times of
     /// task-bound events are those for which these tasks ran.
     pub fn take_counted(&mut self) -> Vec<(u32, EventId, Counted)> {
-        let take = |event: &mut EventFd| event.read.since(&std::mem::replace(&mut event.taken, event.read));
-        let of = |cpu: &mut CpuEvents| {
-            let number = cpu.cpu;
-            cpu.events.iter_mut().map(move |event| (number, event.event, take(event))).collect::<Vec<_>>()
-        };
-        self.cpus.iter_mut().flat_map(of).filter(|(_, _, counted)| *counted != Counted::default()).collect()
+        self.cpus.iter_mut().flat_map(CpuEvents::take_counted).collect()
     }
 
     /// True when some event makes records, and is not only counted.
@@ -509,16 +561,6 @@ fn shared_bits(evsels: &[Evsel]) -> SampleType {
     SampleType::from_bits(evsels.iter().fold(0, |bits, evsel| bits | evsel.attr.sample_type().bits() & moving))
 }
 
-impl CpuEvents {
-    fn close_probes(&mut self, evsels: &[Evsel]) {
-        self.events.retain(|event| !evsels.get(event.event.index()).is_some_and(|evsel| evsel.is_probe));
-    }
-
-    fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.side.iter().chain([&self.owner]).chain(self.events.iter().map(|event| &event.fd)).map(AsRawFd::as_raw_fd)
-    }
-}
-
 impl Drop for Evlist {
     /// Releasing tracepoints is slow, however the run ends; the prompt need not wait for it.
     fn drop(&mut self) {
@@ -530,18 +572,13 @@ impl Drop for Evlist {
     }
 }
 
-impl Plan {
-    fn watches(&self, cpu: u32) -> Vec<Watch> {
-        match &self.bound {
-            None => vec![Watch::Cpu(cpu)],
-            Some(Bound::Threads(tids)) => tids.iter().map(|&tid| Watch::Task { tid, cpu }).collect(),
-            Some(Bound::Cgroups(dirs)) => dirs.iter().map(|&dir| Watch::Cgroup { dir, cpu }).collect(),
-        }
-    }
-}
-
 /// How the events that carry names, forks and exits are called in errors.
 const SIDE_RECORDS: &str = "perf events";
+
+/// The watermark, in bytes.
+fn half(data_pages: usize) -> Result<u32> {
+    u32::try_from(data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")
+}
 
 fn gone(err: &io::Error) -> bool {
     err.raw_os_error() == Some(libc::ESRCH)
@@ -561,45 +598,6 @@ fn watch_error(err: io::Error, event: &str, attr: &Attr, watch: Watch) -> anyhow
     }
 }
 
-/// Maps the largest ring of at most `data_pages` that may be locked in memory.
-fn map_within_limit(owner: BorrowedFd<'_>, data_pages: &mut usize) -> Result<RingBuf> {
-    loop {
-        match RingBuf::map(owner, *data_pages) {
-            Ok(ring) => return Ok(ring),
-            Err(err) => {
-                let limit = matches!(err.raw_os_error(), Some(libc::EPERM | libc::ENOMEM));
-                if limit && *data_pages > 1 {
-                    *data_pages /= 2;
-                    continue;
-                }
-                return Err(Refused::ring(err, *data_pages * sys::page_size()).into());
-            }
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_descriptors() {
-        let mut evlist = Evlist::new();
-        evlist.add(Evsel::new("a:b", Attr::tracepoint(1))).unwrap();
-        evlist.add(Evsel::new("a:c", Attr::tracepoint(2)).binding(Binding::Cpu)).unwrap();
-        evlist.add(Evsel::new("a:d", Attr::tracepoint(3)).unopened()).unwrap();
-        let threads = Bound::Threads(vec![1, 2, 3]);
-        assert_eq!(evlist.descriptors(None, 4, 0), 64 + 4 * 4);
-        assert_eq!(evlist.descriptors(Some(&threads), 4, 0), 64 + (3 + 1 + 3 + 1) * 4);
-        assert_eq!(evlist.descriptors(Some(&threads), 1, 3), 64 + (3 + 1 + 3 + 1) + (3 + 1) * 3);
-    }
-
-    #[test]
-    fn refuses_filters_that_are_too_long() {
-        let mut evlist = Evlist::new();
-        let event = evlist.add(Evsel::new("a:b", Attr::tracepoint(1))).unwrap();
-        assert!(evlist.set_filter(event, "x".repeat(FILTER_MAX + 1)).is_err());
-        assert!(evlist.set_filter(event, "pid==1".into()).is_ok());
-        assert_eq!(evlist.evsel(event).filter(), Some("pid==1"));
-    }
-}
+#[path = "evlist_tests.rs"]
+mod tests;

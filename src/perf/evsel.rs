@@ -43,6 +43,9 @@ pub struct Evsel {
     opened: bool,
     /// Of a probe of this run.
     pub(super) is_probe: bool,
+    /// Nobody pairs it with others; and its user wants some of them only.
+    pub(super) is_apart: bool,
+    pub(super) is_filtered: bool,
     /// Which profiler of the run it belongs to.
     pub(in crate::perf) owner: usize,
 }
@@ -61,6 +64,8 @@ impl Evsel {
             optional: false,
             opened: true,
             is_probe: false,
+            is_apart: false,
+            is_filtered: false,
             owner: 0,
         }
     }
@@ -138,6 +143,15 @@ impl Evsel {
     #[must_use]
     pub fn unopened(mut self) -> Evsel {
         self.opened = false;
+        self
+    }
+
+    /// Nobody pairs its records with those of other events: it may have a ring of its own. `filtered`: not all of them are
+    /// wanted.
+    #[must_use]
+    pub fn apart(mut self, filtered: bool) -> Evsel {
+        self.is_apart = true;
+        self.is_filtered = filtered;
         self
     }
 

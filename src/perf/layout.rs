@@ -179,6 +179,14 @@ impl Layout {
         self.max_stack
     }
 
+    /// Bytes of a sample's record whose callchain and tracepoint's record are so long.
+    pub fn estimated_bytes(&self, raw: usize, addresses: usize) -> usize {
+        let has = |bit: SampleType| usize::from(self.sample_type.contains(bit));
+        let callchain = has(SampleType::CALLCHAIN) * 8 * (1 + addresses);
+        let raw = has(SampleType::RAW) * (4 + raw).next_multiple_of(8);
+        self.variable + callchain + raw
+    }
+
     /// The time of a sample, without decoding the rest. None: too short, or an event without time.
     #[inline]
     pub fn sample_time(&self, record: &[u8]) -> Option<u64> {

@@ -3,11 +3,14 @@
 //! only; no profiler is known here.
 
 pub mod attr;
+pub mod classes;
+mod cpu_events;
 pub mod evlist;
 pub mod evsel;
 mod ids;
 pub mod layout;
 pub mod no_tracefs;
+mod plan;
 pub mod record;
 pub mod refusal;
 pub mod target;

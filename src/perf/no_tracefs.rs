@@ -49,6 +49,9 @@ fn not_found(errno: i32, mounts: &str, lockdown: &Lockdown) -> Reason {
     let mut entries = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let mounted = entries.find(|entry| entry.get(2) == Some(&"tracefs")).and_then(|entry| entry.get(1).copied());
     match (mounted, errno) {
+        (_, libc::EMFILE | libc::ENFILE) => {
+            Reason::new("no file descriptor is left for a look at tracefs", "raise `ulimit -n`")
+        }
         (Some(root), _) => unreadable(Path::new(root), Path::new(root), lockdown),
         (None, libc::ENODEV) => Reason::incurable("this kernel has no tracefs (CONFIG_TRACING)"),
         (None, _) if *lockdown == Lockdown::Confidentiality => locked_down(),
@@ -97,6 +100,7 @@ mod tests {
             (libc::EPERM, "proc /proc proc rw 0 0\n", less, "is not mounted", Some("CAP_SYS_ADMIN, or ")),
             (libc::EPERM, "", locked, "locked down", Some("boot ")),
             (libc::ENODEV, "x", less, "this kernel has no tracefs", None),
+            (libc::EMFILE, MOUNTED, less, "no file descriptor", Some("raise `ulimit -n`")),
         ];
         for (errno, mounts, lockdown, why, cure) in cases {
             let reason = not_found(errno, mounts, &lockdown);

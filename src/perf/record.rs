@@ -77,6 +77,11 @@ impl<'a> Sample<'a> {
         self.layout.max_stack()
     }
 
+    /// Bytes of its record.
+    pub fn record_bytes(&self) -> usize {
+        self.record.len()
+    }
+
     /// The current task is in 32-bit mode on a kernel of 64 bits: its system calls have numbers of their own. False where
     /// the event does not ask for it ([`Attr::with_abi`](crate::perf::Attr)).
     #[inline]

@@ -112,9 +112,15 @@ impl Facts {
         }
     }
 
+    /// Level 3 and above are distributions' own, and say EACCES: Debian's kernels let nobody in without CAP_SYS_ADMIN.
+    fn is_shut(&self) -> bool {
+        let level = self.paranoid.is_some_and(|level| level >= 3);
+        level && self.harmless == Some(libc::EACCES) && !self.privileges.has(Capability::SysAdmin)
+    }
+
     /// The capability to ask for.
     fn capability(&self) -> &'static str {
-        if self.knows_perfmon { "CAP_PERFMON" } else { "CAP_SYS_ADMIN" }
+        if self.knows_perfmon && !self.is_shut() { "CAP_PERFMON" } else { "CAP_SYS_ADMIN" }
     }
 
     /// The smallest privilege, then what is wider.
@@ -141,6 +147,12 @@ pub fn sysctl(proc: &Path, name: &str) -> Option<i64> {
     std::fs::read_to_string(proc.join("sys/kernel").join(name)).ok()?.trim().parse().ok()
 }
 
+/// Ring buffers of this process count against the limit of locked memory: perf_mmap, kernel/events/core.c.
+pub fn locks_little(host: &Host) -> bool {
+    let paranoid = sysctl(&host.proc, "perf_event_paranoid").is_none_or(|level| level > -1);
+    paranoid && !Privileges::of_self(&host.proc).has(Capability::IpcLock)
+}
+
 fn harmless(watch: Watch) -> Option<i32> {
     let attr = Attr::dummy().exclude(Exclude { kernel: true, ..Exclude::default() });
     let opened = Missing::default().open(&mut attr.clone(), watch);
@@ -152,6 +164,24 @@ fn has_pmu() -> bool {
     let Ok(entries) = std::fs::read_dir("/sys/bus/event_source/devices") else { return false };
     let is_core = |name: &str| name == "cpu" || name.starts_with("cpu_") || name.starts_with("armv");
     entries.filter_map(Result::ok).any(|entry| entry.file_name().to_str().is_some_and(is_core))
+}
+
+/// What a ring became smaller for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shrunk {
+    MlockLimit,
+    Memory,
+}
+
+impl Shrunk {
+    /// None: its size is not what it was refused for. perf_mmap, kernel/events/core.c.
+    pub fn by(err: &io::Error) -> Option<Shrunk> {
+        match err.raw_os_error() {
+            Some(libc::EPERM) => Some(Shrunk::MlockLimit),
+            Some(libc::ENOMEM) => Some(Shrunk::Memory),
+            _ => None,
+        }
+    }
 }
 
 /// Why perf_event_open(2) said `errno`.
@@ -202,8 +232,7 @@ fn forbidden(errno: i32, ask: Ask, facts: &Facts) -> Reason {
         Some(libc::ENOSYS) if facts.paranoid.is_none() => {
             return Reason::incurable("this kernel has no perf events (CONFIG_PERF_EVENTS)");
         }
-        // Some distributions' kernels let nobody in from level 3 on, and say EACCES.
-        Some(libc::EACCES) if !may && level >= 3 => return paranoid(ask, level, facts),
+        Some(libc::EACCES) if facts.is_shut() => return paranoid(ask, level, facts),
         Some(libc::EPERM | libc::EACCES | libc::ENOSYS) if privileges.seccomp => return seccomp(),
         Some(libc::EPERM | libc::EACCES) => {
             return Reason::new(
@@ -242,7 +271,8 @@ fn needs(ask: Ask) -> i32 {
 }
 
 fn paranoid(ask: Ask, level: i32, facts: &Facts) -> Reason {
-    let needed = needs(ask);
+    // With CAP_PERFMON it is the distribution's level alone that is in the way.
+    let needed = if facts.privileges.may_monitor() { 2 } else { needs(ask) };
     let capability = facts.capability();
     let whose = if facts.privileges.user_namespace {
         "the capabilities of this user namespace do not count".to_owned()
@@ -274,6 +304,10 @@ pub fn explain_ring(errno: i32, facts: &Facts) -> Reason {
             "CAP_IPC_LOCK, or raise `ulimit -l`, or raise kernel.perf_event_mlock_kb",
         ),
         libc::ENOMEM => Reason::new("the kernel has no memory left for it", "a smaller -m"),
+        libc::EPERM | libc::EACCES | libc::ENOSYS if facts.privileges.seccomp => Reason::new(
+            "a seccomp filter refuses to map it",
+            "start the container or service with a filter that allows it (--security-opt seccomp=FILE), or run outside",
+        ),
         libc::EPERM | libc::EACCES => Reason::incurable("a security module refuses to map it"),
         _ => Reason::incurable("see perf_event_open(2)"),
     }
@@ -309,13 +343,30 @@ mod tests {
                 // Kernels with a level 3 refuse even what is harmless there.
                 let facts = facts(1000, &[], level, (level >= 3).then_some(libc::EACCES));
                 let reason = explain(libc::EACCES, ask, &facts);
-                let blamed = reason.why == format!("kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing");
+                let (capability, file) =
+                    if level >= 3 { ("CAP_SYS_ADMIN", "cap_sys_admin") } else { ("CAP_PERFMON", "cap_perfmon") };
+                let blamed = reason.why == format!("kernel.perf_event_paranoid is {level} and {capability} is missing");
                 assert_eq!(blamed, level > most, "{ask:?} {level}: {reason}");
                 if blamed {
                     let cure = reason.cure.unwrap();
-                    assert!(cure.starts_with("CAP_PERFMON (setcap cap_perfmon+ep"), "the smallest first: {cure}");
+                    assert!(cure.starts_with(&format!("{capability} (setcap {file}+ep")), "the smallest first: {cure}");
                     assert!(cure.ends_with(&format!("sysctl kernel.perf_event_paranoid={most}")), "{cure}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn distributions_have_levels_of_their_own() {
+        let with_perfmon = |level| facts(1000, &[Capability::Perfmon], level, Some(libc::EACCES));
+        for ask in [TRACEPOINT, WIDE, OWN_USER] {
+            let reason = explain(libc::EACCES, ask, &with_perfmon(4));
+            assert_eq!(reason.why, "kernel.perf_event_paranoid is 4 and CAP_SYS_ADMIN is missing");
+            assert!(reason.cure.unwrap().ends_with("sysctl kernel.perf_event_paranoid=2"));
+            // Up to 2 it is enough, and at any level if that admin is refused.
+            let admin = facts(1000, &[Capability::SysAdmin], 4, Some(libc::EACCES));
+            for other in [with_perfmon(2), admin] {
+                assert!(explain(libc::EACCES, ask, &other).why.contains("a security module"));
             }
         }
     }

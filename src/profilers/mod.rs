@@ -47,8 +47,13 @@ fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
     const STRICT_LOSS: u8 = 3;
     let common = args.common().clone();
     let strict = common.strict_loss();
+    let dry_run = common.dry_run();
     let profiler = args.build()?;
-    let outcome = Run::new(options::<A>(common)?, vec![profiler])?.start()?;
+    let run = Run::new(options::<A>(common)?, vec![profiler])?;
+    if dry_run {
+        return run.forecast();
+    }
+    let outcome = run.start()?;
     Ok(if strict && outcome.lost > 0 { STRICT_LOSS } else { 0 })
 }
 

@@ -226,7 +226,7 @@ impl Profiler for SplitLock {
         if !places.is_empty() {
             report.titled_table("where the samples were", &PLACE_COLUMNS, places);
         }
-        report.titled_table("CPUs, counted", &COUNT_COLUMNS, self.counts.take_rows(self.times));
+        report.counted_table("CPUs, counted", &COUNT_COLUMNS, self.counts.take_rows(self.times));
         Ok(())
     }
 

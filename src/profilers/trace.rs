@@ -234,9 +234,9 @@ impl Trace {
         if setup.stacks || attrs.stack {
             evsel = evsel.callchain(attrs.max_stack.unwrap_or(0));
         }
+        evsel = evsel.once().apart(filter.is_some());
         let shows_stack = self.shows_stacks || attrs.stack;
-        let event =
-            evlist.add(evsel.once().optional(optional).cpus(attrs.cpus.clone()).printed(attrs.alias.clone()))?;
+        let event = evlist.add(evsel.optional(optional).cpus(attrs.cpus.clone()).printed(attrs.alias.clone()))?;
         self.traced.push(Traced { event, format, filter, here: None, calls: None, shows_stack });
         Ok(())
     }

@@ -25,6 +25,8 @@ pub struct Producer {
     size: u64,
     lost: u64, // dropped and not yet told by a LOST record
     dropped: u64,
+    tell: fn(u64, u64) -> Vec<u8>,
+    tell_bytes: usize,
 }
 
 impl Producer {
@@ -48,9 +50,18 @@ impl Producer {
         let page = page_bytes()?;
         assert!(bytes.is_power_of_two() && bytes >= 8 && bytes <= pages * page);
         let (file, map) = shared((1 + pages) * page)?;
-        let mut producer = Producer { map, file, pages, data: page, size: bytes as u64, lost: 0, dropped: 0 };
+        let (data, size, tell) = (page, bytes as u64, |lost, now| lost_record(lost, now).to_vec());
+        let mut producer = Producer { map, file, pages, data, size, lost: 0, dropped: 0, tell, tell_bytes: LOST_BYTES };
         producer.set_data_area(page as u64, bytes as u64);
         Ok(producer)
+    }
+
+    /// LOST records are made by `tell`, of the number and the time: with the sample_id of a real event.
+    #[must_use]
+    pub fn telling(mut self, tell: fn(u64, u64) -> Vec<u8>) -> Producer {
+        self.tell_bytes = tell(0, 0).len();
+        self.tell = tell;
+        self
     }
 
     /// The reading end.
@@ -72,7 +83,7 @@ impl Producer {
     /// Writes `record`, a whole one with its header, or drops and counts it when it does not fit.
     /// Drops are told by a LOST record, stamped `now`, before the next record that fits.
     pub fn write(&mut self, record: &[u8], now: u64) -> bool {
-        let lost_bytes = if self.lost > 0 { LOST_BYTES } else { 0 };
+        let lost_bytes = if self.lost > 0 { self.tell_bytes } else { 0 };
         let used = self.head().wrapping_sub(self.tail());
         // As `ring_buffer_has_space`: one byte always stays free.
         if used + (lost_bytes + record.len()) as u64 >= self.size {
@@ -82,7 +93,7 @@ impl Producer {
         }
         let mut head = self.head();
         if self.lost > 0 {
-            let lost = lost_record(std::mem::take(&mut self.lost), now);
+            let lost = (self.tell)(std::mem::take(&mut self.lost), now);
             head = self.copy(head, &lost);
         }
         head = self.copy(head, record);

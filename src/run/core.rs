@@ -10,9 +10,10 @@ use crate::perf::evlist::Evlist;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
 use crate::perf::target::Host;
-use crate::profiler::{Context, LostWindow, Profiler, Timestamp};
+use crate::profiler::{Context, LostWindow, Profiler, Report, Timestamp};
 use crate::ringbuf::{Item, ItemKind, Stamp};
 use crate::run::loss::LossBook;
+use crate::stats::value::Verdict;
 use crate::stats::weights::StackWeights;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::{TaskTable, Watched};
@@ -40,11 +41,14 @@ pub struct Core {
     pub samples: u64,
     pub record_bytes: u64,
     pub discarded: u64,
+    pub untracked: u64,
     pub late: u64,
     pub malformed: u64,
     /// By LOST records: samples and side records together.
     pub told_lost: u64,
     pub corrected: Corrected,
+    /// As of the last interval.
+    pub missed: Missed,
 }
 
 /// When the tables were last compared with /proc, and what had been lost by then.
@@ -54,12 +58,48 @@ pub struct Corrected {
     next: Timestamp,
 }
 
+/// What is missing from the results, by what that means for them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Missed {
+    lost: u64,
+    untracked: u64,
+    stacks: u64,
+    discarded: u64,
+    late: u64,
+}
+
+impl Missed {
+    fn since(self, before: Missed) -> Missed {
+        Missed {
+            lost: self.lost.saturating_sub(before.lost),
+            untracked: self.untracked.saturating_sub(before.untracked),
+            stacks: self.stacks.saturating_sub(before.stacks),
+            discarded: self.discarded.saturating_sub(before.discarded),
+            late: self.late.saturating_sub(before.late),
+        }
+    }
+
+    /// `by_place`: what has no stack is missing where it belongs.
+    fn verdict(self, by_place: bool) -> Verdict {
+        if self.lost > 0 || self.untracked > 0 || by_place && self.stacks > 0 {
+            Verdict::LowerBound
+        } else if self.discarded > 0 || self.late > 0 {
+            Verdict::Discarded
+        } else {
+            Verdict::Exact
+        }
+    }
+}
+
 /// Splits `self` into the profilers and all that they may use.
 macro_rules! split {
     ($core:ident) => {{
-        let Core { profilers, tasks, watched, spaces, stacks, weights, host, output, discarded, .. } = $core;
+        let Core { profilers, tasks, watched, spaces, stacks, weights, host, output, discarded, untracked, .. } = $core;
         let batch = &mut output.batch;
-        (profilers, Context { tasks, watched, spaces, stacks, weights, host, batch, discarded, ignored: false })
+        (
+            profilers,
+            Context { tasks, watched, spaces, stacks, weights, host, batch, discarded, untracked, ignored: false },
+        )
     }};
 }
 
@@ -110,7 +150,9 @@ impl Core {
     fn sample(&mut self, record: &[u8], late: bool) -> Result<(), Malformed> {
         let id = sample_identifier(record).ok_or(Malformed::Short)?;
         let event = self.evlist.event_of(id).ok_or(Malformed::UnknownEvent)?;
-        let Core { evlist, profilers, tasks, watched, spaces, stacks, weights, host, output, discarded, .. } = self;
+        let Core {
+            evlist, profilers, tasks, watched, spaces, stacks, weights, host, output, discarded, untracked, ..
+        } = self;
         let evsel = evlist.evsel(event);
         let mut sample = evsel.layout().sample(record)?;
         sample.late = late;
@@ -118,7 +160,8 @@ impl Core {
             return Ok(());
         }
         let batch = &mut output.batch;
-        let mut ctx = Context { tasks, watched, spaces, stacks, weights, host, batch, discarded, ignored: false };
+        let mut ctx =
+            Context { tasks, watched, spaces, stacks, weights, host, batch, discarded, untracked, ignored: false };
         let result = match profilers.get_mut(evsel.owner()) {
             Some(profiler) => profiler.sample(event, &sample, &mut ctx),
             None => Ok(()),
@@ -166,7 +209,7 @@ impl Core {
         let (side, id) = decode(record, &self.layout)?;
         match side {
             Record::Lost { count } => {
-                self.told_lost += count;
+                self.told_lost = self.told_lost.saturating_add(count);
                 self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count });
                 if !self.evlist.counts_lost() {
                     self.loss.count(cpu, count);
@@ -266,6 +309,32 @@ impl Core {
     pub fn expire(&mut self, now: Timestamp) {
         self.tasks.expire(now);
         self.spaces.expire(now);
+    }
+
+    /// Says of each table of an interval how far it can be trusted, and of the interval itself. `undecodable`: records that
+    /// nobody could read.
+    pub fn judge(&mut self, report: &mut Report, undecodable: u64) -> Verdict {
+        let missed = Missed {
+            lost: [self.loss.total(), self.told_lost, self.loss.windows_total(), self.malformed, undecodable]
+                .into_iter()
+                .fold(0, u64::saturating_add),
+            untracked: self.untracked,
+            stacks: self.stacks.refused(),
+            discarded: self.discarded,
+            late: self.late,
+        };
+        let of_interval = missed.since(self.missed);
+        for table in report.tables.iter_mut().filter(|table| !table.counted) {
+            let verdict = match &table.by_stack {
+                // What is told by place is of the whole run, and its rows may know best what was discarded.
+                Some(by) if by.discarded.is_some() => Missed { discarded: 0, ..missed }.verdict(true),
+                Some(_) => missed.verdict(true),
+                None => of_interval.verdict(false),
+            };
+            table.verdict = table.verdict.and(verdict);
+        }
+        self.missed = missed;
+        of_interval.verdict(false)
     }
 
     pub fn mean_record_bytes(&self) -> u64 {

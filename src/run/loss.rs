@@ -13,6 +13,8 @@ pub struct LossBook {
     total: u64,
     /// Per CPU in this interval.
     by_cpu: Vec<(u32, u64)>,
+    /// Windows told so far.
+    told: u64,
 }
 
 impl LossBook {
@@ -21,22 +23,23 @@ impl LossBook {
         if count == 0 {
             return;
         }
-        self.interval += count;
-        self.total += count;
+        self.interval = self.interval.saturating_add(count);
+        self.total = self.total.saturating_add(count);
         match self.by_cpu.iter_mut().find(|(other, _)| *other == cpu) {
-            Some((_, sum)) => *sum += count,
+            Some((_, sum)) => *sum = sum.saturating_add(count),
             None => self.by_cpu.push((cpu, count)),
         }
     }
 
     /// Something was lost on a CPU between two moments. Windows of a CPU that touch become one.
     pub fn window(&mut self, span: LostSpan) {
+        self.told += 1;
         let full = self.windows.len() >= MOST_WINDOWS;
         let last = self.windows.iter_mut().rev().find(|old| old.cpu == span.cpu);
         match last {
             Some(last) if full || span.start_ns <= last.end_ns => {
                 last.end_ns = last.end_ns.max(span.end_ns);
-                last.count += span.count;
+                last.count = last.count.saturating_add(span.count);
             }
             _ => self.windows.push(span),
         }
@@ -44,6 +47,11 @@ impl LossBook {
 
     pub fn total(&self) -> u64 {
         self.total
+    }
+
+    /// How often something was lost. A kernel may tell that and not how much.
+    pub fn windows_total(&self) -> u64 {
+        self.told
     }
 
     pub fn interval(&self) -> u64 {
@@ -89,11 +97,11 @@ pub fn sufficient_pages(rings: &[RingUse], page_bytes: u64, most_pages: u64) -> 
     (pages <= most_pages).then_some(pages)
 }
 
-/// The advice as text.
-pub fn cure(rings: &[RingUse], page_bytes: u64, most_pages: u64) -> String {
+/// The advice as text, where a CPU has `per_cpu` such rings.
+pub fn cure(rings: &[RingUse], page_bytes: u64, per_cpu: u64, most_pages: u64) -> String {
     match sufficient_pages(rings, page_bytes, most_pages) {
         Some(pages) => {
-            let kib = pages * page_bytes / 1024;
+            let kib = pages * per_cpu * page_bytes / 1024;
             let size = if kib >= 1024 { format!("{} MiB", kib / 1024) } else { format!("{kib} KiB") };
             format!("-m {pages} would have sufficed; needs {size} per CPU")
         }
@@ -180,6 +188,7 @@ mod tests {
         for (rings, want) in cases {
             assert_eq!(sufficient_pages(&rings, 4096, 1024), want, "{rings:?}");
         }
-        assert_eq!(cure(&[ring(41, 4096)], 4096, 1024), "-m 4 would have sufficed; needs 16 KiB per CPU");
+        assert_eq!(cure(&[ring(41, 4096)], 4096, 1, 1024), "-m 4 would have sufficed; needs 16 KiB per CPU");
+        assert_eq!(cure(&[ring(41, 4096)], 4096, 3, 1024), "-m 4 would have sufficed; needs 48 KiB per CPU");
     }
 }

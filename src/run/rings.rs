@@ -1,14 +1,15 @@
-//! The rings of a run: one per CPU, opened at start and as CPUs come online, closed as they go.
+//! The rings of a run: those of each CPU, opened at start and as CPUs come online, closed as they go.
 
 use std::ops::ControlFlow;
 
 use anyhow::{Result, bail};
 
 use crate::cli::values::RingSize;
+use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
-use crate::perf::refusal::Refused;
+use crate::perf::refusal::{Refused, Shrunk, locks_little};
 use crate::perf::target::{Host, Target, online_cpus};
-use crate::ringbuf::{Limit, Merge};
+use crate::ringbuf::{Drained, Limit, Merge, RingBuf};
 use crate::run::core::Core;
 use crate::run::loss::{RingUse, cure};
 use crate::sys;
@@ -17,27 +18,42 @@ use crate::sys::poll::Poller;
 /// Per CPU unless -m says otherwise: 1 M switches/s fill half of it in some 37 ms, the longest that a busy machine keeps
 /// us from a CPU.
 const DEFAULT_BYTES: usize = 8 << 20;
-/// For a CPU that was not asked for: only who forks, execs, is renamed and exits there.
-const SIDE_BYTES: usize = 64 << 10;
+/// Several rings per CPU share twice that: the loudest event must not have much less than if it were alone.
+const DEFAULT_BYTES_SEVERAL: usize = 2 * DEFAULT_BYTES;
+/// For who forks, execs, is renamed and exits on a CPU: an eighth of what an event has, within these limits. The programs
+/// that 2,000 execs a second map fill half of the largest in some 60 ms.
+const SIDE_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 /// All rings together.
 const MOST_BYTES: usize = 512 << 20;
 
-/// Data pages of each ring on `cpus` CPUs, unless -m says otherwise.
-pub fn default_ring_pages(cpus: usize) -> usize {
-    (DEFAULT_BYTES / sys::page_size()).min(most_pages(cpus))
+/// Data pages of each of the `rings` that the events of a CPU have, on `cpus` CPUs, unless -m says otherwise.
+pub fn default_ring_pages(cpus: usize, rings: usize) -> usize {
+    wanted_pages(rings).min(most_pages(cpus, rings))
 }
 
-fn most_pages(cpus: usize) -> usize {
-    floor_power_of_two(MOST_BYTES / sys::page_size() / cpus.max(1)).max(1)
+/// Data pages of a ring for side records, where a ring of events has `data_pages`.
+pub fn side_ring_pages(data_pages: usize) -> usize {
+    let [least, most] = SIDE_BYTES.map(|bytes| (bytes / sys::page_size()).max(1));
+    (data_pages / 8).clamp(least, most)
+}
+
+fn wanted_pages(rings: usize) -> usize {
+    let bytes = if rings > 1 { floor_power_of_two(DEFAULT_BYTES_SEVERAL / rings) } else { DEFAULT_BYTES };
+    (bytes / sys::page_size()).max(1)
+}
+
+pub fn most_pages(cpus: usize, rings: usize) -> usize {
+    floor_power_of_two(MOST_BYTES / sys::page_size() / (cpus * rings).max(1)).max(1)
 }
 
 #[derive(Debug)]
 struct Ring {
     cpu: u32,
+    class: Class,
     /// In the merge.
     index: usize,
     pages: usize,
-    /// The events are not wanted on this CPU. But a task of the answer may get its name, its children and its end there.
+    /// The only one of its CPU: the events are not wanted on this CPU. But a task of the answer may get its name, its children and its end there.
     side_alone: bool,
     /// The CPU is offline; what the ring still holds is being delivered.
     leaving: bool,
@@ -49,7 +65,7 @@ struct Ring {
 impl Ring {
     /// Asks the kernel what was lost since the last time.
     fn count_lost(&mut self, core: &mut Core) -> u64 {
-        let lost = core.evlist.take_lost(self.cpu);
+        let lost = core.evlist.take_lost(self.cpu, self.class);
         self.lost += lost;
         self.lost_at_worst = self.lost_at_worst.max(self.lost);
         core.loss.count(self.cpu, lost);
@@ -93,8 +109,8 @@ impl Rings {
         let cpus = if evlist.any_cpu_bound() { online.clone() } else { cpus };
         let opened = evlist.plan(target, host, cpus.len(), online.len() - cpus.len())?;
         notes.extend(opened.notes);
-        let asked = size.map_or(DEFAULT_BYTES / sys::page_size(), |size| size.pages(sys::page_size()));
-        let most = most_pages(cpus.len());
+        let asked = size.map_or_else(|| wanted_pages(evlist.rings()), |size| size.pages(sys::page_size()));
+        let most = most_pages(cpus.len(), evlist.rings());
         let mut rings = Rings {
             merge: Merge::new(),
             rings: Vec::new(),
@@ -111,14 +127,21 @@ impl Rings {
         }
         if size.is_some() && asked > most {
             rings.notes.push(format!(
-                "ring buffers are limited to {} MiB in total: {most} pages per CPU instead of {asked}",
+                "ring buffers are limited to {} MiB in total: {most} pages each instead of {asked}",
                 MOST_BYTES >> 20
             ));
         }
-        for &cpu in &online {
-            rings.add(cpu, !cpus.contains(&cpu), evlist, poller)?;
+        if locks_little(host) {
+            // The others' small ones are no larger.
+            rings.data_pages = evlist.fitting_pages(&online, rings.data_pages)?;
         }
-        rings.tell_shrunk(asked.min(most));
+        for &cpu in &cpus {
+            rings.add(cpu, evlist, poller)?;
+        }
+        for &cpu in &online {
+            rings.add_side(cpu, !cpus.contains(&cpu), evlist, poller)?;
+        }
+        rings.tell_shrunk(asked.min(most), evlist);
         evlist.open_new_threads(target, host)?;
         if !evlist.left_out().is_empty() {
             rings
@@ -139,30 +162,51 @@ impl Rings {
     }
 
     /// Opens one CPU. A ring that the mlock limit made smaller makes the following ones smaller too.
-    fn add(&mut self, cpu: u32, side_alone: bool, evlist: &mut Evlist, poller: &Poller) -> Result<()> {
-        let wanted =
-            if side_alone { self.data_pages.min(SIDE_BYTES / sys::page_size()).max(1) } else { self.data_pages };
-        let mut pages = wanted;
-        let ring = evlist.open_cpu(cpu, &mut pages, side_alone)?;
-        if pages < wanted && !side_alone {
-            self.data_pages = pages;
+    fn add(&mut self, cpu: u32, evlist: &mut Evlist, poller: &Poller) -> Result<()> {
+        for (class, ring) in evlist.open_cpu(cpu, &mut self.data_pages)?.into_iter().enumerate() {
+            self.take(cpu, Class::Events(class), ring, false, evlist, poller)?;
         }
+        Ok(())
+    }
+
+    /// Opens the side records of a CPU.
+    fn add_side(&mut self, cpu: u32, side_alone: bool, evlist: &mut Evlist, poller: &Poller) -> Result<()> {
+        let mut pages = side_ring_pages(if side_alone { 0 } else { self.data_pages });
+        match evlist.open_side_records(cpu, &mut pages)? {
+            Some(ring) => self.take(cpu, Class::Side, ring, side_alone, evlist, poller),
+            None => Ok(()),
+        }
+    }
+
+    fn take(
+        &mut self,
+        cpu: u32,
+        class: Class,
+        ring: RingBuf,
+        side_alone: bool,
+        evlist: &Evlist,
+        poller: &Poller,
+    ) -> Result<()> {
+        let pages = ring.size() as usize / sys::page_size();
         let index = self.merge.add(ring);
-        if let Some(owner) = evlist.ring_owner(cpu) {
+        if let Some(owner) = evlist.ring_owner(cpu, class) {
             poller.add_edge(owner, u64::from(cpu))?;
         }
-        self.rings.push(Ring { cpu, index, pages, side_alone, leaving: false, lost: 0, lost_at_worst: 0 });
+        self.rings.push(Ring { cpu, class, index, pages, side_alone, leaving: false, lost: 0, lost_at_worst: 0 });
         Ok(())
     }
 
     /// Says once, for all CPUs, that rings became smaller than `wanted`.
-    fn tell_shrunk(&mut self, wanted: usize) {
+    fn tell_shrunk(&mut self, wanted: usize, evlist: &Evlist) {
         let pages = self.data_pages;
-        if pages < wanted {
-            self.notes.push(format!(
-                "degraded: the mlock limit allows {pages} pages per CPU instead of {wanted}; cure: CAP_IPC_LOCK, or raise `ulimit -l` or kernel.perf_event_mlock_kb",
-            ));
+        if pages >= wanted {
+            return;
         }
+        let (who, cure) = match evlist.shrunk() {
+            Some(Shrunk::Memory) => ("the kernel has memory for", "a smaller -m, or free memory"),
+            _ => ("the mlock limit allows", "CAP_IPC_LOCK, or raise `ulimit -l` or kernel.perf_event_mlock_kb"),
+        };
+        self.notes.push(format!("degraded: {who} {pages} pages per CPU instead of {wanted}; cure: {cure}"));
     }
 
     /// Attaches CPUs that came online, detaches those that went.
@@ -170,19 +214,25 @@ impl Rings {
         let Ok(online) = online_cpus(host) else { return };
         self.rings.retain(|ring| !ring.leaving || self.merge.has(ring.index));
         let cpus = if core.evlist.any_cpu_bound() { online.clone() } else { target.cpus(&online).0 };
+        let mut gone: Vec<u32> = Vec::new();
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && !online.contains(&ring.cpu)) {
             ring.count_lost(core);
-            core.tell_counted(); // its counters go with it
             ring.leaving = true;
             self.merge.remove(ring.index); // what it still holds is delivered first
-            if let Some(owner) = core.evlist.ring_owner(ring.cpu) {
+            if let Some(owner) = core.evlist.ring_owner(ring.cpu, ring.class) {
                 let _ = poller.remove(owner);
             }
-            core.evlist.close_cpu(ring.cpu);
-            if !ring.side_alone {
-                self.notes.push(format!("CPU {} went offline", ring.cpu));
+            if !gone.contains(&ring.cpu) {
+                gone.push(ring.cpu);
+                if !ring.side_alone {
+                    self.notes.push(format!("CPU {} went offline", ring.cpu));
+                }
             }
         }
+        if !gone.is_empty() {
+            core.tell_counted(); // the counters go with their CPU
+        }
+        gone.into_iter().for_each(|cpu| core.evlist.close_cpu(cpu));
         self.refused.retain(|cpu| online.contains(cpu));
         let pages_before = self.data_pages;
         let mut failed: Vec<(String, Vec<u32>)> = Vec::new();
@@ -194,7 +244,8 @@ impl Rings {
             let evlist = &mut core.evlist;
             let added = evlist
                 .open_new_threads(target, host)
-                .and_then(|()| self.add(cpu, side_alone, evlist, poller))
+                .and_then(|()| if side_alone { Ok(()) } else { self.add(cpu, evlist, poller) })
+                .and_then(|()| self.add_side(cpu, side_alone, evlist, poller))
                 .and_then(|()| evlist.enable_cpu(cpu));
             self.notes.push(match added {
                 Ok(()) if side_alone => continue,
@@ -214,7 +265,7 @@ impl Rings {
         for (why, cpus) in failed {
             self.notes.push(format!("CPU {} came online and cannot be watched: {why}", list(&cpus)));
         }
-        self.tell_shrunk(pages_before);
+        self.tell_shrunk(pages_before, &core.evlist);
     }
 
     /// One round: heads, losses, records up to the limit, tails. True when records had to stay above the horizon.
@@ -222,30 +273,16 @@ impl Rings {
         self.complete_ns = self.loaded_ns;
         self.loaded_ns = sys::monotonic_ns();
         self.merge.load(self.loaded_ns);
-        while let Some(index) = self.merge.next_tight() {
-            let Some(ring) = self.rings.iter_mut().find(|ring| ring.index == index) else { continue };
+        let rings = &mut self.rings;
+        mark_gaps(&mut self.merge, sys::monotonic_ns, |index| {
+            let Some(ring) = rings.iter_mut().find(|ring| ring.index == index) else { return false };
             let lost = ring.count_lost(core);
+            // No counter knows what a ring of side records lost, and so small a one may always have: its LOST records tell.
             // A kernel that does not count per event leaves the question open: then a full ring counts as a loss.
-            if lost > 0 || !core.evlist.counts_lost() {
-                self.merge.mark_gap(index, sys::monotonic_ns());
-            }
-        }
-        let rings = &self.rings;
-        let layout = core.layout.clone();
+            ring.class != Class::Side && (lost > 0 || !core.evlist.counts_lost())
+        });
         let cpu_of = |index: usize| rings.iter().find(|ring| ring.index == index).map_or(0, |ring| ring.cpu);
-        let mut last = (usize::MAX, 0);
-        let drained = self.merge.drain(
-            limit,
-            |record| Core::stamp(&layout, record),
-            |item| {
-                if item.ring != last.0 {
-                    last = (item.ring, cpu_of(item.ring));
-                }
-                if core.enough() { ControlFlow::Break(()) } else { core.take(&item, last.1) }
-            },
-        );
-        self.merge.publish();
-        drained.held
+        deliver(&mut self.merge, limit, core, cpu_of).held
     }
 
     /// What had to stay in the rings fills them so far that the next wake-up may come too late.
@@ -278,12 +315,18 @@ impl Rings {
             .collect();
         self.rings.iter_mut().for_each(|ring| ring.lost = 0);
         let page = sys::page_size();
-        cure(&uses, page as u64, (MOST_BYTES / page / self.cpus().max(1)) as u64)
+        let per_cpu = self.rings_per_cpu().max(1);
+        cure(&uses, page as u64, per_cpu as u64, most_pages(self.cpus(), per_cpu) as u64)
     }
 
     /// CPUs on which the events are watched.
     pub fn cpus(&self) -> usize {
-        self.rings.iter().filter(|ring| !ring.side_alone).count()
+        self.rings.iter().filter(|ring| ring.class == Class::Events(0)).count()
+    }
+
+    fn rings_per_cpu(&self) -> usize {
+        let number = |ring: &Ring| if let Class::Events(class) = ring.class { class + 1 } else { 0 };
+        self.rings.iter().map(number).max().unwrap_or(0)
     }
 
     pub fn locked_bytes(&self) -> u64 {
@@ -301,15 +344,47 @@ impl Rings {
 
     pub fn describe(&self) -> String {
         let of = |side_alone: bool| {
-            let rings = self.rings.iter().filter(|ring| ring.side_alone == side_alone);
+            let class = if side_alone { Class::Side } else { Class::Events(0) };
+            let rings = self.rings.iter().filter(|ring| ring.class == class && ring.side_alone == side_alone);
             list(&rings.map(|ring| ring.cpu).collect::<Vec<u32>>())
         };
         let others = match of(true) {
             others if others.is_empty() => String::new(),
             others => format!("; CPUs {others}: only names, forks and exits"),
         };
-        format!("CPUs {}: a ring buffer of {} pages each{others}", of(false), self.data_pages)
+        let buffers = match self.rings_per_cpu() {
+            0 | 1 => "a ring buffer".to_owned(),
+            several => format!("{several} ring buffers"),
+        };
+        format!("CPUs {}: {buffers} of {} pages each{others}", of(false), self.data_pages)
     }
+}
+
+/// Asks of each ring that may have dropped a record whether it has, and marks the place.
+pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl FnMut(usize) -> bool) {
+    while let Some(index) = merge.next_tight() {
+        if has_lost(index) {
+            merge.mark_gap(index, clock());
+        }
+    }
+}
+
+/// Hands what the rings have, up to the limit, to the core, and gives them the room back.
+pub fn deliver(merge: &mut Merge, limit: Limit, core: &mut Core, cpu_of: impl Fn(usize) -> u32) -> Drained {
+    let layout = core.layout.clone();
+    let mut last = (usize::MAX, 0);
+    let drained = merge.drain(
+        limit,
+        |record| Core::stamp(&layout, record),
+        |item| {
+            if item.ring != last.0 {
+                last = (item.ring, cpu_of(item.ring));
+            }
+            if core.enough() { ControlFlow::Break(()) } else { core.take(&item, last.1) }
+        },
+    );
+    merge.publish();
+    drained
 }
 
 fn floor_power_of_two(value: usize) -> usize {

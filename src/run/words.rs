@@ -47,6 +47,7 @@ pub fn summary(profiler: &str, end: &RunEnd, counts_lost: bool) -> Vec<String> {
         (end.lost_output, "lines dropped because the output could not keep up"),
         (end.lost_side, "records of names, forks, exits or mappings lost: names may be old"),
         (end.lost_stacks, "stacks not kept: the table is full"),
+        (end.lost_pairs, "occurrences not followed: too many are followed already"),
         (end.malformed, "records could not be decoded"),
     ];
     let other = |(count, what): &(u64, &str)| format!("{profiler}: {count} {what}");
@@ -54,16 +55,15 @@ pub fn summary(profiler: &str, end: &RunEnd, counts_lost: bool) -> Vec<String> {
 }
 
 /// What the run itself has cost.
-pub fn own_cost(end: &RunEnd, record_bytes: u64) -> String {
-    let seconds = (end.duration_ns as f64 / 1e9).max(1e-9);
+pub fn own_cost(end: &RunEnd) -> String {
     format!(
         "self: {:.3} s CPU, {} KiB peak memory, {} KiB rings, {} wake-ups, {:.0} events/s, {:.0} bytes/s, {} late",
         end.cpu_ns as f64 / 1e9,
         end.rss_peak_bytes / 1024,
         end.locked_bytes / 1024,
         end.wakeups,
-        end.samples as f64 / seconds,
-        record_bytes as f64 / seconds,
+        end.per_s(end.samples),
+        end.per_s(end.record_bytes),
         end.late,
     )
 }

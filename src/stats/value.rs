@@ -39,6 +39,51 @@ pub enum Value {
     Stack(Option<StackId>),
 }
 
+/// How far the numbers of a row can be trusted, the better first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Nothing that belongs to it is missing.
+    #[default]
+    Exact,
+    /// It is made of samples, as good as their number.
+    Estimate,
+    /// No record is missing, but pairs that contradicted what is known, or came too late, were thrown away.
+    Discarded,
+    /// Records are missing: counts and sums are at least so much.
+    LowerBound,
+    /// And some of what is counted may be over.
+    Unsure,
+}
+
+impl Verdict {
+    /// In JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Exact => "exact",
+            Verdict::Estimate => "estimate",
+            Verdict::Discarded => "discarded",
+            Verdict::LowerBound => "lower_bound",
+            Verdict::Unsure => "unsure",
+        }
+    }
+
+    /// In front of a row of text, and what it means.
+    pub fn mark(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Verdict::Exact | Verdict::Estimate => None,
+            Verdict::Discarded => Some((" ~", "but for pairs that were discarded or seen in part")),
+            Verdict::LowerBound => Some((">=", "at least so much: records were lost or left out")),
+            Verdict::Unsure => Some((" ?", "some of it may be gone: records were lost")),
+        }
+    }
+
+    /// Of something that `other` is said of too. Samples are not needed in particular.
+    #[must_use]
+    pub fn and(self, other: Verdict) -> Verdict {
+        if self == Verdict::Estimate { self } else { self.max(other) }
+    }
+}
+
 /// A column of a table: its JSON key and its heading, with the unit. Without a heading it is in JSON only.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
@@ -47,13 +92,31 @@ pub struct Column {
 }
 
 /// Rows of one interval.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Table {
     /// What the rows are and of what their percentages are, when there are several tables.
     pub title: &'static str,
     pub columns: &'static [Column],
     pub rows: Vec<Vec<Value>>,
     pub by_stack: Option<ByStack>,
+    pub verdict: Verdict,
+    /// Its numbers come from elsewhere than the records: these may be lost or not.
+    pub counted: bool,
+}
+
+impl Table {
+    /// How far one of its rows can be trusted.
+    pub fn verdict_of(&self, row: &[Value]) -> Verdict {
+        let has = |column: Option<usize>| matches!(column.and_then(|at| row.get(at)), Some(Value::Unsigned(1..)));
+        let Some(by) = &self.by_stack else { return self.verdict };
+        if has(by.doubt) {
+            self.verdict.max(Verdict::Unsure)
+        } else if has(by.discarded) {
+            self.verdict.max(Verdict::Discarded)
+        } else {
+            self.verdict
+        }
+    }
 }
 
 /// Of rows that say where something is: those whose stacks have equal frames become one. The columns come as they should
@@ -66,6 +129,10 @@ pub struct ByStack {
     pub most: usize,
     /// Lines of text between the headline and the rows.
     pub lines: Vec<String>,
+    /// The column that tells how much of a row may be gone.
+    pub doubt: Option<usize>,
+    /// The column that tells how many pairs of a row were discarded: those of other rows are no business of its.
+    pub discarded: Option<usize>,
 }
 
 /// How the cells of a column become one.

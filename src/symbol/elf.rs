@@ -12,7 +12,8 @@ use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use lzma_rust2::XzReader;
 
 use crate::symbol::elf_file::{Budget, ElfFile, build_id, in_memory};
-use crate::symbol::files::{Reason, open_regular};
+use crate::symbol::files::{NO_ROOM, Reason, open_regular};
+use crate::sys;
 
 pub const NOT_ELF: Reason = "non-elf";
 pub const STRIPPED: Reason = "stripped";
@@ -132,7 +133,9 @@ struct Damaged;
 
 impl Layer {
     fn open(elf: &ElfFile, file: &File, by_address: bool, options: &SymbolOptions) -> Result<Layer, Reason> {
-        let file = elf.symbols_only(file, &options.budget).map_err(|_| TOO_LARGE)?;
+        let file = elf
+            .symbols_only(file, &options.budget)
+            .map_err(|err| if sys::lacks_descriptors(&err) { NO_ROOM } else { TOO_LARGE })?;
         let mut source = source::Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
         source.debug_syms = false; // line tables are large, and names do not need them
         let symbolizer = Symbolizer::builder()

@@ -11,6 +11,7 @@ use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 
 use crate::perf::target::Host;
 use crate::symbol::elf_file;
+use crate::sys;
 
 /// Which file a mapping is of, as the kernel says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +40,8 @@ pub type Reason = &'static str;
 pub const DELETED: Reason = "deleted";
 pub const NO_PERM: Reason = "no-perm";
 pub const EXITED: Reason = "exited";
+/// So many files are open that no other can be.
+pub const NO_ROOM: Reason = "too many files are mapped: a larger `ulimit -n` helps";
 
 impl Wanted<'_> {
     /// Opens the file: by the mapping itself, which is right even if the path leads elsewhere by now, else by its path as
@@ -64,6 +67,7 @@ impl Wanted<'_> {
             match open_regular(&path) {
                 Ok(file) if self.is_same(&file) => return Ok(file),
                 Ok(_) => reason = DELETED, // another one has taken its place
+                Err(err) if sys::lacks_descriptors(&err) => return Err(NO_ROOM),
                 Err(err) if err.kind() == io::ErrorKind::PermissionDenied => reason = NO_PERM,
                 Err(_) => {}
             }

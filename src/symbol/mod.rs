@@ -3,7 +3,9 @@
 //! ([`stacks::News`]): it knows what each process had mapped at the moment ([`spaces`], [`files`]), so that a later exec or
 //! exit cannot rename a frame, and gives each frame its text when it is first printed ([`names`]): from the kernel's list
 //! ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`]) or what a process says of code that it made itself ([`perf_map`]).
+//! Whether a callchain is whole is told by [`quality`], and what lacks names by [`coverage`].
 
+pub mod coverage;
 pub mod elf;
 pub mod elf_file;
 pub mod files;
@@ -12,6 +14,7 @@ pub mod hidden;
 pub mod kallsyms;
 pub mod names;
 pub mod perf_map;
+pub mod quality;
 pub mod space_keys;
 pub mod spaces;
 pub mod stacks;

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::symbol::elf::{self, SymbolOptions, Symbols};
+use crate::symbol::coverage::{Count, Coverage, ModuleCoverage};
+use crate::symbol::elf::{SymbolOptions, Symbols};
 use crate::symbol::elf_file;
 use crate::symbol::files::Reason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
 use crate::symbol::perf_map::PerfMap;
-use crate::symbol::spaces::{Content, JIT_NO_MAP, Module, NO_ADDRESS};
+use crate::symbol::spaces::{Content, Module, NO_ADDRESS};
 use crate::symbol::stacks::Frame;
 
 /// A frame with its name, or with why it has none.
@@ -49,13 +50,6 @@ struct ModuleNames {
     symbols: Option<Result<Symbols, Reason>>,
     count: Count,
     reason: Option<Reason>,
-}
-
-/// Distinct places looked up.
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    named: u64,
-    unnamed: u64,
 }
 
 /// Our own copy of the code that the kernel maps into every process.
@@ -138,7 +132,7 @@ impl Names {
             Err(reason) => (Err(*reason), addr, None),
             Ok(table) => match table.resolve(addr) {
                 Some(found) => (Ok(String::from_utf8_lossy(found.name).into()), found.offset, found.module),
-                None => (Err("no kernel symbol there"), addr, None),
+                None => (Err(NO_KERNEL_SYMBOL), addr, None),
             },
         };
         Named { addr: Some(addr), symbol, offset, module: Some(module.unwrap_or(KERNEL).into()) }
@@ -226,38 +220,20 @@ impl Names {
         }
     }
 
-    /// How many distinct places got names, and which modules have most without: for `-v`.
-    pub fn coverage(&self) -> Vec<String> {
-        const MOST: usize = 5;
-        let mut total = self.kernel_count;
-        total.unnamed += self.nowhere_count;
-        let mut poor: Vec<&ModuleNames> = Vec::new();
-        for known in self.modules.values() {
-            total.named += known.count.named;
-            total.unnamed += known.count.unnamed;
-            poor.extend((known.count.unnamed > 0).then_some(known));
-        }
-        let all = total.named + total.unnamed;
-        if all == 0 {
-            return Vec::new();
-        }
-        let mut lines = vec![format!("symbols: {} of {all} places named ({} %)", total.named, total.named * 100 / all)];
-        poor.sort_by_key(|known| (std::cmp::Reverse(known.count.unnamed), known.module.path.clone()));
-        for known in poor.into_iter().take(MOST) {
-            let reason = known.reason.unwrap_or_default();
-            let cure = cure(reason).map(|cure| format!("; {cure}")).unwrap_or_default();
-            lines.push(format!(
-                "symbols: {} without a name in {} ({reason}){cure}",
-                known.count.unnamed, known.module.path
-            ));
-        }
-        lines
-    }
-}
-
-impl Count {
-    fn add(&mut self, named: bool) {
-        *(if named { &mut self.named } else { &mut self.unnamed }) += 1;
+    /// How many distinct places got names, and which modules have most without.
+    pub fn coverage(&self) -> Coverage {
+        let kernel_reason = self.kernel.as_ref().and_then(|(table, _)| table.as_ref().err().copied());
+        let kernel = ModuleCoverage {
+            module: KERNEL.to_owned(),
+            count: self.kernel_count,
+            reason: kernel_reason.unwrap_or(NO_KERNEL_SYMBOL),
+        };
+        let modules = self.modules.values().map(|known| ModuleCoverage {
+            module: known.module.path.to_string(),
+            count: known.count,
+            reason: known.reason.unwrap_or_default(),
+        });
+        Coverage::of(std::iter::once(kernel).chain(modules).collect(), self.nowhere_count)
     }
 }
 
@@ -280,20 +256,13 @@ impl Vdso {
 
 const VDSO: Reason = "vdso";
 
-/// What would give a module its names.
-fn cure(reason: Reason) -> Option<&'static str> {
-    match reason {
-        elf::STRIPPED => Some("its debug file in /usr/lib/debug/.build-id would help"),
-        JIT_NO_MAP => Some("its run-time compiler can write /tmp/perf-PID.map"),
-        _ => None,
-    }
-}
-
 pub const KERNEL: &str = "[kernel]";
+const NO_KERNEL_SYMBOL: Reason = "no kernel symbol there";
+pub const HIDDEN: Reason = "no-perm: kernel.kptr_restrict hides addresses";
 
 fn reason(err: KallsymsError) -> Reason {
     match err {
-        KallsymsError::Restricted => "no-perm: kernel.kptr_restrict hides addresses",
+        KallsymsError::Restricted => HIDDEN,
         KallsymsError::Empty => "the kernel lists no symbols",
         KallsymsError::TooLarge => "kallsyms is too large",
         KallsymsError::Io(_) => "no-perm: /proc/kallsyms cannot be read",
@@ -303,11 +272,13 @@ fn reason(err: KallsymsError) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbol::elf::TABLES_BYTES;
+    use crate::symbol::spaces::JIT_NO_MAP;
 
     fn names() -> Names {
         Names::new(
             "/nonexistent",
-            SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: elf_file::Budget::new(elf::TABLES_BYTES) },
+            SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: elf_file::Budget::new(TABLES_BYTES) },
         )
     }
 
@@ -380,6 +351,6 @@ mod tests {
         assert!(at(0x2000).symbol.is_err());
         std::io::Write::write_all(&mut file, b"2000 100 later\n").unwrap();
         assert_eq!(at(0x2000).symbol, Ok("later".into()));
-        assert!(names.coverage()[0].contains("3 of 4"), "{:?}", names.coverage());
+        assert_eq!(names.coverage().count, Count { named: 3, unnamed: 1 });
     }
 }

@@ -8,12 +8,13 @@ use std::fs::{self, File};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::target::{Host, threads};
-use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, Reason, Wanted};
+use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, Reason, Wanted};
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{elf, elf_file, perf_map};
+use crate::sys;
 use crate::task::procfs;
 
 /// A mapped file, or something that has no file (`[vdso]`, `//anon`).
@@ -99,12 +100,20 @@ pub struct Spaces {
     modules: FxHashMap<(String, FileKey), Arc<Module>>,
     /// Those without, by path.
     nameless: FxHashMap<String, Vec<Arc<Module>>>,
+    /// Files that are known to be none of ours to read, whoever maps them.
+    not_elf: FxHashSet<(String, FileKey)>,
     exited: VecDeque<(u64, i32)>,
     began: std::time::SystemTime,
+    /// Descriptors spent on pinned files at most.
+    most_pinned: usize,
 }
 
-/// Descriptors spent on pinned files at most.
+/// The same, where there is room for more.
 const MOST_PINNED: usize = 2048;
+/// Each may take as many again for copies of its tables, and /proc must stay readable.
+const ROOM_PER_FILE: usize = 3;
+/// Files remembered for not being ELF.
+const MOST_NOT_ELF: usize = 4096;
 /// Mappings kept of one process at most: the list is not ours.
 const MOST_MAPPINGS: usize = 16_384;
 /// How long the mappings of a process that exited are kept, ns.
@@ -116,13 +125,16 @@ const MOST_ANCESTORS: usize = 8;
 
 impl Spaces {
     pub fn new(host: Host) -> Spaces {
+        let most_pinned = MOST_PINNED.min(room_for_files(&host) / ROOM_PER_FILE);
         Spaces {
             host,
             spaces: FxHashMap::default(),
             modules: FxHashMap::default(),
             nameless: FxHashMap::default(),
+            not_elf: FxHashSet::default(),
             exited: VecDeque::new(),
             began: std::time::SystemTime::now(),
+            most_pinned,
         }
     }
 
@@ -142,7 +154,7 @@ impl Spaces {
             found = find(&self.space(pid).maps, addr);
         }
         let Some((at, offset)) = found else {
-            return Err(if self.is_gone(pid) { EXITED } else { "not mapped when last seen" });
+            return Err(if self.is_gone(pid) { EXITED } else { NOT_MAPPED });
         };
         let module = self.space(pid).maps[at].module.clone();
         match module.content {
@@ -201,7 +213,7 @@ impl Spaces {
 
     /// True when no more files can be opened.
     pub fn is_full(&self) -> bool {
-        self.modules.len() >= MOST_PINNED
+        self.modules.len() >= self.most_pinned
     }
 
     /// Closes files that nobody else refers to any more.
@@ -320,15 +332,24 @@ impl Spaces {
         if let Some(known) = self.modules.get(&(path.clone(), key.clone())) {
             return known.clone();
         }
-        if self.modules.len() >= MOST_PINNED {
-            return self.unnamed(&path, "too many files are mapped");
+        let of_file = (path, key);
+        if self.not_elf.contains(&of_file) {
+            return self.unnamed(&of_file.0, elf::NOT_ELF);
+        }
+        let (path, key) = of_file;
+        if self.is_full() {
+            return self.unnamed(&path, NO_ROOM);
         }
         let ancestors = self.ancestors(pid);
         let wanted = Wanted { pid, start, end, path: &path, key: &key, ancestors: &ancestors };
         let content = match wanted.open(&self.host) {
             Ok(file) if elf_file::is_elf(&file) => Content::File(file),
             Ok(_) if path.starts_with("/memfd:") => return self.unnamed(&path, JIT_NO_MAP),
-            Ok(_) => return self.unnamed(&path, elf::NOT_ELF),
+            Ok(_) => {
+                let module = self.unnamed(&path, elf::NOT_ELF);
+                self.remember_not_elf(path, key);
+                return module;
+            }
             // The kernel's word: the paths that were tried may have failed for lesser reasons.
             Err(_) if is_deleted => return self.unnamed(&path, DELETED),
             Err(reason) => return self.unnamed(&path, reason),
@@ -336,6 +357,17 @@ impl Spaces {
         let module = Arc::new(Module { path: path.as_str().into(), content });
         self.modules.insert((path, key), module.clone());
         module
+    }
+
+    /// Every process that maps it, and every look at /proc, would have it opened again.
+    fn remember_not_elf(&mut self, path: String, key: FileKey) {
+        if key == FileKey::Unknown {
+            return;
+        }
+        if self.not_elf.len() >= MOST_NOT_ELF {
+            self.not_elf.clear();
+        }
+        self.not_elf.insert((path, key));
     }
 
     fn unnamed(&mut self, path: &str, reason: Reason) -> Arc<Module> {
@@ -369,6 +401,14 @@ impl Spaces {
     }
 }
 
+/// How many files this process may open yet.
+fn room_for_files(host: &Host) -> usize {
+    let taken = fs::read_dir(host.proc.join("self/fd")).map_or(0, Iterator::count);
+    usize::try_from(sys::open_files().0).unwrap_or(usize::MAX).saturating_sub(taken)
+}
+
+/// In no executable mapping.
+pub const NOT_MAPPED: Reason = "not mapped when last seen";
 pub const JIT_NO_MAP: Reason = "jit-no-map";
 /// The word was no address at all.
 pub const NO_ADDRESS: Reason = "no address: no frame pointers here";

@@ -36,6 +36,11 @@ pub enum Body {
 pub enum News {
     Stack(Stack),
     Space(SpaceChange),
+    /// How often each stack was taken since the last time, and how many callchains were empty.
+    Taken {
+        stacks: Vec<(StackId, u64)>,
+        empty: u64,
+    },
     /// Of the stacks up to `last` only those in `kept` are referred to after this batch.
     Forget {
         last: StackId,
@@ -110,6 +115,8 @@ pub struct Stacks {
     /// Not yet sent to the output thread.
     fresh: Vec<News>,
     refused: u64,
+    /// Callchains without an address.
+    empty: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +124,10 @@ struct Key {
     space: u32,
     start: usize,
     len: usize,
+    /// Deeper than it was allowed to be: it is no stack that ends there.
+    cut: bool,
+    /// How often it was the callchain of a sample.
+    taken: u64,
 }
 
 const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/uapi/linux/perf_event.h
@@ -141,6 +152,7 @@ impl Stacks {
             last: 0,
             fresh: Vec::new(),
             refused: 0,
+            empty: 0,
         }
     }
 
@@ -148,25 +160,42 @@ impl Stacks {
     /// the table is full.
     pub fn intern(&mut self, chain: Callchain<'_>, depth: u16, pid: i32, spaces: &mut SpaceKeys) -> Option<StackId> {
         if chain.is_empty() {
+            self.empty += 1;
             return None;
         }
+        self.find(chain, depth, pid, spaces, 1)
+    }
+
+    /// As [`Stacks::intern`], and counts it as so many callchains.
+    fn find(
+        &mut self,
+        chain: Callchain<'_>,
+        depth: u16,
+        pid: i32,
+        spaces: &mut SpaceKeys,
+        taken: u64,
+    ) -> Option<StackId> {
         let is_user = |word| word >= PERF_CONTEXT_MAX && word != PERF_CONTEXT_KERNEL;
         let has_user = chain.iter().fold(false, |any, word| any | is_user(word)); // without a branch for each
         // Kernel addresses mean the same in every process.
         let space = if has_user { spaces.key(pid) } else { 0 };
+        let depth = if depth == 0 { self.depth_limit } else { usize::from(depth) };
+        let is_cut = || chain.iter().filter(|word| *word < PERF_CONTEXT_MAX).count() >= depth;
+        let cut = chain.len() >= depth && is_cut();
         let hash = chain.hash() ^ u64::from(space);
         let words = &self.words;
         let same = |key: &Key| {
             key.space == space
+                && key.cut == cut
                 && key.len == chain.len()
                 && words[key.start..key.start + key.len].iter().copied().eq(chain.iter())
         };
-        if let Some((id, _)) = self.by_hash.get(&hash).and_then(|bucket| bucket.iter().find(|(_, key)| same(key))) {
+        let bucket = self.by_hash.get_mut(&hash);
+        if let Some((id, key)) = bucket.and_then(|bucket| bucket.iter_mut().find(|(_, key)| same(key))) {
+            key.taken += taken;
             return Some(*id);
         }
-        let depth = if depth == 0 { self.depth_limit } else { usize::from(depth) };
-        let cut = chain.iter().filter(|word| *word < PERF_CONTEXT_MAX).count() >= depth;
-        let key = Key { space, start: self.words.len(), len: chain.len() };
+        let key = Key { space, start: self.words.len(), len: chain.len(), cut, taken };
         let id = self.keep(pid, Body::Chain { words: chain.iter().collect(), cut }, chain.len())?;
         self.words.extend(chain.iter());
         self.by_hash.entry(hash).or_default().push((id, key));
@@ -180,7 +209,7 @@ impl Stacks {
         let mut words = [0; 16];
         words[..8].copy_from_slice(&head);
         words[8..].copy_from_slice(&tail);
-        self.intern(Callchain::from_bytes(&words), u16::MAX, pid, spaces)
+        self.find(Callchain::from_bytes(&words), u16::MAX, pid, spaces, 0)
     }
 
     /// A stack read from /proc. Rare, so it is not looked up.
@@ -213,8 +242,16 @@ impl Stacks {
         self.bytes >= self.renew_at_bytes && self.since as usize >= AT_LEAST.max(self.sizes.len() / 4)
     }
 
+    /// How often each was taken since the last time.
+    pub fn taken(&mut self) -> News {
+        let keys = self.by_hash.values_mut().flatten().filter(|(_, key)| key.taken > 0);
+        let stacks = keys.map(|(id, key)| (*id, std::mem::take(&mut key.taken))).collect();
+        News::Taken { stacks, empty: std::mem::take(&mut self.empty) }
+    }
+
     /// Forgets all but the stacks in `kept`. What of the others comes again gets a new id.
-    pub fn forget(&mut self, kept: FxHashSet<StackId>) -> Option<News> {
+    pub fn forget(&mut self, kept: FxHashSet<StackId>) -> Vec<News> {
+        let taken = self.taken();
         let before = std::mem::take(&mut self.words);
         let words = &mut self.words;
         let mut keep = |(id, key): &mut (StackId, Key)| {
@@ -236,7 +273,8 @@ impl Stacks {
         let most = self.limit_bytes - self.limit_bytes / 16;
         self.renew_at_bytes = (self.bytes + self.limit_bytes / RENEW_PART).min(most);
         self.since = 0;
-        Some(News::Forget { last: StackId(NonZeroU32::new(self.last)?), kept })
+        let last = NonZeroU32::new(self.last).map(StackId);
+        std::iter::once(taken).chain(last.map(|last| News::Forget { last, kept })).collect()
     }
 
     /// A change that later stacks depend on.
@@ -277,7 +315,7 @@ mod tests {
         let mut spaces = Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() });
         let frames = |news| match news {
             News::Stack(stack) => stack.frames(&mut spaces),
-            News::Space(_) | News::Forget { .. } => Vec::new(),
+            _ => Vec::new(),
         };
         stacks.take_fresh().map(frames).collect()
     }
@@ -325,17 +363,22 @@ mod tests {
         let mut intern =
             |stacks: &mut Stacks, n| stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 0, 5, &mut keys).unwrap();
         let held = intern(&mut stacks, 1);
-        let mut forgot = 0;
+        let (mut forgot, mut taken) = (0, 0);
         for n in 2..30_000 {
             intern(&mut stacks, n);
             if stacks.should_forget() {
-                let Some(News::Forget { last, kept }) = stacks.forget([held].into_iter().collect()) else { panic!() };
-                assert!(last > held && kept.contains(&held) && stacks.sizes.len() == 1);
+                let news = stacks.forget([held].into_iter().collect());
+                let [News::Taken { stacks: some, .. }, News::Forget { last, kept }] = &news[..] else { panic!() };
+                assert!(*last > held && kept.contains(&held) && stacks.sizes.len() == 1);
+                taken += some.iter().map(|(_, taken)| taken).sum::<u64>();
                 forgot += 1;
             }
         }
         assert!(forgot > 5 && stacks.refused() == 0, "{forgot}");
         assert_eq!(intern(&mut stacks, 1), held, "it was kept");
+        let News::Taken { stacks: last, empty: 0 } = stacks.taken() else { panic!() };
+        assert_eq!(taken + last.iter().map(|(_, taken)| taken).sum::<u64>(), 30_000, "each was counted once");
+        assert_eq!(last.iter().find(|(id, _)| *id == held), Some(&(held, 1)), "since the last time");
         assert!(stacks.words.len() < 4 * 30_000, "the words of the others are gone");
     }
 
@@ -357,5 +400,14 @@ mod tests {
             let cut = matches!(frames(&mut stacks)[0].last(), Some(Frame::Truncated));
             assert_eq!(cut, want, "{addresses} of {depth}");
         }
+    }
+
+    #[test]
+    fn a_cut_stack_is_no_complete_one() {
+        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
+        let words = bytes(&[PERF_CONTEXT_KERNEL, 1, 2]);
+        let ids = [2, 0, 2, 3].map(|depth| stacks.intern(chain(&words), depth, 5, &mut keys));
+        assert!(ids[0] != ids[1] && ids[0] == ids[2] && ids[1] == ids[3], "{ids:?}");
+        assert_eq!(frames(&mut stacks).iter().map(Vec::len).collect::<Vec<_>>(), [3, 2]);
     }
 }

@@ -59,6 +59,11 @@ pub fn self_usage() -> (u64, u64) {
     (ns(usage.user_time()) + ns(usage.system_time()), peak_rss_bytes(&status).unwrap_or(0))
 }
 
+/// CPU time of the calling thread, and of all threads of this process, in ns.
+pub fn cpu_ns() -> (u64, u64) {
+    (clock_ns(ClockId::CLOCK_THREAD_CPUTIME_ID), clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID))
+}
+
 /// `VmHWM:     5140 kB` of /proc/PID/status, proc(5).
 fn peak_rss_bytes(status: &str) -> Option<u64> {
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -77,6 +82,11 @@ pub fn raise_open_files() -> u64 {
 /// RLIMIT_NOFILE, soft and hard.
 pub fn open_files() -> (u64, u64) {
     getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, 0))
+}
+
+/// This process, or the machine, has no descriptor left.
+pub fn lacks_descriptors(err: &io::Error) -> bool {
+    matches!(err.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// RLIMIT_MEMLOCK in bytes, the soft one.

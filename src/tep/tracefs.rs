@@ -12,6 +12,7 @@ use globset::{Glob, GlobBuilder};
 use super::drift;
 use super::format::{Format, FormatError, likeness};
 use super::probe::events::Group;
+use crate::sys;
 
 /// Where tracefs usually is. The second may only be there once debugfs is mounted.
 pub const USUAL: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -79,8 +80,11 @@ impl Tracefs {
             if Group::parse(&system_name).is_some() {
                 continue;
             }
-            // A file such as `enable`, or a system removed meanwhile.
-            let Ok(events) = fs::read_dir(system.path()) else { continue };
+            let events = match fs::read_dir(system.path()) {
+                Ok(events) => events,
+                Err(err) if sys::lacks_descriptors(&err) => return Err(err).context("cannot list the events"),
+                Err(_) => continue, // a file such as `enable`, or a system removed meanwhile
+            };
             for event in events.filter_map(Result::ok) {
                 if let Some(name) = event.file_name().to_str()
                     && is_name(name)

@@ -7,7 +7,9 @@
 
 mod load;
 mod prog;
+pub mod seccomp;
 pub mod shell;
+pub mod user;
 mod visible;
 pub mod waits;
 

@@ -11,7 +11,7 @@ use crate::output::json::{Object, push_string};
 use crate::output::text;
 use crate::profiler::TracefsFinder;
 use crate::profilers::doctor::{WIDTH, wrap};
-use crate::stats::value::{Column, Value};
+use crate::stats::value::{Column, Value, Verdict};
 use crate::tep::check::{Checked, Finding, Kind, Tree, check_formats};
 
 const COLUMNS: [Column; 6] = [
@@ -70,7 +70,7 @@ pub fn print(checked: &Checked, verbose: bool, out: &mut Vec<u8>) {
     if rows.len() > 1 {
         rows.push(row("all", &checked.trees));
     }
-    text::table(&COLUMNS, &rows, |_| Vec::new(), out);
+    text::table(&COLUMNS, &rows, |_| Verdict::Exact, |_| Vec::new(), out);
     list(checked, Kind::Unparsed, "Not understood:", out);
     list(checked, Kind::Fallback, "Shown as field=value, because the print format cannot be compiled:", out);
     let incomplete: usize = checked.trees.iter().map(|tree| tree.count(Kind::Incomplete)).sum();

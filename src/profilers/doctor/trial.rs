@@ -4,15 +4,14 @@ use anyhow::{Context, Result};
 use nix::unistd::gettid;
 
 use crate::perf::Evlist;
-use crate::perf::refusal::{Reason, Refused, sysctl};
+use crate::perf::refusal::{Reason, Refused, locks_little};
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Setup, TracefsFinder};
 use crate::profilers::Trial;
 use crate::profilers::doctor::machine;
-use crate::run::default_ring_pages;
+use crate::run::{default_ring_pages, side_ring_pages};
 use crate::symbol::hidden::hidden;
 use crate::sys;
-use crate::sys::privileges::{Capability, Privileges};
 use crate::task::Watched;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,17 +151,20 @@ impl<'a> Bench<'a> {
         let online = online_cpus(self.host)?;
         let first = online.first().copied().context("no CPU is online")?;
         evlist.plan(target, self.host, online.len(), 0)?;
-        let wanted = default_ring_pages(online.len());
-        // Where memory is limited, a later ring may be smaller than the first; where it is not, one speaks for all.
-        let limited = is_limited(self.host);
+        let wanted = default_ring_pages(online.len(), evlist.rings());
+        // Where memory is not limited, one speaks for all.
+        let limited = locks_little(self.host);
         let cpus = if limited { online.clone() } else { vec![first] };
-        let (mut pages, mut locked_pages) = (wanted, 0);
+        let mut pages = if limited { evlist.fitting_pages(&online, wanted)? } else { wanted };
         let mut rings = Vec::new();
-        for cpu in cpus {
-            rings.push(evlist.open_cpu(cpu, &mut pages, false)?);
-            locked_pages += pages + 1;
+        for &cpu in &cpus {
+            rings.extend(evlist.open_cpu(cpu, &mut pages)?);
         }
-        let locked_pages = if limited { locked_pages } else { (wanted + 1) * online.len() };
+        for &cpu in &cpus {
+            rings.extend(evlist.open_side_records(cpu, &mut side_ring_pages(pages))?);
+        }
+        let locked_pages: usize = rings.iter().map(|ring| ring.size() as usize / sys::page_size() + 1).sum();
+        let locked_pages = if limited { locked_pages } else { locked_pages * online.len() };
         let cost = Cost {
             descriptors: evlist.events_on(online.len()) as u64,
             locked_bytes: (locked_pages * sys::page_size()) as u64,
@@ -188,10 +190,4 @@ fn lacks(opened: &Opened) -> Vec<Reason> {
         ));
     }
     reasons
-}
-
-/// Ring buffers count against the mlock limit: perf_mmap, kernel/events/core.c.
-fn is_limited(host: &Host) -> bool {
-    let paranoid = sysctl(&host.proc, "perf_event_paranoid").is_none_or(|level| level > -1);
-    paranoid && !Privileges::of_self(&host.proc).has(Capability::IpcLock)
 }

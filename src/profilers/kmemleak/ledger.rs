@@ -46,6 +46,8 @@ pub struct Sum {
     pub exited: u64,
     /// Their free may be among what was lost.
     pub unsure: u64,
+    /// Those before them whose free nobody saw: their addresses were given out again.
+    pub replaced: u64,
 }
 
 impl Sum {
@@ -56,6 +58,7 @@ impl Sum {
         self.newest_ns = self.newest_ns.min(other.newest_ns);
         self.exited += other.exited;
         self.unsure += other.unsure;
+        self.replaced += other.replaced;
     }
 }
 
@@ -102,6 +105,8 @@ pub struct Ledger {
     left: Sums,
     /// Processes that have exited and are not in `left` yet.
     ending: Vec<i32>,
+    /// What was freed unseen, by place and owner.
+    replaced: FxHashMap<(Option<StackId>, u32), u64>,
     /// `--than`
     than_ns: u64,
     /// What is older may have been freed unseen.
@@ -125,10 +130,23 @@ impl Ledger {
     #[inline]
     pub fn allocated(&mut self, space: Space, record: Record) -> bool {
         self.counts.allocs += u64::from(record.owner != OURSELVES);
-        let known = self.pointers(space).insert(record);
-        let replaced = known.is_some_and(|known| known.owner != OURSELVES);
-        self.counts.replaced += u64::from(replaced);
-        !replaced
+        match self.pointers(space).insert(record) {
+            Some(known) if known.owner != OURSELVES => {
+                self.replaced(known);
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Its free went unseen.
+    #[cold]
+    fn replaced(&mut self, record: Record) {
+        self.counts.replaced += 1;
+        let key = (record.stack, record.owner);
+        if self.replaced.len() < MOST_LEFT || self.replaced.contains_key(&key) {
+            *self.replaced.entry(key).or_default() += 1;
+        }
     }
 
     /// Strikes an allocation out and returns it. `counts`: it is worth a count even if nobody saw the allocation.
@@ -311,6 +329,7 @@ impl Ledger {
             newest_ns: age,
             exited: u64::from(exited),
             unsure: u64::from(record.time < self.lost_until_ns),
+            replaced: 0,
         };
         let mut key = (record.stack, record.owner);
         if exited && sums.len() >= MOST_LEFT && !sums.contains_key(&key) {
@@ -328,6 +347,9 @@ impl Ledger {
         for process in self.processes.values() {
             let (now, exited) = process.exited_ns.map_or((now, false), |exited| (exited, true));
             process.pointers.iter().for_each(|record| self.sum(record, now, exited, &mut sums));
+        }
+        for (key, sum) in &mut sums {
+            sum.replaced = self.replaced.get(key).copied().unwrap_or(0);
         }
         sums
     }
@@ -377,7 +399,7 @@ mod tests {
         assert!(ledger.allocated(Space::Kernel, record(8, 3, 40)));
         assert_eq!(ledger.freed(B, 8, 4, true), Some(record(8, 2, 20)));
         assert_eq!((ledger.freed(B, 8, 5, true), counts(&ledger)), (None, (3, 2, 1, 0)));
-        let want = Sum { allocs: 2, bytes: 50, oldest_ns: 9, newest_ns: 7, exited: 0, unsure: 0 };
+        let want = Sum { allocs: 2, bytes: 50, oldest_ns: 9, newest_ns: 7, exited: 0, unsure: 0, replaced: 0 };
         assert_eq!(sum(&ledger, 10), Some(want));
     }
 
@@ -388,7 +410,7 @@ mod tests {
         // A late free of the first.
         assert_eq!(ledger.freed(A, 8, 4, true), None);
         assert_eq!(counts(&ledger), (2, 1, 1, 1));
-        assert_eq!(sum(&ledger, 10).map(|sum| (sum.allocs, sum.bytes)), Some((1, 20)));
+        assert_eq!(sum(&ledger, 10).map(|sum| (sum.allocs, sum.bytes, sum.replaced)), Some((1, 20, 1)));
     }
 
     #[test]
@@ -410,7 +432,7 @@ mod tests {
         }
         ledger.thread_exited(1, 1, 10, |_| false);
         ledger.freed(A, 2, 5, true); // it came late
-        let want = Some(Sum { allocs: 1, bytes: 10, oldest_ns: 9, newest_ns: 9, exited: 1, unsure: 0 });
+        let want = Some(Sum { allocs: 1, bytes: 10, oldest_ns: 9, newest_ns: 9, exited: 1, unsure: 0, replaced: 0 });
         assert_eq!(sum(&ledger, 1000), want, "its age is that at the exit, the third was too young");
         ledger.expire(10 + LINGERS_NS, |_| false);
         assert_eq!(ledger.processes.len(), 1);

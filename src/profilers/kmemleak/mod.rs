@@ -383,7 +383,13 @@ impl Kmemleak {
         }
         let places = self.sources.iter().any(|source| source.stacks || source.call_site.is_some());
         let rows = report::rows(&sums, shown, places, |owner| self.owners.comm(owner));
-        let by_stack = ByStack { joins: &report::JOINS, most: self.most, lines };
+        let by_stack = ByStack {
+            joins: &report::JOINS,
+            most: self.most,
+            lines,
+            doubt: Some(report::UNSURE),
+            discarded: Some(report::REPLACED),
+        };
         report.stack_table(what, report::columns(shown), rows, by_stack);
         if self.draws {
             for (&(stack, owner), sum) in &sums {

@@ -15,10 +15,26 @@ pub struct Shown {
     pub unsure: bool,
 }
 
-const WIDTH: usize = 9;
+const WIDTH: usize = 10;
 
-pub static JOINS: [Join; WIDTH] =
-    [Join::Sum, Join::Sum, Join::Greatest, Join::Least, Join::Sum, Join::Sum, Join::Heaviest, Join::Names, Join::Stack];
+/// The column that tells how many may have been freed.
+pub const UNSURE: usize = 5;
+
+/// The column that tells how many were freed unseen, for JSON alone: in text that is a mark.
+pub const REPLACED: usize = 9;
+
+pub static JOINS: [Join; WIDTH] = [
+    Join::Sum,
+    Join::Sum,
+    Join::Greatest,
+    Join::Least,
+    Join::Sum,
+    Join::Sum,
+    Join::Heaviest,
+    Join::Names,
+    Join::Stack,
+    Join::Sum,
+];
 
 /// By what is shown: columns without a heading are for JSON alone.
 static COLUMNS: [[Column; WIDTH]; 8] = {
@@ -45,6 +61,7 @@ const fn columns_of(bytes: bool, exited: bool, unsure: bool) -> [Column; WIDTH] 
         Column { key: "comm", heading: "" },
         Column { key: "comms", heading: "comm" },
         Column { key: "stack", heading: "" },
+        Column { key: "freed_unseen", heading: "" },
     ]
 }
 
@@ -66,6 +83,7 @@ pub fn rows(sums: &Sums, shown: Shown, places: bool, comm: impl Fn(u32) -> Comm)
             Value::Comm(comm(owner)),
             Value::None,
             if places { Value::Stack(stack) } else { Value::None },
+            Value::Unsigned(sum.replaced),
         ]
     };
     sums.iter().map(row).collect()
@@ -116,7 +134,7 @@ mod tests {
 
     #[test]
     fn sizes_that_nobody_knows_are_absent() {
-        let sum = Sum { allocs: 2, bytes: 0, oldest_ns: 9, newest_ns: 5, exited: 0, unsure: 1 };
+        let sum = Sum { allocs: 2, bytes: 0, oldest_ns: 9, newest_ns: 5, exited: 0, unsure: 1, replaced: 0 };
         let sums: Sums = [((None, 1), sum)].into_iter().collect();
         let [row] = &rows(&sums, Shown::default(), false, |_| Comm::new(b"a"))[..] else { panic!() };
         assert_eq!(row.len(), WIDTH);

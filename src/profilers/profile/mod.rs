@@ -27,6 +27,7 @@ use crate::profilers::ProfilerArgs;
 use crate::profilers::profile::shares::{Kind, Left};
 use crate::profilers::profile::usage::{CPU_COLUMNS, Starved, TASK_COLUMNS, Terms, Usage};
 use crate::profilers::profile::windows::{Seen, Windows};
+use crate::stats::value::Verdict;
 use crate::symbol::StackId;
 use crate::task::cpu_times::Reading;
 
@@ -348,8 +349,10 @@ impl Profiler for Profile {
         cpus.dedup();
         let title = if self.terms.targeted { "CPUs, % of the samples there" } else { "CPUs, % of their time" };
         report.titled_table(title, &CPU_COLUMNS, self.usage.cpu_rows(&cpus, &self.terms, span_ns, parts));
+        report.judge(Verdict::Estimate);
         let tasks = self.usage.task_rows(&self.terms, span_ns, parts);
         report.titled_table("tasks, % of one CPU", &TASK_COLUMNS, tasks);
+        report.judge(Verdict::Estimate);
         if let Some(line) = self.starved_line(&self.usage.starved(&self.terms, span_ns, parts)) {
             report.note(line);
         }

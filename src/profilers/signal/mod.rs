@@ -6,6 +6,7 @@
 //! `pending` keeps what was sent and has not arrived, `ending` tells which of that ended a process, `names` knows the
 //! kernel's numbers, `shown` is the line of a signal, `table` holds the sums.
 
+mod doubt;
 mod ending;
 mod names;
 mod pending;
@@ -22,13 +23,14 @@ use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
+use crate::profilers::signal::doubt::{Doubts, Empty};
 use crate::profilers::signal::ending::{Deadly, Endings, Looked};
 use crate::profilers::signal::names::{DefaultAction, SIGKILL};
 use crate::profilers::signal::pending::{Absent, Added, Key, Pending, Sender, Sent, Target};
 use crate::profilers::signal::shown::{SHAPE, Shown};
 use crate::profilers::signal::table::{COLUMNS, Fate, Sums};
 use crate::profilers::task_state::filters::{Match, for_kernel};
-use crate::stats::value::{Subject, Value};
+use crate::stats::value::{Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs::{self, SignalState};
@@ -129,6 +131,7 @@ pub struct Signal {
     endings: Endings,
     /// Signals sent before this may have arrived unseen.
     lost_until: u64,
+    doubts: Doubts,
     /// Delivered, and not seen when they were sent.
     unsent: u64,
 }
@@ -153,6 +156,7 @@ impl Signal {
             sums: Sums::default(),
             endings: Endings::default(),
             lost_until: 0,
+            doubts: Doubts::default(),
             unsent: 0,
         }
     }
@@ -211,6 +215,8 @@ impl Signal {
         }
         match result {
             result::DELIVERED | result::LOSE_INFO => {
+                self.fall_in_step(Key::of(&sent), sent.time, ctx);
+                self.doubts.sent(&sent);
                 match self.pending.add(sent, sample.time.saturating_add(SETTLE_NS)) {
                     Added::Alone => {}
                     Added::Displaced(before) => self.end(&before, Fate::Taken, ctx),
@@ -225,6 +231,11 @@ impl Signal {
         Ok(())
     }
 
+    /// Its delivery may have gone unseen, or be another one's.
+    fn is_uncertain(&self, sent: &Sent) -> bool {
+        sent.time.max(sent.certain_until) < self.lost_until || self.doubts.covers(sent)
+    }
+
     /// What a record says became of a signal counts as an event.
     fn end_here(&mut self, sent: &Sent, fate: Fate, ctx: &mut Context<'_>) {
         ctx.ignored = sent.hidden;
@@ -237,11 +248,12 @@ impl Signal {
             return;
         }
         let fate = match fate {
-            Fate::Taken if sent.time.max(sent.certain_until) < self.lost_until => Fate::Unknown,
+            Fate::Taken if self.is_uncertain(sent) => Fate::Unknown,
             Fate::Taken if names::is_absolute(sent.signo) => Fate::Gone,
             _ => fate,
         };
         *ctx.discarded += u64::from(fate == Fate::Unknown);
+        *ctx.untracked += u64::from(fate == Fate::Untracked);
         self.sums.ended(sent, fate);
         self.emit(sent, Shown::new(shown::result(fate, sent.signo)), ctx);
     }
@@ -261,6 +273,9 @@ impl Signal {
         let handler = fields.handler.read_u64(sample.raw)?;
         let (pid, tid) = (sample.pid, sample.tid);
         let mut arrival = Arrival { time: sample.time, pid, tid, handler };
+        for (id, group) in [(tid, false), (pid, true)] {
+            self.fall_in_step(Key { id, group, signo }, sample.time, ctx);
+        }
         let mut sent = self.pending.take(tid, pid, signo, code);
         if signo == SIGKILL {
             match sent {
@@ -294,7 +309,7 @@ impl Signal {
         if sent.hidden {
             return;
         }
-        if sent.time.max(sent.certain_until) < self.lost_until {
+        if self.is_uncertain(sent) {
             return self.end_here(sent, Fate::Unknown, ctx);
         }
         ctx.ignored = false;
@@ -342,13 +357,32 @@ impl Signal {
         }
     }
 
+    /// Asks /proc whether nothing waits in a queue that may be out of step.
+    fn look_whether_empty(&mut self, key: Key, ctx: &Context<'_>) {
+        let from = crate::sys::monotonic_ns();
+        let Some(state) = state_of(key, ctx) else { return self.doubts.answer(key, None) };
+        let mask = if key.group { state.shared } else { state.pending };
+        if !SignalState::has(mask, key.signo) && state.state != b't' {
+            self.doubts.answer(key, Some(Empty { from, to: crate::sys::monotonic_ns() }));
+        }
+    }
+
+    /// All up to `now` was seen: a queue that was empty before has nothing from then.
+    #[inline]
+    fn fall_in_step(&mut self, key: Key, now: Timestamp, ctx: &mut Context<'_>) {
+        let Some(empty) = self.doubts.take_answer(key, now) else { return };
+        for sent in self.pending.take_older(key, empty.from) {
+            self.end(&sent, Fate::Taken, ctx);
+        }
+        // Of one that was sent meanwhile nobody knows whether it had gone by then.
+        if self.pending.queue(key).is_none_or(|queue| queue.sent.iter().all(|sent| sent.time > empty.to)) {
+            self.doubts.was_empty(key, empty);
+        }
+    }
+
     /// Asks /proc what has become of the signals of a queue. Some are taken without an event.
     fn look(&mut self, key: Key, now: Timestamp, ctx: &mut Context<'_>) {
-        let living = if key.group {
-            ctx.process_signals_from_proc(key.id)
-        } else {
-            ctx.signals_from_proc(key.id).filter(SignalState::is_alive)
-        };
+        let living = state_of(key, ctx);
         let looked_at = crate::sys::monotonic_ns();
         let lost_until = self.lost_until;
         let Some(queue) = self.pending.queue(key) else { return };
@@ -400,6 +434,15 @@ impl Signal {
 /// The threads of a process that live, as far as records tell.
 fn threads_of(pid: i32, ctx: &Context<'_>) -> FxHashSet<i32> {
     ctx.tasks.living().filter(|(_, process)| *process == pid).map(|(tid, _)| tid).collect()
+}
+
+/// What /proc says of the owner of a queue. None: it has gone.
+fn state_of(key: Key, ctx: &Context<'_>) -> Option<SignalState> {
+    if key.group {
+        ctx.process_signals_from_proc(key.id)
+    } else {
+        ctx.signals_from_proc(key.id).filter(SignalState::is_alive)
+    }
 }
 
 /// A number that is no signal's becomes 0.
@@ -503,6 +546,12 @@ impl Profiler for Signal {
         for key in self.pending.due(now, MOST_LOOKS) {
             self.look(key, now, ctx);
         }
+        for key in self.doubts.answered(now) {
+            self.fall_in_step(key, now, ctx);
+        }
+        for key in self.doubts.to_ask(MOST_LOOKS) {
+            self.look_whether_empty(key, ctx);
+        }
     }
 
     fn stopped(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
@@ -524,6 +573,10 @@ impl Profiler for Signal {
             self.sums.waits(sent);
         }
         report.table(&COLUMNS, self.sums.take_rows());
+        // Their deliveries may be among what was lost.
+        if self.pending.iter().any(|sent| self.is_uncertain(sent)) {
+            report.judge(Verdict::Unsure);
+        }
         let unsent = std::mem::take(&mut self.unsent);
         report.total("sender_unknown", Value::Unsigned(unsent));
         if unsent > 0 {
@@ -536,5 +589,6 @@ impl Profiler for Signal {
 
     fn lost(&mut self, window: &LostWindow) {
         self.lost_until = self.lost_until.max(window.end_ns);
+        self.doubts.lost(window.end_ns);
     }
 }

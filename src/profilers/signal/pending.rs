@@ -57,7 +57,7 @@ pub struct Key {
 }
 
 impl Key {
-    fn of(sent: &Sent) -> Key {
+    pub fn of(sent: &Sent) -> Key {
         let Target { tid, pid, group, .. } = sent.target;
         Key { id: if group { pid } else { tid }, group, signo: sent.signo }
     }

@@ -138,6 +138,8 @@ pub struct Machine {
     blocked_only: bool,
     /// Periods whose beginning or end was not seen.
     unseen: u64,
+    /// A wait had no wake-up: it is counted with a run delay in it.
+    blurred: bool,
 }
 
 /// One side of a switch, or a wake-up.
@@ -158,6 +160,11 @@ impl Machine {
     #[inline]
     pub fn take_unseen(&mut self) -> u64 {
         std::mem::take(&mut self.unseen)
+    }
+
+    /// Whether a wait without a wake-up was counted since the last call.
+    pub fn take_blurred(&mut self) -> bool {
+        std::mem::take(&mut self.blurred)
     }
 
     /// /proc says that a task of which nothing is known waits in `state`.
@@ -231,7 +238,10 @@ impl Machine {
             Doing::Runnable { .. } => Some(Period { cpu: seen.cpu, ..period(task, seen, State::RUN_DELAY) }),
             // Woken unseen. It cannot have run since it was switched out, or that would have been followed by another
             // switch: it waited up to here, but for a run delay that nobody knows.
-            Doing::Blocked(state) => Some(period(task, seen, state)),
+            Doing::Blocked(state) => {
+                self.blurred = true;
+                Some(period(task, seen, state))
+            }
             Doing::Running => {
                 self.unseen += 1;
                 None

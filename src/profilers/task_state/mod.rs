@@ -4,9 +4,10 @@
 //! on whole CPUs: bound to a task they would show only one half. Cost: two to four records per wait, narrowed in the
 //! kernel by state (`-S`, `-D`), name (`--filter`) and tid (`-t`).
 //!
-//! `machine` says what every task does and keeps it in `tasks`, `ongoing` reports waits while they last, `table` lays out
+//! `events` are what is opened, `machine` says what every task does and keeps it in `tasks`, `ongoing` reports waits while they last, `table` lays out
 //! the sums.
 
+mod events;
 pub(in crate::profilers) mod filters;
 mod machine;
 mod ongoing;
@@ -14,26 +15,26 @@ mod states;
 mod table;
 mod tasks;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use rustc_hash::FxHashSet;
 
 use crate::cli::values::{self, CommList, Time};
 use crate::cli::{CommonArgs, usage};
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId};
+use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
+use crate::profilers::task_state::events::{Plan, Wanted, Woken, name, waker};
 use crate::profilers::task_state::filters::{Match, all_of, any_of, for_kernel};
-use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
-use crate::profilers::task_state::states::{State, States, SwitchedOut};
+use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen};
+use crate::profilers::task_state::states::{State, SwitchedOut};
 use crate::profilers::task_state::table::{ByThread, COLUMNS, Histograms, THREAD_COLUMNS, TimeTable};
 use crate::stats::Histogram;
 use crate::stats::value::{Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs;
-use crate::tep::{Field, ReadError, drift};
 
 /// Time spent running, sleeping, in D state, waiting for a CPU; and who waits too long
 #[derive(Debug, clap::Args)]
@@ -102,50 +103,6 @@ const DOUBT_NS: u64 = 1_000_000_000;
 
 /// Threads listed apart in one interval at most: without -i every thread that ever ran would be kept.
 const MOST_THREADS: usize = 50_000;
-
-/// The fields of the events, resolved once.
-#[derive(Debug)]
-struct Fields {
-    prev_pid: Field,
-    prev_comm: Field,
-    prev_state: Field,
-    next_pid: Field,
-    next_comm: Field,
-    wakeup: Woken,
-    wakeup_new: Option<Woken>,
-    waking: Option<Woken>,
-}
-
-/// Those of a wake-up.
-#[derive(Debug)]
-struct Woken {
-    event: EventId,
-    pid: Field,
-    comm: Field,
-    /// Latency flags of the record.
-    flags: Option<Field>,
-    /// Zero when the task was awake already.
-    success: Option<Field>,
-}
-
-impl Woken {
-    /// False for a wake-up in vain.
-    #[inline]
-    fn happened(&self, raw: &[u8]) -> bool {
-        self.success.as_ref().is_none_or(|success| success.read_u64(raw) != Ok(0))
-    }
-}
-
-/// What is known once the events are.
-#[derive(Debug)]
-struct Plan {
-    switch: EventId,
-    /// With -S or -D, the other switches that tell of a wait's end when its waking goes unseen: into the state that was not
-    /// asked for, and, where tasks are told apart in the kernel, back to the CPU.
-    other: Option<EventId>,
-    fields: Fields,
-    states: States,
-}
 
 /// The profiler behind [`TaskStateArgs`].
 #[derive(Debug)]
@@ -363,6 +320,8 @@ impl TaskState {
             let (comm, histograms) = self.by_thread.entry(period.tid).or_insert_with(fresh);
             *comm = period.comm;
             histograms[period.state.index()].record(duration);
+        } else if self.args.perins && period.began == Began::Exactly {
+            *ctx.untracked += 1;
         }
         if let Some(us) = self.drawn(period.state, period.began, period.stack, duration) {
             let pid = ctx.tasks.pid(period.tid);
@@ -425,12 +384,6 @@ impl TaskState {
     }
 }
 
-/// A task's name in a record, where names are needed.
-#[inline(always)]
-fn name(needed: bool, field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
-    if needed { field.bytes(raw).map(Comm::new) } else { Ok(Comm::default()) }
-}
-
 /// Why a duration is a lower bound.
 fn since_text(began: Began) -> Value {
     match began {
@@ -438,14 +391,6 @@ fn since_text(began: Began) -> Value {
         Began::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
         Began::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
     }
-}
-
-/// Who performs a wake-up. The name is looked up only where it may be `shown`.
-fn waker(sample: &Sample<'_>, fields: &Woken, shown: bool, ctx: &mut Context<'_>) -> Waker {
-    const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40; // hard, soft, NMI: TRACE_FLAG_*, include/linux/trace_events.h
-    let flags = fields.flags.as_ref().and_then(|flags| flags.read_u64(sample.raw).ok()).unwrap_or(0);
-    let comm = if shown { ctx.tasks.comm(sample.tid) } else { Comm::default() };
-    Waker { tid: sample.tid, comm, time: sample.time, interrupt: flags & IN_INTERRUPT != 0 }
 }
 
 impl Profiler for TaskState {
@@ -461,37 +406,16 @@ impl Profiler for TaskState {
         self.few |= !setup.watched.is_all();
         self.everybody = setup.watched.is_all() && self.args.filter.is_none();
         self.again_ns = setup.interval.map_or(AGAIN_NS, |interval| interval.as_nanos() as u64);
-        let add = |evlist: &mut Evlist, name: &str, stacks: bool| -> Result<_> {
-            let (evsel, format) = setup.tracepoint(name)?;
-            let evsel = evsel.binding(Binding::Cpu);
-            Ok((evlist.add(if stacks { evsel.callchain(0) } else { evsel })?, format))
-        };
-        let woken = |evlist: &mut Evlist, name: &str| -> Result<Woken> {
-            let (event, format) = add(evlist, name, false)?;
-            Ok(Woken {
-                event,
-                pid: drift::require(&format, "pid")?.clone(),
-                comm: drift::require(&format, "comm")?.clone(),
-                flags: format.field("common_flags").cloned(),
-                success: drift::wakeup_success(&format).cloned(),
-            })
-        };
-        let (switch, format) = add(evlist, "sched:sched_switch", self.takes_stacks())?;
-        let states =
-            States::new(&format).context("sched:sched_switch does not tell the task states in its print format")?;
-        let field = |name: &str| drift::require(&format, name).cloned();
-        let (prev_pid, prev_comm, prev_state) = (field("prev_pid")?, field("prev_comm")?, field("prev_state")?);
-        let (next_pid, next_comm) = (field("next_pid")?, field("next_comm")?);
-        let wakeup = woken(evlist, "sched:sched_wakeup")?;
-        let wakeup_new = if self.blocked_only() { None } else { Some(woken(evlist, "sched:sched_wakeup_new")?) };
-        // Where single waits matter, their end is taken from where it is certain; kernels before 4.3 have no such event.
-        let matters = self.args.than.is_some() || self.blocked_only();
-        let waking = if matters { woken(evlist, "sched:sched_waking").ok() } else { None };
-        let fields = Fields { prev_pid, prev_comm, prev_state, next_pid, next_comm, wakeup, wakeup_new, waking };
+        let blocked_only = self.blocked_only();
         let narrowed = self.args.filter.is_some() || setup.watched.fixed().is_some();
-        let tells = self.args.interruptible != self.args.uninterruptible || self.blocked_only() && narrowed;
-        let other = if tells { Some(add(evlist, "sched:sched_switch", false)?.0) } else { None };
-        self.plan = Some(Plan { switch, other, fields, states });
+        let wanted = Wanted {
+            stacks: self.takes_stacks(),
+            new_tasks: !blocked_only,
+            // Where single waits matter, their end is taken from where it is certain.
+            wakings: self.args.than.is_some() || blocked_only,
+            other: self.args.interruptible != self.args.uninterruptible || blocked_only && narrowed,
+        };
+        self.plan = Some(Plan::open(wanted, evlist, setup)?);
         Ok(())
     }
 
@@ -618,6 +542,8 @@ impl Profiler for TaskState {
         } else {
             report.table(&COLUMNS, table.rows(&self.all));
         }
+        let sight = self.sight();
+        report.judge(sight);
         self.all.iter_mut().for_each(Histogram::clear);
         self.draw_ongoing(now, report);
         Ok(())

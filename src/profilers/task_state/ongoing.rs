@@ -4,11 +4,23 @@ use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::task_state::machine::{Began, Doing, Seen, Task};
 use crate::profilers::task_state::states::{State, States};
 use crate::profilers::task_state::{DOUBT_NS, SETTLE_NS, SHAPE, TaskState, since_text};
-use crate::stats::value::{Subject, Value};
+use crate::stats::value::{Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::procfs::Stat;
 
 impl TaskState {
+    /// Whether all tasks were in sight. What others do now is missing from what goes on.
+    pub(super) fn sight(&mut self) -> Verdict {
+        let of = |task: &Task| match task.doing {
+            _ if task.exited => Verdict::Exact,
+            _ if task.since < self.lost_until => Verdict::LowerBound,
+            Doing::Unknown => Verdict::Discarded,
+            _ => Verdict::Exact,
+        };
+        let seen = if self.machine.take_blurred() { Verdict::Discarded } else { Verdict::Exact };
+        self.machine.iter().map(|(_, task)| of(task)).max().unwrap_or_default().max(seen)
+    }
+
     /// Reports the waits that go on, each when it passes the limit and then once per interval.
     pub(super) fn report_ongoing(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
         const MOST_AT_ONCE: usize = 256; // each costs a few looks at /proc, and the rings fill meanwhile

@@ -1,0 +1,106 @@
+//! Which ring of a CPU an event's records go to.
+//!
+//! Records that do not fit a ring are dropped, whose ever they are: an event that floods would take a rare one's with it.
+//! So side records have a small ring of their own, and so have events that nobody pairs with others, as long as they are
+//! few. Events without a filter that are known to be loud share one: they alternate, and none of them is rare.
+
+use crate::perf::evsel::Evsel;
+
+/// What a ring of a CPU is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// COMM, FORK, EXIT, MMAP2.
+    Side,
+    Events(usize),
+}
+
+/// So many events have a ring each; more share one.
+const MOST_ALONE: usize = 3;
+
+/// Systems and events, by the beginning of their names, that may come a hundred thousand times a second.
+const LOUD: [&str; 19] = [
+    "exceptions:",
+    "irq:",
+    "irq_vectors:",
+    "kmem:",
+    "lock:",
+    "msr:",
+    "napi:",
+    "net:",
+    "preemptirq:",
+    "raw_syscalls:",
+    "rcu:",
+    "sched:sched_stat_",
+    "sched:sched_switch",
+    "sched:sched_wak",
+    "skb:",
+    "timer:",
+    "tlb:",
+    "workqueue:",
+    "x86_fpu:",
+];
+
+/// By event, the number of its ring; and how many rings there are.
+pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize) {
+    let is_alone = |evsel: &Evsel| evsel.is_opened() && evsel.is_apart && !is_loud(evsel);
+    let alone = evsels.iter().filter(|evsel| is_alone(evsel)).count();
+    // The first ring is for what is not alone.
+    let first = usize::from(evsels.iter().any(|evsel| evsel.is_opened() && !is_alone(evsel)));
+    let mut next = first;
+    let mut class = |evsel: &Evsel| {
+        if !is_alone(evsel) {
+            return 0;
+        }
+        let class = next;
+        next += usize::from(alone <= MOST_ALONE);
+        class
+    };
+    let classes = evsels.iter().map(&mut class).collect();
+    let rings = first + if alone <= MOST_ALONE { alone } else { 1 };
+    (classes, rings.max(1))
+}
+
+/// What its user filters may well be rare.
+fn is_loud(evsel: &Evsel) -> bool {
+    !evsel.is_filtered && LOUD.iter().any(|loud| evsel.name.starts_with(loud))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::Attr;
+
+    #[test]
+    fn a_loud_event_starves_no_other() {
+        let evsel = |name: &str| match name.split_once('/') {
+            Some((name, _)) => Evsel::new(name, Attr::tracepoint(1)).apart(true),
+            None => Evsel::new(name, Attr::tracepoint(1)).apart(false),
+        };
+        let (switch, wakeup, enter) = ("sched:sched_switch", "sched:sched_wakeup", "raw_syscalls:sys_enter");
+        let cases: [(&[&str], &[usize], usize); 8] = [
+            (&[], &[], 1),
+            (&["a:b"], &[0], 1),
+            (&[switch, wakeup], &[0, 0], 1),
+            (&["a:b", "a:c"], &[0, 1], 2),
+            (&["a:b", switch, wakeup], &[1, 0, 0], 2),
+            (&["raw_syscalls:sys_enter/id==1/", "raw_syscalls:sys_enter/id==2/"], &[0, 1], 2),
+            (&[enter, "a:b", "a:c", "a:d"], &[0, 1, 2, 3], 4),
+            (&[enter, "a:b", "a:c", "a:d", "a:e", switch], &[0, 1, 1, 1, 1, 0], 2),
+        ];
+        for (names, classes, rings) in cases {
+            let evsels: Vec<Evsel> = names.iter().copied().map(evsel).collect();
+            assert_eq!(of(&evsels), (classes.to_vec(), rings), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn events_that_belong_together_stay_together() {
+        let evsels = [Evsel::new("signal:a", Attr::tracepoint(1)), Evsel::new("signal:b", Attr::tracepoint(2))];
+        assert_eq!(of(&evsels), (vec![0, 0], 1));
+        let unopened = [
+            Evsel::new("raw_syscalls:sys_enter", Attr::tracepoint(1)).apart(false),
+            Evsel::new("a:b", Attr::tracepoint(2)).apart(false).unopened(),
+        ];
+        assert_eq!(of(&unopened), (vec![0, 0], 1));
+    }
+}

@@ -1,0 +1,144 @@
+//! The descriptors of one CPU, and what they say: how much was counted, and how much of that was lost.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use crate::perf::classes::Class;
+use crate::perf::evsel::{EventId, Evsel};
+use crate::sys;
+
+/// The descriptors of one CPU, which share its rings.
+#[derive(Debug)]
+pub struct CpuEvents {
+    pub cpu: u32,
+    /// Half of an event's ring, in bytes: the watermark.
+    pub(super) half: u32,
+    /// Of the events' rings, by class. None: side records alone.
+    pub(super) owners: Vec<OwnedFd>,
+    /// Of the ring of side records. Without one they go to the first of the events' rings.
+    pub(super) side_owner: Option<OwnedFd>,
+    pub(super) side_ring: bool,
+    pub(super) side_half: u32,
+    pub(super) side: Vec<OwnedFd>,
+    pub(super) events: Vec<EventFd>,
+}
+
+/// One event, where it is open.
+#[derive(Debug)]
+pub struct EventFd {
+    pub(super) fd: OwnedFd,
+    pub(super) event: EventId,
+    class: usize,
+    /// Samples lost, as of the last reading.
+    lost: u64,
+    /// As of the last reading, and how much of that was taken already.
+    read: Counted,
+    taken: Counted,
+}
+
+/// What a counter says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub count: u64,
+    /// How long the event was wanted, and how long it really counted. Only what its attr asks for.
+    pub enabled_ns: u64,
+    pub running_ns: u64,
+}
+
+impl Counted {
+    fn since(&self, before: &Counted) -> Counted {
+        Counted {
+            count: self.count.saturating_sub(before.count),
+            enabled_ns: self.enabled_ns.saturating_sub(before.enabled_ns),
+            running_ns: self.running_ns.saturating_sub(before.running_ns),
+        }
+    }
+}
+
+impl EventFd {
+    pub(super) fn new(fd: OwnedFd, event: EventId, class: usize) -> EventFd {
+        EventFd { fd, event, class, lost: 0, read: Counted::default(), taken: Counted::default() }
+    }
+
+    /// Asks the kernel what was counted, and how many samples were lost since the last time.
+    fn read(&mut self, evsels: &[Evsel]) -> u64 {
+        let Some(attr) = evsels.get(self.event.index()).map(|evsel| &evsel.attr) else { return 0 };
+        // {value, time_enabled, time_running, lost}, the latter three as read_format says
+        let mut values = [0_u64; 4];
+        let Ok(count) = sys::perf::read(self.fd.as_fd(), &mut values) else { return 0 };
+        let mut rest = values.iter().take(count);
+        let read = &mut self.read;
+        for (there, field) in [
+            (true, &mut read.count),
+            (attr.counts_time_enabled(), &mut read.enabled_ns),
+            (attr.counts_time(), &mut read.running_ns),
+        ] {
+            if there && let Some(value) = rest.next() {
+                *field = *value;
+            }
+        }
+        if !attr.counts_lost() {
+            return 0;
+        }
+        let lost = rest.next().copied().unwrap_or(self.lost);
+        let more = lost.saturating_sub(self.lost);
+        self.lost = self.lost.max(lost);
+        more
+    }
+}
+
+impl CpuEvents {
+    pub(super) fn new(cpu: u32) -> CpuEvents {
+        CpuEvents {
+            cpu,
+            half: 0,
+            owners: Vec::new(),
+            side_owner: None,
+            side_ring: false,
+            side_half: 0,
+            side: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// The descriptor that a ring was mapped from.
+    pub(super) fn owner(&self, class: Class) -> Option<BorrowedFd<'_>> {
+        let owner = match class {
+            Class::Side => self.side_owner.as_ref().filter(|_| self.side_ring),
+            Class::Events(class) => self.owners.get(class),
+        };
+        owner.map(AsFd::as_fd)
+    }
+
+    /// Where side records go.
+    pub(super) fn side_target(&self) -> Option<BorrowedFd<'_>> {
+        self.owner(Class::Side).or_else(|| self.owner(Class::Events(0)))
+    }
+
+    /// What the events of a ring have lost since the last call.
+    pub(super) fn take_lost(&mut self, class: Class, evsels: &[Evsel]) -> u64 {
+        let of = self.events.iter_mut().filter(|event| Class::Events(event.class) == class);
+        of.map(|event| event.read(evsels)).sum()
+    }
+
+    /// What was counted from the last call to the last reading.
+    pub(super) fn take_counted(&mut self) -> Vec<(u32, EventId, Counted)> {
+        let cpu = self.cpu;
+        let take = |event: &mut EventFd| event.read.since(&std::mem::replace(&mut event.taken, event.read));
+        let of = |event: &mut EventFd| (cpu, event.event, take(event));
+        self.events.iter_mut().map(of).filter(|(_, _, counted)| *counted != Counted::default()).collect()
+    }
+
+    /// Closes the events of the run's own probes.
+    pub(super) fn close_probes(&mut self, evsels: &[Evsel]) {
+        self.events.retain(|event| !evsels.get(event.event.index()).is_some_and(|evsel| evsel.is_probe));
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &OwnedFd> {
+        let events = self.events.iter().map(|event| &event.fd);
+        self.side.iter().chain(&self.side_owner).chain(&self.owners).chain(events)
+    }
+
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.all().map(AsRawFd::as_raw_fd)
+    }
+}

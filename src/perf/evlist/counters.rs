@@ -1,0 +1,105 @@
+//! The events of a run once more, counted and never sampled: what a forecast is made of.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use anyhow::{Context, Result};
+
+use crate::perf::evlist::{Bound, Evlist, gone, watch_error};
+use crate::perf::evsel::{Binding, EventId};
+use crate::sys;
+use crate::sys::perf::Watch;
+
+/// Counters of all events that are open, without a ring.
+#[derive(Debug, Default)]
+pub struct Counters(Vec<Counter>);
+
+#[derive(Debug)]
+struct Counter {
+    fd: OwnedFd,
+    cpu: u32,
+    event: EventId,
+    count: u64,
+}
+
+impl Evlist {
+    /// Opens a counter for each event that is open, with the same filter and target. They start with [`Evlist::enable`].
+    ///
+    /// # Errors
+    /// As [`Evlist::open_cpu`].
+    pub fn open_counters(&mut self) -> Result<Counters> {
+        let mut counters = Vec::new();
+        for cpu in &self.cpus {
+            let mut events: Vec<EventId> = cpu.events.iter().map(|event| event.event).collect();
+            events.dedup(); // those of one event come together
+            for event in events {
+                let evsel = &self.evsels[event.index()];
+                let watches = match &self.plan.bound {
+                    Some(Bound::Threads(_) | Bound::Cgroups(_)) if evsel.binding == Binding::Task => {
+                        self.plan.watches(cpu.cpu)
+                    }
+                    _ => vec![Watch::Cpu(cpu.cpu)],
+                };
+                for watch in watches {
+                    let fd = match self.missing.open(&mut evsel.attr.clone().counting(), watch) {
+                        Ok(fd) => fd,
+                        Err(err) if gone(&err) => continue,
+                        Err(err) => return Err(watch_error(err, &evsel.name, &evsel.attr, watch)),
+                    };
+                    if let Some(filter) = &evsel.filter {
+                        sys::perf::set_filter(fd.as_fd(), filter)
+                            .with_context(|| format!("the kernel refuses the filter of {}: {filter}", evsel.name))?;
+                    }
+                    counters.push(Counter { fd, cpu: cpu.cpu, event, count: 0 });
+                }
+            }
+        }
+        Ok(Counters(counters))
+    }
+
+    /// Which of the rings of a CPU takes the records of an event.
+    pub fn ring_of(&self, event: EventId) -> usize {
+        self.plan.classes.get(event.index()).copied().unwrap_or(0)
+    }
+
+    /// Whether the events make records from now on. The counters, and what carries names, go on.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn sampling(&self, on: bool) -> io::Result<()> {
+        let turn = if on { sys::perf::enable } else { sys::perf::disable };
+        self.cpus.iter().flat_map(|cpu| &cpu.events).try_for_each(|event| turn(event.fd.as_fd()))
+    }
+}
+
+impl Counters {
+    /// Starts those that no `exec` starts.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn enable(&self, evlist: &Evlist) -> Result<()> {
+        let waits =
+            |event: EventId| evlist.plan.enable_on_exec && evlist.evsels[event.index()].binding == Binding::Task;
+        let mut fds = self.0.iter().filter(|counter| !waits(counter.event));
+        fds.try_for_each(|counter| sys::perf::enable(counter.fd.as_fd())).context("cannot count the events")
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What each counted since the last time, by CPU and event.
+    pub fn take(&mut self, mut each: impl FnMut(u32, EventId, u64)) {
+        for counter in &mut self.0 {
+            let mut values = [0_u64; 4];
+            if sys::perf::read(counter.fd.as_fd(), &mut values).is_ok_and(|count| count > 0) {
+                let before = std::mem::replace(&mut counter.count, values[0]);
+                each(counter.cpu, counter.event, values[0].saturating_sub(before));
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! How the events of a CPU are opened: settled once, before the first.
+
+use std::os::fd::RawFd;
+
+use crate::sys::perf::Watch;
+
+/// How the events of a CPU are opened, settled once per run.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Threads or cgroup descriptors for task-bound events; None opens the whole CPU.
+    pub bound: Option<Bound>,
+    pub side_on_cpu: bool,
+    pub enable_on_exec: bool,
+    pub inherit: bool,
+    pub mappings: bool,
+    /// By event, which of the rings of a CPU its records go to.
+    pub classes: Vec<usize>,
+    pub rings: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Bound {
+    Threads(Vec<i32>),
+    Cgroups(Vec<RawFd>),
+}
+
+impl Plan {
+    /// What the owner of a ring watches: it counts nothing.
+    pub fn watch_of_owner(&self, cpu: u32) -> Watch {
+        if self.side_on_cpu { Watch::Cpu(cpu) } else { Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu } }
+    }
+
+    pub fn watches(&self, cpu: u32) -> Vec<Watch> {
+        match &self.bound {
+            None => vec![Watch::Cpu(cpu)],
+            Some(Bound::Threads(tids)) => tids.iter().map(|&tid| Watch::Task { tid, cpu }).collect(),
+            Some(Bound::Cgroups(dirs)) => dirs.iter().map(|&dir| Watch::Cgroup { dir, cpu }).collect(),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The events, and where their fields are.
+
+use anyhow::{Context as _, Result};
+
+use crate::perf::Sample;
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{Binding, EventId};
+use crate::profiler::{Context, Setup};
+use crate::profilers::task_state::machine::Waker;
+use crate::profilers::task_state::states::States;
+use crate::task::Comm;
+use crate::tep::{Field, ReadError, drift};
+
+/// Which events, beside switches and wake-ups.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Of switches.
+    pub stacks: bool,
+    pub new_tasks: bool,
+    /// Who asks for a wake-up; kernels before 4.3 have no such event.
+    pub wakings: bool,
+    /// See [`Plan::other`].
+    pub other: bool,
+}
+
+/// What is known once the events are.
+#[derive(Debug)]
+pub struct Plan {
+    pub switch: EventId,
+    /// With -S or -D, the other switches that tell of a wait's end when its waking goes unseen: into the state that was not
+    /// asked for, and, where tasks are told apart in the kernel, back to the CPU.
+    pub other: Option<EventId>,
+    pub fields: Fields,
+    pub states: States,
+}
+
+/// The fields of the events, resolved once.
+#[derive(Debug)]
+pub struct Fields {
+    pub prev_pid: Field,
+    pub prev_comm: Field,
+    pub prev_state: Field,
+    pub next_pid: Field,
+    pub next_comm: Field,
+    pub wakeup: Woken,
+    pub wakeup_new: Option<Woken>,
+    pub waking: Option<Woken>,
+}
+
+/// Those of a wake-up.
+#[derive(Debug)]
+pub struct Woken {
+    pub event: EventId,
+    pub pid: Field,
+    pub comm: Field,
+    /// Latency flags of the record.
+    flags: Option<Field>,
+    /// Zero when the task was awake already.
+    success: Option<Field>,
+}
+
+impl Plan {
+    /// # Errors
+    /// There is no such event here, or it lacks a field.
+    pub fn open(wanted: Wanted, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Plan> {
+        let add = |evlist: &mut Evlist, name: &str, stacks: bool| -> Result<_> {
+            let (evsel, format) = setup.tracepoint(name)?;
+            let evsel = evsel.binding(Binding::Cpu);
+            Ok((evlist.add(if stacks { evsel.callchain(0) } else { evsel })?, format))
+        };
+        let woken = |evlist: &mut Evlist, name: &str| -> Result<Woken> {
+            let (event, format) = add(evlist, name, false)?;
+            Ok(Woken {
+                event,
+                pid: drift::require(&format, "pid")?.clone(),
+                comm: drift::require(&format, "comm")?.clone(),
+                flags: format.field("common_flags").cloned(),
+                success: drift::wakeup_success(&format).cloned(),
+            })
+        };
+        let (switch, format) = add(evlist, "sched:sched_switch", wanted.stacks)?;
+        let states =
+            States::new(&format).context("sched:sched_switch does not tell the task states in its print format")?;
+        let field = |name: &str| drift::require(&format, name).cloned();
+        let fields = Fields {
+            prev_pid: field("prev_pid")?,
+            prev_comm: field("prev_comm")?,
+            prev_state: field("prev_state")?,
+            next_pid: field("next_pid")?,
+            next_comm: field("next_comm")?,
+            wakeup: woken(evlist, "sched:sched_wakeup")?,
+            wakeup_new: if wanted.new_tasks { Some(woken(evlist, "sched:sched_wakeup_new")?) } else { None },
+            waking: if wanted.wakings { woken(evlist, "sched:sched_waking").ok() } else { None },
+        };
+        let other = if wanted.other { Some(add(evlist, "sched:sched_switch", false)?.0) } else { None };
+        Ok(Plan { switch, other, fields, states })
+    }
+}
+
+impl Woken {
+    /// False for a wake-up in vain.
+    #[inline]
+    pub fn happened(&self, raw: &[u8]) -> bool {
+        self.success.as_ref().is_none_or(|success| success.read_u64(raw) != Ok(0))
+    }
+}
+
+/// A task's name in a record, where names are needed.
+#[inline(always)]
+pub fn name(needed: bool, field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
+    if needed { field.bytes(raw).map(Comm::new) } else { Ok(Comm::default()) }
+}
+
+/// Who performs a wake-up. The name is looked up only where it may be `shown`.
+pub fn waker(sample: &Sample<'_>, fields: &Woken, shown: bool, ctx: &mut Context<'_>) -> Waker {
+    const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40; // hard, soft, NMI: TRACE_FLAG_*, include/linux/trace_events.h
+    let flags = fields.flags.as_ref().and_then(|flags| flags.read_u64(sample.raw).ok()).unwrap_or(0);
+    let comm = if shown { ctx.tasks.comm(sample.tid) } else { Comm::default() };
+    Waker { tid: sample.tid, comm, time: sample.time, interrupt: flags & IN_INTERRUPT != 0 }
+}

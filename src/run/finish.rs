@@ -1,0 +1,142 @@
+//! The end of a run: the events stop, what is left is reported, and nothing is left behind.
+
+use std::os::fd::OwnedFd;
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context as _, Result};
+use nix::sys::signal::Signal;
+
+use crate::output::{Closed, Message, RunEnd};
+use crate::perf::evlist::Evlist;
+use crate::perf::target::Host;
+use crate::profiler::TracefsFinder;
+use crate::ringbuf::Limit;
+use crate::run::core::Core;
+use crate::run::{Outcome, Run, Stop, words};
+use crate::sys;
+use crate::task::procfs;
+
+impl Run {
+    /// Stops the events, reports what is left, and leaves.
+    pub(super) fn finish(mut self, stop: Stop) -> Result<Outcome> {
+        // That takes an answer of each CPU.
+        if !self.options.paced {
+            sys::perf::disable_all().context("cannot stop the events")?;
+        }
+        if matches!(stop, Stop::Asked) {
+            self.round(Limit::All);
+        }
+        let end_ns = sys::monotonic_ns();
+        if !matches!(stop, Stop::Enough) {
+            self.core.stopped(end_ns);
+        }
+        let mut messages = self.close_interval(end_ns, true)?;
+        messages.extend(self.tracefs.missed_calls().into_iter().map(Message::Note));
+        let lost = self.core.loss.total();
+        let dropped = self.core.output.dropped();
+        let (cpu_ns, rss_peak_bytes) = sys::self_usage();
+        let mut end = RunEnd {
+            time_ns: end_ns,
+            duration_ns: end_ns.saturating_sub(self.start_ns),
+            samples: self.core.samples,
+            lost,
+            lost_output: dropped,
+            lost_side: self.core.told_lost.saturating_sub(lost),
+            lost_stacks: self.core.stacks.refused(),
+            lost_pairs: self.core.untracked,
+            malformed: self.core.malformed + self.rings.undecodable(),
+            discarded: self.core.discarded,
+            late: self.core.late,
+            intervals: self.intervals,
+            cpu_ns,
+            rss_peak_bytes,
+            locked_bytes: self.rings.locked_bytes(),
+            wakeups: self.wakeups,
+            record_bytes: self.core.record_bytes,
+            totals: std::mem::take(&mut self.run_totals),
+            summary: Vec::new(),
+        };
+        let missing = end.missing();
+        if !self.options.json {
+            let counts_lost = self.core.evlist.counts_lost();
+            end.summary = words::summary(self.options.profiler, &end, counts_lost);
+            if self.options.verbose {
+                end.summary.push(words::own_cost(&end));
+            }
+        }
+        if self.core.watched.awaits_exec() && (self.core.narrow_here || self.core.evlist.any_cpu_bound()) {
+            messages.push(Message::Note(format!(
+                "{}: nothing is known of the command: the record of its exec was lost; a larger -m keeps it",
+                self.options.profiler
+            )));
+        }
+        self.core.output.batch.news.push(self.core.stacks.taken());
+        messages.push(Message::End(end));
+        self.leave(messages)?;
+        Ok(Outcome { lost: missing })
+    }
+
+    /// Writes what is left and leaves nothing behind.
+    pub(super) fn leave(self, messages: Vec<Message>) -> Result<()> {
+        let Run { core, signals, workload, host, mut told_to_end, tracefs, options, .. } = self;
+        let Core { evlist, output, .. } = core;
+        let removal = remove_probes(evlist, tracefs);
+        if let Some(mut workload) = workload {
+            workload.end(&descendants(&host, workload.pid())); // if it still runs
+        }
+        // A second Ctrl-C ends the wait for a reader that does not read.
+        let mut again = |signal| {
+            matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP)
+                && std::mem::replace(&mut told_to_end, true)
+        };
+        let closed = output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
+        removal.wait()?;
+        match closed {
+            Some(Closed::FlameGraph(err)) => return Err(err.into()),
+            Some(Closed::Failed(err)) => {
+                let place =
+                    options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
+                return Err(anyhow::Error::new(err).context(format!("cannot write to {place}")));
+            }
+            Some(Closed::Pipe) | None => {}
+        }
+        Ok(())
+    }
+}
+
+/// The end of the run's own probes, beside that of the output: a program with a probe in it is slower.
+struct Removal {
+    thread: Option<JoinHandle<Result<Evlist>>>,
+    /// Without probes there is nothing to do but to hold the events until the output is done.
+    _events: Option<Evlist>,
+}
+
+/// The kernel takes some 65 ms to release each: the last report need not wait for that, nor they for who reads it.
+fn remove_probes(mut evlist: Evlist, tracefs: TracefsFinder) -> Removal {
+    if !tracefs.has_probes() {
+        return Removal { thread: None, _events: Some(evlist) };
+    }
+    let thread = thread::spawn(move || {
+        evlist.close_probes();
+        tracefs.remove_probes()?;
+        Ok(evlist) // releasing what else there is takes long, too
+    });
+    Removal { thread: Some(thread), _events: None }
+}
+
+impl Removal {
+    fn wait(self) -> Result<()> {
+        match self.thread.map(JoinHandle::join) {
+            Some(Ok(Err(err))) => Err(err),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a workload has started. Each was its descendant still when its descriptor was open: numbers are used again.
+fn descendants(host: &Host, pid: i32) -> Vec<OwnedFd> {
+    let open = |pid: i32| Some((pid, sys::poll::pidfd(pid).ok()?));
+    let opened: Vec<(i32, OwnedFd)> = procfs::family(host, pid).into_iter().filter_map(open).collect();
+    let family = procfs::family(host, pid);
+    opened.into_iter().filter(|(pid, _)| family.contains(pid)).map(|(_, fd)| fd).collect()
+}

@@ -1,0 +1,413 @@
+//! What is marked exact is exact: many random runs over rings that are too small, against generators that know the truth.
+//!
+//! A [`World`] writes records as the kernel does, drops what does not fit, and hands the rings to the merge, the decoder
+//! and a real profiler. The tables of each interval are compared with what really happened.
+
+mod memory;
+mod signals;
+mod stages;
+mod tasks;
+
+use std::fs;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use crate::output::sink::Sink;
+use crate::output::{Output, Settle};
+use crate::perf::evlist::Evlist;
+use crate::perf::layout::SampleType;
+use crate::perf::target::{Host, Target};
+use crate::profiler::{Report, Setup, TracefsFinder};
+use crate::profilers::trials;
+use crate::ringbuf::sim::Producer;
+use crate::ringbuf::{Limit, Merge};
+use crate::run::core::{Core, Corrected, Missed};
+use crate::run::loss::LossBook;
+use crate::run::rings::{deliver, mark_gaps};
+use crate::stats::value::{Table, Value, Verdict};
+use crate::stats::weights::StackWeights;
+use crate::symbol::{SpaceKeys, Stacks};
+use crate::sys::poll::Waker;
+use crate::task::{TaskTable, Watched};
+use crate::tep::tracefs::Tracefs;
+
+/// Numbers that look random, the same for the same seed (splitmix64).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)) % limit
+    }
+
+    /// One in `number`.
+    pub fn one_in(&mut self, number: u64) -> bool {
+        self.below(number) == 0
+    }
+
+    pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// Who, when and where of a record.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    pub time: u64,
+    pub cpu: u32,
+    pub tid: i32,
+}
+
+/// The records of one CPU.
+struct Cpu {
+    events: Producer,
+    side: Producer,
+    /// Of those dropped from `events`, as of the last reading.
+    counted: u64,
+}
+
+/// A run of one profiler over the rings of a machine that we play.
+pub struct World {
+    pub core: Core,
+    pub clock: u64,
+    pub random: Random,
+    /// When a record was dropped last, or came too late.
+    pub last_trouble: u64,
+    pub drops: u64,
+    merge: Merge,
+    cpus: Vec<Cpu>,
+    loaded_ns: u64,
+    complete_ns: u64,
+    /// Where records can be inverted: an interrupt's comes before the one that it interrupted.
+    pub inverts: bool,
+    held: Option<(usize, Vec<u8>)>,
+    /// What is to be printed is handed over, to nobody.
+    pub prints: bool,
+    _settle: Settle,
+    _dir: TempDir,
+}
+
+/// The tables of an interval, and its end.
+pub struct Interval {
+    pub end: u64,
+    pub tables: Vec<Table>,
+}
+
+/// Where the clock starts: far behind that of /proc, which has nothing to say here.
+const START: u64 = 1_000;
+
+impl World {
+    /// `formats`: see [`write_format`].
+    pub fn new(profiler: &str, options: &[&str], formats: &[&str], seed: u64) -> World {
+        let mut random = Random::new(seed);
+        let dir = tempfile::tempdir().unwrap();
+        formats.iter().for_each(|text| write_format(&dir, text));
+        let nowhere = dir.path().join("nowhere");
+        let host = Host { proc: nowhere.clone(), cpu: nowhere };
+        let (target, tracefs) = (Target::everything(), TracefsFinder::at(Tracefs::at(dir.path())));
+        let watched = Watched::new(&target, &host);
+        let setup = Setup {
+            tracefs: &tracefs,
+            target: &target,
+            host: &host,
+            watched: &watched,
+            command: None,
+            stacks: false,
+            flame_graph: false,
+            interval: None,
+            own: [1, 2],
+            notes: Default::default(),
+            warnings: Default::default(),
+        };
+        let trial = trials().into_iter().find(|trial| trial.name == profiler).unwrap();
+        let mut profiler = (trial.build)(options).unwrap();
+        let mut evlist = Evlist::new();
+        profiler.init(&mut evlist, &setup).unwrap();
+        profiler.filter(&mut evlist, &setup).unwrap();
+        evlist.number();
+        let waker = Arc::new(Waker::new().unwrap());
+        // Its thread waits for its settings: it prints nothing.
+        let (output, settle) = Output::start(Sink::file("/dev/null".as_ref()).unwrap(), waker).unwrap();
+        let mut core = Core {
+            layout: evlist.shared_layout(),
+            any_address: evlist.any_address(),
+            evlist,
+            profilers: vec![profiler],
+            tasks: TaskTable::new(host.clone()),
+            watched,
+            spaces: SpaceKeys::default(),
+            stacks: Stacks::new(1 << 20, 127),
+            weights: StackWeights::default(),
+            host,
+            output,
+            loss: LossBook::default(),
+            narrow_here: false,
+            limit: None,
+            samples: 0,
+            record_bytes: 0,
+            discarded: 0,
+            untracked: 0,
+            late: 0,
+            malformed: 0,
+            told_lost: 0,
+            corrected: Corrected::default(),
+            missed: Missed::default(),
+        };
+        core.started(START);
+        let mut merge = Merge::new();
+        let bytes = random.of(&[512, 1024, 2048, 4096]);
+        let number = 1 + random.below(3);
+        let ring = |bytes| Producer::tiny(bytes).unwrap().telling(lost_record);
+        let cpus: Vec<Cpu> = (0..number).map(|_| Cpu { events: ring(bytes), side: ring(4096), counted: 0 }).collect();
+        for cpu in &cpus {
+            merge.add(cpu.events.ring().unwrap());
+            merge.add(cpu.side.ring().unwrap());
+        }
+        World {
+            core,
+            clock: START,
+            random,
+            last_trouble: 0,
+            drops: 0,
+            merge,
+            cpus,
+            loaded_ns: 0,
+            complete_ns: 0,
+            inverts: false,
+            held: None,
+            prints: false,
+            _settle: settle,
+            _dir: dir,
+        }
+    }
+
+    pub fn cpus(&self) -> u32 {
+        self.cpus.len() as u32
+    }
+
+    /// Time goes on; the reader may have a look at the rings.
+    pub fn pass(&mut self, look_one_in: u64) {
+        self.clock += 1 + self.random.below(1000);
+        if self.random.one_in(look_one_in) {
+            self.round(Limit::Horizon);
+            self.core.tick(self.complete_ns);
+        }
+    }
+
+    /// The event `name` happens.
+    pub fn event(&mut self, name: &str, cpu: u32, tid: i32, raw: &[u8]) {
+        let at = At { time: self.clock, cpu, tid };
+        let (event, evsel) = self.core.evlist.iter().find(|(_, evsel)| evsel.name() == name).unwrap();
+        let record = sample(event.index() as u64 + 1, evsel.attr().sample_type(), at, raw);
+        let cpu = cpu as usize;
+        if self.inverts && self.held.is_none() && self.random.one_in(16) {
+            self.held = Some((cpu, record));
+            return;
+        }
+        self.write(cpu, &record);
+        if let Some((cpu, record)) = self.held.take_if(|held| held.0 == cpu) {
+            self.write_late(cpu, &record);
+        }
+    }
+
+    /// What comes too late is as good as lost.
+    fn write_late(&mut self, cpu: usize, record: &[u8]) {
+        self.write(cpu, record);
+        self.last_trouble = self.clock;
+    }
+
+    fn write(&mut self, cpu: usize, record: &[u8]) {
+        if !self.cpus[cpu].events.write(record, self.clock) {
+            self.last_trouble = self.clock;
+            self.drops += 1;
+        }
+    }
+
+    /// A thread, alone in its process, has a name.
+    pub fn name(&mut self, cpu: u32, tid: i32, comm: &str) {
+        let mut body = [tid.to_ne_bytes(), tid.to_ne_bytes()].concat();
+        body.extend(text(comm));
+        let record = side(3, &body, At { time: self.clock, cpu, tid });
+        if !self.cpus[cpu as usize].side.write(&record, self.clock) {
+            self.last_trouble = self.clock;
+            self.drops += 1;
+        }
+    }
+
+    fn round(&mut self, limit: Limit) {
+        if let Some((cpu, record)) = self.held.take() {
+            self.write_late(cpu, &record);
+        }
+        self.clock += 1;
+        self.complete_ns = self.loaded_ns;
+        self.loaded_ns = self.clock;
+        self.merge.load(self.loaded_ns);
+        let World { merge, cpus, core, clock, .. } = self;
+        mark_gaps(
+            merge,
+            || *clock,
+            |index| {
+                let cpu = &mut cpus[index / 2];
+                index % 2 == 0 && count_lost(cpu, index as u32 / 2, core) > 0
+            },
+        );
+        deliver(merge, limit, core, |index| index as u32 / 2);
+        if self.prints {
+            core.output.flush();
+        } else {
+            core.output.batch.clear();
+        }
+    }
+
+    /// Closes an interval, as a run does.
+    pub fn report(&mut self, last: bool) -> Interval {
+        if last {
+            self.round(Limit::All);
+        } else {
+            self.round(Limit::Horizon);
+            self.round(Limit::Horizon);
+        }
+        let end = if last { self.clock } else { self.complete_ns };
+        let World { cpus, core, merge, .. } = self;
+        if last {
+            core.stopped(end);
+        }
+        for (at, cpu) in cpus.iter_mut().enumerate() {
+            count_lost(cpu, at as u32, core);
+        }
+        let mut report = Report::default();
+        for profiler in &mut core.profilers {
+            if last { profiler.deinit(end, &mut report) } else { profiler.interval(end, &mut report) }.unwrap();
+        }
+        core.judge(&mut report, merge.undecodable());
+        core.loss.next_interval();
+        Interval { end, tables: report.tables }
+    }
+}
+
+fn count_lost(cpu: &mut Cpu, number: u32, core: &mut Core) -> u64 {
+    let lost = cpu.events.dropped() - cpu.counted;
+    cpu.counted = cpu.events.dropped();
+    core.loss.count(number, lost);
+    lost
+}
+
+/// What many runs have shown, so that none of it is in vain.
+#[derive(Debug, Default)]
+pub struct Shown {
+    pub runs: u64,
+    pub drops: u64,
+    pub exact: u64,
+    pub others: u64,
+}
+
+impl Shown {
+    pub fn add(&mut self, verdict: Verdict) {
+        *(if verdict == Verdict::Exact { &mut self.exact } else { &mut self.others }) += 1;
+    }
+
+    pub fn check(&self, rows: u64) {
+        assert!(self.drops > self.runs && self.exact > rows && self.others > rows, "{self:?}");
+    }
+}
+
+/// A cell by the key of its column.
+pub fn cell<'a>(table: &Table, row: &'a [Value], key: &str) -> &'a Value {
+    let at = table.columns.iter().position(|column| column.key == key).unwrap();
+    &row[at]
+}
+
+/// The same as a number, 0 where there is none.
+pub fn number(table: &Table, row: &[Value], key: &str) -> u64 {
+    match cell(table, row, key) {
+        Value::Unsigned(number) | Value::Ns(number) => *number,
+        Value::Signed(number) => *number as u64,
+        Value::None => 0,
+        other => panic!("{key} is {other:?}"),
+    }
+}
+
+// Records as in kernel/events/core.c
+
+/// `perf_output_sample` with what every event has, a period, and RAW.
+fn sample(id: u64, has: SampleType, at: At, raw: &[u8]) -> Vec<u8> {
+    let known = SampleType::BASE.with(SampleType::PERIOD).with(SampleType::RAW);
+    assert!(known.contains(has) && has.contains(SampleType::RAW), "{has:?}");
+    let mut body = id.to_ne_bytes().to_vec();
+    body.extend(who(at));
+    body.extend(at.time.to_ne_bytes());
+    body.extend(u64::from(at.cpu).to_ne_bytes());
+    if has.contains(SampleType::PERIOD) {
+        body.extend(1_u64.to_ne_bytes());
+    }
+    let padded = (4 + raw.len()).next_multiple_of(8) - 4;
+    body.extend((padded as u32).to_ne_bytes());
+    body.extend(raw);
+    body.resize(body.len() + padded - raw.len(), 0);
+    record(9, &body)
+}
+
+/// A record that ends with `perf_event__output_id_sample`.
+fn side(kind: u32, body: &[u8], at: At) -> Vec<u8> {
+    let mut body = body.to_vec();
+    body.extend(who(at));
+    body.extend(at.time.to_ne_bytes());
+    body.extend(u64::from(at.cpu).to_ne_bytes());
+    body.extend(0_u64.to_ne_bytes());
+    record(kind, &body)
+}
+
+fn lost_record(lost: u64, time: u64) -> Vec<u8> {
+    side(2, &[0_u64.to_ne_bytes(), lost.to_ne_bytes()].concat(), At { time, cpu: 0, tid: 0 })
+}
+
+fn who(at: At) -> Vec<u8> {
+    [at.tid.to_ne_bytes(), at.tid.to_ne_bytes()].concat()
+}
+
+fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+    let mut record = kind.to_ne_bytes().to_vec();
+    record.extend(0_u16.to_ne_bytes());
+    record.extend((8 + body.len() as u16).to_ne_bytes());
+    record.extend(body);
+    record
+}
+
+/// A name as the kernel keeps it.
+pub fn text(comm: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..comm.len()].copy_from_slice(comm.as_bytes());
+    bytes
+}
+
+/// What every tracepoint's data begins with.
+pub fn common(tid: i32) -> Vec<u8> {
+    [[0; 4], tid.to_ne_bytes()].concat()
+}
+
+/// Writes a format file: `system:name`, then a line `type name offset size signed` per field, then the print format.
+fn write_format(dir: &TempDir, text: &str) {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let (system, name) = lines.next().unwrap().split_once(':').unwrap();
+    let mut format = format!("name: {name}\nID: 7\nformat:\n");
+    let common = ["unsigned short common_type 0 2 0", "unsigned char common_flags 2 1 0"];
+    let more = ["unsigned char common_preempt_count 3 1 0", "int common_pid 4 4 1"];
+    let (fields, print): (Vec<&str>, Vec<&str>) = lines.partition(|line| !line.starts_with("print fmt"));
+    for (index, field) in common.into_iter().chain(more).chain(fields).enumerate() {
+        let [signed, size, offset, declared] = *field.rsplitn(4, ' ').collect::<Vec<_>>() else { panic!("{field}") };
+        let blank = if index == 4 { "\n" } else { "" };
+        format += &format!("{blank}\tfield:{declared};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n");
+    }
+    format += &format!("\n{}\n", print.first().copied().unwrap_or("print fmt: \"\""));
+    let path = dir.path().join("events").join(system).join(name);
+    fs::create_dir_all(&path).unwrap();
+    fs::write(path.join("format"), format).unwrap();
+}

@@ -1,0 +1,70 @@
+//! Each place where something can be lost counts for itself.
+
+use crate::run::truth::{World, common, memory, signals};
+use crate::symbol::Stacks;
+
+/// The ring, what is followed, the stacks, the output.
+fn counters(world: &World) -> [u64; 4] {
+    let core = &world.core;
+    [core.loss.total(), core.untracked, core.stacks.refused(), core.output.dropped()]
+}
+
+/// That one and no other has counted.
+fn only(world: &World, stage: usize) {
+    let counters = counters(world);
+    assert!(counters.iter().enumerate().all(|(at, count)| (*count > 0) == (at == stage)), "{stage}: {counters:?}");
+}
+
+fn allocate(world: &mut World, number: u64, look_one_in: u64) {
+    for object in 0..number {
+        world.pass(look_one_in);
+        let mut raw = common(10);
+        [0xffff_8000 + object, 0x1000 + 64 * object, 64].iter().for_each(|word| raw.extend(word.to_ne_bytes()));
+        world.event("kmem:kmalloc", 0, 10, &raw);
+    }
+    world.report(false);
+}
+
+fn send(world: &mut World, number: u64) {
+    for _ in 0..number {
+        world.pass(1);
+        signals::generate(world, 0, 40, 100, 0);
+    }
+    world.report(false);
+}
+
+#[test]
+fn a_full_ring() {
+    let mut world = World::new("kmemleak", &memory::OPTIONS, &memory::FORMATS, 1);
+    allocate(&mut world, 200, u64::MAX);
+    only(&world, 0);
+    assert_eq!(world.core.loss.total(), world.drops);
+}
+
+#[test]
+fn too_much_to_follow() {
+    let mut world = World::new("signal", &[], &signals::FORMATS, 1);
+    send(&mut world, (1 << 16) + 10);
+    only(&world, 1);
+    assert_eq!(world.core.untracked, 10);
+}
+
+#[test]
+fn a_full_table_of_stacks() {
+    let mut world = World::new("kmemleak", &memory::OPTIONS, &memory::FORMATS, 1);
+    world.core.stacks = Stacks::new(4096, 127);
+    allocate(&mut world, 200, 1);
+    only(&world, 2);
+}
+
+#[test]
+fn a_blocked_output() {
+    let mut world = World::new("signal", &[], &signals::FORMATS, 1);
+    world.prints = true;
+    for _ in 0..40_000 {
+        world.pass(1);
+        signals::generate(&mut world, 0, 40, 100, 0);
+        signals::deliver(&mut world, 0, 40, 100);
+    }
+    only(&world, 3);
+}

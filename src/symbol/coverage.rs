@@ -1,0 +1,127 @@
+//! How many of the places that were looked up have a name, and what the others lack.
+
+use crate::symbol::elf;
+use crate::symbol::files::{DELETED, EXITED, NO_PERM, Reason};
+use crate::symbol::names::HIDDEN;
+use crate::symbol::spaces::JIT_NO_MAP;
+
+/// Distinct places, by whether they have a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    pub named: u64,
+    pub unnamed: u64,
+}
+
+impl Count {
+    pub fn add(&mut self, named: bool) {
+        *(if named { &mut self.named } else { &mut self.unnamed }) += 1;
+    }
+
+    pub fn total(&self) -> u64 {
+        self.named + self.unnamed
+    }
+}
+
+/// The places of one module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleCoverage {
+    pub module: String,
+    pub count: Count,
+    /// Why some have none.
+    pub reason: Reason,
+}
+
+/// The places of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    pub count: Count,
+    /// In no module: among the unnamed.
+    pub nowhere: u64,
+    /// Those that lack names, the worst first.
+    pub modules: Vec<ModuleCoverage>,
+}
+
+/// Modules that are told of.
+const MOST: usize = 5;
+
+impl Coverage {
+    /// Of all modules, and of places in none.
+    pub fn of(mut modules: Vec<ModuleCoverage>, nowhere: u64) -> Coverage {
+        let mut count = Count { named: 0, unnamed: nowhere };
+        for module in &modules {
+            count.named += module.count.named;
+            count.unnamed += module.count.unnamed;
+        }
+        modules.retain(|module| module.count.unnamed > 0);
+        modules.sort_by(|a, b| b.count.unnamed.cmp(&a.count.unnamed).then_with(|| a.module.cmp(&b.module)));
+        modules.truncate(MOST);
+        Coverage { count, nowhere, modules }
+    }
+
+    /// For `-v`.
+    pub fn describe(&self) -> Vec<String> {
+        let (named, all) = (self.count.named, self.count.total());
+        if all == 0 {
+            return Vec::new();
+        }
+        let mut lines = vec![format!("symbols: {named} of {all} places named ({} %)", named * 100 / all)];
+        lines.extend(self.modules.iter().map(|ModuleCoverage { module, count, reason }| {
+            let cure = cure(reason).map(|cure| format!("; {cure}")).unwrap_or_default();
+            format!("symbols: {} of {} without a name in {module} ({reason}){cure}", count.unnamed, count.total())
+        }));
+        if self.nowhere > 0 {
+            lines.push(format!("symbols: {} frames in no module: wrong frame pointers, or gone", self.nowhere));
+        }
+        lines
+    }
+}
+
+/// What would give a module its names.
+fn cure(reason: Reason) -> Option<&'static str> {
+    match reason {
+        elf::STRIPPED => Some("its debug file in /usr/lib/debug/.build-id would help"),
+        JIT_NO_MAP => Some("its run-time compiler can write /tmp/perf-PID.map"),
+        NO_PERM => Some("root may open it"),
+        DELETED => Some("start perf-prof before the file is replaced"),
+        EXITED => Some("start perf-prof before the process"),
+        HIDDEN => Some("root sees them, or all with kernel.kptr_restrict=0"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_modules_come_first_with_their_cure() {
+        assert!(Coverage::default().describe().is_empty());
+        let module = |module: &str, named, unnamed, reason| ModuleCoverage {
+            module: module.to_owned(),
+            count: Count { named, unnamed },
+            reason,
+        };
+        let mut modules = vec![
+            module("/bin/whole", 40, 0, ""),
+            module("/bin/b", 1, 2, elf::STRIPPED),
+            module("/bin/a", 0, 2, EXITED),
+            module("//anon", 0, 7, JIT_NO_MAP),
+        ];
+        modules.extend((0..4).map(|index| module(&format!("/odd/{index}"), 0, 1, "odd")));
+        let coverage = Coverage::of(modules, 3);
+        assert_eq!(coverage.count, Count { named: 41, unnamed: 18 });
+        let names: Vec<&str> = coverage.modules.iter().map(|module| module.module.as_str()).collect();
+        assert_eq!(names, ["//anon", "/bin/a", "/bin/b", "/odd/0", "/odd/1"]);
+        let lines = coverage.describe();
+        assert_eq!(lines[0], "symbols: 41 of 59 places named (69 %)");
+        let anon = "symbols: 7 of 7 without a name in //anon (jit-no-map); its run-time compiler can write";
+        assert!(lines[1].starts_with(anon), "{lines:?}");
+        assert!(
+            lines[3].starts_with("symbols: 2 of 3 without a name in /bin/b (stripped); its debug file"),
+            "{lines:?}"
+        );
+        assert_eq!(lines[4], "symbols: 1 of 1 without a name in /odd/0 (odd)");
+        assert_eq!(lines[6], "symbols: 3 frames in no module: wrong frame pointers, or gone");
+        assert_eq!(lines.len(), 7);
+    }
+}

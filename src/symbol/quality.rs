@@ -1,0 +1,215 @@
+//! How good callchains are: whether they lead to where their task began. They follow frame pointers, and code that was
+//! compiled without them breaks them off.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::symbol::names::Names;
+use crate::symbol::spaces::{Module, NO_ADDRESS, NOT_MAPPED};
+use crate::symbol::stacks::Frame;
+
+/// What became of a callchain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Quality {
+    Good,
+    /// It ends in the C library or the loader, before it has come to any other code.
+    BrokenLibc(Arc<str>),
+    /// It ends elsewhere in mid-way: in this module, if it has come to any.
+    Broken(Option<Arc<str>>),
+    /// The depth limit cut it.
+    Truncated,
+    /// It holds no address.
+    Empty,
+}
+
+impl Quality {
+    /// Of the frames of one stack.
+    pub fn of(frames: &[Frame], names: &mut Names) -> Quality {
+        let Some(outermost) = frames.last() else { return Quality::Empty };
+        if matches!(outermost, Frame::Truncated) {
+            return Quality::Truncated;
+        }
+        let modules: Vec<&Arc<Module>> = frames.iter().filter_map(module).collect();
+        let users = frames.iter().filter(|frame| matches!(frame, Frame::User { .. })).count();
+        let is_libc = !modules.is_empty() && modules.iter().all(|module| is_libc(module.name()));
+        let broken = match outermost {
+            Frame::User { place: Err(NO_ADDRESS | NOT_MAPPED), .. } => true,
+            // Whatever runs was called, unless it is where a program or a thread begins.
+            Frame::User { place: Ok(_), .. } if users == 1 || is_libc => {
+                !names.frame(outermost).symbol.is_ok_and(|symbol| is_start(&symbol))
+            }
+            _ => false,
+        };
+        match modules.last().map(|module| module.path.clone()) {
+            _ if !broken => Quality::Good,
+            Some(path) if is_libc => Quality::BrokenLibc(path),
+            path => Quality::Broken(path),
+        }
+    }
+}
+
+fn module(frame: &Frame) -> Option<&Arc<Module>> {
+    match frame {
+        Frame::User { place: Ok((module, _)), .. } => Some(module),
+        _ => None,
+    }
+}
+
+/// The C library, its parts, and the loader, of glibc and musl.
+fn is_libc(name: &str) -> bool {
+    const NAMES: [&str; 7] = ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-2.", "ld-musl", "ld.so"];
+    NAMES.iter().any(|start| name.starts_with(start)) || name.starts_with("libc.musl")
+}
+
+/// Nobody calls these functions.
+fn is_start(symbol: &str) -> bool {
+    const NAMES: [&str; 10] = [
+        "_start",
+        "_dl_start",
+        "_dl_start_user",
+        "__libc_start_main",
+        "__libc_start_call_main",
+        "start_thread",
+        "clone",
+        "__clone",
+        "clone3",
+        "__clone3",
+    ];
+    let plain = symbol.split('@').next().unwrap_or(symbol);
+    NAMES.contains(&plain) || plain.starts_with("__libc_start_main")
+}
+
+/// The callchains of a run by what became of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StackQuality {
+    pub good: u64,
+    pub broken_libc: u64,
+    pub broken: u64,
+    pub truncated: u64,
+    pub empty: u64,
+    /// Where they break.
+    places: FxHashMap<Arc<str>, u64>,
+}
+
+impl StackQuality {
+    /// A stack that was taken so often.
+    pub fn add(&mut self, quality: Quality, taken: u64) {
+        let (sum, place) = match quality {
+            Quality::Good => (&mut self.good, None),
+            Quality::BrokenLibc(path) => (&mut self.broken_libc, Some(path)),
+            Quality::Broken(path) => (&mut self.broken, path),
+            Quality::Truncated => (&mut self.truncated, None),
+            Quality::Empty => (&mut self.empty, None),
+        };
+        *sum += taken;
+        if let Some(path) = place {
+            *self.places.entry(path).or_default() += taken;
+        }
+    }
+
+    pub fn total(&self) -> u64 {
+        self.good + self.broken_libc + self.broken + self.truncated + self.empty
+    }
+
+    /// For `-v`: the shares, and what breaks most stacks.
+    pub fn describe(&self) -> Vec<String> {
+        const MOST: usize = 3;
+        let total = self.total();
+        if total == 0 {
+            return Vec::new();
+        }
+        let pct = |count: u64| format!("{:.1} %", count as f64 * 100.0 / total as f64);
+        let mut lines = vec![format!(
+            "stacks: {total} taken: {} good, {} broken at libc, {} broken elsewhere, {} truncated, {} empty",
+            pct(self.good),
+            pct(self.broken_libc),
+            pct(self.broken),
+            pct(self.truncated),
+            pct(self.empty),
+        )];
+        let mut places: Vec<(&Arc<str>, &u64)> = self.places.iter().collect();
+        places.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+        lines.extend(places.into_iter().take(MOST).map(|(path, count)| {
+            format!(
+                "stacks: {count} end in mid-way in {path}; built with -fno-omit-frame-pointer it would not cut them"
+            )
+        }));
+        if self.truncated > 0 {
+            lines.push(format!(
+                "stacks: {} are cut at the depth limit; a larger max-stack=, or kernel.perf_event_max_stack, keeps them whole",
+                self.truncated
+            ));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::symbol::elf::{SymbolOptions, TABLES_BYTES};
+    use crate::symbol::elf_file::Budget;
+    use crate::symbol::files::EXITED;
+    use crate::symbol::spaces::{Content, JIT_NO_MAP};
+
+    fn user(path: &str) -> Frame {
+        let content = Content::Unnamed { reason: JIT_NO_MAP, map: None };
+        Frame::User { addr: 7, place: Ok((Arc::new(Module { path: path.into(), content }), 3)) }
+    }
+
+    fn nowhere(reason: crate::symbol::files::Reason) -> Frame {
+        Frame::User { addr: 7, place: Err(reason) }
+    }
+
+    #[test]
+    fn a_chain_is_good_when_it_leads_to_a_start() {
+        const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+        let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Budget::new(TABLES_BYTES) };
+        let mut names = Names::new("/nonexistent", options);
+        let at_libc = || Quality::BrokenLibc(LIBC.into());
+        let cases: [(Vec<Frame>, Quality); 12] = [
+            (vec![], Quality::Empty),
+            (vec![Frame::Kernel(1), Frame::Kernel(2)], Quality::Good),
+            (vec![Frame::Kernel(1), user("/a"), user("/a")], Quality::Good),
+            (vec![user("/a"), user("/a"), Frame::Truncated], Quality::Truncated),
+            (vec![Frame::Kernel(1), user("/a")], Quality::Broken(Some("/a".into()))),
+            (vec![Frame::Kernel(1), user(LIBC)], at_libc()),
+            (vec![user(LIBC), user("/lib64/ld-linux-x86-64.so.2"), user(LIBC)], at_libc()),
+            (vec![user(LIBC), nowhere(NO_ADDRESS)], at_libc()),
+            (vec![user(LIBC), user("/a"), user(LIBC)], Quality::Good),
+            (vec![user("/a"), user("/b"), nowhere(NOT_MAPPED)], Quality::Broken(Some("/b".into()))),
+            (vec![nowhere(NO_ADDRESS)], Quality::Broken(None)),
+            (vec![user("/a"), nowhere(EXITED)], Quality::Good),
+        ];
+        for (frames, want) in cases {
+            assert_eq!(Quality::of(&frames, &mut names), want, "{frames:?}");
+        }
+        for symbol in ["_start", "clone3", "__libc_start_main@@GLIBC_2.34", "__libc_start_main_impl"] {
+            assert!(is_start(symbol), "{symbol}");
+        }
+        assert!(!is_start("main") && !is_start("clone_it"));
+    }
+
+    #[test]
+    fn the_shares_and_the_culprits() {
+        let mut stacks = StackQuality::default();
+        assert!(stacks.describe().is_empty());
+        for (quality, taken) in [
+            (Quality::Good, 50),
+            (Quality::BrokenLibc("/l/libc.so.6".into()), 20),
+            (Quality::Broken(Some("/b".into())), 5),
+            (Quality::Broken(Some("/b".into())), 4),
+            (Quality::Broken(None), 1),
+            (Quality::Truncated, 12),
+            (Quality::Empty, 8),
+        ] {
+            stacks.add(quality, taken);
+        }
+        let lines = stacks.describe();
+        let shares = "50.0 % good, 20.0 % broken at libc, 10.0 % broken elsewhere, 12.0 % truncated, 8.0 % empty";
+        assert_eq!(lines[0], format!("stacks: 100 taken: {shares}"));
+        assert!(lines[1].contains("20 end in mid-way in /l/libc.so.6") && lines[2].contains("9 end in mid-way in /b"));
+        assert!(lines[3].contains("12 are cut") && lines.len() == 4, "{lines:?}");
+    }
+}

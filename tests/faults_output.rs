@@ -1,0 +1,171 @@
+//! Faults at the far end: a reader that stands still, a disk that is full. The rings go on being drained, and what does not come
+//! out is counted where it was dropped and nowhere else.
+
+#[macro_use]
+mod common;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use common::{GUARD, Prog, command, ends_within, example, number, syscall, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// Twice as many as wait for a blocked output, and all fit into a ring of 64 MiB: whatever is not printed was dropped behind it.
+const CALLS: u64 = 200_000;
+/// No shell makes it.
+const NR: libc::c_long = libc::SYS_sched_yield;
+
+/// A shell that makes the calls, and says in a file that they are made: its stdout is the one that stands still.
+fn load(done: &str) -> String {
+    format!("{} {CALLS} 0 sched_yield > /dev/null; touch {done}", example("flood"))
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    events: u64,
+    intervals: Vec<Value>,
+    end: Option<Value>,
+}
+
+fn read(from: impl std::io::Read) -> Seen {
+    let mut seen = Seen::default();
+    for line in BufReader::new(from).lines().map(|line| line.expect("UTF-8")) {
+        if line.starts_with(r#"{"type":"event""#) {
+            assert!(line.ends_with('}'), "a line that is not whole: {line}");
+            seen.events += 1;
+            continue;
+        }
+        let object: Value = serde_json::from_str(&line).unwrap_or_else(|err| panic!("{err}: {line}"));
+        match object["type"].as_str() {
+            Some("interval") => seen.intervals.push(object),
+            Some("end") => seen.end = Some(object),
+            _ => panic!("{line}"),
+        }
+    }
+    seen
+}
+
+/// The only counter that the fault has moved is that of the output.
+fn check(seen: &Seen) {
+    let end = seen.end.as_ref().expect("an end");
+    let of = |key: &str| number(end, key);
+    assert_eq!((of("samples"), of("lost")), (CALLS, 0), "{end}");
+    assert_eq!(of("samples"), seen.events + of("lost_output"), "{end}");
+    assert!(of("lost_output") > 0 && seen.events > 0, "the output was never full: {end}");
+    let sum = |key: &str| seen.intervals.iter().map(|interval| number(interval, key)).sum::<u64>();
+    assert_eq!((sum("samples"), sum("lost")), (of("samples"), of("lost")));
+    assert!(seen.intervals.windows(2).all(|pair| pair[0]["end_ns"] == pair[1]["start_ns"]), "intervals join");
+    for other in ["lost_side", "lost_stacks", "malformed", "discarded"] {
+        assert_eq!(of(other), 0, "{other}: {end}");
+    }
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_stops_no_ring() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let done = dir.path().join("done");
+    let load = load(done.to_str().expect("UTF-8"));
+    let event = syscall(NR);
+    let mut trace = command(&["trace", "--json", "-m", "64M", "-i", "200", "-e", &event, "--", "sh", "-c", &load]);
+    trace.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut trace = trace.spawn().expect("perf-prof");
+    until("the calls are made", || done.exists());
+    // It has something to say still, and waits for whoever may come.
+    assert!(!ends_within(trace.id() as i32, std::time::Duration::from_millis(50)));
+    let seen = read(trace.stdout.take().expect("piped"));
+    assert_eq!(trace.wait().expect("wait").code(), Some(0));
+    check(&seen);
+}
+
+#[test]
+fn a_reader_that_is_stopped_and_goes_on_gets_the_rest() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let (done, out) = (dir.path().join("done"), dir.path().join("out"));
+    let mut reader = Command::new("cat");
+    reader.stdin(Stdio::piped()).stdout(File::create(&out).expect("a file"));
+    let mut reader = reader.spawn().expect("cat");
+    let pid = Pid::from_raw(reader.id() as i32);
+    let pipe = reader.stdin.take().expect("piped");
+    let (event, load) = (syscall(NR), load(done.to_str().expect("UTF-8")));
+    let mut trace = command(&["trace", "--json", "-m", "64M", "-i", "200", "-e", &event, "--", "sh", "-c", &load]);
+    trace.stdin(Stdio::null()).stdout(pipe).stderr(Stdio::null());
+    let mut child = trace.spawn().expect("perf-prof");
+    drop(trace); // and with it our end of the pipe
+    until("something is written", || fs::metadata(&out).is_ok_and(|meta| meta.len() > 0));
+    kill(pid, Signal::SIGSTOP).expect("SIGSTOP");
+    until("the calls are made", || done.exists());
+    kill(pid, Signal::SIGCONT).expect("SIGCONT");
+    let ended = ends_within(child.id() as i32, GUARD);
+    let _ = child.kill();
+    assert!(ended, "perf-prof hangs");
+    assert_eq!(child.wait().expect("wait").code(), Some(0));
+    assert_eq!(reader.wait().expect("wait").code(), Some(0));
+    check(&read(File::open(&out).expect("the output")));
+}
+
+#[test]
+fn strict_loss_takes_lines_that_were_dropped_for_a_loss() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let done = dir.path().join("done");
+    let load = load(done.to_str().expect("UTF-8"));
+    let event = syscall(NR);
+    let mut trace = command(&["trace", "--json", "--strict-loss", "-m", "64M", "-e", &event, "--", "sh", "-c", &load]);
+    let mut trace = trace.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("perf-prof");
+    until("the calls are made", || done.exists());
+    let seen = read(trace.stdout.take().expect("piped"));
+    assert!(number(&seen.end.expect("an end"), "lost_output") > 0);
+    assert_eq!(trace.wait().expect("wait").code(), Some(3));
+}
+
+/// What a file on a file system of 64 KiB holds when perf-prof has ended, after its own stdout.
+fn on_a_small_disk(args: &str) -> common::Done {
+    const SCRIPT: &str = r#"dir=$1; shift; mount -t tmpfs -o size=64k none "$dir" || exit 99
+        exec 3>&1; eval "$@"; code=$?; cat "$dir/out" >&3; exit $code"#;
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = dir.path().to_str().expect("UTF-8");
+    let mut command = Command::new("unshare");
+    let line = format!("{} {}", env!("CARGO_BIN_EXE_perf-prof"), args.replace("OUT", &format!("{place}/out")));
+    command.args(["-m", "sh", "-c", SCRIPT, "sh", place, &line]);
+    Prog::spawn(command).finish()
+}
+
+#[test]
+fn a_disk_that_becomes_full_keeps_what_was_written() {
+    need_events!();
+    let (flood, event) = (example("flood"), syscall(libc::SYS_getppid));
+    let done = on_a_small_disk(&format!("trace --json -e '{event}' -o OUT -- {flood} 5000 100000")).code(1);
+    let told: Vec<&String> = done.err.iter().filter(|line| line.contains("No space left")).collect();
+    assert!(told.len() == 1 && told[0].starts_with("perf-prof: cannot write to /"), "{:?}", done.err);
+    assert_eq!(done.err.len(), 1, "told once: {:?}", done.err);
+    let lines: Vec<&String> = done.out.iter().filter(|line| line.starts_with('{')).collect();
+    let (last, whole) = lines.split_last().expect("what fits is there");
+    let bytes: usize = lines.iter().map(|line| line.len() + 1).sum();
+    assert!(bytes >= 60_000, "{bytes} of 64 KiB are used");
+    let times: Vec<u64> = whole
+        .iter()
+        .map(|line| number(&serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}")), "time_ns"))
+        .collect();
+    assert!(times.is_sorted() && last.len() <= whole[0].len() + 8, "{last}");
+}
+
+#[test]
+fn a_full_disk_ends_tables_too() {
+    need_events!();
+    for args in [
+        "task-state --perins --json -i 10 -o OUT",
+        "profile --json -i 10 -o OUT",
+        "trace -g -e sched:sched_switch -o OUT",
+        "watchdog --json -i 2 -o OUT",
+    ] {
+        let done = on_a_small_disk(&format!("{args} --for 50")).code(1);
+        let told = done.err.iter().filter(|line| line.contains("No space left")).count();
+        assert_eq!(told, 1, "{args}: {:?}", done.err);
+        assert!(done.out.len() > 10, "{args}: {} lines", done.out.len());
+    }
+}

@@ -1,0 +1,243 @@
+//! `--dry-run`: what it foretells is what a run then sees, of loads whose rate is known; and it leaves nothing behind.
+
+#[macro_use]
+mod common;
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use common::{Done, Load, example, number, run};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// Calls per second of [`paced`], by the clock and not by how fast they are made.
+const RATE: f64 = 20_000.0;
+
+/// `flood` at [`RATE`] on CPU 0, and no other test beside it.
+struct Paced {
+    load: Load,
+    _alone: MutexGuard<'static, ()>,
+}
+
+fn paced() -> Paced {
+    let _alone = alone();
+    Paced { load: paced_on(0), _alone }
+}
+
+fn paced_on(cpu: usize) -> Load {
+    let load = Load::of(&example("flood"), &["1000000000", &RATE.to_string()]);
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(load.pid()), &cpus)).expect("the CPU");
+    // On a busy machine it would be late otherwise. All of a `sched_param` that the kernel knows is one int.
+    let priority: libc::c_int = 1;
+    // SAFETY: the kernel reads one int.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, load.pid(), libc::SCHED_FIFO, &raw const priority) };
+    load
+}
+
+impl Paced {
+    fn pid(&self) -> String {
+        self.load.pid().to_string()
+    }
+}
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The only line of stdout, of a run with `--dry-run --json`.
+#[track_caller]
+fn forecast(args: &[&str], workload: &[&str]) -> Value {
+    let options = [args, &["--dry-run", "--json"]].concat();
+    let dashes: &[&str] = if workload.is_empty() { &[] } else { &["--"] };
+    let done = run(&[&options, dashes, workload].concat()).code(0);
+    let [forecast] = &done.of_type("forecast")[..] else { panic!("one forecast: {done:?}") };
+    let of_load = |line: &&String| !line.starts_with("calls=");
+    assert_eq!(done.out.iter().filter(of_load).count(), 1, "{done:?}");
+    assert_eq!(forecast["profiler"], args[0]);
+    assert!(number(forecast, "ring_pages").is_power_of_two(), "{forecast}");
+    forecast.clone()
+}
+
+fn decimal(object: &Value, key: &str) -> f64 {
+    object[key].as_f64().unwrap_or_else(|| panic!("{key} is no number in {object}"))
+}
+
+fn is_about(got: f64, want: f64) -> bool {
+    (got - want).abs() <= want * 0.1
+}
+
+#[track_caller]
+fn within_a_tenth(what: &str, got: f64, want: f64) {
+    assert!(is_about(got, want), "{what}: {got} is not about {want}");
+}
+
+/// The forecast of a load of [`RATE`]. What a busy host keeps from its CPU for a moment catches up later: then it is looked
+/// at once more.
+#[track_caller]
+fn forecast_of_rate(args: &[&str], workload: &[&str]) -> Value {
+    let mut told = Value::Null;
+    common::attempts(|| {
+        told = forecast(args, workload);
+        if is_about(decimal(&told, "events_per_s"), RATE) { Ok(()) } else { Err(format!("{args:?}: {told}")) }
+    });
+    told
+}
+
+fn getppid() -> String {
+    common::syscall(libc::SYS_getppid)
+}
+
+#[test]
+fn the_rate_of_a_paced_load_is_foretold_however_it_is_watched() {
+    need_events!();
+    let load = paced();
+    let (event, pid) = (getppid(), load.pid());
+    for target in [&["-p", &pid][..], &["-t", &pid], &["-C", "0"], &[]] {
+        let told = forecast_of_rate(&[&["trace", "-e", &event], target].concat(), &[]);
+        let what = format!("{target:?}: {told}");
+        let [event] = &told["events"].as_array().expect("a list")[..] else { panic!("one event: {told}") };
+        assert_eq!(event["event"], "raw_syscalls:sys_enter");
+        within_a_tenth(&what, decimal(event, "events_per_s"), RATE);
+        within_a_tenth(&what, decimal(event, "busiest_cpu_per_s"), RATE);
+        assert!(number(&told, "counted_ns") >= 1_000_000_000 && told["ended_early"] == false, "{what}");
+    }
+    // What each CPU counts is told apart.
+    if let &[_, other, ..] = &common::online_cpus()[..] {
+        let _other = paced_on(other as usize);
+        common::attempts(|| {
+            let told = forecast(&["trace", "-e", &event], &[]);
+            let (sum, busiest) = (decimal(&told, "events_per_s"), decimal(&told["events"][0], "busiest_cpu_per_s"));
+            if is_about(sum, 2.0 * RATE) && is_about(busiest, RATE) { Ok(()) } else { Err(told.to_string()) }
+        });
+    }
+    // Filters and CPUs hold for the counters too.
+    for narrow in [&["-e", "raw_syscalls:sys_enter/id==-2/"][..], &["-e", &event, "-t", &common::own_tid().to_string()]]
+    {
+        let told = forecast(&[&["trace"], narrow].concat(), &[]);
+        assert_eq!(decimal(&told, "events_per_s"), 0.0, "{told}");
+        assert!(decimal(&told["events"][0], "record_bytes") > 50.0, "what none was seen of is estimated: {told}");
+        assert_eq!(told["events"][0]["estimated"], true, "{told}");
+    }
+}
+
+#[test]
+fn the_bytes_are_those_of_a_run_and_the_advised_ring_loses_nothing() {
+    need_events!();
+    let load = paced();
+    let (event, pid) = (getppid(), load.pid());
+    for stacks in [&[][..], &["-g"]] {
+        let args = [&["trace", "-e", &event, "-p", &pid], stacks].concat();
+        let told = forecast_of_rate(&args, &[]);
+        let pages = number(&told, "ring_pages").to_string();
+        common::attempts(|| {
+            let end = run(&[&args[..], &["--json", "--for", "1", "-m", &pages]].concat()).code(0).end();
+            let about = |key| is_about(decimal(&told, key), decimal(&end["self"], key));
+            let is_so = number(&end, "lost") == 0 && about("events_per_s") && about("bytes_per_s");
+            if is_so { Ok(()) } else { Err(format!("{told}: {end}")) }
+        });
+        let has_frames = decimal(&told["events"][0], "frames") > 0.0;
+        assert_eq!(has_frames, !stacks.is_empty(), "{told}");
+    }
+}
+
+#[test]
+fn a_command_is_run_for_a_moment_and_ended() {
+    need_events!();
+    let _alone = alone();
+    let flood = example("flood");
+    let event = getppid();
+    forecast_of_rate(&["trace", "-e", &event], &[&flood, "1000000000", &RATE.to_string()]);
+    let done = run(&["trace", "-e", &event, "--dry-run", "--", &flood, "1000000000", "20000"]).code(0);
+    assert!(!done.out.iter().any(|line| line.starts_with("calls=")), "it was ended: {done:?}");
+    done.says(&[&format!("--dry-run runs {flood:?} for 1.5 s at most, then ends it")]);
+    // One that ends by itself is told of as long as it ran.
+    let told = forecast(&["trace", "-e", &event], &[&flood, "500000", "0"]);
+    assert_eq!(told["ended_early"], true, "{told}");
+    assert!(decimal(&told, "events_per_s") > RATE, "{told}");
+    run(&["trace", "-e", &event, "--dry-run", "--", "/nosuch"]).code(1).says(&["cannot execute"]);
+}
+
+#[test]
+fn nothing_is_written_but_the_forecast() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (output, graph) = (path("out"), path("graph.svg"));
+    let event = getppid();
+    let load = paced();
+    let pid = load.pid();
+    let base = ["trace", "-e", &event, "-p", &pid, "-i", "50", "--strict-loss", "-N", "1", "-v"];
+    forecast_of_rate(&[&base[..], &["-o", &output, "--flame-graph", &graph]].concat(), &[]);
+    assert!(!Path::new(&output).exists() && !Path::new(&graph).exists());
+    // stdout is that of the forecast, whatever the run would do with it.
+    let told = forecast_of_rate(&[&base[..], &["--flame-graph", "-"]].concat(), &[]);
+    assert!(decimal(&told["events"][0], "frames") > 0.0, "{told}");
+    let done = run(&["trace", "-e", &event, "-p", &pid, "--dry-run"]).code(0);
+    assert!(done.err.is_empty(), "{done:?}");
+}
+
+/// The line of the text that ends so, by words.
+#[track_caller]
+fn row<'a>(done: &'a Done, end: &str) -> Vec<&'a str> {
+    let line = done.out.iter().find(|line| line.ends_with(end)).unwrap_or_else(|| panic!("no {end:?} in {done:?}"));
+    line.split_whitespace().collect()
+}
+
+#[test]
+fn the_text_tells_the_same() {
+    need_events!();
+    let load = paced();
+    let (event, pid) = (getppid(), load.pid());
+    let silent = format!("{event},sched:sched_process_hang");
+    common::attempts(|| {
+        let done = run(&["trace", "-e", &silent, "-p", &pid, "--dry-run", "-m", "16"]).code(0);
+        assert!(done.out[0].contains(" trace, forecast: counted for 1.0"), "{done:?}");
+        let row = row(&done, "  raw_syscalls:sys_enter");
+        let number = |column: usize| row[column].parse::<f64>().expect("a number");
+        within_a_tenth("MB/s", number(2), number(0) * number(3) / 1e6);
+        check_words(&done);
+        if is_about(number(0), RATE) && is_about(number(1), RATE) { Ok(()) } else { Err(format!("{done:?}")) }
+    });
+}
+
+fn check_words(done: &Done) {
+    let text = done.out.join("\n");
+    for words in ["did not happen: sched:sched_process_hang", "perf-prof itself: about ", "; -m 16 is too small"] {
+        assert!(text.contains(words), "{words:?}: {text}");
+    }
+    assert!(done.out.iter().skip(1).all(|line| line.chars().count() <= 120), "{text}");
+}
+
+#[test]
+fn every_profiler_has_a_forecast() {
+    need_events!();
+    let load = paced();
+    let pid = load.pid();
+    let cpus = common::online_cpus().len() as f64;
+    let cases: [(&[&str], Option<f64>); 8] = [
+        (&["profile", "-F", "199"], Some(199.0 * cpus)),
+        (&["profile", "-F", "199", "--exclude-user"], None),
+        (&["task-state"], None),
+        (&["signal"], None),
+        (&["irq-off"], None),
+        (&["watchdog"], None),
+        (&["kmemleak", "slab"], None),
+        (&["split-lock", "--event", "context-switches", "-T", "10"], None),
+    ];
+    for (args, want) in cases {
+        let told = forecast(&[args, &["--for", "300ms"]].concat(), &[]);
+        let events = told["events"].as_array().expect("a list");
+        assert!(!events.is_empty() && number(&told, "counters") >= events.len() as u64, "{told}");
+        let sum: f64 = events.iter().map(|event| decimal(event, "events_per_s")).sum();
+        assert!((sum - decimal(&told, "events_per_s")).abs() < 0.1, "{told}");
+        if let Some(want) = want {
+            within_a_tenth(&told.to_string(), sum, want);
+        }
+    }
+    // It waits in ticks of the clock some thousand times a second, and is not the only task.
+    let told = forecast(&["task-state", "-p", &pid], &[]);
+    assert!(decimal(&told, "events_per_s") > 100.0, "{told}");
+}
