@@ -287,7 +287,7 @@ mod tests {
             unwatched_per_s: None,
             bytes_per_s: 2_001_050.0,
             side_bytes_per_s: 1000.0,
-            cpu_pct: 3.14,
+            cpu_pct: 3.1,
             pace: Pace::KeepsUp,
             ring,
         }
