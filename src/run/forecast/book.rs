@@ -123,6 +123,8 @@ impl Book {
     pub fn expected(&self, event: usize) -> (f64, Option<f64>) {
         const SLOWED: f64 = 0.9;
         const ENOUGH: u64 = 100;
+        // A record costs who raises it some us: fewer in a second cannot be felt.
+        const FELT_PER_S: f64 = 10_000.0;
         let of_all = |sums: &[Sums]| Sums {
             ns: sums.iter().map(|sums| sums.ns).sum(),
             counts: vec![sums.iter().filter_map(|sums| sums.counts.get(event)).sum()],
@@ -134,7 +136,7 @@ impl Book {
         }
         let unwatched = self.counted.per_s(event);
         let of = |sums: &Sums| sums.ns > 0 && sums.per_s(event) < unwatched * SLOWED;
-        if self.sampled.iter().all(of) && sampled.counts[0] >= ENOUGH {
+        if unwatched >= FELT_PER_S && self.sampled.iter().all(of) && sampled.counts[0] >= ENOUGH {
             return (sampled.per_s(0), Some(unwatched));
         }
         let (ns, count) = (sampled.ns + self.counted.ns, sampled.counts[0] + self.counted.counts[event]);
@@ -192,7 +194,8 @@ mod tests {
             ((100_000, 5000, 6000), (27_500.0, Some(100_000.0))),
             ((100_000, 5000, 25_000), (130_000.0 / 1.4, None)), // it varies by itself
             ((1000, 190, 185), (1375.0 / 1.4, None)),
-            ((10, 0, 0), (10.0 / 1.4, None)), // few come by chance
+            ((1000, 100, 100), (1200.0 / 1.4, None)), // nor are so few felt
+            ((10, 0, 0), (10.0 / 1.4, None)),         // few come by chance
             ((0, 0, 0), (0.0, None)),
         ];
         for ((counted, before, after), want) in cases {
