@@ -212,7 +212,7 @@ fn head(part: Part<'_>) -> Result<Head, Fault> {
             let name = name.unquote();
             let place = place(name, kind.text == "kretprobe", "kprobe:vfs_read")?;
             // It becomes a line that the kernel reads.
-            match name.text.find(|c: char| !c.is_ascii_alphanumeric() && !"_.:$+".contains(c)) {
+            match place.function.find(|c: char| !c.is_ascii_alphanumeric() && !"_.:$".contains(c)) {
                 Some(at) => name.from(at).fault("no kernel function has this in its name, write as in kprobe:vfs_read"),
                 None => Ok(Head::Kprobe(place)),
             }
@@ -441,6 +441,7 @@ mod tests {
             ("kprobe:a b", 8, "not a function name"),
             ("kprobe:a;b", 8, "no kernel function has this in its name"),
             ("kprobe:a+9z", 9, "the offset is a number"),
+            ("kprobe:a+8+0", 8, "no kernel function has this in its name"),
             ("kprobe:+9", 7, "the function is missing"),
             ("kprobe:a+99999999999999999999", 9, "the offset is a number"),
             ("kretprobe:a+8", 12, "a function returns as a whole"),

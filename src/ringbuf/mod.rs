@@ -33,6 +33,7 @@
 //! Rings of up to 64 KiB are always tight, since one record can be that long.
 
 mod due;
+mod memory;
 mod merge;
 mod ring;
 pub mod sim;

@@ -5,8 +5,9 @@ use std::os::fd::BorrowedFd;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memmap2::{MmapOptions, MmapRaw};
 use perf_event_open_sys::bindings::perf_event_mmap_page;
+
+use super::memory::{self, Memory};
 
 /// Bytes of `struct perf_event_header`: type u32, misc u16, size u16.
 const HEADER_BYTES: u64 = 8;
@@ -18,7 +19,7 @@ const LARGEST_NEED_BYTES: u64 = (u16::MAX as u64 & !7) + 72;
 
 /// One mapped ring buffer. The kernel moves `data_head`; only this type moves `data_tail`.
 pub struct RingBuf {
-    map: MmapRaw,     // not `MmapMut`: that would lend out bytes the kernel is still writing
+    map: Memory,      // not `MmapMut`: that would lend out bytes the kernel is still writing
     data: usize,      // where the data area starts in `map`, in bytes
     mask: u64,        // size of the data area in bytes, minus 1
     start: u64,       // of the next record, counted since the ring was made; a multiple of 8
@@ -41,8 +42,13 @@ impl RingBuf {
         let len = len.filter(|_| data_pages.is_power_of_two()).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "a ring buffer has a power of two of data pages")
         })?;
-        let map = MmapOptions::new().len(len).map_raw(&fd)?;
+        let map = memory::map(fd, len)?;
         assert_eq!(map.len(), len, "memmap2 maps what it was asked to");
+        RingBuf::over(map, page)
+    }
+
+    /// The ring in memory that is mapped, at least two pages of it.
+    pub(super) fn over(map: Memory, page: usize) -> io::Result<RingBuf> {
         let mut ring = RingBuf {
             map,
             data: 0,

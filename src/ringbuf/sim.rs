@@ -1,16 +1,15 @@
 //! A stand-in for the kernel's end of a ring buffer, so that tests and benches need no privilege.
 
-use std::ffi::c_int;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memmap2::{MmapOptions, MmapRaw};
 use perf_event_open_sys::bindings::{PERF_RECORD_LOST, perf_event_mmap_page};
 
 use super::RingBuf;
+use super::memory::Memory;
 use super::ring::page_bytes;
 
 /// Size of the LOST records written here: header, id, lost and the time that `sample_id_all` adds.
@@ -18,8 +17,9 @@ pub const LOST_BYTES: usize = 32;
 
 /// Writes records into a ring of shared memory as `kernel/events/ring_buffer.c` does.
 pub struct Producer {
-    map: MmapRaw,
+    map: Memory,
     file: File,
+    #[cfg_attr(miri, expect(dead_code))]
     pages: usize,
     data: usize,
     size: u64,
@@ -49,10 +49,7 @@ impl Producer {
     fn with_size(bytes: usize, pages: usize) -> io::Result<Producer> {
         let page = page_bytes()?;
         assert!(bytes.is_power_of_two() && bytes >= 8 && bytes <= pages * page);
-        let file = File::from(anonymous_file()?);
-        let len = (1 + pages) * page;
-        file.set_len(len as u64)?;
-        let map = MmapOptions::new().len(len).map_raw(&file)?;
+        let (file, map) = shared((1 + pages) * page)?;
         let (data, size, tell) = (page, bytes as u64, |lost, now| lost_record(lost, now).to_vec());
         let mut producer = Producer { map, file, pages, data, size, lost: 0, dropped: 0, tell, tell_bytes: LOST_BYTES };
         producer.set_data_area(page as u64, bytes as u64);
@@ -72,6 +69,9 @@ impl Producer {
     /// # Errors
     /// As [`RingBuf::map`].
     pub fn ring(&self) -> io::Result<RingBuf> {
+        #[cfg(miri)]
+        return RingBuf::over(self.map.clone(), page_bytes()?);
+        #[cfg(not(miri))]
         RingBuf::map(self.fd(), self.pages)
     }
 
@@ -185,13 +185,30 @@ fn lost_record(lost: u64, time: u64) -> [u8; LOST_BYTES] {
     record
 }
 
+/// A file, and memory that is the same to whoever maps it.
+#[cfg(not(miri))]
+fn shared(len: usize) -> io::Result<(File, Memory)> {
+    let file = anonymous_file()?;
+    file.set_len(len as u64)?;
+    let map = super::memory::map(file.as_fd(), len)?;
+    Ok((file, map))
+}
+
+#[cfg(miri)]
+fn shared(len: usize) -> io::Result<(File, Memory)> {
+    Ok((File::open("/dev/null")?, Memory::new(len, page_bytes()?)))
+}
+
 /// A file in memory without a name.
-fn anonymous_file() -> io::Result<OwnedFd> {
+#[cfg(not(miri))]
+fn anonymous_file() -> io::Result<File> {
+    use std::os::fd::FromRawFd;
+
     // SAFETY: the name ends with a 0 byte.
-    let fd: c_int = unsafe { libc::memfd_create(c"ring".as_ptr(), libc::MFD_CLOEXEC) };
+    let fd = unsafe { libc::memfd_create(c"ring".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: just opened, and owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(unsafe { File::from_raw_fd(fd) })
 }

@@ -72,6 +72,7 @@ pub fn each_function(path: &Path, mut take: impl FnMut(&str, u64)) {
         }
         if let Some((address, [b' ', b't' | b'T' | b'w' | b'W', b' ', rest @ ..])) = hex(line.trim_ascii_end())
             && let Ok(name) = std::str::from_utf8(split_module(rest).0)
+            && !name.is_empty()
         {
             take(name, address);
         }
@@ -425,6 +426,16 @@ ffffffffc0300040 d a_data\t[mod_a]
         let names = [0xffff_ffff_8100_0000, 0xffff_ffff_8100_0100, 0xffff_ffff_8100_0200, 0xffff_ffff_8100_0300]
             .map(|address| name(&table, address).map(|found| found.0));
         assert_eq!(names, [None, Some("good".to_owned()), None, Some("last".to_owned())]);
+    }
+
+    #[test]
+    fn hands_over_functions_that_have_a_name() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"ff10 T one\nff20 d data\nff30 T \t[mod]\nff40 T \nff50 t two\t[mod]\n0 w three\n").unwrap();
+        let mut functions = Vec::new();
+        each_function(file.path(), |name, address| functions.push((name.to_owned(), address)));
+        let want = [("one", 0xff10), ("two", 0xff50), ("three", 0)];
+        assert_eq!(functions, want.map(|(name, address)| (name.to_owned(), address)));
     }
 
     #[test]

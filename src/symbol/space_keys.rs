@@ -64,6 +64,7 @@ impl SpaceKeys {
             Record::Fork(fork) if fork.pid != fork.ppid => {
                 let key = self.key(fork.ppid);
                 self.keys.insert(fork.pid, key);
+                self.told.remove(&fork.pid); // of another one that had this number
                 Some(SpaceChange::Fork { parent: fork.ppid, child: fork.pid })
             }
             Record::Comm { pid, exec: true, .. } => {
@@ -130,6 +131,7 @@ impl SpaceChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::record::Task;
 
     #[test]
     fn a_mapping_told_again_changes_nothing() {
@@ -149,5 +151,8 @@ mod tests {
         assert_ne!(keys.key(5), before);
         let mmap = Mmap { pid: 5, tid: 5, addr: 0x1000, len: 0x800, offset: 0, file, path: b"//anon" };
         assert!(keys.apply(&Record::Mmap(mmap), 3).is_some(), "after an exec all is new");
+        let fork = Task { pid: 5, ppid: 4, tid: 5, ptid: 4, time: 4 };
+        assert!(keys.apply(&Record::Fork(fork), 4).is_some());
+        assert!(keys.apply(&Record::Mmap(mmap), 5).is_some(), "a number that is used again is of another process");
     }
 }

@@ -66,7 +66,8 @@ struct Space {
     parent: Option<i32>,
     /// The user, when last seen.
     owner: Option<u32>,
-    gone: bool,
+    /// When its process exited, in the time of records.
+    gone: Option<u64>,
     /// Names of code made at run time, once looked for.
     perf_map: Option<Arc<File>>,
     /// The modules that these are for.
@@ -171,6 +172,7 @@ impl Spaces {
                 self.space(pid);
                 let module = self.module(pid, (start, end), &path, key);
                 if let Some(space) = self.spaces.get_mut(&pid) {
+                    space.gone = None; // threads of it live on, or it is another one whose fork was lost
                     insert(Arc::make_mut(&mut space.maps), Mapping::new(start, end, offset, module));
                 }
             }
@@ -185,7 +187,7 @@ impl Spaces {
             }
             SpaceChange::Exit { pid, time } => {
                 if let Some(space) = self.spaces.get_mut(&pid) {
-                    space.gone = true;
+                    space.gone = Some(time);
                     self.exited.push_back((time, pid));
                 }
                 self.expire(time);
@@ -195,8 +197,11 @@ impl Spaces {
 
     /// Forgets processes that exited a while before `now`, unless threads of theirs live on.
     fn expire(&mut self, now: u64) {
-        while let Some((_, pid)) = self.exited.pop_front_if(|(time, _)| time.saturating_add(KEEP_EXITED_NS) < now) {
-            if self.spaces.get(&pid).is_some_and(|space| space.gone) && threads(&self.host, pid).is_empty() {
+        let is_over = |(time, _): &mut (u64, i32)| time.saturating_add(KEEP_EXITED_NS) < now;
+        while let Some((time, pid)) = self.exited.pop_front_if(is_over) {
+            if self.spaces.get(&pid).is_some_and(|space| space.gone == Some(time))
+                && threads(&self.host, pid).is_empty()
+            {
                 self.spaces.remove(&pid);
             }
         }
@@ -236,7 +241,7 @@ impl Spaces {
     /// Takes from /proc what records did not tell of, for they may have been lost.
     fn fill(&mut self, pid: i32) {
         // The number of one that has gone may be another's.
-        let may_look = |space: &mut Space| !space.gone && is_time(&mut space.look_again.mappings);
+        let may_look = |space: &mut Space| space.gone.is_none() && is_time(&mut space.look_again.mappings);
         if !self.spaces.get_mut(&pid).is_some_and(may_look) {
             return;
         }
@@ -298,12 +303,15 @@ impl Spaces {
             return Vec::new(); // looked at again when an address of it is not found
         }
         let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
-        let mut maps = Vec::new();
+        let mut seen = Vec::new();
         for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).take(MOST_MAPPINGS) {
             let module = self.module(pid, (line.start, line.end), line.path, line.key);
-            maps.push(Mapping::new(line.start, line.end, line.offset, module));
+            seen.push(Mapping::new(line.start, line.end, line.offset, module));
         }
-        maps.sort_by_key(|mapping| mapping.start);
+        seen.sort_by_key(|mapping| mapping.start);
+        // The kernel writes the list page by page: one that was moved meanwhile may overlap others.
+        let mut maps = Vec::with_capacity(seen.len());
+        seen.into_iter().for_each(|mapping| insert(&mut maps, mapping));
         maps
     }
 
@@ -523,6 +531,23 @@ mod tests {
     }
 
     #[test]
+    fn overlapping_lines_of_proc_are_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("5")).unwrap();
+        let lines = "10000-90000 r-xp 0 0:0 1 /no/a\n30000-40000 r-xp 0 0:0 2 /no/b\n20000-22000 r-xp 0 0:0 3 /no/c\n";
+        fs::write(dir.path().join("5/maps"), lines).unwrap();
+        let mut spaces = Spaces::new(Host { proc: dir.path().into(), cpu: "/nonexistent".into() });
+        let cases = [(0x1ffff, "a"), (0x21fff, "c"), (0x22000, "a"), (0x30000, "b"), (0x40000, "a"), (0x8ffff, "a")];
+        for (addr, name) in cases {
+            assert_eq!(at(&mut spaces, 5, addr).map(|found| found.0).as_deref(), Some(name), "{addr:#x}");
+        }
+        apply(&mut spaces, &mmap(5, 0x21000, 0x10000, 0, "/no/d"));
+        for (addr, name) in [(0x20fff, "c"), (0x21000, "d"), (0x30fff, "d"), (0x31000, "b"), (0x50000, "a")] {
+            assert_eq!(at(&mut spaces, 5, addr).map(|found| found.0).as_deref(), Some(name), "{addr:#x}");
+        }
+    }
+
+    #[test]
     fn fork_copies_exec_clears_and_keys_change() {
         let (mut spaces, mut keys) = (spaces(), SpaceKeys::default());
         let task = |pid, tid| crate::perf::record::Task { pid, ppid: 5, tid, ptid: 5, time: 2 };
@@ -539,6 +564,32 @@ mod tests {
         let before = keys.key(5);
         keys.apply(&mmap(5, 0x1000, 0x1000, 0, "/no/b"), 4);
         assert_ne!(keys.key(5), before, "a new mapping may change what an address means");
+    }
+
+    #[test]
+    fn a_mapping_of_a_process_that_exited_is_of_another_one() {
+        let (mut spaces, mut keys) = (spaces(), SpaceKeys::default());
+        let exit = |pid| Record::Exit(crate::perf::record::Task { pid, ppid: 1, tid: pid, ptid: 1, time: 0 });
+        let map = |addr| mmap(5, addr, 0x1000, 0, "/no/a");
+        const S: u64 = 1_000_000_000;
+        let records = [
+            (0, map(0x10000)),
+            (1, exit(5)),
+            (4, map(0x20000)),
+            (5, exit(6)), // those that exited 2 s ago are forgotten
+            (6, map(0x20000)),
+            (7, exit(5)),
+            (8, exit(6)),
+            (9, map(0x30000)),
+        ];
+        for (time, record) in records {
+            keys.expire(time * S);
+            keys.apply(&record, time * S).into_iter().for_each(|change| spaces.apply(change));
+        }
+        assert_eq!(at(&mut spaces, 5, 0x20000), Some(("a".to_owned(), 0)), "as it was told of only once");
+        spaces.apply(SpaceChange::Exit { pid: 5, time: 10 * S });
+        spaces.apply(SpaceChange::Exit { pid: 6, time: 13 * S });
+        assert!(!spaces.spaces.contains_key(&5), "it is forgotten in the end");
     }
 
     #[test]

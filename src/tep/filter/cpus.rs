@@ -3,15 +3,17 @@
 /// More than any kernel is built for (`CONFIG_NR_CPUS` ends at 8192).
 const MAX_CPUS: u32 = 1 << 14;
 
-/// A set of CPUs, as inclusive ranges.
+const WORDS: usize = MAX_CPUS as usize / 64;
+
+/// A set of CPUs: a bit each, so that it takes the same room whatever is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CpuSet(Vec<(u32, u32)>);
+pub struct CpuSet(Box<[u64; WORDS]>);
 
 impl CpuSet {
     /// Parses `0-3,8`; also with a stride, `0-31:2/8`, as the kernel does. None for anything else, and for no CPU.
     pub fn parse(text: &str) -> Option<CpuSet> {
         let number = |text: &str| text.trim().parse::<u32>().ok().filter(|cpu| *cpu < MAX_CPUS);
-        let mut ranges = Vec::new();
+        let mut set = CpuSet(Box::new([0; WORDS]));
         for part in text.split(',').map(str::trim) {
             let (range, group) = match part.split_once(':') {
                 Some((range, group)) => (range, Some(group.split_once('/')?)),
@@ -19,30 +21,30 @@ impl CpuSet {
             };
             let (low, high) = range.split_once('-').unwrap_or((range, range));
             let (low, high) = (number(low)?, number(high)?);
-            if low > high {
+            let (used, size) = match group {
+                None => (1, 1),
+                Some((used, size)) => (number(used)?, number(size)?),
+            };
+            if low > high || used == 0 || used > size {
                 return None;
             }
-            match group {
-                None => ranges.push((low, high)),
-                Some((used, size)) => {
-                    let (used, size) = (number(used)?, number(size)?);
-                    if used == 0 || used > size {
-                        return None;
-                    }
-                    let starts = (low..=high).step_by(size as usize);
-                    ranges.extend(starts.map(|start| (start, (start + used - 1).min(high))));
-                }
-            }
+            (low..=high).filter(|cpu| (cpu - low) % size < used).for_each(|cpu| set.insert(cpu));
         }
-        Some(CpuSet(ranges))
+        Some(set)
+    }
+
+    fn insert(&mut self, cpu: u32) {
+        if let Some(word) = self.0.get_mut(cpu as usize / 64) {
+            *word |= 1 << (cpu % 64);
+        }
     }
 
     pub fn contains(&self, cpu: u32) -> bool {
-        self.0.iter().any(|&(low, high)| (low..=high).contains(&cpu))
+        self.0.get(cpu as usize / 64).is_some_and(|word| word & 1 << (cpu % 64) != 0)
     }
 
     fn is_only(&self, cpu: u32) -> bool {
-        self.0.iter().all(|&(low, high)| low == cpu && high == cpu)
+        self.contains(cpu) && self.0.iter().map(|word| word.count_ones()).sum::<u32>() == 1
     }
 
     /// `cpu == set`: only a set of one CPU equals a number.
@@ -57,7 +59,7 @@ impl CpuSet {
 
     /// Whether a mask is exactly this set.
     pub fn equals_mask(&self, mask: &[u8]) -> bool {
-        let end = self.0.iter().map(|&(_, high)| high + 1).max().unwrap_or(0);
+        let end = self.0.iter().rposition(|word| *word != 0).map_or(0, |last| (last as u32 + 1) * 64);
         (0..bits(mask).max(end)).all(|cpu| bit(mask, cpu) == self.contains(cpu))
     }
 }
@@ -96,6 +98,13 @@ mod tests {
             let got = CpuSet::parse(text).map(|set| (0..64).filter(|&cpu| set.contains(cpu)).collect::<Vec<_>>());
             assert_eq!(got.as_deref(), want, "{text:?}");
         }
+    }
+
+    #[test]
+    fn takes_the_same_room_whatever_is_typed() {
+        let many = CpuSet::parse(&vec!["0-16383:1/2"; 1000].join(",")).unwrap();
+        assert!(many == CpuSet::parse("0-16383:1/2").unwrap() && many.contains(16382) && !many.contains(16383));
+        assert!(size_of_val(&*many.0) <= 2048 && !many.contains(u32::MAX));
     }
 
     #[test]

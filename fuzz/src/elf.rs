@@ -1,0 +1,42 @@
+//! An ELF file: everything that is asked of one, with sizes that lie.
+
+use perf_prof::symbol::elf_file::{Budget, ElfFile, build_id, is_elf};
+
+use super::input::file_of;
+
+/// Of symbols and their names.
+const BUDGET_BYTES: u64 = 1 << 20;
+
+pub fn run(data: &[u8]) {
+    let file = file_of(data);
+    let Some(elf) = ElfFile::read(&file) else { return };
+    assert!(is_elf(&file) && elf.is_like(&elf));
+    for offset in [0, 0x1000, data.len() as u64, u64::MAX] {
+        if let Some(address) = elf.address(offset) {
+            let _ = elf.code_offset(address);
+        }
+    }
+    assert_eq!(build_id(&file), elf.build_id(&file));
+    assert!(elf.build_id(&file).is_none_or(|id| id.len() <= data.len()));
+    assert!(elf.interpreter(&file).is_none_or(|path| path.len() <= 3 * data.len()));
+    if let Some(dynamic) = elf.dynamic(&file) {
+        assert!(dynamic.libraries.len() <= 256 && dynamic.directories.len() <= 128);
+    }
+    assert!(elf.debugdata(&file).is_none_or(|bytes| bytes.len() <= data.len()));
+    assert!(elf.old_versions(&file).len() <= data.len());
+    for exported in [false, true] {
+        let (mut left, mut seen) = (1 << 16, 0_u64);
+        elf.each_symbol(&file, exported, |symbol| {
+            seen += 1;
+            let name = symbol.name_within(512, &mut left);
+            assert!(name.is_none_or(|name| name.len() <= 512 && !name.contains(&0)));
+            let _ = symbol.is_named("main");
+        });
+        assert!(seen == 0 || elf.has_symtab() || exported);
+    }
+    let budget = Budget::new(BUDGET_BYTES);
+    if let Ok(copy) = elf.symbols_only(&file, &budget) {
+        assert_eq!(copy.metadata().expect("a file").len(), data.len() as u64);
+        assert!(ElfFile::read(&copy).is_some(), "the headers are copied");
+    }
+}

@@ -1,0 +1,21 @@
+//! What each fuzz target does with its bytes: a plain function that panics on a finding.
+//!
+//! `fuzz_targets/` hands them what libFuzzer makes up; `tests/hostile.rs` of the main package, which takes this file in as a
+//! module, replays `corpus/` through the same functions. Nothing here knows of either.
+
+mod input;
+
+pub mod elf;
+pub mod expr;
+pub mod filter;
+pub mod format;
+pub mod kallsyms;
+pub mod merge;
+pub mod perf_map;
+pub mod print_fmt;
+pub mod probe_args;
+pub mod proc_files;
+pub mod record;
+pub mod ring;
+pub mod selector;
+pub mod values;

@@ -1,0 +1,34 @@
+//! What a probe records, and what the kernel says of probes: one harmless line for the kernel, or a fault in its place.
+
+use perf_prof::tep::probe::error_log::complaint;
+use perf_prof::tep::probe::events::Group;
+use perf_prof::tep::probe::fetch;
+use perf_prof::tep::probe::{Machine, Site};
+
+use super::input::Input;
+
+pub fn run(data: &[u8]) {
+    let mut input = Input(data);
+    let kind = input.u8();
+    let Ok(text) = std::str::from_utf8(input.0) else { return };
+    let machines = [Machine::X86_64, Machine::X86, Machine::Aarch64, Machine::Arm, Machine::Other];
+    let machine = machines[usize::from(kind >> 3) % machines.len()];
+    let site = Site { user: kind & 1 != 0, ret: kind & 2 != 0, entry: kind & 4 != 0, machine };
+    match fetch::parse(text, &site) {
+        Ok(args) => {
+            for arg in &args {
+                assert!(arg.text.bytes().all(|byte| byte.is_ascii_graphic() && !b";#".contains(&byte)), "{arg:?}");
+                assert!(text.is_char_boundary(arg.at));
+                assert!(!arg.as_typed || text[arg.at..].starts_with(&arg.text));
+            }
+        }
+        Err(fault) => assert!(text.is_char_boundary(fault.at) && fault.at <= text.len(), "{fault:?}"),
+    }
+    if let Some(group) = Group::parse(text) {
+        assert_eq!(Group::parse(&group.to_string()), Some(group));
+    }
+    let command = text.lines().next().unwrap_or_default();
+    if let Some(said) = complaint(text, command) {
+        assert!(text.contains(&said.what));
+    }
+}
