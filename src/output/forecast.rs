@@ -180,7 +180,7 @@ impl Forecast {
             ));
         }
         let digits = if self.cpu_pct < 10.0 { 1 } else { 0 };
-        lines.push(format!("perf-prof itself: about {:.digits$} % of one CPU", self.cpu_pct));
+        lines.push(format!("self: about {:.digits$} % of one CPU", self.cpu_pct));
         let ring = &self.ring;
         let each = if ring.rings == 1 { "per CPU".to_owned() } else { format!("each, {} per CPU", ring.rings) };
         let advice = format!("-m {} ({} {each})", ring.pages, ring.size(ring.pages));
@@ -287,7 +287,7 @@ mod tests {
             unwatched_per_s: None,
             bytes_per_s: 2_001_050.0,
             side_bytes_per_s: 1000.0,
-            cpu_pct: 3.14,
+            cpu_pct: 3.1,
             pace: Pace::KeepsUp,
             ring,
         }
@@ -303,7 +303,7 @@ trace, forecast: counted for 1.000 s, sampled for 0.500 s, 2 CPUs
                               0.001          names, forks, exits, mappings
       20000                   2.001          total
 did not happen: a:never
-perf-prof itself: about 3.1 % of one CPU
+self: about 3.1 % of one CPU
 ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 MiB), is enough";
         assert_eq!(forecast().lines().join("\n"), want);
     }

@@ -44,7 +44,7 @@ struct KernelNames<'a> {
 impl print_fmt::Names for KernelNames<'_> {
     fn kernel_symbol(&self, addr: u64, out: &mut Vec<u8>, with_offset: bool) -> bool {
         let Ok(mut names) = self.names.try_borrow_mut() else { return false };
-        let named = names.kernel(addr);
+        let named = names.kernel_or_data(addr);
         let Ok(symbol) = &named.symbol else { return false };
         out.extend_from_slice(symbol.as_bytes());
         // As __sprint_symbol in kernel/kallsyms.c; writing to a Vec cannot fail.

@@ -2,7 +2,8 @@
 //!
 //! An address has a name only where a function can be: from its symbol up to whatever symbol comes next, code or data. `_etext`
 //! and `_einittext` end the kernel's code; they name nothing. The last symbol of a module, or before a wide gap, has no next one
-//! that bounds it and is given `TAIL_BYTES`.
+//! that bounds it and is given `TAIL_BYTES`. Data is a table of its own ([`Kallsyms::load_data`]): it is as big again, and
+//! few ask for it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,7 +20,7 @@ const TAIL_BYTES: u64 = 4096;
 /// The kernel writes at most a page per read(2) whatever is asked for; this is what is parsed at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Where the kernel's functions are.
+/// Where the kernel's functions are, or its data.
 #[derive(Debug)]
 pub struct Kallsyms {
     entries: Vec<Entry>, // sorted, one per address
@@ -27,7 +28,7 @@ pub struct Kallsyms {
     modules: Vec<String>,
 }
 
-/// A function, or (`len` 0) an address from which nothing has a name.
+/// A symbol, or (`len` 0) an address from which nothing has a name.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     address: u64,
@@ -82,27 +83,15 @@ impl Kallsyms {
     /// # Errors
     /// There are no symbols, their addresses are hidden, or `path` cannot be read.
     pub fn load(path: &Path) -> Result<Self, KallsymsError> {
-        let mut file = File::open(path)?;
-        let mut builder = Builder::default();
-        let mut chunk = vec![0; CHUNK_BYTES];
-        let mut filled = 0;
-        loop {
-            match file.read(&mut chunk[filled..]) {
-                Ok(0) => break,
-                Ok(len) => filled += len,
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                Err(err) => return Err(err.into()),
-            }
-            if filled == chunk.len() {
-                // Whole lines are parsed, the start of the next one moves to the front. One longer than the chunk is no symbol.
-                let lines = chunk.iter().rposition(|&byte| byte == b'\n').map_or(filled, |at| at + 1);
-                builder.lines(&chunk[..lines])?;
-                chunk.copy_within(lines.., 0);
-                filled -= lines;
-            }
-        }
-        builder.lines(&chunk[..filled])?;
-        builder.finish()
+        Builder::default().load(path)
+    }
+
+    /// The kernel's data, as far as the kernel itself names any: that takes CONFIG_KALLSYMS_ALL, and then local data is listed.
+    ///
+    /// # Errors
+    /// As for functions.
+    pub fn load_data(path: &Path) -> Result<Self, KallsymsError> {
+        Builder { is_of_data: true, ..Builder::default() }.load(path)
     }
 
     /// `text` is all of `/proc/kallsyms`. Lines that are none of its own are skipped.
@@ -115,7 +104,7 @@ impl Kallsyms {
         builder.finish()
     }
 
-    /// `None` where no function is: user addresses, data, gaps.
+    /// `None` where no function is: user addresses, data, gaps. In a table of data: where none is.
     pub fn resolve(&self, address: u64) -> Option<Symbol<'_>> {
         let after = self.entries.partition_point(|entry| entry.address <= address);
         let entry = self.entries[..after].last().filter(|entry| entry.len > 0)?;
@@ -139,7 +128,7 @@ impl Kallsyms {
     /// bounds it.
     pub fn size(&self, address: u64) -> Option<u64> {
         let after = self.entries.partition_point(|entry| entry.address <= address);
-        let entry = self.entries.get(..after)?.last()?;
+        let entry = self.entries.get(..after)?.last().filter(|entry| entry.len > 0)?;
         let next = self.entries.get(after)?;
         let size = next.address.checked_sub(entry.address)?;
         (size <= MAX_GAP_BYTES && (next.module == entry.module || next.len == 0)).then_some(size)
@@ -172,8 +161,8 @@ impl Entry {
         let name = self.name(names);
         let letter = (self.name as usize).checked_sub(1).and_then(|at| names.get(at));
         let scope = match letter {
-            Some(b'T') => 0,
-            Some(b'W') => 1,
+            Some(b'W' | b'V') => 1,
+            Some(b'A'..=b'Z') => 0,
             _ => 2,
         };
         let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
@@ -196,9 +185,34 @@ struct Builder {
     module_ids: FxHashMap<String, u16>,
     last_module: u16, // a module's symbols stand together
     hidden: bool,     // an address was 0
+    is_of_data: bool, // not of functions
+    has_local_data: bool,
 }
 
 impl Builder {
+    fn load(mut self, path: &Path) -> Result<Kallsyms, KallsymsError> {
+        let mut file = File::open(path)?;
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut filled = 0;
+        loop {
+            match file.read(&mut chunk[filled..]) {
+                Ok(0) => break,
+                Ok(len) => filled += len,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(err.into()),
+            }
+            if filled == chunk.len() {
+                // Whole lines are parsed, the start of the next one moves to the front. One longer than the chunk is no symbol.
+                let lines = chunk.iter().rposition(|&byte| byte == b'\n').map_or(filled, |at| at + 1);
+                self.lines(&chunk[..lines])?;
+                chunk.copy_within(lines.., 0);
+                filled -= lines;
+            }
+        }
+        self.lines(&chunk[..filled])?;
+        self.finish()
+    }
+
     fn lines(&mut self, text: &[u8]) -> Result<(), KallsymsError> {
         // An average line is 44 bytes, 26 of them name.
         self.entries.reserve(text.len() / 44);
@@ -228,7 +242,9 @@ impl Builder {
             self.hidden |= is_text;
             return Ok(());
         }
-        let named = is_text && name.len() <= MAX_NAME && name != b"_etext" && name != b"_einittext";
+        self.has_local_data |= matches!(kind, b'b' | b'd' | b'r');
+        let is_wanted = is_text != self.is_of_data;
+        let named = is_wanted && name.len() <= MAX_NAME && name != b"_etext" && name != b"_einittext";
         let module = module.map_or(Ok(0), |module| self.module(module))?;
         let (mut at, mut len) = (0, 0);
         if named {
@@ -259,8 +275,8 @@ impl Builder {
     }
 
     fn finish(self) -> Result<Kallsyms, KallsymsError> {
-        let Self { mut entries, mut names, modules, hidden, .. } = self;
-        if entries.iter().all(|entry| entry.len == 0) {
+        let Self { mut entries, mut names, modules, hidden, is_of_data, has_local_data, .. } = self;
+        if entries.iter().all(|entry| entry.len == 0) || is_of_data && !has_local_data {
             return Err(if hidden { KallsymsError::Restricted } else { KallsymsError::Empty });
         }
         // The kernel proper comes sorted; modules, ftrace and BPF come as they were loaded. This sort likes runs.
@@ -438,6 +454,39 @@ ffffffffc0300040 d a_data\t[mod_a]
             let found = name(&table, 0xffff_ffff_8100_0000).unwrap();
             assert_eq!(found.0, want);
         }
+    }
+
+    #[test]
+    fn names_data_where_the_kernel_does() {
+        let load = |text: &str| {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            Kallsyms::load_data(file.path())
+        };
+        let table = load(TEXT).unwrap();
+        let cases = [
+            (0xffff_ffff_8100_1030, None),
+            (0xffff_ffff_8100_2000, None),
+            (0xffff_ffff_8200_0010, Some(("some_data", 0x10, None))),
+            (0xffff_ffff_8378_4000, None),
+            (0xffff_ffff_8378_4100, Some(("more_data", 0, None))),
+            (0xffff_ffff_c030_0000, None),
+            (0xffff_ffff_c030_0044, Some(("a_data", 4, Some("mod_a")))),
+            (0x1000, None),
+        ];
+        for (address, want) in cases {
+            let want = want.map(|(name, offset, module): (&str, u64, _)| (name.to_owned(), offset, module));
+            assert_eq!(name(&table, address), want, "{address:#x}");
+        }
+        let without_local = TEXT.replace(" d a_data", " D a_data");
+        assert!(matches!(load(&without_local), Err(KallsymsError::Empty)));
+    }
+
+    #[test]
+    fn a_size_is_that_of_a_symbol() {
+        let table = Kallsyms::parse(TEXT.as_bytes()).unwrap();
+        let sizes = [0xffff_ffff_8100_1041, 0xffff_ffff_8200_0000, 0xffff_ffff_c040_0100, 0];
+        assert_eq!(sizes.map(|address| table.size(address)), [Some(0x10), None, None, None]);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct Names {
     kallsyms_path: PathBuf,
     /// And when it was read.
     kernel: Option<(Result<Kallsyms, Reason>, Instant)>,
+    /// None inside when the kernel names none. Read when first asked for.
+    data: Option<Option<Kallsyms>>,
     options: SymbolOptions,
     modules: FxHashMap<usize, ModuleNames>,
     perf_maps: FxHashMap<usize, PerfMap>,
@@ -63,6 +65,7 @@ impl Names {
         Names {
             kallsyms_path: kallsyms.into(),
             kernel: None,
+            data: None,
             options,
             modules: FxHashMap::default(),
             perf_maps: FxHashMap::default(),
@@ -94,13 +97,25 @@ impl Names {
         }
     }
 
-    /// The kernel symbol of an address, or why it has none.
+    /// The kernel function at an address, or why it has no name.
     pub fn kernel(&mut self, addr: u64) -> Named {
+        self.kernel_place(addr, false)
+    }
+
+    /// The kernel function or data at an address, as the kernel prints it.
+    pub fn kernel_or_data(&mut self, addr: u64) -> Named {
+        self.kernel_place(addr, true)
+    }
+
+    fn kernel_place(&mut self, addr: u64, or_data: bool) -> Named {
         const MOST_KEPT: usize = 1 << 18; // the address may come from a record that names a different one each time
         if let Some(named) = self.addresses.get(&addr) {
             return named.clone();
         }
-        let named = self.look_up_kernel(addr);
+        let mut named = self.look_up_kernel(addr);
+        if or_data && named.symbol.is_err() {
+            named = self.look_up_data(addr).unwrap_or(named);
+        }
         self.kernel_count.add(named.symbol.is_ok());
         if named.symbol.is_ok() && self.addresses.len() < MOST_KEPT {
             self.addresses.insert(addr, named.clone());
@@ -111,7 +126,8 @@ impl Names {
     /// The size of the kernel symbol at an address, as the kernel prints it.
     pub fn kernel_size(&self, addr: u64) -> Option<u64> {
         let (table, _) = self.kernel.as_ref()?;
-        table.as_ref().ok()?.size(addr)
+        let table = table.as_ref().ok()?;
+        table.size(addr).or_else(|| self.data.as_ref()?.as_ref()?.size(addr))
     }
 
     /// Reads the kernel's symbols before the first address comes: names may be wanted in a hurry.
@@ -136,6 +152,19 @@ impl Names {
             },
         };
         Named { addr: Some(addr), symbol, offset, module: Some(module.unwrap_or(KERNEL).into()) }
+    }
+
+    fn look_up_data(&mut self, addr: u64) -> Option<Named> {
+        let is_kernels = addr >> 63 == 1;
+        let has_functions = self.kernel.as_ref().is_some_and(|(table, _)| table.is_ok());
+        if !is_kernels || !has_functions {
+            return None; // nothing would be found
+        }
+        let data = self.data.get_or_insert_with(|| Kallsyms::load_data(&self.kallsyms_path).ok());
+        let found = data.as_ref()?.resolve(addr)?;
+        let symbol = String::from_utf8_lossy(found.name).into();
+        let module = Some(found.module.unwrap_or(KERNEL).into());
+        Some(Named { addr: Some(addr), symbol: Ok(symbol), offset: found.offset, module })
     }
 
     fn user(&mut self, module: &Arc<Module>, addr: u64, offset: u64) -> Named {
@@ -316,6 +345,21 @@ mod tests {
         let named = of_this_process(landmark_of_this_test as *const () as u64);
         assert!(named.symbol.as_ref().is_ok_and(|name| name.contains("landmark_of_this_test")), "{named:?}");
         assert_eq!(named.offset, 0);
+    }
+
+    #[test]
+    fn a_text_of_the_kernels_may_name_data() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "ffffffff81000000 T function\nffffffff82000000 d its_ops\nffffffff82000040 D next\n";
+        std::fs::write(file.path(), text).unwrap();
+        let mut names = Names { kallsyms_path: file.path().into(), ..names() };
+        let (function, data) = (0xffff_ffff_8100_0000, 0xffff_ffff_8200_0008);
+        assert!(names.kernel(data).symbol.is_err());
+        let named = names.kernel_or_data(data);
+        assert_eq!((named.symbol.as_deref(), named.offset), (Ok("its_ops"), 8));
+        assert_eq!(names.kernel_size(data), Some(0x40));
+        assert_eq!(names.kernel_or_data(function).symbol.as_deref(), Ok("function"));
+        assert!(names.kernel_or_data(7).symbol.is_err());
     }
 
     #[test]

@@ -7,6 +7,9 @@ pub const STEP_NS: u64 = 10_000_000;
 /// In steps: for how long perf-prof may be kept from a CPU. The longest is a guess at the worst.
 const WINDOWS: [usize; 4] = [5, 10, 20, 40];
 
+/// Of the count, in which a load that recording has slowed down is back at its pace.
+const EARLY_STEPS: usize = 10;
+
 /// A part of the look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -42,6 +45,9 @@ pub struct Book {
     /// Says nothing, unless there was no more.
     warm_up: Sums,
     pub counted: Sums,
+    /// Of the first steps of that.
+    early: Vec<u64>,
+    steps: usize,
     /// Before and after that.
     sampled: [Sums; 2],
     rings: Vec<Ring>,
@@ -64,7 +70,15 @@ struct Ring {
 impl Book {
     pub fn new(events: usize) -> Book {
         let sums = || Sums { ns: 0, counts: vec![0; events] };
-        Book { warm_up: sums(), counted: sums(), sampled: [sums(), sums()], rings: Vec::new(), step_ns: STEP_NS }
+        Book {
+            warm_up: sums(),
+            counted: sums(),
+            early: vec![0; events],
+            steps: 0,
+            sampled: [sums(), sums()],
+            rings: Vec::new(),
+            step_ns: STEP_NS,
+        }
     }
 
     pub fn sums(&mut self, phase: Phase) -> &mut Sums {
@@ -79,6 +93,11 @@ impl Book {
     /// A CPU counted so many of an event, which would have been so many bytes for one of its rings: in one step.
     pub fn count(&mut self, (cpu, class): (u32, usize), event: usize, count: u64, bytes: f64) {
         let events = self.counted.counts.len();
+        if self.steps < EARLY_STEPS
+            && let Some(sum) = self.early.get_mut(event)
+        {
+            *sum += count;
+        }
         let index = self.rings.iter().position(|ring| (ring.cpu, ring.class) == (cpu, class)).unwrap_or_else(|| {
             self.rings.push(Ring { cpu, class, counts: vec![0; events], ..Ring::default() });
             self.rings.len() - 1
@@ -95,6 +114,7 @@ impl Book {
 
     /// The step is over.
     pub fn end_step(&mut self) {
+        self.steps += 1;
         for ring in &mut self.rings {
             for (peak, steps) in ring.peaks.iter_mut().zip(WINDOWS) {
                 *peak = peak.max(ring.steps.iter().rev().take(steps).sum());
@@ -123,6 +143,8 @@ impl Book {
     pub fn expected(&self, event: usize) -> (f64, Option<f64>) {
         const SLOWED: f64 = 0.9;
         const ENOUGH: u64 = 100;
+        // A record costs who raises it some us: fewer in a second cannot be felt.
+        const FELT_PER_S: f64 = 10_000.0;
         let of_all = |sums: &[Sums]| Sums {
             ns: sums.iter().map(|sums| sums.ns).sum(),
             counts: vec![sums.iter().filter_map(|sums| sums.counts.get(event)).sum()],
@@ -134,7 +156,10 @@ impl Book {
         }
         let unwatched = self.counted.per_s(event);
         let of = |sums: &Sums| sums.ns > 0 && sums.per_s(event) < unwatched * SLOWED;
-        if self.sampled.iter().all(of) && sampled.counts[0] >= ENOUGH {
+        // What came later, all of a sudden, is a burst, and was slowed by nobody before.
+        let early = rate(self.early.get(event).copied().unwrap_or(0) as f64, EARLY_STEPS as u64 * self.step_ns);
+        let is_steady = early > unwatched / 2.0;
+        if is_steady && unwatched >= FELT_PER_S && self.sampled.iter().all(of) && sampled.counts[0] >= ENOUGH {
             return (sampled.per_s(0), Some(unwatched));
         }
         let (ns, count) = (sampled.ns + self.counted.ns, sampled.counts[0] + self.counted.counts[event]);
@@ -182,6 +207,7 @@ mod tests {
             sums.counts[0] += count;
             sums.ns += ns;
         }
+        book.early[0] = counted / 10;
         book
     }
 
@@ -192,13 +218,17 @@ mod tests {
             ((100_000, 5000, 6000), (27_500.0, Some(100_000.0))),
             ((100_000, 5000, 25_000), (130_000.0 / 1.4, None)), // it varies by itself
             ((1000, 190, 185), (1375.0 / 1.4, None)),
-            ((10, 0, 0), (10.0 / 1.4, None)), // few come by chance
+            ((1000, 100, 100), (1200.0 / 1.4, None)), // nor are so few felt
+            ((10, 0, 0), (10.0 / 1.4, None)),         // few come by chance
             ((0, 0, 0), (0.0, None)),
         ];
         for ((counted, before, after), want) in cases {
             let got = book(counted, before, after).expected(0);
             assert!((got.0 - want.0).abs() < 1e-6 && got.1 == want.1, "{counted} {before} {after}: {got:?}");
         }
+        let mut burst = book(100_000, 5000, 6000);
+        burst.early[0] = 4000;
+        assert_eq!(burst.expected(0).1, None, "it came in mid-count");
         let mut short = Book::new(1);
         *short.sums(Phase::WarmUp) = Sums { ns: 100_000_000, counts: vec![2] };
         assert_eq!(short.expected(0), (20.0, None), "it ended before it was warm");

@@ -1,0 +1,121 @@
+//! Makes as many different events as a machine lets it: hundreds of tracepoints, all of its system calls.
+//!
+//! `everything`: for each line of stdin, the rooms that it names, or all of them for `go`, with `done` on stdout after that.
+//! `everything --rooms` lists the rooms. With `EVERYTHING_SAY=1` it tells on stderr how each of them ended.
+//! `everything --clean` removes what one that was killed has left; so does the next one.
+//!
+//! Needs no other program and nothing of the machine: what is refused or missing is left out. Nothing of it stays: each room
+//! is a process of its own, in a mount, network and IPC namespace of its own where it changes one of these, and all that it
+//! starts ends with it; files are in a directory that goes away, and so do cgroups.
+
+mod calls;
+mod cgroups;
+mod devices;
+mod files;
+mod ipc;
+mod memory;
+mod mounts;
+mod netlink;
+mod network;
+mod signals;
+mod sys;
+mod tasks;
+mod timers;
+mod uring;
+
+use std::fs;
+use std::io::{self, BufRead};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::sys::wait::waitpid;
+use nix::unistd::{Pid, alarm};
+
+/// A room that takes longer hangs, and is ended.
+const MOST_SECONDS: libc::c_uint = 60;
+
+type Room = (&'static str, fn(&Path));
+
+const ROOMS: [Room; 13] = [
+    ("files", files::all),
+    ("memory", memory::all),
+    ("tasks", tasks::all),
+    ("signals", signals::all),
+    ("timers", timers::all),
+    ("ipc", ipc::all),
+    ("network", network::all),
+    ("netns", network::namespace),
+    ("mounts", mounts::all),
+    ("uring", uring::all),
+    ("cgroups", cgroups::all),
+    ("devices", devices::all),
+    ("calls", calls::all),
+];
+
+fn main() -> io::Result<()> {
+    match std::env::args().nth(1).as_deref() {
+        Some(tasks::CHILD) => return Ok(()), // what a room has started
+        Some("--rooms") => ROOMS.iter().for_each(|(name, _)| println!("{name}")),
+        Some("--clean") => clean(),
+        _ => {
+            clean();
+            for line in io::stdin().lock().lines() {
+                round(&line?)?;
+                println!("done");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn round(wanted: &str) -> io::Result<()> {
+    let dir = std::env::temp_dir().join(place(process::id()));
+    for (name, room) in ROOMS {
+        if wanted == "go" || wanted.split(' ').any(|wanted| wanted == name) {
+            fs::create_dir_all(&dir)?;
+            apart(name, || room(&dir));
+            fs::remove_dir_all(&dir)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs a room as a process of its own, so that nothing it does to itself stays.
+fn apart(name: &str, room: impl FnOnce()) {
+    let child = sys::child(|| {
+        alarm::set(MOST_SECONDS);
+        room();
+    });
+    let ended = child.map(|child| waitpid(child, None));
+    if std::env::var_os("EVERYTHING_SAY").is_some() {
+        eprintln!("{name}: {ended:?}");
+    }
+}
+
+/// Where a round keeps its files. Whose it is stands in its name, and in those of its cgroups.
+fn place(owner: u32) -> String {
+    format!("everything-{owner}")
+}
+
+/// Calls this with what has such a name in `dir`, and was left there by one that has been killed.
+fn left_in(dir: &Path, remove: impl Fn(&Path)) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix("everything-")?.parse::<i32>().ok());
+        if owner.is_some_and(|owner| kill(Pid::from_raw(owner), None) == Err(Errno::ESRCH)) {
+            remove(&entry.path());
+        }
+    }
+}
+
+fn clean() {
+    left_in(&std::env::temp_dir(), |dir| drop(fs::remove_dir_all(dir)));
+    cgroups::clean();
+}
+
+/// A file of the room's directory.
+fn file(dir: &Path, name: &str) -> PathBuf {
+    dir.join(name)
+}

@@ -1,0 +1,92 @@
+//! System calls as they are. The whole program is made of them, most of all of those that no library wraps.
+
+use std::ffi::CString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process;
+
+use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
+
+/// A bad file descriptor, pointer, size and flag at once.
+pub const BAD: usize = usize::MAX;
+
+/// A system call; -1 when it fails. Callers hand over pointers to memory that lives through the call, or such as the kernel
+/// refuses.
+pub fn call<const N: usize>(number: libc::c_long, args: [usize; N]) -> isize {
+    let mut all = [0; 6];
+    all[..N].copy_from_slice(&args);
+    let [a, b, c, d, e, f] = all;
+    // SAFETY: as said above; what the kernel refuses touches nothing.
+    unsafe { libc::syscall(number, a, b, c, d, e, f) as isize }
+}
+
+/// A process that runs this, and ends with the one that made it. The caller has one thread.
+pub fn child(run: impl FnOnce()) -> Option<Pid> {
+    let parent = getpid();
+    // SAFETY: one thread, as said above.
+    match unsafe { fork() }.ok()? {
+        ForkResult::Parent { child } => Some(child),
+        ForkResult::Child => {
+            call(libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize]);
+            let is_alone = getppid() != parent; // it had gone by then
+            let ended = catch_unwind(AssertUnwindSafe(|| {
+                if !is_alone {
+                    run()
+                }
+            }));
+            process::exit(ended.is_err().into());
+        }
+    }
+}
+
+/// Where something is.
+pub fn at<T: ?Sized>(value: &T) -> usize {
+    std::ptr::from_ref(value).cast::<u8>() as usize
+}
+
+/// Where something is that the kernel writes to.
+pub fn at_mut<T: ?Sized>(value: &mut T) -> usize {
+    std::ptr::from_mut(value).cast::<u8>() as usize
+}
+
+pub fn path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_encoded_bytes()).expect("no NUL in a path")
+}
+
+/// A C text's address. It must be kept as long as it is used.
+pub fn text(text: &std::ffi::CStr) -> usize {
+    text.as_ptr() as usize
+}
+
+/// open(2) with the working directory; -1 when it fails.
+pub fn open(name: &Path, flags: libc::c_int) -> isize {
+    let name = path(name);
+    call(libc::SYS_openat, [libc::AT_FDCWD as usize, text(&name), flags as usize, 0o600])
+}
+
+pub fn close(fd: isize) {
+    call(libc::SYS_close, [fd as usize]);
+}
+
+/// mmap(2); None when it fails.
+pub fn map(len: usize, protection: i32, flags: i32, fd: isize) -> Option<usize> {
+    let at = call(libc::SYS_mmap, [0, len, protection as usize, flags as usize, fd as usize, 0]);
+    (at != -1).then_some(at as usize)
+}
+
+/// Memory of the process alone.
+pub fn pages(len: usize) -> Option<usize> {
+    map(len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
+}
+
+pub fn unmap(at: usize, len: usize) {
+    call(libc::SYS_munmap, [at, len]);
+}
+
+/// Writes a byte into each page.
+pub fn touch(at: usize, len: usize) {
+    for page in (at..at + len).step_by(4096) {
+        // SAFETY: the caller has just mapped these bytes for writing.
+        unsafe { std::ptr::write_volatile(page as *mut u8, 1) };
+    }
+}
