@@ -21,6 +21,11 @@ pub fn run(data: &[u8]) {
     }
     let lines = data.split(|&byte| byte == b'\n').filter_map(|line| line.splitn(3, |&byte| byte == b' ').nth(2));
     let names: HashSet<&[u8]> = lines.flat_map(|rest| [rest, before_tab(rest)]).collect();
+    if let Ok(table) = Kallsyms::load_data(&path) {
+        for address in functions.iter().take(8).map(|(_, address)| *address).chain([0, u64::MAX]) {
+            assert!(table.resolve(address).is_none_or(|symbol| names.contains(symbol.name)));
+        }
+    }
     let (Ok(table), loaded) = (Kallsyms::parse(data), Kallsyms::load(&path)) else { return };
     let loaded = loaded.expect("as parsed");
     assert!(!table.is_empty() && table.heap_bytes() <= 64 * data.len() + 4096);
