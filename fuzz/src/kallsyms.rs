@@ -16,7 +16,8 @@ pub fn run(data: &[u8]) {
     for (name, address) in functions.iter().take(4) {
         if let Ok(Some(found)) = address_of(&path, name) {
             let same = functions.iter().any(|(other, address)| other.starts_with(name.as_str()) && *address == found);
-            assert!(same || *address == 0, "{name} at {found:#x}");
+            // A name that is no text is not handed over.
+            assert!(same || *address == 0 || !data.is_ascii(), "{name} at {found:#x}");
         }
     }
     let lines = data.split(|&byte| byte == b'\n').filter_map(|line| line.splitn(3, |&byte| byte == b' ').nth(2));
