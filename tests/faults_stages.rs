@@ -92,17 +92,17 @@ fn waits_are_right_after_a_reader_has_stood_still() {
 #[test]
 fn side_records_that_are_lost_are_no_samples() {
     need_events!();
-    const FORKS: u64 = 4000;
+    let cpus = common::online_cpus();
+    let forks = 1500 * cpus.len() as u64;
     let mut shell = Load::shell();
     let mut run = start_watching(&["trace", "-e", "sched:sched_process_exec/pid==-1/", "-m", "1"]);
     run.signal(Signal::SIGSTOP);
-    shell.tell(&format!("i=0; while [ $i -lt {FORKS} ]; do (:); i=$((i+1)); done; echo done"));
+    shell.tell(&format!("i=0; while [ $i -lt {forks} ]; do (:); i=$((i+1)); done; echo done"));
     assert_eq!(shell.says(), "done");
     run.signal(Signal::SIGCONT);
     run.signal(Signal::SIGUSR1);
     run.object(|object| object["type"] == "interval");
     // The rings have room again, and a loss is told with the next record.
-    let cpus = common::online_cpus();
     for cpu in &cpus {
         shell.tell(&format!("taskset -c {cpu} true; echo done"));
         assert_eq!(shell.says(), "done");
@@ -110,8 +110,8 @@ fn side_records_that_are_lost_are_no_samples() {
     shell.stop();
     let end = run.interrupt().code(0).end();
     none_but(&end, &["lost_side"]);
-    // 64 KiB hold no more than 1,024 of 64 bytes, the least that one takes; each process has a first and a last.
-    assert!(number(&end, "lost_side") >= 2 * FORKS - 1024 * cpus.len() as u64, "{end}");
+    // Their ring of 64 KiB holds no more than 1,024 of 64 bytes, the least that one takes; each process has a first and a last.
+    assert!(number(&end, "lost_side") >= 2 * forks - 1024 * cpus.len() as u64, "{end}");
     assert_eq!(number(&end, "samples"), 0, "{end}");
 }
 

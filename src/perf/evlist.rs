@@ -15,7 +15,9 @@ use crate::perf::cpu_events::{CpuEvents, EventFd};
 use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
 use crate::perf::ids::Ids;
 use crate::perf::layout::{Layout, SampleType};
-use crate::perf::plan::{Bound, Plan};
+use crate::perf::opening::{gone, refused, watch_error};
+pub use crate::perf::plan::Opened;
+use crate::perf::plan::{Bound, Plan, half};
 use crate::perf::refusal::{Refused, Shrunk};
 use crate::perf::target::{Host, Target, Tasks, threads};
 use crate::ringbuf::RingBuf;
@@ -37,14 +39,6 @@ pub struct Evlist {
     unread: bool,
     /// Why the kernel refused a ring of the size that was asked for, and gave a smaller one.
     shrunk: Option<Shrunk>,
-}
-
-/// What the user should hear about how the events were opened.
-#[derive(Debug, Default)]
-pub struct Opened {
-    /// Task-bound events had to be opened on whole CPUs: the run must drop other tasks' samples.
-    pub narrow_here: bool,
-    pub notes: Vec<String>,
 }
 
 impl Evlist {
@@ -574,29 +568,6 @@ impl Drop for Evlist {
 
 /// How the events that carry names, forks and exits are called in errors.
 const SIDE_RECORDS: &str = "perf events";
-
-/// The watermark, in bytes.
-fn half(data_pages: usize) -> Result<u32> {
-    u32::try_from(data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")
-}
-
-fn gone(err: &io::Error) -> bool {
-    err.raw_os_error() == Some(libc::ESRCH)
-}
-
-fn refused(err: &io::Error) -> bool {
-    matches!(err.raw_os_error(), Some(libc::EPERM | libc::EACCES))
-}
-
-fn watch_error(err: io::Error, event: &str, attr: &Attr, watch: Watch) -> anyhow::Error {
-    match (watch, err.raw_os_error()) {
-        // css_tryget_online_from_dir, kernel/cgroup/cgroup.c
-        (Watch::Cgroup { .. }, Some(libc::ENOENT | libc::EBADF)) => anyhow::Error::new(err).context(
-            "perf events cannot follow this cgroup: the perf_event controller is in another hierarchy (see /proc/cgroups), name the cgroup there",
-        ),
-        _ => Refused::event(err, event, attr, watch).into(),
-    }
-}
 
 #[cfg(test)]
 #[path = "evlist_tests.rs"]

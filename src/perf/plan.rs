@@ -2,6 +2,9 @@
 
 use std::os::fd::RawFd;
 
+use anyhow::{Context, Result};
+
+use crate::sys;
 use crate::sys::perf::Watch;
 
 /// How the events of a CPU are opened, settled once per run.
@@ -24,6 +27,14 @@ pub(super) enum Bound {
     Cgroups(Vec<RawFd>),
 }
 
+/// What the user should hear about how the events were opened.
+#[derive(Debug, Default)]
+pub struct Opened {
+    /// Task-bound events had to be opened on whole CPUs: the run must drop other tasks' samples.
+    pub narrow_here: bool,
+    pub notes: Vec<String>,
+}
+
 impl Plan {
     /// What the owner of a ring watches: it counts nothing.
     pub fn watch_of_owner(&self, cpu: u32) -> Watch {
@@ -37,4 +48,9 @@ impl Plan {
             Some(Bound::Cgroups(dirs)) => dirs.iter().map(|&dir| Watch::Cgroup { dir, cpu }).collect(),
         }
     }
+}
+
+/// The watermark, in bytes.
+pub(super) fn half(data_pages: usize) -> Result<u32> {
+    u32::try_from(data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")
 }
