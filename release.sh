@@ -25,9 +25,9 @@ for arch; do
     target=$arch-unknown-linux-musl
     rustup --quiet target add "$target"
     # Stripped by the last step alone, so that other release builds share all before it.
-    cargo rustc --locked --release --bin perf-prof --target "$target" -- -C strip=symbols
+    cargo rustc --locked --profile dist --bin perf-prof --target "$target" -- -C strip=symbols
     file=dist/perf-prof-$version-$arch
-    cp "$target_dir/$target/release/perf-prof" "$file"
+    cp "$target_dir/$target/dist/perf-prof" "$file"
     headers=$(readelf -lW "$file") # no pipe: grep -q would break it
     ! grep -q INTERP <<<"$headers" || fail "$file asks for a dynamic loader"
     size=$(stat -c %s "$file")

@@ -31,7 +31,7 @@ use crate::perf::evsel::Evsel;
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
-use crate::run::core::{Core, Corrected, Missed};
+use crate::run::core::{Core, Corrected, Missed, Narrowed};
 use crate::run::loss::{LossBook, coverage};
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
@@ -251,6 +251,7 @@ impl Run {
             output,
             loss: LossBook::default(),
             narrow_here: rings.narrow_here,
+            narrowed: Narrowed::default(),
             limit: options.samples.filter(|_| !options.dry_run),
             samples: 0,
             record_bytes: 0,

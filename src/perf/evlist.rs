@@ -274,18 +274,19 @@ impl Evlist {
         Ok(ring)
     }
 
-    /// The largest rings of events of at most `data_pages` that all of `cpus` may have at once. Whoever takes what there is CPU
-    /// by CPU leaves nothing to the last ones.
+    /// The largest rings of events of at most `data_pages` that all of `cpus` may have at once, beside one of so many pages on
+    /// each of the `others`. Whoever takes what there is CPU by CPU leaves nothing to the last ones.
     ///
     /// # Errors
     /// As [`Evlist::open_cpu`].
-    pub fn fitting_pages(&mut self, cpus: &[u32], mut data_pages: usize) -> Result<usize> {
+    pub fn fitting_pages(&mut self, cpus: &[u32], others: &[(u32, usize)], mut data_pages: usize) -> Result<usize> {
         'sizes: loop {
             let mut rings = Vec::new();
             let of_cpu = self.plan.rings;
-            for cpu in cpus.iter().flat_map(|&cpu| std::iter::repeat_n(cpu, of_cpu)) {
+            let events = cpus.iter().flat_map(|&cpu| std::iter::repeat_n((cpu, data_pages), of_cpu));
+            for (cpu, pages) in events.chain(others.iter().copied()) {
                 let owner = self.open_owner(cpu, 0)?;
-                match RingBuf::map(owner.as_fd(), data_pages) {
+                match RingBuf::map(owner.as_fd(), pages) {
                     Ok(ring) => rings.push((ring, owner)),
                     Err(err) => {
                         self.shrink(err, &mut data_pages)?;

@@ -103,7 +103,7 @@ impl RingBuf {
     pub fn load(&mut self) -> bool {
         let head = self.load_head();
         let unread = head.wrapping_sub(self.start);
-        if unread > self.size() - self.passed() || !head.is_multiple_of(8) {
+        if unread > self.size() - self.passed() || unread < self.next as u64 || !head.is_multiple_of(8) {
             self.corrupt += 1;
             self.next = 0;
             self.start = head & !7; // so that a header never wraps

@@ -36,6 +36,8 @@ pub struct Core {
     pub loss: LossBook,
     /// Task-bound events see other tasks too.
     pub narrow_here: bool,
+    /// What that left out.
+    pub narrowed: Narrowed,
     /// `-N`
     pub limit: Option<u64>,
     pub samples: u64,
@@ -49,6 +51,13 @@ pub struct Core {
     pub corrected: Corrected,
     /// As of the last interval.
     pub missed: Missed,
+}
+
+/// Samples of other tasks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Narrowed {
+    pub samples: u64,
+    pub bytes: u64,
 }
 
 /// When the tables were last compared with /proc, and what had been lost by then.
@@ -157,6 +166,8 @@ impl Core {
         let mut sample = evsel.layout().sample(record)?;
         sample.late = late;
         if self.narrow_here && evsel.is_task_bound() && !watched.contains(sample.tid) {
+            self.narrowed.samples += 1;
+            self.narrowed.bytes += record.len() as u64;
             return Ok(());
         }
         let batch = &mut output.batch;

@@ -152,8 +152,8 @@ impl Run {
         // Each reading interrupts the CPU that it is about.
         look.book.step_ns = STEP_NS * (1 + look.counters.len() as u64 / 500);
         let step = if phase == Phase::Counted { look.book.step_ns } else { LATENCY.as_nanos() as u64 };
-        let (start, before, samples) = (sys::monotonic_ns(), sys::cpu_ns(), self.core.samples);
-        let until = start + time.as_nanos() as u64;
+        let (start, before, samples) = (sys::monotonic_ns(), sys::cpu_ns(), self.samples_read(look));
+        let until = start.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let mut next = start + step;
         let mut follow_up = false;
         look.delay_ns = 0;
@@ -185,9 +185,14 @@ impl Run {
             look.cost.reader_ns += after.0.saturating_sub(before.0);
             look.cost.delay_ns += look.delay_ns;
             look.cost.all_ns += after.1.saturating_sub(before.1);
-            look.cost.samples += self.core.samples - samples;
+            look.cost.samples += self.samples_read(look) - samples;
         }
         Ok(())
+    }
+
+    /// Whatever became of them: each has cost something.
+    fn samples_read(&self, look: &Look) -> u64 {
+        look.tally.borrow().iter().map(|weight| weight.samples).sum::<u64>() + self.core.narrowed.samples
     }
 
     /// One turn of the loop, as a run does it.
@@ -290,7 +295,8 @@ impl Run {
         let bytes_per_s = sum(|event| event.per_s * event.record_bytes);
         let weighed: u64 = tally.iter().map(|weight| weight.bytes).sum();
         let lived_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
-        let side_bytes_per_s = rate(self.core.record_bytes.saturating_sub(weighed) as f64, lived_ns);
+        let side_bytes_per_s =
+            rate(self.core.record_bytes.saturating_sub(weighed + self.core.narrowed.bytes) as f64, lived_ns);
         // Few samples say nothing of what one takes: then it is the waiting that costs.
         let scale = if cost.samples >= 1000 { per_s / rate(cost.samples as f64, cost.ns) } else { 1.0 };
         let busy = rate(cost.reader_ns as f64, cost.ns) / 1e9 * scale;

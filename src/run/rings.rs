@@ -107,6 +107,7 @@ impl Rings {
         }
         // A pair may begin on a CPU of the answer and end on another: such events are open everywhere.
         let cpus = if evlist.any_cpu_bound() { online.clone() } else { cpus };
+        let alone: Vec<u32> = online.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();
         let opened = evlist.plan(target, host, cpus.len(), online.len() - cpus.len())?;
         notes.extend(opened.notes);
         let asked = size.map_or_else(|| wanted_pages(evlist.rings()), |size| size.pages(sys::page_size()));
@@ -132,14 +133,18 @@ impl Rings {
             ));
         }
         if locks_little(host) {
-            // The others' small ones are no larger.
-            rings.data_pages = evlist.fitting_pages(&online, rings.data_pages)?;
+            let others: Vec<(u32, usize)> = alone.iter().map(|&cpu| (cpu, side_ring_pages(0))).collect();
+            rings.data_pages = evlist.fitting_pages(&cpus, &others, rings.data_pages)?;
         }
         for &cpu in &cpus {
             rings.add(cpu, evlist, poller)?;
         }
-        for &cpu in &online {
-            rings.add_side(cpu, !cpus.contains(&cpu), evlist, poller)?;
+        // First those that cannot do without a ring of their own.
+        for &cpu in &alone {
+            rings.add_side(cpu, true, evlist, poller)?;
+        }
+        for &cpu in &cpus {
+            rings.add_side(cpu, false, evlist, poller)?;
         }
         rings.tell_shrunk(asked.min(most), evlist);
         evlist.open_new_threads(target, host)?;
@@ -252,6 +257,7 @@ impl Rings {
                 Ok(()) => format!("CPU {cpu} came online: watching it"),
                 Err(err) => {
                     self.refused.push(cpu);
+                    self.leave(cpu, core, poller);
                     let why =
                         err.downcast_ref::<Refused>().map_or_else(|| format!("{err:#}"), |err| err.reason.to_string());
                     match failed.iter_mut().find(|(told, _)| *told == why) {
@@ -268,6 +274,18 @@ impl Rings {
         self.tell_shrunk(pages_before, &core.evlist);
     }
 
+    /// Lets go of a CPU of which not everything could be opened.
+    fn leave(&mut self, cpu: u32, core: &mut Core, poller: &Poller) {
+        for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && ring.cpu == cpu) {
+            ring.leaving = true;
+            self.merge.remove(ring.index);
+            if let Some(owner) = core.evlist.ring_owner(cpu, ring.class) {
+                let _ = poller.remove(owner);
+            }
+        }
+        core.evlist.close_cpu(cpu);
+    }
+
     /// One round: heads, losses, records up to the limit, tails. True when records had to stay above the horizon.
     pub fn round(&mut self, limit: Limit, core: &mut Core) -> bool {
         self.complete_ns = self.loaded_ns;
@@ -277,7 +295,7 @@ impl Rings {
         mark_gaps(&mut self.merge, sys::monotonic_ns, |index| {
             let Some(ring) = rings.iter_mut().find(|ring| ring.index == index) else { return false };
             let lost = ring.count_lost(core);
-            // No counter knows what a ring of side records lost, and so small a one may always have: its LOST records tell.
+            // What a ring of side records lost its LOST records tell: so small a ring may always have lost some.
             // A kernel that does not count per event leaves the question open: then a full ring counts as a loss.
             ring.class != Class::Side && (lost > 0 || !core.evlist.counts_lost())
         });

@@ -31,7 +31,8 @@ impl Evlist {
         let mut counters = Vec::new();
         for cpu in &self.cpus {
             let mut events: Vec<EventId> = cpu.events.iter().map(|event| event.event).collect();
-            events.dedup(); // those of one event come together
+            events.sort_unstable();
+            events.dedup();
             for event in events {
                 let evsel = &self.evsels[event.index()];
                 let watches = match &self.plan.bound {

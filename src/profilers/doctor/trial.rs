@@ -155,7 +155,7 @@ impl<'a> Bench<'a> {
         // Where memory is not limited, one speaks for all.
         let limited = locks_little(self.host);
         let cpus = if limited { online.clone() } else { vec![first] };
-        let mut pages = if limited { evlist.fitting_pages(&online, wanted)? } else { wanted };
+        let mut pages = if limited { evlist.fitting_pages(&online, &[], wanted)? } else { wanted };
         let mut rings = Vec::new();
         for &cpu in &cpus {
             rings.extend(evlist.open_cpu(cpu, &mut pages)?);

@@ -26,7 +26,7 @@ use crate::profilers::ProfilerArgs;
 use crate::profilers::irq_off::judge::{Account, KINDS, Kind, Others, Recent, Times, judge};
 use crate::profilers::irq_off::ongoing::Shown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
-use crate::stats::value::{Column, Part, Shape, Subject, Value};
+use crate::stats::value::{Column, Part, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::cpu_times::Reading;
@@ -440,7 +440,7 @@ impl Profiler for IrqOff {
     }
 
     fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {
-        let mut rows = Vec::new();
+        let (mut rows, mut unsampled) = (Vec::new(), false);
         let wanted = &self.wanted;
         for (number, cpu) in &mut self.cpus {
             let samples = cpu.silence.take_samples();
@@ -450,12 +450,16 @@ impl Profiler for IrqOff {
                 continue;
             }
             let [off, rest @ ..] = counts;
+            unsampled |= counts[Kind::NotSampled as usize] > 0;
             let longest = if off == 0 { Value::None } else { Value::Ns(longest_ns) };
             let mut row = vec![Value::Unsigned(u64::from(*number)), Value::Unsigned(off), longest];
             row.extend(rest.into_iter().chain([samples]).map(Value::Unsigned));
             rows.push(row);
         }
         report.table(&COLUMNS, rows);
+        if unsampled {
+            report.judge(Verdict::Discarded); // silences that may have been more
+        }
         Ok(())
     }
 

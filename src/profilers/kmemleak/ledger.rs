@@ -359,7 +359,7 @@ impl Ledger {
         let live = self.processes.values().map(|process| &process.pointers).chain([&self.kernel]);
         let live = live.flat_map(Pointers::iter).filter_map(|record| record.stack);
         let under_way = self.calls.values().flatten().filter_map(|call| call.old?.1.stack);
-        live.chain(under_way).chain(self.left.keys().filter_map(|(stack, _)| *stack))
+        live.chain(under_way).chain(self.left.keys().chain(self.replaced.keys()).filter_map(|(stack, _)| *stack))
     }
 }
 

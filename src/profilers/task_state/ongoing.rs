@@ -129,7 +129,7 @@ impl TaskState {
         }
         if let Some(task) = self.machine.get_mut(tid) {
             if task.doubted_at != 0 && now > task.doubted_at.saturating_add(DOUBT_NS) {
-                self.machine.forget(tid);
+                self.machine.discard(tid);
             } else {
                 task.doubted_at = if task.doubted_at == 0 { now } else { task.doubted_at };
                 task.report_at = now.saturating_add(SETTLE_NS);

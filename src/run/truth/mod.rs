@@ -22,7 +22,7 @@ use crate::profiler::{Report, Setup, TracefsFinder};
 use crate::profilers::trials;
 use crate::ringbuf::sim::Producer;
 use crate::ringbuf::{Limit, Merge};
-use crate::run::core::{Core, Corrected, Missed};
+use crate::run::core::{Core, Corrected, Missed, Narrowed};
 use crate::run::loss::LossBook;
 use crate::run::rings::{deliver, mark_gaps};
 use crate::stats::value::{Table, Value, Verdict};
@@ -150,6 +150,7 @@ impl World {
             output,
             loss: LossBook::default(),
             narrow_here: false,
+            narrowed: Narrowed::default(),
             limit: None,
             samples: 0,
             record_bytes: 0,
