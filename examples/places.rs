@@ -74,8 +74,39 @@ global_asm!(
     "ret",
 );
 
+// A frame as a compiler makes it, whatever this program was compiled with, and the outermost one.
+#[cfg(target_arch = "x86_64")]
+global_asm!(
+    ".globl call_with_frame_pointer",
+    "call_with_frame_pointer:",
+    "push rbp",
+    "lea rax, [rip + 2f]",
+    "push rax",
+    "push 0",
+    "mov rbp, rsp",
+    "call rdi",
+    "2:",
+    "add rsp, 16",
+    "pop rbp",
+    "ret",
+);
+#[cfg(target_arch = "aarch64")]
+global_asm!(
+    ".globl call_with_frame_pointer",
+    "call_with_frame_pointer:",
+    "stp x29, x30, [sp, #-32]!",
+    "adr x9, 2f",
+    "stp xzr, x9, [sp, #16]",
+    "add x29, sp, #16",
+    "blr x0",
+    "2:",
+    "ldp x29, x30, [sp], #32",
+    "ret",
+);
+
 unsafe extern "C" {
     safe fn call_without_frame_pointer();
+    safe fn call_with_frame_pointer(function: Function);
 }
 
 extern "C" fn call_from_vdso() {
@@ -103,7 +134,7 @@ fn main() {
         "jit" | "perf-map" => made_at_run_time(1)[0],
         "many" => {
             let functions = made_at_run_time(usize::try_from(count).expect("COUNT"));
-            return functions.iter().for_each(|function| function());
+            return functions.iter().for_each(|function| call_with_frame_pointer(*function));
         }
         "file" => {
             let path = file.expect("FILE");
@@ -119,7 +150,7 @@ fn main() {
         fs::write(&map, line).expect("write the map");
     }
     let waits = env::var("PLACES_GO").is_ok_and(|value| value == "stdin");
-    let calls = || (0..count).for_each(|_| function());
+    let calls = || (0..count).for_each(|_| call_with_frame_pointer(function));
     if waits {
         io::stdin().lines().for_each(|_| calls())
     } else {

@@ -92,7 +92,7 @@ fn a_kernel_that_hides_its_addresses_is_said_once() {
     let in_kernel: Vec<Value> = frames(&done).into_iter().filter(|frame| frame["module"] == "[kernel]").collect();
     assert!(!in_kernel.is_empty(), "{done:#?}");
     for frame in in_kernel {
-        assert_eq!(frame["reason"], "no-perm: the kernel hides its addresses", "{frame}");
+        assert_eq!(frame["reason"], "no-perm: kernel.kptr_restrict hides addresses", "{frame}");
     }
     let own = |event: &Value| {
         let stack = event["stack"].as_array().expect("a stack");

@@ -137,7 +137,7 @@ fn a_kernel_that_hides_and_refuses() {
         };
         let (hidden, shown) = (in_kernel("hidden"), in_kernel("shown"));
         assert!(!hidden.is_empty() && !shown.is_empty(), "{kernel}");
-        let why = "no-perm: the kernel hides its addresses";
+        let why = "no-perm: kernel.kptr_restrict hides addresses";
         assert!(hidden.iter().all(|frame| frame["reason"] == why), "{kernel}: {hidden:?}");
         assert!(shown.iter().all(|frame| frame["symbol"].is_string()), "{kernel}: {shown:?}");
         output.results("hidden").says(&["degraded: no names for kernel functions (kernel.kptr_restrict is 2); cure: "]);

@@ -5,10 +5,12 @@ mod common;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Done, Load, Prog, command, example, load_number, number, run, run_over, start, start_watching, until};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::Signal;
 use perf_prof::event::Place;
 use perf_prof::profiler::code;
@@ -312,7 +314,12 @@ fn nothing_is_left_when_nobody_reads() {
         load.says();
     };
     // The first may have come before the event was on.
-    (0..2).for_each(|_| calls());
+    until("lines come", || {
+        calls();
+        let mut fds = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
+        nix::poll::poll(&mut fds, PollTimeout::ZERO).expect("poll") > 0
+    });
+    calls();
     let interrupt = || nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGINT).expect("signal");
     interrupt();
     until("the probe is gone", || kernel.probes_of(pid) == 0);
