@@ -1,5 +1,5 @@
-//! The events of a run: what each is, and where it is opened. How a
-//! CPU's are opened is settled in `plan`, what their descriptors say is in `cpu_events`.
+//! The events of a run: what each is, and where it is opened. How a CPU's are opened is settled in `plan`, what a refusal
+//! means is in `opening`, what their descriptors say in `cpu_events`; `counters` are events that only count, for a forecast.
 
 pub mod counters;
 

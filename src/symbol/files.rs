@@ -13,6 +13,12 @@ use crate::perf::target::Host;
 use crate::symbol::elf_file;
 use crate::sys;
 
+/// How many files this process may open yet.
+pub fn room_for_files(host: &Host) -> usize {
+    let taken = fs::read_dir(host.proc.join("self/fd")).map_or(0, Iterator::count);
+    usize::try_from(sys::open_files().0).unwrap_or(usize::MAX).saturating_sub(taken)
+}
+
 /// Which file a mapping is of, as the kernel says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FileKey {

@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::target::{Host, threads};
-use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, Reason, Wanted};
+use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, Reason, Wanted, room_for_files};
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{elf, elf_file, perf_map};
-use crate::sys;
 use crate::task::procfs;
 
 /// A mapped file, or something that has no file (`[vdso]`, `//anon`).
@@ -399,12 +398,6 @@ impl Spaces {
         let parent = |pid: &i32| self.spaces.get(pid)?.parent;
         std::iter::successors(parent(&pid), parent).take(MOST_ANCESTORS).collect()
     }
-}
-
-/// How many files this process may open yet.
-fn room_for_files(host: &Host) -> usize {
-    let taken = fs::read_dir(host.proc.join("self/fd")).map_or(0, Iterator::count);
-    usize::try_from(sys::open_files().0).unwrap_or(usize::MAX).saturating_sub(taken)
 }
 
 /// In no executable mapping.
