@@ -179,8 +179,13 @@ impl Load {
             Load::Pipe => "pingpong",
             Load::Flood => "flood of getppid",
             Load::Kalloc => "a million eventfds",
-            Load::Compile => "rustc",
+            Load::Compile => "ten times rustc",
         }
+    }
+
+    /// How often in a row, so that it takes a second.
+    pub fn times(self) -> usize {
+        if let Load::Compile = self { 10 } else { 1 }
     }
 
     /// # Errors
@@ -215,12 +220,12 @@ fn measure(case: &Case, title: &str) -> Result<()> {
         rounds.push(readers.iter().map(|reader| run(*reader, case)).collect::<Result<_>>()?);
     }
     println!("\n{title}\n");
-    println!(
-        "| reader     | load / alone        | CPU %  | ns per event | x floor             | not seen % | peak MiB |"
-    );
-    println!(
-        "| ---------- | ------------------- | -----: | -----------: | ------------------- | ---------: | -------: |"
-    );
+    let line = |cells: [&str; 7]| {
+        let [reader, load, cpu, each, floor, unseen, peak] = cells;
+        println!("| {reader:<11} | {load:<19} | {cpu:>6} | {each:>12} | {floor:<22} | {unseen:>10} | {peak:>8} |");
+    };
+    line(["reader", "load / alone", "CPU %", "ns per event", "x floor", "not seen %", "peak MiB"]);
+    line(["---", "---", "---:", "---:", "---", "---:", "---:"]);
     let floor = readers.iter().position(|reader| *reader == Reader::Floor).unwrap_or(0);
     for (index, reader) in readers.iter().enumerate() {
         let spread = |value: &dyn Fn(&Run, &Run, &Run) -> f64| {
@@ -228,22 +233,25 @@ fn measure(case: &Case, title: &str) -> Result<()> {
                 rounds.iter().filter_map(|round| Some(value(round.get(index)?, round.first()?, round.get(floor)?)));
             Spread::of(&values.collect::<Vec<_>>())
         };
-        let slowdown = spread(&|run, alone, _| run.load_ns / alone.load_ns);
+        let median = |digits: usize, value: &dyn Fn(&Run, &Run, &Run) -> f64| {
+            let median = spread(value).median;
+            if median.is_nan() { "-".to_owned() } else { format!("{median:.digits$}") }
+        };
         if *reader == Reader::Alone {
-            let events = spread(&|_, _, floor| floor.events).median;
-            let seconds = spread(&|run, _, _| run.load_ns).median / 1e9;
-            println!("| {:<10} | {:<19} | {:.1} million events in {seconds:.2} s", reader.name(), "1", events / 1e6);
+            let events = median(1, &|_, _, floor| floor.events / 1e6);
+            let seconds = median(2, &|run, _, _| run.load_ns / 1e9);
+            line([reader.name(), &format!("{events} M events, {seconds} s"), "-", "-", "-", "-", "-"]);
             continue;
         }
-        println!(
-            "| {:<10} | {slowdown:<19} | {:>6.2} | {:>12.1} | {:<19} | {:>10.2} | {:>8.1} |",
+        line([
             reader.name(),
-            spread(&|run, _, _| run.cpu_ns / run.load_ns * 100.0).median,
-            spread(&|run, _, floor| run.cpu_ns / floor.events).median,
-            spread(&|run, _, floor| run.cpu_ns / floor.cpu_ns),
-            spread(&|run, _, floor| run.unseen_of(floor) * 100.0).median,
-            spread(&|run, _, _| run.peak_kib / 1024.0).median,
-        );
+            &spread(&|run, alone, _| run.load_ns / alone.load_ns).to_string(),
+            &median(2, &|run, _, _| run.cpu_ns / run.load_ns * 100.0),
+            &median(1, &|run, _, floor| run.cpu_ns / floor.events),
+            &spread(&|run, _, floor| run.cpu_ns / floor.cpu_ns).to_string(),
+            &median(2, &|run, _, floor| run.unseen_of(floor) * 100.0),
+            &median(1, &|run, _, _| run.peak_kib / 1024.0),
+        ]);
     }
     let _ = fs::remove_file(reader::scratch("overhead.o"));
     Ok(())

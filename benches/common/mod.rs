@@ -153,7 +153,9 @@ impl Spread {
 
 impl std::fmt::Display for Spread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text = format!("{:.2} ({:.2} to {:.2})", self.median, self.min, self.max);
-        f.pad(&text)
+        if self.median.is_nan() {
+            return f.pad("-");
+        }
+        f.pad(&format!("{:.2} ({:.2} to {:.2})", self.median, self.min, self.max))
     }
 }

@@ -138,8 +138,10 @@ pub fn run(reader: Reader, case: &Case) -> Result<Run> {
 /// The time that the load takes, in ns.
 fn load(case: &Case) -> Result<f64> {
     let start = Instant::now();
-    let ended = spawn_on(LOAD_CPU, &mut case.load.command()?)?.wait()?;
-    ensure!(ended.success(), "the load failed");
+    for _ in 0..case.load.times() {
+        let ended = spawn_on(LOAD_CPU, &mut case.load.command()?)?.wait()?;
+        ensure!(ended.success(), "the load failed");
+    }
     Ok(start.elapsed().as_nanos() as f64)
 }
 
@@ -160,7 +162,9 @@ fn watched(reader: Reader, case: &Case) -> Result<Run> {
         Reader::Bpftrace => {}
         _ => {
             let (seen, lost) = counts(&text).with_context(|| format!("it printed {text:?}"))?;
-            (run.seen, run.events) = (Some(seen), seen + lost);
+            let dropped = text.lines().find(|line| line.contains(" lines dropped"));
+            let dropped = dropped.and_then(|line| number_after(line, ": ")).unwrap_or(0) as f64;
+            (run.seen, run.events) = (Some(seen - dropped), seen + lost);
         }
     }
     Ok(run)
