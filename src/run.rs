@@ -31,21 +31,21 @@ use crate::perf::evsel::Evsel;
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
-use crate::run::core::{Core, Corrected, Missed, Narrowed};
-use crate::run::loss::{LossBook, coverage};
+use crate::run::core::Core;
+use crate::run::loss::coverage;
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
 pub use crate::run::rings::{default_ring_pages, side_ring_pages};
 use crate::stats::value::Value;
-use crate::stats::weights::{StackWeights, Weighted};
+use crate::stats::weights::Weighted;
+use crate::symbol::Stacks;
 use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};
 use crate::symbol::elf_file::Budget;
 use crate::symbol::hidden::hidden;
-use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker, ending_signals};
 use crate::sys::process::Workload;
-use crate::task::{TaskTable, Watched};
+use crate::task::Watched;
 use crate::tep::strings::KernelStrings;
 use crate::tep::syscalls;
 
@@ -237,32 +237,10 @@ impl Run {
         if let Some(ticker) = &ticker {
             poller.add(ticker, TICKER).context("cannot wait for the interval timer")?;
         }
-        let core = Core {
-            layout: evlist.shared_layout(),
-            any_address: evlist.any_address(),
-            evlist,
-            profilers,
-            tasks: TaskTable::new(host.clone()),
-            watched,
-            spaces: SpaceKeys::default(),
-            stacks: Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host)),
-            weights: StackWeights::default(),
-            host: host.clone(),
-            output,
-            loss: LossBook::default(),
-            narrow_here: rings.narrow_here,
-            narrowed: Narrowed::default(),
-            limit: options.samples.filter(|_| !options.dry_run),
-            samples: 0,
-            record_bytes: 0,
-            discarded: 0,
-            untracked: 0,
-            late: 0,
-            malformed: 0,
-            told_lost: 0,
-            corrected: Corrected::default(),
-            missed: Missed::default(),
-        };
+        let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host));
+        let mut core = Core::new(evlist, profilers, watched, stacks, host.clone(), output);
+        core.narrow_here = rings.narrow_here;
+        core.limit = options.samples.filter(|_| !options.dry_run);
         Ok(Run {
             options,
             host,

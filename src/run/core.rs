@@ -113,6 +113,43 @@ macro_rules! split {
 }
 
 impl Core {
+    /// Before anything was read: no task is known, and nothing is left out.
+    pub fn new(
+        evlist: Evlist,
+        profilers: Vec<Box<dyn Profiler>>,
+        watched: Watched,
+        stacks: Stacks,
+        host: Host,
+        output: Output,
+    ) -> Core {
+        Core {
+            layout: evlist.shared_layout(),
+            any_address: evlist.any_address(),
+            evlist,
+            profilers,
+            tasks: TaskTable::new(host.clone()),
+            watched,
+            spaces: SpaceKeys::default(),
+            stacks,
+            weights: StackWeights::default(),
+            host,
+            output,
+            loss: LossBook::default(),
+            narrow_here: false,
+            narrowed: Narrowed::default(),
+            limit: None,
+            samples: 0,
+            record_bytes: 0,
+            discarded: 0,
+            untracked: 0,
+            late: 0,
+            malformed: 0,
+            told_lost: 0,
+            corrected: Corrected::default(),
+            missed: Missed::default(),
+        }
+    }
+
     /// The stamp of a record, for the merge.
     #[inline]
     pub fn stamp(layout: &Layout, record: &[u8]) -> Stamp {

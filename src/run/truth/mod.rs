@@ -22,14 +22,12 @@ use crate::profiler::{Report, Setup, TracefsFinder};
 use crate::profilers::trials;
 use crate::ringbuf::sim::Producer;
 use crate::ringbuf::{Limit, Merge};
-use crate::run::core::{Core, Corrected, Missed, Narrowed};
-use crate::run::loss::LossBook;
+use crate::run::core::Core;
 use crate::run::rings::{deliver, mark_gaps};
 use crate::stats::value::{Table, Value, Verdict};
-use crate::stats::weights::StackWeights;
-use crate::symbol::{SpaceKeys, Stacks};
+use crate::symbol::Stacks;
 use crate::sys::poll::Waker;
-use crate::task::{TaskTable, Watched};
+use crate::task::Watched;
 use crate::tep::tracefs::Tracefs;
 
 /// Numbers that look random, the same for the same seed (splitmix64).
@@ -136,32 +134,7 @@ impl World {
         let waker = Arc::new(Waker::new().unwrap());
         // Its thread waits for its settings: it prints nothing.
         let (output, settle) = Output::start(Sink::file("/dev/null".as_ref()).unwrap(), waker).unwrap();
-        let mut core = Core {
-            layout: evlist.shared_layout(),
-            any_address: evlist.any_address(),
-            evlist,
-            profilers: vec![profiler],
-            tasks: TaskTable::new(host.clone()),
-            watched,
-            spaces: SpaceKeys::default(),
-            stacks: Stacks::new(1 << 20, 127),
-            weights: StackWeights::default(),
-            host,
-            output,
-            loss: LossBook::default(),
-            narrow_here: false,
-            narrowed: Narrowed::default(),
-            limit: None,
-            samples: 0,
-            record_bytes: 0,
-            discarded: 0,
-            untracked: 0,
-            late: 0,
-            malformed: 0,
-            told_lost: 0,
-            corrected: Corrected::default(),
-            missed: Missed::default(),
-        };
+        let mut core = Core::new(evlist, vec![profiler], watched, Stacks::new(1 << 20, 127), host, output);
         core.started(START);
         let mut merge = Merge::new();
         let bytes = random.of(&[512, 1024, 2048, 4096]);
