@@ -529,13 +529,22 @@ impl Evlist {
         self.evsels.iter().any(|evsel| evsel.is_opened() && evsel.attr.samples())
     }
 
-    /// Tries an event on a thread of ours: what kind of event this machine has.
+    /// Tries an event: what kind of event this machine has. On a whole CPU, and on a thread of ours for who may not do that:
+    /// after the first event of a thread, and a second after the last, the kernel changes its own code (`perf_sched_events`),
+    /// for which it stops all CPUs. It hangs then if one of them takes no interrupts.
     ///
     /// # Errors
     /// The kernel's errno.
     pub fn probe(&mut self, attr: &Attr, cpu: u32) -> io::Result<()> {
-        let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu };
-        self.missing.open(&mut attr.clone(), watch).map(drop)
+        let on_cpu = self.missing.open(&mut attr.clone(), Watch::Cpu(cpu));
+        let opened = match on_cpu {
+            Err(err) if matches!(err.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
+                let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu };
+                self.missing.open(&mut attr.clone(), watch)
+            }
+            opened => opened,
+        };
+        opened.map(drop)
     }
 
     /// The event that writes `id` into its samples.
