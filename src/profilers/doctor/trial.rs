@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use nix::unistd::gettid;
 
 use crate::perf::Evlist;
+use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::refusal::{Reason, Refused, locks_little};
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Setup, TracefsFinder};
@@ -83,7 +84,7 @@ struct Opened {
 
 impl<'a> Bench<'a> {
     pub fn new(host: &'a Host, tracefs: &'a TracefsFinder) -> Bench<'a> {
-        let tracefs_lack = machine::tracefs_lack(host, tracefs);
+        let tracefs_lack = machine::tracefs_lack(tracefs);
         Bench { host, tracefs, tracefs_lack, opened: Vec::new(), missing: Vec::new() }
     }
 
@@ -107,13 +108,17 @@ impl<'a> Bench<'a> {
             reasons.extend(lacks(&opened));
             return Judged::new(trial.name, reasons, None);
         }
-        Judged::impossible(trial.name, self.reason(&err, refused))
+        Judged::impossible(trial.name, self.reason(err))
     }
 
-    fn reason(&self, err: &anyhow::Error, refused: Option<&Refused>) -> Reason {
-        match (refused, &self.tracefs_lack) {
+    fn reason(&self, err: anyhow::Error) -> Reason {
+        let err = match err.downcast::<NoTracefs>() {
+            Ok(none) => return none.for_events(self.host).reason,
+            Err(err) => err,
+        };
+        match (err.downcast_ref::<Refused>(), &self.tracefs_lack) {
             (Some(refused), _) => refused.reason.clone(),
-            (None, Some(lack)) if machine::is_about_tracefs(err) => lack.clone(),
+            (None, Some(lack)) if machine::is_about_tracefs(&err) => lack.clone(),
             _ => Reason::incurable(format!("{err:#}")),
         }
     }
