@@ -15,7 +15,7 @@ use crate::perf::target::{Host, threads};
 use crate::symbol::elf::{NOT_ELF, decompress, separate_file, usual_debug_dirs};
 use crate::symbol::elf_file::{Dynamic, ElfFile, MOST_FILES, MOST_PATH_BYTES, Symbol};
 use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, open_regular};
-use crate::symbol::spaces::parse_maps_line;
+use crate::symbol::mappings::parse_maps_line;
 use crate::task::procfs;
 
 const STT_FUNC: u8 = 2;

@@ -13,8 +13,9 @@ use crate::symbol::elf::{SymbolOptions, Symbols};
 use crate::symbol::elf_file;
 use crate::symbol::files::Reason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
+use crate::symbol::mappings::{Content, Module};
 use crate::symbol::perf_map::PerfMap;
-use crate::symbol::spaces::{Content, Module, NO_ADDRESS};
+use crate::symbol::spaces::NO_ADDRESS;
 use crate::symbol::stacks::Frame;
 
 /// A frame with its name, or with why it has none.
