@@ -176,7 +176,6 @@ pub struct IrqOff {
     all: bool,
     shows_stacks: bool,
     again_ns: u64,
-    own: [i32; 2],
     plan: Option<Plan>,
     host: Host,
     /// `-C`
@@ -226,7 +225,6 @@ impl IrqOff {
             all,
             shows_stacks: common.stacks(),
             again_ns: 0,
-            own: [0; 2],
             plan: None,
             host: Host::default(),
             wanted: None,
@@ -355,7 +353,6 @@ impl IrqOff {
 impl Profiler for IrqOff {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.host = setup.host.clone();
-        self.own = setup.own;
         self.wanted = setup.target.wanted.clone();
         self.again_ns = ongoing::again_ns(setup.interval);
         self.tickless = tickless_cpus(setup.host);

@@ -470,7 +470,8 @@ impl Profiler for Watchdog {
             }
             if let Some(finding) = finding {
                 let looks = finding.kind == Kind::Hard && finding.phase != Phase::Recovered;
-                let all = looks.then(|| runnable.get_or_insert_with(|| procfs::runnable(&self.host, own)));
+                let all =
+                    looks.then(|| runnable.get_or_insert_with(|| procfs::runnable(&self.host, own, usize::MAX).0));
                 let here = all.map_or_else(Vec::new, |all| procfs::latest_first(&self.host, all, number));
                 self.tell(number, finding, &here, now, ctx);
             }
