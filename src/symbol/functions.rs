@@ -4,7 +4,7 @@
 //! compressed or lie in a file of their own: the same address each time. See elf(5).
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::perf::target::{Host, threads};
 use crate::symbol::elf::{NOT_ELF, decompress, separate_file, usual_debug_dirs};
 use crate::symbol::elf_file::{Dynamic, ElfFile, MOST_FILES, MOST_PATH_BYTES, Symbol};
-use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, open_regular};
+use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, is_on_overlay, open_regular};
 use crate::symbol::mappings::parse_maps_line;
 use crate::task::procfs;
 
@@ -80,6 +80,17 @@ impl Code {
     /// Device and inode.
     pub fn identity(&self) -> Option<(u64, u64)> {
         self.file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+    }
+
+    /// True when a probe in both would be two in one file: the kernel puts them into the file below an overlay
+    /// (d_real_inode, kernel/trace/trace_uprobe.c), which has a device of its own in each.
+    pub fn is_same(&self, other: &Code) -> bool {
+        let (Ok(one), Ok(two)) = (self.file.metadata(), other.file.metadata()) else { return false };
+        // An overlay may use the upper half of the inode's number. A copy in its upper layer has the number of the
+        // original, too, but times of its own.
+        let below = |meta: &Metadata| (meta.ino() as u32, meta.size(), times(meta));
+        (one.dev(), one.ino()) == (two.dev(), two.ino())
+            || below(&one) == below(&two) && (is_on_overlay(&self.file) || is_on_overlay(&other.file))
     }
 
     /// Looks for a function among what is exported, then in each other table that there is.
@@ -178,6 +189,11 @@ impl Code {
         }
         all
     }
+}
+
+/// Of the content, and of the inode.
+fn times(meta: &Metadata) -> [(i64, i64); 2] {
+    [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())]
 }
 
 enum Table<'a> {
