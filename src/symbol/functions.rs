@@ -363,7 +363,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::symbol::elf::tests::damaged;
     use crate::symbol::elf_file::in_memory;
+    use crate::symbol::names::own_vdso;
 
     fn symbol(name: &str, kind: u8, is_local: bool, address: u64) -> Symbol<'_> {
         let names = name.as_bytes();
@@ -431,20 +433,9 @@ mod tests {
         Some((found, names))
     }
 
-    fn vdso() -> Vec<u8> {
-        use std::os::unix::fs::FileExt;
-        let maps = fs::read_to_string("/proc/self/maps").unwrap();
-        let line = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap();
-        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
-        let hex = |text| u64::from_str_radix(text, 16).unwrap();
-        let mut bytes = vec![0; (hex(end) - hex(start)) as usize];
-        File::open("/proc/self/mem").unwrap().read_exact_at(&mut bytes, hex(start)).unwrap();
-        bytes
-    }
-
     #[test]
     fn a_library_by_its_exports() {
-        let (_, names) = look(&vdso()).unwrap();
+        let (_, names) = look(&own_vdso().unwrap()).unwrap();
         assert!(names > 3, "{names}");
         assert!(look(b"\x7fELF").is_none());
     }
@@ -452,12 +443,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
         #[test]
-        fn damaged_files_are_survived(damage in proptest::collection::vec((0_usize..4096, any::<u8>()), 1..20), cut in 0_usize..9000) {
-            let mut bytes = vdso();
-            for (at, byte) in damage {
-                bytes[at] = byte;
-            }
-            bytes.truncate(cut.max(64));
+        fn damaged_files_are_survived(bytes in damaged()) {
             look(&bytes);
         }
     }
