@@ -1,4 +1,4 @@
-//! Whom a run is about, through `trace`: a workload, processes, threads, cgroups, CPUs, and those that are not there.
+//! Whom a run is about, through `trace` and `task-state`: a workload, processes, threads, cgroups, CPUs, and those that are not there.
 
 #[macro_use]
 mod common;
@@ -318,6 +318,74 @@ fn a_cgroup_is_those_in_it_and_below() {
     for shell in [inside, below, outside] {
         shell.stop();
     }
+}
+
+/// Ends when nothing of the target happens any more, and so many of its tasks wait.
+fn await_silence(mut states: common::Prog, waiting: u64) {
+    let interval = states.object(|object| object["type"] == "interval" && object["samples"] == 0);
+    // What went on when its task left the target may be told once more.
+    let next = states.object(|object| {
+        let is_later = object["interval"].as_u64() > interval["interval"].as_u64();
+        object["type"] == "interval" && is_later && object["samples"] == 0
+    });
+    let rows = states.rows_of(&next["interval"]);
+    let sum = |key: &str| rows.iter().map(|row| number(row, key)).sum::<u64>();
+    assert_eq!((sum("count"), sum("ongoing")), (0, waiting), "{rows:#?}");
+    states.interrupt().code(0);
+}
+
+#[test]
+fn who_moves_out_of_a_cgroup_does_not_count() {
+    need_events!();
+    let group = match OwnCgroup::new("perf-prof-moved") {
+        Ok(group) => group,
+        Err(why) => skip!("{why}"),
+    };
+    let naps = Load::of(&example("flood"), &["1000000000", "100"]);
+    group.take(naps.pid());
+    let mut states = start(&["task-state", "--json", "-i", "600", "--cgroups", group.0.to_str().unwrap()]);
+    states.object(|object| object["type"] == "interval" && number(object, "samples") > 100);
+    fs::write(group.0.with_file_name("cgroup.procs"), naps.pid().to_string()).unwrap();
+    await_silence(states, 0);
+}
+
+/// A thread that sleeps again and again, under the number of one that has exited. None: this kernel does not give numbers
+/// as it is told to, or others were always faster.
+fn namesake(tid: i32) -> Option<(Sender<()>, thread::JoinHandle<()>)> {
+    const TRIES: usize = 100;
+    for _ in 0..TRIES {
+        fs::write("/proc/sys/kernel/ns_last_pid", (tid - 1).to_string()).ok()?;
+        let (goes_on, told) = channel();
+        let (says, number) = channel();
+        let thread = thread::spawn(move || {
+            says.send(own_tid()).unwrap();
+            if own_tid() == tid {
+                let nap = Duration::from_millis(5);
+                while told.recv_timeout(nap) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {}
+            }
+        });
+        if number.recv().unwrap() == tid {
+            return Some((goes_on, thread));
+        }
+        thread.join().unwrap();
+    }
+    None
+}
+
+#[test]
+fn a_thread_with_a_number_used_before_does_not_count() {
+    need_events!();
+    let (one, other) = (Caller::start(libc::SYS_getegid), Caller::start(libc::SYS_getegid));
+    let target = format!("{},{}", one.tid, other.tid);
+    let mut states = start(&["task-state", "--json", "-i", "600", "-t", &target]);
+    states.object(|object| object["type"] == "interval");
+    let tid = one.tid;
+    drop(one);
+    until("it has gone", || !std::path::Path::new(&format!("/proc/{tid}")).exists());
+    let Some((stop, thread)) = namesake(tid) else { skip!("no thread gets the number of another") };
+    await_silence(states, 1);
+    drop((stop, other));
+    thread.join().unwrap();
 }
 
 // What is not there

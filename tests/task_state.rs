@@ -371,3 +371,19 @@ fn try_a_stopped_task_is_in_state_t() -> Result<(), String> {
     assert_within_window(&ended);
     Ok(())
 }
+
+#[test]
+fn what_others_do_is_no_event() {
+    need_switches!();
+    let idle = Load::of("sleep", &["1000"]);
+    until("it sleeps", || state_letter(idle.pid() as u64) == Some('S'));
+    let _busy = Load::of(&example("flood"), &["1000000000", "100"]);
+    let pid = idle.pid().to_string();
+    // Only of the latter does the kernel let nothing else through.
+    for target in ["-p", "-t"] {
+        let mut states = start(&["task-state", "--json", "--than", "1000s", target, &pid, "-N", "1"]);
+        states.err_line(|line| line.contains("nothing seen yet"));
+        let ended = states.interrupt().code(0);
+        assert_eq!(ended.total("samples"), 0, "{ended:#?}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Which tasks the answer is about, kept true while they fork and exit.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::Record;
 use crate::perf::target::{Host, Target, Tasks, threads};
@@ -24,14 +24,15 @@ pub enum Watched {
 #[derive(Debug, Default)]
 pub struct Members {
     tids: FxHashSet<i32>,
-    /// Their processes, when threads and children are followed.
-    pids: FxHashSet<i32>,
-    /// Have said farewell and still switch away once.
-    leaving: FxHashSet<i32>,
+    /// Whom /proc is asked about, and when each was started, once that is known: the same number may belong to another later.
+    /// Processes when threads and children are followed, else the threads that were named.
+    asked: FxHashMap<i32, Option<u64>>,
+    /// Have said farewell and still switch away once. So many looks at /proc ago.
+    leaving: FxHashMap<i32, u32>,
     /// Not in /proc at the last look: their last records may still be on the way.
     absent: FxHashSet<i32>,
-    /// Processes without a thread there: their numbers will be used again.
-    absent_pids: FxHashSet<i32>,
+    /// Of those asked about, the ones without a living thread there: their numbers will be used again.
+    absent_asked: FxHashSet<i32>,
     /// What they create belongs to them.
     follow: bool,
     /// Their end is the end of the run.
@@ -43,12 +44,13 @@ impl Watched {
         let mut members = match &target.tasks {
             Tasks::All => return Watched::All,
             Tasks::Workload(pid) => return Watched::BeforeExec(*pid),
-            Tasks::Threads(_) => Members { until_exit: true, ..Members::default() },
+            Tasks::Threads(tids) => Members { asked: unseen(tids), until_exit: true, ..Members::default() },
             Tasks::Processes(pids) => {
-                Members { pids: pids.iter().copied().collect(), follow: true, until_exit: true, ..Members::default() }
+                Members { asked: unseen(pids), follow: true, until_exit: true, ..Members::default() }
             }
             Tasks::Cgroups(_) => Members { follow: true, ..Members::default() },
         };
+        members.strike_out_reused(host);
         members.tids = members.living(target, host);
         Watched::Some(members)
     }
@@ -57,7 +59,7 @@ impl Watched {
     pub fn contains(&self, tid: i32) -> bool {
         match self {
             Watched::All => true,
-            Watched::Some(members) => members.tids.contains(&tid) || members.leaving.contains(&tid),
+            Watched::Some(members) => members.tids.contains(&tid) || members.leaving.contains_key(&tid),
             Watched::BeforeExec(_) | Watched::Released { .. } => false,
         }
     }
@@ -112,6 +114,15 @@ impl Watched {
         matches!(self, Watched::Some(members) if members.until_exit && members.tids.is_empty())
     }
 
+    /// The threads as they are now. None: whoever runs.
+    pub fn now(&self) -> Option<Vec<i32>> {
+        match self {
+            Watched::All => None,
+            Watched::Some(members) => Some(members.tids.iter().copied().collect()),
+            Watched::BeforeExec(pid) | Watched::Released { pid, .. } => Some(vec![*pid]),
+        }
+    }
+
     /// The threads, when they are known one by one and nothing joins them later.
     pub fn fixed(&self) -> Option<Vec<i32>> {
         match self {
@@ -125,11 +136,14 @@ impl Watched {
     }
 }
 
+/// Looks at /proc for which one that has exited still counts, at two a second: its last records may be on the way.
+const LAST_LOOKS: u32 = 1;
+
 impl Members {
     /// Processes of a workload: what they create belongs to them, and with the last of them it is over.
     fn of_workload(pids: &[i32]) -> Members {
-        let pids: FxHashSet<i32> = pids.iter().copied().collect();
-        Members { tids: pids.clone(), pids, follow: true, until_exit: true, ..Members::default() }
+        let tids = pids.iter().copied().collect();
+        Members { tids, asked: unseen(pids), follow: true, until_exit: true, ..Members::default() }
     }
 
     fn apply(&mut self, record: &Record<'_>) {
@@ -138,12 +152,20 @@ impl Members {
                 self.leaving.remove(&fork.tid); // the number is used again
                 if self.follow && self.tids.contains(&fork.ptid) {
                     self.tids.insert(fork.tid);
-                    self.pids.insert(fork.pid);
+                    let started = self.asked.entry(fork.pid).or_default();
+                    if fork.pid == fork.tid {
+                        *started = None; // another one of ours may have had the number before
+                    }
                 }
             }
-            Record::Exit(exit) => self.leaving.extend(self.tids.take(&exit.tid)),
+            Record::Exit(exit) => {
+                self.leaving.extend(self.tids.take(&exit.tid).map(|tid| (tid, 0)));
+                if !self.follow {
+                    self.asked.remove(&exit.tid);
+                }
+            }
             // Whichever thread executes, it goes on under the number of its process.
-            Record::Comm { pid, tid, exec: true, .. } if self.follow && self.pids.contains(pid) => {
+            Record::Comm { pid, tid, exec: true, .. } if self.follow && self.asked.contains_key(pid) => {
                 self.leaving.remove(tid);
                 self.tids.insert(*tid);
             }
@@ -153,26 +175,61 @@ impl Members {
 
     fn living(&self, target: &Target, host: &Host) -> FxHashSet<i32> {
         match &target.tasks {
-            Tasks::Threads(tids) => tids.iter().copied().filter(|&tid| procfs::is_alive(host, tid)).collect(),
             Tasks::Cgroups(groups) => groups.iter().flat_map(|group| group.threads()).collect(),
-            _ => self.pids.iter().flat_map(|&pid| living_threads(host, pid)).collect(),
+            _ => self.asked.keys().flat_map(|&number| self.living_of(host, number)).collect(),
+        }
+    }
+
+    /// The living threads of one that /proc is asked about.
+    fn living_of(&self, host: &Host, number: i32) -> Vec<i32> {
+        match self.follow {
+            true => living_threads(host, number),
+            false => Some(number).filter(|&tid| procfs::is_alive(host, tid)).into_iter().collect(),
         }
     }
 
     fn refresh(&mut self, target: &Target, host: &Host) {
+        self.strike_out_reused(host);
         let gone: FxHashSet<i32> =
-            self.pids.iter().copied().filter(|&pid| living_threads(host, pid).is_empty()).collect();
-        self.pids.retain(|pid| !(gone.contains(pid) && self.absent_pids.contains(pid)));
-        self.absent_pids = gone;
+            self.asked.keys().copied().filter(|&number| self.living_of(host, number).is_empty()).collect();
+        self.asked.retain(|number, _| !(gone.contains(number) && self.absent_asked.contains(number)));
+        self.absent_asked = gone;
         let living = self.living(target, host);
+        self.leaving.retain(|tid, looks| {
+            *looks += 1;
+            *looks <= LAST_LOOKS && !living.contains(tid)
+        });
         let missing: FxHashSet<i32> = self.tids.difference(&living).copied().collect();
-        // One that was missing the last time too has had its last records delivered.
-        self.leaving.extend(missing.intersection(&self.absent));
-        self.tids.retain(|tid| !(missing.contains(tid) && self.absent.contains(tid)));
-        self.leaving.retain(|tid| !living.contains(tid));
+        for tid in missing.intersection(&self.absent) {
+            self.tids.remove(tid);
+            // One that lives has been moved out of the target, or is another that has got the number.
+            if !procfs::is_alive(host, *tid) {
+                self.leaving.insert(*tid, 0);
+            }
+        }
         self.absent = missing;
         self.tids.extend(living);
     }
+
+    /// Strikes out those whose numbers belong to others now. Even an exec by another thread keeps the time of the start.
+    fn strike_out_reused(&mut self, host: &Host) {
+        let Members { asked, tids, leaving, .. } = self;
+        asked.retain(|number, known| {
+            let started = procfs::start_ticks(host, *number);
+            let is_same = known.is_none() || started.is_none() || *known == started;
+            if !is_same {
+                tids.remove(number);
+                leaving.remove(number);
+            }
+            *known = known.or(started);
+            is_same
+        });
+    }
+}
+
+/// Nothing is known yet of when they were started.
+fn unseen(numbers: &[i32]) -> FxHashMap<i32, Option<u64>> {
+    numbers.iter().map(|&number| (number, None)).collect()
 }
 
 fn living_threads(host: &Host, pid: i32) -> Vec<i32> {
@@ -252,10 +309,9 @@ mod tests {
     }
 
     fn members(tids: &[i32], follow: bool) -> Watched {
-        let tids: FxHashSet<i32> = tids.iter().copied().collect();
         Watched::Some(Members {
-            pids: if follow { tids.clone() } else { FxHashSet::default() },
-            tids,
+            tids: tids.iter().copied().collect(),
+            asked: unseen(tids),
             follow,
             until_exit: true,
             ..Members::default()
@@ -298,5 +354,120 @@ mod tests {
         watched.refresh(&target, &host);
         watched.refresh(&target, &host);
         assert!(watched.is_over(), "{watched:?}");
+    }
+
+    /// Puts a task into a fixture of /proc, or another in its place.
+    fn put(host: &Host, tid: i32, state: char, start: u64) {
+        let task = host.proc.join(format!("{tid}/task/{tid}"));
+        std::fs::create_dir_all(&task).unwrap();
+        std::fs::write(task.join("stat"), format!("{tid} (x) {state}{} {start} 0", " 0".repeat(18))).unwrap();
+    }
+
+    fn remove(host: &Host, tid: i32) {
+        std::fs::remove_dir_all(host.proc.join(tid.to_string())).unwrap();
+    }
+
+    #[test]
+    fn the_last_records_of_one_that_exited_count_and_no_later_ones() {
+        let (_dir, host) = proc(&[(7, 'S', ""), (8, 'S', "")]);
+        let target = Target { wanted: None, tasks: Tasks::Processes(vec![7, 8]) };
+        let mut watched = Watched::new(&target, &host);
+        watched.apply(&exit(8));
+        remove(&host, 8);
+        watched.refresh(&target, &host);
+        assert!(watched.contains(8), "its last switch may be on the way");
+        // The record of the fork that uses the number again was lost.
+        watched.refresh(&target, &host);
+        assert!(watched.contains(7) && !watched.contains(8));
+        // Its own exit was lost.
+        remove(&host, 7);
+        watched.refresh(&target, &host);
+        watched.refresh(&target, &host);
+        assert!(watched.contains(7) && watched.is_over());
+        watched.refresh(&target, &host);
+        watched.refresh(&target, &host);
+        assert!(!watched.contains(7));
+    }
+
+    #[test]
+    fn who_left_the_target_alive_does_not_count() {
+        let (_dir, host) = proc(&[(7, 'S', ""), (8, 'S', "")]);
+        // A cgroup without tasks, which both have left.
+        let target = Target { wanted: None, tasks: Tasks::Cgroups(Vec::new()) };
+        let mut watched = members(&[7, 8], true);
+        watched.refresh(&target, &host);
+        assert!(watched.contains(7) && watched.contains(8), "what they did inside may be on the way");
+        remove(&host, 8);
+        watched.refresh(&target, &host);
+        assert!(!watched.contains(7) && watched.contains(8));
+        watched.refresh(&target, &host);
+        watched.refresh(&target, &host);
+        assert!(!watched.contains(8));
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_somebody_else() {
+        for tasks in [Tasks::Threads(vec![7, 8]), Tasks::Processes(vec![7, 8])] {
+            let (_dir, host) = proc(&[]);
+            put(&host, 7, 'S', 100);
+            put(&host, 8, 'S', 100);
+            let target = Target { wanted: None, tasks };
+            let mut watched = Watched::new(&target, &host);
+            // Seen to exit, or not.
+            for (exits, tid) in [(true, 7), (false, 8)] {
+                assert!(watched.contains(tid) && !watched.is_over(), "{target:?}");
+                if exits {
+                    watched.apply(&exit(tid));
+                    watched.apply(&fork(tid, 1));
+                }
+                put(&host, tid, 'S', 200);
+                watched.refresh(&target, &host);
+                assert!(!watched.contains(tid), "{target:?}: {watched:?}");
+                watched.refresh(&target, &host);
+                assert!(!watched.contains(tid), "{target:?}: {watched:?}");
+            }
+            assert!(watched.is_over(), "{target:?}: {watched:?}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_exited_is_not_asked_for_again() {
+        let (_dir, host) = proc(&[(7, 'S', ""), (8, 'S', "")]); // when they were started cannot be read
+        let target = Target { wanted: None, tasks: Tasks::Threads(vec![7, 8]) };
+        let mut watched = Watched::new(&target, &host);
+        watched.apply(&exit(7));
+        watched.apply(&fork(7, 1));
+        watched.refresh(&target, &host);
+        assert!(watched.contains(8) && !watched.contains(7));
+        remove(&host, 8);
+        watched.refresh(&target, &host);
+        watched.refresh(&target, &host);
+        put(&host, 8, 'S', 100);
+        watched.refresh(&target, &host);
+        watched.refresh(&target, &host);
+        assert!(!watched.contains(8));
+    }
+
+    #[test]
+    fn a_number_that_one_of_ours_uses_again_is_ours() {
+        let (_dir, host) = proc(&[]);
+        put(&host, 7, 'S', 100);
+        put(&host, 8, 'S', 100);
+        let target = Target { wanted: None, tasks: Tasks::Processes(vec![7, 8]) };
+        let mut watched = Watched::new(&target, &host);
+        watched.apply(&exit(8));
+        watched.apply(&fork(8, 7));
+        put(&host, 8, 'S', 200);
+        watched.refresh(&target, &host);
+        assert!(watched.contains(8), "{watched:?}");
+    }
+
+    #[test]
+    fn those_of_now_are_for_a_cpu_that_comes_online() {
+        let mut watched = members(&[7], true);
+        watched.apply(&fork(8, 7));
+        watched.apply(&exit(7));
+        assert_eq!(watched.now(), Some(vec![8]));
+        assert_eq!((Watched::All.now(), Watched::BeforeExec(7).now()), (None, Some(vec![7])));
     }
 }

@@ -385,9 +385,9 @@ impl Machine {
         }
     }
 
-    /// Drops tasks whose last switch was not seen though they exited before `at`.
-    pub fn expire(&mut self, at: u64) {
-        self.tasks.retain(|task| !(task.exited && task.since < at));
+    /// Drops tasks whose last switch was not seen though they exited before `at`, and those that are not ours any more.
+    pub fn expire(&mut self, at: u64, is_ours: impl Fn(i32) -> bool) {
+        self.tasks.retain(|tid, task| is_ours(tid) && !(task.exited && task.since < at));
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (i32, &Task)> {

@@ -223,7 +223,9 @@ impl TaskState {
         let how = plan.states.decode(fields.prev_state.read_u64(sample.raw)?);
         let seen = |tid, comm| Seen { at: sample.time, cpu: sample.cpu, tid, comm };
         let blocked_only = self.blocked_only();
-        if self.is_ours(prev, &prev_comm, ctx) {
+        let (leaves, comes) = (self.is_ours(prev, &prev_comm, ctx), self.is_ours(next, &next_comm, ctx));
+        ctx.ignored = !leaves && !comes;
+        if leaves {
             let relevant = match how {
                 SwitchedOut::Blocked(state) => self.selects(state),
                 SwitchedOut::Runnable | SwitchedOut::Dead => !blocked_only,
@@ -241,7 +243,7 @@ impl TaskState {
         if !blocked_only {
             self.machine.changed_hands(sample.time, sample.cpu, prev, next);
         }
-        if self.is_ours(next, &next_comm, ctx) {
+        if comes {
             let period = self.machine.switched_in(seen(next, next_comm));
             self.account(period, ctx);
         }
@@ -255,6 +257,7 @@ impl TaskState {
         let tid = fields.pid.read_i32(sample.raw)?;
         let comm = name(self.named, &fields.comm, sample.raw)?;
         if !self.is_ours(tid, &comm, ctx) {
+            ctx.ignored = true;
             return Ok(());
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
@@ -268,6 +271,10 @@ impl TaskState {
         let Some(fields) = self.plan.as_ref().and_then(|plan| plan.fields.waking.as_ref()) else { return Ok(()) };
         let tid = fields.pid.read_i32(sample.raw)?;
         let comm = name(self.named, &fields.comm, sample.raw)?;
+        if !self.is_ours(tid, &comm, ctx) {
+            ctx.ignored = true;
+            return Ok(());
+        }
         let waker = waker(sample, fields, self.args.than.is_some(), ctx);
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
         let period = self.machine.waking(seen, waker, self.report_at(sample.time));
@@ -519,7 +526,8 @@ impl Profiler for TaskState {
                 self.looked_until = self.lost_until;
                 self.look_at_proc(Began::BeforeLoss, ctx); // the beginning of a wait may be lost too
             }
-            self.machine.expire(now.saturating_sub(GONE_NS));
+            let everybody = self.everybody;
+            self.machine.expire(now.saturating_sub(GONE_NS), |tid| everybody || ctx.watched.contains(tid));
         }
     }
 

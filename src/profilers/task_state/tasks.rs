@@ -71,9 +71,9 @@ impl Tasks {
         Some(task)
     }
 
-    pub fn retain(&mut self, mut keeps: impl FnMut(&Task) -> bool) {
+    pub fn retain(&mut self, mut keeps: impl FnMut(i32, &Task) -> bool) {
         let before = self.slots.len();
-        self.slots.retain(|(_, task)| keeps(task));
+        self.slots.retain(|(tid, task)| keeps(*tid, task));
         if self.slots.len() < before {
             self.places.clear();
             self.places.extend(self.slots.iter().zip(0..).map(|((tid, _), place)| (*tid, place)));
@@ -101,7 +101,7 @@ mod tests {
         let mut all: Vec<(i32, u64)> = tasks.iter().map(|(tid, task)| (tid, task.since)).collect();
         all.sort_unstable();
         assert_eq!(all, [(1, 1), (3, 30), (4, 4), (5, 5)]);
-        tasks.retain(|task| task.since > 4);
+        tasks.retain(|_, task| task.since > 4);
         assert!(tasks.get_mut(1).is_none() && tasks.get_mut(4).is_none());
         assert_eq!((tasks.get(3).map(|task| task.since), tasks.get(5).map(|task| task.since)), (Some(30), Some(5)));
         assert_eq!(tasks.remove(5).map(|task| task.since), Some(5));
