@@ -348,9 +348,9 @@ impl Run {
             }
             if now >= next_hotplug {
                 next_hotplug = now + HOTPLUG.as_nanos() as u64;
+                self.core.watched.refresh(&self.options.target, &self.host); // whom a new CPU's events are opened for
                 self.rings.follow_hotplug(&mut self.core, &self.options.target, &self.host, &self.poller);
                 self.rings.take_notes().into_iter().for_each(|note| self.core.output.note(note));
-                self.core.watched.refresh(&self.options.target, &self.host);
                 self.core.correct(now);
                 self.core.expire(now);
                 if self.workload.as_mut().is_some_and(Workload::ended) {

@@ -105,6 +105,45 @@ fn a_cpu_that_goes_and_comes_back() {
     }
 }
 
+/// Children that were made after the start and before the CPU came, by a command and by a process.
+#[test]
+fn a_cpu_that_comes_is_watched_for_all_that_live() {
+    need_lab!();
+    for kernel in AMD64 {
+        let output = Lab::new(kernel).example("flood").run(&format!(
+            "online=/sys/devices/system/cpu/cpu1/online
+             # Says that it is there, waits for the word, goes.
+             echo 'touch /there.$1; while [ ! -e /go ]; do sleep 0.1; done; exec taskset 2 flood $2 >/dev/null' >child
+             # Is told when to make it.
+             echo 'while [ ! -e /make ]; do sleep 0.1; done; sh child $1 $2 & wait' >parent
+             sh parent process 19 &
+             process=$!
+             started command trace -e '{CALL}' --json -v -- sh parent command 17
+             await is_on command 'ring buffer' /out/command.err
+             watching process trace -e '{CALL}' -p $process
+             echo 0 >$online
+             await grep -q '^CPU 1 went offline$' /out/command.err
+             await grep -q '^CPU 1 went offline$' /out/process.err
+             touch /make
+             await test -e /there.command
+             await test -e /there.process
+             echo 1 >$online
+             await grep -q '^CPU 1 came online: watching it$' /out/command.err
+             await grep -q '^CPU 1 came online: watching it$' /out/process.err
+             touch /go
+             ended command
+             ended process"
+        ));
+        for (run, calls) in [("command", 17), ("process", 19)] {
+            let done = output.results(run).code(0);
+            let mut events = done.of_type("event");
+            events.retain(|event| event["comm"] == "flood");
+            assert!(events.iter().all(|event| event["cpu"] == 1), "{kernel}: {run}: {done:#?}");
+            assert_eq!((events.len(), done.total("lost")), (calls, 0), "{kernel}: {run}: {done:#?}");
+        }
+    }
+}
+
 #[test]
 fn a_kernel_that_hides_and_refuses() {
     need_lab!();

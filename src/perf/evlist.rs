@@ -392,6 +392,14 @@ impl Evlist {
         Ok(())
     }
 
+    /// What is opened from now on, on a CPU that came online, is opened for these threads: since the start some were created
+    /// and others have exited, whose numbers may be used again. None: for whom it was at the start.
+    pub fn bind(&mut self, threads: Option<Vec<i32>>) {
+        if let (Some(Bound::Threads(bound)), Some(threads)) = (&mut self.plan.bound, threads) {
+            *bound = threads;
+        }
+    }
+
     fn open_evsel(&mut self, index: usize, cpu: &mut CpuEvents, watches: &[Watch]) -> Result<()> {
         let evsel = &mut self.evsels[index];
         if !evsel.is_opened() || !evsel.is_on(cpu.cpu) {

@@ -23,3 +23,19 @@ fn refuses_filters_that_are_too_long() {
     assert!(evlist.set_filter(event, "pid==1".into()).is_ok());
     assert_eq!(evlist.evsel(event).filter(), Some("pid==1"));
 }
+
+#[test]
+fn a_new_cpu_is_opened_for_the_threads_of_now() {
+    let tids = |evlist: &Evlist| -> Vec<i32> {
+        let of = |watch: &Watch| if let Watch::Task { tid, cpu: 3 } = watch { Some(*tid) } else { None };
+        evlist.plan.watches(3).iter().filter_map(of).collect()
+    };
+    let mut evlist = Evlist::new();
+    evlist.bind(Some(vec![7]));
+    assert!(matches!(evlist.plan.watches(3)[..], [Watch::Cpu(3)]), "whole CPUs stay whole");
+    evlist.plan.bound = Some(Bound::Threads(vec![7]));
+    evlist.bind(None);
+    assert_eq!(tids(&evlist), [7]);
+    evlist.bind(Some(vec![8, 9]));
+    assert_eq!(tids(&evlist), [8, 9]);
+}

@@ -243,9 +243,8 @@ impl Rings {
             }
             let side_alone = !cpus.contains(&cpu);
             let evlist = &mut core.evlist;
-            let added = evlist
-                .open_new_threads(target, host)
-                .and_then(|()| if side_alone { Ok(()) } else { self.add(cpu, evlist, poller) })
+            evlist.bind(core.watched.now());
+            let added = if side_alone { Ok(()) } else { self.add(cpu, evlist, poller) }
                 .and_then(|()| self.add_side(cpu, side_alone, evlist, poller))
                 .and_then(|()| evlist.enable_cpu(cpu));
             self.notes.push(match added {
