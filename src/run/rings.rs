@@ -77,6 +77,8 @@ impl Ring {
 pub struct Rings {
     merge: Merge,
     rings: Vec<Ring>,
+    /// By index in the merge: every record asks for it.
+    cpu_of: Vec<u32>,
     data_pages: usize,
     /// Of the last and the one before: up to the latter everything was delivered.
     loaded_ns: u64,
@@ -115,6 +117,7 @@ impl Rings {
         let mut rings = Rings {
             merge: Merge::new(),
             rings: Vec::new(),
+            cpu_of: Vec::new(),
             data_pages: asked.min(most),
             loaded_ns: 0,
             complete_ns: 0,
@@ -197,6 +200,8 @@ impl Rings {
         if let Some(owner) = evlist.ring_owner(cpu, class) {
             poller.add_edge(owner, u64::from(cpu))?;
         }
+        self.cpu_of.resize(self.cpu_of.len().max(index + 1), 0);
+        self.cpu_of[index] = cpu;
         self.rings.push(Ring { cpu, class, index, pages, side_alone, leaving: false, lost: 0, lost_at_worst: 0 });
         Ok(())
     }
@@ -299,7 +304,7 @@ impl Rings {
             // A kernel that does not count per event leaves the question open: then a full ring counts as a loss.
             ring.class != Class::Side && (lost > 0 || !core.evlist.counts_lost())
         });
-        let cpu_of = |index: usize| rings.iter().find(|ring| ring.index == index).map_or(0, |ring| ring.cpu);
+        let cpu_of = |index: usize| self.cpu_of.get(index).copied().unwrap_or(0);
         deliver(&mut self.merge, limit, core, cpu_of).held
     }
 
@@ -390,16 +395,10 @@ pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl 
 /// Hands what the rings have, up to the limit, to the core, and gives them the room back.
 pub fn deliver(merge: &mut Merge, limit: Limit, core: &mut Core, cpu_of: impl Fn(usize) -> u32) -> Drained {
     let layout = core.layout.clone();
-    let mut last = (usize::MAX, 0);
     let drained = merge.drain(
         limit,
         |record| Core::stamp(&layout, record),
-        |item| {
-            if item.ring != last.0 {
-                last = (item.ring, cpu_of(item.ring));
-            }
-            if core.enough() { ControlFlow::Break(()) } else { core.take(&item, last.1) }
-        },
+        |item| if core.enough() { ControlFlow::Break(()) } else { core.take(&item, cpu_of(item.ring)) },
     );
     merge.publish();
     drained
