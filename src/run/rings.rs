@@ -82,6 +82,8 @@ impl Ring {
 pub struct Rings {
     merge: Merge,
     rings: Vec<Ring>,
+    /// CPU and class by index in the merge: every record asks for them.
+    places: Vec<(u32, Class)>,
     data_pages: usize,
     /// Of the last and the one before: up to the latter everything was delivered.
     loaded_ns: u64,
@@ -120,6 +122,7 @@ impl Rings {
         let mut rings = Rings {
             merge: Merge::new(),
             rings: Vec::new(),
+            places: Vec::new(),
             data_pages: asked.min(most),
             loaded_ns: 0,
             complete_ns: 0,
@@ -203,6 +206,8 @@ impl Rings {
         if let Some(owner) = evlist.ring_owner(cpu, class) {
             poller.add_edge(owner, u64::from(cpu))?;
         }
+        self.places.resize(self.places.len().max(index + 1), (cpu, class));
+        self.places[index] = (cpu, class);
         self.rings.push(Ring {
             cpu,
             class,
@@ -331,10 +336,7 @@ impl Rings {
             // side records is so small that it may always have lost some: its LOST records tell.
             lost || ring.class != Class::Side && !core.evlist.counts_lost()
         });
-        let place = |index: usize| {
-            let ring = rings.iter().find(|ring| ring.index == index);
-            ring.map_or((0, Class::Events(0)), |ring| (ring.cpu, ring.class))
-        };
+        let place = |index: usize| self.places.get(index).copied().unwrap_or((0, Class::Events(0)));
         deliver(&mut self.merge, limit, core, place).held
     }
 
@@ -425,15 +427,11 @@ pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl 
 /// Hands what the rings have, up to the limit, to the core, and gives them the room back. `place`: CPU and class of a ring.
 pub fn deliver(merge: &mut Merge, limit: Limit, core: &mut Core, place: impl Fn(usize) -> (u32, Class)) -> Drained {
     let layout = core.layout.clone();
-    let mut last = (usize::MAX, (0, Class::Events(0)));
     let drained = merge.drain(
         limit,
         |record| Core::stamp(&layout, record),
         |item| {
-            if item.ring != last.0 {
-                last = (item.ring, place(item.ring));
-            }
-            let (cpu, class) = last.1;
+            let (cpu, class) = place(item.ring);
             if core.enough() { ControlFlow::Break(()) } else { core.take(&item, cpu, class) }
         },
     );
