@@ -37,7 +37,7 @@ use crate::run::loss::coverage;
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
 pub use crate::run::rings::{default_ring_pages, side_ring_pages};
-use crate::stats::value::Value;
+use crate::stats::value::{Table, Value};
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
 use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};
@@ -190,7 +190,7 @@ impl Run {
         for profiler in &mut profilers {
             profiler.filter(&mut evlist, &setup)?;
         }
-        let mut notes = setup.notes.take();
+        let notes = setup.notes.take();
         let poller = Poller::new().context("cannot wait for events")?;
         poller.add(&*waker, WAKER).context("cannot wait for the output")?;
         let events = event_texts(&evlist, &setup)?;
@@ -217,7 +217,7 @@ impl Run {
                 .map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
         };
         let ring = if options.dry_run { Some(forecast::ring(options.ring)) } else { options.ring };
-        let mut rings = Rings::open(&mut evlist, &options.target, &host, ring, &poller, &mut notes)?;
+        let mut rings = Rings::open(&mut evlist, &options.target, &host, ring, &poller)?;
         // Until here a Ctrl-C ends the process as it does any other.
         let wanted: Vec<Signal> = ending_signals().chain([Signal::SIGUSR1, Signal::SIGCHLD]).collect();
         let signals = Signals::block(&wanted).context("cannot receive signals")?;
@@ -437,6 +437,7 @@ impl Run {
                 profiler.interval(end_ns, &mut report)?
             };
         }
+        self.core.missed_calls = self.tracefs.missed_calls().into_iter().map(|(_, calls)| calls).sum();
         let verdict = self.core.judge(&mut report, self.rings.undecodable());
         let span_ns = end_ns.saturating_sub(self.interval_start_ns);
         let samples = self.core.samples - self.samples_before;
@@ -445,7 +446,8 @@ impl Run {
             && self.options.interval.is_some_and(|interval| span_ns < interval.as_nanos() as u64 / 20)
         {
             // The run ended with an interval: nothing is left to say but what is about all of it.
-            report.tables.retain(|table| table.by_stack.is_some());
+            let says = |table: &Table| table.by_stack.is_some() || table.counted && !table.rows.is_empty();
+            report.tables.retain(says);
         }
         let interval = self.intervals;
         let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };

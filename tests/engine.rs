@@ -270,6 +270,9 @@ fn n_events_are_n_lines() {
     let done = trace.finish().code(0);
     assert_eq!(done.shown(), 3, "{done:?}");
     assert_eq!(number(&done.end(), "samples"), 3);
+    // What came after the third was not looked at.
+    let (events, intervals) = (done.of_type("event"), done.of_type("interval"));
+    assert_eq!(intervals[0]["end_ns"], events[2]["time_ns"], "{done:?}");
 }
 
 #[test]
@@ -372,6 +375,25 @@ fn too_few_descriptors_are_told_in_numbers() {
     done.says(&["perf-prof: ", &format!("needed, {FEW} are allowed"), "ulimit -n"]);
     // The soft limit is raised as far as the hard one allows.
     limited(&format!("-S -n {FEW}"), &args).code(0);
+}
+
+/// A CPU's counter does not tell whose events it counts, records do.
+#[test]
+fn too_few_descriptors_for_each_task() {
+    need_events!();
+    let load = common::Load::of(&example("threads"), &["200", "1000000"]);
+    let pid = load.pid().to_string();
+    common::until("200 threads", || fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 200));
+    let counting = ["split-lock", "--event", "page-faults", "-T", "0", "-p", &pid, "--for", "1ms"];
+    let done = limited("-n 300", &counting).code(1);
+    assert!(done.out.is_empty() && done.err.len() == 1, "{done:?}");
+    done.says(&["perf-prof: counting page-faults of each task takes", "300 are allowed", "ulimit -n"]);
+    let recording = ["trace", "-e", "sched:sched_switch", "-p", &pid, "--for", "1ms"];
+    limited("-n 300", &recording).code(0).says(&[
+        "degraded: opening each task's events takes",
+        "whole CPUs",
+        "ulimit -n",
+    ]);
 }
 
 // Side effects

@@ -153,6 +153,8 @@ pub struct RunEnd {
     pub lost_stacks: u64,
     /// What was not followed because too much was followed already.
     pub lost_pairs: u64,
+    /// Calls of probed functions.
+    pub lost_calls: u64,
     pub malformed: u64,
     pub discarded: u64,
     pub late: u64,
@@ -175,9 +177,8 @@ impl RunEnd {
 
     /// All that is missing from the results, whatever lost it.
     pub fn missing(&self) -> u64 {
-        [self.lost, self.lost_output, self.lost_side, self.lost_stacks, self.lost_pairs, self.malformed]
-            .into_iter()
-            .fold(0, u64::saturating_add)
+        let losses = [self.lost, self.lost_output, self.lost_side, self.lost_stacks, self.lost_pairs, self.lost_calls];
+        losses.into_iter().fold(self.malformed, u64::saturating_add)
     }
 }
 

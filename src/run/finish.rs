@@ -26,12 +26,16 @@ impl Run {
         if matches!(stop, Stop::Asked) {
             self.round(Limit::All);
         }
-        let end_ns = sys::monotonic_ns();
+        // What came after the last of -N was not looked at.
+        let end_ns = self.core.ended_ns.unwrap_or_else(sys::monotonic_ns);
         if !matches!(stop, Stop::Enough) {
             self.core.stopped(end_ns);
         }
         let mut messages = self.close_interval(end_ns, true)?;
-        messages.extend(self.tracefs.missed_calls().into_iter().map(Message::Note));
+        let say = |(name, count)| {
+            format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
+        };
+        messages.extend(self.tracefs.missed_calls().into_iter().map(say).map(Message::Note));
         let lost = self.core.loss.total();
         let dropped = self.core.output.dropped();
         let (cpu_ns, rss_peak_bytes) = sys::self_usage();
@@ -44,6 +48,7 @@ impl Run {
             lost_side: self.core.loss.side_total(),
             lost_stacks: self.core.stacks.refused(),
             lost_pairs: self.core.untracked,
+            lost_calls: self.core.missed_calls,
             malformed: self.core.malformed + self.rings.undecodable(),
             discarded: self.core.discarded,
             late: self.core.late,
