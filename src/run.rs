@@ -336,14 +336,16 @@ impl Run {
             if signalled && let Some(stop) = self.take_signals()? {
                 return Ok(stop);
             }
-            if ticked {
+            let ends = |now: u64| deadline.is_some_and(|deadline| now >= deadline);
+            // An interval that ends with the run is closed by its end.
+            if ticked && !ends(sys::monotonic_ns().saturating_add(self.short_ns())) {
                 self.report()?;
             }
             if self.core.output.is_closed() {
                 return Ok(Stop::Closed);
             }
             let now = sys::monotonic_ns();
-            if self.core.watched.is_over() || deadline.is_some_and(|deadline| now >= deadline) {
+            if self.core.watched.is_over() || ends(now) {
                 return Ok(Stop::Asked);
             }
             if now >= next_hotplug {
@@ -359,6 +361,7 @@ impl Run {
             }
             if !silence_said
                 && self.core.samples == 0
+                && !self.core.output.has_shown()
                 && self.core.evlist.any_samples()
                 && now - self.start_ns > SILENCE.as_nanos() as u64
             {
@@ -378,6 +381,11 @@ impl Run {
             let line = "degraded: perf-prof may run on one CPU only: while that one is stuck, nothing is told";
             self.core.output.note(line);
         }
+    }
+
+    /// A part of an interval that is not worth a report of its own.
+    fn short_ns(&self) -> u64 {
+        self.options.interval.map_or(0, |interval| interval.as_nanos() as u64 / 20)
     }
 
     fn beat(&self) {
@@ -441,10 +449,7 @@ impl Run {
         let verdict = self.core.judge(&mut report, self.rings.undecodable());
         let span_ns = end_ns.saturating_sub(self.interval_start_ns);
         let samples = self.core.samples - self.samples_before;
-        if last
-            && samples == 0
-            && self.options.interval.is_some_and(|interval| span_ns < interval.as_nanos() as u64 / 20)
-        {
+        if last && samples == 0 && span_ns < self.short_ns() {
             // The run ended with an interval: nothing is left to say but what is about all of it.
             let says = |table: &Table| table.by_stack.is_some() || table.counted && !table.rows.is_empty();
             report.tables.retain(says);
