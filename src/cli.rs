@@ -219,6 +219,13 @@ impl CommonArgs {
         if self.json && !self.dry_run && self.output.is_none() && self.flame_graph == Some(FlameGraph::Stdout) {
             return Err(usage("--flame-graph - and --json both want stdout: send the JSON lines to a file with -o"));
         }
+        if self
+            .flame_graph
+            .as_ref()
+            .is_some_and(|flame| flame.path().is_some() && flame.path() == self.output.as_deref())
+        {
+            return Err(usage("-o and --flame-graph name the same file: give each its own"));
+        }
         let host = Host::default();
         let tasks = if let Some(TaskList(list)) = &self.pids {
             Tasks::Processes(resolve_processes(&host, list)?)

@@ -37,7 +37,7 @@ use crate::run::loss::coverage;
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
 pub use crate::run::rings::{default_ring_pages, side_ring_pages};
-use crate::stats::value::Value;
+use crate::stats::value::{Table, Value};
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
 use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};
@@ -190,7 +190,7 @@ impl Run {
         for profiler in &mut profilers {
             profiler.filter(&mut evlist, &setup)?;
         }
-        let mut notes = setup.notes.take();
+        let notes = setup.notes.take();
         let poller = Poller::new().context("cannot wait for events")?;
         poller.add(&*waker, WAKER).context("cannot wait for the output")?;
         let events = event_texts(&evlist, &setup)?;
@@ -217,7 +217,7 @@ impl Run {
                 .map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
         };
         let ring = if options.dry_run { Some(forecast::ring(options.ring)) } else { options.ring };
-        let mut rings = Rings::open(&mut evlist, &options.target, &host, ring, &poller, &mut notes)?;
+        let mut rings = Rings::open(&mut evlist, &options.target, &host, ring, &poller)?;
         // Until here a Ctrl-C ends the process as it does any other.
         let wanted: Vec<Signal> = ending_signals().chain([Signal::SIGUSR1, Signal::SIGCHLD]).collect();
         let signals = Signals::block(&wanted).context("cannot receive signals")?;
@@ -336,14 +336,16 @@ impl Run {
             if signalled && let Some(stop) = self.take_signals()? {
                 return Ok(stop);
             }
-            if ticked {
+            let ends = |now: u64| deadline.is_some_and(|deadline| now >= deadline);
+            // An interval that ends with the run is closed by its end.
+            if ticked && !ends(sys::monotonic_ns().saturating_add(self.short_ns())) {
                 self.report()?;
             }
             if self.core.output.is_closed() {
                 return Ok(Stop::Closed);
             }
             let now = sys::monotonic_ns();
-            if self.core.watched.is_over() || deadline.is_some_and(|deadline| now >= deadline) {
+            if self.core.watched.is_over() || ends(now) {
                 return Ok(Stop::Asked);
             }
             if now >= next_hotplug {
@@ -359,6 +361,7 @@ impl Run {
             }
             if !silence_said
                 && self.core.samples == 0
+                && !self.core.output.has_shown()
                 && self.core.evlist.any_samples()
                 && now - self.start_ns > SILENCE.as_nanos() as u64
             {
@@ -378,6 +381,11 @@ impl Run {
             let line = "degraded: perf-prof may run on one CPU only: while that one is stuck, nothing is told";
             self.core.output.note(line);
         }
+    }
+
+    /// A part of an interval that is not worth a report of its own.
+    fn short_ns(&self) -> u64 {
+        self.options.interval.map_or(0, |interval| interval.as_nanos() as u64 / 20)
     }
 
     fn beat(&self) {
@@ -437,15 +445,14 @@ impl Run {
                 profiler.interval(end_ns, &mut report)?
             };
         }
+        self.core.missed_calls = self.tracefs.missed_calls().into_iter().map(|(_, calls)| calls).sum();
         let verdict = self.core.judge(&mut report, self.rings.undecodable());
         let span_ns = end_ns.saturating_sub(self.interval_start_ns);
         let samples = self.core.samples - self.samples_before;
-        if last
-            && samples == 0
-            && self.options.interval.is_some_and(|interval| span_ns < interval.as_nanos() as u64 / 20)
-        {
+        if last && samples == 0 && span_ns < self.short_ns() {
             // The run ended with an interval: nothing is left to say but what is about all of it.
-            report.tables.retain(|table| table.by_stack.is_some());
+            let says = |table: &Table| table.by_stack.is_some() || table.counted && !table.rows.is_empty();
+            report.tables.retain(says);
         }
         let interval = self.intervals;
         let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Done, GUARD, Prog, command, ends_within, example, getppid, getuid, number, own_tid, run, run_over, start, syscall,
+    Done, GUARD, Prog, command, ends_within, example, getppid, getuid, number, own_tid, run, run_over, start,
+    start_watching, syscall,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -191,10 +192,24 @@ fn a_second_interrupt_ends_a_run_whose_reader_sleeps() {
     second_interrupt(&["-N", "50000"]);
 }
 
+/// Its reader gets what it waits for.
+#[test]
+fn a_second_interrupt_takes_nothing_from_a_reader_that_reads() {
+    need_events!();
+    let profile = start_watching(&["profile", "-g"]);
+    let pid = profile.pid();
+    profile.signal(Signal::SIGINT);
+    common::until("the first SIGINT to be taken", || !pending(pid, Signal::SIGINT));
+    profile.signal(Signal::SIGINT);
+    let done = profile.finish().code(0);
+    assert!(!done.of_type("row").is_empty(), "{done:?}");
+    done.end();
+}
+
 fn second_interrupt(options: &[&str]) {
     let (event, tid) = (syscall(libc::SYS_getppid), own_tid().to_string());
     let mut command = command(&[&["trace", "-e", &event, "-t", &tid], options].concat());
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id() as i32;
     let stdout = child.stdout.take().unwrap();
     let until = Instant::now() + GUARD;
@@ -221,6 +236,9 @@ fn second_interrupt(options: &[&str]) {
     let _ = child.kill();
     assert!(ended, "the second SIGINT was ignored");
     assert_eq!(child.wait().unwrap().code(), Some(0));
+    let mut err = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut err).unwrap();
+    assert!(err.contains("trace: told to end again: results that nobody had read yet are dropped"), "{err}");
 }
 
 fn unread(pipe: &impl std::os::fd::AsRawFd) -> i32 {
@@ -270,11 +288,17 @@ fn n_events_are_n_lines() {
     let done = trace.finish().code(0);
     assert_eq!(done.shown(), 3, "{done:?}");
     assert_eq!(number(&done.end(), "samples"), 3);
+    // What came after the third was not looked at.
+    let (events, intervals) = (done.of_type("event"), done.of_type("interval"));
+    assert_eq!(intervals[0]["end_ns"], events[2]["time_ns"], "{done:?}");
 }
 
 #[test]
 fn a_run_for_a_time_ends() {
     need_events!();
+    // Its last interval ends with it.
+    let done = run(&["trace", "-e", EXEC, "--for", "1", "-i", "500", "--json"]).code(0);
+    assert_eq!(done.of_type("interval").len(), 2, "{done:?}");
     let before = Instant::now();
     let done = run(&["trace", "-e", EXEC, "--for", "300ms", "--json"]).code(0);
     assert!(before.elapsed() >= Duration::from_millis(300));
@@ -372,6 +396,25 @@ fn too_few_descriptors_are_told_in_numbers() {
     done.says(&["perf-prof: ", &format!("needed, {FEW} are allowed"), "ulimit -n"]);
     // The soft limit is raised as far as the hard one allows.
     limited(&format!("-S -n {FEW}"), &args).code(0);
+}
+
+/// A CPU's counter does not tell whose events it counts, records do.
+#[test]
+fn too_few_descriptors_for_each_task() {
+    need_events!();
+    let load = common::Load::of(&example("threads"), &["200", "1000000"]);
+    let pid = load.pid().to_string();
+    common::until("200 threads", || fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 200));
+    let counting = ["split-lock", "--event", "page-faults", "-T", "0", "-p", &pid, "--for", "1ms"];
+    let done = limited("-n 300", &counting).code(1);
+    assert!(done.out.is_empty() && done.err.len() == 1, "{done:?}");
+    done.says(&["perf-prof: counting page-faults of each task takes", "300 are allowed", "ulimit -n"]);
+    let recording = ["trace", "-e", "sched:sched_switch", "-p", &pid, "--for", "1ms"];
+    limited("-n 300", &recording).code(0).says(&[
+        "degraded: opening each task's events takes",
+        "whole CPUs",
+        "ulimit -n",
+    ]);
 }
 
 // Side effects

@@ -229,6 +229,7 @@ fn options_of_profile() {
             (&["--flame-graph", "x.png"], &["'x.png'", ".svg or .folded"]),
             (&["--flame-graph", ""], &["--flame-graph"]),
             (&["--flame-graph", "-", "--json"], &["--flame-graph -", "-o"]),
+            (&["--flame-graph", "x.svg", "-o", "x.svg"], &["-o and --flame-graph", "same file"]),
             (&["--exclude-user", "--exclude-kernel"], &["--exclude-user", "--exclude-kernel"]),
             (&["--exclude-host", "--exclude-guest"], &["--exclude-host", "--exclude-guest"]),
         ],

@@ -38,6 +38,14 @@ fn every_event_is_counted() {
     assert!(row.get("estimate").is_none(), "{row}");
 }
 
+/// An interval that ends with the run counts, however short.
+#[test]
+fn the_last_faults_are_counted() {
+    need_events!();
+    let done = counted(&["-T", "0", "-i", "1000000"]);
+    assert_eq!(done.sum("delta", |_| true), FAULTS, "{done:#?}");
+}
+
 #[test]
 fn every_so_manyth_is_a_sample() {
     need_events!();

@@ -48,7 +48,8 @@ impl FlameGraph {
         }
     }
 
-    fn path(&self) -> Option<&Path> {
+    /// None: stdout.
+    pub fn path(&self) -> Option<&Path> {
         match self {
             FlameGraph::Svg(path) | FlameGraph::Folded(path) => Some(path),
             FlameGraph::Stdout => None,

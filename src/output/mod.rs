@@ -26,7 +26,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use crate::output::escape::escape_into;
 use crate::output::flame::{FlameWriter, Unwritten};
-use crate::output::sink::Sink;
+use crate::output::sink::{Sink, Waits};
 pub use crate::output::top::Top;
 use crate::output::writer::Writer;
 use crate::perf::target::Host;
@@ -153,6 +153,8 @@ pub struct RunEnd {
     pub lost_stacks: u64,
     /// What was not followed because too much was followed already.
     pub lost_pairs: u64,
+    /// Calls of probed functions.
+    pub lost_calls: u64,
     pub malformed: u64,
     pub discarded: u64,
     pub late: u64,
@@ -175,9 +177,8 @@ impl RunEnd {
 
     /// All that is missing from the results, whatever lost it.
     pub fn missing(&self) -> u64 {
-        [self.lost, self.lost_output, self.lost_side, self.lost_stacks, self.lost_pairs, self.malformed]
-            .into_iter()
-            .fold(0, u64::saturating_add)
+        let losses = [self.lost, self.lost_output, self.lost_side, self.lost_stacks, self.lost_pairs, self.lost_calls];
+        losses.into_iter().fold(self.malformed, u64::saturating_add)
     }
 }
 
@@ -208,6 +209,8 @@ pub enum Closed {
     Pipe,
     FlameGraph(io::Error),
     Failed(io::Error),
+    /// Not all was written: nobody wanted to wait for it any longer.
+    GivenUp,
 }
 
 /// The reading side's end of the channel.
@@ -224,6 +227,8 @@ pub struct Output {
     waiting: VecDeque<Message>,
     /// Of the batches that are in the queue or wait for it.
     under_way_bytes: Arc<AtomicUsize>,
+    waits: Waits,
+    shown: bool,
     dropped: u64,
 }
 
@@ -268,6 +273,7 @@ impl Output {
         let under_way_bytes = Arc::new(AtomicUsize::new(0));
         let taken = under_way_bytes.clone();
         let (thread_closed, thread_ending) = (closed.clone(), ending.clone());
+        let waits = sink.waits();
         let work = move || {
             block_signals(); // they are the reading side's
             let _ = tell_tid.send(nix::unistd::gettid().as_raw());
@@ -309,6 +315,8 @@ impl Output {
             batch: Batch::default(),
             waiting: VecDeque::new(),
             under_way_bytes,
+            waits,
+            shown: false,
             dropped: 0,
         };
         Ok((output, Settle(settle)))
@@ -322,6 +330,11 @@ impl Output {
     /// True when the thread has ended: everything is written, or nobody reads.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// True when something that happened is on its way to the user.
+    pub fn has_shown(&self) -> bool {
+        self.shown
     }
 
     /// Occurrences dropped because the output could not keep up.
@@ -358,6 +371,7 @@ impl Output {
             return false;
         }
         self.under_way_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.shown |= !self.batch.occurrences.is_empty();
         let next = self.used.try_recv().unwrap_or_default();
         self.waiting.push_back(Message::Batch(std::mem::replace(&mut self.batch, next)));
         true
@@ -430,8 +444,9 @@ impl Output {
         self.send(Message::Living(pids));
     }
 
-    /// Sends the last messages and waits for the thread, as long as `keep_waiting` says so.
-    pub(crate) fn finish(mut self, last: Vec<Message>, mut keep_waiting: impl FnMut() -> bool) -> Option<Closed> {
+    /// Sends the last messages and waits for the thread, as long as `keep_waiting` says so, which is told whether it is the
+    /// results' reader who keeps us waiting.
+    pub(crate) fn finish(mut self, last: Vec<Message>, mut keep_waiting: impl FnMut(bool) -> bool) -> Option<Closed> {
         use std::time::Duration;
         const STEP: Duration = Duration::from_millis(20);
         let batch = std::mem::take(&mut self.batch);
@@ -442,16 +457,20 @@ impl Output {
             while let (Some(sender), Some(next)) = (&self.sender, message.take()) {
                 match sender.send_timeout(next, STEP) {
                     Ok(()) => {}
-                    Err(crossbeam_channel::SendTimeoutError::Timeout(back)) if keep_waiting() => message = Some(back),
-                    Err(crossbeam_channel::SendTimeoutError::Timeout(_)) => return self.ending(),
+                    Err(crossbeam_channel::SendTimeoutError::Timeout(back))
+                        if keep_waiting(self.waits.for_nobody()) =>
+                    {
+                        message = Some(back);
+                    }
+                    Err(crossbeam_channel::SendTimeoutError::Timeout(_)) => return Some(Closed::GivenUp),
                     Err(crossbeam_channel::SendTimeoutError::Disconnected(_)) => break 'messages,
                 }
             }
         }
         self.sender = None; // the thread ends when it has written all
         while !self.is_closed() && !self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
-            if !keep_waiting() {
-                return self.ending();
+            if !keep_waiting(self.waits.for_nobody()) {
+                return Some(Closed::GivenUp);
             }
             std::thread::park_timeout(Duration::from_millis(2));
         }
@@ -568,7 +587,7 @@ mod tests {
             numbers.collect::<Vec<u64>>()
         });
         let under_way = output.under_way_bytes.clone();
-        assert!(output.finish(Vec::new(), || true).is_none());
+        assert!(output.finish(Vec::new(), |_| true).is_none());
         let lines = lines.join().unwrap();
         assert!(lines.is_sorted());
         assert_eq!(lines.len() as u64 + dropped, sent);

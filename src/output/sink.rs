@@ -4,9 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::sys;
 
 /// How much is gathered before it is written.
 const LARGE: usize = 64 * 1024;
@@ -17,6 +21,29 @@ pub struct Sink {
     file: File,
     pub buffer: Vec<u8>,
     durable: bool,
+    waits: Waits,
+}
+
+/// Since when a sink has been waiting for its other end: ns, 0 when it is not.
+#[derive(Clone, Debug, Default)]
+pub struct Waits(Arc<AtomicU64>);
+
+impl Waits {
+    /// Its other end has taken nothing for so long that it does not read.
+    pub fn for_nobody(&self) -> bool {
+        const LONG_NS: u64 = 300_000_000;
+        let since = self.0.load(Ordering::Relaxed);
+        since != 0 && sys::monotonic_ns().saturating_sub(since) >= LONG_NS
+    }
+}
+
+/// A last line for people, unless stderr does not take it at once.
+pub fn tell_at_once(line: &str) {
+    let stderr = io::stderr();
+    let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+        let _ = writeln!(io::stderr(), "{line}");
+    }
 }
 
 impl Sink {
@@ -37,7 +64,11 @@ impl Sink {
     }
 
     fn new(file: File) -> Sink {
-        Sink { file, buffer: Vec::with_capacity(2 * LARGE), durable: false }
+        Sink { file, buffer: Vec::with_capacity(2 * LARGE), durable: false, waits: Waits::default() }
+    }
+
+    pub fn waits(&self) -> Waits {
+        self.waits.clone()
     }
 
     /// What is written goes through to the disk each time.
@@ -64,6 +95,7 @@ impl Sink {
         let mut result = Ok(());
         let syncs = self.durable && !rest.is_empty();
         while !rest.is_empty() {
+            self.waits.0.store(sys::monotonic_ns(), Ordering::Relaxed);
             match self.file.write(rest) {
                 Ok(0) => break,
                 Ok(written) => rest = &rest[written..],
@@ -79,6 +111,7 @@ impl Sink {
                 }
             }
         }
+        self.waits.0.store(0, Ordering::Relaxed);
         self.buffer.clear();
         if syncs {
             let _ = self.file.sync_data(); // EINVAL of a pipe or a terminal

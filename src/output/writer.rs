@@ -352,6 +352,7 @@ impl Writer {
             object.unsigned("lost_side", end.lost_side);
             object.unsigned("lost_stacks", end.lost_stacks);
             object.unsigned("lost_pairs", end.lost_pairs);
+            object.unsigned("lost_calls", end.lost_calls);
             object.unsigned("malformed", end.malformed);
             object.unsigned("discarded", end.discarded);
             object.unsigned("late", end.late);

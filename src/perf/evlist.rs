@@ -133,10 +133,18 @@ impl Evlist {
         let limit = sys::raise_open_files();
         let mut need = self.descriptors(bound.as_ref(), cpus, others);
         if need > limit && bound.is_some() {
+            // A CPU's counter does not tell whose events it counts.
+            if let Some(evsel) = self.evsels.iter().find(|evsel| evsel.is_opened() && evsel.is_counted) {
+                bail!(
+                    "counting {} of each task takes {need} file descriptors, {limit} are allowed: raise `ulimit -n`, or \
+                     leave out the tasks and count on whole CPUs",
+                    evsel.name
+                );
+            }
             opened.narrow_here = true;
             opened.notes.push(format!(
-                "{need} descriptors would be needed to open each task's events, {limit} are allowed: \
-                 opening whole CPUs and dropping other tasks' samples here"
+                "degraded: opening each task's events takes {need} file descriptors, {limit} are allowed: watching whole \
+                 CPUs and dropping what is of other tasks; cure: raise `ulimit -n`"
             ));
             bound = None;
             need = self.descriptors(None, cpus, others);

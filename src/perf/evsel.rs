@@ -46,6 +46,8 @@ pub struct Evsel {
     /// Nobody pairs it with others; and its user wants some of them only.
     pub(super) is_apart: bool,
     pub(super) is_filtered: bool,
+    /// Its user wants what it counts.
+    pub(super) is_counted: bool,
     /// Which profiler of the run it belongs to.
     pub(in crate::perf) owner: usize,
 }
@@ -66,8 +68,16 @@ impl Evsel {
             is_probe: false,
             is_apart: false,
             is_filtered: false,
+            is_counted: false,
             owner: 0,
         }
+    }
+
+    /// What it counts is told, too: in the tasks of the answer, or not at all.
+    #[must_use]
+    pub fn counted(mut self) -> Evsel {
+        self.is_counted = true;
+        self
     }
 
     /// One sample per event, also of those that count more than one each time: `sched:sched_stat_runtime` counts ns.

@@ -271,13 +271,9 @@ impl TracefsFinder {
         self.probes.get().is_some()
     }
 
-    /// What the run's probes have not seen.
-    pub fn missed_calls(&self) -> Vec<String> {
-        let missed = self.probes.get().map(Probes::missed).unwrap_or_default();
-        let say = |(name, count)| {
-            format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
-        };
-        missed.into_iter().map(say).collect()
+    /// How many calls each of the run's probes has not seen, of those that have missed any.
+    pub fn missed_calls(&self) -> Vec<(String, u64)> {
+        self.probes.get().map(Probes::missed).unwrap_or_default()
     }
 
     /// Removes the run's probes, whose events are closed.

@@ -171,7 +171,7 @@ impl Profiler for SplitLock {
             }
         }
         let exclude = Exclude { host: self.args.exclude_host, ..Exclude::default() };
-        let evsel = Evsel::new(named.name, Attr::counter(named.counter, self.args.trigger)).exclude(exclude);
+        let evsel = Evsel::new(named.name, Attr::counter(named.counter, self.args.trigger)).exclude(exclude).counted();
         self.event = Some(evlist.add(if setup.stacks { evsel.callchain(0) } else { evsel })?);
         Ok(())
     }

@@ -41,12 +41,16 @@ pub struct Core {
     pub narrowed: Narrowed,
     /// `-N`
     pub limit: Option<u64>,
+    /// When the last of them was.
+    pub ended_ns: Option<Timestamp>,
     pub samples: u64,
     pub record_bytes: u64,
     pub discarded: u64,
     pub untracked: u64,
     pub late: u64,
     pub malformed: u64,
+    /// Calls of probed functions that no probe saw.
+    pub missed_calls: u64,
     pub corrected: Corrected,
     /// As of the last interval.
     pub missed: Missed,
@@ -137,12 +141,14 @@ impl Core {
             narrow_here: false,
             narrowed: Narrowed::default(),
             limit: None,
+            ended_ns: None,
             samples: 0,
             record_bytes: 0,
             discarded: 0,
             untracked: 0,
             late: 0,
             malformed: 0,
+            missed_calls: 0,
             corrected: Corrected::default(),
             missed: Missed::default(),
         }
@@ -185,7 +191,11 @@ impl Core {
             self.side(record, item, cpu, class)
         };
         self.malformed += u64::from(taken.is_err());
-        if self.enough() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.enough() {
+            self.ended_ns = Some(item.time);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
     }
 
     /// True when `-N` samples were seen.
@@ -294,7 +304,7 @@ impl Core {
         Ok(())
     }
 
-    fn lost(&mut self, window: LostWindow, class: Class) {
+    pub fn lost(&mut self, window: LostWindow, class: Class) {
         match class {
             Class::Side => {
                 self.loss.side_window();
@@ -374,9 +384,16 @@ impl Core {
     /// nobody could read.
     pub fn judge(&mut self, report: &mut Report, undecodable: u64) -> Verdict {
         let missed = Missed {
-            lost: [self.loss.total(), self.loss.side_total(), self.loss.windows_total(), self.malformed, undecodable]
-                .into_iter()
-                .fold(0, u64::saturating_add),
+            lost: [
+                self.loss.total(),
+                self.loss.side_total(),
+                self.loss.windows_total(),
+                self.malformed,
+                self.missed_calls,
+                undecodable,
+            ]
+            .into_iter()
+            .fold(0, u64::saturating_add),
             untracked: self.untracked,
             stacks: self.stacks.refused(),
             discarded: self.discarded,

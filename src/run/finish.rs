@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context as _, Result};
 use nix::sys::signal::Signal;
 
+use crate::output::sink::tell_at_once;
 use crate::output::{Closed, Message, RunEnd};
 use crate::perf::evlist::Evlist;
 use crate::perf::target::Host;
@@ -26,12 +27,16 @@ impl Run {
         if matches!(stop, Stop::Asked) {
             self.round(Limit::All);
         }
-        let end_ns = sys::monotonic_ns();
+        // What came after the last of -N was not looked at.
+        let end_ns = self.core.ended_ns.unwrap_or_else(sys::monotonic_ns);
         if !matches!(stop, Stop::Enough) {
             self.core.stopped(end_ns);
         }
         let mut messages = self.close_interval(end_ns, true)?;
-        messages.extend(self.tracefs.missed_calls().into_iter().map(Message::Note));
+        let say = |(name, count)| {
+            format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
+        };
+        messages.extend(self.tracefs.missed_calls().into_iter().map(say).map(Message::Note));
         let lost = self.core.loss.total();
         let dropped = self.core.output.dropped();
         let (cpu_ns, rss_peak_bytes) = sys::self_usage();
@@ -44,6 +49,7 @@ impl Run {
             lost_side: self.core.loss.side_total(),
             lost_stacks: self.core.stacks.refused(),
             lost_pairs: self.core.untracked,
+            lost_calls: self.core.missed_calls,
             malformed: self.core.malformed + self.rings.undecodable(),
             discarded: self.core.discarded,
             late: self.core.late,
@@ -64,7 +70,8 @@ impl Run {
                 end.summary.push(words::own_cost(&end));
             }
         }
-        if self.core.watched.awaits_exec() && (self.core.narrow_here || self.core.evlist.any_cpu_bound()) {
+        let follows = self.core.narrow_here || self.core.evlist.any_cpu_bound();
+        if self.core.watched.awaits_exec() && follows && self.core.loss.total() + self.core.loss.side_total() > 0 {
             messages.push(Message::Note(format!(
                 "{}: nothing is known of the command: the record of its exec was lost; a larger -m keeps it",
                 self.options.profiler
@@ -78,18 +85,19 @@ impl Run {
 
     /// Writes what is left and leaves nothing behind.
     pub(super) fn leave(self, messages: Vec<Message>) -> Result<()> {
-        let Run { core, signals, workload, host, mut told_to_end, tracefs, options, .. } = self;
+        let Run { core, signals, workload, host, told_to_end, tracefs, options, .. } = self;
         let Core { evlist, output, .. } = core;
         let removal = remove_probes(evlist, tracefs);
         if let Some(mut workload) = workload {
             workload.end(&descendants(&host, workload.pid())); // if it still runs
         }
-        // A second Ctrl-C ends the wait for a reader that does not read.
-        let mut again = |signal| {
-            matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP)
-                && std::mem::replace(&mut told_to_end, true)
-        };
-        let closed = output.finish(messages, || !std::iter::from_fn(|| signals.take()).any(&mut again));
+        // A second Ctrl-C ends the wait for a reader that does not read, a third any wait.
+        let mut told = usize::from(told_to_end);
+        let is_end = |signal: &Signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP);
+        let closed = output.finish(messages, |for_nobody| {
+            told += std::iter::from_fn(|| signals.take()).filter(is_end).count();
+            told < 2 || told == 2 && !for_nobody
+        });
         removal.wait()?;
         match closed {
             Some(Closed::FlameGraph(err)) => return Err(err.into()),
@@ -98,6 +106,10 @@ impl Run {
                     options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
                 return Err(anyhow::Error::new(err).context(format!("cannot write to {place}")));
             }
+            Some(Closed::GivenUp) => tell_at_once(&format!(
+                "{}: told to end again: results that nobody had read yet are dropped, the last ones among them",
+                options.profiler
+            )),
             Some(Closed::Pipe) | None => {}
         }
         Ok(())

@@ -11,6 +11,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
 use crate::perf::refusal::{Refused, Shrunk, locks_little};
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
+use crate::profiler::LostWindow;
 use crate::ringbuf::{Drained, Limit, Merge, RingBuf};
 use crate::run::core::Core;
 use crate::run::loss::{RingUse, cure};
@@ -62,17 +63,19 @@ struct Ring {
     /// In this interval, and in the worst one: what would have held that would have held all.
     lost: u64,
     lost_at_worst: u64,
+    /// A loss was counted, and no gap was marked for it.
+    unmarked: bool,
 }
 
 impl Ring {
-    /// Asks the kernel what was lost since the last time. True if anything was.
-    fn count_lost(&mut self, core: &mut Core) -> bool {
+    /// Asks the kernel what was lost since the last time.
+    fn count_lost(&mut self, core: &mut Core) {
         let Lost { samples, side } = core.evlist.take_lost(self.cpu, self.class);
         self.lost += samples;
         self.lost_at_worst = self.lost_at_worst.max(self.lost);
         core.loss.count(self.cpu, samples);
         core.loss.count_side(side);
-        samples > 0 || side > 0
+        self.unmarked |= samples > 0 || side > 0;
     }
 }
 
@@ -80,10 +83,14 @@ impl Ring {
 pub struct Rings {
     merge: Merge,
     rings: Vec<Ring>,
+    /// CPU and class by index in the merge: every record asks for them.
+    places: Vec<(u32, Class)>,
     data_pages: usize,
     /// Of the last and the one before: up to the latter everything was delivered.
     loaded_ns: u64,
     complete_ns: u64,
+    /// When the list of CPUs was read last.
+    looked_ns: u64,
     pub narrow_here: bool,
     /// CPUs that could not be opened when they came online: not tried again.
     refused: Vec<u32>,
@@ -101,7 +108,6 @@ impl Rings {
         host: &Host,
         size: Option<RingSize>,
         poller: &Poller,
-        notes: &mut Vec<String>,
     ) -> Result<Rings> {
         let online = online_cpus(host)?;
         let (cpus, absent) = target.cpus(&online);
@@ -112,18 +118,19 @@ impl Rings {
         let cpus = if evlist.any_cpu_bound() { online.clone() } else { cpus };
         let alone: Vec<u32> = online.iter().copied().filter(|cpu| !cpus.contains(cpu)).collect();
         let opened = evlist.plan(target, host, cpus.len(), online.len() - cpus.len())?;
-        notes.extend(opened.notes);
         let asked = size.map_or_else(|| wanted_pages(evlist.rings()), |size| size.pages(sys::page_size()));
         let most = most_pages(cpus.len(), evlist.rings());
         let mut rings = Rings {
             merge: Merge::new(),
             rings: Vec::new(),
+            places: Vec::new(),
             data_pages: asked.min(most),
             loaded_ns: 0,
             complete_ns: 0,
+            looked_ns: sys::monotonic_ns(),
             narrow_here: opened.narrow_here,
             refused: Vec::new(),
-            notes: Vec::new(),
+            notes: opened.notes,
         };
         if !absent.is_empty() {
             let present: Vec<u32> = target.cpus(&online).0;
@@ -193,7 +200,19 @@ impl Rings {
         if let Some(owner) = evlist.ring_owner(cpu, class) {
             poller.add_edge(owner, u64::from(cpu))?;
         }
-        self.rings.push(Ring { cpu, class, index, pages, side_alone, leaving: false, lost: 0, lost_at_worst: 0 });
+        self.places.resize(self.places.len().max(index + 1), (cpu, class));
+        self.places[index] = (cpu, class);
+        self.rings.push(Ring {
+            cpu,
+            class,
+            index,
+            pages,
+            side_alone,
+            leaving: false,
+            lost: 0,
+            lost_at_worst: 0,
+            unmarked: false,
+        });
         Ok(())
     }
 
@@ -213,11 +232,20 @@ impl Rings {
     /// Attaches CPUs that came online, detaches those that went.
     pub fn follow_hotplug(&mut self, core: &mut Core, target: &Target, host: &Host, poller: &Poller) {
         let Ok(online) = online_cpus(host) else { return };
+        let looked_ns = sys::monotonic_ns();
+        let before_ns = std::mem::replace(&mut self.looked_ns, looked_ns);
         self.rings.retain(|ring| !ring.leaving || self.merge.has(ring.index));
         let cpus = if core.evlist.any_cpu_bound() { online.clone() } else { target.cpus(&online).0 };
         let mut gone: Vec<u32> = Vec::new();
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && !online.contains(&ring.cpu)) {
             ring.count_lost(core);
+            if std::mem::take(&mut ring.unmarked) {
+                // No record comes behind it that would tell.
+                core.lost(
+                    LostWindow { cpu: ring.cpu, start_ns: self.complete_ns, end_ns: looked_ns, count: 0 },
+                    ring.class,
+                );
+            }
             ring.leaving = true;
             self.merge.remove(ring.index); // what it still holds is delivered first
             if let Some(owner) = core.evlist.ring_owner(ring.cpu, ring.class) {
@@ -247,6 +275,12 @@ impl Rings {
             let added = if side_alone { Ok(()) } else { self.add(cpu, evlist, poller) }
                 .and_then(|()| self.add_side(cpu, side_alone, evlist, poller))
                 .and_then(|()| evlist.enable_cpu(cpu));
+            if added.is_ok() {
+                // What it did until now nobody has seen.
+                let class = if side_alone { Class::Side } else { Class::Events(0) };
+                let end_ns = sys::monotonic_ns();
+                core.lost(LostWindow { cpu, start_ns: before_ns, end_ns, count: 0 }, class);
+            }
             self.notes.push(match added {
                 Ok(()) if side_alone => continue,
                 Ok(()) => format!("CPU {cpu} came online: watching it"),
@@ -289,15 +323,13 @@ impl Rings {
         let rings = &mut self.rings;
         mark_gaps(&mut self.merge, sys::monotonic_ns, |index| {
             let Some(ring) = rings.iter_mut().find(|ring| ring.index == index) else { return false };
-            let lost = ring.count_lost(core);
+            ring.count_lost(core);
+            let lost = std::mem::take(&mut ring.unmarked);
             // A kernel that does not count per event leaves the question open: then a full ring counts as a loss. But one of
             // side records is so small that it may always have lost some: its LOST records tell.
             lost || ring.class != Class::Side && !core.evlist.counts_lost()
         });
-        let place = |index: usize| {
-            let ring = rings.iter().find(|ring| ring.index == index);
-            ring.map_or((0, Class::Events(0)), |ring| (ring.cpu, ring.class))
-        };
+        let place = |index: usize| self.places.get(index).copied().unwrap_or((0, Class::Events(0)));
         deliver(&mut self.merge, limit, core, place).held
     }
 
@@ -388,15 +420,11 @@ pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl 
 /// Hands what the rings have, up to the limit, to the core, and gives them the room back. `place`: CPU and class of a ring.
 pub fn deliver(merge: &mut Merge, limit: Limit, core: &mut Core, place: impl Fn(usize) -> (u32, Class)) -> Drained {
     let layout = core.layout.clone();
-    let mut last = (usize::MAX, (0, Class::Events(0)));
     let drained = merge.drain(
         limit,
         |record| Core::stamp(&layout, record),
         |item| {
-            if item.ring != last.0 {
-                last = (item.ring, place(item.ring));
-            }
-            let (cpu, class) = last.1;
+            let (cpu, class) = place(item.ring);
             if core.enough() { ControlFlow::Break(()) } else { core.take(&item, cpu, class) }
         },
     );

@@ -48,6 +48,7 @@ pub fn summary(profiler: &str, end: &RunEnd, counts_lost: bool) -> Vec<String> {
         (end.lost_side, "records of names, forks, exits or mappings lost: names may be old"),
         (end.lost_stacks, "stacks not kept: the table is full"),
         (end.lost_pairs, "occurrences not followed: too many are followed already"),
+        (end.lost_calls, "calls of probed functions not seen"),
         (end.malformed, "records could not be decoded"),
     ];
     let other = |(count, what): &(u64, &str)| format!("{profiler}: {count} {what}");
