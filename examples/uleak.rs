@@ -1,12 +1,14 @@
 //! A program that leaks on purpose, and tells how much.
 //!
-//! `uleak LEAKED BYTES CLEAN [--all] [--wait]`: `leaky` allocates LEAKED times BYTES and keeps them, among CLEAN
+//! `uleak LEAKED BYTES CLEAN [--all] [--far] [--wait]`: `leaky` allocates LEAKED times BYTES and keeps them, among CLEAN
 //! allocations of as much that `clean` frees. With `--all` the same by each of calloc, realloc, posix_memalign and
-//! aligned_alloc, in `leaky_calloc` and so on. Prints `leaked=N bytes=N clean=N pid=N`; with `--wait` it waits for a line
+//! aligned_alloc, in `leaky_calloc` and so on; with `--far` by posix_memalign alone, which stores its results in no stack.
+//! Prints `leaked=N bytes=N clean=N pid=N`; with `--wait` it waits for a line
 //! first, and for the end of stdin after.
 
 use std::ffi::c_void;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{env, io, process, ptr};
 
 type Allocate = fn(usize) -> *mut c_void;
@@ -37,6 +39,8 @@ allocators! {
     clean_realloc = |bytes| libc::realloc(libc::malloc(bytes / 2 + 1), bytes);
     leaky_memalign = |bytes| memalign(bytes);
     clean_memalign = |bytes| memalign(bytes);
+    leaky_far = |bytes| memalign_far(bytes);
+    clean_far = |bytes| memalign_far(bytes);
     leaky_aligned = |bytes| libc::aligned_alloc(64, bytes.next_multiple_of(64));
     clean_aligned = |bytes| libc::aligned_alloc(64, bytes.next_multiple_of(64));
 }
@@ -49,6 +53,17 @@ unsafe fn memalign(bytes: usize) -> *mut c_void {
     let errno = unsafe { libc::posix_memalign(&raw mut result, 64, bytes) };
     if errno == 0 { result } else { ptr::null_mut() }
 }
+
+/// The same with a variable that is in no stack.
+#[inline(always)]
+unsafe fn memalign_far(bytes: usize) -> *mut c_void {
+    static RESULT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    // SAFETY: there is one thread, and 64 is a power of two.
+    let errno = unsafe { libc::posix_memalign(RESULT.as_ptr(), 64, bytes) };
+    if errno == 0 { RESULT.load(Ordering::Relaxed) } else { ptr::null_mut() }
+}
+
+const FAR: [(Allocate, Allocate); 1] = [(leaky_far, clean_far)];
 
 const ALL: [(Allocate, Allocate); 5] = [
     (leaky, clean),
@@ -63,10 +78,14 @@ fn main() {
     let has = |option: &str| args.iter().any(|arg| arg == option);
     let numbers: Vec<usize> = args.iter().filter_map(|arg| arg.parse().ok()).collect();
     let [leaked, bytes, cleaned] = numbers[..] else {
-        eprintln!("usage: uleak LEAKED BYTES CLEAN [--all] [--wait]");
+        eprintln!("usage: uleak LEAKED BYTES CLEAN [--all] [--far] [--wait]");
         process::exit(2);
     };
-    let pairs = if has("--all") { &ALL[..] } else { &ALL[..1] };
+    let pairs = match () {
+        () if has("--all") => &ALL[..],
+        () if has("--far") => &FAR[..],
+        () => &ALL[..1],
+    };
     if has("--wait") {
         let mut line = String::new();
         io::stdin().read_line(&mut line).expect("a line");

@@ -429,7 +429,7 @@ impl Run {
         self.round(Limit::Horizon);
         let end_ns = self.rings.complete_to();
         let messages = self.close_interval(end_ns, false)?;
-        messages.into_iter().for_each(|message| self.core.output.send(message));
+        self.core.output.send_interval(messages);
         Ok(())
     }
 

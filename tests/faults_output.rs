@@ -4,6 +4,7 @@
 #[macro_use]
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -26,6 +27,8 @@ fn load(done: &str) -> String {
 #[derive(Debug, Default)]
 struct Seen {
     events: u64,
+    /// By interval.
+    rows: BTreeMap<u64, u64>,
     intervals: Vec<Value>,
     end: Option<Value>,
 }
@@ -40,6 +43,7 @@ fn read(from: impl std::io::Read) -> Seen {
         }
         let object: Value = serde_json::from_str(&line).unwrap_or_else(|err| panic!("{err}: {line}"));
         match object["type"].as_str() {
+            Some("row") => *seen.rows.entry(number(&object, "interval")).or_default() += 1,
             Some("interval") => seen.intervals.push(object),
             Some("end") => seen.end = Some(object),
             _ => panic!("{line}"),
@@ -106,6 +110,38 @@ fn a_reader_that_is_stopped_and_goes_on_gets_the_rest() {
     assert_eq!(child.wait().expect("wait").code(), Some(0));
     assert_eq!(reader.wait().expect("wait").code(), Some(0));
     check(&read(File::open(&out).expect("the output")));
+}
+
+/// Tables with a row per thread, many times a second, into a pipe that is not read before the threads have ended.
+#[test]
+fn tables_that_nobody_reads_take_little_memory() {
+    need_switches!();
+    const MOST_BYTES: u64 = 40 << 20;
+    const INTERVAL_NS: u64 = 10_000_000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let done = dir.path().join("done");
+    // What sleeps to the end has a row in the last table, too.
+    let load = format!("{} 1000 4000 > /dev/null; touch {}; exec sleep 600", example("threads"), done.display());
+    let args = ["task-state", "--perins", "--json", "-i", "10", "--", "sh", "-c", &load];
+    let mut waits =
+        command(&args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("perf-prof");
+    until("the threads have ended", || done.exists());
+    kill(Pid::from_raw(waits.id() as i32), Signal::SIGINT).expect("SIGINT");
+    let seen = read(waits.stdout.take().expect("piped"));
+    assert_eq!(waits.wait().expect("wait").code(), Some(0));
+    let end = seen.end.as_ref().expect("an end");
+    assert!(number(end, "lost_output") > 0, "{end}");
+    let peak = number(&end["self"], "rss_peak_bytes");
+    assert!(peak < MOST_BYTES, "{peak} bytes");
+    // Their ends come all, and so does the last table.
+    let intervals = number(end, "intervals");
+    assert!(seen.intervals.iter().map(|interval| number(interval, "interval")).eq(1..=intervals), "{end}");
+    let without_rows = (1..=intervals).filter(|interval| !seen.rows.contains_key(interval)).count() as u64;
+    assert!(without_rows > 0, "{without_rows} of {intervals}");
+    let last = seen.intervals.last().expect("intervals");
+    let span_ns = number(last, "end_ns") - number(last, "start_ns");
+    // When the run ends with an interval, what follows has no table.
+    assert!(seen.rows.contains_key(&intervals) || span_ns < INTERVAL_NS / 20, "{span_ns} ns: {last}");
 }
 
 #[test]

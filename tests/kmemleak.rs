@@ -391,6 +391,23 @@ fn every_allocator_of_the_c_library() {
     balances(&done.end());
 }
 
+/// Results of posix_memalign that no sample holds: how many are left is not known, so no row is exact.
+#[test]
+fn results_out_of_reach() {
+    need_uprobes!();
+    let _alone = alone();
+    let args = ["kmemleak", "malloc", "-g", "--json", "-m", "32M"];
+    let done = common::run_over(&args, &[&example("uleak"), "50", "100", "1000", "--far"]);
+    let (rows, end) = (last_rows(&done), done.end());
+    assert_eq!((left_by(&rows, "leaky_far"), left_by(&rows, "clean_far")), ((0, 0), (0, 0)), "{rows:?}");
+    assert!(rows.iter().all(|row| row["verdict"] == "lower_bound") && !rows.is_empty(), "{rows:?}");
+    assert_eq!((number(&end, "out_of_reach"), number(&end, "lost")), (1050, 0), "{end}");
+    assert!(number(&end, "unmatched_frees") >= 1000, "{end}");
+    let intervals = done.of_type("interval");
+    assert_eq!(number(intervals.last().expect("an interval"), "out_of_reach"), 1050);
+    balances(&end);
+}
+
 #[test]
 fn two_copies_that_live() {
     need_uprobes!();

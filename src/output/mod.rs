@@ -1,7 +1,8 @@
 //! Results to text or JSON, on a thread of their own: a slow terminal or a closed pipe must not stop the reading.
 //!
 //! The reading side hands over `Message`s through a bounded channel and never waits for it in mid-run: occurrences
-//! that find it full are dropped and counted. Names of addresses are looked up here, on first print.
+//! that find it full are dropped and counted, and so are tables, but never the last. Names of addresses are looked up
+//! here, on first print.
 
 mod by_stack;
 pub mod escape;
@@ -12,12 +13,13 @@ pub mod json;
 pub mod sink;
 pub mod text;
 mod top;
+mod under_way;
 pub mod wall;
 mod writer;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -28,6 +30,7 @@ use crate::output::escape::escape_into;
 use crate::output::flame::{FlameWriter, Unwritten};
 use crate::output::sink::{Sink, Waits};
 pub use crate::output::top::Top;
+use crate::output::under_way::{MOST_BYTES, UnderWay};
 use crate::output::writer::Writer;
 use crate::perf::target::Host;
 use crate::stats::value::{Batch, Table, Value, Verdict};
@@ -110,7 +113,7 @@ pub struct StackReport {
 }
 
 /// The end of an interval.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct IntervalEnd {
     pub interval: u64,
     pub start_ns: u64,
@@ -225,8 +228,7 @@ pub struct Output {
     pub batch: Batch,
     /// In order, not yet in the queue.
     waiting: VecDeque<Message>,
-    /// Of the batches that are in the queue or wait for it.
-    under_way_bytes: Arc<AtomicUsize>,
+    under_way: Arc<UnderWay>,
     waits: Waits,
     shown: bool,
     dropped: u64,
@@ -244,12 +246,10 @@ impl Settle {
 
 /// Messages under way at most.
 const QUEUE: usize = 512;
-/// Occurrences under way at most. More would only wander through memory that is in no cache.
-const UNDER_WAY_MOST_BYTES: usize = 8 << 20;
 /// A batch is handed over when it has this many bytes, and always at the end of a round.
 const BATCH_BYTES: usize = 64 * 1024;
 /// Empty batches kept for use again: as many as a round hands over at once, or each would grow anew.
-const USED: usize = UNDER_WAY_MOST_BYTES / BATCH_BYTES;
+const USED: usize = MOST_BYTES / BATCH_BYTES;
 /// While there is no room under way, a batch grows to this before its occurrences are dropped.
 const BATCH_MOST_BYTES: usize = 1024 * 1024;
 /// Messages that wait for a blocked output at most.
@@ -270,8 +270,8 @@ impl Output {
         let (give_back, used) = bounded::<Batch>(USED);
         let closed = Arc::new(AtomicBool::new(false));
         let ending = Arc::new(Mutex::new(None));
-        let under_way_bytes = Arc::new(AtomicUsize::new(0));
-        let taken = under_way_bytes.clone();
+        let under_way = Arc::new(UnderWay::default());
+        let taken = under_way.clone();
         let (thread_closed, thread_ending) = (closed.clone(), ending.clone());
         let waits = sink.waits();
         let work = move || {
@@ -279,10 +279,7 @@ impl Output {
             let _ = tell_tid.send(nix::unistd::gettid().as_raw());
             let Ok(settings) = settings.recv() else { return };
             let mut writer = Writer::new(settings, sink);
-            let take = |batch: &Batch| {
-                taken.fetch_sub(batch.bytes(), Ordering::Relaxed);
-            };
-            let result = write_all(&mut writer, &receiver, &give_back, take);
+            let result = write_all(&mut writer, &receiver, &give_back, &taken);
             if let Err(err) = result {
                 let how = match err.kind() {
                     io::ErrorKind::BrokenPipe => Closed::Pipe,
@@ -296,11 +293,7 @@ impl Output {
             thread_closed.store(true, Ordering::Release);
             waker.wake();
             // What still comes is taken and dropped, so that the reader never finds the queue full.
-            receiver.into_iter().for_each(|message| {
-                if let Message::Batch(batch) = message {
-                    take(&batch);
-                }
-            });
+            receiver.into_iter().for_each(|message| taken.take(&message));
         };
         let thread =
             std::thread::Builder::new().name("output".into()).spawn(work).context("cannot start the output thread")?;
@@ -314,7 +307,7 @@ impl Output {
             ending,
             batch: Batch::default(),
             waiting: VecDeque::new(),
-            under_way_bytes,
+            under_way,
             waits,
             shown: false,
             dropped: 0,
@@ -337,7 +330,7 @@ impl Output {
         self.shown
     }
 
-    /// Occurrences dropped because the output could not keep up.
+    /// Occurrences, rows and notes dropped because the output could not keep up.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -365,16 +358,22 @@ impl Output {
     /// Puts the batch behind what waits, if there is room for it under way.
     fn queue_batch(&mut self) -> bool {
         let bytes = self.batch.bytes();
-        let under_way = self.under_way_bytes.load(Ordering::Relaxed);
-        let too_much = under_way > 0 && under_way.saturating_add(bytes) > UNDER_WAY_MOST_BYTES;
+        let under_way = self.under_way.occurrence_bytes();
+        let too_much = under_way > 0 && under_way.saturating_add(bytes) > MOST_BYTES;
         if too_much || self.waiting.len() >= WAITING_MOST {
             return false;
         }
-        self.under_way_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.shown |= !self.batch.occurrences.is_empty();
         let next = self.used.try_recv().unwrap_or_default();
-        self.waiting.push_back(Message::Batch(std::mem::replace(&mut self.batch, next)));
+        let batch = std::mem::replace(&mut self.batch, next);
+        self.wait(Message::Batch(batch));
         true
+    }
+
+    /// Puts a message behind what waits.
+    fn wait(&mut self, message: Message) {
+        self.under_way.add(&message);
+        self.waiting.push_back(message);
     }
 
     fn drop_batch(&mut self) {
@@ -411,21 +410,35 @@ impl Output {
             // What the message refers to must come before it.
             if !self.batch.is_empty() && self.waiting.len() < WAITING_MOST {
                 let news = std::mem::take(&mut self.batch);
-                self.under_way_bytes.fetch_add(news.bytes(), Ordering::Relaxed);
-                self.waiting.push_back(Message::Batch(news));
+                self.wait(Message::Batch(news));
             }
         }
         if self.waiting.len() < WAITING_MOST {
-            self.waiting.push_back(message);
+            self.wait(message);
         } else {
-            self.dropped += 1;
+            self.dropped += message.lines();
         }
         self.pump();
     }
 
+    /// Sends what an interval has to say. Its tables come all, or none of them when the output does not keep up.
+    pub(crate) fn send_interval(&mut self, messages: Vec<Message>) {
+        let is_full = self.under_way.is_full_of_reports();
+        for message in messages {
+            match message {
+                Message::Table { .. } | Message::Note(_) if is_full => self.dropped += message.lines(),
+                _ => self.send(message),
+            }
+        }
+    }
+
     /// A line for people on stderr.
     pub fn note(&mut self, text: impl Into<String>) {
-        self.send(Message::Note(text.into()));
+        if self.under_way.is_full_of_reports() {
+            self.dropped += 1;
+        } else {
+            self.send(Message::Note(text.into()));
+        }
     }
 
     /// Hands over all that there is so far. False when the output is blocked.
@@ -450,9 +463,10 @@ impl Output {
         use std::time::Duration;
         const STEP: Duration = Duration::from_millis(20);
         let batch = std::mem::take(&mut self.batch);
-        self.under_way_bytes.fetch_add(batch.bytes(), Ordering::Relaxed);
-        let waiting = std::mem::take(&mut self.waiting);
-        'messages: for message in waiting.into_iter().chain([Message::Batch(batch)]).chain(last) {
+        for message in std::iter::once(Message::Batch(batch)).chain(last) {
+            self.wait(message);
+        }
+        'messages: for message in std::mem::take(&mut self.waiting) {
             let mut message = Some(message);
             while let (Some(sender), Some(next)) = (&self.sender, message.take()) {
                 match sender.send_timeout(next, STEP) {
@@ -489,7 +503,7 @@ fn write_all(
     writer: &mut Writer,
     messages: &Receiver<Message>,
     give_back: &Sender<Batch>,
-    take: impl Fn(&Batch),
+    under_way: &UnderWay,
 ) -> io::Result<()> {
     loop {
         let message = match messages.try_recv() {
@@ -506,9 +520,9 @@ fn write_all(
             }
         };
         writer.follow_wall_clock();
+        under_way.take(&message);
         match message {
             Message::Batch(mut batch) => {
-                take(&batch);
                 writer.batch(&mut batch)?;
                 batch.clear();
                 let _ = give_back.try_send(batch);
@@ -533,36 +547,38 @@ mod tests {
     use crate::stats::value::{Part, Shape, Subject};
     use crate::task::Comm;
 
+    /// An output, and the end of a pipe that nobody reads yet.
+    pub fn into_a_pipe(json: bool) -> (Output, std::io::PipeReader) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        let sink = Sink::file(path.as_ref()).unwrap();
+        let (output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
+        let symbols =
+            SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: crate::symbol::elf_file::Budget::new(0) };
+        settle.send(Settings {
+            profiler: "test",
+            json,
+            events: Vec::new(),
+            strings: KernelStrings::default(),
+            host: Host::default(),
+            stacks: false,
+            callchains: false,
+            symbols,
+            coverage: false,
+            prompt: false,
+            durable: false,
+            flame: None,
+        });
+        (output, reader)
+    }
+
     /// A blocked output keeps a bounded amount, and every occurrence is printed or counted as dropped.
     #[test]
     fn a_blocked_output_loses_no_count() {
         static SHAPE: Shape = Shape { keys: &["n"], line: &[Part::Value { key: 0, width: 9 }] };
         const EACH: u64 = 1000;
         let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
-        let (reader, writer) = std::io::pipe().unwrap();
-        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
-        let sink = Sink::file(path.as_ref()).unwrap();
-        drop(writer);
-        let (mut output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
-        let host = Host::default();
-        settle.send(Settings {
-            profiler: "test",
-            json: false,
-            events: Vec::new(),
-            strings: KernelStrings::default(),
-            host,
-            stacks: false,
-            callchains: false,
-            symbols: SymbolOptions {
-                demangle: true,
-                debug_dirs: Vec::new(),
-                budget: crate::symbol::elf_file::Budget::new(0),
-            },
-            coverage: false,
-            prompt: false,
-            durable: false,
-            flame: None,
-        });
+        let (mut output, reader) = into_a_pipe(false);
         let mut sent = 0;
         for round in 0..1000 {
             for n in sent..sent + EACH {
@@ -574,8 +590,8 @@ mod tests {
             if round % 10 == 0 {
                 output.send(Message::Table { table: Table::default(), interval: 1, time_ns: 0, span_ns: 0 });
             }
-            let under_way = output.under_way_bytes.load(Ordering::Relaxed);
-            assert!(under_way <= UNDER_WAY_MOST_BYTES, "{under_way} bytes under way");
+            let under_way = output.under_way.occurrence_bytes();
+            assert!(under_way <= MOST_BYTES, "{under_way} bytes under way");
             assert!(output.batch.bytes() <= BATCH_MOST_BYTES + BATCH_BYTES);
         }
         let dropped = output.dropped();
@@ -586,11 +602,11 @@ mod tests {
             });
             numbers.collect::<Vec<u64>>()
         });
-        let under_way = output.under_way_bytes.clone();
+        let under_way = output.under_way.clone();
         assert!(output.finish(Vec::new(), |_| true).is_none());
         let lines = lines.join().unwrap();
         assert!(lines.is_sorted());
         assert_eq!(lines.len() as u64 + dropped, sent);
-        assert_eq!(under_way.load(Ordering::Relaxed), 0);
+        assert_eq!((under_way.occurrence_bytes(), under_way.report_bytes()), (0, 0));
     }
 }

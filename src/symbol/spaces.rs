@@ -155,14 +155,16 @@ impl Spaces {
         }
     }
 
-    /// Forgets processes that exited a while before `now`, unless threads of theirs live on.
+    /// Forgets processes that exited a while before `now`. One whose threads live on is looked at again after as long.
     fn expire(&mut self, now: u64) {
         let is_over = |(time, _): &mut (u64, i32)| time.saturating_add(KEEP_EXITED_NS) < now;
         while let Some((time, pid)) = self.exited.pop_front_if(is_over) {
-            if self.spaces.get(&pid).is_some_and(|space| space.gone == Some(time))
-                && threads(&self.host, pid).is_empty()
-            {
+            let Some(space) = self.spaces.get_mut(&pid).filter(|space| space.gone == Some(time)) else { continue };
+            if threads(&self.host, pid).is_empty() {
                 self.spaces.remove(&pid);
+            } else {
+                space.gone = Some(now);
+                self.exited.push_back((now, pid));
             }
         }
     }
@@ -444,6 +446,27 @@ mod tests {
         let before = keys.key(5);
         keys.apply(&mmap(5, 0x1000, 0x1000, 0, "/no/b"), 4);
         assert_ne!(keys.key(5), before, "a new mapping may change what an address means");
+    }
+
+    #[test]
+    fn a_process_ends_with_its_last_thread() {
+        const S: u64 = 1_000_000_000;
+        let dir = tempfile::tempdir().unwrap();
+        let task = dir.path().join("5/task");
+        fs::create_dir_all(task.join("6")).unwrap();
+        let mut spaces = Spaces::new(Host { proc: dir.path().into(), cpu: "/nonexistent".into() });
+        apply(&mut spaces, &mmap(5, 0x1000, 0x1000, 0, "/no/a"));
+        spaces.apply(SpaceChange::Exit { pid: 5, time: S });
+        for time in [4 * S, 10 * S] {
+            spaces.apply(SpaceChange::Exit { pid: 7, time });
+            assert_eq!(at(&mut spaces, 5, 0x1000), Some(("a".to_owned(), 0)), "a thread of it lives");
+            assert_eq!(spaces.exited.iter().filter(|(_, pid)| *pid == 5).count(), 1);
+        }
+        fs::remove_dir_all(task).unwrap();
+        spaces.apply(SpaceChange::Exit { pid: 7, time: 11 * S });
+        assert!(spaces.spaces.contains_key(&5), "it is looked at again after a while");
+        spaces.apply(SpaceChange::Exit { pid: 7, time: 13 * S });
+        assert!(!spaces.spaces.contains_key(&5));
     }
 
     #[test]

@@ -501,6 +501,27 @@ mod tests {
         irq_off.others(0, &gap)
     }
 
+    /// As the documentation has it: in the row of the interval in which it is judged, and in no other.
+    #[test]
+    fn a_silence_counts_once_where_it_is_judged() {
+        let mut irq_off = profiler(&["--than", "20ms"]);
+        let terms = irq_off.terms;
+        let cpu = irq_off.cpus.entry(0).or_default();
+        (1..=50).for_each(|n| assert_eq!(cpu.sample(500 * MS + n * terms.period_ns, 7, terms), None));
+        let gap = cpu.sample(1_500 * MS, 7, terms).unwrap();
+        let subject = Subject { time: 1_500 * MS, cpu: 0, pid: 7, tid: 7, comm: Comm::default() };
+        irq_off.pending.push(Finding { gap, subject, stack: None });
+        let counted = |report: &Report| -> u64 {
+            let cells = report.tables[0].rows[0][1..9].iter();
+            cells.filter_map(|cell| if let Value::Unsigned(count) = cell { Some(*count) } else { None }).sum()
+        };
+        let mut reports: [Report; 3] = std::array::from_fn(|_| Report::default());
+        irq_off.interval(1_550 * MS, &mut reports[0]).unwrap();
+        irq_off.deinit(1_600 * MS, &mut reports[1]).unwrap();
+        irq_off.deinit(1_700 * MS, &mut reports[2]).unwrap();
+        assert_eq!(reports.each_ref().map(counted), [0, 1, 0]);
+    }
+
     #[test]
     fn a_machine_may_stop_for_a_little_less_than_the_limit() {
         let usual = ["--than", "20ms"];

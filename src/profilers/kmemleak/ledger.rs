@@ -35,6 +35,13 @@ pub struct Counts {
     pub unfinished: u64,
 }
 
+impl Counts {
+    /// Allocations that may be outstanding, and are in no sum.
+    pub fn left_out(&self) -> u64 {
+        self.out_of_reach.saturating_add(self.unfinished)
+    }
+}
+
 /// Outstanding allocations of one owner at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum {

@@ -24,7 +24,7 @@ use crate::profilers::ProfilerArgs;
 use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space};
 use crate::profilers::kmemleak::report::Shown;
 use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, Wanted};
-use crate::stats::value::{ByStack, Value};
+use crate::stats::value::{ByStack, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::{Comm, TaskTable, procfs};
 use crate::tep::filter::Filter;
@@ -391,17 +391,21 @@ impl Kmemleak {
             discarded: Some(report::REPLACED),
         };
         report.stack_table(what, report::columns(shown), rows, by_stack);
+        let counts = self.ledger.counts;
+        if counts.left_out() > 0 {
+            report.judge(Verdict::LowerBound);
+        }
         if self.draws {
             for (&(stack, owner), sum) in &sums {
                 let weight = if shown.bytes { sum.bytes } else { sum.allocs };
                 report.weigh(-1, self.owners.comm(owner), stack, weight);
             }
         }
-        let counts = self.ledger.counts;
         report.run_total("total_allocs", Value::Unsigned(counts.allocs));
         report.run_total("total_frees", Value::Unsigned(counts.frees));
         report.run_total("unmatched_frees", Value::Unsigned(counts.unmatched));
         report.run_total("unfinished_calls", Value::Unsigned(counts.unfinished));
+        report.run_total("out_of_reach", Value::Unsigned(counts.out_of_reach));
         report.run_total("outstanding", Value::Unsigned(outstanding.0));
         if shown.bytes {
             report.run_total("outstanding_bytes", Value::Unsigned(outstanding.1));
@@ -412,6 +416,23 @@ impl Kmemleak {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_out_makes_the_rest_a_lower_bound() {
+        let mut kmemleak = Kmemleak::new(Vec::new(), None, false);
+        let reported = |kmemleak: &Kmemleak| {
+            let mut report = Report::default();
+            kmemleak.report("outstanding", 10, &mut report);
+            let total = report.run_totals.iter().find(|(key, _)| *key == "out_of_reach");
+            (report.tables[0].verdict, total.map(|(_, value)| value.clone()))
+        };
+        assert_eq!(reported(&kmemleak), (Verdict::Exact, Some(Value::Unsigned(0))));
+        kmemleak.ledger.counts.out_of_reach = 3;
+        assert_eq!(reported(&kmemleak), (Verdict::LowerBound, Some(Value::Unsigned(3))));
+        // Calls in the kernel may stay unfinished without a loss.
+        kmemleak.ledger.counts = ledger::Counts { unfinished: 1, ..ledger::Counts::default() };
+        assert_eq!(reported(&kmemleak), (Verdict::LowerBound, Some(Value::Unsigned(0))));
+    }
 
     #[test]
     fn losses_in_a_row_do_not_put_the_look_at_who_lives_off() {

@@ -81,6 +81,8 @@ pub struct Cpu {
     stop_gap: Option<u64>,
     /// First expiry since then.
     kicked: Option<u64>,
+    /// What happened before may have gone unseen.
+    lost_until: u64,
     pub sampled: Option<Seen>,
     pub seen: Option<Seen>,
     /// Of the last sample.
@@ -111,13 +113,13 @@ impl Cpu {
             return self.recover(at);
         }
         let Some(kicked) = self.kicked else {
-            self.kicked = Some(at).filter(|at| *at >= self.from);
+            self.kicked = Some(at).filter(|at| *at >= self.from.max(self.lost_until));
             return None;
         };
         // One that came late is soon followed by the next, which is on time.
         let missed = at.saturating_sub(kicked) >= limits.period / 2;
         (missed && self.stuck.is_none() && self.on)
-            .then(|| self.predict(Kind::Soft, self.stop.unwrap_or(kicked), at, limits))
+            .then(|| self.predict(Kind::Soft, self.last_stop().unwrap_or(kicked), at, limits))
     }
 
     /// Its timer was started, by an expiry or anew.
@@ -131,7 +133,7 @@ impl Cpu {
         if self.stop.is_some_and(|stop| at <= stop) {
             return None;
         }
-        self.stop_gap = self.stop.map(|stop| at - stop);
+        self.stop_gap = self.last_stop().map(|stop| at.saturating_sub(stop));
         self.stop = Some(at);
         self.kicked = None;
         self.stuck.filter(|stuck| stuck.kind == Kind::Soft).and_then(|_| self.recover(at))
@@ -149,7 +151,8 @@ impl Cpu {
         }
         // Where the timer does not show, the stop task has to do: it used to run once per period.
         let regular = self.stop_gap.is_some_and(|gap| gap <= limits.period.saturating_mul(3) / 2);
-        let stop = self.stop.filter(|_| self.silent && regular && tid != 0 && self.on && self.stuck.is_none())?;
+        let stop =
+            self.last_stop().filter(|_| self.silent && regular && tid != 0 && self.on && self.stuck.is_none())?;
         let missed = at.saturating_sub(stop) > limits.period.saturating_mul(2).saturating_add(limits.margin);
         missed.then(|| self.predict(Kind::Soft, stop, at, limits))
     }
@@ -162,11 +165,15 @@ impl Cpu {
         }
     }
 
-    /// Records were lost up to `end`: what did not happen since then did not happen, as far as we know.
+    /// Records were lost up to `end`: only what did not happen since then did not happen, as far as we know.
     pub fn lost(&mut self, end: u64) {
-        self.armed = self.armed.map(|armed| armed.max(end));
-        self.stop = self.stop.map(|stop| stop.max(end));
+        self.lost_until = self.lost_until.max(end);
         self.kicked = None;
+    }
+
+    /// What was seen last of its timer or its stop task was before a loss, so that a later one may have gone unseen.
+    pub fn is_behind(&self) -> bool {
+        [self.timer, self.stop].into_iter().flatten().any(|at| at < self.lost_until)
     }
 
     /// The kernel's settings have changed, or the CPU is watched from now on: it gets a whole period.
@@ -280,9 +287,15 @@ impl Cpu {
         Some(Finding { kind: stuck.kind, phase: Phase::Ongoing, stuck_ns, dark })
     }
 
-    /// The timer; where it does not show, whatever else there is.
+    /// When the stop task may have run last.
+    fn last_stop(&self) -> Option<u64> {
+        self.stop.map(|stop| stop.max(self.lost_until))
+    }
+
+    /// The timer; where it does not show, whatever else there is. It may have been among what was lost.
     fn last_sign_of_timer(&self) -> Option<u64> {
-        if self.silent { self.sampled.map(|seen| seen.at).max(self.stop) } else { self.armed }
+        let seen = if self.silent { self.sampled.map(|seen| seen.at).max(self.stop) } else { self.armed };
+        seen.map(|seen| seen.max(self.lost_until))
     }
 
     fn is_overdue(&self, now: u64, limits: &Limits) -> bool {
@@ -506,6 +519,26 @@ mod tests {
         cpu.lost(107 * S); // the stop task's run may be among it
         assert_eq!(cpu.expired(108 * S, &LIMITS), None);
         assert_eq!(watch(&mut cpu, 108 * S, 112 * S, &CLOCK, |_| panic!("no need to look")), []);
+    }
+
+    #[test]
+    fn what_was_seen_stays_so_when_records_are_lost() {
+        let mut cpu = healthy();
+        assert!(!cpu.is_behind());
+        cpu.lost(107 * S);
+        assert_eq!((cpu.timer, cpu.stop), (Some(100 * S), Some(100 * S + 20_000)));
+        assert!(cpu.is_behind());
+        assert_eq!(cpu.expired(108 * S, &LIMITS), None);
+        assert!(cpu.is_behind(), "of the stop task nothing was seen since");
+        // But it may have run until the end of the loss: it is stuck since then at least.
+        assert_eq!(cpu.expired(112 * S, &LIMITS), of(Kind::Soft, Phase::Predicted, 5 * S));
+        assert_eq!(cpu.stopped(113 * S), of(Kind::Soft, Phase::Recovered, 6 * S));
+        assert!(!cpu.is_behind());
+        let mut cpu = healthy();
+        cpu.lost(107 * S);
+        let found = watch(&mut cpu, 107 * S, 112 * S, &CLOCK, |_| frozen());
+        let (at, finding) = found[0];
+        assert_eq!((at, finding.stuck_ns), (111 * S + 400 * MS, 4 * S + 400 * MS), "since the end of the loss");
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::profilers::profile::{check_limit, is_absent, is_refused};
 use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::settings::{Limits, Settings};
 use crate::profilers::watchdog::signs::SignBoard;
-use crate::stats::value::{Column, Part, Shape, Subject, Value};
+use crate::stats::value::{Column, Part, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::kallsyms::{KallsymsError, address_of};
 use crate::task::{Comm, procfs};
@@ -506,7 +506,11 @@ impl Profiler for Watchdog {
             ]
         };
         let wanted = self.cpus.iter().enumerate().filter(|(number, _)| self.is_wanted(*number as u32));
+        let is_behind = wanted.clone().any(|(_, cpu)| cpu.on && cpu.is_behind());
         report.table(&COLUMNS, wanted.map(row).collect());
+        if is_behind {
+            report.judge(Verdict::Unsure);
+        }
         Ok(())
     }
 

@@ -1,0 +1,162 @@
+//! How much memory waits for the output: a reader that stands still must not make it grow.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::output::Message;
+use crate::stats::value::{Table, Value};
+
+/// Occurrences under way at most. More would only wander through memory that is in no cache.
+pub const MOST_BYTES: usize = 8 << 20;
+/// Of tables and notes, which have room of their own: they matter more than single occurrences. What an interval has to say
+/// is not parted, so there may be that much more of it.
+const MOST_REPORT_BYTES: usize = 8 << 20;
+
+/// The bytes of messages that are in the queue or wait for it.
+#[derive(Debug, Default)]
+pub struct UnderWay {
+    occurrences: AtomicUsize,
+    reports: AtomicUsize,
+}
+
+impl UnderWay {
+    pub fn add(&self, message: &Message) {
+        self.of(message).fetch_add(message.bytes(), Ordering::Relaxed);
+    }
+
+    /// The message is with the output thread.
+    pub fn take(&self, message: &Message) {
+        self.of(message).fetch_sub(message.bytes(), Ordering::Relaxed);
+    }
+
+    fn of(&self, message: &Message) -> &AtomicUsize {
+        if matches!(message, Message::Batch(_)) { &self.occurrences } else { &self.reports }
+    }
+
+    /// Of batches.
+    pub fn occurrence_bytes(&self) -> usize {
+        self.occurrences.load(Ordering::Relaxed)
+    }
+
+    /// Of all else.
+    pub fn report_bytes(&self) -> usize {
+        self.reports.load(Ordering::Relaxed)
+    }
+
+    /// No more tables or notes fit.
+    pub fn is_full_of_reports(&self) -> bool {
+        self.report_bytes() >= MOST_REPORT_BYTES
+    }
+}
+
+impl Message {
+    /// About as much memory as it takes.
+    fn bytes(&self) -> usize {
+        match self {
+            Message::Batch(batch) => batch.bytes(),
+            Message::Table { table, .. } => size_of::<Message>() + table_bytes(table),
+            Message::Note(text) => size_of::<Message>() + text.len(),
+            Message::Interval(end) => size_of::<Message>() + size_of_val(&end.lost_windows[..]),
+            // One at a time, and few in a run.
+            Message::Stacks(_) | Message::End(_) | Message::Living(_) | Message::Weights(_) => 0,
+        }
+    }
+
+    /// Lines that are missing without it.
+    pub(super) fn lines(&self) -> u64 {
+        match self {
+            Message::Table { table, .. } => table.rows.len().max(1) as u64,
+            _ => 1,
+        }
+    }
+}
+
+fn table_bytes(table: &Table) -> usize {
+    /// Of an allocator, for each piece of memory.
+    const OVERHEAD_BYTES: usize = 16;
+    let heap = |value: &Value| match value {
+        Value::Text(text) => OVERHEAD_BYTES + text.len(),
+        Value::Words(words) => OVERHEAD_BYTES + words.iter().map(|word| size_of_val(word) + word.len()).sum::<usize>(),
+        _ => 0,
+    };
+    let row = |row: &Vec<Value>| {
+        let cells = row.capacity() * size_of::<Value>() + row.iter().map(heap).sum::<usize>();
+        size_of_val(row) + OVERHEAD_BYTES + cells
+    };
+    table.rows.iter().map(row).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+    use crate::output::IntervalEnd;
+    use crate::output::tests::into_a_pipe;
+    use crate::stats::value::{Batch, Column};
+
+    #[test]
+    fn what_is_taken_is_what_was_added() {
+        let under_way = UnderWay::default();
+        let cells = || vec![Value::Unsigned(1), Value::Text("text".into()), Value::Words(vec!["a".to_owned()].into())];
+        let table = Table { rows: (0..1000).map(|_| cells()).collect(), ..Table::default() };
+        let messages = [
+            Message::Table { table, interval: 1, time_ns: 0, span_ns: 0 },
+            Message::Note("a line".to_owned()),
+            Message::Batch(Batch { raw: vec![0; 5000], ..Batch::default() }),
+            Message::Living(vec![1, 2]),
+        ];
+        assert_eq!(messages.each_ref().map(Message::lines), [1000, 1, 1, 1]);
+        messages.iter().for_each(|message| under_way.add(message));
+        assert_eq!(under_way.occurrence_bytes(), 5000);
+        let least = 1000 * 3 * size_of::<Value>();
+        assert!((least..3 * least).contains(&under_way.report_bytes()), "{}", under_way.report_bytes());
+        assert!(!under_way.is_full_of_reports());
+        messages.iter().for_each(|message| under_way.take(message));
+        assert_eq!((under_way.occurrence_bytes(), under_way.report_bytes()), (0, 0));
+    }
+
+    /// A blocked output keeps few tables: each row is printed or counted, and all tables of an interval come, or none. The
+    /// ends of intervals come all, and so does what the run ends with.
+    #[test]
+    fn a_blocked_output_keeps_few_tables() {
+        const INTERVALS: u64 = 1000;
+        const ROWS: u64 = 100;
+        static COLUMNS: [Column; 1] = [Column { key: "n", heading: "n" }];
+        let (mut output, reader) = into_a_pipe(true);
+        let of_interval = |interval: u64| {
+            let rows = |_| vec![Value::Text(" ".repeat(1000).into())];
+            let table = |_| Table { columns: &COLUMNS, rows: (0..ROWS).map(rows).collect(), ..Table::default() };
+            let message = |table| Message::Table { table, interval, time_ns: 0, span_ns: 0 };
+            let mut messages: Vec<Message> = (0..2).map(table).map(message).collect();
+            messages.push(Message::Interval(IntervalEnd { interval, ..IntervalEnd::default() }));
+            messages
+        };
+        for interval in 1..=INTERVALS {
+            output.send_interval(of_interval(interval));
+            let bytes = output.under_way.report_bytes();
+            assert!(bytes < 10 << 20, "{bytes} bytes under way");
+        }
+        let dropped = output.dropped();
+        output.note("a line for people");
+        assert_eq!(output.dropped(), dropped + 1, "there is no room for it");
+        let lines = std::thread::spawn(move || BufReader::new(reader).lines().map(Result::unwrap).collect::<Vec<_>>());
+        let under_way = output.under_way.clone();
+        assert!(output.finish(of_interval(INTERVALS + 1), |_| true).is_none());
+        let lines = lines.join().unwrap();
+        let mut rows = [0; INTERVALS as usize + 2];
+        let mut ends = Vec::new();
+        for line in &lines {
+            let object: serde_json::Value = serde_json::from_str(line).unwrap();
+            let interval = object["interval"].as_u64().unwrap();
+            match object["type"].as_str() {
+                Some("row") => rows[interval as usize] += 1,
+                _ => ends.push(interval),
+            }
+        }
+        assert!(ends.into_iter().eq(1..=INTERVALS + 1));
+        assert_eq!(rows.iter().sum::<u64>() + dropped, (INTERVALS + 1) * 2 * ROWS);
+        assert!(rows.iter().all(|&rows| rows == 0 || rows == 2 * ROWS), "{rows:?}");
+        assert!(dropped > 0 && rows[INTERVALS as usize + 1] > 0);
+        assert_eq!((under_way.occurrence_bytes(), under_way.report_bytes()), (0, 0));
+    }
+}
