@@ -244,6 +244,8 @@ const UNDER_WAY_MOST_BYTES: usize = 8 << 20;
 const BATCH_BYTES: usize = 64 * 1024;
 /// Empty batches kept for use again: as many as a round hands over at once, or each would grow anew.
 const USED: usize = UNDER_WAY_MOST_BYTES / BATCH_BYTES;
+/// Of each part of one: while the output was slow each in turn may have grown to many times what it needs.
+const KEPT_BYTES: usize = 2 * BATCH_BYTES;
 /// While there is no room under way, a batch grows to this before its occurrences are dropped.
 const BATCH_MOST_BYTES: usize = 1024 * 1024;
 /// Messages that wait for a blocked output at most.
@@ -491,6 +493,7 @@ fn write_all(
                 take(&batch);
                 writer.batch(&mut batch)?;
                 batch.clear();
+                batch.shrink(KEPT_BYTES);
                 let _ = give_back.try_send(batch);
             }
             Message::Table { table, interval, time_ns, span_ns } => writer.table(&table, interval, time_ns, span_ns)?,
@@ -506,31 +509,27 @@ fn write_all(
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, PipeReader};
     use std::os::fd::AsRawFd;
 
     use super::*;
-    use crate::stats::value::{Part, Shape, Subject};
+    use crate::stats::value::{Occurrence, Part, Shape, Subject};
     use crate::task::Comm;
 
-    /// A blocked output keeps a bounded amount, and every occurrence is printed or counted as dropped.
-    #[test]
-    fn a_blocked_output_loses_no_count() {
-        static SHAPE: Shape = Shape { keys: &["n"], line: &[Part::Value { key: 0, width: 9 }] };
-        const EACH: u64 = 1000;
-        let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
+    static SHAPE: Shape = Shape { keys: &["n"], line: &[Part::Value { key: 0, width: 9 }] };
+
+    /// An output into a pipe, and the pipe's other end.
+    fn piped() -> (PipeReader, Output) {
         let (reader, writer) = std::io::pipe().unwrap();
-        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
-        let sink = Sink::file(path.as_ref()).unwrap();
+        let sink = Sink::file(format!("/proc/self/fd/{}", writer.as_raw_fd()).as_ref()).unwrap();
         drop(writer);
-        let (mut output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
-        let host = Host::default();
+        let (output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
         settle.send(Settings {
             profiler: "test",
             json: false,
             events: Vec::new(),
             strings: KernelStrings::default(),
-            host,
+            host: Host::default(),
             stacks: false,
             callchains: false,
             symbols: SymbolOptions {
@@ -543,6 +542,31 @@ mod tests {
             durable: false,
             flame: None,
         });
+        (reader, output)
+    }
+
+    #[test]
+    fn what_grew_in_a_rush_is_given_back() {
+        const MANY: u64 = 20_000;
+        let (reader, mut output) = piped();
+        let read = std::thread::spawn(move || BufReader::new(reader).lines().count());
+        let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
+        (0..MANY).for_each(|n| output.batch.shaped(subject, &SHAPE, [Value::Unsigned(n)], None));
+        assert!(output.batch.occurrences.capacity() * size_of::<Occurrence>() > 8 * KEPT_BYTES);
+        output.flush();
+        let used = output.used.recv().unwrap();
+        assert!((1..=KEPT_BYTES).contains(&(used.occurrences.capacity() * size_of::<Occurrence>())));
+        assert!((1..=KEPT_BYTES).contains(&(used.values.capacity() * size_of::<Value>())));
+        assert!(output.finish(Vec::new(), || true).is_none());
+        assert_eq!(read.join().unwrap() as u64, MANY);
+    }
+
+    /// A blocked output keeps a bounded amount, and every occurrence is printed or counted as dropped.
+    #[test]
+    fn a_blocked_output_loses_no_count() {
+        const EACH: u64 = 1000;
+        let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
+        let (reader, mut output) = piped();
         let mut sent = 0;
         for round in 0..1000 {
             for n in sent..sent + EACH {
