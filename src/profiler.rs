@@ -120,6 +120,11 @@ pub trait Profiler {
     fn lost(&mut self, window: &LostWindow) {
         let _ = window;
     }
+
+    /// Only names, forks, exits and mappings may be missing. As bad as [`Profiler::lost`] for who follows tasks.
+    fn lost_side(&mut self, window: &LostWindow) {
+        self.lost(window);
+    }
 }
 
 /// What a profiler knows before anything is opened.

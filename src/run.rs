@@ -457,7 +457,7 @@ impl Run {
         let cure = self.rings.cure(self.core.mean_record_bytes());
         let loss = &mut self.core.loss;
         let loss_line = loss.line(samples, &cure).map(|line| format!("{}: {line}", self.options.profiler));
-        let lost = loss.interval();
+        let (lost, lost_side) = (loss.interval(), loss.side_interval());
         let lost_windows = loss.next_interval();
         messages.push(Message::Interval(IntervalEnd {
             interval,
@@ -465,6 +465,7 @@ impl Run {
             end_ns,
             samples,
             lost,
+            lost_side,
             coverage: coverage(&lost_windows, self.interval_start_ns, end_ns, self.rings.cpus()),
             lost_windows,
             verdict,

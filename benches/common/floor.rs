@@ -90,7 +90,7 @@ pub fn read(events: &[&str], filter: Option<&str>, duration: Option<Duration>) -
         }
         rings.iter_mut().for_each(|ring| walk(ring, &mut read));
     }
-    read.lost = cpus.iter().map(|&cpu| evlist.take_lost(cpu, Class::Events(0))).sum();
+    read.lost = cpus.iter().map(|&cpu| evlist.take_lost(cpu, Class::Events(0)).samples).sum();
     Ok(read)
 }
 

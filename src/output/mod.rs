@@ -117,6 +117,7 @@ pub struct IntervalEnd {
     pub end_ns: u64,
     pub samples: u64,
     pub lost: u64,
+    pub lost_side: u64,
     pub lost_windows: Vec<LostSpan>,
     pub discarded: u64,
     pub coverage: f64,

@@ -318,6 +318,7 @@ impl Writer {
         object.unsigned("end_ns", end.end_ns);
         object.unsigned("samples", end.samples);
         object.unsigned("lost", end.lost);
+        object.unsigned("lost_side", end.lost_side);
         let windows = object.key("lost_windows");
         windows.push(b'[');
         for (index, span) in end.lost_windows.iter().enumerate() {

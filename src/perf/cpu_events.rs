@@ -15,11 +15,26 @@ pub struct CpuEvents {
     /// Of the events' rings, by class. None: side records alone.
     pub(super) owners: Vec<OwnedFd>,
     /// Of the ring of side records. Without one they go to the first of the events' rings.
-    pub(super) side_owner: Option<OwnedFd>,
+    pub(super) side_owner: Option<SideFd>,
     pub(super) side_ring: bool,
     pub(super) side_half: u32,
-    pub(super) side: Vec<OwnedFd>,
+    pub(super) side: Vec<SideFd>,
     pub(super) events: Vec<EventFd>,
+}
+
+/// What makes side records, or only owns their ring.
+#[derive(Debug)]
+pub struct SideFd {
+    pub(super) fd: OwnedFd,
+    /// Records lost, as of the last reading.
+    lost: u64,
+}
+
+/// What the kernel says was lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    pub samples: u64,
+    pub side: u64,
 }
 
 /// One event, where it is open.
@@ -86,6 +101,25 @@ impl EventFd {
     }
 }
 
+impl SideFd {
+    pub(super) fn new(fd: OwnedFd) -> SideFd {
+        SideFd { fd, lost: 0 }
+    }
+
+    /// Asks the kernel how many records were lost since the last time.
+    fn read(&mut self) -> u64 {
+        // {value, lost}; the kernels that do not count them give the value alone
+        let mut values = [0_u64; 2];
+        let lost = match sys::perf::read(self.fd.as_fd(), &mut values) {
+            Ok(2) => values[1],
+            _ => self.lost,
+        };
+        let more = lost.saturating_sub(self.lost);
+        self.lost = self.lost.max(lost);
+        more
+    }
+}
+
 impl CpuEvents {
     pub(super) fn new(cpu: u32) -> CpuEvents {
         CpuEvents {
@@ -103,7 +137,7 @@ impl CpuEvents {
     /// The descriptor that a ring was mapped from.
     pub(super) fn owner(&self, class: Class) -> Option<BorrowedFd<'_>> {
         let owner = match class {
-            Class::Side => self.side_owner.as_ref().filter(|_| self.side_ring),
+            Class::Side => self.side_owner.as_ref().filter(|_| self.side_ring).map(|side| &side.fd),
             Class::Events(class) => self.owners.get(class),
         };
         owner.map(AsFd::as_fd)
@@ -114,10 +148,12 @@ impl CpuEvents {
         self.owner(Class::Side).or_else(|| self.owner(Class::Events(0)))
     }
 
-    /// What the events of a ring have lost since the last call.
-    pub(super) fn take_lost(&mut self, class: Class, evsels: &[Evsel]) -> u64 {
+    /// What a ring has lost since the last call.
+    pub(super) fn take_lost(&mut self, class: Class, evsels: &[Evsel]) -> Lost {
+        let has_side = class == if self.side_ring { Class::Side } else { Class::Events(0) };
+        let side = self.side.iter_mut().chain(&mut self.side_owner).filter(|_| has_side);
         let of = self.events.iter_mut().filter(|event| Class::Events(event.class) == class);
-        of.map(|event| event.read(evsels)).sum()
+        Lost { side: side.map(SideFd::read).sum(), samples: of.map(|event| event.read(evsels)).sum() }
     }
 
     /// What was counted from the last call to the last reading.
@@ -135,7 +171,8 @@ impl CpuEvents {
 
     pub(super) fn all(&self) -> impl Iterator<Item = &OwnedFd> {
         let events = self.events.iter().map(|event| &event.fd);
-        self.side.iter().chain(&self.side_owner).chain(&self.owners).chain(events)
+        let side = self.side.iter().chain(&self.side_owner).map(|side| &side.fd);
+        side.chain(&self.owners).chain(events)
     }
 
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {

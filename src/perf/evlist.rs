@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::perf::attr::{Attr, Missing, Source};
 use crate::perf::classes::{self, Class};
 pub use crate::perf::cpu_events::Counted;
-use crate::perf::cpu_events::{CpuEvents, EventFd};
+use crate::perf::cpu_events::{CpuEvents, EventFd, Lost, SideFd};
 use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
 use crate::perf::ids::Ids;
 use crate::perf::layout::{Layout, SampleType};
@@ -265,7 +265,7 @@ impl Evlist {
                 ring
             }
         };
-        cpu.side_owner = Some(owner);
+        cpu.side_owner = Some(SideFd::new(owner));
         cpu.side_ring = ring.is_some();
         if cpu.side_ring {
             cpu.side_half = half;
@@ -326,7 +326,7 @@ impl Evlist {
                 Err(err) => return Err(watch_error(err, SIDE_RECORDS, &attr, watch)),
             };
             sys::perf::set_output(fd.as_fd(), target).context("cannot share a ring buffer")?;
-            side.push(fd);
+            side.push(SideFd::new(fd));
         }
         cpu.side.append(&mut side);
         Ok(())
@@ -452,7 +452,7 @@ impl Evlist {
         }
         for cpu in &self.cpus {
             if let Some(owner) = cpu.side_owner.as_ref().filter(|_| self.plan.side_on_cpu) {
-                sys::perf::enable(owner.as_fd()).context("cannot enable side records")?;
+                sys::perf::enable(owner.fd.as_fd()).context("cannot enable side records")?;
             }
             for event in cpu.events.iter().filter(|event| self.evsels[event.event.index()].binding == Binding::Cpu) {
                 sys::perf::enable(event.fd.as_fd()).context("cannot enable the events")?;
@@ -511,11 +511,11 @@ impl Evlist {
         &self.left_out
     }
 
-    /// Asks the kernel what the events of a ring of `cpu` have lost since the last call. Returns the sum.
-    pub fn take_lost(&mut self, cpu: u32, class: Class) -> u64 {
+    /// Asks the kernel what a ring of `cpu` has lost since the last call.
+    pub fn take_lost(&mut self, cpu: u32, class: Class) -> Lost {
         let Evlist { cpus, evsels, unread, .. } = self;
-        let of_cpu = cpus.iter_mut().filter(|events| events.cpu == cpu && !*unread);
-        of_cpu.map(|events| events.take_lost(class, evsels)).sum()
+        let of_cpu = cpus.iter_mut().find(|events| events.cpu == cpu && !*unread);
+        of_cpu.map(|events| events.take_lost(class, evsels)).unwrap_or_default()
     }
 
     /// By CPU and event, what the kernel counted from the last call to the last reading of what was lost. The times of

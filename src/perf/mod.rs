@@ -4,7 +4,7 @@
 
 pub mod attr;
 pub mod classes;
-mod cpu_events;
+pub mod cpu_events;
 pub mod evlist;
 pub mod evsel;
 mod ids;

@@ -6,6 +6,7 @@ use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 use rustc_hash::FxHashSet;
 
 use crate::output::Output;
+use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
@@ -46,8 +47,6 @@ pub struct Core {
     pub untracked: u64,
     pub late: u64,
     pub malformed: u64,
-    /// By LOST records: samples and side records together.
-    pub told_lost: u64,
     pub corrected: Corrected,
     /// As of the last interval.
     pub missed: Missed,
@@ -144,7 +143,6 @@ impl Core {
             untracked: 0,
             late: 0,
             malformed: 0,
-            told_lost: 0,
             corrected: Corrected::default(),
             missed: Missed::default(),
         }
@@ -163,15 +161,19 @@ impl Core {
         }
     }
 
-    /// Takes one item of the merge, from the ring of `cpu`.
+    /// Takes one item of the merge, from a ring of `cpu`.
     #[inline]
-    pub fn take(&mut self, item: &Item<'_>, cpu: u32) -> ControlFlow<()> {
+    pub fn take(&mut self, item: &Item<'_>, cpu: u32, class: Class) -> ControlFlow<()> {
         let record = match item.kind {
             ItemKind::Record(record) => record,
             ItemKind::Gap | ItemKind::Corrupt => {
                 // No counter knows of bytes that made no sense: at least one record was among them.
-                self.loss.count(cpu, u64::from(matches!(item.kind, ItemKind::Corrupt)));
-                self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count: 0 });
+                let least = u64::from(matches!(item.kind, ItemKind::Corrupt));
+                match class {
+                    Class::Side => self.loss.count_side(least),
+                    Class::Events(_) => self.loss.count(cpu, least),
+                }
+                self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count: 0 }, class);
                 return ControlFlow::Continue(());
             }
         };
@@ -180,7 +182,7 @@ impl Core {
         let taken = if record_type(record) == PERF_RECORD_SAMPLE {
             self.sample(record, item.late)
         } else {
-            self.side(record, item, cpu)
+            self.side(record, item, cpu, class)
         };
         self.malformed += u64::from(taken.is_err());
         if self.enough() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -253,19 +255,20 @@ impl Core {
         self.output.batch.news.extend(self.stacks.forget(used));
     }
 
-    fn side(&mut self, record: &[u8], item: &Item<'_>, cpu: u32) -> Result<(), Malformed> {
+    fn side(&mut self, record: &[u8], item: &Item<'_>, cpu: u32, class: Class) -> Result<(), Malformed> {
         let (side, id) = decode(record, &self.layout)?;
         match side {
             Record::Lost { count } => {
-                self.told_lost = self.told_lost.saturating_add(count);
-                self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count });
-                if !self.evlist.counts_lost() {
-                    self.loss.count(cpu, count);
+                self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count }, class);
+                match class {
+                    _ if self.evlist.counts_lost() => {}
+                    Class::Side => self.loss.count_side(count),
+                    Class::Events(_) => self.loss.count(cpu, count),
                 }
                 return Ok(());
             }
             Record::LostSamples { count } => {
-                self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count });
+                self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count }, class);
                 self.loss.count(cpu, count);
                 return Ok(());
             }
@@ -291,9 +294,17 @@ impl Core {
         Ok(())
     }
 
-    fn lost(&mut self, window: LostWindow) {
-        self.loss.window(window);
-        self.profilers.iter_mut().for_each(|profiler| profiler.lost(&window));
+    fn lost(&mut self, window: LostWindow, class: Class) {
+        match class {
+            Class::Side => {
+                self.loss.side_window();
+                self.profilers.iter_mut().for_each(|profiler| profiler.lost_side(&window));
+            }
+            Class::Events(_) => {
+                self.loss.window(window);
+                self.profilers.iter_mut().for_each(|profiler| profiler.lost(&window));
+            }
+        }
     }
 
     /// Tells the profilers what their events counted. Of events that had to be opened wider than was asked for that would
@@ -343,7 +354,7 @@ impl Core {
     /// After losses, tasks may have come, gone and changed their names unseen.
     pub fn correct(&mut self, now: Timestamp) {
         const PAUSE_NS: u64 = 1_000_000_000;
-        let lost = self.told_lost.max(self.loss.total());
+        let lost = self.loss.total().saturating_add(self.loss.side_total());
         if lost == self.corrected.lost || now < self.corrected.next {
             return;
         }
@@ -363,7 +374,7 @@ impl Core {
     /// nobody could read.
     pub fn judge(&mut self, report: &mut Report, undecodable: u64) -> Verdict {
         let missed = Missed {
-            lost: [self.loss.total(), self.told_lost, self.loss.windows_total(), self.malformed, undecodable]
+            lost: [self.loss.total(), self.loss.side_total(), self.loss.windows_total(), self.malformed, undecodable]
                 .into_iter()
                 .fold(0, u64::saturating_add),
             untracked: self.untracked,

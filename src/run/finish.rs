@@ -41,7 +41,7 @@ impl Run {
             samples: self.core.samples,
             lost,
             lost_output: dropped,
-            lost_side: self.core.told_lost.saturating_sub(lost),
+            lost_side: self.core.loss.side_total(),
             lost_stacks: self.core.stacks.refused(),
             lost_pairs: self.core.untracked,
             malformed: self.core.malformed + self.rings.undecodable(),

@@ -15,6 +15,8 @@ pub struct LossBook {
     by_cpu: Vec<(u32, u64)>,
     /// Windows told so far.
     told: u64,
+    side_interval: u64,
+    side_total: u64,
 }
 
 impl LossBook {
@@ -29,6 +31,17 @@ impl LossBook {
             Some((_, sum)) => *sum = sum.saturating_add(count),
             None => self.by_cpu.push((cpu, count)),
         }
+    }
+
+    /// So many records of names, forks, exits and mappings were lost.
+    pub fn count_side(&mut self, count: u64) {
+        self.side_interval = self.side_interval.saturating_add(count);
+        self.side_total = self.side_total.saturating_add(count);
+    }
+
+    /// Such records were lost, and no samples.
+    pub fn side_window(&mut self) {
+        self.told += 1;
     }
 
     /// Something was lost on a CPU between two moments. Windows of a CPU that touch become one.
@@ -58,9 +71,17 @@ impl LossBook {
         self.interval
     }
 
+    pub fn side_interval(&self) -> u64 {
+        self.side_interval
+    }
+
+    pub fn side_total(&self) -> u64 {
+        self.side_total
+    }
+
     /// Starts the next interval. Returns the windows of the one that ended.
     pub fn next_interval(&mut self) -> Vec<LostSpan> {
-        self.interval = 0;
+        (self.interval, self.side_interval) = (0, 0);
         self.by_cpu.clear();
         std::mem::take(&mut self.windows)
     }

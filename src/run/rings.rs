@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::cli::values::RingSize;
 use crate::perf::classes::Class;
+use crate::perf::cpu_events::Lost;
 use crate::perf::evlist::Evlist;
 use crate::perf::refusal::{Refused, Shrunk, locks_little};
 use crate::perf::target::{Host, Target, online_cpus};
@@ -63,13 +64,14 @@ struct Ring {
 }
 
 impl Ring {
-    /// Asks the kernel what was lost since the last time.
-    fn count_lost(&mut self, core: &mut Core) -> u64 {
-        let lost = core.evlist.take_lost(self.cpu, self.class);
-        self.lost += lost;
+    /// Asks the kernel what was lost since the last time. True if anything was.
+    fn count_lost(&mut self, core: &mut Core) -> bool {
+        let Lost { samples, side } = core.evlist.take_lost(self.cpu, self.class);
+        self.lost += samples;
         self.lost_at_worst = self.lost_at_worst.max(self.lost);
-        core.loss.count(self.cpu, lost);
-        lost
+        core.loss.count(self.cpu, samples);
+        core.loss.count_side(side);
+        samples > 0 || side > 0
     }
 }
 
@@ -295,12 +297,15 @@ impl Rings {
         mark_gaps(&mut self.merge, sys::monotonic_ns, |index| {
             let Some(ring) = rings.iter_mut().find(|ring| ring.index == index) else { return false };
             let lost = ring.count_lost(core);
-            // What a ring of side records lost its LOST records tell: so small a ring may always have lost some.
-            // A kernel that does not count per event leaves the question open: then a full ring counts as a loss.
-            ring.class != Class::Side && (lost > 0 || !core.evlist.counts_lost())
+            // A kernel that does not count per event leaves the question open: then a full ring counts as a loss. But one of
+            // side records is so small that it may always have lost some: its LOST records tell.
+            lost || ring.class != Class::Side && !core.evlist.counts_lost()
         });
-        let cpu_of = |index: usize| rings.iter().find(|ring| ring.index == index).map_or(0, |ring| ring.cpu);
-        deliver(&mut self.merge, limit, core, cpu_of).held
+        let place = |index: usize| {
+            let ring = rings.iter().find(|ring| ring.index == index);
+            ring.map_or((0, Class::Events(0)), |ring| (ring.cpu, ring.class))
+        };
+        deliver(&mut self.merge, limit, core, place).held
     }
 
     /// What had to stay in the rings fills them so far that the next wake-up may come too late.
@@ -387,18 +392,19 @@ pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl 
     }
 }
 
-/// Hands what the rings have, up to the limit, to the core, and gives them the room back.
-pub fn deliver(merge: &mut Merge, limit: Limit, core: &mut Core, cpu_of: impl Fn(usize) -> u32) -> Drained {
+/// Hands what the rings have, up to the limit, to the core, and gives them the room back. `place`: CPU and class of a ring.
+pub fn deliver(merge: &mut Merge, limit: Limit, core: &mut Core, place: impl Fn(usize) -> (u32, Class)) -> Drained {
     let layout = core.layout.clone();
-    let mut last = (usize::MAX, 0);
+    let mut last = (usize::MAX, (0, Class::Events(0)));
     let drained = merge.drain(
         limit,
         |record| Core::stamp(&layout, record),
         |item| {
             if item.ring != last.0 {
-                last = (item.ring, cpu_of(item.ring));
+                last = (item.ring, place(item.ring));
             }
-            if core.enough() { ControlFlow::Break(()) } else { core.take(&item, last.1) }
+            let (cpu, class) = last.1;
+            if core.enough() { ControlFlow::Break(()) } else { core.take(&item, cpu, class) }
         },
     );
     merge.publish();

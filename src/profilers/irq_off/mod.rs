@@ -435,6 +435,9 @@ impl Profiler for IrqOff {
         }
     }
 
+    /// Its samples are all there.
+    fn lost_side(&mut self, _: &LostWindow) {}
+
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.pending.iter().filter_map(|finding| finding.stack));
     }

@@ -513,4 +513,7 @@ impl Profiler for Watchdog {
             cpu.lost(window.end_ns);
         }
     }
+
+    /// Its events are all there.
+    fn lost_side(&mut self, _: &LostWindow) {}
 }

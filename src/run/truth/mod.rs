@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::output::sink::Sink;
 use crate::output::{Output, Settle};
+use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
 use crate::perf::layout::SampleType;
 use crate::perf::target::{Host, Target};
@@ -68,8 +69,8 @@ pub struct At {
 struct Cpu {
     events: Producer,
     side: Producer,
-    /// Of those dropped from `events`, as of the last reading.
-    counted: u64,
+    /// Of those dropped from each, as of the last reading.
+    counted: [u64; 2],
 }
 
 /// A run of one profiler over the rings of a machine that we play.
@@ -140,7 +141,8 @@ impl World {
         let bytes = random.of(&[512, 1024, 2048, 4096]);
         let number = 1 + random.below(3);
         let ring = |bytes| Producer::tiny(bytes).unwrap().telling(lost_record);
-        let cpus: Vec<Cpu> = (0..number).map(|_| Cpu { events: ring(bytes), side: ring(4096), counted: 0 }).collect();
+        let cpus: Vec<Cpu> =
+            (0..number).map(|_| Cpu { events: ring(bytes), side: ring(4096), counted: [0; 2] }).collect();
         for cpu in &cpus {
             merge.add(cpu.events.ring().unwrap());
             merge.add(cpu.side.ring().unwrap());
@@ -229,11 +231,11 @@ impl World {
             merge,
             || *clock,
             |index| {
-                let cpu = &mut cpus[index / 2];
-                index % 2 == 0 && count_lost(cpu, index as u32 / 2, core) > 0
+                let (cpu, class) = place(index);
+                count_lost(&mut cpus[cpu as usize], cpu, class, core) > 0
             },
         );
-        deliver(merge, limit, core, |index| index as u32 / 2);
+        deliver(merge, limit, core, place);
         if self.prints {
             core.output.flush();
         } else {
@@ -255,7 +257,9 @@ impl World {
             core.stopped(end);
         }
         for (at, cpu) in cpus.iter_mut().enumerate() {
-            count_lost(cpu, at as u32, core);
+            for class in [Class::Events(0), Class::Side] {
+                count_lost(cpu, at as u32, class, core);
+            }
         }
         let mut report = Report::default();
         for profiler in &mut core.profilers {
@@ -267,10 +271,22 @@ impl World {
     }
 }
 
-fn count_lost(cpu: &mut Cpu, number: u32, core: &mut Core) -> u64 {
-    let lost = cpu.events.dropped() - cpu.counted;
-    cpu.counted = cpu.events.dropped();
-    core.loss.count(number, lost);
+/// CPU and class of a ring.
+fn place(index: usize) -> (u32, Class) {
+    (index as u32 / 2, if index.is_multiple_of(2) { Class::Events(0) } else { Class::Side })
+}
+
+fn count_lost(cpu: &mut Cpu, number: u32, class: Class, core: &mut Core) -> u64 {
+    let (ring, counted) = match class {
+        Class::Events(_) => (&cpu.events, &mut cpu.counted[0]),
+        Class::Side => (&cpu.side, &mut cpu.counted[1]),
+    };
+    let lost = ring.dropped() - *counted;
+    *counted = ring.dropped();
+    match class {
+        Class::Events(_) => core.loss.count(number, lost),
+        Class::Side => core.loss.count_side(lost),
+    }
     lost
 }
 
