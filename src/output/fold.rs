@@ -274,8 +274,9 @@ impl Folded {
 
     /// `comm;outermost;...;innermost WEIGHT`, sorted.
     pub fn lines(&self) -> Vec<String> {
-        let line = |(key, group): (&Box<[u32]>, &Group)| format!("{} {}", self.line(key), group.weight);
-        let mut lines: Vec<String> = self.groups.iter().map(line).collect();
+        let groups = self.groups.iter();
+        let mut lines: Vec<String> =
+            groups.map(|(key, group)| format!("{} {}", self.line(key), group.weight)).collect();
         lines.sort_unstable();
         lines
     }
@@ -287,7 +288,7 @@ impl Folded {
 
     /// The heaviest first.
     pub fn heaviest(&self, most: usize) -> Vec<&Group> {
-        let mut groups: Vec<(&Box<[u32]>, &Group)> = self.groups.iter().collect();
+        let mut groups: Vec<(&[u32], &Group)> = self.groups.iter().map(|(key, group)| (&**key, group)).collect();
         let by_weight = |(_, one): &(_, &Group), (_, other): &(_, &Group)| other.weight.cmp(&one.weight);
         // Lines are long: they are made of those only that may be among the first.
         if let Some(last) = most.checked_sub(1).filter(|last| *last < groups.len()) {
