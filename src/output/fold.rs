@@ -1,5 +1,9 @@
 //! Weighted stacks with their names: those that read the same are put together.
 
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::output::escape::escape;
@@ -40,8 +44,11 @@ const IN_KERNEL: &str = "_[k]";
 /// Where there was no callchain, or it was not kept.
 const NO_STACK: &str = "[no stack]";
 
-/// Stacks told apart at most. What comes beyond is counted in one place.
-const MOST: usize = 1 << 16;
+/// What stacks that are told apart may take, roughly. When they take more, the lightest are counted in one place.
+const MOST_BYTES: usize = 16 << 20;
+
+/// A map's share of an entry, and the allocator's of its parts.
+const ENTRY_BYTES: usize = 64;
 
 /// Stacks of one program that read the same.
 #[derive(Clone, Debug)]
@@ -49,25 +56,87 @@ pub struct Group {
     pub comm: Comm,
     /// None: several processes.
     pub pid: Option<i32>,
-    /// Innermost first; the addresses are those of the heaviest of them.
-    pub frames: Vec<Named>,
     pub weight: u64,
     heaviest: u64,
+    /// Innermost first; the addresses are those of the heaviest of them.
+    frames: Box<[Kept]>,
 }
+
+/// A frame, whose function all frames in it share.
+#[derive(Clone, Debug)]
+struct Kept {
+    function: Arc<Function>,
+    /// [`NO_ADDRESS`]: none.
+    addr: u64,
+    offset: u64,
+}
+
+/// Such a word is a marker in a callchain.
+const NO_ADDRESS: u64 = u64::MAX;
 
 /// A function, or why there is no name for it, with its module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
-    pub name: Result<std::sync::Arc<str>, &'static str>,
-    pub module: Option<std::sync::Arc<str>>,
+    pub name: Result<Arc<str>, &'static str>,
+    pub module: Option<Arc<str>>,
 }
 
 /// Stacks of tasks on a CPU that was not idle, with their sums by function and by stack.
-#[derive(Clone, Debug, Default)]
+///
+/// A run goes on for days, and there are always more stacks: what they take is bounded. When there are too many, what fell
+/// on the lightest is counted under `<others>`, and one that comes again begins anew.
+#[derive(Clone, Debug)]
 pub struct Folded {
-    groups: FxHashMap<String, Group>,
-    functions: FxHashMap<Function, u64>,
+    /// By what they read as: the program, then outermost to innermost, as numbers of texts.
+    groups: FxHashMap<Box<[u32]>, Group>,
+    texts: Texts,
+    /// With what fell on each itself.
+    functions: FxHashMap<Arc<Function>, u64>,
     total: u64,
+    bytes: usize,
+    most_bytes: usize,
+}
+
+/// Texts by number.
+#[derive(Clone, Debug, Default)]
+struct Texts {
+    numbers: FxHashMap<Arc<str>, u32>,
+    texts: Vec<Arc<str>>,
+}
+
+impl Texts {
+    /// The number of a text, and what it takes if it is new.
+    fn number(&mut self, text: &str) -> (u32, usize) {
+        if let Some(number) = self.numbers.get(text) {
+            return (*number, 0);
+        }
+        let (text, number) = (Arc::<str>::from(text), self.texts.len() as u32); // MOST_BYTES are fewer
+        self.numbers.insert(text.clone(), number);
+        self.texts.push(text.clone());
+        (number, text.len() + ENTRY_BYTES)
+    }
+
+    fn text(&self, number: u32) -> &str {
+        self.texts.get(number as usize).map_or("", |text| text)
+    }
+}
+
+impl Group {
+    pub fn frames(&self) -> Vec<Named> {
+        let named = |frame: &Kept| Named {
+            addr: (frame.addr != NO_ADDRESS).then_some(frame.addr),
+            symbol: frame.function.name.clone(),
+            offset: frame.offset,
+            module: frame.function.module.clone(),
+        };
+        self.frames.iter().map(named).collect()
+    }
+}
+
+impl Default for Folded {
+    fn default() -> Folded {
+        Folded::within(MOST_BYTES)
+    }
 }
 
 impl Folded {
@@ -77,38 +146,125 @@ impl Folded {
         folded
     }
 
+    fn within(most_bytes: usize) -> Folded {
+        let (groups, functions) = (FxHashMap::default(), FxHashMap::default());
+        Folded { groups, texts: Texts::default(), functions, total: 0, bytes: 0, most_bytes }
+    }
+
     /// Adds what fell on more stacks.
     pub fn extend(&mut self, rows: &[Weighted], mut name: impl FnMut(StackId) -> Vec<Named>) {
         for row in rows {
             let frames = row.stack.map_or_else(Vec::new, &mut name);
             if !is_idle(row.pid, &frames) {
-                self.add(row, frames);
+                self.add(row, &frames);
             }
         }
     }
 
-    fn add(&mut self, row: &Weighted, mut frames: Vec<Named>) {
+    fn add(&mut self, row: &Weighted, frames: &[Named]) {
         self.total = self.total.saturating_add(row.weight);
-        let function = self.functions.entry(innermost(&frames)).or_default();
-        *function = function.saturating_add(row.weight);
-        let (mut key, mut comm) = (line(row.comm, &frames), row.comm);
-        if self.groups.len() >= MOST && !self.groups.contains_key(&key) {
-            (comm, frames) = (Comm::new(b"<others>"), Vec::new());
-            key = line(comm, &frames);
+        let innermost = self.function(innermost(frames));
+        let sum = self.functions.entry(innermost).or_default();
+        *sum = sum.saturating_add(row.weight);
+        self.count(row, frames);
+        if self.bytes > self.most_bytes {
+            self.thin();
         }
-        let group = self.groups.entry(key).or_insert_with(|| Group {
-            comm,
-            pid: Some(row.pid),
-            frames: Vec::new(),
-            weight: 0,
-            heaviest: 0,
-        });
+    }
+
+    /// Adds to the sum of a stack.
+    fn count(&mut self, row: &Weighted, frames: &[Named]) {
+        let key = self.key(row.comm, frames);
+        let is_heaviest = self.groups.get(&key).is_none_or(|group| row.weight > group.heaviest);
+        let kept = is_heaviest.then(|| frames.iter().map(|frame| self.kept(frame)).collect());
+        let group = match self.groups.entry(key) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                self.bytes += group_bytes(entry.key(), frames.len());
+                let (comm, pid) = (row.comm, Some(row.pid));
+                entry.insert(Group { comm, pid, weight: 0, heaviest: 0, frames: Box::default() })
+            }
+        };
         group.weight = group.weight.saturating_add(row.weight);
         group.pid = group.pid.filter(|pid| *pid == row.pid);
-        if row.weight > group.heaviest {
-            group.heaviest = row.weight;
-            group.frames = frames;
+        if let Some(frames) = kept {
+            (group.heaviest, group.frames) = (row.weight, frames);
         }
+    }
+
+    fn kept(&mut self, frame: &Named) -> Kept {
+        let function = self.function(Function { name: frame.symbol.clone(), module: frame.module.clone() });
+        Kept { function, addr: frame.addr.unwrap_or(NO_ADDRESS), offset: frame.offset }
+    }
+
+    /// The one copy of a function.
+    fn function(&mut self, function: Function) -> Arc<Function> {
+        if let Some((known, _)) = self.functions.get_key_value(&function) {
+            return known.clone();
+        }
+        let function = Arc::new(function);
+        let name_bytes = function.name.as_ref().map_or(0, |name| name.len());
+        self.bytes += size_of::<Function>() + name_bytes + ENTRY_BYTES;
+        self.functions.insert(function.clone(), 0);
+        function
+    }
+
+    fn key(&mut self, comm: Comm, frames: &[Named]) -> Box<[u32]> {
+        let mut key = Vec::with_capacity(2 + frames.len());
+        let mut push = |text: &str| {
+            let (number, bytes) = self.texts.number(text);
+            self.bytes += bytes;
+            key.push(number);
+        };
+        push(&program(comm));
+        if frames.is_empty() {
+            push(NO_STACK);
+        }
+        frames.iter().rev().for_each(|frame| push(&frame_text(frame)));
+        key.into()
+    }
+
+    /// Keeps the heaviest functions and stacks in half the room.
+    fn thin(&mut self) {
+        let before = std::mem::replace(self, Folded::within(self.most_bytes));
+        self.total = before.total;
+        self.keep_functions(before.functions.into_iter().filter(|(_, sum)| *sum > 0).collect());
+        let mut groups: Vec<Group> = before.groups.into_values().collect();
+        groups.sort_unstable_by_key(|group| Reverse(group.weight));
+        let mut others = Weighted { pid: 0, comm: Comm::new(b"<others>"), stack: None, weight: 0 };
+        for group in groups {
+            if self.bytes < self.most_bytes / 2 {
+                self.keep(group);
+            } else {
+                others.weight = others.weight.saturating_add(group.weight);
+            }
+        }
+        self.count(&others, &[]);
+    }
+
+    fn keep_functions(&mut self, mut functions: Vec<(Arc<Function>, u64)>) {
+        const PART: usize = 8; // of the room
+        functions.sort_unstable_by_key(|(_, sum)| Reverse(*sum));
+        let mut others = 0_u64;
+        for (function, sum) in functions {
+            if self.bytes < self.most_bytes / PART {
+                let function = self.function((*function).clone());
+                self.functions.insert(function, sum);
+            } else {
+                others = others.saturating_add(sum);
+            }
+        }
+        let function = self.function(Function { name: Err("others"), module: None });
+        let sum = self.functions.entry(function).or_default();
+        *sum = sum.saturating_add(others);
+    }
+
+    fn keep(&mut self, group: Group) {
+        let frames = group.frames();
+        let key = self.key(group.comm, &frames);
+        let kept = frames.iter().map(|frame| self.kept(frame)).collect();
+        self.bytes += group_bytes(&key, frames.len());
+        self.groups.insert(key, Group { frames: kept, ..group });
     }
 
     /// Of all stacks.
@@ -118,26 +274,44 @@ impl Folded {
 
     /// `comm;outermost;...;innermost WEIGHT`, sorted.
     pub fn lines(&self) -> Vec<String> {
+        let groups = self.groups.iter();
         let mut lines: Vec<String> =
-            self.groups.iter().map(|(line, group)| format!("{line} {}", group.weight)).collect();
+            groups.map(|(key, group)| format!("{} {}", self.line(key), group.weight)).collect();
         lines.sort_unstable();
         lines
     }
 
+    fn line(&self, key: &[u32]) -> String {
+        let texts: Vec<&str> = key.iter().map(|number| self.texts.text(*number)).collect();
+        texts.join(";")
+    }
+
     /// The heaviest first.
     pub fn heaviest(&self, most: usize) -> Vec<&Group> {
-        let mut groups: Vec<(&String, &Group)> = self.groups.iter().collect();
-        groups.sort_unstable_by(|(a, one), (b, other)| other.weight.cmp(&one.weight).then(a.cmp(b)));
+        let mut groups: Vec<(&[u32], &Group)> = self.groups.iter().map(|(key, group)| (&**key, group)).collect();
+        let by_weight = |(_, one): &(_, &Group), (_, other): &(_, &Group)| other.weight.cmp(&one.weight);
+        // Lines are long: they are made of those only that may be among the first.
+        if let Some(last) = most.checked_sub(1).filter(|last| *last < groups.len()) {
+            let least = groups.select_nth_unstable_by(last, by_weight).1.1.weight;
+            groups.retain(|(_, group)| group.weight >= least);
+        }
+        groups.sort_by_cached_key(|(key, group)| (Reverse(group.weight), self.line(key)));
         groups.into_iter().take(most).map(|(_, group)| group).collect()
     }
 
     /// What fell on each function itself, without those it called; the heaviest first.
     pub fn functions(&self, most: usize) -> Vec<(Function, u64)> {
-        let mut sums: Vec<(&Function, u64)> = self.functions.iter().map(|(function, &sum)| (function, sum)).collect();
+        let sums = self.functions.iter().filter(|(_, sum)| **sum > 0);
+        let mut sums: Vec<(&Function, u64)> = sums.map(|(function, sum)| (&**function, *sum)).collect();
         let text = |function: &Function| (function.name.clone().unwrap_or_default(), function.module.clone());
         sums.sort_unstable_by(|(a, one), (b, other)| other.cmp(one).then_with(|| text(a).cmp(&text(b))));
         sums.into_iter().take(most).map(|(function, sum)| (function.clone(), sum)).collect()
     }
+}
+
+/// What a stack takes, roughly.
+fn group_bytes(key: &[u32], frames: usize) -> usize {
+    size_of::<Group>() + frames * size_of::<Kept>() + size_of_val(key) + ENTRY_BYTES
 }
 
 fn innermost(frames: &[Named]) -> Function {
@@ -158,36 +332,29 @@ fn is_kernel(frame: &Named) -> bool {
     frame.addr.map_or(frame.module.is_some(), |addr| addr >> 63 == 1)
 }
 
-/// The folded text of a stack, without its weight: the program, then outermost to innermost.
-fn line(comm: Comm, frames: &[Named]) -> String {
-    let mut line = neutral(&if comm.is_empty() { "<gone>".to_owned() } else { escape(comm.as_bytes()) });
-    if line.starts_with('#') {
-        line.replace_range(..1, "\\x23"); // it would be a comment
+/// The first part of a line: the program.
+fn program(comm: Comm) -> String {
+    let mut text = neutral(&if comm.is_empty() { "<gone>".to_owned() } else { escape(comm.as_bytes()) });
+    if text.starts_with('#') {
+        text.replace_range(..1, "\\x23"); // it would be a comment
     }
-    if frames.is_empty() {
-        line.push(';');
-        line.push_str(NO_STACK);
-    }
-    for frame in frames.iter().rev() {
-        line.push(';');
-        push_frame(frame, &mut line);
-    }
-    line
+    text
 }
 
-fn push_frame(frame: &Named, line: &mut String) {
+fn frame_text(frame: &Named) -> String {
     match (&frame.symbol, frame.module.as_deref()) {
         (Ok(symbol), _) => {
-            line.push_str(&neutral(&escape(symbol.as_bytes())));
+            let mut text = neutral(&escape(symbol.as_bytes()));
             if is_kernel(frame) {
-                line.push_str(IN_KERNEL);
+                text.push_str(IN_KERNEL);
             }
+            text
         }
         (Err(reason), Some(module)) => {
             let name = module.rsplit('/').next().unwrap_or(module).trim_matches(['[', ']']);
-            line.push_str(&neutral(&format!("[{} ({reason})]", escape(name.as_bytes()))));
+            neutral(&format!("[{} ({reason})]", escape(name.as_bytes())))
         }
-        (Err(reason), None) => line.push_str(&neutral(&format!("[{reason}]"))),
+        (Err(reason), None) => neutral(&format!("[{reason}]")),
     }
 }
 
@@ -222,7 +389,7 @@ pub mod tests {
         for (pid, comm, weight, frames) in rows {
             let row = Weighted { pid: *pid, comm: Comm::new(comm.as_bytes()), stack: None, weight: *weight };
             if !is_idle(*pid, frames) {
-                folded.add(&row, frames.clone());
+                folded.add(&row, frames);
             }
         }
         folded
@@ -297,5 +464,46 @@ pub mod tests {
         let row = Weighted { pid: 1, comm: Comm::new(b"a"), stack: Some(id), weight: 2 };
         let folded = Folded::new(&[row, Weighted { stack: None, ..row }], |_| vec![named(7, Ok("main"), None)]);
         assert_eq!(folded.lines(), ["a;[no stack] 2", "a;main 2"]);
+    }
+
+    /// `many` stacks in `most_bytes`, each seen once, of a process and with a function of its own; and one that is seen as
+    /// often as all of them.
+    fn thinned(many: u64, most_bytes: usize) -> Folded {
+        let mut folded = Folded::within(most_bytes);
+        let mut add = |pid: i32, name: &str| {
+            let frames = [named(7, Ok(name), Some("/bin/x")), named(8, Ok("main"), Some("/bin/x"))];
+            folded.add(&Weighted { pid, comm: Comm::new(b"x"), stack: None, weight: 1 }, &frames);
+            assert!(folded.bytes <= most_bytes);
+        };
+        for number in 0..many {
+            add(1, "hot");
+            add(number as i32, &format!("cold {number} of them"));
+        }
+        folded
+    }
+
+    #[test]
+    fn the_lightest_stacks_are_put_together() {
+        let many = 20_000;
+        let folded = thinned(many, 64 << 10);
+        assert!(folded.groups.len() < 1000 && folded.functions.len() < 1000 && folded.texts.texts.len() < 1000);
+        let heaviest = folded.heaviest(2);
+        assert_eq!((heaviest[0].weight, heaviest[0].pid, heaviest[0].frames().len()), (many, Some(1), 2));
+        assert_eq!((heaviest[0].frames()[0].addr, heaviest[0].frames()[0].offset), (Some(7), 0));
+        assert_eq!((heaviest[1].comm, heaviest[1].frames().len()), (Comm::new(b"<others>"), 0));
+        let sum: u64 = folded.lines().iter().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+        assert_eq!((sum, folded.total()), (2 * many, 2 * many), "nothing is lost");
+        let functions = folded.functions(usize::MAX);
+        assert_eq!((functions[0].0.name.as_deref(), functions[0].1), (Ok("hot"), many));
+        assert_eq!(functions[1].0.name, Err("others"));
+        assert_eq!(functions.iter().map(|(_, sum)| sum).sum::<u64>(), 2 * many);
+    }
+
+    #[test]
+    fn what_fits_is_told_apart() {
+        let folded = thinned(100, 64 << 10);
+        assert_eq!((folded.groups.len(), folded.functions(usize::MAX).len()), (101, 101));
+        assert_eq!(folded.heaviest(3).iter().map(|group| group.weight).collect::<Vec<u64>>(), [100, 1, 1]);
+        assert_eq!(folded.lines()[0], "x;main;cold 0 of them 1");
     }
 }

@@ -11,6 +11,8 @@ mod fold;
 pub mod forecast;
 pub mod json;
 pub mod sink;
+#[cfg(test)]
+mod tests;
 pub mod text;
 mod top;
 mod under_way;
@@ -250,6 +252,8 @@ const QUEUE: usize = 512;
 const BATCH_BYTES: usize = 64 * 1024;
 /// Empty batches kept for use again: as many as a round hands over at once, or each would grow anew.
 const USED: usize = MOST_BYTES / BATCH_BYTES;
+/// Of each part of one: while the output was slow each in turn may have grown to many times what it needs.
+const KEPT_BYTES: usize = 2 * BATCH_BYTES;
 /// While there is no room under way, a batch grows to this before its occurrences are dropped.
 const BATCH_MOST_BYTES: usize = 1024 * 1024;
 /// Messages that wait for a blocked output at most.
@@ -525,6 +529,7 @@ fn write_all(
             Message::Batch(mut batch) => {
                 writer.batch(&mut batch)?;
                 batch.clear();
+                batch.shrink(KEPT_BYTES);
                 let _ = give_back.try_send(batch);
             }
             Message::Table { table, interval, time_ns, span_ns } => writer.table(&table, interval, time_ns, span_ns)?,
@@ -535,78 +540,5 @@ fn write_all(
             Message::Living(pids) => writer.will_need(pids),
             Message::Weights(rows) => writer.weights(&rows),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{BufRead, BufReader};
-    use std::os::fd::AsRawFd;
-
-    use super::*;
-    use crate::stats::value::{Part, Shape, Subject};
-    use crate::task::Comm;
-
-    /// An output, and the end of a pipe that nobody reads yet.
-    pub fn into_a_pipe(json: bool) -> (Output, std::io::PipeReader) {
-        let (reader, writer) = std::io::pipe().unwrap();
-        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
-        let sink = Sink::file(path.as_ref()).unwrap();
-        let (output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
-        let symbols =
-            SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: crate::symbol::elf_file::Budget::new(0) };
-        settle.send(Settings {
-            profiler: "test",
-            json,
-            events: Vec::new(),
-            strings: KernelStrings::default(),
-            host: Host::default(),
-            stacks: false,
-            callchains: false,
-            symbols,
-            coverage: false,
-            prompt: false,
-            durable: false,
-            flame: None,
-        });
-        (output, reader)
-    }
-
-    /// A blocked output keeps a bounded amount, and every occurrence is printed or counted as dropped.
-    #[test]
-    fn a_blocked_output_loses_no_count() {
-        static SHAPE: Shape = Shape { keys: &["n"], line: &[Part::Value { key: 0, width: 9 }] };
-        const EACH: u64 = 1000;
-        let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
-        let (mut output, reader) = into_a_pipe(false);
-        let mut sent = 0;
-        for round in 0..1000 {
-            for n in sent..sent + EACH {
-                output.batch.shaped(subject, &SHAPE, [Value::Unsigned(n)], None);
-                output.flush_large();
-            }
-            sent += EACH;
-            output.flush();
-            if round % 10 == 0 {
-                output.send(Message::Table { table: Table::default(), interval: 1, time_ns: 0, span_ns: 0 });
-            }
-            let under_way = output.under_way.occurrence_bytes();
-            assert!(under_way <= MOST_BYTES, "{under_way} bytes under way");
-            assert!(output.batch.bytes() <= BATCH_MOST_BYTES + BATCH_BYTES);
-        }
-        let dropped = output.dropped();
-        assert!(dropped > 0);
-        let lines = std::thread::spawn(move || {
-            let numbers = BufReader::new(reader).lines().filter_map(|line| {
-                line.unwrap().split_ascii_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok())
-            });
-            numbers.collect::<Vec<u64>>()
-        });
-        let under_way = output.under_way.clone();
-        assert!(output.finish(Vec::new(), |_| true).is_none());
-        let lines = lines.join().unwrap();
-        assert!(lines.is_sorted());
-        assert_eq!(lines.len() as u64 + dropped, sent);
-        assert_eq!((under_way.occurrence_bytes(), under_way.report_bytes()), (0, 0));
     }
 }

@@ -90,15 +90,16 @@ fn push_comm(comm: Comm, out: &mut Vec<u8>) {
 
 /// Names alone: the stacks differ in their addresses.
 fn frames(group: &Group, depth: usize, out: &mut Vec<u8>) {
-    for frame in group.frames.iter().take(depth) {
+    let frames = group.frames();
+    for frame in frames.iter().take(depth) {
         out.extend_from_slice(b"    ");
         text::function(frame.symbol.as_deref().map_err(|reason| *reason), frame.module.as_deref(), out);
         out.push(b'\n');
     }
-    if group.frames.is_empty() {
+    if frames.is_empty() {
         out.extend_from_slice(b"    (no stack)\n");
-    } else if group.frames.len() > depth {
-        let _ = writeln!(out, "    ... {} more", group.frames.len() - depth);
+    } else if frames.len() > depth {
+        let _ = writeln!(out, "    ... {} more", frames.len() - depth);
     }
 }
 
@@ -138,7 +139,7 @@ pub fn json_stacks_of_one(folded: &Folded, object: &mut Object<'_>) {
 fn json_group(object: &mut Object<'_>, group: &Group) {
     object.value("comm", &Value::Comm(group.comm));
     object.value("pid", &group.pid.map_or(Value::None, |pid| Value::Signed(pid.into())));
-    json::stack(object, &group.frames);
+    json::stack(object, &group.frames());
 }
 
 #[cfg(test)]

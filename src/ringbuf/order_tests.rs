@@ -11,6 +11,14 @@ use super::{Item, ItemKind, Limit, Merge, Stamp};
 
 const SAMPLE: u8 = 9;
 const LOST: u8 = 2;
+const MOST_ROUNDS: usize = if cfg!(miri) { 6 } else { 14 };
+const MOST_WRITES: usize = if cfg!(miri) { 60 } else { 200 };
+
+/// Fewer cases under Miri, where each takes seconds.
+pub(super) fn config() -> ProptestConfig {
+    let ordinary = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if cfg!(miri) { ProptestConfig { cases: 4, ..ordinary } } else { ordinary }
+}
 
 /// A record of at least 24 bytes: header, stamp, serial number.
 pub(super) fn record(len: usize, stamp: u64, serial: u64) -> Vec<u8> {
@@ -325,11 +333,11 @@ fn op(with_interrupts: bool) -> impl Strategy<Value = Op> {
 
 fn rounds(with_interrupts: bool) -> impl Strategy<Value = Vec<Round>> {
     let ops = move |most: usize| prop::collection::vec(op(with_interrupts), 0..most);
-    prop::collection::vec((ops(30), ops(3), ops(4), ops(4), ops(20), ops(4)).prop_map(<Round>::from), 1..14)
+    prop::collection::vec((ops(30), ops(3), ops(4), ops(4), ops(20), ops(4)).prop_map(<Round>::from), 1..MOST_ROUNDS)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn premise_holds(cpus in 1usize..6, size in 8u32..13, rounds in rounds(false)) {
@@ -366,7 +374,7 @@ proptest! {
 
     /// More rings than are due in a round.
     #[test]
-    fn many_rings(rounds in prop::collection::vec(prop::collection::vec((0usize..40, 0u64..3), 0..200), 1..6)) {
+    fn many_rings(rounds in prop::collection::vec(prop::collection::vec((0usize..40, 0u64..3), 0..MOST_WRITES), 1..6)) {
         let model = RefCell::new(Model::new(40, 4096));
         let rounds: Vec<Round> = rounds
             .into_iter()

@@ -301,4 +301,16 @@ impl Batch {
         self.weights.clear();
         self.news.clear();
     }
+
+    /// What a rush has made of it, once it is empty again: no part keeps more than so many bytes.
+    pub fn shrink(&mut self, part_bytes: usize) {
+        fn shrink<T>(part: &mut Vec<T>, bytes: usize) {
+            part.shrink_to(bytes / size_of::<T>());
+        }
+        shrink(&mut self.occurrences, part_bytes);
+        shrink(&mut self.raw, part_bytes);
+        shrink(&mut self.values, part_bytes);
+        shrink(&mut self.weights, part_bytes);
+        shrink(&mut self.news, part_bytes);
+    }
 }

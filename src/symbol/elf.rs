@@ -11,7 +11,7 @@ use blazesym::symbolize::source::{self, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use lzma_rust2::XzReader;
 
-use crate::symbol::elf_file::{Budget, ElfFile, build_id, in_memory};
+use crate::symbol::elf_file::{Budget, ElfFile, Tables, build_id, in_memory};
 use crate::symbol::files::{NO_ROOM, Reason, open_regular};
 use crate::sys;
 
@@ -46,7 +46,7 @@ pub struct SymbolOptions {
     pub demangle: bool,
     /// Where distributions put separate debug files.
     pub debug_dirs: Vec<PathBuf>,
-    /// What all tables may take.
+    /// What all tables may take at a time.
     pub budget: Budget,
 }
 
@@ -60,7 +60,7 @@ struct Layer {
     /// A separate table knows addresses only: its offsets are its own.
     by_address: bool,
     demangle: bool,
-    _file: File, // its descriptor is in `source`
+    _tables: Tables, // the descriptor is in `source`
 }
 
 impl Symbols {
@@ -133,10 +133,10 @@ struct Damaged;
 
 impl Layer {
     fn open(elf: &ElfFile, file: &File, by_address: bool, options: &SymbolOptions) -> Result<Layer, Reason> {
-        let file = elf
+        let tables = elf
             .symbols_only(file, &options.budget)
             .map_err(|err| if sys::lacks_descriptors(&err) { NO_ROOM } else { TOO_LARGE })?;
-        let mut source = source::Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let mut source = source::Elf::new(format!("/proc/self/fd/{}", tables.file.as_raw_fd()));
         source.debug_syms = false; // line tables are large, and names do not need them
         let symbolizer = Symbolizer::builder()
             .enable_code_info(false)
@@ -144,7 +144,7 @@ impl Layer {
             .enable_auto_reload(false)
             .enable_demangling(false) // it takes `f` for `float`, see `demangled`
             .build();
-        Ok(Layer { symbolizer, source: Source::Elf(source), by_address, demangle: options.demangle, _file: file })
+        Ok(Layer { symbolizer, source: Source::Elf(source), by_address, demangle: options.demangle, _tables: tables })
     }
 
     fn resolve(&mut self, offset: u64, address: Option<u64>) -> Result<Option<(String, u64)>, Damaged> {
@@ -332,6 +332,18 @@ pub(super) mod tests {
         fn damaged_files_are_survived(bytes in damaged()) {
             resolve_some(&bytes);
         }
+    }
+
+    #[test]
+    fn tables_that_are_dropped_leave_room_for_others() {
+        let file = in_memory(&mut vdso().as_slice()).unwrap();
+        let options = SymbolOptions { budget: Budget::new(32 << 10), ..options() };
+        let open = || Symbols::open(&file, &options);
+        let mut kept: Vec<Symbols> = std::iter::from_fn(|| open().ok()).take(1024).collect();
+        assert!((1..1024).contains(&kept.len()), "{}", kept.len());
+        assert_eq!(open().err(), Some(TOO_LARGE));
+        kept.pop();
+        assert!(open().is_ok_and(|mut symbols| (0..8192).any(|offset| symbols.resolve(offset).is_ok())));
     }
 
     #[test]

@@ -46,10 +46,32 @@ impl Budget {
         Budget(Arc::new(AtomicU64::new(bytes)))
     }
 
-    /// False when so many are not left.
-    pub fn take(&self, bytes: u64) -> bool {
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
+    /// None when so many are not left.
+    pub fn take(&self, bytes: u64) -> Option<Taken> {
+        let took = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        took.is_ok().then(|| Taken { budget: self.clone(), bytes })
     }
+}
+
+/// A part of a budget, which has it again when the table is dropped: where files come and go, all tables that there ever
+/// were are more than those that there are.
+#[derive(Debug)]
+pub struct Taken {
+    budget: Budget,
+    bytes: u64,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.budget.0.fetch_add(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The symbol tables of a file, in memory of our own.
+#[derive(Debug)]
+pub struct Tables {
+    pub file: File,
+    _taken: Taken,
 }
 
 /// The headers of a file.
@@ -279,7 +301,7 @@ impl ElfFile {
     ///
     /// # Errors
     /// The budget is spent, or there is no memory.
-    pub fn symbols_only(&self, file: &File, budget: &Budget) -> io::Result<File> {
+    pub fn symbols_only(&self, file: &File, budget: &Budget) -> io::Result<Tables> {
         let is_table = |section: &&Header| matches!(section.kind, SHT_SYMTAB | SHT_DYNSYM);
         let linked = |section: &Header| self.sections.get(section.link as usize).map(|names| names.at);
         let tables = self.sections.iter().filter(is_table).flat_map(|section| [Some(section.at), linked(section)]);
@@ -287,14 +309,13 @@ impl ElfFile {
         let ranges: Vec<Range> = tables.chain([names, Some(self.programs), Some(self.table)]).flatten().collect();
         let bytes = ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.len));
         let len = file.metadata()?.len();
-        if ranges.iter().any(|range| range.end() > len) || !budget.take(bytes) {
-            return Err(io::ErrorKind::QuotaExceeded.into());
-        }
+        let taken = if ranges.iter().any(|range| range.end() > len) { None } else { budget.take(bytes) };
+        let taken = taken.ok_or(io::ErrorKind::QuotaExceeded)?;
         let copy = memory_file()?;
         copy.set_len(len)?;
         copy.write_all_at(&self.head, 0)?;
         ranges.iter().try_for_each(|range| copy_range(file, &copy, *range))?;
-        Ok(copy)
+        Ok(Tables { file: copy, _taken: taken })
     }
 }
 
@@ -465,7 +486,14 @@ mod tests {
     #[test]
     fn the_budget_is_kept() {
         let budget = Budget::new(10);
-        assert!(budget.take(7) && !budget.take(4) && budget.take(3) && !budget.take(1));
+        let seven = budget.take(7).unwrap();
+        assert!(budget.take(4).is_none());
+        let three = budget.take(3).unwrap();
+        assert!(budget.take(1).is_none());
+        drop(seven);
+        assert!(budget.take(8).is_none() && budget.take(7).is_some() && budget.take(7).is_some());
+        drop(three);
+        assert!(budget.take(10).is_some());
     }
 
     #[test]

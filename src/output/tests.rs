@@ -1,0 +1,88 @@
+//! The queue to the output thread: what it bounds, and what it counts.
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
+
+use super::*;
+use crate::stats::value::{Occurrence, Part, Shape, Subject};
+use crate::task::Comm;
+
+static SHAPE: Shape = Shape { keys: &["n"], line: &[Part::Value { key: 0, width: 9 }] };
+
+/// An output, and the end of a pipe that nobody reads yet.
+pub fn into_a_pipe(json: bool) -> (Output, std::io::PipeReader) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    let sink = Sink::file(path.as_ref()).unwrap();
+    let (output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
+    let symbols =
+        SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: crate::symbol::elf_file::Budget::new(0) };
+    settle.send(Settings {
+        profiler: "test",
+        json,
+        events: Vec::new(),
+        strings: KernelStrings::default(),
+        host: Host::default(),
+        stacks: false,
+        callchains: false,
+        symbols,
+        coverage: false,
+        prompt: false,
+        durable: false,
+        flame: None,
+    });
+    (output, reader)
+}
+
+#[test]
+fn what_grew_in_a_rush_is_given_back() {
+    const MANY: u64 = 20_000;
+    let (mut output, reader) = into_a_pipe(false);
+    let read = std::thread::spawn(move || BufReader::new(reader).lines().count());
+    let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
+    (0..MANY).for_each(|n| output.batch.shaped(subject, &SHAPE, [Value::Unsigned(n)], None));
+    assert!(output.batch.occurrences.capacity() * size_of::<Occurrence>() > 8 * KEPT_BYTES);
+    output.flush();
+    let used = output.used.recv().unwrap();
+    assert!((1..=KEPT_BYTES).contains(&(used.occurrences.capacity() * size_of::<Occurrence>())));
+    assert!((1..=KEPT_BYTES).contains(&(used.values.capacity() * size_of::<Value>())));
+    assert!(output.finish(Vec::new(), |_| true).is_none());
+    assert_eq!(read.join().unwrap() as u64, MANY);
+}
+
+/// A blocked output keeps a bounded amount, and every occurrence is printed or counted as dropped.
+#[test]
+fn a_blocked_output_loses_no_count() {
+    const EACH: u64 = 1000;
+    let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
+    let (mut output, reader) = into_a_pipe(false);
+    let mut sent = 0;
+    for round in 0..1000 {
+        for n in sent..sent + EACH {
+            output.batch.shaped(subject, &SHAPE, [Value::Unsigned(n)], None);
+            output.flush_large();
+        }
+        sent += EACH;
+        output.flush();
+        if round % 10 == 0 {
+            output.send(Message::Table { table: Table::default(), interval: 1, time_ns: 0, span_ns: 0 });
+        }
+        let under_way = output.under_way.occurrence_bytes();
+        assert!(under_way <= MOST_BYTES, "{under_way} bytes under way");
+        assert!(output.batch.bytes() <= BATCH_MOST_BYTES + BATCH_BYTES);
+    }
+    let dropped = output.dropped();
+    assert!(dropped > 0);
+    let lines = std::thread::spawn(move || {
+        let numbers = BufReader::new(reader)
+            .lines()
+            .filter_map(|line| line.unwrap().split_ascii_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok()));
+        numbers.collect::<Vec<u64>>()
+    });
+    let under_way = output.under_way.clone();
+    assert!(output.finish(Vec::new(), |_| true).is_none());
+    let lines = lines.join().unwrap();
+    assert!(lines.is_sorted());
+    assert_eq!(lines.len() as u64 + dropped, sent);
+    assert_eq!((under_way.occurrence_bytes(), under_way.report_bytes()), (0, 0));
+}
