@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use nix::errno::Errno;
+
 use crate::perf::refusal::Reason;
 use crate::perf::target::Host;
 
@@ -12,12 +14,11 @@ use crate::perf::target::Host;
 #[error("{reason}")]
 pub struct NoTracefs {
     pub reason: Reason,
-    source: io::Error,
 }
 
 impl NoTracefs {
     pub fn new(err: io::Error, host: &Host) -> NoTracefs {
-        NoTracefs { reason: no_tracefs(err.raw_os_error().unwrap_or(0), host), source: err }
+        NoTracefs { reason: no_tracefs(err.raw_os_error().unwrap_or(0), host) }
     }
 }
 
@@ -56,7 +57,7 @@ fn not_found(errno: i32, mounts: &str, lockdown: &Lockdown) -> Reason {
         (None, libc::ENODEV) => Reason::incurable("this kernel has no tracefs (CONFIG_TRACING)"),
         (None, _) if *lockdown == Lockdown::Confidentiality => locked_down(),
         (None, _) => Reason::new(
-            "tracefs is not mounted, and this process may not mount it",
+            format!("tracefs is not mounted, and this process may not mount it ({:?})", Errno::from_raw(errno)),
             "CAP_SYS_ADMIN, or have it mounted for a group of yours: \
              mount -t tracefs -o gid=GROUP,mode=755 nodev /sys/kernel/tracing, or run as root",
         ),

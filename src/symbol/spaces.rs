@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::target::{Host, threads};
-use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, Reason, Wanted, room_for_files};
+use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, Reason, Wanted, room_for_files};
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{elf, elf_file, perf_map};
 use crate::task::procfs;
@@ -153,7 +153,11 @@ impl Spaces {
             found = find(&self.space(pid).maps, addr);
         }
         let Some((at, offset)) = found else {
-            return Err(if self.is_gone(pid) { EXITED } else { NOT_MAPPED });
+            return Err(match pid {
+                0 => OUTSIDE,
+                _ if self.is_gone(pid) => EXITED,
+                _ => NOT_MAPPED,
+            });
         };
         let module = self.space(pid).maps[at].module.clone();
         match module.content {

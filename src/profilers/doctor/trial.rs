@@ -6,7 +6,7 @@ use nix::unistd::gettid;
 use crate::perf::Evlist;
 use crate::perf::refusal::{Reason, Refused, locks_little};
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
-use crate::profiler::{Profiler, Setup, TracefsFinder};
+use crate::profiler::{Profiler, Setup, TracefsFinder, Warning};
 use crate::profilers::Trial;
 use crate::profilers::doctor::machine;
 use crate::run::{default_ring_pages, side_ring_pages};
@@ -74,7 +74,7 @@ pub struct Bench<'a> {
 
 /// A run that could be opened.
 struct Opened {
-    warnings: Vec<String>,
+    warnings: Vec<Warning>,
     cost: Cost,
     /// Pages of the smallest ring, and as many as were wanted.
     pages: (usize, usize),
@@ -107,15 +107,7 @@ impl<'a> Bench<'a> {
             reasons.extend(lacks(&opened));
             return Judged::new(trial.name, reasons, None);
         }
-        Judged::impossible(trial.name, self.reason(&err, refused))
-    }
-
-    fn reason(&self, err: &anyhow::Error, refused: Option<&Refused>) -> Reason {
-        match (refused, &self.tracefs_lack) {
-            (Some(refused), _) => refused.reason.clone(),
-            (None, Some(lack)) if machine::is_about_tracefs(err) => lack.clone(),
-            _ => Reason::incurable(format!("{err:#}")),
-        }
+        Judged::impossible(trial.name, self.tracefs.reason(&err))
     }
 
     fn open(&mut self, trial: &Trial, target: &Target) -> Result<Opened> {
@@ -148,6 +140,7 @@ impl<'a> Bench<'a> {
         };
         profiler.init(evlist, &setup)?;
         profiler.filter(evlist, &setup)?;
+        setup.degrade_outsiders();
         let online = online_cpus(self.host)?;
         let first = online.first().copied().context("no CPU is online")?;
         evlist.plan(target, self.host, online.len(), 0)?;
@@ -181,7 +174,7 @@ impl<'a> Bench<'a> {
 }
 
 fn lacks(opened: &Opened) -> Vec<Reason> {
-    let mut reasons: Vec<Reason> = opened.warnings.iter().map(Reason::incurable).collect();
+    let mut reasons: Vec<Reason> = opened.warnings.iter().map(|warning| warning.reason.clone()).collect();
     let (pages, wanted) = opened.pages;
     if pages < wanted {
         reasons.push(Reason::new(
