@@ -182,7 +182,7 @@ fn events_that_do_not_parse() {
         (&["-e", "sched:sched_switch/prev_pid/"], &["sched:sched_switch", "expected"]),
         (&["-e", "sched:sched_switch/prev_pid==\"a\"/"], &["`prev_pid` is a number", "no quotes"]),
         (&["-e", "sched:sched_switch/prev_comm>5/"], &["`prev_comm`"]),
-        (&["-e", "sched:sched_switch/prev_pid==99999999999999999999/"], &["`prev_pid` is a number"]),
+        (&["-e", "sched:sched_switch/prev_pid==99999999999999999999/"], &["`prev_pid` holds -2147483648 to 2147483647"]),
         (&["-e", EXEC, "--filter", ""], &["filter is empty"]),
         (&["-e", EXEC, "--filter", "pid=="], &["value expected"]),
         (&["-e", EXEC, "--filter", &deep], &["too many parentheses"]),

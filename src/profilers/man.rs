@@ -71,7 +71,9 @@ fn page(command: &Command, out: &mut Vec<u8>) -> std::io::Result<()> {
 fn synopsis(command: &Command, page: &mut Roff) {
     page.control("SH", ["SYNOPSIS"]);
     let mut line = vec![bold(command.get_bin_name().unwrap_or(command.get_name()))];
-    for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+    let (last, others): (Vec<&Arg>, Vec<&Arg>) =
+        command.get_arguments().filter(|arg| !arg.is_hide_set()).partition(|arg| arg.is_last_set());
+    for arg in others.into_iter().chain(last) {
         let (open, close) = if arg.is_required_set() { (" ", "") } else { (" [", "]") };
         line.push(roman(open));
         let short = arg.get_short().map(|short| format!("-{short}"));
