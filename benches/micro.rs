@@ -1,11 +1,12 @@
 //! The parts of the way of a record, each alone and on one CPU, over rings in memory of our own: ns per operation, the
-//! median of several turns. No privilege.
+//! median of several turns (least to most). No privilege.
 
 mod common;
+#[path = "micro/merges.rs"]
+mod merges;
 
 use std::hint::black_box;
 use std::io::Write;
-use std::ops::ControlFlow;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -13,8 +14,6 @@ use anyhow::{Context, Result};
 use common::Spread;
 use perf_prof::perf::layout::{Layout, SampleType};
 use perf_prof::perf::record::Callchain;
-use perf_prof::ringbuf::sim::Producer;
-use perf_prof::ringbuf::{Item, ItemKind, Limit, Merge, Stamp};
 use perf_prof::stats::Histogram;
 use perf_prof::symbol::elf::{SymbolOptions, TABLES_BYTES};
 use perf_prof::symbol::elf_file::Budget;
@@ -23,8 +22,6 @@ use perf_prof::tep::{Format, NoNames, PrintFmt};
 
 const TURNS: usize = 9;
 const OPERATIONS: u64 = 1_000_000;
-/// Rings of a merge have so many records in all.
-const MERGED: u64 = 1 << 17;
 
 fn main() -> Result<()> {
     if !std::env::args().any(|arg| arg == "--bench") {
@@ -36,8 +33,10 @@ fn main() -> Result<()> {
     decode("decode a sched_switch", &plain, &switch);
     let chained = Layout::new(SampleType::BASE.with(SampleType::CALLCHAIN).with(SampleType::RAW), 0);
     decode("decode it with a callchain of 24", &chained, &with_callchain(&switch));
-    for rings in [1, 2, 16, 128] {
-        merge(rings, &plain)?;
+    for (rings, bunches) in [(1, &[1][..]), (2, &[1, 4, 32]), (16, &[1, 4, 32]), (128, &[1, 2, 4, 32])] {
+        for &bunch in bunches {
+            merges::merge(rings, bunch, &plain)?;
+        }
     }
     format_text(&plain, &switch)?;
     histogram();
@@ -64,43 +63,6 @@ fn decode(what: &str, layout: &Layout, record: &[u8]) {
             black_box(sample.is_ok_and(|sample| sample.raw.len() > 8));
         }
     });
-}
-
-/// Rings whose records lie between each other in time, as those of busy CPUs do.
-fn merge(rings: u64, layout: &Layout) -> Result<()> {
-    let each = MERGED / rings;
-    let record = sched_switch(7, 0);
-    let pages = (each as usize * record.len()).div_ceil(4096).next_power_of_two() * 2;
-    let mut producers: Vec<Producer> = (0..rings).map(|_| Producer::new(pages)).collect::<Result<_, _>>()?;
-    let mut merge = Merge::new();
-    for producer in &producers {
-        merge.add(producer.ring()?);
-    }
-    let mut now = 0;
-    let mut times = Vec::new();
-    for _ in 0..TURNS {
-        for number in 0..each {
-            for (ring, producer) in producers.iter_mut().enumerate() {
-                // Bursts: a CPU has several records while others have none.
-                let time = now + (number / 4 * rings + ring as u64) * 4 + number % 4 + 1;
-                producer.write(&sched_switch(ring as i32, time), time);
-            }
-        }
-        now += each * rings * 4;
-        let start = Instant::now();
-        merge.load(now);
-        let mut seen = 0;
-        let stamp = |record: &[u8]| layout.sample_time(record).map_or(Stamp::Bad, Stamp::At);
-        let drained = merge.drain(Limit::All, stamp, |item: Item<'_>| {
-            seen += u64::from(matches!(item.kind, ItemKind::Record(record) if black_box(record).len() > 8));
-            ControlFlow::Continue(())
-        });
-        merge.publish();
-        assert_eq!((seen, drained.late), (each * rings, 0));
-        times.push(start.elapsed().as_nanos() as f64 / seen as f64);
-    }
-    println!("{:<40} {} ns", format!("merge {rings} rings, per record"), Spread::of(&times));
-    Ok(())
 }
 
 fn format_text(layout: &Layout, record: &[u8]) -> Result<()> {

@@ -6,6 +6,7 @@ pub mod probes;
 
 use std::cell::{OnceCell, RefCell};
 use std::ffi::OsStr;
+use std::io;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -255,12 +256,20 @@ impl TracefsFinder {
     /// # Errors
     /// It is mounted nowhere and cannot be mounted.
     pub fn get(&self) -> Result<&Tracefs> {
+        let closed = |err| NoTracefs::new(err, &Host::default());
         if self.found.get().is_none() {
             let found = match Tracefs::find_mounted(&USUAL) {
                 Some(tracefs) => (tracefs, None),
                 None => {
-                    let mount = private_tracefs().map_err(|err| NoTracefs::new(err, &Host::default()))?;
-                    (Tracefs::at(mount.root()), Some(mount))
+                    let mount = private_tracefs().map_err(closed)?;
+                    let tracefs = Tracefs::at(mount.root());
+                    // Root's alone, it may be mounted by somebody who may not read it.
+                    if let Err(err) = tracefs.list()
+                        && err.kind() == io::ErrorKind::PermissionDenied
+                    {
+                        return Err(closed(err).into());
+                    }
+                    (tracefs, Some(mount))
                 }
             };
             let _ = self.found.set(found);
@@ -280,6 +289,17 @@ impl TracefsFinder {
             refused.or_else(none).or_else(|| cause.downcast_ref().and_then(denied))
         };
         err.chain().find_map(known).unwrap_or_else(|| Reason::incurable(format!("{err:#}")))
+    }
+
+    /// As [`TracefsFinder::get`], for what root alone may, as `why` says.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn get_as_root(&self, why: &str) -> Result<&Tracefs> {
+        self.get().map_err(|err| match err.downcast::<NoTracefs>() {
+            Ok(none) => none.and_root_only(why).into(),
+            Err(err) => err,
+        })
     }
 
     /// Where it was found, for `-v`.

@@ -28,6 +28,7 @@ use crate::output::sink::Sink;
 use crate::output::{EventText, IntervalEnd, Message, Output, Settings, StackReport};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
+use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
@@ -182,10 +183,7 @@ impl Run {
         if options.paced {
             evlist.leave_unread();
         }
-        for (index, profiler) in profilers.iter_mut().enumerate() {
-            evlist.adding_for(index);
-            profiler.init(&mut evlist, &setup)?;
-        }
+        add_events(&mut profilers, &mut evlist, &setup)?;
         if evlist.is_empty() {
             bail!("{} has no event to open", options.profiler);
         }
@@ -510,6 +508,18 @@ fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
         options.target.tasks = Tasks::Workload(workload.pid());
     }
     Ok(Some(workload))
+}
+
+/// Asks the profilers for their events.
+fn add_events(profilers: &mut [Box<dyn Profiler>], evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+    let added: Result<()> = profilers.iter_mut().enumerate().try_for_each(|(index, profiler)| {
+        evlist.adding_for(index);
+        profiler.init(evlist, setup)
+    });
+    added.map_err(|err| match err.downcast::<NoTracefs>() {
+        Ok(none) => none.for_events(setup.host).into(),
+        Err(err) => err,
+    })
 }
 
 /// How the events that may be printed become text. Events without a format are left out.

@@ -267,3 +267,47 @@ fn without_tracefs_only_what_needs_it_is_refused() {
     let trace = without_tracefs(&["trace", "-e", EXEC, "--", "true"]);
     Prog::spawn(refused(trace, &[old])).finish().code(0).says(&["1 event"]);
 }
+
+/// What a sentence says may be given to the program's file, for setpriv(1).
+fn setcap(done: &Done) -> String {
+    let told = done.err.iter().find_map(|line| line.split("(setcap ").nth(1)?.split("+ep").next());
+    let told = told.unwrap_or_else(|| panic!("no capabilities are told: {done:#?}"));
+    told.split(',').map(|name| format!("+{}", name.trim_start_matches("cap_"))).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn whoever_lacks_two_privileges_is_told_of_both_at_once() {
+    need_events!();
+    let level: i64 = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap();
+    if level < 0 {
+        skip!("kernel.perf_event_paranoid is below 0");
+    }
+    let copy = Copy::of(UID);
+    for args in [&["trace", "-e", EXEC][..], &["task-state"], &["signal"], &["kmemleak", "slab"]] {
+        let args = [args, &["--for", "1ms"]].concat();
+        let done = copy.run(&[], &args);
+        let cure = setcap(&done);
+        one_sentence(
+            done,
+            &["tracefs is not ", " is missing; cure: CAP_", " and for a group of yours: mount ", "as root"],
+        );
+        // With which it works.
+        copy.run(&["--inh-caps", &cure, "--ambient-caps", &cure], &args).code(0);
+        // A part of it does not.
+        let (first, second) = cure.split_once(',').unwrap_or_else(|| panic!("one capability: {cure}"));
+        for part in [first, second] {
+            let done = copy.run(&["--inh-caps", part, "--ambient-caps", part], &args);
+            one_sentence(done, &["cure: "]);
+        }
+    }
+    // Formats alone need no events.
+    let list = copy.run(&[], &["list"]);
+    assert!(!list.err().contains("paranoid"), "{list:#?}");
+    one_sentence(list, &["tracefs is not ", "cure: CAP_"]);
+    // What lets events in is not enough.
+    let told = "tracefs is not ";
+    let probe = copy.run(&[], &["kmemleak", "malloc", "--for", "1ms"]);
+    one_sentence(probe, &[told, "only root may define probes; cure: run as root"]);
+    let watchdog = copy.run(&[], &["watchdog", "--for", "1ms"]);
+    one_sentence(watchdog, &[told, "kernel addresses are hidden; cure: run as root"]);
+}

@@ -250,6 +250,46 @@ fn processes_with_files_of_their_own() {
     }
 }
 
+/// `calls`, executed on an overlay of its own over `dir`, when `change` has been done there.
+fn on_an_overlay(dir: &Path, change: &str) -> Load {
+    let dir = dir.to_str().expect("UTF-8");
+    let script = format!(
+        "cd {dir} && mount -t tmpfs none own && cd own && mkdir up work all &&
+        mount -t overlay -o lowerdir={dir}/below,upperdir=up,workdir=work none all && cd all && {change} &&
+        exec ./calls 10 --wait"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script]);
+    Load::start(command)
+}
+
+/// As containers of one image have it.
+#[test]
+fn a_file_below_several_overlays_has_one_probe() {
+    let kernel = need_uprobes!();
+    if !fs::read_to_string("/proc/filesystems").expect("filesystems").contains("overlay") {
+        skip!("this kernel has no overlays");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    ["below", "own"].iter().for_each(|name| fs::create_dir(dir.path().join(name)).expect("a directory"));
+    let below = dir.path().join("below/calls");
+    fs::copy(example("calls"), &below).expect("a copy");
+    let (one, two) = (on_an_overlay(dir.path(), "true"), on_an_overlay(dir.path(), "true"));
+    // This one gets a copy in the upper layer, whose inode has the same number.
+    let changed = on_an_overlay(dir.path(), "chmod 700 calls");
+    let mut loads = [Load::of(below.to_str().expect("UTF-8"), &["10", "--wait"]), one, two, changed];
+    loads.iter_mut().for_each(|load| assert_eq!(load.says(), "ready"));
+    let pids: Vec<String> = loads.iter().map(|load| load.pid().to_string()).collect();
+    let prog = start_watching(&["trace", "-p", &pids.join(","), "-e", "uprobe:calls_add"]);
+    assert_eq!(kernel.probes_of(prog.pid()), 2, "the file below, and the copy");
+    loads.iter_mut().for_each(|load| load.tell("go"));
+    let done = prog.finish().code(0);
+    for load in &loads {
+        let of = |event: &&Value| event["pid"] == load.pid();
+        assert_eq!(done.of_type("event").iter().filter(of).count(), 10, "{done:#?}");
+    }
+}
+
 #[test]
 fn a_file_that_the_process_has_not_loaded_is_said() {
     need_uprobes!();

@@ -402,7 +402,7 @@ impl Evlist {
 
     fn open_evsel(&mut self, index: usize, cpu: &mut CpuEvents, watches: &[Watch]) -> Result<()> {
         let evsel = &mut self.evsels[index];
-        if !evsel.is_opened() || evsel.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&cpu.cpu)) {
+        if !evsel.is_opened() || !evsel.is_on(cpu.cpu) {
             return Ok(());
         }
         let whole = [Watch::Cpu(cpu.cpu)];

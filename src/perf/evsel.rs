@@ -108,6 +108,11 @@ impl Evsel {
         self
     }
 
+    /// Whether [`Evsel::cpus`] let it be opened on `cpu`.
+    pub fn is_on(&self, cpu: u32) -> bool {
+        self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
+    }
+
     #[must_use]
     pub fn exclude(mut self, exclude: Exclude) -> Evsel {
         self.attr = self.attr.exclude(exclude);

@@ -4,21 +4,43 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use nix::errno::Errno;
-
-use crate::perf::refusal::Reason;
+use crate::perf::refusal::{Facts, Foreseen, Reason, foreseen, setcap};
 use crate::perf::target::Host;
+use crate::sys::privileges::{Capability, Privileges};
 
 /// tracefs is mounted nowhere that we can read, and cannot be mounted by us.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct NoTracefs {
     pub reason: Reason,
+    /// None: it is not privileges that are missing.
+    closed: Option<Closed>,
 }
 
 impl NoTracefs {
     pub fn new(err: io::Error, host: &Host) -> NoTracefs {
-        NoTracefs { reason: no_tracefs(err.raw_os_error().unwrap_or(0), host) }
+        let errno = err.raw_os_error().unwrap_or(0);
+        let mounts = fs::read_to_string(host.proc.join("self/mounts")).unwrap_or_default();
+        let root = Privileges::of_self(&host.proc).uid == 0;
+        let (reason, closed) = match not_found(errno, &mounts, &Lockdown::now(), root) {
+            Lack::Closed(closed) => (closed.reason(), Some(closed)),
+            Lack::Other(reason) => (reason, None),
+        };
+        NoTracefs { reason, closed }
+    }
+
+    /// As told to somebody who wants its events, too: what would refuse these next is named at once.
+    pub fn for_events(self, host: &Host) -> NoTracefs {
+        let next = self.closed.as_ref().and_then(|closed| Some((closed, foreseen(&Facts::probe(host))?)));
+        let Some((closed, foreseen)) = next else { return self };
+        NoTracefs { reason: closed.reason_beside(&foreseen), closed: None }
+    }
+
+    /// As told to somebody who is refused something else that root may, too.
+    pub fn and_root_only(self, why: &str) -> NoTracefs {
+        let Some(closed) = self.closed else { return self };
+        let reason = Reason::new(format!("{}, and {why}", closed.why), "run as root");
+        NoTracefs { reason, closed: None }
     }
 }
 
@@ -40,42 +62,86 @@ impl Lockdown {
     }
 }
 
-/// Why neither a mounted tracefs was found nor one of our own could be mounted: mount(2) said `errno`.
-pub fn no_tracefs(errno: i32, host: &Host) -> Reason {
-    let mounts = fs::read_to_string(host.proc.join("self/mounts")).unwrap_or_default();
-    not_found(errno, &mounts, &Lockdown::now())
+enum Lack {
+    Closed(Closed),
+    Other(Reason),
 }
 
-fn not_found(errno: i32, mounts: &str, lockdown: &Lockdown) -> Reason {
+/// Whoever may do more can read it.
+#[derive(Debug)]
+struct Closed {
+    why: String,
+    /// All that it takes.
+    capabilities: Vec<Capability>,
+    /// The command that opens it to a group.
+    mount: String,
+}
+
+impl Closed {
+    /// Mounted at `root`, where `path` cannot be read.
+    fn unreadable(path: &Path, root: &Path) -> Closed {
+        Closed {
+            why: format!("tracefs is not readable ({})", path.display()),
+            capabilities: vec![Capability::DacReadSearch],
+            mount: format!("mount -o remount,gid=GROUP,mode=755 {}", root.display()),
+        }
+    }
+
+    /// The owner of what is mounted is root, who reads it without further ado.
+    fn not_mounted(root: bool) -> Closed {
+        let reads = (!root).then_some(Capability::DacReadSearch);
+        Closed {
+            why: "tracefs is not mounted, and this process may not mount it and read it".to_owned(),
+            capabilities: [Capability::SysAdmin].into_iter().chain(reads).collect(),
+            mount: "mount -t tracefs -o gid=GROUP,mode=755 nodev /sys/kernel/tracing".to_owned(),
+        }
+    }
+
+    fn reason(&self) -> Reason {
+        let names: Vec<&str> = self.capabilities.iter().map(|capability| capability.name()).collect();
+        let cure = format!("{}, or for a group of yours: {}, or run as root", names.join(" and "), self.mount);
+        Reason::new(&self.why, cure)
+    }
+
+    fn reason_beside(&self, events: &Foreseen) -> Reason {
+        let why = format!("{}; and {}", self.why, events.reason.why);
+        let cure = match (&events.reason.cure, events.capability) {
+            (_, Some(capability)) => {
+                let mut all = self.capabilities.clone();
+                if !all.contains(&capability) && !all.contains(&Capability::SysAdmin) {
+                    all.insert(0, capability);
+                }
+                let (all, one) = (setcap(&all), capability.name());
+                format!("{all}, or {one} and for a group of yours: {}, or run as root", self.mount)
+            }
+            (Some(cure), None) => format!("{cure}; and for tracefs {}", self.reason().cure.unwrap_or_default()),
+            (None, None) => return Reason::incurable(why),
+        };
+        Reason::new(why, cure)
+    }
+}
+
+/// Why neither a mounted tracefs was found nor one of our own could be mounted and read: the kernel said `errno`.
+fn not_found(errno: i32, mounts: &str, lockdown: &Lockdown, root: bool) -> Lack {
     let mut entries = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let mounted = entries.find(|entry| entry.get(2) == Some(&"tracefs")).and_then(|entry| entry.get(1).copied());
     match (mounted, errno) {
         (_, libc::EMFILE | libc::ENFILE) => {
-            Reason::new("no file descriptor is left for a look at tracefs", "raise `ulimit -n`")
+            Lack::Other(Reason::new("no file descriptor is left for a look at tracefs", "raise `ulimit -n`"))
         }
-        (Some(root), _) => unreadable(Path::new(root), Path::new(root), lockdown),
-        (None, libc::ENODEV) => Reason::incurable("this kernel has no tracefs (CONFIG_TRACING)"),
-        (None, _) if *lockdown == Lockdown::Confidentiality => locked_down(),
-        (None, _) => Reason::new(
-            format!("tracefs is not mounted, and this process may not mount it ({:?})", Errno::from_raw(errno)),
-            "CAP_SYS_ADMIN, or have it mounted for a group of yours: \
-             mount -t tracefs -o gid=GROUP,mode=755 nodev /sys/kernel/tracing, or run as root",
-        ),
+        (None, libc::ENODEV) => Lack::Other(Reason::incurable("this kernel has no tracefs (CONFIG_TRACING)")),
+        _ if *lockdown == Lockdown::Confidentiality => Lack::Other(locked_down()),
+        (Some(at), _) => Lack::Closed(Closed::unreadable(Path::new(at), Path::new(at))),
+        (None, _) => Lack::Closed(Closed::not_mounted(root)),
     }
 }
 
 /// Why `path` in the tracefs at `root` cannot be read.
 pub fn unreadable(path: &Path, root: &Path, lockdown: &Lockdown) -> Reason {
-    if *lockdown == Lockdown::Confidentiality {
-        return locked_down();
+    match lockdown {
+        Lockdown::Confidentiality => locked_down(),
+        Lockdown::Less => Closed::unreadable(path, root).reason(),
     }
-    Reason::new(
-        format!("tracefs is not readable ({})", path.display()),
-        format!(
-            "CAP_DAC_READ_SEARCH, or for a group of yours: mount -o remount,gid=GROUP,mode=755 {}, or run as root",
-            root.display()
-        ),
-    )
 }
 
 fn locked_down() -> Reason {
@@ -104,10 +170,42 @@ mod tests {
             (libc::EMFILE, MOUNTED, less, "no file descriptor", Some("raise `ulimit -n`")),
         ];
         for (errno, mounts, lockdown, why, cure) in cases {
-            let reason = not_found(errno, mounts, &lockdown);
+            let reason = match not_found(errno, mounts, &lockdown, true) {
+                Lack::Closed(closed) => closed.reason(),
+                Lack::Other(reason) => reason,
+            };
             assert!(reason.why.contains(why), "{reason}");
             assert_eq!(reason.cure.is_some(), cure.is_some(), "{reason}");
             assert!(reason.cure.iter().all(|text| text.starts_with(cure.unwrap())), "{reason}");
         }
+    }
+
+    fn closed(mounts: &str, root: bool) -> Closed {
+        let Lack::Closed(closed) = not_found(libc::EPERM, mounts, &Lockdown::Less, root) else { panic!("{mounts}") };
+        closed
+    }
+
+    #[test]
+    fn both_cures_are_named_where_both_are_needed() {
+        let level = Reason::new("CAP_PERFMON is missing", "CAP_PERFMON, or run as root");
+        let events = |capability| Foreseen { reason: level.clone(), capability };
+        let perfmon = events(Some(Capability::Perfmon));
+        let group = "mount -o remount,gid=GROUP,mode=755 /sys/kernel/tracing, or run as root";
+        let reason = closed(MOUNTED, false).reason_beside(&perfmon);
+        assert_eq!(reason.why, "tracefs is not readable (/sys/kernel/tracing); and CAP_PERFMON is missing");
+        let one = "CAP_PERFMON and CAP_DAC_READ_SEARCH (setcap cap_perfmon,cap_dac_read_search+ep perf-prof), or ";
+        assert_eq!(reason.cure, Some(format!("{one}CAP_PERFMON and for a group of yours: {group}")));
+        // Who may mount it may open events, too: of the two ways the second alone takes more.
+        let cure = closed("", false).reason_beside(&perfmon).cure.unwrap();
+        let one = "CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH (setcap cap_sys_admin,cap_dac_read_search+ep perf-prof), or ";
+        assert!(cure.starts_with(&format!("{one}CAP_PERFMON and for a group of yours: mount -t tracefs")), "{cure}");
+        // Debian's kernels.
+        let cure = closed("", false).reason_beside(&events(Some(Capability::SysAdmin))).cure.unwrap();
+        assert!(cure.starts_with(one) && cure.contains("or CAP_SYS_ADMIN and for a group"), "{cure}");
+        // In a container, each has a cure of its own.
+        let cure = closed("", true).reason_beside(&events(None)).cure.unwrap();
+        assert!(cure.starts_with("CAP_PERFMON, or run as root; and for tracefs CAP_SYS_ADMIN, or for a "), "{cure}");
+        let hopeless = Foreseen { reason: Reason::incurable("no perf events"), capability: None };
+        assert_eq!(closed("", true).reason_beside(&hopeless).cure, None);
     }
 }

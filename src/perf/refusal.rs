@@ -117,6 +117,11 @@ impl Facts {
         }
     }
 
+    /// kernel.perf_event_paranoid; the kernel's own default where it cannot be read.
+    fn level(&self) -> i32 {
+        self.paranoid.unwrap_or(2)
+    }
+
     /// Level 3 and above are distributions' own, and say EACCES: Debian's kernels let nobody in without CAP_SYS_ADMIN.
     fn is_shut(&self) -> bool {
         let level = self.paranoid.is_some_and(|level| level >= 3);
@@ -124,8 +129,8 @@ impl Facts {
     }
 
     /// The capability to ask for.
-    fn capability(&self) -> &'static str {
-        if self.knows_perfmon && !self.is_shut() { "CAP_PERFMON" } else { "CAP_SYS_ADMIN" }
+    fn capability(&self) -> Capability {
+        if self.knows_perfmon && !self.is_shut() { Capability::Perfmon } else { Capability::SysAdmin }
     }
 
     /// The smallest privilege, then what is wider.
@@ -141,10 +146,10 @@ impl Facts {
     fn capability_cure(&self) -> String {
         let capability = self.capability();
         if self.privileges.uid == 0 {
-            let name = capability.trim_start_matches("CAP_");
-            return format!("start the container with {capability} (--cap-add {name})");
+            let name = capability.name();
+            return format!("start the container with {name} (--cap-add {})", name.trim_start_matches("CAP_"));
         }
-        format!("{capability} (setcap {}+ep perf-prof)", capability.to_ascii_lowercase())
+        setcap(&[capability])
     }
 
     /// For a thread of another user: there kernel.perf_event_paranoid does not count, but who may ptrace it may. See
@@ -156,6 +161,12 @@ impl Facts {
             _ => format!("{}, or run as root, or as the user of the thread", self.capability_cure()),
         }
     }
+}
+
+/// Capabilities, and the command that gives them to the program.
+pub fn setcap(capabilities: &[Capability]) -> String {
+    let names: Vec<&str> = capabilities.iter().map(|capability| capability.name()).collect();
+    format!("{} (setcap {}+ep perf-prof)", names.join(" and "), names.join(",").to_ascii_lowercase())
 }
 
 /// A number below /proc/sys/kernel.
@@ -235,45 +246,71 @@ pub fn explain(errno: i32, ask: Ask, facts: &Facts) -> Reason {
 
 /// EACCES, EPERM and ENOSYS: who has said so?
 fn forbidden(errno: i32, ask: Ask, facts: &Facts) -> Reason {
-    let privileges = &facts.privileges;
-    let may = privileges.may_monitor();
-    let level = facts.paranoid.unwrap_or(2);
-    let seccomp = || {
-        Reason::new(
-            "a seccomp filter refuses perf_event_open, even for a harmless event of our own",
-            "start the container or service with a filter that allows it (--security-opt seccomp=FILE), or run outside",
-        )
-    };
-    match facts.harmless {
-        Some(libc::ENOSYS) if facts.paranoid.is_none() => {
-            return Reason::incurable("this kernel has no perf events (CONFIG_PERF_EVENTS)");
-        }
-        Some(libc::EACCES) if facts.is_shut() => return paranoid(ask, level, facts),
-        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) if privileges.seccomp => return seccomp(),
-        Some(libc::EPERM | libc::EACCES) => {
-            return Reason::new(
-                "a security module (SELinux, for one) refuses even a harmless event of our own",
-                "allow perf_event in its policy; `ausearch -m avc` or the kernel's log names the rule",
-            );
-        }
-        Some(libc::ENOSYS) => {
-            return Reason::new("perf_event_open is not there for this process (a sandbox?)", "run outside of it");
-        }
-        _ => {}
+    if let Some(reason) = barred(ask, facts) {
+        return reason;
     }
     if errno == libc::ENOSYS {
-        return seccomp(); // the harmless one went through: a filter that looks at arguments
+        return by_seccomp(); // the harmless one went through: a filter that looks at arguments
     }
-    if !may && needs(ask) < level {
-        return paranoid(ask, level, facts);
+    if is_above(ask, facts) {
+        return paranoid(ask, facts);
     }
     if let Watch::Task { tid, .. } = ask.watch
-        && !may
+        && !facts.privileges.may_monitor()
     {
         let why = format!("thread {tid} belongs to another user");
         return Reason::new(why, facts.cure_for_others());
     }
     Reason::incurable("the kernel, or a security module, lets nobody sample this event")
+}
+
+/// What refuses even the harmless event.
+fn barred(ask: Ask, facts: &Facts) -> Option<Reason> {
+    match facts.harmless {
+        Some(libc::ENOSYS) if facts.paranoid.is_none() => {
+            Some(Reason::incurable("this kernel has no perf events (CONFIG_PERF_EVENTS)"))
+        }
+        Some(libc::EACCES) if facts.is_shut() => Some(paranoid(ask, facts)),
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) if facts.privileges.seccomp => Some(by_seccomp()),
+        Some(libc::EPERM | libc::EACCES) => Some(Reason::new(
+            "a security module (SELinux, for one) refuses even a harmless event of our own",
+            "allow perf_event in its policy; `ausearch -m avc` or the kernel's log names the rule",
+        )),
+        Some(libc::ENOSYS) => {
+            Some(Reason::new("perf_event_open is not there for this process (a sandbox?)", "run outside of it"))
+        }
+        _ => None,
+    }
+}
+
+fn by_seccomp() -> Reason {
+    Reason::new(
+        "a seccomp filter refuses perf_event_open, even for a harmless event of our own",
+        "start the container or service with a filter that allows it (--security-opt seccomp=FILE), or run outside",
+    )
+}
+
+/// What will refuse the events of tracepoints, before there is one to try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Foreseen {
+    pub reason: Reason,
+    /// This alone lets them in, if the program's file is given it.
+    pub capability: Option<Capability>,
+}
+
+/// None: nothing that is known.
+pub fn foreseen(facts: &Facts) -> Option<Foreseen> {
+    let cpu = facts.online.first().copied().unwrap_or(0);
+    let ask = Ask { source: Source::Tracepoint, watch: Watch::Cpu(cpu), kernel: true };
+    let reason = barred(ask, facts).or_else(|| is_above(ask, facts).then(|| paranoid(ask, facts)))?;
+    let privileges = &facts.privileges;
+    let counts = privileges.uid != 0 && !privileges.user_namespace && (facts.harmless.is_none() || facts.is_shut());
+    Some(Foreseen { reason, capability: counts.then(|| facts.capability()) })
+}
+
+/// kernel.perf_event_paranoid is in the way.
+fn is_above(ask: Ask, facts: &Facts) -> bool {
+    !facts.privileges.may_monitor() && needs(ask) < facts.level()
 }
 
 /// The highest kernel.perf_event_paranoid that lets it be opened without privileges: Documentation/admin-guide/perf-security.
@@ -286,16 +323,15 @@ fn needs(ask: Ask) -> i32 {
     }
 }
 
-fn paranoid(ask: Ask, level: i32, facts: &Facts) -> Reason {
+fn paranoid(ask: Ask, facts: &Facts) -> Reason {
     // With CAP_PERFMON it is the distribution's level alone that is in the way.
     let needed = if facts.privileges.may_monitor() { 2 } else { needs(ask) };
-    let capability = facts.capability();
     let whose = if facts.privileges.user_namespace {
         "the capabilities of this user namespace do not count".to_owned()
     } else {
-        format!("{capability} is missing")
+        format!("{} is missing", facts.capability().name())
     };
-    Reason::new(format!("kernel.perf_event_paranoid is {level} and {whose}"), facts.cure(needed))
+    Reason::new(format!("kernel.perf_event_paranoid is {} and {whose}", facts.level()), facts.cure(needed))
 }
 
 fn absent(ask: Ask, facts: &Facts) -> Reason {
@@ -436,6 +472,23 @@ mod tests {
         let reason = explain(libc::EACCES, TRACEPOINT, &nested);
         assert!(reason.why.contains("of this user namespace do not count"), "{reason}");
         assert_eq!(reason.cure.as_deref(), Some("run on the host, or sysctl kernel.perf_event_paranoid=-1 there"));
+    }
+
+    #[test]
+    fn what_refuses_tracepoints_is_foreseen() {
+        let capability = |facts: &Facts| foreseen(facts).map(|foreseen| foreseen.capability);
+        assert_eq!(capability(&facts(1000, &[], 2, None)), Some(Some(Capability::Perfmon)));
+        assert_eq!(capability(&facts(1000, &[], -1, None)), None);
+        assert_eq!(capability(&facts(1000, &[Capability::Perfmon], 2, None)), None);
+        // Where levels are a distribution's own.
+        for held in [&[][..], &[Capability::Perfmon]] {
+            assert_eq!(capability(&facts(1000, held, 4, Some(libc::EACCES))), Some(Some(Capability::SysAdmin)));
+        }
+        // What the file is given counts for nothing there.
+        assert_eq!(capability(&facts(0, &[], 2, None)), Some(None));
+        assert_eq!(capability(&facts(1000, &[], 2, Some(libc::EPERM))), Some(None));
+        let nested = Privileges { uid: 1000, user_namespace: true, ..Privileges::default() };
+        assert_eq!(capability(&Facts { privileges: nested, ..facts(1000, &[], 2, None) }), Some(None));
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn in_processes(place: &Place, pids: &[i32], host: &Host) -> Result<Vec<Spot>> {
             near = near_names(name, &files);
         }
         for (at, code) in files.into_iter().enumerate() {
-            let is_new = spots.iter().all(|spot| spot.code.identity() != code.identity());
+            let is_new = !spots.iter().any(|spot| spot.code.is_same(&code));
             if wanted.contains(&at) && is_new {
                 spots.push(spot(place, code)?);
             }

@@ -25,6 +25,8 @@ use crate::tep::probe::{Definition, FetchArg, Machine, Probes, Refusal, Site, Sp
 pub const NO_KPROBES: &str = "this kernel has no kprobes (CONFIG_KPROBE_EVENTS)";
 pub const NO_UPROBES: &str = "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)";
 
+const ROOT_ONLY: &str = "only root may define probes";
+
 /// An event, not yet in the list, and what its records hold.
 pub type Event = (Evsel, Arc<Format>);
 
@@ -55,7 +57,7 @@ impl Setup<'_> {
         match &selector.head {
             Head::Tracepoint { system, name } => Ok(vec![self.tracepoint(&format!("{system}:{name}"))?]),
             Head::Kprobe(place) => {
-                if !has_kprobes(self.tracefs.get()?.root()) {
+                if !has_kprobes(self.tracefs.get_as_root(ROOT_ONLY)?.root()) {
                     bail!("{}: {NO_KPROBES}", selector.head);
                 }
                 if let Some(len) = len_of(self.host, place).filter(|len| place.offset >= *len) {
@@ -76,7 +78,7 @@ impl Setup<'_> {
 
     fn in_programs(&self, selector: &Selector, place: &Place, path: Option<&str>) -> Result<Vec<Event>> {
         let head = &selector.head;
-        if !has_uprobes(self.tracefs.get()?.root()) {
+        if !has_uprobes(self.tracefs.get_as_root(ROOT_ONLY)?.root()) {
             bail!("{head}: {NO_UPROBES}");
         }
         let scope = self.scope();
@@ -290,7 +292,7 @@ impl TracefsFinder {
     /// # Errors
     /// Why not.
     pub fn try_probe(&self, host: &Host, user: bool) -> Result<()> {
-        let root = self.get()?.root();
+        let root = self.get_as_root(ROOT_ONLY)?.root();
         let file = std::fs::File::open(host.proc.join("self/exe"))?;
         let spot = match user {
             true if !has_uprobes(root) => bail!(NO_UPROBES),

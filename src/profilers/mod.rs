@@ -2,6 +2,7 @@
 
 pub mod completions;
 pub mod doctor;
+mod filters;
 pub mod irq_off;
 pub mod kmemleak;
 pub mod list;

@@ -1,124 +1,236 @@
 //! The rings that have something to deliver, and which of them is first.
 
-/// A ring and the key of its next item. Of equal keys the lower ring comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
-    pub key: u64,
-    pub ring: usize,
-}
+use std::hint::select_unpredictable;
 
 /// The ring that is first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct First {
     pub ring: usize,
-    /// The highest key with which it still is.
-    pub limit: u64,
-    at: usize,
+    leaf: usize,
+    ahead: u64,
 }
 
-/// Up to so many rings are searched through, in ring order; more are kept as a binary heap.
-/// Which ring is first cannot be predicted, so both are written to compile without jumps.
-const SEARCHED: usize = 8;
+/// A ring in the tournament.
+struct Leaf {
+    key: u64, // at `build`
+    ring: usize,
+    ahead: u64, // the player that takes its place once its item is delivered, or `UNKNOWN`
+}
 
-/// A priority queue whose first element is usually not removed but gets another key.
+/// In place of a ring that has nothing more: comes after all others.
+const NONE: u64 = u64::MAX;
+const UNKNOWN: u64 = u64::MAX - 1;
+
+/// A tournament of the rings, by the keys of their next items; of equal keys the lower ring comes first. Each game keeps
+/// who lost it, so that only those on the way of the one that gets another key are played again.
+///
+/// Who wins cannot be predicted: no jump depends on it, and a player is one number, its key in the upper bits, its leaf in
+/// the lower. Half of what the upper bits hold lies before the round's clock, half after: 100 days each with 1,000 rings.
+/// Keys outside are no times of this run. They come first, or last.
 #[derive(Default)]
 pub(super) struct Due {
-    heads: Vec<Head>,
+    leaves: Vec<Leaf>, // in ring order
+    games: Vec<u64>,   // the losers; the children of the game `at` are at twice `at` and behind. At 0 the winner
+    base: u64,         // the lowest key
+    bits: u32,         // of a leaf's number
+    horizon: u64,
 }
 
 impl Due {
-    pub fn clear(&mut self) {
-        self.heads.clear();
+    /// Begins anew. No key above `horizon` is due.
+    pub fn clear(&mut self, horizon: u64) {
+        self.leaves.clear();
+        self.horizon = horizon;
     }
 
-    /// Adds a ring. In ring order, and `build` must follow.
-    pub fn push(&mut self, head: Head) {
-        self.heads.push(head);
+    /// Adds a ring, if its `key` is due. In ring order, and `build` must follow.
+    pub fn push(&mut self, ring: usize, key: u64) -> bool {
+        if key <= self.horizon {
+            self.leaves.push(Leaf { key, ring, ahead: UNKNOWN });
+        }
+        key <= self.horizon
     }
 
-    pub fn build(&mut self) {
-        if self.heads.len() > SEARCHED {
-            for at in (0..self.heads.len() / 2).rev() {
-                self.sift_down(at);
-            }
+    /// Plays all games. `now` is the clock of the round.
+    pub fn build(&mut self, now: u64) {
+        let leaves = self.leaves.len().next_power_of_two();
+        self.bits = leaves.trailing_zeros();
+        self.base = now.saturating_sub(self.highest() / 2);
+        self.games.clear();
+        self.games.resize(leaves, NONE);
+        // Up with the winners of all games, then down with the losers.
+        for at in (0..leaves).rev() {
+            let (one, other) = self.players(at);
+            self.games[at] = one.min(other);
+        }
+        for at in 1..leaves {
+            let (one, other) = self.players(at);
+            self.games[at] = one.max(other);
         }
     }
 
-    /// The first ring, with a limit of at most `horizon`.
+    /// Who plays a game, as long as the winners of those below stand there.
+    fn players(&self, at: usize) -> (u64, u64) {
+        let player = |child: usize| match child.checked_sub(self.games.len()) {
+            None => self.games[child],
+            Some(leaf) => self.leaves.get(leaf).map_or(NONE, |&Leaf { key, .. }| self.player(leaf, key)),
+        };
+        // The winner of all comes from the game at 1, or is the only one.
+        if at == 0 { (player(1), NONE) } else { (player(2 * at), player(2 * at + 1)) }
+    }
+
+    /// The first ring.
     #[inline]
-    pub fn first(&self, horizon: u64) -> Option<First> {
-        let first = *self.heads.first()?;
-        if self.heads.len() <= SEARCHED {
-            return Some(self.search(first, horizon));
-        }
-        // In a heap the second is a child of the first. Its key is not 0 when its ring is lower:
-        // it would come first then.
-        let second = if self.heads[2].order() < self.heads[1].order() { self.heads[2] } else { self.heads[1] };
-        let limit = second.key - u64::from(second.ring < first.ring);
-        Some(First { ring: first.ring, limit: limit.min(horizon), at: 0 })
+    pub fn first(&self) -> Option<First> {
+        let winner = *self.games.first().filter(|&&winner| winner != NONE)?;
+        let leaf = winner as usize & (self.games.len() - 1);
+        let &Leaf { ring, ahead, .. } = self.leaves.get(leaf)?;
+        Some(First { ring, leaf, ahead })
     }
 
-    /// Gives the ring another key.
+    /// The highest key with which the first ring still is.
     #[inline]
-    pub fn replace(&mut self, first: First, key: u64) {
-        self.heads[first.at].key = key;
-        if self.heads.len() > SEARCHED {
-            self.sift_down(0);
+    pub fn limit(&self, first: First) -> u64 {
+        // The second has lost against the first.
+        let mut second = NONE;
+        let mut at = (first.leaf + self.games.len()) / 2;
+        while let Some(&loser) = self.games.get(at).filter(|_| at > 0) {
+            second = second.min(loser);
+            at /= 2;
         }
+        let limit = self.base.saturating_add(second.saturating_sub(first.leaf as u64 + 1) >> self.bits);
+        limit.min(self.horizon)
     }
 
-    pub fn remove(&mut self, first: First) {
-        if self.heads.len() <= SEARCHED {
-            self.heads.remove(first.at);
-            return;
+    /// Gives the first ring the key that was said to come next, if one was.
+    #[inline]
+    pub fn replace_known(&mut self, first: First) -> bool {
+        let known = first.ahead != UNKNOWN;
+        if known {
+            self.play(first.leaf, first.ahead);
         }
-        self.heads.swap_remove(0);
-        if self.heads.len() > SEARCHED {
-            self.sift_down(0);
-        } else {
-            self.heads.sort_unstable_by_key(|head| head.ring);
+        known
+    }
+
+    /// Gives the first ring another key, `None` if it has nothing more.
+    #[inline]
+    pub fn replace(&mut self, first: First, key: Option<u64>) {
+        let player = key.map_or(NONE, |key| self.player(first.leaf, key));
+        self.play(first.leaf, player);
+    }
+
+    /// Says which key the ring will have after the one that it has, `None` if that is not known.
+    #[inline]
+    pub fn look_ahead(&mut self, first: First, key: Option<u64>) {
+        let ahead = key.map_or(UNKNOWN, |key| self.player(first.leaf, key));
+        if let Some(leaf) = self.leaves.get_mut(first.leaf) {
+            leaf.ahead = ahead;
         }
     }
 
     #[inline]
-    fn search(&self, mut first: Head, mut limit: u64) -> First {
-        let mut first_at = 0;
-        for (at, &head) in self.heads.iter().enumerate().skip(1) {
-            // All before `at` are lower rings. A new first one must stay below the smallest of them,
-            // which was the first until now; otherwise the limit may come down to this one.
-            let less = head.key < first.key;
-            let bound = if less { first.key.wrapping_sub(1) } else { head.key };
-            limit = limit.min(bound);
-            first_at = if less { at } else { first_at };
-            first = if less { head } else { first };
+    fn play(&mut self, leaf: usize, mut player: u64) {
+        let mut at = (leaf + self.games.len()) / 2;
+        while at > 0 {
+            let Some(other) = self.games.get_mut(at) else { break };
+            let loses = *other < player;
+            let winner = select_unpredictable(loses, *other, player);
+            *other = select_unpredictable(loses, player, *other);
+            player = winner;
+            at /= 2;
         }
-        First { ring: first.ring, limit, at: first_at }
+        if let Some(winner) = self.games.first_mut() {
+            *winner = player;
+        }
     }
 
-    fn sift_down(&mut self, mut at: usize) {
-        let heads = &mut self.heads[..];
-        let moved = heads[at];
-        loop {
-            let left = 2 * at + 1;
-            if left >= heads.len() {
-                break;
-            }
-            let right = (left + 1).min(heads.len() - 1);
-            let child = left + usize::from(heads[right].order() < heads[left].order());
-            if moved.order() < heads[child].order() {
-                break;
-            }
-            heads[at] = heads[child];
-            at = child;
-        }
-        heads[at] = moved;
+    #[inline]
+    fn player(&self, leaf: usize, key: u64) -> u64 {
+        let player = key.saturating_sub(self.base).min(self.highest()) << self.bits | leaf as u64;
+        if key <= self.horizon { player } else { NONE }
+    }
+
+    /// The highest key above `base`, which leaves all that is above for other uses.
+    #[inline]
+    fn highest(&self) -> u64 {
+        (u64::MAX >> self.bits) - 2
     }
 }
 
-impl Head {
-    /// One number compares without a jump, a pair does not.
-    #[inline]
-    fn order(self) -> u128 {
-        u128::from(self.key) << 64 | self.ring as u128
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Takes all keys of all rings. What comes next is known before, or not; the first one goes on up to its limit, or not.
+    fn order(rings: &[Vec<u64>], now: u64, horizon: u64, choices: &mut impl FnMut() -> bool) -> Vec<(u64, usize)> {
+        let mut due = Due::default();
+        let mut at = vec![0; rings.len()];
+        let mut taken = Vec::new();
+        due.clear(horizon);
+        for (ring, keys) in rings.iter().enumerate() {
+            if let Some(&key) = keys.first() {
+                assert_eq!(due.push(ring, key), key <= horizon);
+            }
+        }
+        due.build(now);
+        while let Some(first) = due.first() {
+            let ring = first.ring;
+            let next = |at: &[usize]| rings[ring].get(at[ring]).copied();
+            let limit = choices().then(|| due.limit(first));
+            let known = limit.is_none() && due.replace_known(first);
+            loop {
+                taken.push((rings[ring][at[ring]], ring));
+                at[ring] += 1;
+                if limit.is_none_or(|limit| next(&at).is_none_or(|key| key > limit)) {
+                    break;
+                }
+            }
+            if !known {
+                due.replace(first, next(&at));
+            }
+            let ahead = next(&at).and(rings[ring].get(at[ring] + 1)).filter(|_| choices());
+            due.look_ahead(first, ahead.copied());
+        }
+        taken
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn lowest_key_then_lowest_ring(
+            mut rings in prop::collection::vec(prop::collection::vec(0u64..50, 0..8), 0..20),
+            start in prop_oneof![Just(0u64), Just(1 << 40), Just(u64::MAX - 50)],
+            horizon in prop_oneof![0u64..60, Just(u64::MAX)],
+            choices in prop::collection::vec(any::<bool>(), 1..50),
+        ) {
+            rings.iter_mut().for_each(|keys| keys.iter_mut().for_each(|key| *key += start));
+            let horizon = horizon.saturating_add(start);
+            let mut want = Vec::new();
+            let mut at = vec![0; rings.len()];
+            let least = |at: &[usize]| {
+                let heads = rings.iter().enumerate().filter_map(|(ring, keys)| Some((*keys.get(at[ring])?, ring)));
+                heads.filter(|&(key, _)| key <= horizon).min()
+            };
+            while let Some((key, ring)) = least(&at) {
+                want.push((key, ring));
+                at[ring] += 1;
+            }
+            let mut choices = choices.into_iter().cycle();
+            prop_assert_eq!(order(&rings, start, horizon, &mut || choices.next().unwrap()), want);
+        }
+    }
+
+    #[test]
+    fn keys_that_are_no_times_come_first_or_last() {
+        let now = 1 << 62;
+        let rings = [vec![u64::MAX], vec![now, now + 1], vec![0, u64::MAX - 1], vec![now - 1]];
+        let want = [(0, 2), (now - 1, 3), (now, 1), (now + 1, 1), (u64::MAX, 0), (u64::MAX - 1, 2)];
+        for choice in [false, true] {
+            assert_eq!(order(&rings, now, u64::MAX, &mut || choice), want);
+        }
+        assert_eq!(order(&[vec![u64::MAX]], 0, u64::MAX, &mut || true), [(u64::MAX, 0)]);
+        assert_eq!(order(&[vec![7, u64::MAX, 5]], 0, 8, &mut || true), [(7, 0)]);
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::RingBuf;
-use super::due::{Due, Head};
+use super::due::Due;
 
 /// How far a [`drain`](Merge::drain) goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +83,7 @@ struct Slot {
     ring: RingBuf,
     next: Next,
     time: u64,           // of `next`
+    ahead: Option<u64>,  // time of the ordinary record that comes after `next`
     last: u64,           // stamp of the last record delivered
     gap: u64,            // position of the gap marked, `NO_GAP` if none
     until: u64,          // time of the gap marked
@@ -94,6 +95,10 @@ struct Slot {
 }
 
 const NO_GAP: u64 = u64::MAX;
+
+/// A ring that stays first so many times is in a run of records. To find out how long it can go on costs more than it
+/// saves in shorter runs, and two records are usual: a wake-up and the switch after it.
+const STAYS_FIRST: u64 = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -124,6 +129,7 @@ impl Merge {
             ring,
             next: Next::Unknown,
             time: 0,
+            ahead: None,
             last: 0,
             gap: NO_GAP,
             until: 0,
@@ -220,35 +226,34 @@ impl Merge {
             stamp,
             each: &mut each,
         };
-        self.due.clear();
+        self.due.clear(horizon);
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
-            match run.settle(slot) {
-                Some(key) if key <= horizon => self.due.push(Head { key, ring: index }),
-                Some(_) => run.drained.held = true,
-                None => {}
+            if let Some(key) = run.settle(slot) {
+                run.drained.held |= !self.due.push(index, key);
             }
         }
-        self.due.build();
-        while let Some(first) = self.due.first(horizon) {
+        self.due.build(self.now);
+        let (mut before, mut stayed) = (usize::MAX, 0_u64);
+        while let Some(first) = self.due.first() {
             let Some(Some(slot)) = self.slots.get_mut(first.ring) else {
                 break;
             };
-            let next = match run.deliver(slot, first.ring, first.limit) {
-                ControlFlow::Continue(next) => next,
-                ControlFlow::Break(()) => {
-                    run.drained.stopped = true;
-                    break;
-                }
+            stayed = if first.ring == before { stayed + 1 } else { 0 };
+            before = first.ring;
+            // Who has stayed first goes on as long as it does. Else the next turn is settled before this item is used:
+            // what it takes to find out goes on meanwhile.
+            let limit = (stayed >= STAYS_FIRST).then(|| self.due.limit(first));
+            let replaced = limit.is_none() && self.due.replace_known(first);
+            let ControlFlow::Continue(key) = run.deliver(slot, first.ring, limit) else {
+                run.drained.stopped = true;
+                break;
             };
-            match next {
-                Some(key) if key <= horizon => self.due.replace(first, key),
-                Some(_) => {
-                    run.drained.held = true;
-                    self.due.remove(first);
-                }
-                None => self.due.remove(first),
+            run.drained.held |= key.is_some_and(|key| key > horizon);
+            if !replaced {
+                self.due.replace(first, key);
             }
+            self.due.look_ahead(first, run.look_ahead(slot));
         }
         self.newest = run.newest;
         self.undecodable += run.undecodable;
@@ -307,10 +312,10 @@ struct Run<'a, S, E> {
 }
 
 impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Run<'_, S, E> {
-    /// Delivers items of `slot` as long as their key is not above `limit`, at least one.
+    /// Delivers the next item of `slot`, and those that follow as long as their key is not above `limit`.
     /// Gives the key of the next, if there is one.
     #[inline]
-    fn deliver(&mut self, slot: &mut Slot, ring: usize, limit: u64) -> ControlFlow<(), Option<u64>> {
+    fn deliver(&mut self, slot: &mut Slot, ring: usize, limit: Option<u64>) -> ControlFlow<(), Option<u64>> {
         loop {
             let (time, after) = (slot.time, slot.last);
             let mut late = false;
@@ -343,17 +348,21 @@ impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Run<'_, S, E>
             }
             slot.next = Next::Unknown;
             flow?;
-            match self.settle(slot) {
-                Some(key) if key <= limit => {}
-                key => return ControlFlow::Continue(key),
+            match (self.settle(slot), limit) {
+                (Some(key), Some(limit)) if key <= limit => {}
+                (key, _) => return ControlFlow::Continue(key),
             }
         }
     }
 
     /// Finds out what comes next from `slot`, and its key: its time among the rings.
-    #[inline]
+    #[inline(always)]
     fn settle(&mut self, slot: &mut Slot) -> Option<u64> {
         while slot.next == Next::Unknown {
+            if let Some(time) = slot.ahead.take() {
+                (slot.next, slot.time) = (Next::Record, time);
+                break;
+            }
             if slot.ring.position() >= slot.gap {
                 slot.next = Next::Gap;
                 slot.time = slot.until;
@@ -378,12 +387,25 @@ impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Run<'_, S, E>
         // What tells of a loss belongs right after the record before it.
         Some(if slot.next == Next::Record { slot.time } else { slot.last })
     }
+
+    /// Finds out what comes after the settled record of `slot`, if that is an ordinary record too. Gives its key.
+    #[inline]
+    fn look_ahead(&mut self, slot: &mut Slot) -> Option<u64> {
+        if slot.next != Next::Record || slot.ring.second_position() >= slot.gap {
+            return None;
+        }
+        if let Stamp::At(time) = (self.stamp)(slot.ring.peek_second()?) {
+            slot.ahead = Some(time);
+        }
+        slot.ahead
+    }
 }
 
 impl Slot {
     /// Takes a new snapshot. Gives whether a record may have been dropped.
     fn load(&mut self, now: u64) -> bool {
         self.tight |= self.ring.load();
+        self.ahead = None;
         if self.leaving == Leaving::Asked {
             self.leaving = Leaving::Loaded;
         }

@@ -165,13 +165,31 @@ fn a_record_that_was_skipped_is_forgotten() {
     let mut kernel = [Producer::tiny(256).unwrap(), Producer::tiny(256).unwrap()];
     let mut merge = Merge::new();
     kernel.iter().for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 2));
-    kernel[0].write(&record(24, 3, 0), 0);
+    (1..=3).for_each(|time| assert!(kernel[0].write(&record(24, time, 0), 0)));
+    merge.load(2);
     merge.load(3);
-    assert!(drain(&mut merge, Limit::Horizon).1.held);
-    kernel[0].set_head(24 + 512);
+    let (items, drained) = drain(&mut merge, Limit::Horizon);
+    assert_eq!((&items[..], drained.held), (&[(0, 1, RECORD)][..], true), "and the two after it are known");
+    kernel[0].set_head(72 + 512);
     merge.load(10);
     kernel[0].write(&record(32, 8, 0), 0);
     merge.load(11);
     let (items, _) = drain(&mut merge, Limit::Horizon);
     assert_eq!(items, [(0, 11, What::Corrupt), (0, 8, RECORD)]);
+}
+
+#[test]
+fn a_gap_comes_before_what_follows_it() {
+    let mut kernel = [Producer::tiny(256).unwrap(), Producer::tiny(256).unwrap()];
+    let mut merge = Merge::new();
+    kernel.iter().for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 2));
+    (4..=5).for_each(|time| assert!(kernel[0].write(&record(24, time, 0), 0)));
+    merge.load(6);
+    merge.mark_gap(0, 7);
+    assert!(drain(&mut merge, Limit::Horizon).1.held);
+    (8..=9).for_each(|time| assert!(kernel[0].write(&record(24, time, 0), 0)));
+    merge.load(20);
+    merge.load(20);
+    let (items, _) = drain(&mut merge, Limit::Horizon);
+    assert_eq!(items, [(0, 4, RECORD), (0, 5, RECORD), (0, 7, What::Gap), (0, 8, RECORD), (0, 9, RECORD)]);
 }

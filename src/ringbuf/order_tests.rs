@@ -364,7 +364,7 @@ proptest! {
         check_flags(&model, &delivered);
     }
 
-    /// Enough rings for the heap, most of them silent in a round.
+    /// More rings than are due in a round.
     #[test]
     fn many_rings(rounds in prop::collection::vec(prop::collection::vec((0usize..40, 0u64..3), 0..200), 1..6)) {
         let model = RefCell::new(Model::new(40, 4096));

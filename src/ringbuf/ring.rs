@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perf_event_open_sys::bindings::perf_event_mmap_page;
 
 use super::memory::{self, Memory};
+use super::prefetch::{LINE_BYTES, prefetch};
 
 /// Bytes of `struct perf_event_header`: type u32, misc u16, size u16.
 const HEADER_BYTES: u64 = 8;
@@ -16,6 +17,10 @@ const HEADER_BYTES: u64 = 8;
 /// in eights, and a LOST record (24 bytes and at most 48 of `sample_id_all`) may go before it.
 /// The kernel leaves one byte free (`CIRC_SPACE`), so it takes *more* than this to be safe.
 const LARGEST_NEED_BYTES: u64 = (u16::MAX as u64 & !7) + 72;
+
+/// So many bytes of a ring are asked for before they are needed. Between two records of a ring come those of all others:
+/// by then the memory is there, also when the rings are more than a CPU follows by itself. 512 and 2,048 do as well.
+const AHEAD_BYTES: u64 = 1024;
 
 /// One mapped ring buffer. The kernel moves `data_head`; only this type moves `data_tail`.
 pub struct RingBuf {
@@ -26,6 +31,7 @@ pub struct RingBuf {
     unread: u64,      // bytes of the last snapshot from `start` on
     tail: u64,        // the last published `data_tail`: at most a ring's size before `start`
     next: usize,      // size of the peeked record at `start`, 0 when there is none
+    second: usize,    // of the one after it, if that was peeked too
     scratch: Vec<u8>, // the peeked record in one piece, when it wraps
     peak: u64,
     corrupt: u64,
@@ -57,6 +63,7 @@ impl RingBuf {
             unread: 0,
             tail: 0,
             next: 0,
+            second: 0,
             scratch: Vec::new(),
             peak: 0,
             corrupt: 0,
@@ -103,6 +110,7 @@ impl RingBuf {
     pub fn load(&mut self) -> bool {
         let head = self.load_head();
         let unread = head.wrapping_sub(self.start);
+        self.second = 0;
         if unread > self.size() - self.passed() || unread < self.next as u64 || !head.is_multiple_of(8) {
             self.corrupt += 1;
             self.next = 0;
@@ -112,6 +120,7 @@ impl RingBuf {
             return true;
         }
         self.unread = unread;
+        self.ask_for(0, AHEAD_BYTES);
         self.note_backlog(head)
     }
 
@@ -127,17 +136,31 @@ impl RingBuf {
             return Some(&self.scratch);
         }
         let at = self.data + (self.start & self.mask) as usize;
-        // SAFETY: `measure` found the record to be unread, and it ends within the data area, which `find_data` found to be in
-        // the map. Else as in `bytes`.
+        // SAFETY: `measure` or `peek_second` found the record to be unread, and it ends within the data area, which `find_data`
+        // found to be in the map. Else as in `bytes`.
         Some(unsafe { slice::from_raw_parts(self.map.as_ptr().add(at), self.next) })
     }
 
     /// Passes the peeked record: its room goes back to the kernel with the next `publish`.
     #[inline]
     pub fn advance(&mut self) {
+        self.ask_for(AHEAD_BYTES, self.next as u64);
         self.start = self.start.wrapping_add(self.next as u64);
         self.unread -= self.next as u64;
-        self.next = 0;
+        self.next = std::mem::take(&mut self.second);
+    }
+
+    /// The record after the peeked one, if the snapshot has it in one piece and its size can be true.
+    #[inline]
+    pub(super) fn peek_second(&mut self) -> Option<&[u8]> {
+        let skip = self.next as u64;
+        let in_one_piece = self.unread.min(self.contiguous());
+        if skip == 0 || skip >= in_one_piece {
+            return None;
+        }
+        let size = self.size_at(skip).filter(|&size| size <= in_one_piece - skip)?;
+        self.second = size as usize;
+        Some(self.bytes(skip, size))
     }
 
     /// Gives the room of all passed records back to the kernel.
@@ -187,6 +210,12 @@ impl RingBuf {
         self.start
     }
 
+    /// Where the one after the peeked record is.
+    #[inline]
+    pub(super) fn second_position(&self) -> u64 {
+        self.start.wrapping_add(self.next as u64)
+    }
+
     /// Where the snapshot ends.
     pub(super) fn end(&self) -> u64 {
         self.start.wrapping_add(self.unread)
@@ -199,20 +228,26 @@ impl RingBuf {
         if self.unread == 0 {
             return false;
         }
-        // `start`, the head and the size of the ring are multiples of 8: a header is never cut.
-        let header = self.bytes(0, HEADER_BYTES);
-        let size = u64::from(u16::from_ne_bytes([header[6], header[7]]));
-        if size < HEADER_BYTES || size > self.unread || !size.is_multiple_of(8) {
+        let Some(size) = self.size_at(0).filter(|&size| size <= self.unread) else {
             self.corrupt += 1;
             self.start = self.end();
             self.unread = 0;
             return false;
-        }
+        };
         self.next = size as usize;
         if self.contiguous() < size {
             self.copy_wrapped(size);
         }
         true
+    }
+
+    /// The size of the record `skip` bytes after `start`, as far as it can be true. Something must be there.
+    #[inline]
+    fn size_at(&self, skip: u64) -> Option<u64> {
+        // `start`, the head and the size of the ring are multiples of 8: a header is never cut.
+        let header = self.bytes(skip, HEADER_BYTES);
+        let size = u64::from(u16::from_ne_bytes([header[6], header[7]]));
+        Some(size).filter(|size| *size >= HEADER_BYTES && size.is_multiple_of(8))
     }
 
     #[cold]
@@ -223,6 +258,18 @@ impl RingBuf {
         scratch.extend_from_slice(self.bytes(0, first));
         scratch.extend_from_slice(self.bytes(first, size - first));
         self.scratch = scratch;
+    }
+
+    /// Has `len` bytes, `skip` bytes after `start`, brought near. Only those of the snapshot: the kernel writes to the next.
+    #[inline]
+    fn ask_for(&self, skip: u64, len: u64) {
+        let end = self.unread.min(skip + len);
+        let mut skip = skip;
+        while skip < end {
+            let at = self.data + (self.start.wrapping_add(skip) & self.mask) as usize;
+            prefetch(self.map.as_ptr().wrapping_add(at));
+            skip += LINE_BYTES;
+        }
     }
 
     /// Bytes from `start` to the end of the data area.

@@ -8,8 +8,9 @@ use crate::cli::values::RingSize;
 use crate::perf::classes::Class;
 use crate::perf::cpu_events::Lost;
 use crate::perf::evlist::Evlist;
+use crate::perf::evsel::Evsel;
 use crate::perf::refusal::{Refused, Shrunk, locks_little};
-use crate::perf::target::{Host, Target, online_cpus};
+use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::LostWindow;
 use crate::ringbuf::{Drained, Limit, Merge, RingBuf};
 use crate::run::core::Core;
@@ -82,6 +83,8 @@ impl Ring {
 pub struct Rings {
     merge: Merge,
     rings: Vec<Ring>,
+    /// CPU and class by index in the merge: every record asks for them.
+    places: Vec<(u32, Class)>,
     data_pages: usize,
     /// Of the last and the one before: up to the latter everything was delivered.
     loaded_ns: u64,
@@ -120,6 +123,7 @@ impl Rings {
         let mut rings = Rings {
             merge: Merge::new(),
             rings: Vec::new(),
+            places: Vec::new(),
             data_pages: asked.min(most),
             loaded_ns: 0,
             complete_ns: 0,
@@ -160,14 +164,7 @@ impl Rings {
                 .push(format!("left out, the kernel does not let them be sampled: {}", evlist.left_out().join(" ")));
         }
         if !evlist.any_open() {
-            let mut names: Vec<&str> =
-                evlist.iter().filter(|(_, evsel)| evsel.is_opened()).map(|(_, evsel)| evsel.name()).collect();
-            names.truncate(3);
-            bail!(
-                "nothing could be opened of {}: the target has gone, or cpus= names no CPU that is watched (online: {})",
-                names.join(", "),
-                list(&online)
-            );
+            bail!(nothing_opened(evlist, &target.tasks, &cpus));
         }
         Ok(rings)
     }
@@ -203,6 +200,8 @@ impl Rings {
         if let Some(owner) = evlist.ring_owner(cpu, class) {
             poller.add_edge(owner, u64::from(cpu))?;
         }
+        self.places.resize(self.places.len().max(index + 1), (cpu, class));
+        self.places[index] = (cpu, class);
         self.rings.push(Ring {
             cpu,
             class,
@@ -331,10 +330,7 @@ impl Rings {
             // side records is so small that it may always have lost some: its LOST records tell.
             lost || ring.class != Class::Side && !core.evlist.counts_lost()
         });
-        let place = |index: usize| {
-            let ring = rings.iter().find(|ring| ring.index == index);
-            ring.map_or((0, Class::Events(0)), |ring| (ring.cpu, ring.class))
-        };
+        let place = |index: usize| self.places.get(index).copied().unwrap_or((0, Class::Events(0)));
         deliver(&mut self.merge, limit, core, place).held
     }
 
@@ -425,20 +421,34 @@ pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl 
 /// Hands what the rings have, up to the limit, to the core, and gives them the room back. `place`: CPU and class of a ring.
 pub fn deliver(merge: &mut Merge, limit: Limit, core: &mut Core, place: impl Fn(usize) -> (u32, Class)) -> Drained {
     let layout = core.layout.clone();
-    let mut last = (usize::MAX, (0, Class::Events(0)));
     let drained = merge.drain(
         limit,
         |record| Core::stamp(&layout, record),
         |item| {
-            if item.ring != last.0 {
-                last = (item.ring, place(item.ring));
-            }
-            let (cpu, class) = last.1;
+            let (cpu, class) = place(item.ring);
             if core.enough() { ControlFlow::Break(()) } else { core.take(&item, cpu, class) }
         },
     );
     merge.publish();
     drained
+}
+
+/// Why no event is open on any of `cpus`, though none was refused for good.
+fn nothing_opened(evlist: &Evlist, tasks: &Tasks, cpus: &[u32]) -> String {
+    let events = || evlist.iter().map(|(_, evsel)| evsel).filter(|evsel| evsel.is_opened());
+    let names: Vec<&str> = events().map(Evsel::name).take(3).collect();
+    let is_left_out = |evsel: &Evsel| evlist.left_out().iter().any(|name| name == evsel.name());
+    let is_elsewhere = |evsel: &Evsel| !cpus.iter().any(|&cpu| evsel.is_on(cpu));
+    let why = if events().all(is_left_out) {
+        "the kernel does not let them be sampled".to_owned()
+    } else if events().all(|evsel| is_left_out(evsel) || is_elsewhere(evsel)) {
+        format!("cpus= names no CPU that is watched (watched: {})", list(cpus))
+    } else if matches!(tasks, Tasks::All) {
+        "the CPUs have just gone offline".to_owned()
+    } else {
+        "the target has gone".to_owned()
+    };
+    format!("nothing could be opened of {}: {why}", names.join(", "))
 }
 
 fn floor_power_of_two(value: usize) -> usize {
@@ -461,12 +471,32 @@ fn list(cpus: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::Attr;
 
     #[test]
     fn lists_cpus_as_users_type_them() {
         for (cpus, want) in [(&[0, 1, 2, 5][..], "0-2,5"), (&[7], "7"), (&[], "")] {
             assert_eq!(list(cpus), want);
         }
+    }
+
+    #[test]
+    fn what_could_not_be_opened_is_said_with_the_reason_that_applies() {
+        let why = |cpus: &[Option<Vec<u32>>], tasks: Tasks| {
+            let mut evlist = Evlist::new();
+            for (number, cpus) in cpus.iter().enumerate() {
+                evlist.add(Evsel::new(format!("event{number}"), Attr::dummy()).cpus(cpus.clone())).unwrap();
+            }
+            nothing_opened(&evlist, &tasks, &[0, 1])
+        };
+        let gone = "nothing could be opened of event0: the target has gone";
+        assert_eq!(why(&[None], Tasks::Threads(vec![7])), gone);
+        assert_eq!(why(&[Some(vec![1, 9])], Tasks::Processes(vec![7])), gone);
+        let elsewhere = "nothing could be opened of event0, event1: cpus= names no CPU that is watched (watched: 0-1)";
+        for tasks in [Tasks::All, Tasks::Threads(vec![7])] {
+            assert_eq!(why(&[Some(vec![2]), Some(vec![9])], tasks), elsewhere);
+        }
+        assert!(why(&[None, Some(vec![9])], Tasks::All).ends_with(": the CPUs have just gone offline"));
     }
 
     #[test]

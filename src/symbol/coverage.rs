@@ -1,5 +1,7 @@
 //! How many of the places that were looked up have a name, and what the others lack.
 
+use rustc_hash::FxHashMap;
+
 use crate::symbol::elf;
 use crate::symbol::files::{DELETED, EXITED, NO_PERM, Reason};
 use crate::symbol::names::HIDDEN;
@@ -13,12 +15,40 @@ pub struct Count {
 }
 
 impl Count {
-    pub fn add(&mut self, named: bool) {
-        *(if named { &mut self.named } else { &mut self.unnamed }) += 1;
+    fn add(&mut self, named: bool) {
+        *self.of(named) += 1;
+    }
+
+    fn of(&mut self, named: bool) -> &mut u64 {
+        if named { &mut self.named } else { &mut self.unnamed }
     }
 
     pub fn total(&self) -> u64 {
         self.named + self.unnamed
+    }
+}
+
+/// A count of places that may be looked up more than once, with another result each time.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub count: Count,
+    /// Whether those that were not settled had a name.
+    unsettled: FxHashMap<u64, bool>,
+}
+
+/// Places told apart. What comes beyond counts at every look-up.
+const MOST_UNSETTLED: usize = 1 << 16;
+
+impl Tally {
+    /// A settled place is not looked up again.
+    pub fn add(&mut self, place: u64, named: bool, settled: bool) {
+        if let Some(before) = self.unsettled.remove(&place) {
+            *self.count.of(before) -= 1;
+        }
+        self.count.add(named);
+        if !settled && self.unsettled.len() < MOST_UNSETTLED {
+            self.unsettled.insert(place, named);
+        }
     }
 }
 
@@ -92,6 +122,28 @@ fn cure(reason: Reason) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_counts_once_however_often_it_is_looked_up() {
+        let mut tally = Tally::default();
+        let steps = [
+            ((1, false, false), (0, 1)),
+            ((1, false, false), (0, 1)),
+            ((2, true, true), (1, 1)),
+            ((3, true, false), (2, 1)),
+            ((3, true, false), (2, 1)),
+            ((3, false, false), (1, 2)), // a process has written another perf map
+            ((1, true, true), (2, 1)),   // a module was loaded
+        ];
+        for ((place, named, settled), (with, without)) in steps {
+            tally.add(place, named, settled);
+            assert_eq!(tally.count, Count { named: with, unnamed: without }, "{place} {named}");
+        }
+        for place in 0..2 * MOST_UNSETTLED as u64 {
+            tally.add(place, false, false);
+        }
+        assert!(tally.unsettled.len() <= MOST_UNSETTLED);
+    }
 
     #[test]
     fn the_worst_modules_come_first_with_their_cure() {

@@ -239,26 +239,32 @@ pub fn usual_debug_dirs() -> Vec<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::Write;
-    use std::os::unix::fs::FileExt;
 
     use super::*;
+    use crate::symbol::names::own_vdso;
     use proptest::prelude::*;
 
     fn options() -> SymbolOptions {
         SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Budget::new(TABLES_BYTES) }
     }
 
-    /// A small ELF file: the vdso of this process.
     fn vdso() -> Vec<u8> {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let line = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap();
-        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
-        let hex = |text| u64::from_str_radix(text, 16).unwrap();
-        let mut bytes = vec![0; (hex(end) - hex(start)) as usize];
-        File::open("/proc/self/mem").unwrap().read_exact_at(&mut bytes, hex(start)).unwrap();
-        bytes
+        own_vdso().expect("every process has one")
+    }
+
+    /// A small ELF file that somebody has spoilt.
+    pub fn damaged() -> impl Strategy<Value = Vec<u8>> {
+        let damage = proptest::collection::vec((0_usize..4096, any::<u8>()), 1..20);
+        (damage, 0_usize..9000).prop_map(|(damage, cut)| {
+            let mut bytes = vdso();
+            for (at, byte) in damage {
+                bytes[at] = byte;
+            }
+            bytes.truncate(cut.max(64));
+            bytes
+        })
     }
 
     fn resolve_some(bytes: &[u8]) -> usize {
@@ -323,12 +329,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
         #[test]
-        fn damaged_files_are_survived(damage in proptest::collection::vec((0_usize..4096, any::<u8>()), 1..20), cut in 0_usize..9000) {
-            let mut bytes = vdso();
-            for (at, byte) in damage {
-                bytes[at] = byte;
-            }
-            bytes.truncate(cut.max(64));
+        fn damaged_files_are_survived(bytes in damaged()) {
             resolve_some(&bytes);
         }
     }

@@ -98,15 +98,15 @@ impl Wanted<'_> {
             FileKey::Inode { major, minor, inode } => file.metadata().is_ok_and(|meta| {
                 let device = (libc::major(meta.dev()), libc::minor(meta.dev()));
                 // Where one file system stands for another, their devices differ.
-                let is_layered = || device.0 == 0 || fstatfs(file).is_ok_and(is_overlay);
+                let is_layered = || device.0 == 0 || is_on_overlay(file);
                 meta.ino() == *inode && (device == (*major, *minor) || is_layered())
             }),
         }
     }
 }
 
-fn is_overlay(stat: nix::sys::statfs::Statfs) -> bool {
-    stat.filesystem_type() == OVERLAYFS_SUPER_MAGIC
+pub(super) fn is_on_overlay(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|stat| stat.filesystem_type() == OVERLAYFS_SUPER_MAGIC)
 }
 
 /// Behind the path of a file that has no name any more, d_path(), fs/d_path.c.

@@ -4,7 +4,7 @@
 //! compressed or lie in a file of their own: the same address each time. See elf(5).
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use std::time::Duration;
 use crate::perf::target::{Host, threads};
 use crate::symbol::elf::{NOT_ELF, decompress, separate_file, usual_debug_dirs};
 use crate::symbol::elf_file::{Dynamic, ElfFile, MOST_FILES, MOST_PATH_BYTES, Symbol};
-use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, open_regular};
-use crate::symbol::spaces::parse_maps_line;
+use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, is_on_overlay, open_regular};
+use crate::symbol::mappings::parse_maps_line;
 use crate::task::procfs;
 
 const STT_FUNC: u8 = 2;
@@ -80,6 +80,17 @@ impl Code {
     /// Device and inode.
     pub fn identity(&self) -> Option<(u64, u64)> {
         self.file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+    }
+
+    /// True when a probe in both would be two in one file: the kernel puts them into the file below an overlay
+    /// (d_real_inode, kernel/trace/trace_uprobe.c), which has a device of its own in each.
+    pub fn is_same(&self, other: &Code) -> bool {
+        let (Ok(one), Ok(two)) = (self.file.metadata(), other.file.metadata()) else { return false };
+        // An overlay may use the upper half of the inode's number. A copy in its upper layer has the number of the
+        // original, too, but times of its own.
+        let below = |meta: &Metadata| (meta.ino() as u32, meta.size(), times(meta));
+        (one.dev(), one.ino()) == (two.dev(), two.ino())
+            || below(&one) == below(&two) && (is_on_overlay(&self.file) || is_on_overlay(&other.file))
     }
 
     /// Looks for a function among what is exported, then in each other table that there is.
@@ -178,6 +189,11 @@ impl Code {
         }
         all
     }
+}
+
+/// Of the content, and of the inode.
+fn times(meta: &Metadata) -> [(i64, i64); 2] {
+    [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())]
 }
 
 enum Table<'a> {
@@ -347,7 +363,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::symbol::elf::tests::damaged;
     use crate::symbol::elf_file::in_memory;
+    use crate::symbol::names::own_vdso;
 
     fn symbol(name: &str, kind: u8, is_local: bool, address: u64) -> Symbol<'_> {
         let names = name.as_bytes();
@@ -415,20 +433,9 @@ mod tests {
         Some((found, names))
     }
 
-    fn vdso() -> Vec<u8> {
-        use std::os::unix::fs::FileExt;
-        let maps = fs::read_to_string("/proc/self/maps").unwrap();
-        let line = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap();
-        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
-        let hex = |text| u64::from_str_radix(text, 16).unwrap();
-        let mut bytes = vec![0; (hex(end) - hex(start)) as usize];
-        File::open("/proc/self/mem").unwrap().read_exact_at(&mut bytes, hex(start)).unwrap();
-        bytes
-    }
-
     #[test]
     fn a_library_by_its_exports() {
-        let (_, names) = look(&vdso()).unwrap();
+        let (_, names) = look(&own_vdso().unwrap()).unwrap();
         assert!(names > 3, "{names}");
         assert!(look(b"\x7fELF").is_none());
     }
@@ -436,12 +443,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
         #[test]
-        fn damaged_files_are_survived(damage in proptest::collection::vec((0_usize..4096, any::<u8>()), 1..20), cut in 0_usize..9000) {
-            let mut bytes = vdso();
-            for (at, byte) in damage {
-                bytes[at] = byte;
-            }
-            bytes.truncate(cut.max(64));
+        fn damaged_files_are_survived(bytes in damaged()) {
             look(&bytes);
         }
     }

@@ -1,8 +1,9 @@
 //! Addresses to names, in two halves. The reading side interns callchains ([`stacks`]) under a number per address space
 //! ([`space_keys`]), and touches no file. The output side is told of new stacks and new mappings in order
-//! ([`stacks::News`]): it knows what each process had mapped at the moment ([`spaces`], [`files`]), so that a later exec or
-//! exit cannot rename a frame, and gives each frame its text when it is first printed ([`names`]): from the kernel's list
-//! ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`]) or what a process says of code that it made itself ([`perf_map`]).
+//! ([`stacks::News`]): it knows what each process had mapped at the moment ([`spaces`], [`mappings`], [`files`]), so that a
+//! later exec or exit cannot rename a frame, and gives each frame its text when it is first printed ([`names`]): from the
+//! kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`]) or what a process says of code that it made itself
+//! ([`perf_map`]).
 //! Whether a callchain is whole is told by [`quality`], and what lacks names by [`coverage`].
 
 pub mod coverage;
@@ -12,6 +13,7 @@ pub mod files;
 pub mod functions;
 pub mod hidden;
 pub mod kallsyms;
+pub mod mappings;
 pub mod names;
 pub mod perf_map;
 pub mod quality;
@@ -19,7 +21,8 @@ pub mod space_keys;
 pub mod spaces;
 pub mod stacks;
 
+pub use mappings::{Content, Module};
 pub use names::Names;
 pub use space_keys::SpaceKeys;
-pub use spaces::{Content, Module, Spaces};
+pub use spaces::Spaces;
 pub use stacks::{Frame, News, StackId, Stacks};

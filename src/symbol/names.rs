@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::symbol::coverage::{Count, Coverage, ModuleCoverage};
+use crate::symbol::coverage::{Coverage, ModuleCoverage, Tally};
 use crate::symbol::elf::{SymbolOptions, Symbols};
 use crate::symbol::elf_file;
 use crate::symbol::files::Reason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
+use crate::symbol::mappings::{Content, Module};
 use crate::symbol::perf_map::PerfMap;
-use crate::symbol::spaces::{Content, Module, NO_ADDRESS};
+use crate::symbol::spaces::NO_ADDRESS;
 use crate::symbol::stacks::Frame;
 
 /// A frame with its name, or with why it has none.
@@ -42,15 +43,16 @@ pub struct Names {
     vdso: Option<Option<Vdso>>,
     places: FxHashMap<(usize, u64), Named>,
     addresses: FxHashMap<u64, Named>,
-    kernel_count: Count,
-    nowhere_count: u64,
+    kernel_tally: Tally,
+    /// In no module: by address alone, as nothing else is known of them.
+    nowhere: Tally,
 }
 
 /// What is known of a module. It is named by its address in memory, so it must stay.
 struct ModuleNames {
     module: Arc<Module>,
     symbols: Option<Result<Symbols, Reason>>,
-    count: Count,
+    tally: Tally,
     reason: Option<Reason>,
 }
 
@@ -72,8 +74,8 @@ impl Names {
             vdso: None,
             places: FxHashMap::default(),
             addresses: FxHashMap::default(),
-            kernel_count: Count::default(),
-            nowhere_count: 0,
+            kernel_tally: Tally::default(),
+            nowhere: Tally::default(),
         }
     }
 
@@ -84,7 +86,9 @@ impl Names {
                 Named { addr: Some(*addr), ..self.user(module, *addr, *offset) }
             }
             Frame::User { addr, place: Err(reason) } => {
-                self.nowhere_count += u64::from(*reason != NO_ADDRESS);
+                if *reason != NO_ADDRESS {
+                    self.nowhere.add(*addr, false, false);
+                }
                 Named { addr: Some(*addr), symbol: Err(reason), offset: *addr, module: None }
             }
             Frame::Named(named) => Named {
@@ -116,8 +120,10 @@ impl Names {
         if or_data && named.symbol.is_err() {
             named = self.look_up_data(addr).unwrap_or(named);
         }
-        self.kernel_count.add(named.symbol.is_ok());
-        if named.symbol.is_ok() && self.addresses.len() < MOST_KEPT {
+        // One without a name may get it from a module that is loaded yet.
+        let is_final = named.symbol.is_ok() && self.addresses.len() < MOST_KEPT;
+        self.kernel_tally.add(addr, named.symbol.is_ok(), is_final);
+        if is_final {
             self.addresses.insert(addr, named.clone());
         }
         named
@@ -176,7 +182,7 @@ impl Names {
         // A perf map may still get the name, or another one for new code in the same place.
         let is_final = !matches!(module.content, Content::Unnamed { map: Some(_), .. });
         let known = self.of_module(module);
-        known.count.add(found.is_ok());
+        known.tally.add(offset, found.is_ok(), is_final);
         known.reason = found.as_ref().err().copied().or(known.reason);
         let (symbol, offset) = match found {
             Ok((symbol, into)) => (Ok(symbol.into()), into),
@@ -193,7 +199,7 @@ impl Names {
         self.modules.entry(Arc::as_ptr(module) as usize).or_insert_with(|| ModuleNames {
             module: module.clone(),
             symbols: None,
-            count: Count::default(),
+            tally: Tally::default(),
             reason: None,
         })
     }
@@ -254,33 +260,39 @@ impl Names {
         let kernel_reason = self.kernel.as_ref().and_then(|(table, _)| table.as_ref().err().copied());
         let kernel = ModuleCoverage {
             module: KERNEL.to_owned(),
-            count: self.kernel_count,
+            count: self.kernel_tally.count,
             reason: kernel_reason.unwrap_or(NO_KERNEL_SYMBOL),
         };
         let modules = self.modules.values().map(|known| ModuleCoverage {
             module: known.module.path.to_string(),
-            count: known.count,
+            count: known.tally.count,
             reason: known.reason.unwrap_or_default(),
         });
-        Coverage::of(std::iter::once(kernel).chain(modules).collect(), self.nowhere_count)
+        Coverage::of(std::iter::once(kernel).chain(modules).collect(), self.nowhere.count.unnamed)
     }
 }
 
 impl Vdso {
     /// It is the same in all processes of an architecture, and no file: a copy of it is made into one.
     fn ours(options: &SymbolOptions) -> Option<Vdso> {
-        const MOST_BYTES: u64 = 1 << 20;
-        let maps = fs::read_to_string("/proc/self/maps").ok()?;
-        let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
-        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
-        let hex = |text| u64::from_str_radix(text, 16).ok();
-        let (start, end) = (hex(start)?, hex(end)?);
-        let len = end.checked_sub(start).filter(|len| *len <= MOST_BYTES)?;
-        let mut bytes = vec![0; usize::try_from(len).ok()?];
-        File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
+        let bytes = own_vdso()?;
         let symbols = Symbols::open(&elf_file::in_memory(&mut bytes.as_slice()).ok()?, options).ok()?;
-        Some(Vdso { len, symbols })
+        Some(Vdso { len: bytes.len() as u64, symbols })
     }
+}
+
+/// The vdso of this process: a small ELF file.
+pub(super) fn own_vdso() -> Option<Vec<u8>> {
+    const MOST_BYTES: u64 = 1 << 20;
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let (start, end) = (hex(start)?, hex(end)?);
+    let len = end.checked_sub(start).filter(|len| *len <= MOST_BYTES)?;
+    let mut bytes = vec![0; usize::try_from(len).ok()?];
+    File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
+    Some(bytes)
 }
 
 const VDSO: Reason = "vdso";
@@ -301,6 +313,7 @@ fn reason(err: KallsymsError) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbol::coverage::Count;
     use crate::symbol::elf::TABLES_BYTES;
     use crate::symbol::spaces::JIT_NO_MAP;
 
@@ -364,6 +377,17 @@ mod tests {
     }
 
     #[test]
+    fn a_place_without_a_name_counts_once() {
+        let mut names = names();
+        for _ in 0..3 {
+            names.kernel(1 << 63);
+            names.frame(&Frame::User { addr: 7, place: Err("exited") });
+        }
+        let coverage = names.coverage();
+        assert_eq!((coverage.count, coverage.nowhere), (Count { named: 0, unnamed: 2 }, 1));
+    }
+
+    #[test]
     fn kallsyms_is_read_for_kernel_addresses_only() {
         let mut names = names();
         let module = Arc::new(Module { path: "x".into(), content: Content::Vdso { len: 1 } });
@@ -396,6 +420,6 @@ mod tests {
         assert!(at(0x2000).symbol.is_err());
         std::io::Write::write_all(&mut file, b"2000 100 later\n").unwrap();
         assert_eq!(at(0x2000).symbol, Ok("later".into()));
-        assert_eq!(names.coverage().count, Count { named: 3, unnamed: 1 });
+        assert_eq!(names.coverage().count, Count { named: 2, unnamed: 0 });
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::symbol::mappings::Module;
 use crate::symbol::names::Names;
-use crate::symbol::spaces::{Module, NO_ADDRESS, NOT_MAPPED};
+use crate::symbol::spaces::{NO_ADDRESS, NOT_MAPPED};
 use crate::symbol::stacks::Frame;
 
 /// What became of a callchain.
@@ -151,7 +152,8 @@ mod tests {
     use crate::symbol::elf::{SymbolOptions, TABLES_BYTES};
     use crate::symbol::elf_file::Budget;
     use crate::symbol::files::EXITED;
-    use crate::symbol::spaces::{Content, JIT_NO_MAP};
+    use crate::symbol::mappings::Content;
+    use crate::symbol::spaces::JIT_NO_MAP;
 
     fn user(path: &str) -> Frame {
         let content = Content::Unnamed { reason: JIT_NO_MAP, map: None };

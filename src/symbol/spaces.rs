@@ -12,56 +12,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::target::{Host, threads};
 use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, Reason, Wanted, room_for_files};
+use crate::symbol::mappings::{
+    Content, MOST_MAPPINGS, Mapping, Mappings, Module, is_made_at_run_time, parse_maps_line,
+};
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{elf, elf_file, perf_map};
 use crate::task::procfs;
 
-/// A mapped file, or something that has no file (`[vdso]`, `//anon`).
-#[derive(Debug)]
-pub struct Module {
-    /// As the process names it.
-    pub path: Arc<str>,
-    pub content: Content,
-}
-
-/// Where the names of a module come from.
-#[derive(Debug)]
-pub enum Content {
-    /// Opened when first mapped, so that it can still be read after it was replaced or its process has gone.
-    File(File),
-    /// The kernel's code in every process. Its length tells one architecture's from another's.
-    Vdso { len: u64 },
-    /// No symbols of its own, for this reason; but the process may name code that it has made in a perf map.
-    Unnamed { reason: Reason, map: Option<Arc<File>> },
-}
-
-impl Module {
-    /// The last part of the path.
-    pub fn name(&self) -> &str {
-        self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&self.path)
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Mapping {
-    start: u64,
-    end: u64,
-    /// Of `start`, in the file.
-    offset: u64,
-    module: Arc<Module>,
-}
-
-impl Mapping {
-    fn new(start: u64, end: u64, offset: u64, module: Arc<Module>) -> Mapping {
-        // Memory without a file has an offset too, which says nothing.
-        let is_file = module.path.starts_with('/') && !is_made_at_run_time(&module.path);
-        Mapping { start, end, offset: if is_file { offset } else { 0 }, module }
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 struct Space {
-    maps: Arc<Vec<Mapping>>,
+    maps: Arc<Mappings>,
     parent: Option<i32>,
     /// The user, when last seen.
     owner: Option<u32>,
@@ -113,8 +73,6 @@ const MOST_PINNED: usize = 2048;
 const ROOM_PER_FILE: usize = 3;
 /// Files remembered for not being ELF.
 const MOST_NOT_ELF: usize = 4096;
-/// Mappings kept of one process at most: the list is not ours.
-const MOST_MAPPINGS: usize = 16_384;
 /// How long the mappings of a process that exited are kept, ns.
 const KEEP_EXITED_NS: u64 = 2_000_000_000;
 /// /proc is asked again for what a process has mapped, or its perf map, no sooner than that.
@@ -144,22 +102,21 @@ impl Spaces {
     pub fn locate(&mut self, pid: i32, addr: u64) -> Result<(Arc<Module>, u64), Reason> {
         const LOWEST: u64 = 1 << 16; // vm.mmap_min_addr
         const HIGHEST: u64 = 1 << 57; // of user space on any of our architectures
-        let mut found = find(&self.space(pid).maps, addr);
+        let mut found = self.find(pid, addr);
         if found.is_none() && !(LOWEST..HIGHEST).contains(&addr) {
             return Err(NO_ADDRESS);
         }
         if found.is_none() {
             self.fill(pid);
-            found = find(&self.space(pid).maps, addr);
+            found = self.find(pid, addr);
         }
-        let Some((at, offset)) = found else {
+        let Some((module, offset)) = found else {
             return Err(match pid {
                 0 => OUTSIDE,
                 _ if self.is_gone(pid) => EXITED,
                 _ => NOT_MAPPED,
             });
         };
-        let module = self.space(pid).maps[at].module.clone();
         match module.content {
             Content::Unnamed { reason, .. } => {
                 let Some(map) = self.perf_map(pid) else { return Ok((module, offset)) };
@@ -169,6 +126,10 @@ impl Spaces {
         }
     }
 
+    fn find(&mut self, pid: i32, addr: u64) -> Option<(Arc<Module>, u64)> {
+        self.space(pid).maps.find(addr).map(|(module, offset)| (module.clone(), offset))
+    }
+
     pub fn apply(&mut self, change: SpaceChange) {
         match change {
             SpaceChange::Map { pid, start, end, offset, path, key } => {
@@ -176,7 +137,7 @@ impl Spaces {
                 let module = self.module(pid, (start, end), &path, key);
                 if let Some(space) = self.spaces.get_mut(&pid) {
                     space.gone = None; // threads of it live on, or it is another one whose fork was lost
-                    insert(Arc::make_mut(&mut space.maps), Mapping::new(start, end, offset, module));
+                    Arc::make_mut(&mut space.maps).insert(Mapping::new((start, end), offset, module));
                 }
             }
             SpaceChange::Fork { parent, child } => {
@@ -226,8 +187,8 @@ impl Spaces {
 
     /// Reads what a process has mapped, and finds its perf map, while it is there to be asked.
     pub fn get_to_know(&mut self, pid: i32) {
-        let makes_code = |mapping: &Mapping| matches!(mapping.module.content, Content::Unnamed { .. });
-        if self.space(pid).maps.iter().any(makes_code) {
+        let makes_code = |module: &Module| matches!(module.content, Content::Unnamed { .. });
+        if self.space(pid).maps.modules().any(makes_code) {
             self.perf_map(pid);
         }
     }
@@ -249,13 +210,8 @@ impl Spaces {
             return;
         }
         let seen = self.read_maps(pid);
-        let Some(space) = self.spaces.get_mut(&pid) else { return };
-        let maps = Arc::make_mut(&mut space.maps);
-        for mapping in seen {
-            let first = maps.partition_point(|old| old.end <= mapping.start);
-            if maps.get(first).is_none_or(|old| old.start >= mapping.end) {
-                insert(maps, mapping);
-            }
+        if let Some(space) = self.spaces.get_mut(&pid) {
+            Arc::make_mut(&mut space.maps).fill(seen);
         }
     }
 
@@ -298,24 +254,21 @@ impl Spaces {
         module
     }
 
-    fn read_maps(&mut self, pid: i32) -> Vec<Mapping> {
+    fn read_maps(&mut self, pid: i32) -> Mappings {
         // Its list is locked while one of its threads waits for a page of a dead file server: whoever reads it waits too.
         const LOOKS: usize = 256;
         let is_stuck = |tid: &i32| procfs::stat(&self.host, *tid).is_some_and(|stat| stat.state == b'D');
         if threads(&self.host, pid).iter().take(LOOKS).any(is_stuck) {
-            return Vec::new(); // looked at again when an address of it is not found
+            return Mappings::default(); // looked at again when an address of it is not found
         }
         let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
         let mut seen = Vec::new();
         for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).take(MOST_MAPPINGS) {
             let module = self.module(pid, (line.start, line.end), line.path, line.key);
-            seen.push(Mapping::new(line.start, line.end, line.offset, module));
+            seen.push(Mapping::new((line.start, line.end), line.offset, module));
         }
-        seen.sort_by_key(|mapping| mapping.start);
         // The kernel writes the list page by page: one that was moved meanwhile may overlap others.
-        let mut maps = Vec::with_capacity(seen.len());
-        seen.into_iter().for_each(|mapping| insert(&mut maps, mapping));
-        maps
+        Mappings::of(seen)
     }
 
     fn module(&mut self, pid: i32, (start, end): (u64, u64), path: &[u8], key: FileKey) -> Arc<Module> {
@@ -409,72 +362,6 @@ pub const NOT_MAPPED: Reason = "not mapped when last seen";
 pub const JIT_NO_MAP: Reason = "jit-no-map";
 /// The word was no address at all.
 pub const NO_ADDRESS: Reason = "no address: no frame pointers here";
-
-/// Memory without a file that outlives it: as the kernel or prctl(PR_SET_VMA_ANON_NAME) calls it.
-fn is_made_at_run_time(path: &str) -> bool {
-    const PREFIXES: [&str; 8] =
-        ["//anon", "[anon", "[heap]", "[stack", "/dev/zero", "/SYSV", "/anon_hugepage", "anon_inode:"];
-    PREFIXES.iter().any(|prefix| path.starts_with(prefix))
-}
-
-/// Where in `maps` an address is, and its offset in the file.
-fn find(maps: &[Mapping], addr: u64) -> Option<(usize, u64)> {
-    let at = maps.partition_point(|mapping| mapping.start <= addr).checked_sub(1)?;
-    let mapping = maps.get(at).filter(|mapping| addr < mapping.end)?;
-    Some((at, (addr - mapping.start).wrapping_add(mapping.offset)))
-}
-
-/// Adds a mapping; what it overlaps is cut.
-fn insert(maps: &mut Vec<Mapping>, new: Mapping) {
-    if new.start >= new.end || maps.len() >= MOST_MAPPINGS {
-        return;
-    }
-    let first = maps.partition_point(|old| old.end <= new.start);
-    let last = maps.partition_point(|old| old.start < new.end);
-    let mut pieces = Vec::with_capacity(3);
-    for old in &maps[first..last] {
-        if old.start < new.start {
-            pieces.push(Mapping { end: new.start, ..old.clone() });
-        }
-        if old.end > new.end {
-            pieces.push(Mapping {
-                start: new.end,
-                offset: old.offset.wrapping_add(new.end - old.start),
-                ..old.clone()
-            });
-        }
-    }
-    pieces.push(new);
-    pieces.sort_by_key(|mapping| mapping.start);
-    maps.splice(first..last, pieces);
-}
-
-pub(super) struct MapsLine<'a> {
-    pub start: u64,
-    pub end: u64,
-    offset: u64,
-    pub key: FileKey,
-    pub path: &'a [u8],
-}
-
-/// One executable line of /proc/PID/maps.
-pub(super) fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
-    let mut words = line.splitn(6, |&byte| byte == b' ');
-    let hex = |bytes: &[u8]| u64::from_str_radix(std::str::from_utf8(bytes).ok()?, 16).ok();
-    let range = words.next()?;
-    let dash = range.iter().position(|&byte| byte == b'-')?;
-    let (start, end) = (hex(&range[..dash])?, hex(&range[dash + 1..])?);
-    let permissions = words.next()?;
-    let offset = hex(words.next()?)?;
-    let device = words.next()?;
-    let colon = device.iter().position(|&byte| byte == b':')?;
-    let (major, minor) = (hex(&device[..colon])? as u32, hex(&device[colon + 1..])? as u32);
-    let inode = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
-    let key = FileKey::Inode { major, minor, inode };
-    let path = words.next().unwrap_or_default().trim_ascii();
-    let path = if path.is_empty() { b"//anon" } else { path };
-    (permissions.get(2) == Some(&b'x') && start < end).then_some(MapsLine { start, end, offset, key, path })
-}
 
 #[cfg(test)]
 mod tests {
@@ -587,18 +474,5 @@ mod tests {
         spaces.apply(SpaceChange::Exit { pid: 5, time: 10 * S });
         spaces.apply(SpaceChange::Exit { pid: 6, time: 13 * S });
         assert!(!spaces.spaces.contains_key(&5), "it is forgotten in the end");
-    }
-
-    #[test]
-    fn parses_maps_lines() {
-        let line = parse_maps_line(b"7f00-7f10 r-xp 00001000 fe:00 42                 /usr/lib/a b.so").unwrap();
-        assert_eq!(
-            (line.start, line.end, line.offset, line.key, line.path),
-            (0x7f00, 0x7f10, 0x1000, FileKey::Inode { major: 0xfe, minor: 0, inode: 42 }, &b"/usr/lib/a b.so"[..])
-        );
-        for bad in ["", "7f00-7f10 rw-p 0 0 0 /a", "zz-1 r-xp 0 0 0 /a", "10-0 r-xp 0 0:0 0 /a", "1-2 r-xp"] {
-            assert!(parse_maps_line(bad.as_bytes()).is_none(), "{bad}");
-        }
-        assert_eq!(parse_maps_line(b"1-2 r-xp 0 00:00 0").unwrap().path, b"//anon");
     }
 }

@@ -7,8 +7,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::record::Callchain;
 use crate::symbol::files::Reason;
+use crate::symbol::mappings::Module;
 use crate::symbol::space_keys::{SpaceChange, SpaceKeys};
-use crate::symbol::spaces::{Module, Spaces};
+use crate::symbol::spaces::Spaces;
 use crate::task::procfs::KernelFrame;
 
 /// An interned stack.

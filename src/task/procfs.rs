@@ -114,20 +114,32 @@ fn namespace(process: &Path) -> Option<u64> {
     link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Threads that run or wait for a CPU, without those of the process `but`: their CPU, number and name.
-pub fn runnable(host: &Host, but: i32) -> Vec<(u32, i32, Comm)> {
-    let all = processes(host).into_iter().filter(|&pid| pid != but).flat_map(|pid| threads(host, pid));
-    let runnable = all.filter_map(|tid| {
-        let stat = stat(host, tid).filter(|stat| stat.state == b'R')?;
-        Some((stat.cpu, tid, stat.comm))
-    });
-    runnable.collect()
+/// A thread that runs, or waits for its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Runnable {
+    pub cpu: u32,
+    pub pid: i32,
+    pub tid: i32,
+    pub comm: Comm,
+}
+
+/// Those of the first `most` threads of the machine that run or wait for a CPU, without the process `but`; and whether
+/// there are more threads.
+pub fn runnable(host: &Host, but: i32, most: usize) -> (Vec<Runnable>, bool) {
+    let others = processes(host).into_iter().filter(|&pid| pid != but);
+    let mut all = others.flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (pid, tid)));
+    let runnable = |(pid, tid)| {
+        let Stat { comm, cpu, .. } = stat(host, tid).filter(|stat| stat.state == b'R')?;
+        Some(Runnable { cpu, pid, tid, comm })
+    };
+    let found = all.by_ref().take(most).filter_map(runnable).collect();
+    (found, all.next().is_some())
 }
 
 /// Those of them on `cpu`. Who runs comes first, as far as the kernel lets see (CONFIG_SCHED_DEBUG).
-pub fn latest_first(host: &Host, runnable: &[(u32, i32, Comm)], cpu: u32) -> Vec<(i32, Comm)> {
+pub fn latest_first(host: &Host, runnable: &[Runnable], cpu: u32) -> Vec<(i32, Comm)> {
     const MOST: usize = 64; // nobody reads on
-    let here = runnable.iter().filter(|(of, ..)| *of == cpu).map(|&(_, tid, comm)| (tid, comm));
+    let here = runnable.iter().filter(|task| task.cpu == cpu).map(|task| (task.tid, task.comm));
     let mut here: Vec<(i32, Comm)> = here.take(MOST).collect();
     if here.len() > 1 {
         here.sort_by_cached_key(|(tid, _)| std::cmp::Reverse(exec_start(host, *tid)));
@@ -333,7 +345,7 @@ mod tests {
         }
         let host = Host { proc: dir.path().to_owned(), ..Host::default() };
         let found = |cpu, but| {
-            latest_first(&host, &runnable(&host, but), cpu).into_iter().map(|(tid, _)| tid).collect::<Vec<i32>>()
+            latest_first(&host, &runnable(&host, but, 100).0, cpu).into_iter().map(|(tid, _)| tid).collect::<Vec<i32>>()
         };
         assert_eq!(found(3, 15), [11, 10, 14]);
         assert_eq!((found(1, 0), found(7, 0)), (vec![13], vec![]));

@@ -55,8 +55,15 @@ impl Tracefs {
 
     /// The first of `roots` whose `events` directory can be listed.
     pub fn find_mounted(roots: &[&str]) -> Option<Tracefs> {
-        let found = roots.iter().find(|root| fs::read_dir(Path::new(root).join("events")).is_ok());
-        found.map(Tracefs::at)
+        roots.iter().map(Tracefs::at).find(|tracefs| tracefs.list().is_ok())
+    }
+
+    /// The `events` directory.
+    ///
+    /// # Errors
+    /// It cannot be listed.
+    pub fn list(&self) -> io::Result<fs::ReadDir> {
+        fs::read_dir(self.root.join("events"))
     }
 
     pub fn root(&self) -> &Path {
@@ -68,10 +75,10 @@ impl Tracefs {
     /// # Errors
     /// The `events` directory cannot be listed.
     pub fn events(&self) -> Result<Vec<String>> {
-        let root = self.root.join("events");
         let mut all = Vec::new();
-        let systems = fs::read_dir(&root)
-            .with_context(|| format!("cannot list {}: run as root, or mount tracefs", root.display()))?;
+        let systems = self
+            .list()
+            .with_context(|| format!("cannot list {}/events: run as root, or mount tracefs", self.root.display()))?;
         for system in systems.filter_map(Result::ok) {
             let Some(system_name) = system.file_name().to_str().filter(|name| is_name(name)).map(str::to_owned) else {
                 continue;
@@ -164,11 +171,11 @@ impl Tracefs {
 
     /// Unknown event, unless nothing here can be read at all: a tracefs of mode 0700 hides its files.
     fn not_found(&self, system: &str, name: &str) -> EventError {
-        let root = self.root.join("events");
-        if let Err(error) = fs::read_dir(&root) {
+        if let Err(error) = self.list() {
+            let path = self.root.join("events");
             return match error.kind() {
-                io::ErrorKind::PermissionDenied => EventError::Permission { path: root },
-                _ => EventError::Io { path: root, source: error },
+                io::ErrorKind::PermissionDenied => EventError::Permission { path },
+                _ => EventError::Io { path, source: error },
             };
         }
         let event = format!("{system}:{name}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::perf::attr::{Attr, Exclude, Missing, Sampling};
-use crate::perf::no_tracefs::{Lockdown, NoTracefs, no_tracefs, unreadable};
+use crate::perf::no_tracefs::{Lockdown, NoTracefs, unreadable};
 use crate::perf::refusal::{Reason, sysctl};
 use crate::perf::target::{Host, online_cpus, parse_cpus};
 use crate::profiler::TracefsFinder;
@@ -103,16 +103,16 @@ pub fn limits(host: &Host) -> Vec<Limit> {
 }
 
 /// Why tracefs cannot be read here.
-pub fn tracefs_lack(host: &Host, finder: &TracefsFinder) -> Option<Reason> {
+pub fn tracefs_lack(finder: &TracefsFinder) -> Option<Reason> {
     match finder.get() {
         Ok(tracefs) => match tracefs.format("sched", "sched_switch") {
             Err(EventError::Permission { path }) => Some(unreadable(&path, tracefs.root(), &Lockdown::now())),
             _ => None,
         },
-        Err(err) => match err.downcast_ref::<NoTracefs>() {
-            Some(none) => Some(none.reason.clone()),
-            None => Some(no_tracefs(0, host)),
-        },
+        Err(err) => Some(match err.downcast::<NoTracefs>() {
+            Ok(none) => none.reason,
+            Err(err) => Reason::incurable(format!("{err:#}")),
+        }),
     }
 }
 

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use nix::unistd::gettid;
 
 use crate::perf::Evlist;
+use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::refusal::{Reason, Refused, locks_little};
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::{Profiler, Setup, TracefsFinder, Warning};
@@ -83,7 +84,7 @@ struct Opened {
 
 impl<'a> Bench<'a> {
     pub fn new(host: &'a Host, tracefs: &'a TracefsFinder) -> Bench<'a> {
-        let tracefs_lack = machine::tracefs_lack(host, tracefs);
+        let tracefs_lack = machine::tracefs_lack(tracefs);
         Bench { host, tracefs, tracefs_lack, opened: Vec::new(), missing: Vec::new() }
     }
 
@@ -107,7 +108,11 @@ impl<'a> Bench<'a> {
             reasons.extend(lacks(&opened));
             return Judged::new(trial.name, reasons, None);
         }
-        Judged::impossible(trial.name, self.tracefs.reason(&err))
+        let reason = match err.downcast::<NoTracefs>() {
+            Ok(none) => none.for_events(self.host).reason,
+            Err(err) => self.tracefs.reason(&err),
+        };
+        Judged::impossible(trial.name, reason)
     }
 
     fn open(&mut self, trial: &Trial, target: &Target) -> Result<Opened> {

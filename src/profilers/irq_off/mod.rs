@@ -177,7 +177,6 @@ pub struct IrqOff {
     all: bool,
     shows_stacks: bool,
     again_ns: u64,
-    own: [i32; 2],
     /// A sample of the timer was seen in this run.
     sampled: bool,
     plan: Option<Plan>,
@@ -229,7 +228,6 @@ impl IrqOff {
             all,
             shows_stacks: common.stacks(),
             again_ns: 0,
-            own: [0; 2],
             sampled: false,
             plan: None,
             host: Host::default(),
@@ -364,7 +362,6 @@ impl Profiler for IrqOff {
             );
         }
         self.host = setup.host.clone();
-        self.own = setup.own;
         self.wanted = setup.target.wanted.clone();
         self.again_ns = ongoing::again_ns(setup.interval);
         self.tickless = tickless_cpus(setup.host);

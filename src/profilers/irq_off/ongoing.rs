@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
-
-use crate::perf::target::{Host, processes, threads};
+use crate::perf::target::Host;
 use crate::profiler::{Context, Timestamp};
 use crate::profilers::irq_off::{IrqOff, SHAPE};
 use crate::stats::value::{Subject, Value};
 use crate::task::Comm;
 use crate::task::cpu_times::Reading;
-use crate::task::procfs::{self, Stat};
+use crate::task::procfs::{self, Runnable};
 
 /// How often a silence is reported again, at the most.
 const AGAIN_NS: u64 = 1_000_000_000;
@@ -60,8 +58,7 @@ impl IrqOff {
         if silent.is_empty() {
             return;
         }
-        let cpus: Vec<u32> = silent.iter().map(|(cpu, ..)| *cpu).collect();
-        let runnable = Runnable::on(&cpus, self.own, ctx.host, MOST_LOOKS);
+        let candidates = Candidates::look(std::process::id() as i32, ctx.host, MOST_LOOKS);
         // What was read is newer than the records: it must be of the same silence.
         let fresh = Reading::now(&self.host);
         for (number, heard, due) in silent {
@@ -71,14 +68,15 @@ impl IrqOff {
             if self.times.goes_on(number, self.is_tickless(number), &fresh) {
                 continue;
             }
-            let (pid, tid, comm) = runnable.only(number).unwrap_or((-1, -1, Comm::new(b"?")));
+            let nobody = Runnable { cpu: number, pid: -1, tid: -1, comm: Comm::new(b"?") };
+            let Runnable { pid, tid, comm, .. } = *candidates.only(number).unwrap_or(&nobody);
             let values = [
                 Value::Word("silent"),
                 Value::Ns(now.saturating_sub(due)),
                 Value::Ns(now.saturating_sub(heard)),
                 Value::Bool(true),
                 Value::None,
-                runnable.names(number).map_or(Value::None, |names| Value::Words(names.into())),
+                candidates.names(number).map_or(Value::None, |names| Value::Words(names.into())),
                 Value::None,
             ];
             ctx.emit(Subject { time: now, cpu: number, pid, tid, comm }, &SHAPE, values, None);
@@ -91,60 +89,39 @@ const MOST_LOOKS: usize = 10_000;
 /// Tasks named per CPU.
 const MOST_NAMES: usize = 8;
 
-/// A task: its process, itself, its name.
-type Task = (i32, i32, Comm);
-
 /// The tasks that do not wait, as far as /proc tells: those that run, and those that wait for their CPU.
 #[derive(Debug, Default)]
-struct Runnable {
-    by_cpu: FxHashMap<u32, Vec<Task>>,
+struct Candidates {
+    all: Vec<Runnable>,
     /// There are more threads than were looked at.
     cut_off: bool,
 }
 
-impl Runnable {
-    /// Looks at `most` threads at the most, once for all `cpus`.
-    fn on(cpus: &[u32], own: [i32; 2], host: &Host, most: usize) -> Runnable {
-        let mut found = Runnable::default();
-        let all = processes(host).into_iter().flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (pid, tid)));
-        for (looks, (pid, tid)) in all.enumerate() {
-            if looks == most {
-                found.cut_off = true;
-                break;
-            }
-            let Some(Stat { state, comm, cpu, .. }) = procfs::stat(host, tid) else { continue };
-            if state != b'R' || !cpus.contains(&cpu) || own.contains(&tid) {
-                continue;
-            }
-            let tasks = found.by_cpu.entry(cpu).or_default();
-            if tasks.len() < MOST_NAMES {
-                tasks.push((pid, tid, comm));
-            }
-        }
-        found
+impl Candidates {
+    /// Looks at `most` threads at the most, once for all CPUs.
+    fn look(own: i32, host: &Host, most: usize) -> Candidates {
+        let (all, cut_off) = procfs::runnable(host, own, most);
+        Candidates { all, cut_off }
     }
 
-    fn of(&self, cpu: u32) -> &[Task] {
-        self.by_cpu.get(&cpu).map_or(&[], Vec::as_slice)
+    fn on(&self, cpu: u32) -> impl Iterator<Item = &Runnable> {
+        self.all.iter().filter(move |task| task.cpu == cpu)
     }
 
     /// The only one on `cpu`, if it is sure that there is no other.
-    fn only(&self, cpu: u32) -> Option<Task> {
-        match self.of(cpu) {
-            [only] if !self.cut_off => Some(*only),
-            _ => None,
-        }
+    fn only(&self, cpu: u32) -> Option<&Runnable> {
+        let mut here = self.on(cpu);
+        here.next().filter(|_| here.next().is_none() && !self.cut_off)
     }
 
     /// Those on `cpu`, when nobody can say which one runs.
     fn names(&self, cpu: u32) -> Option<Vec<String>> {
-        let tasks = self.of(cpu);
-        if tasks.is_empty() || self.only(cpu).is_some() {
+        if self.on(cpu).next().is_none() || self.only(cpu).is_some() {
             return None;
         }
-        let name = |(_, tid, comm): &Task| format!("{}:{tid}", String::from_utf8_lossy(comm.as_bytes()));
+        let name = |task: &Runnable| format!("{}:{}", String::from_utf8_lossy(task.comm.as_bytes()), task.tid);
         let more = self.cut_off.then(|| "...".to_owned());
-        Some(tasks.iter().map(name).chain(more).collect())
+        Some(self.on(cpu).take(MOST_NAMES).map(name).chain(more).collect())
     }
 }
 
@@ -169,23 +146,22 @@ mod tests {
     #[test]
     fn one_look_finds_the_runnable_of_all_cpus() {
         let (_dir, host) = host(&[(10, "R", 1), (11, "S", 1), (12, "R", 2), (13, "R", 2), (14, "R", 3), (15, "R", 1)]);
-        let found = Runnable::on(&[1, 2, 4], [15, 0], &host, 100);
-        assert_eq!(found.only(1), Some((10, 10, Comm::new(b"task"))));
+        let found = Candidates::look(15, &host, 100);
+        assert_eq!(found.only(1), Some(&Runnable { cpu: 1, pid: 10, tid: 10, comm: Comm::new(b"task") }));
         assert_eq!(found.names(1), None);
         assert_eq!(found.only(2), None);
         assert_eq!(found.names(2), Some(vec!["task:12".to_owned(), "task:13".to_owned()]));
-        assert_eq!((found.only(3), found.names(3)), (None, None), "nobody asked");
         assert_eq!((found.only(4), found.names(4)), (None, None));
     }
 
     #[test]
     fn of_more_threads_than_are_looked_at_none_is_the_only_one() {
         let (_dir, host) = host(&[(10, "R", 1), (11, "S", 1), (12, "R", 1)]);
-        let found = Runnable::on(&[1, 2], [0, 0], &host, 2);
+        let found = Candidates::look(0, &host, 2);
         assert_eq!(found.only(1), None);
         assert_eq!(found.names(1), Some(vec!["task:10".to_owned(), "...".to_owned()]));
         assert_eq!(found.names(2), None);
-        let found = Runnable::on(&[1], [12, 0], &host, 3);
+        let found = Candidates::look(12, &host, 2);
         assert!(found.only(1).is_some(), "all were looked at");
     }
 

@@ -23,13 +23,13 @@ use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
+use crate::profilers::filters::{Match, for_kernel, note_too_long};
 use crate::profilers::signal::doubt::{Doubts, Empty};
 use crate::profilers::signal::ending::{Deadly, Endings, Looked};
 use crate::profilers::signal::names::{DefaultAction, SIGKILL};
 use crate::profilers::signal::pending::{Absent, Added, Key, Pending, Sender, Sent, Target};
 use crate::profilers::signal::shown::{SHAPE, Shown};
 use crate::profilers::signal::table::{COLUMNS, Fate, Sums};
-use crate::profilers::task_state::filters::{Match, for_kernel};
 use crate::stats::value::{Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -495,16 +495,12 @@ impl Profiler for Signal {
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
-        for cut in self.args.filter.iter().flat_map(CommList::iter).filter(|pattern| pattern.is_cut()) {
-            setup.warn(format!("{:?} is cut to the 15 bytes that the kernel keeps of a name", cut.typed()));
-        }
-        let fixed = setup.watched.fixed();
-        let tasks = Match { comms: self.args.filter.as_ref(), tids: fixed.as_deref() };
+        let tasks = Match::new(self.args.filter.as_ref(), setup);
         let format = setup.format("signal:signal_generate")?;
         match tasks.text("comm", "pid").and_then(|text| for_kernel(&text, &format)) {
             Some(text) => evlist.set_filter(plan.generate, text)?,
             None if tasks.is_all() => {}
-            None => setup.note("the task filter is too long for the kernel: it is evaluated here".to_owned()),
+            None => note_too_long(setup),
         }
         Ok(())
     }

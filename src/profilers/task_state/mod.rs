@@ -8,7 +8,6 @@
 //! the sums.
 
 mod events;
-pub(in crate::profilers) mod filters;
 mod machine;
 mod ongoing;
 mod states;
@@ -25,8 +24,8 @@ use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
+use crate::profilers::filters::{Match, all_of, any_of, for_kernel, note_too_long};
 use crate::profilers::task_state::events::{Plan, Wanted, Woken, name, waker};
-use crate::profilers::task_state::filters::{Match, all_of, any_of, for_kernel};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen};
 use crate::profilers::task_state::states::{State, SwitchedOut};
 use crate::profilers::task_state::table::{ByThread, COLUMNS, Histograms, THREAD_COLUMNS, TimeTable};
@@ -421,12 +420,8 @@ impl Profiler for TaskState {
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
-        for cut in self.args.filter.iter().flat_map(CommList::iter).filter(|pattern| pattern.is_cut()) {
-            setup.warn(format!("{:?} is cut to the 15 bytes that the kernel keeps of a name", cut.typed()));
-        }
-        let fixed = setup.watched.fixed();
-        let tasks = Match { comms: self.args.filter.as_ref(), tids: fixed.as_deref() };
-        if !setup.watched.is_all() && fixed.is_none() {
+        let tasks = Match::new(self.args.filter.as_ref(), setup);
+        if !setup.watched.is_all() && setup.watched.fixed().is_none() {
             setup.note("the watched tasks may grow: they are told apart here, not in the kernel".to_owned());
         }
         let (sleep, disk) = (plan.states.bit("S"), plan.states.bit("D"));
@@ -452,7 +447,7 @@ impl Profiler for TaskState {
         };
         let woken = tasks.text("comm", "pid").and_then(|text| for_kernel(&text, &wakeup));
         if !tasks.is_all() && (main.is_none() || woken.is_none()) {
-            setup.note("the task filter is too long for the kernel: it is evaluated here".to_owned());
+            note_too_long(setup);
         }
         for (event, text) in [
             (Some(plan.switch), main.or_else(|| kernel(states))),

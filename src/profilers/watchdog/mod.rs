@@ -31,7 +31,7 @@ use crate::profilers::watchdog::settings::{Limits, Settings};
 use crate::profilers::watchdog::signs::SignBoard;
 use crate::stats::value::{Column, Part, Shape, Subject, Value};
 use crate::symbol::StackId;
-use crate::symbol::kallsyms::address_of;
+use crate::symbol::kallsyms::{KallsymsError, address_of};
 use crate::task::{Comm, procfs};
 
 /// CPUs that are about to lock up, told before the kernel's own detectors strike
@@ -84,6 +84,8 @@ const MOST_RUNNABLE: usize = 5;
 
 #[derive(Clone, Copy, Debug)]
 struct Events {
+    /// The address of [`TIMER_FUNCTION`].
+    timer: u64,
     expire: EventId,
     start: EventId,
     stop_task: EventId,
@@ -398,6 +400,15 @@ impl Profiler for Watchdog {
             bail!("the kernel watches none of these CPUs (see kernel.watchdog_cpumask, and which are online)");
         }
         setup.note(self.limits.describe());
+        let timer = address_of(&setup.host.proc.join("kallsyms"), TIMER_FUNCTION);
+        if let Err(KallsymsError::Restricted) = timer {
+            setup.tracefs.get_as_root("kernel addresses are hidden")?;
+        }
+        let timer = timer.context("the watchdog's timer cannot be told from others")?.with_context(|| {
+            format!(
+                "this kernel has no {TIMER_FUNCTION} (see /proc/kallsyms): without it the watchdog's timer cannot be told from others"
+            )
+        })?;
         // Of a command that we run, it is the CPUs that are watched meanwhile.
         let is_all = matches!(setup.target.tasks, Tasks::All);
         let wanted = self.wanted.clone();
@@ -412,21 +423,15 @@ impl Profiler for Watchdog {
         let sampler = if self.stacks { sampler.callchain(0).kernel_callchain() } else { sampler };
         let sampler = if is_all { sampler } else { sampler.binding(Binding::Cpu).cpus(self.wanted.clone()) };
         let sampler = evlist.add(sampler)?;
-        self.events = Some(Events { expire, start, stop_task, sampler });
+        self.events = Some(Events { timer, expire, start, stop_task, sampler });
         Ok(())
     }
 
-    fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+    fn filter(&mut self, evlist: &mut Evlist, _setup: &Setup<'_>) -> Result<()> {
         let events = self.events.context("no events")?;
-        let address = address_of(&setup.host.proc.join("kallsyms"), TIMER_FUNCTION)
-            .context("the watchdog's timer cannot be told from others")?;
-        let Some(address) = address else {
-            bail!(
-                "this kernel has no {TIMER_FUNCTION} (see /proc/kallsyms): without it the watchdog's timer cannot be told from others"
-            );
-        };
-        evlist.set_filter(events.expire, format!("function == {address:#x}"))?;
-        evlist.set_filter(events.start, format!("function == {address:#x}"))?;
+        let of_timer = format!("function == {:#x}", events.timer);
+        evlist.set_filter(events.expire, of_timer.clone())?;
+        evlist.set_filter(events.start, of_timer)?;
         // migration/N is the stop task; before Linux 4.19 the watchdog had threads of its own.
         evlist.set_filter(events.stop_task, "next_comm ~ \"migration/*\" || next_comm ~ \"watchdog/*\"".to_owned())
     }
@@ -469,7 +474,8 @@ impl Profiler for Watchdog {
             }
             if let Some(finding) = finding {
                 let looks = finding.kind == Kind::Hard && finding.phase != Phase::Recovered;
-                let all = looks.then(|| runnable.get_or_insert_with(|| procfs::runnable(&self.host, own)));
+                let all =
+                    looks.then(|| runnable.get_or_insert_with(|| procfs::runnable(&self.host, own, usize::MAX).0));
                 let here = all.map_or_else(Vec::new, |all| procfs::latest_first(&self.host, all, number));
                 self.tell(number, finding, &here, now, ctx);
             }

@@ -1,19 +1,28 @@
-//! What the kernel may drop before it costs a record: the texts of task-state's filters.
+//! What the kernel may drop before it costs a record: the texts of the filters of `signal` and `task-state` by task.
 
 use crate::cli::values::CommList;
 use crate::perf::evsel::FILTER_MAX;
+use crate::profiler::Setup;
 use crate::tep::Format;
 use crate::tep::filter::{Filter, quote};
 
 /// Which tasks match: by name, by tid, or both.
 #[derive(Debug, Default)]
 pub struct Match<'a> {
-    pub comms: Option<&'a CommList>,
+    comms: Option<&'a CommList>,
     /// Sorted.
-    pub tids: Option<&'a [i32]>,
+    tids: Option<Vec<i32>>,
 }
 
-impl Match<'_> {
+impl<'a> Match<'a> {
+    /// Those of `--filter` among the watched. Names that are longer than the kernel's are told of.
+    pub fn new(comms: Option<&'a CommList>, setup: &Setup<'_>) -> Match<'a> {
+        for cut in comms.into_iter().flat_map(CommList::iter).filter(|pattern| pattern.is_cut()) {
+            setup.warn(format!("{:?} is cut to the 15 bytes that the kernel keeps of a name", cut.typed()));
+        }
+        Match { comms, tids: setup.watched.fixed() }
+    }
+
     pub fn is_all(&self) -> bool {
         self.comms.is_none() && self.tids.is_none()
     }
@@ -21,7 +30,7 @@ impl Match<'_> {
     /// The condition on an event whose fields are called `comm` and `pid`. None when the filter language cannot say it.
     pub fn text(&self, comm: &str, pid: &str) -> Option<String> {
         let by_name = self.comms.map(|comms| comm_text(comms, comm));
-        let by_tid = self.tids.map(|tids| tid_text(tids, pid));
+        let by_tid = self.tids.as_ref().map(|tids| tid_text(tids, pid));
         match (by_name, by_tid) {
             (None, None) => None,
             (Some(name), None) => name,
@@ -57,18 +66,24 @@ fn tid_text(tids: &[i32], field: &str) -> String {
     runs.iter().map(run).collect::<Vec<_>>().join(" || ")
 }
 
-/// Either of the conditions that there are.
-pub fn any_of(tests: [Option<String>; 2]) -> Option<String> {
-    match tests {
-        [Some(one), Some(other)] => Some(format!("({one}) || ({other})")),
-        [one, other] => one.or(other),
-    }
+/// Says that a filter of tasks costs records after all.
+pub fn note_too_long(setup: &Setup<'_>) {
+    setup.note("the task filter is too long for the kernel: it is evaluated here".to_owned());
 }
 
-/// Joins the conditions that there are.
+/// Either of the conditions that there are.
+pub fn any_of(tests: [Option<String>; 2]) -> Option<String> {
+    joined("||", tests)
+}
+
+/// All of the conditions that there are.
 pub fn all_of(tests: [Option<String>; 2]) -> Option<String> {
+    joined("&&", tests)
+}
+
+fn joined(operator: &str, tests: [Option<String>; 2]) -> Option<String> {
     match tests {
-        [Some(one), Some(other)] => Some(format!("({one}) && ({other})")),
+        [Some(one), Some(other)] => Some(format!("({one}) {operator} ({other})")),
         [one, other] => one.or(other),
     }
 }
@@ -83,16 +98,15 @@ pub fn for_kernel(text: &str, format: &Format) -> Option<String> {
 mod tests {
     use super::*;
     use crate::cli::values::comm_list;
-    use crate::profilers::task_state::states::tests::{NEW, sched_switch};
 
     #[test]
     fn names_and_tids_become_filters() {
         let comms = comm_list("nginx,java*").unwrap();
-        let tids = [11, 20, 21, 22, 27];
+        let tids = |tids: &[i32]| Some(tids.to_vec());
         let cases = [
             (Match { comms: Some(&comms), tids: None }, Some(r#"c == "nginx" || c ~ "java*""#)),
-            (Match { comms: None, tids: Some(&tids) }, Some("p==11 || (p>=20&&p<=22) || p==27")),
-            (Match { comms: Some(&comms), tids: Some(&[1]) }, Some(r#"(c == "nginx" || c ~ "java*") && (p==1)"#)),
+            (Match { comms: None, tids: tids(&[11, 20, 21, 22, 27]) }, Some("p==11 || (p>=20&&p<=22) || p==27")),
+            (Match { comms: Some(&comms), tids: tids(&[1]) }, Some(r#"(c == "nginx" || c ~ "java*") && (p==1)"#)),
             (Match::default(), None),
         ];
         for (tasks, want) in cases {
@@ -110,9 +124,11 @@ mod tests {
 
     #[test]
     fn long_texts_are_left_to_us() {
-        let format = sched_switch(NEW.0, NEW.1);
+        let text = "name: sched_switch\nID: 1\nformat:\n\
+            \tfield:int prev_pid;\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"x\"\n";
+        let format = Format::parse("sched", text).unwrap();
         let even: Vec<i32> = (0..2000).step_by(2).collect();
-        let text = Match { comms: None, tids: Some(&even) }.text("prev_comm", "prev_pid").unwrap();
+        let text = Match { comms: None, tids: Some(even) }.text("prev_comm", "prev_pid").unwrap();
         assert_eq!(for_kernel(&text, &format), None);
         assert!(for_kernel("prev_pid==1", &format).is_some());
         assert_eq!(for_kernel("pid==1", &format), None, "no such field");

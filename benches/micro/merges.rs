@@ -1,0 +1,181 @@
+//! What the merge costs by the number of rings, next to what walking the same records costs without one.
+
+use std::hint::black_box;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use perf_prof::perf::layout::Layout;
+use perf_prof::ringbuf::sim::Producer;
+use perf_prof::ringbuf::{Item, ItemKind, Limit, Merge, RingBuf, Stamp};
+
+use super::common::Spread;
+use super::{TURNS, sched_switch};
+
+/// All rings together have so many records, 14 MiB: more than the nearer caches hold.
+const RECORDS: u64 = 1 << 17;
+/// ns between two records.
+const PERIOD: u64 = 4;
+
+/// Rings that are filled again and again. Each way to read them maps them for itself.
+struct Rings {
+    producers: Vec<Producer>,
+    merge: Merge,
+    walked: [Vec<RingBuf>; 2],
+    order: Order,
+    now: u64,
+}
+
+/// Whose records are next in time: all rings one after the other, in another order every time, so that a CPU cannot learn
+/// it and flatter the merge.
+struct Order {
+    rings: Vec<usize>,
+    /// A ring has so many records when it is its turn.
+    bunch: u64,
+}
+
+/// ns per record, of several turns.
+#[derive(Default)]
+struct Times {
+    merged: Vec<f64>,
+    in_time: Vec<f64>,
+    in_rings: Vec<f64>,
+}
+
+/// Merges `rings` rings whose records lie between each other in time, `bunch` at a time.
+pub fn merge(rings: u64, bunch: u64, layout: &Layout) -> Result<()> {
+    let mut rings = Rings::new(rings, bunch)?;
+    let mut times = Times::default();
+    for turn in 0..3 * TURNS {
+        rings.fill()?;
+        // None of them always finds what another one has just read.
+        for way in [turn, turn + 1, turn + 2] {
+            match way % 3 {
+                0 => times.in_rings.push(rings.walk_rings(layout)),
+                1 => times.in_time.push(rings.walk_time(layout)?),
+                _ => times.merged.push(rings.merge(layout)?),
+            }
+        }
+    }
+    let [merged, in_time, in_rings] = [&times.merged, &times.in_time, &times.in_rings].map(|times| Spread::of(times));
+    let what = format!("merge {} rings, {bunch} at a time", rings.producers.len());
+    println!(
+        "{what:<40} {merged} ns; {:.2} x a walk in time order, {:.2} ns; ring by ring {:.2} ns",
+        merged.min / in_time.min,
+        in_time.min,
+        in_rings.min
+    );
+    Ok(())
+}
+
+impl Rings {
+    fn new(rings: u64, bunch: u64) -> Result<Rings> {
+        let bytes = (RECORDS / rings) as usize * sched_switch(0, 0).len();
+        let pages = bytes.div_ceil(4096).next_power_of_two() * 2;
+        let producers = (0..rings).map(|_| Producer::new(pages)).collect::<Result<Vec<_>, _>>()?;
+        let mut merge = Merge::new();
+        for producer in &producers {
+            merge.add(producer.ring()?);
+        }
+        let map = || producers.iter().map(Producer::ring).collect::<Result<Vec<_>, _>>();
+        let walked = [map()?, map()?];
+        Ok(Rings { producers, merge, walked, order: Order::new(rings, bunch), now: 0 })
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let (producers, now) = (&mut self.producers, &mut self.now);
+        self.order.visit(|ring| {
+            *now += PERIOD;
+            ensure!(producers[ring].write(&sched_switch(ring as i32, *now), *now), "the ring is full");
+            Ok(())
+        })
+    }
+
+    /// The least that is possible: one ring after the other, which is no order.
+    fn walk_rings(&mut self, layout: &Layout) -> f64 {
+        let rings = &mut self.walked[0];
+        let start = Instant::now();
+        rings.iter_mut().for_each(|ring| _ = ring.load());
+        for ring in &mut *rings {
+            while take(ring, layout) {}
+            ring.publish();
+        }
+        per_record(start)
+    }
+
+    /// As the merge, but whose turn it is is known before.
+    fn walk_time(&mut self, layout: &Layout) -> Result<f64> {
+        let rings = &mut self.walked[1];
+        let start = Instant::now();
+        rings.iter_mut().for_each(|ring| _ = ring.load());
+        self.order.visit(|ring| {
+            ensure!(take(&mut rings[ring], layout), "a record is missing");
+            Ok(())
+        })?;
+        rings.iter_mut().for_each(|ring| _ = ring.publish());
+        Ok(per_record(start))
+    }
+
+    fn merge(&mut self, layout: &Layout) -> Result<f64> {
+        let start = Instant::now();
+        self.merge.load(self.now);
+        let stamp = |record: &[u8]| layout.sample_time(record).map_or(Stamp::Bad, Stamp::At);
+        let drained = self.merge.drain(Limit::All, stamp, |item: Item<'_>| {
+            if let ItemKind::Record(record) = item.kind {
+                use_record(record);
+            }
+            ControlFlow::Continue(())
+        });
+        self.merge.publish();
+        let time = per_record(start);
+        ensure!((drained.records, drained.late) == (RECORDS, 0), "{drained:?}");
+        Ok(time)
+    }
+}
+
+impl Order {
+    fn new(rings: u64, bunch: u64) -> Order {
+        let mut random = 1_u64;
+        let mut order: Vec<usize> = (0..RECORDS / bunch).map(|turn| (turn % rings) as usize).collect();
+        for turn in order.chunks_mut(rings as usize) {
+            for last in (1..turn.len()).rev() {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                turn.swap(last, (random % (last as u64 + 1)) as usize);
+            }
+        }
+        Order { rings: order, bunch }
+    }
+
+    #[inline]
+    fn visit(&self, mut each: impl FnMut(usize) -> Result<()>) -> Result<()> {
+        for &ring in &self.rings {
+            for _ in 0..self.bunch {
+                each(ring)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the next record as the merge does.
+#[inline]
+fn take(ring: &mut RingBuf, layout: &Layout) -> bool {
+    let Some(record) = ring.peek() else { return false };
+    black_box(layout.sample_time(record));
+    use_record(record);
+    ring.advance();
+    true
+}
+
+/// Whoever takes a record reads it to its end.
+#[inline]
+fn use_record(record: &[u8]) {
+    black_box(record.last_chunk::<8>().copied());
+}
+
+fn per_record(start: Instant) -> f64 {
+    start.elapsed().as_nanos() as f64 / RECORDS as f64
+}

@@ -1,0 +1,165 @@
+//! What one process has mapped executable: by address, and as a line of /proc/PID/maps tells of it.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use crate::symbol::files::{FileKey, Reason};
+
+/// Mappings kept of one process at most: the list is not ours.
+pub(super) const MOST_MAPPINGS: usize = 16_384;
+
+/// A mapped file, or something that has no file (`[vdso]`, `//anon`).
+#[derive(Debug)]
+pub struct Module {
+    /// As the process names it.
+    pub path: Arc<str>,
+    pub content: Content,
+}
+
+/// Where the names of a module come from.
+#[derive(Debug)]
+pub enum Content {
+    /// Opened when first mapped, so that it can still be read after it was replaced or its process has gone.
+    File(File),
+    /// The kernel's code in every process. Its length tells one architecture's from another's.
+    Vdso { len: u64 },
+    /// No symbols of its own, for this reason; but the process may name code that it has made in a perf map.
+    Unnamed { reason: Reason, map: Option<Arc<File>> },
+}
+
+impl Module {
+    /// The last part of the path.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&self.path)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    start: u64,
+    end: u64,
+    /// Of `start`, in the file.
+    offset: u64,
+    module: Arc<Module>,
+}
+
+impl Mapping {
+    pub fn new((start, end): (u64, u64), offset: u64, module: Arc<Module>) -> Mapping {
+        // Memory without a file has an offset too, which says nothing.
+        let is_file = module.path.starts_with('/') && !is_made_at_run_time(&module.path);
+        Mapping { start, end, offset: if is_file { offset } else { 0 }, module }
+    }
+}
+
+/// Those of a process, sorted; none overlaps another.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Mappings(Vec<Mapping>);
+
+impl Mappings {
+    /// Of which an earlier one is cut by a later one.
+    pub fn of(mut seen: Vec<Mapping>) -> Mappings {
+        seen.sort_by_key(|mapping| mapping.start);
+        let mut all = Mappings(Vec::with_capacity(seen.len()));
+        seen.into_iter().for_each(|mapping| all.insert(mapping));
+        all
+    }
+
+    pub fn modules(&self) -> impl Iterator<Item = &Module> {
+        self.0.iter().map(|mapping| &*mapping.module)
+    }
+
+    /// What is mapped at an address, and its offset in the file.
+    pub fn find(&self, addr: u64) -> Option<(&Arc<Module>, u64)> {
+        let at = self.0.partition_point(|mapping| mapping.start <= addr).checked_sub(1)?;
+        let mapping = self.0.get(at).filter(|mapping| addr < mapping.end)?;
+        Some((&mapping.module, (addr - mapping.start).wrapping_add(mapping.offset)))
+    }
+
+    /// Adds a mapping; what it overlaps is cut.
+    pub fn insert(&mut self, new: Mapping) {
+        let maps = &mut self.0;
+        if new.start >= new.end || maps.len() >= MOST_MAPPINGS {
+            return;
+        }
+        let first = maps.partition_point(|old| old.end <= new.start);
+        let last = maps.partition_point(|old| old.start < new.end);
+        let mut pieces = Vec::with_capacity(3);
+        for old in &maps[first..last] {
+            if old.start < new.start {
+                pieces.push(Mapping { end: new.start, ..old.clone() });
+            }
+            if old.end > new.end {
+                pieces.push(Mapping {
+                    start: new.end,
+                    offset: old.offset.wrapping_add(new.end - old.start),
+                    ..old.clone()
+                });
+            }
+        }
+        pieces.push(new);
+        pieces.sort_by_key(|mapping| mapping.start);
+        maps.splice(first..last, pieces);
+    }
+
+    /// Adds those of `others` that overlap none.
+    pub fn fill(&mut self, others: Mappings) {
+        for mapping in others.0 {
+            let first = self.0.partition_point(|old| old.end <= mapping.start);
+            if self.0.get(first).is_none_or(|old| old.start >= mapping.end) {
+                self.insert(mapping);
+            }
+        }
+    }
+}
+
+/// Memory without a file that outlives it: as the kernel or prctl(PR_SET_VMA_ANON_NAME) calls it.
+pub(super) fn is_made_at_run_time(path: &str) -> bool {
+    const PREFIXES: [&str; 8] =
+        ["//anon", "[anon", "[heap]", "[stack", "/dev/zero", "/SYSV", "/anon_hugepage", "anon_inode:"];
+    PREFIXES.iter().any(|prefix| path.starts_with(prefix))
+}
+
+pub(super) struct MapsLine<'a> {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub key: FileKey,
+    pub path: &'a [u8],
+}
+
+/// One executable line of /proc/PID/maps.
+pub(super) fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
+    let mut words = line.splitn(6, |&byte| byte == b' ');
+    let hex = |bytes: &[u8]| u64::from_str_radix(std::str::from_utf8(bytes).ok()?, 16).ok();
+    let range = words.next()?;
+    let dash = range.iter().position(|&byte| byte == b'-')?;
+    let (start, end) = (hex(&range[..dash])?, hex(&range[dash + 1..])?);
+    let permissions = words.next()?;
+    let offset = hex(words.next()?)?;
+    let device = words.next()?;
+    let colon = device.iter().position(|&byte| byte == b':')?;
+    let (major, minor) = (hex(&device[..colon])? as u32, hex(&device[colon + 1..])? as u32);
+    let inode = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+    let key = FileKey::Inode { major, minor, inode };
+    let path = words.next().unwrap_or_default().trim_ascii();
+    let path = if path.is_empty() { b"//anon" } else { path };
+    (permissions.get(2) == Some(&b'x') && start < end).then_some(MapsLine { start, end, offset, key, path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_maps_lines() {
+        let line = parse_maps_line(b"7f00-7f10 r-xp 00001000 fe:00 42                 /usr/lib/a b.so").unwrap();
+        assert_eq!(
+            (line.start, line.end, line.offset, line.key, line.path),
+            (0x7f00, 0x7f10, 0x1000, FileKey::Inode { major: 0xfe, minor: 0, inode: 42 }, &b"/usr/lib/a b.so"[..])
+        );
+        for bad in ["", "7f00-7f10 rw-p 0 0 0 /a", "zz-1 r-xp 0 0 0 /a", "10-0 r-xp 0 0:0 0 /a", "1-2 r-xp"] {
+            assert!(parse_maps_line(bad.as_bytes()).is_none(), "{bad}");
+        }
+        assert_eq!(parse_maps_line(b"1-2 r-xp 0 00:00 0").unwrap().path, b"//anon");
+    }
+}
