@@ -16,14 +16,16 @@ use crate::cli::usage;
 use crate::output::{LostSpan, Top};
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{EventId, Evsel};
-use crate::perf::no_tracefs::NoTracefs;
-use crate::perf::target::{Host, Target};
+use crate::perf::no_tracefs::{Lockdown, NoTracefs, unreadable};
+use crate::perf::refusal::{Reason, Refused};
+use crate::perf::target::{Host, Target, Tasks};
 use crate::perf::{Attr, Record, Sample};
 use crate::stats::value::{Batch, ByStack, Column, Shape, Subject, Table, Value, Verdict};
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
 use crate::task::{Comm, TaskTable, Watched, procfs};
+use crate::tep::EventError;
 use crate::tep::filter::FilterError;
 use crate::tep::format::Format;
 use crate::tep::probe::Probes;
@@ -146,7 +148,21 @@ pub struct Setup<'a> {
     /// Our own threads.
     pub own: [i32; 2],
     pub notes: RefCell<Vec<String>>,
-    pub warnings: RefCell<Vec<String>>,
+    pub warnings: RefCell<Vec<Warning>>,
+}
+
+/// What is less than usual in a run.
+#[derive(Debug)]
+pub struct Warning {
+    pub reason: Reason,
+    /// Something that is expected is missing; else it is another way to the same.
+    degraded: bool,
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", if self.degraded { "degraded: " } else { "" }, self.reason)
+    }
 }
 
 impl Setup<'_> {
@@ -196,7 +212,23 @@ impl Setup<'_> {
 
     /// Something that everybody should hear.
     pub fn warn(&self, text: String) {
-        self.warnings.borrow_mut().push(text);
+        self.warnings.borrow_mut().push(Warning { reason: Reason::incurable(text), degraded: false });
+    }
+
+    /// Something that is expected of the command, and will be missing.
+    pub fn degrade(&self, reason: Reason) {
+        self.warnings.borrow_mut().push(Warning { reason, degraded: true });
+    }
+
+    /// In a nested pid namespace the kernel gives all tasks outside of it the number 0. The targets of `-p` and `-t` are
+    /// inside.
+    pub fn degrade_outsiders(&self) {
+        if procfs::is_nested(self.host) && matches!(self.target.tasks, Tasks::All | Tasks::Cgroups(_)) {
+            self.degrade(Reason::new(
+                "tasks outside of this pid namespace have no numbers or names here: they are <outside>, number 0",
+                "run on the host, or in a container with --pid=host",
+            ));
+        }
     }
 
     /// Something for `-v`.
@@ -243,6 +275,20 @@ impl TracefsFinder {
             let _ = self.found.set(found);
         }
         self.found.get().map(|(tracefs, _)| tracefs).context("tracefs vanished")
+    }
+
+    /// Why an event is refused, and what would help.
+    pub fn reason(&self, err: &anyhow::Error) -> Reason {
+        let denied = |err: &EventError| match err {
+            EventError::Permission { path } => Some(unreadable(path, self.get().ok()?.root(), &Lockdown::now())),
+            _ => None,
+        };
+        let known = |cause: &(dyn std::error::Error + 'static)| {
+            let refused = cause.downcast_ref::<Refused>().map(|refused| refused.reason.clone());
+            let none = || cause.downcast_ref::<NoTracefs>().map(|none| none.reason.clone());
+            refused.or_else(none).or_else(|| cause.downcast_ref().and_then(denied))
+        };
+        err.chain().find_map(known).unwrap_or_else(|| Reason::incurable(format!("{err:#}")))
     }
 
     /// As [`TracefsFinder::get`], for what root alone may, as `why` says.
@@ -381,18 +427,25 @@ impl Report {
 
     /// One of several tables: `title` says which.
     pub fn titled_table(&mut self, title: &'static str, columns: &'static [Column], rows: Vec<Vec<Value>>) {
-        self.tables.push(Table { title, columns, rows, by_stack: None, verdict: Verdict::Exact, counted: false });
+        self.tables.push(Table { title, columns, rows, ..Table::default() });
     }
 
     /// As [`Report::titled_table`], of what the kernel counts whether or not it can be told.
     pub fn counted_table(&mut self, title: &'static str, columns: &'static [Column], rows: Vec<Vec<Value>>) {
-        self.tables.push(Table { title, columns, rows, by_stack: None, verdict: Verdict::Exact, counted: true });
+        self.tables.push(Table { title, columns, rows, counted: true, ..Table::default() });
     }
 
     /// The rows of the table added last are no better than this, even if nothing was lost in the interval.
     pub fn judge(&mut self, verdict: Verdict) {
         if let Some(table) = self.tables.last_mut() {
             table.verdict = verdict;
+        }
+    }
+
+    /// Rows of the table added last that have 0 in `column` rest on nothing, whatever they say.
+    pub fn rests_on(&mut self, column: usize) {
+        if let Some(table) = self.tables.last_mut() {
+            table.basis = Some(column);
         }
     }
 
@@ -405,7 +458,7 @@ impl Report {
         by_stack: ByStack,
     ) {
         let by_stack = Some(by_stack);
-        self.tables.push(Table { title, columns, rows, by_stack, verdict: Verdict::Exact, counted: false });
+        self.tables.push(Table { title, columns, rows, by_stack, ..Table::default() });
     }
 
     /// Lists the functions, and stacks, that took most of the weight of the whole run.

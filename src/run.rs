@@ -190,6 +190,7 @@ impl Run {
         for profiler in &mut profilers {
             profiler.filter(&mut evlist, &setup)?;
         }
+        setup.degrade_outsiders();
         let notes = setup.notes.take();
         let poller = Poller::new().context("cannot wait for events")?;
         poller.add(&*waker, WAKER).context("cannot wait for the output")?;
@@ -224,7 +225,8 @@ impl Run {
         poller.add(&signals, SIGNALS).context("cannot wait for signals")?;
         settle.send(settings);
         let mut output = output;
-        setup.warnings.take().into_iter().chain(rings.take_notes()).for_each(|note| output.note(note));
+        let warnings = setup.warnings.take().into_iter().map(|warning| warning.to_string());
+        warnings.chain(rings.take_notes()).for_each(|note| output.note(note));
         if evlist.any_address() {
             hidden(&host).into_iter().for_each(|reason| output.note(format!("degraded: {reason}")));
         }

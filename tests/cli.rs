@@ -134,6 +134,10 @@ fn manual_pages_have_every_option() {
         let page = run(&["man", name]).code(0).out.join("\n").replace('\\', "");
         assert!(page.contains(&format!(".TH perf-prof-{name} 1")), "{page}");
         assert!(page.contains(&format!(".SH SYNOPSIS\nfBperf-prof {name}fR")), "{page}");
+        let synopsis = page.split_once(".SH SYNOPSIS\n").and_then(|(_, rest)| rest.lines().next()).unwrap_or_default();
+        assert!(!synopsis.contains("fB--interval") || synopsis.contains("fB--intervalfR fITIMEfR]"), "{synopsis}");
+        let profiles = synopsis.contains("fB--interval");
+        assert_eq!(synopsis.ends_with(" [-- fICOMMANDfR...]"), profiles, "{synopsis}");
         for section in ["NAME", "DESCRIPTION", "OPTIONS", "EXAMPLES", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
             assert!(page.contains(&format!("\n.SH {section}\n")), "{name}: {section}");
         }

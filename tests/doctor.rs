@@ -129,6 +129,7 @@ fn nobody_is_told_what_is_missing() {
         assert!(why.starts_with("your own processes only"), "{why}");
     }
     assert_eq!(report["privileges"]["capabilities"], "");
+    assert!(report["machine"].get("kprobes").is_none() && report["machine"].get("no_uprobes").is_none(), "{report}");
     // And so it is.
     copy.run(&[], &["task-state", "--for", "1"]).code(1).says(&["tracefs is not", "cure: CAP_"]);
     let refused = copy.run(&[], &["profile", "--for", "1"]).code(1);

@@ -89,6 +89,7 @@ fn options_that_all_profilers_share() {
         (&["-i", "99999999999999999999"], &["too long", "584 years"]),
         (&["--for", "0"], &["--for 0", "10s"]),
         (&["--for", "-1"], &["'-1'", "--for"]),
+        (&["--for", "."], &["not a time"]),
         (&["--for", "1e9"], &["unknown unit `e9`"]),
         (&["--for", "10min"], &["unknown unit `min`"]),
         (&["--dry-run", "--for", "99ms"], &["--dry-run", "100 ms at least", "--for"]),
@@ -181,7 +182,10 @@ fn events_that_do_not_parse() {
         (&["-e", "sched:sched_switch/prev_pid/"], &["sched:sched_switch", "expected"]),
         (&["-e", "sched:sched_switch/prev_pid==\"a\"/"], &["`prev_pid` is a number", "no quotes"]),
         (&["-e", "sched:sched_switch/prev_comm>5/"], &["`prev_comm`"]),
-        (&["-e", "sched:sched_switch/prev_pid==99999999999999999999/"], &["`prev_pid` is a number"]),
+        (
+            &["-e", "sched:sched_switch/prev_pid==99999999999999999999/"],
+            &["`prev_pid` holds -2147483648 to 2147483647"],
+        ),
         (&["-e", EXEC, "--filter", ""], &["filter is empty"]),
         (&["-e", EXEC, "--filter", "pid=="], &["value expected"]),
         (&["-e", EXEC, "--filter", &deep], &["too many parentheses"]),
@@ -508,15 +512,17 @@ fn nobody_is_told_to_be_root() {
 }
 
 #[test]
-fn memory_of_tasks_without_numbers_is_refused() {
+fn what_needs_the_numbers_of_all_tasks_is_refused_without_them() {
     need_events!();
-    let mut command = Command::new("unshare");
-    command.args(["-p", "-f", "--mount-proc", env!("CARGO_BIN_EXE_perf-prof"), "kmemleak", "slab", "--for", "1ms"]);
-    let done = Prog::spawn(command).finish();
-    if done.err().contains("unshare:") {
-        skip!("{}", done.err());
+    for args in [&["kmemleak", "slab"][..], &["irq-off"], &["signal"], &["task-state"]] {
+        let mut command = Command::new("unshare");
+        command.args(["-p", "-f", "--mount-proc", env!("CARGO_BIN_EXE_perf-prof")]).args(args).args(["--for", "1ms"]);
+        let done = Prog::spawn(command).finish();
+        if done.err().contains("unshare:") {
+            skip!("{}", done.err());
+        }
+        assert_one_sentence(&done.code(1), 1, &["pid namespace", "--pid=host"]);
     }
-    assert_one_sentence(&done.code(1), 1, &["pid namespace", "--pid=host"]);
 }
 
 #[test]

@@ -57,6 +57,16 @@ fn spinner() -> (Load, u32) {
 }
 
 #[test]
+fn a_cpu_without_samples_was_not_watched() {
+    need_events!();
+    let done = run(&["irq-off", "-L", "60s", "--json", "--for", "0.2"]).code(0);
+    let rows = rows(&done);
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["samples"] == 0), "{rows:?}");
+    assert!(rows.iter().all(|row| row["verdict"] == "lower_bound"), "{rows:?}");
+    done.says(&["no CPU was watched", "30.00s apart", "--period"]);
+}
+
+#[test]
 fn the_timer_of_a_busy_cpu_is_on_time() {
     need_events!();
     let (_load, cpu) = spinner();

@@ -8,7 +8,7 @@ use std::fs;
 use std::process::Command;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use common::{Done, Load, example, load_number, number, run, run_over, start};
+use common::{Done, Load, Prog, example, load_number, number, run, run_over, start};
 use serde_json::Value;
 
 /// Samples enough for the shares asked for.
@@ -46,6 +46,35 @@ fn parts_on(cpu: u32, wall_ms: &str) -> Load {
     let mut command = Command::new("taskset");
     command.args(["-c", &cpu.to_string(), &example("parts"), wall_ms]);
     Load::start(command)
+}
+
+/// Tasks without a number there are neither idle nor named after each other.
+#[test]
+fn tasks_outside_of_a_nested_namespace_are_one() {
+    need_events!();
+    let _usual = usual_limits();
+    let cpu = first_cpu();
+    let _load = parts_on(cpu, "4000");
+    let mut command = Command::new("unshare");
+    command.args(["-p", "-f", "--mount-proc", env!("CARGO_BIN_EXE_perf-prof")]);
+    command.args(["profile", "--json", "-F", HZ, "-C", &cpu.to_string(), "--for", "1.5"]);
+    let done = Prog::spawn(command).finish();
+    if done.err().contains("unshare:") {
+        skip!("{}", done.err());
+    }
+    let done = done.code(0).says(&["degraded: tasks outside of this pid namespace", "cure: run on the host"]);
+    let rows = done.of_type("row");
+    let nobody: Vec<&Value> = rows.iter().filter(|row| row["pid"] == 0).collect();
+    assert!(nobody.len() == 1 && nobody[0]["comm"] == "<outside>", "{nobody:?}");
+    // The CPU was busy all the time, by its own account too, and nearly all of that with them.
+    let of_cpu = rows.iter().find(|row| row["cpu"] == cpu).expect("a row of the CPU");
+    assert!(of_cpu["idle_pct"].as_f64().unwrap() < 20.0, "{of_cpu}");
+    assert!(nobody[0]["pct"].as_f64().unwrap() > 60.0, "{nobody:?}");
+    assert!(number(of_cpu, "achieved_hz") > 500, "{of_cpu}");
+    assert!(
+        rows.iter().all(|row| !row["symbol"].as_str().is_some_and(|name| name.contains("three_parts"))),
+        "{rows:?}"
+    );
 }
 
 fn first_cpu() -> u32 {

@@ -97,6 +97,7 @@ pub fn time_strict(text: &str) -> Result<Time, String> {
 fn time(text: &str, bare: Option<u64>) -> Result<Time, String> {
     let (number, unit) = split_number(text, |c| c.is_ascii_digit() || c == '.');
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let whole = if number.starts_with('.') { "0" } else { whole };
     let (Some(whole), Some(fraction)) = (digits(whole), digits(fraction)) else {
         return Err("not a time, write a number with ns, us, ms or s as in 1.5ms".to_owned());
     };
@@ -242,6 +243,7 @@ mod tests {
             ("20", 20_000_000),
             ("20ms", 20_000_000),
             ("1.5ms", 1_500_000),
+            (".5ms", 500_000),
             ("0.25s", 250_000_000),
             ("1.500000s", 1_500_000_000),
             ("0.000000001s", 1),
@@ -255,7 +257,7 @@ mod tests {
         for (text, want) in cases {
             assert_eq!(time_ms(text), Ok(Time(want)), "{text:?}");
         }
-        let refused = "abc ms 10S 10m 10min 1e3 -1 +1 .5s 5.s 1.2.3s 1µs １ms 1.5ns 0.0000000001s 0.00000015ms \
+        let refused = "abc ms 10S 10m 10min 1e3 -1 +1 . .s -.5s 5.s 1.2.3s 1µs １ms 1.5ns 0.0000000001s 0.00000015ms \
                        0.0000000000000000000000000000001s 18446744073.709551616s 18446744073709551616ns 18446744073709552s";
         for text in refused.split(' ').chain(["", " 1", "1 ms"]) {
             assert!(time_ms(text).is_err(), "{text:?}");

@@ -40,7 +40,7 @@ const BLANKS: [u8; 16] = [b' '; 16];
 
 fn push_comm(subject: &Subject, out: &mut Vec<u8>) {
     if subject.comm.is_empty() {
-        out.extend_from_slice(b"<gone>");
+        out.extend_from_slice(if subject.tid < 0 { b"<exited>" } else { b"<gone>" });
     } else {
         escape_into(subject.comm.as_bytes(), out);
     }
@@ -98,8 +98,11 @@ fn parts(line: &[Part], subject: &Subject, values: &[Value], out: &mut Vec<u8>) 
             }
             Part::Subject => {
                 push_comm(subject, out);
-                out.push(b' ');
-                push_signed(i64::from(subject.tid), out);
+                // The kernel gives -1 for a task that has lost its number: it is about to leave its CPU for good.
+                if subject.tid >= 0 {
+                    out.push(b' ');
+                    push_signed(i64::from(subject.tid), out);
+                }
                 out.extend_from_slice(b" [");
                 push_zero_padded::<3>(u64::from(subject.cpu), out);
                 out.push(b']');
@@ -371,6 +374,11 @@ mod tests {
         assert_eq!(
             text(|out| shaped(&subject, &SHAPE, &values, out)),
             "waited   150.250 ms in  D nginx 8 [001], woken by sh"
+        );
+        let without_number = Subject { pid: -1, tid: -1, comm: Comm::default(), ..subject };
+        assert_eq!(
+            text(|out| shaped(&without_number, &SHAPE, &values, out)),
+            "waited   150.250 ms in  D <exited> [001], woken by sh"
         );
         let values = [Value::Word("RD"), Value::Ns(0), Value::None];
         assert_eq!(

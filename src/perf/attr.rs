@@ -111,6 +111,13 @@ impl Attr {
         Attr::sampling(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK), sampling)
     }
 
+    /// No samples of the idle task. Of the software events only the clocks heed it.
+    #[must_use]
+    pub fn exclude_idle(mut self) -> Attr {
+        self.raw.set_exclude_idle(1);
+        self
+    }
+
     /// Counts an event, and how long it was wanted and counted; each `period`th is a sample with its address. 0: none is.
     pub fn counter(counter: Counter, period: u64) -> Attr {
         let (type_, config) = match counter {

@@ -15,7 +15,6 @@ pub struct NoTracefs {
     pub reason: Reason,
     /// None: it is not privileges that are missing.
     closed: Option<Closed>,
-    source: io::Error,
 }
 
 impl NoTracefs {
@@ -27,21 +26,21 @@ impl NoTracefs {
             Lack::Closed(closed) => (closed.reason(), Some(closed)),
             Lack::Other(reason) => (reason, None),
         };
-        NoTracefs { reason, closed, source: err }
+        NoTracefs { reason, closed }
     }
 
     /// As told to somebody who wants its events, too: what would refuse these next is named at once.
     pub fn for_events(self, host: &Host) -> NoTracefs {
         let next = self.closed.as_ref().and_then(|closed| Some((closed, foreseen(&Facts::probe(host))?)));
         let Some((closed, foreseen)) = next else { return self };
-        NoTracefs { reason: closed.reason_beside(&foreseen), closed: None, ..self }
+        NoTracefs { reason: closed.reason_beside(&foreseen), closed: None }
     }
 
     /// As told to somebody who is refused something else that root may, too.
     pub fn and_root_only(self, why: &str) -> NoTracefs {
         let Some(closed) = self.closed else { return self };
         let reason = Reason::new(format!("{}, and {why}", closed.why), "run as root");
-        NoTracefs { reason, closed: None, ..self }
+        NoTracefs { reason, closed: None }
     }
 }
 

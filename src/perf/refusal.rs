@@ -5,6 +5,8 @@
 use std::io;
 use std::path::Path;
 
+use nix::errno::Errno;
+
 use crate::perf::attr::{Attr, Exclude, Missing, Source};
 use crate::perf::target::{Host, online_cpus};
 use crate::sys::open_files;
@@ -38,12 +40,12 @@ impl std::fmt::Display for Reason {
 
 /// The kernel refused an event or its ring buffer.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: {reason}")]
+#[error("{what} ({errno:?}): {reason}")]
 pub struct Refused {
     /// `cannot open cycles on CPU 0`
     what: String,
     pub reason: Reason,
-    source: io::Error,
+    errno: Errno,
 }
 
 impl Refused {
@@ -51,18 +53,21 @@ impl Refused {
     pub fn event(err: io::Error, event: &str, attr: &Attr, watch: Watch) -> Refused {
         let (Watch::Cpu(cpu) | Watch::Task { cpu, .. } | Watch::Cgroup { cpu, .. }) = watch;
         let ask = Ask { source: attr.source(), watch, kernel: attr.sees_kernel() };
-        let reason = explain(err.raw_os_error().unwrap_or(0), ask, &Facts::probe(&Host::default()));
-        Refused { what: format!("cannot open {event} on CPU {cpu}"), reason, source: err }
+        let errno = err.raw_os_error().unwrap_or(0);
+        let reason = explain(errno, ask, &Facts::probe(&Host::default()));
+        Refused { what: format!("cannot open {event} on CPU {cpu}"), reason, errno: Errno::from_raw(errno) }
     }
 
     /// Probes why a ring buffer of `bytes` was refused.
     pub fn ring(err: io::Error, bytes: usize) -> Refused {
-        let reason = explain_ring(err.raw_os_error().unwrap_or(0), &Facts::probe(&Host::default()));
-        Refused { what: format!("cannot map a ring buffer of {} KiB", bytes / 1024), reason, source: err }
+        let errno = err.raw_os_error().unwrap_or(0);
+        let reason = explain_ring(errno, &Facts::probe(&Host::default()));
+        let what = format!("cannot map a ring buffer of {} KiB", bytes / 1024);
+        Refused { what, reason, errno: Errno::from_raw(errno) }
     }
 
     pub fn is_forbidden(&self) -> bool {
-        matches!(self.source.raw_os_error(), Some(libc::EPERM | libc::EACCES))
+        matches!(self.errno, Errno::EPERM | Errno::EACCES)
     }
 }
 
@@ -130,15 +135,31 @@ impl Facts {
 
     /// The smallest privilege, then what is wider.
     fn cure(&self, paranoid: i32) -> String {
-        let capability = self.capability();
-        if self.privileges.user_namespace {
-            return format!("run on the host, or sysctl kernel.perf_event_paranoid={paranoid} there");
+        let sysctl = format!("sysctl kernel.perf_event_paranoid={paranoid}");
+        match (self.privileges.user_namespace, self.privileges.uid) {
+            (true, _) => format!("run on the host, or {sysctl} there"),
+            (false, 0) => self.capability_cure(),
+            _ => format!("{}, or run as root, or {sysctl}", self.capability_cure()),
         }
+    }
+
+    fn capability_cure(&self) -> String {
+        let capability = self.capability();
         if self.privileges.uid == 0 {
             let name = capability.name();
             return format!("start the container with {name} (--cap-add {})", name.trim_start_matches("CAP_"));
         }
-        format!("{}, or run as root, or sysctl kernel.perf_event_paranoid={paranoid}", setcap(&[capability]))
+        setcap(&[capability])
+    }
+
+    /// For a thread of another user: there kernel.perf_event_paranoid does not count, but who may ptrace it may. See
+    /// perf_event_open, kernel/events/core.c.
+    fn cure_for_others(&self) -> String {
+        match (self.privileges.user_namespace, self.privileges.uid) {
+            (true, _) => "run on the host, or as the user of the thread".to_owned(),
+            (false, 0) => self.capability_cure(),
+            _ => format!("{}, or run as root, or as the user of the thread", self.capability_cure()),
+        }
     }
 }
 
@@ -238,7 +259,7 @@ fn forbidden(errno: i32, ask: Ask, facts: &Facts) -> Reason {
         && !facts.privileges.may_monitor()
     {
         let why = format!("thread {tid} belongs to another user");
-        return Reason::new(why, facts.cure(-1));
+        return Reason::new(why, facts.cure_for_others());
     }
     Reason::incurable("the kernel, or a security module, lets nobody sample this event")
 }
@@ -365,6 +386,25 @@ mod tests {
             online: vec![0, 1],
             ..Facts::default()
         }
+    }
+
+    #[test]
+    fn no_level_lets_others_be_sampled() {
+        for (uid, may_sudo) in [(1000, true), (0, false)] {
+            let cure = explain(libc::EACCES, OWN_USER, &facts(uid, &[], 2, None)).cure.unwrap();
+            assert!(cure.contains("CAP_PERFMON") && !cure.contains("paranoid"), "{cure}");
+            assert_eq!(cure.contains("as the user of the thread"), may_sudo, "{cure}");
+        }
+    }
+
+    #[test]
+    fn an_error_number_stands_in_front() {
+        let err = io::Error::from_raw_os_error(libc::EPERM);
+        let attr = Attr::cpu_clock(crate::perf::attr::Sampling::Frequency(99));
+        let refused = Refused::event(err, "cpu-clock", &attr, Watch::Cpu(0));
+        assert!(refused.is_forbidden());
+        let text = format!("{:#}", anyhow::Error::from(refused));
+        assert!(text.starts_with("cannot open cpu-clock on CPU 0 (EPERM): ") && !text.contains("os error"), "{text}");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! `man`: the manual pages, made from the same description as the parser and the help.
 
 use anyhow::Result;
-use clap::{Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory};
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, bold, roman};
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use crate::cli::{Cli, EXIT_CODES, usage};
 use crate::output::escape::escape;
@@ -50,7 +50,9 @@ fn page(command: &Command, out: &mut Vec<u8>) -> std::io::Result<()> {
         Man::new(command.clone()).source(concat!("perf-prof ", env!("CARGO_PKG_VERSION"))).manual("perf-prof manual");
     man.render_title(out)?;
     man.render_name_section(out)?;
-    man.render_synopsis_section(out)?;
+    let mut head = Roff::default();
+    synopsis(command, &mut head);
+    head.to_writer(out)?;
     man.render_description_section(out)?;
     if command.has_subcommands() {
         man.render_subcommands_section(out)?;
@@ -63,6 +65,49 @@ fn page(command: &Command, out: &mut Vec<u8>) -> std::io::Result<()> {
     exit_status(&mut rest);
     see_also(command, &mut rest);
     rest.to_writer(out)
+}
+
+/// Required options without brackets; `<COMMAND>` is one of the main page's.
+fn synopsis(command: &Command, page: &mut Roff) {
+    page.control("SH", ["SYNOPSIS"]);
+    let mut line = vec![bold(command.get_bin_name().unwrap_or(command.get_name()))];
+    let (last, others): (Vec<&Arg>, Vec<&Arg>) =
+        command.get_arguments().filter(|arg| !arg.is_hide_set()).partition(|arg| arg.is_last_set());
+    for arg in others.into_iter().chain(last) {
+        let (open, close) = if arg.is_required_set() { (" ", "") } else { (" [", "]") };
+        line.push(roman(open));
+        let short = arg.get_short().map(|short| format!("-{short}"));
+        let long = arg.get_long().map(|long| format!("--{long}"));
+        for (index, name) in short.iter().chain(&long).enumerate() {
+            line.extend((index > 0).then(|| roman("|")));
+            line.push(bold(name));
+        }
+        line.extend(value(arg));
+        line.push(roman(close));
+    }
+    if command.has_subcommands() {
+        line.push(roman(" <COMMAND>"));
+    }
+    page.text(line);
+}
+
+/// The value of an option, or what stands for itself.
+fn value(arg: &Arg) -> Vec<Inline> {
+    if !arg.get_action().takes_values() {
+        return Vec::new();
+    }
+    let name =
+        arg.get_value_names().and_then(|names| names.first()).map_or(arg.get_id().as_str(), |name| name.as_str());
+    let dots = if arg.get_num_args().is_some_and(|count| count.max_values() > 1) { "..." } else { "" };
+    let optional = arg.get_num_args().is_some_and(|count| count.min_values() == 0);
+    let (before, after) = match (arg.is_positional(), optional) {
+        (true, _) if arg.is_last_set() => ("-- ", ""),
+        (true, _) => ("", ""),
+        (false, false) => (" ", ""),
+        (false, true) if arg.is_require_equals_set() => ("[=", "]"),
+        (false, true) => (" [", "]"),
+    };
+    vec![roman(before), italic(name), roman(dots), roman(after)]
 }
 
 /// The text below the options in the help: `Heading:` with indented lines is a section whose lines stay as they are,

@@ -102,12 +102,17 @@ pub struct Table {
     pub verdict: Verdict,
     /// Its numbers come from elsewhere than the records: these may be lost or not.
     pub counted: bool,
+    /// The column of what a row rests on: with 0 there it rests on nothing.
+    pub basis: Option<usize>,
 }
 
 impl Table {
     /// How far one of its rows can be trusted.
     pub fn verdict_of(&self, row: &[Value]) -> Verdict {
         let has = |column: Option<usize>| matches!(column.and_then(|at| row.get(at)), Some(Value::Unsigned(1..)));
+        if self.basis.is_some() && !has(self.basis) {
+            return self.verdict.max(Verdict::LowerBound);
+        }
         let Some(by) = &self.by_stack else { return self.verdict };
         if has(by.doubt) {
             self.verdict.max(Verdict::Unsure)

@@ -46,6 +46,8 @@ pub type Reason = &'static str;
 pub const DELETED: Reason = "deleted";
 pub const NO_PERM: Reason = "no-perm";
 pub const EXITED: Reason = "exited";
+/// The process has no number in our pid namespace.
+pub const OUTSIDE: Reason = "outside of this pid namespace";
 /// So many files are open that no other can be.
 pub const NO_ROOM: Reason = "too many files are mapped: a larger `ulimit -n` helps";
 

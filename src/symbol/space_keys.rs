@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::perf::Record;
-use crate::perf::record::{FileId, Mmap};
+use crate::perf::record::{FileId, Mmap, Task};
 use crate::symbol::files::FileKey;
 
 /// How long the number of a process that exited is kept, ns.
@@ -55,6 +55,9 @@ impl SpaceKeys {
     /// What the record means for the output thread.
     pub fn apply(&mut self, record: &Record<'_>, time: u64) -> Option<SpaceChange> {
         match record {
+            // Tasks of other pid namespaces have no number here: whose mapping it is nobody knows.
+            Record::Mmap(Mmap { pid: ..=0, .. }) | Record::Comm { pid: ..=0, .. } => None,
+            Record::Fork(Task { pid: ..=0, .. }) | Record::Exit(Task { pid: ..=0, .. }) => None,
             // A run-time compiler changes the rights of the same pages over and over.
             Record::Mmap(mmap) if self.knows(mmap) => None,
             Record::Mmap(mmap) => {
@@ -151,6 +154,8 @@ mod tests {
         assert_ne!(keys.key(5), before);
         let mmap = Mmap { pid: 5, tid: 5, addr: 0x1000, len: 0x800, offset: 0, file, path: b"//anon" };
         assert!(keys.apply(&Record::Mmap(mmap), 3).is_some(), "after an exec all is new");
+        let outside = Mmap { pid: 0, tid: 0, ..mmap };
+        assert!(keys.apply(&Record::Mmap(outside), 3).is_none(), "of nobody knows whom");
         let fork = Task { pid: 5, ppid: 4, tid: 5, ptid: 4, time: 4 };
         assert!(keys.apply(&Record::Fork(fork), 4).is_some());
         assert!(keys.apply(&Record::Mmap(mmap), 5).is_some(), "a number that is used again is of another process");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::target::{Host, threads};
-use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, Reason, Wanted, room_for_files};
+use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, Reason, Wanted, room_for_files};
 use crate::symbol::mappings::{
     Content, MOST_MAPPINGS, Mapping, Mappings, Module, is_made_at_run_time, parse_maps_line,
 };
@@ -111,7 +111,11 @@ impl Spaces {
             found = self.find(pid, addr);
         }
         let Some((module, offset)) = found else {
-            return Err(if self.is_gone(pid) { EXITED } else { NOT_MAPPED });
+            return Err(match pid {
+                0 => OUTSIDE,
+                _ if self.is_gone(pid) => EXITED,
+                _ => NOT_MAPPED,
+            });
         };
         match module.content {
             Content::Unnamed { reason, .. } => {

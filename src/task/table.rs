@@ -72,6 +72,8 @@ struct Task {
 #[derive(Debug, Default)]
 pub struct TaskTable {
     host: Host,
+    /// Number 0 is not the idle task alone: tasks outside of our pid namespace have it too.
+    nested: bool,
     tasks: FxHashMap<i32, Task>,
     /// The task asked for last: events of one task come in rows.
     latest: Option<(i32, Task)>,
@@ -79,12 +81,15 @@ pub struct TaskTable {
     exited: VecDeque<(u64, i32)>,
 }
 
+/// Whoever has no number in our pid namespace.
+const OUTSIDE: &[u8] = b"<outside>";
+
 /// How long an exited thread keeps its name, ns.
 const KEEP_EXITED_NS: u64 = 2_000_000_000;
 
 impl TaskTable {
     pub fn new(host: Host) -> TaskTable {
-        TaskTable { host, ..TaskTable::default() }
+        TaskTable { nested: procfs::is_nested(&host), host, ..TaskTable::default() }
     }
 
     /// Reads the names of all threads that live now. What records said already is newer and stays.
@@ -150,6 +155,7 @@ impl TaskTable {
     #[cold]
     fn learn(&mut self, tid: i32) -> Task {
         let comm = match tid {
+            0 if self.nested => Comm::new(OUTSIDE),
             0 => Comm::new(b"swapper"),
             1.. => procfs::comm(&self.host, tid).unwrap_or_default(),
             _ => Comm::default(),
@@ -162,14 +168,15 @@ impl TaskTable {
 
     pub fn apply(&mut self, record: &Record<'_>, time: u64) {
         match *record {
-            Record::Comm { pid, tid, comm, .. } => {
+            Record::Comm { pid, tid: tid @ 1.., comm, .. } => {
                 self.tasks.insert(tid, Task { pid, comm: Comm::new(comm), exited: false });
             }
-            Record::Fork(fork) if fork.tid >= 0 => {
+            // One that enters our pid namespace has its parent outside, and a name of its own in /proc.
+            Record::Fork(fork) if fork.tid > 0 && fork.ptid > 0 => {
                 let comm = self.comm(fork.ptid);
                 self.tasks.insert(fork.tid, Task { pid: fork.pid, comm, exited: false });
             }
-            Record::Exit(exit) => {
+            Record::Exit(exit) if exit.tid > 0 => {
                 if let Some(task) = self.tasks.get_mut(&exit.tid) {
                     task.exited = true;
                     self.exited.push_back((time, exit.tid));
@@ -225,6 +232,23 @@ mod tests {
         ];
         for (name, want) in cases {
             assert_eq!(Comm::new(name).as_bytes(), want);
+        }
+    }
+
+    #[test]
+    fn whoever_is_outside_of_a_nested_namespace_has_no_name() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("self/ns")).unwrap();
+        std::os::unix::fs::symlink("pid:[4026532000]", dir.path().join("self/ns/pid")).unwrap();
+        for mut table in [TaskTable::new(Host { proc: dir.path().into(), cpu: dir.path().into() }), nowhere()] {
+            let name = if table.nested { OUTSIDE } else { b"swapper" };
+            table.apply(&Record::Comm { pid: 0, tid: 0, comm: b"rustc", exec: true }, 1);
+            table.apply(&fork(0, 0, 0), 2);
+            assert_eq!((table.comm(0).as_bytes(), table.pid(0)), (name, 0));
+            table.apply(&fork(7, 7, 0), 3);
+            assert_eq!(table.comm(7), Comm::default(), "its parent is outside");
+            table.apply(&Record::Exit(TaskRecord { pid: 0, ppid: 0, tid: 0, ptid: 0, time: 4 }), 4);
+            assert_eq!((table.comm(0).as_bytes(), table.exited.len()), (name, 0));
         }
     }
 

@@ -23,19 +23,39 @@ pub struct Machine {
     pub is_virtual: bool,
     /// Hardware cycles can be sampled.
     pub pmu: bool,
-    /// Why `kprobe:` events do not work, if so.
-    pub no_kprobes: Option<String>,
-    pub no_uprobes: Option<String>,
+    pub kprobes: ProbeEvents,
+    pub uprobes: ProbeEvents,
     /// This process lives in a pid namespace below the machine's.
     pub nested: bool,
 }
 
+/// Whether events of a probe can be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ProbeEvents {
+    Work,
+    /// And why not.
+    Refused(String),
+    /// tracefs cannot be read.
+    #[default]
+    Unknown,
+}
+
+impl ProbeEvents {
+    fn look(host: &Host, tracefs: &TracefsFinder, user: bool) -> ProbeEvents {
+        match tracefs.try_probe(host, user) {
+            Ok(()) => ProbeEvents::Work,
+            Err(err) => ProbeEvents::Refused(format!("{err:#}")),
+        }
+    }
+}
+
 impl Machine {
-    pub fn look(host: &Host, tracefs: &TracefsFinder) -> Machine {
+    /// `lack`: tracefs cannot be read.
+    pub fn look(host: &Host, tracefs: &TracefsFinder, lack: bool) -> Machine {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let online = online_cpus(host).unwrap_or_default();
         let possible = parse_cpus(read(&host.cpu.join("possible")).trim()).map_or(0, |cpus| cpus.len());
-        let no_probe = |user: bool| tracefs.try_probe(host, user).err().map(|err| format!("{err:#}"));
+        let probes = |user| if lack { ProbeEvents::Unknown } else { ProbeEvents::look(host, tracefs, user) };
         let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu: online.first().copied().unwrap_or(0) };
         let user_code = Exclude { kernel: true, ..Default::default() };
         Machine {
@@ -44,8 +64,8 @@ impl Machine {
             possible,
             is_virtual: is_virtual(&read(&host.proc.join("cpuinfo"))),
             pmu: Missing::default().open(&mut Attr::cycles(Sampling::Frequency(99)).exclude(user_code), watch).is_ok(),
-            no_kprobes: no_probe(false),
-            no_uprobes: no_probe(true),
+            kprobes: probes(false),
+            uprobes: probes(true),
             nested: procfs::is_nested(host),
         }
     }
@@ -94,12 +114,6 @@ pub fn tracefs_lack(finder: &TracefsFinder) -> Option<Reason> {
             Err(err) => Reason::incurable(format!("{err:#}")),
         }),
     }
-}
-
-/// True for what `tracefs_lack` explains, where tracefs was found.
-pub fn is_about_tracefs(err: &anyhow::Error) -> bool {
-    let event = err.chain().find_map(|cause| cause.downcast_ref::<EventError>());
-    event.is_some_and(|event| matches!(event, EventError::Permission { .. }))
 }
 
 /// A field that differs among kernels, as the running one has it.

@@ -19,7 +19,7 @@ use crate::output::wall::WallClock;
 use crate::perf::refusal::Reason;
 use crate::perf::target::Host;
 use crate::profiler::TracefsFinder;
-use crate::profilers::doctor::machine::{Limit, Machine, Mapping};
+use crate::profilers::doctor::machine::{Limit, Machine, Mapping, ProbeEvents};
 use crate::profilers::doctor::trial::{Bench, Judged};
 use crate::sys;
 use crate::sys::privileges::{Capability, Privileges};
@@ -106,7 +106,7 @@ fn examine(bench: &mut Bench<'_>) -> Findings {
     });
     Findings {
         commands,
-        machine: Machine::look(bench.host, bench.tracefs),
+        machine: Machine::look(bench.host, bench.tracefs, bench.tracefs_lack.is_some()),
         tracefs: match &bench.tracefs_lack {
             None => Ok(bench.tracefs.describe().unwrap_or_default().trim_start_matches("tracefs: ").to_owned()),
             Some(lack) => Err(lack.why.clone()),
@@ -194,8 +194,15 @@ fn print_machine(findings: &Findings, out: &mut Vec<u8>) {
     line("CPUs", &format!("{} online, {} possible", machine.online, machine.possible), out);
     line("virtual", yes(machine.is_virtual), out);
     line("hardware cycles", if machine.pmu { "yes" } else { "no: cpu-clock in their place" }, out);
-    for (what, lack) in [("kprobes", &machine.no_kprobes), ("uprobes", &machine.no_uprobes)] {
-        line(what, &lack.as_ref().map_or("yes".to_owned(), |why| format!("no: {why}")), out);
+    match (&machine.kprobes, &machine.uprobes) {
+        (ProbeEvents::Unknown, ProbeEvents::Unknown) => {
+            line("kprobes, uprobes", "unknown: tracefs cannot be read", out);
+        }
+        (kernel, user) => [("kprobes", kernel), ("uprobes", user)].iter().for_each(|(what, probes)| match probes {
+            ProbeEvents::Work => line(what, "yes", out),
+            ProbeEvents::Refused(why) => line(what, &format!("no: {why}"), out),
+            ProbeEvents::Unknown => line(what, "unknown", out),
+        }),
     }
     line("tracefs", findings.tracefs.as_ref().unwrap_or_else(|why| why), out);
     line("clock of all records", "CLOCK_MONOTONIC", out);
@@ -284,10 +291,16 @@ fn json_machine(findings: &Findings, out: &mut Vec<u8>) {
     object.unsigned("cpus_possible", machine.possible as u64);
     json_bool(&mut object, "virtual", machine.is_virtual);
     json_bool(&mut object, "pmu", machine.pmu);
-    json_bool(&mut object, "kprobes", machine.no_kprobes.is_none());
-    json_bool(&mut object, "uprobes", machine.no_uprobes.is_none());
-    for (key, lack) in [("no_kprobes", &machine.no_kprobes), ("no_uprobes", &machine.no_uprobes)] {
-        lack.iter().for_each(|why| object.text(key, &escape(why.as_bytes())));
+    for (key, no, probes) in [("kprobes", "no_kprobes", &machine.kprobes), ("uprobes", "no_uprobes", &machine.uprobes)]
+    {
+        match probes {
+            ProbeEvents::Work => json_bool(&mut object, key, true),
+            ProbeEvents::Refused(why) => {
+                json_bool(&mut object, key, false);
+                object.text(no, &escape(why.as_bytes()));
+            }
+            ProbeEvents::Unknown => {}
+        }
     }
     json_bool(&mut object, "nested_pid_namespace", machine.nested);
     let (key, text) = match &findings.tracefs {

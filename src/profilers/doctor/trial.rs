@@ -7,7 +7,7 @@ use crate::perf::Evlist;
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::refusal::{Reason, Refused, locks_little};
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
-use crate::profiler::{Profiler, Setup, TracefsFinder};
+use crate::profiler::{Profiler, Setup, TracefsFinder, Warning};
 use crate::profilers::Trial;
 use crate::profilers::doctor::machine;
 use crate::run::{default_ring_pages, side_ring_pages};
@@ -75,7 +75,7 @@ pub struct Bench<'a> {
 
 /// A run that could be opened.
 struct Opened {
-    warnings: Vec<String>,
+    warnings: Vec<Warning>,
     cost: Cost,
     /// Pages of the smallest ring, and as many as were wanted.
     pages: (usize, usize),
@@ -108,19 +108,11 @@ impl<'a> Bench<'a> {
             reasons.extend(lacks(&opened));
             return Judged::new(trial.name, reasons, None);
         }
-        Judged::impossible(trial.name, self.reason(err))
-    }
-
-    fn reason(&self, err: anyhow::Error) -> Reason {
-        let err = match err.downcast::<NoTracefs>() {
-            Ok(none) => return none.for_events(self.host).reason,
-            Err(err) => err,
+        let reason = match err.downcast::<NoTracefs>() {
+            Ok(none) => none.for_events(self.host).reason,
+            Err(err) => self.tracefs.reason(&err),
         };
-        match (err.downcast_ref::<Refused>(), &self.tracefs_lack) {
-            (Some(refused), _) => refused.reason.clone(),
-            (None, Some(lack)) if machine::is_about_tracefs(&err) => lack.clone(),
-            _ => Reason::incurable(format!("{err:#}")),
-        }
+        Judged::impossible(trial.name, reason)
     }
 
     fn open(&mut self, trial: &Trial, target: &Target) -> Result<Opened> {
@@ -153,6 +145,7 @@ impl<'a> Bench<'a> {
         };
         profiler.init(evlist, &setup)?;
         profiler.filter(evlist, &setup)?;
+        setup.degrade_outsiders();
         let online = online_cpus(self.host)?;
         let first = online.first().copied().context("no CPU is online")?;
         evlist.plan(target, self.host, online.len(), 0)?;
@@ -186,7 +179,7 @@ impl<'a> Bench<'a> {
 }
 
 fn lacks(opened: &Opened) -> Vec<Reason> {
-    let mut reasons: Vec<Reason> = opened.warnings.iter().map(Reason::incurable).collect();
+    let mut reasons: Vec<Reason> = opened.warnings.iter().map(|warning| warning.reason.clone()).collect();
     let (pages, wanted) = opened.pages;
     if pages < wanted {
         reasons.push(Reason::new(

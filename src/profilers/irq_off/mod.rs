@@ -12,13 +12,14 @@ mod silence;
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use rustc_hash::FxHashSet;
 
 use crate::cli::values::{self, Time, format_ns};
 use crate::cli::{CommonArgs, usage};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
+use crate::perf::refusal::Reason;
 use crate::perf::target::{Host, online_cpus, tickless_cpus};
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
@@ -28,8 +29,8 @@ use crate::profilers::irq_off::ongoing::Shown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
 use crate::stats::value::{Column, Part, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
-use crate::task::Comm;
 use crate::task::cpu_times::Reading;
+use crate::task::{Comm, procfs};
 use crate::tep::Field;
 
 /// CPUs that took no interrupts for too long, told from idle and stolen time
@@ -176,6 +177,8 @@ pub struct IrqOff {
     all: bool,
     shows_stacks: bool,
     again_ns: u64,
+    /// A sample of the timer was seen in this run.
+    sampled: bool,
     plan: Option<Plan>,
     host: Host,
     /// `-C`
@@ -225,6 +228,7 @@ impl IrqOff {
             all,
             shows_stacks: common.stacks(),
             again_ns: 0,
+            sampled: false,
             plan: None,
             host: Host::default(),
             wanted: None,
@@ -352,6 +356,11 @@ impl IrqOff {
 
 impl Profiler for IrqOff {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        if procfs::is_nested(setup.host) {
+            bail!(
+                "the idle task and tasks outside of this pid namespace look alike in it, so that a late timer cannot be told from interrupts off: run on the host, or in a container with --pid=host"
+            );
+        }
         self.host = setup.host.clone();
         self.wanted = setup.target.wanted.clone();
         self.again_ns = ongoing::again_ns(setup.interval);
@@ -364,7 +373,9 @@ impl Profiler for IrqOff {
         let witness = match self.witness(evlist, setup, cpus.as_ref()) {
             Ok(witness) => Some(witness),
             Err(err) => {
-                setup.warn(format!("degraded: no second witness, a late timer is not called interrupts off: {err:#}"));
+                let Reason { why, cure } = setup.tracefs.reason(&err);
+                let why = format!("no second witness, a late timer is not called interrupts off: {why}");
+                setup.degrade(Reason { why, cure });
                 None
             }
         };
@@ -444,6 +455,7 @@ impl Profiler for IrqOff {
         let wanted = &self.wanted;
         for (number, cpu) in &mut self.cpus {
             let samples = cpu.silence.take_samples();
+            self.sampled |= samples > 0;
             let counts = std::mem::take(&mut cpu.counts);
             let longest_ns = std::mem::take(&mut cpu.longest_ns);
             if wanted.as_ref().is_some_and(|wanted| !wanted.contains(number)) {
@@ -457,6 +469,7 @@ impl Profiler for IrqOff {
             rows.push(row);
         }
         report.table(&COLUMNS, rows);
+        report.rests_on(COLUMNS.len() - 1);
         if unsampled {
             report.judge(Verdict::Discarded); // silences that may have been more
         }
@@ -468,7 +481,14 @@ impl Profiler for IrqOff {
         for finding in std::mem::take(&mut self.pending) {
             self.count(&finding.gap, finding.subject.cpu);
         }
-        self.interval(now, report)
+        self.interval(now, report)?;
+        if !self.sampled {
+            report.note(format!(
+                "irq-off: no CPU was watched: the run ended before the first sample, they are {} apart (see --period)",
+                format_ns(self.terms.period_ns)
+            ));
+        }
+        Ok(())
     }
 }
 

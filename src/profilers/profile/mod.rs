@@ -30,6 +30,7 @@ use crate::profilers::profile::windows::{Seen, Windows};
 use crate::stats::value::Verdict;
 use crate::symbol::StackId;
 use crate::task::cpu_times::Reading;
+use crate::task::procfs;
 
 /// Where the CPU time goes: user, kernel, idle; which tasks, functions and stacks
 #[derive(Debug, clap::Args)]
@@ -117,6 +118,8 @@ pub struct Profile {
     event: Option<EventId>,
     /// `-C`
     wanted: Option<Vec<u32>>,
+    /// Number 0 is whoever is outside of our pid namespace.
+    nested: bool,
     /// `-i`: the functions are listed at the end only.
     periodic: bool,
     host: Host,
@@ -147,6 +150,7 @@ impl Profile {
             },
             event: None,
             wanted: None,
+            nested: false,
             periodic: false,
             host: Host::default(),
             usage: Usage::default(),
@@ -178,7 +182,9 @@ impl Profile {
         if let Sampling::Period(period_ns) = self.terms.sampling {
             check_clock_period(setup.host, period_ns)?;
         }
-        Ok(Evsel::new("cpu-clock", Attr::cpu_clock(self.terms.sampling)))
+        let clock = Attr::cpu_clock(self.terms.sampling);
+        // Where the idle task cannot be told from others, it is not sampled; cycles do not pass in it.
+        Ok(Evsel::new("cpu-clock", if self.nested { clock.exclude_idle() } else { clock }))
     }
 
     /// Who may not sample the kernel samples user code.
@@ -262,6 +268,7 @@ impl Profiler for Profile {
         check_limit(setup.host, "--max-stack", self.max_stack.unwrap_or(0), "perf_event_max_stack")?;
         self.host = setup.host.clone();
         self.wanted = setup.target.wanted.clone();
+        self.nested = procfs::is_nested(setup.host);
         self.periodic = setup.interval.is_some();
         self.terms.targeted = !setup.watched.is_all();
         self.callchains = setup.stacks;
@@ -293,7 +300,7 @@ impl Profiler for Profile {
     }
 
     fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
-        let kind = Kind::of(sample.misc(), sample.tid);
+        let kind = Kind::of(sample.misc(), sample.tid == 0 && !self.nested);
         if self.is_left_out(kind) {
             ctx.ignored = true;
             return Ok(());

@@ -16,12 +16,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// From the header of a sample and its thread.
-    pub fn of(misc: u16, tid: i32) -> Kind {
+    /// From the header of a sample, and whether it was taken in the idle task.
+    pub fn of(misc: u16, idle: bool) -> Kind {
         match u32::from(misc) & b::PERF_RECORD_MISC_CPUMODE_MASK {
             b::PERF_RECORD_MISC_USER => Kind::User,
             b::PERF_RECORD_MISC_GUEST_KERNEL | b::PERF_RECORD_MISC_GUEST_USER => Kind::Guest,
-            _ if tid == 0 => Kind::Idle,
+            _ if idle => Kind::Idle,
             _ => Kind::Kernel,
         }
     }
@@ -204,17 +204,17 @@ mod tests {
     #[test]
     fn kinds_come_from_the_header() {
         let cases = [
-            (b::PERF_RECORD_MISC_USER, 5, Kind::User),
-            (b::PERF_RECORD_MISC_USER, 0, Kind::User), // of another pid namespace
-            (b::PERF_RECORD_MISC_KERNEL, 5, Kind::Kernel),
-            (b::PERF_RECORD_MISC_HYPERVISOR, 5, Kind::Kernel),
-            (b::PERF_RECORD_MISC_KERNEL, 0, Kind::Idle),
-            (b::PERF_RECORD_MISC_GUEST_USER, 5, Kind::Guest),
-            (b::PERF_RECORD_MISC_GUEST_KERNEL, 5, Kind::Guest),
+            (b::PERF_RECORD_MISC_USER, false, Kind::User),
+            (b::PERF_RECORD_MISC_USER, true, Kind::User), // the idle task has no user code
+            (b::PERF_RECORD_MISC_KERNEL, false, Kind::Kernel),
+            (b::PERF_RECORD_MISC_HYPERVISOR, false, Kind::Kernel),
+            (b::PERF_RECORD_MISC_KERNEL, true, Kind::Idle),
+            (b::PERF_RECORD_MISC_GUEST_USER, false, Kind::Guest),
+            (b::PERF_RECORD_MISC_GUEST_KERNEL, false, Kind::Guest),
         ];
-        for (misc, tid, want) in cases {
+        for (misc, idle, want) in cases {
             let misc = misc as u16 | b::PERF_RECORD_MISC_EXACT_IP as u16;
-            assert_eq!(Kind::of(misc, tid), want, "{misc:#x} {tid}");
+            assert_eq!(Kind::of(misc, idle), want, "{misc:#x} {idle}");
         }
     }
 

@@ -157,9 +157,9 @@ impl Cpu {
         missed.then(|| self.predict(Kind::Soft, stop, at, limits))
     }
 
-    /// Any event shows who runs here.
-    pub fn see(&mut self, seen: Seen) {
-        self.shows_idle |= seen.tid == 0;
+    /// Any event shows who runs here, and perhaps that it is the idle task.
+    pub fn see(&mut self, seen: Seen, idle: bool) {
+        self.shows_idle |= idle;
         if self.seen.is_none_or(|before| before.at <= seen.at) {
             self.seen = Some(seen);
         }
@@ -342,7 +342,7 @@ mod tests {
             assert_eq!(cpu.expired(at, &LIMITS), None);
             cpu.started(at + 1000);
             assert_eq!(cpu.stopped(at + 20_000), None);
-            cpu.see(seen(at + MS, 0));
+            cpu.see(seen(at + MS, 0), true);
             assert_eq!(cpu.sampled(seen(at + MS, 0), &CLOCK, &LIMITS), None);
             assert_eq!(cpu.check(at + 4 * S, &CLOCK, &LIMITS, || panic!("no need to look")), None);
             assert!(!cpu.is_suspect(at + 4 * S, &LIMITS));
@@ -436,7 +436,7 @@ mod tests {
         for tick in 1..=60 {
             let at = 100 * S + tick * 100 * MS;
             assert_eq!(cpu.sampled(seen(at, 77), &NMI, &LIMITS), None);
-            cpu.see(seen(at, 77));
+            cpu.see(seen(at, 77), false);
             found.extend(cpu.check(at, &NMI, &LIMITS, frozen));
         }
         assert_eq!(found.len(), 2, "{found:?}");

@@ -99,6 +99,8 @@ pub struct Watchdog {
     verbose: bool,
     stacks: bool,
     host: Host,
+    /// Number 0 is not the idle task alone.
+    nested: bool,
     /// `-C`
     wanted: Option<Vec<u32>>,
     events: Option<Events>,
@@ -195,6 +197,7 @@ impl Watchdog {
             verbose: args.common.verbose(),
             stacks: false,
             host: Host::default(),
+            nested: false,
             wanted: None,
             events: None,
             sampler: Sampler::default(),
@@ -352,7 +355,7 @@ impl Watchdog {
         let (limits, sampler, stacks) = (self.limits, self.sampler, self.stacks);
         let cpu = self.cpus.get_mut(sample.cpu as usize).filter(|cpu| cpu.on)?;
         let seen = Seen { at, tid: sample.tid, comm: ctx.tasks.comm(sample.tid) };
-        cpu.see(seen);
+        cpu.see(seen, sample.tid == 0 && !self.nested);
         if event == events.expire {
             return cpu.expired(at, &limits);
         } else if event == events.start {
@@ -385,6 +388,7 @@ impl Profiler for Watchdog {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         check_limit(setup.host, "-F", self.hz, "perf_event_max_sample_rate")?;
         self.host = setup.host.clone();
+        self.nested = procfs::is_nested(setup.host);
         self.wanted = setup.target.wanted.clone();
         self.stacks = setup.stacks;
         self.settings = Settings::read(setup.host)?;
@@ -494,6 +498,7 @@ impl Profiler for Watchdog {
                 Some(Kind::Soft) => "soft lockup",
                 Some(Kind::Hard) => "hard lockup",
                 None if cpu.silent || cpu.hidden => "timer unseen",
+                None if cpu.timer.is_none() && cpu.stop.is_none() => "not seen yet",
                 None => "ok",
             };
             vec![

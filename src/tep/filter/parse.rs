@@ -1,5 +1,7 @@
 //! The grammar of event filters, and the checks that a filter fits its event.
 
+use std::num::IntErrorKind;
+
 use super::super::field::{Field, Kind};
 use super::super::format::{Format, nearest};
 use super::super::types::IntType;
@@ -203,20 +205,19 @@ impl<'a> Parser<'a> {
             None if digits.len() > 1 && digits.starts_with('0') => (8, digits),
             None => (10, digits),
         };
-        let Ok(magnitude) = u64::from_str_radix(digits, radix) else {
-            return fail(start, format!("`{name}` is a number: decimal, 0x hex or 0 octal expected here"));
-        };
-        let value = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
         let bits = 8 * ty.size as u32;
         let (low, high) =
             if ty.signed { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
+        let out_of_range = || fail(start, format!("`{name}` holds {low} to {high}"));
+        let magnitude = match u64::from_str_radix(digits, radix) {
+            Ok(magnitude) => magnitude,
+            Err(err) if *err.kind() == IntErrorKind::PosOverflow => return out_of_range(),
+            Err(_) => return fail(start, format!("`{name}` is a number: decimal, 0x hex or 0 octal expected here")),
+        };
+        let value = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
         // Hex is often meant as bits: 0xffffffff is -1 in 4 signed bytes.
         let as_bits = radix != 10 && !negative && bits < 64 && magnitude >> bits == 0;
-        if (low..=high).contains(&value) || as_bits {
-            Ok(ty.convert(value as u64))
-        } else {
-            fail(start, format!("`{name}` holds {low} to {high}"))
-        }
+        if (low..=high).contains(&value) || as_bits { Ok(ty.convert(value as u64)) } else { out_of_range() }
     }
 
     /// Text in quotes, or a bare word, which the kernel gets in quotes.

@@ -127,7 +127,7 @@ fn writes_what_the_kernel_takes() {
 
 #[test]
 fn points_at_the_fault() {
-    let cases: [(&str, usize, &str); 41] = [
+    let cases: [(&str, usize, &str); 42] = [
         ("", 0, "empty"),
         ("  ", 0, "empty"),
         ("pidd == 1", 0, "sys:test has no field `pidd`; it has pid, "),
@@ -141,7 +141,8 @@ fn points_at_the_fault() {
         ("pid == 1x", 7, "decimal"),
         ("pid == 2147483648", 7, "`pid` holds -2147483648 to 2147483647"),
         ("pid == 0x1ffffffff", 7, "holds"),
-        ("pid == 99999999999999999999", 7, "decimal"),
+        ("pid == 99999999999999999999", 7, "`pid` holds -2147483648 to 2147483647"),
+        ("pid == 99999999999999999999x", 7, "holds"),
         ("flag == 256", 8, "`flag` holds 0 to 255"),
         ("flag == -1", 8, "holds 0 to 255"),
         ("ip == -1", 6, "holds 0 to 18446744073709551615"),
