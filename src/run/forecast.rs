@@ -79,8 +79,12 @@ struct Look {
     tally: Tally,
     /// None: the samples are counted.
     counters: Option<Counters>,
+    /// What the events had counted when they were read last.
+    before: Vec<u64>,
     book: Book,
     cost: Cost,
+    /// The cost is that of samples after the warm-up.
+    is_warm: bool,
     /// When it sampled, the warm-up too.
     sampling_ns: u64,
     /// CPU time of the other threads before the first sample that counts.
@@ -130,8 +134,10 @@ impl Run {
         let mut look = Look {
             tally,
             counters,
+            before: Vec::new(),
             book: Book::new(events),
             cost: Cost::default(),
+            is_warm: false,
             sampling_ns: 0,
             others_before_ns: others_ns(),
             delay: RunDelay::open(),
@@ -220,8 +226,11 @@ impl Run {
         let (before, samples) = (sys::cpu_ns().0, self.samples_read(look));
         self.round(Limit::All);
         self.core.output.flush();
-        // A workload may be over before anything is warm.
-        if phase == Phase::Sampled || phase == Phase::WarmUp && look.end.is_some() {
+        if phase != Phase::Counted {
+            // A workload may be over before anything is warm: then there is no other.
+            if !std::mem::replace(&mut look.is_warm, phase == Phase::Sampled) {
+                look.cost = Cost::default();
+            }
             look.cost.ns += used.ns;
             look.cost.reader_ns += used.reader_ns + sys::cpu_ns().0.saturating_sub(before);
             look.cost.delay_ns += look.delay_ns;
@@ -275,9 +284,10 @@ impl Run {
             None => look.tally.borrow_mut().take_fresh(),
             Some(counters) if phase == Phase::Counted => counters.take(),
             Some(_) => {
-                self.rings.read_lost(&mut self.core);
-                let counted = self.core.evlist.take_counted().into_iter();
-                counted.map(|(cpu, event, counted)| (cpu, event, counted.count)).collect()
+                let counts = self.core.evlist.read_counts();
+                let before = std::mem::replace(&mut look.before, counts.iter().map(|count| count.2).collect());
+                let since = |((cpu, event, count), before): (_, u64)| (cpu, event, u64::saturating_sub(count, before));
+                counts.into_iter().zip(before.into_iter().chain(std::iter::repeat(0))).map(since).collect()
             }
         }
     }

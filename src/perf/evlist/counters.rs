@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context, Result};
 
+use crate::perf::cpu_events::EventFd;
 use crate::perf::evlist::{Bound, Evlist, gone, watch_error};
 use crate::perf::evsel::{Binding, EventId};
 use crate::sys;
@@ -66,6 +67,17 @@ impl Evlist {
     /// Which of the rings of a CPU takes the records of an event.
     pub fn ring_of(&self, event: EventId) -> usize {
         self.plan.classes.get(event.index()).copied().unwrap_or(0)
+    }
+
+    /// What the events have counted so far, by CPU and event, always in the same order.
+    pub fn read_counts(&self) -> Vec<(u32, EventId, u64)> {
+        let events = self.cpus.iter().flat_map(|cpu| cpu.events.iter().map(|event| (cpu.cpu, event)));
+        let read = |(cpu, event): (u32, &EventFd)| {
+            let mut values = [0_u64; 4];
+            let _ = sys::perf::read(event.fd.as_fd(), &mut values); // of a task that has gone, perhaps
+            (cpu, event.event, values[0])
+        };
+        events.map(read).collect()
     }
 
     /// Whether the events make records from now on. What carries names goes on.

@@ -167,9 +167,10 @@ impl Book {
     /// What a run will see of an event per second, and what there is when nobody watches, if that is more.
     pub fn expected(&self, event: usize) -> (f64, Option<f64>) {
         const TOLD: f64 = 0.98;
-        let of = |phase: Phase| self.slices.iter().any(|slice| slice.phase == phase);
-        if !of(Phase::Counted) {
-            return (self.per_s(event, |phase| of(Phase::Sampled) == (phase == Phase::Sampled)), None);
+        // It ended early.
+        const LITTLE_NS: u64 = 10_000_000;
+        if self.counted_ns() < LITTLE_NS {
+            return (self.per_s(event, |_| true), None);
         }
         let unwatched = self.per_s(event, |phase| phase == Phase::Counted);
         let pace = self.pace(event);
@@ -309,6 +310,7 @@ mod tests {
         let mut book = Book::new(1);
         for (phase, ns, count, want) in [
             (Phase::WarmUp, 100_000_000, 2, 20.0),
+            (Phase::Counted, 0, 0, 20.0),
             (Phase::Counted, 100_000_000, 5, 50.0),
             (Phase::Sampled, 100_000_000, 3, 40.0),
         ] {
