@@ -324,7 +324,7 @@ fn every_profiler_has_a_forecast() {
     for (args, want) in cases {
         let told = forecast(&[args, &["--for", "300ms"]].concat(), &[]);
         let events = told["events"].as_array().expect("a list");
-        assert!(!events.is_empty() && number(&told, "counters") % events.len() as u64 == 0, "{told}");
+        assert!(!events.is_empty() && number(&told, "counters").is_multiple_of(events.len() as u64), "{told}");
         let sum: f64 = events.iter().map(|event| decimal(event, "events_per_s")).sum();
         assert!((sum - decimal(&told, "events_per_s")).abs() < 0.1, "{told}");
         if let Some(want) = want {

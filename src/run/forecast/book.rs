@@ -271,7 +271,8 @@ mod tests {
             turns.iter_mut().enumerate().for_each(|(turn, of)| of.1 = 600_000 - high + 2 * high * (turn as u64 % 2));
             turns
         };
-        let cases: [(&[(u64, u64)], f64, Option<f64>); 7] = [
+        type Case<'a> = (&'a [(u64, u64)], f64, Option<f64>);
+        let cases: [Case<'_>; 7] = [
             (&ten(1_000_000, 600_000), 600_000.0, Some(1_000_000.0)),
             (&ten(1_000_000, 960_000), 960_000.0, Some(1_000_000.0)),
             (&ten(1_000_000, 1_050_000), 1_050_000.0, None), // caches are warm, idle states not deep
