@@ -182,6 +182,8 @@ impl Run {
         };
         if options.paced {
             evlist.leave_unread();
+        } else if options.dry_run {
+            evlist.count_too();
         }
         add_events(&mut profilers, &mut evlist, &setup)?;
         if evlist.is_empty() {
@@ -217,8 +219,10 @@ impl Run {
                 .filter(|_| !options.dry_run)
                 .map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
         };
-        let ring = if options.dry_run { Some(forecast::ring(options.ring)) } else { options.ring };
-        let mut rings = Rings::open(&mut evlist, &options.target, &host, ring, &poller)?;
+        let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller)?;
+        if !options.dry_run {
+            rings.tell_shrunk(&evlist); // it tells of the run's own
+        }
         // Until here a Ctrl-C ends the process as it does any other.
         let wanted: Vec<Signal> = ending_signals().chain([Signal::SIGUSR1, Signal::SIGCHLD]).collect();
         let signals = Signals::block(&wanted).context("cannot receive signals")?;

@@ -4,9 +4,11 @@
 mod common;
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{Done, Load, example, number, run};
+use common::user::{Copy, PERFMON, turn};
+use common::{Done, Load, Prog, example, number, run};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -152,7 +154,7 @@ fn a_command_is_run_for_a_moment_and_ended() {
     forecast_of_rate(&["trace", "-e", &event], &[&flood, "1000000000", &RATE.to_string()]);
     let done = run(&["trace", "-e", &event, "--dry-run", "--", &flood, "1000000000", "20000"]).code(0);
     assert!(!done.out.iter().any(|line| line.starts_with("calls=")), "it was ended: {done:?}");
-    done.says(&[&format!("--dry-run runs {flood:?} for 1.5 s at most, then ends it")]);
+    done.says(&[&format!("--dry-run runs {flood:?} for 1.6 s at most, then ends it")]);
     // One that ends by itself is told of as long as it ran.
     let told = forecast(&["trace", "-e", &event], &[&flood, "500000", "0"]);
     assert_eq!(told["ended_early"], true, "{told}");
@@ -177,6 +179,98 @@ fn nothing_is_written_but_the_forecast() {
     assert!(decimal(&told["events"][0], "frames") > 0.0, "{told}");
     let done = run(&["trace", "-e", &event, "-p", &pid, "--dry-run"]).code(0);
     assert!(done.err.is_empty(), "{done:?}");
+}
+
+/// perf-prof in a shell that has set a limit first.
+fn limited(limit: &str, args: &[&str]) -> Done {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!(r#"ulimit {limit} && exec "$0" "$@""#), env!("CARGO_BIN_EXE_perf-prof")]);
+    shell.args(args);
+    Prog::spawn(shell).finish()
+}
+
+#[test]
+fn counters_for_which_there_is_no_descriptor_are_told_of() {
+    need_events!();
+    let _alone = alone();
+    let args = ["trace", "-e", "sched:*", "--for", "100ms"];
+    let needed = |done: &Done| {
+        let words: Vec<&str> = done.err[0].split(' ').collect();
+        let at = words.windows(2).position(|pair| pair == ["file", "descriptors"]).expect("how many");
+        words[at - 1].parse::<u64>().expect("a number")
+    };
+    let few = limited("-n 64", &[&args[..], &["--dry-run"]].concat()).code(1);
+    let few = few.says(&["file descriptors are needed, 64 are allowed: raise `ulimit -n`"]);
+    // What is enough for the run is not for the counters beside it.
+    let enough = format!("-n {}", needed(&few));
+    limited(&enough, &args).code(0);
+    let done = limited(&enough, &[&args[..], &["--dry-run"]].concat()).code(1);
+    let done =
+        done.says(&["--dry-run opens each event twice: ", "are allowed: raise `ulimit -n`, select fewer events"]);
+    assert_eq!((done.err.len(), done.out.len()), (1, 0), "{done:?}");
+    limited(&format!("-n {}", needed(&done)), &[&args[..], &["--dry-run"]].concat()).code(0);
+    // The soft limit is raised as far as the hard one allows.
+    limited("-S -n 64", &[&args[..], &["--dry-run"]].concat()).code(0);
+}
+
+#[test]
+fn rings_are_those_that_the_mlock_limit_allows() {
+    need_events!();
+    const UID: u32 = 1000;
+    let copy = Copy::of(UID);
+    let locking = |args: &[&str]| {
+        let limit = r#"ulimit -l 0 && exec "$0" "$@""#;
+        copy.with_tracefs_behind(&turn(), &PERFMON, &["sh", "-c", limit], args).code(0)
+    };
+    let run = locking(&["task-state", "--for", "1ms"]);
+    let told = run.err.iter().find(|line| line.contains("the mlock limit allows ")).expect("smaller rings");
+    let pages = told.split("allows ").nth(1).and_then(|text| text.split(' ').next()).expect("a number");
+    let load = paced();
+    let text = locking(&["task-state", "--dry-run"]);
+    assert!(text.err.is_empty(), "it is no fault of a run: {text:?}");
+    let text = text.out.join("\n");
+    for words in
+        [&format!("cut to {pages} ("), &format!("the mlock limit allows -m {pages} at most; cure: CAP_IPC_LOCK")]
+    {
+        assert!(text.contains(words), "{words:?}: {text}");
+    }
+    let told = |args: &[&str]| {
+        let done = locking(args);
+        done.of_type("forecast").first().cloned().unwrap_or_else(|| panic!("{done:?}"))
+    };
+    let default = told(&["task-state", "--dry-run", "--json"]);
+    assert_eq!(number(&default, "run_ring_pages").to_string(), pages, "{default}");
+    assert_eq!(number(&default, "allowed_ring_pages").to_string(), pages, "{default}");
+    let asked = told(&["task-state", "--dry-run", "--json", "-m", "8"]);
+    assert_eq!(number(&asked, "run_ring_pages"), 8, "{asked}");
+    // More is needed than there may be.
+    drop(load);
+    let _alone = alone();
+    let flood = Load::of(&example("flood"), &["100000000000", "0"]);
+    let event = getppid();
+    let little = told(&["trace", "-e", &event, "-p", &flood.pid().to_string(), "--dry-run", "--json"]);
+    let allowed = number(&little, "allowed_ring_pages");
+    assert!(allowed < number(&little, "ring_pages") && little["ring_suffices"] == false, "{little}");
+    assert_eq!(number(&little, "run_ring_pages"), allowed, "{little}");
+}
+
+#[test]
+fn what_must_not_disturb_is_told_from_its_samples() {
+    need_events!();
+    let _load = paced();
+    let cpus = common::online_cpus().len() as f64;
+    common::attempts(|| {
+        let told = forecast(&["irq-off", "--period", "2ms"], &[]);
+        assert_eq!(number(&told, "counters"), 0, "no counter is read: {told}");
+        let sampled = number(&told, "sampled_ns");
+        assert!(number(&told, "counted_ns") >= 1_000_000_000 && sampled >= 1_500_000_000, "{told}");
+        let timer = &told["events"][0];
+        assert!(timer["event"] == "cpu-clock" && timer["estimated"] == false, "{told}");
+        let (each, busiest) = (decimal(timer, "events_per_s"), decimal(timer, "busiest_cpu_per_s"));
+        if is_about(each, 500.0 * cpus) && is_about(busiest, 500.0) { Ok(()) } else { Err(told.to_string()) }
+    });
+    let told = forecast(&["watchdog"], &[]);
+    assert_eq!(number(&told, "counters"), 0, "{told}");
 }
 
 /// The line of the text that ends so, by words.
@@ -230,7 +324,7 @@ fn every_profiler_has_a_forecast() {
     for (args, want) in cases {
         let told = forecast(&[args, &["--for", "300ms"]].concat(), &[]);
         let events = told["events"].as_array().expect("a list");
-        assert!(!events.is_empty() && number(&told, "counters") >= events.len() as u64, "{told}");
+        assert!(!events.is_empty() && number(&told, "counters").is_multiple_of(events.len() as u64), "{told}");
         let sum: f64 = events.iter().map(|event| decimal(event, "events_per_s")).sum();
         assert!((sum - decimal(&told, "events_per_s")).abs() < 0.1, "{told}");
         if let Some(want) = want {

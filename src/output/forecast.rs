@@ -79,12 +79,43 @@ pub struct RingForecast {
     /// `-m`
     pub asked: Option<u64>,
     pub default_pages: u64,
+    /// Of what it would have or should have there is only this.
+    pub allowed: Option<Allowed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Allowed {
+    pub pages: u64,
+    /// `the mlock limit allows`
+    pub who: &'static str,
+    pub cure: &'static str,
 }
 
 impl RingForecast {
     fn size(&self, pages: u64) -> String {
         let kib = pages.saturating_mul(self.page_bytes) / 1024;
         if kib >= 1024 { format!("{} MiB", kib / 1024) } else { format!("{kib} KiB") }
+    }
+
+    /// What the run asks for as it is.
+    pub fn given(&self) -> u64 {
+        self.asked.unwrap_or(self.default_pages)
+    }
+
+    /// What it would get of so many.
+    fn there_is(&self, pages: u64) -> u64 {
+        self.allowed.map_or(pages, |allowed| pages.min(allowed.pages))
+    }
+
+    /// What the run would get, in words.
+    fn gets(&self) -> String {
+        let (given, gets) = (self.given(), self.there_is(self.given()));
+        match (self.asked, gets < given) {
+            (Some(_), false) => format!("-m {given}"),
+            (Some(_), true) => format!("-m {given}, cut to {gets} ({}),", self.size(gets)),
+            (None, false) => format!("the default, {given} ({}),", self.size(given)),
+            (None, true) => format!("the default, {given}, cut to {gets} ({}),", self.size(gets)),
+        }
     }
 }
 
@@ -184,16 +215,15 @@ impl Forecast {
         let ring = &self.ring;
         let each = if ring.rings == 1 { "per CPU".to_owned() } else { format!("each, {} per CPU", ring.rings) };
         let advice = format!("-m {} ({} {each})", ring.pages, ring.size(ring.pages));
-        let given = ring.asked.unwrap_or(ring.default_pages);
-        let name = match ring.asked {
-            Some(pages) => format!("-m {pages}"),
-            None => format!("the default, {} ({}),", ring.default_pages, ring.size(ring.default_pages)),
-        };
-        let verdict = if given >= ring.pages { "is enough" } else { "is too small" };
+        let name = ring.gets();
+        let verdict = if ring.there_is(ring.given()) >= ring.pages { "is enough" } else { "is too small" };
         if ring.is_most {
             lines.push(format!("ring buffers: even the largest, {advice}, may lose events"));
         } else {
             lines.push(format!("ring buffers: {advice} should lose nothing; {name} {verdict}"));
+        }
+        if let Some(Allowed { pages, who, cure }) = ring.allowed {
+            lines.push(format!("{who} -m {pages} at most; cure: {cure}"));
         }
         let why = match self.pace {
             Pace::KeepsUp => return,
@@ -222,7 +252,12 @@ impl Forecast {
         object.unsigned("ring_pages", self.ring.pages);
         object.unsigned("rings_per_cpu", self.ring.rings as u64);
         object.unsigned("ring_bytes", self.ring.pages.saturating_mul(self.ring.page_bytes));
-        object.bool("ring_suffices", !self.ring.is_most && self.pace == Pace::KeepsUp);
+        object.unsigned("run_ring_pages", self.ring.there_is(self.ring.given()));
+        if let Some(allowed) = &self.ring.allowed {
+            object.unsigned("allowed_ring_pages", allowed.pages);
+        }
+        let is_there = self.ring.there_is(self.ring.pages) == self.ring.pages;
+        object.bool("ring_suffices", is_there && !self.ring.is_most && self.pace == Pace::KeepsUp);
         object.end();
         out.push(b'\n');
     }
@@ -272,8 +307,15 @@ mod tests {
     }
 
     fn forecast() -> Forecast {
-        let ring =
-            RingForecast { pages: 64, is_most: false, rings: 1, page_bytes: 4096, asked: None, default_pages: 2048 };
+        let ring = RingForecast {
+            pages: 64,
+            is_most: false,
+            rings: 1,
+            page_bytes: 4096,
+            asked: None,
+            default_pages: 2048,
+            allowed: None,
+        };
         Forecast {
             profiler: "trace",
             time_ns: 1,
@@ -335,7 +377,11 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
     fn the_advice_fits_what_was_asked_for() {
         let ring = forecast().ring;
         let asked = |pages| RingForecast { asked: Some(pages), ..ring };
-        let cases = [
+        let few = |pages, asked| {
+            let allowed = Some(Allowed { pages, who: "the mlock limit allows", cure: "a larger one" });
+            RingForecast { allowed, asked, ..ring }
+        };
+        let cases: [(RingForecast, Pace, &str); 12] = [
             (asked(64), Pace::KeepsUp, "should lose nothing; -m 64 is enough"),
             (asked(32), Pace::KeepsUp, "should lose nothing; -m 32 is too small"),
             (RingForecast { pages: 4096, ..ring }, Pace::KeepsUp, "the default, 2048 (8 MiB), is too small"),
@@ -345,6 +391,11 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
                 "even the largest, -m 64 (256 KiB per CPU), may lose",
             ),
             (RingForecast { rings: 2, ..ring }, Pace::KeepsUp, "-m 64 (256 KiB each, 2 per CPU) should lose nothing"),
+            (few(64, None), Pace::KeepsUp, "the default, 2048, cut to 64 (256 KiB), is enough"),
+            (few(32, None), Pace::KeepsUp, "lose nothing; the default, 2048, cut to 32 (128 KiB), is too small"),
+            (few(32, Some(128)), Pace::KeepsUp, "-m 128, cut to 32 (128 KiB), is too small"),
+            (few(32, Some(16)), Pace::KeepsUp, "lose nothing; -m 16 is too small"),
+            (few(32, None), Pace::KeepsUp, "the mlock limit allows -m 32 at most; cure: a larger one"),
             (ring, Pace::of(0.95, 1.0), "can hardly keep up: narrow the events"),
             (ring, Pace::of(0.2, 0.21), "other tasks leave perf-prof too little of a CPU"),
         ];
@@ -367,6 +418,13 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
         assert!(object["events"][2]["record_bytes"].is_null() && object["unwatched_per_s"].is_null());
         assert_eq!((object["ring_pages"].as_u64(), object["ring_bytes"].as_u64()), (Some(64), Some(262_144)));
         assert_eq!((&object["ring_suffices"], &object["keeps_up"]), (&true.into(), &true.into()));
+        assert_eq!((object["run_ring_pages"].as_u64(), object["allowed_ring_pages"].as_u64()), (Some(2048), None));
+        told.ring.allowed = Some(Allowed { pages: 16, who: "the mlock limit allows", cure: "a larger one" });
+        out.clear();
+        told.print(true, &mut out);
+        let object: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!((object["run_ring_pages"].as_u64(), object["allowed_ring_pages"].as_u64()), (Some(16), Some(16)));
+        assert_eq!(object["ring_suffices"], false);
         assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
     }
 }

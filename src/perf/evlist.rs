@@ -17,7 +17,7 @@ use crate::perf::ids::Ids;
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::opening::{gone, refused, watch_error};
 pub use crate::perf::plan::Opened;
-use crate::perf::plan::{Bound, Plan, half};
+use crate::perf::plan::{Bound, Plan, half, watches_of};
 use crate::perf::refusal::{Refused, Shrunk};
 use crate::perf::target::{Host, Target, Tasks, threads};
 use crate::ringbuf::RingBuf;
@@ -37,6 +37,8 @@ pub struct Evlist {
     left_out: Vec<String>,
     /// Counters are never read.
     unread: bool,
+    /// Each event is opened once more, to be counted.
+    counted_too: bool,
     /// Why the kernel refused a ring of the size that was asked for, and gave a smaller one.
     shrunk: Option<Shrunk>,
 }
@@ -154,6 +156,12 @@ impl Evlist {
                 "{need} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C"
             );
         }
+        let twice = need + self.event_descriptors(bound.as_ref()) * cpus as u64;
+        if self.counted_too && twice > limit {
+            bail!(
+                "--dry-run opens each event twice: {twice} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C"
+            );
+        }
         let any_cpu = bound.is_none() || self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu);
         self.plan = Plan {
             side_on_cpu: any_cpu,
@@ -176,15 +184,14 @@ impl Evlist {
 
     fn descriptors(&self, bound: Option<&Bound>, cpus: usize, others: usize) -> u64 {
         const OURS: u64 = 64; // output, timers, tracefs, symbol files
-        let tasks = match bound {
-            None => 1,
-            Some(Bound::Threads(tids)) => tids.len() as u64,
-            Some(Bound::Cgroups(fds)) => fds.len() as u64,
-        };
-        let of = |evsel: &Evsel| if evsel.binding == Binding::Task { tasks } else { 1 };
-        let opened = self.evsels.iter().filter(|evsel| evsel.is_opened());
-        let of_cpu = opened.map(of).sum::<u64>() + self.plan.rings as u64;
-        OURS + of_cpu * cpus as u64 + (tasks + 1) * (cpus + others) as u64
+        let of_cpu = self.event_descriptors(bound) + self.plan.rings as u64;
+        OURS + of_cpu * cpus as u64 + (watches_of(bound) + 1) * (cpus + others) as u64
+    }
+
+    /// Those of the events of one CPU.
+    fn event_descriptors(&self, bound: Option<&Bound>) -> u64 {
+        let of = |evsel: &Evsel| if evsel.binding == Binding::Task { watches_of(bound) } else { 1 };
+        self.evsels.iter().filter(|evsel| evsel.is_opened()).map(of).sum()
     }
 
     /// Records of all events share the rings, so what tells their time must be at the same place in all.

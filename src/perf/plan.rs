@@ -50,6 +50,15 @@ impl Plan {
     }
 }
 
+/// How often a task-bound event is opened on each CPU.
+pub(super) fn watches_of(bound: Option<&Bound>) -> u64 {
+    match bound {
+        None => 1,
+        Some(Bound::Threads(tids)) => tids.len() as u64,
+        Some(Bound::Cgroups(fds)) => fds.len() as u64,
+    }
+}
+
 /// The watermark, in bytes.
 pub(super) fn half(data_pages: usize) -> Result<u32> {
     u32::try_from(data_pages * sys::page_size() / 2).context("ring buffers are limited to 4 GiB")

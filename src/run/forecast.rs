@@ -1,7 +1,10 @@
-//! What a run would cost: its events are counted without rings, and sampled for a moment before and after that.
+//! What a run would cost: its events are counted without rings, and sampled for moments in between.
 //!
 //! Counting is exact and costs next to nothing; from it come the rates and the bursts. Only samples tell how large records
 //! are, what it takes to read them, and whether who raises them is slowed by that.
+//!
+//! Reading a counter, starting and stopping an event take an answer of its CPU. A run that does without such answers is
+//! foretold from its samples alone.
 
 mod book;
 mod delay;
@@ -13,18 +16,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::cli::values::RingSize;
-use crate::output::forecast::{EventForecast, Forecast, Pace, RingForecast};
+use crate::output::forecast::{Allowed, EventForecast, Forecast, Pace, RingForecast};
 use crate::output::sink::Sink;
 use crate::perf::EventId;
 use crate::perf::attr::PerCount;
 use crate::perf::evlist::counters::Counters;
 use crate::profiler::Profiler;
 use crate::ringbuf::Limit;
-use crate::run::forecast::book::{Book, Need, Phase, STEP_NS, rate};
+use crate::run::forecast::book::{Book, Need, Phase, rate};
 use crate::run::forecast::delay::RunDelay;
-use crate::run::forecast::tally::{Tally, Weighed, Weight};
-use crate::run::rings::{default_ring_pages, most_pages};
+use crate::run::forecast::tally::{Tally, Weighed, Weight, Weights};
+use crate::run::rings::{default_ring_pages, most_pages, why_shrunk};
 use crate::run::{FOLLOW_UP, LATENCY, Run, SIGNALS, Stop, TICKER, WAKER};
 use crate::sys;
 use crate::sys::poll::Ticker;
@@ -35,17 +37,16 @@ use crate::tep::field::Kind;
 pub const SHORTEST: Duration = Duration::from_millis(100);
 const USUAL: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_millis(100);
-const SAMPLED: Duration = Duration::from_millis(200);
-/// Per CPU while it samples, unless -m says less.
-const RING_BYTES: usize = 2 << 20;
+/// All that is sampled between the counts.
+const SAMPLED: Duration = Duration::from_millis(450);
+/// Counts, and one time less samples between them: what the load does by itself comes to both.
+const TURNS: usize = 10;
+/// Between two readings of the counters, unless there are very many. Who waits for us counts each of our wake-ups.
+const STEP_NS: u64 = 50_000_000;
 /// The longest that a busy machine keeps perf-prof from a CPU, at the least.
 const AWAY_NS: u64 = 100_000_000;
 
-/// The ring of a dry run.
-pub fn ring(asked: Option<RingSize>) -> RingSize {
-    let page = sys::page_size();
-    RingSize::Pages(asked.map_or(usize::MAX, |size| size.pages(page)).min(RING_BYTES / page))
-}
+const CANNOT_TURN: &str = "cannot start or stop the events";
 
 /// CPU time while it sampled.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,7 +55,8 @@ struct Cost {
     reader_ns: u64,
     /// The reader could have gone on, but others had the CPU.
     delay_ns: u64,
-    all_ns: u64,
+    /// Of the other threads, which go on with it while it is counted.
+    others_ns: u64,
     samples: u64,
 }
 
@@ -64,22 +66,54 @@ impl Cost {
         let wanted = self.reader_ns + self.delay_ns;
         if wanted == 0 { 1.0 } else { self.reader_ns as f64 / wanted as f64 }
     }
+
+    /// Of one CPU, where so many times as many samples come. Neither the reader nor the output takes more than one.
+    fn percent(&self, scale: f64) -> f64 {
+        let of = |ns: u64| (rate(ns as f64, self.ns) / 1e7 * scale).min(100.0);
+        of(self.reader_ns) + of(self.others_ns)
+    }
 }
 
 /// All that is found out.
 struct Look {
     tally: Tally,
-    counters: Counters,
+    /// None: the samples are counted.
+    counters: Option<Counters>,
+    /// What the events had counted when they were read last.
+    before: Vec<u64>,
     book: Book,
     cost: Cost,
+    /// The cost is that of samples after the warm-up.
+    is_warm: bool,
     /// When it sampled, the warm-up too.
     sampling_ns: u64,
+    /// CPU time of the other threads before the first sample that counts.
+    others_before_ns: u64,
     delay: RunDelay,
     /// Of this phase.
     delay_ns: u64,
     /// The longest that perf-prof was kept from a CPU, or was busy with one round.
     away_ns: u64,
     end: Option<Stop>,
+}
+
+impl Look {
+    fn counters(&self) -> usize {
+        self.counters.as_ref().map_or(0, Counters::len)
+    }
+
+    /// How often it counts: to start and stop an event takes an answer of its CPU.
+    fn turns(&self, counted: Duration) -> u32 {
+        const LEAST: usize = 3;
+        let most = TURNS.min((counted.as_nanos() / u128::from(STEP_NS)) as usize);
+        (5000 / self.counters().max(1)).min(most).max(LEAST) as u32
+    }
+}
+
+/// CPU time of all threads but the calling one.
+fn others_ns() -> u64 {
+    let (own, all) = sys::cpu_ns();
+    all.saturating_sub(own)
 }
 
 impl Run {
@@ -90,31 +124,39 @@ impl Run {
     pub fn forecast(mut self) -> Result<u8> {
         let counted = self.options.duration.unwrap_or(USUAL);
         if let Some(workload) = &self.workload {
-            let most = (WARM_UP + SAMPLED + counted + SAMPLED).as_secs_f64();
+            let most = (WARM_UP + SAMPLED + counted).as_secs_f64();
             let line = format!("--dry-run runs {:?} for {most:.1} s at most, then ends it", workload.name());
             self.core.output.note(line);
         }
         let tally = self.weigh();
-        let counters = self.core.evlist.open_counters()?;
-        counters.enable(&self.core.evlist)?;
-        let events = tally.borrow().len();
+        let counters = if self.options.paced { None } else { Some(self.core.evlist.open_counters()?) };
+        let events = tally.borrow().of.len();
         let mut look = Look {
             tally,
             counters,
+            before: Vec::new(),
             book: Book::new(events),
             cost: Cost::default(),
+            is_warm: false,
             sampling_ns: 0,
+            others_before_ns: others_ns(),
             delay: RunDelay::open(),
             delay_ns: 0,
             away_ns: 0,
             end: None,
         };
         self.begin()?;
+        if let Some(counters) = &look.counters {
+            counters.turn(false).context(CANNOT_TURN)?; // they have begun with the rest
+        }
         self.go_through(counted, &mut look)?;
-        sys::perf::disable_all().context("cannot stop the events")?;
+        if !self.options.paced {
+            sys::perf::disable_all().context("cannot stop the events")?;
+        }
         self.round(Limit::All);
-        let forecast = self.tell(&look);
+        let mut forecast = self.tell(&look);
         drop(look); // probes cannot be removed while they are counted
+        forecast.ring.allowed = self.allowed(&forecast.ring)?;
         let (json, mut sink) = (self.options.json, Sink::stdout()?);
         self.leave(Vec::new())?;
         forecast.print(json, &mut sink.buffer);
@@ -123,7 +165,8 @@ impl Run {
 
     /// Puts a scale in front of each profiler.
     fn weigh(&mut self) -> Tally {
-        let tally: Tally = Rc::new(RefCell::new(vec![Weight::default(); self.core.evlist.iter().count()]));
+        let weights = Weights::new(self.core.evlist.iter().count(), self.options.paced);
+        let tally: Tally = Rc::new(RefCell::new(weights));
         let profilers = std::mem::take(&mut self.core.profilers);
         let weighed = |profiler| -> Box<dyn Profiler> { Box::new(Weighed { profiler, tally: tally.clone() }) };
         self.core.profilers = profilers.into_iter().map(weighed).collect();
@@ -132,32 +175,81 @@ impl Run {
 
     /// All phases, or as many as there is something to see in.
     fn go_through(&mut self, counted: Duration, look: &mut Look) -> Result<()> {
-        let phases =
-            [(Phase::WarmUp, WARM_UP), (Phase::Sampled, SAMPLED), (Phase::Counted, counted), (Phase::Sampled, SAMPLED)];
-        let mut sampling = true;
-        for (phase, time) in phases {
-            if sampling != (phase != Phase::Counted) {
-                sampling = !sampling;
-                self.core.evlist.sampling(sampling).context("cannot start or stop the events")?;
+        self.phase(Phase::WarmUp, WARM_UP, look)?;
+        if look.counters.is_none() {
+            if look.end.is_none() {
+                look.others_before_ns = others_ns();
             }
-            self.phase(phase, time, look)?;
-            if look.end.is_some() {
-                break;
+            // It samples on and on, and looks more often when it counts.
+            self.phase(Phase::Sampled, SAMPLED, look)?;
+            look.cost.others_ns = others_ns().saturating_sub(look.others_before_ns);
+            return self.phase(Phase::Counted, counted, look);
+        }
+        let turns = look.turns(counted);
+        // What a busy machine makes one longer is taken from the next ones.
+        let next = |turn: u32, look: &Look| {
+            counted.saturating_sub(Duration::from_nanos(look.book.counted_ns())) / (turns - turn).max(1)
+        };
+        self.phase(Phase::Counted, next(0, look), look)?;
+        if look.end.is_none() {
+            look.others_before_ns = others_ns(); // they had something left of the warm-up
+        }
+        for turn in 1..turns {
+            self.phase(Phase::Sampled, SAMPLED / (turns - 1), look)?;
+            self.phase(Phase::Counted, next(turn, look), look)?;
+        }
+        look.cost.others_ns = others_ns().saturating_sub(look.others_before_ns);
+        Ok(())
+    }
+
+    /// One phase, unless there is nothing left to see.
+    fn phase(&mut self, phase: Phase, time: Duration, look: &mut Look) -> Result<()> {
+        if look.end.is_some() {
+            return Ok(());
+        }
+        let counts = phase == Phase::Counted && look.counters.is_some();
+        match &look.counters {
+            Some(counters) if counts => counters.turn(true).context(CANNOT_TURN)?,
+            Some(_) if phase == Phase::Sampled => self.core.evlist.sampling(true).context(CANNOT_TURN)?,
+            _ => {} // they have been on from the start
+        }
+        look.book.begin(phase);
+        self.take(phase, look); // what came before is not of this phase
+        let used = self.watch(phase, time, look)?;
+        match &look.counters {
+            Some(counters) if counts => return counters.turn(false).context(CANNOT_TURN),
+            Some(_) => self.core.evlist.sampling(false).context(CANNOT_TURN)?,
+            None => {}
+        }
+        look.sampling_ns += used.ns;
+        // What is still in the rings is of this phase too.
+        let (before, samples) = (sys::cpu_ns().0, self.samples_read(look));
+        self.round(Limit::All);
+        self.core.output.flush();
+        if phase != Phase::Counted {
+            // A workload may be over before anything is warm: then there is no other.
+            if !std::mem::replace(&mut look.is_warm, phase == Phase::Sampled) {
+                look.cost = Cost::default();
             }
+            look.cost.ns += used.ns;
+            look.cost.reader_ns += used.reader_ns + sys::cpu_ns().0.saturating_sub(before);
+            look.cost.delay_ns += look.delay_ns;
+            look.cost.samples += used.samples + self.samples_read(look) - samples;
         }
         Ok(())
     }
 
-    fn phase(&mut self, phase: Phase, time: Duration, look: &mut Look) -> Result<()> {
+    /// Reads, and counts, for so long. Returns what that took.
+    fn watch(&mut self, phase: Phase, time: Duration, look: &mut Look) -> Result<Cost> {
         // Each reading interrupts the CPU that it is about.
-        look.book.step_ns = STEP_NS * (1 + look.counters.len() as u64 / 500);
-        let step = if phase == Phase::Counted { look.book.step_ns } else { LATENCY.as_nanos() as u64 };
-        let (start, before, samples) = (sys::monotonic_ns(), sys::cpu_ns(), self.samples_read(look));
+        let step = STEP_NS * (1 + look.counters() as u64 / 500);
+        let counts = phase == Phase::Counted;
+        let step = if counts { step } else { LATENCY.as_nanos() as u64 };
+        let (start, before, samples) = (sys::monotonic_ns(), sys::cpu_ns().0, self.samples_read(look));
         let until = start.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        let mut next = start + step;
+        let (mut begun, mut next) = (start, start + step);
         let mut follow_up = false;
         look.delay_ns = 0;
-        look.counters.take(|_, _, _| {}); // what came before is not of this phase
         while look.end.is_none() {
             let now = sys::monotonic_ns();
             let mut wait = Duration::from_nanos(next.min(until).saturating_sub(now));
@@ -167,36 +259,47 @@ impl Run {
             look.end = self.serve(wait, &mut follow_up, look)?;
             let now = sys::monotonic_ns();
             if now >= next || now >= until || look.end.is_some() {
-                self.count(phase, look);
-                next = now + step;
+                if counts {
+                    self.count(phase, look);
+                    look.book.end_step(now - begun);
+                }
+                (begun, next) = (now, now + step);
             }
             if now >= until {
                 break;
             }
         }
-        let (ns, after) = (sys::monotonic_ns() - start, sys::cpu_ns());
-        look.book.sums(phase).ns += ns;
-        if phase != Phase::Counted {
-            look.sampling_ns += ns;
+        let (ns, reader_ns) = (sys::monotonic_ns() - start, sys::cpu_ns().0.saturating_sub(before));
+        look.book.end(ns);
+        let samples = self.samples_read(look) - samples;
+        if !counts {
+            self.count(phase, look); // a run does not
         }
-        // A workload may be over before anything is warm.
-        if phase == Phase::Sampled || look.end.is_some() && look.cost.ns == 0 {
-            look.cost.ns += ns;
-            look.cost.reader_ns += after.0.saturating_sub(before.0);
-            look.cost.delay_ns += look.delay_ns;
-            look.cost.all_ns += after.1.saturating_sub(before.1);
-            look.cost.samples += self.samples_read(look) - samples;
+        Ok(Cost { ns, reader_ns, samples, ..Cost::default() })
+    }
+
+    /// What happened since the last time, by CPU and event.
+    fn take(&mut self, phase: Phase, look: &mut Look) -> Vec<(u32, EventId, u64)> {
+        match &mut look.counters {
+            None => look.tally.borrow_mut().take_fresh(),
+            Some(counters) if phase == Phase::Counted => counters.take(),
+            Some(_) => {
+                let counts = self.core.evlist.read_counts();
+                let before = std::mem::replace(&mut look.before, counts.iter().map(|count| count.2).collect());
+                let since = |((cpu, event, count), before): (_, u64)| (cpu, event, u64::saturating_sub(count, before));
+                counts.into_iter().zip(before.into_iter().chain(std::iter::repeat(0))).map(since).collect()
+            }
         }
-        Ok(())
     }
 
     /// Whatever became of them: each has cost something.
     fn samples_read(&self, look: &Look) -> u64 {
-        look.tally.borrow().iter().map(|weight| weight.samples).sum::<u64>() + self.core.narrowed.samples
+        look.tally.borrow().of.iter().map(|weight| weight.samples).sum::<u64>() + self.core.narrowed.samples
     }
 
     /// One turn of the loop, as a run does it.
     fn serve(&mut self, wait: Duration, follow_up: &mut bool, look: &mut Look) -> Result<Option<Stop>> {
+        self.beat();
         let (mut signalled, mut ticked) = (false, false);
         for token in self.poller.wait(wait).context("cannot wait for events")? {
             match token {
@@ -206,6 +309,7 @@ impl Run {
                 _ => {} // a ring
             }
         }
+        self.beat();
         let woken = sys::monotonic_ns();
         let kept = look.delay.take();
         look.delay_ns += kept;
@@ -225,25 +329,25 @@ impl Run {
     }
 
     fn count(&mut self, phase: Phase, look: &mut Look) {
-        let Look { tally, counters, book, .. } = look;
-        let tally = tally.borrow();
-        counters.take(|cpu, event, count| {
-            if let Some(sum) = book.sums(phase).counts.get_mut(event.index()) {
-                *sum += count;
-            }
+        let counts = self.take(phase, look);
+        let Look { tally, book, .. } = look;
+        let weights = &tally.borrow().of;
+        for (cpu, event, count) in counts {
+            book.add(event.index(), count);
             if phase == Phase::Counted {
-                let per_count = self.per_count(event, &tally).unwrap_or(0.0);
-                let bytes = self.record_bytes(event, &tally).0 * per_count * count as f64;
-                book.count((cpu, self.core.evlist.ring_of(event)), event.index(), count, bytes);
+                let per_count = self.per_count(event, weights).unwrap_or(0.0);
+                let records = per_count * count as f64;
+                let bytes = records * self.record_bytes(event, weights).0;
+                book.count((cpu, self.core.evlist.ring_of(event)), event.index(), count, records, bytes);
             }
-        });
-        if phase == Phase::Counted {
-            book.end_step();
         }
     }
 
     /// How many samples one count of an event makes. None: counts do not tell.
     fn per_count(&self, event: EventId, tally: &[Weight]) -> Option<f64> {
+        if self.options.paced {
+            return Some(1.0); // samples were counted
+        }
         let evsel = self.core.evlist.evsel(event);
         match evsel.attr().per_count() {
             PerCount::Samples(each) => Some(each),
@@ -286,9 +390,9 @@ impl Run {
     /// What all that comes to.
     fn tell(&self, look: &Look) -> Forecast {
         let Look { book, cost, .. } = look;
-        let tally = look.tally.borrow();
+        let tally = &look.tally.borrow().of;
         let opened = self.core.evlist.iter().filter(|(_, evsel)| evsel.is_opened());
-        let events: Vec<EventForecast> = opened.map(|(event, _)| self.tell_event(event, look, &tally)).collect();
+        let events: Vec<EventForecast> = opened.map(|(event, _)| self.tell_event(event, look, tally)).collect();
         let sum = |of: fn(&EventForecast) -> f64| events.iter().map(of).sum::<f64>();
         let per_s = sum(|event| event.per_s);
         let unwatched = sum(|event| event.unwatched_per_s.unwrap_or(event.per_s));
@@ -308,16 +412,16 @@ impl Run {
         Forecast {
             profiler: self.options.profiler,
             time_ns: sys::monotonic_ns(),
-            counted_ns: book.counted.ns,
+            counted_ns: book.counted_ns(),
             sampled_ns: look.sampling_ns,
             ended_early: look.end.is_some(),
             cpus: self.rings.cpus(),
-            counters: look.counters.len(),
+            counters: look.counters(),
             per_s,
             unwatched_per_s: (unwatched > per_s * 1.01).then_some(unwatched),
             bytes_per_s: bytes_per_s + side_bytes_per_s,
             side_bytes_per_s,
-            cpu_pct: rate(cost.all_ns as f64, cost.ns) / 1e7 * scale,
+            cpu_pct: cost.percent(scale),
             pace: Pace::of(busy, cost.share()),
             ring: self.ring_forecast(need.ring_bytes()),
             events,
@@ -358,7 +462,7 @@ impl Run {
     /// the events down may be spared.
     fn peak_bytes(&self, look: &Look, events: &[EventForecast]) -> f64 {
         let away_ns = AWAY_NS.max(2 * look.away_ns);
-        let uncounted = |event: &&EventForecast| look.book.counted.ns == 0 || !event.is_counted;
+        let uncounted = |event: &&EventForecast| look.book.counted_ns() == 0 || !event.is_counted;
         let bytes_per_s: f64 = events.iter().filter(uncounted).map(|event| event.per_s * event.record_bytes).sum();
         look.book.peak(away_ns) + bytes_per_s * away_ns as f64 / 1e9
     }
@@ -372,6 +476,16 @@ impl Run {
         let pages = ((bytes / page_bytes as f64).ceil() as u64).max(LEAST_PAGES);
         let pages = pages.checked_next_power_of_two().unwrap_or(u64::MAX);
         let asked = self.options.ring.map(|size| size.pages(page_bytes as usize) as u64);
-        RingForecast { pages: pages.min(most), is_most: pages > most, rings, page_bytes, asked, default_pages }
+        let asked = asked.map(|pages| pages.min(most));
+        let (pages, is_most) = (pages.min(most), pages > most);
+        RingForecast { pages, is_most, rings, page_bytes, asked, default_pages, allowed: None }
+    }
+
+    /// What there is for the run's rings, if that is less than it would have, or should have. Those of the look go first.
+    fn allowed(&mut self, ring: &RingForecast) -> Result<Option<Allowed>> {
+        let wanted = usize::try_from(ring.pages.max(ring.given())).unwrap_or(usize::MAX);
+        let pages = self.rings.give_way(wanted, &mut self.core.evlist, &self.host)?;
+        let (who, cure) = why_shrunk(&self.core.evlist);
+        Ok((pages < wanted).then_some(Allowed { pages: pages as u64, who, cure }))
     }
 }

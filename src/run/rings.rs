@@ -85,6 +85,8 @@ pub struct Rings {
     rings: Vec<Ring>,
     /// CPU and class by index in the merge: every record asks for them.
     places: Vec<(u32, Class)>,
+    /// Of each, and what of that there was.
+    wanted_pages: usize,
     data_pages: usize,
     /// Of the last and the one before: up to the latter everything was delivered.
     loaded_ns: u64,
@@ -124,6 +126,7 @@ impl Rings {
             merge: Merge::new(),
             rings: Vec::new(),
             places: Vec::new(),
+            wanted_pages: asked.min(most),
             data_pages: asked.min(most),
             loaded_ns: 0,
             complete_ns: 0,
@@ -156,7 +159,6 @@ impl Rings {
         for &cpu in &cpus {
             rings.add_side(cpu, false, evlist, poller)?;
         }
-        rings.tell_shrunk(asked.min(most), evlist);
         evlist.open_new_threads(target, host)?;
         if !evlist.left_out().is_empty() {
             rings
@@ -216,16 +218,14 @@ impl Rings {
         Ok(())
     }
 
-    /// Says once, for all CPUs, that rings became smaller than `wanted`.
-    fn tell_shrunk(&mut self, wanted: usize, evlist: &Evlist) {
-        let pages = self.data_pages;
+    /// Says once, for all CPUs, that rings became smaller than they were last told to be.
+    pub fn tell_shrunk(&mut self, evlist: &Evlist) {
+        let (pages, wanted) = (self.data_pages, self.wanted_pages);
         if pages >= wanted {
             return;
         }
-        let (who, cure) = match evlist.shrunk() {
-            Some(Shrunk::Memory) => ("the kernel has memory for", "a smaller -m, or free memory"),
-            _ => ("the mlock limit allows", "CAP_IPC_LOCK, or raise `ulimit -l` or kernel.perf_event_mlock_kb"),
-        };
+        self.wanted_pages = pages;
+        let (who, cure) = why_shrunk(evlist);
         self.notes.push(format!("degraded: {who} {pages} pages per CPU instead of {wanted}; cure: {cure}"));
     }
 
@@ -263,7 +263,6 @@ impl Rings {
         }
         gone.into_iter().for_each(|cpu| core.evlist.close_cpu(cpu));
         self.refused.retain(|cpu| online.contains(cpu));
-        let pages_before = self.data_pages;
         let mut failed: Vec<(String, Vec<u32>)> = Vec::new();
         for cpu in online {
             if self.rings.iter().any(|ring| ring.cpu == cpu) || self.refused.contains(&cpu) {
@@ -300,7 +299,23 @@ impl Rings {
         for (why, cpus) in failed {
             self.notes.push(format!("CPU {} came online and cannot be watched: {why}", list(&cpus)));
         }
-        self.tell_shrunk(pages_before, &core.evlist);
+        self.tell_shrunk(&core.evlist);
+    }
+
+    /// Unmaps all rings. Returns how large, of at most `pages`, those of the events may be in their place.
+    ///
+    /// # Errors
+    /// As [`Evlist::fitting_pages`].
+    pub fn give_way(&mut self, pages: usize, evlist: &mut Evlist, host: &Host) -> Result<usize> {
+        self.merge = Merge::new();
+        let rings = std::mem::take(&mut self.rings);
+        // Where nothing is counted against a limit, the memory need not be taken to know that it may be.
+        if !locks_little(host) || sys::locked_memory() == u64::MAX {
+            return Ok(pages);
+        }
+        let cpus: Vec<u32> = rings.iter().filter(|ring| ring.class == Class::Events(0)).map(|ring| ring.cpu).collect();
+        let alone = rings.iter().filter(|ring| ring.side_alone).map(|ring| (ring.cpu, ring.pages));
+        evlist.fitting_pages(&cpus, &alone.collect::<Vec<_>>(), pages)
     }
 
     /// Lets go of a CPU of which not everything could be opened.
@@ -448,6 +463,14 @@ fn nothing_opened(evlist: &Evlist, tasks: &Tasks, cpus: &[u32]) -> String {
         "the target has gone".to_owned()
     };
     format!("nothing could be opened of {}: {why}", names.join(", "))
+}
+
+/// Why rings are smaller than was wanted, and what would make them larger.
+pub fn why_shrunk(evlist: &Evlist) -> (&'static str, &'static str) {
+    match evlist.shrunk() {
+        Some(Shrunk::Memory) => ("the kernel has memory for", "a smaller -m, or free memory"),
+        _ => ("the mlock limit allows", "CAP_IPC_LOCK, or raise `ulimit -l` or kernel.perf_event_mlock_kb"),
+    }
 }
 
 fn floor_power_of_two(value: usize) -> usize {

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context, Result};
 
+use crate::perf::cpu_events::EventFd;
 use crate::perf::evlist::{Bound, Evlist, gone, watch_error};
 use crate::perf::evsel::{Binding, EventId};
 use crate::sys;
@@ -23,7 +24,12 @@ struct Counter {
 }
 
 impl Evlist {
-    /// Opens a counter for each event that is open, with the same filter and target. They start with [`Evlist::enable`].
+    /// Counters will be opened beside the events: there must be descriptors for both.
+    pub fn count_too(&mut self) {
+        self.counted_too = true;
+    }
+
+    /// Opens a counter for each event that is open, with the same filter and target. They wait for [`Counters::turn`].
     ///
     /// # Errors
     /// As [`Evlist::open_cpu`].
@@ -42,7 +48,7 @@ impl Evlist {
                     _ => vec![Watch::Cpu(cpu.cpu)],
                 };
                 for watch in watches {
-                    let fd = match self.missing.open(&mut evsel.attr.clone().counting(), watch) {
+                    let fd = match self.missing.open(&mut evsel.attr.clone().counting().enable_on_exec(false), watch) {
                         Ok(fd) => fd,
                         Err(err) if gone(&err) => continue,
                         Err(err) => return Err(watch_error(err, &evsel.name, &evsel.attr, watch)),
@@ -63,7 +69,18 @@ impl Evlist {
         self.plan.classes.get(event.index()).copied().unwrap_or(0)
     }
 
-    /// Whether the events make records from now on. The counters, and what carries names, go on.
+    /// What the events have counted so far, by CPU and event, always in the same order.
+    pub fn read_counts(&self) -> Vec<(u32, EventId, u64)> {
+        let events = self.cpus.iter().flat_map(|cpu| cpu.events.iter().map(|event| (cpu.cpu, event)));
+        let read = |(cpu, event): (u32, &EventFd)| {
+            let mut values = [0_u64; 4];
+            let _ = sys::perf::read(event.fd.as_fd(), &mut values); // of a task that has gone, perhaps
+            (cpu, event.event, values[0])
+        };
+        events.map(read).collect()
+    }
+
+    /// Whether the events make records from now on. What carries names goes on.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -74,15 +91,13 @@ impl Evlist {
 }
 
 impl Counters {
-    /// Starts those that no `exec` starts.
+    /// Whether they count.
     ///
     /// # Errors
     /// The kernel's errno.
-    pub fn enable(&self, evlist: &Evlist) -> Result<()> {
-        let waits =
-            |event: EventId| evlist.plan.enable_on_exec && evlist.evsels[event.index()].binding == Binding::Task;
-        let mut fds = self.0.iter().filter(|counter| !waits(counter.event));
-        fds.try_for_each(|counter| sys::perf::enable(counter.fd.as_fd())).context("cannot count the events")
+    pub fn turn(&self, on: bool) -> io::Result<()> {
+        let turn = if on { sys::perf::enable } else { sys::perf::disable };
+        self.0.iter().try_for_each(|counter| turn(counter.fd.as_fd()))
     }
 
     pub fn len(&self) -> usize {
@@ -94,13 +109,13 @@ impl Counters {
     }
 
     /// What each counted since the last time, by CPU and event.
-    pub fn take(&mut self, mut each: impl FnMut(u32, EventId, u64)) {
-        for counter in &mut self.0 {
+    pub fn take(&mut self) -> Vec<(u32, EventId, u64)> {
+        let read = |counter: &mut Counter| {
             let mut values = [0_u64; 4];
-            if sys::perf::read(counter.fd.as_fd(), &mut values).is_ok_and(|count| count > 0) {
-                let before = std::mem::replace(&mut counter.count, values[0]);
-                each(counter.cpu, counter.event, values[0].saturating_sub(before));
-            }
-        }
+            sys::perf::read(counter.fd.as_fd(), &mut values).ok().filter(|read| *read > 0)?;
+            let before = std::mem::replace(&mut counter.count, values[0]);
+            Some((counter.cpu, counter.event, values[0].saturating_sub(before)))
+        };
+        self.0.iter_mut().filter_map(read).collect()
     }
 }

@@ -2,13 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Between two readings of the counters, unless there are very many.
-pub const STEP_NS: u64 = 10_000_000;
-/// In steps: for how long perf-prof may be kept from a CPU. The longest is a guess at the worst.
-const WINDOWS: [usize; 4] = [5, 10, 20, 40];
-
-/// Of the count, in which a load that recording has slowed down is back at its pace.
-const EARLY_STEPS: usize = 10;
+/// For how long perf-prof may be kept from a CPU. The longest is a guess at the worst.
+const WINDOWS_NS: [u64; 4] = [100_000_000, 200_000_000, 400_000_000, 800_000_000];
 
 /// A part of the look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,17 +16,22 @@ pub enum Phase {
     Counted,
 }
 
-/// What one kind of phase showed.
-#[derive(Clone, Debug, Default)]
-pub struct Sums {
-    pub ns: u64,
+/// What one phase showed.
+#[derive(Debug)]
+struct Slice {
+    phase: Phase,
+    ns: u64,
     /// By event.
-    pub counts: Vec<u64>,
+    counts: Vec<u64>,
 }
 
-impl Sums {
+impl Slice {
+    fn count(&self, event: usize) -> u64 {
+        self.counts.get(event).copied().unwrap_or(0)
+    }
+
     fn per_s(&self, event: usize) -> f64 {
-        rate(self.counts.get(event).copied().unwrap_or(0) as f64, self.ns)
+        rate(self.count(event) as f64, self.ns)
     }
 }
 
@@ -42,17 +42,12 @@ pub fn rate(count: f64, ns: u64) -> f64 {
 /// All readings.
 #[derive(Debug, Default)]
 pub struct Book {
-    /// Says nothing, unless there was no more.
-    warm_up: Sums,
-    pub counted: Sums,
-    /// Of the first steps of that.
-    early: Vec<u64>,
-    steps: usize,
-    /// Before and after that.
-    sampled: [Sums; 2],
+    events: usize,
+    /// One after the other.
+    slices: Vec<Slice>,
     rings: Vec<Ring>,
-    /// Between two readings.
-    pub step_ns: u64,
+    /// How long the last steps of the count took, the newest last.
+    steps: VecDeque<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -60,111 +55,161 @@ struct Ring {
     cpu: u32,
     /// Among those of its CPU.
     class: usize,
-    /// Bytes of the last steps, the newest last.
+    /// Bytes of the last steps, as many as are known of.
     steps: VecDeque<f64>,
-    /// The most in so many steps.
-    peaks: [f64; WINDOWS.len()],
+    /// The most in each window.
+    peaks: [f64; WINDOWS_NS.len()],
     counts: Vec<u64>,
+    records: f64,
+    bytes: f64,
 }
 
 impl Book {
     pub fn new(events: usize) -> Book {
-        let sums = || Sums { ns: 0, counts: vec![0; events] };
-        Book {
-            warm_up: sums(),
-            counted: sums(),
-            early: vec![0; events],
-            steps: 0,
-            sampled: [sums(), sums()],
-            rings: Vec::new(),
-            step_ns: STEP_NS,
-        }
+        Book { events, ..Book::default() }
     }
 
-    pub fn sums(&mut self, phase: Phase) -> &mut Sums {
-        match phase {
-            Phase::WarmUp => &mut self.warm_up,
-            Phase::Counted => &mut self.counted,
-            Phase::Sampled if self.counted.ns == 0 => &mut self.sampled[0],
-            Phase::Sampled => &mut self.sampled[1],
-        }
+    /// What is added from now on is of this phase.
+    pub fn begin(&mut self, phase: Phase) {
+        self.slices.push(Slice { phase, ns: 0, counts: vec![0; self.events] });
     }
 
-    /// A CPU counted so many of an event, which would have been so many bytes for one of its rings: in one step.
-    pub fn count(&mut self, (cpu, class): (u32, usize), event: usize, count: u64, bytes: f64) {
-        let events = self.counted.counts.len();
-        if self.steps < EARLY_STEPS
-            && let Some(sum) = self.early.get_mut(event)
-        {
+    /// So many of an event.
+    pub fn add(&mut self, event: usize, count: u64) {
+        if let Some(sum) = self.slices.last_mut().and_then(|slice| slice.counts.get_mut(event)) {
             *sum += count;
         }
+    }
+
+    /// It took so long.
+    pub fn end(&mut self, ns: u64) {
+        if let Some(slice) = self.slices.last_mut() {
+            slice.ns = ns;
+        }
+    }
+
+    pub fn counted_ns(&self) -> u64 {
+        self.slices.iter().filter(|slice| slice.phase == Phase::Counted).map(|slice| slice.ns).sum()
+    }
+
+    /// Per second in all phases that are wanted.
+    fn per_s(&self, event: usize, wanted: impl Fn(Phase) -> bool) -> f64 {
+        let slices = self.slices.iter().filter(|slice| wanted(slice.phase));
+        let (count, ns) = slices.fold((0, 0), |(count, ns), slice| (count + slice.count(event), ns + slice.ns));
+        rate(count as f64, ns)
+    }
+
+    /// A CPU counted so many of an event, which would have been so many records for one of its rings: in one step.
+    pub fn count(&mut self, (cpu, class): (u32, usize), event: usize, count: u64, records: f64, bytes: f64) {
+        let events = self.events;
         let index = self.rings.iter().position(|ring| (ring.cpu, ring.class) == (cpu, class)).unwrap_or_else(|| {
-            self.rings.push(Ring { cpu, class, counts: vec![0; events], ..Ring::default() });
+            let steps = self.steps.iter().map(|_| 0.0).chain([0.0]).collect();
+            self.rings.push(Ring { cpu, class, steps, counts: vec![0; events], ..Ring::default() });
             self.rings.len() - 1
         });
         let ring = &mut self.rings[index];
         if let Some(sum) = ring.counts.get_mut(event) {
             *sum += count;
         }
-        match ring.steps.back_mut() {
-            Some(last) => *last += bytes,
-            None => ring.steps.push_back(bytes),
+        ring.records += records;
+        ring.bytes += bytes;
+        if let Some(last) = ring.steps.back_mut() {
+            *last += bytes;
         }
     }
 
-    /// The step is over.
-    pub fn end_step(&mut self) {
-        self.steps += 1;
+    /// The step is over, and took so long.
+    pub fn end_step(&mut self, ns: u64) {
+        const KEPT: usize = 64;
+        self.steps.push_back(ns);
         for ring in &mut self.rings {
-            for (peak, steps) in ring.peaks.iter_mut().zip(WINDOWS) {
-                *peak = peak.max(ring.steps.iter().rev().take(steps).sum());
-            }
-            if ring.steps.len() >= WINDOWS[WINDOWS.len() - 1] {
-                ring.steps.pop_front();
+            for (peak, window) in ring.peaks.iter_mut().zip(WINDOWS_NS) {
+                let (mut covered, mut bytes) = (0, 0.0);
+                for (ns, more) in self.steps.iter().rev().zip(ring.steps.iter().rev()) {
+                    covered += ns;
+                    bytes += more;
+                    if covered >= window - window / 10 {
+                        *peak = peak.max(bytes);
+                        break;
+                    }
+                }
             }
             ring.steps.push_back(0.0);
+            if ring.steps.len() > KEPT {
+                ring.steps.pop_front();
+            }
+        }
+        if self.steps.len() >= KEPT {
+            self.steps.pop_front();
         }
     }
 
     /// How many of an event the busiest CPU counted per second. None: nothing was counted by CPU.
     pub fn busiest(&self, event: usize) -> Option<f64> {
         let most = self.rings.iter().filter_map(|ring| ring.counts.get(event)).max();
-        (self.counted.ns > 0).then(|| rate(most.copied().unwrap_or(0) as f64, self.counted.ns))
+        (self.counted_ns() > 0).then(|| rate(most.copied().unwrap_or(0) as f64, self.counted_ns()))
     }
 
     /// The most bytes for one ring in `ns`.
     pub fn peak(&self, ns: u64) -> f64 {
-        let window = WINDOWS.iter().position(|steps| *steps as u64 * self.step_ns >= ns).unwrap_or(WINDOWS.len() - 1);
-        self.rings.iter().map(|ring| ring.peaks[window]).fold(0.0, f64::max)
+        let window = WINDOWS_NS.iter().position(|window| *window >= ns).unwrap_or(WINDOWS_NS.len() - 1);
+        // A short count covers no long window.
+        let mean = |ring: &Ring| rate(ring.bytes, self.counted_ns()) * WINDOWS_NS[window] as f64 / 1e9;
+        self.rings.iter().map(|ring| ring.peaks[window].max(mean(ring))).fold(0.0, f64::max)
     }
 
-    /// What a run will see of an event per second, and what there is when nobody watches, if that is more. Recording costs
-    /// those who raise the events; only what was slow before and after the counting was slowed by that.
+    /// Records that one CPU has to write, the one with most.
+    fn records_per_s(&self) -> f64 {
+        let of_cpu = |cpu: u32| self.rings.iter().filter(|ring| ring.cpu == cpu).map(|ring| ring.records).sum::<f64>();
+        rate(self.rings.iter().map(|ring| of_cpu(ring.cpu)).fold(0.0, f64::max), self.counted_ns())
+    }
+
+    /// What a run will see of an event per second, and what there is when nobody watches, if that is more.
     pub fn expected(&self, event: usize) -> (f64, Option<f64>) {
-        const SLOWED: f64 = 0.9;
-        const ENOUGH: u64 = 100;
-        // A record costs who raises it some us: fewer in a second cannot be felt.
-        const FELT_PER_S: f64 = 10_000.0;
-        let of_all = |sums: &[Sums]| Sums {
-            ns: sums.iter().map(|sums| sums.ns).sum(),
-            counts: vec![sums.iter().filter_map(|sums| sums.counts.get(event)).sum()],
+        const TOLD: f64 = 0.98;
+        // It ended early.
+        const LITTLE_NS: u64 = 10_000_000;
+        if self.counted_ns() < LITTLE_NS {
+            return (self.per_s(event, |_| true), None);
+        }
+        let unwatched = self.per_s(event, |phase| phase == Phase::Counted);
+        let pace = self.pace(event);
+        // All that was seen, as it would have been while it is recorded.
+        let slices = self.slices.iter().filter(|slice| slice.phase != Phase::WarmUp);
+        let (count, ns) = slices.fold((0.0, 0), |(count, ns), slice| {
+            let slowed = if slice.phase == Phase::Counted { pace } else { 1.0 };
+            (count + slice.count(event) as f64 * slowed, ns + slice.ns)
+        });
+        (rate(count, ns), (pace < TOLD).then_some(unwatched))
+    }
+
+    /// How fast an event comes while it is recorded, where it is 1 when nobody watches: recording costs those who raise it.
+    ///
+    /// What a load does by itself is seen by a sampled phase and by the counted ones around it alike, more or less. How far
+    /// apart the phases are says how much of the difference is chance; how many records there are, how much may be not.
+    fn pace(&self, event: usize) -> f64 {
+        // It may be as much, with a callchain.
+        const RECORD_S: f64 = 1e-6;
+        let of = |slices: &[Slice]| {
+            let [before, sampled, after] = slices else { return None };
+            let turns = [before.phase, sampled.phase, after.phase];
+            let rates = [before, sampled, after].map(|slice| slice.per_s(event));
+            (turns == [Phase::Counted, Phase::Sampled, Phase::Counted]).then_some(rates)
         };
-        let sampled = of_all(&self.sampled);
-        if self.counted.ns == 0 {
-            let all = if sampled.ns > 0 { sampled } else { of_all(std::slice::from_ref(&self.warm_up)) };
-            return (all.per_s(0), None);
+        let turns: Vec<[f64; 3]> = self.slices.windows(3).filter_map(of).collect();
+        let sum = |of: &dyn Fn(&[f64; 3]) -> f64| turns.iter().map(of).sum::<f64>();
+        let counted = sum(&|[before, _, after]| (before + after) / 2.0);
+        let may_be = (self.records_per_s() * RECORD_S).min(1.0).powi(2);
+        if turns.len() < 2 || counted <= 0.0 || may_be <= 0.0 {
+            return 1.0;
         }
-        let unwatched = self.counted.per_s(event);
-        let of = |sums: &Sums| sums.ns > 0 && sums.per_s(event) < unwatched * SLOWED;
-        // What came later, all of a sudden, is a burst, and was slowed by nobody before.
-        let early = rate(self.early.get(event).copied().unwrap_or(0) as f64, EARLY_STEPS as u64 * self.step_ns);
-        let is_steady = early > unwatched / 2.0;
-        if is_steady && unwatched >= FELT_PER_S && self.sampled.iter().all(of) && sampled.counts[0] >= ENOUGH {
-            return (sampled.per_s(0), Some(unwatched));
-        }
-        let (ns, count) = (sampled.ns + self.counted.ns, sampled.counts[0] + self.counted.counts[event]);
-        // A load that is slowed by less, or in fits, is told by all that was seen of it.
-        (rate(count as f64, ns), None)
+        let seen = sum(&|[_, sampled, _]| *sampled) / counted;
+        let apart = sum(&|[before, sampled, after]| {
+            (sampled - seen * (before + after) / 2.0).powi(2) + ((before - after) / 2.0).powi(2)
+        });
+        let number = turns.len() as f64;
+        let chance = apart * number / (number - 1.0) / counted.powi(2);
+        1.0 + (seen - 1.0) * may_be / (may_be + chance)
     }
 }
 
@@ -196,62 +241,118 @@ impl Need {
 mod tests {
     use super::*;
 
-    fn book(counted: u64, before: u64, after: u64) -> Book {
+    /// What was counted per second in turn with what was sampled.
+    fn book(turns: &[(u64, u64)]) -> Book {
         let mut book = Book::new(1);
-        for (phase, ns, count) in [
-            (Phase::Sampled, 200_000_000, before),
-            (Phase::Counted, 1_000_000_000, counted),
-            (Phase::Sampled, 200_000_000, after),
-        ] {
-            let sums = book.sums(phase);
-            sums.counts[0] += count;
-            sums.ns += ns;
+        let mut phase = |phase, ns, per_s| {
+            let count = per_s * ns / 1_000_000_000;
+            book.begin(phase);
+            book.add(0, count);
+            if phase == Phase::Counted {
+                book.count((0, 0), 0, count, count as f64, 0.0);
+                book.end_step(ns);
+            }
+            book.end(ns);
+        };
+        for (turn, &(counted, sampled)) in turns.iter().enumerate() {
+            phase(Phase::Counted, 100_000_000, counted);
+            if turn + 1 < turns.len() {
+                phase(Phase::Sampled, 50_000_000, sampled);
+            }
         }
-        book.early[0] = counted / 10;
         book
     }
 
     #[test]
     fn a_load_that_is_slowed_by_being_watched_is_told_as_it_is_then() {
-        let cases = [
-            ((1000, 200, 200), (1000.0, None)),
-            ((100_000, 5000, 6000), (27_500.0, Some(100_000.0))),
-            ((100_000, 5000, 25_000), (130_000.0 / 1.4, None)), // it varies by itself
-            ((1000, 190, 185), (1375.0 / 1.4, None)),
-            ((1000, 100, 100), (1200.0 / 1.4, None)), // nor are so few felt
-            ((10, 0, 0), (10.0 / 1.4, None)),         // few come by chance
-            ((0, 0, 0), (0.0, None)),
+        let ten = |counted, sampled| [(counted, sampled); 10];
+        let varies = |high: u64| {
+            let mut turns = ten(1_000_000, 600_000);
+            turns.iter_mut().enumerate().for_each(|(turn, of)| of.1 = 600_000 - high + 2 * high * (turn as u64 % 2));
+            turns
+        };
+        type Case<'a> = (&'a [(u64, u64)], f64, Option<f64>);
+        let cases: [Case<'_>; 7] = [
+            (&ten(1_000_000, 600_000), 600_000.0, Some(1_000_000.0)),
+            (&ten(1_000_000, 960_000), 960_000.0, Some(1_000_000.0)),
+            (&ten(1_000_000, 1_050_000), 1_050_000.0, None), // caches are warm, idle states not deep
+            (&varies(100_000), 600_000.0, Some(1_000_000.0)),
+            (&ten(20_000, 19_900), 19_900.0, None),
+            (&[(1_000_000, 600_000); 3], 600_000.0, Some(1_000_000.0)),
+            (&ten(0, 0), 0.0, None),
         ];
-        for ((counted, before, after), want) in cases {
-            let got = book(counted, before, after).expected(0);
-            assert!((got.0 - want.0).abs() < 1e-6 && got.1 == want.1, "{counted} {before} {after}: {got:?}");
+        for (turns, want, unwatched) in cases {
+            let got = book(turns).expected(0);
+            assert!((got.0 - want).abs() <= want * 0.03 && got.1 == unwatched, "{turns:?}: {got:?}, not {want:?}");
         }
-        let mut burst = book(100_000, 5000, 6000);
-        burst.early[0] = 4000;
-        assert_eq!(burst.expected(0).1, None, "it came in mid-count");
-        let mut short = Book::new(1);
-        *short.sums(Phase::WarmUp) = Sums { ns: 100_000_000, counts: vec![2] };
-        assert_eq!(short.expected(0), (20.0, None), "it ended before it was warm");
-        *short.sums(Phase::Sampled) = Sums { ns: 500_000_000, counts: vec![5] };
-        assert_eq!(short.expected(0), (10.0, None), "it ended before it was counted");
+    }
+
+    #[test]
+    fn what_a_load_does_by_itself_is_not_laid_to_recording() {
+        // Few in fits: what was sampled is mere chance.
+        let mut fits = [(1000, 0); 10];
+        fits[2] = (0, 20_000);
+        let (per_s, unwatched) = book(&fits).expected(0);
+        assert!((per_s - 1900.0 / 1.45).abs() < 20.0 && unwatched.is_none(), "{per_s} {unwatched:?}");
+        // It begins in the middle, and is slowed from then on.
+        let mut half = [(0, 0); 10];
+        half[5..].fill((1_000_000, 600_000));
+        let (per_s, _) = book(&half).expected(0);
+        assert!((250_000.0..350_000.0).contains(&per_s), "{per_s}");
+        // One burst that only the counters saw.
+        let mut burst = [(0, 0); 10];
+        burst[4] = (500_000, 0);
+        let (per_s, _) = book(&burst).expected(0);
+        assert!(per_s > 50_000.0 / 1.45 * 0.9, "{per_s}");
+    }
+
+    #[test]
+    fn what_ends_early_is_told_by_what_there_was() {
+        let mut book = Book::new(1);
+        for (phase, ns, count, want) in [
+            (Phase::WarmUp, 100_000_000, 2, 20.0),
+            (Phase::Counted, 0, 0, 20.0),
+            (Phase::Counted, 100_000_000, 5, 50.0),
+            (Phase::Sampled, 100_000_000, 3, 40.0),
+        ] {
+            book.begin(phase);
+            book.add(0, count);
+            book.end(ns);
+            assert_eq!(book.expected(0), (want, None), "{phase:?}");
+        }
     }
 
     #[test]
     fn the_peak_is_that_of_a_window_on_one_cpu() {
         let mut book = Book::new(1);
-        for step in 0..100 {
+        book.begin(Phase::Counted);
+        for step in 0..20 {
             for cpu in [3, 7] {
-                let burst = cpu == 7 && (40..45).contains(&step);
-                book.count((cpu, 0), 0, 1, if burst { 1000.0 } else { 10.0 });
+                let burst = cpu == 7 && (8..10).contains(&step);
+                book.count((cpu, 0), 0, 1, 1.0, if burst { 5000.0 } else { 50.0 });
             }
-            book.end_step();
+            book.end_step(50_000_000);
         }
-        book.counted.ns = 1_000_000_000;
-        assert_eq!(book.peak(50_000_000), 5000.0);
-        assert_eq!(book.peak(60_000_000), 5050.0, "the next larger window");
-        assert_eq!(book.peak(400_000_000), 5350.0);
-        assert_eq!(book.peak(u64::MAX), 5350.0);
-        assert_eq!(book.busiest(0), Some(100.0));
+        book.end(1_000_000_000);
+        assert_eq!(book.peak(50_000_000), 10_000.0);
+        assert_eq!(book.peak(100_000_001), 10_100.0, "the next larger window");
+        assert_eq!(book.peak(800_000_000), 10_650.0, "as many steps as are about as long");
+        assert_eq!(book.peak(u64::MAX), 10_650.0);
+        assert_eq!(book.busiest(0), Some(20.0));
+    }
+
+    #[test]
+    fn a_short_count_tells_of_a_longer_time_too() {
+        let mut book = Book::new(1);
+        book.begin(Phase::Counted);
+        for _ in 0..2 {
+            book.count((0, 0), 0, 1, 1.0, 100.0);
+            book.end_step(10_000_000);
+        }
+        book.count((1, 0), 0, 1, 1.0, 400.0); // this CPU comes later
+        book.end_step(10_000_000);
+        book.end(30_000_000);
+        assert!((book.peak(100_000_000) - 400.0 * 10.0 / 3.0).abs() < 0.1);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use anyhow::Result;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::{EventId, Record, Sample};
@@ -22,8 +22,41 @@ pub struct Weight {
     pub periods: u64,
 }
 
-/// By event.
-pub type Tally = Rc<RefCell<Vec<Weight>>>;
+/// What came across the scales.
+#[derive(Debug, Default)]
+pub struct Weights {
+    /// By event.
+    pub of: Vec<Weight>,
+    /// Samples that nobody has taken yet, by CPU and event. None: counters tell how many there are.
+    fresh: Option<FxHashMap<(u32, EventId), u64>>,
+}
+
+impl Weights {
+    /// `alone`: no counter will be read.
+    pub fn new(events: usize, alone: bool) -> Weights {
+        Weights { of: vec![Weight::default(); events], fresh: alone.then(FxHashMap::default) }
+    }
+
+    /// The samples since the last time, by CPU and event.
+    pub fn take_fresh(&mut self) -> Vec<(u32, EventId, u64)> {
+        let fresh = self.fresh.iter_mut().flat_map(FxHashMap::drain);
+        fresh.map(|((cpu, event), count)| (cpu, event, count)).collect()
+    }
+
+    fn add(&mut self, event: EventId, sample: &Sample<'_>) {
+        if let Some(weight) = self.of.get_mut(event.index()) {
+            weight.samples += 1;
+            weight.bytes += sample.record_bytes() as u64;
+            weight.periods = weight.periods.saturating_add(sample.period());
+            weight.addresses += sample.callchain.len() as u64;
+        }
+        if let Some(fresh) = &mut self.fresh {
+            *fresh.entry((sample.cpu, event)).or_default() += 1;
+        }
+    }
+}
+
+pub type Tally = Rc<RefCell<Weights>>;
 
 /// A profiler whose samples are weighed.
 pub struct Weighed {
@@ -41,12 +74,7 @@ impl Profiler for Weighed {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
-        if let Some(weight) = self.tally.borrow_mut().get_mut(event.index()) {
-            weight.samples += 1;
-            weight.bytes += sample.record_bytes() as u64;
-            weight.periods = weight.periods.saturating_add(sample.period());
-            weight.addresses += sample.callchain.len() as u64;
-        }
+        self.tally.borrow_mut().add(event, sample);
         self.profiler.sample(event, sample, ctx)
     }
 
