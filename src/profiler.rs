@@ -486,3 +486,21 @@ impl Report {
         self.run_totals.push((key, value));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_keeps_its_cure_apart() {
+        let nowhere = Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() };
+        let none = NoTracefs::new(std::io::Error::from_raw_os_error(libc::EPERM), &nowhere);
+        let reason = TracefsFinder::default().reason(&anyhow::Error::from(none).context("no second witness"));
+        assert!(reason.why.contains("tracefs") && !reason.why.contains("cure"), "{reason}");
+        assert!(reason.cure.is_some(), "{reason}");
+        let other = TracefsFinder::default().reason(&anyhow::anyhow!("b").context("a"));
+        assert_eq!(other, Reason::incurable("a: b"));
+        let warnings = [false, true].map(|degraded| Warning { reason: reason.clone(), degraded }.to_string());
+        assert_eq!(warnings[1], format!("degraded: {}", warnings[0]));
+    }
+}

@@ -1,6 +1,6 @@
 //! perf-prof as a user would run it: its lines as they come, its end, its JSON.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -84,11 +84,20 @@ impl Prog {
     pub fn spawn(mut command: Command) -> Prog {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let what = format!("{command:?}");
-        let mut child = command.spawn().unwrap_or_else(|err| panic!("{what}: {err}"));
+        let until = Instant::now() + GUARD;
+        let mut child = loop {
+            match command.spawn() {
+                // A copy of the program: what another test starts has it open for writing until its own exec.
+                Err(err) if err.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < until => {
+                    thread::yield_now()
+                }
+                spawned => break spawned.unwrap_or_else(|err| panic!("{what}: {err}")),
+            }
+        };
         let (sender, lines) = channel();
         follow(child.stdout.take().expect("piped"), Line::Out, sender.clone());
         follow(child.stderr.take().expect("piped"), Line::Err, sender);
-        Prog { what, child, lines, out: Vec::new(), err: Vec::new(), until: Instant::now() + GUARD }
+        Prog { what, child, lines, out: Vec::new(), err: Vec::new(), until }
     }
 
     pub fn pid(&self) -> i32 {
