@@ -90,15 +90,26 @@ fn a_cpu_that_goes_and_comes_back() {
              echo 1 >$online
              await grep -q '^CPU 1 came online: watching it$' /out/later.err
              taskset 2 flood 13 >/dev/null
-             stop later"
+             stop later
+             # Away for a moment.
+             watching moment trace -e '{CALL}'
+             taskset 2 flood 2 >/dev/null
+             echo 0 >$online
+             echo 1 >$online
+             await grep -q '^CPU 1 came online: watching it$' /out/moment.err
+             taskset 2 flood 17 >/dev/null
+             stop moment"
         ));
-        for (run, on) in [("trace", [7, 16]), ("later", [3, 13])] {
+        for (run, on) in [("trace", [7, 16]), ("later", [3, 13]), ("moment", [0, 19])] {
             let done = output.results(run).code(0);
             let calls = done.of_type("event");
             let on_cpu =
                 |cpu: u64| calls.iter().filter(|event| event["comm"] == "flood" && event["cpu"] == cpu).count();
             assert_eq!([on_cpu(0), on_cpu(1)], on, "{kernel}: {run}: {done:#?}");
             assert_eq!(done.total("lost"), 0, "{kernel}: {run}: {done:#?}");
+            // From when it came to when its events were on, nobody has looked.
+            let is_told = done.of_type("interval").iter().any(|interval| interval["verdict"] == "lower_bound");
+            assert!(is_told, "{kernel}: {run}: {done:#?}");
         }
         let done = output.results("states").code(0);
         assert!(done.total("lost") == 0, "{kernel}: {done:#?}");

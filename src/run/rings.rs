@@ -1,8 +1,11 @@
 //! The rings of a run: those of each CPU, opened at start and as CPUs come online, closed as they go.
 
+use std::fs;
 use std::ops::ControlFlow;
+use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Result, bail};
+use rustc_hash::FxHashMap;
 
 use crate::cli::values::RingSize;
 use crate::perf::classes::Class;
@@ -91,8 +94,9 @@ pub struct Rings {
     /// Of the last and the one before: up to the latter everything was delivered.
     loaded_ns: u64,
     complete_ns: u64,
-    /// When the list of CPUs was read last.
+    /// When the list of CPUs was read last, and which directory each had in sysfs: one that was offline has a new one.
     looked_ns: u64,
+    directories: FxHashMap<u32, u64>,
     pub narrow_here: bool,
     /// CPUs that could not be opened when they came online: not tried again.
     refused: Vec<u32>,
@@ -131,6 +135,7 @@ impl Rings {
             loaded_ns: 0,
             complete_ns: 0,
             looked_ns: sys::monotonic_ns(),
+            directories: online.iter().filter_map(|&cpu| Some((cpu, directory_of(host, cpu)?))).collect(),
             narrow_here: opened.narrow_here,
             refused: Vec::new(),
             notes: opened.notes,
@@ -237,14 +242,15 @@ impl Rings {
         self.rings.retain(|ring| !ring.leaving || self.merge.has(ring.index));
         let cpus = if core.evlist.any_cpu_bound() { online.clone() } else { target.cpus(&online).0 };
         let mut gone: Vec<u32> = Vec::new();
-        for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && !online.contains(&ring.cpu)) {
+        // Its events went with it and do not come back.
+        let was_away = online.iter().copied().filter(|&cpu| self.was_away(cpu, host)).collect::<Vec<u32>>();
+        let is_gone = |cpu: u32| !online.contains(&cpu) || was_away.contains(&cpu);
+        for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && is_gone(ring.cpu)) {
             ring.count_lost(core);
-            if std::mem::take(&mut ring.unmarked) {
-                // No record comes behind it that would tell.
-                core.lost(
-                    LostWindow { cpu: ring.cpu, start_ns: self.complete_ns, end_ns: looked_ns, count: 0 },
-                    ring.class,
-                );
+            // No record comes behind it that would tell.
+            if std::mem::take(&mut ring.unmarked) || was_away.contains(&ring.cpu) {
+                let start_ns = self.complete_ns.min(before_ns);
+                core.lost(LostWindow { cpu: ring.cpu, start_ns, end_ns: looked_ns, count: 0 }, ring.class);
             }
             ring.leaving = true;
             self.merge.remove(ring.index); // what it still holds is delivered first
@@ -269,6 +275,7 @@ impl Rings {
                 continue;
             }
             let side_alone = !cpus.contains(&cpu);
+            self.was_away(cpu, host); // not from now on
             let evlist = &mut core.evlist;
             evlist.bind(core.watched.now());
             let added = if side_alone { Ok(()) } else { self.add(cpu, evlist, poller) }
@@ -316,6 +323,12 @@ impl Rings {
         let cpus: Vec<u32> = rings.iter().filter(|ring| ring.class == Class::Events(0)).map(|ring| ring.cpu).collect();
         let alone = rings.iter().filter(|ring| ring.side_alone).map(|ring| (ring.cpu, ring.pages));
         evlist.fitting_pages(&cpus, &alone.collect::<Vec<_>>(), pages)
+    }
+
+    /// Whether a CPU was offline since the last time.
+    fn was_away(&mut self, cpu: u32, host: &Host) -> bool {
+        let Some(now) = directory_of(host, cpu) else { return false };
+        self.directories.insert(cpu, now).is_some_and(|before| before != now)
     }
 
     /// Lets go of a CPU of which not everything could be opened.
@@ -421,6 +434,11 @@ impl Rings {
         };
         format!("CPUs {}: {buffers} of {} pages each{others}", of(false), self.data_pages)
     }
+}
+
+/// The number of a directory of sysfs that is made when the CPU comes online (`topology_add_dev`, drivers/base/topology.c).
+fn directory_of(host: &Host, cpu: u32) -> Option<u64> {
+    fs::metadata(host.cpu.join(format!("cpu{cpu}/topology"))).ok().map(|directory| directory.ino())
 }
 
 /// Asks of each ring that may have dropped a record whether it has, and marks the place.
