@@ -353,7 +353,7 @@ impl Output {
             let large = self.batch.bytes() > BATCH_MOST_BYTES || self.batch.news.len() > NEWS_MOST;
             let queued = (large || self.waiting.is_empty()) && self.queue_batch();
             if large && !queued {
-                self.drop_batch();
+                self.thin_batch();
             }
         }
         self.pump();
@@ -380,13 +380,19 @@ impl Output {
         self.waiting.push_back(message);
     }
 
-    fn drop_batch(&mut self) {
-        self.dropped += self.batch.occurrences.len() as u64;
+    /// Makes room in the batch: what is rare stays, unless there is too much of it under way already.
+    fn thin_batch(&mut self) {
         let mut news = std::mem::take(&mut self.batch.news); // later occurrences refer to it
         if news.len() > NEWS_MOST {
             news.clear(); // some stacks will have no frames
         }
-        self.batch.clear();
+        let before = self.batch.occurrences.len();
+        if self.under_way.occurrence_bytes() > 2 * MOST_BYTES {
+            self.batch.clear();
+        } else {
+            self.batch.thin();
+        }
+        self.dropped += (before - self.batch.occurrences.len()) as u64;
         self.batch.news = news;
     }
 
@@ -410,7 +416,7 @@ impl Output {
     pub(crate) fn send(&mut self, message: Message) {
         // What happened before the message must come before it, or not at all.
         if !self.batch.is_empty() && !self.queue_batch() {
-            self.drop_batch();
+            self.thin_batch();
             // What the message refers to must come before it.
             if !self.batch.is_empty() && self.waiting.len() < WAITING_MOST {
                 let news = std::mem::take(&mut self.batch);

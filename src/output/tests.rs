@@ -50,6 +50,50 @@ fn what_grew_in_a_rush_is_given_back() {
     assert_eq!(read.join().unwrap() as u64, MANY);
 }
 
+/// What is rare is not dropped with a flood of something else.
+#[test]
+fn a_flood_drops_nothing_rare() {
+    static RARE: Shape = Shape { keys: &["rare"], line: &[Part::Text("rare "), Part::Value { key: 0, width: 9 }] };
+    const ROUNDS: u64 = 500;
+    let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
+    let (mut output, reader) = into_a_pipe(true);
+    for round in 0..ROUNDS {
+        for n in 0..1000 {
+            output.batch.shaped(subject, &SHAPE, [Value::Unsigned(n)], None);
+            output.flush_large();
+        }
+        output.batch.shaped(subject, &RARE, [Value::Unsigned(round)], None);
+        assert!(output.batch.bytes() <= BATCH_MOST_BYTES + BATCH_BYTES);
+    }
+    let dropped = output.dropped();
+    assert!(dropped > ROUNDS);
+    let lines = std::thread::spawn(move || BufReader::new(reader).lines().map(Result::unwrap).collect::<Vec<_>>());
+    assert!(output.finish(Vec::new(), |_| true).is_none());
+    let lines = lines.join().unwrap();
+    let number = |line: &String| {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        object["rare"].as_u64()
+    };
+    assert!(lines.iter().filter_map(number).eq(0..ROUNDS));
+    assert_eq!(lines.len() as u64 + dropped, ROUNDS * 1001);
+}
+
+/// Many kinds, none of which is rare, give way like one.
+#[test]
+fn a_batch_of_many_kinds_gets_smaller() {
+    static SHAPES: [Shape; 4] = [const { Shape { keys: &["n"], line: &[] } }; 4];
+    let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
+    let mut batch = Batch::default();
+    for n in 0..800 {
+        let shape = &SHAPES[if n % 16 == 0 { 0 } else { 1 + n % 3 }];
+        batch.shaped(subject, shape, [Value::Unsigned(n as u64)], None);
+    }
+    batch.thin();
+    assert_eq!((batch.occurrences.len(), batch.values.len()), (50, 50));
+    batch.thin();
+    assert_eq!(batch.bytes(), 0, "alone it is not rare");
+}
+
 /// A blocked output keeps a bounded amount, and every occurrence is printed or counted as dropped.
 #[test]
 fn a_blocked_output_loses_no_count() {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use crate::perf::EventId;
 use crate::stats::weights::Weighted;
 use crate::symbol::{News, StackId};
@@ -211,6 +213,16 @@ pub enum What {
     },
 }
 
+impl What {
+    /// The same for what is of one kind: its event, or its shape.
+    fn kind(&self) -> (Option<EventId>, usize) {
+        match self {
+            What::Event { event, .. } => (Some(*event), 0),
+            What::Shaped { shape, .. } | What::Weighted { shape, .. } => (None, std::ptr::from_ref(*shape).addr()),
+        }
+    }
+}
+
 /// A range of a batch's bytes or values. Short: there are many, and they cross from thread to thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
@@ -225,6 +237,13 @@ impl Span {
             return Span { start: 0, len: 0 };
         };
         Span { start, len }
+    }
+
+    /// The same in another batch.
+    fn moved<T: Clone>(self, from: &[T], to: &mut Vec<T>) -> Span {
+        let start = to.len();
+        to.extend_from_slice(self.of(from));
+        Span::to_end(start, to)
     }
 
     #[inline]
@@ -305,6 +324,39 @@ impl Batch {
         self.values.clear();
         self.weights.clear();
         self.news.clear();
+    }
+
+    /// Drops what is frequent, so that what is rare is not lost among it: that may be an eighth of all.
+    pub fn thin(&mut self) {
+        let mut counts: FxHashMap<_, usize> = FxHashMap::default();
+        self.occurrences.iter().for_each(|occurrence| *counts.entry(occurrence.what.kind()).or_default() += 1);
+        let mut kinds: Vec<_> = counts.into_iter().map(|(kind, count)| (count, kind)).collect();
+        kinds.sort_unstable();
+        let mut room = self.occurrences.len() / 8;
+        let fits = |(count, kind)| {
+            room = usize::checked_sub(room, count)?;
+            Some(kind)
+        };
+        let rare: FxHashSet<_> = kinds.into_iter().map_while(fits).collect();
+        let old = std::mem::take(self);
+        self.news = old.news;
+        for Occurrence { subject, what, stack } in old.occurrences {
+            if !rare.contains(&what.kind()) {
+                continue;
+            }
+            let what = match what {
+                What::Event { event, raw } => What::Event { event, raw: raw.moved(&old.raw, &mut self.raw) },
+                What::Shaped { shape, values } => {
+                    What::Shaped { shape, values: values.moved(&old.values, &mut self.values) }
+                }
+                What::Weighted { shape, values, weights } => What::Weighted {
+                    shape,
+                    values: values.moved(&old.values, &mut self.values),
+                    weights: weights.moved(&old.weights, &mut self.weights),
+                },
+            };
+            self.occurrences.push(Occurrence { subject, what, stack });
+        }
     }
 
     /// What a rush has made of it, once it is empty again: no part keeps more than so many bytes.
