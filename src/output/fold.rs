@@ -45,7 +45,7 @@ const IN_KERNEL: &str = "_[k]";
 const NO_STACK: &str = "[no stack]";
 
 /// What stacks that are told apart may take, roughly. When they take more, the lightest are counted in one place.
-const MOST_BYTES: usize = 16 << 20;
+const MOST_BYTES: usize = 48 << 20;
 
 /// A map's share of an entry, and the allocator's of its parts.
 const ENTRY_BYTES: usize = 64;
