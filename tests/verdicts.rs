@@ -33,7 +33,8 @@ fn every_row_has_its_verdict() {
         let kill = format!("trap : USR1; kill -USR1 $$; {calls} 2000000");
         let done = run(&[options, &["--json", "--", "/bin/sh", "-c", &kill]].concat()).code(0);
         let lost = done.total("lost") > 0; // others keep the machine busy
-        let words = verdicts(&done, |_| true);
+        // A CPU of which irq-off has no sample was not watched.
+        let words = verdicts(&done, |row| row["samples"] != 0);
         let is_right = |word: &str| want.contains(&word) || lost && ["lower_bound", "unsure"].contains(&word);
         assert!(words.iter().all(|word| is_right(word)), "{options:?}: {words:?}");
         let interval = done.of_type("interval").pop().unwrap();
