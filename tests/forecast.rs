@@ -267,7 +267,9 @@ fn what_must_not_disturb_is_told_from_its_samples() {
         let timer = &told["events"][0];
         assert!(timer["event"] == "cpu-clock" && timer["estimated"] == false, "{told}");
         let (each, busiest) = (decimal(timer, "events_per_s"), decimal(timer, "busiest_cpu_per_s"));
-        if is_about(each, 500.0 * cpus) && is_about(busiest, 500.0) { Ok(()) } else { Err(told.to_string()) }
+        // A CPU whose idle task is hidden has samples only while it works.
+        let is_each = (0.9 * 500.0..1.1 * 500.0 * cpus).contains(&each);
+        if is_each && is_about(busiest, 500.0) { Ok(()) } else { Err(told.to_string()) }
     });
     let told = forecast(&["watchdog"], &[]);
     assert_eq!(number(&told, "counters"), 0, "{told}");
