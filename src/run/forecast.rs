@@ -437,6 +437,7 @@ impl Run {
                 let (expected, unwatched) = look.book.expected(event.index());
                 let slowed = unwatched.map_or(1.0, |unwatched| expected / unwatched);
                 let busiest = look.book.busiest(event.index()).map_or(expected, |busiest| busiest * slowed);
+                let busiest = busiest.min(expected); // the two come from different looks
                 (expected * each, unwatched.map(|unwatched| unwatched * each), busiest * each)
             }
             // What it counts is not what it samples.
