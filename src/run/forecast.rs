@@ -12,6 +12,7 @@ mod tally;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -21,6 +22,7 @@ use crate::output::sink::Sink;
 use crate::perf::EventId;
 use crate::perf::attr::PerCount;
 use crate::perf::evlist::counters::Counters;
+use crate::perf::evsel::Evsel;
 use crate::profiler::Profiler;
 use crate::ringbuf::Limit;
 use crate::run::forecast::book::{Book, Need, Phase, rate};
@@ -77,6 +79,8 @@ impl Cost {
 /// All that is found out.
 struct Look {
     tally: Tally,
+    /// By event, what a record of it may hold, as its format says.
+    raw_bytes: Vec<usize>,
     /// None: the samples are counted.
     counters: Option<Counters>,
     /// What the events had counted when they were read last.
@@ -131,8 +135,10 @@ impl Run {
         let tally = self.weigh();
         let counters = if self.options.paced { None } else { Some(self.core.evlist.open_counters()?) };
         let events = tally.borrow().of.len();
+        let raw_bytes = self.core.evlist.iter().map(|(_, evsel)| self.raw_bytes(evsel)).collect();
         let mut look = Look {
             tally,
+            raw_bytes,
             counters,
             before: Vec::new(),
             book: Book::new(events),
@@ -330,14 +336,14 @@ impl Run {
 
     fn count(&mut self, phase: Phase, look: &mut Look) {
         let counts = self.take(phase, look);
-        let Look { tally, book, .. } = look;
+        let Look { tally, raw_bytes, book, .. } = look;
         let weights = &tally.borrow().of;
         for (cpu, event, count) in counts {
             book.add(event.index(), count);
             if phase == Phase::Counted {
                 let per_count = self.per_count(event, weights).unwrap_or(0.0);
                 let records = per_count * count as f64;
-                let bytes = records * self.record_bytes(event, weights).0;
+                let bytes = records * self.record_bytes(event, weights, raw_bytes).0;
                 book.count((cpu, self.core.evlist.ring_of(event)), event.index(), count, records, bytes);
             }
         }
@@ -362,29 +368,40 @@ impl Run {
     }
 
     /// How large the records of an event are, and whether that is an estimate.
-    fn record_bytes(&self, event: EventId, tally: &[Weight]) -> (f64, bool) {
+    fn record_bytes(&self, event: EventId, tally: &[Weight], raw_bytes: &[usize]) -> (f64, bool) {
         match tally.get(event.index()) {
             Some(weight) if weight.samples > 0 => (weight.bytes as f64 / weight.samples as f64, false),
-            _ => (self.estimated_bytes(event, tally), true),
+            _ => {
+                let raw = raw_bytes.get(event.index()).copied().unwrap_or(0);
+                (self.estimated_bytes(event, tally, raw), true)
+            }
         }
     }
 
-    /// From its layout: none has been seen.
-    fn estimated_bytes(&self, event: EventId, tally: &[Weight]) -> f64 {
+    fn raw_bytes(&self, evsel: &Evsel) -> usize {
         const TEXT: usize = 16;
-        const ADDRESSES: usize = 24;
-        let evsel = self.core.evlist.evsel(event);
-        let format = evsel.name().split_once(':').zip(self.tracefs.get().ok());
-        let format = format.and_then(|((system, name), tracefs)| tracefs.format(system, name).ok());
+        let of_probe = evsel.attr().tracepoint_id().and_then(|id| self.tracefs.format_of_probe(id));
+        let by_name = || {
+            let (system, name) = evsel.name().split_once(':')?;
+            Some(Arc::new(self.tracefs.get().ok()?.format(system, name).ok()?))
+        };
+        let format = of_probe.or_else(by_name);
         let fields = format.iter().flat_map(|format| &format.fields).map(|field| {
             let dynamic = matches!(field.kind, Kind::DataLoc { .. } | Kind::RelLoc { .. });
             (field.offset.saturating_add(field.size), if dynamic { TEXT } else { 0 })
         });
         let (end, dynamic) = fields.fold((0, 0), |(end, sum), (next, text)| (next.max(end), text + sum));
+        end + dynamic
+    }
+
+    /// From its layout: none has been seen.
+    fn estimated_bytes(&self, event: EventId, tally: &[Weight], raw: usize) -> f64 {
+        const ADDRESSES: usize = 24;
+        let evsel = self.core.evlist.evsel(event);
         let (samples, addresses) =
             tally.iter().fold((0, 0), |(samples, sum), weight| (samples + weight.samples, sum + weight.addresses));
         let addresses = addresses.checked_div(samples).map_or(ADDRESSES, |mean| mean as usize);
-        evsel.layout().estimated_bytes(end + dynamic, addresses) as f64
+        evsel.layout().estimated_bytes(raw, addresses) as f64
     }
 
     /// What all that comes to.
@@ -431,7 +448,7 @@ impl Run {
     fn tell_event(&self, event: EventId, look: &Look, tally: &[Weight]) -> EventForecast {
         let evsel = self.core.evlist.evsel(event);
         let weight = tally.get(event.index()).copied().unwrap_or_default();
-        let (record_bytes, is_estimate) = self.record_bytes(event, tally);
+        let (record_bytes, is_estimate) = self.record_bytes(event, tally, &look.raw_bytes);
         let (per_s, unwatched_per_s, busiest_per_s) = match self.per_count(event, tally) {
             Some(each) => {
                 let (expected, unwatched) = look.book.expected(event.index());
