@@ -142,8 +142,7 @@ fn provoke_from_outside(
     let dir = tempfile::tempdir().expect("a directory");
     let (pid, console) = (dir.path().join("pid"), dir.path().join("console"));
     let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
-    let lab =
-        lab.qemu("-pidfile").qemu(&text(&pid)).qemu("-name").qemu("guest,debug-threads=on").console(&text(&console));
+    let lab = lab.qemu("-pidfile").qemu(&text(&pid)).qemu("-name").qemu("guest,debug-threads=on").console(&console);
     // The guest says when it is watched, and goes on when the silence is told.
     let script = format!(
         "taskset -p 1 $$ >/dev/null

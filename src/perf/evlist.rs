@@ -561,7 +561,7 @@ impl Evlist {
     pub fn probe(&mut self, attr: &Attr, cpu: u32) -> io::Result<()> {
         let on_cpu = self.missing.open(&mut attr.clone(), Watch::Cpu(cpu));
         let opened = match on_cpu {
-            Err(err) if matches!(err.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
+            Err(err) if refused(&err) => {
                 let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu };
                 self.missing.open(&mut attr.clone(), watch)
             }

@@ -10,7 +10,7 @@ pub mod evsel;
 mod ids;
 pub mod layout;
 pub mod no_tracefs;
-mod opening;
+pub mod opening;
 mod plan;
 pub mod record;
 pub mod refusal;

@@ -10,7 +10,7 @@ pub(super) fn gone(err: &io::Error) -> bool {
     err.raw_os_error() == Some(libc::ESRCH)
 }
 
-pub(super) fn refused(err: &io::Error) -> bool {
+pub fn refused(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::EPERM | libc::EACCES))
 }
 

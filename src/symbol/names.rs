@@ -62,6 +62,9 @@ struct Vdso {
     symbols: Symbols,
 }
 
+/// Names kept of each kind. There are always more places: records of a run of days, or an address that differs each time.
+const MOST_KEPT: usize = 1 << 18;
+
 impl Names {
     pub fn new(kallsyms: impl Into<PathBuf>, options: SymbolOptions) -> Names {
         Names {
@@ -112,7 +115,6 @@ impl Names {
     }
 
     fn kernel_place(&mut self, addr: u64, or_data: bool) -> Named {
-        const MOST_KEPT: usize = 1 << 18; // the address may come from a record that names a different one each time
         if let Some(named) = self.addresses.get(&addr) {
             return named.clone();
         }
@@ -180,7 +182,8 @@ impl Names {
         }
         let found = self.look_up(module, addr, offset);
         // A perf map may still get the name, or another one for new code in the same place.
-        let is_final = !matches!(module.content, Content::Unnamed { map: Some(_), .. });
+        let is_final =
+            self.places.len() < MOST_KEPT && !matches!(module.content, Content::Unnamed { map: Some(_), .. });
         let known = self.of_module(module);
         known.tally.add(offset, found.is_ok(), is_final);
         known.reason = found.as_ref().err().copied().or(known.reason);

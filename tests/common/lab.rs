@@ -108,6 +108,7 @@ pub struct Lab {
     kernel: PathBuf,
     arch: Arch,
     options: Vec<String>,
+    console: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy)]
@@ -163,7 +164,7 @@ impl Lab {
         let list = run_in_vm().args(["--list", "-k", &pattern]).output().expect("lab/run-in-vm");
         let list = String::from_utf8(list.stdout).expect("paths in UTF-8");
         let kernel = list.lines().next().unwrap_or_else(|| panic!("no kernel {pattern}: run lab/fetch"));
-        let lab = Lab { kernel: PathBuf::from(kernel), arch, options: Vec::new() };
+        let lab = Lab { kernel: PathBuf::from(kernel), arch, options: Vec::new(), console: None };
         let binary = std::env::var_os(arch.variable()).map(PathBuf::from);
         let binary = binary.unwrap_or_else(|| lab.built("perf-prof"));
         lab.file_as(&binary, "/guest/perf-prof")
@@ -235,8 +236,9 @@ impl Lab {
     }
 
     /// Keeps the kernel console in a file of the host's, which can be read while the guest runs.
-    pub fn console(self, path: &str) -> Lab {
-        self.option("-l", path)
+    pub fn console(mut self, path: &Path) -> Lab {
+        self.console = Some(path.to_owned());
+        self
     }
 
     /// Guest time is a count of instructions: exact, whatever else the host does, and slower.
@@ -256,7 +258,7 @@ impl Lab {
         let files = tempfile::tempdir().expect("a directory");
         let path = files.path().join("script");
         fs::write(&path, format!("echo '<1>{BEGINS}' >/dev/kmsg\n{FUNCTIONS}\n{script}\n")).expect("a file");
-        let console = files.path().join("console");
+        let console = self.console.clone().unwrap_or_else(|| files.path().join("console"));
         let out = files.path().join("out");
         let out = out.to_str().expect("a path in UTF-8");
         let lab = self.file_as(&path, "/guest/script").option("-o", out).option("-M", "1024").option("-t", "240");

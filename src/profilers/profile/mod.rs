@@ -20,6 +20,7 @@ use crate::output::Top;
 use crate::perf::attr::{Exclude, Sampling};
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::opening::refused;
 use crate::perf::target::{Host, online_cpus};
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
@@ -168,10 +169,10 @@ impl Profile {
             // There is a PMU for it, or the opening will say what is wrong.
             Ok(()) => return Ok(Evsel::new("cycles", cycles)),
             Err(err) if is_absent(&err) => {}
-            Err(err) if is_refused(&err) && evlist.probe(&cycles.clone().exclude(USER_ALONE), cpu).is_ok() => {
+            Err(err) if refused(&err) && evlist.probe(&cycles.clone().exclude(USER_ALONE), cpu).is_ok() => {
                 return Ok(Evsel::new("cycles", cycles));
             }
-            Err(err) if is_refused(&err) => {} // it is refused before anybody looks for the PMU
+            Err(err) if refused(&err) => {} // it is refused before anybody looks for the PMU
             Err(_) => return Ok(Evsel::new("cycles", cycles)),
         }
         let unit = if self.terms.wanted_hz().is_none() { "; -c is in ns of it" } else { "" };
@@ -193,8 +194,8 @@ impl Profile {
         if self.exclude.kernel || self.exclude.user || !self.terms.targeted {
             return Ok(());
         }
-        let refused = evlist.probe(evsel.attr(), cpu).is_err_and(|err| is_refused(&err));
-        if refused && evlist.probe(&evsel.attr().clone().exclude(USER_ALONE), cpu).is_ok() {
+        let is_refused = evlist.probe(evsel.attr(), cpu).is_err_and(|err| refused(&err));
+        if is_refused && evlist.probe(&evsel.attr().clone().exclude(USER_ALONE), cpu).is_ok() {
             setup.warn(
                 "not permitted to sample the kernel, as with --exclude-kernel: run as root, or give CAP_PERFMON"
                     .to_owned(),
@@ -233,10 +234,6 @@ const USER_ALONE: Exclude = Exclude { user: false, kernel: true, guest: false, h
 
 pub(super) fn is_absent(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV))
-}
-
-pub(super) fn is_refused(err: &io::Error) -> bool {
-    matches!(err.raw_os_error(), Some(libc::EACCES | libc::EPERM))
 }
 
 /// Refuses more than a sysctl allows: the kernel itself would only say EINVAL.

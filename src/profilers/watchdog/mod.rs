@@ -21,11 +21,12 @@ use crate::cli::values::{self, format_ns};
 use crate::perf::attr::Sampling;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
+use crate::perf::opening::refused;
 use crate::perf::target::{Host, Tasks, online_cpus};
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
-use crate::profilers::profile::{check_limit, is_absent, is_refused};
+use crate::profilers::profile::{check_limit, is_absent};
 use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::settings::{Limits, Settings};
 use crate::profilers::watchdog::signs::SignBoard;
@@ -217,7 +218,7 @@ impl Watchdog {
         let cycles = Attr::cycles(Sampling::Frequency(self.hz));
         let probed = evlist.probe(&cycles, cpu);
         self.sampler.period = 1_000_000_000 / self.hz.max(1);
-        if probed.is_err_and(|err| is_absent(&err) || is_refused(&err)) {
+        if probed.is_err_and(|err| is_absent(&err) || refused(&err)) {
             setup.warn("no PMU: sampling by timer; a CPU with interrupts off cannot be sampled".to_owned());
             return Evsel::new("cpu-clock", Attr::cpu_clock(Sampling::Frequency(self.hz)));
         }
