@@ -90,8 +90,7 @@ fn every_command_and_option_has_its_place() {
         let name = command.get_name();
         assert!(readme.contains(&format!("`perf-prof {name}")), "README.md says not what {name} is for");
         let own = root().join(format!("docs/profilers/{name}.md"));
-        // Those that make no answer of their own share a page.
-        let own = if own.exists() { read(&own) } else { read(&root().join("docs/install.md")) };
+        let own = read(&own);
         assert!(own.contains(&format!("perf-prof {name}")), "no page is about {name}");
         let shared = command.get_arguments().any(|arg| arg.get_long() == Some("exit-N"));
         for arg in command.get_arguments().filter(|arg| arg.get_id() != "help" && !arg.is_hide_set()) {

@@ -158,7 +158,7 @@ fn signals_end_the_run_with_a_summary() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let trace = tracing(&[]);
         trace.signal(signal);
-        trace.finish().code(0).says(&["trace: ", " events in ", ", 0 lost"]);
+        trace.finish().code(0).says(&["trace: ", " in ", ", 0 lost"]);
         let trace = tracing(&["--json"]);
         trace.signal(signal);
         let done = trace.finish().code(0);

@@ -536,6 +536,6 @@ fn a_hidden_tracefs_is_mounted_privately() {
     if done.err().contains("unshare:") || done.err().contains("mount:") {
         skip!("{}", done.err());
     }
-    let done = done.code(0).says(&["1 events", "0 lost"]);
+    let done = done.code(0).says(&["trace: 1 event in ", "0 lost"]);
     assert!(done.out.iter().any(|line| line.contains(EXEC)), "{done:?}");
 }

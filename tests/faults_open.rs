@@ -265,7 +265,7 @@ fn without_tracefs_only_what_needs_it_is_refused() {
     // ENOSYS is an old kernel's answer to fsopen: a mount namespace of our own is the next best.
     let old = Refusal::of(libc::SYS_fsopen, libc::ENOSYS);
     let trace = without_tracefs(&["trace", "-e", EXEC, "--", "true"]);
-    Prog::spawn(refused(trace, &[old])).finish().code(0).says(&["1 event"]);
+    Prog::spawn(refused(trace, &[old])).finish().code(0).says(&["1 event in "]);
 }
 
 /// What a sentence says may be given to the program's file, for setpriv(1).

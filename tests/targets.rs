@@ -32,7 +32,7 @@ fn a_workload_is_followed_with_its_children() {
 #[test]
 fn a_workload_that_fails_is_still_a_run_that_ended() {
     need_events!();
-    run(&["trace", "-e", EXEC, "--", "sh", "-c", "exit 7"]).code(0).says(&["trace: 1 event"]);
+    run(&["trace", "-e", EXEC, "--", "sh", "-c", "exit 7"]).code(0).says(&["trace: 1 event in "]);
     run(&["trace", "-e", EXEC, "--", "sh", "-c", "kill -9 $$"]).code(0);
 }
 

@@ -1,17 +1,19 @@
 //! The events of a run: what each is, and where it is opened. How a CPU's are opened is settled in `plan`, what a refusal
-//! means is in `opening`, what their descriptors say in `cpu_events`; `counters` are events that only count, for a forecast.
+//! means is in `opening`, what their descriptors say in `cpu_events`; `side` records tell what tasks are called and do,
+//! `counters` only count, for a forecast.
 
 pub mod counters;
+mod side;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use anyhow::{Context, Result, bail};
 
-use crate::perf::attr::{Attr, Missing, Source};
+use crate::perf::attr::{Attr, Missing};
 use crate::perf::classes::{self, Class};
 pub use crate::perf::cpu_events::Counted;
-use crate::perf::cpu_events::{CpuEvents, EventFd, Lost, SideFd};
+use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
 use crate::perf::ids::Ids;
 use crate::perf::layout::{Layout, SampleType};
@@ -232,63 +234,6 @@ impl Evlist {
         Ok(rings)
     }
 
-    /// Opens the side records of `cpu` and maps a ring for them, once all events are open: it must not take memory from
-    /// theirs. None: there is no room for it, they go to the events' ring.
-    ///
-    /// # Errors
-    /// As [`Evlist::open_cpu`]; and where no events are open, the ring cannot be mapped.
-    pub fn open_side_records(&mut self, cpu: u32, data_pages: &mut usize) -> Result<Option<RingBuf>> {
-        let half = half(*data_pages)?;
-        let watch = self.plan.watch_of_owner(cpu);
-        let on_cpu = self.plan.side_on_cpu;
-        // A thread of our own owns the ring otherwise: it outlives every task that we watch.
-        let mut attr = if on_cpu {
-            self.side_attr(half, false)
-        } else {
-            Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half)
-        };
-        let owner = self.open_side(&mut attr, watch)?;
-        let mut cpus = std::mem::take(&mut self.cpus);
-        let at = cpus.iter().position(|events| events.cpu == cpu).unwrap_or_else(|| {
-            cpus.push(CpuEvents::new(cpu));
-            cpus.len() - 1
-        });
-        let result = self.join_side_records(&mut cpus[at], owner, half, data_pages);
-        self.cpus = cpus;
-        result
-    }
-
-    fn join_side_records(
-        &mut self,
-        cpu: &mut CpuEvents,
-        owner: OwnedFd,
-        half: u32,
-        data_pages: &mut usize,
-    ) -> Result<Option<RingBuf>> {
-        let ring = match cpu.owner(Class::Events(0)) {
-            None => loop {
-                match RingBuf::map(owner.as_fd(), *data_pages) {
-                    Ok(ring) => break Some(ring),
-                    Err(err) => self.shrink(err, data_pages)?,
-                }
-            },
-            Some(events) => {
-                let ring = RingBuf::map(owner.as_fd(), *data_pages).ok();
-                if ring.is_none() {
-                    sys::perf::set_output(owner.as_fd(), events).context("cannot share a ring buffer")?;
-                }
-                ring
-            }
-        };
-        cpu.side_owner = Some(SideFd::new(owner));
-        cpu.side_ring = ring.is_some();
-        if cpu.side_ring {
-            cpu.side_half = half;
-        }
-        self.join_side(cpu, &self.plan.watches(cpu.cpu))?;
-        Ok(ring)
-    }
-
     /// The largest rings of events of at most `data_pages` that all of `cpus` may have at once, beside one of so many pages on
     /// each of the `others`. Whoever takes what there is CPU by CPU leaves nothing to the last ones.
     ///
@@ -329,24 +274,6 @@ impl Evlist {
         Ok(())
     }
 
-    /// Opens the side records of tasks and sends them where those of the CPU go.
-    fn join_side(&mut self, cpu: &mut CpuEvents, watches: &[Watch]) -> Result<()> {
-        let Some(target) = cpu.side_target().filter(|_| !self.plan.side_on_cpu) else { return Ok(()) };
-        let mut side = Vec::new();
-        for &watch in watches {
-            let mut attr = self.side_attr(cpu.side_half, self.plan.inherit);
-            let fd = match self.missing.open(&mut attr, watch) {
-                Ok(fd) => fd,
-                Err(err) if gone(&err) => continue,
-                Err(err) => return Err(watch_error(err, SIDE_RECORDS, &attr, watch)),
-            };
-            sys::perf::set_output(fd.as_fd(), target).context("cannot share a ring buffer")?;
-            side.push(SideFd::new(fd));
-        }
-        cpu.side.append(&mut side);
-        Ok(())
-    }
-
     /// Opens the events of `watches` and sends their records into the CPU's rings, which are mapped: only such a ring can
     /// be shared. `all`: also the events of the whole CPU.
     fn join(&mut self, cpu: &mut CpuEvents, watches: &[Watch], all: bool) -> Result<()> {
@@ -356,25 +283,6 @@ impl Evlist {
             }
         }
         Ok(())
-    }
-
-    /// Opens what carries names, forks and exits. It is opened first, so its refusal is explained by what needs most: a
-    /// cure for itself alone would not be one for the run.
-    fn open_side(&mut self, attr: &mut Attr, watch: Watch) -> Result<OwnedFd> {
-        self.missing.open(attr, watch).map_err(|err| {
-            let mut needs_most = self.evsels.iter().filter(|evsel| evsel.is_opened()).map(|evsel| &evsel.attr);
-            let tracepoint = needs_most.find(|attr| attr.source() == Source::Tracepoint);
-            watch_error(err, SIDE_RECORDS, tracepoint.unwrap_or(attr), watch)
-        })
-    }
-
-    fn side_attr(&self, half: u32, inherit: bool) -> Attr {
-        Attr::dummy()
-            .with_sample_type(shared_bits(&self.evsels))
-            .side_records(self.plan.mappings)
-            .watermark(half)
-            .inherit(inherit)
-            .enable_on_exec(inherit && self.plan.enable_on_exec)
     }
 
     /// Opens the events of threads that appeared since the plan was made, in processes that are followed. A thread created
@@ -598,9 +506,6 @@ impl Drop for Evlist {
         }
     }
 }
-
-/// How the events that carry names, forks and exits are called in errors.
-const SIDE_RECORDS: &str = "perf events";
 
 #[cfg(test)]
 #[path = "evlist_tests.rs"]

@@ -34,8 +34,9 @@ pub fn waiting_for(profiler: &str, evlist: &Evlist) -> String {
 
 /// How it ended. `counts_lost`: the kernel tells lost samples from lost side records.
 pub fn summary(profiler: &str, end: &RunEnd, counts_lost: bool) -> Vec<String> {
-    let mut first =
-        format!("{profiler}: {} events in {:.1} s, {} lost", end.samples, end.duration_ns as f64 / 1e9, end.lost);
+    let events = if end.samples == 1 { "event" } else { "events" };
+    let seconds = end.duration_ns as f64 / 1e9;
+    let mut first = format!("{profiler}: {} {events} in {seconds:.1} s, {} lost", end.samples, end.lost);
     if end.lost > 0 && !counts_lost {
         first += " (side records among them: this kernel does not tell them apart)";
     }
