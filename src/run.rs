@@ -124,8 +124,8 @@ pub struct Run {
     /// Samples before this interval.
     samples_before: u64,
     discarded_before: u64,
-    /// The weights that were sent last, as long as the output has not seen to them.
-    weights_sent: Weak<Vec<Weighted>>,
+    /// Of the report of stacks that was sent last, as long as the output has not seen to it.
+    report_sent: Weak<Vec<Weighted>>,
     /// As of the last interval.
     run_totals: Vec<(&'static str, Value)>,
     /// By a signal.
@@ -262,7 +262,7 @@ impl Run {
             wakeups: 0,
             samples_before: 0,
             discarded_before: 0,
-            weights_sent: Weak::new(),
+            report_sent: Weak::new(),
             run_totals: Vec::new(),
             told_to_end: false,
             tracefs,
@@ -463,7 +463,7 @@ impl Run {
         let interval = self.intervals;
         let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };
         let mut messages: Vec<Message> = std::mem::take(&mut report.tables).into_iter().map(table).collect();
-        messages.extend(self.stack_report(&mut report, end_ns, last).map(Message::Stacks));
+        messages.extend(self.stack_report(&mut report, end_ns, last).into_iter().flatten());
         messages.extend(std::mem::take(&mut report.notes).into_iter().map(Message::Note));
         let cure = self.rings.cure(self.core.mean_record_bytes());
         let loss = &mut self.core.loss;
@@ -491,19 +491,18 @@ impl Run {
         Ok(messages)
     }
 
-    /// What fell on each stack so far, when somebody wants it.
-    fn stack_report(&mut self, report: &mut Report, time_ns: u64, last: bool) -> Option<StackReport> {
+    /// What fell on each stack since the last report, and what is made of all of it, when somebody wants it.
+    fn stack_report(&mut self, report: &mut Report, time_ns: u64, last: bool) -> Option<[Message; 2]> {
         let wanted = report.top.is_some() || self.options.flame.is_some();
-        // There may be much of it: in mid-run, one at a time is under way.
-        if !wanted || !last && self.weights_sent.strong_count() > 0 {
+        // There may be much of it: in mid-run, one at a time is under way. None of it may be dropped.
+        if !wanted || !last && (self.report_sent.strong_count() > 0 || !self.core.output.flush_all()) {
             return None;
         }
-        let mut rows = self.core.weights.rows();
-        rows.append(&mut report.weights);
-        let rows = Arc::new(rows);
-        self.weights_sent = Arc::downgrade(&rows);
+        let ongoing = Arc::new(std::mem::take(&mut report.weights));
+        self.report_sent = Arc::downgrade(&ongoing);
         let span_ns = time_ns.saturating_sub(self.start_ns);
-        Some(StackReport { interval: self.intervals, time_ns, span_ns, rows, top: report.top, last })
+        let report = StackReport { interval: self.intervals, time_ns, span_ns, ongoing, top: report.top, last };
+        Some([Message::Weights(self.core.weights.take()), Message::Stacks(report)])
     }
 }
 

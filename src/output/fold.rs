@@ -45,10 +45,13 @@ const IN_KERNEL: &str = "_[k]";
 const NO_STACK: &str = "[no stack]";
 
 /// What stacks that are told apart may take, roughly. When they take more, the lightest are counted in one place.
-const MOST_BYTES: usize = 48 << 20;
+const MOST_BYTES: usize = 16 << 20;
 
 /// A map's share of an entry, and the allocator's of its parts.
 const ENTRY_BYTES: usize = 64;
+/// What a node and a sum take, with their entries in maps that are two thirds full.
+const NODE_BYTES: usize = size_of::<Node>() + size_of::<(u32, u32, u32)>() * 3 / 2;
+const GROUP_BYTES: usize = size_of::<(Key, Sum)>() * 3 / 2;
 
 /// Stacks of one program that read the same.
 #[derive(Clone, Debug)]
@@ -57,22 +60,9 @@ pub struct Group {
     /// None: several processes.
     pub pid: Option<i32>,
     pub weight: u64,
-    heaviest: u64,
-    /// Innermost first; the addresses are those of the heaviest of them.
-    frames: Box<[Kept]>,
+    /// Innermost first; of each the address is one of several.
+    pub frames: Vec<Named>,
 }
-
-/// A frame, whose function all frames in it share.
-#[derive(Clone, Debug)]
-struct Kept {
-    function: Arc<Function>,
-    /// [`NO_ADDRESS`]: none.
-    addr: u64,
-    offset: u64,
-}
-
-/// Such a word is a marker in a callchain.
-const NO_ADDRESS: u64 = u64::MAX;
 
 /// A function, or why there is no name for it, with its module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -87,14 +77,62 @@ pub struct Function {
 /// on the lightest is counted under `<others>`, and one that comes again begins anew.
 #[derive(Clone, Debug)]
 pub struct Folded {
-    /// By what they read as: the program, then outermost to innermost, as numbers of texts.
-    groups: FxHashMap<Box<[u32]>, Group>,
+    groups: FxHashMap<Key, Sum>,
+    tree: Tree,
     texts: Texts,
-    /// With what fell on each itself.
-    functions: FxHashMap<Arc<Function>, u64>,
+    programs: FxHashMap<u32, Comm>,
+    functions: Functions,
     total: u64,
     bytes: usize,
     most_bytes: usize,
+}
+
+/// What a stack reads as: its program, a text, and where its two parts end in the tree. Most stacks are one of few in the
+/// kernel, behind one of few in the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    program: u32,
+    /// All up to the outermost frame of the kernel.
+    outer: u32,
+    inner: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sum {
+    pid: Option<i32>,
+    weight: u64,
+}
+
+/// Frames by those around them.
+#[derive(Clone, Debug, Default)]
+struct Tree {
+    nodes: Vec<Node>,
+    /// By what is around it, and its text.
+    numbers: FxHashMap<(u32, u32), u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// [`NONE`]: it is the outermost.
+    around: u32,
+    text: u32,
+    function: u32,
+    /// Those of the heaviest that came by. [`NO_ADDRESS`]: none.
+    addr: u64,
+    offset: u64,
+    heaviest: u64,
+}
+
+/// No node.
+const NONE: u32 = u32::MAX;
+/// Such a word is a marker in a callchain.
+const NO_ADDRESS: u64 = u64::MAX;
+
+/// Functions by number, with what fell on each itself.
+#[derive(Clone, Debug, Default)]
+struct Functions {
+    numbers: FxHashMap<Arc<Function>, u32>,
+    sums: Vec<(Arc<Function>, u64)>,
 }
 
 /// Texts by number.
@@ -121,15 +159,45 @@ impl Texts {
     }
 }
 
-impl Group {
-    pub fn frames(&self) -> Vec<Named> {
-        let named = |frame: &Kept| Named {
-            addr: (frame.addr != NO_ADDRESS).then_some(frame.addr),
-            symbol: frame.function.name.clone(),
-            offset: frame.offset,
-            module: frame.function.module.clone(),
-        };
-        self.frames.iter().map(named).collect()
+impl Functions {
+    /// The number of a function, and what it takes if it is new.
+    fn number(&mut self, function: Function) -> (u32, usize) {
+        if let Some(number) = self.numbers.get(&function) {
+            return (*number, 0);
+        }
+        let (function, number) = (Arc::new(function), self.sums.len() as u32);
+        let name_bytes = function.name.as_ref().map_or(0, |name| name.len());
+        self.numbers.insert(function.clone(), number);
+        self.sums.push((function, 0));
+        (number, size_of::<Function>() + name_bytes + ENTRY_BYTES)
+    }
+
+    fn add(&mut self, number: u32, weight: u64) {
+        if let Some((_, sum)) = self.sums.get_mut(number as usize) {
+            *sum = sum.saturating_add(weight);
+        }
+    }
+}
+
+impl Tree {
+    /// The node of a frame with this text inside of another one, and what it takes if it is new.
+    fn number(&mut self, node: Node) -> (u32, usize) {
+        if let Some(&number) = self.numbers.get(&(node.around, node.text)) {
+            if let Some(known) = self.nodes.get_mut(number as usize).filter(|known| known.heaviest < node.heaviest) {
+                *known = node;
+            }
+            return (number, 0);
+        }
+        let number = self.nodes.len() as u32;
+        self.numbers.insert((node.around, node.text), number);
+        self.nodes.push(node);
+        (number, NODE_BYTES)
+    }
+
+    /// A node and all around it, the innermost first.
+    fn outwards(&self, from: u32) -> impl Iterator<Item = &Node> {
+        let at = |number: u32| self.nodes.get(number as usize);
+        std::iter::successors(at(from), move |node| at(node.around))
     }
 }
 
@@ -147,8 +215,16 @@ impl Folded {
     }
 
     fn within(most_bytes: usize) -> Folded {
-        let (groups, functions) = (FxHashMap::default(), FxHashMap::default());
-        Folded { groups, texts: Texts::default(), functions, total: 0, bytes: 0, most_bytes }
+        Folded {
+            groups: FxHashMap::default(),
+            tree: Tree::default(),
+            texts: Texts::default(),
+            programs: FxHashMap::default(),
+            functions: Functions::default(),
+            total: 0,
+            bytes: 0,
+            most_bytes,
+        }
     }
 
     /// Adds what fell on more stacks.
@@ -164,82 +240,74 @@ impl Folded {
     fn add(&mut self, row: &Weighted, frames: &[Named]) {
         self.total = self.total.saturating_add(row.weight);
         let innermost = self.function(innermost(frames));
-        let sum = self.functions.entry(innermost).or_default();
-        *sum = sum.saturating_add(row.weight);
-        self.count(row, frames);
+        self.functions.add(innermost, row.weight);
+        self.count(row.comm, Sum { pid: Some(row.pid), weight: row.weight }, frames);
         if self.bytes > self.most_bytes {
             self.thin();
         }
     }
 
     /// Adds to the sum of a stack.
-    fn count(&mut self, row: &Weighted, frames: &[Named]) {
-        let key = self.key(row.comm, frames);
-        let is_heaviest = self.groups.get(&key).is_none_or(|group| row.weight > group.heaviest);
-        let kept = is_heaviest.then(|| frames.iter().map(|frame| self.kept(frame)).collect());
-        let group = match self.groups.entry(key) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                self.bytes += group_bytes(entry.key(), frames.len());
-                let (comm, pid) = (row.comm, Some(row.pid));
-                entry.insert(Group { comm, pid, weight: 0, heaviest: 0, frames: Box::default() })
+    fn count(&mut self, comm: Comm, sum: Sum, frames: &[Named]) {
+        let program = self.text(&program(comm));
+        self.programs.entry(program).or_insert(comm);
+        let kernel = frames.iter().rposition(is_kernel).map_or(0, |outermost| outermost + 1);
+        let (inner, outer) = frames.split_at(kernel);
+        let key = Key { program, outer: self.part(outer, sum.weight), inner: self.part(inner, sum.weight) };
+        match self.groups.entry(key) {
+            Entry::Occupied(entry) => {
+                let known = entry.into_mut();
+                known.weight = known.weight.saturating_add(sum.weight);
+                known.pid = known.pid.filter(|_| known.pid == sum.pid);
             }
-        };
-        group.weight = group.weight.saturating_add(row.weight);
-        group.pid = group.pid.filter(|pid| *pid == row.pid);
-        if let Some(frames) = kept {
-            (group.heaviest, group.frames) = (row.weight, frames);
+            Entry::Vacant(entry) => {
+                self.bytes += GROUP_BYTES;
+                entry.insert(sum);
+            }
         }
     }
 
-    fn kept(&mut self, frame: &Named) -> Kept {
-        let function = self.function(Function { name: frame.symbol.clone(), module: frame.module.clone() });
-        Kept { function, addr: frame.addr.unwrap_or(NO_ADDRESS), offset: frame.offset }
-    }
-
-    /// The one copy of a function.
-    fn function(&mut self, function: Function) -> Arc<Function> {
-        if let Some((known, _)) = self.functions.get_key_value(&function) {
-            return known.clone();
-        }
-        let function = Arc::new(function);
-        let name_bytes = function.name.as_ref().map_or(0, |name| name.len());
-        self.bytes += size_of::<Function>() + name_bytes + ENTRY_BYTES;
-        self.functions.insert(function.clone(), 0);
-        function
-    }
-
-    fn key(&mut self, comm: Comm, frames: &[Named]) -> Box<[u32]> {
-        let mut key = Vec::with_capacity(2 + frames.len());
-        let mut push = |text: &str| {
-            let (number, bytes) = self.texts.number(text);
+    /// Where frames, innermost first, end in the tree.
+    fn part(&mut self, frames: &[Named], heaviest: u64) -> u32 {
+        frames.iter().rev().fold(NONE, |around, frame| {
+            let text = self.text(&frame_text(frame));
+            let function = self.function(Function { name: frame.symbol.clone(), module: frame.module.clone() });
+            let addr = frame.addr.unwrap_or(NO_ADDRESS);
+            let (number, bytes) =
+                self.tree.number(Node { around, text, function, addr, offset: frame.offset, heaviest });
             self.bytes += bytes;
-            key.push(number);
-        };
-        push(&program(comm));
-        if frames.is_empty() {
-            push(NO_STACK);
-        }
-        frames.iter().rev().for_each(|frame| push(&frame_text(frame)));
-        key.into()
+            number
+        })
+    }
+
+    fn text(&mut self, text: &str) -> u32 {
+        let (number, bytes) = self.texts.number(text);
+        self.bytes += bytes;
+        number
+    }
+
+    fn function(&mut self, function: Function) -> u32 {
+        let (number, bytes) = self.functions.number(function);
+        self.bytes += bytes;
+        number
     }
 
     /// Keeps the heaviest functions and stacks in half the room.
     fn thin(&mut self) {
         let before = std::mem::replace(self, Folded::within(self.most_bytes));
         self.total = before.total;
-        self.keep_functions(before.functions.into_iter().filter(|(_, sum)| *sum > 0).collect());
-        let mut groups: Vec<Group> = before.groups.into_values().collect();
-        groups.sort_unstable_by_key(|group| Reverse(group.weight));
-        let mut others = Weighted { pid: 0, comm: Comm::new(b"<others>"), stack: None, weight: 0 };
-        for group in groups {
+        self.keep_functions(before.functions.sums.iter().filter(|(_, sum)| *sum > 0).cloned().collect());
+        let mut groups: Vec<(Key, Sum)> = before.groups.iter().map(|(key, sum)| (*key, *sum)).collect();
+        groups.sort_unstable_by_key(|(_, sum)| Reverse(sum.weight));
+        let mut others = 0_u64;
+        for (key, sum) in groups {
             if self.bytes < self.most_bytes / 2 {
-                self.keep(group);
+                self.count(before.comm(key), sum, &before.frames(key));
             } else {
-                others.weight = others.weight.saturating_add(group.weight);
+                others = others.saturating_add(sum.weight);
             }
         }
-        self.count(&others, &[]);
+        self.count(Comm::new(b"<others>"), Sum { pid: Some(0), weight: others }, &[]);
     }
 
     fn keep_functions(&mut self, mut functions: Vec<(Arc<Function>, u64)>) {
@@ -249,22 +317,13 @@ impl Folded {
         for (function, sum) in functions {
             if self.bytes < self.most_bytes / PART {
                 let function = self.function((*function).clone());
-                self.functions.insert(function, sum);
+                self.functions.add(function, sum);
             } else {
                 others = others.saturating_add(sum);
             }
         }
         let function = self.function(Function { name: Err("others"), module: None });
-        let sum = self.functions.entry(function).or_default();
-        *sum = sum.saturating_add(others);
-    }
-
-    fn keep(&mut self, group: Group) {
-        let frames = group.frames();
-        let key = self.key(group.comm, &frames);
-        let kept = frames.iter().map(|frame| self.kept(frame)).collect();
-        self.bytes += group_bytes(&key, frames.len());
-        self.groups.insert(key, Group { frames: kept, ..group });
+        self.functions.add(function, others);
     }
 
     /// Of all stacks.
@@ -275,43 +334,70 @@ impl Folded {
     /// `comm;outermost;...;innermost WEIGHT`, sorted.
     pub fn lines(&self) -> Vec<String> {
         let groups = self.groups.iter();
-        let mut lines: Vec<String> =
-            groups.map(|(key, group)| format!("{} {}", self.line(key), group.weight)).collect();
+        let mut lines: Vec<String> = groups.map(|(key, sum)| format!("{} {}", self.line(*key), sum.weight)).collect();
         lines.sort_unstable();
         lines
     }
 
-    fn line(&self, key: &[u32]) -> String {
-        let texts: Vec<&str> = key.iter().map(|number| self.texts.text(*number)).collect();
+    fn line(&self, key: Key) -> String {
+        let mut texts: Vec<&str> = self.nodes(key).map(|node| self.texts.text(node.text)).collect();
+        if texts.is_empty() {
+            texts.push(NO_STACK);
+        }
+        texts.push(self.texts.text(key.program));
+        texts.reverse();
         texts.join(";")
     }
 
+    /// Innermost first.
+    fn nodes(&self, key: Key) -> impl Iterator<Item = &Node> {
+        self.tree.outwards(key.inner).chain(self.tree.outwards(key.outer))
+    }
+
+    fn frames(&self, key: Key) -> Vec<Named> {
+        let named = |node: &Node| {
+            let (function, _) = self.functions.sums.get(node.function as usize)?;
+            Some(Named {
+                addr: (node.addr != NO_ADDRESS).then_some(node.addr),
+                symbol: function.name.clone(),
+                offset: node.offset,
+                module: function.module.clone(),
+            })
+        };
+        self.nodes(key).filter_map(named).collect()
+    }
+
+    fn comm(&self, key: Key) -> Comm {
+        self.programs.get(&key.program).copied().unwrap_or_default()
+    }
+
     /// The heaviest first.
-    pub fn heaviest(&self, most: usize) -> Vec<&Group> {
-        let mut groups: Vec<(&[u32], &Group)> = self.groups.iter().map(|(key, group)| (&**key, group)).collect();
-        let by_weight = |(_, one): &(_, &Group), (_, other): &(_, &Group)| other.weight.cmp(&one.weight);
+    pub fn heaviest(&self, most: usize) -> Vec<Group> {
+        let mut groups: Vec<(Key, Sum)> = self.groups.iter().map(|(key, sum)| (*key, *sum)).collect();
+        let by_weight = |(_, one): &(Key, Sum), (_, other): &(Key, Sum)| other.weight.cmp(&one.weight);
         // Lines are long: they are made of those only that may be among the first.
         if let Some(last) = most.checked_sub(1).filter(|last| *last < groups.len()) {
             let least = groups.select_nth_unstable_by(last, by_weight).1.1.weight;
-            groups.retain(|(_, group)| group.weight >= least);
+            groups.retain(|(_, sum)| sum.weight >= least);
         }
-        groups.sort_by_cached_key(|(key, group)| (Reverse(group.weight), self.line(key)));
-        groups.into_iter().take(most).map(|(_, group)| group).collect()
+        groups.sort_by_cached_key(|(key, sum)| (Reverse(sum.weight), self.line(*key)));
+        let group = |(key, sum): (Key, Sum)| Group {
+            comm: self.comm(key),
+            pid: sum.pid,
+            weight: sum.weight,
+            frames: self.frames(key),
+        };
+        groups.into_iter().take(most).map(group).collect()
     }
 
     /// What fell on each function itself, without those it called; the heaviest first.
     pub fn functions(&self, most: usize) -> Vec<(Function, u64)> {
-        let sums = self.functions.iter().filter(|(_, sum)| **sum > 0);
+        let sums = self.functions.sums.iter().filter(|(_, sum)| *sum > 0);
         let mut sums: Vec<(&Function, u64)> = sums.map(|(function, sum)| (&**function, *sum)).collect();
         let text = |function: &Function| (function.name.clone().unwrap_or_default(), function.module.clone());
         sums.sort_unstable_by(|(a, one), (b, other)| other.cmp(one).then_with(|| text(a).cmp(&text(b))));
         sums.into_iter().take(most).map(|(function, sum)| (function.clone(), sum)).collect()
     }
-}
-
-/// What a stack takes, roughly.
-fn group_bytes(key: &[u32], frames: usize) -> usize {
-    size_of::<Group>() + frames * size_of::<Kept>() + size_of_val(key) + ENTRY_BYTES
 }
 
 fn innermost(frames: &[Named]) -> Function {
@@ -428,6 +514,31 @@ pub mod tests {
     }
 
     #[test]
+    fn the_kernels_part_is_kept_once() {
+        let stack = |user: &'static str, addr: u64| {
+            let kernel = |name| named(KERNEL + addr, Ok(name), Some("[kernel]"));
+            vec![
+                kernel("schedule"),
+                kernel("do_syscall_64"),
+                named(addr, Ok(user), None),
+                named(addr, Ok("main"), None),
+            ]
+        };
+        let folded = folded(&[(1, "a", 2, stack("f", 1)), (1, "a", 3, stack("g", 2)), (2, "b", 1, stack("f", 3))]);
+        assert_eq!(folded.tree.nodes.len(), 2 + 3, "f and g share main");
+        let heaviest = folded.heaviest(9);
+        let brief = |group: &Group| {
+            let names = group.frames.iter().map(|frame| frame.symbol.clone().unwrap().to_string());
+            (group.comm, group.weight, names.collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(brief(&heaviest[0]), (Comm::new(b"a"), 3, "schedule do_syscall_64 g main".to_owned()));
+        assert_eq!(brief(&heaviest[1]), (Comm::new(b"a"), 2, "schedule do_syscall_64 f main".to_owned()));
+        let addrs = |group: &Group| group.frames.iter().map(|frame| frame.addr.unwrap() & 0xff).collect::<Vec<_>>();
+        assert_eq!(heaviest.iter().map(addrs).collect::<Vec<_>>(), [[2, 2, 2, 2], [2, 2, 1, 2], [2, 2, 1, 2]]);
+        assert_eq!(folded.lines()[2], "b;main;f;do_syscall_64_[k];schedule_[k] 1");
+    }
+
+    #[test]
     fn functions_are_summed_over_stacks() {
         let function = |name, module| named(1, Ok(name), Some(module));
         let folded = folded(&[
@@ -486,11 +597,11 @@ pub mod tests {
     fn the_lightest_stacks_are_put_together() {
         let many = 20_000;
         let folded = thinned(many, 64 << 10);
-        assert!(folded.groups.len() < 1000 && folded.functions.len() < 1000 && folded.texts.texts.len() < 1000);
+        assert!(folded.groups.len() < 1000 && folded.functions.sums.len() < 1000 && folded.texts.texts.len() < 1000);
         let heaviest = folded.heaviest(2);
-        assert_eq!((heaviest[0].weight, heaviest[0].pid, heaviest[0].frames().len()), (many, Some(1), 2));
-        assert_eq!((heaviest[0].frames()[0].addr, heaviest[0].frames()[0].offset), (Some(7), 0));
-        assert_eq!((heaviest[1].comm, heaviest[1].frames().len()), (Comm::new(b"<others>"), 0));
+        assert_eq!((heaviest[0].weight, heaviest[0].pid, heaviest[0].frames.len()), (many, Some(1), 2));
+        assert_eq!((heaviest[0].frames[0].addr, heaviest[0].frames[0].offset), (Some(7), 0));
+        assert_eq!((heaviest[1].comm, heaviest[1].frames.len()), (Comm::new(b"<others>"), 0));
         let sum: u64 = folded.lines().iter().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
         assert_eq!((sum, folded.total()), (2 * many, 2 * many), "nothing is lost");
         let functions = folded.functions(usize::MAX);

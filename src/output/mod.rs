@@ -101,13 +101,14 @@ pub struct Settings {
     pub flame: Option<FlameWriter>,
 }
 
-/// What fell on each stack from the start of the run up to an interval's end.
+/// A report of what fell on each stack from the start of the run up to an interval's end.
 #[derive(Debug)]
 pub struct StackReport {
     pub interval: u64,
     pub time_ns: u64,
     pub span_ns: u64,
-    pub rows: Arc<Vec<Weighted>>,
+    /// What is not in the sums yet, because it goes on.
+    pub ongoing: Arc<Vec<Weighted>>,
     /// What is listed of it; None: it is for the flame graph alone.
     pub top: Option<Top>,
     /// The run ends with it.
@@ -203,7 +204,7 @@ pub(crate) enum Message {
     Note(String),
     /// Processes whose stacks may come, and which may be gone by then.
     Living(Vec<i32>),
-    /// What fell on stacks that are about to be forgotten.
+    /// What fell on stacks since the last time. They may be forgotten.
     Weights(Vec<Weighted>),
 }
 

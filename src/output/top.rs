@@ -51,7 +51,7 @@ pub fn functions(folded: &Folded, out: &mut Vec<u8>) {
 /// Appends the stacks, behind the beginning of their headline.
 pub fn stacks(folded: &Folded, depth: usize, out: &mut Vec<u8>) {
     let _ = writeln!(out, ": stacks, % of {} busy samples", folded.total());
-    for group in folded.heaviest(STACKS) {
+    for group in &folded.heaviest(STACKS) {
         percent(group.weight, folded.total(), out);
         let _ = write!(out, " {:>8} ", group.weight);
         subject(group, out);
@@ -62,7 +62,7 @@ pub fn stacks(folded: &Folded, depth: usize, out: &mut Vec<u8>) {
 
 /// Appends the stacks of one occurrence.
 pub fn stacks_of_one(folded: &Folded, depth: usize, out: &mut Vec<u8>) {
-    for group in folded.heaviest(STACKS_OF_ONE) {
+    for group in &folded.heaviest(STACKS_OF_ONE) {
         let _ = write!(out, "  {:>4} of {} samples: ", group.weight, folded.total());
         subject(group, out);
         out.push(b'\n');
@@ -90,7 +90,7 @@ fn push_comm(comm: Comm, out: &mut Vec<u8>) {
 
 /// Names alone: the stacks differ in their addresses.
 fn frames(group: &Group, depth: usize, out: &mut Vec<u8>) {
-    let frames = group.frames();
+    let frames = &group.frames;
     for frame in frames.iter().take(depth) {
         out.extend_from_slice(b"    ");
         text::function(frame.symbol.as_deref().map_err(|reason| *reason), frame.module.as_deref(), out);
@@ -123,14 +123,14 @@ pub fn json_rows(
             json::function(object, name.as_deref().map_err(|reason| *reason), module.as_deref())
         });
     }
-    for group in folded.heaviest(if top.stacks { STACKS } else { 0 }) {
+    for group in &folded.heaviest(if top.stacks { STACKS } else { 0 }) {
         row(group.weight, out, &|object| json_group(object, group));
     }
 }
 
 /// The stacks of one occurrence under the key `stacks`.
 pub fn json_stacks_of_one(folded: &Folded, object: &mut Object<'_>) {
-    json::objects(object, "stacks", folded.heaviest(STACKS_OF_ONE).into_iter(), |object, group| {
+    json::objects(object, "stacks", folded.heaviest(STACKS_OF_ONE).iter(), |object, group| {
         object.unsigned("samples", group.weight);
         json_group(object, group);
     });
@@ -139,7 +139,7 @@ pub fn json_stacks_of_one(folded: &Folded, object: &mut Object<'_>) {
 fn json_group(object: &mut Object<'_>, group: &Group) {
     object.value("comm", &Value::Comm(group.comm));
     object.value("pid", &group.pid.map_or(Value::None, |pid| Value::Signed(pid.into())));
-    json::stack(object, &group.frames());
+    json::stack(object, &group.frames);
 }
 
 #[cfg(test)]

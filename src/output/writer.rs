@@ -30,7 +30,7 @@ pub struct Writer {
     stacks: FxHashMap<StackId, Vec<Frame>>,
     /// Processes whose mappings are not known yet.
     unread: Vec<i32>,
-    /// What fell on stacks that are forgotten.
+    /// What fell on stacks so far.
     folded: Folded,
     quality: StackQuality,
 }
@@ -154,7 +154,7 @@ impl Writer {
         self.quality.add(Quality::Empty, empty);
     }
 
-    /// What fell on stacks that are about to be forgotten.
+    /// Adds what fell on stacks.
     pub fn weights(&mut self, rows: &[Weighted]) {
         let (stacks, names) = (&self.stacks, &mut self.names);
         self.folded.extend(rows, |id| name_stack(stacks, names, id));
@@ -268,11 +268,15 @@ impl Writer {
         if report.top.is_none() && !draws {
             return Ok(());
         }
-        let mut folded = self.folded.clone();
-        let (stacks, names) = (&self.stacks, &mut self.names);
-        folded.extend(&report.rows, |id| name_stack(stacks, names, id));
+        let with_ongoing = (!report.ongoing.is_empty()).then(|| {
+            let mut folded = self.folded.clone();
+            let (stacks, names) = (&self.stacks, &mut self.names);
+            folded.extend(&report.ongoing, |id| name_stack(stacks, names, id));
+            folded
+        });
+        let folded = with_ongoing.as_ref().unwrap_or(&self.folded);
         if let Some(top) = report.top {
-            self.top(&folded, top, report);
+            list(folded, top, report, &self.settings, &mut self.wall, &mut self.sink.buffer);
             self.sink.flush_large()?;
         }
         match &mut self.settings.flame {
@@ -280,30 +284,6 @@ impl Writer {
             _ => Ok(()),
         }
     }
-
-    fn top(&mut self, folded: &Folded, top: Top, report: &StackReport) {
-        let (profiler, wall, out) = (self.settings.profiler, &mut self.wall, &mut self.sink.buffer);
-        if self.settings.json {
-            return top::json_rows(folded, top, out, |out| {
-                let mut object = Object::head(out, "row", profiler, report.time_ns, wall);
-                object.unsigned("interval", report.interval);
-                object.value("verdict", &Value::Word(Verdict::Estimate.word()));
-                object
-            });
-        }
-        let mut head = |out: &mut Vec<u8>| {
-            wall.text(report.time_ns, out);
-            let (seconds, millis) = (report.span_ns / 1_000_000_000, report.span_ns / 1_000_000 % 1000);
-            let _ = write!(out, " {profiler}, {seconds}.{millis:03} s");
-        };
-        head(out);
-        top::functions(folded, out);
-        if top.stacks && folded.total() > 0 {
-            head(out);
-            top::stacks(folded, top.depth, out);
-        }
-    }
-
     pub fn interval(&mut self, end: &IntervalEnd) -> io::Result<()> {
         if let Some(line) = &end.loss_line {
             self.note(line)?;
@@ -397,6 +377,30 @@ impl Writer {
             text.lines().map(|line| escape(line.as_bytes())).collect::<Vec<_>>().join("\n")
         );
         Ok(())
+    }
+}
+
+/// Appends the functions, and stacks, that took most.
+fn list(folded: &Folded, top: Top, report: &StackReport, settings: &Settings, wall: &mut WallClock, out: &mut Vec<u8>) {
+    let profiler = settings.profiler;
+    if settings.json {
+        return top::json_rows(folded, top, out, |out| {
+            let mut object = Object::head(out, "row", profiler, report.time_ns, wall);
+            object.unsigned("interval", report.interval);
+            object.value("verdict", &Value::Word(Verdict::Estimate.word()));
+            object
+        });
+    }
+    let mut head = |out: &mut Vec<u8>| {
+        wall.text(report.time_ns, out);
+        let (seconds, millis) = (report.span_ns / 1_000_000_000, report.span_ns / 1_000_000 % 1000);
+        let _ = write!(out, " {profiler}, {seconds}.{millis:03} s");
+    };
+    head(out);
+    top::functions(folded, out);
+    if top.stacks && folded.total() > 0 {
+        head(out);
+        top::stacks(folded, top.depth, out);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is done with a record: side records to the tables, samples to their profiler, losses to all.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 use rustc_hash::FxHashSet;
@@ -17,6 +18,7 @@ use crate::run::loss::LossBook;
 use crate::stats::value::Verdict;
 use crate::stats::weights::StackWeights;
 use crate::symbol::{SpaceKeys, Stacks};
+use crate::sys;
 use crate::task::{TaskTable, Watched};
 
 /// The state behind the merge.
@@ -254,15 +256,23 @@ impl Core {
     #[cold]
     fn forget_stacks(&mut self) {
         if !self.output.flush_all() {
-            return; // blocked: what it has not printed refers to them
+            self.stacks.postpone(); // what was not printed refers to them
+            return;
         }
+        let start_ns = sys::monotonic_ns();
+        self.send_weights();
+        let mut used = FxHashSet::default();
+        self.profilers.iter().for_each(|profiler| profiler.stacks_in_use(&mut used));
+        self.output.batch.news.extend(self.stacks.forget(used));
+        self.stacks.renew_after(Duration::from_nanos(sys::monotonic_ns().saturating_sub(start_ns)));
+    }
+
+    /// What fell on stacks since the last time goes to the output, which gives them their names and adds it up.
+    fn send_weights(&mut self) {
         let rows = self.weights.take();
         if !rows.is_empty() {
             self.output.weights(rows);
         }
-        let mut used = FxHashSet::default();
-        self.profilers.iter().for_each(|profiler| profiler.stacks_in_use(&mut used));
-        self.output.batch.news.extend(self.stacks.forget(used));
     }
 
     fn side(&mut self, record: &[u8], item: &Item<'_>, cpu: u32, class: Class) -> Result<(), Malformed> {
@@ -370,7 +380,7 @@ impl Core {
         }
         self.tasks.correct(now);
         // On a machine with many threads the look takes long, and the rings fill meanwhile.
-        let took = crate::sys::monotonic_ns().saturating_sub(now);
+        let took = sys::monotonic_ns().saturating_sub(now);
         self.corrected = Corrected { lost, next: now.saturating_add(PAUSE_NS.max(took.saturating_mul(50))) };
     }
 

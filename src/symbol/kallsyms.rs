@@ -225,6 +225,9 @@ impl Builder {
         let Some((address, [b' ', kind, b' ', rest @ ..])) = hex(line) else {
             return Ok(());
         };
+        if !kind.is_ascii_graphic() {
+            return Ok(());
+        }
         let (name, module) = match rest {
             [.., b']'] => split_module(rest),
             _ => (rest, None),

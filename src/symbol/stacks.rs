@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -135,8 +136,12 @@ const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/ua
 const PERF_CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const PERF_CONTEXT_USER: u64 = -512_i64 as u64;
 
-/// This part of the limit may be taken by stacks that nobody refers to any more.
+/// At most this part of the limit may be taken by stacks that nobody refers to any more.
 const RENEW_PART: usize = 4;
+/// So much always may: a look at who refers to what is not worth it for less.
+const RENEW_LEAST_BYTES: usize = 1 << 20;
+/// And so much per ms that the last look has taken.
+const RENEW_BYTES_PER_MS: usize = 1 << 20;
 
 impl Stacks {
     /// `depth_limit`: at how many addresses the kernel cuts (`kernel.perf_event_max_stack`).
@@ -146,7 +151,7 @@ impl Stacks {
             words: Vec::new(),
             sizes: Vec::new(),
             bytes: 0,
-            renew_at_bytes: limit_bytes / RENEW_PART,
+            renew_at_bytes: RENEW_LEAST_BYTES.min(limit_bytes / RENEW_PART),
             since: 0,
             limit_bytes,
             depth_limit,
@@ -243,6 +248,11 @@ impl Stacks {
         self.bytes >= self.renew_at_bytes && self.since as usize >= AT_LEAST.max(self.sizes.len() / 4)
     }
 
+    /// Nothing can be forgotten now: not before there are many more.
+    pub fn postpone(&mut self) {
+        self.since = 0;
+    }
+
     /// How often each was taken since the last time.
     pub fn taken(&mut self) -> News {
         let keys = self.by_hash.values_mut().flatten().filter(|(_, key)| key.taken > 0);
@@ -271,11 +281,20 @@ impl Stacks {
         self.by_hash.shrink_to_fit();
         self.sizes.retain(|(id, _)| kept.contains(id));
         self.bytes = self.sizes.iter().map(|(_, bytes)| *bytes as usize).sum();
-        let most = self.limit_bytes - self.limit_bytes / 16;
-        self.renew_at_bytes = (self.bytes + self.limit_bytes / RENEW_PART).min(most);
         self.since = 0;
+        self.renew_after(Duration::ZERO);
         let last = NonZeroU32::new(self.last).map(StackId);
         std::iter::once(taken).chain(last.map(|last| News::Forget { last, kept })).collect()
+    }
+
+    /// It took so long to find out what is still needed, and to forget the rest: how many more there may be before the next
+    /// time. Most of the time goes to what is needed.
+    pub fn renew_after(&mut self, took: Duration) {
+        let most = self.limit_bytes - self.limit_bytes / 16;
+        let part = self.limit_bytes / RENEW_PART;
+        let by_time = usize::try_from(took.as_micros()).unwrap_or(usize::MAX).saturating_mul(RENEW_BYTES_PER_MS / 1000);
+        let room = by_time.max(self.bytes / 2).clamp(RENEW_LEAST_BYTES.min(part), part);
+        self.renew_at_bytes = (self.bytes + room).min(most);
     }
 
     /// A change that later stacks depend on.

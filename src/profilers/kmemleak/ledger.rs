@@ -114,6 +114,8 @@ pub struct Ledger {
     ending: Vec<i32>,
     /// What was freed unseen, by place and owner.
     replaced: FxHashMap<(Option<StackId>, u32), u64>,
+    /// And at places that are not kept.
+    replaced_elsewhere: u64,
     /// `--than`
     than_ns: u64,
     /// What is older may have been freed unseen.
@@ -124,6 +126,8 @@ pub struct Ledger {
 const LINGERS_NS: u64 = 1_000_000_000;
 /// Places of processes that have gone, kept apart at most.
 const MOST_LEFT: usize = 1 << 16;
+/// Places where something was freed unseen, kept apart at most: each keeps a stack.
+const MOST_REPLACED: usize = 1 << 10;
 /// Calls in the kernel, one inside another: a task's, and those of the interrupts on top of it.
 const MOST_NESTED: usize = 8;
 
@@ -151,9 +155,16 @@ impl Ledger {
     fn replaced(&mut self, record: Record) {
         self.counts.replaced += 1;
         let key = (record.stack, record.owner);
-        if self.replaced.len() < MOST_LEFT || self.replaced.contains_key(&key) {
+        if self.replaced.len() < MOST_REPLACED || self.replaced.contains_key(&key) {
             *self.replaced.entry(key).or_default() += 1;
+        } else {
+            self.replaced_elsewhere += 1;
         }
+    }
+
+    /// Something was freed unseen at more places than are kept: it may be any.
+    pub fn replaced_anywhere(&self) -> bool {
+        self.replaced_elsewhere > 0
     }
 
     /// Strikes an allocation out and returns it. `counts`: it is worth a count even if nobody saw the allocation.
@@ -418,6 +429,23 @@ mod tests {
         assert_eq!(ledger.freed(A, 8, 4, true), None);
         assert_eq!(counts(&ledger), (2, 1, 1, 1));
         assert_eq!(sum(&ledger, 10).map(|sum| (sum.allocs, sum.bytes, sum.replaced)), Some((1, 20, 1)));
+    }
+
+    /// Each place keeps its stack from being forgotten: there are few, and what is beyond them is known to be so.
+    #[test]
+    fn few_places_of_unseen_frees_are_kept() {
+        let mut ledger = Ledger::new(0);
+        let mut replace = |owner: u32| {
+            ledger.allocated(A, Record { owner, ..record(8, 1, 10) });
+            ledger.allocated(A, Record { owner, ..record(8, 1, 10) });
+            ledger.freed(A, 8, 2, true);
+            (ledger.replaced.len(), ledger.replaced_anywhere())
+        };
+        let most = MOST_REPLACED as u32;
+        assert!((1..=most).map(&mut replace).eq((1..=MOST_REPLACED).map(|count| (count, false))));
+        assert_eq!(replace(most), (MOST_REPLACED, false), "it is known");
+        assert_eq!(replace(most + 1), (MOST_REPLACED, true));
+        assert_eq!(ledger.counts.replaced, u64::from(most) + 2);
     }
 
     #[test]

@@ -394,6 +394,8 @@ impl Kmemleak {
         let counts = self.ledger.counts;
         if counts.left_out() > 0 {
             report.judge(Verdict::LowerBound);
+        } else if self.ledger.replaced_anywhere() {
+            report.judge(Verdict::Discarded);
         }
         if self.draws {
             for (&(stack, owner), sum) in &sums {
