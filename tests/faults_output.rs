@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 /// Twice as many as wait for a blocked output, and all fit into a ring of 64 MiB: whatever is not printed was dropped behind it.
-const CALLS: u64 = 200_000;
+const CALLS: u64 = 500_000;
 /// No shell makes it.
 const NR: libc::c_long = libc::SYS_sched_yield;
 

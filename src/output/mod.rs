@@ -251,8 +251,8 @@ impl Settle {
 const QUEUE: usize = 512;
 /// A batch is handed over when it has this many bytes, and always at the end of a round.
 const BATCH_BYTES: usize = 64 * 1024;
-/// Empty batches kept for use again: as many as a round hands over at once, or each would grow anew.
-const USED: usize = MOST_BYTES / BATCH_BYTES;
+/// Empty batches kept for use again: as many as a round usually hands over at once, or each would grow anew.
+const USED: usize = (8 << 20) / BATCH_BYTES;
 /// Of each part of one: while the output was slow each in turn may have grown to many times what it needs.
 const KEPT_BYTES: usize = 2 * BATCH_BYTES;
 /// While there is no room under way, a batch grows to this before its occurrences are dropped.

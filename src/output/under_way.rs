@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::output::Message;
 use crate::stats::value::{Table, Value};
 
-/// Occurrences under way at most. More would only wander through memory that is in no cache.
-pub const MOST_BYTES: usize = 8 << 20;
+/// Occurrences under way at most: two rings that were half full when they were read, laid out, and what comes meanwhile.
+pub const MOST_BYTES: usize = 24 << 20;
 /// Of tables and notes, which have room of their own: they matter more than single occurrences. What an interval has to say
 /// is not parted, so there may be that much more of it.
 const MOST_REPORT_BYTES: usize = 8 << 20;
