@@ -70,7 +70,7 @@ fn fifty_thousand_stacks_stay_what_they_are() {
 #[test]
 fn stacks_that_find_no_room_are_counted() {
     need_events!();
-    const COUNT: u64 = 12_000; // of 8 KiB each, more than 64 MiB
+    const COUNT: u64 = 24_000; // of 4 KiB each, more than 64 MiB
     // What is outstanding holds on to its stack.
     let alloc = format!("{CALLS}ptr=fd/");
     let free = format!("raw_syscalls:sys_enter/id=={}/ptr=id/", libc::SYS_getppid);

@@ -13,7 +13,7 @@ use crate::output::escape::escape;
 use crate::output::text;
 use crate::stats::value::{ByStack, Column, Join, Table, Value};
 use crate::symbol::names::Named;
-use crate::symbol::{Frame, StackId};
+use crate::symbol::{Frame, Frames, StackId};
 use crate::task::Comm;
 
 /// Names listed of one place.
@@ -40,7 +40,7 @@ enum Key {
 }
 
 /// The rows by place, sorted.
-pub fn join(rows: &[Vec<Value>], by: &ByStack, stacks: &FxHashMap<StackId, Vec<Frame>>) -> Vec<Vec<Value>> {
+pub fn join(rows: &[Vec<Value>], by: &ByStack, stacks: &Frames) -> Vec<Vec<Value>> {
     let mut groups: FxHashMap<Key, Group> = FxHashMap::default();
     for (index, row) in rows.iter().enumerate() {
         let stack = row.iter().find_map(|value| if let Value::Stack(id) = value { Some(*id) } else { None });
@@ -53,7 +53,7 @@ pub fn join(rows: &[Vec<Value>], by: &ByStack, stacks: &FxHashMap<StackId, Vec<F
     groups.into_iter().map(|group| group.row(by.joins)).collect()
 }
 
-fn key(id: Option<StackId>, stacks: &FxHashMap<StackId, Vec<Frame>>) -> Key {
+fn key(id: Option<StackId>, stacks: &Frames) -> Key {
     let place = |frame: &Frame| match frame {
         Frame::Kernel(addr) => Some(Place::Kernel(*addr)),
         Frame::User { place: Ok((module, offset)), .. } => Some(Place::File(Arc::as_ptr(module) as usize, *offset)),
@@ -61,7 +61,7 @@ fn key(id: Option<StackId>, stacks: &FxHashMap<StackId, Vec<Frame>>) -> Key {
         Frame::Named(_) => None,
         Frame::Truncated => Some(Place::Cut),
     };
-    let frames = id.and_then(|id| stacks.get(&id));
+    let frames = id.and_then(|id| stacks.get(id));
     let places = frames.and_then(|frames| frames.iter().map(place).collect());
     places.map_or(Key::Stack(id), Key::Places)
 }
@@ -188,7 +188,8 @@ mod tests {
         let (mut interned, mut keys) = (crate::symbol::Stacks::new(1 << 20, 127), Default::default());
         let ids: Vec<StackId> = (1..=3).filter_map(|ip| interned.address(ip, false, 0, &mut keys)).collect();
         let frames = [(ids[0], 5), (ids[1], 5), (ids[2], 6)];
-        let stacks = frames.map(|(id, addr)| (id, vec![Frame::Kernel(addr)])).into_iter().collect();
+        let mut stacks = Frames::default();
+        frames.into_iter().for_each(|(id, addr)| stacks.insert(id, [Frame::Kernel(addr)]));
         let stack = |index: usize| Value::Stack(Some(ids[index]));
         let rows = [
             row(10, 5, "b", stack(0)),
@@ -221,7 +222,7 @@ mod tests {
     fn rows_without_stacks_stay_apart() {
         let names = ["a", "b", "a"];
         let rows: Vec<Vec<Value>> = names.iter().map(|name| row(7, 1, name, Value::None)).collect();
-        assert_eq!(join(&rows, &by(9), &FxHashMap::default()).len(), 3);
-        assert!(join(&[], &by(9), &FxHashMap::default()).is_empty());
+        assert_eq!(join(&rows, &by(9), &Frames::default()).len(), 3);
+        assert!(join(&[], &by(9), &Frames::default()).is_empty());
     }
 }

@@ -2,8 +2,6 @@
 
 use std::io::{self, Write};
 
-use rustc_hash::FxHashMap;
-
 use crate::output::by_stack;
 use crate::output::escape::{escape, escape_from};
 use crate::output::fold::Folded;
@@ -16,7 +14,7 @@ use crate::stats::value::{Batch, Occurrence, Table, Value, Verdict, What};
 use crate::stats::weights::Weighted;
 use crate::symbol::names::{KERNEL, Named};
 use crate::symbol::quality::{Quality, StackQuality};
-use crate::symbol::{Frame, Names, News, Spaces, StackId};
+use crate::symbol::{Frames, Names, News, Spaces, StackId};
 use crate::tep::fields_text::render_fields;
 use crate::tep::print_fmt;
 use crate::tep::strings::KernelStrings;
@@ -27,7 +25,7 @@ pub struct Writer {
     wall: WallClock,
     names: Names,
     spaces: Spaces,
-    stacks: FxHashMap<StackId, Vec<Frame>>,
+    stacks: Frames,
     /// Processes whose mappings are not known yet.
     unread: Vec<i32>,
     /// What fell on stacks so far.
@@ -79,7 +77,7 @@ impl Writer {
             wall: WallClock::now(),
             names,
             spaces,
-            stacks: FxHashMap::default(),
+            stacks: Frames::default(),
             unread: Vec::new(),
             folded: Folded::default(),
             quality: StackQuality::default(),
@@ -114,9 +112,7 @@ impl Writer {
         for news in batch.news.drain(..) {
             match news {
                 News::Space(change) => self.spaces.apply(change),
-                News::Stack(stack) => {
-                    self.stacks.insert(stack.id, stack.frames(&mut self.spaces));
-                }
+                News::Stack(stack) => self.stacks.insert(stack.id, stack.frames(&mut self.spaces)),
                 News::Taken { stacks, empty } => self.judge(&stacks, empty),
                 News::Forget { last, kept } => forget = Some((last, kept)),
             }
@@ -130,8 +126,7 @@ impl Writer {
             self.sink.flush_large()?;
         }
         if let Some((last, kept)) = forget {
-            self.stacks.retain(|id, _| *id > last || kept.contains(id));
-            self.stacks.shrink_to_fit();
+            self.stacks.retain(|id| id > last || kept.contains(&id));
             self.names.forget_unused();
             self.spaces.forget_unused();
         } else if self.spaces.is_full() {
@@ -147,7 +142,7 @@ impl Writer {
             return;
         }
         for (id, taken) in stacks {
-            if let Some(frames) = self.stacks.get(id) {
+            if let Some(frames) = self.stacks.get(*id) {
                 self.quality.add(Quality::of(frames, &mut self.names), *taken);
             }
         }
@@ -427,7 +422,7 @@ fn has_places(values: &[Value]) -> bool {
 }
 
 /// The values, with the name of each place in its stead.
-fn name_places(stacks: &FxHashMap<StackId, Vec<Frame>>, names: &mut Names, values: &[Value]) -> Vec<Value> {
+fn name_places(stacks: &Frames, names: &mut Names, values: &[Value]) -> Vec<Value> {
     let mut named = |value: &Value| match value {
         Value::Place(id) => {
             let mut text = Vec::new();
@@ -440,10 +435,10 @@ fn name_places(stacks: &FxHashMap<StackId, Vec<Frame>>, names: &mut Names, value
 }
 
 /// The frames of a stack with their names: these are kept per address, not per stack, of which there may be very many.
-fn name_stack(stacks: &FxHashMap<StackId, Vec<Frame>>, names: &mut Names, id: StackId) -> Vec<Named> {
-    stacks.get(&id).into_iter().flatten().map(|frame| names.frame(frame)).collect()
+fn name_stack(stacks: &Frames, names: &mut Names, id: StackId) -> Vec<Named> {
+    stacks.get(id).into_iter().flatten().map(|frame| names.frame(frame)).collect()
 }
 
-fn fold(stacks: &FxHashMap<StackId, Vec<Frame>>, names: &mut Names, rows: &[Weighted]) -> Folded {
+fn fold(stacks: &Frames, names: &mut Names, rows: &[Weighted]) -> Folded {
     Folded::new(rows, |id| name_stack(stacks, names, id))
 }

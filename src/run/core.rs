@@ -259,12 +259,12 @@ impl Core {
             self.stacks.postpone(); // what was not printed refers to them
             return;
         }
-        let start_ns = sys::monotonic_ns();
+        let (start_ns, _) = sys::cpu_ns();
         self.send_weights();
         let mut used = FxHashSet::default();
         self.profilers.iter().for_each(|profiler| profiler.stacks_in_use(&mut used));
         self.output.batch.news.extend(self.stacks.forget(used));
-        self.stacks.renew_after(Duration::from_nanos(sys::monotonic_ns().saturating_sub(start_ns)));
+        self.stacks.renew_after(Duration::from_nanos(sys::cpu_ns().0.saturating_sub(start_ns)));
     }
 
     /// What fell on stacks since the last time goes to the output, which gives them their names and adds it up.

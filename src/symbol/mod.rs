@@ -1,7 +1,7 @@
 //! Addresses to names, in two halves. The reading side interns callchains ([`stacks`]) under a number per address space
 //! ([`space_keys`]), and touches no file. The output side is told of new stacks and new mappings in order
 //! ([`stacks::News`]): it knows what each process had mapped at the moment ([`spaces`], [`mappings`], [`files`]), so that a
-//! later exec or exit cannot rename a frame, and gives each frame its text when it is first printed ([`names`]): from the
+//! later exec or exit cannot rename a frame, and keeps its [`frames`], and gives each its text when it is first printed ([`names`]): from the
 //! kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`]) or what a process says of code that it made itself
 //! ([`perf_map`]).
 //! Whether a callchain is whole is told by [`quality`], and what lacks names by [`coverage`].
@@ -10,6 +10,7 @@ pub mod coverage;
 pub mod elf;
 pub mod elf_file;
 pub mod files;
+pub mod frames;
 pub mod functions;
 pub mod hidden;
 pub mod kallsyms;
@@ -21,6 +22,7 @@ pub mod space_keys;
 pub mod spaces;
 pub mod stacks;
 
+pub use frames::Frames;
 pub use mappings::{Content, Module};
 pub use names::Names;
 pub use space_keys::SpaceKeys;

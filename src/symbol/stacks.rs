@@ -59,7 +59,7 @@ pub enum Frame {
         /// The module and the offset in its file, or why it is in none.
         place: Result<(Arc<Module>, u64), Reason>,
     },
-    Named(KernelFrame),
+    Named(Box<KernelFrame>),
     /// The stack went on; the depth limit cut it.
     Truncated,
 }
@@ -68,7 +68,7 @@ impl Stack {
     /// The frames, with user addresses as places in files as they are mapped now.
     pub fn frames(self, spaces: &mut Spaces) -> Vec<Frame> {
         let (words, cut) = match self.body {
-            Body::Named(frames) => return frames.into_iter().map(Frame::Named).collect(),
+            Body::Named(frames) => return frames.into_iter().map(|frame| Frame::Named(Box::new(frame))).collect(),
             Body::Chain { words, cut } => (words, cut),
         };
         let mut frames = Vec::with_capacity(words.len() + 1);

@@ -1,0 +1,72 @@
+//! The frames of the stacks that the output side knows, one behind the other: there are many of all lengths that come and
+//! go, and each in memory of its own would leave holes that nothing else fits into.
+
+use rustc_hash::FxHashMap;
+
+use crate::symbol::stacks::{Frame, StackId};
+
+#[derive(Debug, Default)]
+pub struct Frames {
+    frames: Vec<Frame>,
+    /// First and behind the last.
+    spans: FxHashMap<StackId, (usize, usize)>,
+}
+
+impl Frames {
+    pub fn insert(&mut self, id: StackId, frames: impl IntoIterator<Item = Frame>) {
+        let start = self.frames.len();
+        self.frames.extend(frames);
+        self.spans.insert(id, (start, self.frames.len()));
+    }
+
+    /// Innermost first.
+    pub fn get(&self, id: StackId) -> Option<&[Frame]> {
+        let &(start, end) = self.spans.get(&id)?;
+        self.frames.get(start..end)
+    }
+
+    /// Forgets all but these, and gives the memory back.
+    pub fn retain(&mut self, mut keep: impl FnMut(StackId) -> bool) {
+        let before = std::mem::take(&mut self.frames);
+        let mut frames = Vec::new();
+        self.spans.retain(|&id, (start, end)| {
+            let keep = keep(id);
+            if keep {
+                let old = before.get(*start..*end).unwrap_or_default();
+                *start = frames.len();
+                frames.extend_from_slice(old);
+                *end = frames.len();
+            }
+            keep
+        });
+        frames.shrink_to_fit();
+        self.frames = frames;
+        self.spans.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::symbol::{SpaceKeys, Stacks};
+
+    #[test]
+    fn what_is_kept_stays_what_it_was() {
+        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
+        let mut frames = Frames::default();
+        let ids: Vec<StackId> = (1..50).filter_map(|n| stacks.address(n, false, 5, &mut keys)).collect();
+        for (n, &id) in ids.iter().enumerate() {
+            frames.insert(id, (1..=n as u64 + 1).map(Frame::Kernel));
+        }
+        let addresses = |frames: &Frames, id: StackId| {
+            let address = |frame: &Frame| if let Frame::Kernel(addr) = frame { *addr } else { panic!("{frame:?}") };
+            frames.get(id).map(|frames| frames.iter().map(address).collect::<Vec<u64>>())
+        };
+        let is_kept = |n: usize| n.is_multiple_of(7);
+        frames.retain(|id| is_kept(ids.iter().position(|other| *other == id).unwrap()));
+        for (n, &id) in ids.iter().enumerate() {
+            assert_eq!(addresses(&frames, id), is_kept(n).then(|| (1..=n as u64 + 1).collect()));
+        }
+        assert_eq!(frames.frames.len(), (0..ids.len()).filter(|&n| is_kept(n)).map(|n| n + 1).sum::<usize>());
+    }
+}
