@@ -495,7 +495,11 @@ impl Run {
     fn stack_report(&mut self, report: &mut Report, time_ns: u64, last: bool) -> Option<[Message; 2]> {
         let wanted = report.top.is_some() || self.options.flame.is_some();
         // There may be much of it: in mid-run, one at a time is under way. None of it may be dropped.
-        if !wanted || !last && (self.report_sent.strong_count() > 0 || !self.core.output.flush_all()) {
+        if !wanted {
+            return None;
+        }
+        if !last && (self.report_sent.strong_count() > 0 || !self.core.output.flush_all()) {
+            self.core.output.skip(usize::from(report.top.is_some()));
             return None;
         }
         let ongoing = Arc::new(std::mem::take(&mut report.weights));

@@ -113,7 +113,7 @@ struct Tree {
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// [`NONE`]: it is the outermost.
+    /// No node: it is the outermost, of a program ([`PROGRAM`] and its text) or of the kernel ([`NONE`]).
     around: u32,
     text: u32,
     function: u32,
@@ -125,6 +125,8 @@ struct Node {
 
 /// No node.
 const NONE: u32 = u32::MAX;
+/// Nor that: functions of different programs may be called the same. MOST_BYTES hold fewer nodes, and fewer texts.
+const PROGRAM: u32 = 1 << 31;
 /// Such a word is a marker in a callchain.
 const NO_ADDRESS: u64 = u64::MAX;
 
@@ -251,9 +253,12 @@ impl Folded {
     fn count(&mut self, comm: Comm, sum: Sum, frames: &[Named]) {
         let program = self.text(&program(comm));
         self.programs.entry(program).or_insert(comm);
-        let kernel = frames.iter().rposition(is_kernel).map_or(0, |outermost| outermost + 1);
+        // What only looks like an address of the kernel is in no module.
+        let is_kernels = |frame: &Named| frame.module.is_some() && is_kernel(frame);
+        let kernel = frames.iter().rposition(is_kernels).map_or(0, |outermost| outermost + 1);
         let (inner, outer) = frames.split_at(kernel);
-        let key = Key { program, outer: self.part(outer, sum.weight), inner: self.part(inner, sum.weight) };
+        let outer = if outer.is_empty() { NONE } else { self.part(outer, PROGRAM | program, sum.weight) };
+        let key = Key { program, outer, inner: self.part(inner, NONE, sum.weight) };
         match self.groups.entry(key) {
             Entry::Occupied(entry) => {
                 let known = entry.into_mut();
@@ -267,9 +272,9 @@ impl Folded {
         }
     }
 
-    /// Where frames, innermost first, end in the tree.
-    fn part(&mut self, frames: &[Named], heaviest: u64) -> u32 {
-        frames.iter().rev().fold(NONE, |around, frame| {
+    /// Where frames, innermost first, end in the tree, inside of `root`.
+    fn part(&mut self, frames: &[Named], root: u32, heaviest: u64) -> u32 {
+        frames.iter().rev().fold(root, |around, frame| {
             let text = self.text(&frame_text(frame));
             let function = self.function(Function { name: frame.symbol.clone(), module: frame.module.clone() });
             let addr = frame.addr.unwrap_or(NO_ADDRESS);
@@ -525,7 +530,7 @@ pub mod tests {
             ]
         };
         let folded = folded(&[(1, "a", 2, stack("f", 1)), (1, "a", 3, stack("g", 2)), (2, "b", 1, stack("f", 3))]);
-        assert_eq!(folded.tree.nodes.len(), 2 + 3, "f and g share main");
+        assert_eq!(folded.tree.nodes.len(), 2 + 3 + 2, "f and g of one program share main");
         let heaviest = folded.heaviest(9);
         let brief = |group: &Group| {
             let names = group.frames.iter().map(|frame| frame.symbol.clone().unwrap().to_string());
@@ -534,7 +539,7 @@ pub mod tests {
         assert_eq!(brief(&heaviest[0]), (Comm::new(b"a"), 3, "schedule do_syscall_64 g main".to_owned()));
         assert_eq!(brief(&heaviest[1]), (Comm::new(b"a"), 2, "schedule do_syscall_64 f main".to_owned()));
         let addrs = |group: &Group| group.frames.iter().map(|frame| frame.addr.unwrap() & 0xff).collect::<Vec<_>>();
-        assert_eq!(heaviest.iter().map(addrs).collect::<Vec<_>>(), [[2, 2, 2, 2], [2, 2, 1, 2], [2, 2, 1, 2]]);
+        assert_eq!(heaviest.iter().map(addrs).collect::<Vec<_>>(), [[2, 2, 2, 2], [2, 2, 1, 2], [2, 2, 3, 3]]);
         assert_eq!(folded.lines()[2], "b;main;f;do_syscall_64_[k];schedule_[k] 1");
     }
 

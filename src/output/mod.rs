@@ -340,6 +340,11 @@ impl Output {
         self.dropped
     }
 
+    /// So many lines were not even made, because the output does not keep up.
+    pub fn skip(&mut self, lines: usize) {
+        self.dropped += lines as u64;
+    }
+
     /// Hands the batch over when it is large.
     pub fn flush_large(&mut self) {
         if self.batch.bytes() >= BATCH_BYTES {
@@ -388,7 +393,7 @@ impl Output {
             news.clear(); // some stacks will have no frames
         }
         let before = self.batch.occurrences.len();
-        if self.under_way.occurrence_bytes() > 2 * MOST_BYTES {
+        if self.under_way.occurrence_bytes() > MOST_BYTES + MOST_BYTES / 3 {
             self.batch.clear();
         } else {
             self.batch.thin();

@@ -56,8 +56,9 @@ impl Message {
             Message::Table { table, .. } => size_of::<Message>() + table_bytes(table),
             Message::Note(text) => size_of::<Message>() + text.len(),
             Message::Interval(end) => size_of::<Message>() + size_of_val(&end.lost_windows[..]),
+            Message::Weights(rows) => size_of::<Message>() + size_of_val(&rows[..]),
             // One at a time, and few in a run.
-            Message::Stacks(_) | Message::End(_) | Message::Living(_) | Message::Weights(_) => 0,
+            Message::Stacks(_) | Message::End(_) | Message::Living(_) => 0,
         }
     }
 

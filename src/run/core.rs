@@ -359,6 +359,9 @@ impl Core {
         let (profilers, mut ctx) = split!(self);
         profilers.iter_mut().for_each(|profiler| profiler.tick(now, &mut ctx));
         self.give_stacks();
+        if self.weights.are_many() && self.output.flush_all() {
+            self.send_weights();
+        }
         for profiler in &mut self.profilers {
             profiler.take_notes().into_iter().for_each(|note| self.output.note(note));
         }

@@ -41,6 +41,11 @@ impl StackWeights {
         self.sums.is_empty()
     }
 
+    /// It is time to take them: later ones may find no room.
+    pub fn are_many(&self) -> bool {
+        self.sums.len() >= MOST / 4
+    }
+
     /// All sums so far, which then begin anew.
     pub fn take(&mut self) -> Vec<Weighted> {
         let rows = self.rows();

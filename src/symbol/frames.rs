@@ -12,10 +12,18 @@ pub struct Frames {
     spans: FxHashMap<StackId, (usize, usize)>,
 }
 
+/// Room for so many more.
+const AT_ONCE: usize = 1024;
+
 impl Frames {
     pub fn insert(&mut self, id: StackId, frames: impl IntoIterator<Item = Frame>) {
         let start = self.frames.len();
-        self.frames.extend(frames);
+        for frame in frames {
+            if self.frames.len() == self.frames.capacity() {
+                self.frames.reserve_exact(AT_ONCE.max(self.frames.len() / 4)); // twice as many would be too much to have in vain
+            }
+            self.frames.push(frame);
+        }
         self.spans.insert(id, (start, self.frames.len()));
     }
 
@@ -27,20 +35,20 @@ impl Frames {
 
     /// Forgets all but these, and gives the memory back.
     pub fn retain(&mut self, mut keep: impl FnMut(StackId) -> bool) {
-        let before = std::mem::take(&mut self.frames);
-        let mut frames = Vec::new();
-        self.spans.retain(|&id, (start, end)| {
-            let keep = keep(id);
-            if keep {
-                let old = before.get(*start..*end).unwrap_or_default();
-                *start = frames.len();
-                frames.extend_from_slice(old);
-                *end = frames.len();
+        self.spans.retain(|&id, _| keep(id));
+        let mut spans: Vec<&mut (usize, usize)> = self.spans.values_mut().collect();
+        spans.sort_unstable();
+        let mut behind = 0;
+        for span in spans {
+            let start = behind;
+            for from in span.0..span.1 {
+                self.frames.swap(behind, from); // never forwards
+                behind += 1;
             }
-            keep
-        });
-        frames.shrink_to_fit();
-        self.frames = frames;
+            *span = (start, behind);
+        }
+        self.frames.truncate(behind);
+        self.frames.shrink_to_fit();
         self.spans.shrink_to_fit();
     }
 }

@@ -128,6 +128,8 @@ struct Key {
     len: usize,
     /// Deeper than it was allowed to be: it is no stack that ends there.
     cut: bool,
+    /// How often it came since the last look, once or more.
+    seen: u32,
     /// How often it was the callchain of a sample.
     taken: u64,
 }
@@ -136,10 +138,14 @@ const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/ua
 const PERF_CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const PERF_CONTEXT_USER: u64 = -512_i64 as u64;
 
-/// At most this part of the limit may be taken by stacks that nobody refers to any more.
+/// At most this part of the limit may be taken by stacks that nobody refers to any more, unless the output is blocked.
 const RENEW_PART: usize = 4;
+/// This part of the limit is for stacks that nobody refers to, but that come again and again.
+const FREQUENT_PART: usize = 8;
 /// So much always may: a look at who refers to what is not worth it for less.
 const RENEW_LEAST_BYTES: usize = 1 << 20;
+/// It takes a while, and may find that nearly all are needed.
+const AT_LEAST: usize = 1024;
 /// And so much per ms that the last look has taken.
 const RENEW_BYTES_PER_MS: usize = 1 << 20;
 
@@ -199,9 +205,10 @@ impl Stacks {
         let bucket = self.by_hash.get_mut(&hash);
         if let Some((id, key)) = bucket.and_then(|bucket| bucket.iter_mut().find(|(_, key)| same(key))) {
             key.taken += taken;
+            key.seen = key.seen.saturating_add(1);
             return Some(*id);
         }
-        let key = Key { space, start: self.words.len(), len: chain.len(), cut, taken };
+        let key = Key { space, start: self.words.len(), len: chain.len(), cut, seen: 1, taken };
         let id = self.keep(pid, Body::Chain { words: chain.iter().collect(), cut }, chain.len())?;
         self.words.extend(chain.iter());
         self.by_hash.entry(hash).or_default().push((id, key));
@@ -228,13 +235,13 @@ impl Stacks {
         // The words here, the frames on the output side, and the maps' own share, roughly.
         let bytes = len * (size_of::<u64>() + size_of::<Frame>()) + 128;
         self.since = self.since.saturating_add(1);
-        if self.bytes + bytes > self.limit_bytes {
+        let next = self.last.checked_add(1).filter(|_| self.bytes + bytes <= self.limit_bytes);
+        let Some(id) = next.and_then(NonZeroU32::new).map(StackId) else {
             self.refused += 1;
             return None;
-        }
+        };
         self.bytes += bytes;
-        self.last += 1;
-        let id = StackId(NonZeroU32::new(self.last)?);
+        self.last = id.0.get();
         self.sizes.push((id, u32::try_from(bytes).unwrap_or(u32::MAX)));
         self.fresh.push(News::Stack(Stack { id, pid, body }));
         Some(id)
@@ -243,14 +250,17 @@ impl Stacks {
     /// True when there are many stacks, of which some may not be needed any more.
     #[inline]
     pub fn should_forget(&self) -> bool {
-        // It takes a while, and may find that nearly all are needed.
-        const AT_LEAST: usize = 1024;
-        self.bytes >= self.renew_at_bytes && self.since as usize >= AT_LEAST.max(self.sizes.len() / 4)
+        self.bytes >= self.renew_at_bytes && self.since as usize >= self.new_at_least()
     }
 
     /// Nothing can be forgotten now: not before there are many more.
     pub fn postpone(&mut self) {
-        self.since = 0;
+        self.since = (self.new_at_least() - AT_LEAST) as u32;
+    }
+
+    /// So many new ones are worth a look.
+    fn new_at_least(&self) -> usize {
+        AT_LEAST.max(self.sizes.len() / 4)
     }
 
     /// How often each was taken since the last time.
@@ -260,8 +270,10 @@ impl Stacks {
         News::Taken { stacks, empty: std::mem::take(&mut self.empty) }
     }
 
-    /// Forgets all but the stacks in `kept`. What of the others comes again gets a new id.
-    pub fn forget(&mut self, kept: FxHashSet<StackId>) -> Vec<News> {
+    /// Forgets all but the stacks in `kept`, and those that came more than once since the last time. What of the others
+    /// comes again gets a new id.
+    pub fn forget(&mut self, mut kept: FxHashSet<StackId>) -> Vec<News> {
+        self.keep_frequent(&mut kept);
         let taken = self.taken();
         let before = std::mem::take(&mut self.words);
         let words = &mut self.words;
@@ -271,6 +283,7 @@ impl Stacks {
                 let start = words.len();
                 words.extend_from_slice(&before[key.start..key.start + key.len]);
                 key.start = start;
+                key.seen = 0;
             }
             is_kept
         };
@@ -285,6 +298,18 @@ impl Stacks {
         self.renew_after(Duration::ZERO);
         let last = NonZeroU32::new(self.last).map(StackId);
         std::iter::once(taken).chain(last.map(|last| News::Forget { last, kept })).collect()
+    }
+
+    fn keep_frequent(&self, kept: &mut FxHashSet<StackId>) {
+        let mut room = self.limit_bytes / FREQUENT_PART;
+        let frequent = self.by_hash.values().flatten().filter(|(_, key)| key.seen > 1);
+        let frequent: FxHashSet<StackId> = frequent.map(|(id, _)| *id).collect();
+        for (id, bytes) in &self.sizes {
+            if frequent.contains(id) && !kept.contains(id) && *bytes as usize <= room {
+                room -= *bytes as usize;
+                kept.insert(*id);
+            }
+        }
     }
 
     /// It took so long to find out what is still needed, and to forget the rest: how many more there may be before the next
@@ -400,6 +425,31 @@ mod tests {
         assert_eq!(taken + last.iter().map(|(_, taken)| taken).sum::<u64>(), 30_000, "each was counted once");
         assert_eq!(last.iter().find(|(id, _)| *id == held), Some(&(held, 1)), "since the last time");
         assert!(stacks.words.len() < 4 * 30_000, "the words of the others are gone");
+    }
+
+    /// Those that come again and again are kept for it, as long as they do.
+    #[test]
+    fn what_is_frequent_is_not_forgotten() {
+        let (mut stacks, mut keys) = (Stacks::new(16 << 20, 127), SpaceKeys::default());
+        let mut intern =
+            |stacks: &mut Stacks, n| stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 0, 5, &mut keys).unwrap();
+        let look = |stacks: &mut Stacks| drop(stacks.forget(FxHashSet::default()));
+        let often: Vec<StackId> = (0..100).map(|n| intern(&mut stacks, n)).collect();
+        let once = intern(&mut stacks, 1000);
+        (0..100).for_each(|n| assert_eq!(intern(&mut stacks, n), often[n as usize]));
+        look(&mut stacks);
+        assert_ne!(intern(&mut stacks, 1000), once, "it is forgotten");
+        (0..50).for_each(|n| assert_eq!(intern(&mut stacks, n), often[n as usize]));
+        look(&mut stacks);
+        assert_ne!(intern(&mut stacks, 70), often[70], "it did not come again");
+        assert_ne!(intern(&mut stacks, 20), often[20], "once is not often");
+        // There is room for so many of them.
+        let (most, bytes) = (stacks.limit_bytes / FREQUENT_PART, stacks.bytes / stacks.sizes.len());
+        for _ in 0..2 {
+            (0..30_000).for_each(|n| _ = intern(&mut stacks, n));
+        }
+        look(&mut stacks);
+        assert!(stacks.bytes <= most && stacks.bytes > most - 2 * bytes, "{} of {most} bytes", stacks.bytes);
     }
 
     #[test]

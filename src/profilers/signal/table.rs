@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::profilers::signal::names;
-use crate::profilers::signal::pending::Sent;
+use crate::profilers::signal::pending::{Sender, Sent};
 use crate::stats::value::{Column, Value};
 use crate::task::Comm;
 
@@ -49,9 +49,17 @@ pub enum Fate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Who {
     signo: u8,
-    interrupt: bool,
+    origin: Origin,
     sender: Comm,
     target: Comm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Origin {
+    Task,
+    /// It had lost its number already.
+    Exited,
+    Interrupt,
 }
 
 /// By signal, sender and target.
@@ -74,12 +82,15 @@ struct Sum {
 
 impl Sums {
     fn of(&mut self, sent: &Sent) -> &mut Sum {
-        let interrupt = sent.sender.interrupt;
-        let sender = if interrupt { Comm::default() } else { sent.sender.comm };
-        let mut who = Who { signo: sent.signo, interrupt, sender, target: sent.target.comm };
+        let (origin, sender) = match sent.sender {
+            Sender { interrupt: true, .. } => (Origin::Interrupt, Comm::default()),
+            Sender { tid, comm, .. } if tid < 0 && comm.is_empty() => (Origin::Exited, comm),
+            Sender { comm, .. } => (Origin::Task, comm),
+        };
+        let mut who = Who { signo: sent.signo, origin, sender, target: sent.target.comm };
         if self.0.len() >= MOST && !self.0.contains_key(&who) {
             let others = Comm::new(b"<others>");
-            who = Who { signo: sent.signo, interrupt: false, sender: others, target: others };
+            who = Who { signo: sent.signo, origin: Origin::Task, sender: others, target: others };
         }
         self.0.entry(who).or_default()
     }
@@ -122,7 +133,11 @@ fn row(who: Who, sum: &Sum) -> Vec<Value> {
     let comm = |comm: Comm| if comm.is_empty() { Value::Word("<gone>") } else { Value::Comm(comm) };
     vec![
         Value::Word(names::signal(who.signo)),
-        if who.interrupt { Value::Word("<interrupt>") } else { comm(who.sender) },
+        match who.origin {
+            Origin::Task => comm(who.sender),
+            Origin::Exited => Value::Word("<exited>"),
+            Origin::Interrupt => Value::Word("<interrupt>"),
+        },
         comm(who.target),
         Value::Unsigned(sum.count),
         Value::Unsigned(sum.delivered),
@@ -175,6 +190,10 @@ mod tests {
         expect(&rows[1], "SIGALRM", Value::Word("<interrupt>"), [2, 0, 1, 1, 0, 0], Value::None);
         expect(&rows[2], "SIGKILL", from, [1, 1, 0, 0, 0, 1], Value::Ns(3));
         assert!(sums.take_rows().is_empty());
+        let mut child = sent(1, TO, 17, 0);
+        (child.sender.pid, child.sender.tid, child.sender.comm) = (-1, -1, Comm::default());
+        sums.sent(&child);
+        assert_eq!(sums.take_rows()[0][..2], [Value::Word("SIGCHLD"), Value::Word("<exited>")]);
         assert!(rows.iter().all(|row| row.len() == COLUMNS.len()));
     }
 
