@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     load.arg("1000000000").stdout(std::process::Stdio::null());
     let load = common::Background(load.spawn()?);
     let (before_ns, _) = perf_prof::sys::self_usage();
-    let read = floor::read(&events, None, Some(duration))?;
+    let read = floor::read(&events, None, false, Some(duration))?;
     let (after_ns, rss) = perf_prof::sys::self_usage();
     drop(load);
     println!(

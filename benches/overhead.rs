@@ -23,6 +23,9 @@ use reader::{Reader, Run, run};
 const ROUNDS: usize = 5;
 /// Makes this program the floor, when it starts itself.
 pub const AS_FLOOR: &str = "--as-floor";
+/// Behind its events.
+pub const FILTERED: &str = "filtered";
+pub const AHEAD: &str = "ahead";
 /// Makes this program another one that sees tracefs where peers look for it.
 pub const WITH_TRACEFS: &str = "--with-tracefs";
 
@@ -135,7 +138,7 @@ const CASES: [Case; 7] = [
 fn main() -> Result<()> {
     let args: Vec<String> = env::args().collect();
     match args.get(1).map(String::as_str) {
-        Some(AS_FLOOR) => return be_floor(args.get(2).map_or("", String::as_str), args.len() > 3),
+        Some(AS_FLOOR) => return be_floor(args.get(2).map_or("", String::as_str), args.get(3..).unwrap_or_default()),
         Some(WITH_TRACEFS) => return be_with_tracefs(args.get(2..).unwrap_or_default()),
         _ => {}
     }
@@ -152,10 +155,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn be_floor(events: &str, filtered: bool) -> Result<()> {
+fn be_floor(events: &str, how: &[String]) -> Result<()> {
     let own = format!("common_pid != {}", std::process::id());
     let events: Vec<&str> = events.split(',').collect();
-    let read = floor::read(&events, filtered.then_some(own.as_str()), None)?;
+    let is = |word: &str| how.iter().any(|other| other == word);
+    let read = floor::read(&events, is(FILTERED).then_some(own.as_str()), is(AHEAD), None)?;
     eprintln!("floor: {} events, {} lost", read.samples, read.lost);
     Ok(())
 }

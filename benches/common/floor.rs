@@ -1,4 +1,4 @@
-//! The floor: opens the same events as perf-prof and only walks their record headers. Nothing can read them for less.
+//! The floor: opens the same events as perf-prof and only walks their record headers.
 
 use std::time::Duration;
 
@@ -49,11 +49,11 @@ fn evsel(text: &str, tracefs: &TracefsFinder) -> Result<Evsel> {
 }
 
 /// Reads `events` of all CPUs until SIGINT or SIGTERM, or for so long.
-/// `filter` is given to the kernel with each of them.
+/// `filter` is given to the kernel with each of them. `ahead`: as perf-prof it asks for memory before it is needed.
 ///
 /// # Errors
 /// An event cannot be opened.
-pub fn read(events: &[&str], filter: Option<&str>, duration: Option<Duration>) -> Result<Read> {
+pub fn read(events: &[&str], filter: Option<&str>, ahead: bool, duration: Option<Duration>) -> Result<Read> {
     let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM])?;
     let host = Host::default();
     let tracefs = TracefsFinder::default();
@@ -74,6 +74,9 @@ pub fn read(events: &[&str], filter: Option<&str>, duration: Option<Duration>) -
         if let Some(owner) = evlist.ring_owner(cpu, Class::Events(0)) {
             poller.add_edge(owner, u64::from(cpu))?;
         }
+    }
+    if !ahead {
+        rings.iter_mut().for_each(RingBuf::never_ahead);
     }
     evlist.enable()?;
     let end_ns = duration.map(|duration| sys::monotonic_ns() + duration.as_nanos() as u64);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::common::{children_cpu, floor, installed, interrupt, number_after, peak_kib, spawn_on, wait_until_armed};
-use crate::{AS_FLOOR, Case, WITH_TRACEFS};
+use crate::{AHEAD, AS_FLOOR, Case, FILTERED, WITH_TRACEFS};
 
 const LOAD_CPU: usize = 1;
 const READER_CPU: usize = 0;
@@ -25,6 +25,8 @@ pub const OUTPUT_FILE: &str = "FILE";
 pub enum Reader {
     Alone,
     Floor,
+    /// It asks for memory before it is needed.
+    FloorAhead,
     PerfProf,
     Perf,
     /// The text of what `perf record` wrote: nothing is watched, only the printing is measured.
@@ -53,13 +55,21 @@ impl Run {
 }
 
 impl Reader {
-    pub const ALL: [Reader; 6] =
-        [Reader::Alone, Reader::Floor, Reader::PerfProf, Reader::Perf, Reader::PerfScript, Reader::Bpftrace];
+    pub const ALL: [Reader; 7] = [
+        Reader::Alone,
+        Reader::Floor,
+        Reader::FloorAhead,
+        Reader::PerfProf,
+        Reader::Perf,
+        Reader::PerfScript,
+        Reader::Bpftrace,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Reader::Alone => "none",
             Reader::Floor => "floor",
+            Reader::FloorAhead => "floor ahead",
             Reader::PerfProf => "perf-prof",
             Reader::Perf => "perf record",
             Reader::PerfScript => "perf script",
@@ -69,7 +79,7 @@ impl Reader {
 
     pub fn can_run(self, case: &Case) -> bool {
         match self {
-            Reader::Alone | Reader::Floor | Reader::PerfProf => true,
+            Reader::Alone | Reader::Floor | Reader::FloorAhead | Reader::PerfProf => true,
             Reader::Perf => !case.perf.is_empty() && installed("perf"),
             Reader::PerfScript => case.perf_prints && installed("perf"),
             Reader::Bpftrace => !case.bpftrace.is_empty() && installed("bpftrace"),
@@ -79,9 +89,10 @@ impl Reader {
     fn command(self, case: &Case) -> Result<Command> {
         let itself = || env::current_exe().map(Command::new);
         let mut command = match self {
-            Reader::Floor => {
+            Reader::Floor | Reader::FloorAhead => {
                 let mut command = itself()?;
-                command.args([AS_FLOOR, case.events]).args(case.filtered.then_some("filtered"));
+                command.args([AS_FLOOR, case.events]).args(case.filtered.then_some(FILTERED));
+                command.args((self == Reader::FloorAhead).then_some(AHEAD));
                 command
             }
             Reader::Perf => {

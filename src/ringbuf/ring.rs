@@ -35,6 +35,7 @@ pub struct RingBuf {
     scratch: Vec<u8>, // the peeked record in one piece, when it wraps
     peak: u64,
     corrupt: u64,
+    ahead: u64, // bytes behind `start` that are brought near
 }
 
 impl RingBuf {
@@ -67,6 +68,7 @@ impl RingBuf {
             scratch: Vec::new(),
             peak: 0,
             corrupt: 0,
+            ahead: AHEAD_BYTES,
         };
         ring.find_data(page)?;
         Ok(ring)
@@ -103,6 +105,11 @@ impl RingBuf {
         Ok(())
     }
 
+    /// Memory is waited for where it is read, as by the plainest of readers.
+    pub fn never_ahead(&mut self) {
+        self.ahead = 0;
+    }
+
     /// Takes a new snapshot: what the kernel has published by now can be read.
     ///
     /// True as in [`publish`](RingBuf::publish): the kernel may have dropped a record since the
@@ -120,7 +127,7 @@ impl RingBuf {
             return true;
         }
         self.unread = unread;
-        self.ask_for(0, AHEAD_BYTES);
+        self.ask_for(0, self.ahead);
         self.note_backlog(head)
     }
 
@@ -144,7 +151,9 @@ impl RingBuf {
     /// Passes the peeked record: its room goes back to the kernel with the next `publish`.
     #[inline]
     pub fn advance(&mut self) {
-        self.ask_for(AHEAD_BYTES, self.next as u64);
+        if self.ahead > 0 {
+            self.ask_for(self.ahead, self.next as u64);
+        }
         self.start = self.start.wrapping_add(self.next as u64);
         self.unread -= self.next as u64;
         self.next = std::mem::take(&mut self.second);
