@@ -1,4 +1,6 @@
-//! Weighted stacks with their names: those that read the same are put together.
+//! Weighted stacks with their names: those that read the same are put together. What they share is kept once, in `tree`.
+
+mod tree;
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
@@ -7,6 +9,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::output::escape::escape;
+pub use crate::output::fold::tree::Function;
+use crate::output::fold::tree::{Functions, NO_ADDRESS, NONE, Node, PROGRAM, Texts, Tree};
 use crate::stats::weights::Weighted;
 use crate::symbol::StackId;
 use crate::symbol::names::Named;
@@ -47,10 +51,7 @@ const NO_STACK: &str = "[no stack]";
 /// What stacks that are told apart may take, roughly. When they take more, the lightest are counted in one place.
 const MOST_BYTES: usize = 16 << 20;
 
-/// A map's share of an entry, and the allocator's of its parts.
-const ENTRY_BYTES: usize = 64;
-/// What a node and a sum take, with their entries in maps that are two thirds full.
-const NODE_BYTES: usize = size_of::<Node>() + size_of::<(u32, u32, u32)>() * 3 / 2;
+/// What a sum takes in a map that is two thirds full.
 const GROUP_BYTES: usize = size_of::<(Key, Sum)>() * 3 / 2;
 
 /// Stacks of one program that read the same.
@@ -62,13 +63,6 @@ pub struct Group {
     pub weight: u64,
     /// Innermost first; of each the address is one of several.
     pub frames: Vec<Named>,
-}
-
-/// A function, or why there is no name for it, with its module.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Function {
-    pub name: Result<Arc<str>, &'static str>,
-    pub module: Option<Arc<str>>,
 }
 
 /// Stacks of tasks on a CPU that was not idle, with their sums by function and by stack.
@@ -101,106 +95,6 @@ struct Key {
 struct Sum {
     pid: Option<i32>,
     weight: u64,
-}
-
-/// Frames by those around them.
-#[derive(Clone, Debug, Default)]
-struct Tree {
-    nodes: Vec<Node>,
-    /// By what is around it, and its text.
-    numbers: FxHashMap<(u32, u32), u32>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Node {
-    /// No node: it is the outermost, of a program ([`PROGRAM`] and its text) or of the kernel ([`NONE`]).
-    around: u32,
-    text: u32,
-    function: u32,
-    /// Those of the heaviest that came by. [`NO_ADDRESS`]: none.
-    addr: u64,
-    offset: u64,
-    heaviest: u64,
-}
-
-/// No node.
-const NONE: u32 = u32::MAX;
-/// Nor that: functions of different programs may be called the same. MOST_BYTES hold fewer nodes, and fewer texts.
-const PROGRAM: u32 = 1 << 31;
-/// Such a word is a marker in a callchain.
-const NO_ADDRESS: u64 = u64::MAX;
-
-/// Functions by number, with what fell on each itself.
-#[derive(Clone, Debug, Default)]
-struct Functions {
-    numbers: FxHashMap<Arc<Function>, u32>,
-    sums: Vec<(Arc<Function>, u64)>,
-}
-
-/// Texts by number.
-#[derive(Clone, Debug, Default)]
-struct Texts {
-    numbers: FxHashMap<Arc<str>, u32>,
-    texts: Vec<Arc<str>>,
-}
-
-impl Texts {
-    /// The number of a text, and what it takes if it is new.
-    fn number(&mut self, text: &str) -> (u32, usize) {
-        if let Some(number) = self.numbers.get(text) {
-            return (*number, 0);
-        }
-        let (text, number) = (Arc::<str>::from(text), self.texts.len() as u32); // MOST_BYTES are fewer
-        self.numbers.insert(text.clone(), number);
-        self.texts.push(text.clone());
-        (number, text.len() + ENTRY_BYTES)
-    }
-
-    fn text(&self, number: u32) -> &str {
-        self.texts.get(number as usize).map_or("", |text| text)
-    }
-}
-
-impl Functions {
-    /// The number of a function, and what it takes if it is new.
-    fn number(&mut self, function: Function) -> (u32, usize) {
-        if let Some(number) = self.numbers.get(&function) {
-            return (*number, 0);
-        }
-        let (function, number) = (Arc::new(function), self.sums.len() as u32);
-        let name_bytes = function.name.as_ref().map_or(0, |name| name.len());
-        self.numbers.insert(function.clone(), number);
-        self.sums.push((function, 0));
-        (number, size_of::<Function>() + name_bytes + ENTRY_BYTES)
-    }
-
-    fn add(&mut self, number: u32, weight: u64) {
-        if let Some((_, sum)) = self.sums.get_mut(number as usize) {
-            *sum = sum.saturating_add(weight);
-        }
-    }
-}
-
-impl Tree {
-    /// The node of a frame with this text inside of another one, and what it takes if it is new.
-    fn number(&mut self, node: Node) -> (u32, usize) {
-        if let Some(&number) = self.numbers.get(&(node.around, node.text)) {
-            if let Some(known) = self.nodes.get_mut(number as usize).filter(|known| known.heaviest < node.heaviest) {
-                *known = node;
-            }
-            return (number, 0);
-        }
-        let number = self.nodes.len() as u32;
-        self.numbers.insert((node.around, node.text), number);
-        self.nodes.push(node);
-        (number, NODE_BYTES)
-    }
-
-    /// A node and all around it, the innermost first.
-    fn outwards(&self, from: u32) -> impl Iterator<Item = &Node> {
-        let at = |number: u32| self.nodes.get(number as usize);
-        std::iter::successors(at(from), move |node| at(node.around))
-    }
 }
 
 impl Default for Folded {
