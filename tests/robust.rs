@@ -195,7 +195,7 @@ const HOSTILE: [&[u8]; 8] = [
 
 #[test]
 fn hostile_names_in_events_and_tables() {
-    need_events!();
+    need_switches!();
     let threads: Vec<_> = HOSTILE.iter().map(|name| Named::start(name)).collect();
     let tids: Vec<String> = threads.iter().map(|thread| thread.tid.to_string()).collect();
     let (tids, event) = (tids.join(","), syscall(libc::SYS_getppid));

@@ -272,8 +272,10 @@ fn tables_are_aligned_and_fit_a_terminal() {
         };
         let mut heading = Vec::new();
         let mut rows = 0;
+        // Marks of rows have a column of their own, where there are any.
+        let width = if ended.out.iter().any(|line| line.starts_with(" ~ ")) { 83 } else { 80 };
         for line in ended.out.iter().filter(is_table) {
-            assert!(line.len() <= 80, "{line:?}");
+            assert!(line.len() <= width, "{line:?}");
             if line.contains("total ms") {
                 heading = columns(line);
                 continue;
