@@ -13,14 +13,14 @@ use anyhow::{Context as _, Result};
 use rustc_hash::FxHashSet;
 
 use crate::cli::usage;
-use crate::output::{LostSpan, Top};
+use crate::output::{LostSpan, Output, Top};
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::no_tracefs::{Lockdown, NoTracefs, unreadable};
 use crate::perf::refusal::{Reason, Refused};
 use crate::perf::target::{Host, Target, Tasks};
 use crate::perf::{Attr, Record, Sample};
-use crate::stats::value::{Batch, ByStack, Column, Shape, Subject, Table, Value, Verdict};
+use crate::stats::value::{ByStack, Column, Shape, Subject, Table, Value, Verdict};
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
@@ -312,26 +312,27 @@ impl TracefsFinder {
 }
 
 /// What a profiler has at hand while samples come.
-pub struct Context<'a> {
-    pub tasks: &'a mut TaskTable,
-    pub watched: &'a Watched,
-    pub spaces: &'a mut SpaceKeys,
-    pub stacks: &'a mut Stacks,
-    pub weights: &'a mut StackWeights,
-    pub host: &'a Host,
-    pub batch: &'a mut Batch,
+pub struct Context {
+    pub tasks: TaskTable,
+    pub watched: Watched,
+    pub spaces: SpaceKeys,
+    pub stacks: Stacks,
+    pub weights: StackWeights,
+    pub host: Host,
+    /// It takes what a profiler emits; its own way out is [`Report`].
+    pub(crate) output: Output,
     /// Pairs that were thrown away because an end of theirs may not have been seen.
-    pub discarded: &'a mut u64,
+    pub discarded: u64,
     /// What could not be followed because too much is followed already.
-    pub untracked: &'a mut u64,
+    pub untracked: u64,
     /// Set by a profiler for a sample that is none of its business after all: it does not count.
     pub ignored: bool,
 }
 
-impl Context<'_> {
+impl Context {
     /// Hands over a tracepoint's record to be printed as it is.
     pub fn emit_event(&mut self, subject: Subject, event: EventId, raw: &[u8], stack: Option<StackId>) {
-        self.batch.event(subject, event, raw, stack);
+        self.output.batch.event(subject, event, raw, stack);
     }
 
     /// Hands over an occurrence of a profiler's own kind.
@@ -342,22 +343,22 @@ impl Context<'_> {
         values: [Value; N],
         stack: Option<StackId>,
     ) {
-        self.batch.shaped(subject, shape, values, stack);
+        self.output.batch.shaped(subject, shape, values, stack);
     }
 
     /// The sample's callchain, interned. None without one.
     pub fn stack(&mut self, sample: &Sample<'_>) -> Option<StackId> {
-        self.stacks.intern(sample.callchain, sample.max_stack(), sample.pid, self.spaces)
+        self.stacks.intern(sample.callchain, sample.max_stack(), sample.pid, &mut self.spaces)
     }
 
     /// The sample's address as a stack of its own.
     pub fn address(&mut self, sample: &Sample<'_>, user: bool) -> Option<StackId> {
-        self.stacks.address(sample.ip(), user, sample.pid, self.spaces)
+        self.stacks.address(sample.ip(), user, sample.pid, &mut self.spaces)
     }
 
     /// An address in the code of a process as a stack of its own, where the events of the run hold addresses.
     pub fn user_address(&mut self, addr: u64, pid: i32) -> Option<StackId> {
-        self.stacks.address(addr, true, pid, self.spaces)
+        self.stacks.address(addr, true, pid, &mut self.spaces)
     }
 
     /// Adds to what fell on a stack of a task, for the flame graph and the lists of functions.
@@ -374,37 +375,37 @@ impl Context<'_> {
         values: [Value; N],
         weights: impl Iterator<Item = Weighted>,
     ) {
-        self.batch.weighted(subject, shape, values, weights);
+        self.output.batch.weighted(subject, shape, values, weights);
     }
 
     /// What a waiting thread is waiting in, from /proc, now.
     pub fn wait_channel(&self, tid: i32) -> Option<String> {
-        procfs::wchan(self.host, tid)
+        procfs::wchan(&self.host, tid)
     }
 
     /// The kernel stack of a waiting thread, from /proc, now.
     pub fn stack_from_proc(&mut self, tid: i32) -> Option<StackId> {
-        self.stacks.named(procfs::stack(self.host, tid))
+        self.stacks.named(procfs::stack(&self.host, tid))
     }
 
     /// CPU time that a thread has used, from /proc, now. None when the kernel does not tell.
     pub fn ran_ns_from_proc(&self, tid: i32) -> Option<u64> {
-        procfs::ran_ns(self.host, tid)
+        procfs::ran_ns(&self.host, tid)
     }
 
     /// The signals that wait for a thread, from /proc, now.
     pub fn signals_from_proc(&self, tid: i32) -> Option<procfs::SignalState> {
-        procfs::signals(self.host, tid)
+        procfs::signals(&self.host, tid)
     }
 
     /// The signals that wait for a process, as one of its living threads tells. None when it has none.
     pub fn process_signals_from_proc(&self, pid: i32) -> Option<procfs::SignalState> {
-        procfs::process_signals(self.host, pid)
+        procfs::process_signals(&self.host, pid)
     }
 
     /// State, name and CPU of a thread, from /proc, now.
     pub fn state_from_proc(&self, tid: i32) -> Option<procfs::Stat> {
-        procfs::stat(self.host, tid)
+        procfs::stat(&self.host, tid)
     }
 }
 

@@ -284,20 +284,20 @@ impl Run {
         self.core.evlist.enable()?;
         self.start_ns = sys::monotonic_ns();
         self.interval_start_ns = self.start_ns;
-        self.core.tasks.scan();
+        self.core.ctx.tasks.scan();
         // Threads created between the first look and the opening of their parent's events.
-        self.core.watched.refresh(&self.options.target, &self.host);
+        self.core.ctx.watched.refresh(&self.options.target, &self.host);
         self.core.started(sys::monotonic_ns());
         if self.options.paced {
             self.keep_pace();
         }
         if self.core.any_address {
-            self.core.output.living(self.core.watched_processes());
+            self.core.ctx.output.living(self.core.watched_processes());
         }
         if let Some(workload) = &mut self.workload {
             let failed = workload.release();
             failed.with_context(|| format!("cannot execute {:?}", workload.name()))?;
-            self.core.watched.released();
+            self.core.ctx.watched.released();
         }
         Ok(())
     }
@@ -338,7 +338,7 @@ impl Run {
             if let Some(pace) = &mut self.pace {
                 self.core.profilers.iter().for_each(|profiler| pace.avoid(profiler.suspects()));
             }
-            self.core.output.flush();
+            self.core.ctx.output.flush();
             if signalled && let Some(stop) = self.take_signals()? {
                 return Ok(stop);
             }
@@ -347,18 +347,18 @@ impl Run {
             if ticked && !ends(sys::monotonic_ns().saturating_add(self.short_ns())) {
                 self.report()?;
             }
-            if self.core.output.is_closed() {
+            if self.core.ctx.output.is_closed() {
                 return Ok(Stop::Closed);
             }
             let now = sys::monotonic_ns();
-            if self.core.watched.is_over() || ends(now) {
+            if self.core.ctx.watched.is_over() || ends(now) {
                 return Ok(Stop::Asked);
             }
             if now >= next_hotplug {
                 next_hotplug = now + HOTPLUG.as_nanos() as u64;
-                self.core.watched.refresh(&self.options.target, &self.host); // whom a new CPU's events are opened for
+                self.core.ctx.watched.refresh(&self.options.target, &self.host); // whom a new CPU's events are opened for
                 self.rings.follow_hotplug(&mut self.core, &self.options.target, &self.host, &self.poller);
-                self.rings.take_notes().into_iter().for_each(|note| self.core.output.note(note));
+                self.rings.take_notes().into_iter().for_each(|note| self.core.ctx.output.note(note));
                 self.core.correct(now);
                 self.core.expire(now);
                 if self.workload.as_mut().is_some_and(Workload::ended) {
@@ -367,25 +367,25 @@ impl Run {
             }
             if !silence_said
                 && self.core.samples == 0
-                && !self.core.output.has_shown()
+                && !self.core.ctx.output.has_shown()
                 && self.core.evlist.any_samples()
                 && now - self.start_ns > SILENCE.as_nanos() as u64
             {
                 silence_said = true;
                 let line = words::waiting_for(self.options.profiler, &self.core.evlist);
-                self.core.output.note(line);
+                self.core.ctx.output.note(line);
             }
         }
     }
 
     /// Threads that look after the reader and the output, when they have somewhere to go.
     fn keep_pace(&mut self) {
-        let threads = [nix::unistd::gettid().as_raw(), self.core.output.tid()];
+        let threads = [nix::unistd::gettid().as_raw(), self.core.ctx.output.tid()];
         let cpus = online_cpus(&self.host).unwrap_or_default();
         self.pace = Pace::start(threads, &cpus, &self.waker).unwrap_or(None);
         if self.pace.is_none() {
             let line = "degraded: perf-prof may run on one CPU only: while that one is stuck, nothing is told";
-            self.core.output.note(line);
+            self.core.ctx.output.note(line);
         }
     }
 
@@ -435,7 +435,7 @@ impl Run {
         self.round(Limit::Horizon);
         let end_ns = self.rings.complete_to();
         let messages = self.close_interval(end_ns, false)?;
-        self.core.output.send_interval(messages);
+        self.core.ctx.output.send_interval(messages);
         Ok(())
     }
 
@@ -480,14 +480,14 @@ impl Run {
             coverage: coverage(&lost_windows, self.interval_start_ns, end_ns, self.rings.cpus()),
             lost_windows,
             verdict,
-            discarded: self.core.discarded - self.discarded_before,
+            discarded: self.core.ctx.discarded - self.discarded_before,
             loss_line,
             totals: report.totals.into_iter().chain(report.run_totals.iter().cloned()).collect(),
         }));
         self.run_totals = report.run_totals;
         self.interval_start_ns = end_ns;
         self.samples_before = self.core.samples;
-        self.discarded_before = self.core.discarded;
+        self.discarded_before = self.core.ctx.discarded;
         Ok(messages)
     }
 
@@ -498,15 +498,15 @@ impl Run {
         if !wanted {
             return None;
         }
-        if !last && (self.report_sent.strong_count() > 0 || !self.core.output.flush_all()) {
-            self.core.output.skip(usize::from(report.top.is_some()));
+        if !last && (self.report_sent.strong_count() > 0 || !self.core.ctx.output.flush_all()) {
+            self.core.ctx.output.skip(usize::from(report.top.is_some()));
             return None;
         }
         let ongoing = Arc::new(std::mem::take(&mut report.weights));
         self.report_sent = Arc::downgrade(&ongoing);
         let span_ns = time_ns.saturating_sub(self.start_ns);
         let report = StackReport { interval: self.intervals, time_ns, span_ns, ongoing, top: report.top, last };
-        Some([Message::Weights(self.core.weights.take()), Message::Stacks(report)])
+        Some([Message::Weights(self.core.ctx.weights.take()), Message::Stacks(report)])
     }
 }
 

@@ -346,8 +346,10 @@ impl Output {
     }
 
     /// Hands the batch over when it is large.
+    #[inline]
     pub fn flush_large(&mut self) {
-        if self.batch.bytes() >= BATCH_BYTES {
+        // Most samples are but counted.
+        if !self.batch.occurrences.is_empty() && self.batch.bytes() >= BATCH_BYTES {
             self.flush();
         }
     }

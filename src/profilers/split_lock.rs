@@ -176,7 +176,7 @@ impl Profiler for SplitLock {
         Ok(())
     }
 
-    fn started(&mut self, _now: Timestamp, _ctx: &mut Context<'_>) {
+    fn started(&mut self, _now: Timestamp, _ctx: &mut Context) {
         if self.args.test {
             match SplitLocks::provoke() {
                 Ok(test) => self.test = Some(test),
@@ -189,7 +189,7 @@ impl Profiler for SplitLock {
         std::mem::take(&mut self.notes)
     }
 
-    fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         if self.own.contains(&sample.tid) {
             ctx.ignored = true;
             return Ok(());

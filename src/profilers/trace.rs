@@ -310,7 +310,7 @@ impl Profiler for Trace {
         Ok(())
     }
 
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         let comm = ctx.tasks.comm(sample.tid);
         let first = self.traced.first().map_or(0, |traced| traced.event.index());
         let at = event.index().checked_sub(first).context("an event of another profiler")?;

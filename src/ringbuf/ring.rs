@@ -255,7 +255,7 @@ impl RingBuf {
     fn size_at(&self, skip: u64) -> Option<u64> {
         // `start`, the head and the size of the ring are multiples of 8: a header is never cut.
         let header = self.bytes(skip, HEADER_BYTES);
-        let size = u64::from(u16::from_ne_bytes([header[6], header[7]]));
+        let size = u64::from(header.last_chunk().map_or(0, |size| u16::from_ne_bytes(*size)));
         Some(size).filter(|size| *size >= HEADER_BYTES && size.is_multiple_of(8))
     }
 

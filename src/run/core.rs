@@ -29,13 +29,8 @@ pub struct Core {
     /// Samples hold addresses.
     pub any_address: bool,
     pub profilers: Vec<Box<dyn Profiler>>,
-    pub tasks: TaskTable,
-    pub watched: Watched,
-    pub spaces: SpaceKeys,
-    pub stacks: Stacks,
-    pub weights: StackWeights,
-    pub host: Host,
-    pub output: Output,
+    /// All that a profiler may use.
+    pub ctx: Context,
     pub loss: LossBook,
     /// Task-bound events see other tasks too.
     pub narrow_here: bool,
@@ -47,8 +42,6 @@ pub struct Core {
     pub ended_ns: Option<Timestamp>,
     pub samples: u64,
     pub record_bytes: u64,
-    pub discarded: u64,
-    pub untracked: u64,
     pub late: u64,
     pub malformed: u64,
     /// Calls of probed functions that no probe saw.
@@ -105,18 +98,6 @@ impl Missed {
     }
 }
 
-/// Splits `self` into the profilers and all that they may use.
-macro_rules! split {
-    ($core:ident) => {{
-        let Core { profilers, tasks, watched, spaces, stacks, weights, host, output, discarded, untracked, .. } = $core;
-        let batch = &mut output.batch;
-        (
-            profilers,
-            Context { tasks, watched, spaces, stacks, weights, host, batch, discarded, untracked, ignored: false },
-        )
-    }};
-}
-
 impl Core {
     /// Before anything was read: no task is known, and nothing is left out.
     pub fn new(
@@ -132,13 +113,18 @@ impl Core {
             any_address: evlist.any_address(),
             evlist,
             profilers,
-            tasks: TaskTable::new(host.clone()),
-            watched,
-            spaces: SpaceKeys::default(),
-            stacks,
-            weights: StackWeights::default(),
-            host,
-            output,
+            ctx: Context {
+                tasks: TaskTable::new(host.clone()),
+                watched,
+                spaces: SpaceKeys::default(),
+                stacks,
+                weights: StackWeights::default(),
+                host,
+                output,
+                discarded: 0,
+                untracked: 0,
+                ignored: false,
+            },
             loss: LossBook::default(),
             narrow_here: false,
             narrowed: Narrowed::default(),
@@ -146,8 +132,6 @@ impl Core {
             ended_ns: None,
             samples: 0,
             record_bytes: 0,
-            discarded: 0,
-            untracked: 0,
             late: 0,
             malformed: 0,
             missed_calls: 0,
@@ -210,44 +194,40 @@ impl Core {
     fn sample(&mut self, record: &[u8], late: bool) -> Result<(), Malformed> {
         let id = sample_identifier(record).ok_or(Malformed::Short)?;
         let event = self.evlist.event_of(id).ok_or(Malformed::UnknownEvent)?;
-        let Core {
-            evlist, profilers, tasks, watched, spaces, stacks, weights, host, output, discarded, untracked, ..
-        } = self;
+        let Core { evlist, profilers, ctx, .. } = self;
         let evsel = evlist.evsel(event);
         let mut sample = evsel.layout().sample(record)?;
         sample.late = late;
-        if self.narrow_here && evsel.is_task_bound() && !watched.contains(sample.tid) {
+        if self.narrow_here && evsel.is_task_bound() && !ctx.watched.contains(sample.tid) {
             self.narrowed.samples += 1;
             self.narrowed.bytes += record.len() as u64;
             return Ok(());
         }
-        let batch = &mut output.batch;
-        let mut ctx =
-            Context { tasks, watched, spaces, stacks, weights, host, batch, discarded, untracked, ignored: false };
+        ctx.ignored = false;
         let result = match profilers.get_mut(evsel.owner()) {
-            Some(profiler) => profiler.sample(event, &sample, &mut ctx),
+            Some(profiler) => profiler.sample(event, &sample, ctx),
             None => Ok(()),
         };
         self.samples += u64::from(!ctx.ignored);
         self.give_stacks();
-        self.output.flush_large();
+        self.ctx.output.flush_large();
         result.map_err(|_| Malformed::Length)
     }
 
     /// Stacks seen for the first time travel with the batch that refers to them.
     #[inline(always)]
     fn give_stacks(&mut self) {
-        if self.stacks.has_fresh() || self.stacks.should_forget() {
+        if self.ctx.stacks.has_fresh() || self.ctx.stacks.should_forget() {
             self.give_news();
         }
     }
 
     #[inline(never)]
     fn give_news(&mut self) {
-        if self.stacks.has_fresh() {
-            self.output.batch.news.extend(self.stacks.take_fresh());
+        if self.ctx.stacks.has_fresh() {
+            self.ctx.output.batch.news.extend(self.ctx.stacks.take_fresh());
         }
-        if self.stacks.should_forget() {
+        if self.ctx.stacks.should_forget() {
             self.forget_stacks();
         }
     }
@@ -255,23 +235,23 @@ impl Core {
     /// Lets go of the stacks that nobody will refer to.
     #[cold]
     fn forget_stacks(&mut self) {
-        if !self.output.flush_all() {
-            self.stacks.postpone(); // what was not printed refers to them
+        if !self.ctx.output.flush_all() {
+            self.ctx.stacks.postpone(); // what was not printed refers to them
             return;
         }
         let (start_ns, _) = sys::cpu_ns();
         self.send_weights();
         let mut used = FxHashSet::default();
         self.profilers.iter().for_each(|profiler| profiler.stacks_in_use(&mut used));
-        self.output.batch.news.extend(self.stacks.forget(used));
-        self.stacks.renew_after(Duration::from_nanos(sys::cpu_ns().0.saturating_sub(start_ns)));
+        self.ctx.output.batch.news.extend(self.ctx.stacks.forget(used));
+        self.ctx.stacks.renew_after(Duration::from_nanos(sys::cpu_ns().0.saturating_sub(start_ns)));
     }
 
     /// What fell on stacks since the last time goes to the output, which gives them their names and adds it up.
     fn send_weights(&mut self) {
-        let rows = self.weights.take();
+        let rows = self.ctx.weights.take();
         if !rows.is_empty() {
-            self.output.weights(rows);
+            self.ctx.output.weights(rows);
         }
     }
 
@@ -300,16 +280,16 @@ impl Core {
             _ => return Ok(()),
         }
         if self.any_address
-            && let Some(change) = self.spaces.apply(&side, id.time)
+            && let Some(change) = self.ctx.spaces.apply(&side, id.time)
         {
-            self.stacks.tell(change);
+            self.ctx.stacks.tell(change);
             self.give_stacks();
         }
-        self.tasks.apply(&side, id.time);
-        self.watched.apply(&side);
+        self.ctx.tasks.apply(&side, id.time);
+        self.ctx.watched.apply(&side);
         if !matches!(side, Record::Mmap(_)) {
-            let (profilers, mut ctx) = split!(self);
-            profilers.iter_mut().for_each(|profiler| profiler.task(&side, id.time, id.cpu, &mut ctx));
+            let Core { profilers, ctx, .. } = self;
+            profilers.iter_mut().for_each(|profiler| profiler.task(&side, id.time, id.cpu, ctx));
         }
         Ok(())
     }
@@ -340,14 +320,14 @@ impl Core {
 
     /// Events are on.
     pub fn started(&mut self, now: Timestamp) {
-        let (profilers, mut ctx) = split!(self);
-        profilers.iter_mut().for_each(|profiler| profiler.started(now, &mut ctx));
+        let Core { profilers, ctx, .. } = self;
+        profilers.iter_mut().for_each(|profiler| profiler.started(now, ctx));
         self.give_stacks();
     }
 
     /// The processes of the answer that live now.
     pub fn watched_processes(&self) -> Vec<i32> {
-        let watched = self.tasks.living().filter(|(tid, _)| self.watched.contains(*tid));
+        let watched = self.ctx.tasks.living().filter(|(tid, _)| self.ctx.watched.contains(*tid));
         let mut pids: Vec<i32> = watched.map(|(_, pid)| pid).collect();
         pids.sort_unstable();
         pids.dedup();
@@ -356,21 +336,21 @@ impl Core {
 
     /// Between samples; everything up to `now` was seen.
     pub fn tick(&mut self, now: Timestamp) {
-        let (profilers, mut ctx) = split!(self);
-        profilers.iter_mut().for_each(|profiler| profiler.tick(now, &mut ctx));
+        let Core { profilers, ctx, .. } = self;
+        profilers.iter_mut().for_each(|profiler| profiler.tick(now, ctx));
         self.give_stacks();
-        if self.weights.are_many() && self.output.flush_all() {
+        if self.ctx.weights.are_many() && self.ctx.output.flush_all() {
             self.send_weights();
         }
         for profiler in &mut self.profilers {
-            profiler.take_notes().into_iter().for_each(|note| self.output.note(note));
+            profiler.take_notes().into_iter().for_each(|note| self.ctx.output.note(note));
         }
     }
 
     /// Events are off; everything up to `now` was seen.
     pub fn stopped(&mut self, now: Timestamp) {
-        let (profilers, mut ctx) = split!(self);
-        profilers.iter_mut().for_each(|profiler| profiler.stopped(now, &mut ctx));
+        let Core { profilers, ctx, .. } = self;
+        profilers.iter_mut().for_each(|profiler| profiler.stopped(now, ctx));
         self.give_stacks();
     }
 
@@ -381,7 +361,7 @@ impl Core {
         if lost == self.corrected.lost || now < self.corrected.next {
             return;
         }
-        self.tasks.correct(now);
+        self.ctx.tasks.correct(now);
         // On a machine with many threads the look takes long, and the rings fill meanwhile.
         let took = sys::monotonic_ns().saturating_sub(now);
         self.corrected = Corrected { lost, next: now.saturating_add(PAUSE_NS.max(took.saturating_mul(50))) };
@@ -389,8 +369,8 @@ impl Core {
 
     /// Forgets tasks that have been gone for a while.
     pub fn expire(&mut self, now: Timestamp) {
-        self.tasks.expire(now);
-        self.spaces.expire(now);
+        self.ctx.tasks.expire(now);
+        self.ctx.spaces.expire(now);
     }
 
     /// Says of each table of an interval how far it can be trusted, and of the interval itself. `undecodable`: records that
@@ -407,9 +387,9 @@ impl Core {
             ]
             .into_iter()
             .fold(0, u64::saturating_add),
-            untracked: self.untracked,
-            stacks: self.stacks.refused(),
-            discarded: self.discarded,
+            untracked: self.ctx.untracked,
+            stacks: self.ctx.stacks.refused(),
+            discarded: self.ctx.discarded,
             late: self.late,
         };
         let of_interval = missed.since(self.missed);

@@ -38,7 +38,7 @@ impl Run {
         };
         messages.extend(self.tracefs.missed_calls().into_iter().map(say).map(Message::Note));
         let lost = self.core.loss.total();
-        let dropped = self.core.output.dropped();
+        let dropped = self.core.ctx.output.dropped();
         let (cpu_ns, rss_peak_bytes) = sys::self_usage();
         let mut end = RunEnd {
             time_ns: end_ns,
@@ -47,11 +47,11 @@ impl Run {
             lost,
             lost_output: dropped,
             lost_side: self.core.loss.side_total(),
-            lost_stacks: self.core.stacks.refused(),
-            lost_pairs: self.core.untracked,
+            lost_stacks: self.core.ctx.stacks.refused(),
+            lost_pairs: self.core.ctx.untracked,
             lost_calls: self.core.missed_calls,
             malformed: self.core.malformed + self.rings.undecodable(),
-            discarded: self.core.discarded,
+            discarded: self.core.ctx.discarded,
             late: self.core.late,
             intervals: self.intervals,
             cpu_ns,
@@ -71,13 +71,13 @@ impl Run {
             }
         }
         let follows = self.core.narrow_here || self.core.evlist.any_cpu_bound();
-        if self.core.watched.awaits_exec() && follows && self.core.loss.total() + self.core.loss.side_total() > 0 {
+        if self.core.ctx.watched.awaits_exec() && follows && self.core.loss.total() + self.core.loss.side_total() > 0 {
             messages.push(Message::Note(format!(
                 "{}: nothing is known of the command: the record of its exec was lost; a larger -m keeps it",
                 self.options.profiler
             )));
         }
-        self.core.output.batch.news.push(self.core.stacks.taken());
+        self.core.ctx.output.batch.news.push(self.core.ctx.stacks.taken());
         messages.push(Message::End(end));
         self.leave(messages)?;
         Ok(Outcome { lost: missing })
@@ -86,7 +86,7 @@ impl Run {
     /// Writes what is left and leaves nothing behind.
     pub(super) fn leave(self, messages: Vec<Message>) -> Result<()> {
         let Run { core, signals, workload, host, told_to_end, tracefs, options, .. } = self;
-        let Core { evlist, output, .. } = core;
+        let Core { evlist, ctx, .. } = core;
         let removal = remove_probes(evlist, tracefs);
         if let Some(mut workload) = workload {
             workload.end(&descendants(&host, workload.pid())); // if it still runs
@@ -94,7 +94,7 @@ impl Run {
         // A second Ctrl-C ends the wait for a reader that does not read, a third any wait.
         let mut told = usize::from(told_to_end);
         let is_end = |signal: &Signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP);
-        let closed = output.finish(messages, |for_nobody| {
+        let closed = ctx.output.finish(messages, |for_nobody| {
             told += std::iter::from_fn(|| signals.take()).filter(is_end).count();
             told < 2 || told == 2 && !for_nobody
         });

@@ -130,7 +130,7 @@ impl Run {
         if let Some(workload) = &self.workload {
             let most = (WARM_UP + SAMPLED + counted).as_secs_f64();
             let line = format!("--dry-run runs {:?} for {most:.1} s at most, then ends it", workload.name());
-            self.core.output.note(line);
+            self.core.ctx.output.note(line);
         }
         let tally = self.weigh();
         let counters = if self.options.paced { None } else { Some(self.core.evlist.open_counters()?) };
@@ -231,7 +231,7 @@ impl Run {
         // What is still in the rings is of this phase too.
         let (before, samples) = (sys::cpu_ns().0, self.samples_read(look));
         self.round(Limit::All);
-        self.core.output.flush();
+        self.core.ctx.output.flush();
         if phase != Phase::Counted {
             // A workload may be over before anything is warm: then there is no other.
             if !std::mem::replace(&mut look.is_warm, phase == Phase::Sampled) {
@@ -323,14 +323,14 @@ impl Run {
         look.away_ns = look.away_ns.max(kept + (sys::monotonic_ns() - woken));
         *follow_up = held && (!*follow_up || self.rings.is_crowded());
         self.core.tick(self.rings.complete_to());
-        self.core.output.flush();
+        self.core.ctx.output.flush();
         if signalled && let Some(stop) = self.take_signals()? {
             return Ok(Some(stop));
         }
         if ticked {
             self.report()?;
         }
-        let is_over = self.core.watched.is_over() || self.workload.as_mut().is_some_and(Workload::ended);
+        let is_over = self.core.ctx.watched.is_over() || self.workload.as_mut().is_some_and(Workload::ended);
         Ok(is_over.then_some(Stop::Asked))
     }
 

@@ -277,7 +277,7 @@ impl Rings {
             let side_alone = !cpus.contains(&cpu);
             self.was_away(cpu, host); // not from now on
             let evlist = &mut core.evlist;
-            evlist.bind(core.watched.now());
+            evlist.bind(core.ctx.watched.now());
             let added = if side_alone { Ok(()) } else { self.add(cpu, evlist, poller) }
                 .and_then(|()| self.add_side(cpu, side_alone, evlist, poller))
                 .and_then(|()| evlist.enable_cpu(cpu));

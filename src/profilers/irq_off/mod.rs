@@ -266,7 +266,7 @@ impl IrqOff {
     }
 
     #[inline]
-    fn on_timer(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) {
+    fn on_timer(&mut self, sample: &Sample<'_>, ctx: &mut Context) {
         let terms = self.terms;
         let cpu = self.cpus.entry(sample.cpu).or_default();
         let Some(gap) = cpu.sample(sample.time, sample.tid, terms) else { return };
@@ -276,7 +276,7 @@ impl IrqOff {
         }
         let stack = match gap.function {
             Some(function) if !sample.callchain.is_empty() => {
-                ctx.stacks.address(function, false, sample.pid, ctx.spaces)
+                ctx.stacks.address(function, false, sample.pid, &mut ctx.spaces)
             }
             _ => ctx.stack(sample),
         };
@@ -286,7 +286,7 @@ impl IrqOff {
     }
 
     /// Judges the gaps that are over since `until`, in the order of their ends.
-    fn settle(&mut self, until: Timestamp, ctx: &mut Context<'_>) {
+    fn settle(&mut self, until: Timestamp, ctx: &mut Context) {
         if self.pending.is_empty() {
             return;
         }
@@ -313,7 +313,7 @@ impl IrqOff {
         (kind, account)
     }
 
-    fn report(&mut self, finding: &Finding, ctx: &mut Context<'_>) {
+    fn report(&mut self, finding: &Finding, ctx: &mut Context) {
         let Finding { gap, subject, stack } = finding;
         let (kind, account) = self.count(gap, subject.cpu);
         if kind == Kind::InterruptsOff {
@@ -389,11 +389,11 @@ impl Profiler for IrqOff {
         Ok(())
     }
 
-    fn started(&mut self, _now: Timestamp, _ctx: &mut Context<'_>) {
+    fn started(&mut self, _now: Timestamp, _ctx: &mut Context) {
         self.times.add(Reading::now(&self.host));
     }
 
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
         if event == plan.timer {
             self.on_timer(sample, ctx);
@@ -411,7 +411,7 @@ impl Profiler for IrqOff {
         Ok(())
     }
 
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
         self.find_suspects(now);
         let pause = if self.suspects.is_empty() { LOOK_NS } else { LOOK_NS / 4 };
         let time = crate::sys::monotonic_ns();
@@ -426,7 +426,7 @@ impl Profiler for IrqOff {
         &self.suspects
     }
 
-    fn stopped(&mut self, _now: Timestamp, ctx: &mut Context<'_>) {
+    fn stopped(&mut self, _now: Timestamp, ctx: &mut Context) {
         self.times.add(Reading::now(&self.host));
         self.settle(u64::MAX, ctx);
     }

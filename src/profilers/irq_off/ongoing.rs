@@ -48,7 +48,7 @@ impl IrqOff {
         self.times.is_alive(cpu, self.is_tickless(cpu), heard)
     }
 
-    pub(super) fn report_silent(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+    pub(super) fn report_silent(&mut self, now: Timestamp, ctx: &mut Context) {
         let is_due = |cpu: &u32| self.cpus.get(cpu).is_some_and(|cpu| cpu.shown.next_ns <= now);
         let silent_now = |cpu: u32| {
             let (heard, due) = self.silent_since(cpu, now)?;
@@ -58,7 +58,7 @@ impl IrqOff {
         if silent.is_empty() {
             return;
         }
-        let candidates = Candidates::look(std::process::id() as i32, ctx.host, MOST_LOOKS);
+        let candidates = Candidates::look(std::process::id() as i32, &ctx.host, MOST_LOOKS);
         // What was read is newer than the records: it must be of the same silence.
         let fresh = Reading::now(&self.host);
         for (number, heard, due) in silent {

@@ -175,14 +175,14 @@ impl Kmemleak {
     }
 
     /// An allocation is complete.
-    fn allocated(&mut self, at: usize, ptr: u64, bytes: u64, sample: &Sample<'_>, ctx: &mut Context<'_>) {
+    fn allocated(&mut self, at: usize, ptr: u64, bytes: u64, sample: &Sample<'_>, ctx: &mut Context) {
         let Some(source) = self.sources.get(at) else { return };
         let space = space(source, sample);
         let stack = match &source.call_site {
             _ if source.stacks => ctx.stack(sample),
             Some(field) => {
                 let ip = field.read_u64(sample.raw).unwrap_or(0);
-                ctx.stacks.address(ip, false, sample.pid, ctx.spaces)
+                ctx.stacks.address(ip, false, sample.pid, &mut ctx.spaces)
             }
             None => None,
         };
@@ -194,12 +194,12 @@ impl Kmemleak {
         };
         let record = pointers::Record { ptr, time: sample.time, bytes, stack, owner };
         if !self.ledger.allocated(space, record) {
-            *ctx.discarded += 1;
+            ctx.discarded += 1;
         }
     }
 
     /// A call has returned `ptr`, or with it what that means where the result is in memory.
-    fn returned(&mut self, at: usize, open: Open, ptr: u64, sample: &Sample<'_>, ctx: &mut Context<'_>) {
+    fn returned(&mut self, at: usize, open: Open, ptr: u64, sample: &Sample<'_>, ctx: &mut Context) {
         let Some(source) = self.sources.get(at) else { return };
         let ptr = match source.result_in_memory {
             true if ptr != 0 => Some(0), // an errno
@@ -214,7 +214,7 @@ impl Kmemleak {
     }
 
     /// Whether a free of something unknown is one that the answer is about.
-    fn counts(&self, sample: &Sample<'_>, ctx: &Context<'_>) -> bool {
+    fn counts(&self, sample: &Sample<'_>, ctx: &Context) -> bool {
         ctx.watched.contains(sample.tid) && self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&sample.cpu))
     }
 }
@@ -273,11 +273,11 @@ impl Profiler for Kmemleak {
         Ok(())
     }
 
-    fn started(&mut self, now: Timestamp, _ctx: &mut Context<'_>) {
+    fn started(&mut self, now: Timestamp, _ctx: &mut Context) {
         self.started_ns = now;
     }
 
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         let at = event.index().checked_sub(self.first).context("an event of another profiler")?;
         let source = self.sources.get(at).context("an event of another profiler")?;
         let ptr = value(source.ptr.as_ref(), sample)?;
@@ -317,19 +317,19 @@ impl Profiler for Kmemleak {
         Ok(())
     }
 
-    fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, ctx: &mut Context<'_>) {
+    fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, ctx: &mut Context) {
         match record {
             Record::Fork(fork) if fork.pid != fork.ppid => self.ledger.forked(fork.pid, time),
             Record::Comm { pid, exec: true, .. } => self.ledger.executed(*pid, time),
             Record::Exit(exit) => {
-                self.ledger.thread_exited(exit.tid, exit.pid, time, |pid| lives(ctx.tasks, pid));
+                self.ledger.thread_exited(exit.tid, exit.pid, time, |pid| lives(&ctx.tasks, pid));
             }
             _ => {}
         }
     }
 
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
-        self.ledger.expire(now, |pid| lives(ctx.tasks, pid));
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
+        self.ledger.expire(now, |pid| lives(&ctx.tasks, pid));
         if self.look_at_ns.is_some_and(|at| at <= now) {
             self.look_at_ns = None;
             let living: FxHashSet<i32> = ctx.tasks.living().map(|(_, pid)| pid).collect();

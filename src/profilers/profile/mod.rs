@@ -288,7 +288,7 @@ impl Profiler for Profile {
         Ok(())
     }
 
-    fn started(&mut self, now: Timestamp, _ctx: &mut Context<'_>) {
+    fn started(&mut self, now: Timestamp, _ctx: &mut Context) {
         self.interval_start_ns = now;
         self.before = Reading::now(&self.host);
         if let Some(windows) = &mut self.windows {
@@ -296,7 +296,7 @@ impl Profiler for Profile {
         }
     }
 
-    fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         let kind = Kind::of(sample.misc(), sample.tid == 0 && !self.nested);
         if self.is_left_out(kind) {
             ctx.ignored = true;
@@ -322,7 +322,7 @@ impl Profiler for Profile {
         Ok(())
     }
 
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
         if let Some(windows) = &mut self.windows {
             windows.roll(now, &self.terms, ctx);
         }

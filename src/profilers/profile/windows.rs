@@ -125,11 +125,11 @@ impl Windows {
     }
 
     /// Ends the window when it is over at `now`, reports those over the limit, and begins the next.
-    pub fn roll(&mut self, now: Timestamp, terms: &Terms, ctx: &mut Context<'_>) {
+    pub fn roll(&mut self, now: Timestamp, terms: &Terms, ctx: &mut Context) {
         if now < self.end_ns {
             return;
         }
-        let reading = if terms.targeted { Reading::default() } else { Reading::now(ctx.host) };
+        let reading = if terms.targeted { Reading::default() } else { Reading::now(&ctx.host) };
         let shape = if terms.targeted { &TASK_SHAPE } else { &CPU_SHAPE };
         for over in self.over(terms, &reading) {
             let [user, kernel, guest, idle] = over.shares.values();

@@ -161,13 +161,13 @@ impl Signal {
         }
     }
 
-    fn is_ours(&self, tid: i32, comm: &[u8], ctx: &Context<'_>) -> bool {
+    fn is_ours(&self, tid: i32, comm: &[u8], ctx: &Context) -> bool {
         ctx.watched.contains(tid)
             && !self.own.contains(&tid)
             && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm))
     }
 
-    fn on_generate(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn on_generate(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40; // hard, soft, NMI: TRACE_FLAG_*, include/linux/trace_events.h
         ctx.ignored = true; // it counts when it is known what became of it
         let Some(plan) = &self.plan else { return Ok(()) };
@@ -237,13 +237,13 @@ impl Signal {
     }
 
     /// What a record says became of a signal counts as an event.
-    fn end_here(&mut self, sent: &Sent, fate: Fate, ctx: &mut Context<'_>) {
+    fn end_here(&mut self, sent: &Sent, fate: Fate, ctx: &mut Context) {
         ctx.ignored = sent.hidden;
         self.end(sent, fate, ctx);
     }
 
     /// Shows a signal of which the records tell no more.
-    fn end(&mut self, sent: &Sent, fate: Fate, ctx: &mut Context<'_>) {
+    fn end(&mut self, sent: &Sent, fate: Fate, ctx: &mut Context) {
         if sent.hidden {
             return;
         }
@@ -252,19 +252,19 @@ impl Signal {
             Fate::Taken if names::is_absolute(sent.signo) => Fate::Gone,
             _ => fate,
         };
-        *ctx.discarded += u64::from(fate == Fate::Unknown);
-        *ctx.untracked += u64::from(fate == Fate::Untracked);
+        ctx.discarded += u64::from(fate == Fate::Unknown);
+        ctx.untracked += u64::from(fate == Fate::Untracked);
         self.sums.ended(sent, fate);
         self.emit(sent, Shown::new(shown::result(fate, sent.signo)), ctx);
     }
 
-    fn emit(&self, sent: &Sent, shown: Shown, ctx: &mut Context<'_>) {
+    fn emit(&self, sent: &Sent, shown: Shown, ctx: &mut Context) {
         let Sender { pid, tid, comm, .. } = sent.sender;
         let subject = Subject { time: sent.time, cpu: sent.cpu, pid, tid, comm };
         ctx.emit(subject, &SHAPE, shown.values(sent), sent.stack.filter(|_| self.args.common.stacks()));
     }
 
-    fn on_deliver(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn on_deliver(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         ctx.ignored = true;
         let Some(plan) = &self.plan else { return Ok(()) };
         let fields = &plan.delivered;
@@ -305,7 +305,7 @@ impl Signal {
         Ok(())
     }
 
-    fn arrive(&mut self, sent: &Sent, arrival: &Arrival, ctx: &mut Context<'_>) {
+    fn arrive(&mut self, sent: &Sent, arrival: &Arrival, ctx: &mut Context) {
         if sent.hidden {
             return;
         }
@@ -335,14 +335,14 @@ impl Signal {
     }
 
     /// A signal that did not end its process after all waits again.
-    fn put_back(&mut self, sent: Option<Sent>, now: Timestamp, ctx: &mut Context<'_>) {
+    fn put_back(&mut self, sent: Option<Sent>, now: Timestamp, ctx: &mut Context) {
         if let Some(gone) = sent.and_then(|sent| self.pending.put_back(sent, now.saturating_add(SETTLE_NS))) {
             self.end(&gone, Fate::Taken, ctx);
         }
     }
 
     /// Asks /proc whether a process still ends.
-    fn look_at_ending(&mut self, pid: i32, now: Timestamp, ctx: &mut Context<'_>) {
+    fn look_at_ending(&mut self, pid: i32, now: Timestamp, ctx: &mut Context) {
         let lives = ctx.process_signals_from_proc(pid).is_some();
         match self.endings.looked(pid, lives, crate::sys::monotonic_ns(), now) {
             Looked::Nothing => {}
@@ -358,7 +358,7 @@ impl Signal {
     }
 
     /// Asks /proc whether nothing waits in a queue that may be out of step.
-    fn look_whether_empty(&mut self, key: Key, ctx: &Context<'_>) {
+    fn look_whether_empty(&mut self, key: Key, ctx: &Context) {
         let from = crate::sys::monotonic_ns();
         let Some(state) = state_of(key, ctx) else { return self.doubts.answer(key, None) };
         let mask = if key.group { state.shared } else { state.pending };
@@ -369,7 +369,7 @@ impl Signal {
 
     /// All up to `now` was seen: a queue that was empty before has nothing from then.
     #[inline]
-    fn fall_in_step(&mut self, key: Key, now: Timestamp, ctx: &mut Context<'_>) {
+    fn fall_in_step(&mut self, key: Key, now: Timestamp, ctx: &mut Context) {
         let Some(empty) = self.doubts.take_answer(key, now) else { return };
         for sent in self.pending.take_older(key, empty.from) {
             self.end(&sent, Fate::Taken, ctx);
@@ -381,7 +381,7 @@ impl Signal {
     }
 
     /// Asks /proc what has become of the signals of a queue. Some are taken without an event.
-    fn look(&mut self, key: Key, now: Timestamp, ctx: &mut Context<'_>) {
+    fn look(&mut self, key: Key, now: Timestamp, ctx: &mut Context) {
         let living = state_of(key, ctx);
         let looked_at = crate::sys::monotonic_ns();
         let lost_until = self.lost_until;
@@ -432,12 +432,12 @@ impl Signal {
 }
 
 /// The threads of a process that live, as far as records tell.
-fn threads_of(pid: i32, ctx: &Context<'_>) -> FxHashSet<i32> {
+fn threads_of(pid: i32, ctx: &Context) -> FxHashSet<i32> {
     ctx.tasks.living().filter(|(_, process)| *process == pid).map(|(tid, _)| tid).collect()
 }
 
 /// What /proc says of the owner of a queue. None: it has gone.
-fn state_of(key: Key, ctx: &Context<'_>) -> Option<SignalState> {
+fn state_of(key: Key, ctx: &Context) -> Option<SignalState> {
     if key.group {
         ctx.process_signals_from_proc(key.id)
     } else {
@@ -505,7 +505,7 @@ impl Profiler for Signal {
         Ok(())
     }
 
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
         if event == plan.generate {
             self.on_generate(sample, ctx)
@@ -516,7 +516,7 @@ impl Profiler for Signal {
         }
     }
 
-    fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, ctx: &mut Context<'_>) {
+    fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, ctx: &mut Context) {
         if let Record::Comm { pid, exec: true, .. } = *record {
             let other = self.endings.executed(pid, time);
             self.put_back(other, time, ctx);
@@ -534,7 +534,7 @@ impl Profiler for Signal {
         }
     }
 
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
         self.endings.purge(&self.pending);
         for pid in self.endings.due(now, MOST_LOOKS) {
             self.look_at_ending(pid, now, ctx);
@@ -550,7 +550,7 @@ impl Profiler for Signal {
         }
     }
 
-    fn stopped(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+    fn stopped(&mut self, now: Timestamp, ctx: &mut Context) {
         for sent in self.endings.take() {
             self.put_back(Some(sent), now, ctx);
         }

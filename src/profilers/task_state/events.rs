@@ -108,13 +108,19 @@ impl Woken {
 /// A task's name in a record, where names are needed.
 #[inline(always)]
 pub fn name(needed: bool, field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
-    if needed { field.bytes(raw).map(Comm::new) } else { Ok(Comm::default()) }
+    if needed { read_name(field, raw) } else { Ok(Comm::default()) }
 }
 
-/// Who performs a wake-up. The name is looked up only where it may be `shown`.
-pub fn waker(sample: &Sample<'_>, fields: &Woken, shown: bool, ctx: &mut Context<'_>) -> Waker {
+/// Not in line: what cuts a name would take it apart byte by byte wherever it goes, also where there is none.
+#[inline(never)]
+fn read_name(field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
+    field.bytes(raw).map(Comm::new)
+}
+
+/// Who performs a wake-up.
+#[inline(never)]
+pub fn waker(sample: &Sample<'_>, fields: &Woken, ctx: &mut Context) -> Waker {
     const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40; // hard, soft, NMI: TRACE_FLAG_*, include/linux/trace_events.h
     let flags = fields.flags.as_ref().and_then(|flags| flags.read_u64(sample.raw).ok()).unwrap_or(0);
-    let comm = if shown { ctx.tasks.comm(sample.tid) } else { Comm::default() };
-    Waker { tid: sample.tid, comm, time: sample.time, interrupt: flags & IN_INTERRUPT != 0 }
+    Waker { tid: sample.tid, comm: ctx.tasks.comm(sample.tid), interrupt: flags & IN_INTERRUPT != 0 }
 }

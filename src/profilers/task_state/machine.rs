@@ -36,7 +36,6 @@ pub enum Began {
 pub struct Waker {
     pub tid: i32,
     pub comm: Comm,
-    pub time: u64,
     /// An interrupt woke, a timer's for instance: the task is merely who was interrupted.
     pub interrupt: bool,
 }
@@ -123,6 +122,7 @@ pub struct Period {
     pub cpu: u32,
     pub comm: Comm,
     pub stack: Option<StackId>,
+    /// Who ended the wait, once somebody has asked.
     pub waker: Option<Waker>,
     /// See [`Task::shown_until`].
     pub shown_until: u64,
@@ -286,11 +286,11 @@ impl Machine {
     }
 
     /// Somebody wakes `seen`. This runs in the waker's own context, unlike the wake-up that follows, which another CPU may
-    /// perform in anybody's interrupt: so the wait ends here, and here is who ended it.
-    pub fn waking(&mut self, seen: Seen, waker: Waker, report_at: u64) -> Option<Period> {
+    /// perform in anybody's interrupt: so the wait ends here, and whose event it is has ended it.
+    pub fn waking(&mut self, seen: Seen, report_at: u64) -> Option<Period> {
         let task = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at))?;
         let ended = match task.doing {
-            Doing::Blocked(state) => Some(ended_wait(task, seen, state, waker)),
+            Doing::Blocked(state) => Some(period(task, seen, state)),
             // Nobody is woken twice without having run in between.
             Doing::Runnable { woken: true } => {
                 self.unseen += 1;
@@ -308,13 +308,13 @@ impl Machine {
         ended
     }
 
-    /// `seen` was made runnable; `current` performed the wake-up, which need not be who asked for it.
+    /// `seen` was made runnable. Who performs the wake-up need not be who asked for it.
     #[inline]
-    pub fn woken(&mut self, seen: Seen, current: Waker, is_new: bool, report_at: u64) -> Option<Period> {
+    pub fn woken(&mut self, seen: Seen, is_new: bool, report_at: u64) -> Option<Period> {
         if self.blocked_only {
             let task = self.tasks.remove(seen.tid)?;
             let Doing::Blocked(state) = task.doing else { return None };
-            return (!task.is_stale(seen.at)).then(|| ended_wait(&task, seen, state, current));
+            return (!task.is_stale(seen.at)).then(|| period(&task, seen, state));
         }
         let runs_elsewhere =
             |task: &Task| self.current.get(task.cpu as usize).copied().flatten().is_some_and(|tid| tid != seen.tid);
@@ -323,7 +323,7 @@ impl Machine {
             return None;
         }
         let ended = match task.doing {
-            Doing::Blocked(state) if !is_new => Some(ended_wait(task, seen, state, current)),
+            Doing::Blocked(state) if !is_new => Some(period(task, seen, state)),
             // Waking what runs, or waits for its CPU already, changes nothing.
             Doing::Running if !is_new && !runs_elsewhere(task) => return None,
             Doing::Runnable { woken: false } if !is_new => return None,
@@ -415,11 +415,6 @@ fn period(task: &Task, seen: Seen, state: State) -> Period {
     }
 }
 
-#[inline(always)]
-fn ended_wait(task: &Task, seen: Seen, state: State, waker: Waker) -> Period {
-    Period { waker: Some(waker), ..period(task, seen, state) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -430,10 +425,6 @@ mod tests {
 
     fn seen(at: u64, cpu: u32, tid: i32) -> Seen {
         Seen { at, cpu, tid, comm: Comm::new(b"t") }
-    }
-
-    fn waker(time: u64) -> Waker {
-        Waker { tid: 99, comm: Comm::new(b"w"), time, interrupt: false }
     }
 
     fn brief(period: Option<Period>) -> Brief {
@@ -454,7 +445,7 @@ mod tests {
         let mut machine = Machine::new(false);
         assert_eq!(switch(&mut machine, 0, 0, 0, S, 7), (None, None));
         assert_eq!(switch(&mut machine, 10, 0, 7, S, 0), (Some((State::RUNNING, 10)), None));
-        assert_eq!(brief(machine.woken(seen(30, 0, 7), waker(30), false, NEVER)), Some((State::SLEEP, 20)));
+        assert_eq!(brief(machine.woken(seen(30, 0, 7), false, NEVER)), Some((State::SLEEP, 20)));
         assert_eq!(switch(&mut machine, 31, 0, 0, S, 7), (None, Some((State::RUN_DELAY, 1))));
         assert_eq!(switch(&mut machine, 40, 0, 7, SwitchedOut::Runnable, 8), (Some((State::RUNNING, 9)), None));
         assert_eq!(switch(&mut machine, 45, 0, 8, S, 7), (Some((State::RUNNING, 5)), Some((State::RUN_DELAY, 5))));
@@ -469,7 +460,7 @@ mod tests {
         switch(&mut machine, 0, 0, 0, S, 7);
         // 7 was switched out unseen: 8 leaves a CPU on which 7 was believed to run.
         switch(&mut machine, 1_000, 0, 8, S, 9);
-        assert_eq!(brief(machine.woken(seen(2_000, 0, 7), waker(2_000), false, NEVER)), None);
+        assert_eq!(brief(machine.woken(seen(2_000, 0, 7), false, NEVER)), None);
         assert_eq!(switch(&mut machine, 2_001, 0, 9, S, 7).1, Some((State::RUN_DELAY, 1)));
         assert_eq!(machine.take_unseen(), 1);
     }
@@ -479,7 +470,7 @@ mod tests {
         let mut machine = Machine::new(false);
         switch(&mut machine, 0, 0, 0, S, 7);
         machine.changed_hands(5, 0, 7, 9); // 7's own side was not for us to see
-        assert_eq!(brief(machine.woken(seen(2_000, 1, 7), waker(2_000), false, NEVER)), None);
+        assert_eq!(brief(machine.woken(seen(2_000, 1, 7), false, NEVER)), None);
         assert_eq!(switch(&mut machine, 2_003, 1, 0, S, 7).1, Some((State::RUN_DELAY, 3)));
     }
 
@@ -508,7 +499,7 @@ mod tests {
         let mut machine = Machine::new(false);
         switch(&mut machine, 100, 0, 0, S, 7);
         assert_eq!(brief(machine.switched_out(seen(50, 0, 7), S, None, NEVER)), None);
-        assert_eq!(brief(machine.woken(seen(50, 0, 7), waker(50), false, NEVER)), None);
+        assert_eq!(brief(machine.woken(seen(50, 0, 7), false, NEVER)), None);
         assert_eq!(switch(&mut machine, 110, 0, 7, S, 0).0, Some((State::RUNNING, 10)));
     }
 
@@ -516,15 +507,15 @@ mod tests {
     fn waking_a_preempted_task_keeps_its_delay() {
         let mut machine = Machine::new(false);
         switch(&mut machine, 10, 0, 7, SwitchedOut::Runnable, 8);
-        machine.woken(seen(20, 0, 7), waker(20), false, NEVER);
+        machine.woken(seen(20, 0, 7), false, NEVER);
         assert_eq!(switch(&mut machine, 30, 0, 8, S, 7).1, Some((State::RUN_DELAY, 20)));
     }
 
     #[test]
     fn a_task_woken_twice_ran_unseen() {
         let mut machine = Machine::new(false);
-        machine.woken(seen(10, 0, 7), waker(10), true, NEVER);
-        machine.woken(seen(1_000, 0, 7), waker(1_000), false, NEVER);
+        machine.woken(seen(10, 0, 7), true, NEVER);
+        machine.woken(seen(1_000, 0, 7), false, NEVER);
         assert_eq!(switch(&mut machine, 1_002, 0, 0, S, 7).1, Some((State::RUN_DELAY, 2)));
         assert_eq!(machine.take_unseen(), 1);
     }
@@ -533,14 +524,14 @@ mod tests {
     fn a_wait_ends_when_its_waker_asks() {
         let mut machine = Machine::new(false);
         machine.switched_out(seen(10, 0, 7), D, None, NEVER);
-        let period = machine.waking(seen(19, 1, 7), Waker { tid: 5, ..waker(19) }, NEVER).unwrap();
-        assert_eq!((period.waker.unwrap().tid, period.cpu, period.until - period.since), (5, 0, 9));
-        assert_eq!(brief(machine.woken(seen(21, 0, 7), waker(21), false, NEVER)), None, "the same once more");
+        let period = machine.waking(seen(19, 1, 7), NEVER).unwrap();
+        assert_eq!((period.cpu, period.until - period.since), (0, 9));
+        assert_eq!(brief(machine.woken(seen(21, 0, 7), false, NEVER)), None, "the same once more");
         assert_eq!(switch(&mut machine, 22, 0, 0, S, 7).1, Some((State::RUN_DELAY, 3)));
         // A waking before the switch is that of a task that is not yet asleep: the wake-up ends the wait.
-        assert_eq!(brief(machine.waking(seen(29, 1, 7), waker(29), NEVER)), None);
+        assert_eq!(brief(machine.waking(seen(29, 1, 7), NEVER)), None);
         machine.switched_out(seen(30, 0, 7), D, None, NEVER);
-        assert_eq!(machine.woken(seen(40, 1, 7), waker(40), false, NEVER).unwrap().waker.unwrap().tid, 99);
+        assert_eq!(brief(machine.woken(seen(40, 1, 7), false, NEVER)), Some((State::DISK, 10)));
         assert_eq!(machine.take_unseen(), 0);
     }
 
@@ -548,12 +539,12 @@ mod tests {
     fn a_wake_up_that_nobody_saw_is_known_by_its_waking() {
         let mut machine = Machine::new(true);
         machine.switched_out(seen(10, 0, 7), D, None, NEVER);
-        assert_eq!(brief(machine.waking(seen(60, 1, 7), waker(60), NEVER)), Some((State::DISK, 50)));
-        assert_eq!(brief(machine.woken(seen(9_000, 1, 7), waker(9_000), false, NEVER)), None);
+        assert_eq!(brief(machine.waking(seen(60, 1, 7), NEVER)), Some((State::DISK, 50)));
+        assert_eq!(brief(machine.woken(seen(9_000, 1, 7), false, NEVER)), None);
         let mut machine = Machine::new(false);
         machine.switched_out(seen(10, 0, 7), D, None, NEVER);
-        machine.waking(seen(60, 1, 7), waker(60), NEVER);
-        machine.waking(seen(9_000, 1, 7), waker(9_000), NEVER); // it ran and slept in between, unseen
+        machine.waking(seen(60, 1, 7), NEVER);
+        machine.waking(seen(9_000, 1, 7), NEVER); // it ran and slept in between, unseen
         assert_eq!(switch(&mut machine, 9_001, 0, 0, S, 7).1, Some((State::RUN_DELAY, 1)));
         assert_eq!(machine.take_unseen(), 1);
     }
@@ -562,29 +553,29 @@ mod tests {
     fn what_was_stuck_before_the_start_is_at_least_so_long() {
         let mut machine = Machine::new(false);
         machine.found(seen(100, 0, 7), State::DISK, Began::BeforeStart, NEVER);
-        let period = machine.woken(seen(350, 0, 7), waker(350), false, NEVER).unwrap();
+        let period = machine.woken(seen(350, 0, 7), false, NEVER).unwrap();
         assert_eq!((period.began, period.until - period.since), (Began::BeforeStart, 250));
         // An event from before the look at /proc is newer knowledge all the same.
         machine.found(seen(1_000, 0, 8), State::DISK, Began::BeforeStart, NEVER);
         machine.switched_out(seen(990, 0, 8), D, None, NEVER);
-        assert_eq!(brief(machine.woken(seen(1_100, 0, 8), waker(0), false, NEVER)), Some((State::DISK, 110)));
+        assert_eq!(brief(machine.woken(seen(1_100, 0, 8), false, NEVER)), Some((State::DISK, 110)));
     }
 
     #[test]
     fn with_blocked_periods_only_a_woken_task_is_forgotten() {
         let mut machine = Machine::new(true);
         machine.switched_out(seen(10, 0, 7), D, None, NEVER);
-        assert_eq!(brief(machine.woken(seen(30, 1, 7), waker(30), false, NEVER)), Some((State::DISK, 20)));
-        assert_eq!(brief(machine.woken(seen(40, 1, 7), waker(40), false, NEVER)), None);
+        assert_eq!(brief(machine.woken(seen(30, 1, 7), false, NEVER)), Some((State::DISK, 20)));
+        assert_eq!(brief(machine.woken(seen(40, 1, 7), false, NEVER)), None);
         // Woken unseen, blocked again: only the second wait is known.
         machine.switched_out(seen(50, 0, 7), D, None, NEVER);
         machine.switched_out(seen(90, 0, 7), D, None, NEVER);
-        assert_eq!(brief(machine.woken(seen(95, 0, 7), waker(95), false, NEVER)), Some((State::DISK, 5)));
+        assert_eq!(brief(machine.woken(seen(95, 0, 7), false, NEVER)), Some((State::DISK, 5)));
         assert_eq!((machine.iter().count(), machine.take_unseen()), (0, 1));
         // Woken unseen, asleep since: that was no long D.
         machine.switched_out(seen(100, 0, 7), D, None, NEVER);
         machine.discard(7);
-        assert_eq!(brief(machine.woken(seen(9_000, 0, 7), waker(9_000), false, NEVER)), None);
+        assert_eq!(brief(machine.woken(seen(9_000, 0, 7), false, NEVER)), None);
         assert_eq!((machine.iter().count(), machine.take_unseen()), (0, 1));
     }
 }

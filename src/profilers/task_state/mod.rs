@@ -197,12 +197,12 @@ impl TaskState {
     }
 
     #[inline]
-    fn is_ours(&self, tid: i32, comm: &Comm, ctx: &Context<'_>) -> bool {
+    fn is_ours(&self, tid: i32, comm: &Comm, ctx: &Context) -> bool {
         tid > 0 && !self.own.contains(&tid) && (self.everybody || self.is_asked_for(tid, comm, ctx))
     }
 
     #[inline(never)]
-    fn is_asked_for(&self, tid: i32, comm: &Comm, ctx: &Context<'_>) -> bool {
+    fn is_asked_for(&self, tid: i32, comm: &Comm, ctx: &Context) -> bool {
         ctx.watched.contains(tid) && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm.as_bytes()))
     }
 
@@ -211,7 +211,7 @@ impl TaskState {
         self.args.than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns.min(AGAIN_NS))))
     }
 
-    fn on_switch(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn on_switch(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         let named = self.named;
         let Some(plan) = &mut self.plan else { return Ok(()) };
         let is_other = plan.other == Some(event);
@@ -250,7 +250,7 @@ impl TaskState {
         Ok(())
     }
 
-    fn on_wakeup(&mut self, sample: &Sample<'_>, is_new: bool, ctx: &mut Context<'_>) -> Result<()> {
+    fn on_wakeup(&mut self, sample: &Sample<'_>, is_new: bool, ctx: &mut Context) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
         let fields = if is_new { plan.fields.wakeup_new.as_ref() } else { Some(&plan.fields.wakeup) };
         let Some(fields) = fields.filter(|fields| fields.happened(sample.raw)) else { return Ok(()) };
@@ -261,13 +261,15 @@ impl TaskState {
             return Ok(());
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let waker = waker(sample, fields, self.args.than.is_some(), ctx);
-        let period = self.machine.woken(seen, waker, is_new, self.report_at(sample.time));
+        let mut period = self.machine.woken(seen, is_new, self.report_at(sample.time));
+        if self.args.than.is_some() {
+            period = period.map(|period| Period { waker: Some(waker(sample, fields, ctx)), ..period });
+        }
         self.account(period, ctx);
         Ok(())
     }
 
-    fn on_waking(&mut self, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn on_waking(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         let Some(fields) = self.plan.as_ref().and_then(|plan| plan.fields.waking.as_ref()) else { return Ok(()) };
         let tid = fields.pid.read_i32(sample.raw)?;
         let comm = name(self.named, &fields.comm, sample.raw)?;
@@ -275,9 +277,9 @@ impl TaskState {
             ctx.ignored = true;
             return Ok(());
         }
-        let waker = waker(sample, fields, self.args.than.is_some(), ctx);
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let period = self.machine.waking(seen, waker, self.report_at(sample.time));
+        let ended = self.machine.waking(seen, self.report_at(sample.time));
+        let period = ended.map(|period| Period { waker: Some(waker(sample, fields, ctx)), ..period });
         self.account(period, ctx);
         Ok(())
     }
@@ -286,7 +288,7 @@ impl TaskState {
     ///
     /// In line, or half of the time goes into writing the period down and reading it again.
     #[inline(always)]
-    fn account(&mut self, period: Option<Period>, ctx: &mut Context<'_>) {
+    fn account(&mut self, period: Option<Period>, ctx: &mut Context) {
         let Some(period) = period else { return };
         if self.narrowed && !self.is_wanted(&period) {
             return;
@@ -309,8 +311,8 @@ impl TaskState {
 
     /// It may have ended, and another one begun, unseen; but what was shown of it was so, and is over now.
     #[cold]
-    fn account_unsure(&mut self, period: Period, ctx: &mut Context<'_>) {
-        *ctx.discarded += u64::from(period.began == Began::Exactly);
+    fn account_unsure(&mut self, period: Period, ctx: &mut Context) {
+        ctx.discarded += u64::from(period.began == Began::Exactly);
         if period.shown_until > period.since {
             self.report_ended(&Period { began: Began::BeforeLoss, ..period }, period.shown_until, ctx);
         }
@@ -318,7 +320,7 @@ impl TaskState {
 
     /// The period on its own, or in its thread's row.
     #[inline(never)]
-    fn account_details(&mut self, period: Period, ctx: &mut Context<'_>) {
+    fn account_details(&mut self, period: Period, ctx: &mut Context) {
         let duration = period.until.saturating_sub(period.since);
         let fits = || self.by_thread.len() < MOST_THREADS || self.by_thread.contains_key(&period.tid);
         if self.args.perins && period.began == Began::Exactly && fits() {
@@ -327,7 +329,7 @@ impl TaskState {
             *comm = period.comm;
             histograms[period.state.index()].record(duration);
         } else if self.args.perins && period.began == Began::Exactly {
-            *ctx.untracked += 1;
+            ctx.untracked += 1;
         }
         if let Some(us) = self.drawn(period.state, period.began, period.stack, duration) {
             let pid = ctx.tasks.pid(period.tid);
@@ -339,7 +341,7 @@ impl TaskState {
     }
 
     /// Reports a wait that has ended, and lasted at least until `certain`.
-    fn report_ended(&self, period: &Period, certain: u64, ctx: &mut Context<'_>) {
+    fn report_ended(&self, period: &Period, certain: u64, ctx: &mut Context) {
         let duration = certain.saturating_sub(period.since);
         if self.args.than.is_none_or(|than| duration < than.0) {
             return;
@@ -475,11 +477,11 @@ impl Profiler for TaskState {
         Ok(())
     }
 
-    fn started(&mut self, _now: Timestamp, ctx: &mut Context<'_>) {
+    fn started(&mut self, _now: Timestamp, ctx: &mut Context) {
         self.look_at_proc(Began::BeforeStart, ctx);
     }
 
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
         let is = |woken: &Option<Woken>| woken.as_ref().is_some_and(|woken| woken.event == event);
         if event == plan.switch || Some(event) == plan.other {
@@ -491,11 +493,11 @@ impl Profiler for TaskState {
         } else if is(&plan.fields.waking) {
             self.on_waking(sample, ctx)?;
         }
-        *ctx.discarded += self.machine.take_unseen();
+        ctx.discarded += self.machine.take_unseen();
         Ok(())
     }
 
-    fn task(&mut self, record: &Record<'_>, time: Timestamp, cpu: u32, ctx: &mut Context<'_>) {
+    fn task(&mut self, record: &Record<'_>, time: Timestamp, cpu: u32, ctx: &mut Context) {
         match record {
             Record::Comm { tid, comm, exec, .. } => {
                 let comm = Comm::new(comm);
@@ -512,7 +514,7 @@ impl Profiler for TaskState {
         }
     }
 
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
         const LOOK_NS: u64 = 50_000_000;
         const SWEEP_NS: u64 = 1_000_000_000;
         const GONE_NS: u64 = 2_000_000_000;

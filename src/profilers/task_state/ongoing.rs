@@ -22,7 +22,7 @@ impl TaskState {
     }
 
     /// Reports the waits that go on, each when it passes the limit and then once per interval.
-    pub(super) fn report_ongoing(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+    pub(super) fn report_ongoing(&mut self, now: Timestamp, ctx: &mut Context) {
         const MOST_AT_ONCE: usize = 256; // each costs a few looks at /proc, and the rings fill meanwhile
         let mut due: Vec<i32> =
             self.machine.iter().filter(|(_, task)| task.report_at <= now).map(|(tid, _)| tid).collect();
@@ -32,7 +32,7 @@ impl TaskState {
         }
     }
 
-    fn report_ongoing_wait(&mut self, tid: i32, now: Timestamp, ctx: &mut Context<'_>) {
+    fn report_ongoing_wait(&mut self, tid: i32, now: Timestamp, ctx: &mut Context) {
         let (lost_until, again_ns) = (self.lost_until, self.again_ns);
         let Some(task) = self.machine.get_mut(tid) else { return };
         task.report_at = now.saturating_add(again_ns);
@@ -123,7 +123,7 @@ impl TaskState {
 
     /// Asks /proc: the end of the wait may not have been for us to see. It may also be ahead of the records, so only a
     /// contradiction that lasts is believed.
-    fn still_waits(&mut self, tid: i32, state: State, now: Timestamp, ctx: &Context<'_>) -> bool {
+    fn still_waits(&mut self, tid: i32, state: State, now: Timestamp, ctx: &Context) -> bool {
         if ctx.state_from_proc(tid).is_some_and(|stat| States::is_letter_of(stat.state, state)) {
             return true;
         }
@@ -139,7 +139,7 @@ impl TaskState {
     }
 
     /// Tasks of the answer that wait already, as /proc tells.
-    pub(super) fn look_at_proc(&mut self, began: Began, ctx: &mut Context<'_>) {
+    pub(super) fn look_at_proc(&mut self, began: Began, ctx: &mut Context) {
         let living: Vec<i32> = ctx.tasks.living().map(|(tid, _)| tid).collect();
         for tid in living {
             if !ctx.watched.contains(tid) || self.own.contains(&tid) {

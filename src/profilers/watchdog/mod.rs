@@ -299,7 +299,7 @@ impl Watchdog {
 
     /// Hands over what was found of a CPU.
     /// `runnable`: who runs there or waits for it, from /proc.
-    fn tell(&self, number: u32, finding: Finding, runnable: &[(i32, Comm)], at: Timestamp, ctx: &mut Context<'_>) {
+    fn tell(&self, number: u32, finding: Finding, runnable: &[(i32, Comm)], at: Timestamp, ctx: &mut Context) {
         let Some(cpu) = self.cpus.get(number as usize) else { return };
         let age = |then: Option<u64>| then.map_or(Value::None, |then| Value::Ns(at.saturating_sub(then)));
         let goes_on = finding.phase != Phase::Recovered;
@@ -347,7 +347,7 @@ impl Watchdog {
         ctx.emit(Subject { time: at, cpu: number, pid, tid, comm }, &SHAPE, values, stack);
     }
 
-    fn take(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Option<Finding> {
+    fn take(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Option<Finding> {
         let events = self.events?;
         let at = sample.time;
         if event == events.expire && self.verbose {
@@ -437,7 +437,7 @@ impl Profiler for Watchdog {
         evlist.set_filter(events.stop_task, "next_comm ~ \"migration/*\" || next_comm ~ \"watchdog/*\"".to_owned())
     }
 
-    fn started(&mut self, now: Timestamp, _ctx: &mut Context<'_>) {
+    fn started(&mut self, now: Timestamp, _ctx: &mut Context) {
         self.choose_cpus(now, false);
         self.next_settings = now.saturating_add(SETTINGS_NS);
         let online = online_cpus(&self.host).unwrap_or_default();
@@ -449,14 +449,14 @@ impl Profiler for Watchdog {
         }
     }
 
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         if let Some(finding) = self.take(event, sample, ctx) {
             self.tell(sample.cpu, finding, &[], sample.time, ctx);
         }
         Ok(())
     }
 
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
         let limits = self.limits;
         if now >= self.next_settings || self.cpus.iter().any(|cpu| cpu.begins_to_doubt(now, &limits)) {
             self.follow_settings(now);

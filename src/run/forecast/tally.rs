@@ -73,7 +73,7 @@ impl Profiler for Weighed {
         self.profiler.filter(evlist, setup)
     }
 
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context<'_>) -> Result<()> {
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         self.tally.borrow_mut().add(event, sample);
         self.profiler.sample(event, sample, ctx)
     }
@@ -86,19 +86,19 @@ impl Profiler for Weighed {
         self.profiler.deinit(now, report)
     }
 
-    fn started(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+    fn started(&mut self, now: Timestamp, ctx: &mut Context) {
         self.profiler.started(now, ctx);
     }
 
-    fn task(&mut self, record: &Record<'_>, time: Timestamp, cpu: u32, ctx: &mut Context<'_>) {
+    fn task(&mut self, record: &Record<'_>, time: Timestamp, cpu: u32, ctx: &mut Context) {
         self.profiler.task(record, time, cpu, ctx);
     }
 
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
         self.profiler.tick(now, ctx);
     }
 
-    fn stopped(&mut self, now: Timestamp, ctx: &mut Context<'_>) {
+    fn stopped(&mut self, now: Timestamp, ctx: &mut Context) {
         self.profiler.stopped(now, ctx);
     }
 

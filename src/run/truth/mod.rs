@@ -237,9 +237,9 @@ impl World {
         );
         deliver(merge, limit, core, place);
         if self.prints {
-            core.output.flush();
+            core.ctx.output.flush();
         } else {
-            core.output.batch.clear();
+            core.ctx.output.batch.clear();
         }
     }
 

@@ -6,7 +6,7 @@ use crate::symbol::Stacks;
 /// The ring, what is followed, the stacks, the output.
 fn counters(world: &World) -> [u64; 4] {
     let core = &world.core;
-    [core.loss.total(), core.untracked, core.stacks.refused(), core.output.dropped()]
+    [core.loss.total(), core.ctx.untracked, core.ctx.stacks.refused(), core.ctx.output.dropped()]
 }
 
 /// That one and no other has counted.
@@ -46,13 +46,13 @@ fn too_much_to_follow() {
     let mut world = World::new("signal", &[], &signals::FORMATS, 1);
     send(&mut world, (1 << 16) + 10);
     only(&world, 1);
-    assert_eq!(world.core.untracked, 10);
+    assert_eq!(world.core.ctx.untracked, 10);
 }
 
 #[test]
 fn a_full_table_of_stacks() {
     let mut world = World::new("kmemleak", &memory::OPTIONS, &memory::FORMATS, 1);
-    world.core.stacks = Stacks::new(4096, 127);
+    world.core.ctx.stacks = Stacks::new(4096, 127);
     allocate(&mut world, 200, 1);
     only(&world, 2);
 }
