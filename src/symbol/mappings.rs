@@ -64,6 +64,10 @@ impl Mappings {
         all
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn modules(&self) -> impl Iterator<Item = &Module> {
         self.0.iter().map(|mapping| &*mapping.module)
     }

@@ -113,7 +113,8 @@ impl Spaces {
         let Some((module, offset)) = found else {
             return Err(match pid {
                 0 => OUTSIDE,
-                _ if self.is_gone(pid) => EXITED,
+                // Of one whose mappings are known, what is in none of them is in none, also when it has exited.
+                _ if self.space(pid).maps.is_empty() && self.is_gone(pid) => EXITED,
                 _ => NOT_MAPPED,
             });
         };
