@@ -319,7 +319,7 @@ pub struct Context {
     pub stacks: Stacks,
     pub weights: StackWeights,
     pub host: Host,
-    /// It takes what a profiler emits; its own way out is [`Report`].
+    /// What is emitted goes there.
     pub(crate) output: Output,
     /// Pairs that were thrown away because an end of theirs may not have been seen.
     pub discarded: u64,

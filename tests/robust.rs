@@ -221,11 +221,14 @@ fn hostile_names_in_events_and_tables() {
     done.json();
     let mut states = start(&["task-state", "--perins", "-t", &tids, "-v"]);
     states.err_line(|line| line.contains("ring buffer"));
-    call();
-    states.signal(Signal::SIGUSR1);
+    let pid = nix::unistd::Pid::from_raw(states.pid());
     let last = format!("{} ", threads[HOSTILE.len() - 1].tid);
+    let report = || {
+        call();
+        nix::sys::signal::kill(pid, Signal::SIGUSR1).unwrap();
+    };
     // Marked where the switch from a hidden idle task went unseen.
-    states.line(|line| line.trim_start_matches([' ', '~']).starts_with(&last));
+    states.provoke(report, |line| line.trim_start_matches([' ', '~']).starts_with(&last));
     assert_neutral(&states.interrupt().code(0));
 }
 

@@ -122,7 +122,7 @@ pub struct Period {
     pub cpu: u32,
     pub comm: Comm,
     pub stack: Option<StackId>,
-    /// Who ended the wait, once somebody has asked.
+    /// Who ended the wait, where that is shown.
     pub waker: Option<Waker>,
     /// See [`Task::shown_until`].
     pub shown_until: u64,

@@ -261,10 +261,8 @@ impl TaskState {
             return Ok(());
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let mut period = self.machine.woken(seen, is_new, self.report_at(sample.time));
-        if self.args.than.is_some() {
-            period = period.map(|period| Period { waker: Some(waker(sample, fields, ctx)), ..period });
-        }
+        let ended = self.machine.woken(seen, is_new, self.report_at(sample.time));
+        let period = self.with_waker(ended, sample, fields, ctx);
         self.account(period, ctx);
         Ok(())
     }
@@ -279,9 +277,24 @@ impl TaskState {
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
         let ended = self.machine.waking(seen, self.report_at(sample.time));
-        let period = ended.map(|period| Period { waker: Some(waker(sample, fields, ctx)), ..period });
+        let period = self.with_waker(ended, sample, fields, ctx);
         self.account(period, ctx);
         Ok(())
+    }
+
+    /// Who ended a wait, where that is shown.
+    #[inline(always)]
+    fn with_waker(
+        &self,
+        ended: Option<Period>,
+        sample: &Sample<'_>,
+        fields: &Woken,
+        ctx: &mut Context,
+    ) -> Option<Period> {
+        if self.args.than.is_none() {
+            return ended;
+        }
+        ended.map(|period| Period { waker: Some(waker(sample, fields, ctx)), ..period })
     }
 
     /// Counts a period that ended, and reports it when it was too long.
