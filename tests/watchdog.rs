@@ -80,13 +80,14 @@ fn sees_the_timer_of_a_cpu() {
 fn a_cpu_that_was_not_seen_is_not_called_ok() {
     need_events!();
     let Some(_one) = Threshold::of("60") else { return };
-    // Due every 24 s: at most one of the runs sees a timer of these CPUs.
+    // Due every 24 s: at most two of the runs see a timer of these CPUs. But the stop task also moves perf-prof's own
+    // threads to their CPUs, and half of the runs see that.
     let unseen = |done: &Done| {
         let mut rows = done.of_type("row").into_iter().filter(|row| row.get("last_timer_ns").is_none());
         rows.any(|row| row.get("last_watchdog_ns").is_none())
     };
     let run = || run(&["watchdog", "-F", "1", "--json", "--for", "0.01"]).code(0);
-    let done = (0..3).map(|_| run()).find(unseen).expect("a CPU whose timer does not expire");
+    let done = (0..30).map(|_| run()).find(unseen).expect("a CPU whose timer does not expire");
     for row in done.of_type("row") {
         let seen = row.get("last_timer_ns").is_some() || row.get("last_watchdog_ns").is_some();
         assert_eq!(row["state"], if seen { "ok" } else { "not seen yet" }, "{row}");

@@ -62,8 +62,9 @@ struct Vdso {
     symbols: Symbols,
 }
 
-/// Names kept of each kind. There are always more places: records of a run of days, or an address that differs each time.
-const MOST_KEPT: usize = 1 << 18;
+/// Names kept of each kind, some 10 MiB. There are always more places: records of a run of days, or an address that
+/// differs each time. What comes often comes early.
+const MOST_KEPT: usize = 1 << 16;
 
 impl Names {
     pub fn new(kallsyms: impl Into<PathBuf>, options: SymbolOptions) -> Names {
