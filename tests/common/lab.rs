@@ -271,13 +271,13 @@ impl Lab {
             let ended = command.output().expect("lab/run-in-vm");
             drop(slot);
             let log = fs::read(&console).unwrap_or_default();
-            let has_begun = log.windows(BEGINS.len()).any(|text| text == BEGINS.as_bytes());
-            let is_dead = ended.status.code() == Some(DEAD) && !has_begun;
+            let says = |words: &str| log.windows(words.len()).any(|text| text == words.as_bytes());
+            let is_emulators = ended.status.code() == Some(DEAD) && (!says(BEGINS) || says(BREAKPOINT));
             output = Some(ended);
-            if !is_dead {
+            if !is_emulators {
                 break;
             }
-            println!("once more: the guest died as it booted");
+            println!("once more: the guest died as it booted, or of a breakpoint of its own kernel");
         }
         let output = output.expect("it was booted");
         let what = format!("in the guest {}: {script}", lab.version());
@@ -303,9 +303,11 @@ impl Output {
     }
 }
 
-/// In the kernel's log, from the script. The emulator at times runs a CPU into the breakpoint that the kernel sets while it
-/// changes its own code (`text_poke_bp`), which it does much as it boots; nothing of ours has run then.
+/// In the kernel's log, from the script.
 const BEGINS: &str = "the script begins";
+/// There too. The emulator at times runs a CPU into the breakpoint that the kernel sets while it changes its own code
+/// (`text_poke_bp`), which it does much as it boots, and with every tracepoint that is turned on.
+const BREAKPOINT: &str = "int3: 0000 [#";
 const BOOTS_AT_MOST: usize = 3;
 /// run-in-vm: the guest ended without a status.
 const DEAD: i32 = 126;
