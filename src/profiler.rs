@@ -1,7 +1,8 @@
 //! What a profiler is: the five calls, and what it is given in each of them. `probes` defines what `kprobe:` and `uprobe:`
-//! select, `code` finds the files and bytes of the latter.
+//! select, `code` finds the files and bytes of the latter. `filters` says in the kernel's language which tasks are asked for.
 
 pub mod code;
+pub mod filters;
 pub mod probes;
 
 use std::cell::{OnceCell, RefCell};

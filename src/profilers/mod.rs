@@ -2,7 +2,6 @@
 
 pub mod completions;
 pub mod doctor;
-mod filters;
 pub mod irq_off;
 pub mod kmemleak;
 pub mod list;

@@ -475,6 +475,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_no_mapping_has_exited_only_if_none_was_seen() {
+        let mut spaces = spaces();
+        apply(&mut spaces, &mmap(5, 0x10000, 0x1000, 0, "/no/a"));
+        let why = [5, 6].map(|pid| spaces.locate(pid, 0x20000).err());
+        assert_eq!(why, [Some(NOT_MAPPED), Some(EXITED)], "neither of them is in /proc");
+    }
+
+    #[test]
     fn a_mapping_of_a_process_that_exited_is_of_another_one() {
         let (mut spaces, mut keys) = (spaces(), SpaceKeys::default());
         let exit = |pid| Record::Exit(crate::perf::record::Task { pid, ppid: 1, tid: pid, ptid: 1, time: 0 });

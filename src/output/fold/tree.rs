@@ -38,7 +38,8 @@ pub struct Node {
 
 /// No node.
 pub const NONE: u32 = u32::MAX;
-/// Nor that: functions of different programs may be called the same. what they may take holds fewer nodes, and fewer texts.
+/// No node either, but a program, by the number of its text: functions of different programs may be called the same.
+/// What all may take holds fewer nodes and texts than that.
 pub const PROGRAM: u32 = 1 << 31;
 /// Such a word is a marker in a callchain.
 pub const NO_ADDRESS: u64 = u64::MAX;
