@@ -143,6 +143,14 @@ enum Stop {
     Closed,
 }
 
+/// What a turn of the loop has to look after, beside the rings.
+#[derive(Default)]
+struct Woken {
+    signalled: bool,
+    /// It is time for a report.
+    ticked: bool,
+}
+
 impl Run {
     /// Opens everything.
     ///
@@ -315,17 +323,7 @@ impl Run {
             if let Some(deadline) = deadline {
                 timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now)));
             }
-            self.beat();
-            let (mut signalled, mut ticked) = (false, false);
-            for token in self.poller.wait(timeout).context("cannot wait for events")? {
-                match token {
-                    SIGNALS => signalled = true,
-                    TICKER => ticked = self.ticker.as_ref().is_some_and(Ticker::expired),
-                    WAKER => self.waker.clear(),
-                    _ => {} // a ring
-                }
-            }
-            self.beat();
+            let Woken { signalled, mut ticked } = self.wait(timeout)?;
             ticked |= self.missed_its_timer();
             self.wakeups += 1;
             let held = self.round(Limit::Horizon);
@@ -376,6 +374,22 @@ impl Run {
                 self.core.ctx.output.note(line);
             }
         }
+    }
+
+    /// Sleeps until a ring is half full, somebody asks for something, or the time is over.
+    fn wait(&mut self, timeout: Duration) -> Result<Woken> {
+        self.beat();
+        let mut woken = Woken::default();
+        for token in self.poller.wait(timeout).context("cannot wait for events")? {
+            match token {
+                SIGNALS => woken.signalled = true,
+                TICKER => woken.ticked = self.ticker.as_ref().is_some_and(Ticker::expired),
+                WAKER => self.waker.clear(),
+                _ => {} // a ring
+            }
+        }
+        self.beat();
+        Ok(woken)
     }
 
     /// Threads that look after the reader and the output, when they have somewhere to go.

@@ -329,8 +329,11 @@ fn every_profiler_has_a_forecast() {
         assert!(!events.is_empty() && number(&told, "counters").is_multiple_of(events.len() as u64), "{told}");
         let sum: f64 = events.iter().map(|event| decimal(event, "events_per_s")).sum();
         assert!((sum - decimal(&told, "events_per_s")).abs() < 0.1, "{told}");
-        if let Some(want) = want {
-            within_a_tenth(&told.to_string(), sum, want);
+        match want {
+            // Cycles do not pass on an idle CPU.
+            Some(most) if events[0]["event"] == "cycles" => assert!(sum < most * 1.1, "{told}"),
+            Some(want) => within_a_tenth(&told.to_string(), sum, want),
+            None => {}
         }
     }
     // It waits in ticks of the clock some thousand times a second, and is not the only task.

@@ -109,7 +109,9 @@ fn cpus_and_names_with_a_process_in_task_state() {
     let ping = load_number(&load, "ping_tid");
     let waits = done.sum("count", |row| row["tid"] == ping && row["comm"] == "ping");
     let unknown = done.total("discarded") + done.total("lost");
-    assert!(waits + unknown >= 500 && waits <= 540, "{waits} waits, {unknown} unknown: {done:#?}");
+    // Taken off its CPU between its byte and the wait for the answer, it may find that already there.
+    let slept = load_number(&load, "ping_nvcsw");
+    assert!(waits + unknown >= slept && waits <= slept + 40, "{waits} waits, {unknown} unknown: {load} {done:#?}");
     assert_eq!(done.sum("count", |_| true), waits, "others than ping: {done:#?}");
     for none in [nobodys, elsewhere] {
         let done = none.finish().code(0);

@@ -321,8 +321,8 @@ fn short_lived_processes_are_named() {
         burnt += if stack.contains("churn_burn") { weight } else { 0 };
     }
     assert!(all > 100 && named * 100 >= all * 95, "{named} of {all}");
-    // Without optimisation it is in the functions that it calls.
-    assert!(cfg!(debug_assertions) || burnt * 2 > all, "{burnt} of {all}");
+    // Each spends 3 ms there, and less than one on its start and end. Without optimisation it is in functions called there.
+    assert!(cfg!(debug_assertions) || burnt * 10 > all * 7, "{burnt} of {all}");
 }
 
 #[test]

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::output::escape::escape;
-pub use crate::output::fold::tree::Function;
 use crate::output::fold::tree::{Functions, NO_ADDRESS, NONE, Node, PROGRAM, Texts, Tree};
 use crate::stats::weights::Weighted;
 use crate::symbol::StackId;
 use crate::symbol::names::Named;
+use crate::symbol::places::Function;
 use crate::task::Comm;
 
 /// Kernel functions in which an idle CPU waits. What happens in the idle task anywhere else is work: interrupts.
@@ -170,7 +170,7 @@ impl Folded {
     fn part(&mut self, frames: &[Named], root: u32, heaviest: u64) -> u32 {
         frames.iter().rev().fold(root, |around, frame| {
             let text = self.text(&frame_text(frame));
-            let function = self.function(Function { name: frame.symbol.clone(), module: frame.module.clone() });
+            let function = self.function(frame.function());
             let addr = frame.addr.unwrap_or(NO_ADDRESS);
             let (number, bytes) =
                 self.tree.number(Node { around, text, function, addr, offset: frame.offset, heaviest });
@@ -301,7 +301,7 @@ impl Folded {
 
 fn innermost(frames: &[Named]) -> Function {
     match frames.first() {
-        Some(frame) => Function { name: frame.symbol.clone(), module: frame.module.clone() },
+        Some(frame) => frame.function(),
         None => Function { name: Err("no stack"), module: None },
     }
 }

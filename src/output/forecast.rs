@@ -34,15 +34,18 @@ pub enum Pace {
     KeepsUp,
     /// It would, but others have the CPU.
     Crowded,
+    /// It would, but the output has the only CPU that both may use.
+    Alone,
     TooSlow,
 }
 
 impl Pace {
-    /// `busy`: the CPU that it needs; `share`: what others leave to it.
-    pub fn of(busy: f64, share: f64) -> Pace {
+    /// `busy`: the CPU that it needs; `share`: what others leave to it; `own`: what other threads of perf-prof leave.
+    pub fn of(busy: f64, share: f64, own: f64) -> Pace {
         const MOST: f64 = 0.9;
         match () {
             () if busy >= MOST => Pace::TooSlow,
+            () if busy >= MOST * own => Pace::Alone,
             () if busy >= MOST * share => Pace::Crowded,
             () => Pace::KeepsUp,
         }
@@ -228,6 +231,10 @@ impl Forecast {
         let why = match self.pace {
             Pace::KeepsUp => return,
             Pace::Crowded => "other tasks leave perf-prof too little of a CPU: start it with chrt -f 1",
+            Pace::Alone => {
+                "reading and output take more than the one CPU that perf-prof may use: allow it a second, or narrow the \
+                 events with a filter, -C or -p"
+            }
             Pace::TooSlow => "perf-prof can hardly keep up: narrow the events with a filter, -C or -p",
         };
         lines.push(format!("{why}; in a long run no ring buffer is enough"));
@@ -381,7 +388,7 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
             let allowed = Some(Allowed { pages, who: "the mlock limit allows", cure: "a larger one" });
             RingForecast { allowed, asked, ..ring }
         };
-        let cases: [(RingForecast, Pace, &str); 12] = [
+        let cases: [(RingForecast, Pace, &str); 13] = [
             (asked(64), Pace::KeepsUp, "should lose nothing; -m 64 is enough"),
             (asked(32), Pace::KeepsUp, "should lose nothing; -m 32 is too small"),
             (RingForecast { pages: 4096, ..ring }, Pace::KeepsUp, "the default, 2048 (8 MiB), is too small"),
@@ -396,14 +403,19 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
             (few(32, Some(128)), Pace::KeepsUp, "-m 128, cut to 32 (128 KiB), is too small"),
             (few(32, Some(16)), Pace::KeepsUp, "lose nothing; -m 16 is too small"),
             (few(32, None), Pace::KeepsUp, "the mlock limit allows -m 32 at most; cure: a larger one"),
-            (ring, Pace::of(0.95, 1.0), "can hardly keep up: narrow the events"),
-            (ring, Pace::of(0.2, 0.21), "other tasks leave perf-prof too little of a CPU"),
+            (ring, Pace::of(0.95, 1.0, 0.5), "can hardly keep up: narrow the events"),
+            (ring, Pace::of(0.2, 0.21, 1.0), "other tasks leave perf-prof too little of a CPU"),
+            (
+                ring,
+                Pace::of(0.5, 0.5, 0.5),
+                "the one CPU that perf-prof may use: allow it a second, or narrow the events",
+            ),
         ];
         for (ring, pace, want) in cases {
             let lines = Forecast { ring, pace, ..forecast() }.lines();
             assert!(lines.iter().any(|line| line.contains(want)), "{want:?}: {lines:#?}");
         }
-        assert_eq!(Pace::of(0.2, 0.5), Pace::KeepsUp);
+        assert_eq!(Pace::of(0.2, 0.5, 0.5), Pace::KeepsUp);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::io::Write;
 
 use crate::output::escape::escape_into;
-use crate::output::fold::{Folded, Function, Group};
+use crate::output::fold::{Folded, Group};
 use crate::output::json::{self, Object};
 use crate::output::text;
 use crate::stats::value::Value;
+use crate::symbol::places::Function;
 use crate::task::Comm;
 
 /// Functions listed.

@@ -155,6 +155,12 @@ impl Attr {
         attr
     }
 
+    /// Its callchains hold the program's part alone.
+    pub fn user_callchain(mut self) -> Attr {
+        self.raw.set_exclude_callchain_kernel(1);
+        self
+    }
+
     /// Its callchains hold the kernel's part alone.
     pub fn kernel_callchain(mut self) -> Attr {
         self.raw.set_exclude_callchain_user(1);

@@ -3,6 +3,7 @@
 //! `counters` only count, for a forecast.
 
 pub mod counters;
+mod cycles;
 mod side;
 
 use std::io;

@@ -133,6 +133,13 @@ impl Evsel {
         self
     }
 
+    /// Callchains without the frames of the kernel.
+    #[must_use]
+    pub fn user_callchain(mut self) -> Evsel {
+        self.attr = self.attr.user_callchain();
+        self
+    }
+
     /// Callchains without the frames of programs.
     #[must_use]
     pub fn kernel_callchain(mut self) -> Evsel {

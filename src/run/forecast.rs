@@ -29,9 +29,9 @@ use crate::run::forecast::book::{Book, Need, Phase, rate};
 use crate::run::forecast::delay::RunDelay;
 use crate::run::forecast::tally::{Tally, Weighed, Weight, Weights};
 use crate::run::rings::{default_ring_pages, most_pages, why_shrunk};
-use crate::run::{FOLLOW_UP, LATENCY, Run, SIGNALS, Stop, TICKER, WAKER};
+use crate::run::{FOLLOW_UP, LATENCY, Run, Stop, Woken};
 use crate::sys;
-use crate::sys::poll::Ticker;
+use crate::sys::affinity::CpuMask;
 use crate::sys::process::Workload;
 use crate::tep::field::Kind;
 
@@ -69,10 +69,10 @@ impl Cost {
         if wanted == 0 { 1.0 } else { self.reader_ns as f64 / wanted as f64 }
     }
 
-    /// Of one CPU, where so many times as many samples come. Neither the reader nor the output takes more than one.
-    fn percent(&self, scale: f64) -> f64 {
-        let of = |ns: u64| (rate(ns as f64, self.ns) / 1e7 * scale).min(100.0);
-        of(self.reader_ns) + of(self.others_ns)
+    /// CPUs that the reader and the other threads take, where so many times as many samples come. Neither the reader nor
+    /// the output can have more than one.
+    fn cpus(&self, scale: f64) -> [f64; 2] {
+        [self.reader_ns, self.others_ns].map(|ns| (rate(ns as f64, self.ns) / 1e9 * scale).min(1.0))
     }
 }
 
@@ -112,6 +112,12 @@ impl Look {
         let most = TURNS.min((counted.as_nanos() / u128::from(STEP_NS)) as usize);
         (5000 / self.counters().max(1)).min(most).max(LEAST) as u32
     }
+}
+
+/// How much of a CPU the other threads of perf-prof leave to the reader, which take `others` of the `cpus` that all may use:
+/// the scheduler gives it half where there is not enough for both.
+fn left_to_reader(cpus: usize, others: f64) -> f64 {
+    (cpus as f64 - others).clamp(0.5, 1.0)
 }
 
 /// CPU time of all threads but the calling one.
@@ -305,17 +311,7 @@ impl Run {
 
     /// One turn of the loop, as a run does it.
     fn serve(&mut self, wait: Duration, follow_up: &mut bool, look: &mut Look) -> Result<Option<Stop>> {
-        self.beat();
-        let (mut signalled, mut ticked) = (false, false);
-        for token in self.poller.wait(wait).context("cannot wait for events")? {
-            match token {
-                SIGNALS => signalled = true,
-                TICKER => ticked = self.ticker.as_ref().is_some_and(Ticker::expired),
-                WAKER => self.waker.clear(),
-                _ => {} // a ring
-            }
-        }
-        self.beat();
+        let Woken { signalled, ticked } = self.wait(wait)?;
         let woken = sys::monotonic_ns();
         let kept = look.delay.take();
         look.delay_ns += kept;
@@ -421,10 +417,12 @@ impl Run {
         // Few samples say nothing of what one takes: then it is the waiting that costs.
         let scale = if cost.samples >= 1000 { per_s / rate(cost.samples as f64, cost.ns) } else { 1.0 };
         let busy = rate(cost.reader_ns as f64, cost.ns) / 1e9 * scale;
+        let [reader, others] = cost.cpus(scale);
+        let own = left_to_reader(CpuMask::of_self().map_or(usize::MAX, |cpus| cpus.count()), others);
         let need = Need {
             peak_bytes: self.peak_bytes(look, &events),
             bytes_per_s: sum(|event| event.busiest_per_s * event.record_bytes) + side_bytes_per_s,
-            busy: busy / cost.share(),
+            busy: busy / cost.share().min(own),
         };
         Forecast {
             profiler: self.options.profiler,
@@ -438,8 +436,8 @@ impl Run {
             unwatched_per_s: (unwatched > per_s * 1.01).then_some(unwatched),
             bytes_per_s: bytes_per_s + side_bytes_per_s,
             side_bytes_per_s,
-            cpu_pct: cost.percent(scale),
-            pace: Pace::of(busy, cost.share()),
+            cpu_pct: (reader + others) * 100.0,
+            pace: Pace::of(busy, cost.share(), own),
             ring: self.ring_forecast(need.ring_bytes()),
             events,
         }
@@ -505,5 +503,26 @@ impl Run {
         let pages = self.rings.give_way(wanted, &mut self.core.evlist, &self.host)?;
         let (who, cure) = why_shrunk(&self.core.evlist);
         Ok((pages < wanted).then_some(Allowed { pages: pages as u64, who, cure }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_threads_take_from_the_reader_only_where_they_must_share() {
+        for (cpus, others, want) in [(1, 0.0, 1.0), (1, 0.3, 0.7), (1, 1.0, 0.5), (2, 1.0, 1.0), (usize::MAX, 1.0, 1.0)]
+        {
+            assert_eq!(left_to_reader(cpus, others), want, "{cpus} {others}");
+        }
+    }
+
+    #[test]
+    fn the_reader_and_the_output_take_a_cpu_each_at_most() {
+        let cost = Cost { ns: 1_000_000_000, reader_ns: 300_000_000, others_ns: 700_000_000, ..Cost::default() };
+        assert_eq!(cost.cpus(1.0), [0.3, 0.7]);
+        assert_eq!(cost.cpus(2.0), [0.6, 1.0]);
+        assert_eq!(Cost::default().cpus(1.0), [0.0, 0.0]);
     }
 }

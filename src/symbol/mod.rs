@@ -1,9 +1,9 @@
 //! Addresses to names, in two halves. The reading side interns callchains ([`stacks`]) under a number per address space
 //! ([`space_keys`]), and touches no file. The output side is told of new stacks and new mappings in order
 //! ([`stacks::News`]): it knows what each process had mapped at the moment ([`spaces`], [`mappings`], [`files`]), so that a
-//! later exec or exit cannot rename a frame, and keeps its [`frames`], and gives each its text when it is first printed ([`names`]): from the
-//! kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`]) or what a process says of code that it made itself
-//! ([`perf_map`]).
+//! later exec or exit cannot rename a frame, and keeps its [`frames`], and gives each its text when it is first printed
+//! ([`names`], [`places`]): from the kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`]) or what a process
+//! says of code that it made itself ([`perf_map`]).
 //! Whether a callchain is whole is told by [`quality`], and what lacks names by [`coverage`].
 
 pub mod coverage;
@@ -17,6 +17,7 @@ pub mod kallsyms;
 pub mod mappings;
 pub mod names;
 pub mod perf_map;
+pub mod places;
 pub mod quality;
 pub mod space_keys;
 pub mod spaces;

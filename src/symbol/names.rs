@@ -15,6 +15,7 @@ use crate::symbol::files::Reason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
 use crate::symbol::mappings::{Content, Module};
 use crate::symbol::perf_map::PerfMap;
+use crate::symbol::places::{Function, Places};
 use crate::symbol::spaces::NO_ADDRESS;
 use crate::symbol::stacks::Frame;
 
@@ -30,6 +31,16 @@ pub struct Named {
     pub module: Option<Arc<str>>,
 }
 
+impl Named {
+    fn of(function: &Function, offset: u64, addr: Option<u64>) -> Named {
+        Named { addr, symbol: function.name.clone(), offset, module: function.module.clone() }
+    }
+
+    pub fn function(&self) -> Function {
+        Function { name: self.symbol.clone(), module: self.module.clone() }
+    }
+}
+
 /// Resolves frames, each place once. Opens kallsyms and files only when a frame needs them.
 pub struct Names {
     kallsyms_path: PathBuf,
@@ -41,8 +52,9 @@ pub struct Names {
     modules: FxHashMap<usize, ModuleNames>,
     perf_maps: FxHashMap<usize, PerfMap>,
     vdso: Option<Option<Vdso>>,
-    places: FxHashMap<(usize, u64), Named>,
-    addresses: FxHashMap<u64, Named>,
+    /// By module and offset into it.
+    places: Places<(usize, u64)>,
+    addresses: Places<u64>,
     kernel_tally: Tally,
     /// In no module: by address alone, as nothing else is known of them.
     nowhere: Tally,
@@ -62,10 +74,6 @@ struct Vdso {
     symbols: Symbols,
 }
 
-/// Names kept of each kind, some 10 MiB. There are always more places: records of a run of days, or an address that
-/// differs each time. What comes often comes early.
-const MOST_KEPT: usize = 1 << 16;
-
 impl Names {
     pub fn new(kallsyms: impl Into<PathBuf>, options: SymbolOptions) -> Names {
         Names {
@@ -76,8 +84,8 @@ impl Names {
             modules: FxHashMap::default(),
             perf_maps: FxHashMap::default(),
             vdso: None,
-            places: FxHashMap::default(),
-            addresses: FxHashMap::default(),
+            places: Places::default(),
+            addresses: Places::default(),
             kernel_tally: Tally::default(),
             nowhere: Tally::default(),
         }
@@ -116,19 +124,16 @@ impl Names {
     }
 
     fn kernel_place(&mut self, addr: u64, or_data: bool) -> Named {
-        if let Some(named) = self.addresses.get(&addr) {
-            return named.clone();
+        if let Some((function, offset)) = self.addresses.get(&addr) {
+            return Named::of(function, offset, Some(addr));
         }
         let mut named = self.look_up_kernel(addr);
         if or_data && named.symbol.is_err() {
             named = self.look_up_data(addr).unwrap_or(named);
         }
         // One without a name may get it from a module that is loaded yet.
-        let is_final = named.symbol.is_ok() && self.addresses.len() < MOST_KEPT;
+        let is_final = named.symbol.is_ok() && self.addresses.keep(addr, named.function(), named.offset);
         self.kernel_tally.add(addr, named.symbol.is_ok(), is_final);
-        if is_final {
-            self.addresses.insert(addr, named.clone());
-        }
         named
     }
 
@@ -178,24 +183,20 @@ impl Names {
 
     fn user(&mut self, module: &Arc<Module>, addr: u64, offset: u64) -> Named {
         let key = (Arc::as_ptr(module) as usize, offset);
-        if let Some(named) = self.places.get(&key) {
-            return named.clone();
+        if let Some((function, offset)) = self.places.get(&key) {
+            return Named::of(function, offset, None);
         }
-        let found = self.look_up(module, addr, offset);
-        // A perf map may still get the name, or another one for new code in the same place.
-        let is_final =
-            self.places.len() < MOST_KEPT && !matches!(module.content, Content::Unnamed { map: Some(_), .. });
-        let known = self.of_module(module);
-        known.tally.add(offset, found.is_ok(), is_final);
-        known.reason = found.as_ref().err().copied().or(known.reason);
-        let (symbol, offset) = match found {
+        let (symbol, into) = match self.look_up(module, addr, offset) {
             Ok((symbol, into)) => (Ok(symbol.into()), into),
             Err(reason) => (Err(reason), offset),
         };
-        let named = Named { addr: None, symbol, offset, module: Some(module.path.clone()) };
-        if is_final {
-            self.places.insert(key, named.clone());
-        }
+        let named = Named { addr: None, symbol, offset: into, module: Some(module.path.clone()) };
+        // A perf map may still get the name, or another one for new code in the same place.
+        let may_change = matches!(module.content, Content::Unnamed { map: Some(_), .. });
+        let is_final = !may_change && self.places.keep(key, named.function(), into);
+        let known = self.of_module(module);
+        known.tally.add(offset, named.symbol.is_ok(), is_final);
+        known.reason = named.symbol.as_ref().err().copied().or(known.reason);
         named
     }
 
@@ -249,7 +250,7 @@ impl Names {
         self.modules.retain(|_, known| Arc::strong_count(&known.module) > others(&known.module));
         if self.modules.len() < before {
             let modules = &self.modules;
-            self.places.retain(|(module, _), _| modules.contains_key(module));
+            self.places.retain(|(module, _)| modules.contains_key(module));
             let maps = modules.values().filter_map(|known| match &known.module.content {
                 Content::Unnamed { map: Some(map), .. } => Some(Arc::as_ptr(map) as usize),
                 _ => None,

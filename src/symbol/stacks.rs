@@ -225,6 +225,13 @@ impl Stacks {
         self.find(Callchain::from_bytes(&words), u16::MAX, pid, spaces, 0)
     }
 
+    /// The address at which `chain` leaves the process, as a stack of its own. None when it is not in the process at all.
+    pub fn innermost_user(&mut self, chain: Callchain<'_>, pid: i32, spaces: &mut SpaceKeys) -> Option<StackId> {
+        let mut words = chain.iter().skip_while(|word| *word != PERF_CONTEXT_USER).skip(1);
+        let addr = words.next().filter(|word| *word < PERF_CONTEXT_MAX)?;
+        self.address(addr, true, pid, spaces)
+    }
+
     /// A stack read from /proc. Rare, so it is not looked up.
     pub fn named(&mut self, frames: Vec<KernelFrame>) -> Option<StackId> {
         let len = frames.len();
@@ -371,6 +378,21 @@ mod tests {
         for words in [&[PERF_CONTEXT_USER, 0][..], &[PERF_CONTEXT_USER, 0, 6], &[0], &[]] {
             assert_eq!(without_end_mark(words), words, "it is all there is, or not the end");
         }
+    }
+
+    #[test]
+    fn the_address_at_which_a_chain_leaves_the_process() {
+        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
+        let mut of = |words: &[u64]| stacks.innermost_user(chain(&bytes(words)), 5, &mut keys);
+        let first = of(&[PERF_CONTEXT_USER, 7]);
+        assert!(first.is_some());
+        assert_eq!(of(&[PERF_CONTEXT_KERNEL, 1, 2, PERF_CONTEXT_USER, 7, 8]), first);
+        for words in
+            [&[][..], &[PERF_CONTEXT_USER], &[PERF_CONTEXT_KERNEL, 1], &[PERF_CONTEXT_USER, PERF_CONTEXT_KERNEL]]
+        {
+            assert_eq!(of(words), None, "{words:?}");
+        }
+        assert_eq!(stacks.address(7, true, 5, &mut keys), first);
     }
 
     #[test]

@@ -39,6 +39,11 @@ impl CpuMask {
         self.0.is_set(cpu as usize).unwrap_or(false)
     }
 
+    /// How many they are.
+    pub fn count(&self) -> usize {
+        (0..CpuSet::count()).filter(|cpu| self.0.is_set(*cpu).unwrap_or(false)).count()
+    }
+
     pub fn is_empty(&self) -> bool {
         *self == CpuMask::none()
     }
@@ -65,6 +70,7 @@ mod tests {
     fn sets_of_cpus() {
         let set = CpuMask::none().with(0).with(5).with(u32::MAX);
         assert!(set.has(5) && !set.has(1) && !set.has(u32::MAX));
+        assert_eq!((set.count(), CpuMask::none().count()), (2, 0));
         assert_eq!(set.without(5).without(7), CpuMask::none().with(0));
         assert!(set.without(0).without(5).is_empty());
     }

@@ -23,7 +23,8 @@ impl SplitLocks {
     #[cfg(target_arch = "x86_64")]
     pub fn provoke() -> io::Result<SplitLocks> {
         use std::time::Duration;
-        const BURST: u32 = 1000;
+        /// No multiple of the usual `-T`: samples would come with the last of a burst, and be told of the sleep after it.
+        const BURST: u32 = 1100;
         const PAUSE: Duration = Duration::from_millis(1); // each holds up all CPUs
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();

@@ -4,17 +4,12 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::symbol::places::Function;
+
 /// A map's share of an entry, and the allocator's of its parts.
 const ENTRY_BYTES: usize = 64;
 /// What a node takes, with its entry in a map that is two thirds full.
 const NODE_BYTES: usize = size_of::<Node>() + size_of::<(u32, u32, u32)>() * 3 / 2;
-
-/// A function, or why there is no name for it, with its module.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Function {
-    pub name: Result<Arc<str>, &'static str>,
-    pub module: Option<Arc<str>>,
-}
 
 /// Frames by those around them.
 #[derive(Clone, Debug, Default)]

@@ -164,7 +164,7 @@ impl Profile {
     /// Cycles if this machine counts them, else the CPU clock.
     fn choose(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
         let cpu = online_cpus(setup.host)?.first().copied().unwrap_or(0);
-        let cycles = Attr::cycles(self.terms.sampling);
+        let cycles = Attr::cycles(self.evenly(evlist, setup.host));
         match evlist.probe(&cycles.clone().exclude(self.exclude), cpu) {
             // There is a PMU for it, or the opening will say what is wrong.
             Ok(()) => return Ok(Evsel::new("cycles", cycles)),
@@ -186,6 +186,15 @@ impl Profile {
         let clock = Attr::cpu_clock(self.terms.sampling);
         // Where the idle task cannot be told from others, it is not sampled; cycles do not pass in it.
         Ok(Evsel::new("cpu-clock", if self.nested { clock.exclude_idle() } else { clock }))
+    }
+
+    /// As many cycles as make the frequency on a busy CPU. Asked for a frequency, the kernel would look for a period as it
+    /// goes, from one cycle on, and find others for tasks and CPUs that are busy for short times: samples would not stand
+    /// for the same, and come in a swarm with each new task.
+    fn evenly(&self, evlist: &mut Evlist, host: &Host) -> Sampling {
+        let Sampling::Frequency(hz) = self.terms.sampling else { return self.terms.sampling };
+        let period = evlist.cycles_per_s(host).map(|per_s| (per_s / hz.max(1)).max(1));
+        period.map_or(self.terms.sampling, Sampling::Period)
     }
 
     /// Who may not sample the kernel samples user code.
@@ -223,8 +232,10 @@ impl Profile {
                 worst.throttled,
                 if wanted.is_empty() { "raise -c" } else { "lower -F" }
             )
-        } else {
+        } else if self.terms.clock {
             "interrupts were off, or the virtual machine had no CPU".to_owned()
+        } else {
+            "interrupts were off, it ran slowly, or the virtual machine had no CPU".to_owned()
         };
         Some(format!("profile: CPU {}{more} was sampled{hz}; {cause}", worst.cpu))
     }
@@ -284,7 +295,13 @@ impl Profiler for Profile {
         }
         let depth = self.max_stack.and_then(|frames| u16::try_from(frames).ok()).unwrap_or(0);
         let evsel = evsel.exclude(exclude);
-        self.event = Some(evlist.add(if self.callchains { evsel.callchain(depth) } else { evsel })?);
+        let evsel = match exclude.kernel && !self.terms.clock {
+            // A sample that strays into the kernel has its place in the program in its callchain.
+            true => evsel.callchain(if self.callchains { depth } else { 1 }).user_callchain(),
+            false if self.callchains => evsel.callchain(depth),
+            false => evsel,
+        };
+        self.event = Some(evlist.add(evsel)?);
         Ok(())
     }
 
@@ -297,7 +314,14 @@ impl Profiler for Profile {
     }
 
     fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let kind = Kind::of(sample.misc(), sample.tid == 0 && !self.nested);
+        let mut kind = Kind::of(sample.misc(), sample.tid == 0 && !self.nested);
+        // The interrupt of a counter comes a little late: who was counted may have entered or left the kernel by then.
+        let strayed = match kind {
+            Kind::Kernel if self.exclude.kernel => Some(Kind::User),
+            Kind::User if self.exclude.user => Some(Kind::Kernel),
+            _ => None,
+        };
+        kind = strayed.unwrap_or(kind);
         if self.is_left_out(kind) {
             ctx.ignored = true;
             return Ok(());
@@ -308,6 +332,8 @@ impl Profiler for Profile {
         let stack = match kind {
             Kind::Guest => None, // its addresses mean nothing here
             _ if self.callchains => ctx.stack(sample),
+            Kind::User if strayed.is_some() => ctx.innermost_user(sample),
+            _ if strayed.is_some() => None, // it is nowhere in the kernel any more
             kind => ctx.address(sample, kind == Kind::User),
         };
         let comm = ctx.tasks.comm(sample.tid);

@@ -87,7 +87,7 @@ pub struct Cpu {
     pub seen: Option<Seen>,
     /// Of the last sample.
     pub stack: Option<StackId>,
-    /// Its idle task raises events.
+    /// Its idle task raises events, other than samples.
     shows_idle: bool,
     /// Its timer was not seen for two periods: it is watched by what remains.
     pub silent: bool,
@@ -157,7 +157,7 @@ impl Cpu {
         missed.then(|| self.predict(Kind::Soft, stop, at, limits))
     }
 
-    /// Any event shows who runs here, and perhaps that it is the idle task.
+    /// Any event shows who runs here. `idle`: it is the idle task, which has raised it itself.
     pub fn see(&mut self, seen: Seen, idle: bool) {
         self.shows_idle |= idle;
         if self.seen.is_none_or(|before| before.at <= seen.at) {

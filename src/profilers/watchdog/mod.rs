@@ -356,7 +356,8 @@ impl Watchdog {
         let (limits, sampler, stacks) = (self.limits, self.sampler, self.stacks);
         let cpu = self.cpus.get_mut(sample.cpu as usize).filter(|cpu| cpu.on)?;
         let seen = Seen { at, tid: sample.tid, comm: ctx.tasks.comm(sample.tid) };
-        cpu.see(seen, sample.tid == 0 && !self.nested);
+        // An interrupt of the PMU finds the idle task also where its tracepoints, and so its timer, do not show.
+        cpu.see(seen, event != events.sampler && sample.tid == 0 && !self.nested);
         if event == events.expire {
             return cpu.expired(at, &limits);
         } else if event == events.start {

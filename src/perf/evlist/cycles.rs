@@ -1,0 +1,101 @@
+//! How fast the CPUs go.
+
+use std::fs;
+use std::os::fd::AsFd;
+
+use perf_event_open_sys::bindings as b;
+
+use crate::perf::attr::{Attr, Counter};
+use crate::perf::evlist::Evlist;
+use crate::perf::target::Host;
+use crate::sys;
+use crate::sys::affinity::current_cpu;
+use crate::sys::perf::Watch;
+
+/// Of cycles, with how long they were wanted and counted, and the lost records of no ring.
+const VALUES: usize = 4;
+
+impl Evlist {
+    /// Cycles of a busy CPU in a second: the most that were counted in moments of about a ms in all, or what the CPU is
+    /// made for, if that is more, as it may be slow by now from having been idle. None: they cannot be counted.
+    ///
+    /// Counts on a whole CPU where it may, as [`Evlist::probe`] does.
+    pub fn cycles_per_s(&mut self, host: &Host) -> Option<u64> {
+        const LOOKS: usize = 3; // the thread may be moved, or the virtual machine stopped
+        const LOOK_NS: u64 = 400_000;
+        let mut attr = Attr::counter(Counter::Hardware(b::PERF_COUNT_HW_CPU_CYCLES.into()), 0);
+        let cpu = current_cpu()?;
+        let task = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu };
+        let opened = self.missing.open(&mut attr, Watch::Cpu(cpu)).or_else(|_| self.missing.open(&mut attr, task));
+        let fd = opened.ok()?;
+        sys::perf::enable(fd.as_fd()).ok()?;
+        let read = || {
+            let mut values = [0; VALUES];
+            let got = sys::perf::read(fd.as_fd(), &mut values).ok()?;
+            (got >= 3).then_some((values[0], values[2]))
+        };
+        let look = |_| {
+            let (cycles, ns) = read()?;
+            let until = sys::monotonic_ns().saturating_add(LOOK_NS);
+            while sys::monotonic_ns() < until {
+                std::hint::spin_loop();
+            }
+            let (after, after_ns) = read()?;
+            per_s(after.saturating_sub(cycles), after_ns.saturating_sub(ns))
+        };
+        let seen = (0..LOOKS).filter_map(look).max()?;
+        Some(seen.max(nominal(host, cpu).unwrap_or(0)))
+    }
+}
+
+fn per_s(cycles: u64, ns: u64) -> Option<u64> {
+    const LEAST_NS: u64 = 50_000;
+    let per_s = u128::from(cycles) * 1_000_000_000 / u128::from(ns.max(1));
+    u64::try_from(per_s).ok().filter(|per_s| ns >= LEAST_NS && *per_s > 0)
+}
+
+/// What the CPU is made for, in Hz. A driver that knows of more than that for short times tells the base as well.
+fn nominal(host: &Host, cpu: u32) -> Option<u64> {
+    let dir = host.cpu.join(format!("cpu{cpu}/cpufreq"));
+    let khz = |name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse::<u64>().ok();
+    khz("base_frequency").or_else(|| khz("cpuinfo_max_freq"))?.checked_mul(1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_needs_time() {
+        assert_eq!(per_s(1_000_000, 400_000), Some(2_500_000_000));
+        assert_eq!(per_s(1_000, 1_000), None);
+        assert_eq!(per_s(0, 400_000), None);
+        assert_eq!(per_s(u64::MAX, 50_000), None);
+    }
+
+    #[test]
+    fn a_cpu_says_what_it_is_made_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host { cpu: dir.path().into(), ..Host::default() };
+        assert_eq!(nominal(&host, 3), None);
+        let files = dir.path().join("cpu3/cpufreq");
+        fs::create_dir_all(&files).unwrap();
+        for (name, text, want) in [
+            ("cpuinfo_max_freq", "3700000\n", Some(3_700_000_000)),
+            ("base_frequency", "2400000\n", Some(2_400_000_000)),
+            ("base_frequency", "99999999999999999999\n", Some(3_700_000_000)),
+            ("cpuinfo_max_freq", "18446744073709551615\n", None),
+        ] {
+            fs::write(files.join(name), text).unwrap();
+            assert_eq!(nominal(&host, 3), want, "{name} {text}");
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_counts_cycles_has_some_hundred_million() {
+        match Evlist::new().cycles_per_s(&Host::default()) {
+            Some(per_s) => assert!((100_000_000..20_000_000_000).contains(&per_s), "{per_s}"),
+            None => eprintln!("skipped: no cycles are counted here"),
+        }
+    }
+}
