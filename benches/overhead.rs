@@ -127,9 +127,9 @@ const CASES: [Case; 7] = [
     Case {
         load: Load::Compile,
         args: &["profile", "-F", "997", "-g", "-o", "/dev/null"],
-        events: "cpu-clock@997/g",
+        events: "profile@997/g",
         filtered: false,
-        perf: &["-e", "cpu-clock", "-F", "997", "-g"],
+        perf: &["-F", "997", "-g"],
         perf_prints: false,
         bpftrace: "profile:hz:997 { @[kstack, ustack, comm] = count(); }",
     },

@@ -434,3 +434,19 @@ fn a_closed_pipe_is_a_normal_end() {
     let output = Command::new("bash").args(["-c", &format!("set -o pipefail; {script}")]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0");
 }
+
+/// Each lives for less than a third of what a sample stands for. The event of a task would begin anew with each of them.
+#[test]
+fn processes_that_live_for_less_than_a_sample_have_their_share() {
+    need_events!();
+    let _usual = usual_limits();
+    let done = run_over(&["profile", "--json", "-F", "99"], &[&example("churn"), "200", "4"]);
+    let samples: u64 =
+        done.of_type("row").iter().filter(|row| row["cpu"].is_u64()).map(|row| number(row, "samples")).sum();
+    // 800 times 3 ms of work, and what it takes to start and end them.
+    let least = 800.0 * 0.003 * 99.0;
+    let chance = 4.0 * f64::sqrt(least);
+    assert!(samples as f64 > least - chance, "{samples} samples, {least} expected: {done:?}");
+    let share = functions(&done).get("churn_burn").copied().unwrap_or(0.0);
+    assert!(cfg!(debug_assertions) || share > 60.0, "{share}: {done:?}");
+}

@@ -35,11 +35,15 @@ pub struct Read {
     pub wakeups: u64,
 }
 
-/// One event from `sys:name` or `cpu-clock@HZ`, either with `/g` behind it for callchains.
-fn evsel(text: &str, tracefs: &TracefsFinder) -> Result<Evsel> {
+/// One event from `sys:name`, or `profile@HZ` for what that profiler samples, either with `/g` behind it for callchains.
+fn evsel(text: &str, tracefs: &TracefsFinder, evlist: &mut Evlist, host: &Host) -> Result<Evsel> {
     let (name, stacks) = text.strip_suffix("/g").map_or((text, false), |name| (name, true));
-    let attr = if let Some(hz) = name.strip_prefix("cpu-clock@") {
-        Attr::cpu_clock(Sampling::Frequency(hz.parse().with_context(|| format!("{name:?} has no frequency"))?))
+    let attr = if let Some(hz) = name.strip_prefix("profile@") {
+        let hz = hz.parse::<u64>().ok().filter(|hz| *hz > 0).with_context(|| format!("{name:?} has no frequency"))?;
+        match evlist.cycles_per_s(host) {
+            Some(per_s) => Attr::cycles(Sampling::Period(per_s / hz)),
+            None => Attr::cpu_clock(Sampling::Frequency(hz)),
+        }
     } else {
         let (system, event) = name.split_once(':').with_context(|| format!("{name:?} is no sys:name"))?;
         Attr::tracepoint(tracefs.get()?.format(system, event)?.id)
@@ -59,7 +63,8 @@ pub fn read(events: &[&str], filter: Option<&str>, ahead: bool, duration: Option
     let tracefs = TracefsFinder::default();
     let mut evlist = Evlist::new();
     for name in events {
-        let id = evlist.add(evsel(name, &tracefs)?)?;
+        let evsel = evsel(name, &tracefs, &mut evlist, &host)?;
+        let id = evlist.add(evsel)?;
         if let Some(filter) = filter {
             evlist.set_filter(id, filter.to_owned())?;
         }

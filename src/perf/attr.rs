@@ -111,6 +111,11 @@ impl Attr {
         Attr::sampling(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK), sampling)
     }
 
+    /// Counts how long its tasks run, in ns.
+    pub fn task_clock() -> Attr {
+        Attr::counter(Counter::Software(b::PERF_COUNT_SW_TASK_CLOCK.into()), 0)
+    }
+
     /// No samples of the idle task. Of the software events only the clocks heed it.
     #[must_use]
     pub fn exclude_idle(mut self) -> Attr {

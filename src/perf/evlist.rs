@@ -468,15 +468,21 @@ impl Evlist {
     /// # Errors
     /// The kernel's errno.
     pub fn probe(&mut self, attr: &Attr, cpu: u32) -> io::Result<()> {
-        let on_cpu = self.missing.open(&mut attr.clone(), Watch::Cpu(cpu));
-        let opened = match on_cpu {
+        match self.probe_on_cpu(attr, cpu) {
             Err(err) if refused(&err) => {
                 let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu };
-                self.missing.open(&mut attr.clone(), watch)
+                self.missing.open(&mut attr.clone(), watch).map(drop)
             }
             opened => opened,
-        };
-        opened.map(drop)
+        }
+    }
+
+    /// The same on a whole CPU only.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    pub fn probe_on_cpu(&mut self, attr: &Attr, cpu: u32) -> io::Result<()> {
+        self.missing.open(&mut attr.clone(), Watch::Cpu(cpu)).map(drop)
     }
 
     /// The event that writes `id` into its samples.

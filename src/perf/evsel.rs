@@ -119,6 +119,13 @@ impl Evsel {
         self
     }
 
+    /// No samples of the idle task: see [`Attr::exclude_idle`].
+    #[must_use]
+    pub fn exclude_idle(mut self) -> Evsel {
+        self.attr = self.attr.exclude_idle();
+        self
+    }
+
     /// Callchains with each sample; `depth` 0 is the kernel's limit.
     #[must_use]
     pub fn callchain(mut self, depth: u16) -> Evsel {

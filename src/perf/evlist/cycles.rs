@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use perf_event_open_sys::bindings as b;
 
-use crate::perf::attr::{Attr, Counter};
+use crate::perf::attr::{Attr, Counter, Exclude};
 use crate::perf::evlist::Evlist;
 use crate::perf::target::Host;
 use crate::sys;
@@ -23,11 +23,13 @@ impl Evlist {
     pub fn cycles_per_s(&mut self, host: &Host) -> Option<u64> {
         const LOOKS: usize = 3; // the thread may be moved, or the virtual machine stopped
         const LOOK_NS: u64 = 400_000;
-        let mut attr = Attr::counter(Counter::Hardware(b::PERF_COUNT_HW_CPU_CYCLES.into()), 0);
+        let attr = Attr::counter(Counter::Hardware(b::PERF_COUNT_HW_CPU_CYCLES.into()), 0);
         let cpu = current_cpu()?;
         let task = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu };
-        let opened = self.missing.open(&mut attr, Watch::Cpu(cpu)).or_else(|_| self.missing.open(&mut attr, task));
-        let fd = opened.ok()?;
+        // Who may not count in the kernel spends the moments in user code.
+        let user = attr.clone().exclude(Exclude { kernel: true, ..Exclude::default() });
+        let mut tries = [(attr.clone(), Watch::Cpu(cpu)), (attr, task), (user, task)].into_iter();
+        let fd = tries.find_map(|(mut attr, watch)| self.missing.open(&mut attr, watch).ok())?;
         sys::perf::enable(fd.as_fd()).ok()?;
         let read = || {
             let mut values = [0; VALUES];

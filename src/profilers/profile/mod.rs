@@ -1,7 +1,8 @@
 //! `profile`: who uses the CPUs, in which functions, and how much of their time is user, kernel, guest and idle.
 //!
 //! Events: one, hardware cycles, or the CPU clock where there is no PMU; sampled at `-F` per second, or each time that
-//! `-c` have passed, on the tasks of the answer. Cost: one record per sample.
+//! `-c` have passed, on the tasks of the answer, or on whole CPUs where such tasks may be born meanwhile. Cost: one record
+//! per sample.
 //!
 //! `shares` turns sums into shares, `usage` holds the sums of an interval, `windows` watches for `--than`.
 
@@ -19,9 +20,9 @@ use crate::cli::{CommonArgs, usage};
 use crate::output::Top;
 use crate::perf::attr::{Exclude, Sampling};
 use crate::perf::evlist::{Counted, Evlist};
-use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::opening::refused;
-use crate::perf::target::{Host, online_cpus};
+use crate::perf::target::{Host, Tasks, online_cpus};
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
@@ -116,7 +117,10 @@ pub struct Profile {
     /// Samples carry whole callchains.
     callchains: bool,
     terms: Terms,
-    event: Option<EventId>,
+    /// The tasks of the answer are sampled with all others, which are dropped.
+    wide: bool,
+    /// What tells how long the tasks of the answer ran.
+    running: Option<EventId>,
     /// `-C`
     wanted: Option<Vec<u32>>,
     /// Number 0 is whoever is outside of our pid namespace.
@@ -149,7 +153,8 @@ impl Profile {
                 sampling: args.period.map_or(Sampling::Frequency(args.frequency), Sampling::Period),
                 ..Terms::default()
             },
-            event: None,
+            wide: false,
+            running: None,
             wanted: None,
             nested: false,
             periodic: false,
@@ -195,6 +200,22 @@ impl Profile {
         let Sampling::Frequency(hz) = self.terms.sampling else { return self.terms.sampling };
         let period = evlist.cycles_per_s(host).map(|per_s| (per_s / hz.max(1)).max(1));
         period.map_or(self.terms.sampling, Sampling::Period)
+    }
+
+    /// Whether whole CPUs are to be sampled, though the answer is about some tasks only. The event of a task begins with a
+    /// whole period to go, anew with each task that is born: who lives for less would never be sampled.
+    fn is_wide(&self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<bool> {
+        if !matches!(setup.target.tasks, Tasks::Workload(_) | Tasks::Processes(_)) {
+            return Ok(false);
+        }
+        let cpu = online_cpus(setup.host)?.first().copied().unwrap_or(0);
+        let wide = evlist.probe_on_cpu(&evsel.attr().clone().exclude(self.exclude), cpu).is_ok();
+        if !wide {
+            setup.warn(
+                "not permitted to sample whole CPUs: threads that live for a sample or less are missing".to_owned(),
+            );
+        }
+        Ok(wide)
     }
 
     /// Who may not sample the kernel samples user code.
@@ -282,6 +303,7 @@ impl Profiler for Profile {
         self.callchains = setup.stacks;
         let evsel = self.choose(evlist, setup)?;
         self.settle_for_user(&evsel, evlist, setup)?;
+        self.wide = self.is_wide(&evsel, evlist, setup)?;
         let exclude = self.exclude;
         self.terms.left =
             Left { user: exclude.user || exclude.host, kernel: exclude.kernel || exclude.host, guest: exclude.guest };
@@ -301,7 +323,12 @@ impl Profiler for Profile {
             false if self.callchains => evsel.callchain(depth),
             false => evsel,
         };
-        self.event = Some(evlist.add(evsel)?);
+        if !self.wide {
+            self.running = Some(evlist.add(evsel)?);
+            return Ok(());
+        }
+        evlist.add(if self.terms.clock { evsel.exclude_idle() } else { evsel }.binding(Binding::Cpu))?;
+        self.running = Some(evlist.add(Evsel::new("task-clock", Attr::task_clock()))?);
         Ok(())
     }
 
@@ -314,6 +341,10 @@ impl Profiler for Profile {
     }
 
     fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
+        if self.wide && !ctx.watched.contains(sample.tid) {
+            ctx.ignored = true;
+            return Ok(());
+        }
         let mut kind = Kind::of(sample.misc(), sample.tid == 0 && !self.nested);
         // The interrupt of a counter comes a little late: who was counted may have entered or left the kernel by then.
         let strayed = match kind {
@@ -359,7 +390,7 @@ impl Profiler for Profile {
     }
 
     fn counted(&mut self, event: EventId, cpu: u32, counted: &Counted) {
-        if self.event == Some(event) && counted.running_ns > 0 {
+        if self.running == Some(event) && counted.running_ns > 0 {
             self.usage.counted(cpu, counted.running_ns);
         }
     }
