@@ -357,11 +357,6 @@ impl Context {
         self.stacks.address(sample.ip(), user, sample.pid, &mut self.spaces)
     }
 
-    /// The innermost address of its callchain that is in the process, as a stack of its own.
-    pub fn innermost_user(&mut self, sample: &Sample<'_>) -> Option<StackId> {
-        self.stacks.innermost_user(sample.callchain, sample.pid, &mut self.spaces)
-    }
-
     /// An address in the code of a process as a stack of its own, where the events of the run hold addresses.
     pub fn user_address(&mut self, addr: u64, pid: i32) -> Option<StackId> {
         self.stacks.address(addr, true, pid, &mut self.spaces)

@@ -354,7 +354,6 @@ impl Run {
             }
             if now >= next_hotplug {
                 next_hotplug = now + HOTPLUG.as_nanos() as u64;
-                self.core.ctx.watched.refresh(&self.options.target, &self.host); // whom a new CPU's events are opened for
                 self.rings.follow_hotplug(&mut self.core, &self.options.target, &self.host, &self.poller);
                 self.rings.take_notes().into_iter().for_each(|note| self.core.ctx.output.note(note));
                 self.core.correct(now);

@@ -214,7 +214,7 @@ impl Attr {
         }
         let is_clock =
             self.raw.type_ == b::PERF_TYPE_SOFTWARE && self.raw.config == u64::from(b::PERF_COUNT_SW_CPU_CLOCK);
-        let excludes = self.raw.exclude_user() + self.raw.exclude_kernel() != 0;
+        let excludes = self.raw.exclude_user() + self.raw.exclude_kernel() + self.raw.exclude_idle() != 0;
         match self.raw.type_ {
             // See `Evsel::once`.
             b::PERF_TYPE_TRACEPOINT if self.sample_type().contains(SampleType::PERIOD) => PerCount::Periods,

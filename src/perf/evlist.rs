@@ -102,8 +102,9 @@ impl Evlist {
         self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu)
     }
 
+    /// Samples hold callchains that are meant as such.
     pub fn any_callchain(&self) -> bool {
-        self.evsels.iter().any(Evsel::has_callchain)
+        self.evsels.iter().any(|evsel| evsel.has_callchain() && !evsel.is_for_place)
     }
 
     /// Samples hold addresses, which need to be told apart by what is mapped there.

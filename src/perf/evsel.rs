@@ -46,6 +46,8 @@ pub struct Evsel {
     /// Nobody pairs it with others; and its user wants some of them only.
     pub(super) is_apart: bool,
     pub(super) is_filtered: bool,
+    /// The callchain only tells where in the program a task is.
+    pub(super) is_for_place: bool,
     /// Its user wants what it counts.
     pub(super) is_counted: bool,
     /// Which profiler of the run it belongs to.
@@ -68,6 +70,7 @@ impl Evsel {
             is_probe: false,
             is_apart: false,
             is_filtered: false,
+            is_for_place: false,
             is_counted: false,
             owner: 0,
         }
@@ -138,6 +141,13 @@ impl Evsel {
     pub fn user_stack(mut self, bytes: u32) -> Evsel {
         self.attr = self.attr.user_stack(bytes);
         self
+    }
+
+    /// Each sample holds the address at which its task left the program.
+    #[must_use]
+    pub fn user_place(mut self) -> Evsel {
+        self.is_for_place = true;
+        self.callchain(1).user_callchain()
     }
 
     /// Callchains without the frames of the kernel.

@@ -41,6 +41,8 @@ pub struct Core {
     /// When the last of them was.
     pub ended_ns: Option<Timestamp>,
     pub samples: u64,
+    /// Also those that are of others.
+    samples_read: u64,
     pub record_bytes: u64,
     pub late: u64,
     pub malformed: u64,
@@ -131,6 +133,7 @@ impl Core {
             limit: None,
             ended_ns: None,
             samples: 0,
+            samples_read: 0,
             record_bytes: 0,
             late: 0,
             malformed: 0,
@@ -198,6 +201,7 @@ impl Core {
         let evsel = evlist.evsel(event);
         let mut sample = evsel.layout().sample(record)?;
         sample.late = late;
+        self.samples_read += 1;
         if self.narrow_here && evsel.is_task_bound() && !ctx.watched.contains(sample.tid) {
             self.narrowed.samples += 1;
             self.narrowed.bytes += record.len() as u64;
@@ -407,6 +411,6 @@ impl Core {
     }
 
     pub fn mean_record_bytes(&self) -> u64 {
-        self.record_bytes.checked_div(self.samples).unwrap_or(0)
+        self.record_bytes.checked_div(self.samples_read).unwrap_or(0)
     }
 }

@@ -236,7 +236,10 @@ impl Rings {
 
     /// Attaches CPUs that came online, detaches those that went.
     pub fn follow_hotplug(&mut self, core: &mut Core, target: &Target, host: &Host, poller: &Poller) {
-        let Ok(online) = online_cpus(host) else { return };
+        let online = online_cpus(host);
+        // Whom a new CPU's events are opened for: all that lived when it came.
+        core.ctx.watched.refresh(target, host);
+        let Ok(online) = online else { return };
         let looked_ns = sys::monotonic_ns();
         let before_ns = std::mem::replace(&mut self.looked_ns, looked_ns);
         self.rings.retain(|ring| !ring.leaving || self.merge.has(ring.index));

@@ -149,6 +149,12 @@ const AT_LEAST: usize = 1024;
 /// And so much per ms that the last look has taken.
 const RENEW_BYTES_PER_MS: usize = 1 << 20;
 
+/// The address at which `chain` leaves the process. None when it is not in the process at all.
+pub fn innermost_user(chain: Callchain<'_>) -> Option<u64> {
+    let mut words = chain.iter().skip_while(|word| *word != PERF_CONTEXT_USER).skip(1);
+    words.next().filter(|word| *word < PERF_CONTEXT_MAX)
+}
+
 impl Stacks {
     /// `depth_limit`: at how many addresses the kernel cuts (`kernel.perf_event_max_stack`).
     pub fn new(limit_bytes: usize, depth_limit: usize) -> Stacks {
@@ -223,13 +229,6 @@ impl Stacks {
         words[..8].copy_from_slice(&head);
         words[8..].copy_from_slice(&tail);
         self.find(Callchain::from_bytes(&words), u16::MAX, pid, spaces, 0)
-    }
-
-    /// The address at which `chain` leaves the process, as a stack of its own. None when it is not in the process at all.
-    pub fn innermost_user(&mut self, chain: Callchain<'_>, pid: i32, spaces: &mut SpaceKeys) -> Option<StackId> {
-        let mut words = chain.iter().skip_while(|word| *word != PERF_CONTEXT_USER).skip(1);
-        let addr = words.next().filter(|word| *word < PERF_CONTEXT_MAX)?;
-        self.address(addr, true, pid, spaces)
     }
 
     /// A stack read from /proc. Rare, so it is not looked up.
@@ -382,17 +381,17 @@ mod tests {
 
     #[test]
     fn the_address_at_which_a_chain_leaves_the_process() {
-        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
-        let mut of = |words: &[u64]| stacks.innermost_user(chain(&bytes(words)), 5, &mut keys);
-        let first = of(&[PERF_CONTEXT_USER, 7]);
-        assert!(first.is_some());
-        assert_eq!(of(&[PERF_CONTEXT_KERNEL, 1, 2, PERF_CONTEXT_USER, 7, 8]), first);
-        for words in
-            [&[][..], &[PERF_CONTEXT_USER], &[PERF_CONTEXT_KERNEL, 1], &[PERF_CONTEXT_USER, PERF_CONTEXT_KERNEL]]
-        {
-            assert_eq!(of(words), None, "{words:?}");
+        let cases: [(&[u64], Option<u64>); 6] = [
+            (&[PERF_CONTEXT_USER, 7], Some(7)),
+            (&[PERF_CONTEXT_KERNEL, 1, 2, PERF_CONTEXT_USER, 7, 8], Some(7)),
+            (&[], None),
+            (&[PERF_CONTEXT_USER], None),
+            (&[PERF_CONTEXT_KERNEL, 1], None),
+            (&[PERF_CONTEXT_USER, PERF_CONTEXT_KERNEL], None),
+        ];
+        for (words, want) in cases {
+            assert_eq!(innermost_user(chain(&bytes(words))), want, "{words:?}");
         }
-        assert_eq!(stacks.address(7, true, 5, &mut keys), first);
     }
 
     #[test]

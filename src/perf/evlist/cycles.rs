@@ -40,10 +40,11 @@ impl Evlist {
             let (cycles, ns) = read()?;
             let until = sys::monotonic_ns().saturating_add(LOOK_NS);
             while sys::monotonic_ns() < until {
-                std::hint::spin_loop();
+                (0..1000).for_each(|_| std::hint::spin_loop()); // to ask for the time may take the kernel
             }
             let (after, after_ns) = read()?;
-            per_s(after.saturating_sub(cycles), after_ns.saturating_sub(ns))
+            let per_s = per_s(after.saturating_sub(cycles), after_ns.saturating_sub(ns));
+            per_s.filter(|_| current_cpu() == Some(cpu)) // else it may have counted an idle one
         };
         let seen = (0..LOOKS).filter_map(look).max()?;
         Some(seen.max(nominal(host, cpu).unwrap_or(0)))
@@ -52,15 +53,17 @@ impl Evlist {
 
 fn per_s(cycles: u64, ns: u64) -> Option<u64> {
     const LEAST_NS: u64 = 50_000;
+    const SLOWEST: u64 = 100_000_000; // no CPU with a PMU is
     let per_s = u128::from(cycles) * 1_000_000_000 / u128::from(ns.max(1));
-    u64::try_from(per_s).ok().filter(|per_s| ns >= LEAST_NS && *per_s > 0)
+    u64::try_from(per_s).ok().filter(|per_s| ns >= LEAST_NS && *per_s >= SLOWEST)
 }
 
-/// What the CPU is made for, in Hz. A driver that knows of more than that for short times tells the base as well.
+/// What the CPU is made for, in Hz, not for a short time only. Few drivers say.
 fn nominal(host: &Host, cpu: u32) -> Option<u64> {
-    let dir = host.cpu.join(format!("cpu{cpu}/cpufreq"));
-    let khz = |name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse::<u64>().ok();
-    khz("base_frequency").or_else(|| khz("cpuinfo_max_freq"))?.checked_mul(1000)
+    let dir = host.cpu.join(format!("cpu{cpu}"));
+    let hz =
+        |name: &str, unit: u64| fs::read_to_string(dir.join(name)).ok()?.trim().parse::<u64>().ok()?.checked_mul(unit);
+    hz("cpufreq/base_frequency", 1000).or_else(|| hz("acpi_cppc/nominal_freq", 1_000_000))
 }
 
 #[cfg(test)]
@@ -72,6 +75,7 @@ mod tests {
         assert_eq!(per_s(1_000_000, 400_000), Some(2_500_000_000));
         assert_eq!(per_s(1_000, 1_000), None);
         assert_eq!(per_s(0, 400_000), None);
+        assert_eq!(per_s(39_000, 400_000), None, "it was idle");
         assert_eq!(per_s(u64::MAX, 50_000), None);
     }
 
@@ -80,13 +84,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let host = Host { cpu: dir.path().into(), ..Host::default() };
         assert_eq!(nominal(&host, 3), None);
-        let files = dir.path().join("cpu3/cpufreq");
-        fs::create_dir_all(&files).unwrap();
+        let files = dir.path().join("cpu3");
+        fs::create_dir_all(files.join("cpufreq")).unwrap();
+        fs::create_dir_all(files.join("acpi_cppc")).unwrap();
         for (name, text, want) in [
-            ("cpuinfo_max_freq", "3700000\n", Some(3_700_000_000)),
-            ("base_frequency", "2400000\n", Some(2_400_000_000)),
-            ("base_frequency", "99999999999999999999\n", Some(3_700_000_000)),
-            ("cpuinfo_max_freq", "18446744073709551615\n", None),
+            ("cpufreq/cpuinfo_max_freq", "4700000\n", None),
+            ("acpi_cppc/nominal_freq", "2800\n", Some(2_800_000_000)),
+            ("cpufreq/base_frequency", "2400000\n", Some(2_400_000_000)),
+            ("cpufreq/base_frequency", "99999999999999999999\n", Some(2_800_000_000)),
+            ("acpi_cppc/nominal_freq", "18446744073709551615\n", None),
         ] {
             fs::write(files.join(name), text).unwrap();
             assert_eq!(nominal(&host, 3), want, "{name} {text}");

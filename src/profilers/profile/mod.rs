@@ -31,6 +31,7 @@ use crate::profilers::profile::usage::{CPU_COLUMNS, Starved, TASK_COLUMNS, Terms
 use crate::profilers::profile::windows::{Seen, Windows};
 use crate::stats::value::Verdict;
 use crate::symbol::StackId;
+use crate::symbol::stacks::innermost_user;
 use crate::task::cpu_times::Reading;
 use crate::task::procfs;
 
@@ -168,6 +169,10 @@ impl Profile {
 
     /// Cycles if this machine counts them, else the CPU clock.
     fn choose(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
+        // How busy a thread is in a second takes samples that stand for time.
+        if self.windows.is_some() && self.terms.targeted && self.terms.wanted_hz().is_some() {
+            return Ok(self.by_clock());
+        }
         let cpu = online_cpus(setup.host)?.first().copied().unwrap_or(0);
         let cycles = Attr::cycles(self.evenly(evlist, setup.host));
         match evlist.probe(&cycles.clone().exclude(self.exclude), cpu) {
@@ -184,13 +189,17 @@ impl Profile {
         setup.warn(format!(
             "no hardware counter of cycles here (usual in virtual machines): sampling the CPU clock{unit}"
         ));
-        self.terms.clock = true;
         if let Sampling::Period(period_ns) = self.terms.sampling {
             check_clock_period(setup.host, period_ns)?;
         }
+        Ok(self.by_clock())
+    }
+
+    fn by_clock(&mut self) -> Evsel {
+        self.terms.clock = true;
         let clock = Attr::cpu_clock(self.terms.sampling);
         // Where the idle task cannot be told from others, it is not sampled; cycles do not pass in it.
-        Ok(Evsel::new("cpu-clock", if self.nested { clock.exclude_idle() } else { clock }))
+        Evsel::new("cpu-clock", if self.nested { clock.exclude_idle() } else { clock })
     }
 
     /// As many cycles as make the frequency on a busy CPU. Asked for a frequency, the kernel would look for a period as it
@@ -203,16 +212,16 @@ impl Profile {
     }
 
     /// Whether whole CPUs are to be sampled, though the answer is about some tasks only. The event of a task begins with a
-    /// whole period to go, anew with each task that is born: who lives for less would never be sampled.
+    /// whole period to go on each CPU, anew with each task that is born: who runs for less would never be sampled.
     fn is_wide(&self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<bool> {
-        if !matches!(setup.target.tasks, Tasks::Workload(_) | Tasks::Processes(_)) {
+        if matches!(setup.target.tasks, Tasks::All | Tasks::Cgroups(_)) {
             return Ok(false);
         }
         let cpu = online_cpus(setup.host)?.first().copied().unwrap_or(0);
         let wide = evlist.probe_on_cpu(&evsel.attr().clone().exclude(self.exclude), cpu).is_ok();
         if !wide {
             setup.warn(
-                "not permitted to sample whole CPUs: threads that live for a sample or less are missing".to_owned(),
+                "not permitted to sample whole CPUs: threads that run for a sample or less are missing".to_owned(),
             );
         }
         Ok(wide)
@@ -319,7 +328,8 @@ impl Profiler for Profile {
         let evsel = evsel.exclude(exclude);
         let evsel = match exclude.kernel && !self.terms.clock {
             // A sample that strays into the kernel has its place in the program in its callchain.
-            true => evsel.callchain(if self.callchains { depth } else { 1 }).user_callchain(),
+            true if self.callchains => evsel.callchain(depth).user_callchain(),
+            true => evsel.user_place(),
             false if self.callchains => evsel.callchain(depth),
             false => evsel,
         };
@@ -327,8 +337,9 @@ impl Profiler for Profile {
             self.running = Some(evlist.add(evsel)?);
             return Ok(());
         }
-        evlist.add(if self.terms.clock { evsel.exclude_idle() } else { evsel }.binding(Binding::Cpu))?;
-        self.running = Some(evlist.add(Evsel::new("task-clock", Attr::task_clock()))?);
+        let evsel = if self.terms.clock { evsel.exclude_idle() } else { evsel };
+        evlist.add(evsel.binding(Binding::Cpu).cpus(self.wanted.clone()))?;
+        self.running = Some(evlist.add(Evsel::new("task-clock", Attr::task_clock()).cpus(self.wanted.clone()))?);
         Ok(())
     }
 
@@ -345,15 +356,16 @@ impl Profiler for Profile {
             ctx.ignored = true;
             return Ok(());
         }
-        let mut kind = Kind::of(sample.misc(), sample.tid == 0 && !self.nested);
+        let seen = Kind::of(sample.misc(), sample.tid == 0 && !self.nested);
         // The interrupt of a counter comes a little late: who was counted may have entered or left the kernel by then.
-        let strayed = match kind {
-            Kind::Kernel if self.exclude.kernel => Some(Kind::User),
-            Kind::User if self.exclude.user => Some(Kind::Kernel),
-            _ => None,
+        let kind = match seen {
+            Kind::Kernel if self.exclude.kernel => Kind::User,
+            Kind::User if self.exclude.user => Kind::Kernel,
+            _ => seen,
         };
-        kind = strayed.unwrap_or(kind);
-        if self.is_left_out(kind) {
+        let place = if kind == seen { Some(sample.ip()) } else { innermost_user(sample.callchain) };
+        // Who counts as in user code and has none is a thread of the kernel.
+        if self.is_left_out(kind) || kind == Kind::User && place.is_none() {
             ctx.ignored = true;
             return Ok(());
         }
@@ -361,11 +373,11 @@ impl Profiler for Profile {
             windows.roll(sample.time, &self.terms, ctx);
         }
         let stack = match kind {
-            Kind::Guest => None, // its addresses mean nothing here
+            Kind::Guest => None,                        // its addresses mean nothing here
+            Kind::Kernel if seen == Kind::User => None, // it is nowhere in the kernel any more
             _ if self.callchains => ctx.stack(sample),
-            Kind::User if strayed.is_some() => ctx.innermost_user(sample),
-            _ if strayed.is_some() => None, // it is nowhere in the kernel any more
-            kind => ctx.address(sample, kind == Kind::User),
+            Kind::User => place.and_then(|addr| ctx.user_address(addr, sample.pid)),
+            Kind::Kernel | Kind::Idle => ctx.address(sample, false),
         };
         let comm = ctx.tasks.comm(sample.tid);
         let process = if sample.pid == sample.tid { comm } else { ctx.tasks.comm(sample.pid) };

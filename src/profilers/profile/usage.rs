@@ -135,9 +135,9 @@ impl Usage {
             let achieved_hz = cpu.achieved_hz(terms, span_ns, parts(number));
             let wanted = terms.wanted_hz();
             let few = wanted.is_some_and(|wanted| achieved_hz.is_some_and(|hz| hz < wanted / 2));
-            // Held back for a moment, while the kernel was still finding the period, and right on the whole: no harm.
-            let enough = wanted.is_some_and(|wanted| achieved_hz.is_some_and(|hz| hz >= wanted));
-            let held_back = cpu.throttled > 0 && !enough;
+            // Held back for a moment, and right on the whole: no harm. Nor where only others were.
+            let enough = wanted.is_some_and(|wanted| achieved_hz.is_some_and(|hz| hz >= wanted - wanted / 10));
+            let held_back = cpu.throttled > 0 && !enough && (cpu.sums.samples > 0 || !terms.targeted);
             (few || held_back).then_some(Starved { cpu: number, achieved_hz, throttled: cpu.throttled })
         };
         let mut starved: Vec<Starved> = self.cpus.iter().filter_map(look).collect();
