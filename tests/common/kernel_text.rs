@@ -13,7 +13,7 @@ use perf_prof::output::escape::escape;
 /// The two looks at the clock are no farther apart. Half a microsecond is usual; an interrupt between them, or another guest on
 /// the same CPU, makes it milliseconds, and an emulated CPU of a busy machine may stand still for seconds.
 const NEAR_US: u64 = 10_000_000;
-/// As many records of one event are looked at on either side.
+/// As many records of one event are looked at on either side at first.
 const NEIGHBOURS: usize = 256;
 /// As many differences of one event are shown.
 const MOST_SHOWN: usize = 2;
@@ -86,6 +86,12 @@ struct Line {
     time_us: u64,
     text: String,
     taken: bool,
+}
+
+impl Line {
+    fn is_near(&self, time_us: u64) -> bool {
+        self.time_us.abs_diff(time_us) <= NEAR_US
+    }
 }
 
 /// By event (without its system, which the kernel does not print) and CPU. Not by task: one that has been reaped has no
@@ -249,15 +255,18 @@ impl Compared {
         let is_known = |line: &Line| !behind.is_empty() && without(&line.text, &behind) == masked;
         let same = nearest(lines, time_us, |line| !line.taken && line.text == text);
         let found = same.or_else(|| nearest(lines, time_us, |line| !line.taken && is_known(line)));
+        // An interrupt between the tracers makes the next of a thousand same calls the nearest one, and so on to the last.
+        let found =
+            found.or_else(|| lines.iter().position(|line| !line.taken && line.text == text && line.is_near(time_us)));
         *self.events.entry(name.to_owned()).or_default() += 1;
         match found {
             Some(at) => {
                 lines[at].taken = true;
-                if same.is_none() {
+                if lines[at].text != text {
                     *self.known.entry(name.to_owned()).or_default() += 1;
                 }
                 let stale = |entry: &&Different| entry.when == When::Always && text.contains(entry.behind);
-                if let Some(entry) = different(name).find(stale).filter(|_| same.is_some()) {
+                if let Some(entry) = different(name).find(stale).filter(|_| lines[at].text == text) {
                     let text = format!("{name} at {time_us}\n  both   {text}, but listed: {}", entry.reason);
                     self.wrong.entry(name.to_owned()).or_default().push(text);
                 }
@@ -301,6 +310,6 @@ fn different(event: &str) -> impl Iterator<Item = &'static Different> {
 fn nearest(lines: &[Line], time_us: u64, wanted: impl Fn(&Line) -> bool) -> Option<usize> {
     let middle = lines.partition_point(|line| line.time_us < time_us);
     let around = middle.saturating_sub(NEIGHBOURS)..lines.len().min(middle + NEIGHBOURS);
-    let is_wanted = |&at: &usize| lines[at].time_us.abs_diff(time_us) <= NEAR_US && wanted(&lines[at]);
+    let is_wanted = |&at: &usize| lines[at].is_near(time_us) && wanted(&lines[at]);
     around.filter(is_wanted).min_by_key(|&at| lines[at].time_us.abs_diff(time_us))
 }
