@@ -97,7 +97,8 @@ pub struct Cpu {
     pub hidden: bool,
     /// When that was found out.
     alive: Option<u64>,
-    doubt: Option<(u64, Signs)>,
+    /// The first look.
+    doubt: Option<Signs>,
     stuck: Option<Stuck>,
 }
 
@@ -215,12 +216,13 @@ impl Cpu {
             self.doubt = None;
             return self.stuck.and_then(|stuck| self.go_on(now, stuck, sampler));
         }
-        // Two looks, since it may be we who were not running: then the timer's record is on its way.
-        let Some((at, before)) = self.doubt else {
-            self.doubt = Some((now, signs()));
+        // Two looks, since it may be we who were not running: then the timer's record is on its way. `now` is behind them, by
+        // more at one time than at another.
+        let Some(before) = self.doubt else {
+            self.doubt = Some(signs());
             return None;
         };
-        if now.saturating_sub(at) < LOOK_NS {
+        if now.saturating_sub(before.at) < LOOK_NS {
             return None;
         }
         self.doubt = None;
@@ -231,7 +233,9 @@ impl Cpu {
         }
         let since = self.last_sign_of_timer().unwrap_or(now);
         let mut finding = self.predict(Kind::Hard, since, now, limits);
-        self.stuck.iter_mut().for_each(|stuck| stuck.signs = signs);
+        self.stuck.iter_mut().for_each(|stuck| {
+            (stuck.signs, stuck.next) = (signs, stuck.next.max(signs.at.saturating_add(LOOK_NS)));
+        });
         finding.dark = self.is_dark(now, sampler);
         Some(finding)
     }
@@ -326,8 +330,8 @@ mod tests {
     }
 
     /// Signs that stay as they are.
-    fn frozen() -> Signs {
-        Signs { timer_interrupts: Some(7), idle: 7, at: 0 }
+    fn frozen(at: u64) -> Signs {
+        Signs { timer_interrupts: Some(7), idle: 7, at }
     }
 
     fn of(kind: Kind, phase: Phase, stuck_ns: u64) -> Option<Finding> {
@@ -414,7 +418,7 @@ mod tests {
     #[test]
     fn a_dark_cpu() {
         let mut cpu = healthy();
-        let found = watch(&mut cpu, 104 * S, 110 * S, &CLOCK, |_| frozen());
+        let found = watch(&mut cpu, 104 * S, 110 * S, &CLOCK, frozen);
         let dark = |phase, stuck_ns| Finding { kind: Kind::Hard, phase, stuck_ns, dark: true };
         let since = 100 * S + 1000; // the timer was started again
         let want = [
@@ -437,7 +441,7 @@ mod tests {
             let at = 100 * S + tick * 100 * MS;
             assert_eq!(cpu.sampled(seen(at, 77), &NMI, &LIMITS), None);
             cpu.see(seen(at, 77), false);
-            found.extend(cpu.check(at, &NMI, &LIMITS, frozen));
+            found.extend(cpu.check(at, &NMI, &LIMITS, || frozen(at)));
         }
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.iter().all(|finding| finding.kind == Kind::Hard && !finding.dark));
@@ -461,10 +465,10 @@ mod tests {
         assert_eq!(watch(&mut hides_idle, 104 * S, 120 * S, &CLOCK, idling), []);
 
         // If it stops then, that is told like any other.
-        let found = watch(&mut cpu, 121 * S, 127 * S, &CLOCK, |_| frozen());
+        let found = watch(&mut cpu, 121 * S, 127 * S, &CLOCK, frozen);
         assert_eq!(found.first().map(|(_, finding)| finding.kind), Some(Kind::Hard));
         let mut cpu = healthy();
-        let found = watch(&mut cpu, 104 * S, 130 * S, &CLOCK, |at| if at < 120 * S { ticking(at) } else { frozen() });
+        let found = watch(&mut cpu, 104 * S, 130 * S, &CLOCK, |at| if at < 120 * S { ticking(at) } else { frozen(at) });
         assert_eq!(
             found.first().map(|(_, finding)| (finding.kind, finding.phase)),
             Some((Kind::Hard, Phase::Predicted))
@@ -482,7 +486,7 @@ mod tests {
         let later = || Signs { timer_interrupts: Some(9), idle: 7, at: 130 * S };
         let locked_up = || {
             let mut cpu = healthy();
-            let found = watch(&mut cpu, 104 * S, 107 * S, &CLOCK, |_| frozen());
+            let found = watch(&mut cpu, 104 * S, 107 * S, &CLOCK, frozen);
             assert_eq!(found.first().map(|(_, finding)| finding.phase), Some(Phase::Predicted));
             assert_eq!(watch(&mut cpu, 115 * S, 117 * S, &CLOCK, |_| later()), []);
             cpu
@@ -501,11 +505,25 @@ mod tests {
     fn we_were_not_running() {
         let mut cpu = healthy();
         // The first look finds the timer late; before the second its record has come.
-        assert_eq!(cpu.check(130 * S, &CLOCK, &LIMITS, frozen), None);
+        assert_eq!(cpu.check(130 * S, &CLOCK, &LIMITS, || frozen(130 * S)), None);
         assert!(cpu.is_suspect(130 * S, &LIMITS));
         assert_eq!(cpu.expired(129 * S, &LIMITS), None);
-        assert_eq!(cpu.check(130 * S + 100 * MS, &CLOCK, &LIMITS, frozen), None);
+        assert_eq!(cpu.check(130 * S + 100 * MS, &CLOCK, &LIMITS, || frozen(130 * S)), None);
         assert_eq!(cpu.stuck(), None);
+    }
+
+    #[test]
+    fn looks_are_apart_in_time() {
+        // Of a round without a wait the records reach 100 ms farther, but hardly any time has gone by.
+        let mut cpu = Cpu { shows_idle: false, ..healthy() };
+        let idling = |at: u64| Signs { idle: at / (10 * MS), ..frozen(at) };
+        assert_eq!(cpu.check(105 * S, &CLOCK, &LIMITS, || idling(105 * S + 101 * MS)), None);
+        for now in [105 * S + 100 * MS, 105 * S + 190 * MS] {
+            assert_eq!(cpu.check(now, &CLOCK, &LIMITS, || panic!("too early")), None);
+        }
+        let now = 105 * S + 200 * MS;
+        assert_eq!(cpu.check(now, &CLOCK, &LIMITS, || idling(now)), None);
+        assert!(cpu.hidden);
     }
 
     #[test]
@@ -536,7 +554,7 @@ mod tests {
         assert!(!cpu.is_behind());
         let mut cpu = healthy();
         cpu.lost(107 * S);
-        let found = watch(&mut cpu, 107 * S, 112 * S, &CLOCK, |_| frozen());
+        let found = watch(&mut cpu, 107 * S, 112 * S, &CLOCK, frozen);
         let (at, finding) = found[0];
         assert_eq!((at, finding.stuck_ns), (111 * S + 400 * MS, 4 * S + 400 * MS), "since the end of the loss");
     }
@@ -565,7 +583,7 @@ mod tests {
         );
         assert_eq!(cpu.stopped(17 * S), of(Kind::Soft, Phase::Recovered, 9 * S));
         // Neither samples nor the stop task, and no sign of life.
-        let found = watch(&mut cpu, 18 * S, 22 * S, &CLOCK, |_| frozen());
+        let found = watch(&mut cpu, 18 * S, 22 * S, &CLOCK, frozen);
         assert!(
             matches!(found[..], [(at, Finding { kind: Kind::Hard, phase: Phase::Predicted, dark: true, .. })] if at == 21 * S + 400 * MS),
             "{found:?}"
