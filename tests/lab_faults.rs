@@ -116,7 +116,8 @@ fn a_cpu_that_goes_and_comes_back() {
     }
 }
 
-/// Children that were made after the start and before the CPU came, by a command and by a process.
+/// Children that were made after the start and before the CPU came, by a command and by a process. Whoever looks for the
+/// CPU stands still meanwhile: what tells of the children is on its way when the CPU is found.
 #[test]
 fn a_cpu_that_comes_is_watched_for_all_that_live() {
     need_lab!();
@@ -135,10 +136,13 @@ fn a_cpu_that_comes_is_watched_for_all_that_live() {
              echo 0 >$online
              await grep -q '^CPU 1 went offline$' /out/command.err
              await grep -q '^CPU 1 went offline$' /out/process.err
+             both=\"$(cat /tmp/command.pid /tmp/process.pid)\"
+             kill -STOP $both
              touch /make
              await test -e /there.command
              await test -e /there.process
              echo 1 >$online
+             kill -CONT $both
              await grep -q '^CPU 1 came online: watching it$' /out/command.err
              await grep -q '^CPU 1 came online: watching it$' /out/process.err
              touch /go

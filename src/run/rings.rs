@@ -236,17 +236,20 @@ impl Rings {
 
     /// Attaches CPUs that came online, detaches those that went.
     pub fn follow_hotplug(&mut self, core: &mut Core, target: &Target, host: &Host, poller: &Poller) {
-        let online = online_cpus(host);
-        // Whom a new CPU's events are opened for: all that lived when it came.
-        core.ctx.watched.refresh(target, host);
-        let Ok(online) = online else { return };
+        let Ok(online) = online_cpus(host) else { return core.ctx.watched.refresh(target, host) };
         let looked_ns = sys::monotonic_ns();
         let before_ns = std::mem::replace(&mut self.looked_ns, looked_ns);
+        // Its events went with it and do not come back.
+        let was_away = online.iter().copied().filter(|&cpu| self.was_away(cpu, host)).collect::<Vec<u32>>();
+        let has_ring = |cpu: u32| self.rings.iter().any(|ring| !ring.leaving && ring.cpu == cpu);
+        if !was_away.is_empty() || !online.iter().all(|&cpu| has_ring(cpu) || self.refused.contains(&cpu)) {
+            // A new CPU's events are opened for all that lived when it came: records on their way tell who was made.
+            self.catch_up(core);
+        }
+        core.ctx.watched.refresh(target, host);
         self.rings.retain(|ring| !ring.leaving || self.merge.has(ring.index));
         let cpus = if core.evlist.any_cpu_bound() { online.clone() } else { target.cpus(&online).0 };
         let mut gone: Vec<u32> = Vec::new();
-        // Its events went with it and do not come back.
-        let was_away = online.iter().copied().filter(|&cpu| self.was_away(cpu, host)).collect::<Vec<u32>>();
         let is_gone = |cpu: u32| !online.contains(&cpu) || was_away.contains(&cpu);
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && is_gone(ring.cpu)) {
             ring.count_lost(core);
@@ -344,6 +347,13 @@ impl Rings {
             }
         }
         core.evlist.close_cpu(cpu);
+    }
+
+    /// Delivers all that was stamped before this call.
+    pub fn catch_up(&mut self, core: &mut Core) {
+        // The second round sees everything that was stamped before the first one's clock reading.
+        self.round(Limit::Horizon, core);
+        self.round(Limit::Horizon, core);
     }
 
     /// One round: heads, losses, records up to the limit, tails. True when records had to stay above the horizon.
