@@ -273,13 +273,15 @@ impl Lab {
             let log = fs::read(&console).unwrap_or_default();
             let says = |words: &str| log.windows(words.len()).any(|text| text == words.as_bytes());
             let is_emulators = ended.status.code() == Some(DEAD) && (!says(BEGINS) || says(BREAKPOINT));
-            // An emulated CPU that goes or comes may stop all others for good. What perf-prof hangs on, hangs again.
-            let hangs = ended.status.code() == Some(HANGS) && boot == 1;
+            // An emulated CPU that goes or comes may stop all others for good; a kernel that changes its own code may jump to
+            // nowhere. What perf-prof is the cause of comes again.
+            let is_lost = boot == 1 && matches!(ended.status.code(), Some(HANGS | DEAD));
+            let last_words = String::from_utf8_lossy(&ended.stderr).into_owned();
             output = Some(ended);
-            if !is_emulators && !hangs {
+            if !is_emulators && !is_lost {
                 break;
             }
-            println!("once more: the guest hung, or died as it booted, or of a breakpoint of its own kernel");
+            println!("once more: the guest hung, or died as it booted, or of its own code: {last_words}");
         }
         let output = output.expect("it was booted");
         let what = format!("in the guest {}: {script}", lab.version());
