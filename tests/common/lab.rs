@@ -246,6 +246,12 @@ impl Lab {
         self.option("--virtual-time", "2")
     }
 
+    /// All CPUs of the guest share one of the host's and take turns: slower, but none of them runs into what another is
+    /// changing, see [`BREAKPOINT`].
+    pub fn by_turns(self) -> Lab {
+        self.option("--accel", "tcg,thread=single")
+    }
+
     /// The version of the kernel.
     pub fn version(&self) -> String {
         let name = self.kernel.file_name().and_then(|name| name.to_str()).expect("a name in UTF-8");
@@ -261,13 +267,13 @@ impl Lab {
         let console = self.console.clone().unwrap_or_else(|| files.path().join("console"));
         let out = files.path().join("out");
         let out = out.to_str().expect("a path in UTF-8");
-        let lab = self.file_as(&path, "/guest/script").option("-o", out).option("-M", "1024").option("-t", "240");
-        let mut command = run_in_vm();
-        command.args(["-k", lab.kernel.to_str().expect("a path in UTF-8")]).args(&lab.options);
-        command.arg("-l").arg(&console).args(["--", "sh", "/guest/script"]);
+        let mut lab = self.file_as(&path, "/guest/script").option("-o", out).option("-M", "1024").option("-t", "400");
         let mut output = None;
         for boot in 1..=BOOTS_AT_MOST {
             let slot = slot();
+            let mut command = run_in_vm();
+            command.args(["-k", lab.kernel.to_str().expect("a path in UTF-8")]).args(&lab.options);
+            command.arg("-l").arg(&console).args(["--", "sh", "/guest/script"]);
             let ended = command.output().expect("lab/run-in-vm");
             drop(slot);
             let log = fs::read(&console).unwrap_or_default();
@@ -280,6 +286,9 @@ impl Lab {
             output = Some(ended);
             if !is_emulators && !is_lost {
                 break;
+            }
+            if is_emulators && says(BREAKPOINT) {
+                lab = lab.by_turns();
             }
             println!("once more: the guest hung, or died as it booted, or of its own code: {last_words}");
         }
