@@ -12,8 +12,8 @@ use lab::{AMD64, Lab, Output};
 use serde_json::Value;
 
 /// `step NAME THRESH FAULT CPU OTHER`: the fault on one CPU, and on the other somebody who writes into the kernel's log as
-/// soon as a prediction stands in our output. The log then has both reports, in the order in which they came. Who waits for
-/// the prediction starts no process: in an emulated machine that may take as long as the kernel lets us be ahead.
+/// soon as a lockup under the task that caused it stands in our output. The log then has both reports, in the order in which
+/// they came. Who waits for ours starts no process: in an emulated machine that may take as long as we are ahead.
 ///
 /// The events stay on between the steps: to switch them, the kernel changes its own code under way, and the emulator at times
 /// runs a CPU into the breakpoint that it sets for that (`text_poke_bp`).
@@ -28,7 +28,9 @@ const STEP: &str = r#"
             if read -r line; then
                 line=$begun$line begun= tid=none
                 read -r tid </out/$1.tid || :
-                case $line in *'"predicted"'*'"tid":'$tid,*) echo told $1 >/dev/kmsg; exit ;; esac
+                case $line in
+                    *'"phase":"'[!r]*'"running":{"tid":'$tid,*) echo told $1 >/dev/kmsg; exit ;;
+                esac
             else
                 begun=$begun$line
                 usleep 10000
@@ -109,7 +111,11 @@ fn check(output: &Output, fault: &Fault, cpu: u32) {
     let begin = events[..end].iter().rposition(begins).unwrap_or_else(|| panic!("{name}: it does not begin: {done:?}"));
     let first = &events[begin];
     assert!(events[begin + 1..end].iter().all(|event| event["phase"] == "ongoing"), "{name}: {events:?}");
-    assert_eq!(first["running"]["tid"], tid, "{name}: {first}");
+    // A CPU that the host had stopped before the fault may have run into it without a timer interrupt between: then the
+    // prediction was of somebody else, and true.
+    let is_it = |event: &Value| event["running"]["tid"] == tid;
+    let named = events[begin..end].iter().position(is_it).unwrap_or_else(|| panic!("{name}: not {tid}: {events:?}"));
+    assert!(events[begin + named..end].iter().all(is_it), "{name}: not {tid} throughout: {events:?}");
     if fault.kind == "soft lockup" {
         let stacks = events[begin..end].iter().flat_map(|event| event["stack"].as_array().expect("a stack"));
         assert!({ stacks }.any(|frame| frame["symbol"] == "ppfault_spin"), "{name}: {events:?}");
@@ -160,7 +166,7 @@ fn soft_lockups_before_the_kernel_on_6_1() {
 #[test]
 fn soft_lockups_before_the_kernel_on_6_12() {
     need_lab!();
-    check_all(Lab::new(AMD64[1]), &SOFT);
+    check_all(Lab::new(AMD64[1]).virtual_time(), &SOFT);
 }
 
 /// Without a PMU the kernel has no detector for it.
@@ -176,7 +182,8 @@ fn a_dark_cpu_that_the_kernel_does_not_see() {
         report: None,
         report_stops_all: false,
     }];
-    AMD64.into_iter().for_each(|series| check_all(Lab::new(series), &dark));
+    check_all(Lab::new(AMD64[0]), &dark);
+    check_all(Lab::new(AMD64[1]).virtual_time(), &dark);
 }
 
 /// The kernel looks every three periods, 2.4 s, whether there was one: it reports 2.4 to 4.8 s after the last.
@@ -192,5 +199,5 @@ fn a_dark_cpu_before_the_kernel_on_arm64() {
         report: Some("detected hard LOCKUP on cpu "),
         report_stops_all: true,
     }];
-    check_all(Lab::arm64("6.12"), &dark);
+    check_all(Lab::arm64("6.12").virtual_time(), &dark);
 }
