@@ -251,6 +251,12 @@ impl Cpu {
         self.on && (self.stuck.is_some() || self.doubt.is_some() || unanswered || self.is_overdue(now, limits))
     }
 
+    /// True when its hard lockup was over at the time of `signs`, though no record says so yet.
+    pub fn is_back(&self, signs: &Signs) -> bool {
+        let hard = self.stuck.filter(|stuck| stuck.kind == Kind::Hard);
+        hard.is_some_and(|stuck| signs.show_life_since(&stuck.signs, !self.shows_idle))
+    }
+
     /// The lockup that is predicted, and has not ended yet.
     pub fn stuck(&self) -> Option<Kind> {
         self.stuck.map(|stuck| stuck.kind)
@@ -488,6 +494,7 @@ mod tests {
             let mut cpu = healthy();
             let found = watch(&mut cpu, 104 * S, 107 * S, &CLOCK, frozen);
             assert_eq!(found.first().map(|(_, finding)| finding.phase), Some(Phase::Predicted));
+            assert!(!cpu.is_back(&frozen(115 * S)) && cpu.is_back(&later()));
             assert_eq!(watch(&mut cpu, 115 * S, 117 * S, &CLOCK, |_| later()), []);
             cpu
         };
