@@ -61,7 +61,6 @@ struct Fault {
     kind: &'static str,
     /// In the kernel's report. None: it has no detector for that.
     report: Option<&'static str>,
-    /// The CPU that reports waits, with interrupts off, for the stuck one to show its stack: nobody can tell anything then.
 }
 
 /// The kernel counts in seconds of 2^30 ns, begun ones too, and looks every 0.4 s: it may report 3.6 s after the last sign.
@@ -170,19 +169,13 @@ fn soft_lockups_before_the_kernel_on_6_12() {
 #[test]
 fn a_dark_cpu_that_the_kernel_does_not_see() {
     need_lab!();
-    let dark = [Fault {
-        name: "dark",
-        thresh: 1,
-        command: "irqoff 3500",
-        ms: 3500,
-        kind: "hard lockup",
-        report: None,
-    }];
+    let dark = [Fault { name: "dark", thresh: 1, command: "irqoff 3500", ms: 3500, kind: "hard lockup", report: None }];
     check_all(Lab::new(AMD64[0]), &dark);
     check_all(Lab::new(AMD64[1]).virtual_time(), &dark);
 }
 
-/// The kernel looks every three periods, 2.4 s, whether there was one: it reports 2.4 to 4.8 s after the last.
+/// The kernel looks every three periods, 2.4 s, whether there was one: it reports 2.4 to 4.8 s after the last. Then
+/// the CPU that reports waits, with interrupts off, for the stuck one to show its stack: nobody can tell anything any more.
 #[test]
 fn a_dark_cpu_before_the_kernel_on_arm64() {
     need_lab!();
