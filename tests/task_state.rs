@@ -147,11 +147,13 @@ fn try_a_wait_from_before_the_start_is_shown_at_once() -> Result<(), String> {
     }
     let events = ended.of_type("event");
     let last = events.last().expect("events");
-    assert!(number(last, "time_ns") - number(&first, "time_ns") > 500 * MS, "{first} is late");
+    let seen = number(last, "time_ns") - number(&first, "time_ns");
+    assert!(seen > 500 * MS, "{first} is late");
     assert_eq!((&last["since"], &last["waker"]["comm"]), (&"before_start".into(), &"ts_before".into()), "{last}");
     assert!(number(last, "duration_ns") < load_number(&truth, "max_ns") && awaits_vfork(last), "{last}");
     assert_eq!(events.iter().filter(|event| !still_waiting(event)).count(), 1, "{ended:#?}");
-    assert_eq!(ended.sum("count", |_| true), 0, "how long it took is not known: {ended:#?}");
+    // How long it took is not known, so it is in no row. The kernel's own short waits in D, for a lock, may be.
+    assert!(ended.sum("total_ns", |_| true) < seen, "{ended:#?}");
     assert_within_window(&ended);
     Ok(())
 }
