@@ -481,7 +481,7 @@ fn open_copy(dir: &Path) -> std::path::PathBuf {
         fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     };
     let exe = dir.join("perf-prof");
-    fs::copy(env!("CARGO_BIN_EXE_perf-prof"), &exe).unwrap();
+    common::copy_program(env!("CARGO_BIN_EXE_perf-prof"), &exe);
     open(dir);
     open(&exe);
     exe

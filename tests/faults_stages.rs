@@ -66,6 +66,10 @@ fn a_reader_that_stood_still_loses_in_the_ring_and_goes_on() {
 #[test]
 fn waits_are_right_after_a_reader_has_stood_still() {
     need_switches!();
+    common::attempts(try_waits_are_right_after_a_reader_has_stood_still);
+}
+
+fn try_waits_are_right_after_a_reader_has_stood_still() -> Result<(), String> {
     let mut shell = Load::shell();
     let pid = shell.pid().to_string();
     let mut run = start_watching(&["task-state", "-S", "--perins", "-m", "64", "-p", &pid]);
@@ -84,9 +88,13 @@ fn waits_are_right_after_a_reader_has_stood_still() {
     let rows: Vec<Value> =
         done.of_type("row").into_iter().filter(|row| row["comm"].as_str() == Some("thread-0")).collect();
     let of = |key: &str| rows.iter().filter_map(|row| row[key].as_u64()).sum::<u64>();
+    assert!(of("total_ns") <= load_number(&load, "wall_ns"), "{rows:?}: {load}");
     // The five sleeps, and what it waits for before and after.
-    assert!(of("count") >= 5, "{rows:?}: {end}");
-    assert!(of("total_ns") >= 500_000_000 && of("total_ns") <= load_number(&load, "wall_ns"), "{rows:?}: {load}");
+    if of("count") < 5 {
+        return Err(format!("an end of a sleep: {rows:?}: {end}"));
+    }
+    assert!(of("total_ns") >= 500_000_000, "{rows:?}: {load}");
+    Ok(())
 }
 
 #[test]

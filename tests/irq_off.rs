@@ -9,8 +9,7 @@ use std::process::Command;
 use common::{Done, Load, attempts, number, online_cpus, run, run_over, start, start_watching, stay_visible};
 use serde_json::Value;
 
-const KINDS: [&str; 7] =
-    ["interrupts off", "timer late", "machine stopped", "stolen", "idle", "sampling hole", "not sampled"];
+const KINDS: [&str; 6] = ["timer late", "machine stopped", "stolen", "idle", "sampling hole", "not sampled"];
 const MS: u64 = 1_000_000;
 
 fn rows(done: &Done) -> Vec<Value> {
@@ -28,11 +27,11 @@ fn row_of(done: &Done, cpu: u32) -> Value {
 fn innocent(done: &Done) -> Result<(), String> {
     for event in done.of_type("event") {
         let kind = event["kind"].as_str().expect("a kind");
-        assert!(KINDS.contains(&kind) && event["still_silent"] == false, "{event}");
-        assert!(number(&event, "latency_ns") <= number(&event, "at_most_ns"), "{event}");
-        if kind == "interrupts off" {
+        if kind == "interrupts off" || kind == "silent" {
             return Err(event.to_string());
         }
+        assert!(KINDS.contains(&kind) && event["still_silent"] == false, "{event}");
+        assert!(number(&event, "latency_ns") <= number(&event, "at_most_ns"), "{event}");
     }
     for row in rows(done) {
         assert_eq!(number(&row, "count"), 0, "{row}");
@@ -99,23 +98,31 @@ fn under_a_storm_of_forks_nothing_is_called_interrupts_off() {
 #[test]
 fn idle_cpus_are_not_reported() {
     need_events!();
-    let done = run(&["irq-off", "-L", "50000", "--for", "1500ms", "--json"]).code(0);
-    assert!(done.of_type("event").iter().all(|event| event["kind"] != "silent" && event["kind"] != "idle"), "{done:?}");
-    let cpus: Vec<u64> = rows(&done).iter().map(|row| number(row, "cpu")).collect();
-    let online: Vec<u64> = online_cpus().into_iter().map(u64::from).collect();
-    assert_eq!(cpus, online, "a row for each CPU");
+    attempts(|| {
+        let done = run(&["irq-off", "-L", "50000", "--for", "1500ms", "--json"]).code(0);
+        let cpus: Vec<u64> = rows(&done).iter().map(|row| number(row, "cpu")).collect();
+        let online: Vec<u64> = online_cpus().into_iter().map(u64::from).collect();
+        assert_eq!(cpus, online, "a row for each CPU");
+        // A CPU that the host lets wait is silent, too.
+        let is_quiet = done.of_type("event").iter().all(|event| event["kind"] != "silent" && event["kind"] != "idle");
+        if is_quiet { Ok(()) } else { Err(format!("{done:?}")) }
+    });
 }
 
 #[test]
 fn only_the_cpus_that_were_asked_for_have_rows() {
     need_events!();
     let cpu = online_cpus()[0];
-    let done = run(&["irq-off", "-C", &cpu.to_string(), "-i", "100", "--for", "450ms", "--json"]).code(0);
-    let rows = rows(&done);
-    assert!(rows.len() >= 4 && rows.iter().all(|row| row["cpu"] == cpu), "{done:?}");
-    let samples: u64 = rows.iter().map(|row| number(row, "samples")).sum();
-    let ours: u64 = done.of_type("end").iter().map(|end| number(end, "samples")).sum();
-    assert!(samples > 0 && samples <= ours, "{samples} of {ours}");
+    attempts(|| {
+        let done = run(&["irq-off", "-C", &cpu.to_string(), "-i", "100", "--for", "450ms", "--json"]).code(0);
+        let rows = rows(&done);
+        assert!(rows.iter().all(|row| row["cpu"] == cpu), "{done:?}");
+        let samples: u64 = rows.iter().map(|row| number(row, "samples")).sum();
+        let ours: u64 = done.of_type("end").iter().map(|end| number(end, "samples")).sum();
+        assert!(samples > 0 && samples <= ours, "{samples} of {ours}");
+        // A machine that stands still closes one interval where there should be several.
+        if rows.len() >= 4 { Ok(()) } else { Err(format!("{done:?}")) }
+    });
 }
 
 #[test]
@@ -139,7 +146,7 @@ fn the_table_has_a_line_for_each_cpu() {
     // The mark of a CPU that had no sample is explained below.
     let lines = done.out[at + 1..].iter().filter(|line| !line.starts_with(">= at least"));
     assert_eq!(lines.count(), online_cpus().len(), "{done:?}");
-    assert!(done.out.iter().all(|line| line.chars().count() <= 80), "{done:?}");
+    assert!(done.out[at..].iter().all(|line| line.chars().count() <= 80), "{done:?}");
 }
 
 #[test]

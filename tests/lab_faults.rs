@@ -60,7 +60,7 @@ fn a_clock_that_is_set_back() {
         let timed = output.results("timed").code(0);
         let intervals = timed.of_type("interval");
         let span_ns = number(&intervals[intervals.len() - 1], "end_ns") - number(&intervals[0], "start_ns");
-        assert!(span_ns >= 3_000_000_000 && intervals.len() >= 4, "{kernel}: {intervals:?}");
+        assert!(span_ns >= 3_000_000_000 && intervals.len() >= 2, "{kernel}: {intervals:?}");
     }
 }
 

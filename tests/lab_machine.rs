@@ -6,7 +6,7 @@ mod common;
 #[path = "common/lab.rs"]
 mod lab;
 
-use common::{Done, load_number, number};
+use common::{Done, attempts, load_number, number};
 use lab::{AMD64, Lab};
 use serde_json::Value;
 
@@ -49,9 +49,9 @@ fn verdict<'a>(doctor: &'a Value, name: &str) -> &'a Value {
     verdicts.iter().find(|verdict| verdict["name"] == name).unwrap_or_else(|| panic!("no {name} in {doctor}"))
 }
 
-/// Three parts to one, as the load itself measured.
-#[track_caller]
-fn check_parts(rows: &[Value], load: &str) {
+/// Three parts to one, as the load itself measured. `Err` if not: a host that stops a guest in real time takes it from one
+/// of them, and then there is one sample for all of that.
+fn check_parts(rows: &[Value], load: &str) -> Result<(), String> {
     let of = |name: &str| {
         let is = |row: &&Value| row["symbol"].as_str().is_some_and(|symbol| symbol.ends_with(&format!("::{name}")));
         rows.iter().find(is).and_then(|row| row["pct"].as_f64()).unwrap_or_else(|| panic!("no {name} in {rows:?}"))
@@ -60,7 +60,8 @@ fn check_parts(rows: &[Value], load: &str) {
     let (truth, share) =
         (100.0 * three / (three + one), 100.0 * of("three_parts") / (of("three_parts") + of("one_part")));
     println!("{share:.2} % of {truth:.2} %");
-    assert!((share - truth).abs() < 4.0 && (truth - 75.0).abs() < 2.0, "{share} of {truth}: {load}");
+    let is_so = (share - truth).abs() < 4.0 && (truth - 75.0).abs() < 2.0;
+    if is_so { Ok(()) } else { Err(format!("{share} of {truth}: {load}")) }
 }
 
 fn objects(text: &str) -> Vec<Value> {
@@ -71,27 +72,30 @@ fn objects(text: &str) -> Vec<Value> {
 fn machines_without_counters() {
     need_lab!();
     for series in AMD64 {
-        let output = Lab::new(series).example("parts").run(SCRIPT);
-        let doctor = &output.results("doctor").code(0).json()[0];
-        assert_eq!(verdict(doctor, "profile")["verdict"], "degraded", "{doctor}");
-        check_formats(doctor, &output.results("list").code(0));
-        let parts = output.results("parts").code(0);
-        check_parts(&objects(&output.file("shares")), parts.line_with("three_ns"));
-        parts.says(&["sampling the CPU clock"]);
+        attempts(|| {
+            let output = Lab::new(series).example("parts").run(SCRIPT);
+            let doctor = &output.results("doctor").code(0).json()[0];
+            assert_eq!(verdict(doctor, "profile")["verdict"], "degraded", "{doctor}");
+            check_formats(doctor, &output.results("list").code(0));
+            let parts = output.results("parts").code(0).says(&["sampling the CPU clock"]);
+            check_parts(&objects(&output.file("shares")), parts.line_with("three_ns"))
+        });
     }
 }
 
 #[test]
 fn a_machine_with_counters() {
     need_lab!();
-    let output = Lab::arm64("6.12").example("parts").run(SCRIPT);
-    let doctor = &output.results("doctor").code(0).json()[0];
-    check_formats(doctor, &output.results("list").code(0));
-    let parts = output.results("parts").code(0);
-    check_parts(&objects(&output.file("shares")), parts.line_with("three_ns"));
-    assert!(!parts.err().contains("CPU clock"), "{parts:?}");
-    assert_eq!(verdict(doctor, "profile")["verdict"], "ok", "{doctor}");
-    assert_eq!(doctor["machine"]["pmu"], true, "{doctor}");
+    attempts(|| {
+        let output = Lab::arm64("6.12").example("parts").run(SCRIPT);
+        let doctor = &output.results("doctor").code(0).json()[0];
+        check_formats(doctor, &output.results("list").code(0));
+        let parts = output.results("parts").code(0);
+        assert!(!parts.err().contains("CPU clock"), "{parts:?}");
+        assert_eq!(verdict(doctor, "profile")["verdict"], "ok", "{doctor}");
+        assert_eq!(doctor["machine"]["pmu"], true, "{doctor}");
+        check_parts(&objects(&output.file("shares")), parts.line_with("three_ns"))
+    });
 }
 
 #[test]
@@ -121,13 +125,17 @@ fn cycles_by_period_and_by_frequency() {
         let rows = rows_of(name);
         let mut cpus = rows.iter().filter(|row| row["type"] == "row" && row["cpu"].is_u64());
         assert!(cpus.all(|row| row[has].is_u64() && row[lacks].is_null()), "{name}: {rows:?}");
-        check_parts(&rows, output.results(name).line_with("three_ns"));
+        check_parts(&rows, output.results(name).line_with("three_ns")).expect("the shares, in virtual time");
     }
 }
 
 #[test]
 fn more_events_than_counters() {
     need_lab!();
+    attempts(try_more_events_than_counters);
+}
+
+fn try_more_events_than_counters() -> Result<(), String> {
     let output = Lab::arm64("6.12").example("parts").run(MULTIPLEXED);
     let (mut three, mut one) = (0, 0);
     for run in 1..=9 {
@@ -145,5 +153,6 @@ fn more_events_than_counters() {
     }
     let share = 100.0 * three as f64 / (three + one) as f64;
     println!("{three} and {one} samples: {share:.2} %");
-    assert!((share - 75.0).abs() < 4.0 && three + one > 1000, "{three} and {one}");
+    let is_so = (share - 75.0).abs() < 4.0 && three + one > 1000;
+    if is_so { Ok(()) } else { Err(format!("{three} and {one}")) }
 }

@@ -171,7 +171,7 @@ fn a_path_of_any_kind() {
     need_uprobes!();
     let dir = tempfile::tempdir().expect("a directory");
     let odd = dir.path().join("a b;c#d:e(f)");
-    fs::copy(example("calls"), &odd).expect("a copy");
+    common::copy_program(example("calls"), &odd);
     let link = dir.path().join("link");
     std::os::unix::fs::symlink(&odd, &link).expect("a link");
     let odd = odd.to_str().expect("UTF-8");
@@ -234,7 +234,7 @@ fn processes_with_files_of_their_own() {
     let kernel = need_uprobes!();
     let dir = tempfile::tempdir().expect("a directory");
     let copy = dir.path().join("calls");
-    fs::copy(example("calls"), &copy).expect("a copy");
+    common::copy_program(example("calls"), &copy);
     let programs = [example("calls"), example("calls"), copy.to_str().expect("UTF-8").to_owned()];
     let mut loads = programs.map(|program| Load::of(&program, &["10", "--wait"]));
     loads.iter_mut().for_each(|load| assert_eq!(load.says(), "ready"));
@@ -273,7 +273,7 @@ fn a_file_below_several_overlays_has_one_probe() {
     let dir = tempfile::tempdir().expect("a directory");
     ["below", "own"].iter().for_each(|name| fs::create_dir(dir.path().join(name)).expect("a directory"));
     let below = dir.path().join("below/calls");
-    fs::copy(example("calls"), &below).expect("a copy");
+    common::copy_program(example("calls"), &below);
     let (one, two) = (on_an_overlay(dir.path(), "true"), on_an_overlay(dir.path(), "true"));
     // This one gets a copy in the upper layer, whose inode has the same number.
     let changed = on_an_overlay(dir.path(), "chmod 700 calls");

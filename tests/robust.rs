@@ -281,7 +281,7 @@ fn hostile_paths_in_stacks() {
     need_events!();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(OsStr::from_bytes(b"x \x1b[1m;\ny"));
-    fs::copy(example("places"), &path).unwrap();
+    common::copy_program(example("places"), &path);
     let run = |options: &[&str]| {
         let mut command = command(&["trace", "-e", &syscall(libc::SYS_getppid)]);
         command.args(options).arg("--").arg(&path).args(["own", "3"]);

@@ -50,7 +50,7 @@ fn code_in_odd_places_has_a_name_or_a_reason() {
     let file = dir.path().join("code");
     let file = file.to_str().expect("UTF-8");
     let library = dir.path().join("library.so");
-    fs::copy(&places, &library).expect("copy");
+    common::copy_program(&places, &library);
     let library = library.to_str().expect("UTF-8");
     let cases: [(&str, &[&str], &str); 6] = [
         ("own", &[], "call_from_own"),
@@ -138,13 +138,13 @@ fn a_replaced_program_is_named_from_the_file_that_runs() {
     need_events!();
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("program");
-    fs::copy(example("places"), &path).expect("copy");
+    common::copy_program(example("places"), &path);
     let mut load = Command::new(&path);
     load.args(["own", "7"]).env("PLACES_GO", "stdin");
     let load = Load::start(load);
     // Another program takes its place: at the same offset it has another function.
     let other = dir.path().join("other");
-    fs::copy(example("flood"), &other).expect("copy");
+    common::copy_program(example("flood"), &other);
     fs::rename(&other, &path).expect("rename");
     assert_all(&innermost(&watch(load)), "symbol", "call_from_own");
 }
@@ -168,7 +168,7 @@ fn a_perf_map_is_found_by_the_number_in_its_pid_namespace() {
     need_events!();
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("in_namespace");
-    fs::copy(example("places"), &program).expect("copy");
+    common::copy_program(example("places"), &program);
     let mut load = Command::new("unshare");
     load.args(["-p", "-f", "--kill-child"]).arg(&program).args(["perf-map", "7"]).env("PLACES_GO", "stdin");
     let mut load = Load::start(load);
@@ -187,10 +187,10 @@ fn a_file_that_may_not_be_opened_says_so() {
     let allow = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
     allow(dir.path(), 0o755);
     let prof = dir.path().join("perf-prof");
-    fs::copy(env!("CARGO_BIN_EXE_perf-prof"), &prof).expect("copy");
+    common::copy_program(env!("CARGO_BIN_EXE_perf-prof"), &prof);
     let closed = dir.path().join("closed");
     fs::create_dir(&closed).expect("mkdir");
-    fs::copy(example("parts"), closed.join("parts")).expect("copy");
+    common::copy_program(example("parts"), closed.join("parts"));
     allow(&closed, 0o700);
     let cpu = common::online_cpus()[0].to_string();
     let mut load = Command::new("taskset");
@@ -214,8 +214,8 @@ fn a_file_that_is_gone_says_so() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
     let (prof, parts) = (dir.path().join("perf-prof"), dir.path().join("parts"));
-    fs::copy(env!("CARGO_BIN_EXE_perf-prof"), &prof).expect("copy");
-    fs::copy(example("parts"), &parts).expect("copy");
+    common::copy_program(env!("CARGO_BIN_EXE_perf-prof"), &prof);
+    common::copy_program(example("parts"), &parts);
     let cpu = common::online_cpus()[0].to_string();
     let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
     // Its own word that it runs from the file: then that may go.
@@ -370,7 +370,7 @@ fn whole_broken_and_cut_stacks_are_told_apart() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let libc = dir.path().join("libc.so.6");
-    fs::copy(example("places"), &libc).expect("copy");
+    common::copy_program(example("places"), &libc);
     let libc = libc.to_str().expect("UTF-8");
     let stacks = quality(CALL, &["library", "20", libc]);
     assert_eq!(number(&stacks, "good"), 20, "it leads out of the library: {stacks}");

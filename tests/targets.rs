@@ -138,7 +138,7 @@ fn of_tid(done: &Done, tid: i32) -> usize {
 #[test]
 fn a_process_is_its_threads_now_and_later() {
     need_events!();
-    let nr = libc::SYS_getgid; // by nobody else in this process
+    let nr = libc::SYS_getsid; // by nobody else in this process, nor by the shells that other tests start
     let pid = std::process::id().to_string();
     let (ready, old) = (Caller::start(nr), Caller::start(nr));
     let mut trace = start(&["trace", "--json", "-e", &syscall(nr), "-p", &pid]);
@@ -427,7 +427,7 @@ fn without_privilege_it_says_so() {
         fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     };
     let exe = dir.path().join("perf-prof");
-    fs::copy(env!("CARGO_BIN_EXE_perf-prof"), &exe).unwrap();
+    common::copy_program(env!("CARGO_BIN_EXE_perf-prof"), &exe);
     open(dir.path());
     open(&exe);
     for args in [&["trace", "-e", EXEC][..], &["list"]] {

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use common::waits::{MS, assert_within_window, is_state, still_waiting};
 use common::{
-    Load, attempts, example, load_number, number, online_cpus, run, start, start_watching, state_letter, until,
+    Load, attempts, example, load_number, number, online_cpus, run, start, start_watching, state_letter, stolen_ns,
+    until,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -70,16 +71,21 @@ fn try_long_waits_are_reported_once_each_with_stack_and_waker() -> Result<(), St
 #[test]
 fn waits_below_the_limit_are_counted_only() {
     need_switches!();
+    attempts(try_waits_below_the_limit_are_counted_only);
+}
+
+fn try_waits_below_the_limit_are_counted_only() -> Result<(), String> {
     let dstate = example("dstate");
     let args = ["task-state", "-D", "--than", "100", "--filter", "ts_short", "--json", "--"];
     let ended = run(&[&args[..], &[&dstate, "5", "50", "ts_short"]].concat()).code(0);
     if load_number(ended.line_with("max_ns"), "max_ns") > 100 * MS {
-        in_vain!("the machine stood still");
+        return Err("the machine stood still".to_owned());
     }
     assert_eq!(ended.of_type("event").len(), 0, "{ended:#?}");
     let longest = load_number(ended.line_with("max_ns"), "max_ns");
     assert!(ended.of_type("row").iter().all(|row| number(row, "max_ns") <= longest), "{ended:#?}");
     assert!(ended.sum("count", |row| is_state(row, "D")) + ended.total("discarded") >= 5, "{ended:#?}");
+    Ok(())
 }
 
 #[test]
@@ -102,7 +108,9 @@ fn try_a_wait_is_shown_while_it_lasts() -> Result<(), String> {
     if by_default.object_within(Duration::from_secs(4), end).is_none() {
         return Err("the end of the wait".to_owned());
     }
-    assert!(ended_at.elapsed() < Duration::from_secs(2), "the end of a wait is told in time");
+    if ended_at.elapsed() >= Duration::from_secs(2) {
+        return Err("the end of a wait in time".to_owned());
+    }
     for (ended, fewest) in [(by_default.interrupt(), 1), (often.interrupt(), 4)] {
         let events = ended.of_type("event");
         let (last, before) = events.split_last().expect("events");
@@ -136,7 +144,9 @@ fn try_a_wait_from_before_the_start_is_shown_at_once() -> Result<(), String> {
     load.tell("");
     until("the load waits in D", || state_letter(tid) == Some('D'));
     let mut prof = start(&["task-state", "-D", "--than", "100", "--filter", "ts_before", "-g", "--json"]);
-    let first = prof.object(|object| object["type"] == "event");
+    let Some(first) = prof.object_within(Duration::from_secs(10), |object| object["type"] == "event") else {
+        return Err("a start before the wait has ended".to_owned());
+    };
     let truth = load.says();
     let end = prof.object_within(Duration::from_secs(4), |event| event["type"] == "event" && !still_waiting(event));
     let ended = prof.interrupt().code(0);
@@ -148,7 +158,9 @@ fn try_a_wait_from_before_the_start_is_shown_at_once() -> Result<(), String> {
     let events = ended.of_type("event");
     let last = events.last().expect("events");
     let seen = number(last, "time_ns") - number(&first, "time_ns");
-    assert!(seen > 500 * MS, "{first} is late");
+    if seen <= 500 * MS {
+        return Err(format!("a start in time: {first}"));
+    }
     assert_eq!((&last["since"], &last["waker"]["comm"]), (&"before_start".into(), &"ts_before".into()), "{last}");
     assert!(number(last, "duration_ns") < load_number(&truth, "max_ns") && awaits_vfork(last), "{last}");
     assert_eq!(events.iter().filter(|event| !still_waiting(event)).count(), 1, "{ended:#?}");
@@ -203,13 +215,6 @@ fn switches_on_one_cpu_are_counted_as_the_kernel_counts_them() {
     assert_pingpong(&["300000"]);
 }
 
-/// Time that the hypervisor took from all CPUs since boot.
-fn stolen_ns() -> u64 {
-    let text = fs::read_to_string("/proc/stat").expect("/proc/stat");
-    let ticks: u64 = text.split_whitespace().nth(8).and_then(|word| word.parse().ok()).unwrap_or(0);
-    ticks * 10 * MS
-}
-
 #[test]
 fn the_time_of_a_thread_splits_without_rest() {
     need_switches!();
@@ -234,7 +239,11 @@ fn the_time_of_a_thread_splits_without_rest() {
         let sum = total("total_ns", &all) + total("ongoing_ns", &all);
         let life = load_number(line, "end_ns") - load_number(line, "start_ns");
         let slack = life / 100 + 5 * MS; // it lived a little before and after
-        assert!(sum + slack + unknown >= life && sum <= life + slack, "{sum} of {life} ns, {unknown} unknown: {line}");
+        // It may have waited for its first turn.
+        let longest = ended.of_type("row").into_iter().filter(|row| row["tid"] == tid && is_state(row, "RD"));
+        let birth = longest.map(|row| number(&row, "max_ns")).max().unwrap_or(0);
+        assert!(sum + slack + unknown >= life, "{sum} of {life} ns, {unknown} unknown: {line}");
+        assert!(sum <= life + slack + birth, "{sum} of {life} ns, {birth} for a turn: {line}");
         assert!(total("total_ns", &["S"]) + unknown + 5 * MS >= load_number(line, "sleep_ns") / 2, "{line}");
     }
     assert_within_window(&ended);
@@ -244,10 +253,13 @@ fn the_time_of_a_thread_splits_without_rest() {
 fn idle_kernel_threads_do_not_wait_in_d() {
     need_switches!();
     let idle = |tid: u64| state_letter(tid) == Some('I');
-    let ended = run(&["task-state", "-D", "--than", "1s", "--for", "2200ms", "--json"]).code(0);
-    let wrong: Vec<Value> =
-        ended.of_type("event").into_iter().filter(|event| still_waiting(event) && idle(number(event, "tid"))).collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    attempts(|| {
+        let ended = run(&["task-state", "-D", "--than", "1s", "--for", "2200ms", "--json"]).code(0);
+        let waiting = ended.of_type("event").into_iter().filter(still_waiting);
+        let wrong: Vec<Value> = waiting.filter(|event| idle(number(event, "tid"))).collect();
+        // A worker may have written to a slow disk for so long, and be idle again.
+        if wrong.is_empty() { Ok(()) } else { Err(format!("{wrong:#?}")) }
+    });
     let ended = run(&["task-state", "--for", "300ms", "--json"]);
     assert!(ended.sum("ongoing", |row| is_state(row, "I")) > 0, "{ended:#?}");
 }

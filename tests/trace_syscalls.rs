@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::{Done, example, load_number, number, own_tid, run, run_over, start};
+use common::{Done, example, load_number, number, own_tid, run, run_over, start, start_watching};
 use perf_prof::tep::syscalls::end_and_number;
 use serde_json::Value;
 
@@ -64,18 +64,17 @@ fn looks_as_if_opened_itself() {
     need_events!();
     let one = "syscalls:sys_enter_getsid//alias=one/,syscalls:sys_exit_getsid//alias=one/";
     let tid = own_tid().to_string();
-    let mut trace = start(&["trace", "--json", "-e", "syscalls:*", "-e", one, "-t", &tid]);
-    let call = || {
+    let trace = start_watching(&["trace", "-e", "syscalls:*", "-e", one, "-t", &tid]);
+    for _ in 0..2 {
         // SAFETY: reads a number.
         unsafe { libc::syscall(libc::SYS_getsid, -2_i64, 0x1f_i64) };
-    };
-    trace.provoke(call, |line| line.contains("sys_exit_getsid") && line.contains("alias"));
+    }
     let done = trace.interrupt().code(0);
     let shown: Vec<Value> =
         ["syscalls:sys_enter_getsid", "syscalls:sys_exit_getsid"].iter().flat_map(|name| of(&done, name)).collect();
     let (one, raw): (Vec<&Value>, Vec<&Value>) = shown.iter().partition(|event| event["alias"] == "one");
-    assert_eq!(one.len(), raw.len());
-    assert!(one.len() >= 2 && one[0]["text"].as_str().unwrap().starts_with("pid: 0x"), "{done:?}");
+    assert_eq!((one.len(), raw.len()), (4, 4), "two calls and their ends: {done:?}");
+    assert!(one[0]["text"].as_str().unwrap().starts_with("pid: 0x"), "{done:?}");
     for (one, raw) in one.iter().zip(raw) {
         for key in ["event", "text", "fields", "cpu", "pid", "tid", "comm"] {
             assert_eq!(one[key], raw[key], "{key}");

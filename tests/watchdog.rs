@@ -8,7 +8,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{Done, number, online_cpus, run, start_watching};
+use common::waits::MS;
+use common::{Done, attempts, number, online_cpus, run, start_watching};
 
 /// kernel.watchdog_thresh as a test wants it, and for that test alone; as it was behind it.
 struct Threshold {
@@ -54,26 +55,36 @@ fn expiries(done: &Done, cpu: u32) -> usize {
     done.err.iter().filter(|line| line.starts_with(&head)).count()
 }
 
+/// `Err` if something is: a CPU that the host lets wait for half a second is, too.
+fn nothing_is_stuck(done: &Done) -> Result<(), String> {
+    if done.of_type("event").is_empty() { Ok(()) } else { Err(format!("{done:?}")) }
+}
+
 #[test]
 fn sees_the_timer_of_a_cpu() {
     need_events!();
     let Some(_one) = Threshold::of("1") else { return };
+    attempts(try_sees_the_timer_of_a_cpu);
+}
+
+fn try_sees_the_timer_of_a_cpu() -> Result<(), String> {
     let cpu = online_cpus()[0];
     let list = cpu.to_string();
     let done = run(&["watchdog", "-C", &list, "-F", "1", "-g", "-v", "--json", "--for", "3"]).code(0);
     // One per 400 ms; a busy machine may delay them, and they may begin late.
     let seen = expiries(&done, cpu);
-    assert!((3..=8).contains(&seen), "{seen} expiries: {done:?}");
     let rows = done.of_type("row");
     let [row] = &rows[..] else { panic!("{rows:?}") };
     assert_eq!((&row["cpu"], &row["state"]), (&cpu.into(), &"ok".into()), "{row}");
     let span = number(&done.of_type("interval")[0], "end_ns") - number(&done.of_type("interval")[0], "start_ns");
+    assert!((3..=span / (400 * MS) + 1).contains(&(seen as u64)), "{seen} expiries in {span} ns: {done:?}");
     assert!(number(row, "last_timer_ns") < span && number(row, "last_watchdog_ns") < span, "{row}");
     assert!(row["running"]["comm"].is_string() && row["running"]["tid"].is_u64(), "{row}");
-    assert_eq!(done.of_type("event").len(), 0, "nothing is stuck: {done:?}");
+    nothing_is_stuck(&done)?;
     assert!(done.err.iter().any(|line| line.contains("due every 400.0ms")), "{done:?}");
     // Every expiry has started the timer again, and had the stop task run.
     assert!(number(&done.end(), "samples") >= 3 * seen as u64 - 2, "{done:?}");
+    Ok(())
 }
 
 #[test]
@@ -114,6 +125,10 @@ fn runs_as_typed() {
 fn every_cpu_shows_its_timer_or_is_named() {
     need_events!();
     let Some(_one) = Threshold::of("1") else { return };
+    attempts(try_every_cpu_shows_its_timer_or_is_named);
+}
+
+fn try_every_cpu_shows_its_timer_or_is_named() -> Result<(), String> {
     let done = run(&["watchdog", "-v", "--json", "--for", "2.5"]).code(0);
     let named = |cpu: u32| {
         let lists = done.err.iter().filter(|line| line.contains("no watchdog timer seen for two periods (800.0ms)"));
@@ -125,13 +140,17 @@ fn every_cpu_shows_its_timer_or_is_named() {
         assert!(seen > 0 || named == 1, "CPU {cpu}: {done:?}");
         assert!(named <= 1, "once: {done:?}");
     }
-    assert_eq!(done.of_type("event").len(), 0, "nothing is stuck: {done:?}");
+    nothing_is_stuck(&done)
 }
 
 #[test]
 fn follows_the_settings() {
     need_events!();
     let Some(_one) = Threshold::of("1") else { return };
+    attempts(try_follows_the_settings);
+}
+
+fn try_follows_the_settings() -> Result<(), String> {
     let mut run = start_watching(&["watchdog", "-i", "10s"]);
     // A longer period: timers that are late by the old one are not.
     set("watchdog_thresh", "3");
@@ -143,8 +162,7 @@ fn follows_the_settings() {
     run.err_line(|line| line.contains("kernel.watchdog_thresh 0 -> 1"));
     run.err_line(|line| line.contains("timer expired after 400.0ms") || line.contains("timer expired after 40"));
     run.signal(nix::sys::signal::Signal::SIGINT);
-    let done = run.finish().code(0);
-    assert_eq!(done.of_type("event").len(), 0, "nothing is stuck: {done:?}");
+    nothing_is_stuck(&run.finish().code(0))
 }
 
 #[test]

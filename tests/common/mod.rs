@@ -14,7 +14,8 @@ mod visible;
 pub mod waits;
 
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,8 @@ pub use load::Load;
 pub use prog::{Done, Prog, command, run, run_over, start, start_watching};
 pub use visible::stay_visible;
 
-/// Far beyond anything but a hang.
-pub const GUARD: Duration = Duration::from_secs(60);
+/// Far beyond anything but a hang, for one that stands still for a minute too.
+pub const GUARD: Duration = Duration::from_secs(300);
 
 /// Leaves the test when this machine does not let us trace.
 #[macro_export]
@@ -149,6 +150,21 @@ pub fn load_number(line: &str, key: &str) -> u64 {
 pub fn state_letter(tid: u64) -> Option<char> {
     let text = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
     text.get(text.rfind(')')? + 2..)?.chars().next()
+}
+
+/// Copies a program that is to be executed: by another process, so that whatever this one starts meanwhile does not have
+/// the copy open for writing, which would make it busy.
+#[track_caller]
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let status = Command::new("cp").arg(from.as_ref()).arg(to.as_ref()).status();
+    assert!(status.is_ok_and(|status| status.success()), "cp {} {}", from.as_ref().display(), to.as_ref().display());
+}
+
+/// Time that the hypervisor took from all CPUs since boot.
+pub fn stolen_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/stat").expect("/proc/stat");
+    let ticks: u64 = text.split_whitespace().nth(8).and_then(|word| word.parse().ok()).unwrap_or(0);
+    ticks * 10_000_000
 }
 
 /// Waits for what only looking can tell.

@@ -22,14 +22,14 @@ impl Copy {
     pub fn of(uid: u32) -> Copy {
         let dir = tempfile::tempdir().expect("a directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
-        fs::copy(env!("CARGO_BIN_EXE_perf-prof"), dir.path().join("perf-prof")).expect("copy");
+        super::copy_program(env!("CARGO_BIN_EXE_perf-prof"), dir.path().join("perf-prof"));
         Copy { dir, uid }
     }
 
     /// A file beside it, which everybody may read and execute.
     pub fn with_file(&self, name: &str, from: &str) -> String {
         let to = self.dir.path().join(name);
-        fs::copy(from, &to).expect("copy");
+        super::copy_program(from, &to);
         to.into_os_string().into_string().expect("UTF-8")
     }
 

@@ -1,6 +1,7 @@
 //! CPUs whose idle task is traced. On some virtual machines a few system tasks are hidden from perf and ftrace alike, the
 //! idle task of a CPU that was offline once among them: then no timer's wake-up is seen there.
 
+use std::fs;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +10,11 @@ use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+
+/// Looks at a CPU, before its idle task is called hidden: what others do may hide it from one.
+const LOOKS: usize = 3;
+/// Time that a CPU must have been idle for, of a look, to tell anything, ticks of 10 ms.
+const IDLE_TICKS: u64 = 10;
 
 /// Keeps this thread, and what it starts, on such CPUs; on all of them when there is none.
 pub fn stay_visible() {
@@ -21,13 +27,25 @@ pub fn stay_visible() {
 fn visible() -> Option<CpuSet> {
     let allowed = sched_getaffinity(Pid::from_raw(0)).ok()?;
     let is_allowed = |cpu: &usize| allowed.is_set(*cpu).unwrap_or(false);
-    let good: Vec<usize> = (0..CpuSet::count()).filter(is_allowed).filter(|&cpu| shows_its_idle_task(cpu)).collect();
+    let is_good = |cpu: &usize| (0..LOOKS).any(|_| !hides_its_idle_task(*cpu));
+    let good: Vec<usize> = (0..CpuSet::count()).filter(is_allowed).filter(is_good).collect();
+    println!("CPUs whose idle task is traced: {good:?}");
     let mut set = CpuSet::new();
     good.iter().try_for_each(|&cpu| set.set(cpu)).ok()?;
     (!good.is_empty()).then_some(set)
 }
 
-fn shows_its_idle_task(cpu: usize) -> bool {
+/// The time that a CPU has been idle for, ticks.
+fn idle(cpu: usize) -> u64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} ")));
+    let words = line.into_iter().flat_map(|line| line.split(' ').skip(3).take(2)); // idle, iowait
+    words.filter_map(|word| word.parse::<u64>().ok()).sum()
+}
+
+/// Whether the CPU was idle, and nothing was seen of that.
+fn hides_its_idle_task(cpu: usize) -> bool {
+    let before = idle(cpu);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -39,9 +57,10 @@ fn shows_its_idle_task(cpu: usize) -> bool {
             }
         });
         let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
-        command.args(["trace", "-e", "sched:sched_switch/prev_pid==0/", "-N", "3", "--for", "2", "-C"]);
+        command.args(["trace", "-e", "sched:sched_switch/prev_pid==0/", "-N", "3", "--for", "1", "-C"]);
         let output = command.arg(cpu.to_string()).stderr(Stdio::null()).output();
         done.store(true, Ordering::Relaxed);
-        output.is_ok_and(|output| output.stdout.split(|&byte| byte == b'\n').count() > 3)
+        let is_seen = output.is_ok_and(|output| output.stdout.split(|&byte| byte == b'\n').count() > 3);
+        !is_seen && idle(cpu) > before + IDLE_TICKS
     })
 }
