@@ -40,7 +40,12 @@ fn eventfds() -> (Load, String) {
 
 fn symbols(row: &Value) -> Vec<&str> {
     let frames = row["stack"].as_array().into_iter().flatten();
-    frames.filter_map(|frame| frame["symbol"].as_str()).collect()
+    frames.filter_map(|frame| frame["symbol"].as_str()).filter(|symbol| !is_of_the_tracepoint(symbol)).collect()
+}
+
+/// While somebody else traces the same event, the kernel calls each of the two from a function of the tracepoint.
+fn is_of_the_tracepoint(symbol: &str) -> bool {
+    symbol.starts_with("__traceiter_")
 }
 
 /// The rows of an eventfd's own object: who calls kmalloc is the system call.
@@ -328,7 +333,8 @@ fn a_flame_graph_of_what_is_kept() {
     load.stop();
     let text = std::fs::read_to_string(&path).unwrap();
     let of_eventfd = |line: &&str| {
-        let frames: Vec<&str> = line.rsplit_once(' ').unwrap().0.rsplit(';').collect();
+        let frames = line.rsplit_once(' ').unwrap().0.rsplit(';');
+        let frames: Vec<&str> = frames.filter(|frame| !is_of_the_tracepoint(frame)).collect();
         line.starts_with("kalloc;") && frames.get(1).is_some_and(|frame| frame.contains("eventfd"))
     };
     let weights = text.lines().filter(of_eventfd).map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
