@@ -7,6 +7,7 @@ pub mod probes;
 
 use std::cell::{OnceCell, RefCell};
 use std::ffi::OsStr;
+use std::fs;
 use std::io;
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ use crate::tep::EventError;
 use crate::tep::filter::FilterError;
 use crate::tep::format::Format;
 use crate::tep::probe::Probes;
-use crate::tep::tracefs::{Tracefs, USUAL};
+use crate::tep::tracefs::{Tracefs, USUAL, mount_points};
 
 /// ns, CLOCK_MONOTONIC.
 pub type Timestamp = u64;
@@ -238,7 +239,7 @@ impl Setup<'_> {
     }
 }
 
-/// tracefs where it is mounted, else mounted privately: found when first needed.
+/// tracefs where it usually is, else mounted privately, else wherever it is mounted: found when first needed.
 #[derive(Debug, Default)]
 pub struct TracefsFinder {
     /// They are removed while there is a tracefs: fields go in this order.
@@ -257,20 +258,16 @@ impl TracefsFinder {
     /// # Errors
     /// It is mounted nowhere and cannot be mounted.
     pub fn get(&self) -> Result<&Tracefs> {
-        let closed = |err| NoTracefs::new(err, &Host::default());
         if self.found.get().is_none() {
-            let found = match Tracefs::find_mounted(&USUAL) {
+            let found = match Tracefs::find_mounted(USUAL) {
                 Some(tracefs) => (tracefs, None),
                 None => {
-                    let mount = private_tracefs().map_err(closed)?;
-                    let tracefs = Tracefs::at(mount.root());
-                    // Root's alone, it may be mounted by somebody who may not read it.
-                    if let Err(err) = tracefs.list()
-                        && err.kind() == io::ErrorKind::PermissionDenied
-                    {
-                        return Err(closed(err).into());
-                    }
-                    (tracefs, Some(mount))
+                    let host = Host::default();
+                    let elsewhere = || fs::read_to_string(host.proc.join("self/mounts")).unwrap_or_default();
+                    own_tracefs().or_else(|err| match Tracefs::find_mounted(mount_points(&elsewhere())) {
+                        Some(tracefs) => Ok((tracefs, None)),
+                        None => Err(NoTracefs::new(err, &host)),
+                    })?
                 }
             };
             let _ = self.found.set(found);
@@ -309,6 +306,17 @@ impl TracefsFinder {
             Some(_) => "tracefs: a private mount of our own".to_owned(),
             None => format!("tracefs: {}", tracefs.root().display()),
         })
+    }
+}
+
+/// One that is mounted for us alone.
+fn own_tracefs() -> io::Result<(Tracefs, Option<PrivateTracefs>)> {
+    let mount = private_tracefs()?;
+    let tracefs = Tracefs::at(mount.root());
+    match tracefs.list() {
+        // Root's alone, it may be mounted by somebody who may not read it.
+        Err(err) if err.kind() == io::ErrorKind::PermissionDenied => Err(err),
+        _ => Ok((tracefs, Some(mount))),
     }
 }
 

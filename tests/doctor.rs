@@ -114,8 +114,8 @@ fn nobody_is_told_what_is_missing() {
     if level() < 2 {
         skip!("kernel.perf_event_paranoid is below 2");
     }
-    let copy = Copy::of(NOBODY);
-    let report = report(copy.run(&[], &["doctor", "--json"]));
+    let (copy, turn) = (Copy::of(NOBODY), turn());
+    let report = report(copy.run(&turn, &[], &["doctor", "--json"]));
     for name in ["task-state", "trace", "list"] {
         let (verdict, why) = verdict(&report, name);
         assert_eq!(verdict, "impossible");
@@ -131,8 +131,8 @@ fn nobody_is_told_what_is_missing() {
     assert_eq!(report["privileges"]["capabilities"], "");
     assert!(report["machine"].get("kprobes").is_none() && report["machine"].get("no_uprobes").is_none(), "{report}");
     // And so it is.
-    copy.run(&[], &["task-state", "--for", "1"]).code(1).says(&["tracefs is not", "cure: CAP_"]);
-    let refused = copy.run(&[], &["profile", "--for", "1"]).code(1);
+    copy.run(&turn, &[], &["task-state", "--for", "1"]).code(1).says(&["tracefs is not", "cure: CAP_"]);
+    let refused = copy.run(&turn, &[], &["profile", "--for", "1"]).code(1);
     let error = format!("kernel.perf_event_paranoid is {} and {missing} is missing; cure: {missing} (setcap", level());
     refused.says(&[&error, "kernel.perf_event_paranoid=0"]);
 }

@@ -282,32 +282,52 @@ fn whoever_lacks_two_privileges_is_told_of_both_at_once() {
     if level < 0 {
         skip!("kernel.perf_event_paranoid is below 0");
     }
-    let copy = Copy::of(UID);
+    let (copy, turn) = (Copy::of(UID), turn());
     for args in [&["trace", "-e", EXEC][..], &["task-state"], &["signal"], &["kmemleak", "slab"]] {
         let args = [args, &["--for", "1ms"]].concat();
-        let done = copy.run(&[], &args);
+        let done = copy.run(&turn, &[], &args);
         let cure = setcap(&done);
         one_sentence(
             done,
             &["tracefs is not ", " is missing; cure: CAP_", " and for a group of yours: mount ", "as root"],
         );
         // With which it works.
-        copy.run(&["--inh-caps", &cure, "--ambient-caps", &cure], &args).code(0);
+        copy.run(&turn, &["--inh-caps", &cure, "--ambient-caps", &cure], &args).code(0);
         // A part of it does not.
         let (first, second) = cure.split_once(',').unwrap_or_else(|| panic!("one capability: {cure}"));
         for part in [first, second] {
-            let done = copy.run(&["--inh-caps", part, "--ambient-caps", part], &args);
+            let done = copy.run(&turn, &["--inh-caps", part, "--ambient-caps", part], &args);
             one_sentence(done, &["cure: "]);
         }
     }
     // Formats alone need no events.
-    let list = copy.run(&[], &["list"]);
+    let list = copy.run(&turn, &[], &["list"]);
     assert!(!list.err().contains("paranoid"), "{list:#?}");
     one_sentence(list, &["tracefs is not ", "cure: CAP_"]);
     // What lets events in is not enough.
     let told = "tracefs is not ";
-    let probe = copy.run(&[], &["kmemleak", "malloc", "--for", "1ms"]);
+    let probe = copy.run(&turn, &[], &["kmemleak", "malloc", "--for", "1ms"]);
     one_sentence(probe, &[told, "only root may define probes; cure: run as root"]);
-    let watchdog = copy.run(&[], &["watchdog", "--for", "1ms"]);
+    let watchdog = copy.run(&turn, &[], &["watchdog", "--for", "1ms"]);
     one_sentence(watchdog, &[told, "kernel addresses are hidden; cure: run as root"]);
+}
+
+#[test]
+fn a_tracefs_that_is_mounted_elsewhere_is_found() {
+    need_events!();
+    let level: i64 = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap();
+    if level > 2 {
+        skip!("kernel.perf_event_paranoid is above 2");
+    }
+    let (copy, dir) = (Copy::of(UID), tempfile::tempdir().unwrap());
+    let at = dir.path().to_str().unwrap();
+    let some = ["--inh-caps", "+perfmon,+dac_read_search", "--ambient-caps", "+perfmon,+dac_read_search"];
+    let done = copy.with_tracefs_at(at, &some, &["trace", "-v", "-e", EXEC, "--", "true"]).code(0);
+    done.says(&[&format!("tracefs: {at}"), "1 event in "]);
+    // It is no use to whoever may not read it.
+    let turn = turn();
+    let refused = copy.with_tracefs_at(at, &PERFMON, &["trace", "-e", EXEC, "--", "true"]);
+    drop(turn);
+    // Where the machine has one, that is named: it is in the list of mounts, and before this.
+    one_sentence(refused, &["tracefs is not readable (/", "cure: CAP_DAC_READ_SEARCH, or "]);
 }

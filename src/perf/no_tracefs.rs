@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::perf::refusal::{Facts, Foreseen, Reason, foreseen, setcap};
 use crate::perf::target::Host;
 use crate::sys::privileges::{Capability, Privileges};
+use crate::tep::tracefs::mount_points;
 
 /// tracefs is mounted nowhere that we can read, and cannot be mounted by us.
 #[derive(Debug, thiserror::Error)]
@@ -123,9 +124,7 @@ impl Closed {
 
 /// Why neither a mounted tracefs was found nor one of our own could be mounted and read: the kernel said `errno`.
 fn not_found(errno: i32, mounts: &str, lockdown: &Lockdown, root: bool) -> Lack {
-    let mut entries = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let mounted = entries.find(|entry| entry.get(2) == Some(&"tracefs")).and_then(|entry| entry.get(1).copied());
-    match (mounted, errno) {
+    match (mount_points(mounts).next(), errno) {
         (_, libc::EMFILE | libc::ENFILE) => {
             Lack::Other(Reason::new("no file descriptor is left for a look at tracefs", "raise `ulimit -n`"))
         }

@@ -47,6 +47,12 @@ fn did_you_mean(near: &[String]) -> String {
     }
 }
 
+/// Where it is mounted, as `/proc/self/mounts` has it.
+pub fn mount_points(mounts: &str) -> impl Iterator<Item = &str> {
+    let entries = mounts.lines().map(|line| line.split(' '));
+    entries.filter_map(|mut words| words.nth(1).filter(|_| words.next() == Some("tracefs")))
+}
+
 impl Tracefs {
     /// The tracefs mounted at `root`. Nothing is read yet.
     pub fn at(root: impl Into<PathBuf>) -> Tracefs {
@@ -54,8 +60,8 @@ impl Tracefs {
     }
 
     /// The first of `roots` whose `events` directory can be listed.
-    pub fn find_mounted(roots: &[&str]) -> Option<Tracefs> {
-        roots.iter().map(Tracefs::at).find(|tracefs| tracefs.list().is_ok())
+    pub fn find_mounted<'a>(roots: impl IntoIterator<Item = &'a str>) -> Option<Tracefs> {
+        roots.into_iter().map(Tracefs::at).find(|tracefs| tracefs.list().is_ok())
     }
 
     /// The `events` directory.
@@ -296,8 +302,10 @@ mod tests {
         }
         fs::write(dir.path().join("events/kmem/kfree/format"), "junk").unwrap();
         assert!(matches!(tracefs.format("kmem", "kfree"), Err(EventError::Format { .. })));
-        assert!(Tracefs::find_mounted(&["/nonexistent"]).is_none());
+        let mounts = "proc /proc proc rw 0 0\nnodev /a tracefs rw 0 0\ntracefs /b tracefsx rw\n\nx\nt /c tracefs ro";
+        assert!(mount_points(mounts).eq(["/a", "/c"]));
+        assert!(Tracefs::find_mounted(["/nonexistent"]).is_none());
         let root = dir.path().to_str().unwrap();
-        assert_eq!(Tracefs::find_mounted(&["/nonexistent", root]).unwrap().root(), dir.path());
+        assert_eq!(Tracefs::find_mounted(["/nonexistent", root]).unwrap().root(), dir.path());
     }
 }

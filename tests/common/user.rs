@@ -42,8 +42,8 @@ impl Copy {
         words.into_iter().map(str::to_owned).collect()
     }
 
-    /// Where no tracefs is mounted.
-    pub fn run(&self, capabilities: &[&str], args: &[&str]) -> Done {
+    /// With tracefs as the machine has it: root's alone, if it is mounted at all.
+    pub fn run(&self, _turn: &Turn, capabilities: &[&str], args: &[&str]) -> Done {
         let words = self.words(capabilities, &[], args);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
@@ -58,14 +58,33 @@ impl Copy {
     /// The same, started by the words `before` it. All mounts of tracefs share their options, so they are put back.
     pub fn with_tracefs_behind(&self, _turn: &Turn, capabilities: &[&str], before: &[&str], args: &[&str]) -> Done {
         let script = format!(
-            "at=/sys/kernel/tracing; mount -t tracefs -o gid={},mode=755 nodev $at || exit 99
-            \"$@\"; code=$?; mount -o remount,gid=0,mode=700 $at; exit $code",
+            "at=/sys/kernel/tracing; before=gid=0,mode=700
+            if grep -q \" $at tracefs \" /proc/self/mounts; then before=$(stat -c gid=%g,mode=%a $at)
+            else mount -t tracefs nodev $at || exit 99; fi
+            mount -o remount,gid={},mode=755 $at || exit 99
+            \"$@\"; code=$?; mount -o remount,$before $at; exit $code",
             self.uid
         );
-        let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", &script, "sh"]).args(self.words(capabilities, before, args));
-        Prog::spawn(command).finish()
+        behind_mounts(&script, &self.words(capabilities, before, args))
     }
+
+    /// In a mount namespace that has tracefs in this directory alone.
+    pub fn with_tracefs_at(&self, dir: &str, capabilities: &[&str], args: &[&str]) -> Done {
+        let script = format!(
+            "for at in /sys/kernel/tracing /sys/kernel/debug; do
+            [ ! -d $at ] || mount -t tmpfs none $at || exit 99; done
+            mount -t tracefs nodev {dir} || exit 99
+            exec \"$@\""
+        );
+        behind_mounts(&script, &self.words(capabilities, &[], args))
+    }
+}
+
+/// What a script, in a mount namespace of its own, makes of these words.
+fn behind_mounts(script: &str, words: &[String]) -> Done {
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh"]).args(words);
+    Prog::spawn(command).finish()
 }
 
 /// Only one test at a time changes the options of tracefs, of all that run on this machine.
