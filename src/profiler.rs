@@ -1,9 +1,10 @@
 //! What a profiler is: the five calls, and what it is given in each of them. `probes` defines what `kprobe:` and `uprobe:`
-//! select, `code` finds the files and bytes of the latter. `filters` says in the kernel's language which tasks are asked for.
+//! select, `code` finds the files and bytes of the latter. `samples` is their way to the profiler. `filters` says in the kernel's language which tasks are asked for.
 
 pub mod code;
 pub mod filters;
 pub mod probes;
+mod samples;
 
 use std::cell::{OnceCell, RefCell};
 use std::ffi::OsStr;
@@ -33,6 +34,8 @@ use crate::tep::format::Format;
 use crate::tep::probe::Probes;
 use crate::tep::tracefs::{Tracefs, USUAL, mount_points};
 
+pub use samples::Samples;
+
 /// ns, CLOCK_MONOTONIC.
 pub type Timestamp = u64;
 
@@ -61,6 +64,11 @@ pub trait Profiler {
     /// # Errors
     /// A record without its fields; it is counted, and the run goes on.
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()>;
+
+    /// Takes samples that follow each other. As it is here they come to `sample` one by one, without a virtual call for each.
+    fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
+        samples.each(ctx, |event, sample, ctx| self.sample(event, sample, ctx));
+    }
 
     /// Reports an interval and starts the next. `now` is its end.
     ///

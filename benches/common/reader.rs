@@ -164,8 +164,7 @@ fn watched(reader: Reader, case: &Case) -> Result<Run> {
     sleep(SETTLE);
     let cpu_ns = cpu_ns(child.id())? - before;
     let peak_kib = peak_kib(child.id()).context("it ended early")? as f64;
-    interrupt(&child)?;
-    let text = finish(&mut child)?;
+    let text = end(&mut child)?;
     sleep(SETTLE);
     let mut run = Run { load_ns, cpu_ns, peak_kib, ..Run::default() };
     match reader {
@@ -181,11 +180,19 @@ fn watched(reader: Reader, case: &Case) -> Result<Run> {
     Ok(run)
 }
 
-/// What it wrote to stderr.
-fn finish(child: &mut Child) -> Result<String> {
+/// Ends a reader. Gives what it wrote to stderr.
+fn end(child: &mut Child) -> Result<String> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    // Again: bpftrace sleeps on after a signal that came just before it went to sleep.
+    while child.try_wait()?.is_none() {
+        interrupt(child)?;
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE && child.try_wait()?.is_none() {
+            sleep(Duration::from_millis(10));
+        }
+    }
     let mut text = String::new();
     child.stderr.take().context("stderr is piped")?.read_to_string(&mut text)?;
-    child.wait()?; // perf ends by its signal
     Ok(text)
 }
 

@@ -348,10 +348,16 @@ impl Output {
     /// Hands the batch over when it is large.
     #[inline]
     pub fn flush_large(&mut self) {
-        // Most samples are but counted.
-        if !self.batch.occurrences.is_empty() && self.batch.bytes() >= BATCH_BYTES {
+        if self.is_large() {
             self.flush();
         }
+    }
+
+    /// Whether the batch is to be handed over.
+    #[inline]
+    pub fn is_large(&self) -> bool {
+        // Most samples are but counted.
+        !self.batch.occurrences.is_empty() && self.batch.bytes() >= BATCH_BYTES
     }
 
     /// Hands the batch over, behind what is still waiting.

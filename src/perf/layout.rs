@@ -97,6 +97,8 @@ pub struct Layout {
     max_stack: u16,
     /// The fields of `BASE` are in their usual places.
     is_usual: bool,
+    /// Behind these there is but RAW.
+    is_plain: bool,
 }
 
 const HEADER: usize = 8;
@@ -106,6 +108,8 @@ const USUAL_TIME: usize = 24;
 const USUAL_CPU: usize = 32;
 /// Up to and with the CPU.
 const USUAL_BYTES: usize = 40;
+/// Up to and with the size of RAW, where nothing else comes before it.
+const PLAIN_BYTES: usize = USUAL_BYTES + 4;
 
 impl Layout {
     /// The layout of an event whose attr has these bits.
@@ -165,6 +169,7 @@ impl Layout {
             id_time,
             max_stack: 0,
             is_usual: tid == USUAL_TID && time == USUAL_TIME && cpu == USUAL_CPU,
+            is_plain: sample_type == SampleType::BASE.with(SampleType::RAW),
         }
     }
 
@@ -190,7 +195,11 @@ impl Layout {
     /// The time of a sample, without decoding the rest. None: too short, or an event without time.
     #[inline]
     pub fn sample_time(&self, record: &[u8]) -> Option<u64> {
-        if self.time == 0 { None } else { u64_at(record, self.time) }
+        match record.first_chunk::<USUAL_BYTES>() {
+            Some(fixed) if self.is_usual => Some(word_in(fixed, USUAL_TIME)),
+            _ if self.time == 0 => None,
+            _ => u64_at(record, self.time),
+        }
     }
 
     /// The time of any other record.
@@ -201,6 +210,35 @@ impl Layout {
         } else {
             u64_at(record, record.len().checked_sub(self.id_len)?.checked_add(self.id_time)?)
         }
+    }
+
+    /// Whether [`plain_sample`](Layout::plain_sample) decodes its samples: tracepoints without stacks, most events.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
+    /// As [`sample`](Layout::sample), with everything but the size of RAW in a constant place.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn plain_sample<'a>(&'a self, record: &'a [u8]) -> Result<Sample<'a>, Malformed> {
+        let (fixed, raw) = record.split_first_chunk::<PLAIN_BYTES>().ok_or(Malformed::Short)?;
+        let [.., a, b, c, d] = *fixed;
+        let tid = word_in(fixed, USUAL_TID);
+        Ok(Sample {
+            pid: low(tid) as i32,
+            tid: high(tid) as i32,
+            time: word_in(fixed, USUAL_TIME),
+            cpu: low(word_in(fixed, USUAL_CPU)),
+            late: false,
+            callchain: Callchain::empty(),
+            raw: raw.get(..u32::from_ne_bytes([a, b, c, d]) as usize).ok_or(Malformed::Length)?,
+            rest: &[],
+            record,
+            layout: self,
+        })
     }
 
     /// Decodes a sample. `record` starts with its header.
@@ -389,7 +427,7 @@ fn word(record: &[u8], at: usize) -> u64 {
 
 /// `at` is a constant.
 #[inline(always)]
-fn word_in(fixed: &[u8; USUAL_BYTES], at: usize) -> u64 {
+fn word_in<const BYTES: usize>(fixed: &[u8; BYTES], at: usize) -> u64 {
     u64_at(fixed, at).unwrap_or(0)
 }
 

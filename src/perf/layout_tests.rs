@@ -7,7 +7,7 @@ use perf_event_open_sys::bindings as b;
 use proptest::prelude::*;
 
 use crate::perf::layout::{Layout, SampleType};
-use crate::perf::record::{Branches, Extra, Malformed, decode};
+use crate::perf::record::{Branches, Extra, Malformed, Sample, decode};
 
 const MISC: u16 = 2; // PERF_RECORD_MISC_USER
 const REGS_USER: u64 = 0b1011;
@@ -499,8 +499,41 @@ fn raw_and_stack_sizes_that_lie_are_refused() {
     }
 }
 
+/// The short way to decode a sample finds what the long one does, or refuses it for the same reason.
+fn plain_is_the_same(record: &[u8]) {
+    let layout = Layout::new(SampleType::BASE.with(SampleType::RAW), 0);
+    assert!(layout.is_plain());
+    let (short, long) = (layout.plain_sample(record), layout.sample(record));
+    let fields = |sample: &Sample<'_>| {
+        let extra = format!("{:?}", sample.extra());
+        (sample.pid, sample.tid, sample.time, sample.cpu, sample.callchain.len(), sample.raw.to_vec(), extra)
+    };
+    assert_eq!(short.as_ref().map(fields), long.as_ref().map(fields), "{record:?}");
+}
+
+#[test]
+fn samples_without_other_fields_are_plain() {
+    let plain = SampleType::BASE.with(SampleType::RAW).bits();
+    let is_plain = |case: &Case| case.layout().is_plain();
+    assert!(variants().iter().all(|case| is_plain(case) == (case.bits == plain)));
+    let record = Case::new(plain).encode();
+    (0..=record.len()).for_each(|len| plain_is_the_same(&record[..len]));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn plain_samples_of_random_bytes_are_the_same(
+        bytes in prop::collection::vec(any::<u8>(), 0..120),
+        size in prop::option::of(0_u32..100),
+    ) {
+        let mut bytes = bytes;
+        if let (Some(size), Some(at)) = (size, bytes.get_mut(40..44)) {
+            at.copy_from_slice(&size.to_ne_bytes());
+        }
+        plain_is_the_same(&bytes);
+    }
 
     #[test]
     fn random_bytes_do_no_harm(

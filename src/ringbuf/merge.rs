@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use super::RingBuf;
 use super::due::Due;
+use super::piece::Piece;
 
 /// How far a [`drain`](Merge::drain) goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,11 +54,43 @@ pub enum ItemKind<'a> {
     Corrupt,
 }
 
+/// Where a [`drain`](Merge::drain_into) goes.
+pub trait Sink {
+    /// What a record is to the merge.
+    fn stamp(&self, record: &[u8]) -> Stamp;
+
+    /// Takes a delivery. `Break` ends the drain.
+    fn take(&mut self, item: Item<'_>) -> ControlFlow<()>;
+
+    /// Takes deliveries off a piece, as many as it can; the first of those that are left comes to `take`.
+    #[inline(always)]
+    fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
+        while let Some(item) = piece.next_item(|record| self.stamp(record)) {
+            self.take(item)?;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Two functions: [`Sink::stamp`] and [`Sink::take`].
+impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Sink for (S, E) {
+    #[inline]
+    fn stamp(&self, record: &[u8]) -> Stamp {
+        (self.0)(record)
+    }
+
+    #[inline]
+    fn take(&mut self, item: Item<'_>) -> ControlFlow<()> {
+        (self.1)(item)
+    }
+}
+
 /// What a [`drain`](Merge::drain) did.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
     /// Records delivered, late ones included. Gaps are none.
     pub records: u64,
+    pub bytes: u64,
     pub late: u64,
     /// Something stays above the horizon: the next round should come soon.
     pub held: bool,
@@ -210,22 +243,20 @@ impl Merge {
         }
     }
 
-    /// Delivers the records of the snapshots in time order, each ring in its own order.
+    /// As [`drain_into`](Merge::drain_into), with a function for each delivery.
     pub fn drain(
         &mut self,
         limit: Limit,
         stamp: impl Fn(&[u8]) -> Stamp,
-        mut each: impl FnMut(Item<'_>) -> ControlFlow<()>,
+        each: impl FnMut(Item<'_>) -> ControlFlow<()>,
     ) -> Drained {
+        self.drain_into(limit, &mut (stamp, each))
+    }
+
+    /// Delivers the records of the snapshots in time order, each ring in its own order.
+    pub fn drain_into(&mut self, limit: Limit, sink: &mut impl Sink) -> Drained {
         let horizon = if limit == Limit::All || self.rings < 2 { u64::MAX } else { self.horizon };
-        let mut run = Run {
-            now: self.now,
-            newest: self.newest,
-            undecodable: 0,
-            drained: Drained::default(),
-            stamp,
-            each: &mut each,
-        };
+        let mut run = Run { now: self.now, newest: self.newest, undecodable: 0, drained: Drained::default(), sink };
         self.due.clear(horizon);
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
@@ -302,21 +333,30 @@ impl Merge {
 }
 
 /// What one `drain` carries from ring to ring.
-struct Run<'a, S, E> {
+struct Run<'a, S> {
     now: u64,
     newest: u64,
     undecodable: u64,
     drained: Drained,
-    stamp: S,
-    each: &'a mut E,
+    sink: &'a mut S,
 }
 
-impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Run<'_, S, E> {
+impl<S: Sink> Run<'_, S> {
     /// Delivers the next item of `slot`, and those that follow as long as their key is not above `limit`.
     /// Gives the key of the next, if there is one.
     #[inline]
     fn deliver(&mut self, slot: &mut Slot, ring: usize, limit: Option<u64>) -> ControlFlow<(), Option<u64>> {
         loop {
+            if let Some(limit) = limit
+                && slot.next == Next::Record
+                && slot.gap == NO_GAP
+                && self.deliver_piece(slot, ring, limit)?
+            {
+                match self.settle(slot) {
+                    Some(key) if key <= limit => continue,
+                    key => return ControlFlow::Continue(key),
+                }
+            }
             let (time, after) = (slot.time, slot.last);
             let mut late = false;
             let kind = match slot.next {
@@ -334,17 +374,15 @@ impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Run<'_, S, E>
             };
             let gap = slot.next == Next::Gap;
             let flow = match kind {
-                Some(kind) => (self.each)(Item { ring, time, after, late, kind }),
+                Some(kind) => self.sink.take(Item { ring, time, after, late, kind }),
                 None => ControlFlow::Continue(()), // a settled slot has its item
             };
             if gap {
                 (slot.gap, slot.skipped) = (NO_GAP, false);
             } else {
-                slot.ring.advance();
+                self.drained.bytes += slot.ring.advance();
                 self.drained.records += 1;
-                if slot.ring.passed() > slot.ring.size() / 4 {
-                    slot.publish(); // a long drain must not let the ring overflow
-                }
+                slot.publish_in_time();
             }
             slot.next = Next::Unknown;
             flow?;
@@ -353,6 +391,27 @@ impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Run<'_, S, E>
                 (key, _) => return ControlFlow::Continue(key),
             }
         }
+    }
+
+    /// Hands over what lies in one piece from the settled record of `slot` on, up to `limit`. False if nothing of it was taken.
+    #[inline]
+    fn deliver_piece(&mut self, slot: &mut Slot, ring: usize, limit: u64) -> ControlFlow<(), bool> {
+        // No more, as a long drain must not let the ring overflow.
+        let most = (slot.ring.size() / 4 + 1).saturating_sub(slot.ring.passed());
+        let bytes = slot.ring.piece(most);
+        let mut piece = Piece::new(ring, bytes, slot.ring.ahead(), limit, self.newest, slot.last);
+        let flow = self.sink.take_piece(&mut piece);
+        let taken = piece.taken();
+        if taken.records > 0 {
+            let passed = (bytes.len() - taken.rest) as u64;
+            slot.ring.pass(passed);
+            (slot.next, slot.ahead, slot.last, self.newest) = (Next::Unknown, None, taken.last, taken.newest);
+            self.drained.records += taken.records;
+            self.drained.bytes += passed;
+            self.drained.late += taken.late;
+            slot.publish_in_time();
+        }
+        flow.map_continue(|()| taken.records > 0)
     }
 
     /// Finds out what comes next from `slot`, and its key: its time among the rings.
@@ -375,7 +434,7 @@ impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Run<'_, S, E>
                 slot.mark_corrupt(self.now);
                 continue;
             };
-            match (self.stamp)(bytes) {
+            match self.sink.stamp(bytes) {
                 Stamp::At(time) => (slot.next, slot.time) = (Next::Record, time),
                 Stamp::Here(time) => (slot.next, slot.time) = (Next::Here, time),
                 Stamp::Bad => {
@@ -394,7 +453,7 @@ impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Run<'_, S, E>
         if slot.next != Next::Record || slot.ring.second_position() >= slot.gap {
             return None;
         }
-        if let Stamp::At(time) = (self.stamp)(slot.ring.peek_second()?) {
+        if let Stamp::At(time) = self.sink.stamp(slot.ring.peek_second()?) {
             slot.ahead = Some(time);
         }
         slot.ahead
@@ -424,6 +483,14 @@ impl Slot {
     fn publish(&mut self) {
         if self.ring.passed() > 0 {
             self.tight |= self.ring.publish();
+        }
+    }
+
+    /// A long drain must not let the ring overflow.
+    #[inline]
+    fn publish_in_time(&mut self) {
+        if self.ring.passed() > self.ring.size() / 4 {
+            self.publish();
         }
     }
 

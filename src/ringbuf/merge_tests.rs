@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::order_tests::{What, got, record, stamp_of};
 use super::sim::Producer;
-use super::{Drained, Limit, Merge};
+use super::{Drained, Item, Limit, Merge, Piece, Sink, Stamp};
 
 /// Times and kinds of one drain.
 fn drain(merge: &mut Merge, limit: Limit) -> (Vec<(usize, u64, What)>, Drained) {
@@ -32,14 +32,14 @@ fn holds_what_may_be_incomplete() {
     merge.load(30);
     let (items, drained) = drain(&mut merge, Limit::Horizon);
     assert_eq!(items, [(1, 5, RECORD), (0, 10, RECORD)]);
-    assert_eq!(drained, Drained { records: 2, held: true, ..Drained::default() });
+    assert_eq!(drained, Drained { records: 2, bytes: 48, held: true, ..Drained::default() });
     merge.publish();
     assert_eq!((kernel[0].tail(), kernel[1].tail()), (24, 24));
     kernel[1].write(&record(24, 7, 0), 7);
     merge.load(40);
     let (items, drained) = drain(&mut merge, Limit::Horizon);
     assert_eq!(items, [(1, 7, RECORD), (0, 20, RECORD)]);
-    assert_eq!(drained, Drained { records: 2, late: 1, ..Drained::default() });
+    assert_eq!(drained, Drained { records: 2, bytes: 48, late: 1, ..Drained::default() });
     assert_eq!((merge.backlog_peak(0), merge.backlog_peak(1), merge.backlog_peak(2)), (48, 24, 0));
 }
 
@@ -192,4 +192,53 @@ fn a_gap_comes_before_what_follows_it() {
     merge.load(20);
     let (items, _) = drain(&mut merge, Limit::Horizon);
     assert_eq!(items, [(0, 4, RECORD), (0, 5, RECORD), (0, 7, What::Gap), (0, 8, RECORD), (0, 9, RECORD)]);
+}
+
+/// Takes so many records of each piece, and all others one by one.
+struct Picky {
+    most: u64,
+    from_pieces: u64,
+    times: Vec<u64>,
+    stop_at: u64,
+}
+
+impl Sink for Picky {
+    fn stamp(&self, record: &[u8]) -> Stamp {
+        stamp_of(record)
+    }
+
+    fn take(&mut self, item: Item<'_>) -> ControlFlow<()> {
+        self.times.push(item.time);
+        if item.time == self.stop_at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
+        while piece.records() < self.most
+            && let Some(item) = piece.next_item(stamp_of)
+        {
+            self.from_pieces += 1;
+            self.take(item)?;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn what_is_left_of_a_piece_is_delivered() {
+    for most in 0..5 {
+        let mut kernel = [Producer::tiny(1024).unwrap(), Producer::tiny(1024).unwrap()];
+        let mut merge = Merge::new();
+        kernel.iter().for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 2));
+        for time in 1..=30 {
+            assert!(kernel[usize::from(time > 8 && time < 21)].write(&record(24, time, 0), 0));
+        }
+        merge.load(40);
+        let mut sink = Picky { most, from_pieces: 0, times: Vec::new(), stop_at: 25 };
+        let drained = merge.drain_into(Limit::All, &mut sink);
+        assert_eq!((drained.records, drained.bytes, drained.stopped), (25, 25 * 24, true), "{most}");
+        sink.stop_at = 0;
+        assert_eq!(merge.drain_into(Limit::All, &mut sink).records, 5, "{most}");
+        assert!(sink.times.iter().copied().eq(1..=30), "{most}: {:?}", sink.times);
+        assert_eq!(sink.from_pieces > 0, most > 0, "{most}");
+    }
 }

@@ -110,6 +110,11 @@ impl RingBuf {
         self.ahead = 0;
     }
 
+    /// Bytes behind the next record that are brought near.
+    pub(super) fn ahead(&self) -> u64 {
+        self.ahead
+    }
+
     /// Takes a new snapshot: what the kernel has published by now can be read.
     ///
     /// True as in [`publish`](RingBuf::publish): the kernel may have dropped a record since the
@@ -148,15 +153,33 @@ impl RingBuf {
         Some(unsafe { slice::from_raw_parts(self.map.as_ptr().add(at), self.next) })
     }
 
-    /// Passes the peeked record: its room goes back to the kernel with the next `publish`.
+    /// Passes the peeked record: its room goes back to the kernel with the next `publish`. Gives its size in bytes.
     #[inline]
-    pub fn advance(&mut self) {
+    pub fn advance(&mut self) -> u64 {
+        let passed = self.next as u64;
         if self.ahead > 0 {
-            self.ask_for(self.ahead, self.next as u64);
+            self.ask_for(self.ahead, passed);
         }
-        self.start = self.start.wrapping_add(self.next as u64);
-        self.unread -= self.next as u64;
+        self.start = self.start.wrapping_add(passed);
+        self.unread -= passed;
         self.next = std::mem::take(&mut self.second);
+        passed
+    }
+
+    /// What the snapshot has in one piece from the next record on, at most `most` bytes of it.
+    #[inline]
+    pub(super) fn piece(&self, most: u64) -> &[u8] {
+        self.bytes(0, self.unread.min(self.contiguous()).min(most))
+    }
+
+    /// Passes so many bytes of the piece, whole records.
+    #[inline]
+    pub(super) fn pass(&mut self, bytes: u64) {
+        assert!(bytes <= self.unread);
+        self.start = self.start.wrapping_add(bytes);
+        self.unread -= bytes;
+        (self.next, self.second) = (0, 0);
+        self.ask_for(0, self.ahead);
     }
 
     /// The record after the peeked one, if the snapshot has it in one piece and its size can be true.
@@ -328,6 +351,14 @@ impl RingBuf {
     fn mmap_page(&self) -> *mut perf_event_mmap_page {
         self.map.as_mut_ptr().cast()
     }
+}
+
+/// Splits off the first of the records in `bytes`, if it is whole and its size can be true.
+#[inline(always)]
+pub(super) fn first_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let header: &[u8; HEADER_BYTES as usize] = bytes.first_chunk()?;
+    let size = usize::from(u16::from_ne_bytes(*header.last_chunk()?));
+    if size < HEADER_BYTES as usize || !size.is_multiple_of(8) { None } else { bytes.split_at_checked(size) }
 }
 
 /// Size of a memory page: 4, 16 or 64 KiB on aarch64.

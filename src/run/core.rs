@@ -9,11 +9,12 @@ use rustc_hash::FxHashSet;
 use crate::output::Output;
 use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
+use crate::perf::evsel::EventId;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
 use crate::perf::target::Host;
-use crate::profiler::{Context, LostWindow, Profiler, Report, Timestamp};
-use crate::ringbuf::{Item, ItemKind, Stamp};
+use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Timestamp};
+use crate::ringbuf::{Item, ItemKind, Piece, Stamp};
 use crate::run::loss::LossBook;
 use crate::stats::value::Verdict;
 use crate::stats::weights::StackWeights;
@@ -156,35 +157,74 @@ impl Core {
         }
     }
 
-    /// Takes one item of the merge, from a ring of `cpu`.
-    #[inline]
-    pub fn take(&mut self, item: &Item<'_>, cpu: u32, class: Class) -> ControlFlow<()> {
-        let record = match item.kind {
-            ItemKind::Record(record) => record,
-            ItemKind::Gap | ItemKind::Corrupt => {
-                // No counter knows of bytes that made no sense: at least one record was among them.
-                let least = u64::from(matches!(item.kind, ItemKind::Corrupt));
-                match class {
-                    Class::Side => self.loss.count_side(least),
-                    Class::Events(_) => self.loss.count(cpu, least),
+    /// Takes one item of the merge. `place`: CPU and class of a ring.
+    #[inline(always)]
+    pub fn take(&mut self, item: &Item<'_>, place: impl Fn(usize) -> (u32, Class)) -> ControlFlow<()> {
+        match item.kind {
+            ItemKind::Record(record) if record_type(record) == PERF_RECORD_SAMPLE => {
+                if self.sample(record, item.late).is_err() {
+                    self.malformed += 1;
                 }
-                self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count: 0 }, class);
-                return ControlFlow::Continue(());
             }
-        };
-        self.record_bytes += record.len() as u64;
-        self.late += u64::from(item.late);
-        let taken = if record_type(record) == PERF_RECORD_SAMPLE {
-            self.sample(record, item.late)
-        } else {
-            self.side(record, item, cpu, class)
-        };
-        self.malformed += u64::from(taken.is_err());
+            _ => {
+                let (cpu, class) = place(item.ring);
+                self.take_other(item, cpu, class);
+            }
+        }
         if self.enough() {
             self.ended_ns = Some(item.time);
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
+    }
+
+    /// Takes the samples at the start of a piece: a profiler has those that follow each other in one call.
+    #[inline]
+    pub fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
+        if self.narrow_here {
+            return ControlFlow::Continue(()); // each of them is looked at
+        }
+        loop {
+            let Core { evlist, profilers, ctx, .. } = self;
+            let event = piece.peek().and_then(sample_identifier).and_then(|id| evlist.event_of(id));
+            let owner = event.map(|event| evlist.evsel(event).owner());
+            let Some((owner, profiler)) = owner.and_then(|owner| Some((owner, profilers.get_mut(owner)?))) else {
+                break;
+            };
+            let most = self.limit.map_or(u64::MAX, |limit| limit - self.samples);
+            let mut samples = Samples::new(piece, evlist, owner, most);
+            profiler.samples(&mut samples, ctx);
+            let taken = samples.taken();
+            self.samples_read += taken.relevant + taken.ignored;
+            self.samples += taken.relevant;
+            self.malformed += taken.malformed;
+            self.give_stacks();
+            self.ctx.output.flush_large();
+            if self.enough() {
+                self.ended_ns = Some(piece.last());
+                return ControlFlow::Break(());
+            }
+            if taken.relevant + taken.ignored == 0 {
+                break;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// One that is no sample, from a ring of `cpu`.
+    #[inline(never)]
+    fn take_other(&mut self, item: &Item<'_>, cpu: u32, class: Class) {
+        if let ItemKind::Record(record) = item.kind {
+            self.malformed += u64::from(self.side(record, item, cpu, class).is_err());
+            return;
+        }
+        // No counter knows of bytes that made no sense: at least one record was among them.
+        let least = u64::from(matches!(item.kind, ItemKind::Corrupt));
+        match class {
+            Class::Side => self.loss.count_side(least),
+            Class::Events(_) => self.loss.count(cpu, least),
+        }
+        self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count: 0 }, class);
     }
 
     /// True when `-N` samples were seen.
@@ -193,13 +233,30 @@ impl Core {
         self.limit.is_some_and(|limit| self.samples >= limit)
     }
 
-    #[inline]
+    #[inline(always)]
     fn sample(&mut self, record: &[u8], late: bool) -> Result<(), Malformed> {
         let id = sample_identifier(record).ok_or(Malformed::Short)?;
         let event = self.evlist.event_of(id).ok_or(Malformed::UnknownEvent)?;
+        if self.evlist.evsel(event).layout().is_plain() {
+            self.give::<true>(event, record, late)
+        } else {
+            self.give_any(event, record, late)
+        }
+    }
+
+    /// Not in line, or the samples of most tracepoints would wait for what it takes to decode all others.
+    #[inline(never)]
+    fn give_any(&mut self, event: EventId, record: &[u8], late: bool) -> Result<(), Malformed> {
+        self.give::<false>(event, record, late)
+    }
+
+    /// Decodes a sample and gives it to its profiler.
+    #[inline(always)]
+    fn give<const PLAIN: bool>(&mut self, event: EventId, record: &[u8], late: bool) -> Result<(), Malformed> {
         let Core { evlist, profilers, ctx, .. } = self;
         let evsel = evlist.evsel(event);
-        let mut sample = evsel.layout().sample(record)?;
+        let layout = evsel.layout();
+        let mut sample = if PLAIN { layout.plain_sample(record)? } else { layout.sample(record)? };
         sample.late = late;
         self.samples_read += 1;
         if self.narrow_here && evsel.is_task_bound() && !ctx.watched.contains(sample.tid) {
@@ -221,7 +278,7 @@ impl Core {
     /// Stacks seen for the first time travel with the batch that refers to them.
     #[inline(always)]
     fn give_stacks(&mut self) {
-        if self.ctx.stacks.has_fresh() || self.ctx.stacks.should_forget() {
+        if self.ctx.stacks.is_changed() {
             self.give_news();
         }
     }
@@ -234,6 +291,7 @@ impl Core {
         if self.ctx.stacks.should_forget() {
             self.forget_stacks();
         }
+        self.ctx.stacks.settled();
     }
 
     /// Lets go of the stacks that nobody will refer to.

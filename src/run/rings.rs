@@ -12,10 +12,11 @@ use crate::perf::classes::Class;
 use crate::perf::cpu_events::Lost;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
+use crate::perf::layout::Layout;
 use crate::perf::refusal::{Refused, Shrunk, locks_little};
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
 use crate::profiler::LostWindow;
-use crate::ringbuf::{Drained, Limit, Merge, RingBuf};
+use crate::ringbuf::{Drained, Item, Limit, Merge, Piece, RingBuf, Sink, Stamp};
 use crate::run::core::Core;
 use crate::run::loss::{RingUse, cure};
 use crate::sys;
@@ -463,17 +464,39 @@ pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl 
     }
 }
 
+/// The way from the rings to the core.
+struct Delivery<'a, P> {
+    layout: Layout,
+    core: &'a mut Core,
+    place: P,
+}
+
+impl<P: Fn(usize) -> (u32, Class)> Sink for Delivery<'_, P> {
+    #[inline(always)]
+    fn stamp(&self, record: &[u8]) -> Stamp {
+        Core::stamp(&self.layout, record)
+    }
+
+    #[inline(always)]
+    fn take(&mut self, item: Item<'_>) -> ControlFlow<()> {
+        self.core.take(&item, &self.place)
+    }
+
+    #[inline]
+    fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
+        self.core.take_piece(piece)
+    }
+}
+
 /// Hands what the rings have, up to the limit, to the core, and gives them the room back. `place`: CPU and class of a ring.
 pub fn deliver(merge: &mut Merge, limit: Limit, core: &mut Core, place: impl Fn(usize) -> (u32, Class)) -> Drained {
-    let layout = core.layout.clone();
-    let drained = merge.drain(
-        limit,
-        |record| Core::stamp(&layout, record),
-        |item| {
-            let (cpu, class) = place(item.ring);
-            if core.enough() { ControlFlow::Break(()) } else { core.take(&item, cpu, class) }
-        },
-    );
+    let drained = if core.enough() {
+        Drained { stopped: true, ..Drained::default() }
+    } else {
+        merge.drain_into(limit, &mut Delivery { layout: core.layout.clone(), core, place })
+    };
+    core.record_bytes += drained.bytes;
+    core.late += drained.late;
     merge.publish();
     drained
 }

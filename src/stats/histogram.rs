@@ -40,15 +40,23 @@ impl Histogram {
 
     #[inline(always)]
     pub fn record(&mut self, value: u64) {
-        self.count = self.count.saturating_add(1);
-        self.sum = self.sum.saturating_add(u128::from(value));
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
+        // Neither can wrap: nobody records 2^64 values.
+        self.count = self.count.wrapping_add(1);
+        self.sum = self.sum.wrapping_add(u128::from(value));
+        if value < self.min || value > self.max {
+            self.widen(value);
+        }
         let bucket = bucket(value);
         match self.counts.get_mut(bucket.wrapping_sub(usize::from(self.first))) {
             Some(count) if *count < u32::MAX => *count += 1,
             _ => self.add(bucket, 1),
         }
+    }
+
+    #[cold]
+    fn widen(&mut self, value: u64) {
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
     }
 
     /// Everything recorded in `other` counts here as well.

@@ -116,6 +116,7 @@ pub struct Stacks {
     last: u32,
     /// Not yet sent to the output thread.
     fresh: Vec<News>,
+    changed: bool,
     refused: u64,
     /// Callchains without an address.
     empty: u64,
@@ -169,6 +170,7 @@ impl Stacks {
             depth_limit,
             last: 0,
             fresh: Vec::new(),
+            changed: false,
             refused: 0,
             empty: 0,
         }
@@ -241,6 +243,7 @@ impl Stacks {
         // The words here, the frames on the output side, and the maps' own share, roughly.
         let bytes = len * (size_of::<u64>() + size_of::<Frame>()) + 128;
         self.since = self.since.saturating_add(1);
+        self.changed = true;
         let next = self.last.checked_add(1).filter(|_| self.bytes + bytes <= self.limit_bytes);
         let Some(id) = next.and_then(NonZeroU32::new).map(StackId) else {
             self.refused += 1;
@@ -254,7 +257,6 @@ impl Stacks {
     }
 
     /// True when there are many stacks, of which some may not be needed any more.
-    #[inline]
     pub fn should_forget(&self) -> bool {
         self.bytes >= self.renew_at_bytes && self.since as usize >= self.new_at_least()
     }
@@ -331,6 +333,7 @@ impl Stacks {
     /// A change that later stacks depend on.
     pub fn tell(&mut self, change: SpaceChange) {
         self.fresh.push(News::Space(change));
+        self.changed = true;
     }
 
     /// What the output thread does not know yet.
@@ -338,9 +341,18 @@ impl Stacks {
         self.fresh.drain(..)
     }
 
-    #[inline]
     pub fn has_fresh(&self) -> bool {
         !self.fresh.is_empty()
+    }
+
+    /// Whether there may be fresh ones, or more than should be kept, since the last [`settled`](Stacks::settled).
+    #[inline]
+    pub fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    pub fn settled(&mut self) {
+        self.changed = false;
     }
 
     /// How many stacks found the table full.

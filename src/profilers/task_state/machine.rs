@@ -132,8 +132,8 @@ pub struct Period {
 #[derive(Debug, Default)]
 pub struct Machine {
     tasks: Tasks,
-    /// By CPU; None: unknown.
-    current: Vec<Option<i32>>,
+    /// By CPU; [`UNKNOWN`] when it is not known.
+    current: Vec<i32>,
     /// Only blocked periods are of interest and seen: a task is forgotten when it wakes.
     blocked_only: bool,
     /// Periods whose beginning or end was not seen.
@@ -141,6 +141,9 @@ pub struct Machine {
     /// A wait had no wake-up: it is counted with a run delay in it.
     blurred: bool,
 }
+
+/// No task has this number.
+const UNKNOWN: i32 = -1;
 
 /// One side of a switch, or a wake-up.
 #[derive(Clone, Copy, Debug)]
@@ -184,7 +187,7 @@ impl Machine {
     }
 
     /// `seen` left its CPU. `report_at` is when a wait that begins here is reported first.
-    #[inline]
+    #[inline(always)]
     pub fn switched_out(
         &mut self,
         seen: Seen,
@@ -221,9 +224,9 @@ impl Machine {
     }
 
     /// `seen` got its CPU.
-    #[inline]
-    pub fn switched_in(&mut self, seen: Seen) -> Option<Period> {
-        if self.blocked_only {
+    #[inline(always)]
+    pub fn switched_in<const DETAILS: bool>(&mut self, seen: Seen) -> Option<Period> {
+        if DETAILS && self.blocked_only {
             let task = self.tasks.get(seen.tid).filter(|task| !task.is_stale(seen.at))?;
             let Doing::Blocked(state) = task.doing else { return None };
             let ended = period(task, seen, state);
@@ -256,19 +259,22 @@ impl Machine {
     }
 
     /// On `cpu`, `prev` gave way to `next`: whoever else was believed to run there does not.
-    #[inline]
+    #[inline(always)]
     pub fn changed_hands(&mut self, at: u64, cpu: u32, prev: i32, next: i32) {
-        const MOST_CPUS: usize = 1 << 16; // the number comes from a record
-        let index = cpu as usize;
-        if index >= self.current.len() {
-            if index >= MOST_CPUS {
-                return;
-            }
-            self.current.resize(index + 1, None);
-        }
-        let Some(believed) = self.current[index].replace(next) else { return };
+        let Some(current) = self.current.get_mut(cpu as usize) else { return self.first_switch(cpu, next) };
+        let believed = std::mem::replace(current, next);
         if believed != prev && believed > 0 && believed != next {
             self.lose_sight(believed, at, cpu);
+        }
+    }
+
+    #[cold]
+    fn first_switch(&mut self, cpu: u32, next: i32) {
+        const MOST_CPUS: usize = 1 << 16; // the number comes from a record
+        let index = cpu as usize;
+        if index < MOST_CPUS {
+            self.current.resize(index + 1, UNKNOWN);
+            self.current[index] = next;
         }
     }
 
@@ -309,15 +315,15 @@ impl Machine {
     }
 
     /// `seen` was made runnable. Who performs the wake-up need not be who asked for it.
-    #[inline]
-    pub fn woken(&mut self, seen: Seen, is_new: bool, report_at: u64) -> Option<Period> {
-        if self.blocked_only {
+    #[inline(always)]
+    pub fn woken<const DETAILS: bool>(&mut self, seen: Seen, is_new: bool, report_at: u64) -> Option<Period> {
+        if DETAILS && self.blocked_only {
             let task = self.tasks.remove(seen.tid)?;
             let Doing::Blocked(state) = task.doing else { return None };
             return (!task.is_stale(seen.at)).then(|| period(&task, seen, state));
         }
         let runs_elsewhere =
-            |task: &Task| self.current.get(task.cpu as usize).copied().flatten().is_some_and(|tid| tid != seen.tid);
+            |task: &Task| self.current.get(task.cpu as usize).is_some_and(|&tid| tid != UNKNOWN && tid != seen.tid);
         let task = self.tasks.get_or_new(seen.tid);
         if task.is_stale(seen.at) {
             return None;
@@ -436,7 +442,7 @@ mod tests {
     fn switch(machine: &mut Machine, at: u64, cpu: u32, prev: i32, how: SwitchedOut, next: i32) -> (Brief, Brief) {
         let out = if prev > 0 { brief(machine.switched_out(seen(at, cpu, prev), how, None, NEVER)) } else { None };
         machine.changed_hands(at, cpu, prev, next);
-        let into = if next > 0 { brief(machine.switched_in(seen(at, cpu, next))) } else { None };
+        let into = if next > 0 { brief(machine.switched_in::<true>(seen(at, cpu, next))) } else { None };
         (out, into)
     }
 
@@ -445,7 +451,7 @@ mod tests {
         let mut machine = Machine::new(false);
         assert_eq!(switch(&mut machine, 0, 0, 0, S, 7), (None, None));
         assert_eq!(switch(&mut machine, 10, 0, 7, S, 0), (Some((State::RUNNING, 10)), None));
-        assert_eq!(brief(machine.woken(seen(30, 0, 7), false, NEVER)), Some((State::SLEEP, 20)));
+        assert_eq!(brief(machine.woken::<true>(seen(30, 0, 7), false, NEVER)), Some((State::SLEEP, 20)));
         assert_eq!(switch(&mut machine, 31, 0, 0, S, 7), (None, Some((State::RUN_DELAY, 1))));
         assert_eq!(switch(&mut machine, 40, 0, 7, SwitchedOut::Runnable, 8), (Some((State::RUNNING, 9)), None));
         assert_eq!(switch(&mut machine, 45, 0, 8, S, 7), (Some((State::RUNNING, 5)), Some((State::RUN_DELAY, 5))));
@@ -460,7 +466,7 @@ mod tests {
         switch(&mut machine, 0, 0, 0, S, 7);
         // 7 was switched out unseen: 8 leaves a CPU on which 7 was believed to run.
         switch(&mut machine, 1_000, 0, 8, S, 9);
-        assert_eq!(brief(machine.woken(seen(2_000, 0, 7), false, NEVER)), None);
+        assert_eq!(brief(machine.woken::<true>(seen(2_000, 0, 7), false, NEVER)), None);
         assert_eq!(switch(&mut machine, 2_001, 0, 9, S, 7).1, Some((State::RUN_DELAY, 1)));
         assert_eq!(machine.take_unseen(), 1);
     }
@@ -470,7 +476,7 @@ mod tests {
         let mut machine = Machine::new(false);
         switch(&mut machine, 0, 0, 0, S, 7);
         machine.changed_hands(5, 0, 7, 9); // 7's own side was not for us to see
-        assert_eq!(brief(machine.woken(seen(2_000, 1, 7), false, NEVER)), None);
+        assert_eq!(brief(machine.woken::<true>(seen(2_000, 1, 7), false, NEVER)), None);
         assert_eq!(switch(&mut machine, 2_003, 1, 0, S, 7).1, Some((State::RUN_DELAY, 3)));
     }
 
@@ -483,8 +489,8 @@ mod tests {
         assert_eq!(switch(&mut machine, 510, 1, 7, S, 0).0, Some((State::RUNNING, 10)));
         let mut machine = Machine::new(true);
         machine.switched_out(seen(10, 0, 7), D, None, NEVER);
-        assert_eq!(brief(machine.switched_in(seen(500, 1, 7))), Some((State::DISK, 490)));
-        assert_eq!(brief(machine.switched_in(seen(900, 1, 7))), None);
+        assert_eq!(brief(machine.switched_in::<true>(seen(500, 1, 7))), Some((State::DISK, 490)));
+        assert_eq!(brief(machine.switched_in::<true>(seen(900, 1, 7))), None);
     }
 
     #[test]
@@ -499,7 +505,7 @@ mod tests {
         let mut machine = Machine::new(false);
         switch(&mut machine, 100, 0, 0, S, 7);
         assert_eq!(brief(machine.switched_out(seen(50, 0, 7), S, None, NEVER)), None);
-        assert_eq!(brief(machine.woken(seen(50, 0, 7), false, NEVER)), None);
+        assert_eq!(brief(machine.woken::<true>(seen(50, 0, 7), false, NEVER)), None);
         assert_eq!(switch(&mut machine, 110, 0, 7, S, 0).0, Some((State::RUNNING, 10)));
     }
 
@@ -507,15 +513,15 @@ mod tests {
     fn waking_a_preempted_task_keeps_its_delay() {
         let mut machine = Machine::new(false);
         switch(&mut machine, 10, 0, 7, SwitchedOut::Runnable, 8);
-        machine.woken(seen(20, 0, 7), false, NEVER);
+        machine.woken::<true>(seen(20, 0, 7), false, NEVER);
         assert_eq!(switch(&mut machine, 30, 0, 8, S, 7).1, Some((State::RUN_DELAY, 20)));
     }
 
     #[test]
     fn a_task_woken_twice_ran_unseen() {
         let mut machine = Machine::new(false);
-        machine.woken(seen(10, 0, 7), true, NEVER);
-        machine.woken(seen(1_000, 0, 7), false, NEVER);
+        machine.woken::<true>(seen(10, 0, 7), true, NEVER);
+        machine.woken::<true>(seen(1_000, 0, 7), false, NEVER);
         assert_eq!(switch(&mut machine, 1_002, 0, 0, S, 7).1, Some((State::RUN_DELAY, 2)));
         assert_eq!(machine.take_unseen(), 1);
     }
@@ -526,12 +532,12 @@ mod tests {
         machine.switched_out(seen(10, 0, 7), D, None, NEVER);
         let period = machine.waking(seen(19, 1, 7), NEVER).unwrap();
         assert_eq!((period.cpu, period.until - period.since), (0, 9));
-        assert_eq!(brief(machine.woken(seen(21, 0, 7), false, NEVER)), None, "the same once more");
+        assert_eq!(brief(machine.woken::<true>(seen(21, 0, 7), false, NEVER)), None, "the same once more");
         assert_eq!(switch(&mut machine, 22, 0, 0, S, 7).1, Some((State::RUN_DELAY, 3)));
         // A waking before the switch is that of a task that is not yet asleep: the wake-up ends the wait.
         assert_eq!(brief(machine.waking(seen(29, 1, 7), NEVER)), None);
         machine.switched_out(seen(30, 0, 7), D, None, NEVER);
-        assert_eq!(brief(machine.woken(seen(40, 1, 7), false, NEVER)), Some((State::DISK, 10)));
+        assert_eq!(brief(machine.woken::<true>(seen(40, 1, 7), false, NEVER)), Some((State::DISK, 10)));
         assert_eq!(machine.take_unseen(), 0);
     }
 
@@ -540,7 +546,7 @@ mod tests {
         let mut machine = Machine::new(true);
         machine.switched_out(seen(10, 0, 7), D, None, NEVER);
         assert_eq!(brief(machine.waking(seen(60, 1, 7), NEVER)), Some((State::DISK, 50)));
-        assert_eq!(brief(machine.woken(seen(9_000, 1, 7), false, NEVER)), None);
+        assert_eq!(brief(machine.woken::<true>(seen(9_000, 1, 7), false, NEVER)), None);
         let mut machine = Machine::new(false);
         machine.switched_out(seen(10, 0, 7), D, None, NEVER);
         machine.waking(seen(60, 1, 7), NEVER);
@@ -553,29 +559,29 @@ mod tests {
     fn what_was_stuck_before_the_start_is_at_least_so_long() {
         let mut machine = Machine::new(false);
         machine.found(seen(100, 0, 7), State::DISK, Began::BeforeStart, NEVER);
-        let period = machine.woken(seen(350, 0, 7), false, NEVER).unwrap();
+        let period = machine.woken::<true>(seen(350, 0, 7), false, NEVER).unwrap();
         assert_eq!((period.began, period.until - period.since), (Began::BeforeStart, 250));
         // An event from before the look at /proc is newer knowledge all the same.
         machine.found(seen(1_000, 0, 8), State::DISK, Began::BeforeStart, NEVER);
         machine.switched_out(seen(990, 0, 8), D, None, NEVER);
-        assert_eq!(brief(machine.woken(seen(1_100, 0, 8), false, NEVER)), Some((State::DISK, 110)));
+        assert_eq!(brief(machine.woken::<true>(seen(1_100, 0, 8), false, NEVER)), Some((State::DISK, 110)));
     }
 
     #[test]
     fn with_blocked_periods_only_a_woken_task_is_forgotten() {
         let mut machine = Machine::new(true);
         machine.switched_out(seen(10, 0, 7), D, None, NEVER);
-        assert_eq!(brief(machine.woken(seen(30, 1, 7), false, NEVER)), Some((State::DISK, 20)));
-        assert_eq!(brief(machine.woken(seen(40, 1, 7), false, NEVER)), None);
+        assert_eq!(brief(machine.woken::<true>(seen(30, 1, 7), false, NEVER)), Some((State::DISK, 20)));
+        assert_eq!(brief(machine.woken::<true>(seen(40, 1, 7), false, NEVER)), None);
         // Woken unseen, blocked again: only the second wait is known.
         machine.switched_out(seen(50, 0, 7), D, None, NEVER);
         machine.switched_out(seen(90, 0, 7), D, None, NEVER);
-        assert_eq!(brief(machine.woken(seen(95, 0, 7), false, NEVER)), Some((State::DISK, 5)));
+        assert_eq!(brief(machine.woken::<true>(seen(95, 0, 7), false, NEVER)), Some((State::DISK, 5)));
         assert_eq!((machine.iter().count(), machine.take_unseen()), (0, 1));
         // Woken unseen, asleep since: that was no long D.
         machine.switched_out(seen(100, 0, 7), D, None, NEVER);
         machine.discard(7);
-        assert_eq!(brief(machine.woken(seen(9_000, 0, 7), false, NEVER)), None);
+        assert_eq!(brief(machine.woken::<true>(seen(9_000, 0, 7), false, NEVER)), None);
         assert_eq!((machine.iter().count(), machine.take_unseen()), (0, 1));
     }
 }

@@ -23,7 +23,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
 use crate::profiler::filters::{Match, all_of, any_of, for_kernel, note_too_long};
-use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
+use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::task_state::events::{Plan, Wanted, Woken, name, waker};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen};
@@ -207,35 +207,64 @@ impl TaskState {
     }
 
     /// When a wait that began at `since` is first reported while it goes on: one that ends soon gets a single line.
-    fn report_at(&self, since: u64) -> u64 {
-        self.args.than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns.min(AGAIN_NS))))
+    #[inline]
+    fn report_at<const DETAILS: bool>(&self, since: u64) -> u64 {
+        self.args
+            .than
+            .filter(|_| DETAILS)
+            .map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns.min(AGAIN_NS))))
     }
 
-    fn on_switch(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let named = self.named;
+    /// A table of all periods: needs neither names nor stacks, nor does it ask whether a period is wanted.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        !self.named && !self.narrowed
+    }
+
+    /// `DETAILS`: not [`is_plain`](TaskState::is_plain). Without, nothing is asked of an event that has one answer for all:
+    /// half of the time.
+    #[inline(always)]
+    fn on_event<const DETAILS: bool>(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
+        let Some(plan) = &self.plan else { return Ok(()) };
+        let is = |woken: &Option<Woken>| woken.as_ref().is_some_and(|woken| woken.event == event);
+        if event == plan.switch || DETAILS && Some(event) == plan.other {
+            self.on_switch::<DETAILS>(event, sample, ctx)?;
+        } else if event == plan.fields.wakeup.event {
+            self.on_wakeup::<DETAILS>(sample, false, ctx)?;
+        } else if is(&plan.fields.wakeup_new) {
+            self.on_wakeup::<DETAILS>(sample, true, ctx)?;
+        } else if DETAILS && is(&plan.fields.waking) {
+            self.on_waking(sample, ctx)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn on_switch<const DETAILS: bool>(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         let Some(plan) = &mut self.plan else { return Ok(()) };
-        let is_other = plan.other == Some(event);
+        let is_other = DETAILS && plan.other == Some(event);
         let fields = &plan.fields;
         let prev = fields.prev_pid.read_i32(sample.raw)?;
         let next = fields.next_pid.read_i32(sample.raw)?;
-        let prev_comm = name(named, &fields.prev_comm, sample.raw)?;
-        let next_comm = name(named, &fields.next_comm, sample.raw)?;
+        let prev_comm = name(DETAILS && self.named, &fields.prev_comm, sample.raw)?;
+        let next_comm = name(DETAILS && self.named, &fields.next_comm, sample.raw)?;
         let how = plan.states.decode(fields.prev_state.read_u64(sample.raw)?);
         let seen = |tid, comm| Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let blocked_only = self.blocked_only();
+        let blocked_only = DETAILS && self.blocked_only();
         let (leaves, comes) = (self.is_ours(prev, &prev_comm, ctx), self.is_ours(next, &next_comm, ctx));
         ctx.ignored = !leaves && !comes;
         if leaves {
             let relevant = match how {
-                SwitchedOut::Blocked(state) => self.selects(state),
+                SwitchedOut::Blocked(state) => !DETAILS || self.selects(state),
                 SwitchedOut::Runnable | SwitchedOut::Dead => !blocked_only,
             };
             if relevant && is_other {
                 // The switch to another of the tasks: the first event has told of this side.
             } else if relevant {
-                let stack = if self.takes_stacks() { ctx.stack(sample) } else { None };
-                let period = self.machine.switched_out(seen(prev, prev_comm), how, stack, self.report_at(sample.time));
-                self.account(period, ctx);
+                let stack = if DETAILS && self.takes_stacks() { ctx.stack(sample) } else { None };
+                let report_at = self.report_at::<DETAILS>(sample.time);
+                let period = self.machine.switched_out(seen(prev, prev_comm), how, stack, report_at);
+                self.account::<DETAILS>(period, ctx);
             } else {
                 self.machine.discard(prev); // it waits, but not for anything that was asked for
             }
@@ -244,26 +273,27 @@ impl TaskState {
             self.machine.changed_hands(sample.time, sample.cpu, prev, next);
         }
         if comes {
-            let period = self.machine.switched_in(seen(next, next_comm));
-            self.account(period, ctx);
+            let period = self.machine.switched_in::<DETAILS>(seen(next, next_comm));
+            self.account::<DETAILS>(period, ctx);
         }
         Ok(())
     }
 
-    fn on_wakeup(&mut self, sample: &Sample<'_>, is_new: bool, ctx: &mut Context) -> Result<()> {
+    #[inline(always)]
+    fn on_wakeup<const DETAILS: bool>(&mut self, sample: &Sample<'_>, is_new: bool, ctx: &mut Context) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
         let fields = if is_new { plan.fields.wakeup_new.as_ref() } else { Some(&plan.fields.wakeup) };
         let Some(fields) = fields.filter(|fields| fields.happened(sample.raw)) else { return Ok(()) };
         let tid = fields.pid.read_i32(sample.raw)?;
-        let comm = name(self.named, &fields.comm, sample.raw)?;
+        let comm = name(DETAILS && self.named, &fields.comm, sample.raw)?;
         if !self.is_ours(tid, &comm, ctx) {
             ctx.ignored = true;
             return Ok(());
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let ended = self.machine.woken(seen, is_new, self.report_at(sample.time));
-        let period = self.with_waker(ended, sample, fields, ctx);
-        self.account(period, ctx);
+        let ended = self.machine.woken::<DETAILS>(seen, is_new, self.report_at::<DETAILS>(sample.time));
+        let period = if DETAILS { self.with_waker(ended, sample, fields, ctx) } else { ended };
+        self.account::<DETAILS>(period, ctx);
         Ok(())
     }
 
@@ -276,9 +306,9 @@ impl TaskState {
             return Ok(());
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let ended = self.machine.waking(seen, self.report_at(sample.time));
+        let ended = self.machine.waking(seen, self.report_at::<true>(sample.time));
         let period = self.with_waker(ended, sample, fields, ctx);
-        self.account(period, ctx);
+        self.account::<true>(period, ctx);
         Ok(())
     }
 
@@ -301,9 +331,9 @@ impl TaskState {
     ///
     /// In line, or half of the time goes into writing the period down and reading it again.
     #[inline(always)]
-    fn account(&mut self, period: Option<Period>, ctx: &mut Context) {
+    fn account<const DETAILS: bool>(&mut self, period: Option<Period>, ctx: &mut Context) {
         let Some(period) = period else { return };
-        if self.narrowed && !self.is_wanted(&period) {
+        if DETAILS && self.narrowed && !self.is_wanted(&period) {
             return;
         }
         if period.since < self.lost_until {
@@ -312,7 +342,7 @@ impl TaskState {
         if period.began == Began::Exactly {
             self.all[period.state.index()].record(period.until.saturating_sub(period.since));
         }
-        if self.detailed {
+        if DETAILS && self.detailed {
             self.account_details(period, ctx);
         }
     }
@@ -495,19 +525,22 @@ impl Profiler for TaskState {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let Some(plan) = &self.plan else { return Ok(()) };
-        let is = |woken: &Option<Woken>| woken.as_ref().is_some_and(|woken| woken.event == event);
-        if event == plan.switch || Some(event) == plan.other {
-            self.on_switch(event, sample, ctx)?;
-        } else if event == plan.fields.wakeup.event {
-            self.on_wakeup(sample, false, ctx)?;
-        } else if is(&plan.fields.wakeup_new) {
-            self.on_wakeup(sample, true, ctx)?;
-        } else if is(&plan.fields.waking) {
-            self.on_waking(sample, ctx)?;
+        let result = if self.is_plain() {
+            self.on_event::<false>(event, sample, ctx)
+        } else {
+            self.on_event::<true>(event, sample, ctx)
+        };
+        ctx.discarded += self.machine.take_unseen();
+        result
+    }
+
+    fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
+        if self.is_plain() {
+            samples.each(ctx, |event, sample, ctx| self.on_event::<false>(event, sample, ctx));
+        } else {
+            samples.each(ctx, |event, sample, ctx| self.on_event::<true>(event, sample, ctx));
         }
         ctx.discarded += self.machine.take_unseen();
-        Ok(())
     }
 
     fn task(&mut self, record: &Record<'_>, time: Timestamp, cpu: u32, ctx: &mut Context) {

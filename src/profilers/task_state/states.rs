@@ -31,6 +31,8 @@ impl State {
 const LABELS: [&str; 7] = ["R", "S", "D", "T", "t", "I", "RD"];
 /// Unknown states kept apart; more than this share the last one.
 const MOST_OTHERS: usize = 8;
+/// A power of two: running, sleeping and in D state are 0, 1 and 2.
+const RECENT: usize = 4;
 /// All states that can occur.
 pub const STATES: usize = LABELS.len() + MOST_OTHERS;
 
@@ -48,6 +50,8 @@ pub enum SwitchedOut {
 pub struct States {
     table: FlagTable,
     met: Vec<(u64, SwitchedOut)>,
+    /// Of `met`, what came last of those with the same low bits.
+    recent: [(u64, SwitchedOut); RECENT],
     others: Vec<Arc<str>>,
 }
 
@@ -55,11 +59,24 @@ impl States {
     /// Takes the table out of the print format. None when it has none that reads `prev_state`.
     pub fn new(format: &Format) -> Option<States> {
         let table = drift::task_states(format)?;
-        Some(States { table, met: Vec::new(), others: Vec::new() })
+        let mut states =
+            States { table, met: Vec::new(), recent: [(0, SwitchedOut::Runnable); RECENT], others: Vec::new() };
+        let zero = states.look_up(0);
+        states.recent = [(0, zero); RECENT];
+        Some(states)
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn decode(&mut self, prev_state: u64) -> SwitchedOut {
+        let recent = prev_state as usize % RECENT;
+        if self.recent[recent].0 != prev_state {
+            self.recent[recent] = (prev_state, self.look_up(prev_state));
+        }
+        self.recent[recent].1
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, prev_state: u64) -> SwitchedOut {
         match self.met.iter().find(|(value, _)| *value == prev_state) {
             Some((_, decoded)) => *decoded,
             None => self.meet(prev_state),

@@ -35,23 +35,23 @@ impl Tasks {
     }
 
     /// Adds a task of which nothing is known, if it is not there.
-    #[inline]
+    #[inline(always)]
     pub fn get_or_new(&mut self, tid: i32) -> &mut Task {
-        let hint = tid as usize % HINTS;
-        let mut place = self.hints[hint];
-        if self.slots.get(place as usize).is_none_or(|(other, _)| *other != tid) {
-            place = self.find_or_add(tid);
-            self.hints[hint] = place;
+        let place = self.hints[tid as usize % HINTS] as usize;
+        if self.slots.get(place).is_none_or(|(other, _)| *other != tid) {
+            return self.find_or_add(tid);
         }
-        &mut self.slots[place as usize].1
+        &mut self.slots[place].1
     }
 
     #[inline(never)]
-    fn find_or_add(&mut self, tid: i32) -> u32 {
-        match self.places.get(&tid) {
+    fn find_or_add(&mut self, tid: i32) -> &mut Task {
+        let place = match self.places.get(&tid) {
             Some(place) => *place,
             None => self.add(tid),
-        }
+        };
+        self.hints[tid as usize % HINTS] = place;
+        &mut self.slots[place as usize].1
     }
 
     #[cold]

@@ -1,0 +1,81 @@
+//! Samples on their way to one profiler.
+
+use anyhow::Result;
+use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
+
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::EventId;
+use crate::perf::record::{Sample, record_type, sample_identifier};
+use crate::profiler::Context;
+use crate::ringbuf::Piece;
+
+/// The samples at the start of a piece that are of one profiler.
+///
+/// They are decoded where they are used: what a profiler does not look at is not even read.
+pub struct Samples<'p, 'a> {
+    piece: &'p mut Piece<'a>,
+    evlist: &'p Evlist,
+    owner: usize,
+    taken: Taken,
+    most: u64, // relevant ones
+}
+
+/// What became of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Taken {
+    /// Those that the profiler did not ignore.
+    pub relevant: u64,
+    pub ignored: u64,
+    /// Of all these.
+    pub malformed: u64,
+}
+
+impl<'p, 'a> Samples<'p, 'a> {
+    /// Up to `most` that are relevant.
+    pub fn new(piece: &'p mut Piece<'a>, evlist: &'p Evlist, owner: usize, most: u64) -> Samples<'p, 'a> {
+        Samples { piece, evlist, owner, taken: Taken::default(), most }
+    }
+
+    pub fn taken(&self) -> Taken {
+        self.taken
+    }
+
+    /// Gives them to `take`, one after the other. Ends early when something is to be done about the output.
+    #[inline(always)]
+    pub fn each(&mut self, ctx: &mut Context, mut take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>) {
+        let mut left = self.most;
+        ctx.ignored = false;
+        while left > 0
+            && let Some((event, sample)) = self.next()
+        {
+            if take(event, &sample, ctx).is_err() {
+                self.taken.malformed += 1;
+            }
+            left -= 1;
+            if std::mem::take(&mut ctx.ignored) {
+                self.taken.ignored += 1;
+                left += 1;
+            }
+            if ctx.stacks.is_changed() || ctx.output.is_large() {
+                break;
+            }
+        }
+        self.taken.relevant = self.most - left;
+    }
+
+    /// Anything else than a sound sample of this profiler is left where it is.
+    #[inline(always)]
+    fn next(&mut self) -> Option<(EventId, Sample<'p>)> {
+        let record = self.piece.peek().filter(|record| record_type(record) == PERF_RECORD_SAMPLE)?;
+        let event = self.evlist.event_of(sample_identifier(record)?)?;
+        let evsel = self.evlist.evsel(event);
+        if evsel.owner() != self.owner {
+            return None;
+        }
+        let layout = evsel.layout();
+        let sample = if layout.is_plain() { layout.plain_sample(record) } else { layout.sample(record) };
+        let mut sample = sample.ok()?;
+        sample.late = self.piece.take(record, sample.time)?;
+        Some((event, sample))
+    }
+}
