@@ -16,7 +16,7 @@ use crate::perf::classes::{self, Class};
 pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
-use crate::perf::ids::Ids;
+use crate::perf::ids::{Ids, Route};
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::opening::{gone, refused, watch_error};
 pub use crate::perf::plan::Opened;
@@ -360,7 +360,8 @@ impl Evlist {
             sys::perf::set_output(fd.as_fd(), owner)
                 .with_context(|| format!("{} cannot share the ring buffer of CPU {}", evsel.name, cpu.cpu))?;
             let event = EventId(index as u16);
-            self.ids.insert(sys::perf::id(fd.as_fd())?, event);
+            let id = sys::perf::id(fd.as_fd())?;
+            self.ids.insert(id, evsel.route(event));
             cpu.events.push(EventFd::new(fd, event, class));
         }
         Ok(())
@@ -371,7 +372,7 @@ impl Evlist {
     pub fn number(&mut self) {
         self.unify();
         for index in 0..self.evsels.len() {
-            self.ids.insert(index as u64 + 1, EventId(index as u16));
+            self.ids.insert(index as u64 + 1, self.evsels[index].route(EventId(index as u16)));
         }
     }
 
@@ -486,9 +487,9 @@ impl Evlist {
         self.missing.open(&mut attr.clone(), Watch::Cpu(cpu)).map(drop)
     }
 
-    /// The event that writes `id` into its samples.
+    /// Of the event that writes `id` into its samples.
     #[inline]
-    pub fn event_of(&self, id: u64) -> Option<EventId> {
+    pub fn route(&self, id: u64) -> Option<Route> {
         self.ids.get(id)
     }
 

@@ -1,6 +1,7 @@
 //! One event of a run: its attr, where it is opened, and what becomes of its records.
 
 use crate::perf::attr::{Attr, Exclude};
+use crate::perf::ids::Route;
 use crate::perf::layout::{Layout, SampleType};
 
 /// The longest filter text that the kernel takes, in bytes.
@@ -228,6 +229,11 @@ impl Evsel {
 
     pub fn owner(&self) -> usize {
         self.owner
+    }
+
+    /// Where its samples go, as event number `event`.
+    pub(in crate::perf) fn route(&self, event: EventId) -> Route {
+        Route { event, owner: self.owner as u32, is_plain: self.layout.is_plain() }
     }
 
     /// True when it is opened on the tasks of the answer, so that no further narrowing is needed.

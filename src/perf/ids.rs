@@ -1,19 +1,32 @@
-//! Which event writes an id into its samples.
+//! Which event writes an id into its samples, and whose it is.
 
 use rustc_hash::FxHashMap;
 
 use crate::perf::evsel::EventId;
 
+/// Where a sample goes, and how it is decoded: all that is asked of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    pub event: EventId,
+    /// [`Evsel::owner`](crate::perf::evsel::Evsel::owner)
+    pub owner: u32,
+    /// [`Layout::is_plain`](crate::perf::layout::Layout::is_plain)
+    pub is_plain: bool,
+}
+
 /// Ids of samples to events. The kernel hands ids out in sequence, so a short table serves nearly all of them.
 #[derive(Debug, Default)]
 pub struct Ids {
     base: u64,
-    near: Vec<Option<EventId>>,
-    far: FxHashMap<u64, EventId>,
+    near: Vec<Route>, // of `NOBODY` where there is none: shorter to look at than an `Option`
+    far: FxHashMap<u64, Route>,
 }
 
+const NOBODY: u32 = u32::MAX;
+const NONE: Route = Route { event: EventId(0), owner: NOBODY, is_plain: false };
+
 impl Ids {
-    pub fn insert(&mut self, id: u64, event: EventId) {
+    pub fn insert(&mut self, id: u64, route: Route) {
         const SPAN: u64 = 1 << 16;
         if self.near.is_empty() {
             self.base = id;
@@ -22,23 +35,28 @@ impl Ids {
             Some(at) if at < SPAN => {
                 let at = at as usize;
                 if at >= self.near.len() {
-                    self.near.resize(at + 1, None);
+                    self.near.resize(at + 1, NONE);
                 }
-                self.near[at] = Some(event);
+                self.near[at] = route;
             }
             _ => {
-                self.far.insert(id, event);
+                self.far.insert(id, route);
             }
         }
     }
 
     #[inline]
-    pub fn get(&self, id: u64) -> Option<EventId> {
+    pub fn get(&self, id: u64) -> Option<Route> {
         let near = usize::try_from(id.wrapping_sub(self.base)).ok().and_then(|at| self.near.get(at));
         match near {
-            Some(Some(event)) => Some(*event),
-            _ => self.far.get(&id).copied(),
+            Some(route) if route.owner != NOBODY => Some(*route),
+            _ => self.get_far(id),
         }
+    }
+
+    #[cold]
+    fn get_far(&self, id: u64) -> Option<Route> {
+        self.far.get(&id).copied()
     }
 }
 
@@ -50,7 +68,7 @@ mod tests {
     fn ids_near_and_far() {
         let mut ids = Ids::default();
         for (id, event) in [(1000, 0), (1003, 1), (5, 2), (1 << 40, 3)] {
-            ids.insert(id, EventId(event));
+            ids.insert(id, Route { event: EventId(event), owner: 0, is_plain: true });
         }
         let cases = [
             (1000, Some(0)),
@@ -62,7 +80,7 @@ mod tests {
             (u64::MAX, None),
         ];
         for (id, want) in cases {
-            assert_eq!(ids.get(id).map(|event| event.0), want, "{id}");
+            assert_eq!(ids.get(id).map(|route| route.event.0), want, "{id}");
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::ringbuf::Piece;
 pub struct Samples<'p, 'a> {
     piece: &'p mut Piece<'a>,
     evlist: &'p Evlist,
-    owner: usize,
+    owner: u32,
     taken: Taken,
     most: u64, // relevant ones
 }
@@ -32,7 +32,7 @@ pub struct Taken {
 
 impl<'p, 'a> Samples<'p, 'a> {
     /// Up to `most` that are relevant.
-    pub fn new(piece: &'p mut Piece<'a>, evlist: &'p Evlist, owner: usize, most: u64) -> Samples<'p, 'a> {
+    pub fn new(piece: &'p mut Piece<'a>, evlist: &'p Evlist, owner: u32, most: u64) -> Samples<'p, 'a> {
         Samples { piece, evlist, owner, taken: Taken::default(), most }
     }
 
@@ -66,16 +66,16 @@ impl<'p, 'a> Samples<'p, 'a> {
     /// Anything else than a sound sample of this profiler is left where it is.
     #[inline(always)]
     fn next(&mut self) -> Option<(EventId, Sample<'p>)> {
-        let record = self.piece.peek().filter(|record| record_type(record) == PERF_RECORD_SAMPLE)?;
-        let event = self.evlist.event_of(sample_identifier(record)?)?;
-        let evsel = self.evlist.evsel(event);
-        if evsel.owner() != self.owner {
+        let next = self.piece.peek()?;
+        let record = next.record();
+        if record_type(record) != PERF_RECORD_SAMPLE {
             return None;
         }
-        let layout = evsel.layout();
-        let sample = if layout.is_plain() { layout.plain_sample(record) } else { layout.sample(record) };
+        let route = self.evlist.route(sample_identifier(record)?).filter(|route| route.owner == self.owner)?;
+        let layout = self.evlist.evsel(route.event).layout();
+        let sample = if route.is_plain { layout.plain_sample(record) } else { layout.sample(record) };
         let mut sample = sample.ok()?;
-        sample.late = self.piece.take(record, sample.time)?;
-        Some((event, sample))
+        sample.late = self.piece.take(next, sample.time)?;
+        Some((route.event, sample))
     }
 }

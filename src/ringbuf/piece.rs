@@ -11,13 +11,27 @@ use super::ring::first_record;
 pub struct Piece<'a> {
     ring: usize,
     rest: &'a [u8],
-    ahead: usize, // bytes that are brought near before they are needed
-    near: usize,  // bytes of `rest` that were
+    ahead: isize, // bytes that are brought near before they are needed
+    near: isize,  // bytes of `rest` that were
     limit: u64,   // the highest stamp that may be taken
     newest: u64,  // highest stamp delivered, from any ring
     last: u64,    // stamp of the last record taken, from this ring
     records: u64,
     late: u64,
+}
+
+/// The next record of a piece, which is not taken yet.
+#[derive(Clone, Copy)]
+pub struct Next<'a> {
+    record: &'a [u8],
+    rest: &'a [u8],
+}
+
+impl<'a> Next<'a> {
+    #[inline(always)]
+    pub fn record(self) -> &'a [u8] {
+        self.record
+    }
 }
 
 /// What was taken.
@@ -31,7 +45,7 @@ pub(super) struct Taken {
 
 impl<'a> Piece<'a> {
     pub(super) fn new(ring: usize, bytes: &'a [u8], ahead: u64, limit: u64, newest: u64, last: u64) -> Piece<'a> {
-        let ahead = ahead as usize;
+        let ahead = ahead as isize;
         Piece { ring, rest: bytes, ahead, near: ahead, limit, newest, last, records: 0, late: 0 }
     }
 
@@ -40,17 +54,19 @@ impl<'a> Piece<'a> {
         Taken { rest: rest.len(), records, late, newest, last }
     }
 
-    /// The next record, if it is whole and its size can be true. It is not taken yet.
+    /// The next record, if it is whole and its size can be true.
     #[inline(always)]
-    pub fn peek(&self) -> Option<&'a [u8]> {
-        first_record(self.rest).map(|(record, _)| record)
+    pub fn peek(&self) -> Option<Next<'a>> {
+        first_record(self.rest).map(|(record, rest)| Next { record, rest })
     }
 
     /// Takes the record that was peeked at, an ordinary one with this stamp. Gives whether it is late, or None when it must
     /// wait: then it is not taken.
     #[inline(always)]
-    pub fn take(&mut self, record: &[u8], time: u64) -> Option<bool> {
-        let rest = self.rest.get(record.len()..).filter(|_| time <= self.limit)?;
+    pub fn take(&mut self, next: Next<'a>, time: u64) -> Option<bool> {
+        if time > self.limit {
+            return None;
+        }
         let late = time < self.newest;
         if late {
             self.late += 1;
@@ -59,8 +75,8 @@ impl<'a> Piece<'a> {
         }
         self.last = time;
         self.records += 1;
-        self.rest = rest;
-        self.near = self.near.saturating_sub(record.len());
+        self.rest = next.rest;
+        self.near -= next.record.len() as isize;
         if self.near < self.ahead {
             self.ask_for_more();
         }
@@ -70,12 +86,13 @@ impl<'a> Piece<'a> {
     /// Brings more bytes near, some lines at a time: to ask for each when it is due would cost more than it brings.
     #[inline(never)]
     fn ask_for_more(&mut self) {
-        const LINES: usize = 8;
+        const LINES: isize = 8;
+        const LINE: isize = LINE_BYTES as isize;
         // Only those of the piece: the kernel writes to the next.
-        let end = self.rest.len().min(self.ahead + LINES * LINE_BYTES as usize);
+        let end = (self.rest.len() as isize).min(self.ahead + LINES * LINE);
         while self.near < end {
-            prefetch(self.rest.as_ptr().wrapping_add(self.near));
-            self.near += LINE_BYTES as usize;
+            prefetch(self.rest.as_ptr().wrapping_offset(self.near));
+            self.near += LINE;
         }
         self.near = self.near.max(self.ahead);
     }
@@ -83,11 +100,11 @@ impl<'a> Piece<'a> {
     /// Takes the next record as an item, if it is an ordinary one and need not wait.
     #[inline(always)]
     pub fn next_item(&mut self, stamp: impl Fn(&[u8]) -> Stamp) -> Option<Item<'a>> {
-        let record = self.peek()?;
-        let Stamp::At(time) = stamp(record) else { return None };
+        let next = self.peek()?;
+        let Stamp::At(time) = stamp(next.record) else { return None };
         let after = self.last;
-        let late = self.take(record, time)?;
-        Some(Item { ring: self.ring, time, after, late, kind: ItemKind::Record(record) })
+        let late = self.take(next, time)?;
+        Some(Item { ring: self.ring, time, after, late, kind: ItemKind::Record(next.record) })
     }
 
     /// Records taken.

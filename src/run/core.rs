@@ -186,11 +186,9 @@ impl Core {
         }
         loop {
             let Core { evlist, profilers, ctx, .. } = self;
-            let event = piece.peek().and_then(sample_identifier).and_then(|id| evlist.event_of(id));
-            let owner = event.map(|event| evlist.evsel(event).owner());
-            let Some((owner, profiler)) = owner.and_then(|owner| Some((owner, profilers.get_mut(owner)?))) else {
-                break;
-            };
+            let route = piece.peek().and_then(|next| sample_identifier(next.record())).and_then(|id| evlist.route(id));
+            let Some(owner) = route.map(|route| route.owner) else { break };
+            let Some(profiler) = profilers.get_mut(owner as usize) else { break };
             let most = self.limit.map_or(u64::MAX, |limit| limit - self.samples);
             let mut samples = Samples::new(piece, evlist, owner, most);
             profiler.samples(&mut samples, ctx);
@@ -236,11 +234,11 @@ impl Core {
     #[inline(always)]
     fn sample(&mut self, record: &[u8], late: bool) -> Result<(), Malformed> {
         let id = sample_identifier(record).ok_or(Malformed::Short)?;
-        let event = self.evlist.event_of(id).ok_or(Malformed::UnknownEvent)?;
-        if self.evlist.evsel(event).layout().is_plain() {
-            self.give::<true>(event, record, late)
+        let route = self.evlist.route(id).ok_or(Malformed::UnknownEvent)?;
+        if route.is_plain {
+            self.give::<true>(route.event, record, late)
         } else {
-            self.give_any(event, record, late)
+            self.give_any(route.event, record, late)
         }
     }
 
