@@ -1,5 +1,6 @@
-//! What a profiler is: the five calls, and what it is given in each of them. `probes` defines what `kprobe:` and `uprobe:`
-//! select, `code` finds the files and bytes of the latter. `samples` is their way to the profiler. `filters` says in the kernel's language which tasks are asked for.
+//! What a profiler is: its calls, and what it is given in each of them; `samples` is how it is given many at once. `probes`
+//! defines what `kprobe:` and `uprobe:` select, `code` finds the files and bytes of the latter. `filters` says in the kernel's
+//! language which tasks are asked for.
 
 pub mod code;
 pub mod filters;
@@ -65,7 +66,7 @@ pub trait Profiler {
     /// A record without its fields; it is counted, and the run goes on.
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()>;
 
-    /// Takes samples that follow each other. As it is here they come to `sample` one by one, without a virtual call for each.
+    /// Takes samples that follow each other. Here they come to `sample` one by one, without a virtual call for each.
     fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
         samples.each(ctx, |event, sample, ctx| self.sample(event, sample, ctx));
     }

@@ -170,12 +170,8 @@ impl Ledger {
             Space::Kernel => Some(&mut self.kernel),
             Space::Process(pid) => self.processes.get_mut(&pid).map(|process| &mut process.pointers),
         };
-        let record = pointers.and_then(|pointers| match pointers.get(ptr) {
-            // A free that comes late belongs to who had the address before.
-            Some(record) if record.time > time => None,
-            Some(_) => pointers.remove(ptr),
-            None => None,
-        });
+        // A free that comes late belongs to who had the address before.
+        let record = pointers.and_then(|pointers| pointers.remove_until(ptr, time));
         match record {
             Some(record) => self.counts.frees += u64::from(record.owner != OURSELVES),
             None => {

@@ -68,11 +68,15 @@ impl Pointers {
         self.slab.get(number(self.slots[at]))
     }
 
-    /// Takes the record of an address out.
+    /// Takes the record of an address out, if it is no newer than that.
     #[inline]
-    pub fn remove(&mut self, ptr: u64) -> Option<Record> {
+    pub fn remove_until(&mut self, ptr: u64, time: u64) -> Option<Record> {
         let at = self.find(ptr, hash(ptr))?;
-        let record = self.slab.take(number(self.slots[at]))?;
+        let number = number(self.slots[at]);
+        if self.slab.get(number)?.time > time {
+            return None;
+        }
+        let record = self.slab.take(number)?;
         self.close(at);
         self.len -= 1;
         Some(record)
@@ -270,7 +274,7 @@ mod tests {
             // Probes per find: the run of full slots behind each home.
             let longest = table.slots.split(|slot| *slot == 0).map(<[u64]>::len).max().unwrap();
             assert!(longest < 400, "{longest} at {step}");
-            (0..10_000).for_each(|n| assert!(table.remove(ptr(n)).is_some()));
+            (0..10_000).for_each(|n| assert!(table.remove_until(ptr(n), u64::MAX).is_some()));
             assert!(table.is_empty());
         }
     }
@@ -280,7 +284,7 @@ mod tests {
         let mut table = Pointers::default();
         for round in 0..100 {
             (0..1000).for_each(|ptr| assert_eq!(table.insert(record(ptr, round)), None));
-            (0..1000).for_each(|ptr| assert_eq!(table.remove(ptr), Some(record(ptr, round))));
+            (0..1000).for_each(|ptr| assert_eq!(table.remove_until(ptr, u64::MAX), Some(record(ptr, round))));
         }
         assert_eq!((table.slab.used, table.len()), (1000, 0));
     }
@@ -291,7 +295,10 @@ mod tests {
         assert_eq!(table.insert(record(0x10, 1)), None);
         assert_eq!(table.insert(record(0x10, 2)), Some(record(0x10, 1)));
         assert_eq!((table.len(), table.get(0x10)), (1, Some(&record(0x10, 2))));
-        assert_eq!((table.remove(0x10), table.remove(0x10), table.get(0x10)), (Some(record(0x10, 2)), None, None));
+        assert_eq!(
+            (table.remove_until(0x10, u64::MAX), table.remove_until(0x10, u64::MAX), table.get(0x10)),
+            (Some(record(0x10, 2)), None, None)
+        );
     }
 
     proptest! {
@@ -305,7 +312,7 @@ mod tests {
                     let record = record(ptr, time as u64);
                     prop_assert_eq!(table.insert(record), model.insert(ptr, record));
                 } else {
-                    prop_assert_eq!(table.remove(ptr), model.remove(&ptr));
+                    prop_assert_eq!(table.remove_until(ptr, u64::MAX), model.remove(&ptr));
                 }
                 prop_assert_eq!(table.len(), model.len());
             }
