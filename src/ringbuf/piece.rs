@@ -6,8 +6,8 @@ use super::ring::first_record;
 
 /// Records of one ring that lie in one piece, of which no other ring's come in between up to a limit.
 ///
-/// Whoever is given one takes of it what he can, from its start on. To look for the next one here takes a few instructions, a
-/// tenth of what it takes to find out which ring is next and to peek there.
+/// Whoever is given one takes of it what he can, from its start on. To go to the next one takes a few instructions here, and
+/// nobody needs to find out which ring is next.
 pub struct Piece<'a> {
     ring: usize,
     rest: &'a [u8],
@@ -64,6 +64,7 @@ impl<'a> Piece<'a> {
     /// wait: then it is not taken.
     #[inline(always)]
     pub fn take(&mut self, next: Next<'a>, time: u64) -> Option<bool> {
+        debug_assert_eq!(next.record.len() + next.rest.len(), self.rest.len(), "peeked at before another was taken");
         if time > self.limit {
             return None;
         }
@@ -90,6 +91,7 @@ impl<'a> Piece<'a> {
         const LINE: isize = LINE_BYTES as isize;
         // Only those of the piece: the kernel writes to the next.
         let end = (self.rest.len() as isize).min(self.ahead + LINES * LINE);
+        self.near = self.near.max(0); // a long record is passed already
         while self.near < end {
             prefetch(self.rest.as_ptr().wrapping_offset(self.near));
             self.near += LINE;

@@ -9,7 +9,7 @@ use crate::profiler::{Context, Setup};
 use crate::profilers::task_state::machine::Waker;
 use crate::profilers::task_state::states::States;
 use crate::task::Comm;
-use crate::tep::{Field, Fixed, ReadError, drift};
+use crate::tep::{Field, Int32, ReadError, drift};
 
 /// Which events, beside switches and wake-ups.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +37,10 @@ pub struct Plan {
 /// The fields of the events, resolved once.
 #[derive(Debug)]
 pub struct Fields {
-    pub prev_pid: Fixed<4>,
+    pub prev_pid: Int32,
     pub prev_comm: Field,
-    pub prev_state: Fixed<8>,
-    pub next_pid: Fixed<4>,
+    pub prev_state: Field,
+    pub next_pid: Int32,
     pub next_comm: Field,
     pub wakeup: Woken,
     pub wakeup_new: Option<Woken>,
@@ -51,7 +51,7 @@ pub struct Fields {
 #[derive(Debug)]
 pub struct Woken {
     pub event: EventId,
-    pub pid: Fixed<4>,
+    pub pid: Int32,
     pub comm: Field,
     /// Latency flags of the record.
     flags: Option<Field>,
@@ -72,7 +72,7 @@ impl Plan {
             let (event, format) = add(evlist, name, false)?;
             Ok(Woken {
                 event,
-                pid: drift::require(&format, "pid")?.fixed()?,
+                pid: drift::require(&format, "pid")?.int32()?,
                 comm: drift::require(&format, "comm")?.clone(),
                 flags: format.field("common_flags").cloned(),
                 success: drift::wakeup_success(&format).cloned(),
@@ -83,10 +83,10 @@ impl Plan {
             States::new(&format).context("sched:sched_switch does not tell the task states in its print format")?;
         let field = |name: &str| drift::require(&format, name).cloned();
         let fields = Fields {
-            prev_pid: field("prev_pid")?.fixed()?,
+            prev_pid: field("prev_pid")?.int32()?,
             prev_comm: field("prev_comm")?,
-            prev_state: field("prev_state")?.fixed()?,
-            next_pid: field("next_pid")?.fixed()?,
+            prev_state: field("prev_state")?,
+            next_pid: field("next_pid")?.int32()?,
             next_comm: field("next_comm")?,
             wakeup: woken(evlist, "sched:sched_wakeup")?,
             wakeup_new: if wanted.new_tasks { Some(woken(evlist, "sched:sched_wakeup_new")?) } else { None },

@@ -244,8 +244,8 @@ impl TaskState {
         let Some(plan) = &mut self.plan else { return Ok(()) };
         let is_other = DETAILS && plan.other == Some(event);
         let fields = &plan.fields;
-        let prev = fields.prev_pid.read_i32(sample.raw)?;
-        let next = fields.next_pid.read_i32(sample.raw)?;
+        let prev = fields.prev_pid.read(sample.raw)?;
+        let next = fields.next_pid.read(sample.raw)?;
         let prev_comm = name(DETAILS && self.named, &fields.prev_comm, sample.raw)?;
         let next_comm = name(DETAILS && self.named, &fields.next_comm, sample.raw)?;
         let how = plan.states.decode(fields.prev_state.read_u64(sample.raw)?);
@@ -284,7 +284,7 @@ impl TaskState {
         let Some(plan) = &self.plan else { return Ok(()) };
         let fields = if is_new { plan.fields.wakeup_new.as_ref() } else { Some(&plan.fields.wakeup) };
         let Some(fields) = fields.filter(|fields| fields.happened(sample.raw)) else { return Ok(()) };
-        let tid = fields.pid.read_i32(sample.raw)?;
+        let tid = fields.pid.read(sample.raw)?;
         let comm = name(DETAILS && self.named, &fields.comm, sample.raw)?;
         if !self.is_ours(tid, &comm, ctx) {
             ctx.ignored = true;
@@ -299,7 +299,7 @@ impl TaskState {
 
     fn on_waking(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         let Some(fields) = self.plan.as_ref().and_then(|plan| plan.fields.waking.as_ref()) else { return Ok(()) };
-        let tid = fields.pid.read_i32(sample.raw)?;
+        let tid = fields.pid.read(sample.raw)?;
         let comm = name(self.named, &fields.comm, sample.raw)?;
         if !self.is_ours(tid, &comm, ctx) {
             ctx.ignored = true;
