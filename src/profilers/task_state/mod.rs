@@ -4,9 +4,10 @@
 //! on whole CPUs: bound to a task they would show only one half. Cost: two to four records per wait, narrowed in the
 //! kernel by state (`-S`, `-D`), name (`--filter`) and tid (`-t`).
 //!
-//! `events` are what is opened, `machine` says what every task does and keeps it in `tasks`, `ongoing` reports waits while they last, `table` lays out
-//! the sums.
+//! `events` are what is opened, `account` has what is done with each of their samples, `machine` says what every task does
+//! and keeps it in `tasks`, `ongoing` reports waits while they last, `table` lays out the sums.
 
+mod account;
 mod events;
 mod machine;
 mod ongoing;
@@ -25,9 +26,9 @@ use crate::perf::{Record, Sample};
 use crate::profiler::filters::{Match, all_of, any_of, for_kernel, note_too_long};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
-use crate::profilers::task_state::events::{Plan, Wanted, Woken, name, waker};
+use crate::profilers::task_state::events::{Plan, Wanted};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen};
-use crate::profilers::task_state::states::{State, SwitchedOut};
+use crate::profilers::task_state::states::State;
 use crate::profilers::task_state::table::{ByThread, COLUMNS, Histograms, THREAD_COLUMNS, TimeTable};
 use crate::stats::Histogram;
 use crate::stats::value::{Part, Shape, Subject, Value};
@@ -213,174 +214,6 @@ impl TaskState {
             .than
             .filter(|_| DETAILS)
             .map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns.min(AGAIN_NS))))
-    }
-
-    /// A table of all periods: needs neither names nor stacks, nor does it ask whether a period is wanted.
-    #[inline]
-    fn is_plain(&self) -> bool {
-        !self.named && !self.narrowed
-    }
-
-    /// `DETAILS`: not [`is_plain`](TaskState::is_plain). Without, nothing is asked of an event that has one answer for all:
-    /// half of the time.
-    #[inline(always)]
-    fn on_event<const DETAILS: bool>(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let Some(plan) = &self.plan else { return Ok(()) };
-        let is = |woken: &Option<Woken>| woken.as_ref().is_some_and(|woken| woken.event == event);
-        if event == plan.switch || DETAILS && Some(event) == plan.other {
-            self.on_switch::<DETAILS>(event, sample, ctx)?;
-        } else if event == plan.fields.wakeup.event {
-            self.on_wakeup::<DETAILS>(sample, false, ctx)?;
-        } else if is(&plan.fields.wakeup_new) {
-            self.on_wakeup::<DETAILS>(sample, true, ctx)?;
-        } else if DETAILS && is(&plan.fields.waking) {
-            self.on_waking(sample, ctx)?;
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn on_switch<const DETAILS: bool>(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let Some(plan) = &mut self.plan else { return Ok(()) };
-        let is_other = DETAILS && plan.other == Some(event);
-        let fields = &plan.fields;
-        let prev = fields.prev_pid.read(sample.raw)?;
-        let next = fields.next_pid.read(sample.raw)?;
-        let prev_comm = name(DETAILS && self.named, &fields.prev_comm, sample.raw)?;
-        let next_comm = name(DETAILS && self.named, &fields.next_comm, sample.raw)?;
-        let how = plan.states.decode(fields.prev_state.read_u64(sample.raw)?);
-        let seen = |tid, comm| Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let blocked_only = DETAILS && self.blocked_only();
-        let (leaves, comes) = (self.is_ours(prev, &prev_comm, ctx), self.is_ours(next, &next_comm, ctx));
-        ctx.ignored = !leaves && !comes;
-        if leaves {
-            let relevant = match how {
-                SwitchedOut::Blocked(state) => !DETAILS || self.selects(state),
-                SwitchedOut::Runnable | SwitchedOut::Dead => !blocked_only,
-            };
-            if relevant && is_other {
-                // The switch to another of the tasks: the first event has told of this side.
-            } else if relevant {
-                let stack = if DETAILS && self.takes_stacks() { ctx.stack(sample) } else { None };
-                let report_at = self.report_at::<DETAILS>(sample.time);
-                let period = self.machine.switched_out(seen(prev, prev_comm), how, stack, report_at);
-                self.account::<DETAILS>(period, ctx);
-            } else {
-                self.machine.discard(prev); // it waits, but not for anything that was asked for
-            }
-        }
-        if !blocked_only {
-            self.machine.changed_hands(sample.time, sample.cpu, prev, next);
-        }
-        if comes {
-            let period = self.machine.switched_in::<DETAILS>(seen(next, next_comm));
-            self.account::<DETAILS>(period, ctx);
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn on_wakeup<const DETAILS: bool>(&mut self, sample: &Sample<'_>, is_new: bool, ctx: &mut Context) -> Result<()> {
-        let Some(plan) = &self.plan else { return Ok(()) };
-        let fields = if is_new { plan.fields.wakeup_new.as_ref() } else { Some(&plan.fields.wakeup) };
-        let Some(fields) = fields.filter(|fields| fields.happened(sample.raw)) else { return Ok(()) };
-        let tid = fields.pid.read(sample.raw)?;
-        let comm = name(DETAILS && self.named, &fields.comm, sample.raw)?;
-        if !self.is_ours(tid, &comm, ctx) {
-            ctx.ignored = true;
-            return Ok(());
-        }
-        let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let ended = self.machine.woken::<DETAILS>(seen, is_new, self.report_at::<DETAILS>(sample.time));
-        let period = if DETAILS { self.with_waker(ended, sample, fields, ctx) } else { ended };
-        self.account::<DETAILS>(period, ctx);
-        Ok(())
-    }
-
-    fn on_waking(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let Some(fields) = self.plan.as_ref().and_then(|plan| plan.fields.waking.as_ref()) else { return Ok(()) };
-        let tid = fields.pid.read(sample.raw)?;
-        let comm = name(self.named, &fields.comm, sample.raw)?;
-        if !self.is_ours(tid, &comm, ctx) {
-            ctx.ignored = true;
-            return Ok(());
-        }
-        let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let ended = self.machine.waking(seen, self.report_at::<true>(sample.time));
-        let period = self.with_waker(ended, sample, fields, ctx);
-        self.account::<true>(period, ctx);
-        Ok(())
-    }
-
-    /// Who ended a wait, where that is shown.
-    #[inline(always)]
-    fn with_waker(
-        &self,
-        ended: Option<Period>,
-        sample: &Sample<'_>,
-        fields: &Woken,
-        ctx: &mut Context,
-    ) -> Option<Period> {
-        if self.args.than.is_none() {
-            return ended;
-        }
-        ended.map(|period| Period { waker: Some(waker(sample, fields, ctx)), ..period })
-    }
-
-    /// Counts a period that ended, and reports it when it was too long.
-    ///
-    /// In line, or half of the time goes into writing the period down and reading it again.
-    #[inline(always)]
-    fn account<const DETAILS: bool>(&mut self, period: Option<Period>, ctx: &mut Context) {
-        let Some(period) = period else { return };
-        if DETAILS && self.narrowed && !self.is_wanted(&period) {
-            return;
-        }
-        if period.since < self.lost_until {
-            return self.account_unsure(period, ctx);
-        }
-        if period.began == Began::Exactly {
-            self.all[period.state.index()].record(period.until.saturating_sub(period.since));
-        }
-        if DETAILS && self.detailed {
-            self.account_details(period, ctx);
-        }
-    }
-
-    #[inline(never)]
-    fn is_wanted(&self, period: &Period) -> bool {
-        self.selects(period.state) && self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&period.cpu))
-    }
-
-    /// It may have ended, and another one begun, unseen; but what was shown of it was so, and is over now.
-    #[cold]
-    fn account_unsure(&mut self, period: Period, ctx: &mut Context) {
-        ctx.discarded += u64::from(period.began == Began::Exactly);
-        if period.shown_until > period.since {
-            self.report_ended(&Period { began: Began::BeforeLoss, ..period }, period.shown_until, ctx);
-        }
-    }
-
-    /// The period on its own, or in its thread's row.
-    #[inline(never)]
-    fn account_details(&mut self, period: Period, ctx: &mut Context) {
-        let duration = period.until.saturating_sub(period.since);
-        let fits = || self.by_thread.len() < MOST_THREADS || self.by_thread.contains_key(&period.tid);
-        if self.args.perins && period.began == Began::Exactly && fits() {
-            let fresh = || (period.comm, Box::new(table::empty()));
-            let (comm, histograms) = self.by_thread.entry(period.tid).or_insert_with(fresh);
-            *comm = period.comm;
-            histograms[period.state.index()].record(duration);
-        } else if self.args.perins && period.began == Began::Exactly {
-            ctx.untracked += 1;
-        }
-        if let Some(us) = self.drawn(period.state, period.began, period.stack, duration) {
-            let pid = ctx.tasks.pid(period.tid);
-            ctx.weigh(pid, period.comm, period.stack, us);
-        }
-        if self.args.than.is_some() && self.reports(period.state) {
-            self.report_ended(&period, period.until, ctx);
-        }
     }
 
     /// Reports a wait that has ended, and lasted at least until `certain`.
