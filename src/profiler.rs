@@ -365,6 +365,7 @@ impl Context {
     }
 
     /// The sample's callchain, interned. None without one.
+    #[inline(always)]
     pub fn stack(&mut self, sample: &Sample<'_>) -> Option<StackId> {
         self.stacks.intern(sample.callchain, sample.max_stack(), sample.pid, &mut self.spaces)
     }

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::perf::evsel::EventId;
+use crate::perf::layout::Shape;
 
 /// Where a sample goes, and how it is decoded: all that is asked of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,8 +11,8 @@ pub struct Route {
     pub event: EventId,
     /// [`Evsel::owner`](crate::perf::evsel::Evsel::owner)
     pub owner: u32,
-    /// [`Layout::is_plain`](crate::perf::layout::Layout::is_plain)
-    pub is_plain: bool,
+    /// [`Layout::shape`](crate::perf::layout::Layout::shape)
+    pub shape: Shape,
 }
 
 /// Ids of samples to events. The kernel hands ids out in sequence, so a short table serves nearly all of them.
@@ -23,7 +24,7 @@ pub struct Ids {
 }
 
 const NOBODY: u32 = u32::MAX;
-const NONE: Route = Route { event: EventId(0), owner: NOBODY, is_plain: false };
+const NONE: Route = Route { event: EventId(0), owner: NOBODY, shape: Shape::Other };
 
 impl Ids {
     pub fn insert(&mut self, id: u64, route: Route) {
@@ -68,7 +69,7 @@ mod tests {
     fn ids_near_and_far() {
         let mut ids = Ids::default();
         for (id, event) in [(1000, 0), (1003, 1), (5, 2), (1 << 40, 3)] {
-            ids.insert(id, Route { event: EventId(event), owner: 0, is_plain: true });
+            ids.insert(id, Route { event: EventId(event), owner: 0, shape: Shape::Other });
         }
         let cases = [
             (1000, Some(0)),

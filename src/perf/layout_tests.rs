@@ -6,7 +6,7 @@
 use perf_event_open_sys::bindings as b;
 use proptest::prelude::*;
 
-use crate::perf::layout::{Layout, SampleType};
+use crate::perf::layout::{Layout, SampleType, Shape};
 use crate::perf::record::{Branches, Extra, Malformed, Sample, decode};
 
 const MISC: u16 = 2; // PERF_RECORD_MISC_USER
@@ -500,39 +500,50 @@ fn raw_and_stack_sizes_that_lie_are_refused() {
 }
 
 /// The short way to decode a sample finds what the long one does, or refuses it for the same reason.
-fn plain_is_the_same(record: &[u8]) {
-    let layout = Layout::new(SampleType::BASE.with(SampleType::RAW), 0);
-    assert!(layout.is_plain());
-    let (short, long) = (layout.plain_sample(record), layout.sample(record));
+fn short_is_the_same(layout: &Layout, record: &[u8]) {
+    let (short, long) = (layout.shaped_sample(layout.shape(), record), layout.sample(record));
     let fields = |sample: &Sample<'_>| {
         let extra = format!("{:?}", sample.extra());
-        (sample.pid, sample.tid, sample.time, sample.cpu, sample.callchain.len(), sample.raw.to_vec(), extra)
+        let chain: Vec<u64> = sample.callchain.iter().collect();
+        let raw = sample.raw.to_vec();
+        (sample.pid, sample.tid, sample.time, sample.cpu, sample.period(), chain, raw, sample.rest.len(), extra)
     };
-    assert_eq!(short.as_ref().map(fields), long.as_ref().map(fields), "{record:?}");
+    assert_eq!(short.as_ref().map(fields), long.as_ref().map(fields), "{layout:?} {record:?}");
 }
 
 #[test]
-fn samples_without_other_fields_are_plain() {
-    let plain = SampleType::BASE.with(SampleType::RAW).bits();
-    let is_plain = |case: &Case| case.layout().is_plain();
-    assert!(variants().iter().all(|case| is_plain(case) == (case.bits == plain)));
-    let record = Case::new(plain).encode();
-    (0..=record.len()).for_each(|len| plain_is_the_same(&record[..len]));
+fn samples_cut_anywhere_are_the_same_in_short() {
+    let of = |bits: &[SampleType]| bits.iter().fold(0, |all, bit| all | bit.bits());
+    let others = of(&[SampleType::IP, SampleType::ADDR, SampleType::ID, SampleType::STREAM_ID, SampleType::READ]);
+    let (period, callchain) = (SampleType::PERIOD, SampleType::CALLCHAIN);
+    for without in [of(&[]), of(&[period]), of(&[callchain]), of(&[period, callchain])] {
+        let shape =
+            Shape::Tracepoint { period: without & period.bits() == 0, callchain: without & callchain.bits() == 0 };
+        for case in variants() {
+            let case = Case { bits: case.bits & !others & !without, ..case };
+            let (layout, record) = (case.layout(), case.encode());
+            assert_eq!(layout.shape(), shape);
+            (0..=record.len()).for_each(|len| short_is_the_same(&layout, &record[..len]));
+        }
+    }
+    assert!(variants().iter().all(|case| case.layout().shape() == Shape::Other));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn plain_samples_of_random_bytes_are_the_same(
-        bytes in prop::collection::vec(any::<u8>(), 0..120),
-        size in prop::option::of(0_u32..100),
+    fn samples_of_random_bytes_are_the_same_in_short(
+        bits in prop::collection::vec(prop::sample::select(SampleType::ALL), 0..3),
+        // Small words are believable sizes.
+        words in prop::collection::vec(prop_oneof![any::<u64>(), 0_u64..24, (0_u64..100).prop_map(|low| low | 7 << 32)], 0..24),
+        tail in prop::collection::vec(any::<u8>(), 0..8),
     ) {
-        let mut bytes = bytes;
-        if let (Some(size), Some(at)) = (size, bytes.get_mut(40..44)) {
-            at.copy_from_slice(&size.to_ne_bytes());
-        }
-        plain_is_the_same(&bytes);
+        let base = SampleType::BASE.with(SampleType::RAW);
+        let layout = Layout::new(bits.into_iter().fold(base, |all, (_, bit)| all.with(bit)), 0);
+        let mut body = Bytes::default();
+        body.words(&words).bytes(&tail);
+        short_is_the_same(&layout, &body.0);
     }
 
     #[test]

@@ -73,6 +73,7 @@ impl<'a> Sample<'a> {
     }
 
     /// How many addresses its callchain has at most; 0: the kernel's limit.
+    #[inline]
     pub fn max_stack(&self) -> u16 {
         self.layout.max_stack()
     }
@@ -140,6 +141,12 @@ impl<'a> Callchain<'a> {
         words(self.0)
     }
 
+    /// All words as they lie in the record.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
     /// A hash of all words, for the tables of one run.
     ///
     /// Four words at a time: one after the other, each would wait for the product of the one before, and that is most of what
@@ -156,8 +163,13 @@ impl<'a> Callchain<'a> {
                 *lane = mix(*lane, *word);
             }
         }
-        let rest = rest.iter().fold(0, |lane, word| mix(lane, *word));
-        lanes.iter().fold(rest, |hash, lane| mix(hash, lane.to_ne_bytes()))
+        for (lane, word) in lanes.iter_mut().zip(rest) {
+            *lane = mix(*lane, *word);
+        }
+        let [a, b, c, d] = lanes;
+        let join = |one, other: u64| mix(one, other.to_ne_bytes());
+        let hash = join(join(a, b), join(c, d));
+        hash ^ hash >> 32 // the lower bits of a product know of the lower bits only
     }
 }
 

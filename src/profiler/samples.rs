@@ -73,8 +73,7 @@ impl<'p, 'a> Samples<'p, 'a> {
         }
         let route = self.evlist.route(sample_identifier(record)?).filter(|route| route.owner == self.owner)?;
         let layout = self.evlist.evsel(route.event).layout();
-        let sample = if route.is_plain { layout.plain_sample(record) } else { layout.sample(record) };
-        let mut sample = sample.ok()?;
+        let mut sample = layout.shaped_sample(route.shape, record).ok()?;
         sample.late = self.piece.take(next, sample.time)?;
         Some((route.event, sample))
     }

@@ -49,6 +49,12 @@ impl<'a> Piece<'a> {
         Piece { ring, rest: bytes, ahead, near: ahead, limit, newest, last, records: 0, late: 0 }
     }
 
+    /// A record on its own, ordinary and due.
+    #[inline(always)]
+    pub fn of_one(record: &'a [u8], late: bool) -> Piece<'a> {
+        Piece::new(0, record, 0, u64::MAX, if late { u64::MAX } else { 0 }, 0)
+    }
+
     pub(super) fn taken(&self) -> Taken {
         let &Piece { rest, records, late, newest, last, .. } = self;
         Taken { rest: rest.len(), records, late, newest, last }

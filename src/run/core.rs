@@ -9,7 +9,6 @@ use rustc_hash::FxHashSet;
 use crate::output::Output;
 use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::EventId;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
 use crate::perf::target::Host;
@@ -162,20 +161,20 @@ impl Core {
     pub fn take(&mut self, item: &Item<'_>, place: impl Fn(usize) -> (u32, Class)) -> ControlFlow<()> {
         match item.kind {
             ItemKind::Record(record) if record_type(record) == PERF_RECORD_SAMPLE => {
-                if self.sample(record, item.late).is_err() {
-                    self.malformed += 1;
+                if self.narrow_here && self.narrows(record) {
+                    return ControlFlow::Continue(());
                 }
+                let mut piece = Piece::of_one(record, item.late);
+                let flow = self.take_samples(&mut piece);
+                self.malformed += u64::from(piece.records() == 0); // it is no sample of ours
+                flow
             }
             _ => {
                 let (cpu, class) = place(item.ring);
                 self.take_other(item, cpu, class);
+                ControlFlow::Continue(())
             }
         }
-        if self.enough() {
-            self.ended_ns = Some(item.time);
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
     }
 
     /// Takes the samples at the start of a piece: a profiler has those that follow each other in one call.
@@ -184,6 +183,11 @@ impl Core {
         if self.narrow_here {
             return ControlFlow::Continue(()); // each of them is looked at
         }
+        self.take_samples(piece)
+    }
+
+    #[inline]
+    fn take_samples(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
         loop {
             let Core { evlist, profilers, ctx, .. } = self;
             let route = piece.peek().and_then(|next| sample_identifier(next.record())).and_then(|id| evlist.route(id));
@@ -231,46 +235,19 @@ impl Core {
         self.limit.is_some_and(|limit| self.samples >= limit)
     }
 
-    #[inline(always)]
-    fn sample(&mut self, record: &[u8], late: bool) -> Result<(), Malformed> {
-        let id = sample_identifier(record).ok_or(Malformed::Short)?;
-        let route = self.evlist.route(id).ok_or(Malformed::UnknownEvent)?;
-        if route.is_plain {
-            self.give::<true>(route.event, record, late)
-        } else {
-            self.give_any(route.event, record, late)
-        }
-    }
-
-    /// Not in line, or the samples of most tracepoints would wait for what it takes to decode all others.
+    /// Counts a sample that is of none of the tasks asked for, though its event is opened on them.
     #[inline(never)]
-    fn give_any(&mut self, event: EventId, record: &[u8], late: bool) -> Result<(), Malformed> {
-        self.give::<false>(event, record, late)
-    }
-
-    /// Decodes a sample and gives it to its profiler.
-    #[inline(always)]
-    fn give<const PLAIN: bool>(&mut self, event: EventId, record: &[u8], late: bool) -> Result<(), Malformed> {
-        let Core { evlist, profilers, ctx, .. } = self;
-        let evsel = evlist.evsel(event);
-        let layout = evsel.layout();
-        let mut sample = if PLAIN { layout.plain_sample(record)? } else { layout.sample(record)? };
-        sample.late = late;
-        self.samples_read += 1;
-        if self.narrow_here && evsel.is_task_bound() && !ctx.watched.contains(sample.tid) {
-            self.narrowed.samples += 1;
-            self.narrowed.bytes += record.len() as u64;
-            return Ok(());
+    fn narrows(&mut self, record: &[u8]) -> bool {
+        let route = sample_identifier(record).and_then(|id| self.evlist.route(id));
+        let Some(evsel) = route.map(|route| self.evlist.evsel(route.event)) else { return false };
+        let Ok(sample) = evsel.layout().sample(record) else { return false };
+        if !evsel.is_task_bound() || self.ctx.watched.contains(sample.tid) {
+            return false;
         }
-        ctx.ignored = false;
-        let result = match profilers.get_mut(evsel.owner()) {
-            Some(profiler) => profiler.sample(event, &sample, ctx),
-            None => Ok(()),
-        };
-        self.samples += u64::from(!ctx.ignored);
-        self.give_stacks();
-        self.ctx.output.flush_large();
-        result.map_err(|_| Malformed::Length)
+        self.samples_read += 1;
+        self.narrowed.samples += 1;
+        self.narrowed.bytes += record.len() as u64;
+        true
     }
 
     /// Stacks seen for the first time travel with the batch that refers to them.
