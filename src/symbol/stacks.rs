@@ -103,7 +103,9 @@ fn without_end_mark(words: &[u64]) -> &[u64] {
 #[derive(Debug)]
 pub struct Stacks {
     by_hash: FxHashMap<u64, Vec<(StackId, Key)>>,
-    words: Vec<u64>,
+    words: Vec<[u8; 8]>,
+    /// By the low bits of their hash, those that came last: most come again soon.
+    recent: Box<[Option<Recent>]>,
     /// What each takes.
     sizes: Vec<(StackId, u32)>,
     bytes: usize,
@@ -135,6 +137,24 @@ struct Key {
     taken: u64,
 }
 
+/// A stack of the table, and how often it came since its [`Key`] was told of that.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    id: StackId,
+    /// Of the words alone.
+    hash: u64,
+    depth: u16,
+    has_user: bool,
+    space: u32,
+    start: usize,
+    len: usize,
+    seen: u32,
+    taken: u64,
+}
+
+/// A power of two.
+const RECENT: usize = 512;
+
 const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/uapi/linux/perf_event.h
 const PERF_CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const PERF_CONTEXT_USER: u64 = -512_i64 as u64;
@@ -162,6 +182,7 @@ impl Stacks {
         Stacks {
             by_hash: FxHashMap::default(),
             words: Vec::new(),
+            recent: vec![None; RECENT].into_boxed_slice(),
             sizes: Vec::new(),
             bytes: 0,
             renew_at_bytes: RENEW_LEAST_BYTES.min(limit_bytes / RENEW_PART),
@@ -178,6 +199,7 @@ impl Stacks {
 
     /// The id of `chain` in process `pid`, cut after `depth` addresses (0: the kernel's limit). None when it is empty or
     /// the table is full.
+    #[inline]
     pub fn intern(&mut self, chain: Callchain<'_>, depth: u16, pid: i32, spaces: &mut SpaceKeys) -> Option<StackId> {
         if chain.is_empty() {
             self.empty += 1;
@@ -187,9 +209,35 @@ impl Stacks {
     }
 
     /// As [`Stacks::intern`], and counts it as so many callchains.
+    #[inline]
     fn find(
         &mut self,
         chain: Callchain<'_>,
+        depth: u16,
+        pid: i32,
+        spaces: &mut SpaceKeys,
+        taken: u64,
+    ) -> Option<StackId> {
+        let hash = chain.hash();
+        // Of the same words is known what they are.
+        if let Some(recent) = &mut self.recent[hash as usize % RECENT]
+            && recent.hash == hash
+            && recent.depth == depth
+            && self.words[recent.start..recent.start + recent.len].as_flattened() == chain.bytes()
+            && recent.space == if recent.has_user { spaces.key(pid) } else { 0 }
+        {
+            recent.seen = recent.seen.saturating_add(1);
+            recent.taken += taken;
+            return Some(recent.id);
+        }
+        self.find_any(chain, hash, depth, pid, spaces, taken)
+    }
+
+    #[inline(never)]
+    fn find_any(
+        &mut self,
+        chain: Callchain<'_>,
+        hash: u64,
         depth: u16,
         pid: i32,
         spaces: &mut SpaceKeys,
@@ -199,28 +247,52 @@ impl Stacks {
         let has_user = chain.iter().fold(false, |any, word| any | is_user(word)); // without a branch for each
         // Kernel addresses mean the same in every process.
         let space = if has_user { spaces.key(pid) } else { 0 };
-        let depth = if depth == 0 { self.depth_limit } else { usize::from(depth) };
-        let is_cut = || chain.iter().filter(|word| *word < PERF_CONTEXT_MAX).count() >= depth;
-        let cut = chain.len() >= depth && is_cut();
-        let hash = chain.hash() ^ u64::from(space);
+        let most = if depth == 0 { self.depth_limit } else { usize::from(depth) };
+        let is_cut = || chain.iter().filter(|word| *word < PERF_CONTEXT_MAX).count() >= most;
+        let cut = chain.len() >= most && is_cut();
         let words = &self.words;
         let same = |key: &Key| {
             key.space == space
                 && key.cut == cut
-                && key.len == chain.len()
-                && words[key.start..key.start + key.len].iter().copied().eq(chain.iter())
+                && words[key.start..key.start + key.len].as_flattened() == chain.bytes()
         };
-        let bucket = self.by_hash.get_mut(&hash);
-        if let Some((id, key)) = bucket.and_then(|bucket| bucket.iter_mut().find(|(_, key)| same(key))) {
+        let key = hash ^ u64::from(space);
+        let bucket = self.by_hash.get_mut(&key);
+        let found = bucket.and_then(|bucket| bucket.iter_mut().find(|(_, key)| same(key)));
+        let (id, start) = if let Some((id, key)) = found {
             key.taken += taken;
             key.seen = key.seen.saturating_add(1);
-            return Some(*id);
+            (*id, key.start)
+        } else {
+            let start = self.words.len();
+            let id = self.keep(pid, Body::Chain { words: chain.iter().collect(), cut }, chain.len())?;
+            self.words.extend(chain.iter().map(u64::to_ne_bytes));
+            let len = chain.len();
+            self.by_hash.entry(key).or_default().push((id, Key { space, start, len, cut, seen: 1, taken }));
+            (id, start)
+        };
+        let recent = Recent { id, hash, depth, has_user, space, start, len: chain.len(), seen: 0, taken: 0 };
+        if let Some(before) = self.recent[hash as usize % RECENT].replace(recent) {
+            self.tell_key(before);
         }
-        let key = Key { space, start: self.words.len(), len: chain.len(), cut, seen: 1, taken };
-        let id = self.keep(pid, Body::Chain { words: chain.iter().collect(), cut }, chain.len())?;
-        self.words.extend(chain.iter());
-        self.by_hash.entry(hash).or_default().push((id, key));
         Some(id)
+    }
+
+    fn tell_key(&mut self, recent: Recent) {
+        let bucket = self.by_hash.get_mut(&(recent.hash ^ u64::from(recent.space)));
+        if let Some((_, key)) = bucket.and_then(|bucket| bucket.iter_mut().find(|(id, _)| *id == recent.id)) {
+            key.seen = key.seen.saturating_add(recent.seen);
+            key.taken += recent.taken;
+        }
+    }
+
+    /// Lets all keys know how often their stacks came. None is recent any more.
+    fn tell_keys(&mut self) {
+        for at in 0..self.recent.len() {
+            if let Some(recent) = self.recent[at].take() {
+                self.tell_key(recent);
+            }
+        }
     }
 
     /// As [`Stacks::intern`], of one address without its callers.
@@ -273,6 +345,7 @@ impl Stacks {
 
     /// How often each was taken since the last time.
     pub fn taken(&mut self) -> News {
+        self.tell_keys();
         let keys = self.by_hash.values_mut().flatten().filter(|(_, key)| key.taken > 0);
         let stacks = keys.map(|(id, key)| (*id, std::mem::take(&mut key.taken))).collect();
         News::Taken { stacks, empty: std::mem::take(&mut self.empty) }
@@ -281,6 +354,7 @@ impl Stacks {
     /// Forgets all but the stacks in `kept`, and those that came more than once since the last time. What of the others
     /// comes again gets a new id.
     pub fn forget(&mut self, mut kept: FxHashSet<StackId>) -> Vec<News> {
+        self.tell_keys();
         self.keep_frequent(&mut kept);
         let taken = self.taken();
         let before = std::mem::take(&mut self.words);
@@ -362,155 +436,5 @@ impl Stacks {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::perf::target::Host;
-
-    fn bytes(words: &[u64]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
-    }
-
-    fn chain(bytes: &[u8]) -> Callchain<'_> {
-        Callchain::from_bytes(bytes)
-    }
-
-    fn frames(stacks: &mut Stacks) -> Vec<Vec<Frame>> {
-        let mut spaces = Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() });
-        let frames = |news| match news {
-            News::Stack(stack) => stack.frames(&mut spaces),
-            _ => Vec::new(),
-        };
-        stacks.take_fresh().map(frames).collect()
-    }
-
-    #[test]
-    fn the_zero_at_the_end_is_no_frame() {
-        assert_eq!(without_end_mark(&[PERF_CONTEXT_USER, 5, 6, 0]), [PERF_CONTEXT_USER, 5, 6]);
-        for words in [&[PERF_CONTEXT_USER, 0][..], &[PERF_CONTEXT_USER, 0, 6], &[0], &[]] {
-            assert_eq!(without_end_mark(words), words, "it is all there is, or not the end");
-        }
-    }
-
-    #[test]
-    fn the_address_at_which_a_chain_leaves_the_process() {
-        let cases: [(&[u64], Option<u64>); 6] = [
-            (&[PERF_CONTEXT_USER, 7], Some(7)),
-            (&[PERF_CONTEXT_KERNEL, 1, 2, PERF_CONTEXT_USER, 7, 8], Some(7)),
-            (&[], None),
-            (&[PERF_CONTEXT_USER], None),
-            (&[PERF_CONTEXT_KERNEL, 1], None),
-            (&[PERF_CONTEXT_USER, PERF_CONTEXT_KERNEL], None),
-        ];
-        for (words, want) in cases {
-            assert_eq!(innermost_user(chain(&bytes(words))), want, "{words:?}");
-        }
-    }
-
-    #[test]
-    fn equal_stacks_share_an_id() {
-        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
-        let kernel = bytes(&[PERF_CONTEXT_KERNEL, 1, 2]);
-        let user = bytes(&[PERF_CONTEXT_KERNEL, 1, PERF_CONTEXT_USER, 2]);
-        let first = stacks.intern(chain(&kernel), 0, 5, &mut keys);
-        assert_eq!(
-            first,
-            stacks.intern(chain(&kernel), 0, 6, &mut keys),
-            "kernel stacks are the same in every process"
-        );
-        let in_5 = stacks.intern(chain(&user), 0, 5, &mut keys);
-        assert_ne!(in_5, stacks.intern(chain(&user), 0, 6, &mut keys), "user stacks are not");
-        assert_eq!(in_5, stacks.intern(chain(&user), 0, 5, &mut keys));
-        assert_eq!(frames(&mut stacks).iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
-        assert_eq!(stacks.intern(chain(&[]), 0, 5, &mut keys), None);
-    }
-
-    #[test]
-    fn one_address_is_a_stack() {
-        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 1), SpaceKeys::default());
-        let kernel = stacks.address(7, false, 5, &mut keys);
-        assert_eq!(kernel, stacks.address(7, false, 6, &mut keys));
-        assert_ne!(kernel, stacks.address(7, true, 5, &mut keys));
-        let frames = frames(&mut stacks);
-        assert!(matches!(frames[0][..], [Frame::Kernel(7)]), "{frames:?}");
-        assert!(matches!(frames[1][..], [Frame::User { addr: 7, .. }]), "{frames:?}");
-    }
-
-    #[test]
-    fn forgetting_makes_room() {
-        let (mut stacks, mut keys) = (Stacks::new(2_000_000, 127), SpaceKeys::default());
-        let mut intern =
-            |stacks: &mut Stacks, n| stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 0, 5, &mut keys).unwrap();
-        let held = intern(&mut stacks, 1);
-        let (mut forgot, mut taken) = (0, 0);
-        for n in 2..30_000 {
-            intern(&mut stacks, n);
-            if stacks.should_forget() {
-                let news = stacks.forget([held].into_iter().collect());
-                let [News::Taken { stacks: some, .. }, News::Forget { last, kept }] = &news[..] else { panic!() };
-                assert!(*last > held && kept.contains(&held) && stacks.sizes.len() == 1);
-                taken += some.iter().map(|(_, taken)| taken).sum::<u64>();
-                forgot += 1;
-            }
-        }
-        assert!(forgot > 5 && stacks.refused() == 0, "{forgot}");
-        assert_eq!(intern(&mut stacks, 1), held, "it was kept");
-        let News::Taken { stacks: last, empty: 0 } = stacks.taken() else { panic!() };
-        assert_eq!(taken + last.iter().map(|(_, taken)| taken).sum::<u64>(), 30_000, "each was counted once");
-        assert_eq!(last.iter().find(|(id, _)| *id == held), Some(&(held, 1)), "since the last time");
-        assert!(stacks.words.len() < 4 * 30_000, "the words of the others are gone");
-    }
-
-    /// Those that come again and again are kept for it, as long as they do.
-    #[test]
-    fn what_is_frequent_is_not_forgotten() {
-        let (mut stacks, mut keys) = (Stacks::new(16 << 20, 127), SpaceKeys::default());
-        let mut intern =
-            |stacks: &mut Stacks, n| stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 0, 5, &mut keys).unwrap();
-        let look = |stacks: &mut Stacks| drop(stacks.forget(FxHashSet::default()));
-        let often: Vec<StackId> = (0..100).map(|n| intern(&mut stacks, n)).collect();
-        let once = intern(&mut stacks, 1000);
-        (0..100).for_each(|n| assert_eq!(intern(&mut stacks, n), often[n as usize]));
-        look(&mut stacks);
-        assert_ne!(intern(&mut stacks, 1000), once, "it is forgotten");
-        (0..50).for_each(|n| assert_eq!(intern(&mut stacks, n), often[n as usize]));
-        look(&mut stacks);
-        assert_ne!(intern(&mut stacks, 70), often[70], "it did not come again");
-        assert_ne!(intern(&mut stacks, 20), often[20], "once is not often");
-        // There is room for so many of them.
-        let (most, bytes) = (stacks.limit_bytes / FREQUENT_PART, stacks.bytes / stacks.sizes.len());
-        for _ in 0..2 {
-            (0..30_000).for_each(|n| _ = intern(&mut stacks, n));
-        }
-        look(&mut stacks);
-        assert!(stacks.bytes <= most && stacks.bytes > most - 2 * bytes, "{} of {most} bytes", stacks.bytes);
-    }
-
-    #[test]
-    fn a_full_table_counts() {
-        let (mut stacks, mut keys) = (Stacks::new(2000, 127), SpaceKeys::default());
-        for n in 0..100 {
-            stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 0, 5, &mut keys);
-        }
-        assert!(stacks.refused() > 50 && stacks.refused() < 100, "{}", stacks.refused());
-    }
-
-    #[test]
-    fn a_cut_stack_says_so() {
-        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 3), SpaceKeys::default());
-        for (depth, addresses, want) in [(0, 3, true), (0, 2, false), (2, 2, true), (7, 3, false)] {
-            let words: Vec<u64> = [PERF_CONTEXT_KERNEL].into_iter().chain(depth..depth + addresses).collect();
-            stacks.intern(chain(&bytes(&words)), depth as u16, 5, &mut keys);
-            let cut = matches!(frames(&mut stacks)[0].last(), Some(Frame::Truncated));
-            assert_eq!(cut, want, "{addresses} of {depth}");
-        }
-    }
-
-    #[test]
-    fn a_cut_stack_is_no_complete_one() {
-        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
-        let words = bytes(&[PERF_CONTEXT_KERNEL, 1, 2]);
-        let ids = [2, 0, 2, 3].map(|depth| stacks.intern(chain(&words), depth, 5, &mut keys));
-        assert!(ids[0] != ids[1] && ids[0] == ids[2] && ids[1] == ids[3], "{ids:?}");
-        assert_eq!(frames(&mut stacks).iter().map(Vec::len).collect::<Vec<_>>(), [3, 2]);
-    }
-}
+#[path = "stacks_tests.rs"]
+mod tests;
