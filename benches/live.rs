@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     ensure!(kib < MOST_KIB, "more than {MOST_KIB} KiB");
     let start = Instant::now();
     for number in 0..PAIRS {
-        black_box(ledger.freed(Space::Kernel, address(number), u64::MAX, true));
+        black_box(ledger.freed(Space::Kernel, address(number), u64::MAX));
         allocate(&mut ledger, number + LIVE);
     }
     println!("{PAIRS} pairs among them: {:.0} ns each", start.elapsed().as_nanos() as f64 / PAIRS as f64);

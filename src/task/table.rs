@@ -61,7 +61,7 @@ impl fmt::Debug for Comm {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Task {
     pid: i32,
     comm: Comm,
@@ -76,7 +76,7 @@ pub struct TaskTable {
     nested: bool,
     tasks: FxHashMap<i32, Task>,
     /// The task asked for last: events of one task come in rows.
-    latest: Option<(i32, Task)>,
+    latest: (Option<i32>, Task),
     /// Exited threads and when: a task still raises events after its EXIT record, so it is forgotten later.
     exited: VecDeque<(u64, i32)>,
 }
@@ -121,7 +121,7 @@ impl TaskTable {
                 self.exited.push_back((now, tid));
             }
         }
-        self.latest = None;
+        self.latest.0 = None;
     }
 
     /// Every thread known to live, as (tid, pid).
@@ -130,26 +130,29 @@ impl TaskTable {
     }
 
     /// The name of `tid`; one never seen is asked of /proc once. Empty when nobody knows.
+    #[inline(always)]
     pub fn comm(&mut self, tid: i32) -> Comm {
         self.task(tid).comm
     }
 
     /// The process of `tid`; `tid` itself when nobody knows.
+    #[inline(always)]
     pub fn pid(&mut self, tid: i32) -> i32 {
         self.task(tid).pid
     }
 
-    #[inline]
-    fn task(&mut self, tid: i32) -> Task {
-        match self.latest {
-            Some((latest, task)) if latest == tid => task,
-            _ => {
-                let known = self.tasks.get(&tid).copied();
-                let task = known.unwrap_or_else(|| self.learn(tid));
-                self.latest = Some((tid, task));
-                task
-            }
+    #[inline(always)]
+    fn task(&mut self, tid: i32) -> &Task {
+        if self.latest.0 != Some(tid) {
+            self.look_up(tid);
         }
+        &self.latest.1
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, tid: i32) {
+        let known = self.tasks.get(&tid).copied();
+        self.latest = (Some(tid), known.unwrap_or_else(|| self.learn(tid)));
     }
 
     #[cold]
@@ -184,7 +187,7 @@ impl TaskTable {
             }
             _ => {}
         }
-        self.latest = None; // it may be another now
+        self.latest.0 = None; // it may be another now
     }
 
     /// Forgets threads that exited a while before `now`.
@@ -193,7 +196,7 @@ impl TaskTable {
             && time.saturating_add(KEEP_EXITED_NS) < now
         {
             self.exited.pop_front();
-            self.latest = None;
+            self.latest.0 = None;
             if self.tasks.get(&tid).is_some_and(|task| task.exited) {
                 self.tasks.remove(&tid);
             }

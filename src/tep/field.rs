@@ -59,6 +59,25 @@ impl Int32 {
     }
 }
 
+/// Where an integer or a pointer of 8 bytes is: as [`Int32`].
+#[derive(Clone, Copy, Debug)]
+pub struct Int64 {
+    offset: u16,
+}
+
+impl Int64 {
+    /// The bits, of a signed field, too.
+    ///
+    /// # Errors
+    /// `raw` ends before the field does.
+    #[inline(always)]
+    pub fn read(self, raw: &[u8]) -> Result<u64, ReadError> {
+        let at = usize::from(self.offset);
+        let bytes = raw.get(at..at + 8).and_then(<[u8]>::first_chunk).ok_or(ReadError::Short)?;
+        Ok(u64::from_ne_bytes(*bytes))
+    }
+}
+
 /// Why a field could not be read from a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
@@ -158,6 +177,14 @@ impl Field {
     pub fn int32(&self) -> Result<Int32, ReadError> {
         let offset = u16::try_from(self.offset).map_err(|_| ReadError::Short)?; // no record is longer
         if self.kind == Kind::Int && self.size == 4 { Ok(Int32 { offset }) } else { Err(ReadError::OtherSize) }
+    }
+
+    /// # Errors
+    /// It has another size, or is no single number.
+    pub fn int64(&self) -> Result<Int64, ReadError> {
+        let offset = u16::try_from(self.offset).map_err(|_| ReadError::Short)?;
+        let is_number = matches!(self.kind, Kind::Int | Kind::Pointer);
+        if is_number && self.size == 8 { Ok(Int64 { offset }) } else { Err(ReadError::OtherSize) }
     }
 
     pub fn is_common(&self) -> bool {

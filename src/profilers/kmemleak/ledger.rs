@@ -36,6 +36,12 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Something was freed that nobody had seen allocated.
+    pub fn unmatched(&mut self) {
+        self.frees += 1;
+        self.unmatched += 1;
+    }
+
     /// Allocations that may be outstanding, and are in no sum.
     pub fn left_out(&self) -> u64 {
         self.out_of_reach.saturating_add(self.unfinished)
@@ -136,7 +142,7 @@ impl Ledger {
     }
 
     /// Takes an allocation down. False when its address was not free.
-    #[inline]
+    #[inline(always)]
     pub fn allocated(&mut self, space: Space, record: Record) -> bool {
         self.counts.allocs += u64::from(record.owner != OURSELVES);
         match self.pointers(space).insert(record) {
@@ -163,23 +169,17 @@ impl Ledger {
         self.counts.replaced > self.replaced.values().sum()
     }
 
-    /// Strikes an allocation out and returns it. `counts`: it is worth a count even if nobody saw the allocation.
-    #[inline]
-    pub fn freed(&mut self, space: Space, ptr: u64, time: u64, counts: bool) -> Option<Record> {
+    /// Strikes an allocation out and returns it.
+    #[inline(always)]
+    pub fn freed(&mut self, space: Space, ptr: u64, time: u64) -> Option<Record> {
         let pointers = match space {
             Space::Kernel => Some(&mut self.kernel),
             Space::Process(pid) => self.processes.get_mut(&pid).map(|process| &mut process.pointers),
         };
         // A free that comes late belongs to who had the address before.
-        let record = pointers.and_then(|pointers| pointers.remove_until(ptr, time));
-        match record {
-            Some(record) => self.counts.frees += u64::from(record.owner != OURSELVES),
-            None => {
-                self.counts.frees += u64::from(counts);
-                self.counts.unmatched += u64::from(counts);
-            }
-        }
-        record
+        let record = pointers.and_then(|pointers| pointers.remove_until(ptr, time))?;
+        self.counts.frees += u64::from(record.owner != OURSELVES);
+        Some(record)
     }
 
     /// Puts back what [`Ledger::freed`] has struck out: it was not freed after all.

@@ -19,6 +19,15 @@ fn counts(ledger: &Ledger) -> (u64, u64, u64, u64) {
     (allocs, frees, unmatched, replaced)
 }
 
+/// A free that the answer is about.
+fn freed(ledger: &mut Ledger, space: Space, ptr: u64, time: u64) -> Option<Record> {
+    let record = ledger.freed(space, ptr, time);
+    if record.is_none() {
+        ledger.counts.unmatched();
+    }
+    record
+}
+
 fn sum(ledger: &Ledger, now: u64) -> Option<Sum> {
     ledger.sums(now).get(&(None, 1)).copied()
 }
@@ -32,8 +41,8 @@ fn equal_addresses_of_two_processes_stay_apart() {
     let mut ledger = Ledger::new(0);
     assert!(ledger.allocated(A, record(8, 1, 10)) && ledger.allocated(B, record(8, 2, 20)));
     assert!(ledger.allocated(Space::Kernel, record(8, 3, 40)));
-    assert_eq!(ledger.freed(B, 8, 4, true), Some(record(8, 2, 20)));
-    assert_eq!((ledger.freed(B, 8, 5, true), counts(&ledger)), (None, (3, 2, 1, 0)));
+    assert_eq!(freed(&mut ledger, B, 8, 4), Some(record(8, 2, 20)));
+    assert_eq!((freed(&mut ledger, B, 8, 5), counts(&ledger)), (None, (3, 2, 1, 0)));
     let want = Sum { allocs: 2, bytes: 50, oldest_ns: 9, newest_ns: 7, exited: 0, unsure: 0, replaced: 0 };
     assert_eq!(sum(&ledger, 10), Some(want));
 }
@@ -43,7 +52,7 @@ fn an_address_that_was_not_free_is_replaced() {
     let mut ledger = Ledger::new(0);
     assert!(ledger.allocated(A, record(8, 1, 10)) && !ledger.allocated(A, record(8, 5, 20)));
     // A late free of the first.
-    assert_eq!(ledger.freed(A, 8, 4, true), None);
+    assert_eq!(freed(&mut ledger, A, 8, 4), None);
     assert_eq!(counts(&ledger), (2, 1, 1, 1));
     assert_eq!(sum(&ledger, 10).map(|sum| (sum.allocs, sum.bytes, sum.replaced)), Some((1, 20, 1)));
 }
@@ -55,7 +64,7 @@ fn few_places_of_unseen_frees_are_kept() {
     let mut replace = |owner: u32| {
         ledger.allocated(A, Record { owner, ..record(8, 1, 10) });
         ledger.allocated(A, Record { owner, ..record(8, 1, 10) });
-        ledger.freed(A, 8, 2, true);
+        freed(&mut ledger, A, 8, 2);
         (ledger.replaced.len(), ledger.replaced_anywhere())
     };
     let most = MOST_REPLACED as u32;
@@ -70,7 +79,7 @@ fn what_we_allocate_ourselves_counts_nowhere() {
     let mut ledger = Ledger::new(0);
     ledger.allocated(Space::Kernel, Record { owner: OURSELVES, ..record(8, 1, 10) });
     ledger.allocated(Space::Kernel, Record { owner: OURSELVES, ..record(9, 1, 10) });
-    assert!(ledger.freed(Space::Kernel, 8, 2, true).is_some(), "whoever frees it");
+    assert!(freed(&mut ledger, Space::Kernel, 8, 2).is_some(), "whoever frees it");
     assert!(ledger.allocated(Space::Kernel, record(9, 3, 5)));
     assert_eq!(counts(&ledger), (1, 0, 0, 0));
     assert_eq!(sum(&ledger, 10).map(|sum| sum.bytes), Some(5));
@@ -83,7 +92,7 @@ fn what_is_left_at_an_exit_stays() {
         ledger.allocated(A, record(ptr, time, 10));
     }
     ledger.thread_exited(1, 1, 10, |_| false);
-    ledger.freed(A, 2, 5, true); // it came late
+    freed(&mut ledger, A, 2, 5); // it came late
     let want = Some(Sum { allocs: 1, bytes: 10, oldest_ns: 9, newest_ns: 9, exited: 1, unsure: 0, replaced: 0 });
     assert_eq!(sum(&ledger, 1000), want, "its age is that at the exit, the third was too young");
     ledger.expire(10 + LINGERS_NS, |_| false);
@@ -120,7 +129,7 @@ fn a_loss_gives_back_what_a_realloc_was_given() {
     for (ptr, caller) in [(8, T), (9, Caller::User(6))] {
         ledger.allocated(A, record(ptr, 1, 10));
         ledger.enters(caller, call(0, 20));
-        let old = ledger.freed(A, ptr, 2, true);
+        let old = freed(&mut ledger, A, ptr, 2);
         ledger.replaces(caller, A, old);
     }
     // Another thread gets one of the addresses: that one was freed.
@@ -139,7 +148,7 @@ fn a_process_ends_with_its_last_thread() {
     ledger.thread_exited(1, 1, 10, |pid| pid == 1);
     ledger.expire(20 + LINGERS_NS, |_| true);
     assert_eq!(sum(&ledger, 20).map(|sum| sum.exited), Some(0), "its first thread has left the others");
-    assert!(ledger.freed(A, 8, 30 + LINGERS_NS, true).is_some());
+    assert!(freed(&mut ledger, A, 8, 30 + LINGERS_NS).is_some());
     // A thread that is known too late.
     ledger.thread_exited(2, 1, 40, |_| false);
     ledger.expire(50 + LINGERS_NS, |_| true);
@@ -197,11 +206,11 @@ fn a_failed_realloc_leaves_the_old() {
     let mut ledger = Ledger::new(0);
     for (bytes, left) in [(50, 1), (0, 0)] {
         ledger.allocated(A, record(8, 1, 10));
-        let old = ledger.freed(A, 8, 2, true);
+        let old = freed(&mut ledger, A, 8, 2);
         assert_eq!(sum(&ledger, 10), None);
         ledger.failed(Open { pair: 0, bytes, old: old.map(|old| (A, old)), argument: 8 });
         assert_eq!((sum(&ledger, 10).map_or(0, |sum| sum.allocs), ledger.counts.unmatched), (left, 0), "{bytes}");
-        ledger.freed(A, 8, 3, false);
+        ledger.freed(A, 8, 3);
     }
     assert_eq!(counts(&ledger), (2, 2, 0, 0));
 }
@@ -220,7 +229,7 @@ proptest! {
                     prop_assert_eq!(ledger.allocated(space, record(ptr, time, 1)), known.is_none());
                 }
                 3..=4 => {
-                    let record = ledger.freed(space, ptr, time, true);
+                    let record = freed(&mut ledger, space, ptr, time);
                     prop_assert_eq!(record.map(|record| record.time), model.remove(&(pid, ptr)));
                 }
                 _ if pid > 0 => {

@@ -10,7 +10,7 @@ pub mod pointers;
 mod report;
 mod sources;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::values::{self, Time, format_ns};
@@ -19,7 +19,7 @@ use crate::expr::Program;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
-use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
+use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space};
 use crate::profilers::kmemleak::report::Shown;
@@ -98,18 +98,27 @@ struct Owners {
     /// By number; the first is [`OURSELVES`].
     comms: Vec<Comm>,
     numbers: FxHashMap<Comm, u32>,
+    /// Who was asked for last: events of one task come in rows.
+    latest: (Comm, u32),
 }
 
 impl Default for Owners {
     fn default() -> Owners {
-        Owners { comms: vec![Comm::default()], numbers: FxHashMap::default() }
+        let mut owners =
+            Owners { comms: vec![Comm::default()], numbers: FxHashMap::default(), latest: Default::default() };
+        owners.latest = (Comm::default(), owners.add(Comm::default()));
+        owners
     }
 }
 
 impl Owners {
-    #[inline]
+    #[inline(always)]
     fn number(&mut self, comm: Comm) -> u32 {
-        self.numbers.get(&comm).copied().unwrap_or_else(|| self.add(comm))
+        if self.latest.0 != comm {
+            let number = self.numbers.get(&comm).copied().unwrap_or_else(|| self.add(comm));
+            self.latest = (comm, number);
+        }
+        self.latest.1
     }
 
     #[cold]
@@ -175,6 +184,7 @@ impl Kmemleak {
     }
 
     /// An allocation is complete.
+    #[inline(always)]
     fn allocated(&mut self, at: usize, ptr: u64, bytes: u64, sample: &Sample<'_>, ctx: &mut Context) {
         let Some(source) = self.sources.get(at) else { return };
         let space = space(source, sample);
@@ -199,6 +209,7 @@ impl Kmemleak {
     }
 
     /// A call has returned `ptr`, or with it what that means where the result is in memory.
+    #[inline(never)]
     fn returned(&mut self, at: usize, open: Open, ptr: u64, sample: &Sample<'_>, ctx: &mut Context) {
         let Some(source) = self.sources.get(at) else { return };
         let ptr = match source.result_in_memory {
@@ -213,22 +224,79 @@ impl Kmemleak {
         }
     }
 
+    #[inline(always)]
+    fn on_event(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
+        let at = event.index().wrapping_sub(self.first);
+        let Some(source) = self.sources.get(at) else { return Ok(()) }; // another profiler's
+        let ptr = value(source.ptr.as_ref(), sample)?;
+        match source.role {
+            Role::Alloc => {
+                let bytes = value(source.size.as_ref(), sample)?;
+                if ptr != 0 && !(source.user && self.ledger.is_inside(sample.tid)) {
+                    self.allocated(at, ptr, bytes, sample, ctx);
+                }
+            }
+            Role::Free => {
+                if ptr == 0 || source.user && self.ledger.is_inside(sample.tid) {
+                    return Ok(()); // free(NULL); an allocator's own business
+                }
+                match self.ledger.freed(space(source, sample), ptr, sample.time) {
+                    Some(record) => ctx.ignored = record.owner == OURSELVES,
+                    None if self.counts(sample.tid, sample.cpu, ctx) => self.ledger.counts.unmatched(),
+                    None => ctx.ignored = true,
+                }
+            }
+            Role::Enter(pair) => {
+                let bytes = value(source.size.as_ref(), sample)?;
+                let argument = value(source.argument.as_ref().map(|(_, program)| program), sample)?;
+                let caller = caller(source, sample);
+                let is_outermost = self.ledger.enters(caller, Open { pair, bytes, old: None, argument });
+                if is_outermost && argument != 0 && matches!(source.argument, Some((Argument::Old, _))) {
+                    let space = space(source, sample);
+                    let old = self.ledger.freed(space, argument, sample.time);
+                    if old.is_none() && self.counts(sample.tid, sample.cpu, ctx) {
+                        self.ledger.counts.unmatched();
+                    }
+                    self.ledger.replaces(caller, space, old);
+                }
+            }
+            Role::Leave(pair) => {
+                if let Some(open) = self.ledger.leaves(caller(source, sample), pair) {
+                    // A copy: who is handed a sample has it in memory, and nobody else needs that.
+                    self.returned(at, open, ptr, &sample.clone(), ctx);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a free of something unknown is one that the answer is about.
-    fn counts(&self, sample: &Sample<'_>, ctx: &Context) -> bool {
-        ctx.watched.contains(sample.tid) && self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&sample.cpu))
+    #[inline(never)]
+    fn counts(&self, tid: i32, cpu: u32, ctx: &Context) -> bool {
+        ctx.watched.contains(tid) && self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 }
 
 /// What an event says; 0 where it is not asked.
-#[inline]
+#[inline(always)]
 fn value(program: Option<&Program>, sample: &Sample<'_>) -> Result<u64> {
-    program.map_or(Ok(0), |program| program.eval(sample.raw).context("a record without its fields"))
+    match program.map_or(Some(0), |program| program.eval(sample.raw)) {
+        Some(value) => Ok(value),
+        None => Err(without_fields()),
+    }
 }
 
+#[cold]
+fn without_fields() -> anyhow::Error {
+    anyhow!("a record without its fields")
+}
+
+#[inline(always)]
 fn space(source: &Source, sample: &Sample<'_>) -> Space {
     if source.user { Space::Process(sample.pid) } else { Space::Kernel }
 }
 
+#[inline(always)]
 fn caller(source: &Source, sample: &Sample<'_>) -> Caller {
     match sample.tid {
         tid if source.user => Caller::User(tid),
@@ -278,43 +346,11 @@ impl Profiler for Kmemleak {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let at = event.index().checked_sub(self.first).context("an event of another profiler")?;
-        let source = self.sources.get(at).context("an event of another profiler")?;
-        let ptr = value(source.ptr.as_ref(), sample)?;
-        match source.role {
-            Role::Alloc => {
-                let bytes = value(source.size.as_ref(), sample)?;
-                if ptr != 0 && !(source.user && self.ledger.is_inside(sample.tid)) {
-                    self.allocated(at, ptr, bytes, sample, ctx);
-                }
-            }
-            Role::Free => {
-                if ptr == 0 || source.user && self.ledger.is_inside(sample.tid) {
-                    return Ok(()); // free(NULL); an allocator's own business
-                }
-                let counts = self.counts(sample, ctx);
-                let record = self.ledger.freed(space(source, sample), ptr, sample.time, counts);
-                ctx.ignored = record.map_or(!counts, |record| record.owner == OURSELVES);
-            }
-            Role::Enter(pair) => {
-                let bytes = value(source.size.as_ref(), sample)?;
-                let argument = value(source.argument.as_ref().map(|(_, program)| program), sample)?;
-                let caller = caller(source, sample);
-                let is_outermost = self.ledger.enters(caller, Open { pair, bytes, old: None, argument });
-                if is_outermost && argument != 0 && matches!(source.argument, Some((Argument::Old, _))) {
-                    let counts = self.counts(sample, ctx);
-                    let space = space(source, sample);
-                    let old = self.ledger.freed(space, argument, sample.time, counts);
-                    self.ledger.replaces(caller, space, old);
-                }
-            }
-            Role::Leave(pair) => {
-                if let Some(open) = self.ledger.leaves(caller(source, sample), pair) {
-                    self.returned(at, open, ptr, sample, ctx);
-                }
-            }
-        }
-        Ok(())
+        self.on_event(event, sample, ctx)
+    }
+
+    fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
+        samples.each(ctx, |event, sample, ctx| self.on_event(event, sample, ctx));
     }
 
     fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, ctx: &mut Context) {

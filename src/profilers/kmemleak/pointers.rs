@@ -1,6 +1,6 @@
 //! What is allocated now, by address: one table per address space.
 //!
-//! A record takes 32 bytes in a slab that grows by chunks, so that nothing is copied when it grows; the index takes 8 bytes
+//! A record takes 32 bytes in a slab that grows by chunks, so that little is copied when it grows; the index takes 8 bytes
 //! per slot and knows enough of each hash never to look at a record but the one it is asked for.
 
 use std::num::NonZeroUsize;
@@ -33,6 +33,8 @@ pub struct Pointers {
 
 /// Slots in an index at first.
 const FEWEST_SLOTS: usize = 64;
+/// The part of them that may be used: the more, the longer the runs behind a home, of a length that no CPU can foresee.
+const FULL: (usize, usize) = (5, 8);
 
 impl Pointers {
     pub fn len(&self) -> usize {
@@ -45,38 +47,39 @@ impl Pointers {
 
     /// Adds a record. Returns the one that had its address, whose free was not seen. None of it is kept when there are
     /// 2^32 of them.
-    #[inline]
+    #[inline(always)] // else it is written down, and read again, before it is written to its place
     pub fn insert(&mut self, record: Record) -> Option<Record> {
-        let hash = hash(record.ptr);
-        if let Some(at) = self.find(record.ptr, hash) {
-            let known = self.slab.get_mut(number(self.slots[at]))?;
-            return Some(std::mem::replace(known, record));
-        }
-        if (self.len + 1) * 4 > self.slots.len() * 3 {
+        if (self.len + 1) * FULL.1 > self.slots.len() * FULL.0 {
             self.grow();
         }
-        let number = self.slab.push(record)?;
-        self.place(u64::from(hash) << 32 | (u64::from(number) + 1));
-        self.len += 1;
-        None
+        let hash = hash(record.ptr);
+        match self.find(record.ptr, hash) {
+            Ok((_, number)) => {
+                let known = self.slab.get_mut(number)?;
+                Some(std::mem::replace(known, record))
+            }
+            Err(at) => {
+                let (number, place) = self.slab.room()?;
+                *place = record;
+                *self.slots.get_mut(at)? = slot(hash, number);
+                self.len += 1;
+                None
+            }
+        }
     }
 
     /// The record of an address.
     #[inline]
     pub fn get(&self, ptr: u64) -> Option<&Record> {
-        let at = self.find(ptr, hash(ptr))?;
-        self.slab.get(number(self.slots[at]))
+        let (_, number) = self.find(ptr, hash(ptr)).ok()?;
+        self.slab.get(number)
     }
 
     /// Takes the record of an address out, if it is no newer than that.
     #[inline]
     pub fn remove_until(&mut self, ptr: u64, time: u64) -> Option<Record> {
-        let at = self.find(ptr, hash(ptr))?;
-        let number = number(self.slots[at]);
-        if self.slab.get(number)?.time > time {
-            return None;
-        }
-        let record = self.slab.take(number)?;
+        let (at, number) = self.find(ptr, hash(ptr)).ok()?;
+        let record = self.slab.take_until(number, time)?;
         self.close(at);
         self.len -= 1;
         Some(record)
@@ -91,28 +94,24 @@ impl Pointers {
         self.slots.len() - 1
     }
 
-    /// The slot of an address.
-    #[inline]
-    fn find(&self, ptr: u64, hash: u32) -> Option<usize> {
-        if self.slots.is_empty() {
-            return None;
-        }
-        let mask = self.mask();
+    /// The slot of an address, and the number in it; or else the empty slot where it belongs.
+    #[inline(always)]
+    fn find(&self, ptr: u64, hash: u32) -> Result<(usize, u32), usize> {
+        let slots = &*self.slots;
+        let mask = slots.len().wrapping_sub(1);
         let mut at = hash as usize & mask;
-        loop {
-            let slot = self.slots[at];
-            if slot == 0 {
-                return None;
-            }
+        while let Some(&slot) = slots.get(at)
+            && slot != 0
+        {
             if (slot >> 32) as u32 == hash && self.slab.get(number(slot)).is_some_and(|record| record.ptr == ptr) {
-                return Some(at);
+                return Ok((at, number(slot)));
             }
             at = (at + 1) & mask;
         }
+        Err(at)
     }
 
     /// Puts a slot where its hash belongs. There is room.
-    #[inline]
     fn place(&mut self, slot: u64) {
         let mask = self.mask();
         let mut at = home(slot) & mask;
@@ -158,6 +157,10 @@ fn hash(ptr: u64) -> u32 {
     (mixed >> 32) as u32
 }
 
+fn slot(hash: u32, number: u32) -> u64 {
+    u64::from(hash) << 32 | (u64::from(number) + 1)
+}
+
 fn home(slot: u64) -> usize {
     (slot >> 32) as usize
 }
@@ -166,7 +169,7 @@ fn number(slot: u64) -> u32 {
     (slot as u32).wrapping_sub(1)
 }
 
-/// Records by number. Chunks double up to a size and stay at it; none is ever moved.
+/// Records by number, in chunks: what is in one is never moved, but for the first, which grows up to its size.
 #[derive(Debug, Default)]
 struct Slab {
     chunks: Vec<Vec<Record>>,
@@ -176,58 +179,60 @@ struct Slab {
     free: Option<NonZeroUsize>,
 }
 
-/// Records in the first chunk, and how often the next one doubles: 32,768 of them are a mebibyte.
-const FIRST: usize = 64;
-const DOUBLINGS: usize = 9;
+/// Records in a chunk: a mebibyte.
+const CHUNK: usize = 1 << 15;
 
 impl Slab {
     /// Chunk and place in it.
-    #[inline]
+    #[inline(always)]
     fn place_of(number: u32) -> (usize, usize) {
-        const LARGEST: usize = FIRST << DOUBLINGS;
-        let shifted = number as usize + FIRST;
-        if shifted < LARGEST * 2 {
-            let chunk = (shifted / FIRST).ilog2() as usize;
-            (chunk, shifted - (FIRST << chunk))
-        } else {
-            (DOUBLINGS - 1 + shifted / LARGEST, shifted % LARGEST)
-        }
+        (number as usize / CHUNK, number as usize % CHUNK)
     }
 
-    #[inline]
+    #[inline(always)]
     fn get(&self, number: u32) -> Option<&Record> {
         let (chunk, at) = Slab::place_of(number);
         self.chunks.get(chunk)?.get(at)
     }
 
-    #[inline]
+    #[inline(always)]
     fn get_mut(&mut self, number: u32) -> Option<&mut Record> {
         let (chunk, at) = Slab::place_of(number);
         self.chunks.get_mut(chunk)?.get_mut(at)
     }
 
-    fn push(&mut self, record: Record) -> Option<u32> {
-        if let Some(free) = self.free {
-            let number = u32::try_from(free.get() - 1).ok()?;
-            let place = self.get_mut(number)?;
-            let next = place.ptr;
-            *place = record;
-            self.free = usize::try_from(next).ok().and_then(NonZeroUsize::new);
-            return Some(number);
-        }
+    /// A free place, and its number. What is in it is not a record.
+    #[inline(always)]
+    fn room(&mut self) -> Option<(u32, &mut Record)> {
+        let Some(free) = self.free else { return self.grow() };
+        let number = u32::try_from(free.get() - 1).ok()?;
+        let (chunk, at) = Slab::place_of(number);
+        let place = self.chunks.get_mut(chunk)?.get_mut(at)?;
+        self.free = usize::try_from(place.ptr).ok().and_then(NonZeroUsize::new);
+        Some((number, place))
+    }
+
+    #[inline(never)]
+    fn grow(&mut self) -> Option<(u32, &mut Record)> {
         let number = self.used;
         self.used = self.used.checked_add(1)?;
         let (chunk, _) = Slab::place_of(number);
         if chunk >= self.chunks.len() {
-            self.chunks.push(Vec::with_capacity(FIRST << chunk.min(DOUBLINGS)));
+            self.chunks.push(Vec::with_capacity(if chunk == 0 { 0 } else { CHUNK }));
         }
-        self.chunks.get_mut(chunk)?.push(record);
-        Some(number)
+        let chunk = self.chunks.get_mut(chunk)?;
+        chunk.push(Record { ptr: 0, time: 0, bytes: 0, stack: None, owner: 0 });
+        chunk.last_mut().map(|place| (number, place))
     }
 
-    fn take(&mut self, number: u32) -> Option<Record> {
+    /// Takes a record out, unless it is newer.
+    #[inline(always)]
+    fn take_until(&mut self, number: u32, time: u64) -> Option<Record> {
         let next = self.free.map_or(0, NonZeroUsize::get) as u64;
         let place = self.get_mut(number)?;
+        if place.time > time {
+            return None;
+        }
         let record = *place;
         place.ptr = next;
         self.free = NonZeroUsize::new(number as usize + 1);
@@ -249,20 +254,11 @@ mod tests {
 
     #[test]
     fn chunks_follow_each_other() {
-        let mut sizes: Vec<usize> = Vec::new();
-        for number in 0..300_000 {
-            let (chunk, at) = Slab::place_of(number);
-            if chunk == sizes.len() {
-                sizes.push(0);
-            }
-            assert_eq!(at, sizes[chunk], "{number}");
-            sizes[chunk] += 1;
-        }
-        let full = sizes.len() - 1;
-        assert!(
-            sizes[..full].iter().enumerate().all(|(chunk, size)| *size == FIRST << chunk.min(DOUBLINGS)),
-            "{sizes:?}"
-        );
+        let mut table = Pointers::default();
+        let most = 3 * CHUNK as u64 + 5;
+        (0..most).for_each(|ptr| assert_eq!(table.insert(record(ptr, ptr)), None));
+        assert_eq!(table.slab.chunks.iter().map(Vec::len).collect::<Vec<_>>(), [CHUNK, CHUNK, CHUNK, 5]);
+        assert!((0..most).all(|ptr| table.get(ptr) == Some(&record(ptr, ptr))));
     }
 
     #[test]
