@@ -9,7 +9,6 @@ mod samples;
 
 use std::cell::{OnceCell, RefCell};
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::sync::Arc;
 
@@ -28,6 +27,7 @@ use crate::stats::value::{ByStack, Column, Shape, Subject, Table, Value, Verdict
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
+use crate::sys::mounts::mounts;
 use crate::task::{Comm, TaskTable, Watched, procfs};
 use crate::tep::EventError;
 use crate::tep::filter::FilterError;
@@ -272,8 +272,8 @@ impl TracefsFinder {
                 Some(tracefs) => (tracefs, None),
                 None => {
                     let host = Host::default();
-                    let elsewhere = || fs::read_to_string(host.proc.join("self/mounts")).unwrap_or_default();
-                    own_tracefs().or_else(|err| match Tracefs::find_mounted(mount_points(&elsewhere())) {
+                    let elsewhere = || mount_points(mounts(&host.proc));
+                    own_tracefs().or_else(|err| match Tracefs::find_mounted(elsewhere()) {
                         Some(tracefs) => Ok((tracefs, None)),
                         None => Err(NoTracefs::new(err, &host)),
                     })?

@@ -1,7 +1,7 @@
 //! Records of any event: what is decoded lies within the record, and agrees with the short cuts of the hot path.
 
 use perf_prof::perf::layout::{Layout, SampleType};
-use perf_prof::perf::record::{FileId, Record, decode, record_type, sample_identifier};
+use perf_prof::perf::record::{FileId, Record, Sample, decode, record_type, sample_identifier};
 
 use super::input::Input;
 
@@ -22,7 +22,12 @@ pub fn run(data: &[u8]) {
 
 fn sample(record: &[u8], layout: &Layout, sample_type: SampleType) {
     let time = layout.sample_time(record);
-    let Ok(sample) = layout.sample(record) else { return };
+    let short = layout.shaped_sample(layout.shape(), record);
+    let Ok(sample) = layout.sample(record) else { return assert!(short.is_err()) };
+    let short = short.expect("the long way has decoded it");
+    let parts = |sample: &Sample<'_>| (sample.pid, sample.tid, sample.time, sample.cpu, sample.callchain.len());
+    assert_eq!(parts(&short), parts(&sample));
+    assert!(std::ptr::eq(short.raw, sample.raw) && short.rest().len() == sample.rest().len());
     if sample_type.contains(SampleType::TIME) {
         assert_eq!(time, Some(sample.time));
     }
@@ -32,7 +37,7 @@ fn sample(record: &[u8], layout: &Layout, sample_type: SampleType) {
     let words = sample.callchain.len() + sample.read().values().count();
     assert!(sample.callchain.iter().count() == sample.callchain.len() && words <= record.len() / 8);
     is_within(record, sample.raw);
-    is_within(record, sample.rest);
+    is_within(record, sample.rest());
     let _ = (sample.is_compat(), sample.max_stack());
     for address in [0, sample.addr(), u64::MAX, 1 << 47] {
         let _ = sample.user_word(address);

@@ -54,7 +54,14 @@ impl Program {
     pub fn eval(&self, raw: &[u8]) -> Option<u64> {
         match self.word {
             Some(word) => word.read(raw).ok(),
-            None => run(&self.steps, raw),
+            None => self.eval_any(raw),
+        }
+    }
+
+    fn eval_any(&self, raw: &[u8]) -> Option<u64> {
+        match &*self.steps {
+            [Step::Load(field)] => load(field, raw),
+            steps => run(steps, raw),
         }
     }
 }

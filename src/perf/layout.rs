@@ -150,7 +150,7 @@ impl Fixed {
 struct Body<'a> {
     callchain: Callchain<'a>,
     raw: &'a [u8],
-    rest: &'a [u8],
+    behind_raw: &'a [u8],
 }
 
 impl<'a> Body<'a> {
@@ -169,8 +169,8 @@ impl<'a> Body<'a> {
         }
         let (size, data) = rest.split_first_chunk::<4>().ok_or(Malformed::Short)?;
         let size = u32::from_ne_bytes(*size) as usize;
-        let raw = data.get(..size).ok_or(Malformed::Length)?;
-        Ok(Body { callchain: chain, raw, rest: rest.get((4 + size).next_multiple_of(8)..).unwrap_or_default() })
+        let (raw, behind_raw) = data.split_at_checked(size).ok_or(Malformed::Length)?;
+        Ok(Body { callchain: chain, raw, behind_raw })
     }
 }
 
@@ -311,7 +311,7 @@ impl Layout {
             late: false,
             callchain: body.callchain,
             raw: body.raw,
-            rest: body.rest,
+            behind_raw: body.behind_raw,
             record,
             layout: self,
         })
@@ -331,7 +331,7 @@ impl Layout {
     #[inline(never)]
     fn body<'a>(&self, record: &'a [u8]) -> Result<Body<'a>, Malformed> {
         let mut cursor = Cursor { record, at: self.variable };
-        let mut body = Body { callchain: Callchain::empty(), raw: &[], rest: &[] };
+        let mut body = Body { callchain: Callchain::empty(), raw: &[], behind_raw: &[] };
         if self.sample_type.contains(SampleType::READ) {
             self.read(&mut cursor)?;
         }
@@ -340,12 +340,10 @@ impl Layout {
             body.callchain = Callchain::from_bytes(cursor.words(count)?);
         }
         if self.sample_type.contains(SampleType::RAW) {
-            // The size field and the data together fill whole words; perf counts the padding as data.
             let size = cursor.u32()? as usize;
             body.raw = cursor.bytes(size)?;
-            cursor.align();
         }
-        body.rest = &record[cursor.at.min(record.len())..];
+        body.behind_raw = &record[cursor.at.min(record.len())..];
         Ok(body)
     }
 
@@ -550,10 +548,5 @@ impl<'a> Cursor<'a> {
     fn regs(&mut self, mask: u64) -> Result<Option<&'a [u8]>, Malformed> {
         let abi = self.u64()?;
         if abi == 0 { Ok(None) } else { self.words(u64::from(mask.count_ones())).map(Some) }
-    }
-
-    #[inline]
-    fn align(&mut self) {
-        self.at = self.at.next_multiple_of(8);
     }
 }

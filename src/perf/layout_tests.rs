@@ -506,7 +506,7 @@ fn short_is_the_same(layout: &Layout, record: &[u8]) {
         let extra = format!("{:?}", sample.extra());
         let chain: Vec<u64> = sample.callchain.iter().collect();
         let raw = sample.raw.to_vec();
-        (sample.pid, sample.tid, sample.time, sample.cpu, sample.period(), chain, raw, sample.rest.len(), extra)
+        (sample.pid, sample.tid, sample.time, sample.cpu, sample.period(), chain, raw, sample.rest().len(), extra)
     };
     assert_eq!(short.as_ref().map(fields), long.as_ref().map(fields), "{layout:?} {record:?}");
 }
@@ -573,7 +573,7 @@ proptest! {
             let _ = decode(record, &layout);
             if let Ok(sample) = layout.sample(record) {
                 let _ = sample.extra();
-                prop_assert!(sample.callchain.iter().count() * 8 + sample.raw.len() + sample.rest.len() <= record.len());
+                prop_assert!(sample.callchain.iter().count() * 8 + sample.raw.len() + sample.rest().len() <= record.len());
                 prop_assert!(sample.read().values().count() * 8 <= record.len());
             }
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::perf::refusal::{Facts, Foreseen, Reason, foreseen, setcap};
 use crate::perf::target::Host;
+use crate::sys::mounts::mounts;
 use crate::sys::privileges::{Capability, Privileges};
 use crate::tep::tracefs::mount_points;
 
@@ -21,9 +22,9 @@ pub struct NoTracefs {
 impl NoTracefs {
     pub fn new(err: io::Error, host: &Host) -> NoTracefs {
         let errno = err.raw_os_error().unwrap_or(0);
-        let mounts = fs::read_to_string(host.proc.join("self/mounts")).unwrap_or_default();
+        let mounted = mount_points(mounts(&host.proc)).next();
         let root = Privileges::of_self(&host.proc).uid == 0;
-        let (reason, closed) = match not_found(errno, &mounts, &Lockdown::now(), root) {
+        let (reason, closed) = match not_found(errno, mounted.as_deref(), &Lockdown::now(), root) {
             Lack::Closed(closed) => (closed.reason(), Some(closed)),
             Lack::Other(reason) => (reason, None),
         };
@@ -84,7 +85,7 @@ impl Closed {
         Closed {
             why: format!("tracefs is not readable ({})", path.display()),
             capabilities: vec![Capability::DacReadSearch],
-            mount: format!("mount -o remount,gid=GROUP,mode=755 {}", root.display()),
+            mount: format!("mount -o remount,gid=GROUP,mode=755 {}", shell_word(root)),
         }
     }
 
@@ -122,15 +123,22 @@ impl Closed {
     }
 }
 
-/// Why neither a mounted tracefs was found nor one of our own could be mounted and read: the kernel said `errno`.
-fn not_found(errno: i32, mounts: &str, lockdown: &Lockdown, root: bool) -> Lack {
-    match (mount_points(mounts).next(), errno) {
+/// As it can be pasted into a shell.
+fn shell_word(path: &Path) -> String {
+    let text = path.to_string_lossy().replace(char::is_control, "?");
+    let is_harmless = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+    if text.bytes().all(is_harmless) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// Why neither a mounted tracefs, if there is one, could be read nor one of our own be mounted: the kernel said `errno`.
+fn not_found(errno: i32, mounted: Option<&Path>, lockdown: &Lockdown, root: bool) -> Lack {
+    match (mounted, errno) {
         (_, libc::EMFILE | libc::ENFILE) => {
             Lack::Other(Reason::new("no file descriptor is left for a look at tracefs", "raise `ulimit -n`"))
         }
         (None, libc::ENODEV) => Lack::Other(Reason::incurable("this kernel has no tracefs (CONFIG_TRACING)")),
         _ if *lockdown == Lockdown::Confidentiality => Lack::Other(locked_down()),
-        (Some(at), _) => Lack::Closed(Closed::unreadable(Path::new(at), Path::new(at))),
+        (Some(at), _) => Lack::Closed(Closed::unreadable(at, at)),
         (None, _) => Lack::Closed(Closed::not_mounted(root)),
     }
 }
@@ -154,7 +162,7 @@ fn locked_down() -> Reason {
 mod tests {
     use super::*;
 
-    const MOUNTED: &str = "proc /proc proc rw 0 0\nnodev /sys/kernel/tracing tracefs rw 0 0\n";
+    const MOUNTED: Option<&str> = Some("/sys/kernel/tracing");
 
     #[test]
     fn every_obstacle_has_its_own_cure() {
@@ -163,13 +171,13 @@ mod tests {
         let cases = [
             (libc::EPERM, MOUNTED, less, "is not readable (/sys/kernel/tracing)", Some("CAP_DAC_READ_SEARCH, or ")),
             (libc::EPERM, MOUNTED, locked, "locked down", Some("boot with lockdown=integrity")),
-            (libc::EPERM, "proc /proc proc rw 0 0\n", less, "is not mounted", Some("CAP_SYS_ADMIN, or ")),
-            (libc::EPERM, "", locked, "locked down", Some("boot ")),
-            (libc::ENODEV, "x", less, "this kernel has no tracefs", None),
+            (libc::EPERM, None, less, "is not mounted", Some("CAP_SYS_ADMIN, or ")),
+            (libc::EPERM, None, locked, "locked down", Some("boot ")),
+            (libc::ENODEV, None, less, "this kernel has no tracefs", None),
             (libc::EMFILE, MOUNTED, less, "no file descriptor", Some("raise `ulimit -n`")),
         ];
-        for (errno, mounts, lockdown, why, cure) in cases {
-            let reason = match not_found(errno, mounts, &lockdown, true) {
+        for (errno, mounted, lockdown, why, cure) in cases {
+            let reason = match not_found(errno, mounted.map(Path::new), &lockdown, true) {
                 Lack::Closed(closed) => closed.reason(),
                 Lack::Other(reason) => reason,
             };
@@ -179,9 +187,18 @@ mod tests {
         }
     }
 
-    fn closed(mounts: &str, root: bool) -> Closed {
-        let Lack::Closed(closed) = not_found(libc::EPERM, mounts, &Lockdown::Less, root) else { panic!("{mounts}") };
+    fn closed(mounted: Option<&str>, root: bool) -> Closed {
+        let mounted = mounted.map(Path::new);
+        let lack = not_found(libc::EPERM, mounted, &Lockdown::Less, root);
+        let Lack::Closed(closed) = lack else { panic!("{mounted:?}") };
         closed
+    }
+
+    #[test]
+    fn paths_can_be_pasted() {
+        for (path, want) in [("/a/b-1", "/a/b-1"), ("/a b;c", "'/a b;c'"), ("/it's\n", r"'/it'\''s?'")] {
+            assert_eq!(shell_word(Path::new(path)), want);
+        }
     }
 
     #[test]
@@ -195,16 +212,16 @@ mod tests {
         let one = "CAP_PERFMON and CAP_DAC_READ_SEARCH (setcap cap_perfmon,cap_dac_read_search+ep perf-prof), or ";
         assert_eq!(reason.cure, Some(format!("{one}CAP_PERFMON and for a group of yours: {group}")));
         // Who may mount it may open events, too: of the two ways the second alone takes more.
-        let cure = closed("", false).reason_beside(&perfmon).cure.unwrap();
+        let cure = closed(None, false).reason_beside(&perfmon).cure.unwrap();
         let one = "CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH (setcap cap_sys_admin,cap_dac_read_search+ep perf-prof), or ";
         assert!(cure.starts_with(&format!("{one}CAP_PERFMON and for a group of yours: mount -t tracefs")), "{cure}");
         // Debian's kernels.
-        let cure = closed("", false).reason_beside(&events(Some(Capability::SysAdmin))).cure.unwrap();
+        let cure = closed(None, false).reason_beside(&events(Some(Capability::SysAdmin))).cure.unwrap();
         assert!(cure.starts_with(one) && cure.contains("or CAP_SYS_ADMIN and for a group"), "{cure}");
         // In a container, each has a cure of its own.
-        let cure = closed("", true).reason_beside(&events(None)).cure.unwrap();
+        let cure = closed(None, true).reason_beside(&events(None)).cure.unwrap();
         assert!(cure.starts_with("CAP_PERFMON, or run as root; and for tracefs CAP_SYS_ADMIN, or for a "), "{cure}");
         let hopeless = Foreseen { reason: Reason::incurable("no perf events"), capability: None };
-        assert_eq!(closed("", true).reason_beside(&hopeless).cure, None);
+        assert_eq!(closed(None, true).reason_beside(&hopeless).cure, None);
     }
 }

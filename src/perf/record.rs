@@ -31,8 +31,8 @@ pub struct Sample<'a> {
     pub callchain: Callchain<'a>,
     /// The tracepoint's record, padded to whole words.
     pub raw: &'a [u8],
-    /// What follows RAW: see [`Sample::extra`].
-    pub rest: &'a [u8],
+    /// What follows RAW, before it is aligned: see [`Sample::rest`].
+    pub(in crate::perf) behind_raw: &'a [u8],
     /// From its header on.
     pub(in crate::perf) record: &'a [u8],
     pub(in crate::perf) layout: &'a Layout,
@@ -78,6 +78,14 @@ impl<'a> Sample<'a> {
         self.layout.max_stack()
     }
 
+    /// What follows RAW: see [`Sample::extra`].
+    #[inline]
+    pub fn rest(&self) -> &'a [u8] {
+        // The size of RAW and its data together fill whole words; perf counts the padding as data.
+        let at = self.record.len() - self.behind_raw.len();
+        self.record.get(at.next_multiple_of(8)..).unwrap_or_default()
+    }
+
     /// Bytes of its record.
     pub fn record_bytes(&self) -> usize {
         self.record.len()
@@ -87,7 +95,7 @@ impl<'a> Sample<'a> {
     /// the event does not ask for it ([`Attr::with_abi`](crate::perf::Attr)).
     #[inline]
     pub fn is_compat(&self) -> bool {
-        self.layout.user_abi(self.rest) == Some(u64::from(b::PERF_SAMPLE_REGS_ABI_32))
+        self.layout.user_abi(self.rest()) == Some(u64::from(b::PERF_SAMPLE_REGS_ABI_32))
     }
 
     /// The word, of 4 bytes in 32-bit mode, at an address of the current task, where the sample has a copy of that part of its stack
@@ -108,7 +116,7 @@ impl<'a> Sample<'a> {
     /// # Errors
     /// A length in them does not fit.
     pub fn extra(&self) -> Result<Extra<'a>, Malformed> {
-        self.layout.extra(self.rest)
+        self.layout.extra(self.rest())
     }
 }
 
@@ -142,9 +150,9 @@ impl<'a> Callchain<'a> {
     }
 
     /// All words as they lie in the record.
-    #[inline]
-    pub fn bytes(&self) -> &'a [u8] {
-        self.0
+    #[inline(always)]
+    pub fn words(&self) -> &'a [[u8; 8]] {
+        self.0.as_chunks().0
     }
 
     /// A hash of all words, for the tables of one run.
@@ -155,7 +163,7 @@ impl<'a> Callchain<'a> {
     pub fn hash(&self) -> u64 {
         const FACTOR: u64 = 0xf135_7aea_2e62_a9c5;
         let mix = |lane: u64, word: [u8; 8]| (lane.rotate_left(26) ^ u64::from_ne_bytes(word)).wrapping_mul(FACTOR);
-        let (words, _) = self.0.as_chunks::<8>();
+        let words = self.words();
         let (blocks, rest) = words.as_chunks::<4>();
         let mut lanes = [words.len() as u64, 1, 2, 3];
         for block in blocks {

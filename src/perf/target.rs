@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::sys::mounts::{Mount, mounts};
+
 /// Where the kernel describes the machine. Tests pass directories of their own.
 #[derive(Clone, Debug)]
 pub struct Host {
@@ -160,7 +162,7 @@ fn children(dir: &Path) -> Vec<PathBuf> {
 /// # Errors
 /// No such cgroup, several that match, or one that cannot be opened.
 pub fn find_cgroup(host: &Host, name: &str) -> Result<Cgroup> {
-    let mounts = cgroup_mounts(&fs::read_to_string(host.proc.join("self/mounts")).unwrap_or_default());
+    let mounts = cgroup_mounts(mounts(&host.proc));
     if mounts.is_empty() {
         bail!("no cgroup hierarchy that perf events can follow is mounted (cgroup2, or v1 with perf_event)");
     }
@@ -216,19 +218,10 @@ fn open_cgroup(path: &Path) -> Result<Cgroup> {
     Ok(Cgroup { path: path.to_path_buf(), dir })
 }
 
-/// Mount points of the hierarchies in which perf can follow a cgroup, from the text of /proc/self/mounts.
-fn cgroup_mounts(mounts: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for line in mounts.lines() {
-        let mut words = line.split(' ');
-        let (_, Some(dir), Some(kind), Some(options)) = (words.next(), words.next(), words.next(), words.next()) else {
-            continue;
-        };
-        if kind == "cgroup2" || kind == "cgroup" && options.split(',').any(|option| option == "perf_event") {
-            found.push(PathBuf::from(dir.replace("\\040", " ")));
-        }
-    }
-    found
+/// Mount points of the hierarchies in which perf can follow a cgroup.
+fn cgroup_mounts(mounts: Vec<Mount>) -> Vec<PathBuf> {
+    let is_one = |mount: &Mount| mount.kind == "cgroup2" || mount.kind == "cgroup" && mount.has_option("perf_event");
+    mounts.into_iter().filter(is_one).map(|mount| mount.dir).collect()
 }
 
 /// Calls `visit` for every directory below `dir`, within bounds: the tree is not ours.
@@ -255,6 +248,7 @@ fn list(paths: &[PathBuf]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::mounts;
 
     #[test]
     fn parses_cpu_lists() {
@@ -284,11 +278,11 @@ mod tests {
 
     #[test]
     fn finds_cgroup_mounts() {
-        let text = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
+        let text = b"cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
                     cgroup /sys/fs/cgroup/perf cgroup rw,perf_event 0 0\n\
                     cgroup2 /sys/fs/cgroup/uni\\040fied cgroup2 rw 0 0\nbroken\n";
         assert_eq!(
-            cgroup_mounts(text),
+            cgroup_mounts(mounts::parse(text)),
             [PathBuf::from("/sys/fs/cgroup/perf"), PathBuf::from("/sys/fs/cgroup/uni fied")]
         );
     }

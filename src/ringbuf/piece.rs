@@ -52,7 +52,8 @@ impl<'a> Piece<'a> {
     /// A record on its own, ordinary and due.
     #[inline(always)]
     pub fn of_one(record: &'a [u8], late: bool) -> Piece<'a> {
-        Piece::new(0, record, 0, u64::MAX, if late { u64::MAX } else { 0 }, 0)
+        let newest = if late { u64::MAX } else { 0 };
+        Piece { near: isize::MAX, ..Piece::new(0, record, 0, u64::MAX, newest, 0) }
     }
 
     pub(super) fn taken(&self) -> Taken {

@@ -238,10 +238,13 @@ impl Core {
     /// Counts a sample that is of none of the tasks asked for, though its event is opened on them.
     #[inline(never)]
     fn narrows(&mut self, record: &[u8]) -> bool {
-        let route = sample_identifier(record).and_then(|id| self.evlist.route(id));
-        let Some(evsel) = route.map(|route| self.evlist.evsel(route.event)) else { return false };
-        let Ok(sample) = evsel.layout().sample(record) else { return false };
-        if !evsel.is_task_bound() || self.ctx.watched.contains(sample.tid) {
+        let Some(route) = sample_identifier(record).and_then(|id| self.evlist.route(id)) else { return false };
+        let evsel = self.evlist.evsel(route.event);
+        if !evsel.is_task_bound() {
+            return false;
+        }
+        let Ok(sample) = evsel.layout().shaped_sample(route.shape, record) else { return false };
+        if self.ctx.watched.contains(sample.tid) {
             return false;
         }
         self.samples_read += 1;

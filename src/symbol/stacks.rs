@@ -104,7 +104,7 @@ fn without_end_mark(words: &[u64]) -> &[u64] {
 pub struct Stacks {
     by_hash: FxHashMap<u64, Vec<(StackId, Key)>>,
     words: Vec<[u8; 8]>,
-    /// By the low bits of their hash, those that came last: most come again soon.
+    /// Those that came last, by [`recent_place`]: most come again soon.
     recent: Box<[Option<Recent>]>,
     /// What each takes.
     sizes: Vec<(StackId, u32)>,
@@ -152,8 +152,8 @@ struct Recent {
     taken: u64,
 }
 
-/// A power of two.
-const RECENT: usize = 512;
+/// Of so many stacks that came last.
+const RECENT_BITS: u32 = 9;
 
 const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/uapi/linux/perf_event.h
 const PERF_CONTEXT_KERNEL: u64 = -128_i64 as u64;
@@ -176,13 +176,36 @@ pub fn innermost_user(chain: Callchain<'_>) -> Option<u64> {
     words.next().filter(|word| *word < PERF_CONTEXT_MAX)
 }
 
+/// Where a stack is looked for among the recent ones. A few words must do, as what is found there is compared in full.
+#[inline(always)]
+fn recent_place(chain: Callchain<'_>) -> usize {
+    const FACTORS: [u64; 2] = [0xf135_7aea_2e62_a9c5, 0xbf58_476d_1ce4_e5b9];
+    // The first two are a marker and the function that calls the event: most have these in common.
+    let hash = if let [_, _, a, b, c, .., last] = chain.words() {
+        let [a, b, c, last] = [a, b, c, last].map(|word| u64::from_ne_bytes(*word));
+        let outer = (c ^ last.rotate_left(32)).wrapping_add(chain.len() as u64);
+        (a ^ b.rotate_left(32)).wrapping_mul(FACTORS[0]) ^ outer.wrapping_mul(FACTORS[1])
+    } else {
+        chain.hash().wrapping_mul(FACTORS[0])
+    };
+    (hash >> (u64::BITS - RECENT_BITS)) as usize
+}
+
+/// All words are looked at: they are few, and to stop early takes a jump for each, or a call.
+#[inline(always)]
+fn is_same(words: &[[u8; 8]], chain: Callchain<'_>) -> bool {
+    let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+    let pairs = words.iter().zip(chain.words());
+    words.len() == chain.len() && pairs.fold(0, |all, (one, other)| all | (word(one) ^ word(other))) == 0
+}
+
 impl Stacks {
     /// `depth_limit`: at how many addresses the kernel cuts (`kernel.perf_event_max_stack`).
     pub fn new(limit_bytes: usize, depth_limit: usize) -> Stacks {
         Stacks {
             by_hash: FxHashMap::default(),
             words: Vec::new(),
-            recent: vec![None; RECENT].into_boxed_slice(),
+            recent: vec![None; 1 << RECENT_BITS].into_boxed_slice(),
             sizes: Vec::new(),
             bytes: 0,
             renew_at_bytes: RENEW_LEAST_BYTES.min(limit_bytes / RENEW_PART),
@@ -218,26 +241,24 @@ impl Stacks {
         spaces: &mut SpaceKeys,
         taken: u64,
     ) -> Option<StackId> {
-        let hash = chain.hash();
-        // Of the same words is known what they are.
-        if let Some(recent) = &mut self.recent[hash as usize % RECENT]
-            && recent.hash == hash
+        let place = recent_place(chain);
+        if let Some(recent) = &mut self.recent[place]
             && recent.depth == depth
-            && self.words[recent.start..recent.start + recent.len].as_flattened() == chain.bytes()
+            && is_same(&self.words[recent.start..recent.start + recent.len], chain)
             && recent.space == if recent.has_user { spaces.key(pid) } else { 0 }
         {
             recent.seen = recent.seen.saturating_add(1);
             recent.taken += taken;
             return Some(recent.id);
         }
-        self.find_any(chain, hash, depth, pid, spaces, taken)
+        self.find_any(chain, place, depth, pid, spaces, taken)
     }
 
     #[inline(never)]
     fn find_any(
         &mut self,
         chain: Callchain<'_>,
-        hash: u64,
+        place: usize,
         depth: u16,
         pid: i32,
         spaces: &mut SpaceKeys,
@@ -251,14 +272,12 @@ impl Stacks {
         let is_cut = || chain.iter().filter(|word| *word < PERF_CONTEXT_MAX).count() >= most;
         let cut = chain.len() >= most && is_cut();
         let words = &self.words;
-        let same = |key: &Key| {
-            key.space == space
-                && key.cut == cut
-                && words[key.start..key.start + key.len].as_flattened() == chain.bytes()
-        };
+        let is_it =
+            |key: &Key| key.space == space && key.cut == cut && is_same(&words[key.start..key.start + key.len], chain);
+        let hash = chain.hash();
         let key = hash ^ u64::from(space);
         let bucket = self.by_hash.get_mut(&key);
-        let found = bucket.and_then(|bucket| bucket.iter_mut().find(|(_, key)| same(key)));
+        let found = bucket.and_then(|bucket| bucket.iter_mut().find(|(_, key)| is_it(key)));
         let (id, start) = if let Some((id, key)) = found {
             key.taken += taken;
             key.seen = key.seen.saturating_add(1);
@@ -272,13 +291,16 @@ impl Stacks {
             (id, start)
         };
         let recent = Recent { id, hash, depth, has_user, space, start, len: chain.len(), seen: 0, taken: 0 };
-        if let Some(before) = self.recent[hash as usize % RECENT].replace(recent) {
+        if let Some(before) = self.recent[place].replace(recent) {
             self.tell_key(before);
         }
         Some(id)
     }
 
     fn tell_key(&mut self, recent: Recent) {
+        if (recent.seen, recent.taken) == (0, 0) {
+            return; // as most where stacks are many
+        }
         let bucket = self.by_hash.get_mut(&(recent.hash ^ u64::from(recent.space)));
         if let Some((_, key)) = bucket.and_then(|bucket| bucket.iter_mut().find(|(id, _)| *id == recent.id)) {
             key.seen = key.seen.saturating_add(recent.seen);

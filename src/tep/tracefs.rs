@@ -13,6 +13,7 @@ use super::drift;
 use super::format::{Format, FormatError, likeness};
 use super::probe::events::Group;
 use crate::sys;
+use crate::sys::mounts::Mount;
 
 /// Where tracefs usually is. The second may only be there once debugfs is mounted.
 pub const USUAL: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -47,10 +48,9 @@ fn did_you_mean(near: &[String]) -> String {
     }
 }
 
-/// Where it is mounted, as `/proc/self/mounts` has it.
-pub fn mount_points(mounts: &str) -> impl Iterator<Item = &str> {
-    let entries = mounts.lines().map(|line| line.split(' '));
-    entries.filter_map(|mut words| words.nth(1).filter(|_| words.next() == Some("tracefs")))
+/// Where one is mounted.
+pub fn mount_points(mounts: Vec<Mount>) -> impl Iterator<Item = PathBuf> {
+    mounts.into_iter().filter(|mount| mount.kind == "tracefs").map(|mount| mount.dir)
 }
 
 impl Tracefs {
@@ -60,7 +60,7 @@ impl Tracefs {
     }
 
     /// The first of `roots` whose `events` directory can be listed.
-    pub fn find_mounted<'a>(roots: impl IntoIterator<Item = &'a str>) -> Option<Tracefs> {
+    pub fn find_mounted(roots: impl IntoIterator<Item: Into<PathBuf>>) -> Option<Tracefs> {
         roots.into_iter().map(Tracefs::at).find(|tracefs| tracefs.list().is_ok())
     }
 
@@ -245,6 +245,7 @@ pub(super) fn read_limited(path: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::mounts;
 
     const FORMAT: &str = "name: sched_switch\nID: 7\nformat:\n\nprint fmt: \"x\"\n";
 
@@ -302,8 +303,8 @@ mod tests {
         }
         fs::write(dir.path().join("events/kmem/kfree/format"), "junk").unwrap();
         assert!(matches!(tracefs.format("kmem", "kfree"), Err(EventError::Format { .. })));
-        let mounts = "proc /proc proc rw 0 0\nnodev /a tracefs rw 0 0\ntracefs /b tracefsx rw\n\nx\nt /c tracefs ro";
-        assert!(mount_points(mounts).eq(["/a", "/c"]));
+        let mounts = b"proc /proc proc rw 0 0\nnodev /a tracefs rw 0 0\ntracefs /b tracefsx rw\nt /c\\040d tracefs ro";
+        assert!(mount_points(mounts::parse(mounts)).eq(["/a", "/c d"].map(PathBuf::from)));
         assert!(Tracefs::find_mounted(["/nonexistent"]).is_none());
         let root = dir.path().to_str().unwrap();
         assert_eq!(Tracefs::find_mounted(["/nonexistent", root]).unwrap().root(), dir.path());

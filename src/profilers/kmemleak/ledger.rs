@@ -224,8 +224,13 @@ impl Ledger {
         calls.len() == 1
     }
 
-    /// What the call that was just entered replaces.
-    pub fn replaces(&mut self, caller: Caller, space: Space, old: Option<Record>) {
+    /// The call that was just entered replaces `old`. `counts`: which is worth a count even if nobody saw its allocation.
+    #[inline(never)]
+    pub fn reallocates(&mut self, caller: Caller, space: Space, old: u64, time: u64, counts: bool) {
+        let old = self.freed(space, old, time);
+        if old.is_none() && counts {
+            self.counts.unmatched();
+        }
         if let Some(open) = self.calls.get_mut(&caller).and_then(|calls| calls.last_mut()) {
             open.old = old.map(|old| (space, old));
         }

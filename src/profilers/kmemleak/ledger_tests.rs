@@ -129,8 +129,7 @@ fn a_loss_gives_back_what_a_realloc_was_given() {
     for (ptr, caller) in [(8, T), (9, Caller::User(6))] {
         ledger.allocated(A, record(ptr, 1, 10));
         ledger.enters(caller, call(0, 20));
-        let old = freed(&mut ledger, A, ptr, 2);
-        ledger.replaces(caller, A, old);
+        ledger.reallocates(caller, A, ptr, 2, true);
     }
     // Another thread gets one of the addresses: that one was freed.
     ledger.allocated(A, record(9, 3, 40));

@@ -227,7 +227,7 @@ impl Kmemleak {
     #[inline(always)]
     fn on_event(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         let at = event.index().wrapping_sub(self.first);
-        let Some(source) = self.sources.get(at) else { return Ok(()) }; // another profiler's
+        let Some(source) = self.sources.get(at) else { return Err(without_source()) };
         let ptr = value(source.ptr.as_ref(), sample)?;
         match source.role {
             Role::Alloc => {
@@ -252,12 +252,8 @@ impl Kmemleak {
                 let caller = caller(source, sample);
                 let is_outermost = self.ledger.enters(caller, Open { pair, bytes, old: None, argument });
                 if is_outermost && argument != 0 && matches!(source.argument, Some((Argument::Old, _))) {
-                    let space = space(source, sample);
-                    let old = self.ledger.freed(space, argument, sample.time);
-                    if old.is_none() && self.counts(sample.tid, sample.cpu, ctx) {
-                        self.ledger.counts.unmatched();
-                    }
-                    self.ledger.replaces(caller, space, old);
+                    let counts = self.counts(sample.tid, sample.cpu, ctx);
+                    self.ledger.reallocates(caller, space(source, sample), argument, sample.time, counts);
                 }
             }
             Role::Leave(pair) => {
@@ -284,6 +280,11 @@ fn value(program: Option<&Program>, sample: &Sample<'_>) -> Result<u64> {
         Some(value) => Ok(value),
         None => Err(without_fields()),
     }
+}
+
+#[cold]
+fn without_source() -> anyhow::Error {
+    anyhow!("an event of another profiler")
 }
 
 #[cold]

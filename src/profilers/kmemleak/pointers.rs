@@ -76,7 +76,7 @@ impl Pointers {
     }
 
     /// Takes the record of an address out, if it is no newer than that.
-    #[inline]
+    #[inline(always)] // mostly, not all of it is needed
     pub fn remove_until(&mut self, ptr: u64, time: u64) -> Option<Record> {
         let (at, number) = self.find(ptr, hash(ptr)).ok()?;
         let record = self.slab.take_until(number, time)?;
@@ -122,6 +122,7 @@ impl Pointers {
     }
 
     /// Empties a slot: those behind it move up, as far as they may.
+    #[inline]
     fn close(&mut self, mut hole: usize) {
         let mask = self.mask();
         let mut at = hole;
