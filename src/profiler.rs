@@ -35,7 +35,7 @@ use crate::tep::format::Format;
 use crate::tep::probe::Probes;
 use crate::tep::tracefs::{Tracefs, USUAL, mount_points};
 
-pub use samples::Samples;
+pub use samples::{Samples, Use};
 
 /// ns, CLOCK_MONOTONIC.
 pub type Timestamp = u64;

@@ -16,7 +16,7 @@ use crate::perf::classes::{self, Class};
 pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
-use crate::perf::ids::{Ids, Route};
+use crate::perf::ids::{Ids, NearIds, Route};
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::opening::{gone, refused, watch_error};
 pub use crate::perf::plan::Opened;
@@ -491,6 +491,12 @@ impl Evlist {
     #[inline]
     pub fn route(&self, id: u64) -> Option<Route> {
         self.ids.get(id)
+    }
+
+    /// The same for most of the ids.
+    #[inline(always)]
+    pub fn near_ids(&self) -> NearIds<'_> {
+        self.ids.near()
     }
 
     /// The layout that all records agree on, as far as id and time go.

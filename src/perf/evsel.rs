@@ -8,7 +8,7 @@ use crate::perf::layout::{Layout, SampleType};
 pub const FILTER_MAX: usize = 4095;
 
 /// One event of a run, by its place in the [`Evlist`](crate::perf::Evlist).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(pub(in crate::perf) u16);
 
 impl EventId {

@@ -23,6 +23,21 @@ pub struct Ids {
     far: FxHashMap<u64, Route>,
 }
 
+/// The short table.
+#[derive(Clone, Copy, Debug)]
+pub struct NearIds<'a> {
+    base: u64,
+    routes: &'a [Route],
+}
+
+impl<'a> NearIds<'a> {
+    /// Perhaps it is nobody's. None: ask [`Ids::get`].
+    #[inline(always)]
+    pub fn get(self, id: u64) -> Option<&'a Route> {
+        self.routes.get(usize::try_from(id.wrapping_sub(self.base)).ok()?)
+    }
+}
+
 const NOBODY: u32 = u32::MAX;
 const NONE: Route = Route { event: EventId(0), owner: NOBODY, shape: Shape::Other };
 
@@ -48,11 +63,20 @@ impl Ids {
 
     #[inline]
     pub fn get(&self, id: u64) -> Option<Route> {
-        let near = usize::try_from(id.wrapping_sub(self.base)).ok().and_then(|at| self.near.get(at));
-        match near {
+        match self.get_near(id) {
             Some(route) if route.owner != NOBODY => Some(*route),
             _ => self.get_far(id),
         }
+    }
+
+    #[inline(always)]
+    fn get_near(&self, id: u64) -> Option<&Route> {
+        self.near().get(id)
+    }
+
+    #[inline(always)]
+    pub fn near(&self) -> NearIds<'_> {
+        NearIds { base: self.base, routes: &self.near }
     }
 
     #[cold]

@@ -103,11 +103,12 @@ pub struct Layout {
 /// What comes between the fields of `BASE` and the end of RAW: how a sample is decoded in the shortest way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Most events' samples: perhaps these, and a tracepoint's record.
-    Tracepoint {
-        period: bool,
-        callchain: bool,
-    },
+    /// Nothing: a tracepoint's record follows at once.
+    Plain,
+    Period,
+    Callchain,
+    PeriodAndCallchain,
+    /// Something else, or there is no tracepoint's record.
     Other,
 }
 
@@ -119,18 +120,22 @@ impl Shape {
         {
             return Shape::Other;
         }
-        let [period, callchain] = [SampleType::PERIOD, SampleType::CALLCHAIN].map(|bit| sample_type.contains(bit));
-        Shape::Tracepoint { period, callchain }
+        match [SampleType::PERIOD, SampleType::CALLCHAIN].map(|bit| sample_type.contains(bit)) {
+            [false, false] => Shape::Plain,
+            [true, false] => Shape::Period,
+            [false, true] => Shape::Callchain,
+            [true, true] => Shape::PeriodAndCallchain,
+        }
     }
 }
 
-const HEADER: usize = 8;
+pub(in crate::perf) const HEADER: usize = 8;
 /// Where the fields of [`SampleType::BASE`] are when there are no others in between.
 const USUAL_TID: usize = 16;
-const USUAL_TIME: usize = 24;
-const USUAL_CPU: usize = 32;
+pub(in crate::perf) const USUAL_TIME: usize = 24;
+pub(in crate::perf) const USUAL_CPU: usize = 32;
 /// Up to and with the CPU.
-const USUAL_BYTES: usize = 40;
+pub(in crate::perf) const USUAL_BYTES: usize = 40;
 /// Words of a sample that every event asks for.
 struct Fixed {
     tid: u64,
@@ -296,12 +301,13 @@ impl Layout {
     // In line, and put together in one place: a sample that is copied shows at a million per second.
     #[inline(always)]
     pub fn shaped_sample<'a>(&'a self, shape: Shape, record: &'a [u8]) -> Result<Sample<'a>, Malformed> {
-        let (fixed, body) = match shape {
-            Shape::Tracepoint { period, callchain } => {
-                let (fixed, rest) = record.split_first_chunk::<USUAL_BYTES>().ok_or(Malformed::Short)?;
-                (Fixed::usual(fixed), Body::of_tracepoint(rest, period, callchain)?)
-            }
-            Shape::Other => (self.fixed(record)?, self.body(record)?),
+        let (fixed, body) = if shape == Shape::Other {
+            (self.fixed(record)?, self.body(record)?)
+        } else {
+            let (fixed, rest) = record.split_first_chunk::<USUAL_BYTES>().ok_or(Malformed::Short)?;
+            let period = shape == Shape::Period || shape == Shape::PeriodAndCallchain;
+            let callchain = shape == Shape::Callchain || shape == Shape::PeriodAndCallchain;
+            (Fixed::usual(fixed), Body::of_tracepoint(rest, period, callchain)?)
         };
         Ok(Sample {
             pid: low(fixed.tid) as i32,

@@ -516,9 +516,12 @@ fn samples_cut_anywhere_are_the_same_in_short() {
     let of = |bits: &[SampleType]| bits.iter().fold(0, |all, bit| all | bit.bits());
     let others = of(&[SampleType::IP, SampleType::ADDR, SampleType::ID, SampleType::STREAM_ID, SampleType::READ]);
     let (period, callchain) = (SampleType::PERIOD, SampleType::CALLCHAIN);
-    for without in [of(&[]), of(&[period]), of(&[callchain]), of(&[period, callchain])] {
-        let shape =
-            Shape::Tracepoint { period: without & period.bits() == 0, callchain: without & callchain.bits() == 0 };
+    for (without, shape) in [
+        (of(&[]), Shape::PeriodAndCallchain),
+        (of(&[period]), Shape::Callchain),
+        (of(&[callchain]), Shape::Period),
+        (of(&[period, callchain]), Shape::Plain),
+    ] {
         for case in variants() {
             let case = Case { bits: case.bits & !others & !without, ..case };
             let (layout, record) = (case.layout(), case.encode());

@@ -1,6 +1,6 @@
 //! Perf events as types: attributes ([`attr`]), events ([`evsel`]) and their descriptors ([`evlist`]), what they watch
-//! ([`target`]), why one is refused ([`refusal`], [`no_tracefs`]), and the records they write ([`layout`], [`record`]). Safe code
-//! only; no profiler is known here.
+//! ([`target`]), why one is refused ([`refusal`], [`no_tracefs`]), and the records they write ([`layout`], [`record`],
+//! [`short`]). Safe code only; no profiler is known here.
 
 pub mod attr;
 pub mod classes;
@@ -14,6 +14,7 @@ pub mod opening;
 mod plan;
 pub mod record;
 pub mod refusal;
+pub mod short;
 pub mod target;
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
+use crate::perf::layout::Shape;
 use crate::perf::record::{Sample, record_type, sample_identifier};
+use crate::perf::short::Short;
 use crate::profiler::Context;
 use crate::ringbuf::Piece;
 
@@ -30,6 +32,14 @@ pub struct Taken {
     pub malformed: u64,
 }
 
+/// What a profiler makes of a short sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    Relevant,
+    Ignored,
+    Malformed,
+}
+
 impl<'p, 'a> Samples<'p, 'a> {
     /// Up to `most` that are relevant.
     pub fn new(piece: &'p mut Piece<'a>, evlist: &'p Evlist, owner: u32, most: u64) -> Samples<'p, 'a> {
@@ -42,8 +52,54 @@ impl<'p, 'a> Samples<'p, 'a> {
 
     /// Gives them to `take`, one after the other. Ends early when something is to be done about the output.
     #[inline(always)]
-    pub fn each(&mut self, ctx: &mut Context, mut take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>) {
-        let mut left = self.most;
+    pub fn each(&mut self, ctx: &mut Context, take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>) {
+        self.up_to(self.most, ctx, take);
+    }
+
+    /// Gives it one.
+    #[inline(always)]
+    pub fn one(&mut self, ctx: &mut Context, take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>) {
+        self.up_to(1, ctx, take);
+    }
+
+    /// Gives it those at the start that are short, and of events of the shape `Plain`. For a profiler that has nothing to
+    /// hand over meanwhile: neither output nor stacks.
+    #[inline(always)]
+    pub fn each_short(&mut self, mut take: impl FnMut(EventId, Short<'_>) -> Use) {
+        let (mut walk, ids) = (self.piece.walk(), self.evlist.near_ids());
+        let most = self.most - self.taken.relevant;
+        let (mut relevant, mut ignored, mut malformed) = (0, 0, 0);
+        while relevant < most
+            && let Some(short) = walk.window().and_then(Short::new)
+            && let Some(route) = ids.get(short.identifier())
+            && route.owner == self.owner
+            && route.shape == Shape::Plain
+            && walk.take(short.bytes(), short.time())
+        {
+            match take(route.event, short) {
+                Use::Relevant => relevant += 1,
+                Use::Ignored => ignored += 1,
+                Use::Malformed => {
+                    relevant += 1;
+                    malformed += 1;
+                }
+            }
+        }
+        self.piece.follow(walk, relevant + ignored);
+        self.taken.relevant += relevant;
+        self.taken.ignored += ignored;
+        self.taken.malformed += malformed;
+    }
+
+    #[inline(always)]
+    fn up_to(
+        &mut self,
+        most: u64,
+        ctx: &mut Context,
+        mut take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>,
+    ) {
+        let most = most.min(self.most - self.taken.relevant);
+        let mut left = most;
         ctx.ignored = false;
         while left > 0
             && let Some((event, sample)) = self.next()
@@ -60,7 +116,7 @@ impl<'p, 'a> Samples<'p, 'a> {
                 break;
             }
         }
-        self.taken.relevant = self.most - left;
+        self.taken.relevant += most - left;
     }
 
     /// Anything else than a sound sample of this profiler is left where it is.

@@ -55,5 +55,5 @@ mod order_tests;
 mod ring_tests;
 
 pub use merge::{Drained, Item, ItemKind, Limit, Merge, Sink, Stamp};
-pub use piece::Piece;
+pub use piece::{Piece, Walk};
 pub use ring::RingBuf;

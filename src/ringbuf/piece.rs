@@ -34,6 +34,39 @@ impl<'a> Next<'a> {
     }
 }
 
+/// A piece's short records, one after the other: what a [`Piece`] has beside is brought up to date when it ends.
+pub struct Walk<'a> {
+    rest: &'a [u8],
+    ahead: usize,
+    limit: u64,
+    newest: u64,
+}
+
+impl<'a> Walk<'a> {
+    /// The next record and what lies behind it, if there are so many bytes.
+    #[inline(always)]
+    pub fn window<const BYTES: usize>(&self) -> Option<&'a [u8; BYTES]> {
+        self.rest.first_chunk()
+    }
+
+    /// Takes the next record, an ordinary one of so many bytes, up to two cache lines, with this stamp. False when it must
+    /// wait or is late: then it is not taken.
+    #[inline(always)]
+    pub fn take(&mut self, bytes: usize, time: u64) -> bool {
+        debug_assert!(bytes <= 2 * LINE_BYTES as usize);
+        if time < self.newest || time > self.limit {
+            return false;
+        }
+        let Some(rest) = self.rest.get(bytes..) else { return false };
+        (self.rest, self.newest) = (rest, time);
+        // The kernel writes to what comes behind the piece.
+        let near = rest.as_ptr().wrapping_add(self.ahead.min(rest.len()));
+        prefetch(near);
+        prefetch(near.wrapping_sub(LINE_BYTES as usize));
+        true
+    }
+}
+
 /// What was taken.
 pub(super) struct Taken {
     pub rest: usize, // bytes left
@@ -89,6 +122,23 @@ impl<'a> Piece<'a> {
             self.ask_for_more();
         }
         Some(late)
+    }
+
+    /// To go over short records in the fewest steps.
+    #[inline(always)]
+    pub fn walk(&self) -> Walk<'a> {
+        let &Piece { rest, limit, newest, .. } = self;
+        Walk { rest, ahead: self.ahead.max(0) as usize, limit, newest }
+    }
+
+    /// Takes the records that a walk has taken since it left this piece.
+    #[inline]
+    pub fn follow(&mut self, walk: Walk<'a>, records: u64) {
+        if records > 0 {
+            (self.rest, self.newest, self.last) = (walk.rest, walk.newest, walk.newest);
+            self.near = self.ahead; // the walk asked for so much
+            self.records += records;
+        }
     }
 
     /// Brings more bytes near, some lines at a time: to ask for each when it is due would cost more than it brings.

@@ -17,12 +17,15 @@ const BLOCK: usize = PARTS;
 pub struct Histogram {
     counts: Vec<u32>,
     wraps: Vec<(u16, u32)>, // bucket, and how often its count passed 2^32
-    count: u64,
     sum: u128,
-    min: u64, // u64::MAX while empty
+    low: u64,   // the least value, but not below `QUICK`; u64::MAX without any
+    width: u64, // of the values from `low` up to the greatest, but not above it
     max: u64,
     first: u16, // bucket of `counts[0]`
 }
+
+/// Values whose bucket is found in the quick way.
+const QUICK: RangeInclusive<u64> = PARTS as u64..=(1 << f64::MANTISSA_DIGITS) - 1;
 
 impl Default for Histogram {
     fn default() -> Self {
@@ -35,28 +38,39 @@ impl Histogram {
     pub const MAX_ERROR: f64 = 1.0 / (2 * PARTS) as f64;
 
     pub const fn new() -> Self {
-        Self { counts: Vec::new(), wraps: Vec::new(), count: 0, sum: 0, min: u64::MAX, max: 0, first: 0 }
+        Self { counts: Vec::new(), wraps: Vec::new(), sum: 0, low: u64::MAX, width: 0, max: 0, first: 0 }
     }
 
     #[inline(always)]
     pub fn record(&mut self, value: u64) {
-        // Neither can wrap: nobody records 2^64 values.
-        self.count = self.count.wrapping_add(1);
-        self.sum = self.sum.wrapping_add(u128::from(value));
-        if value < self.min || value > self.max {
-            self.widen(value);
+        if value.wrapping_sub(self.low) >= self.width {
+            return self.record_beyond(value);
         }
-        let bucket = bucket(value);
+        self.sum = self.sum.wrapping_add(u128::from(value)); // nobody records 2^64 values
+        let bucket = quick_bucket(value);
         match self.counts.get_mut(bucket.wrapping_sub(usize::from(self.first))) {
-            Some(count) if *count < u32::MAX => *count += 1,
-            _ => self.add(bucket, 1),
+            Some(count) => {
+                *count = count.wrapping_add(1);
+                if *count == 0 {
+                    self.carry(bucket, 1);
+                }
+            }
+            None => self.add(bucket, 1),
         }
     }
 
+    /// A value that is less or greater than all before, or has no quick bucket.
     #[cold]
-    fn widen(&mut self, value: u64) {
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
+    fn record_beyond(&mut self, value: u64) {
+        self.sum = self.sum.wrapping_add(u128::from(value));
+        self.widen(value, value);
+        self.add(bucket(value), 1);
+    }
+
+    fn widen(&mut self, least: u64, greatest: u64) {
+        self.low = self.low.min(least.max(*QUICK.start()));
+        self.max = self.max.max(greatest);
+        self.width = (self.max.min(*QUICK.end()) + 1).saturating_sub(self.low);
     }
 
     /// Everything recorded in `other` counts here as well.
@@ -64,10 +78,10 @@ impl Histogram {
         for (bucket, count) in other.used() {
             self.add(bucket, count);
         }
-        self.count = self.count.saturating_add(other.count);
         self.sum = self.sum.saturating_add(other.sum);
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
+        if !other.is_empty() {
+            self.widen(other.min(), other.max);
+        }
     }
 
     /// Forgets the values but keeps the memory, for the next interval.
@@ -78,11 +92,11 @@ impl Histogram {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.used().next().is_none()
     }
 
     pub fn count(&self) -> u64 {
-        self.count
+        self.used().fold(0, |all, (_, count)| all.saturating_add(count))
     }
 
     pub fn sum(&self) -> u128 {
@@ -91,7 +105,12 @@ impl Histogram {
 
     /// 0 while empty, like all that follow.
     pub fn min(&self) -> u64 {
-        if self.is_empty() { 0 } else { self.min }
+        match self.used().next() {
+            None => 0,
+            // Small values have a bucket each.
+            Some((bucket, _)) if bucket < PARTS => bucket as u64,
+            Some(_) => self.low,
+        }
     }
 
     pub fn max(&self) -> u64 {
@@ -100,7 +119,7 @@ impl Histogram {
 
     /// Rounded down.
     pub fn mean(&self) -> u64 {
-        self.sum.checked_div(u128::from(self.count)).map_or(0, |mean| u64::try_from(mean).unwrap_or(u64::MAX))
+        self.sum.checked_div(u128::from(self.count())).map_or(0, |mean| u64::try_from(mean).unwrap_or(u64::MAX))
     }
 
     /// The value of nearest rank `ceil(q x count)`: `q` 0 is the minimum, 1 the maximum, both exact, 0.5 the (lower) median.
@@ -109,11 +128,12 @@ impl Histogram {
     /// off by at most [`MAX_ERROR`](Self::MAX_ERROR) of the true value.
     pub fn quantile(&self, q: f64) -> u64 {
         // 0.07 x 100 is a little over 7 in binary, and is meant as rank 7.
-        let rank = (q * self.count as f64 * (1.0 - 4.0 * f64::EPSILON)).ceil() as u64;
+        let all = self.count();
+        let rank = (q * all as f64 * (1.0 - 4.0 * f64::EPSILON)).ceil() as u64;
         if rank <= 1 {
             return self.min();
         }
-        if rank >= self.count {
+        if rank >= all {
             return self.max;
         }
         let mut below = 0_u64;
@@ -121,7 +141,7 @@ impl Histogram {
             below = below.saturating_add(count);
             if below >= rank {
                 let (low, high) = bounds(bucket).into_inner();
-                return (low + (high - low) / 2).clamp(self.min, self.max);
+                return (low + (high - low) / 2).clamp(self.min(), self.max);
             }
         }
         self.max
@@ -156,10 +176,15 @@ impl Histogram {
         *low = total as u32;
         let carry = (total >> 32) as u32;
         if carry > 0 {
-            match self.wraps.iter_mut().find(|wrap| usize::from(wrap.0) == bucket) {
-                Some(wrap) => wrap.1 = wrap.1.saturating_add(carry),
-                None => self.wraps.push((bucket as u16, carry)),
-            }
+            self.carry(bucket, carry);
+        }
+    }
+
+    #[cold]
+    fn carry(&mut self, bucket: usize, times: u32) {
+        match self.wraps.iter_mut().find(|wrap| usize::from(wrap.0) == bucket) {
+            Some(wrap) => wrap.1 = wrap.1.saturating_add(times),
+            None => self.wraps.push((bucket as u16, times)),
         }
     }
 
@@ -186,6 +211,15 @@ impl Histogram {
 fn bucket(value: u64) -> usize {
     let shift = u64::BITS - 1 - PART_BITS - (value | PARTS as u64).leading_zeros();
     shift as usize * PARTS + (value >> shift) as usize
+}
+
+/// The same for a value of [`QUICK`]: a float has its power of two and the part of it in its upper bits, and half of the
+/// processors take long to find the highest bit of a whole number.
+#[inline(always)]
+fn quick_bucket(value: u64) -> usize {
+    const NOT_PART: u32 = f64::MANTISSA_DIGITS - 1 - PART_BITS;
+    const ORIGIN: usize = (*QUICK.start() as f64).to_bits() as usize >> NOT_PART;
+    (((value as i64 as f64).to_bits() >> NOT_PART) as usize).wrapping_sub(ORIGIN - PARTS)
 }
 
 fn bounds(bucket: usize) -> RangeInclusive<u64> {
@@ -273,6 +307,28 @@ mod tests {
     }
 
     #[test]
+    fn the_quick_way_leads_to_the_same_bucket() {
+        for exponent in 0..64 {
+            let power = 1_u64 << exponent;
+            let near = [power - 1, power, power + 1, power + power / 16 - 1, power + power / 16, (power - 1) + power];
+            for value in near.into_iter().filter(|value| QUICK.contains(value)) {
+                assert_eq!(quick_bucket(value), bucket(value), "{value}");
+            }
+        }
+        assert_eq!(quick_bucket(*QUICK.end()), bucket(*QUICK.end()));
+    }
+
+    #[test]
+    fn values_beyond_the_quick_way() {
+        for values in [&[u64::MAX][..], &[0], &[3, 15], &[15, 16, 17], &[1 << 53, 1 << 60, u64::MAX - 1]] {
+            check(values);
+            let mut merged = Histogram::new();
+            merged.merge(&of(values));
+            assert_eq!((merged.is_empty(), merged.min(), merged.max()), (false, values[0], values[values.len() - 1]));
+        }
+    }
+
+    #[test]
     fn costs_little() {
         assert!(size_of::<Histogram>() <= 96);
         let mut histogram = Histogram::new();
@@ -320,6 +376,10 @@ mod tests {
         edge.add(bucket(3), u64::from(u32::MAX) - 1);
         edge.record(3);
         assert_eq!(edge.buckets().next(), Some((3..=3, 1 << 32)));
+        let mut edge = of(&[30, 50]);
+        edge.add(bucket(30), u64::from(u32::MAX) - 1);
+        edge.record(30);
+        assert_eq!((edge.count(), edge.buckets().next()), ((1 << 32) + 1, Some((30..=30, 1 << 32))));
         // Even lies saturate.
         for _ in 0..100 {
             let copy = histogram.clone();

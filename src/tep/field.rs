@@ -47,6 +47,16 @@ pub struct Int32 {
 }
 
 impl Int32 {
+    /// From the start of the record.
+    pub fn offset(self) -> usize {
+        self.offset.into()
+    }
+
+    /// Where the byte behind it is.
+    pub fn end(self) -> usize {
+        self.offset() + 4
+    }
+
     /// Reads an unsigned field, too.
     ///
     /// # Errors
@@ -66,6 +76,16 @@ pub struct Int64 {
 }
 
 impl Int64 {
+    /// From the start of the record.
+    pub fn offset(self) -> usize {
+        self.offset.into()
+    }
+
+    /// Where the byte behind it is.
+    pub fn end(self) -> usize {
+        self.offset() + 8
+    }
+
     /// The bits, of a signed field, too.
     ///
     /// # Errors

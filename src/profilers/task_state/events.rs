@@ -7,6 +7,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
 use crate::profiler::{Context, Setup};
 use crate::profilers::task_state::machine::Waker;
+use crate::profilers::task_state::plain::Places;
 use crate::profilers::task_state::states::States;
 use crate::task::Comm;
 use crate::tep::{Field, Int32, ReadError, drift};
@@ -31,6 +32,8 @@ pub struct Plan {
     /// asked for, and, where tasks are told apart in the kernel, back to the CPU.
     pub other: Option<EventId>,
     pub fields: Fields,
+    /// The same in short samples.
+    pub places: Option<Places>,
     pub states: States,
 }
 
@@ -93,11 +96,16 @@ impl Plan {
             waking: if wanted.wakings { woken(evlist, "sched:sched_waking").ok() } else { None },
         };
         let other = if wanted.other { Some(add(evlist, "sched:sched_switch", false)?.0) } else { None };
-        Ok(Plan { switch, other, fields, states })
+        Ok(Plan { switch, other, places: Places::new(&fields), fields, states })
     }
 }
 
 impl Woken {
+    /// The record says whether it happened.
+    pub fn may_be_in_vain(&self) -> bool {
+        self.success.is_some()
+    }
+
     /// False for a wake-up in vain.
     #[inline]
     pub fn happened(&self, raw: &[u8]) -> bool {

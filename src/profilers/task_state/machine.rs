@@ -20,6 +20,8 @@ pub enum Doing {
         woken: bool,
     },
     Blocked(State),
+    /// It is left out. Only where a single table is made of all other tasks; else those are not asked for here.
+    Hidden,
 }
 
 /// When a wait is known to have begun.
@@ -83,25 +85,27 @@ impl Task {
         }
     }
 
-    #[inline]
-    fn wakes_up(&mut self, seen: Seen, report_at: u64) {
-        self.becomes(Doing::Runnable { woken: true }, seen.at);
-        self.cpu = seen.cpu;
-        self.comm = seen.comm;
-        self.stack = None;
-        self.report_at = report_at;
+    #[inline(always)]
+    fn wakes_up<const DETAILS: bool>(&mut self, seen: Seen, report_at: u64) {
+        self.becomes::<DETAILS>(Doing::Runnable { woken: true }, seen, None, report_at);
     }
 
-    #[inline]
-    fn becomes(&mut self, doing: Doing, at: u64) {
+    /// Without `DETAILS`, what only they need is never set and stays as it is.
+    #[inline(always)]
+    fn becomes<const DETAILS: bool>(&mut self, doing: Doing, seen: Seen, stack: Option<StackId>, report_at: u64) {
         self.doing = doing;
-        self.since = at;
+        self.since = seen.at;
         self.began = Began::Exactly;
-        self.asked = false;
-        self.report_at = u64::MAX;
-        self.ran_ns = None;
-        self.doubted_at = 0;
-        self.shown_until = 0;
+        self.cpu = seen.cpu;
+        if DETAILS {
+            self.comm = seen.comm;
+            self.stack = stack;
+            self.asked = false;
+            self.report_at = report_at;
+            self.ran_ns = None;
+            self.doubted_at = 0;
+            self.shown_until = 0;
+        }
     }
 
     /// An event older than what is known says nothing new.
@@ -126,6 +130,23 @@ pub struct Period {
     pub waker: Option<Waker>,
     /// See [`Task::shown_until`].
     pub shown_until: u64,
+}
+
+/// What an event of a task ended.
+#[derive(Clone, Debug)]
+pub enum Change {
+    Ended(Period),
+    /// Nothing that is known.
+    Nothing,
+    /// The task is left out.
+    Hidden,
+}
+
+impl Change {
+    #[inline(always)]
+    pub fn ended(self) -> Option<Period> {
+        if let Change::Ended(period) = self { Some(period) } else { None }
+    }
 }
 
 /// All tasks, and which one runs on each CPU.
@@ -186,76 +207,121 @@ impl Machine {
         }
     }
 
+    /// What happens to nearly all tasks that leave their CPU, if that is what happens to this one: gives since when it ran.
+    /// None: see [`Machine::switched_out`].
+    #[inline(always)]
+    pub fn usual_out(&mut self, tid: i32, at: u64, cpu: u32, how: SwitchedOut) -> Option<u64> {
+        let becomes = match how {
+            SwitchedOut::Blocked(state) => Doing::Blocked(state),
+            SwitchedOut::Runnable => Doing::Runnable { woken: false },
+            SwitchedOut::Dead => return None,
+        };
+        let task = self.tasks.get_recent(tid)?;
+        let is_usual = task.doing == Doing::Running && task.cpu == cpu && task.since <= at;
+        is_usual.then(|| {
+            task.doing = becomes;
+            std::mem::replace(&mut task.since, at)
+        })
+    }
+
+    /// The same of tasks that get a CPU: gives since when it waited for one. None: see [`Machine::switched_in`].
+    #[inline(always)]
+    pub fn usual_in(&mut self, tid: i32, at: u64, cpu: u32) -> Option<u64> {
+        let task = self.tasks.get_recent(tid)?;
+        let is_usual = matches!(task.doing, Doing::Runnable { .. }) && task.since <= at;
+        is_usual.then(|| {
+            task.doing = Doing::Running;
+            task.cpu = cpu;
+            std::mem::replace(&mut task.since, at)
+        })
+    }
+
+    /// The same of tasks that are woken: gives what it was in, and since when. None: see [`Machine::woken`].
+    #[inline(always)]
+    pub fn usual_wakeup(&mut self, tid: i32, at: u64, cpu: u32) -> Option<(State, u64)> {
+        let task = self.tasks.get_recent(tid)?;
+        match task.doing {
+            Doing::Blocked(state) if task.began == Began::Exactly && task.since <= at => {
+                task.doing = Doing::Runnable { woken: true };
+                task.cpu = cpu;
+                Some((state, std::mem::replace(&mut task.since, at)))
+            }
+            _ => None,
+        }
+    }
+
     /// `seen` left its CPU. `report_at` is when a wait that begins here is reported first.
     #[inline(always)]
-    pub fn switched_out(
+    pub fn switched_out<const DETAILS: bool>(
         &mut self,
         seen: Seen,
         how: SwitchedOut,
         stack: Option<StackId>,
         report_at: u64,
-    ) -> Option<Period> {
+    ) -> Change {
         let task = self.tasks.get_or_new(seen.tid);
         if task.is_stale(seen.at) {
-            return None;
+            return Change::Nothing;
         }
-        let ended = match task.doing {
-            Doing::Running if task.cpu == seen.cpu => Some(period(task, seen, State::RUNNING)),
+        let change = match task.doing {
+            Doing::Running if task.cpu == seen.cpu => Change::Ended(period(task, seen, State::RUNNING)),
             Doing::Running | Doing::Runnable { .. } | Doing::Blocked(_) => {
                 // It was switched in unseen.
                 self.unseen += u64::from(task.began == Began::Exactly);
-                None
+                Change::Nothing
             }
-            Doing::Unknown => None,
+            Doing::Unknown => Change::Nothing,
+            Doing::Hidden => return Change::Hidden,
         };
         match how {
-            SwitchedOut::Dead => {
-                self.tasks.remove(seen.tid);
-                return ended;
+            SwitchedOut::Blocked(state) => {
+                task.becomes::<DETAILS>(Doing::Blocked(state), seen, stack, report_at);
             }
-            SwitchedOut::Runnable => task.becomes(Doing::Runnable { woken: false }, seen.at),
-            SwitchedOut::Blocked(state) => task.becomes(Doing::Blocked(state), seen.at),
+            SwitchedOut::Runnable => {
+                task.becomes::<DETAILS>(Doing::Runnable { woken: false }, seen, stack, report_at);
+            }
+            SwitchedOut::Dead => drop(self.tasks.remove(seen.tid)),
         }
-        task.cpu = seen.cpu;
-        task.comm = seen.comm;
-        task.stack = stack;
-        task.report_at = report_at;
-        ended
+        change
     }
 
     /// `seen` got its CPU.
     #[inline(always)]
-    pub fn switched_in<const DETAILS: bool>(&mut self, seen: Seen) -> Option<Period> {
+    pub fn switched_in<const DETAILS: bool>(&mut self, seen: Seen) -> Change {
         if DETAILS && self.blocked_only {
-            let task = self.tasks.get(seen.tid).filter(|task| !task.is_stale(seen.at))?;
-            let Doing::Blocked(state) = task.doing else { return None };
-            let ended = period(task, seen, state);
-            self.tasks.remove(seen.tid);
-            return Some(ended);
+            return self.switched_in_blocked(seen);
         }
         let task = self.tasks.get_or_new(seen.tid);
         if task.is_stale(seen.at) {
-            return None;
+            return Change::Nothing;
         }
-        let ended = match task.doing {
-            Doing::Runnable { .. } => Some(Period { cpu: seen.cpu, ..period(task, seen, State::RUN_DELAY) }),
+        let change = match task.doing {
+            Doing::Runnable { .. } => Change::Ended(Period { cpu: seen.cpu, ..period(task, seen, State::RUN_DELAY) }),
             // Woken unseen. It cannot have run since it was switched out, or that would have been followed by another
             // switch: it waited up to here, but for a run delay that nobody knows.
             Doing::Blocked(state) => {
                 self.blurred = true;
-                Some(period(task, seen, state))
+                Change::Ended(period(task, seen, state))
             }
             Doing::Running => {
                 self.unseen += 1;
-                None
+                Change::Nothing
             }
-            Doing::Unknown => None,
+            Doing::Unknown => Change::Nothing,
+            Doing::Hidden => return Change::Hidden,
         };
-        task.becomes(Doing::Running, seen.at);
-        task.cpu = seen.cpu;
-        task.comm = seen.comm;
-        task.stack = None;
-        ended
+        task.becomes::<DETAILS>(Doing::Running, seen, None, u64::MAX);
+        change
+    }
+
+    fn switched_in_blocked(&mut self, seen: Seen) -> Change {
+        let Some(task) = self.tasks.get(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
+            return Change::Nothing;
+        };
+        let Doing::Blocked(state) = task.doing else { return Change::Nothing };
+        let ended = period(task, seen, state);
+        self.tasks.remove(seen.tid);
+        Change::Ended(ended)
     }
 
     /// On `cpu`, `prev` gave way to `next`: whoever else was believed to run there does not.
@@ -286,79 +352,91 @@ impl Machine {
             && task.cpu == cpu
             && task.since <= at
         {
-            task.becomes(Doing::Unknown, at);
+            task.becomes::<true>(Doing::Unknown, Seen { at, cpu, tid, comm: task.comm }, task.stack, u64::MAX);
             self.unseen += 1;
         }
     }
 
     /// Somebody wakes `seen`. This runs in the waker's own context, unlike the wake-up that follows, which another CPU may
     /// perform in anybody's interrupt: so the wait ends here, and whose event it is has ended it.
-    pub fn waking(&mut self, seen: Seen, report_at: u64) -> Option<Period> {
-        let task = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at))?;
-        let ended = match task.doing {
-            Doing::Blocked(state) => Some(period(task, seen, state)),
+    pub fn waking(&mut self, seen: Seen, report_at: u64) -> Change {
+        let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
+            return Change::Nothing;
+        };
+        let change = match task.doing {
+            Doing::Blocked(state) => Change::Ended(period(task, seen, state)),
             // Nobody is woken twice without having run in between.
             Doing::Runnable { woken: true } => {
                 self.unseen += 1;
-                None
+                Change::Nothing
             }
             // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
-            Doing::Runnable { woken: false } | Doing::Running | Doing::Unknown => return None,
+            Doing::Runnable { woken: false } | Doing::Running | Doing::Unknown => return Change::Nothing,
+            Doing::Hidden => return Change::Hidden,
         };
         if self.blocked_only {
             self.tasks.remove(seen.tid);
         } else {
-            task.wakes_up(seen, report_at);
+            task.wakes_up::<true>(seen, report_at);
             task.asked = true;
         }
-        ended
+        change
     }
 
     /// `seen` was made runnable. Who performs the wake-up need not be who asked for it.
     #[inline(always)]
-    pub fn woken<const DETAILS: bool>(&mut self, seen: Seen, is_new: bool, report_at: u64) -> Option<Period> {
+    pub fn woken<const DETAILS: bool>(&mut self, seen: Seen, is_new: bool, report_at: u64) -> Change {
         if DETAILS && self.blocked_only {
-            let task = self.tasks.remove(seen.tid)?;
-            let Doing::Blocked(state) = task.doing else { return None };
-            return (!task.is_stale(seen.at)).then(|| period(&task, seen, state));
+            return self.woken_blocked(seen);
         }
         let runs_elsewhere =
             |task: &Task| self.current.get(task.cpu as usize).is_some_and(|&tid| tid != UNKNOWN && tid != seen.tid);
         let task = self.tasks.get_or_new(seen.tid);
         if task.is_stale(seen.at) {
-            return None;
+            return Change::Nothing;
         }
-        let ended = match task.doing {
-            Doing::Blocked(state) if !is_new => Some(period(task, seen, state)),
+        let change = match task.doing {
+            Doing::Hidden => return Change::Hidden,
+            Doing::Blocked(state) if !is_new => Change::Ended(period(task, seen, state)),
             // Waking what runs, or waits for its CPU already, changes nothing.
-            Doing::Running if !is_new && !runs_elsewhere(task) => return None,
-            Doing::Runnable { woken: false } if !is_new => return None,
+            Doing::Running if !is_new && !runs_elsewhere(task) => return Change::Nothing,
+            Doing::Runnable { woken: false } if !is_new => return Change::Nothing,
             // Its waking was seen.
-            Doing::Runnable { .. } if std::mem::take(&mut task.asked) && !is_new => return None,
+            Doing::Runnable { .. } if std::mem::take(&mut task.asked) && !is_new => return Change::Nothing,
             // Nobody is woken twice without having run in between.
             Doing::Running | Doing::Runnable { woken: true } if !is_new => {
                 self.unseen += 1;
-                None
+                Change::Nothing
             }
-            _ => None, // unknown so far, or a new task with a number used before
+            _ => Change::Nothing, // unknown so far, or a new task with a number used before
         };
-        task.wakes_up(seen, report_at);
-        task.exited &= !is_new;
-        ended
+        task.wakes_up::<DETAILS>(seen, report_at);
+        if is_new {
+            task.exited = false;
+        }
+        change
+    }
+
+    fn woken_blocked(&mut self, seen: Seen) -> Change {
+        match self.tasks.remove(seen.tid) {
+            Some(task) if !task.is_stale(seen.at) => match task.doing {
+                Doing::Blocked(state) => Change::Ended(period(&task, seen, state)),
+                _ => Change::Nothing,
+            },
+            _ => Change::Nothing,
+        }
     }
 
     /// The workload executes its command: it runs from now on, whatever was before.
     pub fn executes(&mut self, seen: Seen) {
         let task = self.tasks.get_or_new(seen.tid);
-        task.becomes(Doing::Running, seen.at);
+        task.becomes::<true>(Doing::Running, seen, task.stack, u64::MAX);
         task.exited = false;
-        task.cpu = seen.cpu;
-        task.comm = seen.comm;
     }
 
     /// A task with a new name lives: an exec by another thread of its process makes the leader's farewell void.
     pub fn renamed(&mut self, tid: i32, comm: Comm) {
-        if let Some(task) = self.tasks.get_mut(tid) {
+        if let Some(task) = self.get_mut(tid) {
             task.comm = comm;
             task.exited = false;
         }
@@ -366,14 +444,21 @@ impl Machine {
 
     /// Records were lost since it was seen last: nothing is known of it now.
     pub fn doubt(&mut self, tid: i32) {
-        if let Some(task) = self.tasks.get_mut(tid) {
+        if let Some(task) = self.get_mut(tid) {
             task.doing = Doing::Unknown;
             task.report_at = u64::MAX;
         }
     }
 
+    /// Leaves a task out, for good.
+    pub fn hide(&mut self, tid: i32) {
+        self.tasks.get_or_new(tid).doing = Doing::Hidden;
+    }
+
     pub fn forget(&mut self, tid: i32) {
-        self.tasks.remove(tid);
+        if self.tasks.get(tid).is_some_and(|task| task.doing != Doing::Hidden) {
+            self.tasks.remove(tid);
+        }
     }
 
     /// Forgets a task; what it was believed to do ended unseen.
@@ -386,7 +471,7 @@ impl Machine {
     pub fn exited(&mut self, tid: i32) {
         if self.blocked_only {
             self.forget(tid);
-        } else if let Some(task) = self.tasks.get_mut(tid) {
+        } else if let Some(task) = self.get_mut(tid) {
             task.exited = true;
         }
     }
@@ -397,11 +482,11 @@ impl Machine {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (i32, &Task)> {
-        self.tasks.iter()
+        self.tasks.iter().filter(|(_, task)| task.doing != Doing::Hidden)
     }
 
     pub fn get_mut(&mut self, tid: i32) -> Option<&mut Task> {
-        self.tasks.get_mut(tid)
+        self.tasks.get_mut(tid).filter(|task| task.doing != Doing::Hidden)
     }
 }
 
@@ -433,14 +518,15 @@ mod tests {
         Seen { at, cpu, tid, comm: Comm::new(b"t") }
     }
 
-    fn brief(period: Option<Period>) -> Brief {
-        period.map(|period| (period.state, period.until - period.since))
+    fn brief(change: Change) -> Brief {
+        change.ended().map(|period| (period.state, period.until - period.since))
     }
 
     type Brief = Option<(State, u64)>;
 
     fn switch(machine: &mut Machine, at: u64, cpu: u32, prev: i32, how: SwitchedOut, next: i32) -> (Brief, Brief) {
-        let out = if prev > 0 { brief(machine.switched_out(seen(at, cpu, prev), how, None, NEVER)) } else { None };
+        let out =
+            if prev > 0 { brief(machine.switched_out::<true>(seen(at, cpu, prev), how, None, NEVER)) } else { None };
         machine.changed_hands(at, cpu, prev, next);
         let into = if next > 0 { brief(machine.switched_in::<true>(seen(at, cpu, next))) } else { None };
         (out, into)
@@ -488,7 +574,7 @@ mod tests {
         assert_eq!(switch(&mut machine, 500, 1, 0, S, 7), (None, Some((State::DISK, 490))));
         assert_eq!(switch(&mut machine, 510, 1, 7, S, 0).0, Some((State::RUNNING, 10)));
         let mut machine = Machine::new(true);
-        machine.switched_out(seen(10, 0, 7), D, None, NEVER);
+        machine.switched_out::<true>(seen(10, 0, 7), D, None, NEVER);
         assert_eq!(brief(machine.switched_in::<true>(seen(500, 1, 7))), Some((State::DISK, 490)));
         assert_eq!(brief(machine.switched_in::<true>(seen(900, 1, 7))), None);
     }
@@ -504,7 +590,7 @@ mod tests {
     fn late_events_do_not_turn_time_back() {
         let mut machine = Machine::new(false);
         switch(&mut machine, 100, 0, 0, S, 7);
-        assert_eq!(brief(machine.switched_out(seen(50, 0, 7), S, None, NEVER)), None);
+        assert_eq!(brief(machine.switched_out::<true>(seen(50, 0, 7), S, None, NEVER)), None);
         assert_eq!(brief(machine.woken::<true>(seen(50, 0, 7), false, NEVER)), None);
         assert_eq!(switch(&mut machine, 110, 0, 7, S, 0).0, Some((State::RUNNING, 10)));
     }
@@ -529,14 +615,14 @@ mod tests {
     #[test]
     fn a_wait_ends_when_its_waker_asks() {
         let mut machine = Machine::new(false);
-        machine.switched_out(seen(10, 0, 7), D, None, NEVER);
-        let period = machine.waking(seen(19, 1, 7), NEVER).unwrap();
+        machine.switched_out::<true>(seen(10, 0, 7), D, None, NEVER);
+        let period = machine.waking(seen(19, 1, 7), NEVER).ended().unwrap();
         assert_eq!((period.cpu, period.until - period.since), (0, 9));
         assert_eq!(brief(machine.woken::<true>(seen(21, 0, 7), false, NEVER)), None, "the same once more");
         assert_eq!(switch(&mut machine, 22, 0, 0, S, 7).1, Some((State::RUN_DELAY, 3)));
         // A waking before the switch is that of a task that is not yet asleep: the wake-up ends the wait.
         assert_eq!(brief(machine.waking(seen(29, 1, 7), NEVER)), None);
-        machine.switched_out(seen(30, 0, 7), D, None, NEVER);
+        machine.switched_out::<true>(seen(30, 0, 7), D, None, NEVER);
         assert_eq!(brief(machine.woken::<true>(seen(40, 1, 7), false, NEVER)), Some((State::DISK, 10)));
         assert_eq!(machine.take_unseen(), 0);
     }
@@ -544,11 +630,11 @@ mod tests {
     #[test]
     fn a_wake_up_that_nobody_saw_is_known_by_its_waking() {
         let mut machine = Machine::new(true);
-        machine.switched_out(seen(10, 0, 7), D, None, NEVER);
+        machine.switched_out::<true>(seen(10, 0, 7), D, None, NEVER);
         assert_eq!(brief(machine.waking(seen(60, 1, 7), NEVER)), Some((State::DISK, 50)));
         assert_eq!(brief(machine.woken::<true>(seen(9_000, 1, 7), false, NEVER)), None);
         let mut machine = Machine::new(false);
-        machine.switched_out(seen(10, 0, 7), D, None, NEVER);
+        machine.switched_out::<true>(seen(10, 0, 7), D, None, NEVER);
         machine.waking(seen(60, 1, 7), NEVER);
         machine.waking(seen(9_000, 1, 7), NEVER); // it ran and slept in between, unseen
         assert_eq!(switch(&mut machine, 9_001, 0, 0, S, 7).1, Some((State::RUN_DELAY, 1)));
@@ -559,27 +645,27 @@ mod tests {
     fn what_was_stuck_before_the_start_is_at_least_so_long() {
         let mut machine = Machine::new(false);
         machine.found(seen(100, 0, 7), State::DISK, Began::BeforeStart, NEVER);
-        let period = machine.woken::<true>(seen(350, 0, 7), false, NEVER).unwrap();
+        let period = machine.woken::<true>(seen(350, 0, 7), false, NEVER).ended().unwrap();
         assert_eq!((period.began, period.until - period.since), (Began::BeforeStart, 250));
         // An event from before the look at /proc is newer knowledge all the same.
         machine.found(seen(1_000, 0, 8), State::DISK, Began::BeforeStart, NEVER);
-        machine.switched_out(seen(990, 0, 8), D, None, NEVER);
+        machine.switched_out::<true>(seen(990, 0, 8), D, None, NEVER);
         assert_eq!(brief(machine.woken::<true>(seen(1_100, 0, 8), false, NEVER)), Some((State::DISK, 110)));
     }
 
     #[test]
     fn with_blocked_periods_only_a_woken_task_is_forgotten() {
         let mut machine = Machine::new(true);
-        machine.switched_out(seen(10, 0, 7), D, None, NEVER);
+        machine.switched_out::<true>(seen(10, 0, 7), D, None, NEVER);
         assert_eq!(brief(machine.woken::<true>(seen(30, 1, 7), false, NEVER)), Some((State::DISK, 20)));
         assert_eq!(brief(machine.woken::<true>(seen(40, 1, 7), false, NEVER)), None);
         // Woken unseen, blocked again: only the second wait is known.
-        machine.switched_out(seen(50, 0, 7), D, None, NEVER);
-        machine.switched_out(seen(90, 0, 7), D, None, NEVER);
+        machine.switched_out::<true>(seen(50, 0, 7), D, None, NEVER);
+        machine.switched_out::<true>(seen(90, 0, 7), D, None, NEVER);
         assert_eq!(brief(machine.woken::<true>(seen(95, 0, 7), false, NEVER)), Some((State::DISK, 5)));
         assert_eq!((machine.iter().count(), machine.take_unseen()), (0, 1));
         // Woken unseen, asleep since: that was no long D.
-        machine.switched_out(seen(100, 0, 7), D, None, NEVER);
+        machine.switched_out::<true>(seen(100, 0, 7), D, None, NEVER);
         machine.discard(7);
         assert_eq!(brief(machine.woken::<true>(seen(9_000, 0, 7), false, NEVER)), None);
         assert_eq!((machine.iter().count(), machine.take_unseen()), (0, 1));

@@ -4,13 +4,15 @@
 //! on whole CPUs: bound to a task they would show only one half. Cost: two to four records per wait, narrowed in the
 //! kernel by state (`-S`, `-D`), name (`--filter`) and tid (`-t`).
 //!
-//! `events` are what is opened, `account` has what is done with each of their samples, `machine` says what every task does
-//! and keeps it in `tasks`, `ongoing` reports waits while they last, `table` lays out the sums.
+//! `events` are what is opened, `account` has what is done with each of their samples, and `plain` the same for nothing but a
+//! table of all tasks. `machine` says what every task does and keeps it in `tasks`, `ongoing` reports waits while they last,
+//! `table` lays out the sums.
 
 mod account;
 mod events;
 mod machine;
 mod ongoing;
+mod plain;
 mod states;
 mod table;
 mod tasks;
@@ -123,6 +125,8 @@ pub struct TaskState {
     named: bool,
     /// No task is left out but our own.
     everybody: bool,
+    /// All that is wanted is one table of it, and `sum_up` takes the samples.
+    plain: bool,
     all: Histograms,
     by_thread: ByThread,
     /// Pairs that began before this may hide a loss.
@@ -162,6 +166,7 @@ impl TaskState {
             detailed,
             named: detailed || args.filter.is_some(),
             everybody: false,
+            plain: false,
             args,
             plan: None,
             own: [0; 2],
@@ -209,11 +214,8 @@ impl TaskState {
 
     /// When a wait that began at `since` is first reported while it goes on: one that ends soon gets a single line.
     #[inline]
-    fn report_at<const DETAILS: bool>(&self, since: u64) -> u64 {
-        self.args
-            .than
-            .filter(|_| DETAILS)
-            .map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns.min(AGAIN_NS))))
+    fn report_at(&self, since: u64) -> u64 {
+        self.args.than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns.min(AGAIN_NS))))
     }
 
     /// Reports a wait that has ended, and lasted at least until `certain`.
@@ -251,7 +253,7 @@ impl TaskState {
     fn ongoing(&self, now: Timestamp, mut each: impl FnMut(i32, Comm, State, u64)) {
         for (tid, task) in self.machine.iter() {
             let state = match task.doing {
-                Doing::Unknown => continue,
+                Doing::Unknown | Doing::Hidden => continue,
                 Doing::Running => State::RUNNING,
                 Doing::Runnable { .. } => State::RUN_DELAY,
                 Doing::Blocked(state) => state,
@@ -289,6 +291,10 @@ impl Profiler for TaskState {
         self.narrowed |= self.cpus.is_some();
         self.few |= !setup.watched.is_all();
         self.everybody = setup.watched.is_all() && self.args.filter.is_none();
+        self.plain = self.everybody && !self.narrowed && !self.detailed;
+        if self.plain {
+            [0, self.own[0], self.own[1]].into_iter().for_each(|tid| self.machine.hide(tid));
+        }
         self.again_ns = setup.interval.map_or(AGAIN_NS, |interval| interval.as_nanos() as u64);
         let blocked_only = self.blocked_only();
         let narrowed = self.args.filter.is_some() || setup.watched.fixed().is_some();
@@ -358,21 +364,16 @@ impl Profiler for TaskState {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let result = if self.is_plain() {
-            self.on_event::<false>(event, sample, ctx)
-        } else {
-            self.on_event::<true>(event, sample, ctx)
-        };
+        let result = self.on_event(event, sample, ctx);
         ctx.discarded += self.machine.take_unseen();
         result
     }
 
     fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
-        if self.is_plain() {
-            samples.each(ctx, |event, sample, ctx| self.on_event::<false>(event, sample, ctx));
-        } else {
-            samples.each(ctx, |event, sample, ctx| self.on_event::<true>(event, sample, ctx));
+        if self.plain {
+            return self.sum_up(samples, ctx);
         }
+        samples.each(ctx, |event, sample, ctx| self.on_event(event, sample, ctx));
         ctx.discarded += self.machine.take_unseen();
     }
 

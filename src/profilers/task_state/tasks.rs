@@ -44,6 +44,13 @@ impl Tasks {
         &mut self.slots[place].1
     }
 
+    /// As [`get`](Tasks::get_mut), if it was looked up lately.
+    #[inline(always)]
+    pub fn get_recent(&mut self, tid: i32) -> Option<&mut Task> {
+        let place = self.hints[tid as usize % HINTS] as usize;
+        self.slots.get_mut(place).filter(|(other, _)| *other == tid).map(|(_, task)| task)
+    }
+
     #[inline(never)]
     fn find_or_add(&mut self, tid: i32) -> &mut Task {
         let place = match self.places.get(&tid) {

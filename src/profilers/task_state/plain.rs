@@ -1,0 +1,295 @@
+//! The shortest way, for a table of what all tasks do: it needs neither names nor stacks, and no period is left out.
+//!
+//! Two of three samples or more are switches and wake-ups of a busy machine, so each step counts here.
+
+use anyhow::Result;
+
+use crate::perf::Sample;
+use crate::perf::evsel::EventId;
+use crate::perf::short::{Place, Short};
+use crate::profiler::{Context, Samples, Use};
+use crate::profilers::task_state::TaskState;
+use crate::profilers::task_state::events::{Fields, Plan};
+use crate::profilers::task_state::machine::{Began, Change, Machine, Seen};
+use crate::profilers::task_state::states::{State, States, SwitchedOut};
+use crate::profilers::task_state::table::Histograms;
+use crate::task::Comm;
+
+/// Where the fields are in short samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    prev_pid: Place,
+    prev_state: Place,
+    next_pid: Place,
+    /// Bytes of a switch's record up to the end of these.
+    switch_bytes: usize,
+    wakeup: WokenPlaces,
+    wakeup_new: WokenPlaces,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WokenPlaces {
+    event: EventId,
+    pid: Place,
+    bytes: usize,
+}
+
+impl Places {
+    /// None: some of the fields are not where they usually are, or more must be read.
+    pub fn new(fields: &Fields) -> Option<Places> {
+        let woken = |woken: &super::events::Woken| {
+            let pid = Place::in_raw(woken.pid.offset()).filter(|_| !woken.may_be_in_vain())?;
+            Some(WokenPlaces { event: woken.event, pid, bytes: woken.pid.end() })
+        };
+        let prev_state = fields.prev_state.int64().ok()?;
+        Some(Places {
+            prev_pid: Place::in_raw(fields.prev_pid.offset())?,
+            prev_state: Place::in_raw(prev_state.offset())?,
+            next_pid: Place::in_raw(fields.next_pid.offset())?,
+            switch_bytes: fields.prev_pid.end().max(prev_state.end()).max(fields.next_pid.end()),
+            wakeup: woken(&fields.wakeup)?,
+            wakeup_new: woken(fields.wakeup_new.as_ref()?)?,
+        })
+    }
+}
+
+/// What a plain table is made of.
+struct Sums<'a> {
+    switch: EventId,
+    states: &'a mut States,
+    machine: &'a mut Machine,
+    all: &'a mut Histograms,
+    /// See [`TaskState::lost_until`].
+    lost_until: u64,
+    /// Periods thrown away because of it.
+    unsure: u64,
+}
+
+impl TaskState {
+    /// The samples at the start of `samples`: short ones, and one that may be something else.
+    pub(super) fn sum_up(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
+        let TaskState { plan: Some(plan), machine, all, lost_until, .. } = self else { return };
+        let Plan { switch, fields, states, places, .. } = plan;
+        let mut sums = Sums { switch: *switch, states, machine, all, lost_until: *lost_until, unsure: 0 };
+        if let Some(places) = *places {
+            samples.each_short(|event, sample| sums.short(event, sample, &places));
+        }
+        samples.one(ctx, |event, sample, ctx| {
+            ctx.ignored = sums.long(event, sample, fields)? == Use::Ignored;
+            Ok(())
+        });
+        ctx.discarded += sums.unsure + machine.take_unseen();
+    }
+}
+
+fn seen(at: u64, cpu: u32, tid: i32) -> Seen {
+    Seen { at, cpu, tid, comm: Comm::default() }
+}
+
+impl Sums<'_> {
+    #[inline(always)]
+    fn short(&mut self, event: EventId, sample: Short<'_>, places: &Places) -> Use {
+        let (at, cpu) = (sample.time(), sample.cpu());
+        let is_new = event != places.wakeup.event;
+        if event == self.switch {
+            if sample.raw_bytes() < places.switch_bytes {
+                return Use::Malformed;
+            }
+            let (prev, next) = (sample.int32(places.prev_pid), sample.int32(places.next_pid));
+            self.switched(at, cpu, prev, sample.word(places.prev_state), next)
+        } else if !is_new || event == places.wakeup_new.event {
+            let woken = if is_new { places.wakeup_new } else { places.wakeup };
+            if sample.raw_bytes() < woken.bytes {
+                return Use::Malformed;
+            }
+            let tid = sample.int32(woken.pid);
+            if is_new { self.awakes(at, cpu, tid, true) } else { self.woken(at, cpu, tid) }
+        } else {
+            Use::Ignored
+        }
+    }
+
+    #[inline(never)]
+    fn long(&mut self, event: EventId, sample: &Sample<'_>, fields: &Fields) -> Result<Use> {
+        let (at, cpu, raw) = (sample.time, sample.cpu, sample.raw);
+        if event == self.switch {
+            let (prev, next) = (fields.prev_pid.read(raw)?, fields.next_pid.read(raw)?);
+            return Ok(self.switched(at, cpu, prev, fields.prev_state.read_u64(raw)?, next));
+        }
+        let is_new = event != fields.wakeup.event;
+        let woken = if is_new { fields.wakeup_new.as_ref() } else { Some(&fields.wakeup) };
+        match woken.filter(|woken| woken.event == event) {
+            // One in vain is no less relevant.
+            Some(woken) if !woken.happened(raw) => Ok(Use::Relevant),
+            Some(woken) => Ok(self.awakes(at, cpu, woken.pid.read(raw)?, is_new)),
+            None => Ok(Use::Ignored),
+        }
+    }
+
+    #[inline(always)]
+    fn switched(&mut self, at: u64, cpu: u32, prev: i32, prev_state: u64, next: i32) -> Use {
+        let how = self.states.decode(prev_state);
+        let leaves = match self.machine.usual_out(prev, at, cpu, how) {
+            Some(since) => self.sum(State::RUNNING, since, at),
+            None => self.leaves(at, cpu, prev, how),
+        };
+        self.machine.changed_hands(at, cpu, prev, next);
+        let comes = match self.machine.usual_in(next, at, cpu) {
+            Some(since) => self.sum(State::RUN_DELAY, since, at),
+            None => self.comes(at, cpu, next),
+        };
+        if leaves || comes { Use::Relevant } else { Use::Ignored }
+    }
+
+    #[inline(always)]
+    fn woken(&mut self, at: u64, cpu: u32, tid: i32) -> Use {
+        match self.machine.usual_wakeup(tid, at, cpu) {
+            Some((state, since)) => {
+                self.sum(state, since, at);
+                Use::Relevant
+            }
+            None => self.awakes(at, cpu, tid, false),
+        }
+    }
+
+    #[inline(never)]
+    fn leaves(&mut self, at: u64, cpu: u32, tid: i32, how: SwitchedOut) -> bool {
+        let change = self.machine.switched_out::<false>(seen(at, cpu, tid), how, None, u64::MAX);
+        self.sum_change(change)
+    }
+
+    #[inline(never)]
+    fn comes(&mut self, at: u64, cpu: u32, tid: i32) -> bool {
+        let change = self.machine.switched_in::<false>(seen(at, cpu, tid));
+        self.sum_change(change)
+    }
+
+    #[inline(never)]
+    fn awakes(&mut self, at: u64, cpu: u32, tid: i32, is_new: bool) -> Use {
+        let change = self.machine.woken::<false>(seen(at, cpu, tid), is_new, u64::MAX);
+        if self.sum_change(change) { Use::Relevant } else { Use::Ignored }
+    }
+
+    /// Counts a period that began exactly at `since`.
+    #[inline(always)]
+    fn sum(&mut self, state: State, since: u64, until: u64) -> bool {
+        if since < self.lost_until {
+            self.unsure += 1;
+        } else {
+            self.all[state.index()].record(until - since);
+        }
+        true
+    }
+
+    /// Counts the period that ended, if one did. False: the task is none of ours.
+    fn sum_change(&mut self, change: Change) -> bool {
+        match change {
+            Change::Ended(period) if period.began == Began::Exactly => {
+                self.sum(period.state, period.since.min(period.until), period.until)
+            }
+            Change::Ended(_) | Change::Nothing => true,
+            Change::Hidden => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::profilers::task_state::machine::Doing;
+    use crate::profilers::task_state::states::tests::{NEW, sched_switch};
+    use crate::profilers::task_state::table;
+
+    /// What happens on a machine of few tasks and CPUs; also what cannot happen, as when records are lost.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Switch { prev: i32, state: u64, next: i32 },
+        Woken { tid: i32, is_new: bool },
+        Found { tid: i32 },
+        Exited { tid: i32 },
+        Lost,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<(i64, u32, Step)>> {
+        let tid = || 0..6_i32; // 0 is hidden, and 5
+        let switch = (tid(), prop::sample::select(&[0, 0, 1, 1, 2, 16, 64, 0x100][..]), tid());
+        let step = prop_oneof![
+            6 => switch.prop_map(|(prev, state, next)| Step::Switch { prev, state, next }),
+            4 => (tid(), prop::bool::weighted(0.1)).prop_map(|(tid, is_new)| Step::Woken { tid, is_new }),
+            1 => tid().prop_map(|tid| Step::Found { tid }),
+            1 => tid().prop_map(|tid| Step::Exited { tid }),
+            1 => Just(Step::Lost),
+        ];
+        prop::collection::vec((-20..200_i64, 0..3_u32, step), 1..300)
+    }
+
+    /// All that can be seen of it afterwards.
+    fn outcome(steps: &[(i64, u32, Step)], is_usual: bool) -> (Vec<String>, u64, u64) {
+        let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
+        let (mut machine, mut all) = (Machine::new(false), table::empty());
+        [0, 5].into_iter().for_each(|tid| machine.hide(tid));
+        let (mut now, mut lost_until, mut unsure, mut ignored) = (1_000_000_u64, 0, 0, 0);
+        for &(later, cpu, step) in steps {
+            now = now.saturating_add_signed(later);
+            let (states, machine, all) = (&mut states, &mut machine, &mut all);
+            let mut sums = Sums { switch: EventId::default(), states, machine, all, lost_until, unsure: 0 };
+            let used = match step {
+                Step::Switch { prev, state, next } if is_usual => sums.switched(now, cpu, prev, state, next),
+                Step::Switch { prev, state, next } => {
+                    let how = sums.states.decode(state);
+                    let leaves = sums.leaves(now, cpu, prev, how);
+                    sums.machine.changed_hands(now, cpu, prev, next);
+                    let comes = sums.comes(now, cpu, next);
+                    if leaves || comes { Use::Relevant } else { Use::Ignored }
+                }
+                Step::Woken { tid, is_new: false } if is_usual => sums.woken(now, cpu, tid),
+                Step::Woken { tid, is_new } => sums.awakes(now, cpu, tid, is_new),
+                Step::Found { tid } => {
+                    sums.machine.found(seen(now, cpu, tid), State::SLEEP, Began::BeforeStart, u64::MAX);
+                    Use::Relevant
+                }
+                Step::Exited { tid } => {
+                    sums.machine.exited(tid);
+                    Use::Relevant
+                }
+                Step::Lost => {
+                    lost_until = now;
+                    Use::Relevant
+                }
+            };
+            unsure += sums.unsure;
+            ignored += u64::from(used == Use::Ignored);
+        }
+        let mut lines: Vec<String> = machine.iter().map(|(tid, task)| format!("{tid} {task:?}")).collect();
+        lines.sort_unstable();
+        assert!(machine.get_mut(0).is_none() && !lines.iter().any(|line| line.contains("Hidden")));
+        lines.extend(all.iter().map(|sum| format!("{:?} {:?}", sum.sum(), sum.buckets().collect::<Vec<_>>())));
+        lines.push(format!("blurred: {}", machine.take_blurred()));
+        (lines, unsure + machine.take_unseen(), ignored)
+    }
+
+    #[test]
+    fn hidden_tasks_stay_hidden() {
+        let mut machine = Machine::new(false);
+        machine.hide(5);
+        machine.exited(5);
+        machine.forget(5);
+        machine.renamed(5, Comm::new(b"other"));
+        machine.expire(u64::MAX, |_| true);
+        assert!(matches!(machine.switched_out::<false>(seen(9, 0, 5), SwitchedOut::Runnable, None, 0), Change::Hidden));
+        assert!(matches!(machine.switched_in::<false>(seen(9, 0, 5)), Change::Hidden));
+        assert!(matches!(machine.woken::<false>(seen(9, 0, 5), true, 0), Change::Hidden));
+        assert_eq!(machine.iter().filter(|(_, task)| task.doing != Doing::Unknown).count(), 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        #[test]
+        fn the_usual_ways_lead_where_the_long_ones_do(steps in steps()) {
+            prop_assert_eq!(outcome(&steps, true), outcome(&steps, false));
+        }
+    }
+}
