@@ -49,6 +49,11 @@ pub fn compile(root: &Node, format: &Format) -> Result<Program, Fault> {
 }
 
 impl Program {
+    /// The field that it is, if that is all.
+    pub fn word(&self) -> Option<Int64> {
+        self.word
+    }
+
     /// The value for a record; None when there is none.
     #[inline(always)]
     pub fn eval(&self, raw: &[u8]) -> Option<u64> {

@@ -113,6 +113,16 @@ pub enum Shape {
 }
 
 impl Shape {
+    #[inline(always)]
+    pub fn has_period(self) -> bool {
+        matches!(self, Shape::Period | Shape::PeriodAndCallchain)
+    }
+
+    #[inline(always)]
+    pub fn has_callchain(self) -> bool {
+        matches!(self, Shape::Callchain | Shape::PeriodAndCallchain)
+    }
+
     fn of(sample_type: SampleType) -> Shape {
         let others = [SampleType::IP, SampleType::ADDR, SampleType::ID, SampleType::STREAM_ID, SampleType::READ];
         if !sample_type.contains(SampleType::BASE.with(SampleType::RAW))
@@ -131,7 +141,7 @@ impl Shape {
 
 pub(in crate::perf) const HEADER: usize = 8;
 /// Where the fields of [`SampleType::BASE`] are when there are no others in between.
-const USUAL_TID: usize = 16;
+pub(in crate::perf) const USUAL_TID: usize = 16;
 pub(in crate::perf) const USUAL_TIME: usize = 24;
 pub(in crate::perf) const USUAL_CPU: usize = 32;
 /// Up to and with the CPU.
@@ -305,9 +315,7 @@ impl Layout {
             (self.fixed(record)?, self.body(record)?)
         } else {
             let (fixed, rest) = record.split_first_chunk::<USUAL_BYTES>().ok_or(Malformed::Short)?;
-            let period = shape == Shape::Period || shape == Shape::PeriodAndCallchain;
-            let callchain = shape == Shape::Callchain || shape == Shape::PeriodAndCallchain;
-            (Fixed::usual(fixed), Body::of_tracepoint(rest, period, callchain)?)
+            (Fixed::usual(fixed), Body::of_tracepoint(rest, shape.has_period(), shape.has_callchain())?)
         };
         Ok(Sample {
             pid: low(fixed.tid) as i32,

@@ -7,7 +7,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::perf::layout::Shape;
 use crate::perf::record::{Sample, record_type, sample_identifier};
-use crate::perf::short::Short;
+use crate::perf::short::{Short, Start};
 use crate::profiler::Context;
 use crate::ringbuf::Piece;
 
@@ -62,27 +62,40 @@ impl<'p, 'a> Samples<'p, 'a> {
         self.up_to(1, ctx, take);
     }
 
-    /// Gives it those at the start that are short, and of events of the shape `Plain`. For a profiler that has nothing to
-    /// hand over meanwhile: neither output nor stacks.
+    /// Gives it those at the start that are short, and of events of the shape `Plain` or, with `ANY`, of any but `Other`. Ends
+    /// early when new stacks are known. For a profiler that has no output to hand over meanwhile, nor stacks without `ANY`.
     #[inline(always)]
-    pub fn each_short(&mut self, mut take: impl FnMut(EventId, Short<'_>) -> Use) {
+    pub fn each_short<const ANY: bool>(
+        &mut self,
+        ctx: &mut Context,
+        mut take: impl FnMut(EventId, Short<'_>, &mut Context) -> Use,
+    ) {
+        /// Two cache lines, which is more than a tracepoint's record takes without a callchain.
+        const SHORT: usize = 128;
         let (mut walk, ids) = (self.piece.walk(), self.evlist.near_ids());
         let most = self.most - self.taken.relevant;
         let (mut relevant, mut ignored, mut malformed) = (0, 0, 0);
         while relevant < most
-            && let Some(short) = walk.window().and_then(Short::new)
-            && let Some(route) = ids.get(short.identifier())
+            && let Some(start) = Start::of(walk.rest())
+            && let Some(route) = ids.get(start.identifier())
             && route.owner == self.owner
-            && route.shape == Shape::Plain
-            && walk.take(short.bytes(), short.time())
+            && let Some(short) = match route.shape {
+                shape if ANY => start.shaped(shape, walk.rest()),
+                Shape::Plain => start.plain(SHORT),
+                _ => None,
+            }
+            && walk.take::<ANY>(short.bytes(), short.time())
         {
-            match take(route.event, short) {
+            match take(route.event, short, ctx) {
                 Use::Relevant => relevant += 1,
                 Use::Ignored => ignored += 1,
                 Use::Malformed => {
                     relevant += 1;
                     malformed += 1;
                 }
+            }
+            if ANY && ctx.stacks.is_changed() {
+                break;
             }
         }
         self.piece.follow(walk, relevant + ignored);

@@ -34,7 +34,7 @@ impl<'a> Next<'a> {
     }
 }
 
-/// A piece's short records, one after the other: what a [`Piece`] has beside is brought up to date when it ends.
+/// A piece's records, one after the other: what a [`Piece`] has beside is brought up to date when it ends.
 pub struct Walk<'a> {
     rest: &'a [u8],
     ahead: usize,
@@ -43,17 +43,18 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// The next record and what lies behind it, if there are so many bytes.
+    /// The next record and all that lies behind it.
     #[inline(always)]
-    pub fn window<const BYTES: usize>(&self) -> Option<&'a [u8; BYTES]> {
-        self.rest.first_chunk()
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 
-    /// Takes the next record, an ordinary one of so many bytes, up to two cache lines, with this stamp. False when it must
-    /// wait or is late: then it is not taken.
+    /// Takes the next record, an ordinary one of so many bytes, with this stamp. False when it must wait or is late: then it
+    /// is not taken. `LONG`: more than two cache lines.
     #[inline(always)]
-    pub fn take(&mut self, bytes: usize, time: u64) -> bool {
-        debug_assert!(bytes <= 2 * LINE_BYTES as usize);
+    pub fn take<const LONG: bool>(&mut self, bytes: usize, time: u64) -> bool {
+        const LINE: usize = LINE_BYTES as usize;
+        debug_assert!(LONG || bytes <= 2 * LINE);
         if time < self.newest || time > self.limit {
             return false;
         }
@@ -62,7 +63,14 @@ impl<'a> Walk<'a> {
         // The kernel writes to what comes behind the piece.
         let near = rest.as_ptr().wrapping_add(self.ahead.min(rest.len()));
         prefetch(near);
-        prefetch(near.wrapping_sub(LINE_BYTES as usize));
+        prefetch(near.wrapping_sub(LINE));
+        if LONG {
+            let mut behind = 2 * LINE;
+            while behind < bytes {
+                prefetch(near.wrapping_sub(behind));
+                behind += LINE;
+            }
+        }
         true
     }
 }
@@ -124,7 +132,7 @@ impl<'a> Piece<'a> {
         Some(late)
     }
 
-    /// To go over short records in the fewest steps.
+    /// To go over records in the fewest steps.
     #[inline(always)]
     pub fn walk(&self) -> Walk<'a> {
         let &Piece { rest, limit, newest, .. } = self;

@@ -3,11 +3,13 @@
 //! Events: those of `--alloc` and `--free`, or of a preset, period 1. An allocation is paired with its free by address, and
 //! by process where the addresses are a process's. Cost: one record per allocation and per free.
 //!
-//! `sources` are the events, `pointers` the table of what is live, `ledger` the books over all tables, `report` the rows.
+//! `sources` are the events, `short` is the shortest way of their samples, `pointers` the table of what is live, `ledger` the
+//! books over all tables, `report` the rows.
 
 pub mod ledger;
 pub mod pointers;
 mod report;
+mod short;
 mod sources;
 
 use anyhow::{Result, anyhow, bail};
@@ -19,10 +21,11 @@ use crate::expr::Program;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
-use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp};
+use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp, Use};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space};
 use crate::profilers::kmemleak::report::Shown;
+use crate::profilers::kmemleak::short::ShortSource;
 use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, Wanted};
 use crate::stats::value::{ByStack, Value, Verdict};
 use crate::symbol::StackId;
@@ -80,6 +83,8 @@ pub struct Kmemleak {
     /// By event, from the first.
     sources: Vec<Source>,
     first: usize,
+    /// The same for short samples, if that will do for all of them.
+    short: Vec<ShortSource>,
     ledger: Ledger,
     owners: Owners,
     than: Option<Time>,
@@ -171,6 +176,7 @@ impl Kmemleak {
             wanted,
             sources: Vec::new(),
             first: 0,
+            short: Vec::new(),
             ledger: Ledger::new(than.map_or(0, |than| than.0)),
             owners: Owners::default(),
             than,
@@ -196,16 +202,28 @@ impl Kmemleak {
             }
             None => None,
         };
-        let owner = if self.own.contains(&sample.tid) {
-            ctx.ignored = true;
-            OURSELVES
-        } else {
-            self.owners.number(ctx.tasks.comm(sample.tid))
-        };
-        let record = pointers::Record { ptr, time: sample.time, bytes, stack, owner };
+        let who = Who { tid: sample.tid, time: sample.time };
+        ctx.ignored = self.take_down(space, ptr, bytes, stack, who, ctx) == Use::Ignored;
+    }
+
+    /// Takes an allocation down.
+    #[inline(always)]
+    fn take_down(
+        &mut self,
+        space: Space,
+        ptr: u64,
+        bytes: u64,
+        stack: Option<StackId>,
+        who: Who,
+        ctx: &mut Context,
+    ) -> Use {
+        let is_own = self.own.contains(&who.tid);
+        let owner = if is_own { OURSELVES } else { self.owners.number(ctx.tasks.comm(who.tid)) };
+        let record = pointers::Record { ptr, time: who.time, bytes, stack, owner };
         if !self.ledger.allocated(space, record) {
             ctx.discarded += 1;
         }
+        if is_own { Use::Ignored } else { Use::Relevant }
     }
 
     /// A call has returned `ptr`, or with it what that means where the result is in memory.
@@ -240,11 +258,8 @@ impl Kmemleak {
                 if ptr == 0 || source.user && self.ledger.is_inside(sample.tid) {
                     return Ok(()); // free(NULL); an allocator's own business
                 }
-                match self.ledger.freed(space(source, sample), ptr, sample.time) {
-                    Some(record) => ctx.ignored = record.owner == OURSELVES,
-                    None if self.counts(sample.tid, sample.cpu, ctx) => self.ledger.counts.unmatched(),
-                    None => ctx.ignored = true,
-                }
+                let space = space(source, sample);
+                ctx.ignored = self.freed(space, ptr, sample.time, sample.tid, sample.cpu, ctx) == Use::Ignored;
             }
             Role::Enter(pair) => {
                 let bytes = value(source.size.as_ref(), sample)?;
@@ -306,6 +321,14 @@ fn caller(source: &Source, sample: &Sample<'_>) -> Caller {
     }
 }
 
+/// Who has allocated, and when.
+#[derive(Clone, Copy, Debug)]
+struct Who {
+    tid: i32,
+    /// ns, CLOCK_MONOTONIC.
+    time: u64,
+}
+
 /// Whether a thread of this process is known to live.
 fn lives(tasks: &TaskTable, pid: i32) -> bool {
     tasks.living().any(|(_, of)| of == pid)
@@ -327,6 +350,8 @@ impl Profiler for Kmemleak {
     }
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let short = |source: &Source| ShortSource::new(source, evlist.evsel(source.event).attr().max_stack());
+        self.short = self.sources.iter().map(short).collect::<Option<Vec<_>>>().unwrap_or_default();
         for source in &self.sources {
             let filter = source.filter.as_ref().map(Filter::text);
             // In the kernel, what we allocate may be freed by others and the other way round; in a program it may not.
@@ -351,7 +376,11 @@ impl Profiler for Kmemleak {
     }
 
     fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
-        samples.each(ctx, |event, sample, ctx| self.on_event(event, sample, ctx));
+        if self.short.is_empty() {
+            samples.each(ctx, |event, sample, ctx| self.on_event(event, sample, ctx));
+        } else {
+            self.pair_up(samples, ctx);
+        }
     }
 
     fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, ctx: &mut Context) {

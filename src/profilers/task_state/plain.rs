@@ -38,14 +38,14 @@ impl Places {
     /// None: some of the fields are not where they usually are, or more must be read.
     pub fn new(fields: &Fields) -> Option<Places> {
         let woken = |woken: &super::events::Woken| {
-            let pid = Place::in_raw(woken.pid.offset()).filter(|_| !woken.may_be_in_vain())?;
+            let pid = Place::new(woken.pid.offset()).filter(|_| !woken.may_be_in_vain())?;
             Some(WokenPlaces { event: woken.event, pid, bytes: woken.pid.end() })
         };
         let prev_state = fields.prev_state.int64().ok()?;
         Some(Places {
-            prev_pid: Place::in_raw(fields.prev_pid.offset())?,
-            prev_state: Place::in_raw(prev_state.offset())?,
-            next_pid: Place::in_raw(fields.next_pid.offset())?,
+            prev_pid: Place::new(fields.prev_pid.offset())?,
+            prev_state: Place::new(prev_state.offset())?,
+            next_pid: Place::new(fields.next_pid.offset())?,
             switch_bytes: fields.prev_pid.end().max(prev_state.end()).max(fields.next_pid.end()),
             wakeup: woken(&fields.wakeup)?,
             wakeup_new: woken(fields.wakeup_new.as_ref()?)?,
@@ -72,7 +72,7 @@ impl TaskState {
         let Plan { switch, fields, states, places, .. } = plan;
         let mut sums = Sums { switch: *switch, states, machine, all, lost_until: *lost_until, unsure: 0 };
         if let Some(places) = *places {
-            samples.each_short(|event, sample| sums.short(event, sample, &places));
+            samples.each_short::<false>(ctx, |event, sample, _| sums.short(event, sample, &places));
         }
         samples.one(ctx, |event, sample, ctx| {
             ctx.ignored = sums.long(event, sample, fields)? == Use::Ignored;
