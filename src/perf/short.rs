@@ -66,7 +66,8 @@ impl<'a> Start<'a> {
         let (head, raw) = self.bytes.split_first_chunk::<RAW>()?;
         let fixed = head.first_chunk()?;
         let raw_bytes = u32::from_ne_bytes(array(head, USUAL_BYTES)) as usize;
-        let short = Short { fixed, callchain: Callchain::empty(), raw: raw.first_chunk()?, raw_bytes, bytes: self.size() };
+        let short =
+            Short { fixed, callchain: Callchain::empty(), raw: raw.first_chunk()?, raw_bytes, bytes: self.size() };
         (short.bytes <= most && short.ends_at(RAW)).then_some(short)
     }
 

@@ -59,7 +59,9 @@ impl<'p, 'a> Samples<'p, 'a> {
     /// Gives it one.
     #[inline(always)]
     pub fn one(&mut self, ctx: &mut Context, take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>) {
-        self.up_to(1, ctx, take);
+        if !self.piece.waits() {
+            self.up_to(1, ctx, take);
+        }
     }
 
     /// Gives it those at the start that are short, and of events of the shape `Plain` or, with `ANY`, of any but `Other`. Ends

@@ -51,6 +51,11 @@ impl Due {
         key <= self.horizon
     }
 
+    /// Rings that have something due.
+    pub fn len(&self) -> usize {
+        self.leaves.len()
+    }
+
     /// Plays all games. `now` is the clock of the round.
     pub fn build(&mut self, now: u64) {
         let leaves = self.leaves.len().next_power_of_two();

@@ -133,6 +133,9 @@ const NO_GAP: u64 = u64::MAX;
 /// saves in shorter runs, and two records are usual: a wake-up and the switch after it.
 const STAYS_FIRST: u64 = 2;
 
+/// Of so many rings each goes on as long as it is first: that is soon found out.
+const FEW: usize = 4;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// Not looked at yet, or nothing there when it was.
@@ -265,6 +268,7 @@ impl Merge {
             }
         }
         self.due.build(self.now);
+        let are_few = self.due.len() <= FEW;
         let (mut before, mut stayed) = (usize::MAX, 0_u64);
         while let Some(first) = self.due.first() {
             let Some(Some(slot)) = self.slots.get_mut(first.ring) else {
@@ -274,7 +278,7 @@ impl Merge {
             before = first.ring;
             // Who has stayed first goes on as long as it does. Else the next turn is settled before this item is used:
             // what it takes to find out goes on meanwhile.
-            let limit = (stayed >= STAYS_FIRST).then(|| self.due.limit(first));
+            let limit = (are_few || stayed >= STAYS_FIRST).then(|| self.due.limit(first));
             let replaced = limit.is_none() && self.due.replace_known(first);
             let ControlFlow::Continue(key) = run.deliver(slot, first.ring, limit) else {
                 run.drained.stopped = true;
@@ -284,7 +288,7 @@ impl Merge {
             if !replaced {
                 self.due.replace(first, key);
             }
-            self.due.look_ahead(first, run.look_ahead(slot));
+            self.due.look_ahead(first, if are_few { None } else { run.look_ahead(slot) });
         }
         self.newest = run.newest;
         self.undecodable += run.undecodable;
@@ -404,8 +408,11 @@ impl<S: Sink> Run<'_, S> {
         let taken = piece.taken();
         if taken.records > 0 {
             let passed = (bytes.len() - taken.rest) as u64;
-            slot.ring.pass(passed);
+            slot.ring.pass(passed, taken.rest as u64);
             (slot.next, slot.ahead, slot.last, self.newest) = (Next::Unknown, None, taken.last, taken.newest);
+            if let Some(time) = taken.beyond {
+                (slot.next, slot.time) = (Next::Record, time);
+            }
             self.drained.records += taken.records;
             self.drained.bytes += passed;
             self.drained.late += taken.late;

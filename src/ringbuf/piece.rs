@@ -18,6 +18,7 @@ pub struct Piece<'a> {
     last: u64,    // stamp of the last record taken, from this ring
     records: u64,
     late: u64,
+    beyond: Option<u64>, // stamp of the next record, which is known to be beyond the limit
 }
 
 /// The next record of a piece, which is not taken yet.
@@ -40,6 +41,7 @@ pub struct Walk<'a> {
     ahead: usize,
     limit: u64,
     newest: u64,
+    beyond: Option<u64>,
 }
 
 impl<'a> Walk<'a> {
@@ -55,10 +57,14 @@ impl<'a> Walk<'a> {
     pub fn take<const LONG: bool>(&mut self, bytes: usize, time: u64) -> bool {
         const LINE: usize = LINE_BYTES as usize;
         debug_assert!(LONG || bytes <= 2 * LINE);
-        if time < self.newest || time > self.limit {
+        let Some(rest) = self.rest.get(bytes..) else { return false };
+        if time > self.limit {
+            self.beyond = Some(time);
             return false;
         }
-        let Some(rest) = self.rest.get(bytes..) else { return false };
+        if time < self.newest {
+            return false;
+        }
         (self.rest, self.newest) = (rest, time);
         // The kernel writes to what comes behind the piece.
         let near = rest.as_ptr().wrapping_add(self.ahead.min(rest.len()));
@@ -82,12 +88,13 @@ pub(super) struct Taken {
     pub late: u64,
     pub newest: u64,
     pub last: u64,
+    pub beyond: Option<u64>,
 }
 
 impl<'a> Piece<'a> {
     pub(super) fn new(ring: usize, bytes: &'a [u8], ahead: u64, limit: u64, newest: u64, last: u64) -> Piece<'a> {
         let ahead = ahead as isize;
-        Piece { ring, rest: bytes, ahead, near: ahead, limit, newest, last, records: 0, late: 0 }
+        Piece { ring, rest: bytes, ahead, near: ahead, limit, newest, last, records: 0, late: 0, beyond: None }
     }
 
     /// A record on its own, ordinary and due.
@@ -98,8 +105,8 @@ impl<'a> Piece<'a> {
     }
 
     pub(super) fn taken(&self) -> Taken {
-        let &Piece { rest, records, late, newest, last, .. } = self;
-        Taken { rest: rest.len(), records, late, newest, last }
+        let &Piece { rest, records, late, newest, last, beyond, .. } = self;
+        Taken { rest: rest.len(), records, late, newest, last, beyond }
     }
 
     /// The next record, if it is whole and its size can be true.
@@ -114,6 +121,7 @@ impl<'a> Piece<'a> {
     pub fn take(&mut self, next: Next<'a>, time: u64) -> Option<bool> {
         debug_assert_eq!(next.record.len() + next.rest.len(), self.rest.len(), "peeked at before another was taken");
         if time > self.limit {
+            self.beyond = Some(time);
             return None;
         }
         let late = time < self.newest;
@@ -136,12 +144,13 @@ impl<'a> Piece<'a> {
     #[inline(always)]
     pub fn walk(&self) -> Walk<'a> {
         let &Piece { rest, limit, newest, .. } = self;
-        Walk { rest, ahead: self.ahead.max(0) as usize, limit, newest }
+        Walk { rest, ahead: self.ahead.max(0) as usize, limit, newest, beyond: None }
     }
 
     /// Takes the records that a walk has taken since it left this piece.
     #[inline]
     pub fn follow(&mut self, walk: Walk<'a>, records: u64) {
+        self.beyond = walk.beyond;
         if records > 0 {
             (self.rest, self.newest, self.last) = (walk.rest, walk.newest, walk.newest);
             self.near = self.ahead; // the walk asked for so much
@@ -172,6 +181,12 @@ impl<'a> Piece<'a> {
         let after = self.last;
         let late = self.take(next, time)?;
         Some(Item { ring: self.ring, time, after, late, kind: ItemKind::Record(next.record) })
+    }
+
+    /// It is known that the next record must wait.
+    #[inline(always)]
+    pub fn waits(&self) -> bool {
+        self.beyond.is_some()
     }
 
     /// Records taken.

@@ -172,14 +172,16 @@ impl RingBuf {
         self.bytes(0, self.unread.min(self.contiguous()).min(most))
     }
 
-    /// Passes so many bytes of the piece, whole records.
+    /// Passes so many bytes of the piece, whole records. Who took them has asked for the next of it, up to `near` bytes.
     #[inline]
-    pub(super) fn pass(&mut self, bytes: u64) {
+    pub(super) fn pass(&mut self, bytes: u64, near: u64) {
         assert!(bytes <= self.unread);
         self.start = self.start.wrapping_add(bytes);
         self.unread -= bytes;
         (self.next, self.second) = (0, 0);
-        self.ask_for(0, self.ahead);
+        if near < self.ahead {
+            self.ask_for(near, self.ahead - near);
+        }
     }
 
     /// The record after the peeked one, if the snapshot has it in one piece and its size can be true.

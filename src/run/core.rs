@@ -206,7 +206,7 @@ impl Core {
                 self.ended_ns = Some(piece.last());
                 return ControlFlow::Break(());
             }
-            if taken.relevant + taken.ignored == 0 {
+            if taken.relevant + taken.ignored == 0 || piece.waits() {
                 break;
             }
         }
