@@ -218,6 +218,11 @@ fn switches_on_one_cpu_are_counted_as_the_kernel_counts_them() {
 #[test]
 fn the_time_of_a_thread_splits_without_rest() {
     need_switches!();
+    attempts(time_splits);
+}
+
+/// `Err`: more than the CPU time, which what the host stole is not, and the kernel may count that at another time.
+fn time_splits() -> Result<(), String> {
     let shares = example("shares");
     let stolen = stolen_ns();
     let ended = run(&["task-state", "--perins", "--json", "--", &shares, "1500", "3"]).code(0);
@@ -234,7 +239,9 @@ fn the_time_of_a_thread_splits_without_rest() {
         // At each switch the scheduler reads its clock some microseconds before the event is raised.
         let slack = (cpu / 50).max(5 * MS) + 5_000 * total("count", &["R"]);
         assert!(ran + slack + unknown >= cpu, "ran {ran} ns, {unknown} unknown: {line}");
-        assert!(ran <= cpu + slack + stolen, "ran {ran} ns, {stolen} stolen: {line}"); // what is stolen is no CPU time
+        if ran > cpu + slack + stolen {
+            return Err(format!("ran {ran} ns, {stolen} stolen: {line}"));
+        }
         let all = ["R", "S", "D", "RD"];
         let sum = total("total_ns", &all) + total("ongoing_ns", &all);
         let life = load_number(line, "end_ns") - load_number(line, "start_ns");
@@ -247,6 +254,7 @@ fn the_time_of_a_thread_splits_without_rest() {
         assert!(total("total_ns", &["S"]) + unknown + 5 * MS >= load_number(line, "sleep_ns") / 2, "{line}");
     }
     assert_within_window(&ended);
+    Ok(())
 }
 
 #[test]

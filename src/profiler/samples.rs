@@ -53,7 +53,7 @@ impl<'p, 'a> Samples<'p, 'a> {
     /// Gives them to `take`, one after the other. Ends early when something is to be done about the output.
     #[inline(always)]
     pub fn each(&mut self, ctx: &mut Context, take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>) {
-        self.up_to(self.most, ctx, take);
+        self.up_to(u64::MAX, ctx, take);
     }
 
     /// Gives it one.
@@ -61,6 +61,18 @@ impl<'p, 'a> Samples<'p, 'a> {
     pub fn one(&mut self, ctx: &mut Context, take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>) {
         if !self.piece.waits() {
             self.up_to(1, ctx, take);
+        }
+    }
+
+    /// Lets `take` have them, and then shows those that it took to `each`.
+    pub fn seen(&mut self, take: impl FnOnce(&mut Self), mut each: impl FnMut(EventId, &Sample<'_>)) {
+        let before = self.piece.rest();
+        take(self);
+        let taken = before.len() - self.piece.rest().len();
+        let mut taken = Piece::of_one(before.get(..taken).unwrap_or_default(), false);
+        let mut taken = Samples::new(&mut taken, self.evlist, self.owner, u64::MAX);
+        while let Some((event, sample)) = taken.next() {
+            each(event, &sample);
         }
     }
 
@@ -72,7 +84,7 @@ impl<'p, 'a> Samples<'p, 'a> {
         ctx: &mut Context,
         mut take: impl FnMut(EventId, Short<'_>, &mut Context) -> Use,
     ) {
-        /// Two cache lines, which is more than a tracepoint's record takes without a callchain.
+        /// Two cache lines: so much most tracepoints' records take at most without a callchain.
         const SHORT: usize = 128;
         let (mut walk, ids) = (self.piece.walk(), self.evlist.near_ids());
         let most = self.most - self.taken.relevant;
@@ -106,19 +118,22 @@ impl<'p, 'a> Samples<'p, 'a> {
         self.taken.malformed += malformed;
     }
 
+    /// No more than so many, also of those that are ignored.
     #[inline(always)]
     fn up_to(
         &mut self,
-        most: u64,
+        mut number: u64,
         ctx: &mut Context,
         mut take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>,
     ) {
-        let most = most.min(self.most - self.taken.relevant);
+        let most = self.most - self.taken.relevant;
         let mut left = most;
         ctx.ignored = false;
         while left > 0
+            && number > 0
             && let Some((event, sample)) = self.next()
         {
+            number -= 1;
             if take(event, &sample, ctx).is_err() {
                 self.taken.malformed += 1;
             }

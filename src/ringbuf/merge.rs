@@ -276,8 +276,8 @@ impl Merge {
             };
             stayed = if first.ring == before { stayed + 1 } else { 0 };
             before = first.ring;
-            // Who has stayed first goes on as long as it does. Else the next turn is settled before this item is used:
-            // what it takes to find out goes on meanwhile.
+            // One of few, or who has stayed first, goes on as long as it is first. Else the next turn is settled before this
+            // item is used: what it takes to find out goes on meanwhile.
             let limit = (are_few || stayed >= STAYS_FIRST).then(|| self.due.limit(first));
             let replaced = limit.is_none() && self.due.replace_known(first);
             let ControlFlow::Continue(key) = run.deliver(slot, first.ring, limit) else {
@@ -410,7 +410,8 @@ impl<S: Sink> Run<'_, S> {
             let passed = (bytes.len() - taken.rest) as u64;
             slot.ring.pass(passed, taken.rest as u64);
             (slot.next, slot.ahead, slot.last, self.newest) = (Next::Unknown, None, taken.last, taken.newest);
-            if let Some(time) = taken.beyond {
+            // Peeked at, as a settled one is: only then it is known not to be taken back.
+            if let Some(time) = taken.beyond.filter(|_| slot.ring.peek().is_some()) {
                 (slot.next, slot.time) = (Next::Record, time);
             }
             self.drained.records += taken.records;

@@ -28,8 +28,9 @@
 //! at when its turn before ended: the turn after it is settled before its record is used. The memory of a ring is asked for
 //! a kilobyte ahead. So a record of 128 rings costs little more than one of 16.
 //!
-//! **Few rings.** A ring that was first some times in a row is asked how long it stays so, and its records up to then are handed
-//! over as a [`Piece`]: on most machines nearly all records of a round come of one busy CPU after the other.
+//! **Runs of one ring.** A ring that was first some times in a row, or is one of few, is asked how long it stays so, and its
+//! records up to then are handed over as a [`Piece`]: on most machines nearly all records of a round come of one busy CPU after
+//! the other.
 //!
 //! **Loss.** A record that does not fit is dropped. The kernel tells it only with the next record that
 //! fits, by a LOST record before it, so a drop lies between the record delivered before from that

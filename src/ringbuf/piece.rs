@@ -51,8 +51,8 @@ impl<'a> Walk<'a> {
         self.rest
     }
 
-    /// Takes the next record, an ordinary one of so many bytes, with this stamp. False when it must wait or is late: then it
-    /// is not taken. `LONG`: more than two cache lines.
+    /// Takes the next record, an ordinary one of so many bytes, with this stamp. False when it is not whole, must wait or is
+    /// late: then it is not taken. `LONG`: it may take more than two cache lines.
     #[inline(always)]
     pub fn take<const LONG: bool>(&mut self, bytes: usize, time: u64) -> bool {
         const LINE: usize = LINE_BYTES as usize;
@@ -66,8 +66,8 @@ impl<'a> Walk<'a> {
             return false;
         }
         (self.rest, self.newest) = (rest, time);
-        // The kernel writes to what comes behind the piece.
-        let near = rest.as_ptr().wrapping_add(self.ahead.min(rest.len()));
+        // Only those of the piece, up to its last byte: the kernel writes to the next.
+        let near = rest.as_ptr().wrapping_add(self.ahead.min(rest.len())).wrapping_sub(1);
         prefetch(near);
         prefetch(near.wrapping_sub(LINE));
         if LONG {
@@ -138,6 +138,12 @@ impl<'a> Piece<'a> {
             self.ask_for_more();
         }
         Some(late)
+    }
+
+    /// The next record and all that lies behind it.
+    #[inline(always)]
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 
     /// To go over records in the fewest steps.

@@ -127,8 +127,17 @@ impl Histogram {
     /// Any other is the middle of the bucket that holds the value of that rank, within minimum and maximum: exact below 32, else
     /// off by at most [`MAX_ERROR`](Self::MAX_ERROR) of the true value.
     pub fn quantile(&self, q: f64) -> u64 {
-        // 0.07 x 100 is a little over 7 in binary, and is meant as rank 7.
+        self.quantile_of(self.count(), q)
+    }
+
+    /// Several at once, which takes half of the looks.
+    pub fn quantiles<const N: usize>(&self, qs: [f64; N]) -> [u64; N] {
         let all = self.count();
+        qs.map(|q| self.quantile_of(all, q))
+    }
+
+    fn quantile_of(&self, all: u64, q: f64) -> u64 {
+        // 0.07 x 100 is a little over 7 in binary, and is meant as rank 7.
         let rank = (q * all as f64 * (1.0 - 4.0 * f64::EPSILON)).ceil() as u64;
         if rank <= 1 {
             return self.min();
@@ -167,7 +176,7 @@ impl Histogram {
         self.wraps.iter().find(|wrap| usize::from(wrap.0) == bucket).map_or(0, |wrap| wrap.1)
     }
 
-    /// Room for a new bucket, the carry of a full one, counts of a merge: the slow way.
+    /// Room for a new bucket, counts of a merge: the slow way.
     #[cold]
     fn add(&mut self, bucket: usize, count: u64) {
         self.cover(bucket);

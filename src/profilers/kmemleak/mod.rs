@@ -226,6 +226,20 @@ impl Kmemleak {
         if is_own { Use::Ignored } else { Use::Relevant }
     }
 
+    /// Strikes out what was freed at `ptr`.
+    #[inline(always)]
+    fn freed(&mut self, space: Space, ptr: u64, time: u64, tid: i32, cpu: u32, ctx: &Context) -> Use {
+        match self.ledger.freed(space, ptr, time) {
+            Some(record) if record.owner == OURSELVES => Use::Ignored,
+            Some(_) => Use::Relevant,
+            None if self.counts(tid, cpu, ctx) => {
+                self.ledger.counts.unmatched();
+                Use::Relevant
+            }
+            None => Use::Ignored,
+        }
+    }
+
     /// A call has returned `ptr`, or with it what that means where the result is in memory.
     #[inline(never)]
     fn returned(&mut self, at: usize, open: Open, ptr: u64, sample: &Sample<'_>, ctx: &mut Context) {

@@ -4,7 +4,7 @@ use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::perf::short::{Place, Short};
 use crate::profiler::{Context, Samples, Use};
-use crate::profilers::kmemleak::ledger::{OURSELVES, Space};
+use crate::profilers::kmemleak::ledger::Space;
 use crate::profilers::kmemleak::sources::{Role, Source};
 use crate::profilers::kmemleak::{Kmemleak, Who};
 
@@ -81,25 +81,12 @@ impl Kmemleak {
         }
         let bytes = source.size.map_or(0, |place| sample.word(place));
         let chain = sample.callchain();
-        let stack = match source.stacks {
-            true => ctx.stacks.intern(chain, source.max_stack, sample.pid(), &mut ctx.spaces),
-            false => None,
+        let stack = if source.stacks {
+            ctx.stacks.intern(chain, source.max_stack, sample.pid(), &mut ctx.spaces)
+        } else {
+            None
         };
         let who = Who { tid: sample.tid(), time: sample.time() };
         self.take_down(Space::Kernel, ptr, bytes, stack, who, ctx)
-    }
-
-    /// Strikes out what was freed at `ptr`.
-    #[inline(always)]
-    pub(super) fn freed(&mut self, space: Space, ptr: u64, time: u64, tid: i32, cpu: u32, ctx: &Context) -> Use {
-        match self.ledger.freed(space, ptr, time) {
-            Some(record) if record.owner == OURSELVES => Use::Ignored,
-            Some(_) => Use::Relevant,
-            None if self.counts(tid, cpu, ctx) => {
-                self.ledger.counts.unmatched();
-                Use::Relevant
-            }
-            None => Use::Ignored,
-        }
     }
 }

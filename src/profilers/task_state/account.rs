@@ -1,4 +1,4 @@
-//! What is done with a sample, and with the periods that end in it, where names, stacks or single periods matter.
+//! What is done with a sample, and with the periods that end in it, unless all that is wanted is a table of all tasks.
 
 use anyhow::Result;
 

@@ -101,9 +101,9 @@ impl Plan {
 }
 
 impl Woken {
-    /// The record says whether it happened.
-    pub fn may_be_in_vain(&self) -> bool {
-        self.success.is_some()
+    /// What says whether it happened, where that is said.
+    pub fn success(&self) -> Option<&Field> {
+        self.success.as_ref()
     }
 
     /// False for a wake-up in vain.

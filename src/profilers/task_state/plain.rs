@@ -9,11 +9,12 @@ use crate::perf::evsel::EventId;
 use crate::perf::short::{Place, Short};
 use crate::profiler::{Context, Samples, Use};
 use crate::profilers::task_state::TaskState;
-use crate::profilers::task_state::events::{Fields, Plan};
+use crate::profilers::task_state::events::{Fields, Plan, Woken};
 use crate::profilers::task_state::machine::{Began, Change, Machine, Seen};
 use crate::profilers::task_state::states::{State, States, SwitchedOut};
 use crate::profilers::task_state::table::Histograms;
 use crate::task::Comm;
+use crate::tep::Field;
 
 /// Where the fields are in short samples.
 #[derive(Clone, Copy, Debug)]
@@ -31,15 +32,25 @@ pub struct Places {
 struct WokenPlaces {
     event: EventId,
     pid: Place,
+    /// Zero when the task was awake already.
+    success: Option<Place>,
     bytes: usize,
 }
 
 impl Places {
     /// None: some of the fields are not where they usually are, or more must be read.
     pub fn new(fields: &Fields) -> Option<Places> {
-        let woken = |woken: &super::events::Woken| {
-            let pid = Place::new(woken.pid.offset()).filter(|_| !woken.may_be_in_vain())?;
-            Some(WokenPlaces { event: woken.event, pid, bytes: woken.pid.end() })
+        let woken = |woken: &Woken| {
+            let success = woken.success().map(Field::int32).transpose().ok()?;
+            Some(WokenPlaces {
+                event: woken.event,
+                pid: Place::new(woken.pid.offset())?,
+                success: match success {
+                    Some(success) => Some(Place::new(success.offset())?),
+                    None => None,
+                },
+                bytes: woken.pid.end().max(success.map_or(0, |success| success.end())),
+            })
         };
         let prev_state = fields.prev_state.int64().ok()?;
         Some(Places {
@@ -71,13 +82,17 @@ impl TaskState {
         let TaskState { plan: Some(plan), machine, all, lost_until, .. } = self else { return };
         let Plan { switch, fields, states, places, .. } = plan;
         let mut sums = Sums { switch: *switch, states, machine, all, lost_until: *lost_until, unsure: 0 };
-        if let Some(places) = *places {
-            samples.each_short::<false>(ctx, |event, sample, _| sums.short(event, sample, &places));
-        }
-        samples.one(ctx, |event, sample, ctx| {
+        let long = |sums: &mut Sums<'_>, event, sample: &Sample<'_>, ctx: &mut Context| -> Result<()> {
             ctx.ignored = sums.long(event, sample, fields)? == Use::Ignored;
             Ok(())
-        });
+        };
+        match *places {
+            Some(places) => {
+                samples.each_short::<false>(ctx, |event, sample, _| sums.short(event, sample, &places));
+                samples.one(ctx, |event, sample, ctx| long(&mut sums, event, sample, ctx));
+            }
+            None => samples.each(ctx, |event, sample, ctx| long(&mut sums, event, sample, ctx)),
+        }
         ctx.discarded += sums.unsure + machine.take_unseen();
     }
 }
@@ -102,6 +117,9 @@ impl Sums<'_> {
             if sample.raw_bytes() < woken.bytes {
                 return Use::Malformed;
             }
+            if woken.success.is_some_and(|success| sample.int32(success) == 0) {
+                return Use::Relevant; // no less than one that woke
+            }
             let tid = sample.int32(woken.pid);
             if is_new { self.awakes(at, cpu, tid, true) } else { self.woken(at, cpu, tid) }
         } else {
@@ -119,7 +137,6 @@ impl Sums<'_> {
         let is_new = event != fields.wakeup.event;
         let woken = if is_new { fields.wakeup_new.as_ref() } else { Some(&fields.wakeup) };
         match woken.filter(|woken| woken.event == event) {
-            // One in vain is no less relevant.
             Some(woken) if !woken.happened(raw) => Ok(Use::Relevant),
             Some(woken) => Ok(self.awakes(at, cpu, woken.pid.read(raw)?, is_new)),
             None => Ok(Use::Ignored),
@@ -154,18 +171,27 @@ impl Sums<'_> {
 
     #[inline(never)]
     fn leaves(&mut self, at: u64, cpu: u32, tid: i32, how: SwitchedOut) -> bool {
+        if tid < 0 {
+            return false; // no task has such a number
+        }
         let change = self.machine.switched_out::<false>(seen(at, cpu, tid), how, None, u64::MAX);
         self.sum_change(change)
     }
 
     #[inline(never)]
     fn comes(&mut self, at: u64, cpu: u32, tid: i32) -> bool {
+        if tid < 0 {
+            return false;
+        }
         let change = self.machine.switched_in::<false>(seen(at, cpu, tid));
         self.sum_change(change)
     }
 
     #[inline(never)]
     fn awakes(&mut self, at: u64, cpu: u32, tid: i32, is_new: bool) -> Use {
+        if tid < 0 {
+            return Use::Ignored;
+        }
         let change = self.machine.woken::<false>(seen(at, cpu, tid), is_new, u64::MAX);
         if self.sum_change(change) { Use::Relevant } else { Use::Ignored }
     }
@@ -213,7 +239,7 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<(i64, u32, Step)>> {
-        let tid = || 0..6_i32; // 0 is hidden, and 5
+        let tid = || -1..6_i32; // 0 is hidden, and 5
         let switch = (tid(), prop::sample::select(&[0, 0, 1, 1, 2, 16, 64, 0x100][..]), tid());
         let step = prop_oneof![
             6 => switch.prop_map(|(prev, state, next)| Step::Switch { prev, state, next }),
@@ -247,6 +273,7 @@ mod tests {
                 Step::Woken { tid, is_new: false } if is_usual => sums.woken(now, cpu, tid),
                 Step::Woken { tid, is_new } => sums.awakes(now, cpu, tid, is_new),
                 Step::Found { tid } => {
+                    let tid = tid.max(1);
                     sums.machine.found(seen(now, cpu, tid), State::SLEEP, Began::BeforeStart, u64::MAX);
                     Use::Relevant
                 }
@@ -264,7 +291,8 @@ mod tests {
         }
         let mut lines: Vec<String> = machine.iter().map(|(tid, task)| format!("{tid} {task:?}")).collect();
         lines.sort_unstable();
-        assert!(machine.get_mut(0).is_none() && !lines.iter().any(|line| line.contains("Hidden")));
+        assert!(machine.get_mut(0).is_none() && machine.get_mut(-1).is_none());
+        assert!(!lines.iter().any(|line| line.contains("Hidden")));
         lines.extend(all.iter().map(|sum| format!("{:?} {:?}", sum.sum(), sum.buckets().collect::<Vec<_>>())));
         lines.push(format!("blurred: {}", machine.take_blurred()));
         (lines, unsure + machine.take_unseen(), ignored)
@@ -277,6 +305,8 @@ mod tests {
         machine.exited(5);
         machine.forget(5);
         machine.renamed(5, Comm::new(b"other"));
+        machine.discard(5);
+        machine.executes(seen(9, 0, 5));
         machine.expire(u64::MAX, |_| true);
         assert!(matches!(machine.switched_out::<false>(seen(9, 0, 5), SwitchedOut::Runnable, None, 0), Change::Hidden));
         assert!(matches!(machine.switched_in::<false>(seen(9, 0, 5)), Change::Hidden));

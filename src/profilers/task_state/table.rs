@@ -96,6 +96,7 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
             if (histogram.is_empty() && count == 0) || !(self.selects)(state) {
                 continue;
             }
+            let [p50, p95, p99] = histogram.quantiles([0.50, 0.95, 0.99]);
             let measured = |value: u64| if histogram.is_empty() { Value::None } else { Value::Ns(value) };
             let mut row = head.to_vec();
             row.extend([
@@ -103,9 +104,9 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
                 Value::Unsigned(histogram.count()),
                 Value::Ns(u64::try_from(histogram.sum()).unwrap_or(u64::MAX)),
                 measured(histogram.min()),
-                measured(histogram.quantile(0.50)),
-                measured(histogram.quantile(0.95)),
-                measured(histogram.quantile(0.99)),
+                measured(p50),
+                measured(p95),
+                measured(p99),
                 measured(histogram.max()),
                 Value::Unsigned(count),
                 Value::Ns(ns),

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::{EventId, Record, Sample};
-use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
+use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp};
 use crate::symbol::StackId;
 
 /// The samples of one event.
@@ -76,6 +76,13 @@ impl Profiler for Weighed {
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         self.tally.borrow_mut().add(event, sample);
         self.profiler.sample(event, sample, ctx)
+    }
+
+    /// They go the way that they would go in the run.
+    fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
+        let Weighed { profiler, tally } = self;
+        let mut tally = tally.borrow_mut();
+        samples.seen(|samples| profiler.samples(samples, ctx), |event, sample| tally.add(event, sample));
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {

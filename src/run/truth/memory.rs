@@ -14,6 +14,16 @@ pub const FORMATS: [&str; 2] = [
      unsigned long call_site 8 8 0
      const void * ptr 16 8 0",
 ];
+/// Without what tells the place: then a sample is asked for nothing but address and size.
+const BARE: [&str; 2] = [
+    "kmem:kmalloc
+     unsigned long where 8 8 0
+     const void * ptr 16 8 0
+     size_t bytes_alloc 24 8 0",
+    "kmem:kfree
+     unsigned long where 8 8 0
+     const void * ptr 16 8 0",
+];
 pub const OPTIONS: [&str; 4] = ["--alloc", "kmem:kmalloc//ptr=ptr/size=bytes_alloc/", "--free", "kmem:kfree//ptr=ptr/"];
 
 /// What is allocated, by place: the address and the size.
@@ -52,8 +62,8 @@ impl Slab {
     }
 }
 
-fn run(seed: u64, inverts: bool, shown: &mut Shown) {
-    let mut world = World::new("kmemleak", &OPTIONS, &FORMATS, seed);
+fn run(seed: u64, formats: &[&str; 2], inverts: bool, shown: &mut Shown) {
+    let mut world = World::new("kmemleak", &OPTIONS, formats, seed);
     world.inverts = inverts;
     let mut slab = Slab::default();
     // Some runs lose nothing.
@@ -92,7 +102,15 @@ fn run(seed: u64, inverts: bool, shown: &mut Shown) {
 #[test]
 fn rows_of_kmemleak() {
     let mut shown = Shown::default();
-    (0..250).for_each(|seed| run(seed, false, &mut shown));
-    (1000..1050).for_each(|seed| run(seed, true, &mut shown));
+    (0..250).for_each(|seed| run(seed, &FORMATS, false, &mut shown));
+    (1000..1050).for_each(|seed| run(seed, &FORMATS, true, &mut shown));
     shown.check(300);
+}
+
+#[test]
+fn rows_of_kmemleak_without_places() {
+    let mut shown = Shown::default();
+    (0..250).for_each(|seed| run(seed, &BARE, false, &mut shown));
+    (1000..1050).for_each(|seed| run(seed, &BARE, true, &mut shown));
+    shown.check(200);
 }

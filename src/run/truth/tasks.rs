@@ -150,8 +150,21 @@ impl Scheduler {
     }
 }
 
-fn run(seed: u64, inverts: bool, shown: &mut Shown) {
-    let mut world = World::new("task-state", &["--perins"], &FORMATS, seed);
+/// The same for all tasks together, under no task's number.
+fn together(rows: BTreeMap<(usize, &'static str), [u64; 6]>) -> BTreeMap<(usize, &'static str), [u64; 6]> {
+    let mut all: BTreeMap<_, [u64; 6]> = BTreeMap::new();
+    for ((_, label), row) in rows {
+        let sum = all.entry((0, label)).or_default();
+        let least = if sum[0] == 0 || row[0] > 0 && row[2] < sum[2] { row[2] } else { sum[2] };
+        *sum = [sum[0] + row[0], sum[1] + row[1], least, sum[3].max(row[3]), sum[4] + row[4], sum[5] + row[5]];
+    }
+    all
+}
+
+/// `apart`: a row for each task, else only one for each state.
+fn run(seed: u64, apart: bool, inverts: bool, shown: &mut Shown) {
+    let options: &[&str] = if apart { &["--perins"] } else { &[] };
+    let mut world = World::new("task-state", options, &FORMATS, seed);
     world.inverts = inverts;
     let waits = Task { doing: Doing::Waits("S"), since: None };
     let tasks = 1 + world.random.below(6) as usize;
@@ -167,8 +180,9 @@ fn run(seed: u64, inverts: bool, shown: &mut Shown) {
             scheduler.step(&mut world);
         }
         let report = world.report(interval == intervals);
-        let all = scheduler.truth(0, report.end);
-        let mut truth = scheduler.truth(lost_before, report.end);
+        let truth = |from| scheduler.truth(from, report.end);
+        let truth = |from| if apart { truth(from) } else { together(truth(from)) };
+        let (all, mut truth) = (truth(0), truth(lost_before));
         scheduler.ended.clear();
         lost_before = world.last_trouble;
         let [table] = &report.tables[..] else { panic!("{seed}: one table") };
@@ -176,7 +190,7 @@ fn run(seed: u64, inverts: bool, shown: &mut Shown) {
             let verdict = table.verdict_of(row);
             shown.add(verdict);
             let Value::Word(state) = *cell(table, row, "state") else { panic!("{row:?}") };
-            let key = (number(table, row, "tid") as usize, state);
+            let key = (if apart { number(table, row, "tid") as usize } else { 0 }, state);
             let keys = ["count", "total_ns", "min_ns", "max_ns", "ongoing", "ongoing_ns"];
             let told = keys.map(|key| number(table, row, key));
             let what = format!("seed {seed}, interval {interval}, {verdict:?}: {key:?} {keys:?}");
@@ -206,13 +220,21 @@ fn run(seed: u64, inverts: bool, shown: &mut Shown) {
 #[test]
 fn rows_of_task_state() {
     let mut shown = Shown::default();
-    (0..300).for_each(|seed| run(seed, false, &mut shown));
+    (0..300).for_each(|seed| run(seed, true, false, &mut shown));
     shown.check(1000);
 }
 
 #[test]
 fn rows_of_task_state_with_inverted_records() {
     let mut shown = Shown::default();
-    (1000..1100).for_each(|seed| run(seed, true, &mut shown));
+    (1000..1100).for_each(|seed| run(seed, true, true, &mut shown));
+    shown.check(300);
+}
+
+#[test]
+fn the_table_of_all_tasks() {
+    let mut shown = Shown::default();
+    (0..300).for_each(|seed| run(seed, false, false, &mut shown));
+    (1000..1100).for_each(|seed| run(seed, false, true, &mut shown));
     shown.check(300);
 }
