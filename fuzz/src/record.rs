@@ -2,6 +2,7 @@
 
 use perf_prof::perf::layout::{Layout, SampleType};
 use perf_prof::perf::record::{FileId, Record, Sample, decode, record_type, sample_identifier};
+use perf_prof::perf::short::{Place, Start};
 
 use super::input::Input;
 
@@ -17,6 +18,7 @@ pub fn run(data: &[u8]) {
     }
     let _ = (record_type(&record), sample_identifier(&record));
     sample(&record, &layout, sample_type);
+    in_a_ring(&record, &layout);
     side(&record, &layout, sample_type);
 }
 
@@ -46,6 +48,26 @@ fn sample(record: &[u8], layout: &Layout, sample_type: SampleType) {
     let parts = [Some(extra.stack_user), Some(extra.aux), extra.regs_user, extra.regs_intr];
     parts.into_iter().flatten().for_each(|part| is_within(record, part));
     extra.branches.iter().for_each(|branches| is_within(record, branches.entries));
+}
+
+/// With other records behind it, as in a ring.
+fn in_a_ring(record: &[u8], layout: &Layout) {
+    let mut rest = record.to_vec();
+    rest.resize(record.len() + 400, 0xa5);
+    let Some(start) = Start::of(&rest) else { return };
+    assert_eq!(Some(start.identifier()), sample_identifier(&rest));
+    let Some(short) = start.shaped(layout.shape(), &rest) else { return };
+    let Some(whole) = rest.get(..short.bytes()) else { return };
+    let sample = layout.sample(whole).expect("the short way has decoded it");
+    let fixed = (short.pid(), short.tid(), short.time(), short.cpu(), short.raw_bytes());
+    assert_eq!(fixed, (sample.pid, sample.tid, sample.time, sample.cpu, sample.raw.len()));
+    assert_eq!(short.callchain().words(), sample.callchain.words());
+    for at in 0..sample.raw.len().min(256) {
+        let place = Place::new(at).expect("it is near");
+        if let Some(bytes) = sample.raw[at..].first_chunk() {
+            assert_eq!(short.word(place), u64::from_ne_bytes(*bytes));
+        }
+    }
 }
 
 fn side(record: &[u8], layout: &Layout, sample_type: SampleType) {

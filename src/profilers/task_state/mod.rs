@@ -214,8 +214,9 @@ impl TaskState {
 
     /// When a wait that began at `since` is first reported while it goes on: one that ends soon gets a single line.
     #[inline]
-    fn report_at(&self, since: u64) -> u64 {
-        self.args.than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns.min(AGAIN_NS))))
+    fn report_at<const DETAILS: bool>(&self, since: u64) -> u64 {
+        let than = self.args.than.filter(|_| DETAILS);
+        than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns.min(AGAIN_NS))))
     }
 
     /// Reports a wait that has ended, and lasted at least until `certain`.
@@ -364,7 +365,7 @@ impl Profiler for TaskState {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let result = self.on_event(event, sample, ctx);
+        let result = self.on_event::<true>(event, sample, ctx);
         ctx.discarded += self.machine.take_unseen();
         result
     }
@@ -373,7 +374,11 @@ impl Profiler for TaskState {
         if self.plain {
             return self.sum_up(samples, ctx);
         }
-        samples.each(ctx, |event, sample, ctx| self.on_event(event, sample, ctx));
+        if self.named || self.narrowed {
+            samples.each(ctx, |event, sample, ctx| self.on_event::<true>(event, sample, ctx));
+        } else {
+            samples.each(ctx, |event, sample, ctx| self.on_event::<false>(event, sample, ctx));
+        }
         ctx.discarded += self.machine.take_unseen();
     }
 
