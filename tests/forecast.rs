@@ -152,7 +152,11 @@ fn a_command_is_run_for_a_moment_and_ended() {
     let _alone = alone();
     let flood = example("flood");
     let event = getppid();
-    forecast_of_rate(&["trace", "-e", &event], &[&flood, "1000000000", &RATE.to_string()]);
+    // It may go from CPU to CPU: how much is on the busiest nobody knows.
+    common::attempts(|| {
+        let told = forecast(&["trace", "-e", &event], &[&flood, "1000000000", &RATE.to_string()]);
+        if is_about(decimal(&told, "events_per_s"), RATE) { Ok(()) } else { Err(told.to_string()) }
+    });
     let done = run(&["trace", "-e", &event, "--dry-run", "--", &flood, "1000000000", "20000"]).code(0);
     assert!(!done.out.iter().any(|line| line.starts_with("calls=")), "it was ended: {done:?}");
     done.says(&[&format!("--dry-run runs {flood:?} for 1.6 s at most, then ends it")]);
