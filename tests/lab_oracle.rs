@@ -15,8 +15,9 @@ mod kernel_text;
 use kernel_text::{Compared, Trace};
 use lab::{AMD64, Lab};
 
-/// Of these kernels, without those of system calls: fewer are a fault of the load, or of ours.
-const LEAST_EVENTS: usize = 200;
+/// Of these kernels, without those of system calls: fewer are a fault of the load, or of ours. 6.1 has 197 each time, and up
+/// to eleven more that depend on what the kernel had to do just then.
+const LEAST_EVENTS: usize = 190;
 /// Of system calls: the call and the return of nearly all that there are.
 const LEAST_CALLS: usize = 500;
 
