@@ -59,20 +59,19 @@ impl<'p, 'a> Samples<'p, 'a> {
     /// Gives it one.
     #[inline(always)]
     pub fn one(&mut self, ctx: &mut Context, take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>) {
-        if !self.piece.waits() {
-            self.up_to(1, ctx, take);
-        }
+        self.up_to(1, ctx, take);
     }
 
     /// Lets `take` have them, and then shows those that it took to `each`.
     pub fn seen(&mut self, take: impl FnOnce(&mut Self), mut each: impl FnMut(EventId, &Sample<'_>)) {
-        let before = self.piece.rest();
+        self.piece.leave_trail();
         take(self);
-        let taken = before.len() - self.piece.rest().len();
-        let mut taken = Piece::of_one(before.get(..taken).unwrap_or_default(), false);
-        let mut taken = Samples::new(&mut taken, self.evlist, self.owner, u64::MAX);
-        while let Some((event, sample)) = taken.next() {
-            each(event, &sample);
+        for piece in self.piece.take_trail() {
+            let mut piece = Piece::of(piece, false);
+            let mut samples = Samples::new(&mut piece, self.evlist, self.owner, u64::MAX);
+            while let Some((event, sample)) = samples.next() {
+                each(event, &sample);
+            }
         }
     }
 
@@ -86,36 +85,42 @@ impl<'p, 'a> Samples<'p, 'a> {
     ) {
         /// Two cache lines: so much most tracepoints' records take at most without a callchain.
         const SHORT: usize = 128;
-        let (mut walk, ids) = (self.piece.walk(), self.evlist.near_ids());
-        let most = self.most - self.taken.relevant;
-        let (mut relevant, mut ignored, mut malformed) = (0, 0, 0);
-        while relevant < most
-            && let Some(start) = Start::of(walk.rest())
-            && let Some(route) = ids.get(start.identifier())
-            && route.owner == self.owner
-            && let Some(short) = match route.shape {
-                shape if ANY => start.shaped(shape, walk.rest()),
-                Shape::Plain => start.plain(SHORT),
-                _ => None,
-            }
-            && walk.take::<ANY>(short.bytes(), short.time())
-        {
-            match take(route.event, short, ctx) {
-                Use::Relevant => relevant += 1,
-                Use::Ignored => ignored += 1,
-                Use::Malformed => {
-                    relevant += 1;
-                    malformed += 1;
+        let ids = self.evlist.near_ids();
+        loop {
+            let mut walk = self.piece.walk();
+            let most = self.most - self.taken.relevant;
+            let (mut relevant, mut ignored, mut malformed) = (0, 0, 0);
+            while relevant < most
+                && let Some(start) = Start::of(walk.rest())
+                && let Some(route) = ids.get(start.identifier())
+                && route.owner == self.owner
+                && let Some(short) = match route.shape {
+                    shape if ANY => start.shaped(shape, walk.rest()),
+                    Shape::Plain => start.plain(SHORT),
+                    _ => None,
+                }
+                && walk.take::<ANY>(short.bytes(), short.time())
+            {
+                match take(route.event, short, ctx) {
+                    Use::Relevant => relevant += 1,
+                    Use::Ignored => ignored += 1,
+                    Use::Malformed => {
+                        relevant += 1;
+                        malformed += 1;
+                    }
+                }
+                if ANY && ctx.stacks.is_changed() {
+                    break;
                 }
             }
-            if ANY && ctx.stacks.is_changed() {
+            self.piece.follow(walk, relevant + ignored);
+            self.taken.relevant += relevant;
+            self.taken.ignored += ignored;
+            self.taken.malformed += malformed;
+            if !self.piece.turn() {
                 break;
             }
         }
-        self.piece.follow(walk, relevant + ignored);
-        self.taken.relevant += relevant;
-        self.taken.ignored += ignored;
-        self.taken.malformed += malformed;
     }
 
     /// No more than so many, also of those that are ignored.
@@ -152,15 +157,23 @@ impl<'p, 'a> Samples<'p, 'a> {
     /// Anything else than a sound sample of this profiler is left where it is.
     #[inline(always)]
     fn next(&mut self) -> Option<(EventId, Sample<'p>)> {
-        let next = self.piece.peek()?;
-        let record = next.record();
-        if record_type(record) != PERF_RECORD_SAMPLE {
-            return None;
+        loop {
+            let next = self.piece.peek()?;
+            let record = next.record();
+            if record_type(record) != PERF_RECORD_SAMPLE {
+                return None;
+            }
+            let route = self.evlist.route(sample_identifier(record)?).filter(|route| route.owner == self.owner)?;
+            let layout = self.evlist.evsel(route.event).layout();
+            let mut sample = layout.shaped_sample(route.shape, record).ok()?;
+            match self.piece.take(next, sample.time) {
+                Some(late) => {
+                    sample.late = late;
+                    return Some((route.event, sample));
+                }
+                None if self.piece.turn() => {}
+                None => return None,
+            }
         }
-        let route = self.evlist.route(sample_identifier(record)?).filter(|route| route.owner == self.owner)?;
-        let layout = self.evlist.evsel(route.event).layout();
-        let mut sample = layout.shaped_sample(route.shape, record).ok()?;
-        sample.late = self.piece.take(next, sample.time)?;
-        Some((route.event, sample))
     }
 }

@@ -2,24 +2,14 @@
 
 use std::hint::select_unpredictable;
 
-/// The ring that is first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct First {
-    pub ring: usize,
-    leaf: usize,
-    ahead: u64,
-}
-
 /// A ring in the tournament.
 struct Leaf {
     key: u64, // at `build`
     ring: usize,
-    ahead: u64, // the player that takes its place once its item is delivered, or `UNKNOWN`
 }
 
 /// In place of a ring that has nothing more: comes after all others.
 const NONE: u64 = u64::MAX;
-const UNKNOWN: u64 = u64::MAX - 1;
 
 /// A tournament of the rings, by the keys of their next items; of equal keys the lower ring comes first. Each game keeps
 /// who lost it, so that only those on the way of the one that gets another key are played again.
@@ -46,14 +36,19 @@ impl Due {
     /// Adds a ring, if its `key` is due. In ring order, and `build` must follow.
     pub fn push(&mut self, ring: usize, key: u64) -> bool {
         if key <= self.horizon {
-            self.leaves.push(Leaf { key, ring, ahead: UNKNOWN });
+            self.leaves.push(Leaf { key, ring });
         }
         key <= self.horizon
     }
 
-    /// Rings that have something due.
+    /// Rings that had something due.
     pub fn len(&self) -> usize {
         self.leaves.len()
+    }
+
+    /// No key above it is due.
+    pub fn horizon(&self) -> u64 {
+        self.horizon
     }
 
     /// Plays all games. `now` is the clock of the round.
@@ -84,58 +79,42 @@ impl Due {
         if at == 0 { (player(1), NONE) } else { (player(2 * at), player(2 * at + 1)) }
     }
 
-    /// The first ring.
+    /// The leaf of the ring that is first.
     #[inline]
-    pub fn first(&self) -> Option<First> {
-        let winner = *self.games.first().filter(|&&winner| winner != NONE)?;
-        let leaf = winner as usize & (self.games.len() - 1);
-        let &Leaf { ring, ahead, .. } = self.leaves.get(leaf)?;
-        Some(First { ring, leaf, ahead })
+    pub fn first(&self) -> Option<usize> {
+        self.games.first().and_then(|&winner| self.leaf_of(winner))
+    }
+
+    #[inline]
+    fn leaf_of(&self, player: u64) -> Option<usize> {
+        (player != NONE).then(|| player as usize & (self.games.len() - 1))
+    }
+
+    /// The ring of a leaf.
+    #[inline]
+    pub fn ring(&self, leaf: usize) -> Option<usize> {
+        Some(self.leaves.get(leaf)?.ring)
     }
 
     /// The highest key with which the first ring still is.
     #[inline]
-    pub fn limit(&self, first: First) -> u64 {
+    pub fn limit(&self, first: usize) -> u64 {
         // The second has lost against the first.
         let mut second = NONE;
-        let mut at = (first.leaf + self.games.len()) / 2;
+        let mut at = (first + self.games.len()) / 2;
         while let Some(&loser) = self.games.get(at).filter(|_| at > 0) {
             second = second.min(loser);
             at /= 2;
         }
-        let limit = self.base.saturating_add(second.saturating_sub(first.leaf as u64 + 1) >> self.bits);
+        let limit = self.base.saturating_add(second.saturating_sub(first as u64 + 1) >> self.bits);
         limit.min(self.horizon)
     }
 
-    /// Gives the first ring the key that was said to come next, if one was.
+    /// Gives the first ring another key, `None` if it has nothing more. Gives the leaf of the ring that is first now.
     #[inline]
-    pub fn replace_known(&mut self, first: First) -> bool {
-        let known = first.ahead != UNKNOWN;
-        if known {
-            self.play(first.leaf, first.ahead);
-        }
-        known
-    }
-
-    /// Gives the first ring another key, `None` if it has nothing more.
-    #[inline]
-    pub fn replace(&mut self, first: First, key: Option<u64>) {
-        let player = key.map_or(NONE, |key| self.player(first.leaf, key));
-        self.play(first.leaf, player);
-    }
-
-    /// Says which key the ring will have after the one that it has, `None` if that is not known.
-    #[inline]
-    pub fn look_ahead(&mut self, first: First, key: Option<u64>) {
-        let ahead = key.map_or(UNKNOWN, |key| self.player(first.leaf, key));
-        if let Some(leaf) = self.leaves.get_mut(first.leaf) {
-            leaf.ahead = ahead;
-        }
-    }
-
-    #[inline]
-    fn play(&mut self, leaf: usize, mut player: u64) {
-        let mut at = (leaf + self.games.len()) / 2;
+    pub fn replace(&mut self, first: usize, key: Option<u64>) -> Option<usize> {
+        let mut player = key.map_or(NONE, |key| self.player(first, key));
+        let mut at = (first + self.games.len()) / 2;
         while at > 0 {
             let Some(other) = self.games.get_mut(at) else { break };
             let loses = *other < player;
@@ -147,6 +126,7 @@ impl Due {
         if let Some(winner) = self.games.first_mut() {
             *winner = player;
         }
+        self.leaf_of(player)
     }
 
     #[inline]
@@ -158,7 +138,7 @@ impl Due {
     /// The highest key above `base`, which leaves all that is above for other uses.
     #[inline]
     fn highest(&self) -> u64 {
-        (u64::MAX >> self.bits) - 2
+        (u64::MAX >> self.bits) - 1
     }
 }
 
@@ -167,7 +147,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Takes all keys of all rings. What comes next is known before, or not; the first one goes on up to its limit, or not.
+    /// Takes all keys of all rings. The first one goes on up to its limit, or not.
     fn order(rings: &[Vec<u64>], now: u64, horizon: u64, choices: &mut impl FnMut() -> bool) -> Vec<(u64, usize)> {
         let mut due = Due::default();
         let mut at = vec![0; rings.len()];
@@ -180,10 +160,9 @@ mod tests {
         }
         due.build(now);
         while let Some(first) = due.first() {
-            let ring = first.ring;
+            let ring = due.ring(first).unwrap();
             let next = |at: &[usize]| rings[ring].get(at[ring]).copied();
             let limit = choices().then(|| due.limit(first));
-            let known = limit.is_none() && due.replace_known(first);
             loop {
                 taken.push((rings[ring][at[ring]], ring));
                 at[ring] += 1;
@@ -191,11 +170,7 @@ mod tests {
                     break;
                 }
             }
-            if !known {
-                due.replace(first, next(&at));
-            }
-            let ahead = next(&at).and(rings[ring].get(at[ring] + 1)).filter(|_| choices());
-            due.look_ahead(first, ahead.copied());
+            due.replace(first, next(&at));
         }
         taken
     }

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use super::RingBuf;
 use super::due::Due;
 use super::piece::Piece;
+use super::turns::{Store, Taken, Turns};
 
 /// How far a [`drain`](Merge::drain) goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +63,7 @@ pub trait Sink {
     /// Takes a delivery. `Break` ends the drain.
     fn take(&mut self, item: Item<'_>) -> ControlFlow<()>;
 
-    /// Takes deliveries off a piece, as many as it can; the first of those that are left comes to `take`.
+    /// Takes deliveries off a piece, as many as it can. A record that is first in a piece and not taken comes to `take`.
     #[inline(always)]
     fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
         while let Some(item) = piece.next_item(|record| self.stamp(record)) {
@@ -108,15 +109,15 @@ pub struct Merge {
     newest: u64,              // highest stamp delivered
     undecodable: u64,
     due: Due,          // the rings that have something up to the horizon
+    store: Store,      // for the turns
     tight: Vec<usize>, // for `next_tight`
 }
 
 /// One ring, and what is known of its next item.
-struct Slot {
+pub(super) struct Slot {
     ring: RingBuf,
     next: Next,
     time: u64,           // of `next`
-    ahead: Option<u64>,  // time of the ordinary record that comes after `next`
     last: u64,           // stamp of the last record delivered
     gap: u64,            // position of the gap marked, `NO_GAP` if none
     until: u64,          // time of the gap marked
@@ -128,13 +129,6 @@ struct Slot {
 }
 
 const NO_GAP: u64 = u64::MAX;
-
-/// A ring that stays first so many times is in a run of records. To find out how long it can go on costs more than it
-/// saves in shorter runs, and two records are usual: a wake-up and the switch after it.
-const STAYS_FIRST: u64 = 2;
-
-/// Of so many rings each goes on as long as it is first: that is soon found out.
-const FEW: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -165,7 +159,6 @@ impl Merge {
             ring,
             next: Next::Unknown,
             time: 0,
-            ahead: None,
             last: 0,
             gap: NO_GAP,
             until: 0,
@@ -259,36 +252,21 @@ impl Merge {
     /// Delivers the records of the snapshots in time order, each ring in its own order.
     pub fn drain_into(&mut self, limit: Limit, sink: &mut impl Sink) -> Drained {
         let horizon = if limit == Limit::All || self.rings < 2 { u64::MAX } else { self.horizon };
+        let Merge { slots, due, store, .. } = self;
         let mut run = Run { now: self.now, newest: self.newest, undecodable: 0, drained: Drained::default(), sink };
-        self.due.clear(horizon);
-        for (index, slot) in self.slots.iter_mut().enumerate() {
+        due.clear(horizon);
+        for (index, slot) in slots.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
             if let Some(key) = run.settle(slot) {
-                run.drained.held |= !self.due.push(index, key);
+                run.drained.held |= !due.push(index, key);
             }
         }
-        self.due.build(self.now);
-        let are_few = self.due.len() <= FEW;
-        let (mut before, mut stayed) = (usize::MAX, 0_u64);
-        while let Some(first) = self.due.first() {
-            let Some(Some(slot)) = self.slots.get_mut(first.ring) else {
-                break;
-            };
-            stayed = if first.ring == before { stayed + 1 } else { 0 };
-            before = first.ring;
-            // One of few, or who has stayed first, goes on as long as it is first. Else the next turn is settled before this
-            // item is used: what it takes to find out goes on meanwhile.
-            let limit = (are_few || stayed >= STAYS_FIRST).then(|| self.due.limit(first));
-            let replaced = limit.is_none() && self.due.replace_known(first);
-            let ControlFlow::Continue(key) = run.deliver(slot, first.ring, limit) else {
+        due.build(self.now);
+        while let Some(first) = due.first() {
+            if run.deliver(slots, store, due, first).is_break() {
                 run.drained.stopped = true;
                 break;
-            };
-            run.drained.held |= key.is_some_and(|key| key > horizon);
-            if !replaced {
-                self.due.replace(first, key);
             }
-            self.due.look_ahead(first, if are_few { None } else { run.look_ahead(slot) });
         }
         self.newest = run.newest;
         self.undecodable += run.undecodable;
@@ -346,90 +324,83 @@ struct Run<'a, S> {
 }
 
 impl<S: Sink> Run<'_, S> {
-    /// Delivers the next item of `slot`, and those that follow as long as their key is not above `limit`.
-    /// Gives the key of the next, if there is one.
+    /// Hands records over in pieces, as long as they are taken so. Else delivers the next item of the ring that is `first`.
     #[inline]
-    fn deliver(&mut self, slot: &mut Slot, ring: usize, limit: Option<u64>) -> ControlFlow<(), Option<u64>> {
-        loop {
-            if let Some(limit) = limit
-                && slot.next == Next::Record
-                && slot.gap == NO_GAP
-                && self.deliver_piece(slot, ring, limit)?
-            {
-                match self.settle(slot) {
-                    Some(key) if key <= limit => continue,
-                    key => return ControlFlow::Continue(key),
+    fn deliver(
+        &mut self,
+        slots: &mut [Option<Slot>],
+        store: &mut Store,
+        due: &mut Due,
+        first: usize,
+    ) -> ControlFlow<()> {
+        let mut whose = Some(first);
+        let mut records = 0;
+        if let Some((turns, turn)) = Turns::new(slots, store, due, first) {
+            let mut piece = Piece::new(Some(turns), turn, self.newest);
+            let flow = self.sink.take_piece(&mut piece);
+            let taken = piece.end();
+            (whose, records, self.newest) = (taken.first, taken.records, taken.newest);
+            self.drained.records += taken.records;
+            self.drained.late += taken.late;
+            for taken in store.taken.drain(..) {
+                self.drained.bytes += taken.bytes as u64;
+                self.drained.held |= taken.next.is_some_and(|time| time > due.horizon());
+                if let Some(Some(slot)) = slots.get_mut(taken.ring) {
+                    slot.pass(&taken);
                 }
             }
-            let (time, after) = (slot.time, slot.last);
-            let mut late = false;
-            let kind = match slot.next {
-                Next::Record => {
-                    late = time < self.newest;
-                    self.newest = self.newest.max(time);
-                    self.drained.late += u64::from(late);
-                    slot.last = time;
-                    slot.ring.peek().map(ItemKind::Record)
-                }
-                Next::Here => slot.ring.peek().map(ItemKind::Record),
-                Next::Gap if slot.skipped => Some(ItemKind::Corrupt),
-                Next::Gap => Some(ItemKind::Gap),
-                Next::Unknown => None,
-            };
-            let gap = slot.next == Next::Gap;
-            let flow = match kind {
-                Some(kind) => self.sink.take(Item { ring, time, after, late, kind }),
-                None => ControlFlow::Continue(()), // a settled slot has its item
-            };
-            if gap {
-                (slot.gap, slot.skipped) = (NO_GAP, false);
-            } else {
-                self.drained.bytes += slot.ring.advance();
-                self.drained.records += 1;
-                slot.publish_in_time();
-            }
-            slot.next = Next::Unknown;
             flow?;
-            match (self.settle(slot), limit) {
-                (Some(key), Some(limit)) if key <= limit => {}
-                (key, _) => return ControlFlow::Continue(key),
-            }
         }
+        let Some(leaf) = whose else { return ControlFlow::Continue(()) };
+        let Some(ring) = due.ring(leaf) else { return ControlFlow::Break(()) };
+        let Some(Some(slot)) = slots.get_mut(ring) else { return ControlFlow::Break(()) };
+        if records == 0 {
+            self.deliver_one(slot, ring)?;
+        }
+        let key = self.settle(slot);
+        self.drained.held |= key.is_some_and(|key| key > due.horizon());
+        due.replace(leaf, key);
+        ControlFlow::Continue(())
     }
 
-    /// Hands over what lies in one piece from the settled record of `slot` on, up to `limit`. False if nothing of it was taken.
+    /// Delivers the next item of a ring.
     #[inline]
-    fn deliver_piece(&mut self, slot: &mut Slot, ring: usize, limit: u64) -> ControlFlow<(), bool> {
-        // No more, as a long drain must not let the ring overflow.
-        let most = (slot.ring.size() / 4 + 1).saturating_sub(slot.ring.passed());
-        let bytes = slot.ring.piece(most);
-        let mut piece = Piece::new(ring, bytes, slot.ring.ahead(), limit, self.newest, slot.last);
-        let flow = self.sink.take_piece(&mut piece);
-        let taken = piece.taken();
-        if taken.records > 0 {
-            let passed = (bytes.len() - taken.rest) as u64;
-            slot.ring.pass(passed, taken.rest as u64);
-            (slot.next, slot.ahead, slot.last, self.newest) = (Next::Unknown, None, taken.last, taken.newest);
-            // Peeked at, as a settled one is: only then it is known not to be taken back.
-            if let Some(time) = taken.beyond.filter(|_| slot.ring.peek().is_some()) {
-                (slot.next, slot.time) = (Next::Record, time);
+    fn deliver_one(&mut self, slot: &mut Slot, ring: usize) -> ControlFlow<()> {
+        let (time, after) = (slot.time, slot.last);
+        let mut late = false;
+        let kind = match slot.next {
+            Next::Record => {
+                late = time < self.newest;
+                self.newest = self.newest.max(time);
+                self.drained.late += u64::from(late);
+                slot.last = time;
+                slot.ring.peek().map(ItemKind::Record)
             }
-            self.drained.records += taken.records;
-            self.drained.bytes += passed;
-            self.drained.late += taken.late;
+            Next::Here => slot.ring.peek().map(ItemKind::Record),
+            Next::Gap if slot.skipped => Some(ItemKind::Corrupt),
+            Next::Gap => Some(ItemKind::Gap),
+            Next::Unknown => None,
+        };
+        let gap = slot.next == Next::Gap;
+        let flow = match kind {
+            Some(kind) => self.sink.take(Item { ring, time, after, late, kind }),
+            None => ControlFlow::Continue(()), // a settled slot has its item
+        };
+        if gap {
+            (slot.gap, slot.skipped) = (NO_GAP, false);
+        } else {
+            self.drained.bytes += slot.ring.advance();
+            self.drained.records += 1;
             slot.publish_in_time();
         }
-        flow.map_continue(|()| taken.records > 0)
+        slot.next = Next::Unknown;
+        flow
     }
 
     /// Finds out what comes next from `slot`, and its key: its time among the rings.
     #[inline(always)]
     fn settle(&mut self, slot: &mut Slot) -> Option<u64> {
         while slot.next == Next::Unknown {
-            if let Some(time) = slot.ahead.take() {
-                (slot.next, slot.time) = (Next::Record, time);
-                break;
-            }
             if slot.ring.position() >= slot.gap {
                 slot.next = Next::Gap;
                 slot.time = slot.until;
@@ -454,25 +425,12 @@ impl<S: Sink> Run<'_, S> {
         // What tells of a loss belongs right after the record before it.
         Some(if slot.next == Next::Record { slot.time } else { slot.last })
     }
-
-    /// Finds out what comes after the settled record of `slot`, if that is an ordinary record too. Gives its key.
-    #[inline]
-    fn look_ahead(&mut self, slot: &mut Slot) -> Option<u64> {
-        if slot.next != Next::Record || slot.ring.second_position() >= slot.gap {
-            return None;
-        }
-        if let Stamp::At(time) = self.sink.stamp(slot.ring.peek_second()?) {
-            slot.ahead = Some(time);
-        }
-        slot.ahead
-    }
 }
 
 impl Slot {
     /// Takes a new snapshot. Gives whether a record may have been dropped.
     fn load(&mut self, now: u64) -> bool {
         self.tight |= self.ring.load();
-        self.ahead = None;
         if self.leaving == Leaving::Asked {
             self.leaving = Leaving::Loaded;
         }
@@ -486,6 +444,47 @@ impl Slot {
             self.mark_corrupt(now);
         }
         self.tight
+    }
+
+    /// The next record and what lies behind it, up to a gap, if it is an ordinary one.
+    #[inline]
+    pub(super) fn piece(&self) -> Option<&[u8]> {
+        if self.next != Next::Record {
+            return None;
+        }
+        // No more, as a long drain must not let the ring overflow.
+        let most = (self.ring.size() / 4 + 1).saturating_sub(self.ring.passed());
+        Some(self.ring.piece(most.min(self.gap.saturating_sub(self.ring.position()))))
+    }
+
+    /// Stamp of the next item.
+    #[inline]
+    pub(super) fn time(&self) -> u64 {
+        self.time
+    }
+
+    /// Stamp of the last record delivered.
+    #[inline]
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// See [`RingBuf::ahead`].
+    #[inline]
+    pub(super) fn ahead(&self) -> isize {
+        self.ring.ahead() as isize
+    }
+
+    /// Passes what was taken of the piece.
+    #[inline]
+    fn pass(&mut self, taken: &Taken) {
+        self.ring.pass(taken.bytes as u64, taken.rest as u64);
+        (self.next, self.last) = (Next::Unknown, taken.last);
+        // Peeked at, as a settled one is: only then it is known not to be taken back.
+        if let Some(time) = taken.next.filter(|_| self.ring.peek().is_some()) {
+            (self.next, self.time) = (Next::Record, time);
+        }
+        self.publish_in_time();
     }
 
     fn publish(&mut self) {

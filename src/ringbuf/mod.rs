@@ -24,13 +24,14 @@
 //! was stopped between the two; an interrupt reserved its record inside that of another) is delivered
 //! at once, with its own stamp and `late` set.
 //!
-//! **Many rings.** Which of them is first is a tournament over one small array, and what comes next from the winner was looked
-//! at when its turn before ended: the turn after it is settled before its record is used. The memory of a ring is asked for
-//! a kilobyte ahead. So a record of 128 rings costs little more than one of 16.
+//! **Many rings.** Which of them is first is a tournament over one small array. The memory of a ring is asked for a kilobyte
+//! ahead. So a record of 128 rings costs little more than one of 16.
 //!
-//! **Runs of one ring.** A ring that was first some times in a row, or is one of few, is asked how long it stays so, and its
-//! records up to then are handed over as a [`Piece`]: on most machines nearly all records of a round come of one busy CPU after
-//! the other.
+//! **Turns.** What the first ring has in one piece is handed over as a [`Piece`], with the time up to which it stays first. Behind
+//! that the piece itself goes on with the ring that is first then ([`Piece::turn`]): who walks it stays where he is, on a
+//! machine with one busy CPU as on one where all take turns at every record. A piece ends where its ring wraps, at a gap, and
+//! at a quarter of the ring, so that room is given back in time. What is no ordinary record, what is not whole in a piece
+//! and what was left of one is delivered as an [`Item`] of its own.
 //!
 //! **Loss.** A record that does not fit is dropped. The kernel tells it only with the next record that
 //! fits, by a LOST record before it, so a drop lies between the record delivered before from that
@@ -47,6 +48,7 @@ mod piece;
 mod prefetch;
 mod ring;
 pub mod sim;
+mod turns;
 
 #[cfg(test)]
 mod merge_tests;

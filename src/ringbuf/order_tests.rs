@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use proptest::prelude::*;
 
 use super::sim::Producer;
-use super::{Item, ItemKind, Limit, Merge, Stamp};
+use super::{Item, ItemKind, Limit, Merge, Piece, Sink, Stamp};
 
 const SAMPLE: u8 = 9;
 const LOST: u8 = 2;
@@ -171,8 +171,34 @@ pub(super) fn got(item: &Item<'_>) -> Got {
 /// What happens at the six moments of a round.
 type Round = [Vec<Op>; 6];
 
-/// Runs the rounds and one last. `honest`: publication obeys the premise of the horizon.
-fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool) -> Vec<Got> {
+/// Takes of each piece as many records as the next of these numbers says, and all others one by one.
+struct Taking<E, N> {
+    each: E,
+    most: N,
+}
+
+impl<E: FnMut(Item<'_>) -> ControlFlow<()>, N: Iterator<Item = u64>> Sink for Taking<E, N> {
+    fn stamp(&self, record: &[u8]) -> Stamp {
+        stamp_of(record)
+    }
+
+    fn take(&mut self, item: Item<'_>) -> ControlFlow<()> {
+        (self.each)(item)
+    }
+
+    fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
+        let most = self.most.next().unwrap_or(u64::MAX);
+        while piece.records() < most
+            && let Some(item) = piece.next_item(stamp_of)
+        {
+            self.take(item)?;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Runs the rounds and one last. `honest`: publication obeys the premise of the horizon. `pieces`: see [`Taking`].
+fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool, pieces: &[u64]) -> Vec<Got> {
     let mut merge = Merge::new();
     for cpu in &model.borrow().cpus {
         merge.add(cpu.ring.ring().unwrap());
@@ -195,7 +221,7 @@ fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool) -> Vec<Got> {
         let mut during = during.iter();
         let stop_at = (number % 5 == 4).then_some(3);
         let mut count = 0;
-        let drained = merge.drain(Limit::Horizon, stamp_of, |item| {
+        let each = |item: Item<'_>| {
             let seen = got(&item);
             if let Some(&op) = during.next() {
                 model.borrow_mut().apply(op);
@@ -204,7 +230,8 @@ fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool) -> Vec<Got> {
             reader.take(seen);
             count += 1;
             if stop_at == Some(count) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
+        };
+        let drained = merge.drain_into(Limit::Horizon, &mut Taking { each, most: pieces.iter().copied().cycle() });
         assert_eq!(drained.stopped, stop_at.is_some_and(|stop| count == stop));
         apply(publish);
         merge.publish();
@@ -213,10 +240,11 @@ fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool) -> Vec<Got> {
     let now = model.borrow().clock;
     merge.load(now);
     reader.mark_gaps(&mut merge, &model.borrow());
-    let drained = merge.drain(Limit::All, stamp_of, |item| {
+    let each = |item: Item<'_>| {
         reader.take(got(&item));
         ControlFlow::Continue(())
-    });
+    };
+    let drained = merge.drain_into(Limit::All, &mut Taking { each, most: pieces.iter().copied().cycle() });
     assert!(!drained.held && !drained.stopped);
     reader.delivered
 }
@@ -336,13 +364,18 @@ fn rounds(with_interrupts: bool) -> impl Strategy<Value = Vec<Round>> {
     prop::collection::vec((ops(30), ops(3), ops(4), ops(4), ops(20), ops(4)).prop_map(<Round>::from), 1..MOST_ROUNDS)
 }
 
+/// Most often all that there is.
+fn pieces() -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(prop_oneof![0u64..6, Just(u64::MAX)], 0..5)
+}
+
 proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn premise_holds(cpus in 1usize..6, size in 8u32..13, rounds in rounds(false)) {
+    fn premise_holds(cpus in 1usize..6, size in 8u32..13, rounds in rounds(false), pieces in pieces()) {
         let model = RefCell::new(Model::new(cpus, 1 << size));
-        let delivered = run(&model, &rounds, true);
+        let delivered = run(&model, &rounds, true, &pieces);
         let model = model.into_inner();
         check_complete(&model, &delivered);
         check_flags(&model, &delivered);
@@ -352,9 +385,9 @@ proptest! {
     }
 
     #[test]
-    fn premise_holds_with_interrupts(cpus in 1usize..6, size in 8u32..13, rounds in rounds(true)) {
+    fn premise_holds_with_interrupts(cpus in 1usize..6, size in 8u32..13, rounds in rounds(true), pieces in pieces()) {
         let model = RefCell::new(Model::new(cpus, 1 << size));
-        let delivered = run(&model, &rounds, true);
+        let delivered = run(&model, &rounds, true, &pieces);
         let model = model.into_inner();
         check_complete(&model, &delivered);
         check_flags(&model, &delivered);
@@ -364,9 +397,9 @@ proptest! {
 
     /// A record may be published rounds after its stamp: late, but there and flagged.
     #[test]
-    fn premise_broken(cpus in 1usize..6, size in 8u32..13, rounds in rounds(true)) {
+    fn premise_broken(cpus in 1usize..6, size in 8u32..13, rounds in rounds(true), pieces in pieces()) {
         let model = RefCell::new(Model::new(cpus, 1 << size));
-        let delivered = run(&model, &rounds, false);
+        let delivered = run(&model, &rounds, false, &pieces);
         let model = model.into_inner();
         check_complete(&model, &delivered);
         check_flags(&model, &delivered);
@@ -374,7 +407,10 @@ proptest! {
 
     /// More rings than are due in a round.
     #[test]
-    fn many_rings(rounds in prop::collection::vec(prop::collection::vec((0usize..40, 0u64..3), 0..MOST_WRITES), 1..6)) {
+    fn many_rings(
+        rounds in prop::collection::vec(prop::collection::vec((0usize..40, 0u64..3), 0..MOST_WRITES), 1..6),
+        pieces in pieces(),
+    ) {
         let model = RefCell::new(Model::new(40, 4096));
         let rounds: Vec<Round> = rounds
             .into_iter()
@@ -383,7 +419,7 @@ proptest! {
                 [ops.collect(), vec![], vec![], vec![], vec![], vec![]]
             })
             .collect();
-        let delivered = run(&model, &rounds, true);
+        let delivered = run(&model, &rounds, true, &pieces);
         let model = model.into_inner();
         check_complete(&model, &delivered);
         check_flags(&model, &delivered);

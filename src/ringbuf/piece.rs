@@ -1,24 +1,35 @@
-//! Records that follow each other in memory and in time.
+//! Records that follow each other in time, and in pieces of memory.
 
 use super::merge::{Item, ItemKind, Stamp};
 use super::prefetch::{LINE_BYTES, prefetch};
 use super::ring::first_record;
+use super::turns::{Turn, Turns};
 
-/// Records of one ring that lie in one piece, of which no other ring's come in between up to a limit.
+/// Records that lie in one piece, of which no other ring's come in between up to a limit; behind the limit [`Piece::turn`]
+/// goes on with the piece of another ring.
 ///
 /// Whoever is given one takes of it what he can, from its start on. To go to the next one takes a few instructions here, and
-/// nobody needs to find out which ring is next.
+/// to another ring some dozens.
 pub struct Piece<'a> {
     ring: usize,
     rest: &'a [u8],
-    ahead: isize, // bytes that are brought near before they are needed
-    near: isize,  // bytes of `rest` that were
+    near: isize,  // bytes of `rest` that were brought near
+    last: u64,    // stamp of the last record taken, from this ring
     limit: u64,   // the highest stamp that may be taken
     newest: u64,  // highest stamp delivered, from any ring
-    last: u64,    // stamp of the last record taken, from this ring
-    records: u64,
+    records: u64, // of all rings
     late: u64,
+    ahead: isize,        // bytes that are brought near before they are needed
     beyond: Option<u64>, // stamp of the next record, which is known to be beyond the limit
+    turns: Option<Turns<'a>>,
+    trail: Option<Trail<'a>>,
+}
+
+/// What was taken.
+struct Trail<'a> {
+    pieces: Vec<&'a [u8]>,
+    /// Where the piece that has not ended began.
+    start: &'a [u8],
 }
 
 /// The next record of a piece, which is not taken yet.
@@ -81,32 +92,86 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What was taken.
+/// What was taken of all rings.
 pub(super) struct Taken {
-    pub rest: usize, // bytes left
     pub records: u64,
     pub late: u64,
     pub newest: u64,
-    pub last: u64,
-    pub beyond: Option<u64>,
+    /// The leaf of the ring whose turn it is still.
+    pub first: Option<usize>,
 }
 
 impl<'a> Piece<'a> {
-    pub(super) fn new(ring: usize, bytes: &'a [u8], ahead: u64, limit: u64, newest: u64, last: u64) -> Piece<'a> {
-        let ahead = ahead as isize;
-        Piece { ring, rest: bytes, ahead, near: ahead, limit, newest, last, records: 0, late: 0, beyond: None }
-    }
-
-    /// A record on its own, ordinary and due.
     #[inline(always)]
-    pub fn of_one(record: &'a [u8], late: bool) -> Piece<'a> {
-        let newest = if late { u64::MAX } else { 0 };
-        Piece { near: isize::MAX, ..Piece::new(0, record, 0, u64::MAX, newest, 0) }
+    pub(super) fn new(turns: Option<Turns<'a>>, turn: Turn<'a>, newest: u64) -> Piece<'a> {
+        let Turn { ring, rest, near, last, limit } = turn;
+        let (records, late, beyond, trail) = (0, 0, None, None);
+        Piece { ring, rest, near, last, limit, newest, records, late, ahead: near, beyond, turns, trail }
     }
 
-    pub(super) fn taken(&self) -> Taken {
-        let &Piece { rest, records, late, newest, last, beyond, .. } = self;
-        Taken { rest: rest.len(), records, late, newest, last, beyond }
+    /// Records on their own, ordinary and due.
+    #[inline(always)]
+    pub fn of(records: &'a [u8], late: bool) -> Piece<'a> {
+        let turn = Turn { rest: records, limit: u64::MAX, ..Turn::default() };
+        let piece = Piece::new(None, turn, if late { u64::MAX } else { 0 });
+        Piece { near: isize::MAX, ..piece }
+    }
+
+    /// No more is taken.
+    pub(super) fn end(self) -> Taken {
+        let Piece { ring, rest, last, beyond, records, late, newest, turns, .. } = self;
+        let first = turns.and_then(|turns| turns.end(ring, rest.len(), last, beyond));
+        Taken { records, late, newest, first }
+    }
+
+    /// When the next record must wait: goes on with the ring that is first now. False if there is nothing to go on with, and
+    /// then nothing is left to be taken, or if it need not wait.
+    #[inline(always)]
+    pub fn turn(&mut self) -> bool {
+        let Some(time) = self.beyond.take() else { return false };
+        if self.trail.is_some() { self.noted_turn(time) } else { self.turn_before(time) }
+    }
+
+    /// The ring's next record has this stamp.
+    #[inline(always)]
+    fn turn_before(&mut self, time: u64) -> bool {
+        match self.turns.as_mut().and_then(|turns| turns.next(self.rest, self.near, self.last, time)) {
+            Some(Turn { ring, rest, near, last, limit }) => {
+                (self.ring, self.rest, self.near) = (ring, rest, near);
+                (self.last, self.limit) = (last, limit);
+                true
+            }
+            None => {
+                self.rest = &[];
+                false
+            }
+        }
+    }
+
+    #[cold]
+    fn noted_turn(&mut self, time: u64) -> bool {
+        self.note();
+        let goes_on = self.turn_before(time);
+        self.trail.iter_mut().for_each(|trail| trail.start = self.rest);
+        goes_on
+    }
+
+    fn note(&mut self) {
+        if let Some(Trail { pieces, start }) = &mut self.trail {
+            let taken = start.len().saturating_sub(self.rest.len());
+            pieces.push(start.get(..taken).unwrap_or_default());
+        }
+    }
+
+    /// From here on it is noted what is taken.
+    pub fn leave_trail(&mut self) {
+        self.trail = Some(Trail { pieces: Vec::new(), start: self.rest });
+    }
+
+    /// What was taken since `leave_trail`, in pieces.
+    pub fn take_trail(&mut self) -> Vec<&'a [u8]> {
+        self.note();
+        self.trail.take().map_or_else(Vec::new, |trail| trail.pieces)
     }
 
     /// The next record, if it is whole and its size can be true.
@@ -130,9 +195,8 @@ impl<'a> Piece<'a> {
         } else {
             self.newest = time;
         }
-        self.last = time;
         self.records += 1;
-        self.rest = next.rest;
+        (self.last, self.rest) = (time, next.rest);
         self.near -= next.record.len() as isize;
         if self.near < self.ahead {
             self.ask_for_more();
@@ -149,12 +213,12 @@ impl<'a> Piece<'a> {
     /// To go over records in the fewest steps.
     #[inline(always)]
     pub fn walk(&self) -> Walk<'a> {
-        let &Piece { rest, limit, newest, .. } = self;
-        Walk { rest, ahead: self.ahead.max(0) as usize, limit, newest, beyond: None }
+        let &Piece { rest, ahead, limit, newest, .. } = self;
+        Walk { rest, ahead: ahead.max(0) as usize, limit, newest, beyond: None }
     }
 
     /// Takes the records that a walk has taken since it left this piece.
-    #[inline]
+    #[inline(always)]
     pub fn follow(&mut self, walk: Walk<'a>, records: u64) {
         self.beyond = walk.beyond;
         if records > 0 {
@@ -179,28 +243,29 @@ impl<'a> Piece<'a> {
         self.near = self.near.max(self.ahead);
     }
 
-    /// Takes the next record as an item, if it is an ordinary one and need not wait.
+    /// Takes the next record as an item, if it is an ordinary one.
     #[inline(always)]
     pub fn next_item(&mut self, stamp: impl Fn(&[u8]) -> Stamp) -> Option<Item<'a>> {
-        let next = self.peek()?;
-        let Stamp::At(time) = stamp(next.record) else { return None };
-        let after = self.last;
-        let late = self.take(next, time)?;
-        Some(Item { ring: self.ring, time, after, late, kind: ItemKind::Record(next.record) })
+        loop {
+            let next = self.peek()?;
+            let Stamp::At(time) = stamp(next.record) else { return None };
+            let after = self.last;
+            match self.take(next, time) {
+                Some(late) => {
+                    return Some(Item { ring: self.ring, time, after, late, kind: ItemKind::Record(next.record) });
+                }
+                None if self.turn() => {}
+                None => return None,
+            }
+        }
     }
 
-    /// It is known that the next record must wait.
-    #[inline(always)]
-    pub fn waits(&self) -> bool {
-        self.beyond.is_some()
-    }
-
-    /// Records taken.
+    /// Records taken, of all rings.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// The stamp of the last record taken from this ring, 0 if there was none.
+    /// The stamp of the last record taken from the ring whose turn it is, 0 if there was none.
     pub fn last(&self) -> u64 {
         self.last
     }

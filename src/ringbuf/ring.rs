@@ -31,7 +31,6 @@ pub struct RingBuf {
     unread: u64,      // bytes of the last snapshot from `start` on
     tail: u64,        // the last published `data_tail`: at most a ring's size before `start`
     next: usize,      // size of the peeked record at `start`, 0 when there is none
-    second: usize,    // of the one after it, if that was peeked too
     scratch: Vec<u8>, // the peeked record in one piece, when it wraps
     peak: u64,
     corrupt: u64,
@@ -64,7 +63,6 @@ impl RingBuf {
             unread: 0,
             tail: 0,
             next: 0,
-            second: 0,
             scratch: Vec::new(),
             peak: 0,
             corrupt: 0,
@@ -122,7 +120,6 @@ impl RingBuf {
     pub fn load(&mut self) -> bool {
         let head = self.load_head();
         let unread = head.wrapping_sub(self.start);
-        self.second = 0;
         if unread > self.size() - self.passed() || unread < self.next as u64 || !head.is_multiple_of(8) {
             self.corrupt += 1;
             self.next = 0;
@@ -148,7 +145,7 @@ impl RingBuf {
             return Some(&self.scratch);
         }
         let at = self.data + (self.start & self.mask) as usize;
-        // SAFETY: `measure` or `peek_second` found the record to be unread, and it ends within the data area, which `find_data`
+        // SAFETY: `measure` found the record to be unread, and it ends within the data area, which `find_data`
         // found to be in the map. Else as in `bytes`.
         Some(unsafe { slice::from_raw_parts(self.map.as_ptr().add(at), self.next) })
     }
@@ -162,7 +159,7 @@ impl RingBuf {
         }
         self.start = self.start.wrapping_add(passed);
         self.unread -= passed;
-        self.next = std::mem::take(&mut self.second);
+        self.next = 0;
         passed
     }
 
@@ -178,23 +175,10 @@ impl RingBuf {
         assert!(bytes <= self.unread);
         self.start = self.start.wrapping_add(bytes);
         self.unread -= bytes;
-        (self.next, self.second) = (0, 0);
+        self.next = 0;
         if near < self.ahead {
             self.ask_for(near, self.ahead - near);
         }
-    }
-
-    /// The record after the peeked one, if the snapshot has it in one piece and its size can be true.
-    #[inline]
-    pub(super) fn peek_second(&mut self) -> Option<&[u8]> {
-        let skip = self.next as u64;
-        let in_one_piece = self.unread.min(self.contiguous());
-        if skip == 0 || skip >= in_one_piece {
-            return None;
-        }
-        let size = self.size_at(skip).filter(|&size| size <= in_one_piece - skip)?;
-        self.second = size as usize;
-        Some(self.bytes(skip, size))
     }
 
     /// Gives the room of all passed records back to the kernel.
@@ -244,12 +228,6 @@ impl RingBuf {
         self.start
     }
 
-    /// Where the one after the peeked record is.
-    #[inline]
-    pub(super) fn second_position(&self) -> u64 {
-        self.start.wrapping_add(self.next as u64)
-    }
-
     /// Where the snapshot ends.
     pub(super) fn end(&self) -> u64 {
         self.start.wrapping_add(self.unread)
@@ -262,7 +240,7 @@ impl RingBuf {
         if self.unread == 0 {
             return false;
         }
-        let Some(size) = self.size_at(0).filter(|&size| size <= self.unread) else {
+        let Some(size) = self.size_of_next().filter(|&size| size <= self.unread) else {
             self.corrupt += 1;
             self.start = self.end();
             self.unread = 0;
@@ -275,11 +253,11 @@ impl RingBuf {
         true
     }
 
-    /// The size of the record `skip` bytes after `start`, as far as it can be true. Something must be there.
+    /// The size of the next record, as far as it can be true. Something must be there.
     #[inline]
-    fn size_at(&self, skip: u64) -> Option<u64> {
+    fn size_of_next(&self) -> Option<u64> {
         // `start`, the head and the size of the ring are multiples of 8: a header is never cut.
-        let header = self.bytes(skip, HEADER_BYTES);
+        let header = self.bytes(0, HEADER_BYTES);
         let size = u64::from(header.last_chunk().map_or(0, |size| u16::from_ne_bytes(*size)));
         Some(size).filter(|size| *size >= HEADER_BYTES && size.is_multiple_of(8))
     }

@@ -164,7 +164,7 @@ impl Core {
                 if self.narrow_here && self.narrows(record) {
                     return ControlFlow::Continue(());
                 }
-                let mut piece = Piece::of_one(record, item.late);
+                let mut piece = Piece::of(record, item.late);
                 let flow = self.take_samples(&mut piece);
                 self.malformed += u64::from(piece.records() == 0); // it is no sample of ours
                 flow
@@ -206,7 +206,7 @@ impl Core {
                 self.ended_ns = Some(piece.last());
                 return ControlFlow::Break(());
             }
-            if taken.relevant + taken.ignored == 0 || piece.waits() {
+            if taken.relevant + taken.ignored == 0 {
                 break;
             }
         }
