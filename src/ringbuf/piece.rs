@@ -204,12 +204,6 @@ impl<'a> Piece<'a> {
         Some(late)
     }
 
-    /// The next record and all that lies behind it.
-    #[inline(always)]
-    pub fn rest(&self) -> &'a [u8] {
-        self.rest
-    }
-
     /// To go over records in the fewest steps.
     #[inline(always)]
     pub fn walk(&self) -> Walk<'a> {

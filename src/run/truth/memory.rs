@@ -14,16 +14,6 @@ pub const FORMATS: [&str; 2] = [
      unsigned long call_site 8 8 0
      const void * ptr 16 8 0",
 ];
-/// Without what tells the place: then a sample is asked for nothing but address and size.
-const BARE: [&str; 2] = [
-    "kmem:kmalloc
-     unsigned long where 8 8 0
-     const void * ptr 16 8 0
-     size_t bytes_alloc 24 8 0",
-    "kmem:kfree
-     unsigned long where 8 8 0
-     const void * ptr 16 8 0",
-];
 pub const OPTIONS: [&str; 4] = ["--alloc", "kmem:kmalloc//ptr=ptr/size=bytes_alloc/", "--free", "kmem:kfree//ptr=ptr/"];
 
 /// What is allocated, by place: the address and the size.
@@ -107,10 +97,13 @@ fn rows_of_kmemleak() {
     shown.check(300);
 }
 
+/// Without what tells the place a sample is asked for nothing but address and size.
 #[test]
 fn rows_of_kmemleak_without_places() {
     let mut shown = Shown::default();
-    (0..250).for_each(|seed| run(seed, &BARE, false, &mut shown));
-    (1000..1050).for_each(|seed| run(seed, &BARE, true, &mut shown));
+    let bare = FORMATS.map(|format| format.replace("call_site", "where"));
+    let bare = bare.each_ref().map(String::as_str);
+    (0..250).for_each(|seed| run(seed, &bare, false, &mut shown));
+    (1000..1050).for_each(|seed| run(seed, &bare, true, &mut shown));
     shown.check(200);
 }
