@@ -106,7 +106,9 @@ impl Due {
             second = second.min(loser);
             at /= 2;
         }
-        let limit = self.base.saturating_add(second.saturating_sub(first as u64 + 1) >> self.bits);
+        let limit = second.saturating_sub(first as u64 + 1) >> self.bits;
+        // Those of the far future are not told apart.
+        let limit = if limit < self.highest() { self.base.saturating_add(limit) } else { u64::MAX };
         limit.min(self.horizon)
     }
 

@@ -457,12 +457,6 @@ impl Slot {
         Some(self.ring.piece(most.min(self.gap.saturating_sub(self.ring.position()))))
     }
 
-    /// Stamp of the next item.
-    #[inline]
-    pub(super) fn time(&self) -> u64 {
-        self.time
-    }
-
     /// Stamp of the last record delivered.
     #[inline]
     pub(super) fn last(&self) -> u64 {

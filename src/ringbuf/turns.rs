@@ -90,10 +90,9 @@ impl<'a> Turns<'a> {
         let lane = self.lanes.get_mut(before)?;
         (lane.rest, lane.near, lane.last, lane.next) = (rest, near, last, time);
         let first = self.due.replace(before, Some(time))?;
-        let &Lane { ring, bytes, rest, near, last, next } = self.lanes.get(first)?;
+        let &Lane { ring, bytes, rest, near, last, .. } = self.lanes.get(first)?;
         let turn = if bytes > 0 {
-            // Keys that are no times of this run are not told apart: the next record may go in any case.
-            Turn { ring, rest, near, last, limit: self.due.limit(first).max(next) }
+            Turn { ring, rest, near, last, limit: self.due.limit(first) }
         } else {
             self.first_turn(first)?
         };
@@ -151,6 +150,6 @@ impl<'a> Turns<'a> {
 fn first_turn<'a>(slots: &'a [Option<Slot>], due: &Due, first: usize) -> Option<Turn<'a>> {
     let ring = due.ring(first)?;
     let slot = slots.get(ring)?.as_ref()?;
-    let limit = due.limit(first).max(slot.time());
+    let limit = due.limit(first);
     Some(Turn { ring, rest: slot.piece()?, near: slot.ahead(), last: slot.last(), limit })
 }
