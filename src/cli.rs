@@ -121,6 +121,9 @@ pub struct CommonArgs {
     /// C++ and Rust names as they are in the file
     #[arg(long, help_heading = "Output")]
     no_demangle: bool,
+    /// Memory for symbols of files, 1G [default: 256M]
+    #[arg(long, help_heading = "Output", value_name = "SIZE", value_parser = values::bytes)]
+    symbol_memory: Option<u64>,
     /// Say what was opened, and what it cost
     #[arg(short = 'v', long, help_heading = "Output")]
     verbose: bool,
@@ -257,6 +260,7 @@ impl CommonArgs {
             output: self.output,
             json: self.json,
             demangle: !self.no_demangle,
+            symbol_memory: self.symbol_memory,
             verbose: self.verbose,
             workload: self.workload,
             dry_run: self.dry_run,

@@ -40,8 +40,8 @@ pub use crate::run::rings::{default_ring_pages, side_ring_pages};
 use crate::stats::value::{Table, Value};
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
-use crate::symbol::elf::{SymbolOptions, TABLES_BYTES, usual_debug_dirs};
-use crate::symbol::elf_file::Budget;
+use crate::symbol::budget::{BUDGET_BYTES, Budget};
+use crate::symbol::elf::{SymbolOptions, usual_debug_dirs};
 use crate::symbol::hidden::hidden;
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker, ending_signals};
@@ -71,6 +71,8 @@ pub struct Options {
     pub output: Option<PathBuf>,
     pub json: bool,
     pub demangle: bool,
+    /// Bytes that symbols may take.
+    pub symbol_memory: Option<u64>,
     pub verbose: bool,
     pub workload: Vec<OsString>,
     /// Only what it would cost is wanted.
@@ -216,7 +218,7 @@ impl Run {
             symbols: SymbolOptions {
                 demangle: options.demangle,
                 debug_dirs: usual_debug_dirs(),
-                budget: Budget::new(TABLES_BYTES),
+                budget: Budget::new(options.symbol_memory.unwrap_or(BUDGET_BYTES)),
             },
             coverage: options.verbose && evlist.any_address(),
             prompt: options.paced,

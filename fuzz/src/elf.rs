@@ -1,6 +1,8 @@
 //! An ELF file: everything that is asked of one, with sizes that lie.
 
-use perf_prof::symbol::elf_file::{Budget, ElfFile, build_id, is_elf};
+use perf_prof::symbol::budget::Budget;
+use perf_prof::symbol::elf_file::{ElfFile, build_id, is_elf};
+use perf_prof::symbol::tables;
 
 use super::input::file_of;
 
@@ -12,7 +14,7 @@ pub fn run(data: &[u8]) {
     let Some(elf) = ElfFile::read(&file) else { return };
     assert!(is_elf(&file) && elf.is_like(&elf));
     for offset in [0, 0x1000, data.len() as u64, u64::MAX] {
-        if let Some(address) = elf.address(offset) {
+        if let Some(address) = elf.loads().address(offset) {
             let _ = elf.code_offset(address);
         }
     }
@@ -22,7 +24,7 @@ pub fn run(data: &[u8]) {
     if let Some(dynamic) = elf.dynamic(&file) {
         assert!(dynamic.libraries.len() <= 256 && dynamic.directories.len() <= 128);
     }
-    assert!(elf.debugdata(&file).is_none_or(|bytes| bytes.len() <= data.len()));
+    assert!(elf.debugdata(&file).is_none_or(|range| range.end() <= data.len() as u64));
     assert!(elf.old_versions(&file).len() <= data.len());
     for exported in [false, true] {
         let (mut left, mut seen) = (1 << 16, 0_u64);
@@ -35,9 +37,15 @@ pub fn run(data: &[u8]) {
         assert!(seen == 0 || elf.has_symtab() || exported);
     }
     let budget = Budget::new(BUDGET_BYTES);
-    if let Ok(tables) = elf.symbols_only(&file, &budget) {
-        let copy = &tables.file;
-        assert_eq!(copy.metadata().expect("a file").len(), data.len() as u64);
-        assert!(ElfFile::read(copy).is_some(), "the headers are copied");
+    let room = budget.room(&[1]);
+    if let Ok(tables) = tables::copy(&elf, &file, &budget, &[1]) {
+        let len = tables.file.metadata().expect("a file").len();
+        assert!(len <= room - budget.room(&[1]), "{len} bytes are paid for");
+        let copy = ElfFile::read(&tables.file).expect("an ELF file");
+        for exported in [false, true] {
+            assert!(copy.symbol_table(&tables.file, exported).is_some());
+            copy.each_symbol(&tables.file, exported, |symbol| assert!(symbol.is_place()));
+        }
     }
+    assert_eq!(budget.room(&[1]), room);
 }

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
+use perf_prof::symbol::budget::Budget;
 use perf_prof::symbol::perf_map::PerfMap;
 
 use super::input::{Input, file_of};
@@ -10,10 +11,10 @@ pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let (address, cut) = (input.u64(), usize::from(input.u16()));
     let text = input.0;
-    let mut map = PerfMap::new(file_of(text));
+    let mut map = PerfMap::new(file_of(text), &Budget::default());
     let (first, rest) = text.split_at(cut.min(text.len()));
     let growing = file_of(first);
-    let mut grown = PerfMap::new(growing.try_clone().expect("a descriptor"));
+    let mut grown = PerfMap::new(growing.try_clone().expect("a descriptor"), &Budget::default());
     let _ = grown.resolve(address);
     growing.write_all_at(rest, first.len() as u64).expect("memory");
     // The rest of a line that is longer than any is taken for a line.

@@ -159,14 +159,8 @@ pub fn ring_size(text: &str) -> Result<RingSize, String> {
     if number.is_empty() {
         return Err("not a size, write pages as in 256 or bytes as in 4M".to_owned());
     }
-    let unit_bytes = match unit {
-        "" => 1,
-        "k" | "K" | "KiB" => 1_usize << 10,
-        "m" | "M" | "MiB" => 1 << 20,
-        "g" | "G" | "GiB" => 1 << 30,
-        _ => {
-            return Err(format!("unknown unit `{unit}`, write K, M or G, as in 4M, or none for pages"));
-        }
+    let Some(unit_bytes) = unit_bytes(unit) else {
+        return Err(format!("unknown unit `{unit}`, write K, M or G, as in 4M, or none for pages"));
     };
     let size = number.parse().ok().filter(|size: &usize| size.checked_mul(unit_bytes).is_some());
     match size.map(|size| (size, size.checked_next_power_of_two())) {
@@ -175,6 +169,28 @@ pub fn ring_size(text: &str) -> Result<RingSize, String> {
         Some((size, Some(next))) if next != size => Err(format!("must be a power of two, the next is {next}{unit}")),
         Some((pages, _)) if unit.is_empty() => Ok(RingSize::Pages(pages)),
         Some((size, _)) => Ok(RingSize::Bytes(size * unit_bytes)),
+    }
+}
+
+fn unit_bytes(unit: &str) -> Option<usize> {
+    match unit {
+        "" => Some(1),
+        "k" | "K" | "KiB" => Some(1 << 10),
+        "m" | "M" | "MiB" => Some(1 << 20),
+        "g" | "G" | "GiB" => Some(1 << 30),
+        _ => None,
+    }
+}
+
+/// Bytes (`64M`, `1G`), at least one.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = split_number(text, |c| c.is_ascii_digit());
+    let unit = unit_bytes(unit).filter(|_| !unit.is_empty() && !number.is_empty());
+    let unit = unit.ok_or("not a size, write it with its unit, as in 64M or 1G")?;
+    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit as u64)) {
+        None => Err("too large, try 1G".to_owned()),
+        Some(0) => Err("must be at least 1K".to_owned()),
+        Some(bytes) => Ok(bytes),
     }
 }
 

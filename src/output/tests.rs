@@ -16,7 +16,7 @@ pub fn into_a_pipe(json: bool) -> (Output, std::io::PipeReader) {
     let sink = Sink::file(path.as_ref()).unwrap();
     let (output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
     let symbols =
-        SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: crate::symbol::elf_file::Budget::new(0) };
+        SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: crate::symbol::budget::Budget::new(0) };
     settle.send(Settings {
         profiler: "test",
         json,

@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Write};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -11,19 +12,22 @@ use blazesym::symbolize::source::{self, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use lzma_rust2::XzReader;
 
-use crate::symbol::elf_file::{Budget, ElfFile, Tables, build_id, in_memory};
+use crate::symbol::budget::Budget;
+use crate::symbol::elf_file::{ElfFile, Loads, Range, build_id, in_memory};
 use crate::symbol::files::{NO_ROOM, Reason, open_regular};
+use crate::symbol::tables::{self, Tables};
 use crate::sys;
 
 pub const NOT_ELF: Reason = "non-elf";
 pub const STRIPPED: Reason = "stripped";
 const NO_SYMBOL: Reason = "between symbols";
-const TOO_LARGE: Reason = "too many symbols";
+pub const TOO_LARGE: Reason = "too many symbols: a larger `--symbol-memory` helps";
+const UNREADABLE: Reason = "cannot be read";
 
 /// Of one decompressed `.gnu_debugdata`.
-const MOST_DEBUGDATA_BYTES: u64 = 64 << 20;
+pub(super) const MOST_DEBUGDATA_BYTES: u64 = 64 << 20;
 /// Of the decompressor, whose dictionary size is the file's own claim.
-const MOST_DICTIONARY_KIB: u32 = 128 << 10;
+const MOST_DICTIONARY_KIB: u32 = 64 << 10;
 /// Of a name; the longest that compilers make of templates are longer than anybody reads.
 const MOST_NAME_BYTES: usize = 4096;
 const MOST_MANGLED_BYTES: usize = 64 << 10;
@@ -31,13 +35,14 @@ const MOST_MANGLED_BYTES: usize = 64 << 10;
 /// Symbols of one file, opened table by table as look-ups fail.
 pub struct Symbols {
     layers: Vec<Layer>,
-    elf: ElfFile,
+    loads: Loads,
     build_id: Option<Vec<u8>>,
     /// Not looked at yet.
-    debugdata: Option<Vec<u8>>,
+    debugdata: Option<(File, Range)>,
     separate: bool,
     has_symtab: bool,
     options: SymbolOptions,
+    users: Vec<u32>,
 }
 
 /// How symbols are looked for.
@@ -46,37 +51,36 @@ pub struct SymbolOptions {
     pub demangle: bool,
     /// Where distributions put separate debug files.
     pub debug_dirs: Vec<PathBuf>,
-    /// What all tables may take at a time.
+    /// What is kept of files.
     pub budget: Budget,
 }
-
-/// Of all symbol tables together.
-pub const TABLES_BYTES: u64 = 1 << 30;
 
 /// One table.
 struct Layer {
     symbolizer: Symbolizer,
     source: Source<'static>,
-    /// A separate table knows addresses only: its offsets are its own.
-    by_address: bool,
     demangle: bool,
     _tables: Tables, // the descriptor is in `source`
 }
 
 impl Symbols {
+    /// `users`: whose processes have mapped it.
+    ///
     /// # Errors
-    /// It is no ELF file, or cannot be read.
-    pub fn open(file: &File, options: &SymbolOptions) -> Result<Symbols, Reason> {
+    /// It is no ELF file, or cannot be read; the budget of its users is spent.
+    pub fn open(file: &File, options: &SymbolOptions, users: &[u32]) -> Result<Symbols, Reason> {
         let elf = ElfFile::read(file).ok_or(NOT_ELF)?;
-        let layer = Layer::open(&elf, file, false, options)?;
+        let layer = Layer::open(&elf, file, options, users)?;
+        let debugdata = elf.debugdata(file).and_then(|range| Some((file.try_clone().ok()?, range)));
         Ok(Symbols {
             layers: vec![layer],
             build_id: elf.build_id(file),
-            debugdata: elf.debugdata(file),
+            debugdata,
             separate: true,
             has_symtab: elf.has_symtab(),
-            elf,
+            loads: elf.loads(),
             options: options.clone(),
+            users: users.to_vec(),
         })
     }
 
@@ -85,11 +89,12 @@ impl Symbols {
     /// # Errors
     /// No table has a symbol there.
     pub fn resolve(&mut self, offset: u64) -> Result<(String, u64), Reason> {
-        let address = self.elf.address(offset);
+        let missing = if self.has_symtab { NO_SYMBOL } else { STRIPPED };
+        let address = self.loads.address(offset).ok_or(missing)?;
         let mut next = 0;
         loop {
             while let Some(layer) = self.layers.get_mut(next) {
-                match layer.resolve(offset, address) {
+                match layer.resolve(address) {
                     Ok(Some(found)) => return Ok(found),
                     Ok(None) => next += 1,
                     Err(Damaged) => drop(self.layers.remove(next)),
@@ -104,9 +109,8 @@ impl Symbols {
 
     /// Opens the next table that there is.
     fn open_next(&mut self) -> bool {
-        if let Some(xz) = self.debugdata.take()
-            && let Ok(file) = decompress(&xz)
-            && self.push(&file)
+        if let Some((file, xz)) = self.debugdata.take()
+            && self.open_debugdata(&file, xz)
         {
             return true;
         }
@@ -119,9 +123,17 @@ impl Symbols {
         false
     }
 
+    /// What is decompressed is there twice, as a file and as the decompressor's dictionary, before its tables are copied.
+    fn open_debugdata(&mut self, file: &File, xz: Range) -> bool {
+        let most = MOST_DEBUGDATA_BYTES.min(self.options.budget.room(&self.users) / 3);
+        let share = self.options.budget.take(2 * most, &self.users);
+        let file = share.as_ref().and_then(|_| decompress(file, xz, most).ok());
+        file.is_some_and(|file| self.push(&file))
+    }
+
     fn push(&mut self, file: &File) -> bool {
         let Some(elf) = ElfFile::read(file) else { return false };
-        let Ok(layer) = Layer::open(&elf, file, true, &self.options) else { return false };
+        let Ok(layer) = Layer::open(&elf, file, &self.options, &self.users) else { return false };
         self.has_symtab = true;
         self.layers.push(layer);
         true
@@ -132,10 +144,12 @@ impl Symbols {
 struct Damaged;
 
 impl Layer {
-    fn open(elf: &ElfFile, file: &File, by_address: bool, options: &SymbolOptions) -> Result<Layer, Reason> {
-        let tables = elf
-            .symbols_only(file, &options.budget)
-            .map_err(|err| if sys::lacks_descriptors(&err) { NO_ROOM } else { TOO_LARGE })?;
+    fn open(elf: &ElfFile, file: &File, options: &SymbolOptions, users: &[u32]) -> Result<Layer, Reason> {
+        let tables = tables::copy(elf, file, &options.budget, users).map_err(|err| match err.kind() {
+            io::ErrorKind::QuotaExceeded => TOO_LARGE,
+            _ if sys::lacks_descriptors(&err) => NO_ROOM,
+            _ => UNREADABLE,
+        })?;
         let mut source = source::Elf::new(format!("/proc/self/fd/{}", tables.file.as_raw_fd()));
         source.debug_syms = false; // line tables are large, and names do not need them
         let symbolizer = Symbolizer::builder()
@@ -144,15 +158,11 @@ impl Layer {
             .enable_auto_reload(false)
             .enable_demangling(false) // it takes `f` for `float`, see `demangled`
             .build();
-        Ok(Layer { symbolizer, source: Source::Elf(source), by_address, demangle: options.demangle, _tables: tables })
+        Ok(Layer { symbolizer, source: Source::Elf(source), demangle: options.demangle, _tables: tables })
     }
 
-    fn resolve(&mut self, offset: u64, address: Option<u64>) -> Result<Option<(String, u64)>, Damaged> {
-        let input = match (self.by_address, address) {
-            (false, _) => Input::FileOffset(offset),
-            (true, Some(address)) => Input::VirtOffset(address),
-            (true, None) => return Ok(None),
-        };
+    fn resolve(&mut self, address: u64) -> Result<Option<(String, u64)>, Damaged> {
+        let input = Input::VirtOffset(address);
         // The tables are somebody else's: what they do to their reader must not end the run.
         let found = catch_unwind(AssertUnwindSafe(|| match self.symbolizer.symbolize_single(&self.source, input) {
             Ok(Symbolized::Sym(symbol)) => {
@@ -208,10 +218,30 @@ impl Write for Name {
     }
 }
 
-/// `.gnu_debugdata` is a whole ELF file, compressed with xz.
-pub(super) fn decompress(xz: &[u8]) -> io::Result<File> {
-    let mut table = XzReader::new_mem_limit(xz, false, MOST_DICTIONARY_KIB).take(MOST_DEBUGDATA_BYTES);
+/// `.gnu_debugdata` is a whole ELF file, compressed with xz. Of `most` bytes at most: what is larger is no error, and not
+/// whole.
+///
+/// # Errors
+/// It is no such thing, or there is no memory.
+pub(super) fn decompress(file: &File, xz: Range, most: u64) -> io::Result<File> {
+    let xz = BufReader::new(FilePart { file, rest: xz });
+    let mut table = XzReader::new_mem_limit(xz, false, MOST_DICTIONARY_KIB).take(most);
     in_memory(&mut table)
+}
+
+/// Reads a part of a file.
+struct FilePart<'a> {
+    file: &'a File,
+    rest: Range,
+}
+
+impl Read for FilePart<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = usize::try_from(self.rest.len).unwrap_or(usize::MAX).min(buffer.len());
+        let len = self.file.read_at(&mut buffer[..len], self.rest.offset)?;
+        self.rest = Range { offset: self.rest.offset + len as u64, len: self.rest.len - len as u64 };
+        Ok(len)
+    }
 }
 
 /// The debug file of a build id: `DIR/.build-id/ab/cdef.debug`, or as debuginfod's cache names it.
@@ -247,7 +277,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     fn options() -> SymbolOptions {
-        SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Budget::new(TABLES_BYTES) }
+        SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Budget::default() }
     }
 
     fn vdso() -> Vec<u8> {
@@ -269,7 +299,7 @@ pub(super) mod tests {
 
     fn resolve_some(bytes: &[u8]) -> usize {
         let file = in_memory(&mut &*bytes).unwrap();
-        let Ok(mut symbols) = Symbols::open(&file, &options()) else { return 0 };
+        let Ok(mut symbols) = Symbols::open(&file, &options(), &[0]) else { return 0 };
         (0..8192).step_by(64).filter(|offset| symbols.resolve(*offset).is_ok()).count()
     }
 
@@ -299,7 +329,7 @@ pub(super) mod tests {
             bytes[at..at + 2].copy_from_slice(b"f\0");
             bytes[start..start + 2].copy_from_slice(b"f\0");
         }
-        let mut symbols = Symbols::open(&in_memory(&mut bytes.as_slice()).unwrap(), &options()).unwrap();
+        let mut symbols = Symbols::open(&in_memory(&mut bytes.as_slice()).unwrap(), &options(), &[0]).unwrap();
         let names: Vec<String> = (0..8192).step_by(16).filter_map(|at| Some(symbols.resolve(at).ok()?.0)).collect();
         assert!(names.iter().any(|name| name == "f") && !names.iter().any(|name| name == "float"), "{names:?}");
     }
@@ -337,8 +367,8 @@ pub(super) mod tests {
     #[test]
     fn tables_that_are_dropped_leave_room_for_others() {
         let file = in_memory(&mut vdso().as_slice()).unwrap();
-        let options = SymbolOptions { budget: Budget::new(32 << 10), ..options() };
-        let open = || Symbols::open(&file, &options);
+        let options = SymbolOptions { budget: Budget::new(128 << 10), ..options() };
+        let open = || Symbols::open(&file, &options, &[0]);
         let mut kept: Vec<Symbols> = std::iter::from_fn(|| open().ok()).take(1024).collect();
         assert!((1..1024).contains(&kept.len()), "{}", kept.len());
         assert_eq!(open().err(), Some(TOO_LARGE));
@@ -356,13 +386,16 @@ pub(super) mod tests {
         let mut writer = lzma_rust2::XzWriter::new(Vec::new(), Default::default()).unwrap();
         writer.write_all(&whole).unwrap();
         let xz = writer.finish().unwrap();
-        let mut symbols = Symbols::open(&in_memory(&mut stripped.as_slice()).unwrap(), &options()).unwrap();
+        let mut symbols = Symbols::open(&in_memory(&mut stripped.as_slice()).unwrap(), &options(), &[0]).unwrap();
         assert_eq!(symbols.resolve(0x40), Err(STRIPPED));
-        symbols.debugdata = Some(xz);
+        let range = Range { offset: 0, len: xz.len() as u64 };
+        symbols.debugdata = Some((in_memory(&mut xz.as_slice()).unwrap(), range));
         let found = (0..8192).step_by(64).filter(|offset| symbols.resolve(*offset).is_ok()).count();
         assert_eq!(found, resolve_some(&whole));
-        assert!(decompress(b"rubbish").is_err());
-        assert!(decompress(b"").is_err());
+        for xz in [&b"rubbish"[..], b""] {
+            let range = Range { offset: 0, len: 1 << 40 };
+            assert!(decompress(&in_memory(&mut &*xz).unwrap(), range, 1 << 20).is_err());
+        }
     }
 
     #[test]

@@ -6,8 +6,6 @@
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
@@ -23,9 +21,13 @@ pub const MOST_PATH_BYTES: usize = 4096; // PATH_MAX
 pub const MOST_FILES: usize = 256;
 /// Of one file, to look for its libraries in.
 const MOST_DIRECTORIES: usize = 128;
-/// `.gnu_debugdata` is a few per cent of its file.
-const MOST_DEBUGDATA_BYTES: u64 = 32 << 20;
+/// Linkers make four or five.
+const MOST_LOADS: usize = 256;
 
+const STT_NOTYPE: u8 = 0;
+const STT_OBJECT: u8 = 1;
+const STT_FUNC: u8 = 2;
+const STT_GNU_IFUNC: u8 = 10;
 const SHT_SYMTAB: u32 = 2;
 const SHT_NOTE: u32 = 7;
 const SHT_DYNSYM: u32 = 11;
@@ -37,55 +39,21 @@ const PT_NOTE: u32 = 4;
 const PF_X: u32 = 1;
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// Bytes that symbol tables may take in all.
-#[derive(Clone, Debug)]
-pub struct Budget(Arc<AtomicU64>);
-
-impl Budget {
-    pub fn new(bytes: u64) -> Budget {
-        Budget(Arc::new(AtomicU64::new(bytes)))
-    }
-
-    /// None when so many are not left.
-    pub fn take(&self, bytes: u64) -> Option<Taken> {
-        let took = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
-        took.is_ok().then(|| Taken { budget: self.clone(), bytes })
-    }
-}
-
-/// A part of a budget, which has it again when the table is dropped: where files come and go, all tables that there ever
-/// were are more than those that there are.
-#[derive(Debug)]
-pub struct Taken {
-    budget: Budget,
-    bytes: u64,
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.budget.0.fetch_add(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// The symbol tables of a file, in memory of our own.
-#[derive(Debug)]
-pub struct Tables {
-    pub file: File,
-    _taken: Taken,
-}
-
 /// The headers of a file.
 #[derive(Debug, Default)]
 pub struct ElfFile {
-    head: Vec<u8>,
+    machine: u16,
     /// Of a 64-bit machine.
     wide: bool,
     segments: Vec<Header>,
     sections: Vec<Header>,
-    programs: Range,
-    table: Range,
+    /// The section of the sections' names.
     names: usize,
 }
+
+/// Where the parts of a file go that are loaded: their bytes, and the address of the first.
+#[derive(Clone, Debug, Default)]
+pub struct Loads(Vec<(Range, u64)>);
 
 /// A segment or a section.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,6 +74,8 @@ struct Header {
 pub struct Symbol<'a> {
     /// The table of names, from where this one starts: to look for the end of each would take a hostile file's time.
     pub names: &'a [u8],
+    /// Where it is in its table of names.
+    pub name_at: u32,
     /// STT_FUNC and so on.
     pub kind: u8,
     pub is_local: bool,
@@ -126,10 +96,11 @@ pub struct Dynamic {
     pub directories: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Range {
-    offset: u64,
-    len: u64,
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Range {
+    pub offset: u64,
+    pub len: u64,
 }
 
 /// True when a file starts as ELF files do.
@@ -169,15 +140,14 @@ impl ElfFile {
         let sections = read(file, table).unwrap_or_default();
         let sections =
             sections.chunks_exact(section_size as usize).map(|bytes| Header::of_section(bytes, wide)).collect();
-        Some(ElfFile { head, wide, segments, sections, programs, table, names })
+        let machine = word(&head, 0x12) as u16;
+        Some(ElfFile { machine, wide, segments, sections, names })
     }
 
-    /// The address that the linker gave to a byte of the file.
-    pub fn address(&self, offset: u64) -> Option<u64> {
-        self.segments.iter().filter(|segment| segment.kind == PT_LOAD).find_map(|segment| {
-            let into = offset.checked_sub(segment.at.offset).filter(|into| *into < segment.at.len)?;
-            segment.address.checked_add(into)
-        })
+    /// The parts that are loaded, for files of which no more is asked.
+    pub fn loads(&self) -> Loads {
+        let loads = self.segments.iter().filter(|segment| segment.kind == PT_LOAD);
+        Loads(loads.take(MOST_LOADS).map(|segment| (segment.at, segment.address)).collect())
     }
 
     /// The byte of the file that will be at an address of the linker's, if it is code.
@@ -194,7 +164,7 @@ impl ElfFile {
 
     /// `e_machine`
     pub fn machine(&self) -> u16 {
-        word(&self.head, 0x12) as u16
+        self.machine
     }
 
     /// True for a file that runs on the same machine, in the same mode.
@@ -288,34 +258,46 @@ impl ElfFile {
     }
 
     /// `.gnu_debugdata`, compressed.
-    pub fn debugdata(&self, file: &File) -> Option<Vec<u8>> {
+    pub fn debugdata(&self, file: &File) -> Option<Range> {
         let names = read(file, self.sections.get(self.names)?.at.within(MOST_NAMES_BYTES)?)?;
         let is_it = |section: &&Header| {
             names.get(section.name as usize..).is_some_and(|name| name.starts_with(b".gnu_debugdata\0"))
         };
-        read(file, self.sections.iter().find(is_it)?.at.within(MOST_DEBUGDATA_BYTES)?)
+        self.sections.iter().find(is_it)?.at.in_file(file)
     }
 
-    /// A copy of the headers and symbol tables, each where it is in the file, in memory of our own: whoever maps it is not
-    /// hurt by what becomes of the file.
-    ///
-    /// # Errors
-    /// The budget is spent, or there is no memory.
-    pub fn symbols_only(&self, file: &File, budget: &Budget) -> io::Result<Tables> {
-        let is_table = |section: &&Header| matches!(section.kind, SHT_SYMTAB | SHT_DYNSYM);
-        let linked = |section: &Header| self.sections.get(section.link as usize).map(|names| names.at);
-        let tables = self.sections.iter().filter(is_table).flat_map(|section| [Some(section.at), linked(section)]);
-        let names = self.sections.get(self.names).map(|names| names.at);
-        let ranges: Vec<Range> = tables.chain([names, Some(self.programs), Some(self.table)]).flatten().collect();
-        let bytes = ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.len));
-        let len = file.metadata()?.len();
-        let taken = if ranges.iter().any(|range| range.end() > len) { None } else { budget.take(bytes) };
-        let taken = taken.ok_or(io::ErrorKind::QuotaExceeded)?;
-        let copy = memory_file()?;
-        copy.set_len(len)?;
-        copy.write_all_at(&self.head, 0)?;
-        ranges.iter().try_for_each(|range| copy_range(file, &copy, *range))?;
-        Ok(Tables { file: copy, _taken: taken })
+    /// The first table of exported symbols, or of those for debuggers, and their names.
+    pub fn symbol_table(&self, file: &File, exported: bool) -> Option<(Range, Range)> {
+        let wanted = if exported { SHT_DYNSYM } else { SHT_SYMTAB };
+        let table = self.sections.iter().find(|section| section.kind == wanted)?;
+        let names = self.sections.get(table.link as usize)?;
+        Some((table.at.in_file(file)?, names.at.in_file(file)?))
+    }
+
+    /// Of an entry in a symbol table.
+    pub fn symbol_bytes(&self) -> u64 {
+        if self.wide { 24 } else { 16 }
+    }
+
+    /// What an entry of [`ElfFile::symbol_bytes`] bytes says.
+    pub fn symbol<'a>(&self, entry: &[u8], names: &'a [u8], index: usize) -> Symbol<'a> {
+        Symbol::of(entry, self.wide, names, index)
+    }
+
+    /// True for `$x` and `$d` of ARM, which tell code from data and are no names of it.
+    pub fn marks_code(&self, symbol: &Symbol<'_>) -> bool {
+        const ARM: [u16; 2] = [40, 183]; // EM_ARM, EM_AARCH64
+        ARM.contains(&self.machine) && symbol.kind == STT_NOTYPE && symbol.is_local && symbol.size == 0
+    }
+}
+
+impl Loads {
+    /// The address that the linker gave to a byte of the file.
+    pub fn address(&self, offset: u64) -> Option<u64> {
+        self.0.iter().find_map(|(at, address)| {
+            let into = offset.checked_sub(at.offset).filter(|into| *into < at.len)?;
+            address.checked_add(into)
+        })
     }
 }
 
@@ -352,6 +334,7 @@ impl<'a> Symbol<'a> {
         };
         Symbol {
             names: names.get(word(entry, 0) as usize..).unwrap_or_default(),
+            name_at: word(entry, 0) as u32,
             kind: info & 0xf,
             is_local: info >> 4 == LOCAL,
             is_defined: section != 0,
@@ -359,6 +342,11 @@ impl<'a> Symbol<'a> {
             size,
             index,
         }
+    }
+
+    /// True for what has an address in this file, where code may be.
+    pub fn is_place(&self) -> bool {
+        self.is_defined && matches!(self.kind, STT_NOTYPE | STT_OBJECT | STT_FUNC | STT_GNU_IFUNC)
     }
 
     /// True for `memcpy@@GLIBC_2.14`, too, when `memcpy` is wanted.
@@ -390,8 +378,20 @@ impl Range {
         (self.len <= most).then_some(self)
     }
 
-    fn end(self) -> u64 {
+    pub fn end(self) -> u64 {
         self.offset.saturating_add(self.len)
+    }
+
+    /// None when the file does not have all of it.
+    fn in_file(self, file: &File) -> Option<Range> {
+        (self.end() <= file.metadata().ok()?.len()).then_some(self)
+    }
+
+    /// In parts of up to `bytes`.
+    pub fn chunks(self, bytes: u64) -> impl Iterator<Item = Range> {
+        let starts = std::iter::successors(Some(self.offset), move |at| at.checked_add(bytes));
+        let starts = starts.take_while(move |at| *at < self.end());
+        starts.map(move |offset| Range { offset, len: bytes.min(self.end() - offset) })
     }
 }
 
@@ -405,9 +405,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 }
 
 fn read(file: &File, range: Range) -> Option<Vec<u8>> {
-    if range.end() > file.metadata().ok()?.len() {
-        return None;
-    }
+    let range = range.in_file(file)?;
     let mut bytes = vec![0; usize::try_from(range.len).ok()?];
     file.read_exact_at(&mut bytes, range.offset).ok()?;
     Some(bytes)
@@ -429,21 +427,6 @@ fn build_id_of(mut notes: &[u8]) -> Option<Vec<u8>> {
 /// A file without a name or a disk.
 pub fn memory_file() -> io::Result<File> {
     Ok(File::from(memfd_create("perf-prof symbols", MFdFlags::MFD_CLOEXEC)?))
-}
-
-/// Stretches of zeros stay holes.
-fn copy_range(from: &File, to: &File, range: Range) -> io::Result<()> {
-    let mut chunk = vec![0; 64 << 10];
-    let mut at = range.offset;
-    while at < range.end() {
-        let len = (range.end() - at).min(chunk.len() as u64) as usize;
-        from.read_exact_at(&mut chunk[..len], at)?;
-        if chunk[..len].iter().any(|&byte| byte != 0) {
-            to.write_all_at(&chunk[..len], at)?;
-        }
-        at += len as u64;
-    }
-    Ok(())
 }
 
 /// As [`memory_file`], with this content.
@@ -484,19 +467,6 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_is_kept() {
-        let budget = Budget::new(10);
-        let seven = budget.take(7).unwrap();
-        assert!(budget.take(4).is_none());
-        let three = budget.take(3).unwrap();
-        assert!(budget.take(1).is_none());
-        drop(seven);
-        assert!(budget.take(8).is_none() && budget.take(7).is_some() && budget.take(7).is_some());
-        drop(three);
-        assert!(budget.take(10).is_some());
-    }
-
-    #[test]
     fn a_file_that_claims_more_than_it_has_is_not_believed() {
         let own = File::open("/proc/self/exe").unwrap();
         let mut bytes = vec![0; 64];
@@ -505,7 +475,7 @@ mod tests {
         let lying = in_memory(&mut bytes.as_slice()).unwrap();
         let elf = ElfFile::read(&lying).unwrap();
         assert!(elf.sections.is_empty() && elf.segments.is_empty() && !elf.has_symtab());
-        assert!(elf.symbols_only(&lying, &Budget::new(1 << 30)).is_err());
+        assert!([false, true].iter().all(|exported| elf.symbol_table(&lying, *exported).is_none()));
     }
 
     /// A 64-bit file of sections of a kind, offset, length and link each, and one segment that is all of it.

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::perf::target::{Host, threads};
-use crate::symbol::elf::{NOT_ELF, decompress, separate_file, usual_debug_dirs};
+use crate::symbol::elf::{MOST_DEBUGDATA_BYTES, NOT_ELF, decompress, separate_file, usual_debug_dirs};
 use crate::symbol::elf_file::{Dynamic, ElfFile, MOST_FILES, MOST_PATH_BYTES, Symbol};
 use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, is_on_overlay, open_regular};
 use crate::symbol::mappings::parse_maps_line;
@@ -150,7 +150,7 @@ impl Code {
     fn tables(&self) -> impl Iterator<Item = Table<'_>> {
         let own = std::iter::once_with(|| Some(Table::Own(self)));
         let carried = std::iter::once_with(|| {
-            let file = decompress(&self.elf.debugdata(&self.file)?).ok()?;
+            let file = decompress(&self.file, self.elf.debugdata(&self.file)?, MOST_DEBUGDATA_BYTES).ok()?;
             Some(Table::Other(ElfFile::read(&file)?, file))
         });
         let separate = std::iter::once_with(|| {
@@ -369,7 +369,7 @@ mod tests {
 
     fn symbol(name: &str, kind: u8, is_local: bool, address: u64) -> Symbol<'_> {
         let names = name.as_bytes();
-        Symbol { names, kind, is_local, is_defined: address > 0, address, size: 8, index: 0 }
+        Symbol { names, name_at: 0, kind, is_local, is_defined: address > 0, address, size: 8, index: 0 }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What one process has mapped executable: by address, and as a line of /proc/PID/maps tells of it.
 
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::symbol::files::{FileKey, Reason};
 
@@ -14,6 +14,8 @@ pub struct Module {
     /// As the process names it.
     pub path: Arc<str>,
     pub content: Content,
+    /// Whose processes have it mapped.
+    users: Mutex<Vec<u32>>,
 }
 
 /// Where the names of a module come from.
@@ -28,6 +30,23 @@ pub enum Content {
 }
 
 impl Module {
+    pub fn new(path: impl Into<Arc<str>>, content: Content) -> Module {
+        Module { path: path.into(), content, users: Mutex::default() }
+    }
+
+    /// A process of this user has it mapped.
+    pub fn used_by(&self, user: u32) {
+        const MOST: usize = 16; // it is one of them who pays for its symbols
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if !users.contains(&user) && users.len() < MOST {
+            users.push(user);
+        }
+    }
+
+    pub fn users(&self) -> Vec<u32> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The last part of the path.
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&self.path)

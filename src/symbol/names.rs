@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::symbol::coverage::{Coverage, ModuleCoverage, Tally};
-use crate::symbol::elf::{SymbolOptions, Symbols};
+use crate::symbol::elf::{SymbolOptions, Symbols, TOO_LARGE};
 use crate::symbol::elf_file;
 use crate::symbol::files::Reason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
@@ -64,6 +64,8 @@ pub struct Names {
 struct ModuleNames {
     module: Arc<Module>,
     symbols: Option<Result<Symbols, Reason>>,
+    /// How many had mapped it when its symbols were read.
+    users: usize,
     tally: Tally,
     reason: Option<Reason>,
 }
@@ -192,7 +194,8 @@ impl Names {
         };
         let named = Named { addr: None, symbol, offset: into, module: Some(module.path.clone()) };
         // A perf map may still get the name, or another one for new code in the same place.
-        let may_change = matches!(module.content, Content::Unnamed { map: Some(_), .. });
+        let may_change = matches!(module.content, Content::Unnamed { map: Some(_), .. })
+            || matches!(named.symbol, Err(TOO_LARGE | MAP_TOO_LARGE));
         let is_final = !may_change && self.places.keep(key, named.function(), into);
         let known = self.of_module(module);
         known.tally.add(offset, named.symbol.is_ok(), is_final);
@@ -204,6 +207,7 @@ impl Names {
         self.modules.entry(Arc::as_ptr(module) as usize).or_insert_with(|| ModuleNames {
             module: module.clone(),
             symbols: None,
+            users: 0,
             tally: Tally::default(),
             reason: None,
         })
@@ -214,9 +218,14 @@ impl Names {
             Content::File(file) => {
                 let options = self.options.clone();
                 let known = self.of_module(module);
-                // One that failed stays failed: it would be read again for every frame.
-                let symbols = known.symbols.get_or_insert_with(|| Symbols::open(file, &options));
-                symbols.as_mut().map_err(|reason| *reason)?.resolve(offset)
+                // One that failed stays failed: it would be read again for every frame. But a user more may pay for it.
+                let users = module.users();
+                let may_fit = matches!(known.symbols, Some(Err(TOO_LARGE))) && known.users < users.len();
+                if known.symbols.is_none() || may_fit {
+                    known.symbols = Some(Symbols::open(file, &options, &users));
+                    known.users = users.len();
+                }
+                known.symbols.as_mut().ok_or(TOO_LARGE)?.as_mut().map_err(|reason| *reason)?.resolve(offset)
             }
             Content::Vdso { len } => {
                 let options = &self.options;
@@ -233,10 +242,12 @@ impl Names {
                 let known = match self.perf_maps.entry(key) {
                     std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
                     std::collections::hash_map::Entry::Vacant(entry) => {
-                        entry.insert(PerfMap::new(map.try_clone().map_err(|_| "no file")?))
+                        let map = map.try_clone().map_err(|_| "no file")?;
+                        entry.insert(PerfMap::new(map, &self.options.budget))
                     }
                 };
-                known.resolve(addr).ok_or("not in its perf map")
+                let missing = if known.is_whole() { NOT_IN_MAP } else { MAP_TOO_LARGE };
+                known.resolve(addr).ok_or(missing)
             }
             Content::Unnamed { reason, map: None } => Err(reason),
         }
@@ -281,7 +292,7 @@ impl Vdso {
     /// It is the same in all processes of an architecture, and no file: a copy of it is made into one.
     fn ours(options: &SymbolOptions) -> Option<Vdso> {
         let bytes = own_vdso()?;
-        let symbols = Symbols::open(&elf_file::in_memory(&mut bytes.as_slice()).ok()?, options).ok()?;
+        let symbols = Symbols::open(&elf_file::in_memory(&mut bytes.as_slice()).ok()?, options, &[ROOT]).ok()?;
         Some(Vdso { len: bytes.len() as u64, symbols })
     }
 }
@@ -301,6 +312,10 @@ pub(super) fn own_vdso() -> Option<Vec<u8>> {
 }
 
 const VDSO: Reason = "vdso";
+const NOT_IN_MAP: Reason = "not in its perf map";
+const MAP_TOO_LARGE: Reason = "perf map too large: a larger `--symbol-memory` helps";
+/// Who pays for what is the kernel's.
+const ROOT: u32 = 0;
 
 pub const KERNEL: &str = "[kernel]";
 const NO_KERNEL_SYMBOL: Reason = "no kernel symbol there";
@@ -319,14 +334,10 @@ fn reason(err: KallsymsError) -> Reason {
 mod tests {
     use super::*;
     use crate::symbol::coverage::Count;
-    use crate::symbol::elf::TABLES_BYTES;
     use crate::symbol::spaces::JIT_NO_MAP;
 
     fn names() -> Names {
-        Names::new(
-            "/nonexistent",
-            SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: elf_file::Budget::new(TABLES_BYTES) },
-        )
+        Names::new("/nonexistent", SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() })
     }
 
     #[test]
@@ -338,7 +349,7 @@ mod tests {
             (Content::File(not_elf), "non-elf"),
         ];
         for (content, reason) in cases {
-            let module = Arc::new(Module { path: "x".into(), content });
+            let module = Arc::new(Module::new("x", content));
             let named = names().frame(&Frame::User { addr: 7, place: Ok((module, 3)) });
             assert_eq!((named.symbol, named.offset, named.addr), (Err(reason), 3, Some(7)));
         }
@@ -395,7 +406,7 @@ mod tests {
     #[test]
     fn kallsyms_is_read_for_kernel_addresses_only() {
         let mut names = names();
-        let module = Arc::new(Module { path: "x".into(), content: Content::Vdso { len: 1 } });
+        let module = Arc::new(Module::new("x", Content::Vdso { len: 1 }));
         names.frame(&Frame::User { addr: 7, place: Ok((module, 3)) });
         names.frame(&Frame::User { addr: 7, place: Err("exited") });
         names.frame(&Frame::Truncated);
@@ -418,7 +429,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, b"1000 100 hot\n").unwrap();
         let map = Some(Arc::new(file.reopen().unwrap()));
-        let module = Arc::new(Module { path: "//anon".into(), content: Content::Unnamed { reason: JIT_NO_MAP, map } });
+        let module = Arc::new(Module::new("//anon", Content::Unnamed { reason: JIT_NO_MAP, map }));
         let mut names = names();
         let mut at = |addr| names.frame(&Frame::User { addr, place: Ok((module.clone(), addr - 0x1000)) });
         assert_eq!((at(0x1004).symbol, at(0x1004).offset), (Ok("hot".into()), 4));

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use crate::perf::target::Host;
+use crate::symbol::budget::{Budget, Share};
 use crate::symbol::files::open_regular;
 
 /// Opens the map of `pid`, as the process sees it: at its number in each of its pid namespaces. Of one that has exited
@@ -53,6 +54,13 @@ pub struct PerfMap {
     entries: Vec<Entry>,
     sorted: bool,
     names: Vec<u8>,
+    budget: Budget,
+    /// Who owns the file.
+    user: u32,
+    /// None until something is kept.
+    share: Option<Share>,
+    /// The budget did not let all of it in.
+    is_cut: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +73,25 @@ struct Entry {
 }
 
 impl PerfMap {
-    pub fn new(file: File) -> PerfMap {
-        PerfMap { file, read_bytes: 0, entries: Vec::new(), sorted: true, names: Vec::new() }
+    pub fn new(file: File, budget: &Budget) -> PerfMap {
+        let user = file.metadata().map_or(u32::MAX, |meta| meta.uid());
+        let (names, budget) = (Vec::new(), budget.clone());
+        PerfMap {
+            file,
+            read_bytes: 0,
+            entries: Vec::new(),
+            sorted: true,
+            names,
+            budget,
+            user,
+            share: None,
+            is_cut: false,
+        }
+    }
+
+    /// False when there was more than may be kept.
+    pub fn is_whole(&self) -> bool {
+        !self.is_cut
     }
 
     /// The name of the code at `addr`, and how far into it that is. Reads what the file has grown by when it is needed.
@@ -94,11 +119,12 @@ impl PerfMap {
         if len < self.read_bytes {
             // Written anew.
             (self.read_bytes, self.sorted) = (0, true);
-            self.entries.clear();
-            self.names.clear();
+            self.entries = Vec::new();
+            self.names = Vec::new();
+            (self.share, self.is_cut) = (None, false);
         }
         let mut chunk = vec![0; 64 << 10];
-        while self.read_bytes < len {
+        while self.read_bytes < len && self.has_room(chunk.len()) {
             let Ok(got @ 1..) = self.file.read_at(&mut chunk, self.read_bytes) else { return };
             // Half a line is read again when the rest of it is there.
             let whole = match chunk[..got].iter().rposition(|&byte| byte == b'\n') {
@@ -109,6 +135,34 @@ impl PerfMap {
             chunk[..whole].split(|&byte| byte == b'\n').for_each(|line| self.line(line));
             self.read_bytes += whole as u64;
         }
+    }
+
+    /// Makes room for what `bytes` more of the file may say: more than that at a time, so that what is there is not
+    /// copied too often.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        const SHORTEST_LINE: usize = 6; // `0 1 x`
+        // What it grows by.
+        let grown = |len: usize, capacity: usize, more: usize| {
+            if len + more <= capacity { 0 } else { (len + more.max(len / 2)).saturating_sub(capacity) }
+        };
+        let names = grown(self.names.len(), self.names.capacity(), bytes);
+        let entries = grown(self.entries.len(), self.entries.capacity(), bytes / SHORTEST_LINE);
+        if names + entries == 0 || self.is_cut {
+            return !self.is_cut;
+        }
+        let more_bytes = (names + entries * size_of::<Entry>()) as u64;
+        match &mut self.share {
+            Some(share) => self.is_cut = !share.grow(more_bytes),
+            None => {
+                self.share = self.budget.take(more_bytes, &[self.user]);
+                self.is_cut = self.share.is_none();
+            }
+        }
+        if !self.is_cut {
+            self.names.reserve_exact(self.names.capacity() + names - self.names.len());
+            self.entries.reserve_exact(self.entries.capacity() + entries - self.entries.len());
+        }
+        !self.is_cut
     }
 
     fn line(&mut self, line: &[u8]) {
@@ -138,7 +192,7 @@ mod tests {
     fn map_of(text: &[u8]) -> (tempfile::NamedTempFile, PerfMap) {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text).unwrap();
-        let map = PerfMap::new(file.reopen().unwrap());
+        let map = PerfMap::new(file.reopen().unwrap(), &Budget::default());
         (file, map)
     }
 
@@ -173,6 +227,23 @@ mod tests {
         assert_eq!(name(&mut map, 0x2001).unwrap().0, "half");
         assert_eq!(name(&mut map, 0x1001).unwrap().0, "new");
         assert_eq!(name(&mut map, 0x1020).unwrap().0, "old");
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_budget_allows() {
+        let lines: String = (0..100_000).map(|n| format!("{n:x}0 10 function_{n}\n")).collect();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(lines.as_bytes()).unwrap();
+        let budget = Budget::new(4 << 20); // of which a user has a quarter
+        let user = [file.as_file().metadata().unwrap().uid()];
+        let room = budget.room(&user);
+        let mut map = PerfMap::new(file.reopen().unwrap(), &budget);
+        assert_eq!(name(&mut map, 0x15).unwrap().0, "function_1");
+        assert!(name(&mut map, 99_999 * 16).is_none() && !map.is_whole());
+        let kept = map.names.capacity() + map.entries.capacity() * size_of::<Entry>();
+        assert!(kept as u64 + budget.room(&user) == room && map.entries.len() > 1000, "{kept} of {room}");
+        drop(map);
+        assert_eq!(budget.room(&user), room);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct Function {
 /// What is kept of each kind: of the kernel 4 MiB, of programs 5. There are always more places: records of a run of days,
 /// or an address that differs each time. What comes often comes early.
 const MOST_KEPT: usize = 1 << 16;
+/// Of the functions' names, which others have chosen.
+const MOST_NAME_BYTES: usize = 8 << 20;
 
 /// Places, a few words each, and their functions.
 #[derive(Debug)]
@@ -26,11 +28,18 @@ pub struct Places<K> {
     of: FxHashMap<K, (u32, u32)>,
     functions: Vec<Function>,
     numbers: FxHashMap<Function, u32>,
+    name_bytes: usize,
+}
+
+impl Function {
+    fn name_bytes(&self) -> usize {
+        self.name.as_ref().map_or(0, |name| name.len())
+    }
 }
 
 impl<K> Default for Places<K> {
     fn default() -> Places<K> {
-        Places { of: FxHashMap::default(), functions: Vec::new(), numbers: FxHashMap::default() }
+        Places { of: FxHashMap::default(), functions: Vec::new(), numbers: FxHashMap::default(), name_bytes: 0 }
     }
 }
 
@@ -43,11 +52,13 @@ impl<K: Eq + Hash> Places<K> {
     /// False: there is no room, or it is too far into the file.
     pub fn keep(&mut self, place: K, function: Function, offset: u64) -> bool {
         let Ok(offset) = u32::try_from(offset) else { return false };
-        if self.of.len() >= MOST_KEPT {
+        let is_long = || self.name_bytes + function.name_bytes() > MOST_NAME_BYTES;
+        if self.of.len() >= MOST_KEPT || is_long() && !self.numbers.contains_key(&function) {
             return false;
         }
         let next = self.functions.len() as u32; // no more than places
         let number = *self.numbers.entry(function).or_insert_with_key(|function| {
+            self.name_bytes += function.name_bytes();
             self.functions.push(function.clone());
             next
         });
@@ -60,10 +71,12 @@ impl<K: Eq + Hash> Places<K> {
         self.of.retain(|place, _| keep(place));
         let before = std::mem::take(&mut self.functions);
         self.numbers.clear();
+        self.name_bytes = 0;
         for (number, _) in self.of.values_mut() {
             let Some(function) = before.get(*number as usize) else { continue };
             let next = self.functions.len() as u32;
             *number = *self.numbers.entry(function.clone()).or_insert_with_key(|function| {
+                self.name_bytes += function.name_bytes();
                 self.functions.push(function.clone());
                 next
             });
@@ -94,6 +107,17 @@ mod tests {
         assert_eq!(places.get(&95), Some((&function("b"), 190)));
         assert!(places.keep(7, function("a"), 1) && places.functions.len() == 2);
         assert_eq!(places.get(&7), Some((&function("a"), 1)));
+    }
+
+    #[test]
+    fn long_names_take_a_bound_of_memory() {
+        let mut places = Places::default();
+        let long = |n: u64| function(&format!("{n:04096}"));
+        let kept = (0..4096_u64).filter(|n| places.keep(*n, long(*n), 0)).count();
+        assert_eq!(kept, MOST_NAME_BYTES / 4096);
+        assert!(places.keep(5000, long(7), 1), "it is there already");
+        places.retain(|place| *place < 10);
+        assert_eq!((10..20).filter(|n| places.keep(*n, long(*n), 0)).count(), 10);
     }
 
     #[test]

@@ -149,15 +149,14 @@ impl StackQuality {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbol::elf::{SymbolOptions, TABLES_BYTES};
-    use crate::symbol::elf_file::Budget;
+    use crate::symbol::elf::SymbolOptions;
     use crate::symbol::files::EXITED;
     use crate::symbol::mappings::Content;
     use crate::symbol::spaces::JIT_NO_MAP;
 
     fn user(path: &str) -> Frame {
         let content = Content::Unnamed { reason: JIT_NO_MAP, map: None };
-        Frame::User { addr: 7, place: Ok((Arc::new(Module { path: path.into(), content }), 3)) }
+        Frame::User { addr: 7, place: Ok((Arc::new(Module::new(path, content)), 3)) }
     }
 
     fn nowhere(reason: crate::symbol::files::Reason) -> Frame {
@@ -167,7 +166,7 @@ mod tests {
     #[test]
     fn a_chain_is_good_when_it_leads_to_a_start() {
         const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
-        let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Budget::new(TABLES_BYTES) };
+        let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() };
         let mut names = Names::new("/nonexistent", options);
         let at_libc = || Quality::BrokenLibc(LIBC.into());
         let cases: [(Vec<Frame>, Quality); 12] = [

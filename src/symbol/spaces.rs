@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -135,7 +136,8 @@ impl Spaces {
         match change {
             SpaceChange::Map { pid, start, end, offset, path, key } => {
                 self.space(pid);
-                let module = self.module(pid, (start, end), &path, key);
+                let owner = self.spaces.get(&pid).and_then(|space| space.owner);
+                let module = self.module(pid, owner, (start, end), &path, key);
                 if let Some(space) = self.spaces.get_mut(&pid) {
                     space.gone = None; // threads of it live on, or it is another one whose fork was lost
                     Arc::make_mut(&mut space.maps).insert(Mapping::new((start, end), offset, module));
@@ -198,8 +200,8 @@ impl Spaces {
 
     fn space(&mut self, pid: i32) -> &Space {
         if !self.spaces.contains_key(&pid) {
-            let maps = Arc::new(self.read_maps(pid));
             let owner = procfs::owner(&self.host, pid);
+            let maps = Arc::new(self.read_maps(pid, owner));
             self.spaces.insert(pid, Space { maps, owner, ..Space::default() });
         }
         &self.spaces[&pid]
@@ -208,11 +210,12 @@ impl Spaces {
     /// Takes from /proc what records did not tell of, for they may have been lost.
     fn fill(&mut self, pid: i32) {
         // The number of one that has gone may be another's.
-        let may_look = |space: &mut Space| space.gone.is_none() && is_time(&mut space.look_again.mappings);
-        if !self.spaces.get_mut(&pid).is_some_and(may_look) {
+        let Some(space) = self.spaces.get_mut(&pid) else { return };
+        if space.gone.is_some() || !is_time(&mut space.look_again.mappings) {
             return;
         }
-        let seen = self.read_maps(pid);
+        let owner = space.owner;
+        let seen = self.read_maps(pid, owner);
         if let Some(space) = self.spaces.get_mut(&pid) {
             Arc::make_mut(&mut space.maps).fill(seen);
         }
@@ -239,7 +242,7 @@ impl Spaces {
     fn with_map(&mut self, pid: i32, module: &Arc<Module>, reason: Reason, map: Arc<File>) -> Arc<Module> {
         let fresh = || {
             let content = Content::Unnamed { reason, map: Some(map.clone()) };
-            Arc::new(Module { path: module.path.clone(), content })
+            Arc::new(Module::new(module.path.clone(), content))
         };
         let Some(space) = self.spaces.get_mut(&pid) else { return fresh() };
         let same = |known: &&Arc<Module>| match &known.content {
@@ -257,7 +260,7 @@ impl Spaces {
         module
     }
 
-    fn read_maps(&mut self, pid: i32) -> Mappings {
+    fn read_maps(&mut self, pid: i32, owner: Option<u32>) -> Mappings {
         // Its list is locked while one of its threads waits for a page of a dead file server: whoever reads it waits too.
         const LOOKS: usize = 256;
         let is_stuck = |tid: &i32| procfs::stat(&self.host, *tid).is_some_and(|stat| stat.state == b'D');
@@ -267,14 +270,22 @@ impl Spaces {
         let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
         let mut seen = Vec::new();
         for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).take(MOST_MAPPINGS) {
-            let module = self.module(pid, (line.start, line.end), line.path, line.key);
+            let module = self.module(pid, owner, (line.start, line.end), line.path, line.key);
             seen.push(Mapping::new((line.start, line.end), line.offset, module));
         }
         // The kernel writes the list page by page: one that was moved meanwhile may overlap others.
         Mappings::of(seen)
     }
 
-    fn module(&mut self, pid: i32, (start, end): (u64, u64), path: &[u8], key: FileKey) -> Arc<Module> {
+    /// `owner`: of the process.
+    fn module(
+        &mut self,
+        pid: i32,
+        owner: Option<u32>,
+        (start, end): (u64, u64),
+        path: &[u8],
+        key: FileKey,
+    ) -> Arc<Module> {
         let is_deleted = path.ends_with(DELETED_MARK);
         let path = String::from_utf8_lossy(path.strip_suffix(DELETED_MARK).unwrap_or(path)).into_owned();
         if path == "[vdso]" {
@@ -289,6 +300,7 @@ impl Spaces {
             return self.unnamed(&path, "no file");
         }
         if let Some(known) = self.modules.get(&(path.clone(), key.clone())) {
+            owner.into_iter().for_each(|owner| known.used_by(owner));
             return known.clone();
         }
         let of_file = (path, key);
@@ -313,7 +325,13 @@ impl Spaces {
             Err(_) if is_deleted => return self.unnamed(&path, DELETED),
             Err(reason) => return self.unnamed(&path, reason),
         };
-        let module = Arc::new(Module { path: path.as_str().into(), content });
+        let module = Arc::new(Module::new(path.as_str(), content));
+        // Of a process that went too soon, who made the file stands for who ran it.
+        let maker = || match &module.content {
+            Content::File(file) => file.metadata().ok().map(|meta| meta.uid()),
+            _ => None,
+        };
+        owner.or_else(maker).into_iter().for_each(|user| module.used_by(user));
         self.modules.insert((path, key), module.clone());
         module
     }
@@ -349,7 +367,7 @@ impl Spaces {
         if let Some(known) = known.iter().find(|known| same(known)) {
             return known.clone();
         }
-        let module = Arc::new(Module { path: path.into(), content: content() });
+        let module = Arc::new(Module::new(path, content()));
         known.push(module.clone());
         module
     }

@@ -1,0 +1,142 @@
+//! What files of others may cost us: the bytes that are read of them at a time, and those that are kept. Whoever owns the
+//! processes decides what these files hold, so each user has a share of his own, and nobody takes that of the others.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+/// Of all users together, unless the command line says otherwise. Symbols of a large C++ program take 30 MiB.
+pub const BUDGET_BYTES: u64 = 256 << 20;
+/// What one user may have of it.
+const SHARES: u64 = 4;
+
+/// Bytes for symbol tables, perf maps and what is decompressed, shared by all files of a run.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Mutex<Account>>);
+
+#[derive(Debug)]
+struct Account {
+    most: u64,
+    taken: u64,
+    by_user: FxHashMap<u32, u64>,
+}
+
+/// A part of a budget, which has it again when this is dropped: where files come and go, all tables that there ever were
+/// are more than those that there are.
+#[derive(Debug)]
+pub struct Share {
+    budget: Budget,
+    user: u32,
+    bytes: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget::new(BUDGET_BYTES)
+    }
+}
+
+impl Budget {
+    pub fn new(bytes: u64) -> Budget {
+        Budget(Arc::new(Mutex::new(Account { most: bytes, taken: 0, by_user: FxHashMap::default() })))
+    }
+
+    /// Takes so many bytes from the user of `users` who has most left. None when nobody has so many.
+    pub fn take(&self, bytes: u64, users: &[u32]) -> Option<Share> {
+        let mut account = self.account();
+        let user = account.richest(users)?;
+        account.add(user, bytes).then(|| Share { budget: self.clone(), user, bytes })
+    }
+
+    /// The most that [`Budget::take`] would give.
+    pub fn room(&self, users: &[u32]) -> u64 {
+        let account = self.account();
+        account.richest(users).map_or(0, |user| account.room(user))
+    }
+
+    fn account(&self) -> MutexGuard<'_, Account> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner) // numbers are right at any time
+    }
+}
+
+impl Account {
+    fn richest(&self, users: &[u32]) -> Option<u32> {
+        users.iter().copied().max_by_key(|user| self.room(*user))
+    }
+
+    fn room(&self, user: u32) -> u64 {
+        let of_user = self.by_user.get(&user).copied().unwrap_or(0);
+        (self.most / SHARES).saturating_sub(of_user).min(self.most.saturating_sub(self.taken))
+    }
+
+    fn add(&mut self, user: u32, bytes: u64) -> bool {
+        let fits = bytes <= self.room(user);
+        if fits {
+            self.taken += bytes;
+            *self.by_user.entry(user).or_default() += bytes;
+        }
+        fits
+    }
+
+    fn sub(&mut self, user: u32, bytes: u64) {
+        self.taken -= bytes;
+        if let Some(of_user) = self.by_user.get_mut(&user) {
+            *of_user -= bytes;
+            if *of_user == 0 {
+                self.by_user.remove(&user);
+            }
+        }
+    }
+}
+
+impl Share {
+    /// Takes so many bytes more, if they are there.
+    pub fn grow(&mut self, bytes: u64) -> bool {
+        let fits = self.budget.account().add(self.user, bytes);
+        self.bytes += if fits { bytes } else { 0 };
+        fits
+    }
+
+    /// Gives back what is above `bytes`.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.budget.account().sub(self.user, less);
+        self.bytes -= less;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_a_quarter() {
+        let budget = Budget::new(100);
+        let (one, other) = ([1].as_slice(), [2].as_slice());
+        let mut share = budget.take(20, one).unwrap();
+        assert!(budget.take(6, one).is_none() && !share.grow(6) && share.grow(5));
+        assert_eq!((budget.room(one), budget.room(other), budget.room(&[])), (0, 25, 0));
+        share.shrink_to(10);
+        assert_eq!(budget.room(one), 15);
+        let _of_the_other = budget.take(25, &[1, 2]).unwrap();
+        assert_eq!((budget.room(one), budget.room(other), budget.room(&[1, 2])), (15, 0, 15));
+        drop(share);
+        assert_eq!(budget.room(one), 25);
+    }
+
+    #[test]
+    fn all_together_have_the_whole() {
+        let budget = Budget::new(100);
+        let shares: Vec<Share> = (0..10).map_while(|user| budget.take(25, &[user])).collect();
+        assert_eq!((shares.len(), budget.room(&[10])), (4, 0));
+        drop(shares);
+        assert_eq!(budget.room(&[10]), 25);
+        assert!(budget.account().by_user.is_empty());
+    }
+}

@@ -1,0 +1,227 @@
+//! The symbol tables of a file, copied into a small ELF file of our own making, so that whoever looks into them sees
+//! nothing that was not checked: headers, section names and positions are ours, and each entry was looked at.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use crate::symbol::budget::{Budget, Share};
+use crate::symbol::elf_file::{ElfFile, Range, Symbol, memory_file};
+
+/// A copy in memory: what becomes of the file does not hurt whoever maps it.
+#[derive(Debug)]
+pub struct Tables {
+    pub file: File,
+    _share: Share,
+}
+
+/// Of an entry in the copy, Elf64_Sym.
+const ENTRY_BYTES: u64 = 24;
+/// What the symbolizer makes of an entry: a place in its index.
+const INDEX_BYTES: u64 = 8;
+const SECTION_BYTES: u64 = 64;
+const HEADER_BYTES: u64 = 64;
+/// Headers, names of sections and what aligns them.
+const FRAME_BYTES: u64 = 512;
+/// Of one name. Looking for the end of a longer one takes time at each look-up.
+const MOST_NAME_BYTES: usize = 64 << 10;
+const SECTION_NAMES: &[u8] = b"\0.symtab\0.strtab\0.dynsym\0.dynstr\0.names\0";
+const CHUNK_BYTES: u64 = 64 << 10;
+
+const SHT_SYMTAB: u32 = 2;
+const SHT_STRTAB: u32 = 3;
+const SHT_DYNSYM: u32 = 11;
+
+/// A section of the copy.
+struct Section {
+    name: u32,
+    kind: u32,
+    at: Range,
+    link: u32,
+    entry_bytes: u64,
+}
+
+/// Copies what has a name and an address; the users pay for it. A table that is not within the file is left out.
+///
+/// # Errors
+/// QuotaExceeded: the budget is spent. Otherwise there is no memory or no descriptor, or the file cannot be read.
+pub fn copy(elf: &ElfFile, file: &File, budget: &Budget, users: &[u32]) -> io::Result<Tables> {
+    let found = [false, true].map(|exported| elf.symbol_table(file, exported));
+    let cost = |(entries, names): &(Range, Range)| {
+        let entries = entries.len / elf.symbol_bytes();
+        entries.saturating_mul(ENTRY_BYTES + INDEX_BYTES).saturating_add(names.len)
+    };
+    let bytes = found.iter().flatten().map(cost).fold(FRAME_BYTES, u64::saturating_add);
+    let mut share = budget.take(bytes, users).ok_or(io::ErrorKind::QuotaExceeded)?;
+    let copy = memory_file()?;
+    let mut end = HEADER_BYTES;
+    let mut kept = FRAME_BYTES;
+    let mut sections = vec![Section { name: 0, kind: 0, at: Range::default(), link: 0, entry_bytes: 0 }];
+    for (kind, name, tables) in [(SHT_SYMTAB, 1, found[0]), (SHT_DYNSYM, 17, found[1])] {
+        let (entries, names) = tables.unwrap_or_default();
+        let len = copy_entries(elf, file, entries, &copy, end)?;
+        let link = sections.len() as u32 + 1;
+        sections.push(Section { name, kind, at: Range { offset: end, len }, link, entry_bytes: ENTRY_BYTES });
+        let names_at = end + len;
+        let names_len = copy_names(file, names, &copy, names_at)?;
+        let at = Range { offset: names_at, len: names_len };
+        sections.push(Section { name: name + 8, kind: SHT_STRTAB, at, link: 0, entry_bytes: 0 });
+        end = (names_at + names_len).next_multiple_of(8);
+        kept += len / ENTRY_BYTES * (ENTRY_BYTES + INDEX_BYTES) + names_len;
+    }
+    let at = Range { offset: end, len: SECTION_NAMES.len() as u64 };
+    copy.write_all_at(SECTION_NAMES, end)?;
+    sections.push(Section { name: 33, kind: SHT_STRTAB, at, link: 0, entry_bytes: 0 });
+    let headers_at = (at.end()).next_multiple_of(8);
+    let headers: Vec<u8> = sections.iter().flat_map(Section::header).collect();
+    copy.write_all_at(&headers, headers_at)?;
+    copy.write_all_at(&file_header(elf.machine(), headers_at, sections.len() as u16), 0)?;
+    share.shrink_to(kept);
+    Ok(Tables { file: copy, _share: share })
+}
+
+/// Writes those that are defined somewhere and may be code, as a 64-bit machine has them. Returns their length.
+fn copy_entries(elf: &ElfFile, file: &File, entries: Range, to: &File, start: u64) -> io::Result<u64> {
+    let size = elf.symbol_bytes();
+    let mut at = start;
+    let mut copied = Vec::new();
+    for chunk in entries.chunks(CHUNK_BYTES / size * size) {
+        let mut bytes = vec![0; chunk.len as usize];
+        file.read_exact_at(&mut bytes, chunk.offset)?;
+        copied.clear();
+        for entry in bytes.chunks_exact(size as usize) {
+            let symbol = elf.symbol(entry, &[], 0);
+            if symbol.is_place() && !elf.marks_code(&symbol) {
+                copied.extend(entry_of(&symbol));
+            }
+        }
+        to.write_all_at(&copied, at)?;
+        at += copied.len() as u64;
+    }
+    Ok(at - start)
+}
+
+fn entry_of(symbol: &Symbol<'_>) -> [u8; ENTRY_BYTES as usize] {
+    const SOME_SECTION: u16 = 1; // it says no more than that the symbol is defined
+    let mut entry = [0; ENTRY_BYTES as usize];
+    entry[..4].copy_from_slice(&symbol.name_at.to_le_bytes());
+    entry[4] = symbol.kind;
+    entry[6..8].copy_from_slice(&SOME_SECTION.to_le_bytes());
+    entry[8..16].copy_from_slice(&symbol.address.to_le_bytes());
+    entry[16..].copy_from_slice(&symbol.size.min(u64::MAX - symbol.address).to_le_bytes());
+    entry
+}
+
+/// Each name ends, the last one too. Stretches of zeros stay holes. Returns the length.
+fn copy_names(file: &File, names: Range, to: &File, start: u64) -> io::Result<u64> {
+    let mut at = start;
+    let mut in_name = 0;
+    for chunk in names.chunks(CHUNK_BYTES) {
+        let mut bytes = vec![0; chunk.len as usize];
+        file.read_exact_at(&mut bytes, chunk.offset)?;
+        in_name = end_long_names(&mut bytes, in_name);
+        if bytes.iter().any(|&byte| byte != 0) {
+            to.write_all_at(&bytes, at)?;
+        }
+        at += chunk.len;
+    }
+    to.write_all_at(b"\0", at)?;
+    Ok(at + 1 - start)
+}
+
+/// Cuts names that are too long, of which the first goes on from bytes before. Returns how long the last one is so far.
+fn end_long_names(bytes: &mut [u8], mut in_name: usize) -> usize {
+    for byte in bytes {
+        if in_name == MOST_NAME_BYTES {
+            *byte = 0;
+        }
+        in_name = if *byte == 0 { 0 } else { in_name + 1 };
+    }
+    in_name
+}
+
+impl Section {
+    /// Elf64_Shdr
+    fn header(&self) -> [u8; SECTION_BYTES as usize] {
+        let mut header = [0; SECTION_BYTES as usize];
+        for (at, number) in [(0, self.name), (4, self.kind), (40, self.link)] {
+            header[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        for (at, number) in [(24, self.at.offset), (32, self.at.len), (48, 8), (56, self.entry_bytes)] {
+            header[at..at + 8].copy_from_slice(&number.to_le_bytes());
+        }
+        header
+    }
+}
+
+/// Elf64_Ehdr
+fn file_header(machine: u16, sections_at: u64, sections: u16) -> [u8; HEADER_BYTES as usize] {
+    const ET_DYN: u16 = 3;
+    let mut header = [0; HEADER_BYTES as usize];
+    header[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    header[0x28..0x30].copy_from_slice(&sections_at.to_le_bytes());
+    let halves =
+        [(0x10, ET_DYN), (0x12, machine), (0x14, 1), (0x34, 64), (0x3a, 64), (0x3c, sections), (0x3e, sections - 1)];
+    for (at, number) in halves {
+        header[at..at + 2].copy_from_slice(&number.to_le_bytes());
+    }
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::symbol::elf_file::in_memory;
+    use crate::symbol::names::own_vdso;
+
+    #[test]
+    fn long_names_are_ended() {
+        let ended = |len: usize, before: usize| {
+            let mut bytes = vec![b'x'; len];
+            let rest = end_long_names(&mut bytes, before);
+            let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == 0);
+            (ends.map(|(at, _)| at).collect::<Vec<usize>>(), rest)
+        };
+        assert_eq!(ended(MOST_NAME_BYTES, 0), (vec![], MOST_NAME_BYTES));
+        assert_eq!(ended(MOST_NAME_BYTES + 3, 0), (vec![MOST_NAME_BYTES], 2));
+        assert_eq!(ended(10, MOST_NAME_BYTES - 4), (vec![4], 5));
+        let mut bytes = *b"a\0b\0";
+        assert_eq!((end_long_names(&mut bytes, 5), &bytes), (0, b"a\0b\0"));
+    }
+
+    #[test]
+    fn the_copy_has_what_the_file_has() {
+        let file = in_memory(&mut own_vdso().expect("every process has one").as_slice()).unwrap();
+        let elf = ElfFile::read(&file).unwrap();
+        let tables = copy(&elf, &file, &Budget::default(), &[1]).unwrap();
+        let of = |elf: &ElfFile, file: &File, exported| {
+            let mut all = Vec::new();
+            elf.each_symbol(file, exported, |symbol| {
+                if symbol.is_place() {
+                    let name = symbol.names.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
+                    all.push((name, symbol.address, symbol.size, symbol.kind));
+                }
+            });
+            all
+        };
+        let copied = ElfFile::read(&tables.file).unwrap();
+        assert!(!of(&elf, &file, true).is_empty());
+        for exported in [false, true] {
+            assert_eq!(of(&copied, &tables.file, exported), of(&elf, &file, exported));
+        }
+    }
+
+    #[test]
+    fn it_costs_what_it_holds() {
+        let file = in_memory(&mut own_vdso().expect("every process has one").as_slice()).unwrap();
+        let elf = ElfFile::read(&file).unwrap();
+        let budget = Budget::new(1 << 20);
+        let room = budget.room(&[1]);
+        let tables = copy(&elf, &file, &budget, &[1]).unwrap();
+        assert!(tables.file.metadata().unwrap().len() <= room - budget.room(&[1]));
+        drop(tables);
+        assert_eq!(budget.room(&[1]), room);
+        let refused = copy(&elf, &file, &Budget::new(4 * FRAME_BYTES), &[1]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
+    }
+}

@@ -1,0 +1,253 @@
+//! Files that an unprivileged user makes for whoever profiles his processes: tables that lie about their size, names without
+//! an end, what decompresses to gigabytes. The report comes, in bounded memory and time.
+
+#[macro_use]
+mod common;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::user::NOBODY;
+use common::{Done, Load, example, number, run};
+
+const MIB: u64 = 1 << 20;
+/// Of all that perf-prof is made of, rings among it.
+const MOST_RSS_BYTES: u64 = 150 * MIB;
+/// Without a bound it takes minutes.
+const MOST_CPU_NS: u64 = 20_000_000_000;
+
+const PROGBITS: u32 = 1;
+const SYMTAB: u32 = 2;
+const STRTAB: u32 = 3;
+/// Where names of sections and the table of one symbol are, and what is only in some files.
+const NAMES_AT: u64 = 8192;
+const SYMBOL_AT: u64 = 8448;
+const MORE_AT: u64 = 16384;
+const SECTION_NAMES: &[u8] = b"\0.symtab\0.strtab\0.gnu_debugdata\0";
+
+#[cfg(target_arch = "x86_64")]
+const CODE: &[u8] = &[0xb9, 0, 0, 0, 1, 0xff, 0xc9, 0x75, 0xfc, 0xc3]; // see examples/burn.rs
+#[cfg(target_arch = "aarch64")]
+const CODE: &[u8] = &[0, 0x20, 0xa0, 0xd2, 0, 4, 0, 0x71, 0xe1, 0xff, 0xff, 0x54, 0xc0, 3, 0x5f, 0xd6];
+
+/// Name, type, offset, length, link, length of an entry.
+#[derive(Clone, Copy)]
+struct Section(u32, u32, u64, u64, u32, u64);
+
+/// The names of sections, as the last section.
+const NAMES: Section = Section(0, STRTAB, NAMES_AT, 64, 0, 0);
+
+fn header(section: &Section) -> Vec<u8> {
+    let Section(name, kind, offset, len, link, entry) = *section;
+    let mut bytes = [name, kind].map(u32::to_le_bytes).concat();
+    bytes.extend([0, 0, offset, len].map(u64::to_le_bytes).concat());
+    bytes.extend([link, 0].map(u32::to_le_bytes).concat());
+    bytes.extend([1, entry].map(u64::to_le_bytes).concat());
+    bytes
+}
+
+/// A file of `len` bytes, mostly holes, with these sections, and code in its second page: `victim` in a table of symbols.
+fn write(path: &Path, sections: &[Section], sections_at: u64, len: u64, parts: &[(u64, &[u8])]) {
+    let file = File::create(path).expect("a file");
+    file.set_len(len).expect("room for holes");
+    let half = |number: u64| (number as u16).to_le_bytes();
+    let mut head = b"\x7fELF\x02\x01\x01".to_vec();
+    head.resize(16, 0);
+    let machine = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+    head.extend([half(3), half(machine)].concat());
+    head.extend(1_u32.to_le_bytes());
+    head.extend([0, 64, sections_at].map(u64::to_le_bytes).concat());
+    head.extend(0_u32.to_le_bytes());
+    let count = sections.len() as u64 + 1;
+    head.extend([64, 56, 1, 64, count, count - 1].map(half).concat());
+    head.extend([1, 5].map(u32::to_le_bytes).concat()); // PT_LOAD, read and execute
+    head.extend([0, 0, 0, 12288, 12288, 4096].map(u64::to_le_bytes).concat());
+    let table: Vec<u8> = std::iter::repeat_n(0, 64).chain(sections.iter().flat_map(header)).collect();
+    let mut symbol = vec![0; 24];
+    symbol.extend(1_u32.to_le_bytes());
+    symbol.extend([18, 0, 1, 0]); // a global function of the first section
+    symbol.extend([4096_u64, 99].map(u64::to_le_bytes).concat());
+    symbol.extend(b"\0victim\0");
+    let own: [(u64, &[u8]); 5] =
+        [(0, &head), (4096, CODE), (NAMES_AT, SECTION_NAMES), (SYMBOL_AT, &symbol), (sections_at, &table)];
+    own.iter().chain(parts).for_each(|(at, bytes)| file.write_all_at(bytes, *at).expect("writes"));
+}
+
+/// A directory with files that nobody may do more than read.
+fn directory() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+    common::copy_program(example("burn"), dir.path().join("burn"));
+    dir
+}
+
+fn burn_as_nobody(dir: &Path, files: &[PathBuf]) -> Load {
+    let id = NOBODY.to_string();
+    let program = dir.join("burn").into_os_string().into_string().expect("UTF-8");
+    let files: Vec<&str> = files.iter().map(|file| file.to_str().expect("UTF-8")).collect();
+    let words = [&["--reuid", &id, "--regid", &id, "--clear-groups", &program], &files[..]].concat();
+    let mut load = Load::of("setpriv", &words);
+    load.says();
+    load
+}
+
+/// What is profiled of these processes, if it stays within its bounds.
+fn profile(pids: &str, options: &[&str]) -> Done {
+    let args = [&["profile", "--json", "-F", "997", "-g", "-p", pids, "--for", "1"], options].concat();
+    let done = run(&args).code(0);
+    let own = done.end()["self"].clone();
+    assert!(number(&own, "rss_peak_bytes") < MOST_RSS_BYTES, "{own}");
+    assert!(number(&own, "cpu_ns") < MOST_CPU_NS, "{own}");
+    assert!(!done.of_type("row").is_empty(), "{done:#?}");
+    done
+}
+
+/// The names, or reasons for having none, of frames in these files.
+fn frames_in(done: &Done, dir: &Path) -> Vec<String> {
+    let at = format!("{}/f", dir.display());
+    let stacks = done.of_type("row").into_iter().filter_map(|row| row["stack"].as_array().cloned());
+    let frames =
+        stacks.flatten().filter(|frame| frame["module"].as_str().is_some_and(|module| module.starts_with(&at)));
+    let mut words: Vec<String> =
+        frames.filter_map(|frame| Some(frame["symbol"].as_str().or(frame["reason"].as_str())?.to_owned())).collect();
+    words.sort();
+    words.dedup();
+    words
+}
+
+#[test]
+fn tables_that_lie_are_survived() {
+    need_events!();
+    let names: Vec<u8> = std::iter::repeat_n(b'A', MIB as usize - 1).chain([0]).collect();
+    let symbols = Section(1, SYMTAB, SYMBOL_AT, 48, 2, 24);
+    let names_of_symbols = Section(9, STRTAB, SYMBOL_AT + 48, 8, 0, 0);
+    // Symbols without end at one address, each of which may be meant.
+    let mut same = [1_u32.to_le_bytes(), [18, 0, 1, 0]].concat();
+    same.extend([16_u64, 1].map(u64::to_le_bytes).concat());
+    let same = same.repeat(8 * MIB as usize / same.len());
+    let cases: [(&str, usize, &dyn Fn(&Path), &[&str]); 5] = [
+        // Holes, called a table of symbols but for its type.
+        (
+            "a table by name",
+            3,
+            &|path| write(path, &[Section(1, PROGBITS, MORE_AT, 8 << 36, 0, 24), NAMES], 12288, 8 << 37, &[]),
+            &["stripped"],
+        ),
+        // By its type, too: of more than there is room for, and of as much as there is for one.
+        (
+            "a table of 64 GiB",
+            3,
+            &|path| write(path, &[Section(1, SYMTAB, MORE_AT, 64 << 30, 2, 24), NAMES], 12288, 65 << 30, &[]),
+            &["too many symbols: a larger `--symbol-memory` helps"],
+        ),
+        (
+            "more tables than one user may have",
+            9,
+            &|path| {
+                let table = Section(1, SYMTAB, MORE_AT, same.len() as u64, 2, 24);
+                write(path, &[table, names_of_symbols, NAMES], 12288, 9 * MIB, &[(MORE_AT, &same)]);
+            },
+            &["between symbols", "too many symbols: a larger `--symbol-memory` helps"],
+        ),
+        (
+            "compressed holes",
+            20,
+            &|path| {
+                let debugdata = Section(17, PROGBITS, MORE_AT, 32 * MIB, 0, 0);
+                write(path, &[symbols, names_of_symbols, debugdata, NAMES], 12288, MORE_AT + 32 * MIB, &[]);
+            },
+            &["victim"],
+        ),
+        (
+            "names without an end",
+            3,
+            &|path| {
+                let mut sections = vec![Section(0, PROGBITS, 0, 0, 0, 0); 65_533];
+                sections.push(Section(0, STRTAB, MORE_AT, MIB, 0, 0));
+                let at = MORE_AT + MIB;
+                write(path, &sections, at, at + 64 * 65_536, &[(MORE_AT, &names)]);
+            },
+            &["stripped"],
+        ),
+    ];
+    for (what, count, make, want) in cases {
+        let dir = directory();
+        let files: Vec<PathBuf> = (0..count).map(|index| dir.path().join(format!("f{index}"))).collect();
+        files.iter().for_each(|file| make(file));
+        let load = burn_as_nobody(dir.path(), &files);
+        let done = profile(&load.pid().to_string(), &[]);
+        let found = frames_in(&done, dir.path());
+        assert!(want.iter().all(|word| found.iter().any(|other| other == word)), "{what}: {found:?}");
+        assert!(found.iter().all(|word| want.contains(&word.as_str())), "{what}: {found:?}");
+    }
+}
+
+#[test]
+fn what_decompresses_to_more_than_there_is_room_for() {
+    need_events!();
+    let dir = directory();
+    let mut writer = lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(0)).expect("xz");
+    let zeros = vec![0; MIB as usize];
+    for _ in 0..48 {
+        writer.write_all(&zeros).expect("xz");
+    }
+    let xz = writer.finish().expect("xz");
+    let files: Vec<PathBuf> = (0..4).map(|index| dir.path().join(format!("f{index}"))).collect();
+    for file in &files {
+        let debugdata = Section(17, PROGBITS, MORE_AT, xz.len() as u64, 0, 0);
+        write(file, &[debugdata, NAMES], 12288, MORE_AT + xz.len() as u64, &[(MORE_AT, &xz)]);
+    }
+    let load = burn_as_nobody(dir.path(), &files);
+    let done = profile(&load.pid().to_string(), &[]);
+    assert_eq!(frames_in(&done, dir.path()), ["stripped"]);
+}
+
+/// /tmp/perf-PID.map, removed at the end.
+struct PerfMap(PathBuf);
+
+impl Drop for PerfMap {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn perf_maps_of_one_user_share_what_he_has() {
+    need_events!();
+    const NAME_BYTES: usize = 500;
+    let dir = directory();
+    let loads = [(); 6].map(|()| burn_as_nobody(dir.path(), &["-".into()]));
+    let lines: String = (0..60_000).map(|n| format!("{n:x}000 10 {}\n", "x".repeat(NAME_BYTES))).collect();
+    let maps = loads.each_ref().map(|load| PerfMap(format!("/tmp/perf-{}.map", load.pid()).into()));
+    for map in &maps {
+        fs::write(&map.0, &lines).expect("a perf map");
+        chown(&map.0, Some(NOBODY), Some(NOBODY)).expect("chown");
+    }
+    let pids = loads.each_ref().map(|load| load.pid().to_string()).join(",");
+    let reasons = |done: &Done| {
+        let stacks = done.of_type("row").into_iter().filter_map(|row| row["stack"].as_array().cloned());
+        let mut reasons: Vec<String> =
+            stacks.flatten().filter_map(|frame| Some(frame["reason"].as_str()?.to_owned())).collect();
+        reasons.sort();
+        reasons.dedup();
+        reasons
+    };
+    let few = reasons(&profile(&pids, &[]));
+    assert!(few.iter().any(|reason| reason.starts_with("perf map too large")), "{few:?}");
+    assert!(few.iter().any(|reason| reason == "not in its perf map"), "one of them has room: {few:?}");
+    let args = ["profile", "--json", "-g", "-p", &pids, "--for", "1", "--symbol-memory", "4G"];
+    let all = reasons(&run(&args).code(0));
+    assert!(all.iter().all(|reason| !reason.starts_with("perf map too large")), "{all:?}");
+}
+
+#[test]
+fn a_size_is_asked_for_in_words() {
+    let args = |size: &'static str| ["trace", "-e", "sched:sched_switch", "--symbol-memory", size];
+    for size in ["1", "0M", "x", "1T", "99999999999G"] {
+        let status = Command::new(env!("CARGO_BIN_EXE_perf-prof")).args(args(size)).output().expect("perf-prof").status;
+        assert_eq!(status.code(), Some(2), "{size}");
+    }
+}
