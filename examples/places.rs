@@ -4,6 +4,8 @@
 //! environment has `PLACES_GO=stdin`, so many times for each line of stdin. PLACE is one of:
 //! - `own`: `call_from_own` of this program; `rust`: `call_from_rust`, whose name is mangled;
 //! - `nofp`: `call_without_frame_pointer`, whose callers no frame pointer leads to;
+//! - `noreturn`: `never_returns`, called by `call_into_noreturn`, whose last instruction that call is. It ends the program
+//!   after 20 calls;
 //! - `jit`: memory without a file; `many`: the same, each call from a place of its own;
 //! - `perf-map`: as `jit`, named `call_from_jit` in /tmp/perf-PID.map, which is removed at the end unless FILE is given;
 //! - `file`: FILE, into which only machine code is written;
@@ -74,11 +76,63 @@ global_asm!(
     "ret",
 );
 
-// A frame as a compiler makes it, whatever this program was compiled with, and the outermost one.
 #[cfg(target_arch = "x86_64")]
 global_asm!(
-    ".globl call_with_frame_pointer",
-    "call_with_frame_pointer:",
+    ".globl call_into_noreturn",
+    "call_into_noreturn:",
+    "push rbp",
+    "mov rbp, rsp",
+    "call never_returns",
+    ".globl behind_the_call",
+    "behind_the_call:",
+    "ret",
+    ".globl never_returns",
+    "never_returns:",
+    "push rbp",
+    "mov rbp, rsp",
+    "mov ebx, 20",
+    "2:",
+    "mov eax, 110",
+    "syscall",
+    "dec ebx",
+    "jnz 2b",
+    "mov eax, 231", // exit_group
+    "xor edi, edi",
+    "syscall",
+    "ud2",
+);
+#[cfg(target_arch = "aarch64")]
+global_asm!(
+    ".globl call_into_noreturn",
+    "call_into_noreturn:",
+    "stp x29, x30, [sp, #-16]!",
+    "mov x29, sp",
+    "bl never_returns",
+    ".globl behind_the_call",
+    "behind_the_call:",
+    "ret",
+    ".globl never_returns",
+    "never_returns:",
+    "stp x29, x30, [sp, #-16]!",
+    "mov x29, sp",
+    "mov w19, #20",
+    "2:",
+    "mov x8, #173",
+    "svc #0",
+    "subs w19, w19, #1",
+    "b.ne 2b",
+    "mov x0, #0",
+    "mov x8, #94", // exit_group
+    "svc #0",
+    "brk #0",
+);
+
+// A frame as a compiler makes it, whatever this program was compiled with, and the outermost one: it is called what the C
+// library calls the function in which threads begin.
+#[cfg(target_arch = "x86_64")]
+global_asm!(
+    ".globl start_thread",
+    "start_thread:",
     "push rbp",
     "lea rax, [rip + 2f]",
     "push rax",
@@ -92,8 +146,8 @@ global_asm!(
 );
 #[cfg(target_arch = "aarch64")]
 global_asm!(
-    ".globl call_with_frame_pointer",
-    "call_with_frame_pointer:",
+    ".globl start_thread",
+    "start_thread:",
     "stp x29, x30, [sp, #-32]!",
     "adr x9, 2f",
     "stp xzr, x9, [sp, #16]",
@@ -106,7 +160,8 @@ global_asm!(
 
 unsafe extern "C" {
     safe fn call_without_frame_pointer();
-    safe fn call_with_frame_pointer(function: Function);
+    safe fn call_into_noreturn();
+    safe fn start_thread(function: Function);
 }
 
 extern "C" fn call_from_vdso() {
@@ -130,11 +185,12 @@ fn main() {
         "own" | "exec" => call_from_own,
         "rust" => call_from_rust,
         "nofp" => call_without_frame_pointer,
+        "noreturn" => call_into_noreturn,
         "vdso" => call_from_vdso,
         "jit" | "perf-map" => made_at_run_time(1)[0],
         "many" => {
             let functions = made_at_run_time(usize::try_from(count).expect("COUNT"));
-            return functions.iter().for_each(|function| call_with_frame_pointer(*function));
+            return functions.iter().for_each(|function| start_thread(*function));
         }
         "file" => {
             let path = file.expect("FILE");
@@ -150,7 +206,7 @@ fn main() {
         fs::write(&map, line).expect("write the map");
     }
     let waits = env::var("PLACES_GO").is_ok_and(|value| value == "stdin");
-    let calls = || (0..count).for_each(|_| call_with_frame_pointer(function));
+    let calls = || (0..count).for_each(|_| start_thread(function));
     if waits {
         io::stdin().lines().for_each(|_| calls())
     } else {

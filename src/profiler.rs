@@ -20,6 +20,7 @@ use crate::output::{LostSpan, Output, Top};
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::no_tracefs::{Lockdown, NoTracefs, unreadable};
+use crate::perf::record::Innermost;
 use crate::perf::refusal::{Reason, Refused};
 use crate::perf::target::{Host, Target, Tasks};
 use crate::perf::{Attr, Record, Sample};
@@ -367,17 +368,17 @@ impl Context {
     /// The sample's callchain, interned. None without one.
     #[inline(always)]
     pub fn stack(&mut self, sample: &Sample<'_>) -> Option<StackId> {
-        self.stacks.intern(sample.callchain, sample.max_stack(), sample.pid, &mut self.spaces)
+        self.stacks.intern(sample.callchain, sample.chain_form(), sample.pid, &mut self.spaces)
     }
 
     /// The sample's address as a stack of its own.
     pub fn address(&mut self, sample: &Sample<'_>, user: bool) -> Option<StackId> {
-        self.stacks.address(sample.ip(), user, sample.pid, &mut self.spaces)
+        self.stacks.address(sample.ip(), user, Innermost::Executed, sample.pid, &mut self.spaces)
     }
 
     /// An address in the code of a process as a stack of its own, where the events of the run hold addresses.
     pub fn user_address(&mut self, addr: u64, pid: i32) -> Option<StackId> {
-        self.stacks.address(addr, true, pid, &mut self.spaces)
+        self.stacks.address(addr, true, Innermost::Executed, pid, &mut self.spaces)
     }
 
     /// Adds to what fell on a stack of a task, for the flame graph and the lists of functions.

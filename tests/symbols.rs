@@ -342,6 +342,26 @@ fn a_name_is_shown_as_the_compiler_wrote_it_on_request() {
     }
 }
 
+#[test]
+fn a_call_that_never_returns_is_named_after_its_caller() {
+    need_events!();
+    let done = run_over(&["trace", "-e", CALL, "-g", "--json"], &[&example("places"), "noreturn", "1"]);
+    let events = done.of_type("event");
+    assert_eq!(events.len(), 20, "{done:#?}");
+    for event in events {
+        let stack = event["stack"].as_array().expect("a stack");
+        let symbols: Vec<&str> = stack.iter().filter_map(|frame| frame["symbol"].as_str()).collect();
+        // The last one says that nothing is beyond it.
+        let want = ["never_returns", "call_into_noreturn", "start_thread", "start_thread"];
+        assert!(symbols.ends_with(&want), "{symbols:?}");
+        let caller = &stack[stack.len() - 3];
+        let code = if cfg!(target_arch = "x86_64") { 9 } else { 12 };
+        assert_eq!(number(caller, "offset"), code, "behind the call: {caller}");
+        // The event's own function has called the tracepoint: the next one is in its caller.
+        assert!(number(&stack[0], "offset") > 0, "{event}");
+    }
+}
+
 // How good callchains are
 
 /// The `stacks` of the `end` object of a run over `places PLACE`, of 20 calls.
@@ -373,7 +393,7 @@ fn whole_broken_and_cut_stacks_are_told_apart() {
     common::copy_program(example("places"), &libc);
     let libc = libc.to_str().expect("UTF-8");
     let stacks = quality(CALL, &["library", "20", libc]);
-    assert_eq!(number(&stacks, "good"), 20, "it leads out of the library: {stacks}");
+    assert_eq!(number(&stacks, "good"), 20, "it leads to the beginning: {stacks}");
     let stacks = quality(CALL, &["nofp-library", "20", libc]);
     assert_eq!(number(&stacks, "broken_libc"), 20, "it does not: {stacks}");
     // Without callchains there is nothing to judge.

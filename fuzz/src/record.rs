@@ -40,7 +40,7 @@ fn sample(record: &[u8], layout: &Layout, sample_type: SampleType) {
     assert!(sample.callchain.iter().count() == sample.callchain.len() && words <= record.len() / 8);
     is_within(record, sample.raw);
     is_within(record, sample.rest());
-    let _ = (sample.is_compat(), sample.max_stack());
+    let _ = (sample.is_compat(), sample.chain_form());
     for address in [0, sample.addr(), u64::MAX, 1 << 47] {
         let _ = sample.user_word(address);
     }

@@ -55,9 +55,9 @@ pub fn join(rows: &[Vec<Value>], by: &ByStack, stacks: &Frames) -> Vec<Vec<Value
 
 fn key(id: Option<StackId>, stacks: &Frames) -> Key {
     let place = |frame: &Frame| match frame {
-        Frame::Kernel(addr) => Some(Place::Kernel(*addr)),
+        Frame::Kernel { addr, .. } => Some(Place::Kernel(*addr)),
         Frame::User { place: Ok((module, offset)), .. } => Some(Place::File(Arc::as_ptr(module) as usize, *offset)),
-        Frame::User { addr, place: Err(_) } => Some(Place::Nowhere(*addr)),
+        Frame::User { addr, place: Err(_), .. } => Some(Place::Nowhere(*addr)),
         Frame::Named(_) => None,
         Frame::Truncated => Some(Place::Cut),
     };
@@ -186,10 +186,11 @@ mod tests {
     #[test]
     fn equal_frames_are_one_row() {
         let (mut interned, mut keys) = (crate::symbol::Stacks::new(1 << 20, 127), Default::default());
-        let ids: Vec<StackId> = (1..=3).filter_map(|ip| interned.address(ip, false, 0, &mut keys)).collect();
+        let ids: Vec<StackId> =
+            (1..=3).filter_map(|ip| interned.address(ip, false, Default::default(), 0, &mut keys)).collect();
         let frames = [(ids[0], 5), (ids[1], 5), (ids[2], 6)];
         let mut stacks = Frames::default();
-        frames.into_iter().for_each(|(id, addr)| stacks.insert(id, [Frame::Kernel(addr)]));
+        frames.into_iter().for_each(|(id, addr)| stacks.insert(id, [Frame::Kernel { addr, behind_call: false }]));
         let stack = |index: usize| Value::Stack(Some(ids[index]));
         let rows = [
             row(10, 5, "b", stack(0)),

@@ -470,7 +470,9 @@ pub mod tests {
 
     #[test]
     fn each_row_is_named_by_its_stack() {
-        let id = crate::symbol::Stacks::new(1 << 20, 127).address(7, true, 1, &mut Default::default()).unwrap();
+        let id = crate::symbol::Stacks::new(1 << 20, 127)
+            .address(7, true, Default::default(), 1, &mut Default::default())
+            .unwrap();
         let row = Weighted { pid: 1, comm: Comm::new(b"a"), stack: Some(id), weight: 2 };
         let folded = Folded::new(&[row, Weighted { stack: None, ..row }], |_| vec![named(7, Ok("main"), None)]);
         assert_eq!(folded.lines(), ["a;[no stack] 2", "a;main 2"]);

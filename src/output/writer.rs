@@ -436,7 +436,7 @@ fn name_places(stacks: &Frames, names: &mut Names, values: &[Value]) -> Vec<Valu
 
 /// The frames of a stack with their names: these are kept per address, not per stack, of which there may be very many.
 fn name_stack(stacks: &Frames, names: &mut Names, id: StackId) -> Vec<Named> {
-    stacks.get(id).into_iter().flatten().map(|frame| names.frame(frame)).collect()
+    stacks.get(id).map(|frames| names.stack(frames)).unwrap_or_default()
 }
 
 fn fold(stacks: &Frames, names: &mut Names, rows: &[Weighted]) -> Folded {

@@ -204,7 +204,7 @@ impl Evlist {
         for evsel in &mut self.evsels {
             evsel.attr.add_sample_type(shared);
             evsel.layout = Layout::full(evsel.attr.sample_type(), 0, 0, evsel.attr.regs_user(), 0)
-                .with_max_stack(evsel.attr.max_stack());
+                .with_chain_form(evsel.chain_form());
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::perf::attr::{Attr, Exclude};
 use crate::perf::ids::Route;
 use crate::perf::layout::{Layout, SampleType};
+use crate::perf::record::{ChainForm, Innermost};
 
 /// The longest filter text that the kernel takes, in bytes.
 pub const FILTER_MAX: usize = 4095;
@@ -44,6 +45,7 @@ pub struct Evsel {
     opened: bool,
     /// Of a probe of this run.
     pub(super) is_probe: bool,
+    innermost: Innermost,
     /// Nobody pairs it with others; and its user wants some of them only.
     pub(super) is_apart: bool,
     pub(super) is_filtered: bool,
@@ -58,8 +60,10 @@ pub struct Evsel {
 impl Evsel {
     pub fn new(name: impl Into<String>, attr: Attr) -> Evsel {
         let layout = Layout::new(attr.sample_type(), 0);
+        let is_tracepoint = attr.tracepoint_id().is_some();
         Evsel {
             name: name.into(),
+            innermost: if is_tracepoint { Innermost::BehindTracepoint } else { Innermost::Executed },
             attr,
             binding: Binding::Task,
             cpus: None,
@@ -195,11 +199,18 @@ impl Evsel {
         self
     }
 
-    /// Of a probe of this run, which cannot be removed while the event is open anywhere.
+    /// Of a probe of this run, which cannot be removed while the event is open anywhere. `returns`: it is hit when its
+    /// function returns.
     #[must_use]
-    pub fn probe(mut self) -> Evsel {
+    pub fn probe(mut self, returns: bool) -> Evsel {
         self.is_probe = true;
+        self.innermost = if returns { Innermost::BehindCall } else { Innermost::Executed };
         self
+    }
+
+    /// See [`ChainForm`].
+    pub fn chain_form(&self) -> ChainForm {
+        ChainForm { depth: self.attr.max_stack(), innermost: self.innermost }
     }
 
     pub fn is_opened(&self) -> bool {

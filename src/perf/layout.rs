@@ -4,7 +4,7 @@
 
 use perf_event_open_sys::bindings as b;
 
-use crate::perf::record::{Branches, Callchain, Extra, Malformed, ReadValues, Sample, SampleId};
+use crate::perf::record::{Branches, Callchain, ChainForm, Extra, Malformed, ReadValues, Sample, SampleId};
 
 /// The `PERF_SAMPLE_*` bits of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub struct Layout {
     id_len: usize,
     /// Byte offset of the time in it.
     id_time: usize,
-    max_stack: u16,
+    chain_form: ChainForm,
     /// The fields of `BASE` are in their usual places.
     is_usual: bool,
     shape: Shape,
@@ -245,21 +245,20 @@ impl Layout {
             variable: at,
             id_len,
             id_time,
-            max_stack: 0,
+            chain_form: ChainForm::default(),
             is_usual: tid == USUAL_TID && time == USUAL_TIME && cpu == USUAL_CPU,
             shape: Shape::of(sample_type),
         }
     }
 
-    /// How many addresses a callchain has at most; 0: the kernel's limit.
     #[must_use]
-    pub fn with_max_stack(mut self, depth: u16) -> Layout {
-        self.max_stack = depth;
+    pub fn with_chain_form(mut self, form: ChainForm) -> Layout {
+        self.chain_form = form;
         self
     }
 
-    pub fn max_stack(&self) -> u16 {
-        self.max_stack
+    pub fn chain_form(&self) -> ChainForm {
+        self.chain_form
     }
 
     /// Bytes of a sample's record whose callchain and tracepoint's record are so long.

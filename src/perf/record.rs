@@ -72,10 +72,9 @@ impl<'a> Sample<'a> {
         self.layout.read_values(self.record)
     }
 
-    /// How many addresses its callchain has at most; 0: the kernel's limit.
     #[inline]
-    pub fn max_stack(&self) -> u16 {
-        self.layout.max_stack()
+    pub fn chain_form(&self) -> ChainForm {
+        self.layout.chain_form()
     }
 
     /// What follows RAW: see [`Sample::extra`].
@@ -118,6 +117,26 @@ impl<'a> Sample<'a> {
     pub fn extra(&self) -> Result<Extra<'a>, Malformed> {
         self.layout.extra(self.rest())
     }
+}
+
+/// What the words of an event's callchains mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChainForm {
+    /// How many addresses there are at most; 0: the kernel's limit.
+    pub depth: u16,
+    pub innermost: Innermost,
+}
+
+/// Which instruction the innermost address of a callchain is of. All others are return addresses: behind a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Innermost {
+    /// The one that was interrupted, or is probed.
+    #[default]
+    Executed,
+    /// The one behind the call of a tracepoint, if it is the kernel's (perf_fetch_caller_regs, include/linux/perf_event.h).
+    BehindTracepoint,
+    /// The one behind the call of a function that returns.
+    BehindCall,
 }
 
 /// Addresses, innermost first, mixed with `PERF_CONTEXT_*` markers.

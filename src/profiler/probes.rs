@@ -143,7 +143,7 @@ impl Setup<'_> {
         (format.system, format.name) = selector.head.parts(); // as the user knows it
         let format = Arc::new(format);
         self.tracefs.defined(&format);
-        Ok((Evsel::new(head, Attr::tracepoint(format.id)).probe(), format))
+        Ok((Evsel::new(head, Attr::tracepoint(format.id)).probe(place.ret), format))
     }
 
     /// Why the kernel does not take a probe, in one sentence.

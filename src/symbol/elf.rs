@@ -36,6 +36,7 @@ const MOST_MANGLED_BYTES: usize = 64 << 10;
 pub struct Symbols {
     layers: Vec<Layer>,
     loads: Loads,
+    entry: Option<u64>,
     build_id: Option<Vec<u8>>,
     /// Not looked at yet.
     debugdata: Option<(File, Range)>,
@@ -79,6 +80,7 @@ impl Symbols {
             separate: true,
             has_symtab: elf.has_symtab(),
             loads: elf.loads(),
+            entry: elf.entry(),
             options: options.clone(),
             users: users.to_vec(),
         })
@@ -105,6 +107,11 @@ impl Symbols {
             }
         }
         Err(if self.has_symtab { NO_SYMBOL } else { STRIPPED })
+    }
+
+    /// Where in the file a program begins.
+    pub fn entry(&self) -> Option<u64> {
+        self.entry
     }
 
     /// Opens the next table that there is.

@@ -43,6 +43,8 @@ const NT_GNU_BUILD_ID: u32 = 3;
 #[derive(Debug, Default)]
 pub struct ElfFile {
     machine: u16,
+    /// The linker's address of where a program begins; 0: nowhere.
+    entry: u64,
     /// Of a 64-bit machine.
     wide: bool,
     segments: Vec<Header>,
@@ -140,14 +142,19 @@ impl ElfFile {
         let sections = read(file, table).unwrap_or_default();
         let sections =
             sections.chunks_exact(section_size as usize).map(|bytes| Header::of_section(bytes, wide)).collect();
-        let machine = word(&head, 0x12) as u16;
-        Some(ElfFile { machine, wide, segments, sections, names })
+        let (machine, entry) = (word(&head, 0x12) as u16, place(0x18, 0x18));
+        Some(ElfFile { machine, entry, wide, segments, sections, names })
     }
 
     /// The parts that are loaded, for files of which no more is asked.
     pub fn loads(&self) -> Loads {
         let loads = self.segments.iter().filter(|segment| segment.kind == PT_LOAD);
         Loads(loads.take(MOST_LOADS).map(|segment| (segment.at, segment.address)).collect())
+    }
+
+    /// The byte of the file at which a program begins.
+    pub fn entry(&self) -> Option<u64> {
+        self.code_offset(self.entry).filter(|_| self.entry != 0)
     }
 
     /// The byte of the file that will be at an address of the linker's, if it is code.

@@ -56,18 +56,21 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::record::Innermost;
     use crate::symbol::{SpaceKeys, Stacks};
 
     #[test]
     fn what_is_kept_stays_what_it_was() {
         let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
         let mut frames = Frames::default();
-        let ids: Vec<StackId> = (1..50).filter_map(|n| stacks.address(n, false, 5, &mut keys)).collect();
+        let ids: Vec<StackId> =
+            (1..50).filter_map(|n| stacks.address(n, false, Innermost::Executed, 5, &mut keys)).collect();
         for (n, &id) in ids.iter().enumerate() {
-            frames.insert(id, (1..=n as u64 + 1).map(Frame::Kernel));
+            frames.insert(id, (1..=n as u64 + 1).map(|addr| Frame::Kernel { addr, behind_call: false }));
         }
         let addresses = |frames: &Frames, id: StackId| {
-            let address = |frame: &Frame| if let Frame::Kernel(addr) = frame { *addr } else { panic!("{frame:?}") };
+            let address =
+                |frame: &Frame| if let Frame::Kernel { addr, .. } = frame { *addr } else { panic!("{frame:?}") };
             frames.get(id).map(|frames| frames.iter().map(address).collect::<Vec<u64>>())
         };
         let is_kept = |n: usize| n.is_multiple_of(7);

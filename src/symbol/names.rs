@@ -93,13 +93,30 @@ impl Names {
         }
     }
 
+    /// Of a whole stack, innermost first.
+    pub fn stack(&mut self, frames: &[Frame]) -> Vec<Named> {
+        let mut named: Vec<Named> = Vec::with_capacity(frames.len());
+        for frame in frames {
+            let was_interrupted = named.last().is_some_and(|inner| inner.symbol.as_deref().is_ok_and(interrupts));
+            named.push(match frame {
+                Frame::Kernel { addr, behind_call: true } if was_interrupted => self.kernel(*addr),
+                frame => self.frame(frame),
+            });
+        }
+        named
+    }
+
     pub fn frame(&mut self, frame: &Frame) -> Named {
         match frame {
-            Frame::Kernel(addr) => self.kernel(*addr),
-            Frame::User { addr, place: Ok((module, offset)) } => {
-                Named { addr: Some(*addr), ..self.user(module, *addr, *offset) }
+            Frame::Kernel { addr, behind_call: false } => self.kernel(*addr),
+            Frame::Kernel { addr, behind_call: true } => {
+                let before = self.kernel(addr.saturating_sub(1));
+                Named { addr: Some(*addr), offset: before.offset + 1, ..before }
             }
-            Frame::User { addr, place: Err(reason) } => {
+            Frame::User { addr, behind_call, place: Ok((module, offset)) } => {
+                Named { addr: Some(*addr), ..self.user(module, *addr, *offset, *behind_call) }
+            }
+            Frame::User { addr, place: Err(reason), .. } => {
                 if *reason != NO_ADDRESS {
                     self.nowhere.add(*addr, false, false);
                 }
@@ -183,14 +200,24 @@ impl Names {
         Some(Named { addr: Some(addr), symbol: Ok(symbol), offset: found.offset, module })
     }
 
-    fn user(&mut self, module: &Arc<Module>, addr: u64, offset: u64) -> Named {
-        let key = (Arc::as_ptr(module) as usize, offset);
+    /// `offset`: of the call where `addr` is behind one.
+    fn user(&mut self, module: &Arc<Module>, addr: u64, offset: u64, behind_call: bool) -> Named {
+        const BEHIND_CALL: u64 = 1 << 63; // no file is that large
+        let key = (Arc::as_ptr(module) as usize, offset | if behind_call { BEHIND_CALL } else { 0 });
         if let Some((function, offset)) = self.places.get(&key) {
             return Named::of(function, offset, None);
         }
-        let (symbol, into) = match self.look_up(module, addr, offset) {
+        let found = if behind_call {
+            let found = self.look_up(module, addr.saturating_sub(1), offset).map(|(symbol, into)| (symbol, into + 1));
+            // What a signal's handler returns to is no call, and the first instruction of its function.
+            let at = self.look_up(module, addr, offset.saturating_add(1));
+            if at.as_ref().is_ok_and(|(symbol, into)| *into == 0 && returns_from_signals(symbol)) { at } else { found }
+        } else {
+            self.look_up(module, addr, offset)
+        };
+        let (symbol, into) = match found {
             Ok((symbol, into)) => (Ok(symbol.into()), into),
-            Err(reason) => (Err(reason), offset),
+            Err(reason) => (Err(reason), offset + u64::from(behind_call)),
         };
         let named = Named { addr: None, symbol, offset: into, module: Some(module.path.clone()) };
         // A perf map may still get the name, or another one for new code in the same place.
@@ -201,6 +228,17 @@ impl Names {
         known.tally.add(offset, named.symbol.is_ok(), is_final);
         known.reason = named.symbol.as_ref().err().copied().or(known.reason);
         named
+    }
+
+    /// True for a byte of a file in the function at which its program begins. `named`: what it is called.
+    pub fn is_entry(&self, module: &Arc<Module>, named: &Named, offset: u64) -> bool {
+        const ENTRY_BYTES: u64 = 64; // it is short in every C library
+        let known = self.modules.get(&(Arc::as_ptr(module) as usize));
+        let entry = known.and_then(|known| known.symbols.as_ref()?.as_ref().ok()?.entry());
+        entry.is_some_and(|entry| match named.symbol {
+            Ok(_) => offset.checked_sub(named.offset).is_some_and(|start| start == entry),
+            Err(_) => offset.checked_sub(entry).is_some_and(|into| into < ENTRY_BYTES),
+        })
     }
 
     fn of_module(&mut self, module: &Arc<Module>) -> &mut ModuleNames {
@@ -311,6 +349,32 @@ pub(super) fn own_vdso() -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// True for the code that the CPU enters in the kernel when it is interrupted: what it calls is behind no call of the code
+/// that was interrupted. Of x86 (arch/x86/entry/entry_64.S, also as it was before 5.8) and arm64 (arch/arm64/kernel/entry.S).
+fn interrupts(function: &str) -> bool {
+    const NAMES: [&str; 12] = [
+        "apic_timer_interrupt",
+        "async_page_fault",
+        "common_interrupt",
+        "el1_error",
+        "el1_irq",
+        "el1_sync",
+        "end_repeat_nmi",
+        "nmi",
+        "page_fault",
+        "reschedule_interrupt",
+        "ret_from_intr",
+        "xen_hvm_callback_vector",
+    ];
+    const STARTS: [&str; 5] = ["asm_sysvec_", "asm_exc_", "asm_common_interrupt", "asm_spurious_interrupt", "el1h_64_"];
+    STARTS.iter().any(|start| function.starts_with(start)) || NAMES.binary_search(&function).is_ok()
+}
+
+/// Of glibc, musl, and the vdso.
+fn returns_from_signals(function: &str) -> bool {
+    ["__restore_rt", "__restore", "__kernel_rt_sigreturn", "__kernel_sigreturn"].contains(&function)
+}
+
 const VDSO: Reason = "vdso";
 const NOT_IN_MAP: Reason = "not in its perf map";
 const MAP_TOO_LARGE: Reason = "perf map too large: a larger `--symbol-memory` helps";
@@ -350,11 +414,14 @@ mod tests {
         ];
         for (content, reason) in cases {
             let module = Arc::new(Module::new("x", content));
-            let named = names().frame(&Frame::User { addr: 7, place: Ok((module, 3)) });
+            let named = names().frame(&Frame::User { addr: 7, behind_call: false, place: Ok((module, 3)) });
             assert_eq!((named.symbol, named.offset, named.addr), (Err(reason), 3, Some(7)));
         }
-        assert!(names().frame(&Frame::Kernel(1 << 63)).symbol.is_err());
-        assert_eq!(names().frame(&Frame::User { addr: 7, place: Err("exited") }).symbol, Err("exited"));
+        assert!(names().frame(&Frame::Kernel { addr: 1 << 63, behind_call: false }).symbol.is_err());
+        assert_eq!(
+            names().frame(&Frame::User { addr: 7, behind_call: false, place: Err("exited") }).symbol,
+            Err("exited")
+        );
     }
 
     #[inline(never)]
@@ -366,7 +433,7 @@ mod tests {
         // While a thread of another test is in D, nobody asks what this process has mapped.
         let look = || crate::symbol::Spaces::new(Default::default()).locate(std::process::id() as i32, addr);
         let place = std::iter::repeat_with(look).take(10_000).find(Result::is_ok).unwrap_or_else(look);
-        names().frame(&Frame::User { addr, place })
+        names().frame(&Frame::User { addr, behind_call: false, place })
     }
 
     #[test]
@@ -393,11 +460,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_behind_a_call_is_named_after_the_call() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "ffffffff81000000 T never_returns_to\nffffffff81000010 T asm_sysvec_apic_timer_interrupt\n\
+            ffffffff81000020 T next\n";
+        std::fs::write(file.path(), text).unwrap();
+        let mut names = Names { kallsyms_path: file.path().into(), ..names() };
+        let kernel = |low: u64, behind_call| Frame::Kernel { addr: 0xffff_ffff_8100_0000 + low, behind_call };
+        let stacks: [(&[Frame], &[(&str, u64)]); 3] = [
+            (&[kernel(0x10, true)], &[("never_returns_to", 0x10)]),
+            (&[kernel(0x10, false)], &[("asm_sysvec_apic_timer_interrupt", 0)]),
+            (
+                &[kernel(0x18, true), kernel(0x20, true), kernel(0x20, true)],
+                &[("asm_sysvec_apic_timer_interrupt", 8), ("next", 0), ("asm_sysvec_apic_timer_interrupt", 0x10)],
+            ),
+        ];
+        for (frames, want) in stacks {
+            let named = names.stack(frames);
+            let named: Vec<(&str, u64)> =
+                named.iter().map(|named| (named.symbol.as_deref().unwrap(), named.offset)).collect();
+            assert_eq!(named, want);
+        }
+    }
+
+    #[test]
     fn a_place_without_a_name_counts_once() {
         let mut names = names();
         for _ in 0..3 {
             names.kernel(1 << 63);
-            names.frame(&Frame::User { addr: 7, place: Err("exited") });
+            names.frame(&Frame::User { addr: 7, behind_call: false, place: Err("exited") });
         }
         let coverage = names.coverage();
         assert_eq!((coverage.count, coverage.nowhere), (Count { named: 0, unnamed: 2 }, 1));
@@ -407,11 +498,11 @@ mod tests {
     fn kallsyms_is_read_for_kernel_addresses_only() {
         let mut names = names();
         let module = Arc::new(Module::new("x", Content::Vdso { len: 1 }));
-        names.frame(&Frame::User { addr: 7, place: Ok((module, 3)) });
-        names.frame(&Frame::User { addr: 7, place: Err("exited") });
+        names.frame(&Frame::User { addr: 7, behind_call: false, place: Ok((module, 3)) });
+        names.frame(&Frame::User { addr: 7, behind_call: false, place: Err("exited") });
         names.frame(&Frame::Truncated);
         assert!(names.kernel.is_none());
-        names.frame(&Frame::Kernel(7));
+        names.frame(&Frame::Kernel { addr: 7, behind_call: false });
         assert!(names.kernel.is_some());
     }
 
@@ -431,7 +522,8 @@ mod tests {
         let map = Some(Arc::new(file.reopen().unwrap()));
         let module = Arc::new(Module::new("//anon", Content::Unnamed { reason: JIT_NO_MAP, map }));
         let mut names = names();
-        let mut at = |addr| names.frame(&Frame::User { addr, place: Ok((module.clone(), addr - 0x1000)) });
+        let mut at =
+            |addr| names.frame(&Frame::User { addr, behind_call: false, place: Ok((module.clone(), addr - 0x1000)) });
         assert_eq!((at(0x1004).symbol, at(0x1004).offset), (Ok("hot".into()), 4));
         assert!(at(0x2000).symbol.is_err());
         std::io::Write::write_all(&mut file, b"2000 100 later\n").unwrap();

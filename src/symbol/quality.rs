@@ -7,7 +7,6 @@ use rustc_hash::FxHashMap;
 
 use crate::symbol::mappings::Module;
 use crate::symbol::names::Names;
-use crate::symbol::spaces::{NO_ADDRESS, NOT_MAPPED};
 use crate::symbol::stacks::Frame;
 
 /// What became of a callchain.
@@ -32,22 +31,25 @@ impl Quality {
             return Quality::Truncated;
         }
         let modules: Vec<&Arc<Module>> = frames.iter().filter_map(module).collect();
-        let users = frames.iter().filter(|frame| matches!(frame, Frame::User { .. })).count();
         let is_libc = !modules.is_empty() && modules.iter().all(|module| is_libc(module.name()));
-        let broken = match outermost {
-            Frame::User { place: Err(NO_ADDRESS | NOT_MAPPED), .. } => true,
-            // Whatever runs was called, unless it is where a program or a thread begins.
-            Frame::User { place: Ok(_), .. } if users == 1 || is_libc => {
-                !names.frame(outermost).symbol.is_ok_and(|symbol| is_start(&symbol))
-            }
-            _ => false,
-        };
+        let broken = matches!(outermost, Frame::User { .. }) && !is_beginning(frames, names);
         match modules.last().map(|module| module.path.clone()) {
             _ if !broken => Quality::Good,
             Some(path) if is_libc => Quality::BrokenLibc(path),
             path => Quality::Broken(path),
         }
     }
+}
+
+/// True where a program or a thread begins: its outermost frame lies in the file's entry function or in one that starts
+/// threads, or has called `main`. The C library is mostly stripped: what is there has no name to go by.
+fn is_beginning(frames: &[Frame], names: &mut Names) -> bool {
+    let [inner @ .., outermost] = frames else { return false };
+    let Frame::User { place: Ok((module, offset)), behind_call, .. } = outermost else { return false };
+    let named = names.frame(outermost);
+    named.symbol.as_deref().is_ok_and(is_start)
+        || names.is_entry(module, &named, offset + u64::from(*behind_call))
+        || inner.last().is_some_and(|inner| names.frame(inner).symbol.as_deref() == Ok("main"))
 }
 
 fn module(frame: &Frame) -> Option<&Arc<Module>> {
@@ -65,7 +67,8 @@ fn is_libc(name: &str) -> bool {
 
 /// Nobody calls these functions.
 fn is_start(symbol: &str) -> bool {
-    const NAMES: [&str; 10] = [
+    const NAMES: [&str; 14] = [
+        "_rt0_amd64_linux",
         "_start",
         "_dl_start",
         "_dl_start_user",
@@ -76,8 +79,12 @@ fn is_start(symbol: &str) -> bool {
         "__clone",
         "clone3",
         "__clone3",
+        "runtime.goexit",
+        "runtime.mstart",
+        "runtime.rt0_go",
     ];
     let plain = symbol.split('@').next().unwrap_or(symbol);
+    let plain = plain.strip_suffix(".abi0").unwrap_or(plain); // Go's
     NAMES.contains(&plain) || plain.starts_with("__libc_start_main")
 }
 
@@ -152,15 +159,19 @@ mod tests {
     use crate::symbol::elf::SymbolOptions;
     use crate::symbol::files::EXITED;
     use crate::symbol::mappings::Content;
-    use crate::symbol::spaces::JIT_NO_MAP;
+    use crate::symbol::spaces::{JIT_NO_MAP, NO_ADDRESS, NOT_MAPPED};
 
     fn user(path: &str) -> Frame {
         let content = Content::Unnamed { reason: JIT_NO_MAP, map: None };
-        Frame::User { addr: 7, place: Ok((Arc::new(Module::new(path, content)), 3)) }
+        Frame::User { addr: 7, behind_call: true, place: Ok((Arc::new(Module::new(path, content)), 3)) }
+    }
+
+    fn kernel(addr: u64) -> Frame {
+        Frame::Kernel { addr, behind_call: false }
     }
 
     fn nowhere(reason: crate::symbol::files::Reason) -> Frame {
-        Frame::User { addr: 7, place: Err(reason) }
+        Frame::User { addr: 7, behind_call: true, place: Err(reason) }
     }
 
     #[test]
@@ -171,17 +182,17 @@ mod tests {
         let at_libc = || Quality::BrokenLibc(LIBC.into());
         let cases: [(Vec<Frame>, Quality); 12] = [
             (vec![], Quality::Empty),
-            (vec![Frame::Kernel(1), Frame::Kernel(2)], Quality::Good),
-            (vec![Frame::Kernel(1), user("/a"), user("/a")], Quality::Good),
+            (vec![kernel(1), kernel(2)], Quality::Good),
+            (vec![kernel(1), user("/a"), user("/a")], Quality::Broken(Some("/a".into()))),
             (vec![user("/a"), user("/a"), Frame::Truncated], Quality::Truncated),
-            (vec![Frame::Kernel(1), user("/a")], Quality::Broken(Some("/a".into()))),
-            (vec![Frame::Kernel(1), user(LIBC)], at_libc()),
+            (vec![kernel(1), user("/a")], Quality::Broken(Some("/a".into()))),
+            (vec![kernel(1), user(LIBC)], at_libc()),
             (vec![user(LIBC), user("/lib64/ld-linux-x86-64.so.2"), user(LIBC)], at_libc()),
             (vec![user(LIBC), nowhere(NO_ADDRESS)], at_libc()),
-            (vec![user(LIBC), user("/a"), user(LIBC)], Quality::Good),
+            (vec![user(LIBC), user("/a"), user(LIBC)], Quality::Broken(Some(LIBC.into()))),
             (vec![user("/a"), user("/b"), nowhere(NOT_MAPPED)], Quality::Broken(Some("/b".into()))),
             (vec![nowhere(NO_ADDRESS)], Quality::Broken(None)),
-            (vec![user("/a"), nowhere(EXITED)], Quality::Good),
+            (vec![user("/a"), nowhere(EXITED)], Quality::Broken(Some("/a".into()))),
         ];
         for (frames, want) in cases {
             assert_eq!(Quality::of(&frames, &mut names), want, "{frames:?}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::perf::record::Callchain;
+use crate::perf::record::{Callchain, ChainForm, Innermost};
 use crate::symbol::files::Reason;
 use crate::symbol::mappings::Module;
 use crate::symbol::space_keys::{SpaceChange, SpaceKeys};
@@ -28,7 +28,7 @@ pub struct Stack {
 #[derive(Clone, Debug)]
 pub enum Body {
     /// Addresses and markers as the kernel wrote them; `cut`: the depth limit was reached.
-    Chain { words: Box<[u64]>, cut: bool },
+    Chain { words: Box<[u64]>, cut: bool, innermost: Innermost },
     /// From /proc/TID/stack, which gives names but no addresses.
     Named(Vec<KernelFrame>),
 }
@@ -53,10 +53,16 @@ pub enum News {
 /// A frame, innermost first.
 #[derive(Clone, Debug)]
 pub enum Frame {
-    Kernel(u64),
+    Kernel {
+        addr: u64,
+        behind_call: bool,
+    },
     User {
         addr: u64,
-        /// The module and the offset in its file, or why it is in none.
+        /// It is a return address. The call before it may be the last thing that its function does: what lies at the
+        /// address itself is another function then.
+        behind_call: bool,
+        /// Of the instruction before it then: the module and the offset in its file, or why it is in none.
         place: Result<(Arc<Module>, u64), Reason>,
     },
     Named(Box<KernelFrame>),
@@ -67,20 +73,32 @@ pub enum Frame {
 impl Stack {
     /// The frames, with user addresses as places in files as they are mapped now.
     pub fn frames(self, spaces: &mut Spaces) -> Vec<Frame> {
-        let (words, cut) = match self.body {
+        let (words, cut, innermost) = match self.body {
             Body::Named(frames) => return frames.into_iter().map(|frame| Frame::Named(Box::new(frame))).collect(),
-            Body::Chain { words, cut } => (words, cut),
+            Body::Chain { words, cut, innermost } => (words, cut, innermost),
         };
         let mut frames = Vec::with_capacity(words.len() + 1);
         let mut kernel = true;
+        let mut is_first = true; // of the kernel's, or of the user's: where that was left
         for word in without_end_mark(&words).iter().copied() {
             if word >= PERF_CONTEXT_MAX {
                 kernel = word == PERF_CONTEXT_KERNEL;
-            } else if kernel {
-                frames.push(Frame::Kernel(word));
-            } else {
-                frames.push(Frame::User { addr: word, place: spaces.locate(self.pid, word) });
+                is_first = true;
+                continue;
             }
+            let behind_call = match innermost {
+                _ if !is_first => true,
+                Innermost::Executed => false,
+                Innermost::BehindTracepoint => kernel,
+                Innermost::BehindCall => frames.is_empty(),
+            };
+            is_first = false;
+            frames.push(if kernel {
+                Frame::Kernel { addr: word, behind_call }
+            } else {
+                let place = spaces.locate(self.pid, word.saturating_sub(u64::from(behind_call)));
+                Frame::User { addr: word, behind_call, place }
+            });
         }
         if cut {
             frames.push(Frame::Truncated);
@@ -131,6 +149,7 @@ struct Key {
     len: usize,
     /// Deeper than it was allowed to be: it is no stack that ends there.
     cut: bool,
+    innermost: Innermost,
     /// How often it came since the last look, once or more.
     seen: u32,
     /// How often it was the callchain of a sample.
@@ -143,7 +162,7 @@ struct Recent {
     id: StackId,
     /// Of the words alone.
     hash: u64,
-    depth: u16,
+    form: ChainForm,
     has_user: bool,
     space: u32,
     start: usize,
@@ -220,15 +239,20 @@ impl Stacks {
         }
     }
 
-    /// The id of `chain` in process `pid`, cut after `depth` addresses (0: the kernel's limit). None when it is empty or
-    /// the table is full.
+    /// The id of `chain` in process `pid`. None when it is empty or the table is full.
     #[inline]
-    pub fn intern(&mut self, chain: Callchain<'_>, depth: u16, pid: i32, spaces: &mut SpaceKeys) -> Option<StackId> {
+    pub fn intern(
+        &mut self,
+        chain: Callchain<'_>,
+        form: ChainForm,
+        pid: i32,
+        spaces: &mut SpaceKeys,
+    ) -> Option<StackId> {
         if chain.is_empty() {
             self.empty += 1;
             return None;
         }
-        self.find(chain, depth, pid, spaces, 1)
+        self.find(chain, form, pid, spaces, 1)
     }
 
     /// As [`Stacks::intern`], and counts it as so many callchains.
@@ -236,14 +260,14 @@ impl Stacks {
     fn find(
         &mut self,
         chain: Callchain<'_>,
-        depth: u16,
+        form: ChainForm,
         pid: i32,
         spaces: &mut SpaceKeys,
         taken: u64,
     ) -> Option<StackId> {
         let place = recent_place(chain);
         if let Some(recent) = &mut self.recent[place]
-            && recent.depth == depth
+            && recent.form == form
             && is_same(&self.words[recent.start..recent.start + recent.len], chain)
             && recent.space == if recent.has_user { spaces.key(pid) } else { 0 }
         {
@@ -251,7 +275,7 @@ impl Stacks {
             recent.taken += taken;
             return Some(recent.id);
         }
-        self.find_any(chain, place, depth, pid, spaces, taken)
+        self.find_any(chain, place, form, pid, spaces, taken)
     }
 
     #[inline(never)]
@@ -259,7 +283,7 @@ impl Stacks {
         &mut self,
         chain: Callchain<'_>,
         place: usize,
-        depth: u16,
+        form: ChainForm,
         pid: i32,
         spaces: &mut SpaceKeys,
         taken: u64,
@@ -268,12 +292,15 @@ impl Stacks {
         let has_user = chain.iter().fold(false, |any, word| any | is_user(word)); // without a branch for each
         // Kernel addresses mean the same in every process.
         let space = if has_user { spaces.key(pid) } else { 0 };
-        let most = if depth == 0 { self.depth_limit } else { usize::from(depth) };
+        let most = if form.depth == 0 { self.depth_limit } else { usize::from(form.depth) };
         let is_cut = || chain.iter().filter(|word| *word < PERF_CONTEXT_MAX).count() >= most;
         let cut = chain.len() >= most && is_cut();
         let words = &self.words;
-        let is_it =
-            |key: &Key| key.space == space && key.cut == cut && is_same(&words[key.start..key.start + key.len], chain);
+        let innermost = form.innermost;
+        let is_it = |key: &Key| {
+            (key.space, key.cut, key.innermost) == (space, cut, innermost)
+                && is_same(&words[key.start..key.start + key.len], chain)
+        };
         let hash = chain.hash();
         let key = hash ^ u64::from(space);
         let bucket = self.by_hash.get_mut(&key);
@@ -284,13 +311,13 @@ impl Stacks {
             (*id, key.start)
         } else {
             let start = self.words.len();
-            let id = self.keep(pid, Body::Chain { words: chain.iter().collect(), cut }, chain.len())?;
+            let id = self.keep(pid, Body::Chain { words: chain.iter().collect(), cut, innermost }, chain.len())?;
             self.words.extend(chain.iter().map(u64::to_ne_bytes));
             let len = chain.len();
-            self.by_hash.entry(key).or_default().push((id, Key { space, start, len, cut, seen: 1, taken }));
+            self.by_hash.entry(key).or_default().push((id, Key { space, start, len, cut, innermost, seen: 1, taken }));
             (id, start)
         };
-        let recent = Recent { id, hash, depth, has_user, space, start, len: chain.len(), seen: 0, taken: 0 };
+        let recent = Recent { id, hash, form, has_user, space, start, len: chain.len(), seen: 0, taken: 0 };
         if let Some(before) = self.recent[place].replace(recent) {
             self.tell_key(before);
         }
@@ -318,13 +345,20 @@ impl Stacks {
     }
 
     /// As [`Stacks::intern`], of one address without its callers.
-    pub fn address(&mut self, ip: u64, user: bool, pid: i32, spaces: &mut SpaceKeys) -> Option<StackId> {
+    pub fn address(
+        &mut self,
+        ip: u64,
+        user: bool,
+        innermost: Innermost,
+        pid: i32,
+        spaces: &mut SpaceKeys,
+    ) -> Option<StackId> {
         let marker = if user { PERF_CONTEXT_USER } else { PERF_CONTEXT_KERNEL };
         let [head, tail] = [marker, ip].map(u64::to_ne_bytes);
         let mut words = [0; 16];
         words[..8].copy_from_slice(&head);
         words[8..].copy_from_slice(&tail);
-        self.find(Callchain::from_bytes(&words), u16::MAX, pid, spaces, 0)
+        self.find(Callchain::from_bytes(&words), ChainForm { depth: u16::MAX, innermost }, pid, spaces, 0)
     }
 
     /// A stack read from /proc. Rare, so it is not looked up.

@@ -14,6 +14,12 @@ fn chain(bytes: &[u8]) -> Callchain<'_> {
     Callchain::from_bytes(bytes)
 }
 
+fn form(depth: u16) -> ChainForm {
+    ChainForm { depth, ..ChainForm::default() }
+}
+
+const FORM: ChainForm = ChainForm { depth: 0, innermost: Innermost::Executed };
+
 fn frames(stacks: &mut Stacks) -> Vec<Vec<Frame>> {
     let mut spaces = Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() });
     let frames = |news| match news {
@@ -51,23 +57,23 @@ fn equal_stacks_share_an_id() {
     let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
     let kernel = bytes(&[PERF_CONTEXT_KERNEL, 1, 2]);
     let user = bytes(&[PERF_CONTEXT_KERNEL, 1, PERF_CONTEXT_USER, 2]);
-    let first = stacks.intern(chain(&kernel), 0, 5, &mut keys);
-    assert_eq!(first, stacks.intern(chain(&kernel), 0, 6, &mut keys), "kernel stacks are the same in every process");
-    let in_5 = stacks.intern(chain(&user), 0, 5, &mut keys);
-    assert_ne!(in_5, stacks.intern(chain(&user), 0, 6, &mut keys), "user stacks are not");
-    assert_eq!(in_5, stacks.intern(chain(&user), 0, 5, &mut keys));
+    let first = stacks.intern(chain(&kernel), FORM, 5, &mut keys);
+    assert_eq!(first, stacks.intern(chain(&kernel), FORM, 6, &mut keys), "kernel stacks are the same in every process");
+    let in_5 = stacks.intern(chain(&user), FORM, 5, &mut keys);
+    assert_ne!(in_5, stacks.intern(chain(&user), FORM, 6, &mut keys), "user stacks are not");
+    assert_eq!(in_5, stacks.intern(chain(&user), FORM, 5, &mut keys));
     assert_eq!(frames(&mut stacks).iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
-    assert_eq!(stacks.intern(chain(&[]), 0, 5, &mut keys), None);
+    assert_eq!(stacks.intern(chain(&[]), FORM, 5, &mut keys), None);
 }
 
 #[test]
 fn one_address_is_a_stack() {
     let (mut stacks, mut keys) = (Stacks::new(1 << 20, 1), SpaceKeys::default());
-    let kernel = stacks.address(7, false, 5, &mut keys);
-    assert_eq!(kernel, stacks.address(7, false, 6, &mut keys));
-    assert_ne!(kernel, stacks.address(7, true, 5, &mut keys));
+    let kernel = stacks.address(7, false, Innermost::Executed, 5, &mut keys);
+    assert_eq!(kernel, stacks.address(7, false, Innermost::Executed, 6, &mut keys));
+    assert_ne!(kernel, stacks.address(7, true, Innermost::Executed, 5, &mut keys));
     let frames = frames(&mut stacks);
-    assert!(matches!(frames[0][..], [Frame::Kernel(7)]), "{frames:?}");
+    assert!(matches!(frames[0][..], [Frame::Kernel { addr: 7, behind_call: false }]), "{frames:?}");
     assert!(matches!(frames[1][..], [Frame::User { addr: 7, .. }]), "{frames:?}");
 }
 
@@ -75,7 +81,7 @@ fn one_address_is_a_stack() {
 fn forgetting_makes_room() {
     let (mut stacks, mut keys) = (Stacks::new(2_000_000, 127), SpaceKeys::default());
     let mut intern =
-        |stacks: &mut Stacks, n| stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 0, 5, &mut keys).unwrap();
+        |stacks: &mut Stacks, n| stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), FORM, 5, &mut keys).unwrap();
     let held = intern(&mut stacks, 1);
     let (mut forgot, mut taken) = (0, 0);
     for n in 2..30_000 {
@@ -101,7 +107,7 @@ fn forgetting_makes_room() {
 fn what_is_frequent_is_not_forgotten() {
     let (mut stacks, mut keys) = (Stacks::new(16 << 20, 127), SpaceKeys::default());
     let mut intern =
-        |stacks: &mut Stacks, n| stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 0, 5, &mut keys).unwrap();
+        |stacks: &mut Stacks, n| stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), FORM, 5, &mut keys).unwrap();
     let look = |stacks: &mut Stacks| drop(stacks.forget(FxHashSet::default()));
     let often: Vec<StackId> = (0..100).map(|n| intern(&mut stacks, n)).collect();
     let once = intern(&mut stacks, 1000);
@@ -125,7 +131,7 @@ fn what_is_frequent_is_not_forgotten() {
 fn a_full_table_counts() {
     let (mut stacks, mut keys) = (Stacks::new(2000, 127), SpaceKeys::default());
     for n in 0..100 {
-        stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), 0, 5, &mut keys);
+        stacks.intern(chain(&bytes(&[PERF_CONTEXT_KERNEL, n])), FORM, 5, &mut keys);
     }
     assert!(stacks.refused() > 50 && stacks.refused() < 100, "{}", stacks.refused());
 }
@@ -135,7 +141,7 @@ fn a_cut_stack_says_so() {
     let (mut stacks, mut keys) = (Stacks::new(1 << 20, 3), SpaceKeys::default());
     for (depth, addresses, want) in [(0, 3, true), (0, 2, false), (2, 2, true), (7, 3, false)] {
         let words: Vec<u64> = [PERF_CONTEXT_KERNEL].into_iter().chain(depth..depth + addresses).collect();
-        stacks.intern(chain(&bytes(&words)), depth as u16, 5, &mut keys);
+        stacks.intern(chain(&bytes(&words)), form(depth as u16), 5, &mut keys);
         let cut = matches!(frames(&mut stacks)[0].last(), Some(Frame::Truncated));
         assert_eq!(cut, want, "{addresses} of {depth}");
     }
@@ -145,9 +151,35 @@ fn a_cut_stack_says_so() {
 fn a_cut_stack_is_no_complete_one() {
     let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
     let words = bytes(&[PERF_CONTEXT_KERNEL, 1, 2]);
-    let ids = [2, 0, 2, 3].map(|depth| stacks.intern(chain(&words), depth, 5, &mut keys));
+    let ids = [2, 0, 2, 3].map(|depth| stacks.intern(chain(&words), form(depth), 5, &mut keys));
     assert!(ids[0] != ids[1] && ids[0] == ids[2] && ids[1] == ids[3], "{ids:?}");
     assert_eq!(frames(&mut stacks).iter().map(Vec::len).collect::<Vec<_>>(), [3, 2]);
+}
+
+#[test]
+fn return_addresses_are_told_from_others() {
+    let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
+    let both = bytes(&[PERF_CONTEXT_KERNEL, 1, 2, PERF_CONTEXT_USER, 3, 4]);
+    let user = bytes(&[PERF_CONTEXT_USER, 3, 4]);
+    let cases = [
+        (&both, Innermost::Executed, [false, true, false, true].as_slice()),
+        (&both, Innermost::BehindTracepoint, &[true, true, false, true]),
+        (&both, Innermost::BehindCall, &[true, true, false, true]),
+        (&user, Innermost::Executed, &[false, true]),
+        (&user, Innermost::BehindTracepoint, &[false, true]),
+        (&user, Innermost::BehindCall, &[true, true]),
+    ];
+    let mut ids = FxHashSet::default();
+    for (words, innermost, want) in cases {
+        ids.extend(stacks.intern(chain(words), ChainForm { depth: 0, innermost }, 5, &mut keys));
+        let behind_call = |frame: &Frame| match frame {
+            Frame::Kernel { behind_call, .. } | Frame::User { behind_call, .. } => *behind_call,
+            _ => unreachable!("{frame:?}"),
+        };
+        let found: Vec<bool> = frames(&mut stacks)[0].iter().map(behind_call).collect();
+        assert_eq!(found, want, "{innermost:?}");
+    }
+    assert_eq!(ids.len(), cases.len(), "the same words mean something else");
 }
 
 /// More than are remembered as recent, many of them alike.
@@ -195,7 +227,7 @@ proptest! {
                     let is_user = chain.iter().any(|word| word == PERF_CONTEXT_USER);
                     let addresses = chain.iter().filter(|word| *word < PERF_CONTEXT_MAX).count();
                     let key = (words.clone(), if is_user { keys.key(pid) } else { 0 }, depth == 2 && addresses >= 2);
-                    let id = stacks.intern(chain, depth, pid, &mut keys).unwrap();
+                    let id = stacks.intern(chain, form(depth), pid, &mut keys).unwrap();
                     match model.insert(key, id) {
                         Some(known) if known == id => {
                             unsure.remove(&known);

@@ -19,6 +19,7 @@ use crate::cli::values::{self, Time, format_ns};
 use crate::cli::{CommonArgs, usage};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
+use crate::perf::record::Innermost;
 use crate::perf::refusal::Reason;
 use crate::perf::target::{Host, online_cpus, tickless_cpus};
 use crate::perf::{Attr, Sample};
@@ -276,7 +277,7 @@ impl IrqOff {
         }
         let stack = match gap.function {
             Some(function) if !sample.callchain.is_empty() => {
-                ctx.stacks.address(function, false, sample.pid, &mut ctx.spaces)
+                ctx.stacks.address(function, false, Innermost::Executed, sample.pid, &mut ctx.spaces)
             }
             _ => ctx.stack(sample),
         };

@@ -20,6 +20,7 @@ use crate::cli::{CommonArgs, usage};
 use crate::expr::Program;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
+use crate::perf::record::Innermost;
 use crate::perf::{Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp, Use};
 use crate::profilers::ProfilerArgs;
@@ -198,7 +199,7 @@ impl Kmemleak {
             _ if source.stacks => ctx.stack(sample),
             Some(field) => {
                 let ip = field.read_u64(sample.raw).unwrap_or(0);
-                ctx.stacks.address(ip, false, sample.pid, &mut ctx.spaces)
+                ctx.stacks.address(ip, false, Innermost::BehindTracepoint, sample.pid, &mut ctx.spaces)
             }
             None => None,
         };
@@ -364,7 +365,7 @@ impl Profiler for Kmemleak {
     }
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let short = |source: &Source| ShortSource::new(source, evlist.evsel(source.event).attr().max_stack());
+        let short = |source: &Source| ShortSource::new(source, evlist.evsel(source.event).chain_form());
         self.short = self.sources.iter().map(short).collect::<Option<Vec<_>>>().unwrap_or_default();
         for source in &self.sources {
             let filter = source.filter.as_ref().map(Filter::text);

@@ -2,6 +2,7 @@
 
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
+use crate::perf::record::ChainForm;
 use crate::perf::short::{Place, Short};
 use crate::profiler::{Context, Samples, Use};
 use crate::profilers::kmemleak::ledger::Space;
@@ -18,13 +19,12 @@ pub struct ShortSource {
     size: Option<Place>,
     /// Up to the end of these.
     bytes: usize,
-    /// See [`Sample::max_stack`].
-    max_stack: u16,
+    chain_form: ChainForm,
 }
 
 impl ShortSource {
     /// None: more must be asked.
-    pub fn new(source: &Source, max_stack: u16) -> Option<ShortSource> {
+    pub fn new(source: &Source, chain_form: ChainForm) -> Option<ShortSource> {
         let frees = match source.role {
             Role::Alloc => false,
             Role::Free => true,
@@ -47,7 +47,7 @@ impl ShortSource {
                 None => None,
             },
             bytes: ptr.end().max(size.map_or(0, |size| size.end())),
-            max_stack,
+            chain_form,
         })
     }
 }
@@ -82,7 +82,7 @@ impl Kmemleak {
         let bytes = source.size.map_or(0, |place| sample.word(place));
         let chain = sample.callchain();
         let stack = if source.stacks {
-            ctx.stacks.intern(chain, source.max_stack, sample.pid(), &mut ctx.spaces)
+            ctx.stacks.intern(chain, source.chain_form, sample.pid(), &mut ctx.spaces)
         } else {
             None
         };
