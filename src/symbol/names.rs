@@ -467,7 +467,8 @@ mod tests {
         std::fs::write(file.path(), text).unwrap();
         let mut names = Names { kallsyms_path: file.path().into(), ..names() };
         let kernel = |low: u64, behind_call| Frame::Kernel { addr: 0xffff_ffff_8100_0000 + low, behind_call };
-        let stacks: [(&[Frame], &[(&str, u64)]); 3] = [
+        type Case<'a> = (&'a [Frame], &'a [(&'a str, u64)]);
+        let stacks: [Case<'_>; 3] = [
             (&[kernel(0x10, true)], &[("never_returns_to", 0x10)]),
             (&[kernel(0x10, false)], &[("asm_sysvec_apic_timer_interrupt", 0)]),
             (
