@@ -286,7 +286,7 @@ fn losses_make_no_long_waits() {
 
 fn try_losses_make_no_long_waits(cpus: &[&str]) -> Result<(), String> {
     let pingpong = example("pingpong");
-    let load = [&["task-state", "-m", "1", "--perins", "--json", "--", &pingpong, "200000"], cpus].concat();
+    let load = [&["task-state", "-m", "1", "--perins", "--json", "--", &pingpong, "100000"], cpus].concat();
     let ended = run(&load).code(0);
     let truth = ended.line_with("switch_pairs");
     if ended.total("lost") == 0 || ended.total("discarded") == 0 {
