@@ -45,10 +45,12 @@ fn every_row_has_its_verdict() {
     }
 }
 
-/// A loss that has to be: more happens than one page holds, while nobody reads it.
-fn lossy(run: &Prog, shell: &mut Load, program: &str, args: &str) {
+/// Something that is seen, then a loss that has to be: more happens than the ring holds, while nobody reads it.
+fn lossy(run: &Prog, shell: &mut Load) {
+    shell.tell("for _ in 1 2 3; do /bin/true; done; echo seen");
+    shell.says();
     run.stopped(|| {
-        shell.tell(&format!("{} {args}", example(program)));
+        shell.tell(&format!("{} 20000", example("pingpong")));
         shell.says();
     });
 }
@@ -57,10 +59,9 @@ fn lossy(run: &Prog, shell: &mut Load, program: &str, args: &str) {
 fn what_was_lost_makes_counts_lower_bounds() {
     need_switches!(alone);
     let mut shell = Load::shell();
-    let pid = shell.pid().to_string();
-    let states = ["task-state", "-m", "1", "-p", &pid];
+    let states = ["task-state", "-m", "16"];
     let mut run = start_watching(&states);
-    lossy(&run, &mut shell, "pingpong", "20000");
+    lossy(&run, &mut shell);
     run.signal(Signal::SIGUSR1);
     let interval = run.object(|object| object["type"] == "interval");
     assert!(number(&interval, "lost") > 0 && interval["verdict"] == "lower_bound", "{interval}");
@@ -71,7 +72,7 @@ fn what_was_lost_makes_counts_lower_bounds() {
     run.err_line(|line| line.contains("ring buffer"));
     run.signal(Signal::SIGUSR1);
     run.line(|line| line.contains("task-state, interval 1,"));
-    lossy(&run, &mut shell, "pingpong", "20000");
+    lossy(&run, &mut shell);
     run.signal(Signal::SIGUSR1);
     run.line(|line| line == MEANING);
     let text = run.interrupt().code(0);
@@ -81,8 +82,14 @@ fn what_was_lost_makes_counts_lower_bounds() {
     assert_eq!(table.iter().filter(|line| *line == MEANING).count(), 1, "{text:#?}");
 
     // What may have been freed unseen is told row by row.
-    let run = start_watching(&["kmemleak", "slab", "-m", "1", "-p", &pid]);
-    lossy(&run, &mut shell, "kalloc", "20000 5000 --exit");
+    let run = start_watching(&["kmemleak", "slab", "-m", "16"]);
+    let kalloc = |total: &str| {
+        let mut load = Load::of(&example("kalloc"), &[total, "500"]);
+        load.says();
+        load
+    };
+    let _seen = kalloc("500");
+    let _unseen = run.stopped(|| kalloc("20500"));
     let json = run.interrupt().code(0);
     assert!(json.total("lost") > 0, "{json:#?}");
     let last = json.total("intervals");
