@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{
-    Done, GUARD, Prog, command, ends_within, example, getppid, getuid, number, own_tid, run, run_over, start,
-    start_watching, syscall,
+    Done, GUARD, Load, Prog, command, ends_within, example, getppid, getuid, hurry, number, own_tid, run, run_over,
+    start, start_watching, syscall,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -55,7 +55,7 @@ fn a_flood_through_one_page_is_counted_to_the_last_call() {
 
 #[test]
 fn the_cure_for_a_loss_cures_it() {
-    need_events!();
+    need_events!(alone);
     let (flood, event) = (example("flood"), syscall(libc::SYS_getppid));
     let trace = |pages: &str, interval: &str| {
         run(&["trace", "-m", pages, "-i", interval, "-o", "/dev/null", "-e", &event, "--", &flood, "200000", "200000"])
@@ -90,27 +90,45 @@ fn there_is_one_loss_line_per_interval() {
 
 #[test]
 fn a_small_ring_is_emptied_again_and_again() {
-    need_events!();
+    need_events!(alone);
     // Bursts of about 200 calls a millisecond. A page holds 30 to 40 of them; a reader that sleeps for 100 ms while records
     // stay above the horizon sees about ten pages a second.
-    let (flood, event) = (example("flood"), syscall(libc::SYS_getppid));
-    let end = run_over(&["trace", "--json", "-m", "1", "-e", &event], &[&flood, "400000", "200000"]).end();
-    assert!(number(&end, "samples") > 2_500, "{end}");
+    // Both are before whoever else uses the CPUs: late bursts are larger, and a late reader finds one page again.
+    common::attempts(|| {
+        let mut shell = Load::shell();
+        let event = syscall(libc::SYS_getppid);
+        let run = start_watching(&["trace", "-m", "1", "-e", &event, "-p", &shell.pid().to_string()]);
+        [run.pid(), shell.pid()].into_iter().for_each(hurry);
+        shell.tell(&format!("{} 400000 200000", example("flood")));
+        shell.says();
+        let end = run.interrupt().code(0).end();
+        // The host may let the machine wait.
+        if number(&end, "samples") > 2_500 { Ok(()) } else { Err(end.to_string()) }
+    });
 }
 
 #[test]
 fn a_flood_hides_no_rare_event() {
     need_events!();
-    const EXECS: usize = 100;
-    let script = format!("{} 1000000 >/dev/null & for _ in $(seq {EXECS}); do /bin/true; done; wait", example("flood"));
+    const EXECS: usize = 50; // records of as many fit a ring
+    let script = format!(
+        "{} 100000 >/dev/null & for _ in $(seq {EXECS}); do /bin/true; done; wait; echo done",
+        example("flood")
+    );
     let rare =
         ["sched:sched_process_exec", "sched:sched_process_fork", "sched:sched_process_exit", "signal:signal_generate"];
     // One with a ring of its own; four that share one.
     for rare in [&rare[..1], &rare[..]] {
-        let mut args = vec!["trace", "--json", "-m", "16", "-e", "raw_syscalls:sys_enter"];
+        let mut shell = Load::shell();
+        let pid = shell.pid().to_string();
+        let mut args = vec!["trace", "-m", "16", "-p", &pid, "-e", "raw_syscalls:sys_enter"];
         args.extend(rare.iter().flat_map(|event| ["-e", event]));
-        args.extend(["--", "/bin/sh", "-c", &script]);
-        let done = run(&args).code(0);
+        let run = start_watching(&args);
+        run.stopped(|| {
+            shell.tell(&script);
+            shell.says();
+        });
+        let done = run.interrupt().code(0);
         let end = done.end();
         assert!(number(&end, "lost") > 10_000 && number(&end, "lost_side") == 0, "{end}");
         let execs = done.out.iter().filter(|line| line.contains(r#""filename":"/bin/true""#)).count();
@@ -299,7 +317,7 @@ fn n_events_are_n_lines() {
 
 #[test]
 fn a_run_for_a_time_ends() {
-    need_events!();
+    need_events!(alone);
     // Its last interval ends with it.
     common::attempts(|| {
         let done = run(&["trace", "-e", EXEC, "--for", "1", "-i", "500", "--json"]).code(0);

@@ -5,10 +5,9 @@ mod common;
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::user::{Copy, PERFMON, turn};
-use common::{Done, Load, Prog, example, number, run};
+use common::{Done, Load, Prog, example, hurry, number, run};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -16,37 +15,17 @@ use serde_json::Value;
 /// Calls per second of [`paced`], by the clock and not by how fast they are made.
 const RATE: f64 = 20_000.0;
 
-/// `flood` at [`RATE`] on CPU 0, and no other test beside it.
-struct Paced {
-    load: Load,
-    _alone: MutexGuard<'static, ()>,
-}
-
-fn paced() -> Paced {
-    let _alone = alone();
-    Paced { load: paced_on(0), _alone }
+/// `flood` at [`RATE`] on CPU 0.
+fn paced() -> Load {
+    paced_on(0)
 }
 
 fn paced_on(cpu: usize) -> Load {
     let load = Load::of(&example("flood"), &["1000000000", &RATE.to_string()]);
     let mut cpus = CpuSet::new();
     cpus.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(load.pid()), &cpus)).expect("the CPU");
-    // On a busy machine it would be late otherwise. All of a `sched_param` that the kernel knows is one int.
-    let priority: libc::c_int = 1;
-    // SAFETY: the kernel reads one int.
-    unsafe { libc::syscall(libc::SYS_sched_setscheduler, load.pid(), libc::SCHED_FIFO, &raw const priority) };
+    hurry(load.pid());
     load
-}
-
-impl Paced {
-    fn pid(&self) -> String {
-        self.load.pid().to_string()
-    }
-}
-
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The only line of stdout, of a run with `--dry-run --json`.
@@ -96,9 +75,9 @@ fn getppid() -> String {
 
 #[test]
 fn the_rate_of_a_paced_load_is_foretold_however_it_is_watched() {
-    need_events!();
+    need_events!(alone);
     let load = paced();
-    let (event, pid) = (getppid(), load.pid());
+    let (event, pid) = (getppid(), load.pid().to_string());
     for target in [&["-p", &pid][..], &["-t", &pid], &["-C", "0"], &[]] {
         let told = forecast_of_rate(&[&["trace", "-e", &event], target].concat(), &[]);
         let what = format!("{target:?}: {told}");
@@ -128,9 +107,9 @@ fn the_rate_of_a_paced_load_is_foretold_however_it_is_watched() {
 
 #[test]
 fn the_bytes_are_those_of_a_run_and_the_advised_ring_loses_nothing() {
-    need_events!();
+    need_events!(alone);
     let load = paced();
-    let (event, pid) = (getppid(), load.pid());
+    let (event, pid) = (getppid(), load.pid().to_string());
     for stacks in [&[][..], &["-g"]] {
         let args = [&["trace", "-e", &event, "-p", &pid], stacks].concat();
         let told = forecast_of_rate(&args, &[]);
@@ -148,8 +127,7 @@ fn the_bytes_are_those_of_a_run_and_the_advised_ring_loses_nothing() {
 
 #[test]
 fn a_command_is_run_for_a_moment_and_ended() {
-    need_events!();
-    let _alone = alone();
+    need_events!(alone);
     let flood = example("flood");
     let event = getppid();
     // It may go from CPU to CPU: how much is on the busiest nobody knows.
@@ -169,13 +147,13 @@ fn a_command_is_run_for_a_moment_and_ended() {
 
 #[test]
 fn nothing_is_written_but_the_forecast() {
-    need_events!();
+    need_events!(alone);
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
     let (output, graph) = (path("out"), path("graph.svg"));
     let event = getppid();
     let load = paced();
-    let pid = load.pid();
+    let pid = load.pid().to_string();
     let base = ["trace", "-e", &event, "-p", &pid, "-i", "50", "--strict-loss", "-N", "1", "-v"];
     forecast_of_rate(&[&base[..], &["-o", &output, "--flame-graph", &graph]].concat(), &[]);
     assert!(!Path::new(&output).exists() && !Path::new(&graph).exists());
@@ -196,8 +174,7 @@ fn limited(limit: &str, args: &[&str]) -> Done {
 
 #[test]
 fn counters_for_which_there_is_no_descriptor_are_told_of() {
-    need_events!();
-    let _alone = alone();
+    need_events!(alone);
     let args = ["trace", "-e", "sched:*", "--for", "100ms"];
     let needed = |done: &Done| {
         let words: Vec<&str> = done.err[0].split(' ').collect();
@@ -220,7 +197,7 @@ fn counters_for_which_there_is_no_descriptor_are_told_of() {
 
 #[test]
 fn rings_are_those_that_the_mlock_limit_allows() {
-    need_events!();
+    need_events!(alone);
     const UID: u32 = 1000;
     let copy = Copy::of(UID);
     let locking = |args: &[&str]| {
@@ -250,7 +227,6 @@ fn rings_are_those_that_the_mlock_limit_allows() {
     assert_eq!(number(&asked, "run_ring_pages"), 8, "{asked}");
     // More is needed than there may be.
     drop(load);
-    let _alone = alone();
     let flood = Load::of(&example("flood"), &["100000000000", "0"]);
     let event = getppid();
     let little = told(&["trace", "-e", &event, "-p", &flood.pid().to_string(), "--dry-run", "--json"]);
@@ -261,7 +237,7 @@ fn rings_are_those_that_the_mlock_limit_allows() {
 
 #[test]
 fn what_must_not_disturb_is_told_from_its_samples() {
-    need_events!();
+    need_events!(alone);
     let _load = paced();
     let cpus = common::online_cpus().len() as f64;
     common::attempts(|| {
@@ -289,9 +265,9 @@ fn row<'a>(done: &'a Done, end: &str) -> Vec<&'a str> {
 
 #[test]
 fn the_text_tells_the_same() {
-    need_events!();
+    need_events!(alone);
     let load = paced();
-    let (event, pid) = (getppid(), load.pid());
+    let (event, pid) = (getppid(), load.pid().to_string());
     let silent = format!("{event},sched:sched_process_hang");
     common::attempts(|| {
         let done = run(&["trace", "-e", &silent, "-p", &pid, "--dry-run", "-m", "16"]).code(0);
@@ -315,9 +291,9 @@ fn check_words(done: &Done) {
 
 #[test]
 fn every_profiler_has_a_forecast() {
-    need_events!();
+    need_events!(alone);
     let load = paced();
-    let pid = load.pid();
+    let pid = load.pid().to_string();
     let cpus = common::online_cpus().len() as f64;
     let cases: [(&[&str], Option<f64>); 8] = [
         (&["profile", "-F", "199"], Some(199.0 * cpus)),

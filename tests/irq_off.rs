@@ -67,7 +67,7 @@ fn a_cpu_without_samples_was_not_watched() {
 
 #[test]
 fn the_timer_of_a_busy_cpu_is_on_time() {
-    need_events!();
+    need_events!(alone);
     let (_load, cpu) = spinner();
     attempts(|| {
         let done = run(&["irq-off", "--period", "5ms", "--than", "50ms", "--for", "2", "--json"]).code(0);
@@ -82,7 +82,7 @@ fn the_timer_of_a_busy_cpu_is_on_time() {
 
 #[test]
 fn under_a_storm_of_forks_nothing_is_called_interrupts_off() {
-    need_events!();
+    need_events!(alone);
     stay_visible();
     let storm = "i=0; while [ $i -lt 1500 ]; do /bin/true; (:); i=$((i + 1)); done";
     attempts(|| {
@@ -97,7 +97,7 @@ fn under_a_storm_of_forks_nothing_is_called_interrupts_off() {
 
 #[test]
 fn idle_cpus_are_not_reported() {
-    need_events!();
+    need_events!(alone);
     attempts(|| {
         let done = run(&["irq-off", "-L", "50000", "--for", "1500ms", "--json"]).code(0);
         let cpus: Vec<u64> = rows(&done).iter().map(|row| number(row, "cpu")).collect();
@@ -111,7 +111,7 @@ fn idle_cpus_are_not_reported() {
 
 #[test]
 fn only_the_cpus_that_were_asked_for_have_rows() {
-    need_events!();
+    need_events!(alone);
     let cpu = online_cpus()[0];
     attempts(|| {
         let done = run(&["irq-off", "-C", &cpu.to_string(), "-i", "100", "--for", "450ms", "--json"]).code(0);
@@ -127,15 +127,22 @@ fn only_the_cpus_that_were_asked_for_have_rows() {
 
 #[test]
 fn finer_periods_bring_more_samples() {
-    need_events!();
+    need_events!(alone);
     let (_load, cpu) = spinner();
-    let samples = |args: &[&str]| {
+    let samples = |period_ms: u64, args: &[&str]| {
         let done = run(&[&["irq-off", "--for", "1", "--json", "-L", "100ms"], args].concat()).code(0);
-        number(&row_of(&done, cpu), "samples")
+        let interval = &done.of_type("interval")[0];
+        let periods = (number(interval, "end_ns") - number(interval, "start_ns")) / (period_ms * MS);
+        let samples = number(&row_of(&done, cpu), "samples");
+        assert!((1..=periods + 2).contains(&samples), "every {period_ms} ms, {periods} periods: {samples}");
+        samples
     };
-    let (usual, precise) = (samples(&[]), samples(&["--precise"]));
-    assert!((1..=22).contains(&usual), "every 50 ms: {usual}");
-    assert!(precise > 4 * usual, "every 5 ms: {precise}, every 50 ms: {usual}");
+    attempts(|| {
+        let (usual, precise) = (samples(50, &[]), samples(5, &["--precise"]));
+        // A machine that stands still takes one sample for all of that time.
+        let is_finer = precise > 4 * usual;
+        if is_finer { Ok(()) } else { Err(format!("every 5 ms: {precise}, every 50 ms: {usual}")) }
+    });
 }
 
 #[test]

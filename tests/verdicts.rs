@@ -3,7 +3,8 @@
 #[macro_use]
 mod common;
 
-use common::{Done, example, number, run};
+use common::{Done, Load, Prog, example, number, run, start, start_watching};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 const MEANING: &str = ">= at least so much: records were lost or left out";
@@ -44,21 +45,56 @@ fn every_row_has_its_verdict() {
     }
 }
 
+/// Something that is seen, then a loss that has to be: more happens than the ring holds, while nobody reads it.
+fn lossy(run: &Prog, shell: &mut Load) {
+    shell.tell("for _ in 1 2 3; do /bin/true; done; echo seen");
+    shell.says();
+    run.stopped(|| {
+        shell.tell(&format!("{} 20000", example("pingpong")));
+        shell.says();
+    });
+}
+
 #[test]
 fn what_was_lost_makes_counts_lower_bounds() {
-    need_switches!();
-    let pingpong = example("pingpong");
-    let json = run(&["task-state", "-m", "1", "--json", "--", &pingpong, "200000"]).code(0);
-    assert!(json.total("lost") > 0, "{json:#?}");
-    assert_eq!(verdicts(&json, |_| true), ["lower_bound"]);
-    assert_eq!(json.of_type("interval")[0]["verdict"], "lower_bound");
-    let text = run(&["task-state", "-m", "1", "--", &pingpong, "200000"]).code(0);
-    let rows = text.out.iter().filter(|line| line.starts_with(">= ") && *line != MEANING).count();
+    need_switches!(alone);
+    let mut shell = Load::shell();
+    let states = ["task-state", "-m", "16"];
+    let mut run = start_watching(&states);
+    lossy(&run, &mut shell);
+    run.signal(Signal::SIGUSR1);
+    let interval = run.object(|object| object["type"] == "interval");
+    assert!(number(&interval, "lost") > 0 && interval["verdict"] == "lower_bound", "{interval}");
+    let json = run.interrupt().code(0);
+    assert_eq!(verdicts(&json, |row| row["interval"] == interval["interval"]), ["lower_bound"]);
+
+    let mut run = start(&[&states[..], &["-v"]].concat());
+    run.err_line(|line| line.contains("ring buffer"));
+    run.signal(Signal::SIGUSR1);
+    run.line(|line| line.contains("task-state, interval 1,"));
+    lossy(&run, &mut shell);
+    run.signal(Signal::SIGUSR1);
+    run.line(|line| line == MEANING);
+    let text = run.interrupt().code(0);
+    let table = text.out.split(|line| line.contains("task-state, interval ")).nth(2).expect("a second interval");
+    let rows = table.iter().filter(|line| line.starts_with(">= ") && *line != MEANING).count();
     assert!(rows >= 2, "{text:#?}");
-    assert_eq!(text.out.iter().filter(|line| *line == MEANING).count(), 1, "{text:#?}");
+    assert_eq!(table.iter().filter(|line| *line == MEANING).count(), 1, "{text:#?}");
+
     // What may have been freed unseen is told row by row.
-    let json = run(&["kmemleak", "slab", "-m", "1", "--json", "--", &example("kalloc"), "20000", "5000", "--exit"]);
+    let run = start_watching(&["kmemleak", "slab", "-m", "16"]);
+    let kalloc = |total: &str| {
+        let mut load = Load::of(&example("kalloc"), &[total, "500"]);
+        load.says();
+        load
+    };
+    let _seen = kalloc("500");
+    let _unseen = run.stopped(|| kalloc("20500"));
+    let json = run.interrupt().code(0);
     assert!(json.total("lost") > 0, "{json:#?}");
-    assert_eq!(verdicts(&json, |row| number(row, "unsure") > 0), ["unsure"]);
-    assert!(verdicts(&json, |row| number(row, "unsure") == 0).iter().all(|word| word == "lower_bound"), "{json:#?}");
+    let last = json.total("intervals");
+    let sure = |row: &Value| row["interval"] == last && number(row, "unsure") == 0;
+    assert_eq!(verdicts(&json, |row| row["interval"] == last && number(row, "unsure") > 0), ["unsure"]);
+    assert!(verdicts(&json, sure).iter().all(|word| word == "lower_bound"), "{json:#?}");
+    shell.stop();
 }

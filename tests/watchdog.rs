@@ -6,15 +6,13 @@ mod common;
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::waits::MS;
 use common::{Done, attempts, number, online_cpus, run, start_watching};
 
-/// kernel.watchdog_thresh as a test wants it, and for that test alone; as it was behind it.
+/// kernel.watchdog_thresh as a test wants it; as it was behind it.
 struct Threshold {
     before: String,
-    _alone: MutexGuard<'static, ()>,
 }
 
 fn sysctl(name: &str) -> PathBuf {
@@ -28,8 +26,6 @@ fn set(name: &str, value: &str) {
 impl Threshold {
     /// None, with the reason on stdout, where the kernel has no watchdog.
     fn of(seconds: &str) -> Option<Threshold> {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(before) = fs::read_to_string(sysctl("watchdog_thresh")) else {
             println!("skipped: the kernel has no watchdog");
             return None;
@@ -39,7 +35,7 @@ impl Threshold {
             return None;
         }
         set("watchdog_thresh", seconds);
-        Some(Threshold { before, _alone: alone })
+        Some(Threshold { before })
     }
 }
 
@@ -62,7 +58,7 @@ fn nothing_is_stuck(done: &Done) -> Result<(), String> {
 
 #[test]
 fn sees_the_timer_of_a_cpu() {
-    need_events!();
+    need_events!(alone);
     let Some(_one) = Threshold::of("1") else { return };
     attempts(try_sees_the_timer_of_a_cpu);
 }
@@ -89,7 +85,7 @@ fn try_sees_the_timer_of_a_cpu() -> Result<(), String> {
 
 #[test]
 fn a_cpu_that_was_not_seen_is_not_called_ok() {
-    need_events!();
+    need_events!(alone);
     let Some(_one) = Threshold::of("60") else { return };
     // Due every 24 s: at most two of the runs see a timer of these CPUs. But the stop task also moves perf-prof's own
     // threads to their CPUs, and half of the runs see that.
@@ -107,7 +103,7 @@ fn a_cpu_that_was_not_seen_is_not_called_ok() {
 
 #[test]
 fn runs_as_typed() {
-    need_events!();
+    need_events!(alone);
     let Some(_one) = Threshold::of("1") else { return };
     let done = run(&["watchdog", "-F", "1", "-g", "--for", "1.5"]).code(0);
     let heading = done.out.iter().position(|line| line.starts_with("CPU state")).expect("a table");
@@ -123,7 +119,7 @@ fn runs_as_typed() {
 
 #[test]
 fn every_cpu_shows_its_timer_or_is_named() {
-    need_events!();
+    need_events!(alone);
     let Some(_one) = Threshold::of("1") else { return };
     attempts(try_every_cpu_shows_its_timer_or_is_named);
 }
@@ -145,7 +141,7 @@ fn try_every_cpu_shows_its_timer_or_is_named() -> Result<(), String> {
 
 #[test]
 fn follows_the_settings() {
-    need_events!();
+    need_events!(alone);
     let Some(_one) = Threshold::of("1") else { return };
     attempts(try_follows_the_settings);
 }
@@ -167,7 +163,7 @@ fn try_follows_the_settings() -> Result<(), String> {
 
 #[test]
 fn says_when_there_is_nothing_to_watch() {
-    need_events!();
+    need_events!(alone);
     let Some(_off) = Threshold::of("0") else { return };
     let done = run(&["watchdog", "--for", "1"]).code(1);
     let want =
@@ -177,7 +173,7 @@ fn says_when_there_is_nothing_to_watch() {
 
 #[test]
 fn results_go_to_a_file() {
-    need_events!();
+    need_events!(alone);
     let Some(_one) = Threshold::of("1") else { return };
     let file = tempfile::NamedTempFile::new().unwrap();
     let done = run(&["watchdog", "--json", "-o", file.path().to_str().unwrap(), "--for", "500ms"]).code(0);

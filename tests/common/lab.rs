@@ -45,7 +45,7 @@ use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::Done;
+use crate::common::{Done, once_more};
 
 /// The series of kernels for amd64.
 pub const AMD64: [&str; 2] = ["6.1", "6.12"];
@@ -291,7 +291,8 @@ impl Lab {
             if is_emulators && says(BREAKPOINT) {
                 lab = lab.by_turns();
             }
-            println!("once more: the guest hung, or died as it booted, or of its own code: {last_words}");
+            let what = "the guest hung, or died as it booted, or of its own code";
+            once_more(&format!("{what}: {last_words}"));
         }
         let output = output.expect("it was booted");
         let what = format!("in the guest {}: {script}", lab.version());

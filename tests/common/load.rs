@@ -66,6 +66,13 @@ impl Load {
     }
 }
 
+/// Puts a process before all others that want its CPU, so that what it does by the clock is done in time on a busy machine.
+pub fn hurry(pid: i32) {
+    let priority: libc::c_int = 1; // all of a `sched_param` that the kernel knows
+    // SAFETY: the kernel reads one int.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, pid, libc::SCHED_FIFO, &raw const priority) };
+}
+
 impl Drop for Load {
     fn drop(&mut self) {
         let _ = self.0.kill();

@@ -1,18 +1,24 @@
 //! What the tests of the whole program share: perf-prof as a user would run it (`prog`), loads beside it (`load`), and
 //! whether this machine lets us trace at all.
 //!
-//! Nothing sleeps: a test waits for a line, for the end of a process, or repeats a provocation until it was seen. Whatever takes
-//! longer than [`GUARD`] is killed and fails.
+//! No test sleeps in the hope that something has happened by then: it waits for a line, for the end of a process or for a
+//! state of one ([`until`] looks every ms), or repeats a provocation until it was seen. A sleep is the load, the fault or the
+//! time that is measured, and says so. Whatever takes longer than [`GUARD`] is killed and fails.
+//!
+//! Tests run beside each other, those that measure alone: `need_events!(alone)`.
 #![allow(dead_code, unused_imports)] // each test binary uses a part
 
 mod load;
 mod prog;
 pub mod seccomp;
 pub mod shell;
+mod turn;
 pub mod user;
 mod visible;
 pub mod waits;
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,20 +32,26 @@ use perf_prof::sys;
 use perf_prof::sys::perf::Watch;
 use serde_json::Value;
 
-pub use load::Load;
+pub use load::{Load, hurry};
 pub use prog::{Done, Prog, command, run, run_over, start, start_watching};
+pub use turn::Turn;
 pub use visible::stay_visible;
 
 /// Far beyond anything but a hang, for one that stands still for a minute too.
 pub const GUARD: Duration = Duration::from_secs(300);
 
-/// Leaves the test when this machine does not let us trace.
+/// Leaves the test when this machine does not let us trace. What follows is done beside other tests of this program, or
+/// `alone`, see [`Turn::alone`].
 #[macro_export]
 macro_rules! need_events {
     () => {
+        need_events!(beside_others);
+    };
+    ($turn:ident) => {
         if !$crate::common::can_trace() {
             return;
         }
+        let _turn = $crate::common::Turn::$turn();
     };
 }
 
@@ -47,7 +59,10 @@ macro_rules! need_events {
 #[macro_export]
 macro_rules! need_switches {
     () => {
-        need_events!();
+        need_switches!(beside_others);
+    };
+    ($turn:ident) => {
+        need_events!($turn);
         $crate::common::stay_visible();
     };
 }
@@ -183,9 +198,20 @@ pub fn attempts(mut scenario: impl FnMut() -> Result<(), String>) {
         match scenario() {
             Ok(()) => return,
             Err(missing) if attempt == 4 => panic!("{missing}"),
-            Err(missing) => println!("once more: {missing}"),
+            Err(missing) => once_more(&missing),
         }
     }
+}
+
+/// Notes that something is tried again in the directory that PERF_PROF_TESTS_NOTES names: a test that passes prints nothing.
+pub fn once_more(why: &str) {
+    println!("once more: {why}");
+    let Some(notes) = std::env::var_os("PERF_PROF_TESTS_NOTES") else { return };
+    let thread = thread::current();
+    let line = format!("{}: {}\n", thread.name().unwrap_or("a thread"), why.replace('\n', " "));
+    let file = OpenOptions::new().append(true).create(true).open(Path::new(&notes).join("retries"));
+    // One write: other threads have the file open, too.
+    file.and_then(|mut file| file.write_all(line.as_bytes())).expect("PERF_PROF_TESTS_NOTES");
 }
 
 /// A static 32-bit x86 program of nothing but `code`.

@@ -108,6 +108,15 @@ impl Prog {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid()), signal).expect("signal");
     }
 
+    /// Does something while the program is stopped: it reads nothing meanwhile.
+    pub fn stopped<T>(&self, load: impl FnOnce() -> T) -> T {
+        self.signal(Signal::SIGSTOP);
+        super::until("it is stopped", || super::state_letter(self.pid() as u64) == Some('T'));
+        let result = load();
+        self.signal(Signal::SIGCONT);
+        result
+    }
+
     /// The next line of stdout that `wanted` likes.
     pub fn line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
         self.provoke(|| {}, wanted)
