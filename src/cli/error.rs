@@ -77,7 +77,9 @@ fn sentence(err: &clap::Error, command: &Command, args: &[OsString]) -> String {
         ErrorKind::InvalidSubcommand => {
             let wanted = text(ContextKind::InvalidSubcommand);
             let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
-            format!("there is no subcommand '{wanted}'; {}", near(&wanted, &names))
+            let cure = elsewhere(&wanted)
+                .map_or_else(|| near(&wanted, &names), |line| format!("`perf-prof {line}` is nearest"));
+            format!("there is no subcommand '{wanted}'; {cure}")
         }
         ErrorKind::UnknownArgument if argument.starts_with('-') => {
             let of = chosen.map(|chosen| format!(" of {}", chosen.get_name())).unwrap_or_default();
@@ -118,6 +120,38 @@ fn sentence(err: &clap::Error, command: &Command, args: &[OsString]) -> String {
             shown.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
         }
     }
+}
+
+/// Tools that people know from elsewhere, and what comes nearest.
+const TOOLS: [(&str, &str); 24] = [
+    ("biolatency", "trace -e block:block_rq_issue,block:block_rq_complete"),
+    ("biosnoop", "trace -e block:block_rq_issue,block:block_rq_complete"),
+    ("cpudist", "task-state --perins"),
+    ("execsnoop", "trace -e sched:sched_process_exec"),
+    ("exitsnoop", "trace -e sched:sched_process_exit"),
+    ("hardirqs", "irq-off"),
+    ("killsnoop", "signal"),
+    ("memleak", "kmemleak slab -g"),
+    ("offcputime", "task-state -S -D --flame-graph off-cpu.svg"),
+    ("offwaketime", "task-state -S -D -g --than 10"),
+    ("opensnoop", "trace -e syscalls:sys_enter_openat"),
+    ("record", "profile -g --flame-graph cpu.svg"),
+    ("runqlat", "task-state"),
+    ("runqslower", "task-state --than 10"),
+    ("sched", "task-state --perins"),
+    ("softirqs", "irq-off"),
+    ("stat", "profile"),
+    ("strace", "trace -e syscalls:sys_enter_openat"),
+    ("syscount", "trace -e raw_syscalls:sys_enter --dry-run"),
+    ("syncsnoop", "trace -e syscalls:sys_enter_fsync"),
+    ("timehist", "task-state --perins"),
+    ("top", "profile -i 1000"),
+    ("tracepoint", "list"),
+    ("wakeuptime", "task-state -S -g --than 10"),
+];
+
+fn elsewhere(tool: &str) -> Option<&'static str> {
+    TOOLS.iter().find(|(name, _)| *name == tool).map(|(_, line)| *line)
 }
 
 fn takes_workload(command: &Command) -> bool {
@@ -167,6 +201,12 @@ mod tests {
         ];
         for (args, want) in cases {
             assert_eq!(fault(args), want, "{args:?}");
+        }
+        let near = "there is no subcommand 'opensnoop'; `perf-prof trace -e syscalls:sys_enter_openat` is nearest";
+        assert_eq!(fault(&["opensnoop"]), near);
+        for (tool, line) in TOOLS {
+            let args = std::iter::once("perf-prof").chain(line.split(' '));
+            assert!(Cli::command().try_get_matches_from(args).is_ok(), "{tool}: {line}");
         }
         assert!(fault(&["zzz"]).starts_with("there is no subcommand 'zzz'; there are "));
     }
