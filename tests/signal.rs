@@ -55,6 +55,32 @@ fn kinds(done: &Done) -> BTreeMap<(String, String, String), u64> {
 }
 
 #[test]
+fn a_sender_is_told_with_those_that_have_started_it() {
+    need_events!();
+    let (load, mut run) = watched(&["--signal", "SIGWINCH,RTMIN+9"]);
+    let pid = load.pid();
+    // Each shell has more to do, or it would become what it starts.
+    let script = format!("sh -c 'kill -WINCH {pid}; kill -USR1 {pid}; :'; read line");
+    let mut outer = Load::start({
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        command
+    });
+    let event = run.object(|event| event["type"] == "event");
+    assert_eq!(event["signal"], "SIGWINCH", "the other one was not asked for: {event}");
+    let lineage = event["lineage"].as_array().unwrap_or_else(|| panic!("{event}"));
+    let pids: Vec<u64> = lineage.iter().map(|kin| number(kin, "pid")).collect();
+    let want = [number(&event, "pid"), outer.pid() as u64, u64::from(std::process::id())];
+    assert_eq!(pids[..3], want, "{event}");
+    assert!(lineage[..2].iter().all(|kin| kin["comm"] == "sh"), "{event}");
+    assert!(lineage[1]["command"].as_str().is_some_and(|line| line.starts_with("sh -c sh -c 'kill")), "{event}");
+    outer.tell("");
+    outer.stop();
+    let rows = run.interrupt().code(0).of_type("row");
+    assert!(rows.iter().all(|row| row["signal"] == "SIGWINCH"), "{rows:?}");
+}
+
+#[test]
 fn every_signal_is_counted_once() {
     need_events!();
     let (mut load, mut run) = watched(&[]);

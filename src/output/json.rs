@@ -6,7 +6,7 @@ use crate::digits::{self, Digits};
 use crate::output::EventText;
 use crate::output::escape::{escape, is_plain};
 use crate::output::wall::WallClock;
-use crate::stats::value::{Column, Shape, Subject, Value};
+use crate::stats::value::{Column, Command, Kin, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::coverage::Coverage;
 use crate::symbol::names::Named;
@@ -179,6 +179,17 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::Comm(comm) => push_escaped(comm.as_bytes(), out),
         Value::Text(text) => push_escaped(text.as_bytes(), out),
         Value::Words(words) => push_list(words.iter(), out, |word, out| push_escaped(word.as_bytes(), out)),
+        Value::Lineage(kin) => push_list(kin.iter(), out, |Kin { pid, comm, command }, out| {
+            let mut object = Object::new(out);
+            object.signed("pid", i64::from(*pid));
+            push_escaped(comm.as_bytes(), object.key("comm"));
+            match command {
+                Command::Gone => object.bool("gone", true),
+                Command::Line(line) => push_escaped(line.as_bytes(), object.key("command")),
+                Command::Unasked | Command::Unknown => {}
+            }
+            object.end();
+        }),
     }
 }
 

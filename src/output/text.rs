@@ -1,5 +1,6 @@
 //! Lines and tables for people.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use unicode_width::UnicodeWidthStr;
@@ -8,7 +9,7 @@ use crate::cli::values::format_ns;
 use crate::digits::{push_blank_padded, push_hex, push_signed, push_unsigned, push_zero_padded, three};
 use crate::output::EventText;
 use crate::output::escape::{escape_into, is_plain};
-use crate::stats::value::{Column, Part, Shape, Subject, Value, Verdict};
+use crate::stats::value::{Column, Command, Kin, Part, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::names::Named;
 
@@ -172,6 +173,31 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
                 escape_into(word.as_bytes(), out);
             }
         }
+        Value::Lineage(kin) => {
+            for (index, Kin { pid, comm, command }) in kin.iter().enumerate() {
+                out.extend_from_slice(if index > 0 { b" < " } else { b"" });
+                escape_into(comm.as_bytes(), out);
+                out.push(b' ');
+                push_signed(i64::from(*pid), out);
+                match command {
+                    Command::Gone => out.extend_from_slice(b" (gone)"),
+                    Command::Line(line) => {
+                        out.extend_from_slice(b": ");
+                        escape_into(shortened(line).as_bytes(), out);
+                    }
+                    Command::Unasked | Command::Unknown => {}
+                }
+            }
+        }
+    }
+}
+
+/// The start of a command line, which may be of many screens.
+fn shortened(line: &str) -> Cow<'_, str> {
+    const MOST: usize = 60;
+    match line.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &line[..end]).into(),
+        None => line.into(),
     }
 }
 

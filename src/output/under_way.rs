@@ -77,6 +77,7 @@ fn table_bytes(table: &Table) -> usize {
     let heap = |value: &Value| match value {
         Value::Text(text) => OVERHEAD_BYTES + text.len(),
         Value::Words(words) => OVERHEAD_BYTES + words.iter().map(|word| size_of_val(word) + word.len()).sum::<usize>(),
+        Value::Lineage(kin) => OVERHEAD_BYTES + size_of_val(&kin[..]),
         _ => 0,
     };
     let row = |row: &Vec<Value>| {

@@ -10,11 +10,13 @@ use crate::output::sink::Sink;
 use crate::output::top::Top;
 use crate::output::wall::WallClock;
 use crate::output::{EventText, IntervalEnd, RunEnd, Settings, StackReport, json, text, top};
-use crate::stats::value::{Batch, Occurrence, Table, Value, Verdict, What};
+use crate::perf::target::Host;
+use crate::stats::value::{Batch, Command, Kin, Occurrence, Table, Value, Verdict, What};
 use crate::stats::weights::Weighted;
 use crate::symbol::names::{KERNEL, Named};
 use crate::symbol::quality::{Quality, StackQuality};
 use crate::symbol::{Frames, Names, News, Spaces, StackId};
+use crate::task::procfs;
 use crate::tep::fields_text::render_fields;
 use crate::tep::print_fmt;
 use crate::tep::strings::KernelStrings;
@@ -171,7 +173,8 @@ impl Writer {
             }
             What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
                 let values = values.of(&batch.values);
-                let placed = has_places(values).then(|| name_places(&self.stacks, &mut self.names, values));
+                let placed =
+                    has_places(values).then(|| name_places(&self.stacks, &mut self.names, &self.settings.host, values));
                 text::shaped(&occurrence.subject, shape, placed.as_deref().unwrap_or(values), out);
             }
         }
@@ -205,7 +208,8 @@ impl Writer {
             }
             What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
                 let values = values.of(&batch.values);
-                let placed = has_places(values).then(|| name_places(&self.stacks, &mut self.names, values));
+                let placed =
+                    has_places(values).then(|| name_places(&self.stacks, &mut self.names, &self.settings.host, values));
                 json::shaped(&mut object, shape, placed.as_deref().unwrap_or(values));
             }
         }
@@ -252,9 +256,9 @@ impl Writer {
 
     /// Rows with the names of the places in them. None when there are none.
     fn placed(&mut self, rows: &[Vec<Value>]) -> Option<Vec<Vec<Value>>> {
-        let (stacks, names) = (&self.stacks, &mut self.names);
+        let (stacks, names, host) = (&self.stacks, &mut self.names, &self.settings.host);
         let any = rows.iter().any(|row| has_places(row));
-        any.then(|| rows.iter().map(|row| name_places(stacks, names, row)).collect())
+        any.then(|| rows.iter().map(|row| name_places(stacks, names, host, row)).collect())
     }
 
     /// Lists where the time went, and brings the flame graph up to date.
@@ -418,20 +422,28 @@ fn render(event: &EventText, raw: &[u8], names: &mut Names, strings: &KernelStri
 }
 
 fn has_places(values: &[Value]) -> bool {
-    values.iter().any(|value| matches!(value, Value::Place(_)))
+    values.iter().any(|value| matches!(value, Value::Place(_) | Value::Lineage(_)))
 }
 
-/// The values, with the name of each place in its stead.
-fn name_places(stacks: &Frames, names: &mut Names, values: &[Value]) -> Vec<Value> {
+/// The values, with the name of each place in its stead, and the command lines of processes.
+fn name_places(stacks: &Frames, names: &mut Names, host: &Host, values: &[Value]) -> Vec<Value> {
     let mut named = |value: &Value| match value {
         Value::Place(id) => {
             let mut text = Vec::new();
             name_stack(stacks, names, *id).iter().take(1).for_each(|frame| text::place(frame, &mut text));
             Value::Text(String::from_utf8_lossy(&text).into())
         }
+        Value::Lineage(kin) => Value::Lineage(kin.iter().map(|kin| with_command(host, kin)).collect()),
         other => other.clone(),
     };
     values.iter().map(&mut named).collect()
+}
+
+/// Its number may be another's by now, which then mostly has another name.
+fn with_command(host: &Host, kin: &Kin) -> Kin {
+    let lives = procfs::stat(host, kin.pid).is_some_and(|stat| stat.is_alive() && stat.comm == kin.comm);
+    let line = || procfs::command_line(host, kin.pid).map_or(Command::Unknown, |line| Command::Line(line.into()));
+    Kin { command: if lives { line() } else { Command::Gone }, ..kin.clone() }
 }
 
 /// The frames of a stack with their names: these are kept per address, not per stack, of which there may be very many.

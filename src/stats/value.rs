@@ -37,8 +37,29 @@ pub enum Value {
     Place(StackId),
     /// A list of words, joined by blanks in text.
     Words(Arc<[String]>),
+    /// A process and those that have made it, the next one first.
+    Lineage(Arc<[Kin]>),
     /// Frames: `stack` in JSON, lines below its row in text. None: there was none, or it was not kept.
     Stack(Option<StackId>),
+}
+
+/// One of a [`Value::Lineage`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kin {
+    pub pid: i32,
+    pub comm: Comm,
+    pub command: Command,
+}
+
+/// What a process of the past executes now: the output thread finds out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    Unasked,
+    /// It has ended.
+    Gone,
+    /// It is a kernel thread, or nobody can tell.
+    Unknown,
+    Line(Arc<str>),
 }
 
 /// How far the numbers of a row can be trusted, the better first.

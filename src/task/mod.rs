@@ -6,5 +6,5 @@ pub mod procfs;
 pub mod table;
 pub mod watched;
 
-pub use table::{Comm, TaskTable};
+pub use table::{Ancestor, Comm, TaskTable};
 pub use watched::Watched;

@@ -1,6 +1,7 @@
 //! What /proc says of one thread. Everything may vanish at any moment, so nothing here is an error but silence.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::perf::target::{Host, processes, threads};
@@ -12,6 +13,8 @@ pub struct Stat {
     pub comm: Comm,
     /// R S D T t X Z P I, as in proc(5).
     pub state: u8,
+    /// The process that its process reports to.
+    pub parent: i32,
     /// Its process group.
     pub group: i32,
     /// Where it runs, or was last.
@@ -59,14 +62,31 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let open = text.iter().position(|&byte| byte == b'(')?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let state = *text.get(close + 2)?;
-    // Fields 5 and 39, counted from the state, which is field 3.
+    // Fields 4, 5 and 39, counted from the state, which is field 3.
+    const PARENT: usize = 4 - 3;
     const GROUP: usize = 5 - 3;
     const PROCESSOR: usize = 39 - 3;
     let mut behind = text.get(close + 2..)?.split(|&byte| byte == b' ');
     let mut number = |skip: usize| std::str::from_utf8(behind.nth(skip)?).ok()?.parse::<i32>().ok();
-    let group = number(GROUP).unwrap_or(0);
+    let parent = number(PARENT).unwrap_or(0);
+    let group = number(GROUP - PARENT - 1).unwrap_or(0);
     let cpu = number(PROCESSOR - GROUP - 1).and_then(|cpu| u32::try_from(cpu).ok()).unwrap_or(0);
-    Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, group, cpu })
+    Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, parent, group, cpu })
+}
+
+/// The words of a process's command line, joined by blanks, as far as one would read them. None of a kernel thread, of one
+/// that has gone, and while a thread of it is in D: its memory may be locked, and who reads in it waits too.
+pub fn command_line(host: &Host, pid: i32) -> Option<String> {
+    const MOST_BYTES: u64 = 4096;
+    const LOOKS: usize = 256;
+    let is_stuck = |tid: &i32| stat(host, *tid).is_some_and(|stat| stat.state == b'D');
+    if threads(host, pid).iter().take(LOOKS).any(is_stuck) {
+        return None;
+    }
+    let mut text = Vec::new();
+    fs::File::open(file(host, pid, "cmdline")).ok()?.take(MOST_BYTES).read_to_end(&mut text).ok()?;
+    let words = String::from_utf8_lossy(&text).trim_end_matches('\0').replace('\0', " ");
+    (!words.is_empty()).then_some(words)
 }
 
 /// The descendants of a process that are in its process group, each behind its parent. Those that left the group, or whose

@@ -13,6 +13,8 @@ mod pending;
 mod shown;
 mod table;
 
+use std::sync::Arc;
+
 use anyhow::{Result, bail};
 use rustc_hash::FxHashSet;
 
@@ -21,27 +23,27 @@ use crate::cli::values::{self, CommList};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
-use crate::profiler::filters::{Match, for_kernel, note_too_long};
+use crate::profiler::filters::{Match, all_of, for_kernel, note_too_long};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::signal::doubt::{Doubts, Empty};
 use crate::profilers::signal::ending::{Deadly, Endings, Looked};
-use crate::profilers::signal::names::{DefaultAction, SIGKILL};
+use crate::profilers::signal::names::{DefaultAction, Origin, SIGKILL};
 use crate::profilers::signal::pending::{Absent, Added, Key, Pending, Sender, Sent, Target};
 use crate::profilers::signal::shown::{SHAPE, Shown};
 use crate::profilers::signal::table::{COLUMNS, Fate, Sums};
-use crate::stats::value::{Subject, Value, Verdict};
+use crate::stats::value::{Command, Kin, Subject, Value, Verdict};
 use crate::symbol::StackId;
-use crate::task::Comm;
 use crate::task::procfs::{self, SignalState};
+use crate::task::{Ancestor, Comm};
 use crate::tep::Field;
 
 /// Who sends which signal to whom, and whether it arrives
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  Who kills nginx?
-    perf-prof signal --filter nginx
+  Who kills nginx, and who has started that?
+    perf-prof signal --filter nginx --signal KILL,TERM
   Every signal to one process, with the stack of its sender:
     perf-prof signal -p nginx -g
   Only a table per second of who sends what to whom:
@@ -56,8 +58,29 @@ pub struct SignalArgs {
     /// Only signals sent to tasks of these names: nginx,java*
     #[arg(long, value_name = "COMM,...", value_parser = values::comm_list)]
     filter: Option<CommList>,
+    /// Only these signals: KILL,SIGTERM,9
+    #[arg(long = "signal", value_name = "NAME|N,...", value_parser = SignalList::parse)]
+    signals: Option<SignalList>,
     #[command(flatten)]
     common: CommonArgs,
+}
+
+/// Numbers of signals.
+#[derive(Clone, Debug)]
+struct SignalList(Vec<u8>);
+
+impl SignalList {
+    fn parse(text: &str) -> Result<SignalList, String> {
+        let number = |word: String| {
+            names::number(&word).ok_or_else(|| format!("`{word}` is no signal, write names or numbers, as in KILL,15"))
+        };
+        values::list(text)?.into_iter().map(number).collect::<Result<_, _>>().map(SignalList)
+    }
+
+    /// The condition on an event whose field is called `sig`.
+    fn text(&self) -> String {
+        self.0.iter().map(|signo| format!("sig=={signo}")).collect::<Vec<_>>().join(" || ")
+    }
 }
 
 impl ProfilerArgs for SignalArgs {
@@ -167,6 +190,11 @@ impl Signal {
             && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm))
     }
 
+    /// See `--signal`.
+    fn is_asked_for(&self, signo: u8) -> bool {
+        self.args.signals.as_ref().is_none_or(|SignalList(list)| list.contains(&signo))
+    }
+
     fn on_generate(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40; // hard, soft, NMI: TRACE_FLAG_*, include/linux/trace_events.h
         ctx.ignored = true; // it counts when it is known what became of it
@@ -174,7 +202,8 @@ impl Signal {
         let fields = &plan.generated;
         let tid = fields.pid.read_i32(sample.raw)?;
         let comm = fields.comm.text(sample.raw)?;
-        if !self.is_ours(tid, comm, ctx) {
+        let signo = signo(fields.sig.read_i32(sample.raw)?);
+        if !self.is_ours(tid, comm, ctx) || !self.is_asked_for(signo) {
             return Ok(());
         }
         // One from elsewhere is not shown, but may stand in front of another one in the queue.
@@ -194,13 +223,18 @@ impl Signal {
             comm: ctx.tasks.comm(sample.tid),
             interrupt: flags & IN_INTERRUPT != 0,
         };
+        let code = fields.code.read_i32(sample.raw)?;
+        // Who signals itself is known.
+        let is_of_interest =
+            !hidden && !sender.interrupt && Origin::of(code) == Origin::Task && sender.pid != target.pid;
         let sent = Sent {
             time: sample.time,
             cpu: sample.cpu,
             sender,
+            lineage: is_of_interest.then(|| lineage(&sender, ctx)),
             target,
-            signo: signo(fields.sig.read_i32(sample.raw)?),
-            code: fields.code.read_i32(sample.raw)?,
+            signo,
+            code,
             info_lost: result == result::LOSE_INFO,
             stack,
             shown: hidden,
@@ -296,7 +330,7 @@ impl Signal {
         }
         match sent {
             Some(sent) => self.arrive(&sent, &arrival, ctx),
-            None if signo != SIGKILL && self.cpus.is_none() => {
+            None if signo != SIGKILL && self.cpus.is_none() && self.is_asked_for(signo) => {
                 let comm = ctx.tasks.comm(tid);
                 self.unsent += u64::from(self.is_ours(tid, comm.as_bytes(), ctx));
             }
@@ -431,6 +465,12 @@ impl Signal {
     }
 }
 
+fn lineage(sender: &Sender, ctx: &mut Context) -> Arc<[Kin]> {
+    let own = Ancestor { pid: sender.pid, comm: ctx.tasks.comm(sender.pid) };
+    let all = std::iter::once(own).chain(ctx.tasks.ancestors(sender.pid));
+    all.map(|Ancestor { pid, comm }| Kin { pid, comm, command: Command::Unasked }).collect()
+}
+
 /// The threads of a process that live, as far as records tell.
 fn threads_of(pid: i32, ctx: &Context) -> FxHashSet<i32> {
     ctx.tasks.living().filter(|(_, process)| *process == pid).map(|(tid, _)| tid).collect()
@@ -497,10 +537,14 @@ impl Profiler for Signal {
         let Some(plan) = &self.plan else { return Ok(()) };
         let tasks = Match::new(self.args.filter.as_ref(), setup);
         let format = setup.format("signal:signal_generate")?;
-        match tasks.text("comm", "pid").and_then(|text| for_kernel(&text, &format)) {
-            Some(text) => evlist.set_filter(plan.generate, text)?,
-            None if tasks.is_all() => {}
-            None => note_too_long(setup),
+        let of_signal = self.args.signals.as_ref().map(SignalList::text);
+        let of_task = tasks.text("comm", "pid").filter(|text| for_kernel(text, &format).is_some());
+        if of_task.is_none() && !tasks.is_all() {
+            note_too_long(setup);
+        }
+        let both = all_of([of_task.clone(), of_signal.clone()]).and_then(|text| for_kernel(&text, &format));
+        if let Some(text) = both.or(of_task).or(of_signal) {
+            evlist.set_filter(plan.generate, text)?;
         }
         Ok(())
     }

@@ -82,6 +82,17 @@ pub fn signal(signo: u8) -> &'static str {
     NAMES.get(usize::from(signo)).copied().unwrap_or("?")
 }
 
+/// Of `KILL`, `SIGKILL`, `sigkill`, `9`, `RTMIN+3`.
+pub fn number(text: &str) -> Option<u8> {
+    if let Ok(number) = text.parse::<u8>() {
+        return (1..=LAST).contains(&number).then_some(number);
+    }
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let found = NAMES.iter().skip(1).position(|known| known.strip_prefix("SIG") == Some(name))?;
+    u8::try_from(found + 1).ok()
+}
+
 /// Of its kind only one waits at a time. Timers have their own entries in the queue, so they come on top of another one of
 /// the same number.
 pub fn waits_alone(signo: u8, code: i32) -> bool {
@@ -260,6 +271,27 @@ mod tests {
             let known = nix::sys::signal::Signal::try_from(i32::from(signo)).unwrap();
             assert_eq!(signal(signo), known.as_str());
         }
+    }
+
+    #[test]
+    fn signals_by_any_of_their_names() {
+        let cases = [
+            ("KILL", Some(9)),
+            ("SIGTERM", Some(15)),
+            ("sighup", Some(1)),
+            ("9", Some(9)),
+            ("RTMIN+3", Some(37)),
+            ("64", Some(64)),
+            ("0", None),
+            ("65", None),
+            ("", None),
+            ("SIG", None),
+            ("KIL", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(number(text), want, "{text:?}");
+        }
+        (1..=LAST).for_each(|signo| assert_eq!(number(signal(signo)), Some(signo)));
     }
 
     #[test]

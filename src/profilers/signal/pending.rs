@@ -1,10 +1,12 @@
 //! Signals that were sent and have not been seen to arrive.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use crate::profilers::signal::names::{self, DefaultAction, SI_TIMER};
+use crate::stats::value::Kin;
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -14,6 +16,8 @@ pub struct Sent {
     pub time: u64,
     pub cpu: u32,
     pub sender: Sender,
+    /// The sender and who has made it, where that is of interest.
+    pub lineage: Option<Arc<[Kin]>>,
     pub target: Target,
     pub signo: u8,
     pub code: i32,
@@ -257,6 +261,7 @@ pub(super) mod tests {
             time,
             cpu: 0,
             sender: Sender { pid: 1, tid: 1, comm: Comm::new(b"from"), interrupt: false },
+            lineage: None,
             target: Target { tid, pid, comm: Comm::new(b"to"), group },
             signo,
             code,

@@ -24,6 +24,7 @@ pub static SHAPE: Shape = Shape {
         "receiver_tid",
         "info_lost",
         "function",
+        "lineage",
     ],
     line: &[
         Part::Value { key: 1, width: 11 },
@@ -46,6 +47,7 @@ pub static SHAPE: Shape = Shape {
         Part::If(13, &[Part::Text(" "), Part::Value { key: 13, width: 0 }]),
         Part::If(16, &[Part::Text(" "), Part::Value { key: 16, width: 0 }]),
         Part::If(15, &[Part::Text(", without its details")]),
+        Part::If(17, &[Part::Text("\n    sent by "), Part::Value { key: 17, width: 0 }]),
     ],
 };
 
@@ -68,7 +70,7 @@ impl Shown {
     }
 
     /// As [`SHAPE`] orders them.
-    pub fn values(self, sent: &Sent) -> [Value; 17] {
+    pub fn values(self, sent: &Sent) -> [Value; 18] {
         let code = names::code(sent.signo, sent.code);
         [
             Value::Unsigned(sent.signo.into()),
@@ -88,6 +90,7 @@ impl Shown {
             self.receiver,
             if sent.info_lost { Value::Bool(true) } else { Value::None },
             self.function,
+            sent.lineage.clone().map_or(Value::None, Value::Lineage),
         ]
     }
 }
