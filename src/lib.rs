@@ -3,6 +3,7 @@
 //! Data flows one way: the kernel's ring buffers ([`ringbuf`]) hold records ([`perf`]), a run ([`run`]) merges them
 //! by time and hands samples to a profiler ([`profiler`]), whose reports the output thread ([`output`]) prints.
 
+pub mod bpf;
 pub(crate) mod caret;
 pub mod cli;
 pub(crate) mod digits;

@@ -1,13 +1,15 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
-//! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, what keeps it going beside a CPU
-//! that is stuck in `pace`, rings and CPUs that come and go in `rings`, what people are told in `words`.
+//! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, who else looks on in `onlookers`,
+//! what keeps it going beside a CPU that is stuck in `pace`, rings and CPUs that come and go in `rings`, what people are
+//! told in `words`.
 
 mod core;
 mod finish;
 pub mod forecast;
 mod loss;
+mod onlookers;
 mod pace;
 mod rings;
 #[cfg(test)]
@@ -34,6 +36,7 @@ use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
 use crate::run::core::Core;
 use crate::run::loss::coverage;
+use crate::run::onlookers::Onlookers;
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
 pub use crate::run::rings::{default_ring_pages, side_ring_pages};
@@ -118,6 +121,7 @@ pub struct Run {
     ticker: Option<Ticker>,
     waker: Arc<Waker>,
     pace: Option<Pace>,
+    onlookers: Onlookers,
     workload: Option<Workload>,
     start_ns: u64,
     interval_start_ns: u64,
@@ -255,7 +259,7 @@ impl Run {
         let mut core = Core::new(evlist, profilers, watched, stacks, host.clone(), output);
         core.narrow_here = rings.narrow_here;
         core.limit = options.samples.filter(|_| !options.dry_run);
-        Ok(Run {
+        let mut run = Run {
             options,
             host,
             core,
@@ -265,6 +269,7 @@ impl Run {
             ticker,
             waker,
             pace: None,
+            onlookers: Onlookers::default(),
             workload,
             start_ns: 0,
             interval_start_ns: 0,
@@ -276,7 +281,9 @@ impl Run {
             run_totals: Vec::new(),
             told_to_end: false,
             tracefs,
-        })
+        };
+        run.look_for_onlookers();
+        Ok(run)
     }
 
     /// Runs until it is told to end, and reports.
@@ -294,6 +301,7 @@ impl Run {
         self.core.evlist.enable()?;
         self.start_ns = sys::monotonic_ns();
         self.interval_start_ns = self.start_ns;
+        self.onlookers.begin(self.start_ns);
         self.core.ctx.tasks.scan();
         // Threads created between the first look and the opening of their parent's events.
         self.core.ctx.watched.refresh(&self.options.target, &self.host);
@@ -358,6 +366,7 @@ impl Run {
                 next_hotplug = now + HOTPLUG.as_nanos() as u64;
                 self.rings.follow_hotplug(&mut self.core, &self.options.target, &self.host, &self.poller);
                 self.rings.take_notes().into_iter().for_each(|note| self.core.ctx.output.note(note));
+                self.look_for_onlookers();
                 self.core.correct(now);
                 self.core.expire(now);
                 if self.workload.as_mut().is_some_and(Workload::ended) {
@@ -453,6 +462,7 @@ impl Run {
     }
 
     fn close_interval(&mut self, end_ns: u64, last: bool) -> Result<Vec<Message>> {
+        self.look_again();
         self.rings.read_lost(&mut self.core);
         self.core.tell_counted();
         self.intervals += 1;
@@ -493,6 +503,7 @@ impl Run {
             coverage: coverage(&lost_windows, self.interval_start_ns, end_ns, self.rings.cpus()),
             lost_windows,
             verdict,
+            filtered_by: self.onlookers.watch().take_interval(),
             discarded: self.core.ctx.discarded - self.discarded_before,
             loss_line,
             totals: report.totals.into_iter().chain(report.run_totals.iter().cloned()).collect(),

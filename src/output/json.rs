@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use crate::bpf::attached::Attached;
 use crate::digits::{self, Digits};
 use crate::output::EventText;
 use crate::output::escape::{escape, is_plain};
@@ -209,6 +210,26 @@ pub fn push_list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, push: imp
         push(item, out);
     }
     out.push(b']');
+}
+
+/// The programs of others that may have hidden events, if there are any.
+pub fn filtered_by(object: &mut Object<'_>, programs: &[Attached]) {
+    if programs.is_empty() {
+        return;
+    }
+    attached(programs, object.key("filtered_by"));
+}
+
+/// Programs, and the events that they are attached to.
+pub fn attached(programs: &[Attached], out: &mut Vec<u8>) {
+    push_list(programs.iter(), out, |program, out| {
+        let mut object = Object::new(out);
+        object.unsigned("program", program.id.into());
+        program.name.iter().for_each(|name| object.text("name", &escape(name.as_bytes())));
+        push_list(program.listed().iter(), object.key("events"), |event, out| push_string(event, out));
+        object.unsigned("event_count", program.events.len() as u64);
+        object.end();
+    });
 }
 
 /// What became of the callchains.

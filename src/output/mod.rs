@@ -28,6 +28,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
+use crate::bpf::attached::Attached;
 use crate::output::escape::escape_into;
 use crate::output::flame::{FlameWriter, Unwritten};
 use crate::output::sink::{Sink, Waits};
@@ -129,6 +130,8 @@ pub struct IntervalEnd {
     pub coverage: f64,
     /// Of what its records make.
     pub verdict: Verdict,
+    /// Programs of others that may have hidden events from us.
+    pub filtered_by: Vec<Attached>,
     /// What loss means and what would cure it, for text.
     pub loss_line: Option<String>,
     pub totals: Vec<(&'static str, Value)>,
@@ -171,6 +174,8 @@ pub struct RunEnd {
     pub wakeups: u64,
     pub record_bytes: u64,
     pub totals: Vec<(&'static str, Value)>,
+    /// Programs of others that may have hidden events from us.
+    pub filtered_by: Vec<Attached>,
     /// Lines for people, on stderr.
     pub summary: Vec<String>,
 }

@@ -315,6 +315,7 @@ impl Writer {
         object.unsigned("discarded", end.discarded);
         object.value("verdict", &Value::Word(end.verdict.word()));
         let _ = write!(object.key("coverage"), "{:.6}", end.coverage);
+        json::filtered_by(&mut object, &end.filtered_by);
         totals(&mut object, &end.totals);
         object.end();
         out.push(b'\n');
@@ -336,6 +337,7 @@ impl Writer {
             object.unsigned("discarded", end.discarded);
             object.unsigned("late", end.late);
             object.unsigned("intervals", end.intervals);
+            json::filtered_by(&mut object, &end.filtered_by);
             totals(&mut object, &end.totals);
             let mut own = Object::new(object.key("self"));
             own.unsigned("cpu_ns", end.cpu_ns);

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use anyhow::{Context, Result, bail};
+use rustc_hash::FxHashSet;
 
 use crate::perf::attr::{Attr, Missing};
 use crate::perf::classes::{self, Class};
@@ -423,6 +424,19 @@ impl Evlist {
     /// The descriptor that owns a ring of `cpu`, for waiting.
     pub fn ring_owner(&self, cpu: u32, class: Class) -> Option<BorrowedFd<'_>> {
         self.cpus.iter().find(|events| events.cpu == cpu)?.owner(class)
+    }
+
+    /// Each tracepoint that is open, once, with a descriptor of it that is not of one of the CPUs `avoid`.
+    pub fn tracepoints(&self, avoid: &[u32]) -> Vec<(&str, BorrowedFd<'_>)> {
+        let id_of = |evsel: &Evsel| evsel.attr.tracepoint_id().filter(|_| evsel.is_opened());
+        let all = self.evsels.iter().filter_map(id_of).collect::<FxHashSet<u32>>().len();
+        let mut seen = FxHashSet::default();
+        let cpus = self.cpus.iter().filter(|cpu| !avoid.contains(&cpu.cpu));
+        let events = cpus.flat_map(|cpu| &cpu.events).filter_map(|event| {
+            let evsel = &self.evsels[event.event.index()];
+            seen.insert(id_of(evsel)?).then(|| (evsel.name(), event.fd.as_fd()))
+        });
+        events.take(all).collect()
     }
 
     /// Rings that the events of a CPU have.

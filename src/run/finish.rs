@@ -60,9 +60,11 @@ impl Run {
             wakeups: self.wakeups,
             record_bytes: self.core.record_bytes,
             totals: std::mem::take(&mut self.run_totals),
+            filtered_by: self.onlookers.watch().of_run(),
             summary: Vec::new(),
         };
-        let missing = end.missing();
+        // Nobody knows how much was hidden.
+        let missing = end.missing().max(u64::from(!end.filtered_by.is_empty()));
         if !self.options.json {
             let counts_lost = self.core.evlist.counts_lost();
             end.summary = words::summary(self.options.profiler, &end, counts_lost);

@@ -316,6 +316,13 @@ impl Rings {
         self.tell_shrunk(&core.evlist);
     }
 
+    /// Nobody knows which events of the time between two moments were kept from the rings.
+    pub fn doubt(&self, core: &mut Core, start_ns: u64, end_ns: u64) {
+        for ring in self.rings.iter().filter(|ring| !ring.leaving && ring.class == Class::Events(0)) {
+            core.lost(LostWindow { cpu: ring.cpu, start_ns, end_ns, count: 0 }, ring.class);
+        }
+    }
+
     /// Unmaps all rings. Returns how large, of at most `pages`, those of the events may be in their place.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! What a run says of itself on stderr.
 
+use crate::bpf::attached::Attached;
 use crate::output::RunEnd;
 use crate::perf::evlist::Evlist;
 use crate::profiler::TracefsFinder;
@@ -53,7 +54,20 @@ pub fn summary(profiler: &str, end: &RunEnd, counts_lost: bool) -> Vec<String> {
         (end.malformed, "records could not be decoded"),
     ];
     let other = |(count, what): &(u64, &str)| format!("{profiler}: {count} {what}");
-    std::iter::once(first).chain(others.iter().filter(|(count, _)| *count > 0).map(other)).collect()
+    let others = others.iter().filter(|(count, _)| *count > 0).map(other);
+    std::iter::once(first).chain(others).chain(hidden(profiler, &end.filtered_by)).collect()
+}
+
+/// What the numbers of the whole run may lack, and nobody can tell.
+fn hidden(profiler: &str, filtered_by: &[Attached]) -> Option<String> {
+    const NAMED: usize = 3;
+    let programs: Vec<String> = filtered_by.iter().take(NAMED).map(Attached::program).collect();
+    let more = match filtered_by.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let programs = programs.join(", ");
+    (!programs.is_empty()).then(|| format!("{profiler}: more events may have been hidden from us by {programs}{more}"))
 }
 
 /// What the run itself has cost.

@@ -68,6 +68,44 @@ pub fn set_filter(fd: BorrowedFd<'_>, text: &str) -> io::Result<()> {
     check(unsafe { ioctls::SET_FILTER(fd.as_raw_fd(), text.as_ptr().cast_mut()) })
 }
 
+/// `BPF_TRACE_MAX_PROGS`, kernel/trace/bpf_trace.c: programs that a tracepoint may have.
+const MOST_PROGRAMS: usize = 64;
+
+/// `struct perf_event_query_bpf` with room for them all.
+#[repr(C)]
+struct QueryBpf {
+    ids_len: u32,
+    count: u32,
+    ids: [u32; MOST_PROGRAMS],
+}
+
+/// The numbers of the BPF programs that anybody has attached to the tracepoint of `fd`: they run on each of its events,
+/// whoever watches.
+///
+/// # Errors
+/// EINVAL for an event that is no tracepoint, EPERM without CAP_PERFMON, EOPNOTSUPP or ENOTTY in a kernel without this.
+pub fn attached_programs(fd: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut query = QueryBpf { ids_len: MOST_PROGRAMS as u32, count: 0, ids: [0; MOST_PROGRAMS] };
+    // SAFETY: the kernel reads `ids_len` and stores the count and at most as many ids, for which there is room in `query`.
+    let result = unsafe { ioctls::QUERY_BPF(fd.as_raw_fd(), (&raw mut query).cast()) };
+    match check(result) {
+        Err(err) if err.raw_os_error() != Some(libc::ENOSPC) => return Err(err), // those that fit are there
+        _ => {}
+    }
+    Ok(query.ids.iter().copied().take(query.count as usize).filter(|id| *id != 0).collect())
+}
+
+/// Attaches a BPF program to the tracepoint of `fd`: until that is closed it runs on all its events, on every CPU, and those
+/// for which it returns 0 nobody's perf event sees.
+///
+/// # Errors
+/// EEXIST when `fd` has a program, EINVAL for an event that is no tracepoint.
+pub fn attach_program(fd: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let program = u32::try_from(program.as_raw_fd()).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+    // SAFETY: both are open descriptors; the ioctl takes an integer.
+    check(unsafe { ioctls::SET_BPF(fd.as_raw_fd(), program) })
+}
+
 /// Starts one event.
 ///
 /// # Errors

@@ -1,0 +1,320 @@
+//! Programs that others have attached to the tracepoints of a run. One that returns 0 hides the event from every perf
+//! event of the machine, rings and counters alike, without a record that would tell.
+//!
+//! The kernel is asked now and then: what was attached and detached between two looks goes unseen.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustc_hash::FxHashSet;
+
+use crate::bpf::exits::returns_one;
+use crate::sys;
+use crate::sys::bpf::LoadedProgram;
+
+/// Events named in a line, and in JSON; programs named by one look.
+const NAMED: usize = 3;
+const LISTED: usize = 16;
+const PROGRAMS: usize = 8;
+
+/// A program that is attached to some of our events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    pub id: u32,
+    /// None: its loader gave it none, or nothing but its number is known.
+    pub name: Option<String>,
+    /// All that it can return is 1.
+    pub hides_nothing: bool,
+    /// The kernel does not tell us what it is.
+    is_refused: bool,
+    /// In the order of the run.
+    pub events: Vec<String>,
+}
+
+impl Attached {
+    fn new(id: u32) -> Attached {
+        match sys::bpf::program(id) {
+            Ok(program) => Attached::loaded(id, &program),
+            Err(err) => {
+                let is_refused = err.kind() == io::ErrorKind::PermissionDenied; // else it has gone meanwhile
+                Attached { id, name: None, hides_nothing: false, is_refused, events: Vec::new() }
+            }
+        }
+    }
+
+    fn loaded(id: u32, program: &LoadedProgram) -> Attached {
+        let name = String::from_utf8_lossy(&program.name).into_owned();
+        let hides_nothing = program.instructions.as_deref().is_some_and(returns_one);
+        let name = Some(name).filter(|name| !name.is_empty());
+        Attached { id, name, hides_nothing, is_refused: false, events: Vec::new() }
+    }
+
+    fn of(&self, events: Vec<String>) -> Attached {
+        Attached { events, ..self.clone() }
+    }
+
+    /// `BPF prog id 13 NAME`
+    pub fn program(&self) -> String {
+        let name = self.name.as_ref().map_or(String::new(), |name| format!(" {name}"));
+        format!("BPF prog id {}{name}", self.id)
+    }
+
+    /// The first events, and how many more there are.
+    fn named(&self) -> String {
+        let named = self.events.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        match self.events.len().saturating_sub(NAMED) {
+            0 => named,
+            more => format!("{named} and {more} more"),
+        }
+    }
+
+    /// The events to be listed in full, of which there may be thousands.
+    pub fn listed(&self) -> &[String] {
+        &self.events[..self.events.len().min(LISTED)]
+    }
+}
+
+impl std::fmt::Display for Attached {
+    /// What it means for who watches the events.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.hides_nothing {
+            return write!(f, "{}: {} looks on and hides nothing", self.named(), self.program());
+        }
+        write!(f, "{}: filtered by {}: events may be hidden from us", self.named(), self.program())?;
+        if self.is_refused {
+            f.write_str(" (what it is called and does is told to CAP_SYS_ADMIN only)")?;
+        }
+        Ok(())
+    }
+}
+
+/// What one look has found.
+#[derive(Debug, Default)]
+pub struct Look {
+    /// Which programs each event has.
+    found: Vec<(String, Vec<u32>)>,
+    /// The kernel does not tell us.
+    pub is_refused: bool,
+}
+
+/// Asks which programs each of these tracepoints has.
+pub fn look<'a>(tracepoints: impl IntoIterator<Item = (&'a str, BorrowedFd<'a>)>) -> Look {
+    let mut look = Look::default();
+    for (event, fd) in tracepoints {
+        match sys::perf::attached_programs(fd) {
+            Ok(ids) if ids.is_empty() => {}
+            Ok(ids) => look.found.push((event.to_owned(), ids)),
+            Err(err) if err.kind() == io::ErrorKind::PermissionDenied => {
+                look.is_refused = true; // and so is the next
+                break;
+            }
+            Err(_) => {} // it is of a kind, or in a kernel, to which nothing can be attached
+        }
+    }
+    look
+}
+
+impl Look {
+    /// What is attached, by the number of the program.
+    pub fn attached(self) -> Vec<Attached> {
+        let mut found = Watch::default();
+        found.update(self, Attached::new);
+        found.now.into_values().collect()
+    }
+
+    fn events(&self) -> BTreeMap<u32, Vec<String>> {
+        let mut events: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for (event, ids) in &self.found {
+            for &id in ids {
+                let of = events.entry(id).or_default();
+                // The kernel lets one program be attached to an event several times.
+                if of.last() != Some(event) {
+                    of.push(event.clone());
+                }
+            }
+        }
+        events
+    }
+}
+
+/// What has changed since the look before.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    pub came: Vec<Attached>,
+    pub went: Vec<Attached>,
+}
+
+impl Changes {
+    /// A line for each program that may hide something; with `all` for the others too.
+    pub fn lines(&self, all: bool) -> Vec<String> {
+        let told = |attached: &&Attached| all || !attached.hides_nothing;
+        let came = self.came.iter().filter(told).map(Attached::to_string);
+        let went = self.went.iter().filter(told).map(|gone| match gone.hides_nothing {
+            true => format!("{}: {} is gone", gone.named(), gone.program()),
+            false => format!("{}: no longer filtered by {}", gone.named(), gone.program()),
+        });
+        let mut lines: Vec<String> = came.chain(went).collect();
+        let more = lines.len().saturating_sub(PROGRAMS);
+        if more > 0 {
+            lines.truncate(PROGRAMS);
+            lines.push(format!("and {more} more lines of the kind: `bpftool prog` lists all programs"));
+        }
+        lines
+    }
+}
+
+/// The programs on the events of a run, as of the last look.
+#[derive(Debug, Default)]
+pub struct Watch {
+    now: BTreeMap<u32, Attached>,
+    /// Those that may hide something, in this interval and in the whole run.
+    of_interval: BTreeMap<u32, Attached>,
+    of_run: BTreeMap<u32, Attached>,
+    /// As of the last look, or the one before.
+    may_hide: bool,
+}
+
+impl Watch {
+    /// Takes a look.
+    pub fn see(&mut self, look: Look) -> Changes {
+        self.update(look, Attached::new)
+    }
+
+    fn update(&mut self, look: Look, describe: impl Fn(u32) -> Attached) -> Changes {
+        let mut changes = Changes::default();
+        let mut before = std::mem::take(&mut self.now);
+        let hid = before.values().any(|attached| !attached.hides_nothing);
+        for (id, events) in look.events() {
+            let known = before.remove(&id);
+            let attached = known.as_ref().map_or_else(|| describe(id), Attached::clone).of(events);
+            let old = known.map_or_else(Vec::new, |known| known.events);
+            let (new, gone) = (without(&attached.events, &old), without(&old, &attached.events));
+            changes.came.extend((!new.is_empty()).then(|| attached.of(new)));
+            changes.went.extend((!gone.is_empty()).then(|| attached.of(gone)));
+            self.now.insert(id, attached);
+        }
+        changes.went.extend(before.into_values());
+        let hides = self.now.values().filter(|attached| !attached.hides_nothing);
+        for attached in hides.clone() {
+            add(&mut self.of_interval, attached);
+            add(&mut self.of_run, attached);
+        }
+        self.may_hide = hid || hides.count() > 0;
+        changes
+    }
+
+    /// From the look before the last one on, events may have been hidden.
+    pub fn may_hide(&self) -> bool {
+        self.may_hide
+    }
+
+    /// What may have hidden something since the last time.
+    pub fn take_interval(&mut self) -> Vec<Attached> {
+        let next = self.now.iter().filter(|(_, attached)| !attached.hides_nothing);
+        let next = next.map(|(id, attached)| (*id, attached.clone())).collect();
+        std::mem::replace(&mut self.of_interval, next).into_values().collect()
+    }
+
+    /// What may have hidden something in the whole run.
+    pub fn of_run(&self) -> Vec<Attached> {
+        self.of_run.values().cloned().collect()
+    }
+}
+
+/// Joins what was seen at several looks.
+fn add(seen: &mut BTreeMap<u32, Attached>, attached: &Attached) {
+    let known = seen.entry(attached.id).or_insert_with(|| attached.of(Vec::new()));
+    let new = without(&attached.events, &known.events);
+    known.events.extend(new);
+}
+
+fn without(these: &[String], those: &[String]) -> Vec<String> {
+    if these == those {
+        return Vec::new(); // as nearly always, and there may be thousands
+    }
+    let those: FxHashSet<&str> = those.iter().map(String::as_str).collect();
+    these.iter().filter(|event| !those.contains(event.as_str())).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(events: &[(&str, &[u32])]) -> Look {
+        let found = events.iter().map(|(event, ids)| ((*event).to_owned(), ids.to_vec())).collect();
+        Look { found, is_refused: false }
+    }
+
+    /// Number 1 returns 1; 2 is refused; 3 has no name.
+    fn describe(id: u32) -> Attached {
+        let name = (id == 1).then(|| "one".to_owned()).or((id > 3).then(|| format!("p{id}")));
+        Attached { id, name, hides_nothing: id == 1, is_refused: id == 2, events: Vec::new() }
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_told_once() {
+        let mut watch = Watch::default();
+        let mut lines = |events: &[(&str, &[u32])], all| watch.update(found(events), describe).lines(all);
+        let nothing: [&str; 0] = [];
+        assert_eq!(lines(&[], false), nothing);
+        let told = ["a:b, a:c: filtered by BPF prog id 13 p13: events may be hidden from us"];
+        assert_eq!(lines(&[("a:b", &[13, 13]), ("a:c", &[13])], false), told);
+        assert_eq!(lines(&[("a:b", &[13]), ("a:c", &[13])], false), nothing);
+        let told = ["a:d: filtered by BPF prog id 13 p13: events may be hidden from us"];
+        assert_eq!(lines(&[("a:b", &[13]), ("a:c", &[13]), ("a:d", &[13])], false), told);
+        assert_eq!(lines(&[("a:d", &[13])], false), ["a:b, a:c: no longer filtered by BPF prog id 13 p13"]);
+        assert_eq!(lines(&[], false), ["a:d: no longer filtered by BPF prog id 13 p13"]);
+        assert_eq!(lines(&[("a:b", &[1])], false), nothing);
+        assert_eq!(lines(&[], true), ["a:b: BPF prog id 1 one is gone"]);
+        assert_eq!(lines(&[("a:b", &[1])], true), ["a:b: BPF prog id 1 one looks on and hides nothing"]);
+        let refused = lines(&[("a:b", &[1, 2, 3])], false);
+        assert!(refused[0].starts_with("a:b: filtered by BPF prog id 2: ") && refused[0].contains("CAP_SYS_ADMIN"));
+        assert_eq!(refused[1], "a:b: filtered by BPF prog id 3: events may be hidden from us");
+    }
+
+    #[test]
+    fn many_are_told_in_few_lines() {
+        let ids: Vec<u32> = (100..150).collect();
+        let events: Vec<String> = (0..2000).map(|number| format!("a:e{number}")).collect();
+        let all: Vec<(&str, &[u32])> = events.iter().map(|event| (event.as_str(), &ids[..])).collect();
+        let mut watch = Watch::default();
+        let lines = watch.update(found(&all), describe).lines(false);
+        assert_eq!(lines.len(), PROGRAMS + 1);
+        assert!(
+            lines[0].starts_with("a:e0, a:e1, a:e2 and 1997 more: filtered by BPF prog id 100 p100: "),
+            "{lines:?}"
+        );
+        assert!(lines[PROGRAMS].starts_with("and 42 more "), "{lines:?}");
+        assert!(watch.of_run().iter().all(|attached| attached.listed().len() == LISTED));
+    }
+
+    #[test]
+    fn the_time_before_a_look_is_in_doubt_if_either_end_is() {
+        let mut watch = Watch::default();
+        let mut doubt = |events: &[(&str, &[u32])]| {
+            watch.update(found(events), describe);
+            watch.may_hide()
+        };
+        assert!(!doubt(&[]));
+        assert!(!doubt(&[("a:b", &[1])]));
+        assert!(doubt(&[("a:b", &[1, 13])]));
+        assert!(doubt(&[("a:b", &[13])]));
+        assert!(doubt(&[]));
+        assert!(!doubt(&[]));
+    }
+
+    #[test]
+    fn an_interval_tells_what_was_there_in_any_part_of_it() {
+        let mut watch = Watch::default();
+        let ids = |attached: Vec<Attached>| attached.into_iter().map(|attached| attached.id).collect::<Vec<u32>>();
+        watch.update(found(&[("a:b", &[13])]), describe);
+        watch.update(found(&[("a:b", &[14, 1])]), describe);
+        assert_eq!(ids(watch.take_interval()), [13, 14]);
+        watch.update(found(&[]), describe);
+        assert_eq!(ids(watch.take_interval()), [14]); // it was there when the interval began
+        watch.update(found(&[]), describe);
+        assert!(watch.take_interval().is_empty());
+        assert_eq!(ids(watch.of_run()), [13, 14]);
+    }
+}

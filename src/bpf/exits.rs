@@ -1,0 +1,228 @@
+//! What a program returns, as far as its instructions alone tell.
+//!
+//! A program on a tracepoint that returns an even number hides the event from every perf event of the machine
+//! (`trace_call_bpf`, kernel/trace/bpf_trace.c; the results of all programs are put together by a bitwise AND). One that
+//! ends with a constant 1 on every path hides nothing. Anything that is not plainly that is taken for the contrary.
+
+use crate::sys::bpf::INSTRUCTION_BYTES;
+
+// include/uapi/linux/bpf_common.h, include/uapi/linux/bpf.h
+const CLASS: u8 = 0x07;
+const LD: u8 = 0x00;
+const LDX: u8 = 0x01;
+const ST: u8 = 0x02;
+const STX: u8 = 0x03;
+const ALU: u8 = 0x04;
+const JMP: u8 = 0x05;
+const JMP32: u8 = 0x06;
+const ALU64: u8 = 0x07;
+const ATOMIC: u8 = 0xc0;
+const MODE: u8 = 0xe0;
+/// `LD | IMM | DW`, which takes two instructions.
+const LD_IMM64: u8 = 0x18;
+/// `ALU | MOV | K` and `ALU64 | MOV | K`
+const MOV32_IMM: u8 = 0xb4;
+const MOV64_IMM: u8 = 0xb7;
+const JA: u8 = 0x05;
+const JA32: u8 = 0x06;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+/// The operations of `JMP` and `JMP32` that are a comparison and a jump: JEQ 0x10 to JSLE 0xd0, without CALL and EXIT.
+const COMPARISONS: [u8; 11] = [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0xa0, 0xb0, 0xc0, 0xd0];
+const BPF_FUNC_TAIL_CALL: i32 = 12;
+/// In `src_reg` of a call: of a function of the kernel that is no helper. One of them, `bpf_throw`, ends the program.
+const PSEUDO_KFUNC_CALL: u8 = 2;
+
+#[derive(Clone, Copy, Debug)]
+struct Instruction {
+    code: u8,
+    dst: u8,
+    src: u8,
+    off: i16,
+    imm: i32,
+}
+
+impl Instruction {
+    fn parse(bytes: &[u8; INSTRUCTION_BYTES]) -> Instruction {
+        let [code, registers, off0, off1, imm0, imm1, imm2, imm3] = *bytes;
+        // struct bpf_insn has bit fields: the target register is in the low half of a little-endian machine.
+        let [low, high] = [registers & 0xf, registers >> 4];
+        let [dst, src] = if cfg!(target_endian = "little") { [low, high] } else { [high, low] };
+        let (off, imm) = (i16::from_ne_bytes([off0, off1]), i32::from_ne_bytes([imm0, imm1, imm2, imm3]));
+        Instruction { code, dst, src, off, imm }
+    }
+
+    /// What register 0 holds behind it, given what it held before. None for an instruction that is not known.
+    fn result(&self, before: Result0) -> Option<Result0> {
+        let written = self.dst == 0;
+        Some(match self.code & CLASS {
+            ALU | ALU64 if written && matches!(self.code, MOV32_IMM | MOV64_IMM) && self.imm == 1 => Result0::One,
+            ALU | ALU64 | LDX if written => Result0::Other,
+            ALU | ALU64 | LDX | ST => before,
+            // An atomic operation may fetch into its source, or into register 0.
+            STX if self.code & MODE == ATOMIC => Result0::Other,
+            STX => before,
+            LD if self.code == LD_IMM64 && !written => before,
+            LD => Result0::Other, // those that load from packets write register 0
+            JMP | JMP32 if self.code == CALL => Result0::Other,
+            JMP | JMP32 => before,
+            _ => return None,
+        })
+    }
+}
+
+/// What is known of register 0, which holds what the program returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Result0 {
+    One,
+    Other,
+}
+
+/// True when the program cannot return anything but 1, whatever it does. `program`: its instructions as the kernel hands
+/// them out, further functions behind the first one.
+pub fn returns_one(program: &[u8]) -> bool {
+    let (instructions, rest) = program.as_chunks::<INSTRUCTION_BYTES>();
+    let instructions: Vec<Instruction> = instructions.iter().map(Instruction::parse).collect();
+    let throws = |instruction: &Instruction| instruction.code == CALL && instruction.src == PSEUDO_KFUNC_CALL;
+    !instructions.is_empty()
+        && rest.is_empty()
+        && !instructions.iter().any(throws)
+        && first_returns_one(&instructions).unwrap_or(false)
+}
+
+/// Of the function that begins with the first instruction: other functions are only called, and never jumped into. None:
+/// something is not as programs are that the kernel has let in.
+fn first_returns_one(instructions: &[Instruction]) -> Option<bool> {
+    // The worst that register 0 may hold in front of each: it only gets worse, so that this ends.
+    let mut worst: Vec<Option<Result0>> = vec![None; instructions.len()];
+    let mut todo = vec![(0_usize, Result0::Other)];
+    while let Some((at, held)) = todo.pop() {
+        let (instruction, known) = (instructions.get(at)?, worst.get_mut(at)?);
+        if known.is_some_and(|known| known >= held) {
+            continue;
+        }
+        *known = Some(held);
+        match instruction.code {
+            EXIT if held == Result0::One => continue,
+            EXIT => return Some(false),
+            // Another program returns in the place of this one.
+            CALL if instruction.src == 0 && instruction.imm == BPF_FUNC_TAIL_CALL => return Some(false),
+            _ => {}
+        }
+        let held = instruction.result(held)?;
+        let after = |jump: i64| i64::try_from(at).ok()?.checked_add(1)?.checked_add(jump)?.try_into().ok();
+        let class = instruction.code & CLASS;
+        match instruction.code {
+            JA => todo.push((after(instruction.off.into())?, held)),
+            JA32 => todo.push((after(instruction.imm.into())?, held)),
+            LD_IMM64 => todo.push((after(1)?, held)),
+            CALL => todo.push((after(0)?, held)),
+            code if class == JMP || class == JMP32 => {
+                if !COMPARISONS.contains(&(code & 0xf0)) {
+                    return None;
+                }
+                todo.push((after(instruction.off.into())?, held));
+                todo.push((after(0)?, held));
+            }
+            _ => todo.push((after(0)?, held)),
+        }
+    }
+    Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Instructions as text: one `code dst src off imm` each.
+    fn program(instructions: &[(u8, u8, u8, i16, i32)]) -> Vec<u8> {
+        let bytes = |&(code, dst, src, off, imm): &(u8, u8, u8, i16, i32)| {
+            let registers = if cfg!(target_endian = "little") { src << 4 | dst } else { dst << 4 | src };
+            let [off0, off1] = off.to_ne_bytes();
+            let [imm0, imm1, imm2, imm3] = imm.to_ne_bytes();
+            [code, registers, off0, off1, imm0, imm1, imm2, imm3]
+        };
+        instructions.iter().flat_map(bytes).collect()
+    }
+
+    const RETURN_1: (u8, u8, u8, i16, i32) = (MOV64_IMM, 0, 0, 0, 1);
+    const RETURN_0: (u8, u8, u8, i16, i32) = (MOV64_IMM, 0, 0, 0, 0);
+    const LEAVE: (u8, u8, u8, i16, i32) = (EXIT, 0, 0, 0, 0);
+    const IF_R1: (u8, u8, u8, i16, i32) = (0x15, 1, 0, 1, 7); // if r1 == 7, skip the next
+
+    #[test]
+    fn a_constant_1_on_every_path_hides_nothing() {
+        let cases: [(&str, &[(u8, u8, u8, i16, i32)], bool); 25] = [
+            ("1", &[RETURN_1, LEAVE], true),
+            ("1 in 32 bits", &[(MOV32_IMM, 0, 0, 0, 1), LEAVE], true),
+            ("0", &[RETURN_0, LEAVE], false),
+            ("2, of which nothing is left by the AND", &[(MOV64_IMM, 0, 0, 0, 2), LEAVE], false),
+            ("a copy", &[(0xbf, 0, 1, 0, 0), LEAVE], false),
+            ("nothing was set", &[LEAVE], false),
+            ("another register", &[(MOV64_IMM, 1, 0, 0, 1), LEAVE], false),
+            ("work behind it", &[RETURN_1, (0x07, 1, 0, 0, 8), (0x7b, 1, 2, 0, 0), LEAVE], true),
+            ("added to", &[RETURN_1, (0x07, 0, 0, 0, 1), LEAVE], false),
+            ("loaded over", &[RETURN_1, (0x61, 0, 1, 0, 0), LEAVE], false),
+            ("an atomic fetch", &[RETURN_1, (0xdb, 1, 0, 0, 1), LEAVE], false),
+            ("a helper behind it", &[RETURN_1, (CALL, 0, 0, 0, 5), LEAVE], false),
+            ("a helper in front", &[(CALL, 0, 0, 0, 5), RETURN_1, LEAVE], true),
+            ("a tail call", &[(CALL, 0, 0, 0, BPF_FUNC_TAIL_CALL), RETURN_1, LEAVE], false),
+            ("a function of the kernel", &[(CALL, 0, PSEUDO_KFUNC_CALL, 0, 5), RETURN_1, LEAVE], false),
+            ("both ways 1", &[IF_R1, RETURN_1, RETURN_1, LEAVE], true),
+            ("one way 0", &[RETURN_1, IF_R1, RETURN_0, LEAVE], false),
+            ("one way nothing", &[IF_R1, RETURN_1, LEAVE], false),
+            ("two exits", &[RETURN_1, IF_R1, LEAVE, RETURN_0, LEAVE], false),
+            ("a jump to a common exit", &[RETURN_1, (JA, 0, 0, 1, 0), RETURN_0, LEAVE], true),
+            ("a long jump", &[RETURN_1, (JA32, 0, 0, 0, 1), RETURN_0, LEAVE], true),
+            ("a loop", &[RETURN_1, (0x07, 1, 0, 0, -1), (0x55, 1, 0, -2, 0), LEAVE], true),
+            // r1 = function behind this one; call it; r0 = 1
+            ("a function that returns 0", &[(CALL, 0, 1, 0, 2), RETURN_1, LEAVE, RETURN_0, LEAVE], true),
+            ("a wide constant, which only looks like an exit", &[(LD_IMM64, 1, 0, 0, 9), LEAVE, RETURN_1, LEAVE], true),
+            ("a wide constant", &[RETURN_1, (LD_IMM64, 0, 0, 0, 1), (0, 0, 0, 0, 0), LEAVE], false),
+        ];
+        for (what, instructions, want) in cases {
+            assert_eq!(returns_one(&program(instructions)), want, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_no_kernel_would_let_in_is_not_believed() {
+        let cases: [&[(u8, u8, u8, i16, i32)]; 7] = [
+            &[],
+            &[RETURN_1],
+            &[RETURN_1, (JA, 0, 0, -9, 0), LEAVE],
+            &[RETURN_1, (JA, 0, 0, 9, 0), LEAVE],
+            &[RETURN_1, (JA32, 0, 0, 0, i32::MIN), LEAVE],
+            &[RETURN_1, (0xe5, 0, 0, 0, 0), LEAVE],
+            &[RETURN_1, (0x0d, 1, 0, 0, 0), LEAVE], // a jump to where a register says
+        ];
+        for instructions in cases {
+            assert!(!returns_one(&program(instructions)), "{instructions:?}");
+        }
+        assert!(!returns_one(&program(&[RETURN_1, LEAVE])[..15]));
+    }
+
+    proptest! {
+        /// Whatever bytes: an answer, and soon.
+        #[test]
+        fn any_bytes_have_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+            returns_one(&bytes);
+        }
+
+        /// What ends with 0 on some path that is taken whatever the registers hold is never believed.
+        #[test]
+        fn a_way_to_0_is_found(before in proptest::collection::vec(0_u8..4, 0..20)) {
+            let step = |kind: u8| match kind {
+                0 => RETURN_1,
+                1 => (0x07, 1, 0, 0, 8),
+                2 => (0x15, 1, 0, 0, 7),
+                _ => (CALL, 0, 0, 0, 5),
+            };
+            let mut instructions: Vec<_> = before.into_iter().map(step).collect();
+            instructions.extend([RETURN_0, LEAVE]);
+            prop_assert!(!returns_one(&program(&instructions)));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Who else has programs on the events of the run, and may hide some of them from us.
+//!
+//! Asked at the start, every half second and at the end of an interval. Each tracepoint is a call of 1 to 2 us.
+
+use crate::bpf::attached::{self, Look, Watch};
+use crate::perf::refusal::Reason;
+use crate::run::Run;
+use crate::sys;
+
+/// An interval may be a few ms long: of more tracepoints than this, not each of its ends asks.
+const FEW: usize = 256;
+
+/// What is known of them.
+#[derive(Debug, Default)]
+pub struct Onlookers {
+    watch: Watch,
+    looked_ns: u64,
+    is_refused: bool,
+}
+
+impl Onlookers {
+    pub fn watch(&mut self) -> &mut Watch {
+        &mut self.watch
+    }
+
+    /// Events are on from now on: what was hidden before is nobody's loss.
+    pub fn begin(&mut self, now: u64) {
+        self.looked_ns = now;
+    }
+}
+
+impl Run {
+    /// Asks, and says what has changed. The time since the last look counts as lost where events may have been hidden in it:
+    /// pairs that span it are not believed.
+    pub(super) fn look_for_onlookers(&mut self) {
+        if self.onlookers.is_refused {
+            return;
+        }
+        // Who opens an event of a CPU that does not answer holds what the question needs.
+        let suspects: Vec<u32> = self.core.profilers.iter().flat_map(|profiler| profiler.suspects()).copied().collect();
+        let look = attached::look(self.core.evlist.tracepoints(&suspects));
+        let now = sys::monotonic_ns();
+        let before_ns = std::mem::replace(&mut self.onlookers.looked_ns, now);
+        self.take_look(look);
+        if self.onlookers.watch.may_hide() && self.start_ns > 0 {
+            self.rings.doubt(&mut self.core, before_ns, now);
+        }
+    }
+
+    /// The same at the end of an interval, unless it was asked a moment ago and there is much to ask.
+    pub(super) fn look_again(&mut self) {
+        let age_ns = sys::monotonic_ns().saturating_sub(self.onlookers.looked_ns);
+        let many = self.core.evlist.iter().filter(|(_, evsel)| evsel.is_opened()).count() > FEW;
+        if !many || age_ns >= super::HOTPLUG.as_nanos() as u64 {
+            self.look_for_onlookers();
+        }
+    }
+
+    fn take_look(&mut self, look: Look) {
+        if look.is_refused {
+            self.onlookers.is_refused = true;
+            let reason = Reason::new("whether BPF programs hide events from us cannot be asked", "CAP_PERFMON");
+            self.core.ctx.output.note(format!("degraded: {reason}"));
+        }
+        let changes = self.onlookers.watch.see(look);
+        for line in changes.lines(self.options.verbose) {
+            self.core.ctx.output.note(line);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `bpf(2)`: what the kernel tells of programs that are loaded, and loading one of our own.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+// enum bpf_cmd and enum bpf_prog_type, include/uapi/linux/bpf.h
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const BPF_PROG_TYPE_TRACEPOINT: u32 = 5;
+
+/// `struct bpf_insn`: eight bytes each.
+pub const INSTRUCTION_BYTES: usize = 8;
+/// Instructions of longer programs are not asked for: as many as the kernel let a program have for most of its history,
+/// sixteen times.
+const MOST_INSTRUCTION_BYTES: usize = 16 * 4096 * INSTRUCTION_BYTES;
+
+/// A program that is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadedProgram {
+    /// What its loader called it: up to 15 bytes of anything, often none.
+    pub name: Vec<u8>,
+    /// As the kernel runs it, with all functions behind the first. None: it does not tell, or there are very many.
+    pub instructions: Option<Vec<u8>>,
+}
+
+/// `struct bpf_attr` of BPF_PROG_GET_FD_BY_ID. The kernel takes what is left out for zeros, here and below.
+#[repr(C)]
+struct GetFdById {
+    id: u32,
+    next_id: u32,
+    open_flags: u32,
+}
+
+/// Of BPF_OBJ_GET_INFO_BY_FD.
+#[repr(C)]
+struct GetInfoByFd {
+    fd: u32,
+    info_len: u32,
+    info: u64,
+}
+
+/// `struct bpf_prog_info`, up to the name.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramInfo {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    jited_len: u32,
+    xlated_len: u32,
+    jited: u64,
+    xlated: u64,
+    load_time: u64,
+    created_by_uid: u32,
+    map_ids_len: u32,
+    map_ids: u64,
+    name: [u8; 16],
+}
+
+/// Of BPF_PROG_LOAD, up to the name.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramLoad {
+    kind: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+}
+
+const _: () = {
+    assert!(size_of::<GetFdById>() == 12 && size_of::<GetInfoByFd>() == 16);
+    assert!(size_of::<ProgramInfo>() == 80 && offset_of!(ProgramInfo, xlated) == 32);
+    assert!(offset_of!(ProgramInfo, name) == 64);
+    assert!(size_of::<ProgramLoad>() == 64 && offset_of!(ProgramLoad, name) == 48);
+};
+
+/// The program of that number.
+///
+/// # Errors
+/// EPERM without CAP_SYS_ADMIN; ENOENT when it has gone; ENOSYS in a kernel without bpf(2).
+pub fn program(id: u32) -> io::Result<LoadedProgram> {
+    let mut attr = GetFdById { id, next_id: 0, open_flags: 0 };
+    // SAFETY: the kernel reads the three numbers of `attr`, which holds no pointer.
+    let fd = unsafe { bpf(BPF_PROG_GET_FD_BY_ID, &mut attr) }?;
+    // SAFETY: the call just returned this descriptor, nobody else has it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut info = ProgramInfo::default();
+    // SAFETY: no length is set, so that the kernel stores nothing behind the pointers of `info`: they are null.
+    unsafe { get_info(fd.as_fd(), &mut info) }?;
+    let name = CStr::from_bytes_until_nul(&info.name).map_or(&info.name[..], CStr::to_bytes).to_vec();
+    let len = info.xlated_len as usize;
+    if len == 0 || len > MOST_INSTRUCTION_BYTES {
+        return Ok(LoadedProgram { name, instructions: None });
+    }
+    let mut instructions = vec![0_u8; len];
+    let mut info =
+        ProgramInfo { xlated_len: len as u32, xlated: instructions.as_mut_ptr() as u64, ..ProgramInfo::default() };
+    // SAFETY: `xlated` points to `len` writable bytes that outlive the call, and the kernel stores at most as many. The
+    // other lengths are 0.
+    unsafe { get_info(fd.as_fd(), &mut info) }?;
+    // It clears the pointer where it does not tell (`bpf_prog_get_info_by_fd`, kernel/bpf/syscall.c).
+    let told = info.xlated != 0 && info.xlated_len as usize == len;
+    Ok(LoadedProgram { name, instructions: told.then_some(instructions) })
+}
+
+/// # Safety
+/// What the pointers of `info` point to must be writable for the lengths given beside them.
+unsafe fn get_info(fd: BorrowedFd<'_>, info: &mut ProgramInfo) -> io::Result<()> {
+    let fd = u32::try_from(fd.as_raw_fd()).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+    let info_len = size_of::<ProgramInfo>() as u32;
+    let mut attr = GetInfoByFd { fd, info_len, info: std::ptr::from_mut(info) as u64 };
+    // SAFETY: the kernel reads and stores at most `info_len` bytes at `info`, a struct of that size in which any bits are
+    // valid, and what else it stores the caller vouches for.
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr) }.map(drop)
+}
+
+/// Loads a program for tracepoints: `instructions` as the kernel's `struct bpf_insn` has them, one after the other.
+///
+/// # Errors
+/// EPERM without CAP_BPF and CAP_PERFMON; EINVAL or EACCES for a program that the kernel does not believe to be safe.
+pub fn load_tracepoint_program(name: &str, instructions: &[u8]) -> io::Result<OwnedFd> {
+    const LICENSE: &CStr = c"GPL";
+    let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+    let instruction_count = u32::try_from(instructions.len() / INSTRUCTION_BYTES).map_err(|_| invalid())?;
+    let mut attr = ProgramLoad {
+        kind: BPF_PROG_TYPE_TRACEPOINT,
+        instruction_count,
+        instructions: instructions.as_ptr() as u64,
+        license: LICENSE.as_ptr() as u64,
+        ..ProgramLoad::default()
+    };
+    let name_most = attr.name.len() - 1;
+    attr.name.iter_mut().zip(name.bytes().take(name_most)).for_each(|(to, from)| *to = from);
+    // SAFETY: the kernel reads `instruction_count` instructions of eight bytes from `instructions`, which is as long at
+    // least, and the text of `license` up to its NUL byte; it keeps neither. There is no log to write to.
+    let fd = unsafe { bpf(BPF_PROG_LOAD, &mut attr) }?;
+    // SAFETY: the call just returned this descriptor, nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// # Safety
+/// `attr` must be what `command` takes, and its pointers valid for what the command does with them.
+unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> {
+    // SAFETY: the kernel reads the bytes of `attr`, and may store to it; the rest is the caller's promise.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
+}
