@@ -54,6 +54,12 @@ impl Attached {
         Attached { events, ..self.clone() }
     }
 
+    /// The same program on further events.
+    pub fn join(&mut self, other: &Attached) {
+        let new = without(&other.events, &self.events);
+        self.events.extend(new);
+    }
+
     /// `BPF prog id 13 NAME`
     pub fn program(&self) -> String {
         let name = self.name.as_ref().map_or(String::new(), |name| format!(" {name}"));
@@ -118,9 +124,7 @@ pub fn look<'a>(tracepoints: impl IntoIterator<Item = (&'a str, BorrowedFd<'a>)>
 impl Look {
     /// What is attached, by the number of the program.
     pub fn attached(self) -> Vec<Attached> {
-        let mut found = Watch::default();
-        found.update(self, Attached::new);
-        found.now.into_values().collect()
+        self.events().into_iter().map(|(id, events)| Attached::new(id).of(events)).collect()
     }
 
     fn events(&self) -> BTreeMap<u32, Vec<String>> {
@@ -197,8 +201,9 @@ impl Watch {
         changes.went.extend(before.into_values());
         let hides = self.now.values().filter(|attached| !attached.hides_nothing);
         for attached in hides.clone() {
-            add(&mut self.of_interval, attached);
-            add(&mut self.of_run, attached);
+            for seen in [&mut self.of_interval, &mut self.of_run] {
+                seen.entry(attached.id).or_insert_with(|| attached.of(Vec::new())).join(attached);
+            }
         }
         self.may_hide = hid || hides.count() > 0;
         changes
@@ -220,13 +225,6 @@ impl Watch {
     pub fn of_run(&self) -> Vec<Attached> {
         self.of_run.values().cloned().collect()
     }
-}
-
-/// Joins what was seen at several looks.
-fn add(seen: &mut BTreeMap<u32, Attached>, attached: &Attached) {
-    let known = seen.entry(attached.id).or_insert_with(|| attached.of(Vec::new()));
-    let new = without(&attached.events, &known.events);
-    known.events.extend(new);
 }
 
 fn without(these: &[String], those: &[String]) -> Vec<String> {

@@ -136,9 +136,11 @@ mod tests {
 
     use super::*;
 
-    /// Instructions as text: one `code dst src off imm` each.
-    fn program(instructions: &[(u8, u8, u8, i16, i32)]) -> Vec<u8> {
-        let bytes = |&(code, dst, src, off, imm): &(u8, u8, u8, i16, i32)| {
+    /// Code, target, source, offset, immediate.
+    type Step = (u8, u8, u8, i16, i32);
+
+    fn program(instructions: &[Step]) -> Vec<u8> {
+        let bytes = |&(code, dst, src, off, imm): &Step| {
             let registers = if cfg!(target_endian = "little") { src << 4 | dst } else { dst << 4 | src };
             let [off0, off1] = off.to_ne_bytes();
             let [imm0, imm1, imm2, imm3] = imm.to_ne_bytes();
@@ -147,14 +149,14 @@ mod tests {
         instructions.iter().flat_map(bytes).collect()
     }
 
-    const RETURN_1: (u8, u8, u8, i16, i32) = (MOV64_IMM, 0, 0, 0, 1);
-    const RETURN_0: (u8, u8, u8, i16, i32) = (MOV64_IMM, 0, 0, 0, 0);
-    const LEAVE: (u8, u8, u8, i16, i32) = (EXIT, 0, 0, 0, 0);
-    const IF_R1: (u8, u8, u8, i16, i32) = (0x15, 1, 0, 1, 7); // if r1 == 7, skip the next
+    const RETURN_1: Step = (MOV64_IMM, 0, 0, 0, 1);
+    const RETURN_0: Step = (MOV64_IMM, 0, 0, 0, 0);
+    const LEAVE: Step = (EXIT, 0, 0, 0, 0);
+    const IF_R1: Step = (0x15, 1, 0, 1, 7); // if r1 == 7, skip the next
 
     #[test]
     fn a_constant_1_on_every_path_hides_nothing() {
-        let cases: [(&str, &[(u8, u8, u8, i16, i32)], bool); 25] = [
+        let cases: [(&str, &[Step], bool); 25] = [
             ("1", &[RETURN_1, LEAVE], true),
             ("1 in 32 bits", &[(MOV32_IMM, 0, 0, 0, 1), LEAVE], true),
             ("0", &[RETURN_0, LEAVE], false),
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_no_kernel_would_let_in_is_not_believed() {
-        let cases: [&[(u8, u8, u8, i16, i32)]; 7] = [
+        let cases: [&[Step]; 7] = [
             &[],
             &[RETURN_1],
             &[RETURN_1, (JA, 0, 0, -9, 0), LEAVE],

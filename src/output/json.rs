@@ -228,6 +228,7 @@ pub fn attached(programs: &[Attached], out: &mut Vec<u8>) {
         program.name.iter().for_each(|name| object.text("name", &escape(name.as_bytes())));
         push_list(program.listed().iter(), object.key("events"), |event, out| push_string(event, out));
         object.unsigned("event_count", program.events.len() as u64);
+        object.bool("hides_nothing", program.hides_nothing);
         object.end();
     });
 }

@@ -8,6 +8,7 @@
 //! Tests run beside each other, those that measure alone: `need_events!(alone)`.
 #![allow(dead_code, unused_imports)] // each test binary uses a part
 
+pub mod bpf;
 mod load;
 mod prog;
 pub mod seccomp;

@@ -13,14 +13,14 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::output::escape::escape;
-use crate::output::json::Object;
+use crate::output::json::{Object, attached};
 use crate::output::sink::Sink;
 use crate::output::wall::WallClock;
 use crate::perf::refusal::Reason;
 use crate::perf::target::Host;
 use crate::profiler::TracefsFinder;
 use crate::profilers::doctor::machine::{Limit, Machine, Mapping, ProbeEvents};
-use crate::profilers::doctor::trial::{Bench, Judged};
+use crate::profilers::doctor::trial::{Bench, Judged, Onlookers};
 use crate::sys;
 use crate::sys::privileges::{Capability, Privileges};
 use crate::tep::check::Checked;
@@ -56,6 +56,7 @@ struct Findings {
     privileges: Privileges,
     limits: Vec<Limit>,
     mappings: Vec<Mapping>,
+    onlookers: Onlookers,
 }
 
 impl DoctorArgs {
@@ -80,7 +81,7 @@ impl DoctorArgs {
             json(findings.as_ref(), &checked, &mut sink.buffer);
         } else {
             if let Some(findings) = &findings {
-                print(findings, &mut sink.buffer);
+                print(findings, self.verbose, &mut sink.buffer);
                 sink.buffer.extend_from_slice(b"\nEvent formats\n");
             }
             formats::print(&checked, self.verbose, &mut sink.buffer);
@@ -115,6 +116,7 @@ fn examine(bench: &mut Bench<'_>) -> Findings {
         privileges: Privileges::of_self(&bench.host.proc),
         limits,
         mappings: machine::mappings(bench.tracefs),
+        onlookers: std::mem::take(&mut bench.onlookers),
     }
 }
 
@@ -161,7 +163,7 @@ fn line(what: &str, value: &str, out: &mut Vec<u8>) {
     wrap(&format!("  {what:<34}"), &escape(value.as_bytes()), 37, out);
 }
 
-fn print(findings: &Findings, out: &mut Vec<u8>) {
+fn print(findings: &Findings, verbose: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"Commands\n");
     for command in &findings.commands {
         let said = match (command.verdict, why(&command.reasons)) {
@@ -173,7 +175,7 @@ fn print(findings: &Findings, out: &mut Vec<u8>) {
             wrap(&format!("{:13}", ""), &escape(format!("cure: {cure}").as_bytes()), 20, out);
         }
     }
-    print_machine(findings, out);
+    print_machine(findings, verbose, out);
     print_limits(findings, out);
     if !findings.mappings.is_empty() {
         out.extend_from_slice(b"\nFields that differ among kernels, as they are here\n");
@@ -186,7 +188,7 @@ fn print(findings: &Findings, out: &mut Vec<u8>) {
     }
 }
 
-fn print_machine(findings: &Findings, out: &mut Vec<u8>) {
+fn print_machine(findings: &Findings, verbose: bool, out: &mut Vec<u8>) {
     let machine = &findings.machine;
     let yes = |is| if is { "yes" } else { "no" };
     out.extend_from_slice(b"\nMachine\n");
@@ -209,6 +211,20 @@ fn print_machine(findings: &Findings, out: &mut Vec<u8>) {
     let missing = if findings.missing.is_empty() { "none".to_owned() } else { findings.missing.join("; ") };
     line("lacking perf attributes", &missing, out);
     line("pid namespace", if machine.nested { "nested: task numbers differ" } else { "the machine's" }, out);
+    print_onlookers(&findings.onlookers, verbose, out);
+}
+
+fn print_onlookers(onlookers: &Onlookers, verbose: bool, out: &mut Vec<u8>) {
+    const WHAT: &str = "BPF programs on these events";
+    let (quiet, told): (Vec<_>, Vec<_>) =
+        onlookers.programs.iter().partition(|program| program.hides_nothing && !verbose);
+    told.iter().for_each(|program| line(WHAT, &program.to_string(), out));
+    if onlookers.is_refused {
+        line(WHAT, "unknown: CAP_PERFMON is missing", out);
+    } else if told.is_empty() {
+        let more = if quiet.is_empty() { "none" } else { "none that may hide any (others: see -v)" };
+        line(WHAT, more, out);
+    }
 }
 
 fn print_limits(findings: &Findings, out: &mut Vec<u8>) {
@@ -310,6 +326,9 @@ fn json_machine(findings: &Findings, out: &mut Vec<u8>) {
     object.text(key, &escape(text.as_bytes()));
     object.text("clock", "CLOCK_MONOTONIC");
     object.text("lacking", &findings.missing.join("; "));
+    if !findings.onlookers.is_refused {
+        attached(&findings.onlookers.programs, object.key("bpf_programs"));
+    }
     object.end();
 }
 

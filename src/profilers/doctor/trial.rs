@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use nix::unistd::gettid;
 
+use crate::bpf::attached::{self, Attached};
 use crate::perf::Evlist;
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::refusal::{Reason, Refused, locks_little};
@@ -71,11 +72,39 @@ pub struct Bench<'a> {
     opened: Vec<Evlist>,
     /// Attribute features that this kernel lacks.
     pub missing: Vec<&'static str>,
+    /// What others have attached to the events.
+    pub onlookers: Onlookers,
+}
+
+/// Programs of others on the events of all trials.
+#[derive(Debug, Default)]
+pub struct Onlookers {
+    pub programs: Vec<Attached>,
+    /// The kernel does not tell us.
+    pub is_refused: bool,
+}
+
+impl Onlookers {
+    /// Looks at the events of one trial. Returns what may hide some of them.
+    fn look(&mut self, evlist: &Evlist) -> Vec<Attached> {
+        let look = attached::look(evlist.tracepoints(&[]));
+        self.is_refused |= look.is_refused;
+        let found = look.attached();
+        for program in &found {
+            match self.programs.iter_mut().find(|known| known.id == program.id) {
+                Some(known) => known.join(program),
+                None => self.programs.push(program.clone()),
+            }
+        }
+        found.into_iter().filter(|program| !program.hides_nothing).collect()
+    }
 }
 
 /// A run that could be opened.
 struct Opened {
     warnings: Vec<Warning>,
+    /// What may hide some of its events.
+    filters: Vec<Attached>,
     cost: Cost,
     /// Pages of the smallest ring, and as many as were wanted.
     pages: (usize, usize),
@@ -85,7 +114,8 @@ struct Opened {
 impl<'a> Bench<'a> {
     pub fn new(host: &'a Host, tracefs: &'a TracefsFinder) -> Bench<'a> {
         let tracefs_lack = machine::tracefs_lack(tracefs);
-        Bench { host, tracefs, tracefs_lack, opened: Vec::new(), missing: Vec::new() }
+        let (opened, missing, onlookers) = (Vec::new(), Vec::new(), Onlookers::default());
+        Bench { host, tracefs, tracefs_lack, opened, missing, onlookers }
     }
 
     /// Opens what a default run of the profiler opens; when that is forbidden, what it opens for a task of our own.
@@ -118,7 +148,10 @@ impl<'a> Bench<'a> {
     fn open(&mut self, trial: &Trial, target: &Target) -> Result<Opened> {
         let mut profiler = (trial.build)(trial.options)?;
         let mut evlist = Evlist::new();
-        let opened = self.open_events(profiler.as_mut(), target, &mut evlist);
+        let mut opened = self.open_events(profiler.as_mut(), target, &mut evlist);
+        if let Ok(opened) = &mut opened {
+            opened.filters = self.onlookers.look(&evlist);
+        }
         for name in evlist.missing() {
             if !self.missing.contains(&name) {
                 self.missing.push(name);
@@ -168,7 +201,8 @@ impl<'a> Bench<'a> {
             locked_bytes: (locked_pages * sys::page_size()) as u64,
         };
         let addresses = evlist.any_address();
-        Ok(Opened { warnings: setup.warnings.take(), cost, pages: (pages, wanted), addresses })
+        let filters = Vec::new();
+        Ok(Opened { warnings: setup.warnings.take(), filters, cost, pages: (pages, wanted), addresses })
     }
 
     /// What will have no name. Own programs have theirs.
@@ -180,6 +214,8 @@ impl<'a> Bench<'a> {
 
 fn lacks(opened: &Opened) -> Vec<Reason> {
     let mut reasons: Vec<Reason> = opened.warnings.iter().map(|warning| warning.reason.clone()).collect();
+    let filtered = |program: &Attached| Reason::new(program.to_string(), "end what has attached the program");
+    reasons.extend(opened.filters.iter().map(filtered));
     let (pages, wanted) = opened.pages;
     if pages < wanted {
         reasons.push(Reason::new(
