@@ -397,6 +397,8 @@ fn options_of_kmemleak() {
         2,
         &[
             (&[], &["what to watch is missing", "kmemleak slab", "--alloc and --free"]),
+            (&["malloc"], &["whose memory", "-p PID", "-t TID", "--cgroups NAME", "kmemleak malloc -- ./program"]),
+            (&["malloc", "-C", "0", "-g"], &["whose memory", "-p PID"]),
             (&["slub"], &["'slub'", "slab, page, percpu, vmalloc, malloc"]),
             (&["slab", "page"], &["'page'", "-- page"]),
             (&["--alloc", "kmem:kmalloc"], &["--free", "missing"]),

@@ -306,7 +306,7 @@ fn whoever_lacks_two_privileges_is_told_of_both_at_once() {
     one_sentence(list, &["tracefs is not ", "cure: CAP_"]);
     // What lets events in is not enough.
     let told = "tracefs is not ";
-    let probe = copy.run(&turn, &[], &["kmemleak", "malloc", "--for", "1ms"]);
+    let probe = copy.run(&turn, &[], &["kmemleak", "malloc", "--for", "1ms", "--", "true"]);
     one_sentence(probe, &[told, "only root may define probes; cure: run as root"]);
     let watchdog = copy.run(&turn, &[], &["watchdog", "--for", "1ms"]);
     one_sentence(watchdog, &[told, "kernel addresses are hidden; cure: run as root"]);

@@ -333,7 +333,7 @@ fn left_by(rows: &[Value], function: &str) -> (u64, u64) {
 macro_rules! need_uprobes {
     ($turn:ident) => {
         need_events!($turn);
-        let done = run(&["kmemleak", "malloc", "--for", "1ms"]);
+        let done = run(&["kmemleak", "malloc", "-p", &std::process::id().to_string(), "--for", "1ms"]);
         if done.err().contains("no uprobes") {
             skip!("{}", done.err());
         }

@@ -41,8 +41,9 @@ Examples:
     perf-prof kmemleak slab -g --for 10
   Pages that are kept for over a minute, every ten seconds:
     perf-prof kmemleak page -g --than 60 -i 10s
-  What a program leaks, from its start to its end:
+  What a program leaks, from its start to its end, or one that runs:
     perf-prof kmemleak malloc -g -- ./server
+    perf-prof kmemleak malloc -g -p nginx --for 10
   One tracepoint for each side:
     perf-prof kmemleak --alloc kmem:kmalloc --free kmem:kfree -g
   How many bytes, by another field; ptr= is the address, any expression will do:
@@ -154,6 +155,12 @@ impl ProfilerArgs for KmemleakArgs {
     fn build(self) -> Result<Box<dyn Profiler>> {
         let mut wanted = Vec::new();
         if let Some(preset) = self.preset {
+            if preset.is_in_programs() && self.common.names_tasks().is_none() && !self.common.runs_command() {
+                return Err(usage(
+                    "whose memory is missing: -p PID or NAME, -t TID, --cgroups NAME, or a program to run, as in \
+                     `kmemleak malloc -- ./program`; of all programs, each would pay several us for each malloc and free",
+                ));
+            }
             wanted = preset.wanted()?;
         }
         for list in &self.alloc {

@@ -29,7 +29,7 @@ pub enum Preset {
     Percpu,
     /// Ranges of the kernel's virtual memory
     Vmalloc,
-    /// The C library of the programs that are watched
+    /// The C library of the programs that are watched, with -p and the like, or a command
     Malloc,
 }
 
@@ -132,6 +132,11 @@ impl Preset {
             }
         };
         lists.map(str::to_owned)
+    }
+
+    /// Its events are probes in programs: whoever runs what they are in pays for them.
+    pub fn is_in_programs(self) -> bool {
+        self == Preset::Malloc
     }
 
     /// The events that it stands for.
