@@ -2,7 +2,7 @@
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
 //! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, who else looks on in `onlookers`,
-//! what keeps it going beside a CPU that is stuck in `pace`, rings and CPUs that come and go in `rings`, what people are
+//! what keeps it going beside a CPU that is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come and go in `rings`, what people are
 //! told in `words`.
 
 mod core;
@@ -11,6 +11,7 @@ pub mod forecast;
 mod loss;
 mod onlookers;
 mod pace;
+mod probed;
 mod rings;
 #[cfg(test)]
 mod truth;
@@ -32,6 +33,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
+use crate::profiler::hits::HitCost;
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
 use crate::run::core::Core;
@@ -122,6 +124,8 @@ pub struct Run {
     waker: Arc<Waker>,
     pace: Option<Pace>,
     onlookers: Onlookers,
+    /// Of the run's own probes in programs.
+    hit_cost: Option<HitCost>,
     workload: Option<Workload>,
     start_ns: u64,
     interval_start_ns: u64,
@@ -270,6 +274,7 @@ impl Run {
             waker,
             pace: None,
             onlookers: Onlookers::default(),
+            hit_cost: None,
             workload,
             start_ns: 0,
             interval_start_ns: 0,
@@ -283,6 +288,7 @@ impl Run {
             tracefs,
         };
         run.look_for_onlookers();
+        run.tell_hit_cost();
         Ok(run)
     }
 

@@ -14,6 +14,7 @@ use crate::profiler::TracefsFinder;
 use crate::ringbuf::Limit;
 use crate::run::core::Core;
 use crate::run::{Outcome, Run, Stop, words};
+use crate::stats::value::Value;
 use crate::sys;
 use crate::task::procfs;
 
@@ -37,6 +38,7 @@ impl Run {
             format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
         };
         messages.extend(self.tracefs.missed_calls().into_iter().map(say).map(Message::Note));
+        let hits = self.hits_so_far();
         let lost = self.core.loss.total();
         let dropped = self.core.ctx.output.dropped();
         let (cpu_ns, rss_peak_bytes) = sys::self_usage();
@@ -63,11 +65,16 @@ impl Run {
             filtered_by: self.onlookers.watch().of_run(),
             summary: Vec::new(),
         };
+        if let Some(hits) = hits {
+            end.totals.push(("probe_hits", Value::Unsigned(hits.count)));
+            end.totals.extend(hits.cost_ns.map(|ns| ("probe_cost_ns", Value::Ns(ns))));
+        }
         // Nobody knows how much was hidden.
         let missing = end.missing().max(u64::from(!end.filtered_by.is_empty()));
         if !self.options.json {
             let counts_lost = self.core.evlist.counts_lost();
             end.summary = words::summary(self.options.profiler, &end, counts_lost);
+            end.summary.extend(hits.map(|hits| hits.line(self.options.profiler)));
             if self.options.verbose {
                 end.summary.push(words::own_cost(&end));
             }

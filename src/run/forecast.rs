@@ -166,6 +166,10 @@ impl Run {
             sys::perf::disable_all().context("cannot stop the events")?;
         }
         self.round(Limit::All);
+        if let Some(hits) = self.hits_so_far() {
+            let looked_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
+            self.core.ctx.output.note(hits.forecast(looked_ns));
+        }
         let mut forecast = self.tell(&look);
         drop(look); // probes cannot be removed while they are counted
         forecast.ring.allowed = self.allowed(&forecast.ring)?;

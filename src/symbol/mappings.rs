@@ -169,9 +169,26 @@ pub(super) fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     (permissions.get(2) == Some(&b'x') && start < end).then_some(MapsLine { start, end, offset, key, path })
 }
 
+/// Which byte of a file is at an executable address, as /proc/PID/maps says.
+pub fn offset_in_file(maps: &[u8], address: u64) -> Option<u64> {
+    let mut lines = maps.split(|&byte| byte == b'\n').filter_map(parse_maps_line);
+    let line = lines.find(|line| (line.start..line.end).contains(&address))?;
+    line.path.starts_with(b"/").then(|| address - line.start + line.offset)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_a_byte_of_a_file() {
+        let maps =
+            b"5000-6000 r--p 0 fe:00 42 /bin/a\n6000-8000 r-xp 00001000 fe:00 42 /bin/a\n9000-a000 r-xp 0 0:0 0\n";
+        let cases = [(0x5000, None), (0x6000, Some(0x1000)), (0x7fff, Some(0x2fff)), (0x8000, None), (0x9000, None)];
+        for (address, want) in cases {
+            assert_eq!(offset_in_file(maps, address), want, "{address:#x}");
+        }
+    }
 
     #[test]
     fn parses_maps_lines() {

@@ -2,7 +2,8 @@
 //!
 //! `affinity` says who runs where, `bpf` tells of programs that are loaded, `perf` opens and steers events, `mount`
 //! reaches tracefs without touching anyone's mounts, `mounts` reads what is mounted, `process` starts the workload and
-//! leaves the slow release of events to a holder, `poll` waits, `privileges` says what we may, `split_lock` provokes split
+//! leaves the slow release of events to a holder, `poll` waits, `privileges` says what we may, `probed` is a
+//! function to be probed, `split_lock` provokes split
 //! locks for a test. Nothing here knows
 //! what is measured.
 
@@ -13,6 +14,7 @@ pub mod mounts;
 pub mod perf;
 pub mod poll;
 pub mod privileges;
+pub mod probed;
 pub mod process;
 pub mod split_lock;
 

@@ -8,12 +8,14 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::error_log::{Complaint, complaint};
 use super::fetch::FetchArg;
+use super::step::is_stepped;
 
 const KPROBES: &str = "kprobe_events";
 const UPROBES: &str = "uprobe_events";
@@ -73,6 +75,8 @@ pub struct Probes {
     root: PathBuf,
     group: Group,
     made: RefCell<Vec<Made>>,
+    /// Events that keep some of them, until they are removed.
+    held: RefCell<Vec<OwnedFd>>,
 }
 
 #[derive(Debug)]
@@ -81,6 +85,27 @@ struct Made {
     name: String,
     /// As people know it.
     shown: String,
+    is_stepped: bool,
+}
+
+/// How often a probe in a program was hit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hits {
+    /// The probe as people know it.
+    pub shown: String,
+    pub count: u64,
+    /// Each took a second trap.
+    pub is_stepped: bool,
+}
+
+impl Made {
+    fn is_in_program(&self) -> bool {
+        self.file == UPROBES && !self.shown.is_empty()
+    }
+
+    fn hit(&self, count: u64) -> Hits {
+        Hits { shown: self.shown.clone(), count, is_stepped: self.is_stepped }
+    }
 }
 
 /// Whose probes a group holds.
@@ -118,7 +143,7 @@ impl Group {
 
 impl Probes {
     pub fn new(root: &Path, group: Group) -> Probes {
-        Probes { root: root.to_owned(), group, made: RefCell::default() }
+        Probes { root: root.to_owned(), group, made: RefCell::default(), held: RefCell::default() }
     }
 
     /// Hands a probe to the kernel. Returns system and name of the event that it is now.
@@ -141,7 +166,8 @@ impl Probes {
             });
             return Err(Refusal { error, complaint });
         }
-        self.made.borrow_mut().push(Made { file, name: name.clone(), shown: shown.to_owned() });
+        let is_stepped = is_stepped(&definition.spot);
+        self.made.borrow_mut().push(Made { file, name: name.clone(), shown: shown.to_owned(), is_stepped });
         Ok((system, name))
     }
 
@@ -167,6 +193,33 @@ impl Probes {
         self.made.borrow().iter().filter_map(counts).collect()
     }
 
+    /// Keeps an event of one of them open until they are removed.
+    pub fn hold(&self, event: OwnedFd) {
+        self.held.borrow_mut().push(event);
+    }
+
+    /// Those in programs, not hit yet: without one that people do not know.
+    pub fn in_programs(&self) -> Vec<Hits> {
+        self.made.borrow().iter().filter(|made| made.is_in_program()).map(|made| made.hit(0)).collect()
+    }
+
+    /// How often each of those was hit, by whomever, if its name is the only one of the kind.
+    pub fn hits(&self) -> Vec<Hits> {
+        let profile = read_limited(&self.root.join("uprobe_profile")).unwrap_or_default();
+        // `  /proc/self/fd/7   name_0      12`; a path may hold blanks
+        let counts = |made: &Made| {
+            let words = |line: &str| {
+                let mut words = line.split_ascii_whitespace().rev();
+                let count = words.next()?.parse::<u64>().ok()?;
+                (words.next()? == made.name).then_some(count)
+            };
+            let mut found = profile.lines().filter_map(words);
+            let (count, other) = (found.next()?, found.next());
+            other.is_none().then(|| made.hit(count))
+        };
+        self.made.borrow().iter().filter(|made| made.is_in_program()).filter_map(counts).collect()
+    }
+
     /// Takes all of them back. Those that are left are still held by an event of somebody's.
     ///
     /// # Errors
@@ -175,6 +228,7 @@ impl Probes {
         let group = self.group.to_string();
         let start = Instant::now();
         let mut result = Ok(());
+        self.held.borrow_mut().clear();
         self.made.borrow_mut().retain(|made| {
             let removed = remove(&self.root.join(made.file), &group, &made.name, start + BUSY);
             let left = removed.is_err();
@@ -406,6 +460,24 @@ mod tests {
         let profile = "  a_0      12     0\n  b_1    1000     7\n  c_2   1   1\n  c_2  1  0\n";
         fs::write(dir.path().join("kprobe_profile"), profile).unwrap();
         assert_eq!(probes.missed(), [("kretprobe:b".to_owned(), 7)]);
+    }
+
+    #[test]
+    fn hits_are_those_of_probes_that_people_know() {
+        let dir = fixture("", "");
+        let probes = Probes::new(dir.path(), GROUP);
+        for shown in ["uprobe:a", "uretprobe:b", "", "uprobe:c"] {
+            let name = shown.rsplit(':').next().unwrap().to_owned();
+            let spot = Spot::User { fd: -1, offset: 64 };
+            probes.define(&Definition { name, ..definition(spot, false, &[]) }, shown).unwrap();
+        }
+        let spot = Spot::Kernel { function: "d".to_owned(), offset: 0 };
+        probes.define(&Definition { name: "d".to_owned(), ..definition(spot, false, &[]) }, "kprobe:d").unwrap();
+        let profile = "  /a b/c 9   a_0   12\n  /x   b_1    1000\n  /x  at__2  5\n  /x  c_3  1\n  /y  c_3  1\n";
+        fs::write(dir.path().join("uprobe_profile"), profile).unwrap();
+        let hit = |shown: &str, count| Hits { shown: shown.to_owned(), count, is_stepped: true };
+        assert_eq!(probes.hits(), [hit("uprobe:a", 12), hit("uretprobe:b", 1000)]);
+        assert_eq!(probes.in_programs(), [hit("uprobe:a", 0), hit("uretprobe:b", 0), hit("uprobe:c", 0)]);
     }
 
     #[test]

@@ -1,0 +1,117 @@
+//! What a probe in a program costs the program: each call of the function enters the kernel, whoever makes it and whatever
+//! becomes of the event. How long that takes is measured here, in a function of our own; how often it happened, the kernel
+//! counts.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+
+use anyhow::{Context as _, Result};
+use rustc_hash::FxHashSet;
+
+use crate::perf::Attr;
+use crate::perf::attr::Missing;
+use crate::perf::target::{Host, online_cpus};
+use crate::profiler::TracefsFinder;
+use crate::symbol::mappings::offset_in_file;
+use crate::sys;
+use crate::sys::perf::Watch;
+use crate::sys::probed::Begins;
+use crate::tep::probe::{Definition, Hits, Probes, Spot};
+
+/// CPU time that a program needs for a call of a function with a probe in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HitCost {
+    /// Where the kernel carries the instruction out.
+    pub simple_ns: u64,
+    /// Where the program must be let step through it.
+    pub stepped_ns: u64,
+    /// Of the return, beside the entry.
+    pub return_ns: u64,
+}
+
+const ENTRY: &str = "uprobe:";
+const RETURN: &str = "uretprobe:";
+
+impl HitCost {
+    /// Of all hits. A function's entry and its return enter the kernel once together, and once more for the return.
+    pub fn of(&self, hits: &[Hits]) -> u64 {
+        let entries: FxHashSet<&str> = hits.iter().filter_map(|hits| hits.shown.strip_prefix(ENTRY)).collect();
+        let cost = |hits: &Hits| {
+            let shares = hits.shown.strip_prefix(RETURN).is_some_and(|place| entries.contains(place));
+            let each = if shares { self.return_ns } else { self.each(hits) };
+            each.saturating_mul(hits.count)
+        };
+        hits.iter().map(cost).fold(0, u64::saturating_add)
+    }
+
+    /// Of one hit of a probe alone.
+    pub fn each(&self, probe: &Hits) -> u64 {
+        let entry_ns = if probe.is_stepped { self.stepped_ns } else { self.simple_ns };
+        entry_ns + if probe.shown.starts_with(RETURN) { self.return_ns } else { 0 }
+    }
+}
+
+impl TracefsFinder {
+    /// The run's own probes in programs.
+    pub fn probes_in_programs(&self) -> Vec<Hits> {
+        self.probes.get().map(Probes::in_programs).unwrap_or_default()
+    }
+
+    /// How often each of them was hit so far, by whomever. Without those that have no count of their own.
+    pub fn hits(&self) -> Vec<Hits> {
+        self.probes.get().map(Probes::hits).unwrap_or_default()
+    }
+
+    /// Measures what a hit costs here, where the run has probes. Those that it takes go with the others.
+    ///
+    /// # Errors
+    /// The kernel refuses a probe in this very program, or its event.
+    pub fn measure_hits(&self, host: &Host) -> Result<HitCost> {
+        let call_ns = |begins| sys::probed::call_ns(begins).context("no function for it");
+        let measure = |begins, ret| -> Result<u64> {
+            let without_ns = call_ns(begins)?;
+            self.probe_ourselves(host, begins, ret)?;
+            Ok(call_ns(begins)?.saturating_sub(without_ns))
+        };
+        // The return comes last: it is measured beside the entry.
+        Ok(HitCost {
+            stepped_ns: measure(Begins::Stepped, false)?,
+            simple_ns: measure(Begins::Simply, false)?,
+            return_ns: measure(Begins::Simply, true)?,
+        })
+    }
+
+    /// Puts a probe into a function of our own, in the memory of this process alone.
+    fn probe_ourselves(&self, host: &Host, begins: Begins, ret: bool) -> Result<()> {
+        let probes = self.probes.get().context("no probe is defined yet")?;
+        let address = sys::probed::address(begins).context("no function for it")?;
+        let maps = fs::read(host.proc.join("self/maps"))?;
+        let offset = offset_in_file(&maps, address).context("it is in no file")?;
+        let file = File::open(host.proc.join("self/exe"))?;
+        let spot = Spot::User { fd: file.as_raw_fd(), offset };
+        let definition = Definition { spot, ret, name: "cost".to_owned(), args: Vec::new() };
+        let (system, name) = probes.define(&definition, "").map_err(|refusal| refusal.error)?;
+        let format = self.get()?.format(&system, &name)?;
+        let cpu = online_cpus(host)?.first().copied().context("no CPU is online")?;
+        let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu };
+        probes.hold(Missing::default().open(&mut Attr::tracepoint(format.id), watch)?);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_return_shares_its_entry() {
+        let cost = HitCost { simple_ns: 1000, stepped_ns: 7000, return_ns: 800 };
+        let hits = |shown: &str, count, is_stepped| Hits { shown: shown.to_owned(), count, is_stepped };
+        let all = |all: &[Hits]| cost.of(all);
+        assert_eq!(all(&[hits("uprobe:a", 2, false), hits("uprobe:b", 3, true)]), 23_000);
+        assert_eq!(all(&[hits("uretprobe:a", 2, false), hits("uprobe:b", 3, false)]), 6600);
+        assert_eq!(all(&[hits("uprobe:a", 10, true), hits("uretprobe:a", 10, true)]), 78_000);
+        assert_eq!(all(&[hits("uprobe:a", u64::MAX, false)]), u64::MAX);
+        assert_eq!(all(&[]), 0);
+    }
+}

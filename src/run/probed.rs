@@ -1,0 +1,78 @@
+//! What the run's probes in programs cost these programs, in words: before, after, and in a forecast.
+
+use crate::cli::values::format_ns;
+use crate::perf::target::Tasks;
+use crate::profiler::hits::HitCost;
+use crate::run::Run;
+use crate::tep::probe::Hits;
+
+impl Run {
+    /// Says what each hit will cost, and whom.
+    pub(super) fn tell_hit_cost(&mut self) {
+        let probes = self.tracefs.probes_in_programs();
+        if probes.is_empty() {
+            return;
+        }
+        // Where it cannot be measured it is told in words.
+        self.hit_cost = self.tracefs.measure_hits(&self.host).ok();
+        let line = format!("{}; {}", each(self.hit_cost, &probes), self.who_pays());
+        self.core.ctx.output.note(line);
+    }
+
+    /// Who runs into the probes. The kernel puts them into the memory of the tasks that an event is bound to; an event of a
+    /// whole CPU, or of a cgroup, has them in every process that maps the file.
+    fn who_pays(&self) -> &'static str {
+        let narrow = matches!(self.options.target.tasks, Tasks::Processes(_) | Tasks::Threads(_) | Tasks::Workload(_));
+        if narrow && !self.core.narrow_here && !self.core.evlist.any_cpu_bound() {
+            "the processes that are watched pay"
+        } else {
+            "every process of the machine pays that has the file mapped, watched or not"
+        }
+    }
+
+    /// How often the probes were hit, and what that has cost about, in ns.
+    pub(super) fn hits_so_far(&self) -> Option<Paid> {
+        if self.tracefs.probes_in_programs().is_empty() {
+            return None;
+        }
+        let hits = self.tracefs.hits();
+        let count = hits.iter().map(|hits| hits.count).fold(0, u64::saturating_add);
+        Some(Paid { count, cost_ns: self.hit_cost.map(|cost| cost.of(&hits)) })
+    }
+}
+
+/// What programs have paid.
+#[derive(Clone, Copy, Debug)]
+pub struct Paid {
+    pub count: u64,
+    /// None: what one costs is not known.
+    pub cost_ns: Option<u64>,
+}
+
+impl Paid {
+    pub fn line(&self, profiler: &str) -> String {
+        let hits = if self.count == 1 { "hit" } else { "hits" };
+        let cost = self.cost_ns.map_or(String::new(), |ns| format!(", about {} of CPU time of these", format_ns(ns)));
+        format!("{profiler}: {} {hits} of probes in programs{cost}", self.count)
+    }
+
+    /// The same while a forecast looked.
+    pub fn forecast(&self, looked_ns: u64) -> String {
+        let seconds = (looked_ns as f64 / 1e9).max(1e-9);
+        let rate = self.count as f64 / seconds;
+        let share = |ns: u64| format!(", about {:.1} % of one CPU", ns as f64 / 1e9 / seconds * 100.0);
+        let cost = self.cost_ns.map_or(String::new(), share);
+        format!("probes in programs cost these {rate:.0} hits/s{cost}")
+    }
+}
+
+fn each(cost: Option<HitCost>, probes: &[Hits]) -> String {
+    let what = if probes.len() == 1 { "a probe in a program" } else { "probes in programs" };
+    let Some(cost) = cost else {
+        return format!("{what}: a hit costs its program 1 to 15 us");
+    };
+    let each = |probe: &Hits| cost.each(probe);
+    let (least, most) = (probes.iter().map(each).min().unwrap_or(0), probes.iter().map(each).max().unwrap_or(0));
+    let range = if least == most { "" } else { &format!("{} to ", format_ns(least)) };
+    format!("{what}: a hit costs its program about {range}{}, as measured here", format_ns(most))
+}
