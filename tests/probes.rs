@@ -40,6 +40,13 @@ impl Kernel {
         self.probes().iter().filter(|line| line.contains(&group)).count()
     }
 
+    /// The same without those that measure what a hit costs.
+    fn asked_for_by(&self, pid: i32) -> usize {
+        let group = format!("perf_prof_{pid}_");
+        let probes = self.probes();
+        probes.iter().filter(|line| line.contains(&group) && !line.contains("/cost_of_a_hit_")).count()
+    }
+
     fn tell(&self, line: &str) -> std::io::Result<()> {
         OpenOptions::new().append(true).open(self.file())?.write_all(format!("{line}\n").as_bytes())
     }
@@ -241,7 +248,7 @@ fn processes_with_files_of_their_own() {
     let pids: Vec<String> = loads.iter().map(|load| load.pid().to_string()).collect();
     let selector = "uprobe:calls_add/a < 5/args='a=$arg1:u64'/";
     let prog = start_watching(&["trace", "-p", &pids.join(","), "-e", selector]);
-    assert_eq!(kernel.probes_of(prog.pid()), 2, "two files");
+    assert_eq!(kernel.asked_for_by(prog.pid()), 2, "two files");
     loads.iter_mut().for_each(|load| load.tell("go"));
     let done = prog.finish().code(0);
     for load in &loads {
@@ -281,7 +288,7 @@ fn a_file_below_several_overlays_has_one_probe() {
     loads.iter_mut().for_each(|load| assert_eq!(load.says(), "ready"));
     let pids: Vec<String> = loads.iter().map(|load| load.pid().to_string()).collect();
     let prog = start_watching(&["trace", "-p", &pids.join(","), "-e", "uprobe:calls_add"]);
-    assert_eq!(kernel.probes_of(prog.pid()), 2, "the file below, and the copy");
+    assert_eq!(kernel.asked_for_by(prog.pid()), 2, "the file below, and the copy");
     loads.iter_mut().for_each(|load| load.tell("go"));
     let done = prog.finish().code(0);
     for load in &loads {
@@ -331,7 +338,7 @@ fn nothing_is_left_after_a_signal() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let prog = start_watching(&["trace", "-e", &probe("uprobe", "calls_add", "")]);
         let pid = prog.pid();
-        assert_eq!(kernel.probes_of(pid), 1);
+        assert_eq!(kernel.asked_for_by(pid), 1);
         prog.signal(signal);
         prog.finish().code(0);
         assert_eq!(kernel.probes_of(pid), 0, "{:?}", kernel.probes());
@@ -348,7 +355,7 @@ fn nothing_is_left_when_nobody_reads() {
     let mut child = command.spawn().expect("perf-prof");
     drop(command);
     let pid = child.id() as i32;
-    until("the probe is there", || kernel.probes_of(pid) == 1);
+    until("the probe is there", || kernel.asked_for_by(pid) == 1);
     let calls = || {
         let mut load = Load::of(&example("calls"), &["20000"]);
         load.says();
@@ -378,7 +385,7 @@ fn the_next_run_sweeps_after_a_kill() {
     let living = start_watching(&["trace", "-e", &probe("uprobe", "calls_text", "")]);
     let killed = start_watching(&["trace", "-e", &probe("uprobe", "calls_add", "")]);
     let pid = killed.pid();
-    assert_eq!(kernel.probes_of(pid), 1);
+    assert_eq!(kernel.asked_for_by(pid), 1);
     killed.signal(Signal::SIGKILL);
     drop(killed); // reaps it
     // Its events may still be on their way out; some run will find them gone.
@@ -386,7 +393,7 @@ fn the_next_run_sweeps_after_a_kill() {
         run(&["trace", "-e", &probe("uprobe", "calls_add", ""), "--for", "1ms"]).code(0);
         kernel.probes_of(pid) == 0
     });
-    assert_eq!(kernel.probes_of(living.pid()), 1, "a living run keeps its own");
+    assert_eq!(kernel.asked_for_by(living.pid()), 1, "a living run keeps its own");
     assert!(kernel.probes().iter().any(|line| line.contains(&other.name)), "others keep theirs");
     living.interrupt().code(0);
 }
@@ -524,4 +531,46 @@ fn a_program_of_another_mode() {
         let fields = &event["fields"];
         assert_eq!((number(fields, "a"), number(fields, "b")), (i as u64, 7 * i as u64), "{event}");
     }
+}
+
+// What programs pay
+
+/// examples/calls in a file that nobody else runs.
+fn own_calls(dir: &Path) -> String {
+    let path = dir.join("calls");
+    common::copy_program(example("calls"), &path);
+    path.into_os_string().into_string().expect("a path in UTF-8")
+}
+
+/// Calls are counted whoever makes them and whatever the filter drops: each has cost its program something.
+#[test]
+fn hits_are_told_with_their_cost() {
+    need_uprobes!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let calls = own_calls(dir.path());
+    let add = format!("uprobe:calls_add@\"{calls}\"");
+    let watching = start_watching(&["trace", "-e", &format!("{add}/common_pid == 1/")]);
+    run_to_its_end(&[&calls, "30"]);
+    let done = watching.interrupt().code(0);
+    let end = done.end();
+    assert_eq!((number(&end, "samples"), number(&end, "probe_hits")), (0, 30), "{end}");
+    assert!(number(&end, "probe_cost_ns") > 0, "{end}");
+    done.says(&["a hit costs its program about ", "every process of the machine pays"]);
+    // Of a command alone, for both kinds.
+    let text = run(&["trace", "-e", &add, "-e", &add.replace("uprobe", "uretprobe"), "--", &calls, "30"]).code(0);
+    text.says(&["about ", "the processes that are watched pay", "trace: 60 hits of probes in programs, about "]);
+}
+
+#[test]
+fn a_forecast_tells_what_programs_would_pay() {
+    need_uprobes!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let add = format!("uprobe:calls_add@\"{}\"", own_calls(dir.path()));
+    let done = run(&["trace", "-e", &add, "--dry-run", "--for", "0.1"]).code(0);
+    done.says(&["a hit costs its program about ", "probes in programs cost these 0 hits/s"]);
+}
+
+fn run_to_its_end(words: &[&str]) {
+    let status = Command::new(words[0]).args(&words[1..]).stdout(std::process::Stdio::null()).status();
+    assert!(status.is_ok_and(|status| status.success()), "{words:?}");
 }

@@ -32,10 +32,7 @@ impl Run {
 
     /// How often the probes were hit, and what that has cost about, in ns.
     pub(super) fn hits_so_far(&self) -> Option<Paid> {
-        if self.tracefs.probes_in_programs().is_empty() {
-            return None;
-        }
-        let hits = self.tracefs.hits();
+        let hits = self.tracefs.hits()?;
         let count = hits.iter().map(|hits| hits.count).fold(0, u64::saturating_add);
         Some(Paid { count, cost_ns: self.hit_cost.map(|cost| cost.of(&hits)) })
     }

@@ -173,7 +173,8 @@ pub(super) fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
 pub fn offset_in_file(maps: &[u8], address: u64) -> Option<u64> {
     let mut lines = maps.split(|&byte| byte == b'\n').filter_map(parse_maps_line);
     let line = lines.find(|line| (line.start..line.end).contains(&address))?;
-    line.path.starts_with(b"/").then(|| address - line.start + line.offset)
+    let is_file = line.path.starts_with(b"/") && !line.path.starts_with(b"//");
+    is_file.then(|| address - line.start + line.offset)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use super::step::is_stepped;
 const KPROBES: &str = "kprobe_events";
 const UPROBES: &str = "uprobe_events";
 const PREFIX: &str = "perf_prof_";
-/// MAX_EVENT_NAME_LEN, kernel/trace/trace_probe.h, is 64 with the NUL. A number follows.
+/// MAX_EVENT_NAME_LEN, kernel/trace/trace_probe.h, is 64 with the NUL. Two numbers follow.
 const MOST_NAME_BYTES: usize = 40;
 /// Of a list of probes or a log of errors.
 const MOST_BYTES: u64 = 16 << 20;
@@ -177,7 +177,8 @@ impl Probes {
         let word: String = wanted.chars().map(letter).take(MOST_NAME_BYTES).collect();
         let word = word.trim_matches('_');
         let first = if word.starts_with(|c: char| c.is_ascii_alphabetic()) { "" } else { "at_" };
-        format!("{first}{word}_{}", self.made.borrow().len())
+        // Lists of counts name no group.
+        format!("{first}{word}_{}_{}", self.group.pid, self.made.borrow().len())
     }
 
     /// How many calls of a kernel function each probe has missed so far, of those that have.
@@ -203,8 +204,8 @@ impl Probes {
         self.made.borrow().iter().filter(|made| made.is_in_program()).map(|made| made.hit(0)).collect()
     }
 
-    /// How often each of those was hit, by whomever, if its name is the only one of the kind.
-    pub fn hits(&self) -> Vec<Hits> {
+    /// How often each of those was hit, by whomever. None: the kernel does not tell, or another's has the same name.
+    pub fn hits(&self) -> Option<Vec<Hits>> {
         let profile = read_limited(&self.root.join("uprobe_profile")).unwrap_or_default();
         // `  /proc/self/fd/7   name_0      12`; a path may hold blanks
         let counts = |made: &Made| {
@@ -217,7 +218,7 @@ impl Probes {
             let (count, other) = (found.next()?, found.next());
             other.is_none().then(|| made.hit(count))
         };
-        self.made.borrow().iter().filter(|made| made.is_in_program()).filter_map(counts).collect()
+        self.made.borrow().iter().filter(|made| made.is_in_program()).map(counts).collect()
     }
 
     /// Takes all of them back. Those that are left are still held by an event of somebody's.
@@ -411,8 +412,8 @@ mod tests {
                 Definition { name: name.to_owned(), ..definition(Spot::User { fd: 3, offset: 1 }, false, &[]) };
             names.push(probes.define(&definition, "x").unwrap().1);
         }
-        assert_eq!(names[0], "malloc_0");
-        assert_eq!(names[2..5], ["at_0x12_2", "at__3", "at__4"]);
+        assert_eq!(names[0], "malloc_7_0");
+        assert_eq!(names[2..5], ["at_0x12_7_2", "at__7_3", "at__7_4"]);
         let is_good = |name: &String| {
             name.len() < 64
                 && name.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -426,10 +427,10 @@ mod tests {
         let dir = fixture("", "p:others/x /bin/true:0x1\n");
         let probes = Probes::new(dir.path(), GROUP);
         let made = probes.define(&definition(Spot::User { fd: 3, offset: 1 }, false, &[]), "x").unwrap();
-        assert_eq!(made, ("perf_prof_7_99".to_owned(), "f_0".to_owned()));
+        assert_eq!(made, ("perf_prof_7_99".to_owned(), "f_7_0".to_owned()));
         drop(probes);
         let told = fs::read_to_string(dir.path().join(UPROBES)).unwrap();
-        let want = "p:others/x /bin/true:0x1\np:perf_prof_7_99/f_0 /proc/self/fd/3:0x1\n-:perf_prof_7_99/f_0\n";
+        let want = "p:others/x /bin/true:0x1\np:perf_prof_7_99/f_7_0 /proc/self/fd/3:0x1\n-:perf_prof_7_99/f_7_0\n";
         assert_eq!(told, want);
         assert_eq!(fs::read_to_string(dir.path().join(KPROBES)).unwrap(), "");
     }
@@ -457,7 +458,7 @@ mod tests {
             let spot = Spot::Kernel { function: name.clone(), offset: 0 };
             probes.define(&Definition { name, ..definition(spot, false, &[]) }, shown).unwrap();
         }
-        let profile = "  a_0      12     0\n  b_1    1000     7\n  c_2   1   1\n  c_2  1  0\n";
+        let profile = "  a_7_0      12     0\n  b_7_1    1000     7\n  c_7_2   1   1\n  c_7_2  1  0\n";
         fs::write(dir.path().join("kprobe_profile"), profile).unwrap();
         assert_eq!(probes.missed(), [("kretprobe:b".to_owned(), 7)]);
     }
@@ -466,18 +467,23 @@ mod tests {
     fn hits_are_those_of_probes_that_people_know() {
         let dir = fixture("", "");
         let probes = Probes::new(dir.path(), GROUP);
-        for shown in ["uprobe:a", "uretprobe:b", "", "uprobe:c"] {
+        assert_eq!(probes.hits(), Some(Vec::new()));
+        for shown in ["uprobe:a", "uretprobe:b", ""] {
             let name = shown.rsplit(':').next().unwrap().to_owned();
             let spot = Spot::User { fd: -1, offset: 64 };
             probes.define(&Definition { name, ..definition(spot, false, &[]) }, shown).unwrap();
         }
         let spot = Spot::Kernel { function: "d".to_owned(), offset: 0 };
         probes.define(&Definition { name: "d".to_owned(), ..definition(spot, false, &[]) }, "kprobe:d").unwrap();
-        let profile = "  /a b/c 9   a_0   12\n  /x   b_1    1000\n  /x  at__2  5\n  /x  c_3  1\n  /y  c_3  1\n";
-        fs::write(dir.path().join("uprobe_profile"), profile).unwrap();
         let hit = |shown: &str, count| Hits { shown: shown.to_owned(), count, is_stepped: true };
-        assert_eq!(probes.hits(), [hit("uprobe:a", 12), hit("uretprobe:b", 1000)]);
-        assert_eq!(probes.in_programs(), [hit("uprobe:a", 0), hit("uretprobe:b", 0), hit("uprobe:c", 0)]);
+        assert_eq!(probes.in_programs(), [hit("uprobe:a", 0), hit("uretprobe:b", 0)]);
+        assert_eq!(probes.hits(), None, "the kernel does not tell");
+        let tell = |text: &str| fs::write(dir.path().join("uprobe_profile"), text).unwrap();
+        let profile = "  /a b/c 9   a_7_0   12\n  /x   b_7_1    1000\n  /x  at__7_2  5\n  /x  c_8_3  1\n";
+        tell(profile);
+        assert_eq!(probes.hits(), Some(vec![hit("uprobe:a", 12), hit("uretprobe:b", 1000)]));
+        tell(&format!("{profile}  /y  a_7_0  1\n"));
+        assert_eq!(probes.hits(), None, "another has the name, too");
     }
 
     #[test]
