@@ -21,9 +21,11 @@ pub fn is_stepped(spot: &Spot) -> bool {
 
 /// A push of a register, a one-byte nop, a call or a jump.
 fn is_carried_out(code: [u8; LOOK]) -> bool {
-    match code {
-        [0x50..=0x57 | 0x90 | 0x70..=0x7f | 0xe8 | 0xe9 | 0xeb, _] => true,
-        [0x41, 0x50..=0x57] | [0x0f, 0x80..=0x8f] => true,
+    let [first, second] = code;
+    match first {
+        0x50..=0x57 | 0x90 | 0x70..=0x7f | 0xe8 | 0xe9 | 0xeb => true,
+        0x41 => matches!(second, 0x50..=0x57),
+        0x0f => matches!(second, 0x80..=0x8f),
         _ => false,
     }
 }
