@@ -558,7 +558,11 @@ fn hits_are_told_with_their_cost() {
     done.says(&["a hit costs its program about ", "every process of the machine pays"]);
     // Of a command alone, for both kinds.
     let text = run(&["trace", "-e", &add, "-e", &add.replace("uprobe", "uretprobe"), "--", &calls, "30"]).code(0);
-    text.says(&["about ", "the processes that are watched pay", "trace: 60 hits of probes in programs, about "]);
+    text.says(&[
+        "about ",
+        "the processes that are watched pay",
+        "trace: 60 hits of probes in programs, which cost these about ",
+    ]);
 }
 
 #[test]
@@ -567,7 +571,7 @@ fn a_forecast_tells_what_programs_would_pay() {
     let dir = tempfile::tempdir().expect("a directory");
     let add = format!("uprobe:calls_add@\"{}\"", own_calls(dir.path()));
     let done = run(&["trace", "-e", &add, "--dry-run", "--for", "0.1"]).code(0);
-    done.says(&["a hit costs its program about ", "probes in programs cost these 0 hits/s"]);
+    done.says(&["a hit costs its program about ", "probes in programs: 0 hits/s"]);
 }
 
 fn run_to_its_end(words: &[&str]) {

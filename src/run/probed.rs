@@ -49,7 +49,8 @@ pub struct Paid {
 impl Paid {
     pub fn line(&self, profiler: &str) -> String {
         let hits = if self.count == 1 { "hit" } else { "hits" };
-        let cost = self.cost_ns.map_or(String::new(), |ns| format!(", about {} of CPU time of these", format_ns(ns)));
+        let cost =
+            self.cost_ns.map_or(String::new(), |ns| format!(", which cost these about {} of CPU time", format_ns(ns)));
         format!("{profiler}: {} {hits} of probes in programs{cost}", self.count)
     }
 
@@ -57,9 +58,9 @@ impl Paid {
     pub fn forecast(&self, looked_ns: u64) -> String {
         let seconds = (looked_ns as f64 / 1e9).max(1e-9);
         let rate = self.count as f64 / seconds;
-        let share = |ns: u64| format!(", about {:.1} % of one CPU", ns as f64 / 1e9 / seconds * 100.0);
+        let share = |ns: u64| format!(", which cost these about {:.1} % of one CPU", ns as f64 / 1e9 / seconds * 100.0);
         let cost = self.cost_ns.map_or(String::new(), share);
-        format!("probes in programs cost these {rate:.0} hits/s{cost}")
+        format!("probes in programs: {rate:.0} hits/s{cost}")
     }
 }
 

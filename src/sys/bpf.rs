@@ -71,7 +71,7 @@ struct ProgramLoad {
     log_level: u32,
     log_size: u32,
     log: u64,
-    kernel_version: u32,
+    for_kernel: u32,
     flags: u32,
     name: [u8; 16],
 }
