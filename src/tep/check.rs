@@ -100,7 +100,10 @@ impl Checked {
                 Ok(kind) if kind.is_symlink() => self.links += 1,
                 Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => {
                     let path = entry.path();
-                    if let Err(error) = self.walk(root, &path, depth + 1) {
+                    if let Err(error) = self.walk(root, &path, depth + 1)
+                        && error.kind() != io::ErrorKind::NotFound
+                    {
+                        // Else it is gone by now, as the probes of another run are.
                         self.trouble(format!("cannot list {}: {error}", path.display()));
                     }
                 }
