@@ -13,10 +13,10 @@ use anyhow::{Context, Result};
 
 use common::Spread;
 use perf_prof::perf::layout::{Layout, SampleType};
-use perf_prof::perf::record::Callchain;
+use perf_prof::perf::record::{Callchain, ChainForm};
 use perf_prof::stats::Histogram;
-use perf_prof::symbol::elf::{SymbolOptions, TABLES_BYTES};
-use perf_prof::symbol::elf_file::Budget;
+use perf_prof::symbol::budget::Budget;
+use perf_prof::symbol::elf::SymbolOptions;
 use perf_prof::symbol::{Names, SpaceKeys, Stacks};
 use perf_prof::tep::{Format, NoNames, PrintFmt};
 
@@ -103,7 +103,7 @@ fn stacks() {
     report("find a stack of 24 among 1000", OPERATIONS, || {
         for number in 0..OPERATIONS {
             let chain = &chains[(number.wrapping_mul(7919) % CHAINS) as usize];
-            black_box(stacks.intern(Callchain::from_bytes(chain), 0, 7, &mut spaces));
+            black_box(stacks.intern(Callchain::from_bytes(chain), ChainForm::default(), 7, &mut spaces));
         }
     });
 }
@@ -115,7 +115,7 @@ fn kernel_names() -> Result<()> {
         writeln!(file, "{:016x} T function_{number}", KERNEL + number * 64)?;
     }
     file.flush()?;
-    let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Budget::new(TABLES_BYTES) };
+    let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Budget::default() };
     let mut names = Names::new(file.path(), options);
     names.read_kernel();
     report("name a kernel address seen before", OPERATIONS, || {

@@ -128,7 +128,8 @@ fn tables_that_lie_are_survived() {
     let mut same = [1_u32.to_le_bytes(), [18, 0, 1, 0]].concat();
     same.extend([16_u64, 1].map(u64::to_le_bytes).concat());
     let same = same.repeat(8 * MIB as usize / same.len());
-    let cases: [(&str, usize, &dyn Fn(&Path), &[&str]); 5] = [
+    type Case<'a> = (&'a str, usize, &'a dyn Fn(&Path), &'a [&'a str]);
+    let cases: [Case<'_>; 5] = [
         // Holes, called a table of symbols but for its type.
         (
             "a table by name",
