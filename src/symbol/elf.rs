@@ -1,6 +1,5 @@
 //! The symbols of one ELF file: its own tables, then the ones it carries compressed, then a separate debug file.
 
-use std::fmt::{self, Write};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::AsRawFd;
@@ -13,6 +12,7 @@ use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use lzma_rust2::XzReader;
 
 use crate::symbol::budget::Budget;
+use crate::symbol::demangle;
 use crate::symbol::elf_file::{ElfFile, Loads, Range, build_id, in_memory};
 use crate::symbol::files::{NO_ROOM, Reason, open_regular};
 use crate::symbol::tables::{self, Tables};
@@ -28,9 +28,6 @@ const UNREADABLE: Reason = "cannot be read";
 pub(super) const MOST_DEBUGDATA_BYTES: u64 = 64 << 20;
 /// Of the decompressor, whose dictionary size is the file's own claim.
 const MOST_DICTIONARY_KIB: u32 = 64 << 10;
-/// Of a name; the longest that compilers make of templates are longer than anybody reads.
-const MOST_NAME_BYTES: usize = 4096;
-const MOST_MANGLED_BYTES: usize = 64 << 10;
 
 /// Symbols of one file, opened table by table as look-ups fail.
 pub struct Symbols {
@@ -163,7 +160,7 @@ impl Layer {
             .enable_code_info(false)
             .enable_inlined_fns(false)
             .enable_auto_reload(false)
-            .enable_demangling(false) // it takes `f` for `float`, see `demangled`
+            .enable_demangling(false) // it takes `f` for `float`, see `demangle`
             .build();
         Ok(Layer { symbolizer, source: Source::Elf(source), demangle: options.demangle, _tables: tables })
     }
@@ -173,55 +170,13 @@ impl Layer {
         // The tables are somebody else's: what they do to their reader must not end the run.
         let found = catch_unwind(AssertUnwindSafe(|| match self.symbolizer.symbolize_single(&self.source, input) {
             Ok(Symbolized::Sym(symbol)) => {
-                let name = self.demangle.then(|| demangled(&symbol.name)).flatten();
-                let name = name.unwrap_or_else(|| Name::of(&symbol.name).text);
+                let name = self.demangle.then(|| demangle::demangled(&symbol.name)).flatten();
+                let name = name.unwrap_or_else(|| demangle::cut(&symbol.name));
                 Some((name, symbol.offset as u64))
             }
             _ => None,
         }));
         found.map_err(|_| Damaged)
-    }
-}
-
-/// A function as its source calls it. None for one of C: `f` and `St` would be types of C++ without their `_Z`.
-fn demangled(name: &str) -> Option<String> {
-    let is_cpp = name.starts_with("_Z") || name.starts_with("__Z");
-    if name.len() > MOST_MANGLED_BYTES || !(is_cpp || name.starts_with("_R")) {
-        return None;
-    }
-    let mut text = Name::default();
-    let written = match rustc_demangle::try_demangle(name) {
-        Ok(rust) => write!(text, "{rust:#}"),
-        Err(_) if is_cpp => {
-            let symbol = cpp_demangle::Symbol::new(name).ok()?;
-            symbol.structured_demangle(&mut text, &cpp_demangle::DemangleOptions::default())
-        }
-        Err(_) => return None,
-    };
-    (written.is_ok() || text.is_full).then_some(text.text)
-}
-
-/// What there is of a name up to [`MOST_NAME_BYTES`]: a short mangled one may stand for gigabytes.
-#[derive(Default)]
-struct Name {
-    text: String,
-    is_full: bool,
-}
-
-impl Name {
-    fn of(text: &str) -> Name {
-        let mut name = Name::default();
-        let _ = name.write_str(text); // it may be cut
-        name
-    }
-}
-
-impl Write for Name {
-    fn write_str(&mut self, more: &str) -> fmt::Result {
-        let kept = more.floor_char_boundary(MOST_NAME_BYTES - self.text.len());
-        self.text.push_str(&more[..kept]);
-        self.is_full |= kept < more.len();
-        if self.is_full { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
@@ -311,22 +266,6 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn only_what_is_mangled_is_demangled() {
-        for name in ["f", "i", "St", "main", "_start", "Z1fv", "_Rfoo", "_Z", "_Zz", "R", "ZN4core3fmtE", ""] {
-            assert_eq!(demangled(name), None, "{name}");
-        }
-        let cases = [
-            ("_Z3fooi", "foo(int)"),
-            ("__Z3fooi", "foo(int)"),
-            ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"),
-            ("_RNvC6_123foo3bar", "123foo::bar"),
-        ];
-        for (name, want) in cases {
-            assert_eq!(demangled(name).as_deref(), Some(want), "{name}");
-        }
-    }
-
-    #[test]
     fn functions_of_c_keep_their_names() {
         const NAME: &[u8] = b"gettimeofday\0"; // or __vdso_gettimeofday, whose end it may be
         let mut bytes = vdso();
@@ -339,21 +278,6 @@ pub(super) mod tests {
         let mut symbols = Symbols::open(&in_memory(&mut bytes.as_slice()).unwrap(), &options(), &[0]).unwrap();
         let names: Vec<String> = (0..8192).step_by(16).filter_map(|at| Some(symbols.resolve(at).ok()?.0)).collect();
         assert!(names.iter().any(|name| name == "f") && !names.iter().any(|name| name == "float"), "{names:?}");
-    }
-
-    #[test]
-    fn a_name_that_stands_for_gigabytes_is_cut() {
-        // Each argument is a template of the one before it, twice.
-        let of_two = |before: char| format!("S_IS{before}_S{before}_E");
-        let name: String = "0123456789ABCDEFGHIJKLMNOPQR".chars().map(of_two).collect();
-        assert_eq!(demangled(&format!("_Z1f1AIiiE{name}")).map(|name| name.len()), Some(MOST_NAME_BYTES));
-        let two = of_two('0');
-        let want = "f(A<int, int>, A<A<int, int>, A<int, int> >)";
-        assert_eq!(demangled(&format!("_Z1f1AIiiE{two}")).as_deref(), Some(want));
-        assert_eq!(Name::of(&"ä".repeat(3000)).text.len(), MOST_NAME_BYTES);
-        assert_eq!(Name::of(&format!("x{}", "ä".repeat(3000))).text.len(), MOST_NAME_BYTES - 1);
-        let long = format!("_Z5000{}v", "x".repeat(5000));
-        assert_eq!(demangled(&long).map(|name| name.len()), Some(MOST_NAME_BYTES));
     }
 
     #[test]

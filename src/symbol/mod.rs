@@ -2,12 +2,13 @@
 //! ([`space_keys`]), and touches no file. The output side is told of new stacks and new mappings in order
 //! ([`stacks::News`]): it knows what each process had mapped at the moment ([`spaces`], [`mappings`], [`files`]), so that a
 //! later exec or exit cannot rename a frame, and keeps its [`frames`], and gives each its text when it is first printed
-//! ([`names`], [`places`]): from the kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`], copied by [`tables`]) or
-//! what a process says of code that it made itself ([`perf_map`]), within a [`budget`].
+//! ([`names`], [`places`]): from the kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`], copied by [`tables`],
+//! [`demangle`]) or what a process says of code that it made itself ([`perf_map`]), within a [`budget`].
 //! Whether a callchain is whole is told by [`quality`], and what lacks names by [`coverage`].
 
 pub mod budget;
 pub mod coverage;
+pub mod demangle;
 pub mod elf;
 pub mod elf_file;
 pub mod files;

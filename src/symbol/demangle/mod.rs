@@ -1,0 +1,84 @@
+//! Names of C++ and Rust functions as their sources call them.
+//!
+//! The names are those of files that anybody may have written: one of 90 bytes can stand for gigabytes, or ask for as many
+//! steps. So a name, the steps that it takes, its nesting and its text are bounded; one that exceeds a bound stays mangled,
+//! but for its text, which is cut.
+
+mod arguments;
+mod expressions;
+mod names;
+mod parser;
+mod print_expressions;
+mod print_types;
+mod printer;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tree;
+mod types;
+
+use std::fmt::Write;
+
+use parser::Parser;
+use printer::{Printer, Stop};
+use text::Text;
+
+/// Of a mangled name. Few that compilers make have 1,000, and such a text is cut long before this.
+const MOST_MANGLED_BYTES: usize = 16 << 10;
+/// Of one of Rust that may refer back. `rustc_demangle` reads up to all of it again for each word that it writes, 5 ms.
+const MOST_RUST_BYTES: usize = 4 << 10;
+
+/// A function as its source calls it. None for one of C: `f` and `St` would be types of C++ without their `_Z`.
+pub fn demangled(name: &str) -> Option<String> {
+    if name.starts_with("_R") {
+        return of_rust(name, MOST_RUST_BYTES);
+    }
+    // Some platforms put a `_` before every name; blocks of a function have one more.
+    let mangled = name.strip_prefix("_Z").or_else(|| name.strip_prefix("__Z"));
+    if let Some(mangled) = mangled {
+        return of_rust(name, MOST_MANGLED_BYTES).or_else(|| of_cpp(mangled));
+    }
+    let block = name.strip_prefix("___Z").or_else(|| name.strip_prefix("____Z"))?;
+    let (function, number) = block.rsplit_once("_block_invoke")?;
+    let is_number = number.trim_start_matches('_').bytes().all(|byte| byte.is_ascii_digit());
+    let function = is_number.then(|| of_cpp(function))??;
+    Some(cut(&format!("invocation function for block in {function}")))
+}
+
+/// The old names of Rust are names of C++ that end in a hash.
+fn of_rust(name: &str, most_bytes: usize) -> Option<String> {
+    if name.len() > most_bytes {
+        return None;
+    }
+    let rust = rustc_demangle::try_demangle(name).ok()?;
+    let mut text = Text::default();
+    let written = write!(text, "{rust:#}");
+    (written.is_ok() || text.is_full()).then(|| text.into_string())
+}
+
+/// A name as it stands, cut where it is too long to be read.
+pub fn cut(name: &str) -> String {
+    Text::of(name)
+}
+
+/// The name behind `_Z`.
+fn of_cpp(mangled: &str) -> Option<String> {
+    if mangled.len() > MOST_MANGLED_BYTES {
+        return None;
+    }
+    let mut parser = Parser::new(mangled);
+    let root = match parser.symbol() {
+        None if parser.is_ambiguous => {
+            parser = Parser::new(mangled);
+            parser.is_of_gcc = true;
+            parser.symbol()
+        }
+        root => root,
+    }?;
+    let mut printer = Printer::new(&parser.tree);
+    match printer.print(root) {
+        Ok(()) | Err(Stop::Full) => Some(printer.text.into_string()),
+        Err(Stop::Refused) => None,
+    }
+}

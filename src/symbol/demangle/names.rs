@@ -1,0 +1,503 @@
+//! Names of functions and variables, and what compilers name besides.
+//!
+//! ```text
+//! ENCODING  = NAME [ TYPE+ [ "Q" EXPRESSION ] ] | SPECIAL
+//! NAME      = "N" [ QUALIFIERS ] PREFIX "E" | "Z" ENCODING "E" ENTITY | [ "St" ] UNQUALIFIED [ ARGUMENTS ]
+//! PREFIX    = UNQUALIFIED | "St" | SUBSTITUTION | PARAMETER | DECLTYPE | PREFIX UNQUALIFIED | PREFIX ARGUMENTS
+//! ```
+
+use super::parser::Parser;
+use super::tables::{operator_of, special_of, standard_of};
+use super::tree::{Function, List, Node, NodeId, Qualifiers};
+
+/// A name, and what its nesting says of the function.
+#[derive(Clone, Copy)]
+struct Named {
+    node: NodeId,
+    of_this: OfThis,
+}
+
+/// What a member function says of its object.
+#[derive(Clone, Copy, Default)]
+struct OfThis {
+    qualifiers: Qualifiers,
+    reference: &'static str,
+    is_explicit: bool,
+}
+
+impl<'a> Parser<'a> {
+    /// All of a name, behind its `_Z`.
+    pub fn symbol(&mut self) -> Option<NodeId> {
+        let mut node = self.encoding()?;
+        while self.peek() == Some(b'.') {
+            self.step()?;
+            let suffix = self.clone_suffix()?;
+            node = self.add(Node::Clone(node, suffix))?;
+        }
+        self.rest().is_empty().then_some(node)
+    }
+
+    /// `.constprop.0`: why a compiler made another copy.
+    fn clone_suffix(&mut self) -> Option<&'a str> {
+        let rest = self.rest();
+        let bytes = rest.as_bytes();
+        let run = |from: usize, wanted: fn(&u8) -> bool| bytes[from..].iter().take_while(|byte| wanted(byte)).count();
+        let mut len = 1 + run(1, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'_');
+        loop {
+            let digits = if bytes.get(len) == Some(&b'.') { run(len + 1, u8::is_ascii_digit) } else { 0 };
+            if digits == 0 {
+                break;
+            }
+            len += 1 + digits;
+        }
+        if len == 1 {
+            return None;
+        }
+        let suffix = rest.get(..len)?;
+        self.expect(suffix)?;
+        Some(suffix)
+    }
+
+    pub fn encoding(&mut self) -> Option<NodeId> {
+        self.nest(|parser| parser.with_scope(Self::encoding_here))
+    }
+
+    fn encoding_here(&mut self) -> Option<NodeId> {
+        if matches!(self.peek(), Some(b'T' | b'G')) {
+            return self.special();
+        }
+        let Named { node, of_this } = self.name()?;
+        if let Some(arguments) = self.last_arguments(node) {
+            self.tree.set_arguments(self.scope, arguments);
+        }
+        if matches!(self.peek(), None | Some(b'E' | b'.')) {
+            return match of_this.qualifiers.is_empty() {
+                true => Some(node),
+                false => self.add(Node::Qualify(of_this.qualifiers, node)),
+            };
+        }
+        let returns = if self.has_return_type(node) { Some(self.ty()?) } else { None };
+        let parameters = self.parameters(|parser| matches!(parser.peek(), None | Some(b'E' | b'.' | b'Q')))?;
+        let requires = if self.eat("Q") { Some(self.expression()?) } else { None };
+        let function = self.tree.add_function(Function {
+            returns,
+            parameters,
+            qualifiers: of_this.qualifiers,
+            reference: of_this.reference,
+            requires,
+            has_explicit_object: of_this.is_explicit,
+            ..Function::default()
+        })?;
+        self.add(Node::Encoding { name: node, function, scope: self.scope })
+    }
+
+    /// The types of parameters, none for `v` alone.
+    pub fn parameters(&mut self, is_end: impl FnMut(&mut Self) -> bool + Copy) -> Option<List> {
+        let mut is_end = is_end;
+        if self.peek() == Some(b'v') {
+            let before = self.checkpoint();
+            self.next();
+            if is_end(self) {
+                return Some(List::default());
+            }
+            self.go_back(before);
+        }
+        let list = self.list(is_end, Self::ty)?;
+        (!list.is_empty()).then_some(list)
+    }
+
+    /// Whose arguments `T_` means in the type of this function.
+    fn last_arguments(&self, mut node: NodeId) -> Option<List> {
+        loop {
+            node = match self.tree.node(node) {
+                Node::Template(_, arguments) => return Some(arguments),
+                Node::Local(_, entity) => entity,
+                Node::Tagged(name, _) | Node::OfModule(name, _) => name,
+                Node::Qualified(prefix, _) => prefix,
+                _ => return None,
+            }
+        }
+    }
+
+    /// Templates tell the type that they return, but for those whose name is one.
+    fn has_return_type(&self, mut node: NodeId) -> bool {
+        let mut is_template = false;
+        loop {
+            node = match self.tree.node(node) {
+                Node::Template(name, _) => {
+                    is_template = true;
+                    name
+                }
+                Node::Local(_, entity) | Node::Qualified(_, entity) => entity,
+                Node::Tagged(name, _) | Node::OfModule(name, _) | Node::Friend(name) => name,
+                Node::Constructor(_) | Node::Destructor(_) | Node::Conversion(_) => return false,
+                _ => return is_template,
+            }
+        }
+    }
+
+    fn name(&mut self) -> Option<Named> {
+        let plain = |node| Named { node, of_this: OfThis::default() };
+        match self.peek()? {
+            b'N' => self.nested_name(),
+            b'Z' => self.local_name(),
+            _ => self.unscoped_name().map(plain),
+        }
+    }
+
+    /// A name as a type or an expression has it.
+    pub fn class_name(&mut self) -> Option<NodeId> {
+        let Named { node, of_this } = self.name()?;
+        if of_this.qualifiers.is_empty() { Some(node) } else { self.add(Node::Qualify(of_this.qualifiers, node)) }
+    }
+
+    fn unscoped_name(&mut self) -> Option<NodeId> {
+        let mut is_substitution = false;
+        let node = if self.eat("St") {
+            let std = self.add(Node::Name("std"))?;
+            let name = self.unqualified_name(Some(std))?;
+            self.add(Node::Qualified(std, name))?
+        } else if self.peek() == Some(b'S') {
+            is_substitution = true;
+            self.substitution()?
+        } else {
+            self.unqualified_name(None)?
+        };
+        if self.peek() != Some(b'I') {
+            return (!is_substitution).then_some(node);
+        }
+        if !is_substitution {
+            self.substitutable(node);
+        }
+        let arguments = self.template_arguments()?;
+        self.add(Node::Template(node, arguments))
+    }
+
+    /// `S_`, or a class of the standard library.
+    pub fn substitution(&mut self) -> Option<NodeId> {
+        self.expect("S")?;
+        let Some(standard) = self.peek().and_then(standard_of) else { return self.back_reference() };
+        self.next();
+        let mut node = self.add(Node::Standard(standard))?;
+        if self.peek() == Some(b'B') {
+            node = self.tagged(node)?;
+            self.substitutable(node);
+        }
+        Some(node)
+    }
+
+    fn nested_name(&mut self) -> Option<Named> {
+        self.expect("N")?;
+        let is_explicit = self.eat("H");
+        let qualifiers = self.qualifiers();
+        let reference = self.reference_of_this();
+        let mut prefix: Option<NodeId> = None;
+        while !self.eat("E") {
+            self.step()?;
+            let is_std = prefix.is_none() && self.eat("St");
+            let (node, is_new) = match (self.peek()?, prefix) {
+                _ if is_std => (self.add(Node::Name("std"))?, false),
+                (b'S', None) => (self.substitution()?, false),
+                (b'T', None) => (self.template_parameter()?, true),
+                (b'D', None) if matches!(self.peek_second(), Some(b't' | b'T')) => (self.decltype()?, true),
+                (b'I', Some(name)) => {
+                    let arguments = self.template_arguments()?;
+                    (self.add(Node::Template(name, arguments))?, true)
+                }
+                (b'M', Some(member)) => {
+                    self.next(); // of the initializer of a member
+                    (member, false)
+                }
+                (_, before) => {
+                    let name = self.unqualified_name(before)?;
+                    (before.map_or(Some(name), |before| self.add(Node::Qualified(before, name)))?, true)
+                }
+            };
+            prefix = Some(node);
+            if is_new && self.peek() != Some(b'E') {
+                self.substitutable(node);
+            }
+        }
+        Some(Named { node: prefix?, of_this: OfThis { qualifiers, reference, is_explicit } })
+    }
+
+    fn reference_of_this(&mut self) -> &'static str {
+        match self.peek() {
+            Some(b'R') => {
+                self.next();
+                "&"
+            }
+            Some(b'O') => {
+                self.next();
+                "&&"
+            }
+            _ => "",
+        }
+    }
+
+    /// Something within a function.
+    fn local_name(&mut self) -> Option<Named> {
+        self.expect("Z")?;
+        let function = self.encoding()?;
+        self.expect("E")?;
+        if self.eat("s") {
+            self.discriminator()?;
+            let text = self.add(Node::StringLiteral)?;
+            return Some(Named { node: self.add(Node::Local(function, text))?, of_this: OfThis::default() });
+        }
+        let argument = if self.eat("d") { Some(self.number_from_underscore()?) } else { None };
+        let Named { mut node, of_this } = self.nest(Self::name)?;
+        self.discriminator()?;
+        if let Some(number) = argument {
+            let argument = self.add(Node::DefaultArgument(number))?;
+            node = self.add(Node::Local(argument, node))?;
+        }
+        Some(Named { node: self.add(Node::Local(function, node))?, of_this })
+    }
+
+    /// Which of several of one name: `_0`, `__10_`.
+    fn discriminator(&mut self) -> Option<()> {
+        if self.eat("__") {
+            self.number()?;
+            return self.expect("_");
+        }
+        if self.peek() == Some(b'_') && self.peek_second().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.next();
+            self.next();
+        }
+        Some(())
+    }
+
+    /// One part of a name; `prefix` is what comes before it.
+    pub fn unqualified_name(&mut self, prefix: Option<NodeId>) -> Option<NodeId> {
+        self.step()?;
+        let module = if self.peek() == Some(b'W') { Some(self.module()?) } else { None };
+        let is_friend = self.eat("F");
+        let is_internal = self.eat("L");
+        let mut node = match self.peek()? {
+            b'0'..=b'9' => self.plain_name()?,
+            b'C' => self.constructor(prefix?)?,
+            b'D' if self.peek_second() == Some(b'C') => self.binding()?,
+            b'D' => self.destructor(prefix?)?,
+            b'U' => self.unnamed()?,
+            b'a'..=b'z' => self.operator_name()?,
+            _ => return None,
+        };
+        if is_internal {
+            self.discriminator()?;
+        }
+        if let Some(module) = module {
+            node = self.add(Node::OfModule(node, module))?;
+        }
+        if is_friend {
+            node = self.add(Node::Friend(node))?;
+        }
+        while self.peek() == Some(b'B') {
+            self.step()?;
+            node = self.tagged(node)?;
+        }
+        Some(node)
+    }
+
+    fn tagged(&mut self, node: NodeId) -> Option<NodeId> {
+        self.expect("B")?;
+        let tag = self.source_name()?;
+        self.add(Node::Tagged(node, tag))
+    }
+
+    fn plain_name(&mut self) -> Option<NodeId> {
+        let name = self.source_name()?;
+        let is_anonymous = name.strip_prefix("_GLOBAL_").is_some_and(|rest| {
+            rest.starts_with(['.', '_', '$']) && rest.as_bytes().get(1) == Some(&b'N') // of older compilers, too
+        });
+        self.add(Node::Name(if is_anonymous { "(anonymous namespace)" } else { name }))
+    }
+
+    /// `W3FooW3Bar`, `WP` before a partition.
+    fn module(&mut self) -> Option<NodeId> {
+        let mut of = None;
+        loop {
+            self.step()?;
+            if self.eat("W") {
+                let is_partition = self.eat("P");
+                let name = self.source_name()?;
+                let module = self.add(Node::Module { of, name, is_partition })?;
+                of = Some(self.substitutable(module));
+            } else if of.is_some() {
+                return of;
+            } else {
+                self.expect("S")?;
+                of = Some(self.back_reference()?);
+            }
+        }
+    }
+
+    fn constructor(&mut self, prefix: NodeId) -> Option<NodeId> {
+        self.expect("C")?;
+        let is_inherited = self.eat("I");
+        matches!(self.next()?, b'1'..=b'5').then_some(())?;
+        let of = if is_inherited { self.ty()? } else { prefix };
+        self.add(Node::Constructor(of))
+    }
+
+    fn destructor(&mut self, prefix: NodeId) -> Option<NodeId> {
+        self.expect("D")?;
+        matches!(self.next()?, b'0'..=b'5').then_some(())?;
+        self.add(Node::Destructor(prefix))
+    }
+
+    /// `auto [a, b]`
+    fn binding(&mut self) -> Option<NodeId> {
+        self.expect("DC")?;
+        let names = self.list_to_end(|parser| {
+            let name = parser.source_name()?;
+            parser.add(Node::Name(name))
+        })?;
+        self.add(Node::Binding(names))
+    }
+
+    /// A lambda, or a class without a name.
+    fn unnamed(&mut self) -> Option<NodeId> {
+        self.expect("U")?;
+        match self.next()? {
+            b't' => {
+                let number = self.number_from_underscore()?;
+                let node = self.add(Node::Unnamed(number))?;
+                Some(self.substitutable(node))
+            }
+            b'b' => {
+                let number = self.number_from_underscore()?;
+                self.add(Node::Block(number))
+            }
+            b'l' => self.lambda(),
+            _ => None,
+        }
+    }
+
+    fn lambda(&mut self) -> Option<NodeId> {
+        let heads = self.lambda_heads()?;
+        if self.eat("Q") {
+            self.expression()?;
+        }
+        let parameters = self.parameters(|parser| matches!(parser.peek(), Some(b'E' | b'Q')))?;
+        if self.eat("Q") {
+            self.expression()?;
+        }
+        self.expect("E")?;
+        let number = self.number_from_underscore()?;
+        self.add(Node::Lambda { heads, parameters, number })
+    }
+
+    pub fn operator_name(&mut self) -> Option<NodeId> {
+        if self.eat("cv") {
+            let outer = std::mem::replace(&mut self.is_conversion, true);
+            let of = self.ty();
+            self.is_conversion = outer;
+            return self.add(Node::Conversion(of?));
+        }
+        if self.eat("li") {
+            let name = self.source_name()?;
+            return self.add(Node::LiteralOperator(name));
+        }
+        if self.peek() == Some(b'v') && self.peek_second().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.next();
+            self.next(); // how many operands
+            let name = self.source_name()?;
+            return self.add(Node::VendorOperator(name));
+        }
+        let operator = operator_of(self.peek_code()?)?;
+        self.next();
+        self.next();
+        self.add(Node::OperatorName(operator))
+    }
+
+    /// What compilers make besides functions and variables.
+    fn special(&mut self) -> Option<NodeId> {
+        let code = self.peek_code()?;
+        if let Some(words) = special_of(code) {
+            self.next();
+            self.next();
+            let of = match &code {
+                b"GV" | b"TH" | b"TW" => self.name()?.node,
+                b"GA" => self.encoding()?,
+                _ => self.ty()?,
+            };
+            return self.add(Node::Special(words, of));
+        }
+        self.next();
+        self.next();
+        match &code {
+            b"Th" | b"Tv" | b"Tc" => {
+                let words = match code[1] {
+                    b'h' => "non-virtual thunk to ",
+                    b'v' => "virtual thunk to ",
+                    _ => "covariant return thunk to ",
+                };
+                match code[1] {
+                    b'c' => {
+                        self.call_offset()?;
+                        self.call_offset()?;
+                    }
+                    kind => self.call_offset_of(kind)?,
+                }
+                let of = self.encoding()?;
+                self.add(Node::Special(words, of))
+            }
+            b"TC" => {
+                let within = self.ty()?;
+                self.number()?;
+                self.expect("_")?;
+                let of = self.ty()?;
+                self.add(Node::ConstructionTable { of, within })
+            }
+            b"TA" => {
+                let value = self.template_argument()?;
+                self.add(Node::Special("template parameter object for ", value))
+            }
+            b"GR" => {
+                let name = self.name()?.node;
+                let number = if self.rest().is_empty() { 0 } else { self.sequence_number()? };
+                self.add(Node::Temporary(name, number))
+            }
+            b"GI" => {
+                let module = self.module()?;
+                self.add(Node::Special("initializer for module ", module))
+            }
+            b"GT" => {
+                let words = match self.next()? {
+                    b'n' => "non-transaction clone for ",
+                    _ => "transaction clone for ",
+                };
+                let of = self.encoding()?;
+                self.add(Node::Special(words, of))
+            }
+            _ => None,
+        }
+    }
+
+    fn sequence_number(&mut self) -> Option<u32> {
+        let digits = self.take_while(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())?;
+        self.expect("_")?;
+        if digits.is_empty() { Some(0) } else { u32::from_str_radix(digits, 36).ok()?.checked_add(1) }
+    }
+
+    fn call_offset(&mut self) -> Option<()> {
+        let kind = self.next()?;
+        self.call_offset_of(kind)
+    }
+
+    /// By how much a thunk moves the object: `16_`, `0_n24_`.
+    fn call_offset_of(&mut self, kind: u8) -> Option<()> {
+        let numbers = match kind {
+            b'h' => 1,
+            b'v' => 2,
+            _ => return None,
+        };
+        for _ in 0..numbers {
+            self.eat("n");
+            self.take_while(|byte| byte.is_ascii_digit())?;
+            self.expect("_")?;
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,303 @@
+//! Writes expressions.
+
+use super::printer::{Printer, Stop, Written};
+use super::tables::{Builtin, Form, Literal, Operator};
+use super::tree::{List, Node, NodeId};
+
+impl<'a> Printer<'_, 'a> {
+    #[inline(never)]
+    pub fn expression(&mut self, node: Node<'a>) -> Written {
+        match node {
+            Node::Unary(operator, operand) => self.unary(operator, operand),
+            Node::Postfix(operator, operand) => {
+                self.operand(operand)?;
+                self.push(operator.text)
+            }
+            Node::Binary(operator, left, right) => self.binary(operator, left, right),
+            Node::Choice(condition, first, second) => {
+                self.operand(condition)?;
+                self.push("?")?;
+                self.operand(first)?;
+                self.push(" : ")?;
+                self.operand(second)
+            }
+            Node::Call(function, arguments) => {
+                // Of a function that is known, its type does not matter.
+                match self.tree.node(function) {
+                    Node::Encoding { name, .. } => self.operand(name)?,
+                    _ => self.operand(function)?,
+                }
+                self.push("(")?;
+                self.list(arguments)?;
+                self.push(")")
+            }
+            Node::Cast(to, value) => {
+                self.push("(")?;
+                self.print(to)?;
+                self.push(")")?;
+                self.operand(value)
+            }
+            Node::New { operator, placement, of, with } => self.new_expression(operator, placement, of, with),
+            Node::SizeofPack(pack) => self.sizeof_pack(pack),
+            Node::SizeofArguments(arguments) => self.sizeof_arguments(arguments),
+            Node::Fold { operator, left, right } => self.fold(operator, left, right),
+            Node::FunctionParameter(index) => {
+                self.push("{parm#")?;
+                self.push_number(u64::from(index) + 1)?;
+                self.push("}")
+            }
+            Node::Word(text) => self.push(text),
+            Node::Literal { of, is_negative, value } => self.literal(of, is_negative, value),
+            Node::Requires { parameters, requirements } => self.requires(parameters, requirements),
+            _ => self.other_expression(node),
+        }
+    }
+
+    #[inline(never)]
+    fn other_expression(&mut self, node: Node<'a>) -> Written {
+        match node {
+            Node::Parenthesized(items) => {
+                self.push("(")?;
+                self.list(items)?;
+                self.push(")")
+            }
+            Node::Braced(of, items) => {
+                if let Some(of) = of {
+                    self.print(of)?;
+                }
+                self.push("{")?;
+                self.list(items)?;
+                self.push("}")
+            }
+            Node::Global(of) => {
+                self.push("::")?;
+                self.print(of)
+            }
+            Node::DestructorName(of) => {
+                self.push("~")?;
+                self.print(of)
+            }
+            Node::Designated { place, value, is_index } => {
+                self.push(if is_index { "[" } else { "." })?;
+                self.print(place)?;
+                self.push(if is_index { "]=" } else { "=" })?;
+                self.operand(value)
+            }
+            Node::DesignatedRange(first, last, value) => {
+                self.push("[")?;
+                self.print(first)?;
+                self.push(" ... ")?;
+                self.print(last)?;
+                self.push("]=")?;
+                self.operand(value)
+            }
+            Node::VendorCall(name, arguments) => {
+                self.push(name)?;
+                self.push("(")?;
+                self.list(arguments)?;
+                self.push(")")
+            }
+            Node::Requirement { expression, is_noexcept, constraint } => {
+                self.requirement(expression, is_noexcept, constraint)
+            }
+            Node::TypeRequirement(of) => {
+                self.push("typename ")?;
+                self.print(of)
+            }
+            Node::NestedRequirement(condition) => {
+                self.push("requires ")?;
+                self.print(condition)
+            }
+            _ => Err(Stop::Refused),
+        }
+    }
+
+    /// In parentheses where it is not simple.
+    pub fn operand(&mut self, id: NodeId) -> Written {
+        let is_simple = match self.tree.node(id) {
+            Node::Qualified(_, name) => !matches!(self.tree.node(name), Node::Template(..)),
+            Node::Name(_) | Node::Braced(..) | Node::FunctionParameter(_) | Node::Parenthesized(_) => true,
+            _ => false,
+        };
+        if is_simple {
+            return self.print(id);
+        }
+        self.push("(")?;
+        self.print(id)?;
+        self.push(")")
+    }
+
+    fn unary(&mut self, operator: &'static Operator, operand: NodeId) -> Written {
+        self.push(operator.text)?;
+        if matches!(operator.form, Form::OfType | Form::OfValue) {
+            self.push(" (")?;
+            self.print(operand)?;
+            return self.push(")");
+        }
+        if operator.text.starts_with(|first: char| first.is_ascii_lowercase()) {
+            self.push(" ")?;
+        }
+        // `&A::f`: its type does not matter.
+        if operator.code == *b"ad"
+            && let Node::Encoding { name, .. } = self.tree.node(operand)
+            && let Node::Qualified(..) = self.tree.node(name)
+        {
+            return self.print(name);
+        }
+        self.operand(operand)
+    }
+
+    fn binary(&mut self, operator: &'static Operator, left: NodeId, right: NodeId) -> Written {
+        match operator.form {
+            Form::NamedCast => {
+                self.push(operator.text)?;
+                self.push("<")?;
+                self.print(left)?;
+                self.push(">(")?;
+                self.print(right)?;
+                self.push(")")
+            }
+            Form::Subscript => {
+                self.operand(left)?;
+                self.push("[")?;
+                self.print(right)?;
+                self.push("]")
+            }
+            _ => {
+                // It would end a list of arguments.
+                let is_closing = operator.text == ">";
+                if is_closing {
+                    self.push("(")?;
+                }
+                self.operand(left)?;
+                self.push(operator.text)?;
+                self.operand(right)?;
+                if is_closing { self.push(")") } else { Ok(()) }
+            }
+        }
+    }
+
+    fn new_expression(
+        &mut self,
+        operator: &'static Operator,
+        placement: List,
+        of: NodeId,
+        with: Option<NodeId>,
+    ) -> Written {
+        self.push(operator.text)?;
+        self.push(" ")?;
+        if !placement.is_empty() {
+            self.push("(")?;
+            self.list(placement)?;
+            self.push(") ")?;
+        }
+        self.print(of)?;
+        with.map_or(Ok(()), |with| self.print(with))
+    }
+
+    /// How many there are, where that is known.
+    fn sizeof_pack(&mut self, pack: NodeId) -> Written {
+        if let Some(list) = self.pack_in(pack)? {
+            return self.push_number(list.len() as u64);
+        }
+        self.push("sizeof...(")?;
+        self.print(pack)?;
+        self.push(")")
+    }
+
+    /// Of arguments, some of which are packs.
+    fn sizeof_arguments(&mut self, arguments: List) -> Written {
+        let mut count = 0;
+        for &argument in self.tree.items(arguments) {
+            count += match self.tree.node(argument) {
+                Node::Expansion(pattern) => self.pack_in(pattern)?.map_or(1, List::len),
+                _ => 1,
+            };
+        }
+        self.push_number(count as u64)
+    }
+
+    fn fold(&mut self, operator: &'static Operator, left: Option<NodeId>, right: Option<NodeId>) -> Written {
+        let outer = self.element.take(); // of all elements
+        self.push("(")?;
+        match left {
+            Some(left) => self.operand(left)?,
+            None => self.push("...")?,
+        }
+        self.push(operator.text)?;
+        if left.is_some() && right.is_some() {
+            self.push("...")?;
+            self.push(operator.text)?;
+        }
+        match right {
+            Some(right) => self.operand(right)?,
+            None => self.push("...")?,
+        }
+        self.element = outer;
+        self.push(")")
+    }
+
+    fn literal(&mut self, of: NodeId, is_negative: bool, value: &str) -> Written {
+        let sign = if is_negative { "-" } else { "" };
+        let builtin: Option<&Builtin> = match self.tree.node(of) {
+            Node::Builtin(builtin) => Some(builtin),
+            // One that has no value, as a string or `nullptr`.
+            _ if value.is_empty() => return self.print(of),
+            _ => None,
+        };
+        let kind = builtin.map_or(Literal::Cast, |builtin| builtin.literal);
+        match (kind, value) {
+            (Literal::Bool, "0") if !is_negative => return self.push("false"),
+            (Literal::Bool, "1") if !is_negative => return self.push("true"),
+            (Literal::Suffix(suffix), _) => {
+                self.push(sign)?;
+                self.push(value)?;
+                return self.push(suffix);
+            }
+            _ => {}
+        }
+        self.push("(")?;
+        self.print(of)?;
+        self.push(")")?;
+        self.push(sign)?;
+        if kind == Literal::Float {
+            self.push("[")?;
+            self.push(value)?;
+            return self.push("]");
+        }
+        self.push(value)
+    }
+
+    fn requires(&mut self, parameters: List, requirements: List) -> Written {
+        self.push("requires")?;
+        if !parameters.is_empty() {
+            self.push(" (")?;
+            self.list(parameters)?;
+            self.push(")")?;
+        }
+        self.push(" {")?;
+        for at in 0..requirements.len() {
+            let Some(requirement) = self.tree.item(requirements, at) else { break };
+            self.push(" ")?;
+            self.print(requirement)?;
+            self.push(";")?;
+        }
+        self.push(" }")
+    }
+
+    fn requirement(&mut self, expression: NodeId, is_noexcept: bool, constraint: Option<NodeId>) -> Written {
+        if !is_noexcept && constraint.is_none() {
+            return self.print(expression);
+        }
+        self.push("{")?;
+        self.print(expression)?;
+        self.push(if is_noexcept { "} noexcept" } else { "}" })?;
+        match constraint {
+            Some(constraint) => {
+                self.push(" -> ")?;
+                self.print(constraint)
+            }
+            None => Ok(()),
+        }
+    }
+}

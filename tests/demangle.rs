@@ -1,0 +1,156 @@
+//! Names of C++ as c++filt writes them: those of a fixture, of a C++20 program without optimisation, and of libstdc++.
+//!
+//! Ours differ on purpose where c++filt
+//! - leaves a comma or `>>` behind an empty pack: `f<A<int>>(int, , char)` for `f<A<int> >(int, char)`,
+//! - calls the constructor of a lambda after the function around it: `f()::{lambda()#1}::f()`,
+//! - takes `T_` for that of a function whose lambda is an argument, or refuses to name it,
+//! - tells the qualifiers of a function type that a reference of `T const&` has none of,
+//! - tells the type of `&A::f` where `f` is const or has a tag,
+//! - goes on after 4,096 bytes.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use perf_prof::symbol::demangle::demangled;
+
+const FIXTURE: &str = include_str!("data/cpp_names.txt");
+const PROGRAM: &str = include_str!("data/cpp20.cpp");
+
+const MOST_NAME_BYTES: usize = 4096;
+
+#[test]
+fn names_are_written_as_cxxfilt_writes_them() {
+    let lines = FIXTURE.lines().filter(|line| !line.starts_with('#'));
+    let mut count = 0;
+    for line in lines {
+        let (name, want) = line.split_once('\t').expect("two columns");
+        assert_eq!(demangled(name).as_deref(), Some(want), "{name}");
+        count += 1;
+    }
+    assert!(count > 500, "{count}");
+}
+
+#[test]
+fn names_that_cxxfilt_refuses_or_writes_otherwise() {
+    let cases = [
+        // Empty packs.
+        ("_Z1fIJEiEvv", "void f<int>()"),
+        ("_Z1f1AI1BIiJEEE", "f(A<B<int> >)"),
+        ("_ZN1A1fIJEEEviDpRKT_c", "void A::f<>(int, char)"),
+        // Constructors of what has no name.
+        ("_ZZ3foovENUlvE_C1ERKS_", "foo()::{lambda()#1}::{lambda()#1}({lambda()#1} const&)"),
+        ("_ZN3FooUt_D1Ev", "Foo::{unnamed type#1}::~{unnamed type#1}()"),
+        // Whose argument `T_` is.
+        ("_Z1gIZ1fIiEvT_EUlvE_EvRS1_", "void g<f<int>(int)::{lambda()#1}>(f<int>(int)::{lambda()#1}&)"),
+        ("_ZZ3fooIiEvT_ENKUlS0_E_clES0_", "foo<int>(int)::{lambda(auto:1)#1}::operator()(int) const"),
+        ("_ZNK1AIiEcvS_IT_EIdEEv", "A<int>::operator A<double><double>() const"),
+        // Types of functions.
+        ("_Z1fIFviEEvRKT_", "void f<void (int)>(void (&)(int))"),
+        ("_Z1fIXadL_ZNK1A1gEvEEEvv", "void f<&A::g>()"),
+        // Newer than binutils 2.40.
+        ("_Z1fDB8_DU8_", "f(_BitInt(8), unsigned _BitInt(8))"),
+        ("_Z1fDk1C", "f(C auto)"),
+        ("_Z1fITtTyE1AEvv", "void f<A>()"),
+        ("_Z1fITnDaLi3EEvv", "void f<3>()"),
+        ("_Z1fITk1CiEvT_", "void f<int>(int)"),
+        ("_Z1fIiEvT_Q1CIS0_E", "void f<int>(int) requires C<int>"),
+        ("_Z1fIiEvT_QrQS0__Xplfp_Li1EE", "void f<int>(int) requires requires (int) { {parm#1}+(1); }"),
+        ("_ZN1AF3fooEv", "A::friend foo()"),
+        ("_ZNH1A3fooEi", "A::foo(this int)"),
+        ("_Z1fIiE1AIXnxfp_EES0_", "A<noexcept ({parm#1})> f<int>(A)"),
+        ("_Z1fTs1A", "f(struct A)"),
+        ("_ZGR1x0_", "reference temporary #1 for x"),
+        ("_Z1fILA5_KcEEvv", "void f<char const [5]>()"),
+    ];
+    for (name, want) in cases {
+        assert_eq!(demangled(name).as_deref(), Some(want), "{name}");
+    }
+}
+
+#[test]
+fn a_program_of_every_kind_of_name_is_as_cxxfilt_writes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("names.cpp");
+    std::fs::write(&source, PROGRAM).unwrap();
+    let program = dir.path().join("names");
+    let mut compiler = Command::new("g++");
+    compiler.args(["-std=c++20", "-O0", "-pthread", "-o"]).args([&program, &source]);
+    let done = match compiler.output() {
+        Ok(done) => done,
+        Err(err) => skip!("no g++: {err}"),
+    };
+    let text = String::from_utf8_lossy(&done.stderr);
+    if !done.status.success() {
+        skip!("this g++ does not build it: {}", text.lines().next().unwrap_or_default());
+    }
+    compare(&program, &[], 3000);
+}
+
+#[test]
+fn the_names_of_libstdcxx_are_as_cxxfilt_writes_them() {
+    let done = match Command::new("g++").arg("-print-file-name=libstdc++.so.6").output() {
+        Ok(done) => done,
+        Err(err) => skip!("no g++: {err}"),
+    };
+    let path = String::from_utf8(done.stdout).unwrap();
+    let path = Path::new(path.trim());
+    if !path.is_absolute() {
+        skip!("no libstdc++.so.6 beside g++");
+    }
+    compare(path, &["--dynamic"], 3000);
+}
+
+/// Under 0.2 % of what c++filt names is refused, and under 2 % has another text, as said above.
+fn compare(file: &Path, options: &[&str], least: usize) {
+    let listed = match Command::new("nm").args(["--format=posix"]).args(options).arg(file).output() {
+        Ok(listed) => listed,
+        Err(err) => skip!("no nm: {err}"),
+    };
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let words = listed.lines().filter_map(|line| line.split([' ', '@']).next());
+    let names: Vec<&str> = words.filter(|name| name.starts_with("_Z")).collect::<BTreeSet<_>>().into_iter().collect();
+    assert!(names.len() > least, "{} names in {}", names.len(), file.display());
+    let Some(wanted) = cxxfilt(&names) else { return };
+    let (mut all, mut refused, mut other) = (0, Vec::new(), Vec::new());
+    for (name, want) in names.iter().zip(&wanted).filter(|(name, want)| *name != want) {
+        all += 1;
+        match demangled(name) {
+            None => refused.push(*name),
+            Some(text) if !is_same(&text, want) => other.push(format!("{name}\n    {text}\n    {want}")),
+            Some(_) => {}
+        }
+    }
+    println!("{all} names: {} refused, {} of another text\n{}", refused.len(), other.len(), other.join("\n"));
+    assert!(refused.len() * 500 < all, "{refused:?}");
+    assert!(other.len() * 50 < all, "{} of {all}", other.len());
+}
+
+fn is_same(text: &str, want: &str) -> bool {
+    if text.len() == MOST_NAME_BYTES {
+        return want.len() >= MOST_NAME_BYTES;
+    }
+    let plain = |text: &str| text.replace("> >", ">>").replace("> >", ">>").replace(", ,", ",").replace("<, ", "<");
+    plain(text) == plain(want)
+}
+
+fn cxxfilt(names: &[&str]) -> Option<Vec<String>> {
+    let mut child = match Command::new("c++filt").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(err) => {
+            println!("skipped: no c++filt: {err}");
+            return None;
+        }
+    };
+    let (text, mut input) = (names.join("\n") + "\n", child.stdin.take().unwrap());
+    let writer = thread::spawn(move || input.write_all(text.as_bytes()));
+    let done = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    let lines: Vec<String> = String::from_utf8(done.stdout).unwrap().lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), names.len());
+    Some(lines)
+}
