@@ -5,6 +5,7 @@
 
 mod input;
 
+pub mod demangle;
 pub mod elf;
 pub mod expr;
 pub mod filter;

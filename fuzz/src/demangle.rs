@@ -1,0 +1,26 @@
+//! A mangled name: its text is bounded, does not depend on the platform's underscore, and a clone's is that of the function.
+
+use std::str;
+
+use perf_prof::symbol::demangle::demangled;
+
+const MOST_NAME_BYTES: usize = 4096;
+
+pub fn run(data: &[u8]) {
+    let Ok(name) = str::from_utf8(data) else { return };
+    for name in [name.to_owned(), format!("_Z{name}"), format!("_R{name}")] {
+        let Some(text) = demangled(&name) else { continue };
+        assert!(text.len() <= MOST_NAME_BYTES);
+        assert_eq!(demangled(&name).as_deref(), Some(text.as_str()));
+        let may_be_rust = name.starts_with("_R") || name.contains("17h");
+        if may_be_rust || !name.starts_with("_Z") || text.len() > MOST_NAME_BYTES / 2 {
+            continue;
+        }
+        if let Some(same) = demangled(&format!("_{name}")) {
+            assert_eq!(same, text);
+        }
+        if let Some(clone) = demangled(&format!("{name}.cold")) {
+            assert_eq!(clone, format!("{text} [clone .cold]"));
+        }
+    }
+}
