@@ -12,7 +12,7 @@ pub fn run(data: &[u8]) {
         let Some(text) = demangled(&name) else { continue };
         assert!(text.len() <= MOST_NAME_BYTES);
         assert_eq!(demangled(&name).as_deref(), Some(text.as_str()));
-        let may_be_rust = name.starts_with("_R") || name.contains("17h");
+        let may_be_rust = name.starts_with("_R") || name.contains("17h"); // shown without their suffixes
         if may_be_rust || !name.starts_with("_Z") || text.len() > MOST_NAME_BYTES / 2 {
             continue;
         }

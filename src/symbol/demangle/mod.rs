@@ -37,7 +37,8 @@ pub fn demangled(name: &str) -> Option<String> {
     // Some platforms put a `_` before every name; blocks of a function have one more.
     let mangled = name.strip_prefix("_Z").or_else(|| name.strip_prefix("__Z"));
     if let Some(mangled) = mangled {
-        return of_rust(name, MOST_MANGLED_BYTES).or_else(|| of_cpp(mangled));
+        let rust = if ends_in_hash(mangled) { of_rust(name, MOST_MANGLED_BYTES) } else { None };
+        return rust.or_else(|| of_cpp(mangled));
     }
     let block = name.strip_prefix("___Z").or_else(|| name.strip_prefix("____Z"))?;
     let (function, number) = block.rsplit_once("_block_invoke")?;
@@ -46,7 +47,14 @@ pub fn demangled(name: &str) -> Option<String> {
     Some(cut(&format!("invocation function for block in {function}")))
 }
 
-/// The old names of Rust are names of C++ that end in a hash.
+/// The old names of Rust are names of C++ but for their end, `17h0123456789abcdefE`.
+fn ends_in_hash(mangled: &str) -> bool {
+    const HASH_DIGITS: usize = 16;
+    let Some((_, end)) = mangled.rsplit_once("17h") else { return false };
+    let (hash, end) = end.as_bytes().split_at(end.len().min(HASH_DIGITS));
+    hash.iter().all(u8::is_ascii_hexdigit) && matches!(end, [b'E'] | [b'E', b'.', ..])
+}
+
 fn of_rust(name: &str, most_bytes: usize) -> Option<String> {
     if name.len() > most_bytes {
         return None;

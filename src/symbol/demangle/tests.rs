@@ -22,7 +22,12 @@ fn only_what_is_mangled_is_demangled() {
         ("_Z3fooi", "foo(int)"),
         ("__Z3fooi", "foo(int)"),
         ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"),
+        ("_ZN4core3fmt5write17h0123456789abcdefE.llvm.1234", "core::fmt::write"),
         ("_RNvC6_123foo3bar", "123foo::bar"),
+        // No hash: of C++.
+        ("_ZN12_GLOBAL__N_11xE", "(anonymous namespace)::x"),
+        ("_ZN1A1xE.lto_priv.0", "A::x [clone .lto_priv.0]"),
+        ("_ZN1A17h0123456789abcdexE", "A::h0123456789abcdex"),
         ("___Z3fooi_block_invoke", "invocation function for block in foo(int)"),
         ("____Z3foov_block_invoke_2", "invocation function for block in foo()"),
     ];
