@@ -75,6 +75,8 @@ fn of_cpp(mangled: &str) -> Option<String> {
     if mangled.len() > MOST_MANGLED_BYTES {
         return None;
     }
+    // A linker may have added `@@GLIBCXX_3.4`.
+    let (mangled, version) = mangled.split_at(mangled.find('@').unwrap_or(mangled.len()));
     let mut parser = Parser::new(mangled);
     let root = match parser.symbol() {
         None if parser.is_ambiguous => {
@@ -85,7 +87,7 @@ fn of_cpp(mangled: &str) -> Option<String> {
         root => root,
     }?;
     let mut printer = Printer::new(&parser.tree);
-    match printer.print(root) {
+    match printer.print(root).and_then(|()| printer.push(version)) {
         Ok(()) | Err(Stop::Full) => Some(printer.text.into_string()),
         Err(Stop::Refused) => None,
     }

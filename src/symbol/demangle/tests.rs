@@ -21,6 +21,7 @@ fn only_what_is_mangled_is_demangled() {
     let cases = [
         ("_Z3fooi", "foo(int)"),
         ("__Z3fooi", "foo(int)"),
+        ("_ZNSolsEi@@GLIBCXX_3.4", "std::basic_ostream<char, std::char_traits<char> >::operator<<(int)@@GLIBCXX_3.4"),
         ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"),
         ("_ZN4core3fmt5write17h0123456789abcdefE.llvm.1234", "core::fmt::write"),
         ("_RNvC6_123foo3bar", "123foo::bar"),
