@@ -13,7 +13,8 @@ pub fn run(data: &[u8]) {
         assert!(text.len() <= MOST_NAME_BYTES);
         assert_eq!(demangled(&name).as_deref(), Some(text.as_str()));
         let may_be_rust = name.starts_with("_R") || name.contains("17h"); // shown without their suffixes
-        if may_be_rust || !name.starts_with("_Z") || text.len() > MOST_NAME_BYTES / 2 {
+        let has_version = name.contains('@');
+        if may_be_rust || has_version || !name.starts_with("_Z") || text.len() > MOST_NAME_BYTES / 2 {
             continue;
         }
         if let Some(same) = demangled(&format!("_{name}")) {

@@ -8,7 +8,7 @@ use super::tree::{Exceptions, Function, List, Node, NodeId, ParameterKind, Quali
 
 /// Of nodes that are written. A name of 4,096 bytes takes a few thousand.
 const MOST_STEPS: u32 = 100_000;
-/// Of nodes within each other; each takes up to 4 KiB of stack, unoptimized.
+/// Of nodes within each other. All of them take 400 KiB of stack, unoptimized.
 const MOST_NESTED: u32 = 192;
 
 /// Why writing ended before its end.
