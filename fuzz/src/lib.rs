@@ -12,6 +12,7 @@ pub mod filter;
 pub mod format;
 pub mod kallsyms;
 pub mod merge;
+pub mod named;
 pub mod perf_map;
 pub mod print_fmt;
 pub mod probe_args;
