@@ -162,7 +162,8 @@ impl Run {
         let host = Host::default();
         sys::ignore_sigpipe().context("cannot ignore SIGPIPE")?;
         let sink = match &options.output {
-            _ if options.dry_run => Sink::file(Path::new("/dev/null"))?,
+            // The forecast goes to stdout: it must be there.
+            _ if options.dry_run => Sink::stdout().and_then(|_| Sink::file(Path::new("/dev/null")))?,
             Some(path) => Sink::file(path)?,
             None if options.flame == Some(FlameGraph::Stdout) => Sink::file(Path::new("/dev/null"))?,
             None => Sink::stdout()?,

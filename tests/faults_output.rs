@@ -7,6 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use common::{GUARD, Prog, command, ends_within, example, number, syscall, until};
@@ -206,4 +207,24 @@ fn a_full_disk_ends_tables_too() {
         assert_eq!(told, 1, "{args}: {:?}", done.err);
         assert!(done.out.len() > 10, "{args}: {} lines", done.out.len());
     }
+}
+
+/// Results tell kernel addresses, and what others do.
+#[test]
+fn new_files_are_for_their_owner_alone() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let mode = |name: &str| fs::metadata(path(name)).expect(name).permissions().mode() & 0o777;
+    for name in ["old", "old.svg"] {
+        fs::write(path(name), "").expect("a file");
+        fs::set_permissions(path(name), fs::Permissions::from_mode(0o644)).expect("a mode");
+    }
+    for (out, graph) in [("new", "new.folded"), ("old", "old.svg")] {
+        let args = ["trace", "-e", "sched:sched_process_exec", "-o", &path(out), "--flame-graph", &path(graph)];
+        common::run(&[&args[..], &["--", "true"]].concat()).code(0);
+        assert!([out, graph].iter().all(|name| fs::metadata(path(name)).expect("a file").len() > 0));
+    }
+    assert_eq!(["new", "new.folded"].map(mode), [0o600, 0o600]);
+    assert_eq!(["old", "old.svg"].map(mode), [0o644, 0o644], "as somebody wanted them");
 }

@@ -3,14 +3,20 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::sys;
+
+/// Of files that we create: stacks show kernel addresses, and names are nobody else's business.
+pub const PRIVATE: u32 = 0o600;
+
+pub const STDOUT_IS_CLOSED: &str = "stdout is closed (`>&-`): nobody would see the results; `-o FILE` or `>/dev/null`";
 
 /// How much is gathered before it is written.
 const LARGE: usize = 64 * 1024;
@@ -50,16 +56,19 @@ impl Sink {
     /// # Errors
     /// stdout is closed.
     pub fn stdout() -> Result<Sink> {
+        if sys::stdio::stdout_was_closed() {
+            bail!(STDOUT_IS_CLOSED);
+        }
         let fd = io::stdout().as_fd().try_clone_to_owned().context("stdout is closed")?;
         Ok(Sink::new(fd.into()))
     }
 
-    /// Appends to `path`, as a log does.
+    /// Appends to `path`, as a log does. A new file is for its owner alone: results tell kernel addresses and names.
     ///
     /// # Errors
     /// It cannot be opened for writing.
     pub fn file(path: &Path) -> Result<Sink> {
-        let file = OpenOptions::new().create(true).append(true).open(path);
+        let file = OpenOptions::new().create(true).append(true).mode(PRIVATE).open(path);
         Ok(Sink::new(file.with_context(|| format!("cannot write to {}", path.display()))?))
     }
 

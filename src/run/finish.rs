@@ -1,6 +1,7 @@
 //! The end of a run: the events stop, what is left is reported, and nothing is left behind.
 
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result};
@@ -119,28 +120,38 @@ impl Run {
 /// The end of the run's own probes, beside that of the output: a program with a probe in it is slower.
 struct Removal {
     thread: Option<JoinHandle<Result<Evlist>>>,
-    /// Without probes there is nothing to do but to hold the events until the output is done.
-    _events: Option<Evlist>,
+    /// Those that nothing is to be done about but to hold them until the output is done.
+    events: Result<Option<Evlist>>,
 }
 
 /// The kernel takes some 65 ms to release each: the last report need not wait for that, nor they for who reads it.
-fn remove_probes(mut evlist: Evlist, tracefs: TracefsFinder) -> Removal {
+fn remove_probes(evlist: Evlist, tracefs: TracefsFinder) -> Removal {
     if !tracefs.has_probes() {
-        return Removal { thread: None, _events: Some(evlist) };
+        return Removal { thread: None, events: Ok(Some(evlist)) };
     }
-    let thread = thread::spawn(move || {
+    fn remove((mut evlist, tracefs): (Evlist, TracefsFinder)) -> Result<Evlist> {
         evlist.close_probes();
         tracefs.remove_probes()?;
         Ok(evlist) // releasing what else there is takes long, too
-    });
-    Removal { thread: Some(thread), _events: None }
+    }
+    let (give, take) = sync_channel(1);
+    let spawned = thread::Builder::new().spawn(move || take.recv().map_err(Into::into).and_then(remove));
+    let probes = (evlist, tracefs);
+    match spawned {
+        Ok(thread) => {
+            let _ = give.send(probes); // it waits for that
+            Removal { thread: Some(thread), events: Ok(None) }
+        }
+        // No memory for a thread.
+        Err(_) => Removal { thread: None, events: remove(probes).map(Some) },
+    }
 }
 
 impl Removal {
     fn wait(self) -> Result<()> {
         match self.thread.map(JoinHandle::join) {
             Some(Ok(Err(err))) => Err(err),
-            _ => Ok(()),
+            _ => self.events.map(drop),
         }
     }
 }

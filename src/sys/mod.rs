@@ -2,10 +2,11 @@
 //!
 //! `affinity` says who runs where, `perf` opens and steers events, `mount` reaches tracefs without touching anyone's
 //! mounts, `mounts` reads what is mounted, `process` starts the workload and leaves the slow release of events to a
-//! holder, `poll` waits, `privileges` says what we may, `split_lock` provokes split locks for a test. Nothing here knows
-//! what is measured.
+//! holder, `poll` waits, `privileges` says what we may, `split_lock` provokes split locks for a test, `memory` ends the
+//! program where there is no more, `stdio` knows a stdout that was closed. Nothing here knows what is measured.
 
 pub mod affinity;
+pub mod memory;
 pub mod mount;
 pub mod mounts;
 pub mod perf;
@@ -13,6 +14,7 @@ pub mod poll;
 pub mod privileges;
 pub mod process;
 pub mod split_lock;
+pub mod stdio;
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -94,6 +96,12 @@ pub fn lacks_descriptors(err: &io::Error) -> bool {
 /// RLIMIT_MEMLOCK in bytes, the soft one.
 pub fn locked_memory() -> u64 {
     getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft)
+}
+
+/// RLIMIT_AS in bytes, the soft one. None: there is no limit.
+pub fn address_space_bytes() -> Option<u64> {
+    let (soft, _) = getrlimit(Resource::RLIMIT_AS).ok()?;
+    (soft != nix::sys::resource::RLIM_INFINITY).then_some(soft)
 }
 
 /// True when the effective user is root.
