@@ -65,7 +65,12 @@ pub fn self_usage() -> (u64, u64) {
 
 /// CPU time of the calling thread, and of all threads of this process, in ns.
 pub fn cpu_ns() -> (u64, u64) {
-    (clock_ns(ClockId::CLOCK_THREAD_CPUTIME_ID), clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID))
+    (thread_cpu_ns(), clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID))
+}
+
+/// CPU time of the calling thread in ns.
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// `VmHWM:     5140 kB` of /proc/PID/status, proc(5).
