@@ -88,6 +88,8 @@ pub struct Options {
 pub struct Outcome {
     /// Samples and occurrences that are missing from the results.
     pub lost: u64,
+    /// Not all results were written.
+    pub unwritten: bool,
 }
 
 /// The longest that a record waits in a ring while nothing else happens.
@@ -340,6 +342,7 @@ impl Run {
                 self.core.profilers.iter().for_each(|profiler| pace.avoid(profiler.suspects()));
             }
             self.core.ctx.output.flush();
+            self.core.ctx.output.tell_standstill(self.options.profiler);
             if signalled && let Some(stop) = self.take_signals()? {
                 return Ok(stop);
             }
