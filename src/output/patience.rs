@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn what_waits_for_a_cpu_does_not_hang() {
         // It has a tenth of a CPU, and the kernel says so once a second.
-        let starved = |ms: u64| Look { delay_ns: if ms % 1000 == 0 { 900_000_000 } else { 0 }, ..HANGS };
+        let starved = |ms: u64| Look { delay_ns: if ms.is_multiple_of(1000) { 900_000_000 } else { 0 }, ..HANGS };
         let (_, end) = wishes(starved);
         assert!(end.is_none_or(|ms| ms > 10_000), "{end:?}");
     }

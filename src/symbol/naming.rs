@@ -163,16 +163,17 @@ impl NamingTime {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use super::*;
     use crate::symbol::elf::SymbolOptions;
+    use crate::symbol::elf_file::in_memory;
+    use crate::symbol::names::own_vdso;
     use crate::symbol::{Content, Frame, Module, Names};
 
-    /// A file of ours, and how its places are named.
+    /// Of a small file.
     fn frames_of_a_file() -> impl Fn(u64) -> Frame {
-        let content = Content::File(File::open("/proc/self/exe").unwrap());
-        let module = Arc::new(Module::new("/a", content));
+        let file = in_memory(&mut own_vdso().expect("every process has one").as_slice()).unwrap();
+        let module = Arc::new(Module::new("/a", Content::File(file)));
+        module.used_by(0);
         move |offset| Frame::User { addr: offset, behind_call: false, place: Ok((module.clone(), offset)) }
     }
 
