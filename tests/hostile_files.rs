@@ -118,6 +118,9 @@ fn frames_in(done: &Done, dir: &Path) -> Vec<String> {
     words
 }
 
+/// What it is, how many files of that, how one is made, and what their frames say.
+type Case<'a> = (&'a str, usize, &'a dyn Fn(&Path), &'a [&'a str]);
+
 /// On a slow machine, or in a build that is not optimised, there is no time for all of them.
 const GIVEN_UP: &str = "names given up";
 
@@ -131,7 +134,7 @@ fn tables_that_lie_are_survived() {
     let mut same = [1_u32.to_le_bytes(), [18, 0, 1, 0]].concat();
     same.extend([16_u64, 1].map(u64::to_le_bytes).concat());
     let same = same.repeat(8 * MIB as usize / same.len());
-    let cases: [(&str, usize, &dyn Fn(&Path), &[&str]); 5] = [
+    let cases: [Case<'_>; 5] = [
         // Holes, called a table of symbols but for its type.
         (
             "a table by name",

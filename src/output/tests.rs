@@ -23,7 +23,7 @@ pub fn into_a_pipe(json: bool) -> (Output, std::io::PipeReader) {
     (output, reader)
 }
 
-fn settings(json: bool) -> Settings {
+pub fn settings(json: bool) -> Settings {
     let symbols =
         SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: crate::symbol::budget::Budget::new(0) };
     Settings {

@@ -518,3 +518,36 @@ const LEFT_OUT: Reason = "stack left out: the output could not keep up";
 fn fold(stacks: &Frames, names: &mut Names, rows: &[Weighted]) -> Folded {
     Folded::new(rows, |id| name_stack(stacks, names, id))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::record::Innermost;
+    use crate::symbol::{SpaceKeys, Stacks};
+    use crate::task::Comm;
+
+    /// What fell on a stack whose names were given up counts, and has its names in the next report.
+    #[test]
+    fn names_that_were_given_up_are_looked_for_again() {
+        let sink = Sink::file("/dev/null".as_ref()).unwrap();
+        let step = CurrentStep::default();
+        let mut writer = Writer::new(crate::output::tests::settings(false), sink, step.clone());
+        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
+        let pid = std::process::id() as i32;
+        let ip = names_that_were_given_up_are_looked_for_again as *const () as u64;
+        let id = stacks.address(ip, true, Innermost::Executed, pid, &mut keys);
+        let mut batch = Batch::default();
+        stacks.take_fresh().for_each(|news| batch.tell(news));
+        writer.batch(&mut batch).unwrap();
+        let row = Weighted { pid, comm: Comm::new(b"test"), stack: id, weight: 7 };
+        step.set_hurry();
+        writer.weights(&[row]);
+        assert_eq!((writer.folded.total(), writer.unnamed.rows()), (0, vec![row]));
+        writer.weights(&[row]);
+        assert_eq!(writer.unnamed.rows(), [Weighted { weight: 14, ..row }], "still");
+        step.end_hurry();
+        writer.weights(&[]);
+        assert!(writer.folded.total() == 14 && writer.unnamed.is_empty());
+        assert!(!writer.folded.lines().concat().contains("names given up"), "{:?}", writer.folded.lines());
+    }
+}

@@ -70,6 +70,11 @@ impl CurrentStep {
         self.0.is_in_hurry.store(true, Ordering::Relaxed);
     }
 
+    #[cfg(test)]
+    pub fn end_hurry(&self) {
+        self.0.is_in_hurry.store(false, Ordering::Relaxed);
+    }
+
     pub fn is_in_hurry(&self) -> bool {
         self.0.is_in_hurry.load(Ordering::Relaxed)
     }
