@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+use perf_prof::sys::memory::OrExit;
+
+#[global_allocator]
+static MEMORY: OrExit = OrExit;
+
 fn main() -> ExitCode {
     ExitCode::from(perf_prof::cli::main())
 }

@@ -93,6 +93,8 @@ pub struct Options {
 pub struct Outcome {
     /// Samples and occurrences that are missing from the results.
     pub lost: u64,
+    /// Not all results were written.
+    pub unwritten: bool,
 }
 
 /// The longest that a record waits in a ring while nothing else happens.
@@ -170,7 +172,8 @@ impl Run {
         let host = Host::default();
         sys::ignore_sigpipe().context("cannot ignore SIGPIPE")?;
         let sink = match &options.output {
-            _ if options.dry_run => Sink::file(Path::new("/dev/null"))?,
+            // The forecast goes to stdout: it must be there.
+            _ if options.dry_run => Sink::stdout().and_then(|_| Sink::file(Path::new("/dev/null")))?,
             Some(path) => Sink::file(path)?,
             None if options.flame == Some(FlameGraph::Stdout) => Sink::file(Path::new("/dev/null"))?,
             None => Sink::stdout()?,
@@ -353,6 +356,7 @@ impl Run {
                 self.core.profilers.iter().for_each(|profiler| pace.avoid(profiler.suspects()));
             }
             self.core.ctx.output.flush();
+            self.core.ctx.output.tell_standstill(self.options.profiler);
             if signalled && let Some(stop) = self.take_signals()? {
                 return Ok(stop);
             }

@@ -7,9 +7,11 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use common::{GUARD, Prog, command, ends_within, example, number, syscall, until};
+use common::seccomp::hangs;
+use common::{GUARD, Load, Prog, command, ends_within, example, number, syscall, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -206,4 +208,91 @@ fn a_full_disk_ends_tables_too() {
         assert_eq!(told, 1, "{args}: {:?}", done.err);
         assert!(done.out.len() > 10, "{args}: {} lines", done.out.len());
     }
+}
+
+/// Results tell kernel addresses, and what others do.
+#[test]
+fn new_files_are_for_their_owner_alone() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let mode = |name: &str| fs::metadata(path(name)).expect(name).permissions().mode() & 0o777;
+    for name in ["old", "old.svg"] {
+        fs::write(path(name), "").expect("a file");
+        fs::set_permissions(path(name), fs::Permissions::from_mode(0o644)).expect("a mode");
+    }
+    for (out, graph) in [("new", "new.folded"), ("old", "old.svg")] {
+        let args = ["trace", "-e", "sched:sched_process_exec", "-o", &path(out), "--flame-graph", &path(graph)];
+        common::run(&[&args[..], &["--", "true"]].concat()).code(0);
+        assert!([out, graph].iter().all(|name| fs::metadata(path(name)).expect("a file").len() > 0));
+    }
+    assert_eq!(["new", "new.folded"].map(mode), [0o600, 0o600]);
+    assert_eq!(["old", "old.svg"].map(mode), [0o644, 0o644], "as somebody wanted them");
+}
+
+/// What hangs in a file of others is told of in mid-run, and does not keep the run from its end.
+#[test]
+fn an_output_that_hangs_in_a_file_is_told_of_and_left() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut load = Load::of(&example("mappings"), &[dir.path().to_str().expect("UTF-8"), "1", "elf"]);
+    load.says();
+    let (event, pid) = (syscall(libc::SYS_getppid), load.pid().to_string());
+    // It makes a copy of each file's tables.
+    let hung = |options: &[&str]| {
+        let args = [&["trace", "-g", "-e", &event, "-p", &pid], options].concat();
+        Prog::spawn(hangs(command(&args), libc::SYS_memfd_create))
+    };
+    const AT: &str = "the output looks for names in ";
+    const DROPPED: &str = "trace: results are dropped, the last ones among them: ";
+    let mut trace = hung(&[]);
+    trace.err_line(|line| line.contains("trace: the output has been at a standstill for 2 s: it looks for names in "));
+    trace.interrupt().code(1).says(&[DROPPED, AT]);
+    hung(&["--for", "100ms"]).finish().code(1).says(&[DROPPED, AT]);
+    hung(&["-N", "10"]).finish().code(1).says(&[DROPPED, AT]);
+}
+
+/// Mappings that nobody is told of take little memory, and no stack is named by those that were there before or after.
+#[test]
+fn a_storm_of_mappings_takes_little_memory() {
+    need_events!();
+    const CALLS: u64 = 40_000; // 120 MB of paths
+    const MOST_KIB: u64 = 110 << 10;
+    let root = tempfile::tempdir().expect("a directory");
+    let dir = root.path().join([&*"d".repeat(200); 14].join("/"));
+    fs::create_dir_all(&dir).expect("a long path");
+    let done = root.path().join("done");
+    let load = format!("{} {} {CALLS} > /dev/null; touch {}", example("remaps"), dir.display(), done.display());
+    let event = syscall(libc::SYS_getppid);
+    let mut trace = command(&["trace", "--json", "-g", "-i", "200", "-e", &event, "--", "sh", "-c", &load]);
+    trace.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut trace = trace.spawn().expect("perf-prof");
+    until("the calls are made", || done.exists());
+    let status = fs::read_to_string(format!("/proc/{}/status", trace.id())).expect("it waits for its reader");
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
+    let kib: u64 = kib.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(kib < MOST_KIB, "{kib} KiB");
+    let objects: Vec<Value> = BufReader::new(trace.stdout.take().expect("piped"))
+        .lines()
+        .map(|line| serde_json::from_str(&line.expect("UTF-8")).expect("JSON"))
+        .collect();
+    assert_eq!(trace.wait().expect("wait").code(), Some(0));
+    let end = objects.last().expect("an end");
+    if number(end, "lost_side") > 0 {
+        println!("the kernel dropped records of mappings: {end}");
+        return;
+    }
+    let mut seen = [0; 2];
+    for event in objects.iter().filter(|object| object["type"] == "event") {
+        let Some(argument) = event["fields"]["args"][0].as_u64().filter(|number| (1..=2).contains(number)) else {
+            continue;
+        };
+        let frames = event["stack"].as_array().expect("a stack");
+        let mut modules = frames.iter().filter_map(|frame| frame["module"].as_str());
+        if let Some(mapped) = modules.find(|module| module.ends_with("/first") || module.ends_with("/second")) {
+            assert_eq!(mapped.ends_with("/first"), argument == 1, "{event}");
+            seen[argument as usize - 1] += 1;
+        }
+    }
+    assert!(seen.iter().all(|&calls| calls > 0), "{seen:?} of {end}");
 }

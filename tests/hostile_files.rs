@@ -118,6 +118,12 @@ fn frames_in(done: &Done, dir: &Path) -> Vec<String> {
     words
 }
 
+/// What it is, how many files of that, how one is made, and what their frames say.
+type Case<'a> = (&'a str, usize, &'a dyn Fn(&Path), &'a [&'a str]);
+
+/// On a slow machine, or in a build that is not optimised, there is no time for all of them.
+const GIVEN_UP: &str = "names given up";
+
 #[test]
 fn tables_that_lie_are_survived() {
     need_events!();
@@ -128,7 +134,6 @@ fn tables_that_lie_are_survived() {
     let mut same = [1_u32.to_le_bytes(), [18, 0, 1, 0]].concat();
     same.extend([16_u64, 1].map(u64::to_le_bytes).concat());
     let same = same.repeat(8 * MIB as usize / same.len());
-    type Case<'a> = (&'a str, usize, &'a dyn Fn(&Path), &'a [&'a str]);
     let cases: [Case<'_>; 5] = [
         // Holes, called a table of symbols but for its type.
         (
@@ -180,8 +185,11 @@ fn tables_that_lie_are_survived() {
         files.iter().for_each(|file| make(file));
         let load = burn_as_nobody(dir.path(), &files);
         let done = profile(&load.pid().to_string(), &[]);
-        let found = frames_in(&done, dir.path());
-        assert!(want.iter().all(|word| found.iter().any(|other| other == word)), "{what}: {found:?}");
+        let mut found = frames_in(&done, dir.path());
+        let count = found.len();
+        found.retain(|word| word != GIVEN_UP);
+        let is_whole = found.len() == count;
+        assert!(!is_whole || want.iter().all(|word| found.iter().any(|other| other == word)), "{what}: {found:?}");
         assert!(found.iter().all(|word| want.contains(&word.as_str())), "{what}: {found:?}");
     }
 }
@@ -203,7 +211,9 @@ fn what_decompresses_to_more_than_there_is_room_for() {
     }
     let load = burn_as_nobody(dir.path(), &files);
     let done = profile(&load.pid().to_string(), &[]);
-    assert_eq!(frames_in(&done, dir.path()), ["stripped"]);
+    let mut found = frames_in(&done, dir.path());
+    found.retain(|word| word != GIVEN_UP);
+    assert_eq!(found, ["stripped"]);
 }
 
 /// /tmp/perf-PID.map, removed at the end.

@@ -324,14 +324,48 @@ fn closed_descriptors_do_no_harm() {
     let trace = format!("trace -e {EXEC} -- true");
     let said = |done: &Done| done.err().contains("trace: 1 event");
     assert!(said(&shell(&format!("{trace} <&-")).code(0)));
-    // As if it was /dev/null.
-    assert!(said(&shell(&format!("{trace} >&-")).code(0)));
+    // What is written to a closed one could end up in the first file that is opened.
+    let dry = format!("trace -e {EXEC} --dry-run");
+    for args in [&*trace, &dry, "list sched:*", "doctor", "--help", "profile --flame-graph - -- true"] {
+        let done = shell(&format!("{args} >&-")).code(1).says(&["perf-prof: stdout is closed (`>&-`)"]);
+        assert_eq!(done.err.len(), 1, "{args}: {done:?}");
+    }
+    for null in [">/dev/null", "1<>/dev/null"] {
+        assert!(said(&shell(&format!("{trace} {null}")).code(0)));
+    }
     assert_eq!(shell(&format!("{trace} 2>&-")).code(0).out.len(), 1);
     shell(&format!("trace -e {EXEC} -o {file} -- true <&- >&- 2>&-")).code(0);
     assert_eq!(fs::read_to_string(file).unwrap().lines().count(), 1);
-    for (line, code) in [("trace -e x 2>&-", 2), ("--nosuch 2>&-", 2), ("list nosuchevent 2>&-", 1), ("--help >&-", 0)]
-    {
+    for (line, code) in [("trace -e x 2>&-", 2), ("--nosuch 2>&-", 2), ("list nosuchevent 2>&-", 1)] {
         shell(line).code(code);
+    }
+}
+
+/// A reader that leaves takes nothing from what has a place of its own.
+#[test]
+fn a_flame_graph_and_a_summary_outlive_the_reader() {
+    need_events!();
+    let dir = tempfile::tempdir().unwrap();
+    let events = "raw_syscalls:sys_enter";
+    for (args, name) in [
+        (format!("trace -e {events}"), "a.folded"),
+        (format!("trace -e {events} --json"), "b.svg"),
+        ("profile -F 997 -i 20".to_owned(), "c.folded"),
+    ] {
+        let path = dir.path().join(name);
+        let flood = example("flood");
+        let mut shell = Command::new("sh");
+        let line = format!(
+            r#"{{ "$0" {args} --flame-graph "$1" -- {flood} 300000 >&3; echo code=$? >&2; }} 3>&1 | head -n 1"#
+        );
+        shell.args(["-c", &line, PERF_PROF]).arg(&path);
+        let done = Prog::spawn(shell).finish().code(0);
+        let profiler = args.split(' ').next().unwrap();
+        let has_summary = args.contains("--json") || done.err().contains(&format!("{profiler}: "));
+        assert!(done.err().contains("code=0") && has_summary, "{done:?}");
+        let graph = fs::read_to_string(&path).unwrap_or_else(|err| panic!("{name}: {err}; {done:?}"));
+        assert!(graph.contains("flood"), "{name}: {graph}");
+        assert_eq!(done.out.len(), 1, "{done:?}");
     }
 }
 
@@ -363,6 +397,33 @@ fn a_full_device_is_told_once() {
     assert_eq!(shell(&format!("trace -e {EXEC} -- true 2>/dev/full")).code(0).out.len(), 1);
 }
 
+/// Wherever memory ends, a sentence says so.
+#[test]
+fn an_end_of_memory_is_told() {
+    need_events!();
+    let limited = |kib: u32, line: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!(r#"ulimit -v {kib}; exec "$0" {line}"#), PERF_PROF]);
+        Prog::spawn(shell).finish()
+    };
+    let starts = |kib: &u32| limited(*kib, "--version").status.success();
+    let least = (4_000..200_000).step_by(2_000).find(starts).expect("it needs less than 200 MB to start");
+    let mut refused = 0;
+    for (line, step) in [("task-state --for 20ms", 3), ("trace -g -e sched:sched_switch --for 20ms", 4)] {
+        for kib in (0..10).map(|n| least + n * step * 1000) {
+            let done = limited(kib, line);
+            if done.status.success() {
+                continue;
+            }
+            refused += 1;
+            let done = done.code(1);
+            let told = done.err.iter().filter(|line| line.starts_with("perf-prof: ")).count();
+            assert_eq!(told, 1, "{kib} KiB: {done:?}");
+        }
+    }
+    assert!(refused > 0, "there was always enough");
+}
+
 // Signals
 
 #[test]
@@ -391,8 +452,10 @@ fn two_interrupts_at_once_end_it() {
         let before = Instant::now();
         run.signal(Signal::SIGINT);
         run.signal(Signal::SIGTERM);
-        // Either everything is written, or the second one cut it short.
-        run.finish().code(0);
+        // Either everything is written, or the second one cut it short, and that is said.
+        let done = run.finish();
+        let is_cut = done.err().contains("told to end again: results are dropped");
+        done.code(i32::from(is_cut));
         assert!(ends_within(pid, Duration::ZERO) && before.elapsed() < common::GUARD);
     }
 }

@@ -10,6 +10,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
 use crate::output::escape::escape;
+use crate::output::sink::STDOUT_IS_CLOSED;
+use crate::sys;
 use crate::tep::format::{likeness, nearest};
 
 /// Parses the command line, or tells why not: then the exit code.
@@ -18,6 +20,10 @@ pub fn parse<T: FromArgMatches>(command: Command, args: &[OsString]) -> Result<T
     let matches = command.try_get_matches_from_mut(args).and_then(|matches: ArgMatches| T::from_arg_matches(&matches));
     matches.map_err(|err| match err.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            if sys::stdio::stdout_was_closed() {
+                tell(STDOUT_IS_CLOSED);
+                return 1;
+            }
             match err.print() {
                 Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
                     tell(&format!("cannot write the help: {err}"));

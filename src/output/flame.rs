@@ -2,15 +2,16 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use inferno::flamegraph::{self, Palette, color::MultiPalette};
 
-use crate::output::sink::Sink;
+use crate::output::sink::{PRIVATE, Sink, Waits};
 
 /// Where a flame graph goes: `--flame-graph`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,12 +62,12 @@ impl FlameGraph {
     /// # Errors
     /// It cannot.
     pub fn check(&self) -> Result<()> {
-        let Some(path) = self.path() else { return Ok(()) };
+        let Some(path) = self.path() else { return Sink::stdout().map(drop) };
         if fs::metadata(path).is_ok_and(|old| !old.is_file()) {
             bail!("cannot write the flame graph to {}: it is no regular file", path.display());
         }
         let beside = beside(path);
-        let tried = OpenOptions::new().write(true).create_new(true).open(&beside);
+        let tried = create(&beside);
         tried.with_context(|| format!("cannot write the flame graph to {}", path.display()))?;
         fs::remove_file(&beside).with_context(|| format!("cannot remove {}", beside.display()))
     }
@@ -105,17 +106,17 @@ impl FlameWriter {
         last || in_time && self.graph != FlameGraph::Stdout
     }
 
-    /// Writes the lines that `fold` makes.
+    /// Writes the lines that `fold` makes. Who waits for that is told by `waits`.
     ///
     /// # Errors
     /// The file cannot be written; the reader of stdout has gone.
-    pub fn write(&mut self, fold: impl FnOnce() -> Vec<String>) -> io::Result<()> {
+    pub fn write(&mut self, waits: &Waits, fold: impl FnOnce() -> Vec<String>) -> io::Result<()> {
         let began = Instant::now();
         let lines = fold();
         let result = match &self.graph {
-            FlameGraph::Stdout => return self.print(&lines),
-            FlameGraph::Folded(path) => replace(path, joined(&lines).as_bytes()),
-            FlameGraph::Svg(path) => self.svg(&lines).and_then(|svg| replace(path, &svg)),
+            FlameGraph::Stdout => return self.print(&lines, waits),
+            FlameGraph::Folded(path) => waits.during(|| replace(path, joined(&lines).as_bytes())),
+            FlameGraph::Svg(path) => waits.during(|| self.svg(&lines).and_then(|svg| replace(path, &svg))),
         };
         let took = began.elapsed();
         self.next =
@@ -124,8 +125,9 @@ impl FlameWriter {
         result.map_err(|err| io::Error::other(Unwritten(format!("cannot write the flame graph to {name}: {err}"))))
     }
 
-    fn print(&self, lines: &[String]) -> io::Result<()> {
-        let mut stdout = Sink::stdout().map_err(|err| io::Error::other(format!("{err:#}")))?;
+    fn print(&self, lines: &[String], waits: &Waits) -> io::Result<()> {
+        let stdout = Sink::stdout().map_err(|err| io::Error::other(format!("{err:#}")))?;
+        let mut stdout = stdout.with_waits(waits.clone());
         for line in lines {
             let _ = writeln!(stdout.buffer, "{line}");
             stdout.flush_large()?;
@@ -168,14 +170,20 @@ fn joined(lines: &[String]) -> String {
     text
 }
 
-/// Writes the file under another name, then gives it its own.
+/// A new file, for its owner alone.
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)
+}
+
+/// Writes the file under another name, then gives it its own, and the rights that the one before it had.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = beside(path);
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&beside)
-        .and_then(|mut file| file.write_all(bytes))
+    let before = fs::metadata(path).map(|old| old.permissions());
+    let written = create(&beside)
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            before.map_or(Ok(()), |rights| file.set_permissions(rights))
+        })
         .and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         let _ = fs::remove_file(&beside);
@@ -185,6 +193,8 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -220,14 +230,19 @@ mod tests {
         let path = dir.path().join("a.folded");
         let mut writer = FlameWriter::new(FlameGraph::Folded(path.clone()), "test", "samples");
         for lines in [vec!["a;b 1".to_owned(), "a;c 2".to_owned()], vec!["a;b 3".to_owned()], Vec::new()] {
-            writer.write(|| lines.clone()).unwrap();
+            writer.write(&Waits::default(), || lines.clone()).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), joined(&lines));
         }
+        let rights = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(rights(), 0o600, "kernel addresses are for its owner alone");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        writer.write(&Waits::default(), || vec!["a 1".to_owned()]).unwrap();
+        assert_eq!(rights(), 0o640, "as somebody wanted it");
         assert!(writer.is_due(true));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        let err = writer.write(|| vec!["a 1".to_owned()]).unwrap_err();
+        let err = writer.write(&Waits::default(), || vec!["a 1".to_owned()]).unwrap_err();
         assert!(err.to_string().contains("a.folded"), "{err}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }

@@ -10,10 +10,12 @@ pub mod flame;
 mod fold;
 pub mod forecast;
 pub mod json;
+mod patience;
 pub mod sink;
 #[cfg(test)]
 mod tests;
 pub mod text;
+mod thread;
 mod top;
 mod under_way;
 pub mod wall;
@@ -21,24 +23,28 @@ mod writer;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
 
 use crate::bpf::attached::Attached;
-use crate::output::escape::escape_into;
-use crate::output::flame::{FlameWriter, Unwritten};
-use crate::output::sink::{Sink, Waits};
+use crate::output::escape::{escape, escape_into};
+use crate::output::flame::FlameWriter;
+use crate::output::patience::Patience;
+use crate::output::sink::{Sink, Waits, tell_at_once};
+use crate::output::thread::{Ending, write_all};
 pub use crate::output::top::Top;
-use crate::output::under_way::{MOST_BYTES, UnderWay};
+use crate::output::under_way::{MOST_BYTES, MOST_NEWS_BYTES, UnderWay};
 use crate::output::writer::Writer;
 use crate::perf::target::Host;
 use crate::stats::value::{Batch, Table, Value, Verdict};
 use crate::stats::weights::Weighted;
 use crate::symbol::elf::SymbolOptions;
+use crate::symbol::{CurrentStep, News, StackId};
+use crate::sys;
 use crate::sys::poll::{Waker, block_signals};
 use crate::tep::field::Field;
 use crate::tep::format::Format;
@@ -211,6 +217,8 @@ pub(crate) enum Message {
     Living(Vec<i32>),
     /// What fell on stacks since the last time. They may be forgotten.
     Weights(Vec<Weighted>),
+    #[cfg(test)]
+    Panic,
 }
 
 /// How the output came to its end.
@@ -220,8 +228,9 @@ pub enum Closed {
     Pipe,
     FlameGraph(io::Error),
     Failed(io::Error),
-    /// Not all was written: nobody wanted to wait for it any longer.
-    GivenUp,
+    /// Not all was written: nobody wanted to wait for it any longer. With what the output was at, if it was no reader who
+    /// kept it waiting.
+    GivenUp(Option<String>),
 }
 
 /// The reading side's end of the channel.
@@ -231,15 +240,35 @@ pub struct Output {
     sender: Option<Sender<Message>>,
     used: Receiver<Batch>,
     thread: Option<JoinHandle<()>>,
-    closed: Arc<AtomicBool>,
-    ending: Arc<Mutex<Option<Closed>>>,
+    ending: Arc<Ending>,
     pub batch: Batch,
     /// In order, not yet in the queue.
     waiting: VecDeque<Message>,
     under_way: Arc<UnderWay>,
     waits: Waits,
+    step: CurrentStep,
+    standstill: Standstill,
+    /// News are left out.
+    gap: Option<NewsGap>,
     shown: bool,
     dropped: u64,
+    dropped_stacks: u64,
+}
+
+/// The output thread takes nothing, though something waits for it.
+#[derive(Debug, Default)]
+struct Standstill {
+    taken: u64,
+    since_ns: Option<u64>,
+    reader_told: bool,
+    step_told: bool,
+}
+
+/// There was no room for news, and so there is none for those that follow: what an address means would be told wrongly.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewsGap {
+    /// Of the stacks that the output was not told of. Later ones belong to them.
+    pub first: Option<StackId>,
 }
 
 /// Gives the output thread what it waits for. Dropped without, the thread ends.
@@ -258,14 +287,12 @@ const QUEUE: usize = 512;
 const BATCH_BYTES: usize = 64 * 1024;
 /// Empty batches kept for use again: as many as a round usually hands over at once, or each would grow anew.
 const USED: usize = (8 << 20) / BATCH_BYTES;
-/// Of each part of one: while the output was slow each in turn may have grown to many times what it needs.
-const KEPT_BYTES: usize = 2 * BATCH_BYTES;
 /// While there is no room under way, a batch grows to this before its occurrences are dropped.
 const BATCH_MOST_BYTES: usize = 1024 * 1024;
 /// Messages that wait for a blocked output at most.
 const WAITING_MOST: usize = 4096;
-/// Stacks and mappings that wait with a batch at most.
-const NEWS_MOST: usize = 200_000;
+/// How long the output thread may take nothing before that is said.
+const STANDSTILL_NS: u64 = 2_000_000_000;
 
 impl Output {
     /// Starts the thread, before the events are opened: their filters may name it. It waits for its settings.
@@ -278,32 +305,17 @@ impl Output {
         let (tell_tid, tid) = bounded::<i32>(1);
         let (sender, receiver) = bounded::<Message>(QUEUE);
         let (give_back, used) = bounded::<Batch>(USED);
-        let closed = Arc::new(AtomicBool::new(false));
-        let ending = Arc::new(Mutex::new(None));
+        let ending = Arc::new(Ending::new(waker));
         let under_way = Arc::new(UnderWay::default());
-        let taken = under_way.clone();
-        let (thread_closed, thread_ending) = (closed.clone(), ending.clone());
-        let waits = sink.waits();
+        let (waits, step) = (sink.waits(), CurrentStep::default());
+        let (taken, ended, at) = (under_way.clone(), ending.clone(), step.clone());
         let work = move || {
+            let _end = ended.clone().in_the_end();
             block_signals(); // they are the reading side's
             let _ = tell_tid.send(nix::unistd::gettid().as_raw());
             let Ok(settings) = settings.recv() else { return };
-            let mut writer = Writer::new(settings, sink);
-            let result = write_all(&mut writer, &receiver, &give_back, &taken);
-            if let Err(err) = result {
-                let how = match err.kind() {
-                    io::ErrorKind::BrokenPipe => Closed::Pipe,
-                    _ if err.get_ref().is_some_and(|inner| inner.is::<Unwritten>()) => Closed::FlameGraph(err),
-                    _ => Closed::Failed(err),
-                };
-                if let Ok(mut ending) = thread_ending.lock() {
-                    *ending = Some(how);
-                }
-            }
-            thread_closed.store(true, Ordering::Release);
-            waker.wake();
-            // What still comes is taken and dropped, so that the reader never finds the queue full.
-            receiver.into_iter().for_each(|message| taken.take(&message));
+            let mut writer = Writer::new(settings, sink, at);
+            write_all(&mut writer, &receiver, &give_back, &taken, &ended);
         };
         let thread =
             std::thread::Builder::new().name("output".into()).spawn(work).context("cannot start the output thread")?;
@@ -313,14 +325,17 @@ impl Output {
             sender: Some(sender),
             used,
             thread: Some(thread),
-            closed,
             ending,
             batch: Batch::default(),
             waiting: VecDeque::new(),
             under_way,
             waits,
+            step,
+            standstill: Standstill::default(),
+            gap: None,
             shown: false,
             dropped: 0,
+            dropped_stacks: 0,
         };
         Ok((output, Settle(settle)))
     }
@@ -330,9 +345,9 @@ impl Output {
         self.tid
     }
 
-    /// True when the thread has ended: everything is written, or nobody reads.
+    /// True when the run need not go on: everything is written, or nobody reads.
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.ending.is_closed()
     }
 
     /// True when something that happened is on its way to the user.
@@ -343,6 +358,64 @@ impl Output {
     /// Occurrences, rows and notes dropped because the output could not keep up.
     pub fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    /// Stacks that the output was not told of, because it could not keep up.
+    pub fn dropped_stacks(&self) -> u64 {
+        self.dropped_stacks
+    }
+
+    /// What must be known before the occurrences that follow are printed.
+    pub fn tell(&mut self, news: impl Iterator<Item = News>) {
+        for one in news {
+            let taken = self.under_way.news_bytes() + self.batch.news_bytes();
+            let has_room = taken == 0 || taken + one.bytes() <= MOST_NEWS_BYTES;
+            match &one {
+                // They lead to other things: a stack that came before a gap means what it meant.
+                News::Taken { .. } | News::Forget { .. } | News::Anew if has_room => self.batch.tell(one),
+                News::Taken { .. } | News::Forget { .. } | News::Anew => {}
+                News::Stack(_) if self.gap.is_none() => self.batch.tell(one),
+                News::Space(_) if has_room && self.gap.is_none() => self.batch.tell(one),
+                News::Space(_) => drop(self.gap.get_or_insert_default()),
+                News::Stack(stack) => {
+                    self.gap.get_or_insert_default().first.get_or_insert(stack.id);
+                    self.dropped_stacks += 1;
+                }
+            }
+        }
+    }
+
+    /// The gap in the news, if there is one and the output is done with all that came before it: then it ends here, and
+    /// what each process has mapped is looked at anew.
+    pub fn end_gap(&mut self) -> Option<NewsGap> {
+        let gap = self.gap.take_if(|_| self.under_way.is_done())?;
+        self.batch.tell(News::Anew);
+        Some(gap)
+    }
+
+    /// Says once that the output does not get on, and in what it is stuck.
+    pub fn tell_standstill(&mut self, profiler: &str) {
+        let (taken, known) = (self.under_way.taken(), &mut self.standstill);
+        if !self.under_way.any_waits() || taken != known.taken {
+            (known.taken, known.since_ns) = (taken, None);
+            return;
+        }
+        let now = sys::monotonic_ns();
+        if now.saturating_sub(*known.since_ns.get_or_insert(now)) < STANDSTILL_NS {
+            return;
+        }
+        let line = if self.waits.for_nobody() {
+            let is_told = std::mem::replace(&mut known.reader_told, true);
+            (!is_told)
+                .then(|| "nobody takes what it writes; what finds no room meanwhile is dropped and counted".to_owned())
+        } else {
+            let at = self.step.describe().filter(|_| !known.step_told);
+            known.step_told |= at.is_some();
+            at.map(|at| format!("it {}", escape(at.as_bytes())))
+        };
+        if let Some(line) = line {
+            tell_at_once(&format!("{profiler}: the output has been at a standstill for 2 s: {line}"));
+        }
     }
 
     /// So many lines were not even made, because the output does not keep up.
@@ -362,16 +435,16 @@ impl Output {
     #[inline]
     pub fn is_large(&self) -> bool {
         // Most samples are but counted.
-        !self.batch.occurrences.is_empty() && self.batch.bytes() >= BATCH_BYTES
+        !self.batch.is_empty() && self.batch.bytes() + self.batch.news_bytes() >= BATCH_BYTES
     }
 
     /// Hands the batch over, behind what is still waiting.
     pub fn flush(&mut self) {
         if !self.batch.is_empty() {
             // While the output is blocked, the batch grows up to a limit.
-            let large = self.batch.bytes() > BATCH_MOST_BYTES || self.batch.news.len() > NEWS_MOST;
+            let large = self.batch.bytes() > BATCH_MOST_BYTES || self.batch.news_bytes() > BATCH_MOST_BYTES;
             let queued = (large || self.waiting.is_empty()) && self.queue_batch();
-            if large && !queued {
+            if self.batch.bytes() > BATCH_MOST_BYTES && !queued {
                 self.thin_batch();
             }
         }
@@ -382,7 +455,7 @@ impl Output {
     fn queue_batch(&mut self) -> bool {
         let bytes = self.batch.bytes();
         let under_way = self.under_way.occurrence_bytes();
-        let too_much = under_way > 0 && under_way.saturating_add(bytes) > MOST_BYTES;
+        let too_much = under_way > 0 && bytes > 0 && under_way.saturating_add(bytes) > MOST_BYTES;
         if too_much || self.waiting.len() >= WAITING_MOST {
             return false;
         }
@@ -401,18 +474,13 @@ impl Output {
 
     /// Makes room in the batch: what is rare stays, unless there is too much of it under way already.
     fn thin_batch(&mut self) {
-        let mut news = std::mem::take(&mut self.batch.news); // later occurrences refer to it
-        if news.len() > NEWS_MOST {
-            news.clear(); // some stacks will have no frames
-        }
         let before = self.batch.occurrences.len();
         if self.under_way.occurrence_bytes() > MOST_BYTES + MOST_BYTES / 3 {
-            self.batch.clear();
+            self.batch.drop_occurrences();
         } else {
             self.batch.thin();
         }
         self.dropped += (before - self.batch.occurrences.len()) as u64;
-        self.batch.news = news;
     }
 
     /// Moves what waits into the queue, until that is full.
@@ -425,8 +493,7 @@ impl Output {
                     self.waiting.push_front(message);
                     return;
                 }
-                // The thread has ended without saying so: it panicked.
-                Err(TrySendError::Disconnected(_)) => self.closed.store(true, Ordering::Release),
+                Err(TrySendError::Disconnected(_)) => {} // it panicked, and the output is closed
             }
         }
     }
@@ -486,11 +553,13 @@ impl Output {
         self.send(Message::Living(pids));
     }
 
-    /// Sends the last messages and waits for the thread, as long as `keep_waiting` says so, which is told whether it is the
-    /// results' reader who keeps us waiting.
-    pub(crate) fn finish(mut self, last: Vec<Message>, mut keep_waiting: impl FnMut(bool) -> bool) -> Option<Closed> {
-        use std::time::Duration;
+    /// Sends the last messages and waits for the thread, with patience. `told` says how often the run was told to end.
+    pub(crate) fn finish(mut self, last: Vec<Message>, mut told: impl FnMut() -> usize) -> Option<Closed> {
         const STEP: Duration = Duration::from_millis(20);
+        self.step.set_last_report();
+        let mut patience = Patience::with(self.tid);
+        let (waits, under_way, step) = (self.waits.clone(), self.under_way.clone(), self.step.clone());
+        let mut lasts = || patience.lasts(told(), &waits, &under_way, &step);
         let batch = std::mem::take(&mut self.batch);
         for message in std::iter::once(Message::Batch(batch)).chain(last) {
             self.wait(message);
@@ -500,70 +569,27 @@ impl Output {
             while let (Some(sender), Some(next)) = (&self.sender, message.take()) {
                 match sender.send_timeout(next, STEP) {
                     Ok(()) => {}
-                    Err(crossbeam_channel::SendTimeoutError::Timeout(back))
-                        if keep_waiting(self.waits.for_nobody()) =>
-                    {
-                        message = Some(back);
-                    }
-                    Err(crossbeam_channel::SendTimeoutError::Timeout(_)) => return Some(Closed::GivenUp),
-                    Err(crossbeam_channel::SendTimeoutError::Disconnected(_)) => break 'messages,
+                    Err(SendTimeoutError::Timeout(back)) if lasts() => message = Some(back),
+                    Err(SendTimeoutError::Timeout(_)) => return Some(self.given_up()),
+                    Err(SendTimeoutError::Disconnected(_)) => break 'messages,
                 }
             }
         }
         self.sender = None; // the thread ends when it has written all
-        while !self.is_closed() && !self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
-            if !keep_waiting(self.waits.for_nobody()) {
-                return Some(Closed::GivenUp);
+        while !self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            if !lasts() {
+                return Some(self.given_up());
             }
             std::thread::park_timeout(Duration::from_millis(2));
         }
         match self.thread.take().map(JoinHandle::join) {
             Some(Err(_)) => Some(Closed::Failed(io::Error::other("the output thread panicked"))),
-            _ => self.ending(),
+            _ => self.ending.take(),
         }
     }
 
-    fn ending(&self) -> Option<Closed> {
-        self.ending.lock().ok()?.take()
-    }
-}
-
-fn write_all(
-    writer: &mut Writer,
-    messages: &Receiver<Message>,
-    give_back: &Sender<Batch>,
-    under_way: &UnderWay,
-) -> io::Result<()> {
-    loop {
-        let message = match messages.try_recv() {
-            Ok(message) => message,
-            Err(_) => {
-                writer.flush()?; // nothing waits, so neither should what was printed
-                if writer.read_ahead() {
-                    continue;
-                }
-                match messages.recv() {
-                    Ok(message) => message,
-                    Err(_) => return Ok(()),
-                }
-            }
-        };
-        writer.follow_wall_clock();
-        under_way.take(&message);
-        match message {
-            Message::Batch(mut batch) => {
-                writer.batch(&mut batch)?;
-                batch.clear();
-                batch.shrink(KEPT_BYTES);
-                let _ = give_back.try_send(batch);
-            }
-            Message::Table { table, interval, time_ns, span_ns } => writer.table(&table, interval, time_ns, span_ns)?,
-            Message::Stacks(report) => writer.stacks(&report)?,
-            Message::Interval(end) => writer.interval(&end)?,
-            Message::End(end) => writer.end(&end)?,
-            Message::Note(text) => writer.note(&text)?,
-            Message::Living(pids) => writer.will_need(pids),
-            Message::Weights(rows) => writer.weights(&rows),
-        }
+    fn given_up(&self) -> Closed {
+        let at = self.step.describe().map(|at| escape(at.as_bytes()));
+        Closed::GivenUp(at.or_else(|| self.waits.since().is_none().then(|| "has not come to its end".to_owned())))
     }
 }

@@ -3,8 +3,12 @@
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
 
+use super::thread::KEPT_BYTES;
 use super::*;
+use crate::perf::record::Innermost;
 use crate::stats::value::{Occurrence, Part, Shape, Subject};
+use crate::symbol::space_keys::SpaceChange;
+use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
 
 static SHAPE: Shape = Shape { keys: &["n"], line: &[Part::Value { key: 0, width: 9 }] };
@@ -15,9 +19,14 @@ pub fn into_a_pipe(json: bool) -> (Output, std::io::PipeReader) {
     let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
     let sink = Sink::file(path.as_ref()).unwrap();
     let (output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
+    settle.send(settings(json));
+    (output, reader)
+}
+
+pub fn settings(json: bool) -> Settings {
     let symbols =
         SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: crate::symbol::budget::Budget::new(0) };
-    settle.send(Settings {
+    Settings {
         profiler: "test",
         json,
         events: Vec::new(),
@@ -30,8 +39,7 @@ pub fn into_a_pipe(json: bool) -> (Output, std::io::PipeReader) {
         prompt: false,
         durable: false,
         flame: None,
-    });
-    (output, reader)
+    }
 }
 
 #[test]
@@ -46,7 +54,7 @@ fn what_grew_in_a_rush_is_given_back() {
     let used = output.used.recv().unwrap();
     assert!((1..=KEPT_BYTES).contains(&(used.occurrences.capacity() * size_of::<Occurrence>())));
     assert!((1..=KEPT_BYTES).contains(&(used.values.capacity() * size_of::<Value>())));
-    assert!(output.finish(Vec::new(), |_| true).is_none());
+    assert!(output.finish(Vec::new(), || 0).is_none());
     assert_eq!(read.join().unwrap() as u64, MANY);
 }
 
@@ -68,7 +76,7 @@ fn a_flood_drops_nothing_rare() {
     let dropped = output.dropped();
     assert!(dropped > ROUNDS);
     let lines = std::thread::spawn(move || BufReader::new(reader).lines().map(Result::unwrap).collect::<Vec<_>>());
-    assert!(output.finish(Vec::new(), |_| true).is_none());
+    assert!(output.finish(Vec::new(), || 0).is_none());
     let lines = lines.join().unwrap();
     let number = |line: &String| {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -124,9 +132,85 @@ fn a_blocked_output_loses_no_count() {
         numbers.collect::<Vec<u64>>()
     });
     let under_way = output.under_way.clone();
-    assert!(output.finish(Vec::new(), |_| true).is_none());
+    assert!(output.finish(Vec::new(), || 0).is_none());
     let lines = lines.join().unwrap();
     assert!(lines.is_sorted());
     assert_eq!(lines.len() as u64 + dropped, sent);
     assert_eq!((under_way.occurrence_bytes(), under_way.report_bytes()), (0, 0));
+}
+
+/// A quiet run would wait for ever for something to write.
+#[test]
+fn the_end_of_the_thread_is_noticed() {
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let sink = Sink::file(format!("/proc/self/fd/{}", writer.as_raw_fd()).as_ref()).unwrap();
+    let waker = Arc::new(Waker::new().unwrap());
+    let (mut output, settle) = Output::start(sink, waker.clone()).unwrap();
+    settle.send(settings(false));
+    assert!(!output.is_closed());
+    output.send(Message::Panic);
+    let mut poller = crate::sys::poll::Poller::new().unwrap();
+    poller.add(&*waker, 7).unwrap();
+    assert!(poller.wait(Duration::from_secs(60)).unwrap().eq([7]), "the reading side was not woken");
+    assert!(output.is_closed());
+    let ending = output.finish(Vec::new(), || 0);
+    assert!(matches!(&ending, Some(Closed::Failed(err)) if err.to_string().contains("panicked")), "{ending:?}");
+}
+
+fn mapping(pid: i32, n: u64) -> News {
+    let (path, key) = (vec![b'x'; 1000].into(), crate::symbol::files::FileKey::Unknown);
+    News::Space(SpaceChange::Map { pid, start: n << 12, end: (n + 1) << 12, offset: 0, path, key })
+}
+
+/// What processes map takes little memory while the output is blocked, whoever maps how much. Afterwards no stack means
+/// what it meant by mappings that the output was not told of.
+#[test]
+fn a_blocked_output_keeps_few_news() {
+    const STORM: u64 = 100_000;
+    let (mut output, reader) = into_a_pipe(true);
+    let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
+    let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
+    let mut take = |output: &mut Output, ip: u64| {
+        let id = stacks.address(ip, true, Innermost::Executed, 1, &mut keys).unwrap();
+        output.tell(stacks.take_fresh());
+        output.batch.shaped(subject, &SHAPE, [Value::Unsigned(ip)], Some(id));
+        id
+    };
+    let before = take(&mut output, 1);
+    // The pipe is full, and then some.
+    (0..20_000).for_each(|n| output.batch.shaped(subject, &SHAPE, [Value::Unsigned(n)], None));
+    output.flush();
+    for n in 0..STORM {
+        output.tell(std::iter::once(mapping(1, n)));
+        output.flush_large();
+        let bytes = output.under_way.news_bytes() + output.batch.news_bytes();
+        assert!(bytes <= MOST_NEWS_BYTES, "{bytes} bytes");
+    }
+    assert!(output.end_gap().is_none(), "it is blocked still");
+    let left_out = take(&mut output, 2);
+    assert_eq!(output.dropped_stacks(), 1);
+    output.flush();
+    let lines = std::thread::spawn(move || BufReader::new(reader).lines().map(Result::unwrap).collect::<Vec<_>>());
+    let gap = loop {
+        output.flush();
+        if let Some(gap) = output.end_gap() {
+            break gap;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(gap.first, Some(left_out));
+    assert!(before < left_out);
+    stacks.forget_from(left_out);
+    let again = stacks.address(2, true, Innermost::Executed, 1, &mut keys).unwrap();
+    assert_ne!(again, left_out, "the output is told of it");
+    output.tell(stacks.take_fresh());
+    output.batch.shaped(subject, &SHAPE, [Value::Unsigned(3)], Some(again));
+    let dropped = output.dropped();
+    assert!(output.finish(Vec::new(), || 0).is_none());
+    let lines = lines.join().unwrap();
+    assert_eq!((lines.len() as u64, dropped), (20_003, 0), "lines have room of their own");
+    let stacks_of = |n: usize| serde_json::from_str::<serde_json::Value>(&lines[n]).unwrap()["stack"][0].clone();
+    assert_eq!(stacks_of(0)["addr"], "0x1");
+    assert_eq!(stacks_of(20_001)["reason"], "stack left out: the output could not keep up");
+    assert_eq!(stacks_of(20_002)["addr"], "0x2");
 }

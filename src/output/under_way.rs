@@ -1,6 +1,6 @@
 //! How much memory waits for the output: a reader that stands still must not make it grow.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::output::Message;
 use crate::stats::value::{Table, Value};
@@ -11,21 +11,54 @@ pub const MOST_BYTES: usize = 24 << 20;
 /// is not parted, so there may be that much more of it.
 const MOST_REPORT_BYTES: usize = 8 << 20;
 
+/// Of news, before mappings find no room. New stacks do: their table is bounded.
+pub const MOST_NEWS_BYTES: usize = 24 << 20;
+
 /// The bytes of messages that are in the queue or wait for it.
 #[derive(Debug, Default)]
 pub struct UnderWay {
     occurrences: AtomicUsize,
+    /// What comes with the occurrences.
+    news: AtomicUsize,
     reports: AtomicUsize,
+    /// Messages so far: sent, taken up by the output thread, and done with.
+    sent: AtomicU64,
+    taken: AtomicU64,
+    done: AtomicU64,
 }
 
 impl UnderWay {
     pub fn add(&self, message: &Message) {
         self.of(message).fetch_add(message.bytes(), Ordering::Relaxed);
+        self.news.fetch_add(message.news_bytes(), Ordering::Relaxed);
+        self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The message is with the output thread.
     pub fn take(&self, message: &Message) {
         self.of(message).fetch_sub(message.bytes(), Ordering::Relaxed);
+        self.news.fetch_sub(message.news_bytes(), Ordering::Relaxed);
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The output thread has written, or kept, what the message says.
+    pub fn finish(&self) {
+        self.done.fetch_add(1, Ordering::Release);
+    }
+
+    /// Messages that the output thread has taken up.
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// There is a message that waits for the output thread.
+    pub fn any_waits(&self) -> bool {
+        self.taken() < self.sent.load(Ordering::Relaxed)
+    }
+
+    /// The output thread is done with all messages.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire) == self.sent.load(Ordering::Relaxed)
     }
 
     fn of(&self, message: &Message) -> &AtomicUsize {
@@ -35,6 +68,11 @@ impl UnderWay {
     /// Of batches.
     pub fn occurrence_bytes(&self) -> usize {
         self.occurrences.load(Ordering::Relaxed)
+    }
+
+    /// Of the news that come with the batches.
+    pub fn news_bytes(&self) -> usize {
+        self.news.load(Ordering::Relaxed)
     }
 
     /// Of all else.
@@ -59,7 +97,13 @@ impl Message {
             Message::Weights(rows) => size_of::<Message>() + size_of_val(&rows[..]),
             // One at a time, and few in a run.
             Message::Stacks(_) | Message::End(_) | Message::Living(_) => 0,
+            #[cfg(test)]
+            Message::Panic => 0,
         }
+    }
+
+    fn news_bytes(&self) -> usize {
+        if let Message::Batch(batch) = self { batch.news_bytes() } else { 0 }
     }
 
     /// Lines that are missing without it.
@@ -95,26 +139,40 @@ mod tests {
     use crate::output::IntervalEnd;
     use crate::output::tests::into_a_pipe;
     use crate::stats::value::{Batch, Column};
+    use crate::symbol::News;
+    use crate::symbol::files::FileKey;
+    use crate::symbol::space_keys::SpaceChange;
 
     #[test]
     fn what_is_taken_is_what_was_added() {
         let under_way = UnderWay::default();
         let cells = || vec![Value::Unsigned(1), Value::Text("text".into()), Value::Words(vec!["a".to_owned()].into())];
         let table = Table { rows: (0..1000).map(|_| cells()).collect(), ..Table::default() };
+        let mut batch = Batch::default();
+        batch.raw.resize(5000, 0);
+        batch.tell(News::Anew);
+        let path: Box<[u8]> = vec![b'x'; 4000].into();
+        let key = FileKey::Unknown;
+        batch.tell(News::Space(SpaceChange::Map { pid: 5, start: 0, end: 1, offset: 0, path, key }));
         let messages = [
             Message::Table { table, interval: 1, time_ns: 0, span_ns: 0 },
             Message::Note("a line".to_owned()),
-            Message::Batch(Batch { raw: vec![0; 5000], ..Batch::default() }),
+            Message::Batch(batch),
             Message::Living(vec![1, 2]),
         ];
         assert_eq!(messages.each_ref().map(Message::lines), [1000, 1, 1, 1]);
         messages.iter().for_each(|message| under_way.add(message));
         assert_eq!(under_way.occurrence_bytes(), 5000);
+        assert!((4000..4500).contains(&under_way.news_bytes()), "{}", under_way.news_bytes());
+        assert!(under_way.any_waits() && !under_way.is_done());
         let least = 1000 * 3 * size_of::<Value>();
         assert!((least..3 * least).contains(&under_way.report_bytes()), "{}", under_way.report_bytes());
         assert!(!under_way.is_full_of_reports());
         messages.iter().for_each(|message| under_way.take(message));
-        assert_eq!((under_way.occurrence_bytes(), under_way.report_bytes()), (0, 0));
+        assert_eq!((under_way.occurrence_bytes(), under_way.report_bytes(), under_way.news_bytes()), (0, 0, 0));
+        assert!(!under_way.any_waits() && !under_way.is_done(), "the output is at the last one yet");
+        messages.iter().for_each(|_| under_way.finish());
+        assert!(under_way.is_done());
     }
 
     /// A blocked output keeps few tables: each row is printed or counted, and all tables of an interval come, or none. The
@@ -143,7 +201,7 @@ mod tests {
         assert_eq!(output.dropped(), dropped + 1, "there is no room for it");
         let lines = std::thread::spawn(move || BufReader::new(reader).lines().map(Result::unwrap).collect::<Vec<_>>());
         let under_way = output.under_way.clone();
-        assert!(output.finish(of_interval(INTERVALS + 1), |_| true).is_none());
+        assert!(output.finish(of_interval(INTERVALS + 1), || 0).is_none());
         let lines = lines.join().unwrap();
         let mut rows = [0; INTERVALS as usize + 2];
         let mut ends = Vec::new();

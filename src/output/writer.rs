@@ -12,10 +12,12 @@ use crate::output::wall::WallClock;
 use crate::output::{EventText, IntervalEnd, RunEnd, Settings, StackReport, json, text, top};
 use crate::perf::target::Host;
 use crate::stats::value::{Batch, Command, Kin, Occurrence, Table, Value, Verdict, What};
-use crate::stats::weights::Weighted;
+use crate::stats::weights::{StackWeights, Weighted};
+use crate::symbol::files::Reason;
 use crate::symbol::names::{KERNEL, Named};
 use crate::symbol::quality::{Quality, StackQuality};
-use crate::symbol::{Frames, Names, News, Spaces, StackId};
+use crate::symbol::stacks::Stack;
+use crate::symbol::{CurrentStep, Frames, Names, News, Spaces, StackId};
 use crate::task::procfs;
 use crate::tep::fields_text::render_fields;
 use crate::tep::print_fmt;
@@ -32,7 +34,12 @@ pub struct Writer {
     unread: Vec<i32>,
     /// What fell on stacks so far.
     folded: Folded,
+    /// The same, where names were given up: they are looked for again.
+    unnamed: StackWeights,
     quality: StackQuality,
+    step: CurrentStep,
+    /// Nothing more is said on stderr either.
+    is_quiet: bool,
 }
 
 /// Lets print formats name kernel addresses.
@@ -66,8 +73,9 @@ impl print_fmt::Names for KernelNames<'_> {
 }
 
 impl Writer {
-    pub fn new(settings: Settings, sink: Sink) -> Writer {
-        let mut names = Names::new(settings.host.proc.join("kallsyms"), settings.symbols.clone());
+    pub fn new(settings: Settings, sink: Sink, step: CurrentStep) -> Writer {
+        let kallsyms = settings.host.proc.join("kallsyms");
+        let mut names = Names::observed(kallsyms, settings.symbols.clone(), step.clone());
         if settings.prompt && settings.stacks {
             names.read_kernel();
         }
@@ -82,13 +90,33 @@ impl Writer {
             stacks: Frames::default(),
             unread: Vec::new(),
             folded: Folded::default(),
+            unnamed: StackWeights::default(),
             quality: StackQuality::default(),
+            step,
+            is_quiet: false,
         }
     }
 
-    /// Whatever is printed next shall bear the time of day as it is now.
-    pub fn follow_wall_clock(&mut self) {
+    /// A message is taken up: one of a report, or a batch of occurrences. What is printed of it shall bear the time of day
+    /// as it is now.
+    pub fn start(&mut self, is_report: bool) {
         self.wall.follow();
+        self.names.start(is_report);
+    }
+
+    /// No results are written any more. What has a place of its own is: the flame graph and, unless the run ends with an
+    /// error, what is said on stderr.
+    pub fn end_results(&mut self, is_normal: bool) {
+        self.sink.end();
+        self.is_quiet |= !is_normal;
+    }
+
+    /// Says that names were given up, once a report at most.
+    pub fn tell_given_up(&mut self) -> io::Result<()> {
+        match self.names.take_given_up() {
+            Some(line) => self.note(&line),
+            None => Ok(()),
+        }
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
@@ -106,20 +134,24 @@ impl Writer {
     /// Looks at one more process. False when there is none left.
     pub fn read_ahead(&mut self) -> bool {
         let next = self.unread.pop();
-        next.inspect(|pid| self.spaces.get_to_know(*pid)).is_some()
+        next.inspect(|pid| self.step.in_process(*pid, || self.spaces.get_to_know(*pid))).is_some()
     }
 
     pub fn batch(&mut self, batch: &mut Batch) -> io::Result<()> {
         let mut forget = None;
-        for news in batch.news.drain(..) {
+        for news in batch.take_news() {
             match news {
-                News::Space(change) => self.spaces.apply(change),
-                News::Stack(stack) => self.stacks.insert(stack.id, stack.frames(&mut self.spaces)),
+                // To look at a process may take long.
+                News::Space(_) | News::Stack(_) if self.step.is_in_hurry() => {}
+                News::Space(change) => self.step.in_process(change.pid(), || self.spaces.apply(change)),
+                News::Stack(stack) => self.keep_stack(stack),
                 News::Taken { stacks, empty } => self.judge(&stacks, empty),
                 News::Forget { last, kept } => forget = Some((last, kept)),
+                News::Anew => self.spaces.forget_processes(),
             }
         }
-        for occurrence in &batch.occurrences {
+        let shown = if self.sink.is_over() { &[] } else { &batch.occurrences[..] };
+        for occurrence in shown {
             if self.settings.json {
                 self.json_occurrence(occurrence, batch);
             } else {
@@ -128,6 +160,7 @@ impl Writer {
             self.sink.flush_large()?;
         }
         if let Some((last, kept)) = forget {
+            self.fold_unnamed(); // some of their stacks go
             self.stacks.retain(|id| id > last || kept.contains(&id));
             self.names.forget_unused();
             self.spaces.forget_unused();
@@ -136,6 +169,12 @@ impl Writer {
             self.spaces.forget_unused();
         }
         Ok(())
+    }
+
+    fn keep_stack(&mut self, stack: Stack) {
+        let (id, pid) = (stack.id, stack.pid);
+        let frames = self.step.in_process(pid, || stack.frames(&mut self.spaces));
+        self.stacks.insert(id, frames);
     }
 
     /// Adds to what is known of the callchains, where somebody wants to know.
@@ -151,10 +190,22 @@ impl Writer {
         self.quality.add(Quality::Empty, empty);
     }
 
-    /// Adds what fell on stacks.
+    /// Adds what fell on stacks, and what fell on those whose names were given up before.
     pub fn weights(&mut self, rows: &[Weighted]) {
+        let again = self.unnamed.take();
+        for row in rows.iter().chain(&again) {
+            let mut frames = row.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
+            if frames.iter().any(Named::is_given_up) {
+                self.unnamed.add(row.pid, row.comm, row.stack, row.weight);
+            } else {
+                self.folded.extend(std::slice::from_ref(row), |_| std::mem::take(&mut frames));
+            }
+        }
+    }
+
+    fn fold_unnamed(&mut self) {
         let (stacks, names) = (&self.stacks, &mut self.names);
-        self.folded.extend(rows, |id| name_stack(stacks, names, id));
+        self.folded.extend(&self.unnamed.take(), |id| name_stack(stacks, names, id));
     }
 
     fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) -> io::Result<()> {
@@ -173,8 +224,14 @@ impl Writer {
             }
             What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
                 let values = values.of(&batch.values);
-                let placed =
-                    has_places(values).then(|| name_places(&self.stacks, &mut self.names, &self.settings.host, values));
+                let placed = has_places(values).then(|| {
+                    name_places(
+                        &self.stacks,
+                        &mut self.names,
+                        &Processes { host: &self.settings.host, step: &self.step },
+                        values,
+                    )
+                });
                 text::shaped(&occurrence.subject, shape, placed.as_deref().unwrap_or(values), out);
             }
         }
@@ -208,8 +265,14 @@ impl Writer {
             }
             What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
                 let values = values.of(&batch.values);
-                let placed =
-                    has_places(values).then(|| name_places(&self.stacks, &mut self.names, &self.settings.host, values));
+                let placed = has_places(values).then(|| {
+                    name_places(
+                        &self.stacks,
+                        &mut self.names,
+                        &Processes { host: &self.settings.host, step: &self.step },
+                        values,
+                    )
+                });
                 json::shaped(&mut object, shape, placed.as_deref().unwrap_or(values));
             }
         }
@@ -225,6 +288,9 @@ impl Writer {
     }
 
     pub fn table(&mut self, table: &Table, interval: u64, time_ns: u64, span_ns: u64) -> io::Result<()> {
+        if self.sink.is_over() {
+            return Ok(());
+        }
         let joined = table.by_stack.as_ref().map(|by| by_stack::join(&table.rows, by, &self.stacks));
         let rows = joined.as_ref().unwrap_or(&table.rows);
         let placed = self.placed(rows);
@@ -256,30 +322,35 @@ impl Writer {
 
     /// Rows with the names of the places in them. None when there are none.
     fn placed(&mut self, rows: &[Vec<Value>]) -> Option<Vec<Vec<Value>>> {
-        let (stacks, names, host) = (&self.stacks, &mut self.names, &self.settings.host);
+        let (stacks, names) = (&self.stacks, &mut self.names);
+        let processes = Processes { host: &self.settings.host, step: &self.step };
         let any = rows.iter().any(|row| has_places(row));
-        any.then(|| rows.iter().map(|row| name_places(stacks, names, host, row)).collect())
+        any.then(|| rows.iter().map(|row| name_places(stacks, names, &processes, row)).collect())
     }
 
     /// Lists where the time went, and brings the flame graph up to date.
     pub fn stacks(&mut self, report: &StackReport) -> io::Result<()> {
         let draws = self.settings.flame.as_ref().is_some_and(|flame| flame.is_due(report.last));
-        if report.top.is_none() && !draws {
+        let lists = report.top.is_some() && !self.sink.is_over();
+        if !lists && !draws {
             return Ok(());
         }
-        let with_ongoing = (!report.ongoing.is_empty()).then(|| {
+        let not_final = !report.ongoing.is_empty() || !self.unnamed.is_empty();
+        let with_ongoing = not_final.then(|| {
             let mut folded = self.folded.clone();
             let (stacks, names) = (&self.stacks, &mut self.names);
-            folded.extend(&report.ongoing, |id| name_stack(stacks, names, id));
+            for rows in [&report.ongoing[..], &self.unnamed.rows()] {
+                folded.extend(rows, |id| name_stack(stacks, names, id));
+            }
             folded
         });
         let folded = with_ongoing.as_ref().unwrap_or(&self.folded);
-        if let Some(top) = report.top {
+        if let Some(top) = report.top.filter(|_| lists) {
             list(folded, top, report, &self.settings, &mut self.wall, &mut self.sink.buffer);
             self.sink.flush_large()?;
         }
         match &mut self.settings.flame {
-            Some(flame) if draws => flame.write(|| folded.lines()),
+            Some(flame) if draws => flame.write(&self.sink.waits(), || folded.lines()),
             _ => Ok(()),
         }
     }
@@ -372,11 +443,11 @@ impl Writer {
     /// A line on stderr, behind the results that came before it.
     pub fn note(&mut self, text: &str) -> io::Result<()> {
         self.flush()?;
-        let _ = writeln!(
-            io::stderr(),
-            "{}",
-            text.lines().map(|line| escape(line.as_bytes())).collect::<Vec<_>>().join("\n")
-        );
+        if self.is_quiet {
+            return Ok(());
+        }
+        let lines: Vec<String> = text.lines().map(|line| escape(line.as_bytes())).collect();
+        let _ = self.sink.waits().during(|| writeln!(io::stderr(), "{}", lines.join("\n")));
         Ok(())
     }
 }
@@ -428,31 +499,79 @@ fn has_places(values: &[Value]) -> bool {
 }
 
 /// The values, with the name of each place in its stead, and the command lines of processes.
-fn name_places(stacks: &Frames, names: &mut Names, host: &Host, values: &[Value]) -> Vec<Value> {
+fn name_places(stacks: &Frames, names: &mut Names, processes: &Processes<'_>, values: &[Value]) -> Vec<Value> {
     let mut named = |value: &Value| match value {
         Value::Place(id) => {
             let mut text = Vec::new();
             name_stack(stacks, names, *id).iter().take(1).for_each(|frame| text::place(frame, &mut text));
             Value::Text(String::from_utf8_lossy(&text).into())
         }
-        Value::Lineage(kin) => Value::Lineage(kin.iter().map(|kin| with_command(host, kin)).collect()),
+        Value::Lineage(kin) => Value::Lineage(kin.iter().map(|kin| processes.with_command(kin)).collect()),
         other => other.clone(),
     };
     values.iter().map(&mut named).collect()
 }
 
-/// Its number may be another's by now, which then mostly has another name.
-fn with_command(host: &Host, kin: &Kin) -> Kin {
-    let lives = procfs::stat(host, kin.pid).is_some_and(|stat| stat.is_alive() && stat.comm == kin.comm);
-    let line = || procfs::command_line(host, kin.pid).map_or(Command::Unknown, |line| Command::Line(line.into()));
-    Kin { command: if lives { line() } else { Command::Gone }, ..kin.clone() }
+/// What /proc says of processes now.
+struct Processes<'a> {
+    host: &'a Host,
+    step: &'a CurrentStep,
+}
+
+impl Processes<'_> {
+    /// Its number may be another's by now, which then mostly has another name.
+    fn with_command(&self, kin: &Kin) -> Kin {
+        let lives = procfs::stat(self.host, kin.pid).is_some_and(|stat| stat.is_alive() && stat.comm == kin.comm);
+        let line = || self.step.in_process(kin.pid, || procfs::command_line(self.host, kin.pid));
+        let line = || line().map_or(Command::Unknown, |line| Command::Line(line.into()));
+        Kin { command: if lives { line() } else { Command::Gone }, ..kin.clone() }
+    }
 }
 
 /// The frames of a stack with their names: these are kept per address, not per stack, of which there may be very many.
 fn name_stack(stacks: &Frames, names: &mut Names, id: StackId) -> Vec<Named> {
-    stacks.get(id).map(|frames| names.stack(frames)).unwrap_or_default()
+    match stacks.get(id) {
+        Some(frames) => names.stack(frames),
+        None => vec![Named { addr: None, symbol: Err(LEFT_OUT), offset: 0, module: None }],
+    }
 }
+
+/// The reading side left the stack out, or the mappings that its addresses were in.
+const LEFT_OUT: Reason = "stack left out: the output could not keep up";
 
 fn fold(stacks: &Frames, names: &mut Names, rows: &[Weighted]) -> Folded {
     Folded::new(rows, |id| name_stack(stacks, names, id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::record::Innermost;
+    use crate::symbol::{SpaceKeys, Stacks};
+    use crate::task::Comm;
+
+    /// What fell on a stack whose names were given up counts, and has its names in the next report.
+    #[test]
+    fn names_that_were_given_up_are_looked_for_again() {
+        let sink = Sink::file("/dev/null".as_ref()).unwrap();
+        let step = CurrentStep::default();
+        let mut writer = Writer::new(crate::output::tests::settings(false), sink, step.clone());
+        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
+        let pid = std::process::id() as i32;
+        let ip = names_that_were_given_up_are_looked_for_again as *const () as u64;
+        let id = stacks.address(ip, true, Innermost::Executed, pid, &mut keys);
+        let mut batch = Batch::default();
+        stacks.take_fresh().for_each(|news| batch.tell(news));
+        writer.batch(&mut batch).unwrap();
+        let row = Weighted { pid, comm: Comm::new(b"test"), stack: id, weight: 7 };
+        step.set_hurry();
+        writer.weights(&[row]);
+        assert_eq!((writer.folded.total(), writer.unnamed.rows()), (0, vec![row]));
+        writer.weights(&[row]);
+        assert_eq!(writer.unnamed.rows(), [Weighted { weight: 14, ..row }], "still");
+        step.end_hurry();
+        writer.weights(&[]);
+        assert!(writer.folded.total() == 14 && writer.unnamed.is_empty());
+        assert!(!writer.folded.lines().concat().contains("names given up"), "{:?}", writer.folded.lines());
+    }
 }

@@ -17,7 +17,7 @@ use anyhow::Result;
 
 use crate::cli::CommonArgs;
 use crate::profiler::Profiler;
-use crate::run::{Options, Run};
+use crate::run::{Options, Outcome, Run};
 
 /// The options of a subcommand that is a profiler.
 pub trait ProfilerArgs {
@@ -44,6 +44,7 @@ pub trait ProfilerArgs {
 
 /// Runs a profiler to its end. Returns the exit code.
 fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
+    const UNWRITTEN: u8 = 1;
     const STRICT_LOSS: u8 = 3;
     let common = args.common().clone();
     let strict = common.strict_loss();
@@ -54,7 +55,11 @@ fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
         return run.forecast();
     }
     let outcome = run.start()?;
-    Ok(if strict && outcome.lost > 0 { STRICT_LOSS } else { 0 })
+    Ok(match outcome {
+        Outcome { unwritten: true, .. } => UNWRITTEN,
+        Outcome { lost: 1.., .. } if strict => STRICT_LOSS,
+        _ => 0,
+    })
 }
 
 /// The options of a run, with what the profiler asks of it.

@@ -264,7 +264,7 @@ impl Core {
     #[inline(never)]
     fn give_news(&mut self) {
         if self.ctx.stacks.has_fresh() {
-            self.ctx.output.batch.news.extend(self.ctx.stacks.take_fresh());
+            self.ctx.output.tell(self.ctx.stacks.take_fresh());
         }
         if self.ctx.stacks.should_forget() {
             self.forget_stacks();
@@ -283,7 +283,7 @@ impl Core {
         self.send_weights();
         let mut used = FxHashSet::default();
         self.profilers.iter().for_each(|profiler| profiler.stacks_in_use(&mut used));
-        self.ctx.output.batch.news.extend(self.ctx.stacks.forget(used));
+        self.ctx.output.tell(self.ctx.stacks.forget(used).into_iter());
         self.ctx.stacks.renew_after(Duration::from_nanos(sys::cpu_ns().0.saturating_sub(start_ns)));
     }
 
@@ -374,8 +374,17 @@ impl Core {
         pids
     }
 
+    /// Once the output keeps up again, stacks are told of anew, and so is what processes have mapped.
+    fn end_gap(&mut self) {
+        if let Some(gap) = self.ctx.output.end_gap() {
+            self.ctx.spaces.renew_all();
+            gap.first.into_iter().for_each(|first| self.ctx.stacks.forget_from(first));
+        }
+    }
+
     /// Between samples; everything up to `now` was seen.
     pub fn tick(&mut self, now: Timestamp) {
+        self.end_gap();
         let Core { profilers, ctx, .. } = self;
         profilers.iter_mut().for_each(|profiler| profiler.tick(now, ctx));
         self.give_stacks();
@@ -428,7 +437,7 @@ impl Core {
             .into_iter()
             .fold(0, u64::saturating_add),
             untracked: self.ctx.untracked,
-            stacks: self.ctx.stacks.refused(),
+            stacks: self.ctx.stacks.refused() + self.ctx.output.dropped_stacks(),
             discarded: self.ctx.discarded,
             late: self.late,
         };

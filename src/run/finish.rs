@@ -1,6 +1,7 @@
 //! The end of a run: the events stop, what is left is reported, and nothing is left behind.
 
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result};
@@ -49,7 +50,7 @@ impl Run {
             lost,
             lost_output: dropped,
             lost_side: self.core.loss.side_total(),
-            lost_stacks: self.core.ctx.stacks.refused(),
+            lost_stacks: self.core.ctx.stacks.refused() + self.core.ctx.output.dropped_stacks(),
             lost_pairs: self.core.ctx.untracked,
             lost_calls: self.core.missed_calls,
             malformed: self.core.malformed + self.rings.undecodable(),
@@ -86,26 +87,25 @@ impl Run {
                 self.options.profiler
             )));
         }
-        self.core.ctx.output.batch.news.push(self.core.ctx.stacks.taken());
+        self.core.ctx.output.batch.tell(self.core.ctx.stacks.taken());
         messages.push(Message::End(end));
-        self.leave(messages)?;
-        Ok(Outcome { lost: missing })
+        let unwritten = self.leave(messages)?;
+        Ok(Outcome { lost: missing, unwritten })
     }
 
-    /// Writes what is left and leaves nothing behind.
-    pub(super) fn leave(self, messages: Vec<Message>) -> Result<()> {
+    /// Writes what is left and leaves nothing behind. True when it could not wait for all to be written.
+    pub(super) fn leave(self, messages: Vec<Message>) -> Result<bool> {
         let Run { core, signals, workload, host, told_to_end, tracefs, options, .. } = self;
         let Core { evlist, ctx, .. } = core;
         let removal = remove_probes(evlist, tracefs);
         if let Some(mut workload) = workload {
             workload.end(&descendants(&host, workload.pid())); // if it still runs
         }
-        // A second Ctrl-C ends the wait for a reader that does not read, a third any wait.
         let mut told = usize::from(told_to_end);
         let is_end = |signal: &Signal| matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP);
-        let closed = ctx.output.finish(messages, |for_nobody| {
+        let closed = ctx.output.finish(messages, || {
             told += std::iter::from_fn(|| signals.take()).filter(is_end).count();
-            told < 2 || told == 2 && !for_nobody
+            told
         });
         removal.wait()?;
         match closed {
@@ -115,41 +115,56 @@ impl Run {
                     options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
                 return Err(anyhow::Error::new(err).context(format!("cannot write to {place}")));
             }
-            Some(Closed::GivenUp) => tell_at_once(&format!(
-                "{}: told to end again: results that nobody had read yet are dropped, the last ones among them",
-                options.profiler
-            )),
+            Some(Closed::GivenUp(at)) => {
+                let again = if told > 1 { "told to end again: " } else { "" };
+                let what = match at {
+                    None => "results that nobody had read yet are dropped, the last ones among them".to_owned(),
+                    Some(at) => format!("results are dropped, the last ones among them: the output {at}"),
+                };
+                tell_at_once(&format!("{}: {again}{what}", options.profiler));
+                return Ok(true);
+            }
             Some(Closed::Pipe) | None => {}
         }
-        Ok(())
+        Ok(false)
     }
 }
 
 /// The end of the run's own probes, beside that of the output: a program with a probe in it is slower.
 struct Removal {
     thread: Option<JoinHandle<Result<Evlist>>>,
-    /// Without probes there is nothing to do but to hold the events until the output is done.
-    _events: Option<Evlist>,
+    /// Those that nothing is to be done about but to hold them until the output is done.
+    events: Result<Option<Evlist>>,
 }
 
 /// The kernel takes some 65 ms to release each: the last report need not wait for that, nor they for who reads it.
-fn remove_probes(mut evlist: Evlist, tracefs: TracefsFinder) -> Removal {
+fn remove_probes(evlist: Evlist, tracefs: TracefsFinder) -> Removal {
     if !tracefs.has_probes() {
-        return Removal { thread: None, _events: Some(evlist) };
+        return Removal { thread: None, events: Ok(Some(evlist)) };
     }
-    let thread = thread::spawn(move || {
+    fn remove((mut evlist, tracefs): (Evlist, TracefsFinder)) -> Result<Evlist> {
         evlist.close_probes();
         tracefs.remove_probes()?;
         Ok(evlist) // releasing what else there is takes long, too
-    });
-    Removal { thread: Some(thread), _events: None }
+    }
+    let (give, take) = sync_channel(1);
+    let spawned = thread::Builder::new().spawn(move || take.recv().map_err(Into::into).and_then(remove));
+    let probes = (evlist, tracefs);
+    match spawned {
+        Ok(thread) => {
+            let _ = give.send(probes); // it waits for that
+            Removal { thread: Some(thread), events: Ok(None) }
+        }
+        // No memory for a thread.
+        Err(_) => Removal { thread: None, events: remove(probes).map(Some) },
+    }
 }
 
 impl Removal {
     fn wait(self) -> Result<()> {
         match self.thread.map(JoinHandle::join) {
             Some(Ok(Err(err))) => Err(err),
-            _ => Ok(()),
+            _ => self.events.map(drop),
         }
     }
 }

@@ -7,7 +7,6 @@
 //! foretold from its samples alone.
 
 mod book;
-mod delay;
 mod tally;
 
 use std::cell::RefCell;
@@ -26,13 +25,13 @@ use crate::perf::evsel::Evsel;
 use crate::profiler::Profiler;
 use crate::ringbuf::Limit;
 use crate::run::forecast::book::{Book, Need, Phase, rate};
-use crate::run::forecast::delay::RunDelay;
 use crate::run::forecast::tally::{Tally, Weighed, Weight, Weights};
 use crate::run::rings::{default_ring_pages, most_pages, why_shrunk};
 use crate::run::{FOLLOW_UP, LATENCY, Run, Stop, Woken};
 use crate::sys;
 use crate::sys::affinity::CpuMask;
 use crate::sys::process::Workload;
+use crate::task::run_delay::RunDelay;
 use crate::tep::field::Kind;
 
 /// A shorter count says little.

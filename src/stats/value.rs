@@ -289,7 +289,8 @@ pub struct Batch {
     pub values: Vec<Value>,
     pub weights: Vec<Weighted>,
     /// What must be known before the occurrences are printed.
-    pub news: Vec<News>,
+    news: Vec<News>,
+    news_bytes: usize,
 }
 
 impl Batch {
@@ -328,6 +329,23 @@ impl Batch {
         self.occurrences.push(Occurrence { subject, what: What::Weighted { shape, values, weights }, stack: None });
     }
 
+    /// What must be known before what follows is printed.
+    pub fn tell(&mut self, news: News) {
+        self.news_bytes += news.bytes();
+        self.news.push(news);
+    }
+
+    /// Takes the news out.
+    pub fn take_news(&mut self) -> impl Iterator<Item = News> + '_ {
+        self.news_bytes = 0;
+        self.news.drain(..)
+    }
+
+    pub fn news_bytes(&self) -> usize {
+        self.news_bytes
+    }
+
+    /// Of all but the news.
     pub fn bytes(&self) -> usize {
         self.raw.len()
             + self.occurrences.len() * size_of::<Occurrence>()
@@ -340,11 +358,17 @@ impl Batch {
     }
 
     pub fn clear(&mut self) {
+        self.drop_occurrences();
+        self.news.clear();
+        self.news_bytes = 0;
+    }
+
+    /// What later ones may refer to stays.
+    pub fn drop_occurrences(&mut self) {
         self.occurrences.clear();
         self.raw.clear();
         self.values.clear();
         self.weights.clear();
-        self.news.clear();
     }
 
     /// Drops what is frequent, so that what is rare is not lost among it: that may be an eighth of all.
@@ -360,7 +384,7 @@ impl Batch {
         };
         let rare: FxHashSet<_> = kinds.into_iter().map_while(fits).collect();
         let old = std::mem::take(self);
-        self.news = old.news;
+        (self.news, self.news_bytes) = (old.news, old.news_bytes);
         for Occurrence { subject, what, stack } in old.occurrences {
             if !rare.contains(&what.kind()) {
                 continue;

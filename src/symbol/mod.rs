@@ -3,7 +3,8 @@
 //! ([`stacks::News`]): it knows what each process had mapped at the moment ([`spaces`], [`mappings`], [`files`]), so that a
 //! later exec or exit cannot rename a frame, and keeps its [`frames`], and gives each its text when it is first printed
 //! ([`names`], [`places`]): from the kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`], copied by [`tables`],
-//! [`demangle`]) or what a process says of code that it made itself ([`perf_map`]), within a [`budget`].
+//! read by [`demangle`]) or what a process says of code that it made itself ([`perf_map`]), within a [`budget`] of memory and
+//! one of time ([`naming`]).
 //! Whether a callchain is whole is told by [`quality`], and what lacks names by [`coverage`].
 
 pub mod budget;
@@ -18,6 +19,7 @@ pub mod hidden;
 pub mod kallsyms;
 pub mod mappings;
 pub mod names;
+pub mod naming;
 pub mod perf_map;
 pub mod places;
 pub mod quality;
@@ -29,6 +31,7 @@ pub mod tables;
 pub use frames::Frames;
 pub use mappings::{Content, Module};
 pub use names::Names;
+pub use naming::CurrentStep;
 pub use space_keys::SpaceKeys;
 pub use spaces::Spaces;
 pub use stacks::{Frame, News, StackId, Stacks};

@@ -14,6 +14,7 @@ use crate::symbol::elf_file;
 use crate::symbol::files::Reason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
 use crate::symbol::mappings::{Content, Module};
+use crate::symbol::naming::{CurrentStep, GIVEN_UP, NamingTime};
 use crate::symbol::perf_map::PerfMap;
 use crate::symbol::places::{Function, Places};
 use crate::symbol::spaces::NO_ADDRESS;
@@ -34,6 +35,11 @@ pub struct Named {
 impl Named {
     fn of(function: &Function, offset: u64, addr: Option<u64>) -> Named {
         Named { addr, symbol: function.name.clone(), offset, module: function.module.clone() }
+    }
+
+    /// There was no time to look for its name.
+    pub fn is_given_up(&self) -> bool {
+        self.symbol == Err(GIVEN_UP)
     }
 
     pub fn function(&self) -> Function {
@@ -58,6 +64,7 @@ pub struct Names {
     kernel_tally: Tally,
     /// In no module: by address alone, as nothing else is known of them.
     nowhere: Tally,
+    time: NamingTime,
 }
 
 /// What is known of a module. It is named by its address in memory, so it must stay.
@@ -78,6 +85,11 @@ struct Vdso {
 
 impl Names {
     pub fn new(kallsyms: impl Into<PathBuf>, options: SymbolOptions) -> Names {
+        Names::observed(kallsyms, options, CurrentStep::default())
+    }
+
+    /// As [`Names::new`], and says meanwhile what it does.
+    pub fn observed(kallsyms: impl Into<PathBuf>, options: SymbolOptions, step: CurrentStep) -> Names {
         Names {
             kallsyms_path: kallsyms.into(),
             kernel: None,
@@ -90,6 +102,7 @@ impl Names {
             addresses: Places::default(),
             kernel_tally: Tally::default(),
             nowhere: Tally::default(),
+            time: NamingTime::new(step),
         }
     }
 
@@ -104,6 +117,21 @@ impl Names {
             });
         }
         named
+    }
+
+    /// A message is taken up, one of a report or a batch of occurrences: its names may take their time.
+    pub fn start(&mut self, is_report: bool) {
+        self.time.start(is_report);
+    }
+
+    /// What is said of names that were given up, once a report at most.
+    pub fn take_given_up(&mut self) -> Option<String> {
+        self.time.take_line()
+    }
+
+    #[cfg(test)]
+    pub(super) fn spend_all(&mut self) {
+        self.time.spend_all();
     }
 
     pub fn frame(&mut self, frame: &Frame) -> Named {
@@ -208,12 +236,13 @@ impl Names {
             return Named::of(function, offset, None);
         }
         let found = if behind_call {
-            let found = self.look_up(module, addr.saturating_sub(1), offset).map(|(symbol, into)| (symbol, into + 1));
+            let found =
+                self.look_up_in_time(module, addr.saturating_sub(1), offset).map(|(symbol, into)| (symbol, into + 1));
             // What a signal's handler returns to is no call, and the first instruction of its function.
-            let at = self.look_up(module, addr, offset.saturating_add(1));
+            let at = self.look_up_in_time(module, addr, offset.saturating_add(1));
             if at.as_ref().is_ok_and(|(symbol, into)| *into == 0 && returns_from_signals(symbol)) { at } else { found }
         } else {
-            self.look_up(module, addr, offset)
+            self.look_up_in_time(module, addr, offset)
         };
         let (symbol, into) = match found {
             Ok((symbol, into)) => (Ok(symbol.into()), into),
@@ -222,11 +251,13 @@ impl Names {
         let named = Named { addr: None, symbol, offset: into, module: Some(module.path.clone()) };
         // A perf map may still get the name, or another one for new code in the same place.
         let may_change = matches!(module.content, Content::Unnamed { map: Some(_), .. })
-            || matches!(named.symbol, Err(TOO_LARGE | MAP_TOO_LARGE));
+            || matches!(named.symbol, Err(TOO_LARGE | MAP_TOO_LARGE | GIVEN_UP));
         let is_final = !may_change && self.places.keep(key, named.function(), into);
         let known = self.of_module(module);
         known.tally.add(offset, named.symbol.is_ok(), is_final);
-        known.reason = named.symbol.as_ref().err().copied().or(known.reason);
+        if !(named.is_given_up() && known.reason.is_some()) {
+            known.reason = named.symbol.as_ref().err().copied().or(known.reason);
+        }
         named
     }
 
@@ -239,6 +270,16 @@ impl Names {
             Ok(_) => offset.checked_sub(named.offset).is_some_and(|start| start == entry),
             Err(_) => offset.checked_sub(entry).is_some_and(|into| into < ENTRY_BYTES),
         })
+    }
+
+    fn look_up_in_time(&mut self, module: &Arc<Module>, addr: u64, offset: u64) -> Result<(String, u64), Reason> {
+        if let Content::Unnamed { reason, map: None } = &module.content {
+            return Err(reason); // that takes no time
+        }
+        let start_ns = self.time.begin(&module.path).ok_or(GIVEN_UP)?;
+        let found = self.look_up(module, addr, offset);
+        self.time.end(&module.path, start_ns);
+        found
     }
 
     fn of_module(&mut self, module: &Arc<Module>) -> &mut ModuleNames {

@@ -52,6 +52,12 @@ impl SpaceKeys {
         self.last
     }
 
+    /// Nothing of what was told counts any more: every process gets a new number, and its mappings are told of again.
+    pub fn renew_all(&mut self) {
+        self.keys.clear();
+        self.told.clear();
+    }
+
     /// What the record means for the output thread.
     pub fn apply(&mut self, record: &Record<'_>, time: u64) -> Option<SpaceChange> {
         match record {
@@ -120,6 +126,23 @@ impl SpaceKeys {
 }
 
 impl SpaceChange {
+    /// The process whose mappings are looked at.
+    pub fn pid(&self) -> i32 {
+        match self {
+            SpaceChange::Map { pid, .. } | SpaceChange::Exec { pid } | SpaceChange::Exit { pid, .. } => *pid,
+            SpaceChange::Fork { parent, .. } => *parent,
+        }
+    }
+
+    /// What it takes beside its own size.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            SpaceChange::Map { path, key: FileKey::BuildId(id), .. } => path.len() + id.len(),
+            SpaceChange::Map { path, .. } => path.len(),
+            _ => 0,
+        }
+    }
+
     fn of(mmap: &Mmap<'_>) -> SpaceChange {
         let key = match mmap.file {
             FileId::Inode { major, minor, inode } => FileKey::Inode { major, minor, inode },

@@ -176,6 +176,12 @@ impl Spaces {
         }
     }
 
+    /// Changes were left out: what each process has mapped is read anew when it is asked for.
+    pub fn forget_processes(&mut self) {
+        self.spaces.clear();
+        self.exited.clear();
+    }
+
     fn is_gone(&self, pid: i32) -> bool {
         !self.host.proc.join(pid.to_string()).exists()
     }

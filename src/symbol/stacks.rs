@@ -48,6 +48,25 @@ pub enum News {
         last: StackId,
         kept: FxHashSet<StackId>,
     },
+    /// Changes of address spaces were left out before: what a process has mapped is to be asked anew.
+    Anew,
+}
+
+impl News {
+    /// About as much memory as it takes.
+    pub fn bytes(&self) -> usize {
+        /// Of an allocator, for each piece of memory.
+        const OVERHEAD_BYTES: usize = 16;
+        let heap = match self {
+            News::Stack(Stack { body: Body::Chain { words, .. }, .. }) => size_of_val(&words[..]),
+            News::Stack(Stack { body: Body::Named(frames), .. }) => size_of_val(&frames[..]),
+            News::Space(change) => change.heap_bytes(),
+            News::Taken { stacks, .. } => size_of_val(&stacks[..]),
+            News::Forget { kept, .. } => kept.capacity() * (size_of::<StackId>() + 1),
+            News::Anew => 0,
+        };
+        size_of::<News>() + OVERHEAD_BYTES + heap
+    }
 }
 
 /// A frame, innermost first.
@@ -413,29 +432,38 @@ impl Stacks {
         self.tell_keys();
         self.keep_frequent(&mut kept);
         let taken = self.taken();
+        self.retain(|id| kept.contains(&id));
+        self.since = 0;
+        self.renew_after(Duration::ZERO);
+        let last = NonZeroU32::new(self.last).map(StackId);
+        std::iter::once(taken).chain(last.map(|last| News::Forget { last, kept })).collect()
+    }
+
+    /// Forgets the stacks from `first` on: nobody was told of them. One that comes again gets a new id.
+    pub fn forget_from(&mut self, first: StackId) {
+        self.tell_keys();
+        self.retain(|id| id < first);
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(StackId) -> bool) {
         let before = std::mem::take(&mut self.words);
         let words = &mut self.words;
         let mut keep = |(id, key): &mut (StackId, Key)| {
-            let is_kept = kept.contains(id);
-            if is_kept {
+            if is_kept(*id) {
                 let start = words.len();
                 words.extend_from_slice(&before[key.start..key.start + key.len]);
                 key.start = start;
                 key.seen = 0;
             }
-            is_kept
+            is_kept(*id)
         };
         self.by_hash.retain(|_, bucket| {
             bucket.retain_mut(&mut keep);
             !bucket.is_empty()
         });
         self.by_hash.shrink_to_fit();
-        self.sizes.retain(|(id, _)| kept.contains(id));
+        self.sizes.retain(|(id, _)| is_kept(*id));
         self.bytes = self.sizes.iter().map(|(_, bytes)| *bytes as usize).sum();
-        self.since = 0;
-        self.renew_after(Duration::ZERO);
-        let last = NonZeroU32::new(self.last).map(StackId);
-        std::iter::once(taken).chain(last.map(|last| News::Forget { last, kept })).collect()
     }
 
     fn keep_frequent(&self, kept: &mut FxHashSet<StackId>) {

@@ -2,13 +2,13 @@
 //!
 //! `affinity` says who runs where, `bpf` tells of programs that are loaded, `perf` opens and steers events, `mount`
 //! reaches tracefs without touching anyone's mounts, `mounts` reads what is mounted, `process` starts the workload and
-//! leaves the slow release of events to a holder, `poll` waits, `privileges` says what we may, `probed` is a
-//! function to be probed, `split_lock` provokes split
-//! locks for a test. Nothing here knows
-//! what is measured.
+//! leaves the slow release of events to a holder, `poll` waits, `privileges` says what we may, `probed` is a function to
+//! be probed, `split_lock` provokes split locks for a test, `memory` ends the program where there is no more, `stdio` knows
+//! a stdout that was closed. Nothing here knows what is measured.
 
 pub mod affinity;
 pub mod bpf;
+pub mod memory;
 pub mod mount;
 pub mod mounts;
 pub mod perf;
@@ -17,6 +17,7 @@ pub mod privileges;
 pub mod probed;
 pub mod process;
 pub mod split_lock;
+pub mod stdio;
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,7 +68,12 @@ pub fn self_usage() -> (u64, u64) {
 
 /// CPU time of the calling thread, and of all threads of this process, in ns.
 pub fn cpu_ns() -> (u64, u64) {
-    (clock_ns(ClockId::CLOCK_THREAD_CPUTIME_ID), clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID))
+    (thread_cpu_ns(), clock_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID))
+}
+
+/// CPU time of the calling thread in ns.
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// `VmHWM:     5140 kB` of /proc/PID/status, proc(5).
@@ -98,6 +104,12 @@ pub fn lacks_descriptors(err: &io::Error) -> bool {
 /// RLIMIT_MEMLOCK in bytes, the soft one.
 pub fn locked_memory() -> u64 {
     getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft)
+}
+
+/// RLIMIT_AS in bytes, the soft one. None: there is no limit.
+pub fn address_space_bytes() -> Option<u64> {
+    let (soft, _) = getrlimit(Resource::RLIMIT_AS).ok()?;
+    (soft != nix::sys::resource::RLIM_INFINITY).then_some(soft)
 }
 
 /// True when the effective user is root.

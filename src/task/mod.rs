@@ -1,8 +1,10 @@
 //! Who is who: names and processes of threads ([`TaskTable`]), the tasks a run is about ([`watched::Watched`]), and
-//! what /proc says of a task right now ([`procfs`]) and of the CPUs ([`cpu_times`]).
+//! what /proc says of a task right now ([`procfs`]) and of the CPUs ([`cpu_times`]), how long a thread of ours
+//! was kept from one ([`run_delay`]).
 
 pub mod cpu_times;
 pub mod procfs;
+pub mod run_delay;
 pub mod table;
 pub mod watched;
 

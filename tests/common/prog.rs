@@ -35,7 +35,7 @@ pub struct Prog {
 #[derive(Debug)]
 pub struct Done {
     what: String,
-    status: ExitStatus,
+    pub status: ExitStatus,
     pub out: Vec<String>,
     pub err: Vec<String>,
     /// The last line of the workload, of [`run_over`].

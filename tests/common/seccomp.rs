@@ -1,4 +1,4 @@
-//! Programs behind a seccomp filter that refuses some system calls.
+//! Programs behind a seccomp filter that refuses some system calls, or leaves them waiting.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -63,6 +63,33 @@ pub fn refused(mut command: Command, refusals: &[Refusal]) -> Command {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
     // SAFETY: the closure calls prctl alone, and touches no memory but its own.
+    unsafe { command.pre_exec(install) };
+    command
+}
+
+/// `command`, whose threads wait for ever in this system call, as in a file whose server does not answer.
+pub fn hangs(mut command: Command, nr: libc::c_long) -> Command {
+    let allow = step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW);
+    let mut program = vec![
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0), // seccomp_data.nr
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, nr as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_USER_NOTIF),
+        allow,
+    ];
+    let install = move || {
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        // SAFETY: all calls are async-signal-safe; the kernel copies the program, which lives here. The program itself keeps
+        // the descriptor at which somebody could answer, and does not know of it.
+        let result = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            let new = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+            let listener =
+                libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, new, &raw const filter) as i32;
+            if listener < 0 { listener } else { libc::fcntl(listener, libc::F_SETFD, 0) }
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: the closure makes system calls alone, and touches no memory but its own.
     unsafe { command.pre_exec(install) };
     command
 }

@@ -1,9 +1,10 @@
-//! How long the calling thread was kept from a CPU.
+//! How long a thread of this process was kept from a CPU.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The second number of /proc/thread-self/schedstat: ns that it waited, ready to run.
+/// The second number of its schedstat: ns that it waited, ready to run.
+#[derive(Debug)]
 pub struct RunDelay {
     /// None where the kernel does not say.
     file: Option<File>,
@@ -13,7 +14,12 @@ pub struct RunDelay {
 impl RunDelay {
     /// That of the caller, from now on.
     pub fn open() -> RunDelay {
-        let mut delay = RunDelay { file: File::open("/proc/thread-self/schedstat").ok(), taken_ns: 0 };
+        RunDelay::of(nix::unistd::gettid().as_raw())
+    }
+
+    /// That of a thread of this process, from now on.
+    pub fn of(tid: i32) -> RunDelay {
+        let mut delay = RunDelay { file: File::open(format!("/proc/self/task/{tid}/schedstat")).ok(), taken_ns: 0 };
         delay.take();
         delay
     }
