@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::symbol::elf;
 use crate::symbol::files::{DELETED, EXITED, NO_PERM, Reason};
 use crate::symbol::names::HIDDEN;
-use crate::symbol::spaces::JIT_NO_MAP;
+use crate::symbol::perf_map_file::JIT_NO_MAP;
 
 /// Distinct places, by whether they have a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

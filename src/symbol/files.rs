@@ -114,7 +114,18 @@ pub const DELETED_MARK: &[u8] = b" (deleted)";
 
 /// Opens a regular file for reading; anything else is not touched: a fifo would block, a device might do something.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?;
+    open_place(&OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?)
+}
+
+/// As [`open_regular`], below the root of others, where no part of `path` may be a link.
+///
+/// # Errors
+/// ELOOP where one is; InvalidInput for what is no regular file.
+pub fn open_regular_below(root: &Path, path: &Path) -> io::Result<File> {
+    open_place(&File::from(sys::below::open_below(root, path)?))
+}
+
+fn open_place(place: &File) -> io::Result<File> {
     if !place.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::symbol::files::{FileKey, Reason};
+use crate::symbol::perf_map_file::PerfMapFile;
 
 /// Mappings kept of one process at most: the list is not ours.
 pub(super) const MOST_MAPPINGS: usize = 16_384;
@@ -26,7 +27,7 @@ pub enum Content {
     /// The kernel's code in every process. Its length tells one architecture's from another's.
     Vdso { len: u64 },
     /// No symbols of its own, for this reason; but the process may name code that it has made in a perf map.
-    Unnamed { reason: Reason, map: Option<Arc<File>> },
+    Unnamed { reason: Reason, map: Option<Arc<PerfMapFile>> },
 }
 
 impl Module {

@@ -2,40 +2,11 @@
 //!
 //! Lines are `START SIZE NAME`, numbers in hex without a prefix. The file grows while its process runs.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
 
-use crate::perf::target::Host;
 use crate::symbol::budget::{Budget, Share};
-use crate::symbol::files::open_regular;
-
-/// Opens the map of `pid`, as the process sees it: at its number in each of its pid namespaces. Of one that has exited
-/// `ancestors` may show the file, if it was written since `began`: numbers are used again. It must be root's or `owner`'s.
-pub fn find(host: &Host, pid: i32, ancestors: &[i32], owner: Option<u32>, began: SystemTime) -> Option<File> {
-    let process = host.proc.join(pid.to_string());
-    let status = fs::read_to_string(process.join("status")).unwrap_or_default();
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-    let mut numbers: Vec<i32> = numbers.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let has_gone = numbers.is_empty();
-    if numbers.is_empty() {
-        numbers.push(pid);
-    }
-    let roots = std::iter::once(&pid).chain(ancestors).map(|pid| host.proc.join(pid.to_string()).join("root"));
-    let roots: Vec<PathBuf> = roots.chain([PathBuf::from("/")]).collect();
-    let paths = roots.iter().flat_map(|root| numbers.iter().map(|number| root.join(format!("tmp/perf-{number}.map"))));
-    const CLOCK_TICK: Duration = Duration::from_secs(1); // files get the time of the last one
-    let began = began.checked_sub(CLOCK_TICK).unwrap_or(began);
-    // Whoever may write to /tmp may write such a file.
-    let is_credible = |file: &File| {
-        file.metadata().is_ok_and(|meta| {
-            let is_own = meta.uid() == 0 || Some(meta.uid()) == owner;
-            is_own && (!has_gone || meta.modified().is_ok_and(|time| time >= began))
-        })
-    };
-    paths.into_iter().filter_map(|path| open_regular(&path).ok()).find(is_credible)
-}
 
 /// Bytes read of one file at most.
 const MOST_BYTES: u64 = 32 << 20;
@@ -48,7 +19,7 @@ const MOST_NAME: usize = 512;
 /// The parsed part of a map file.
 #[derive(Debug)]
 pub struct PerfMap {
-    file: File,
+    file: Arc<File>,
     read_bytes: u64,
     /// By start; of entries that overlap the later one of the file counts, for code is replaced in place.
     entries: Vec<Entry>,
@@ -73,7 +44,8 @@ struct Entry {
 }
 
 impl PerfMap {
-    pub fn new(file: File, budget: &Budget) -> PerfMap {
+    pub fn new(file: impl Into<Arc<File>>, budget: &Budget) -> PerfMap {
+        let file = file.into();
         let user = file.metadata().map_or(u32::MAX, |meta| meta.uid());
         let (names, budget) = (Vec::new(), budget.clone());
         PerfMap {
@@ -92,6 +64,11 @@ impl PerfMap {
     /// False when there was more than may be kept.
     pub fn is_whole(&self) -> bool {
         !self.is_cut
+    }
+
+    /// False when no process refers to its file any more.
+    pub fn is_used(&self) -> bool {
+        Arc::strong_count(&self.file) > 1
     }
 
     /// The name of the code at `addr`, and how far into it that is. Reads what the file has grown by when it is needed.

@@ -4,7 +4,7 @@
 //! order. The files and /proc are for the output thread: opening a file of a process that is stuck may get us stuck too.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +16,9 @@ use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTS
 use crate::symbol::mappings::{
     Content, MOST_MAPPINGS, Mapping, Mappings, Module, is_made_at_run_time, parse_maps_line,
 };
+use crate::symbol::perf_map_file::{JIT_NO_MAP, PerfMapFile, Process};
 use crate::symbol::space_keys::SpaceChange;
-use crate::symbol::{elf, elf_file, perf_map};
+use crate::symbol::{elf, elf_file};
 use crate::task::procfs;
 
 #[derive(Clone, Debug, Default)]
@@ -28,27 +29,12 @@ struct Space {
     owner: Option<u32>,
     /// When its process exited, in the time of records.
     gone: Option<u64>,
-    /// Names of code made at run time, once looked for.
-    perf_map: Option<Arc<File>>,
+    /// Where names of code made at run time may be, once it has been seen to run some.
+    perf_map: Option<Arc<PerfMapFile>>,
     /// The modules that these are for.
     with_map: Vec<Arc<Module>>,
-    look_again: LookAgain,
-}
-
-/// When /proc may be asked again: for mappings, for a perf map.
-#[derive(Clone, Copy, Debug, Default)]
-struct LookAgain {
-    mappings: Option<Instant>,
-    perf_map: Option<Instant>,
-}
-
-fn is_time(next: &mut Option<Instant>) -> bool {
-    let now = Instant::now();
-    let is_time = next.is_none_or(|next| now >= next);
-    if is_time {
-        *next = Some(now + LOOK_AGAIN);
-    }
-    is_time
+    /// When /proc may be asked again for its mappings.
+    next_look: Option<Instant>,
 }
 
 /// The address spaces of all processes seen.
@@ -76,10 +62,12 @@ const ROOM_PER_FILE: usize = 3;
 const MOST_NOT_ELF: usize = 4096;
 /// How long the mappings of a process that exited are kept, ns.
 const KEEP_EXITED_NS: u64 = 2_000_000_000;
-/// /proc is asked again for what a process has mapped, or its perf map, no sooner than that.
+/// /proc is asked again for what a process has mapped no sooner than that.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Ancestors whose files are tried for a process that has gone.
 const MOST_ANCESTORS: usize = 8;
+/// Modules of one process that it may name in its perf map: there are one or two.
+const MOST_WITH_MAP: usize = 16;
 
 impl Spaces {
     pub fn new(host: Host) -> Spaces {
@@ -120,10 +108,7 @@ impl Spaces {
             });
         };
         match module.content {
-            Content::Unnamed { reason, .. } => {
-                let Some(map) = self.perf_map(pid) else { return Ok((module, offset)) };
-                Ok((self.with_map(pid, &module, reason, map), offset))
-            }
+            Content::Unnamed { reason, .. } => Ok((self.with_map(pid, &module, reason), offset)),
             _ => Ok((module, offset)),
         }
     }
@@ -194,7 +179,7 @@ impl Spaces {
     pub fn get_to_know(&mut self, pid: i32) {
         let makes_code = |module: &Module| matches!(module.content, Content::Unnamed { .. });
         if self.space(pid).maps.modules().any(makes_code) {
-            self.perf_map(pid);
+            let _ = self.perf_map(pid).find(); // it stays open
         }
     }
 
@@ -210,10 +195,10 @@ impl Spaces {
     /// Takes from /proc what records did not tell of, for they may have been lost.
     fn fill(&mut self, pid: i32) {
         // The number of one that has gone may be another's.
-        let Some(space) = self.spaces.get_mut(&pid) else { return };
-        if space.gone.is_some() || !is_time(&mut space.look_again.mappings) {
-            return;
-        }
+        let now = Instant::now();
+        let may_look = |space: &&mut Space| space.gone.is_none() && space.next_look.is_none_or(|next| now >= next);
+        let Some(space) = self.spaces.get_mut(&pid).filter(may_look) else { return };
+        space.next_look = Some(now + LOOK_AGAIN);
         let owner = space.owner;
         let seen = self.read_maps(pid, owner);
         if let Some(space) = self.spaces.get_mut(&pid) {
@@ -221,40 +206,43 @@ impl Spaces {
         }
     }
 
-    fn perf_map(&mut self, pid: i32) -> Option<Arc<File>> {
-        let space = self.spaces.get_mut(&pid)?;
-        if space.perf_map.is_some() || !is_time(&mut space.look_again.perf_map) {
-            return space.perf_map.clone();
+    fn perf_map(&mut self, pid: i32) -> Arc<PerfMapFile> {
+        let space = self.space(pid);
+        if let Some(known) = &space.perf_map {
+            return known.clone();
         }
-        let owner = procfs::owner(&self.host, pid).or(space.owner);
-        space.owner = owner;
+        let (owner, has_gone) = (space.owner, space.gone.is_some());
+        // The number of one that has gone may be another's.
+        let started = if has_gone { None } else { procfs::start_ticks(&self.host, pid) };
         let ancestors = self.ancestors(pid);
-        let Some(file) = perf_map::find(&self.host, pid, &ancestors, owner, self.began) else {
-            // What it has from before the fork, if it has no map of its own.
-            return ancestors.iter().find_map(|ancestor| self.spaces.get(ancestor)?.perf_map.clone());
-        };
-        let file = Arc::new(file);
-        self.spaces.get_mut(&pid)?.perf_map = Some(file.clone());
-        Some(file)
+        let maps = ancestors.iter().filter_map(|ancestor| self.spaces.get(ancestor)?.perf_map.as_ref());
+        let inherited = maps.map(Arc::downgrade).collect();
+        let process = Process { host: self.host.clone(), pid, started, owner, ancestors };
+        let map = Arc::new(PerfMapFile::new(process, inherited, self.began));
+        if let Some(space) = self.spaces.get_mut(&pid) {
+            space.perf_map = Some(map.clone());
+        }
+        map
     }
 
-    /// `module` as this process names it.
-    fn with_map(&mut self, pid: i32, module: &Arc<Module>, reason: Reason, map: Arc<File>) -> Arc<Module> {
+    /// `module` as this process names it, or may come to.
+    fn with_map(&mut self, pid: i32, module: &Arc<Module>, reason: Reason) -> Arc<Module> {
+        let map = self.perf_map(pid);
         let fresh = || {
-            let content = Content::Unnamed { reason, map: Some(map.clone()) };
+            let content = Content::Unnamed { reason, map: Some(map) };
             Arc::new(Module::new(module.path.clone(), content))
         };
         let Some(space) = self.spaces.get_mut(&pid) else { return fresh() };
-        let same = |known: &&Arc<Module>| match &known.content {
-            Content::Unnamed { reason: other, map: Some(other_map) } => {
-                *other == reason && Arc::ptr_eq(other_map, &map) && known.path == module.path
-            }
-            _ => false,
+        let same = |known: &&Arc<Module>| {
+            matches!(known.content, Content::Unnamed { reason: other, .. } if other == reason)
+                && known.path == module.path
         };
         if let Some(known) = space.with_map.iter().find(same) {
             return known.clone();
         }
-        space.with_map.clear(); // there are one or two
+        if space.with_map.len() >= MOST_WITH_MAP {
+            space.with_map.clear(); // their users keep theirs
+        }
         let module = fresh();
         space.with_map.push(module.clone());
         module
@@ -380,7 +368,6 @@ impl Spaces {
 
 /// In no executable mapping.
 pub const NOT_MAPPED: Reason = "not mapped when last seen";
-pub const JIT_NO_MAP: Reason = "jit-no-map";
 /// The word was no address at all.
 pub const NO_ADDRESS: Reason = "no address: no frame pointers here";
 
