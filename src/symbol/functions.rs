@@ -4,8 +4,10 @@
 //! compressed or lie in a file of their own: the same address each time. See elf(5).
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -14,7 +16,7 @@ use std::time::Duration;
 use crate::perf::target::{Host, threads};
 use crate::symbol::elf::{MOST_DEBUGDATA_BYTES, NOT_ELF, decompress, separate_file, usual_debug_dirs};
 use crate::symbol::elf_file::{Dynamic, ElfFile, MOST_FILES, MOST_PATH_BYTES, Symbol};
-use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, is_on_overlay, open_regular};
+use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, is_on_overlay, open_regular, path_of_line};
 use crate::symbol::mappings::parse_maps_line;
 use crate::task::procfs;
 
@@ -277,13 +279,14 @@ pub fn mapped(host: &Host, pid: i32) -> Vec<Code> {
     let mut seen = Vec::new();
     let mut all: Vec<Code> = Vec::new();
     for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line) {
-        let path = line.path.strip_suffix(DELETED_MARK).unwrap_or(line.path);
-        if !path.starts_with(b"/") || seen.contains(&line.key) || seen.len() >= MOST_FILES {
+        if !line.path.starts_with(b"/") || seen.contains(&line.key) || seen.len() >= MOST_FILES {
             continue;
         }
-        let path = String::from_utf8_lossy(path).into_owned();
-        let wanted = Wanted { pid, start: line.start, end: line.end, path: &path, key: &line.key, ancestors: &[] };
-        if let Ok(code) = wanted.open(host).and_then(|file| Code::of(file, path.clone())) {
+        let path = path_of_line(host, pid, &line);
+        let path = Path::new(OsStr::from_bytes(path.strip_suffix(DELETED_MARK).unwrap_or(&path)));
+        let wanted = Wanted { pid, start: line.start, end: line.end, path, key: &line.key, ancestors: &[] };
+        let shown = path.to_string_lossy().into_owned();
+        if let Ok(code) = wanted.open(host).and_then(|file| Code::of(file, shown)) {
             all.push(code);
         }
         seen.push(line.key);

@@ -143,11 +143,12 @@ pub(super) fn is_made_at_run_time(path: &str) -> bool {
     PREFIXES.iter().any(|prefix| path.starts_with(prefix))
 }
 
-pub(super) struct MapsLine<'a> {
+pub struct MapsLine<'a> {
     pub start: u64,
     pub end: u64,
     pub offset: u64,
     pub key: FileKey,
+    /// See [`path_of_line`](crate::symbol::files::path_of_line).
     pub path: &'a [u8],
 }
 
@@ -165,7 +166,7 @@ pub(super) fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     let (major, minor) = (hex(&device[..colon])? as u32, hex(&device[colon + 1..])? as u32);
     let inode = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
     let key = FileKey::Inode { major, minor, inode };
-    let path = words.next().unwrap_or_default().trim_ascii();
+    let path = words.next().unwrap_or_default().trim_ascii_start();
     let path = if path.is_empty() { b"//anon" } else { path };
     (permissions.get(2) == Some(&b'x') && start < end).then_some(MapsLine { start, end, offset, key, path })
 }

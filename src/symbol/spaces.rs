@@ -4,15 +4,20 @@
 //! order. The files and /proc are for the output thread: opening a file of a process that is stuck may get us stuck too.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::target::{Host, threads};
-use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, Reason, Wanted, room_for_files};
+use crate::symbol::files::{
+    DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, Reason, Wanted, path_of_line, room_for_files,
+};
 use crate::symbol::mappings::{
     Content, MOST_MAPPINGS, Mapping, Mappings, Module, is_made_at_run_time, parse_maps_line,
 };
@@ -43,11 +48,11 @@ pub struct Spaces {
     host: Host,
     spaces: FxHashMap<i32, Space>,
     /// Those with an open file.
-    modules: FxHashMap<(String, FileKey), Arc<Module>>,
+    modules: FxHashMap<(Vec<u8>, FileKey), Arc<Module>>,
     /// Those without, by path.
     nameless: FxHashMap<String, Vec<Arc<Module>>>,
     /// Files that are known to be none of ours to read, whoever maps them.
-    not_elf: FxHashSet<(String, FileKey)>,
+    not_elf: FxHashSet<(Vec<u8>, FileKey)>,
     exited: VecDeque<(u64, i32)>,
     began: std::time::SystemTime,
     /// Descriptors spent on pinned files at most.
@@ -258,7 +263,8 @@ impl Spaces {
         let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
         let mut seen = Vec::new();
         for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).take(MOST_MAPPINGS) {
-            let module = self.module(pid, owner, (line.start, line.end), line.path, line.key);
+            let path = path_of_line(&self.host, pid, &line);
+            let module = self.module(pid, owner, (line.start, line.end), &path, line.key);
             seen.push(Mapping::new((line.start, line.end), line.offset, module));
         }
         // The kernel writes the list page by page: one that was moved meanwhile may overlap others.
@@ -275,7 +281,8 @@ impl Spaces {
         key: FileKey,
     ) -> Arc<Module> {
         let is_deleted = path.ends_with(DELETED_MARK);
-        let path = String::from_utf8_lossy(path.strip_suffix(DELETED_MARK).unwrap_or(path)).into_owned();
+        let raw = path.strip_suffix(DELETED_MARK).unwrap_or(path);
+        let path = String::from_utf8_lossy(raw);
         if path == "[vdso]" {
             let same = |known: &Arc<Module>| matches!(known.content, Content::Vdso { len } if len == end.saturating_sub(start));
             let vdso = || Content::Vdso { len: end.saturating_sub(start) };
@@ -287,52 +294,51 @@ impl Spaces {
         if !path.starts_with('/') {
             return self.unnamed(&path, "no file");
         }
-        if let Some(known) = self.modules.get(&(path.clone(), key.clone())) {
+        let of_file = (raw.to_vec(), key);
+        if let Some(known) = self.modules.get(&of_file) {
             owner.into_iter().for_each(|owner| known.used_by(owner));
             return known.clone();
         }
-        let of_file = (path, key);
         if self.not_elf.contains(&of_file) {
-            return self.unnamed(&of_file.0, elf::NOT_ELF);
+            return self.unnamed(&path, elf::NOT_ELF);
         }
-        let (path, key) = of_file;
         if self.is_full() {
             return self.unnamed(&path, NO_ROOM);
         }
         let ancestors = self.ancestors(pid);
-        let wanted = Wanted { pid, start, end, path: &path, key: &key, ancestors: &ancestors };
+        let file_path = Path::new(OsStr::from_bytes(raw));
+        let wanted = Wanted { pid, start, end, path: file_path, key: &of_file.1, ancestors: &ancestors };
         let content = match wanted.open(&self.host) {
             Ok(file) if elf_file::is_elf(&file) => Content::File(file),
             Ok(_) if path.starts_with("/memfd:") => return self.unnamed(&path, JIT_NO_MAP),
             Ok(_) => {
-                let module = self.unnamed(&path, elf::NOT_ELF);
-                self.remember_not_elf(path, key);
-                return module;
+                self.remember_not_elf(of_file);
+                return self.unnamed(&path, elf::NOT_ELF);
             }
             // The kernel's word: the paths that were tried may have failed for lesser reasons.
             Err(_) if is_deleted => return self.unnamed(&path, DELETED),
             Err(reason) => return self.unnamed(&path, reason),
         };
-        let module = Arc::new(Module::new(path.as_str(), content));
+        let module = Arc::new(Module::new(path, content));
         // Of a process that went too soon, who made the file stands for who ran it.
         let maker = || match &module.content {
             Content::File(file) => file.metadata().ok().map(|meta| meta.uid()),
             _ => None,
         };
         owner.or_else(maker).into_iter().for_each(|user| module.used_by(user));
-        self.modules.insert((path, key), module.clone());
+        self.modules.insert(of_file, module.clone());
         module
     }
 
     /// Every process that maps it, and every look at /proc, would have it opened again.
-    fn remember_not_elf(&mut self, path: String, key: FileKey) {
-        if key == FileKey::Unknown {
+    fn remember_not_elf(&mut self, of_file: (Vec<u8>, FileKey)) {
+        if of_file.1 == FileKey::Unknown {
             return;
         }
         if self.not_elf.len() >= MOST_NOT_ELF {
             self.not_elf.clear();
         }
-        self.not_elf.insert((path, key));
+        self.not_elf.insert(of_file);
     }
 
     fn unnamed(&mut self, path: &str, reason: Reason) -> Arc<Module> {
