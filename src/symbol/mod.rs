@@ -22,6 +22,7 @@ pub mod perf_map;
 pub mod perf_map_file;
 pub mod places;
 pub mod quality;
+pub mod search;
 pub mod space_keys;
 pub mod spaces;
 pub mod stacks;
