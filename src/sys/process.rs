@@ -226,7 +226,8 @@ mod tests {
     #[test]
     fn gaps_are_all_but_what_is_kept() {
         const MAX: u32 = u32::MAX;
-        let cases: [(&[RawFd], &[(u32, u32)]); 5] = [
+        type Case<'a> = (&'a [RawFd], &'a [(u32, u32)]);
+        let cases: [Case<'_>; 5] = [
             (&[], &[(0, MAX)]),
             (&[0, 1], &[(2, MAX)]),
             (&[3, 4, 7], &[(0, 2), (5, 6), (8, MAX)]),
