@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::user::NOBODY;
-use common::{Done, Load, start};
+use common::{Done, Load, number, start};
 use serde_json::Value;
 
 const CALL: &str = "syscalls:sys_enter_getppid";
@@ -102,4 +102,48 @@ fn only_a_map_of_the_process_itself_is_read() {
             assert_eq!(frame[key], want, "{what}: {frame}");
         }
     }
+}
+
+#[test]
+fn a_map_that_is_written_in_mid_run_names_what_was_seen_before() {
+    need_events!();
+    let mut jit = Jit::start();
+    let pid = jit.load.pid().to_string();
+    let mut prof = start(&["trace", "-e", CALL, "-g", "--json", "-p", &pid]);
+    let calls = |line: &str| line.contains(r#""type":"event""#);
+    let unnamed = prof.provoke(|| jit.load.tell("go"), |line| calls(line));
+    assert!(unnamed.contains("jit-no-map"), "{unnamed}");
+    jit.write_map(NOBODY, 0o644);
+    prof.provoke(|| jit.load.tell("go"), |line| calls(line) && line.contains("call_from_jit"));
+    drop(jit);
+    prof.finish().code(0);
+}
+
+#[test]
+fn sums_of_the_run_have_the_names_of_their_report() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let drawn = dir.path().join("drawn.folded");
+    let mut load = Load::of(&common::example("burn"), &["-"]);
+    load.says();
+    let map = PathBuf::from(format!("/tmp/perf-{}.map", load.pid()));
+    let pid = load.pid().to_string();
+    let drawing = drawn.to_str().expect("UTF-8");
+    let mut prof = start(&["profile", "-F", "199", "-g", "--json", "-i", "300", "--flame-graph", drawing, "-p", &pid]);
+    let is_later = |object: &Value, than: u64| object["type"] == "interval" && number(object, "end_ns") > than;
+    prof.object(|object| is_later(object, 0) && number(object, "samples") > 10);
+    common::until("it is drawn", || fs::read_to_string(&drawn).is_ok_and(|lines| lines.contains("jit-no-map")));
+    write(&map, 0, 0o644);
+    // It is looked for once a second.
+    let written = perf_prof::sys::monotonic_ns();
+    prof.object(|object| is_later(object, written + 1_200_000_000));
+    let done = prof.interrupt().code(0);
+    let _ = fs::remove_file(&map);
+    drop(load);
+    let functions = done.of_type("row").into_iter().filter(|row| row["module"] == "//anon");
+    let functions: Vec<Value> = functions.filter(|row| row["stack"].is_null()).collect();
+    assert!(functions.iter().any(|row| row["symbol"] == "call_from_jit"), "{functions:?}");
+    assert!(functions.iter().all(|row| row["reason"].is_null()), "{functions:?}");
+    let lines = fs::read_to_string(&drawn).expect("a flame graph");
+    assert!(lines.contains("call_from_jit") && !lines.contains("jit-no-map"), "{lines}");
 }

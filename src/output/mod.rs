@@ -16,6 +16,7 @@ mod tests;
 pub mod text;
 mod top;
 mod under_way;
+mod unsettled;
 pub mod wall;
 mod writer;
 

@@ -8,6 +8,7 @@ use crate::output::fold::Folded;
 use crate::output::json::Object;
 use crate::output::sink::Sink;
 use crate::output::top::Top;
+use crate::output::unsettled::Unsettled;
 use crate::output::wall::WallClock;
 use crate::output::{EventText, IntervalEnd, RunEnd, Settings, StackReport, json, text, top};
 use crate::perf::target::Host;
@@ -30,8 +31,9 @@ pub struct Writer {
     stacks: Frames,
     /// Processes whose mappings are not known yet.
     unread: Vec<i32>,
-    /// What fell on stacks so far.
+    /// What fell on stacks so far, but for what is unsettled.
     folded: Folded,
+    unsettled: Unsettled,
     quality: StackQuality,
 }
 
@@ -82,6 +84,7 @@ impl Writer {
             stacks: Frames::default(),
             unread: Vec::new(),
             folded: Folded::default(),
+            unsettled: Unsettled::default(),
             quality: StackQuality::default(),
         }
     }
@@ -128,6 +131,8 @@ impl Writer {
             self.sink.flush_large()?;
         }
         if let Some((last, kept)) = forget {
+            let forgotten = self.unsettled.take(|id| id <= last && !kept.contains(&id));
+            self.folded.extend(&forgotten, |id| name_stack(&self.stacks, &mut self.names, id));
             self.stacks.retain(|id| id > last || kept.contains(&id));
             self.names.forget_unused();
             self.spaces.forget_unused();
@@ -153,8 +158,12 @@ impl Writer {
 
     /// Adds what fell on stacks.
     pub fn weights(&mut self, rows: &[Weighted]) {
-        let (stacks, names) = (&self.stacks, &mut self.names);
-        self.folded.extend(rows, |id| name_stack(stacks, names, id));
+        for row in rows {
+            let frames = row.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
+            if !frames.iter().any(Named::may_be_named_yet) || !self.unsettled.add(row) {
+                self.folded.extend(std::slice::from_ref(row), |_| frames.clone());
+            }
+        }
     }
 
     fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) -> io::Result<()> {
@@ -267,10 +276,14 @@ impl Writer {
         if report.top.is_none() && !draws {
             return Ok(());
         }
-        let with_ongoing = (!report.ongoing.is_empty()).then(|| {
+        let before = self.unsettled.take(|_| true);
+        self.weights(&before);
+        let mut ongoing = self.unsettled.rows();
+        ongoing.extend_from_slice(&report.ongoing);
+        let with_ongoing = (!ongoing.is_empty()).then(|| {
             let mut folded = self.folded.clone();
             let (stacks, names) = (&self.stacks, &mut self.names);
-            folded.extend(&report.ongoing, |id| name_stack(stacks, names, id));
+            folded.extend(&ongoing, |id| name_stack(stacks, names, id));
             folded
         });
         let folded = with_ongoing.as_ref().unwrap_or(&self.folded);

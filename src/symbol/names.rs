@@ -15,7 +15,7 @@ use crate::symbol::files::Reason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
 use crate::symbol::mappings::{Content, Module};
 use crate::symbol::perf_map::PerfMap;
-use crate::symbol::perf_map_file::JIT_NO_MAP;
+use crate::symbol::perf_map_file::{self, JIT_NO_MAP};
 use crate::symbol::places::{Function, Places};
 use crate::symbol::spaces::NO_ADDRESS;
 use crate::symbol::stacks::Frame;
@@ -35,6 +35,11 @@ pub struct Named {
 impl Named {
     fn of(function: &Function, offset: u64, addr: Option<u64>) -> Named {
         Named { addr, symbol: function.name.clone(), offset, module: function.module.clone() }
+    }
+
+    /// Its process may name it in a perf map at any time.
+    pub fn may_be_named_yet(&self) -> bool {
+        self.symbol.as_ref().is_err_and(|why| *why == NOT_IN_MAP || perf_map_file::is_cured_by_another(why))
     }
 
     pub fn function(&self) -> Function {

@@ -20,6 +20,11 @@ const NO_FILE: Reason = "perf map is no file";
 const FOREIGN: Reason = "perf map of another user";
 const OPEN_TO_OTHERS: Reason = "perf map that others may write";
 
+/// True for the reasons that a file of the process's own would end.
+pub fn is_cured_by_another(reason: Reason) -> bool {
+    [JIT_NO_MAP, LINK, NO_FILE, FOREIGN, OPEN_TO_OTHERS].contains(&reason)
+}
+
 /// A file may come, or another one take its place: it is looked for no sooner than that.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
