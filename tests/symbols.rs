@@ -436,6 +436,8 @@ fn verbose_tells_what_stacks_and_names_are_worth() {
     ]);
     let done = run_over(&["trace", "-v", "-e", CALL, "-g"], &[&places, "jit", "20"]);
     done.says(&["stacks: 20 taken: 100.0 % good", "1 of 1 without a name in //anon (jit-no-map)", "/tmp/perf-PID.map"]);
+    let done = run_over(&["trace", "-e", CALL, "-g"], &[&places, "jit", "20"]);
+    done.says(&["jit-no-map: places without a name: 1", "Compiler.perfmap", "--perf-basic-prof", "-X perf"]);
     let end = run_over(&["trace", "--json", "-e", CALL, "-g"], &[&places, "jit", "20"]).end();
     let anon = serde_json::json!({"module": "//anon", "named": 0, "unnamed": 1, "reason": "jit-no-map"});
     let symbols = &end["symbols"];

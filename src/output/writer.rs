@@ -375,6 +375,8 @@ impl Writer {
         if self.settings.coverage {
             lines = self.quality.describe();
             lines.append(&mut self.names.coverage().describe());
+        } else if !self.settings.json {
+            lines.extend(self.names.coverage().cure_of_code());
         }
         for line in lines.iter().chain(&end.summary) {
             self.note(line)?;

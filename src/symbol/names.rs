@@ -312,11 +312,16 @@ impl Names {
             module: KERNEL.to_owned(),
             count: self.kernel_tally.count,
             reason: kernel_reason.unwrap_or(NO_KERNEL_SYMBOL),
+            runtimes: Vec::new(),
         };
         let modules = self.modules.values().map(|known| ModuleCoverage {
             module: known.module.path.to_string(),
             count: known.tally.count,
             reason: known.reason.unwrap_or_default(),
+            runtimes: match &known.module.content {
+                Content::Unnamed { map: Some(map), .. } => map.runtime().into_iter().collect(),
+                _ => Vec::new(),
+            },
         });
         Coverage::of(std::iter::once(kernel).chain(modules).collect(), self.nowhere.count.unnamed)
     }

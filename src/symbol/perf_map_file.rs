@@ -36,7 +36,36 @@ pub struct PerfMapFile {
     began: SystemTime,
     /// Of its ancestors: from the time before the fork it has code of theirs.
     inherited: Vec<Weak<PerfMapFile>>,
+    runtime: Option<Runtime>,
     state: Mutex<State>,
+}
+
+/// What makes code at run time, by the name of its program: each is told in its own way to write a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Runtime {
+    Java,
+    Node,
+    Python,
+}
+
+impl Runtime {
+    fn of(host: &Host, pid: i32) -> Option<Runtime> {
+        let program = fs::read_link(host.proc.join(format!("{pid}/exe"))).ok()?;
+        let name = program.file_name()?.to_str()?;
+        let starts = [("java", Runtime::Java), ("node", Runtime::Node), ("python", Runtime::Python)];
+        starts.into_iter().find(|(start, _)| name.starts_with(start)).map(|(_, runtime)| runtime)
+    }
+
+    /// How it is told to.
+    pub fn cure(self) -> &'static str {
+        match self {
+            Runtime::Java => "`jcmd PID Compiler.perfmap` (Java 17 and newer)",
+            Runtime::Node => "`node --perf-basic-prof`",
+            Runtime::Python => "`python3 -X perf`",
+        }
+    }
+
+    pub const ALL: [Runtime; 3] = [Runtime::Java, Runtime::Node, Runtime::Python];
 }
 
 /// Whose map is looked for.
@@ -62,7 +91,13 @@ struct State {
 impl PerfMapFile {
     pub fn new(process: Process, inherited: Vec<Weak<PerfMapFile>>, began: SystemTime) -> PerfMapFile {
         let state = State { owner: process.owner, found: Err(JIT_NO_MAP), next_look: None };
-        PerfMapFile { process, began, inherited, state: Mutex::new(state) }
+        let runtime = process.started.and_then(|_| Runtime::of(&process.host, process.pid));
+        PerfMapFile { process, began, inherited, runtime, state: Mutex::new(state) }
+    }
+
+    /// What the process is, if that is known.
+    pub fn runtime(&self) -> Option<Runtime> {
+        self.runtime
     }
 
     /// One that was found.
