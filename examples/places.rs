@@ -17,6 +17,7 @@ use std::arch::{asm, global_asm};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::{env, process, ptr};
 
@@ -204,6 +205,8 @@ fn main() {
     if place == "perf-map" {
         let line = format!("{:x} {:x} call_from_jit\n", function as usize, CODE.len());
         fs::write(&map, line).expect("write the map");
+        // One that others may write would not be believed.
+        fs::set_permissions(&map, fs::Permissions::from_mode(0o644)).expect("chmod the map");
     }
     let waits = env::var("PLACES_GO").is_ok_and(|value| value == "stdin");
     let calls = || (0..count).for_each(|_| start_thread(function));

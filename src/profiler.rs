@@ -17,6 +17,7 @@ use anyhow::{Context as _, Result};
 use rustc_hash::FxHashSet;
 
 use crate::cli::usage;
+use crate::event::Head;
 use crate::output::{LostSpan, Output, Top};
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{EventId, Evsel};
@@ -25,6 +26,7 @@ use crate::perf::record::Innermost;
 use crate::perf::refusal::{Reason, Refused};
 use crate::perf::target::{Host, Target, Tasks};
 use crate::perf::{Attr, Record, Sample};
+use crate::profiler::code::Spot;
 use crate::stats::value::{ByStack, Column, Shape, Subject, Table, Value, Verdict};
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
@@ -257,6 +259,8 @@ pub struct TracefsFinder {
     probes: OnceCell<Probes>,
     /// Of these probes.
     formats: RefCell<Vec<Arc<Format>>>,
+    /// Where functions of programs were found, or why not, until their probes are defined.
+    spots: RefCell<Vec<(Head, Result<Vec<Spot>>)>>,
     found: OnceCell<(Tracefs, Option<PrivateTracefs>)>,
 }
 

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::user::NOBODY;
-use common::{Done, Load, example, number, run};
+use common::{Done, Load, example, number, run, start};
+use perf_prof::sys::mount::private_tracefs;
 
 const MIB: u64 = 1 << 20;
 /// Of all that perf-prof is made of, rings among it.
@@ -32,6 +33,20 @@ const SECTION_NAMES: &[u8] = b"\0.symtab\0.strtab\0.gnu_debugdata\0";
 const CODE: &[u8] = &[0xb9, 0, 0, 0, 1, 0xff, 0xc9, 0x75, 0xfc, 0xc3]; // see examples/burn.rs
 #[cfg(target_arch = "aarch64")]
 const CODE: &[u8] = &[0, 0x20, 0xa0, 0xd2, 0, 4, 0, 0x71, 0xe1, 0xff, 0xff, 0x54, 0xc0, 3, 0x5f, 0xd6];
+
+/// Leaves the test where programs cannot be probed.
+macro_rules! need_uprobes {
+    () => {
+        if !has_uprobes() {
+            skip!("this kernel has no uprobes");
+        }
+    };
+}
+
+fn has_uprobes() -> bool {
+    let tracefs = private_tracefs().expect("a tracefs of our own");
+    tracefs.root().join("uprobe_events").exists()
+}
 
 /// Name, type, offset, length, link, length of an entry.
 #[derive(Clone, Copy)]
@@ -261,4 +276,52 @@ fn a_size_is_asked_for_in_words() {
         let status = Command::new(env!("CARGO_BIN_EXE_perf-prof")).args(args(size)).output().expect("perf-prof").status;
         assert_eq!(status.code(), Some(2), "{size}");
     }
+}
+
+/// Files whose exported names are holes of 100 MiB each, and some with more sections than a program has.
+fn large_tables(dir: &Path) -> Vec<PathBuf> {
+    const DYNSYM: u32 = 11;
+    let files: Vec<PathBuf> = (0..48).map(|index| dir.join(format!("f{index}"))).collect();
+    for (index, file) in files.iter().enumerate() {
+        let mut sections = vec![Section(0, DYNSYM, SYMBOL_AT, 48, 2, 24), Section(0, STRTAB, MORE_AT, 100 * MIB, 0, 0)];
+        sections.resize(if index % 6 == 0 { 60_000 } else { 2 }, Section(0, PROGBITS, 0, 0, 0, 0));
+        sections.push(NAMES);
+        let at = MORE_AT + 100 * MIB;
+        write(file, &sections, at, at + 64 * 65_536, &[]);
+    }
+    files
+}
+
+#[test]
+fn functions_are_found_beside_files_that_are_too_large() {
+    need_events!();
+    need_uprobes!();
+    let dir = directory();
+    let load = burn_as_nobody(dir.path(), &large_tables(dir.path()));
+    let done = run(&["kmemleak", "malloc", "--json", "--for", "1ms", "-p", &load.pid().to_string()]).code(0);
+    let own = done.end()["self"].clone();
+    assert!(number(&own, "rss_peak_bytes") < MOST_RSS_BYTES && number(&own, "cpu_ns") < MOST_CPU_NS, "{own}");
+    done.says(&["uprobe:malloc: not searched for want of room: ", " more"]);
+}
+
+#[test]
+fn a_search_for_functions_can_be_ended() {
+    need_events!();
+    need_uprobes!();
+    let dir = directory();
+    let load = burn_as_nobody(dir.path(), &large_tables(dir.path()));
+    let pid = load.pid().to_string();
+    let names = ["uprobe:malloc"; 60].join(",");
+    let prof = start(&["trace", "-e", &names, "-p", &pid]);
+    let read_bytes = || {
+        let text = fs::read_to_string(format!("/proc/{}/io", prof.pid())).unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    common::until("it searches", || read_bytes() > 300 * MIB);
+    let status = fs::read_to_string(format!("/proc/{}/status", prof.pid())).expect("it searches for long");
+    let peak =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    assert!(peak.is_some_and(|kib| kib << 10 < MOST_RSS_BYTES), "{status}");
+    let done = prof.interrupt();
+    assert_eq!(done.signal(), Some(libc::SIGINT), "the first one: {done:#?}");
 }

@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::Signal;
 use perf_prof::event::Place;
 use perf_prof::profiler::code;
+use perf_prof::symbol::functions::Code;
 use perf_prof::sys::mount::{PrivateTracefs, private_tracefs};
 use serde_json::Value;
 
@@ -197,8 +198,9 @@ fn an_address_is_a_function_too() {
     let place = Place { function: "calls_add".to_owned(), offset: 0, ret: false };
     let spot = code::in_file(&place, &example("calls")).expect("the function");
     // Of the linker's: what the file's bytes are off by is the same for all code of a program.
+    let program = Code::open(Path::new(&spot.file.path)).expect("a file").expect("a program");
     let address =
-        (0..16).map(|page| spot.offset + page * 0x1000).find(|address| spot.code.offset(*address) == Some(spot.offset));
+        (0..16).map(|page| spot.offset + page * 0x1000).find(|address| program.offset(*address) == Some(spot.offset));
     let selector = probe("uprobe", &format!("{:#x}", address.expect("an address")), "//args='a=$arg1:u64'/");
     assert_eq!(calls(&[&selector], 7).of_type("event").len(), 7);
 }
@@ -433,7 +435,7 @@ impl<'a> Own<'a> {
         let spot = code::in_file(&place, &example("calls")).expect("the function");
         let own = Own { kernel, name: format!("uprobes/{name}{}", std::process::id()) };
         let register = if cfg!(target_arch = "aarch64") { "%x1" } else { "%si" };
-        let line = format!("p:{} {}:{:#x} b={register}:u64", own.name, spot.code.path, spot.offset);
+        let line = format!("p:{} {}:{:#x} b={register}:u64", own.name, spot.file.path, spot.offset);
         kernel.tell(&line).expect("a probe");
         own
     }

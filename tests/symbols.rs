@@ -4,7 +4,9 @@
 #[macro_use]
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -147,6 +149,27 @@ fn a_replaced_program_is_named_from_the_file_that_runs() {
     common::copy_program(example("flood"), &other);
     fs::rename(&other, &path).expect("rename");
     assert_all(&innermost(&watch(load)), "symbol", "call_from_own");
+}
+
+#[test]
+fn a_path_may_hold_any_byte() {
+    need_events!();
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in [&b"new\nline"[..], br"new\012line", b"not UTF-8 \xff"] {
+        let path = dir.path().join(OsStr::from_bytes(name));
+        common::copy_program(example("places"), &path);
+        let mut load = Command::new(&path);
+        load.args(["own", "7"]).env("PLACES_GO", "stdin");
+        let frames = innermost(&watch(Load::start(load)));
+        assert_all(&frames, "symbol", "call_from_own");
+        let shown = perf_prof::output::escape::escape(String::from_utf8_lossy(name).as_bytes());
+        assert_all(&frames, "module", &shown);
+        if let Some(path) = path.to_str() {
+            let frames = frames_of(CALL, &[path, "own", "5"]);
+            assert_all(&frames, "symbol", "call_from_own");
+            assert_all(&frames, "module", &shown);
+        }
+    }
 }
 
 #[test]
@@ -413,6 +436,8 @@ fn verbose_tells_what_stacks_and_names_are_worth() {
     ]);
     let done = run_over(&["trace", "-v", "-e", CALL, "-g"], &[&places, "jit", "20"]);
     done.says(&["stacks: 20 taken: 100.0 % good", "1 of 1 without a name in //anon (jit-no-map)", "/tmp/perf-PID.map"]);
+    let done = run_over(&["trace", "-e", CALL, "-g"], &[&places, "jit", "20"]);
+    done.says(&["jit-no-map: places without a name: 1", "Compiler.perfmap", "--perf-basic-prof", "-X perf"]);
     let end = run_over(&["trace", "--json", "-e", CALL, "-g"], &[&places, "jit", "20"]).end();
     let anon = serde_json::json!({"module": "//anon", "named": 0, "unnamed": 1, "reason": "jit-no-map"});
     let symbols = &end["symbols"];

@@ -2,6 +2,7 @@
 
 use perf_prof::symbol::budget::Budget;
 use perf_prof::symbol::elf_file::{ElfFile, build_id, is_elf};
+use perf_prof::symbol::search::Search;
 use perf_prof::symbol::tables;
 
 use super::input::file_of;
@@ -25,16 +26,20 @@ pub fn run(data: &[u8]) {
         assert!(dynamic.libraries.len() <= 256 && dynamic.directories.len() <= 128);
     }
     assert!(elf.debugdata(&file).is_none_or(|range| range.end() <= data.len() as u64));
-    assert!(elf.old_versions(&file).len() <= data.len());
+    let _ = [0, 1, data.len(), usize::MAX].map(|index| elf.is_old_version(&file, index));
     for exported in [false, true] {
         let (mut left, mut seen) = (1 << 16, 0_u64);
-        elf.each_symbol(&file, exported, |symbol| {
+        let search = Search::within(BUDGET_BYTES);
+        search.each(&elf, &file, exported, |symbol| {
             seen += 1;
             let name = symbol.name_within(512, &mut left);
             assert!(name.is_none_or(|name| name.len() <= 512 && !name.contains(&0)));
             let _ = symbol.is_named("main");
         });
         assert!(seen == 0 || elf.has_symtab() || exported);
+        let mut named = 0;
+        search.named(&elf, &file, exported, "main", |_| named += 1);
+        assert!(named <= seen);
     }
     let budget = Budget::new(BUDGET_BYTES);
     let room = budget.room(&[1]);
@@ -44,7 +49,7 @@ pub fn run(data: &[u8]) {
         let copy = ElfFile::read(&tables.file).expect("an ELF file");
         for exported in [false, true] {
             assert!(copy.symbol_table(&tables.file, exported).is_some());
-            copy.each_symbol(&tables.file, exported, |symbol| assert!(symbol.is_place()));
+            Search::within(u64::MAX).each(&copy, &tables.file, exported, |symbol| assert!(symbol.is_place()));
         }
     }
     assert_eq!(budget.room(&[1]), room);

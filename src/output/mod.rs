@@ -18,6 +18,7 @@ pub mod text;
 mod thread;
 mod top;
 mod under_way;
+mod unsettled;
 pub mod wall;
 mod writer;
 

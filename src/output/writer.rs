@@ -8,11 +8,12 @@ use crate::output::fold::Folded;
 use crate::output::json::Object;
 use crate::output::sink::Sink;
 use crate::output::top::Top;
+use crate::output::unsettled::Unsettled;
 use crate::output::wall::WallClock;
 use crate::output::{EventText, IntervalEnd, RunEnd, Settings, StackReport, json, text, top};
 use crate::perf::target::Host;
 use crate::stats::value::{Batch, Command, Kin, Occurrence, Table, Value, Verdict, What};
-use crate::stats::weights::{StackWeights, Weighted};
+use crate::stats::weights::Weighted;
 use crate::symbol::files::Reason;
 use crate::symbol::names::{KERNEL, Named};
 use crate::symbol::quality::{Quality, StackQuality};
@@ -32,10 +33,9 @@ pub struct Writer {
     stacks: Frames,
     /// Processes whose mappings are not known yet.
     unread: Vec<i32>,
-    /// What fell on stacks so far.
+    /// What fell on stacks so far, but for what is unsettled.
     folded: Folded,
-    /// The same, where names were given up: they are looked for again.
-    unnamed: StackWeights,
+    unsettled: Unsettled,
     quality: StackQuality,
     step: CurrentStep,
     /// Nothing more is said on stderr either.
@@ -90,7 +90,7 @@ impl Writer {
             stacks: Frames::default(),
             unread: Vec::new(),
             folded: Folded::default(),
-            unnamed: StackWeights::default(),
+            unsettled: Unsettled::default(),
             quality: StackQuality::default(),
             step,
             is_quiet: false,
@@ -160,7 +160,8 @@ impl Writer {
             self.sink.flush_large()?;
         }
         if let Some((last, kept)) = forget {
-            self.fold_unnamed(); // some of their stacks go
+            let forgotten = self.unsettled.take(|id| id <= last && !kept.contains(&id));
+            self.folded.extend(&forgotten, |id| name_stack(&self.stacks, &mut self.names, id));
             self.stacks.retain(|id| id > last || kept.contains(&id));
             self.names.forget_unused();
             self.spaces.forget_unused();
@@ -192,20 +193,12 @@ impl Writer {
 
     /// Adds what fell on stacks, and what fell on those whose names were given up before.
     pub fn weights(&mut self, rows: &[Weighted]) {
-        let again = self.unnamed.take();
-        for row in rows.iter().chain(&again) {
-            let mut frames = row.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
-            if frames.iter().any(Named::is_given_up) {
-                self.unnamed.add(row.pid, row.comm, row.stack, row.weight);
-            } else {
-                self.folded.extend(std::slice::from_ref(row), |_| std::mem::take(&mut frames));
+        for row in rows {
+            let frames = row.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
+            if !frames.iter().any(Named::may_be_named_yet) || !self.unsettled.add(row) {
+                self.folded.extend(std::slice::from_ref(row), |_| frames.clone());
             }
         }
-    }
-
-    fn fold_unnamed(&mut self) {
-        let (stacks, names) = (&self.stacks, &mut self.names);
-        self.folded.extend(&self.unnamed.take(), |id| name_stack(stacks, names, id));
     }
 
     fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) -> io::Result<()> {
@@ -335,13 +328,14 @@ impl Writer {
         if !lists && !draws {
             return Ok(());
         }
-        let not_final = !report.ongoing.is_empty() || !self.unnamed.is_empty();
-        let with_ongoing = not_final.then(|| {
+        let before = self.unsettled.take(|_| true);
+        self.weights(&before);
+        let mut ongoing = self.unsettled.rows();
+        ongoing.extend_from_slice(&report.ongoing);
+        let with_ongoing = (!ongoing.is_empty()).then(|| {
             let mut folded = self.folded.clone();
             let (stacks, names) = (&self.stacks, &mut self.names);
-            for rows in [&report.ongoing[..], &self.unnamed.rows()] {
-                folded.extend(rows, |id| name_stack(stacks, names, id));
-            }
+            folded.extend(&ongoing, |id| name_stack(stacks, names, id));
             folded
         });
         let folded = with_ongoing.as_ref().unwrap_or(&self.folded);
@@ -433,6 +427,8 @@ impl Writer {
         if self.settings.coverage {
             lines = self.quality.describe();
             lines.append(&mut self.names.coverage().describe());
+        } else if !self.settings.json {
+            lines.extend(self.names.coverage().cure_of_code());
         }
         for line in lines.iter().chain(&end.summary) {
             self.note(line)?;
@@ -566,12 +562,13 @@ mod tests {
         let row = Weighted { pid, comm: Comm::new(b"test"), stack: id, weight: 7 };
         step.set_hurry();
         writer.weights(&[row]);
-        assert_eq!((writer.folded.total(), writer.unnamed.rows()), (0, vec![row]));
+        assert_eq!((writer.folded.total(), writer.unsettled.rows()), (0, vec![row]));
         writer.weights(&[row]);
-        assert_eq!(writer.unnamed.rows(), [Weighted { weight: 14, ..row }], "still");
+        assert_eq!(writer.unsettled.rows(), [Weighted { weight: 14, ..row }], "still");
         step.end_hurry();
-        writer.weights(&[]);
-        assert!(writer.folded.total() == 14 && writer.unnamed.is_empty());
+        let again = writer.unsettled.take(|_| true);
+        writer.weights(&again);
+        assert!(writer.folded.total() == 14 && writer.unsettled.rows().is_empty());
         assert!(!writer.folded.lines().concat().contains("names given up"), "{:?}", writer.folded.lines());
     }
 }

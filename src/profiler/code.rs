@@ -9,7 +9,10 @@ use rustc_hash::FxHashMap;
 use crate::event::selector::Place;
 use crate::output::escape::escape;
 use crate::perf::target::Host;
-use crate::symbol::functions::{Code, Named, is_stuck, library_path, mapped, of_command};
+use crate::symbol::elf::NOT_ELF;
+use crate::symbol::functions::{Code, CodeFile, Named, is_stuck, library_path, mapped, of_command};
+use crate::symbol::search::{MOST_OF_FILE_BYTES, Search};
+use crate::sys::poll::is_told_to_end;
 use crate::tep::format::likeness;
 use crate::tep::probe::Machine;
 
@@ -25,7 +28,7 @@ pub enum Scope<'a> {
 /// A byte of a file that is executed.
 #[derive(Debug)]
 pub struct Spot {
-    pub code: Code,
+    pub file: CodeFile,
     pub offset: u64,
     pub machine: Machine,
 }
@@ -40,50 +43,57 @@ const OFFERED: usize = 4;
 /// # Errors
 /// No such file or function, or more than one function.
 pub fn in_file(place: &Place, path: &str) -> Result<Spot> {
+    let search = Search::within(MOST_OF_FILE_BYTES);
     let shown = escape(path.as_bytes());
     let code = match Code::open(Path::new(path)) {
         Ok(code) => code,
         Err(err) if err.kind() == std::io::ErrorKind::InvalidInput => bail!("{shown} is no regular file"),
         Err(err) => return Err(anyhow::Error::new(err).context(format!("cannot open {shown}"))),
     };
-    let code = code.map_err(|_| anyhow!("{shown} is no ELF file: a probe goes into a program or a library"))?;
-    spot(place, code)
+    let code = code.map_err(|why| match why {
+        NOT_ELF => anyhow!("{shown} is no ELF file: a probe goes into a program or a library"),
+        why => anyhow!("{shown} is no program or library: {why}"),
+    })?;
+    spot(place, code, &search)
 }
 
-/// The places in files that the target uses: one in each file that defines the function.
+/// The places in files that the target uses: one in each file that defines the function. What is not searched for want of
+/// room is told by `search`.
 ///
 /// # Errors
 /// No file defines it, or one does more than once.
-pub fn in_target(place: &Place, scope: &Scope<'_>, host: &Host) -> Result<Vec<Spot>> {
+pub fn in_target(place: &Place, scope: &Scope<'_>, host: &Host, search: &Search) -> Result<Vec<Spot>> {
     let name = &place.function;
     if address(name).is_some() {
         bail!("the address {name} is one of a file: name it, as in uprobe:{name}@\"/bin/true\"");
     }
     match scope {
-        Scope::Processes(pids) => in_processes(place, pids, host),
+        Scope::Processes(pids) => in_processes(place, pids, host, search),
         Scope::Command(command) => {
             let shown = escape(command.as_encoded_bytes());
             let program = of_command(Path::new(command));
             let program =
                 program.with_context(|| format!("{shown} is not found, or nothing that a probe could go into"))?;
-            Ok(vec![in_program(place, program)?])
+            Ok(vec![in_program(place, program, search)?])
         }
         Scope::Everything => {
             let usual = Code::open(Path::new(USUAL_PROGRAM)).ok().and_then(Result::ok);
             let usual = usual.with_context(|| format!("{USUAL_PROGRAM} cannot be read"));
             let files = usual?.with_libraries(&[]);
             let libraries: Vec<Code> = files.into_iter().skip(1).collect();
-            let near = did_you_mean(&near_names(name, &libraries));
-            let code = libraries.into_iter().find(|code| code.exports(name));
+            if let Some(at) = libraries.iter().position(|code| code.exports(name, search)) {
+                let code = libraries.into_iter().nth(at).context("a library vanished")?;
+                return Ok(vec![spot(place, code, search)?]);
+            }
+            let near = did_you_mean(&near_names(name, &libraries, search));
             let shown = escape(name.as_bytes());
             let other = format!("another file is named as in uprobe:{shown}@\"/bin/true\"");
-            let code = code.with_context(|| format!("`{shown}` is not in the system's C library ({other}){near}"))?;
-            Ok(vec![spot(place, code)?])
+            bail!("`{shown}` is not in the system's C library ({other}){near}")
         }
     }
 }
 
-fn in_processes(place: &Place, pids: &[i32], host: &Host) -> Result<Vec<Spot>> {
+fn in_processes(place: &Place, pids: &[i32], host: &Host, search: &Search) -> Result<Vec<Spot>> {
     let name = &place.function;
     let (mut spots, mut near): (Vec<Spot>, Vec<String>) = (Vec::new(), Vec::new());
     let mut judged = FxHashMap::default();
@@ -93,17 +103,28 @@ fn in_processes(place: &Place, pids: &[i32], host: &Host) -> Result<Vec<Spot>> {
                 "process {pid} waits in the kernel (state D), and so would who asks what it has mapped: name the file"
             );
         }
-        let files = mapped(host, pid);
-        let wanted = defining(&files, name, &mut judged);
+        let files = mapped(host, pid, search);
+        let is_new = |code: &Code, spots: &[Spot]| !spots.iter().any(|spot| spot.file.is_same(&code.file));
+        if let Some(program) = files.first()
+            && let Some(named) = in_itself(program, name, search)
+        {
+            if is_new(program, &spots) {
+                spots.extend(files.into_iter().next().map(|code| spot_of(place, code, named, search)).transpose()?);
+            }
+            continue;
+        }
+        let wanted = defining(&files, name, &mut judged, search);
         if wanted.is_empty() && near.is_empty() {
-            near = near_names(name, &files);
+            near = near_names(name, &files, search);
         }
         for (at, code) in files.into_iter().enumerate() {
-            let is_new = !spots.iter().any(|spot| spot.code.is_same(&code));
-            if wanted.contains(&at) && is_new {
-                spots.push(spot(place, code)?);
+            if wanted.contains(&at) && is_new(&code, &spots) {
+                spots.push(spot(place, code, search)?);
             }
         }
+    }
+    if is_told_to_end() {
+        bail!("told to end before the function was found");
     }
     if spots.is_empty() {
         let name = escape(name.as_bytes());
@@ -112,62 +133,75 @@ fn in_processes(place: &Place, pids: &[i32], host: &Host) -> Result<Vec<Spot>> {
             [pid] => format!("no file that process {pid} has mapped defines `{name}`"),
             _ => format!("no file that these processes have mapped defines `{name}`"),
         };
-        bail!("{why}{}", did_you_mean(&near));
+        let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
+        bail!("{why}{left_out}{}", did_you_mean(&near));
     }
     Ok(spots)
 }
 
-/// Which of the files of a process, its program first, a call of the function may lead to: the program, else every library
-/// that others may call it in. `judged` are libraries that were looked at before.
-fn defining(files: &[Code], name: &str, judged: &mut FxHashMap<Option<(u64, u64)>, bool>) -> Vec<usize> {
-    if files.first().is_some_and(|code| is_in(code, name)) {
-        return vec![0];
-    }
-    let mut exports = |code: &Code| *judged.entry(code.identity()).or_insert_with(|| code.exports(name));
-    let libraries = files.iter().enumerate().skip(1);
-    let all: Vec<(usize, &Code)> = libraries.filter(|(_, code)| exports(code)).collect();
+/// Which of the files of a process, its program first, a call of a function that is not in the program may lead to: every
+/// library that others may call it in. `judged` are libraries that were looked at before.
+fn defining(
+    files: &[Code],
+    name: &str,
+    judged: &mut FxHashMap<Option<(u64, u64)>, bool>,
+    search: &Search,
+) -> Vec<usize> {
+    let mut exports = |code: &Code| *judged.entry(code.file.identity()).or_insert_with(|| code.exports(name, search));
+    // A large one must not take the room of all others.
+    let mut all: Vec<(usize, &Code)> = files.iter().enumerate().skip(1).collect();
+    all.sort_by_key(|(_, code)| code.exported_bytes());
+    all.retain(|(_, code)| exports(code));
+    all.sort_by_key(|(at, _)| *at);
     // The dynamic linker has functions of these names for itself, until the C library is there.
-    let is_linker = |code: &Code| code.path.rsplit('/').next().is_some_and(|file| file.starts_with("ld-linux"));
+    let is_linker = |code: &Code| code.file.path.rsplit('/').next().is_some_and(|file| file.starts_with("ld-linux"));
     let others = all.iter().filter(|(_, code)| !is_linker(code)).map(|(at, _)| *at).collect::<Vec<_>>();
     if others.is_empty() { all.into_iter().map(|(at, _)| at).collect() } else { others }
 }
 
-fn is_in(code: &Code, name: &str) -> bool {
-    !matches!(code.find(name), Named::Unknown | Named::Elsewhere)
+/// What a name stands for in a program. None when it is not there.
+fn in_itself(program: &Code, name: &str, search: &Search) -> Option<Named> {
+    Some(program.find(name, search)).filter(|named| !matches!(named, Named::Unknown | Named::Elsewhere))
 }
 
 /// In the program itself, else in the first of its libraries that exports it.
-fn in_program(place: &Place, program: Code) -> Result<Spot> {
+fn in_program(place: &Place, program: Code, search: &Search) -> Result<Spot> {
     let name = &place.function;
-    if is_in(&program, name) {
-        return spot(place, program);
+    if let Some(named) = in_itself(&program, name, search) {
+        return spot_of(place, program, named, search);
     }
-    let path = program.path.clone();
+    let path = program.file.path.clone();
     let files = program.with_libraries(&library_path());
-    let near = near_names(name, &files);
-    let code = files.into_iter().find(|code| code.exports(name));
-    let code = code.with_context(|| {
-        format!(
-            "neither {} nor a library of its own defines `{}`{}",
-            escape(path.as_bytes()),
-            escape(name.as_bytes()),
-            did_you_mean(&near)
-        )
-    })?;
-    spot(place, code)
+    if let Some(at) = files.iter().position(|code| code.exports(name, search)) {
+        let code = files.into_iter().nth(at).context("a library vanished")?;
+        return spot(place, code, search);
+    }
+    let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
+    bail!(
+        "neither {} nor a library of its own defines `{}`{left_out}{}",
+        escape(path.as_bytes()),
+        escape(name.as_bytes()),
+        did_you_mean(&near_names(name, &files, search))
+    )
 }
 
 /// The byte of the file.
-fn spot(place: &Place, code: Code) -> Result<Spot> {
-    let (name, path) = (escape(place.function.as_bytes()), escape(code.path.as_bytes()));
+fn spot(place: &Place, code: Code, search: &Search) -> Result<Spot> {
+    let named = match address(&place.function) {
+        Some(address) => Named::Function { address, size: 0 },
+        None => code.find(&place.function, search),
+    };
+    spot_of(place, code, named, search)
+}
+
+/// As [`spot`], of what was found.
+fn spot_of(place: &Place, code: Code, named: Named, search: &Search) -> Result<Spot> {
+    let (name, path) = (escape(place.function.as_bytes()), escape(code.file.path.as_bytes()));
     let machine = Machine::of_elf(code.machine());
     if !Machine::of_kernel().runs(machine) {
         bail!("{path} is a program of another machine");
     }
-    let (start, size) = match address(&place.function) {
-        Some(address) => (address, 0),
-        None => function(&place.function, &code)?,
-    };
+    let (start, size) = function(&place.function, named, &code, search)?;
     if size > 0 && place.offset >= size {
         bail!("`{name}` in {path} has {size} bytes: {:#x} is behind its end", place.offset);
     }
@@ -175,14 +209,14 @@ fn spot(place: &Place, code: Code) -> Result<Spot> {
     let start = if machine == Machine::Arm { start & !1 } else { start };
     let offset = start.checked_add(place.offset).and_then(|address| code.offset(address));
     let offset = offset.with_context(|| format!("there is no code at `{place}` in {path}"))?;
-    Ok(Spot { code, offset, machine })
+    Ok(Spot { file: code.file, offset, machine })
 }
 
 /// Address and size of a function by its name.
-fn function(wanted: &str, code: &Code) -> Result<(u64, u64)> {
-    let (name, path) = (escape(wanted.as_bytes()), escape(code.path.as_bytes()));
-    let near = || near_names(wanted, std::slice::from_ref(code));
-    match code.find(wanted) {
+fn function(wanted: &str, named: Named, code: &Code, search: &Search) -> Result<(u64, u64)> {
+    let (name, path) = (escape(wanted.as_bytes()), escape(code.file.path.as_bytes()));
+    let near = || near_names(wanted, std::slice::from_ref(code), search);
+    match named {
         Named::Function { address, size } => Ok((address, size)),
         Named::Several(all) => {
             let some: Vec<String> = all.iter().take(OFFERED).map(|address| format!("{address:#x}")).collect();
@@ -206,7 +240,8 @@ fn function(wanted: &str, code: &Code) -> Result<(u64, u64)> {
         ),
         Named::Unknown => {
             let stripped = if code.is_stripped() { "; it is stripped: only what it exports has a name" } else { "" };
-            bail!("{path} has no function `{name}`{stripped}{}", did_you_mean(&near()))
+            let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
+            bail!("{path} has no function `{name}`{left_out}{stripped}{}", did_you_mean(&near()))
         }
     }
 }
@@ -216,9 +251,9 @@ fn address(name: &str) -> Option<u64> {
     u64::from_str_radix(name.strip_prefix("0x")?, 16).ok()
 }
 
-fn near_names(wanted: &str, files: &[Code]) -> Vec<String> {
+fn near_names(wanted: &str, files: &[Code], search: &Search) -> Vec<String> {
     let mut near = Near::new(wanted);
-    files.iter().for_each(|code| code.each_name(|name| near.offer(name)));
+    files.iter().for_each(|code| code.each_name(search, |name| near.offer(name)));
     near.names()
 }
 
@@ -319,7 +354,13 @@ mod tests {
         assert!(said(&place(name, 1 << 20)).contains("is behind its end"));
         assert!(said(&place("0x7fffffffffffffff", 0)).contains("there is no code at"));
         let own = std::process::id() as i32;
-        let spots = in_target(&place(name, 0), &Scope::Processes(vec![own, own]), &Host::default()).unwrap();
+        let spots = in_target(
+            &place(name, 0),
+            &Scope::Processes(vec![own, own]),
+            &Host::default(),
+            &Search::within(MOST_OF_FILE_BYTES),
+        )
+        .unwrap();
         assert_eq!((spots.len(), spots[0].offset), (1, found.offset));
     }
 

@@ -16,6 +16,7 @@ use crate::profiler::code::{self, Near, Scope, did_you_mean};
 use crate::profiler::{Setup, TracefsFinder};
 use crate::symbol::functions::has_mapped;
 use crate::symbol::kallsyms::each_function;
+use crate::symbol::search::{MOST_OF_TARGET_BYTES, Search};
 use crate::sys;
 use crate::task::procfs;
 use crate::tep::format::Format;
@@ -76,31 +77,62 @@ impl Setup<'_> {
         }
     }
 
-    fn in_programs(&self, selector: &Selector, place: &Place, path: Option<&str>) -> Result<Vec<Event>> {
-        let head = &selector.head;
+    /// Looks for all functions of programs before a probe is defined. The files are others', and it may take a while: until
+    /// here a Ctrl-C ends the process as it does any other, then it waits until the probes can be removed.
+    ///
+    /// # Errors
+    /// As [`Setup::events`] of one that is needed.
+    pub fn find_functions<'s>(&self, selectors: impl IntoIterator<Item = (&'s Selector, bool)>) -> Result<()> {
+        for (selector, is_needed) in selectors {
+            if let Head::Uprobe(place, path) = &selector.head {
+                let spots = match self.find_function(&selector.head, place, path.as_deref()) {
+                    Err(err) if is_needed => return Err(err),
+                    spots => spots,
+                };
+                self.tracefs.spots.borrow_mut().push((selector.head.clone(), spots));
+            }
+        }
+        Ok(())
+    }
+
+    fn find_function(&self, head: &Head, place: &Place, path: Option<&str>) -> Result<Vec<code::Spot>> {
         if !has_uprobes(self.tracefs.get_as_root(ROOT_ONLY)?.root()) {
             bail!("{head}: {NO_UPROBES}");
         }
-        let scope = self.scope();
+        let search = Search::within(MOST_OF_TARGET_BYTES);
         let spots = match path {
             Some(path) => code::in_file(place, path).map(|spot| vec![spot]),
-            None => code::in_target(place, &scope, self.host),
+            None => code::in_target(place, &self.scope(), self.host, &search),
         };
         let spots = spots.with_context(|| head.to_string())?;
+        if let Some(left_out) = search.left_out() {
+            self.warn(format!("{head}: {left_out}"));
+        }
+        Ok(spots)
+    }
+
+    fn in_programs(&self, selector: &Selector, place: &Place, path: Option<&str>) -> Result<Vec<Event>> {
+        let head = &selector.head;
+        let found = {
+            let mut all = self.tracefs.spots.borrow_mut();
+            all.iter().position(|(known, _)| known == head).map(|at| all.swap_remove(at).1)
+        };
+        let spots = found.unwrap_or_else(|| self.find_function(head, place, path))?;
+        let scope = self.scope();
         let mut events = Vec::new();
         for spot in spots {
-            let shown = escape(spot.code.path.as_bytes());
+            let shown = escape(spot.file.path.as_bytes());
             match (path, &scope) {
                 (None, _) => self.note(format!("{head} is in {shown}, at byte {:#x}", spot.offset)),
                 (Some(_), Scope::Processes(pids))
-                    if !pids.iter().any(|&pid| has_mapped(self.host, pid, &spot.code)) =>
+                    if !pids.iter().any(|&pid| has_mapped(self.host, pid, &spot.file)) =>
                 {
                     self.warn(format!("{head} is not seen yet: no process that is watched has loaded {shown}"));
                 }
                 _ => {}
             }
             let site = site(place, true, spot.machine);
-            let user = Spot::User { fd: spot.code.file.as_raw_fd(), offset: spot.offset };
+            let user = Spot::User { fd: spot.file.file.as_raw_fd(), offset: spot.offset };
             events.push(self.define(selector, place, user, &site)?);
         }
         Ok(events)

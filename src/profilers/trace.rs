@@ -273,6 +273,7 @@ impl Profiler for Trace {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.draws_stacks = setup.flame_graph;
         let mut selection = Selection::default();
+        setup.find_functions(self.selectors.iter().map(|selector| (selector, true)))?;
         for selector in std::mem::take(&mut self.selectors) {
             self.choose(&selector, &mut selection, setup)?;
         }

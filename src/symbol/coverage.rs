@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::symbol::elf;
 use crate::symbol::files::{DELETED, EXITED, NO_PERM, Reason};
 use crate::symbol::names::HIDDEN;
-use crate::symbol::spaces::JIT_NO_MAP;
+use crate::symbol::perf_map_file::{JIT_NO_MAP, Runtime};
 
 /// Distinct places, by whether they have a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub struct ModuleCoverage {
     pub count: Count,
     /// Why some have none.
     pub reason: Reason,
+    /// Where its process makes code, what it is.
+    pub runtimes: Vec<Runtime>,
 }
 
 /// The places of a run.
@@ -83,9 +85,30 @@ impl Coverage {
             count.unnamed += module.count.unnamed;
         }
         modules.retain(|module| module.count.unnamed > 0);
+        // Code that processes made has a module in each of them.
+        modules.sort_by(|a, b| (&a.module, a.reason).cmp(&(&b.module, b.reason)));
+        modules.dedup_by(|other, one| {
+            let is_same = (&one.module, one.reason) == (&other.module, other.reason);
+            if is_same {
+                one.count.named += other.count.named;
+                one.count.unnamed += other.count.unnamed;
+                one.runtimes.append(&mut other.runtimes);
+            }
+            is_same
+        });
         modules.sort_by(|a, b| b.count.unnamed.cmp(&a.count.unnamed).then_with(|| a.module.cmp(&b.module)));
         modules.truncate(MOST);
         Coverage { count, nowhere, modules }
+    }
+
+    /// Code made at run time has no names: what would help. For who did not ask for more.
+    pub fn cure_of_code(&self) -> Option<String> {
+        let code = self.modules.iter().filter(|module| module.reason == JIT_NO_MAP);
+        let (unnamed, runtimes) = code.fold((0, Vec::new()), |(unnamed, mut runtimes), module| {
+            runtimes.extend_from_slice(&module.runtimes);
+            (unnamed + module.count.unnamed, runtimes)
+        });
+        (unnamed > 0).then(|| format!("jit-no-map: places without a name: {unnamed}; {}", cure_of_code(&runtimes)))
     }
 
     /// For `-v`.
@@ -95,8 +118,11 @@ impl Coverage {
             return Vec::new();
         }
         let mut lines = vec![format!("symbols: {named} of {all} places named ({} %)", named * 100 / all)];
-        lines.extend(self.modules.iter().map(|ModuleCoverage { module, count, reason }| {
-            let cure = cure(reason).map(|cure| format!("; {cure}")).unwrap_or_default();
+        lines.extend(self.modules.iter().map(|ModuleCoverage { module, count, reason, runtimes }| {
+            let cure = match *reason {
+                JIT_NO_MAP => format!("; {}", cure_of_code(runtimes)),
+                reason => cure(reason).map(|cure| format!("; {cure}")).unwrap_or_default(),
+            };
             format!("symbols: {} of {} without a name in {module} ({reason}){cure}", count.unnamed, count.total())
         }));
         if self.nowhere > 0 {
@@ -106,11 +132,18 @@ impl Coverage {
     }
 }
 
+/// What would give code its names that was made at run time.
+fn cure_of_code(runtimes: &[Runtime]) -> String {
+    let known = Runtime::ALL.into_iter().filter(|runtime| runtimes.contains(runtime));
+    let known: Vec<&str> = known.map(Runtime::cure).collect();
+    let cures = if known.is_empty() { Runtime::ALL.map(Runtime::cure).to_vec() } else { known };
+    format!("it is named in /tmp/perf-PID.map, which is written by {}", cures.join(", "))
+}
+
 /// What would give a module its names.
 fn cure(reason: Reason) -> Option<&'static str> {
     match reason {
         elf::STRIPPED => Some("its debug file in /usr/lib/debug/.build-id would help"),
-        JIT_NO_MAP => Some("its run-time compiler can write /tmp/perf-PID.map"),
         NO_PERM => Some("root may open it"),
         DELETED => Some("start perf-prof before the file is replaced"),
         EXITED => Some("start perf-prof before the process"),
@@ -152,12 +185,15 @@ mod tests {
             module: module.to_owned(),
             count: Count { named, unnamed },
             reason,
+            runtimes: Vec::new(),
         };
         let mut modules = vec![
             module("/bin/whole", 40, 0, ""),
             module("/bin/b", 1, 2, elf::STRIPPED),
             module("/bin/a", 0, 2, EXITED),
-            module("//anon", 0, 7, JIT_NO_MAP),
+            module("//anon", 0, 3, JIT_NO_MAP),
+            ModuleCoverage { runtimes: vec![Runtime::Node], ..module("[heap]", 0, 0, JIT_NO_MAP) },
+            module("//anon", 0, 4, JIT_NO_MAP),
         ];
         modules.extend((0..4).map(|index| module(&format!("/odd/{index}"), 0, 1, "odd")));
         let coverage = Coverage::of(modules, 3);
@@ -166,7 +202,7 @@ mod tests {
         assert_eq!(names, ["//anon", "/bin/a", "/bin/b", "/odd/0", "/odd/1"]);
         let lines = coverage.describe();
         assert_eq!(lines[0], "symbols: 41 of 59 places named (69 %)");
-        let anon = "symbols: 7 of 7 without a name in //anon (jit-no-map); its run-time compiler can write";
+        let anon = "symbols: 7 of 7 without a name in //anon (jit-no-map); it is named in /tmp/perf-PID.map, which is written by `jcmd";
         assert!(lines[1].starts_with(anon), "{lines:?}");
         assert!(
             lines[3].starts_with("symbols: 2 of 3 without a name in /bin/b (stripped); its debug file"),
@@ -175,5 +211,7 @@ mod tests {
         assert_eq!(lines[4], "symbols: 1 of 1 without a name in /odd/0 (odd)");
         assert_eq!(lines[6], "symbols: 3 frames in no module: wrong frame pointers, or gone");
         assert_eq!(lines.len(), 7);
+        assert!(cure_of_code(&[Runtime::Node, Runtime::Node]).ends_with("written by `node --perf-basic-prof`"));
+        assert_eq!(cure_of_code(&[]), cure_of_code(&Runtime::ALL));
     }
 }

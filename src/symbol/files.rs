@@ -1,9 +1,11 @@
 //! Files behind mappings: opened while they can be reached, and only believed to be the ones that were mapped.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +13,7 @@ use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 
 use crate::perf::target::Host;
 use crate::symbol::elf_file;
+use crate::symbol::mappings::MapsLine;
 use crate::sys;
 
 /// How many files this process may open yet.
@@ -34,7 +37,7 @@ pub struct Wanted<'a> {
     pub start: u64,
     pub end: u64,
     /// As the process names it, without a mark of deletion.
-    pub path: &'a str,
+    pub path: &'a Path,
     pub key: &'a FileKey,
     /// Its parent, the parent's parent and so on: they outlive it, and mostly see the same files.
     pub ancestors: &'a [i32],
@@ -65,11 +68,11 @@ impl Wanted<'_> {
         {
             return Ok(file);
         }
-        let tail = self.path.trim_start_matches('/');
+        let tail = self.path.strip_prefix("/").unwrap_or(self.path);
         let roots = std::iter::once(self.pid).chain(self.ancestors.iter().copied());
         let mut paths: Vec<PathBuf> =
             roots.map(|pid| host.proc.join(pid.to_string()).join("root").join(tail)).collect();
-        paths.push(PathBuf::from(self.path));
+        paths.push(self.path.to_owned());
         let mut reason = if process.exists() { DELETED } else { EXITED };
         for path in paths {
             match open_regular(&path) {
@@ -87,7 +90,7 @@ impl Wanted<'_> {
     fn is_link_to_path(&self, link: &Path) -> bool {
         fs::read_link(link).is_ok_and(|target| {
             let target = target.as_os_str().as_bytes();
-            target.strip_suffix(DELETED_MARK).unwrap_or(target) == self.path.as_bytes()
+            target.strip_suffix(DELETED_MARK).unwrap_or(target) == self.path.as_os_str().as_bytes()
         })
     }
 
@@ -105,6 +108,33 @@ impl Wanted<'_> {
     }
 }
 
+/// The path in a line of /proc/PID/maps, where a newline is written as `\012` and a backslash as itself, show_map_vma() in
+/// fs/proc/task_mmu.c: the link of the mapping tells which it is, else the file that is found does.
+pub fn path_of_line<'a>(host: &Host, pid: i32, line: &MapsLine<'a>) -> Cow<'a, [u8]> {
+    const NEWLINE: &[u8] = b"\\012";
+    if !line.path.windows(NEWLINE.len()).any(|bytes| bytes == NEWLINE) {
+        return line.path.into();
+    }
+    let link = host.proc.join(format!("{pid}/map_files/{:x}-{:x}", line.start, line.end));
+    if let Ok(target) = fs::read_link(link) {
+        let target = target.into_os_string().into_vec();
+        let written: Vec<&[u8]> = target.split(|&byte| byte == b'\n').collect();
+        if written.join(NEWLINE) == line.path {
+            return target.into();
+        }
+    }
+    let mut path = Vec::with_capacity(line.path.len());
+    let mut rest = line.path;
+    while let [first, behind @ ..] = rest {
+        let is_newline = rest.starts_with(NEWLINE);
+        path.push(if is_newline { b'\n' } else { *first });
+        rest = if is_newline { &rest[NEWLINE.len()..] } else { behind };
+    }
+    let own = Path::new(OsStr::from_bytes(path.strip_suffix(DELETED_MARK).unwrap_or(&path)));
+    let wanted = Wanted { pid, start: line.start, end: line.end, path: own, key: &line.key, ancestors: &[] };
+    if wanted.open(host).is_ok() { path.into() } else { line.path.into() }
+}
+
 pub(super) fn is_on_overlay(file: &File) -> bool {
     fstatfs(file).is_ok_and(|stat| stat.filesystem_type() == OVERLAYFS_SUPER_MAGIC)
 }
@@ -114,7 +144,18 @@ pub const DELETED_MARK: &[u8] = b" (deleted)";
 
 /// Opens a regular file for reading; anything else is not touched: a fifo would block, a device might do something.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?;
+    open_place(&OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?)
+}
+
+/// As [`open_regular`], below the root of others, where no part of `path` may be a link.
+///
+/// # Errors
+/// ELOOP where one is; InvalidInput for what is no regular file.
+pub fn open_regular_below(root: &Path, path: &Path) -> io::Result<File> {
+    open_place(&File::from(sys::below::open_below(root, path)?))
+}
+
+fn open_place(place: &File) -> io::Result<File> {
     if !place.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -126,6 +167,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbol::mappings::parse_maps_line;
 
     fn key_of(path: &Path) -> FileKey {
         let meta = fs::metadata(path).unwrap();
@@ -138,8 +180,7 @@ mod tests {
         let path = dir.path().join("lib.so");
         fs::write(&path, "old").unwrap();
         let key = key_of(&path);
-        let text = path.to_str().unwrap();
-        let wanted = Wanted { pid: -1, start: 0, end: 1, path: text, key: &key, ancestors: &[] };
+        let wanted = Wanted { pid: -1, start: 0, end: 1, path: &path, key: &key, ancestors: &[] };
         let host = Host::default();
         assert!(wanted.open(&host).is_ok());
         let kept = File::open(&path).unwrap(); // its inode stays taken
@@ -160,9 +201,42 @@ mod tests {
         fs::write(&file, "x").unwrap();
         let host = Host { proc, ..Host::default() };
         let key = key_of(&file);
-        let wanted = Wanted { pid: 9, start: 0, end: 1, path: "/only/in/there", key: &key, ancestors: &[8, 7] };
+        let wanted =
+            Wanted { pid: 9, start: 0, end: 1, path: Path::new("/only/in/there"), key: &key, ancestors: &[8, 7] };
         assert!(wanted.open(&host).is_ok());
         assert_eq!(Wanted { ancestors: &[8], ..wanted }.open(&host).err(), Some(EXITED));
+    }
+
+    #[test]
+    fn a_newline_in_a_path_is_told_from_its_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let proc = dir.path().join("proc");
+        let links = proc.join("7/map_files");
+        fs::create_dir_all(&links).unwrap();
+        let host = Host { proc, ..Host::default() };
+        let path_of = |name: &str| dir.path().join(name).into_os_string().into_vec();
+        let (newline, number) = (path_of("a\nb.so"), path_of("a\\012b.so"));
+        let as_written = format!("1000-2000 r-xp 0 1:2 3 {}", String::from_utf8(number.clone()).unwrap());
+        let seen = |text: &str| path_of_line(&host, 7, &parse_maps_line(text.as_bytes()).unwrap()).into_owned();
+        assert_eq!(seen("1000-2000 r-xp 0 1:2 3 /a b\\011c\\"), b"/a b\\011c\\");
+        assert_eq!(seen(&as_written), number, "neither is there");
+        for file in [&newline, &number] {
+            let link = links.join("1000-2000");
+            std::os::unix::fs::symlink(Path::new(OsStr::from_bytes(file)), &link).unwrap();
+            assert_eq!(seen(&as_written), *file, "its link tells");
+            fs::remove_file(link).unwrap();
+        }
+        for file in [&number, &newline] {
+            let file = Path::new(OsStr::from_bytes(file));
+            fs::write(file, "x").unwrap();
+            let FileKey::Inode { major, minor, inode } = key_of(file) else { panic!() };
+            let text = as_written.replace(" 1:2 3 ", &format!(" {major:x}:{minor:x} {inode} "));
+            assert_eq!(seen(&text), file.as_os_str().as_bytes(), "the file tells");
+        }
+        let text = as_written.clone() + " (deleted)";
+        std::os::unix::fs::symlink(OsStr::from_bytes(&[&newline[..], DELETED_MARK].concat()), links.join("1000-2000"))
+            .unwrap();
+        assert_eq!(seen(&text), [&newline[..], DELETED_MARK].concat());
     }
 
     #[test]

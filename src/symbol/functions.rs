@@ -4,31 +4,45 @@
 //! compressed or lie in a file of their own: the same address each time. See elf(5).
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use crate::perf::target::{Host, threads};
-use crate::symbol::elf::{MOST_DEBUGDATA_BYTES, NOT_ELF, decompress, separate_file, usual_debug_dirs};
+use crate::symbol::elf::{NOT_ELF, decompress, separate_file, usual_debug_dirs};
 use crate::symbol::elf_file::{Dynamic, ElfFile, MOST_FILES, MOST_PATH_BYTES, Symbol};
-use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, is_on_overlay, open_regular};
+use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, is_on_overlay, open_regular, path_of_line};
 use crate::symbol::mappings::parse_maps_line;
+use crate::symbol::search::Search;
 use crate::task::procfs;
 
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
+/// Segments and sections of a file: programs and libraries have a hundred at most.
+const MOST_HEADERS: usize = 1024;
+const TOO_MANY_HEADERS: Reason = "too many sections";
+/// Functions of one name that are told apart.
+const MOST_OF_A_NAME: usize = 1024;
 /// Scripts that run scripts.
 const MOST_INTERPRETERS: usize = 4;
 
-/// A program or a library.
+/// The file of a program or a library.
 #[derive(Debug)]
-pub struct Code {
+pub struct CodeFile {
     pub file: File,
     /// As people call it.
     pub path: String,
+}
+
+/// A program or a library, and where its parts are.
+#[derive(Debug)]
+pub struct Code {
+    pub file: CodeFile,
     elf: ElfFile,
 }
 
@@ -48,6 +62,24 @@ pub enum Named {
     Unknown,
 }
 
+impl CodeFile {
+    /// Device and inode.
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        self.file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+    }
+
+    /// True when a probe in both would be two in one file: the kernel puts them into the file below an overlay
+    /// (d_real_inode, kernel/trace/trace_uprobe.c), which has a device of its own in each.
+    pub fn is_same(&self, other: &CodeFile) -> bool {
+        let (Ok(one), Ok(two)) = (self.file.metadata(), other.file.metadata()) else { return false };
+        // An overlay may use the upper half of the inode's number. A copy in its upper layer has the number of the
+        // original, too, but times of its own.
+        let below = |meta: &Metadata| (meta.ino() as u32, meta.size(), times(meta));
+        (one.dev(), one.ino()) == (two.dev(), two.ino())
+            || below(&one) == below(&two) && (is_on_overlay(&self.file) || is_on_overlay(&other.file))
+    }
+}
+
 impl Code {
     /// # Errors
     /// It cannot be read.
@@ -56,10 +88,13 @@ impl Code {
     }
 
     /// # Errors
-    /// It is no ELF file.
+    /// It is no ELF file, or no program or library.
     pub fn of(file: File, path: String) -> Result<Code, Reason> {
         let elf = ElfFile::read(&file).ok_or(NOT_ELF)?;
-        Ok(Code { file, path, elf })
+        if elf.headers() > MOST_HEADERS {
+            return Err(TOO_MANY_HEADERS);
+        }
+        Ok(Code { file: CodeFile { file, path }, elf })
     }
 
     /// `e_machine`
@@ -77,60 +112,47 @@ impl Code {
         self.elf.code_offset(address)
     }
 
-    /// Device and inode.
-    pub fn identity(&self) -> Option<(u64, u64)> {
-        self.file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
-    }
-
-    /// True when a probe in both would be two in one file: the kernel puts them into the file below an overlay
-    /// (d_real_inode, kernel/trace/trace_uprobe.c), which has a device of its own in each.
-    pub fn is_same(&self, other: &Code) -> bool {
-        let (Ok(one), Ok(two)) = (self.file.metadata(), other.file.metadata()) else { return false };
-        // An overlay may use the upper half of the inode's number. A copy in its upper layer has the number of the
-        // original, too, but times of its own.
-        let below = |meta: &Metadata| (meta.ino() as u32, meta.size(), times(meta));
-        (one.dev(), one.ino()) == (two.dev(), two.ino())
-            || below(&one) == below(&two) && (is_on_overlay(&self.file) || is_on_overlay(&other.file))
-    }
-
     /// Looks for a function among what is exported, then in each other table that there is.
-    pub fn find(&self, name: &str) -> Named {
+    pub fn find(&self, name: &str, search: &Search) -> Named {
         let mut found = Matches::default();
-        let old = self.elf.old_versions(&self.file);
-        self.elf.each_symbol(&self.file, true, |symbol| {
-            if symbol.is_named(name) {
-                found.take(symbol, old.get(symbol.index).copied().unwrap_or(false));
-            }
+        let file = &self.file.file;
+        let mut is_whole = search.named(&self.elf, file, true, name, |symbol| {
+            found.take(symbol, self.elf.is_old_version(file, symbol.index));
         });
         if let Some(named) = found.clone().verdict() {
             return named;
         }
-        for table in self.tables() {
-            table.each(|symbol| {
-                if symbol.is_named(name) {
-                    found.take(symbol, false);
-                }
-            });
+        for table in self.tables(search) {
+            let (elf, file) = table.parts();
+            is_whole &= search.named(elf, file, false, name, |symbol| found.take(symbol, false));
             if let Some(named) = found.clone().verdict() {
                 return named;
             }
         }
+        if !is_whole {
+            search.leave_out(&self.file.path);
+        }
         if found.is_called { Named::Elsewhere } else { Named::Unknown }
     }
 
+    /// What there is to read for [`Code::exports`].
+    pub fn exported_bytes(&self) -> u64 {
+        let (entries, names) = self.elf.symbol_table(&self.file.file, true).unwrap_or_default();
+        entries.len.saturating_add(names.len)
+    }
+
     /// True when other files may call a function of this name that is defined here.
-    pub fn exports(&self, name: &str) -> bool {
+    pub fn exports(&self, name: &str, search: &Search) -> bool {
         let mut found = Matches::default();
-        self.elf.each_symbol(&self.file, true, |symbol| {
-            if symbol.is_named(name) {
-                found.take(symbol, false);
-            }
-        });
+        let is_whole = search.named(&self.elf, &self.file.file, true, name, |symbol| found.take(symbol, false));
+        if !is_whole {
+            search.leave_out(&self.file.path);
+        }
         found.verdict().is_some()
     }
 
     /// Hands over the name of every function, but for those that are longer than anybody types.
-    pub fn each_name(&self, mut take: impl FnMut(&str)) {
+    pub fn each_name(&self, search: &Search, mut take: impl FnMut(&str)) {
         const MOST_TYPED_BYTES: usize = 512;
         let mut left: usize = 256 << 20; // bytes of names, of which a browser with all its symbols has fewer
         let mut take = |symbol: &Symbol<'_>| {
@@ -142,19 +164,29 @@ impl Code {
                 take(name);
             }
         };
-        self.elf.each_symbol(&self.file, true, &mut take);
-        self.tables().for_each(|table| table.each(&mut take));
+        search.each(&self.elf, &self.file.file, true, &mut take);
+        for table in self.tables(search) {
+            let (elf, file) = table.parts();
+            search.each(elf, file, false, &mut take);
+        }
     }
 
     /// Beside what is exported, in the order in which they are looked at; opened one by one.
-    fn tables(&self) -> impl Iterator<Item = Table<'_>> {
+    fn tables<'a>(&'a self, search: &'a Search) -> impl Iterator<Item = Table<'a>> {
+        const MOST_CARRIED_BYTES: u64 = 32 << 20; // and as much while it is decompressed
         let own = std::iter::once_with(|| Some(Table::Own(self)));
         let carried = std::iter::once_with(|| {
-            let file = decompress(&self.file, self.elf.debugdata(&self.file)?, MOST_DEBUGDATA_BYTES).ok()?;
+            let carried = self.elf.debugdata(&self.file.file)?;
+            let most = MOST_CARRIED_BYTES.min(search.left_bytes());
+            let file = decompress(&self.file.file, carried, most).ok()?;
+            if !search.spend(file.metadata().ok()?.len()) {
+                search.leave_out(&self.file.path);
+                return None;
+            }
             Some(Table::Other(ElfFile::read(&file)?, file))
         });
         let separate = std::iter::once_with(|| {
-            let file = separate_file(&self.elf.build_id(&self.file)?, &usual_debug_dirs())?;
+            let file = separate_file(&self.elf.build_id(&self.file.file)?, &usual_debug_dirs())?;
             Some(Table::Other(ElfFile::read(&file)?, file))
         });
         own.chain(carried).chain(separate).flatten()
@@ -162,13 +194,13 @@ impl Code {
 
     /// It and the libraries that the dynamic linker would load for it, in its order.
     pub fn with_libraries(self, library_path: &[PathBuf]) -> Vec<Code> {
-        let interpreter = self.elf.interpreter(&self.file).map(PathBuf::from);
+        let interpreter = self.elf.interpreter(&self.file.file).map(PathBuf::from);
         let mut all = vec![self];
         let mut at = 0;
         while let Some(code) = all.get(at) {
             at += 1;
-            let Dynamic { libraries, directories } = code.elf.dynamic(&code.file).unwrap_or_default();
-            let origin = Path::new(&code.path).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
+            let Dynamic { libraries, directories } = code.elf.dynamic(&code.file.file).unwrap_or_default();
+            let origin = Path::new(&code.file.path).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
             let own = directories
                 .iter()
                 .map(|dir| PathBuf::from(dir.replace("$ORIGIN", &origin).replace("${ORIGIN}", &origin)))
@@ -176,7 +208,7 @@ impl Code {
             let usual = usual_library_dirs(code.machine(), interpreter.as_deref());
             let places: Vec<PathBuf> = library_path.iter().cloned().chain(own).chain(usual).collect();
             for name in libraries {
-                let known = |other: &Code| Path::new(&other.path).file_name().is_some_and(|file| *file == *name);
+                let known = |other: &Code| Path::new(&other.file.path).file_name().is_some_and(|file| *file == *name);
                 if all.len() >= MOST_FILES || all.iter().any(known) {
                     continue;
                 }
@@ -202,10 +234,10 @@ enum Table<'a> {
 }
 
 impl Table<'_> {
-    fn each(&self, take: impl FnMut(&Symbol<'_>)) {
+    fn parts(&self) -> (&ElfFile, &File) {
         match self {
-            Table::Own(code) => code.elf.each_symbol(&code.file, false, take),
-            Table::Other(elf, file) => elf.each_symbol(file, false, take),
+            Table::Own(code) => (&code.elf, &code.file.file),
+            Table::Other(elf, file) => (elf, file),
         }
     }
 }
@@ -232,7 +264,9 @@ impl Matches {
                     (false, true) => &mut self.old,
                     (false, false) => &mut self.global,
                 };
-                place.insert(symbol.address, symbol.size);
+                if place.len() < MOST_OF_A_NAME {
+                    place.insert(symbol.address, symbol.size);
+                }
             }
             _ => {}
         }
@@ -270,31 +304,44 @@ pub fn is_stuck(host: &Host, pid: i32) -> bool {
 }
 
 /// The files that a process executes, its program first. Nothing of one that [`is_stuck`] should be asked.
-pub fn mapped(host: &Host, pid: i32) -> Vec<Code> {
+pub fn mapped(host: &Host, pid: i32, search: &Search) -> Vec<Code> {
+    // What is read before there is a Code, and of one that has too many headers.
+    const HEAD_BYTES: u64 = 64 << 10;
+    const MOST_HEADS_BYTES: u64 = 8 << 20;
     let process = host.proc.join(pid.to_string());
     let text = fs::read(process.join("maps")).unwrap_or_default();
     let program = fs::metadata(process.join("exe")).map(|meta| (meta.dev(), meta.ino())).ok();
     let mut seen = Vec::new();
     let mut all: Vec<Code> = Vec::new();
     for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line) {
-        let path = line.path.strip_suffix(DELETED_MARK).unwrap_or(line.path);
-        if !path.starts_with(b"/") || seen.contains(&line.key) || seen.len() >= MOST_FILES {
+        if !line.path.starts_with(b"/") || seen.contains(&line.key) || seen.len() >= MOST_FILES {
             continue;
         }
-        let path = String::from_utf8_lossy(path).into_owned();
-        let wanted = Wanted { pid, start: line.start, end: line.end, path: &path, key: &line.key, ancestors: &[] };
-        if let Ok(code) = wanted.open(host).and_then(|file| Code::of(file, path.clone())) {
-            all.push(code);
+        let path = path_of_line(host, pid, &line);
+        let path = Path::new(OsStr::from_bytes(path.strip_suffix(DELETED_MARK).unwrap_or(&path)));
+        let wanted = Wanted { pid, start: line.start, end: line.end, path, key: &line.key, ancestors: &[] };
+        let shown = path.to_string_lossy().into_owned();
+        let opened = wanted.open(host).and_then(|file| {
+            let is_room = search.spend(HEAD_BYTES);
+            if is_room { Code::of(file, shown) } else { Err(TOO_MANY_HEADERS) }
+        });
+        match opened {
+            Ok(code) => all.push(code),
+            Err(TOO_MANY_HEADERS) => {
+                search.spend(MOST_HEADS_BYTES);
+                search.leave_out(&path.to_string_lossy());
+            }
+            Err(_) => {}
         }
         seen.push(line.key);
     }
-    all.sort_by_key(|code| program.is_none() || code.identity() != program); // stable
+    all.sort_by_key(|code| program.is_none() || code.file.identity() != program); // stable
     all
 }
 
 /// True when a process executes this file. On an overlay the device differs from what its mappings say.
-pub fn has_mapped(host: &Host, pid: i32, code: &Code) -> bool {
-    let Some((_, wanted)) = code.identity() else { return false };
+pub fn has_mapped(host: &Host, pid: i32, file: &CodeFile) -> bool {
+    let Some((_, wanted)) = file.identity() else { return false };
     if is_stuck(host, pid) {
         return true; // as far as anybody knows
     }
@@ -399,10 +446,10 @@ mod tests {
     #[test]
     fn libraries_are_found_as_the_linker_would() {
         let own = Code::open(Path::new("/proc/self/exe")).unwrap().unwrap();
-        if own.elf.interpreter(&own.file).is_none() {
+        if own.elf.interpreter(&own.file.file).is_none() {
             return; // static: there are none
         }
-        let files: Vec<String> = own.with_libraries(&[]).into_iter().map(|code| code.path).collect();
+        let files: Vec<String> = own.with_libraries(&[]).into_iter().map(|code| code.file.path).collect();
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         for path in &files[1..] {
             let real = fs::canonicalize(path).unwrap();
@@ -416,8 +463,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");
         fs::write(&script, "#! /bin/sh -e\ntrue\n").unwrap();
-        assert_eq!(of_command(&script).unwrap().path, "/bin/sh");
-        assert_eq!(of_command(Path::new("sh")).unwrap().path.rsplit('/').next(), Some("sh"));
+        assert_eq!(of_command(&script).unwrap().file.path, "/bin/sh");
+        assert_eq!(of_command(Path::new("sh")).unwrap().file.path.rsplit('/').next(), Some("sh"));
         fs::write(&script, format!("#!{}\n", script.display())).unwrap();
         assert!(of_command(&script).is_none(), "runs itself");
         assert!(of_command(Path::new("/nonexistent")).is_none() && of_command(Path::new("no such command")).is_none());
@@ -426,9 +473,10 @@ mod tests {
     fn look(bytes: &[u8]) -> Option<(Named, usize)> {
         let code = Code::of(in_memory(&mut &*bytes).unwrap(), "x".to_owned()).ok()?;
         let mut names = 0;
-        code.each_name(|_| names += 1);
-        let found = code.find("clock_gettime");
-        let _ = (code.offset(0x1000), code.exports("x"), code.elf.interpreter(&code.file));
+        let search = Search::within(1 << 20);
+        code.each_name(&search, |_| names += 1);
+        let found = code.find("clock_gettime", &search);
+        let _ = (code.offset(0x1000), code.exports("x", &search), code.elf.interpreter(&code.file.file));
         let _ = code.with_libraries(&[]).len();
         Some((found, names))
     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::symbol::files::{FileKey, Reason};
+use crate::symbol::perf_map_file::PerfMapFile;
 
 /// Mappings kept of one process at most: the list is not ours.
 pub(super) const MOST_MAPPINGS: usize = 16_384;
@@ -26,7 +27,7 @@ pub enum Content {
     /// The kernel's code in every process. Its length tells one architecture's from another's.
     Vdso { len: u64 },
     /// No symbols of its own, for this reason; but the process may name code that it has made in a perf map.
-    Unnamed { reason: Reason, map: Option<Arc<File>> },
+    Unnamed { reason: Reason, map: Option<Arc<PerfMapFile>> },
 }
 
 impl Module {
@@ -142,11 +143,12 @@ pub(super) fn is_made_at_run_time(path: &str) -> bool {
     PREFIXES.iter().any(|prefix| path.starts_with(prefix))
 }
 
-pub(super) struct MapsLine<'a> {
+pub struct MapsLine<'a> {
     pub start: u64,
     pub end: u64,
     pub offset: u64,
     pub key: FileKey,
+    /// See [`path_of_line`](crate::symbol::files::path_of_line).
     pub path: &'a [u8],
 }
 
@@ -164,7 +166,7 @@ pub(super) fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     let (major, minor) = (hex(&device[..colon])? as u32, hex(&device[colon + 1..])? as u32);
     let inode = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
     let key = FileKey::Inode { major, minor, inode };
-    let path = words.next().unwrap_or_default().trim_ascii();
+    let path = words.next().unwrap_or_default().trim_ascii_start();
     let path = if path.is_empty() { b"//anon" } else { path };
     (permissions.get(2) == Some(&b'x') && start < end).then_some(MapsLine { start, end, offset, key, path })
 }

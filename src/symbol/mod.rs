@@ -3,8 +3,8 @@
 //! ([`stacks::News`]): it knows what each process had mapped at the moment ([`spaces`], [`mappings`], [`files`]), so that a
 //! later exec or exit cannot rename a frame, and keeps its [`frames`], and gives each its text when it is first printed
 //! ([`names`], [`places`]): from the kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`], copied by [`tables`],
-//! read by [`demangle`]) or what a process says of code that it made itself ([`perf_map`]), within a [`budget`] of memory and
-//! one of time ([`naming`]).
+//! read by [`demangle`]) or what a process says of code that it made itself ([`perf_map`], [`perf_map_file`]), within a
+//! [`budget`] of memory and one of time ([`naming`]).
 //! Whether a callchain is whole is told by [`quality`], and what lacks names by [`coverage`].
 
 pub mod budget;
@@ -21,8 +21,10 @@ pub mod mappings;
 pub mod names;
 pub mod naming;
 pub mod perf_map;
+pub mod perf_map_file;
 pub mod places;
 pub mod quality;
+pub mod search;
 pub mod space_keys;
 pub mod spaces;
 pub mod stacks;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::symbol::coverage::{Coverage, ModuleCoverage, Tally};
 use crate::symbol::elf::{SymbolOptions, Symbols, TOO_LARGE};
@@ -16,6 +16,7 @@ use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
 use crate::symbol::mappings::{Content, Module};
 use crate::symbol::naming::{CurrentStep, GIVEN_UP, NamingTime};
 use crate::symbol::perf_map::PerfMap;
+use crate::symbol::perf_map_file::{self, JIT_NO_MAP};
 use crate::symbol::places::{Function, Places};
 use crate::symbol::spaces::NO_ADDRESS;
 use crate::symbol::stacks::Frame;
@@ -38,8 +39,14 @@ impl Named {
     }
 
     /// There was no time to look for its name.
-    pub fn is_given_up(&self) -> bool {
+    fn is_given_up(&self) -> bool {
         self.symbol == Err(GIVEN_UP)
+    }
+
+    /// It may be had another time: there was no time, or its process may name it in a perf map.
+    pub fn may_be_named_yet(&self) -> bool {
+        let by_map = |why: &Reason| *why == NOT_IN_MAP || perf_map_file::is_cured_by_another(why);
+        self.is_given_up() || self.symbol.as_ref().is_err_and(by_map)
     }
 
     pub fn function(&self) -> Function {
@@ -249,7 +256,7 @@ impl Names {
             Err(reason) => (Err(reason), offset + u64::from(behind_call)),
         };
         let named = Named { addr: None, symbol, offset: into, module: Some(module.path.clone()) };
-        // A perf map may still get the name, or another one for new code in the same place.
+        // A perf map may still come, or get the name, or another one for new code in the same place.
         let may_change = matches!(module.content, Content::Unnamed { map: Some(_), .. })
             || matches!(named.symbol, Err(TOO_LARGE | MAP_TOO_LARGE | GIVEN_UP));
         let is_final = !may_change && self.places.keep(key, named.function(), into);
@@ -316,15 +323,10 @@ impl Names {
                     _ => Err(VDSO),
                 }
             }
-            Content::Unnamed { map: Some(map), .. } => {
-                let key = Arc::as_ptr(map) as usize; // the module keeps it
-                let known = match self.perf_maps.entry(key) {
-                    std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-                    std::collections::hash_map::Entry::Vacant(entry) => {
-                        let map = map.try_clone().map_err(|_| "no file")?;
-                        entry.insert(PerfMap::new(map, &self.options.budget))
-                    }
-                };
+            Content::Unnamed { reason, map: Some(map) } => {
+                let file = map.find().map_err(|why| if *reason == JIT_NO_MAP { why } else { *reason })?;
+                let key = Arc::as_ptr(&file) as usize; // which the map keeps
+                let known = self.perf_maps.entry(key).or_insert_with(|| PerfMap::new(file, &self.options.budget));
                 let missing = if known.is_whole() { NOT_IN_MAP } else { MAP_TOO_LARGE };
                 known.resolve(addr).ok_or(missing)
             }
@@ -341,12 +343,7 @@ impl Names {
         if self.modules.len() < before {
             let modules = &self.modules;
             self.places.retain(|(module, _)| modules.contains_key(module));
-            let maps = modules.values().filter_map(|known| match &known.module.content {
-                Content::Unnamed { map: Some(map), .. } => Some(Arc::as_ptr(map) as usize),
-                _ => None,
-            });
-            let maps: FxHashSet<usize> = maps.collect();
-            self.perf_maps.retain(|map, _| maps.contains(map));
+            self.perf_maps.retain(|_, map| map.is_used());
         }
     }
 
@@ -357,11 +354,16 @@ impl Names {
             module: KERNEL.to_owned(),
             count: self.kernel_tally.count,
             reason: kernel_reason.unwrap_or(NO_KERNEL_SYMBOL),
+            runtimes: Vec::new(),
         };
         let modules = self.modules.values().map(|known| ModuleCoverage {
             module: known.module.path.to_string(),
             count: known.tally.count,
             reason: known.reason.unwrap_or_default(),
+            runtimes: match &known.module.content {
+                Content::Unnamed { map: Some(map), .. } => map.runtime().into_iter().collect(),
+                _ => Vec::new(),
+            },
         });
         Coverage::of(std::iter::once(kernel).chain(modules).collect(), self.nowhere.count.unnamed)
     }
@@ -439,7 +441,7 @@ fn reason(err: KallsymsError) -> Reason {
 mod tests {
     use super::*;
     use crate::symbol::coverage::Count;
-    use crate::symbol::spaces::JIT_NO_MAP;
+    use crate::symbol::perf_map_file::PerfMapFile;
 
     fn names() -> Names {
         Names::new("/nonexistent", SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() })
@@ -561,7 +563,7 @@ mod tests {
     fn a_perf_map_names_code_without_a_file() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut file, b"1000 100 hot\n").unwrap();
-        let map = Some(Arc::new(file.reopen().unwrap()));
+        let map = Some(Arc::new(PerfMapFile::of(file.reopen().unwrap())));
         let module = Arc::new(Module::new("//anon", Content::Unnamed { reason: JIT_NO_MAP, map }));
         let mut names = names();
         let mut at =

@@ -2,40 +2,12 @@
 //!
 //! Lines are `START SIZE NAME`, numbers in hex without a prefix. The file grows while its process runs.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
-use crate::perf::target::Host;
 use crate::symbol::budget::{Budget, Share};
-use crate::symbol::files::open_regular;
-
-/// Opens the map of `pid`, as the process sees it: at its number in each of its pid namespaces. Of one that has exited
-/// `ancestors` may show the file, if it was written since `began`: numbers are used again. It must be root's or `owner`'s.
-pub fn find(host: &Host, pid: i32, ancestors: &[i32], owner: Option<u32>, began: SystemTime) -> Option<File> {
-    let process = host.proc.join(pid.to_string());
-    let status = fs::read_to_string(process.join("status")).unwrap_or_default();
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-    let mut numbers: Vec<i32> = numbers.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let has_gone = numbers.is_empty();
-    if numbers.is_empty() {
-        numbers.push(pid);
-    }
-    let roots = std::iter::once(&pid).chain(ancestors).map(|pid| host.proc.join(pid.to_string()).join("root"));
-    let roots: Vec<PathBuf> = roots.chain([PathBuf::from("/")]).collect();
-    let paths = roots.iter().flat_map(|root| numbers.iter().map(|number| root.join(format!("tmp/perf-{number}.map"))));
-    const CLOCK_TICK: Duration = Duration::from_secs(1); // files get the time of the last one
-    let began = began.checked_sub(CLOCK_TICK).unwrap_or(began);
-    // Whoever may write to /tmp may write such a file.
-    let is_credible = |file: &File| {
-        file.metadata().is_ok_and(|meta| {
-            let is_own = meta.uid() == 0 || Some(meta.uid()) == owner;
-            is_own && (!has_gone || meta.modified().is_ok_and(|time| time >= began))
-        })
-    };
-    paths.into_iter().filter_map(|path| open_regular(&path).ok()).find(is_credible)
-}
 
 /// Bytes read of one file at most.
 const MOST_BYTES: u64 = 32 << 20;
@@ -44,12 +16,21 @@ const MOST_ENTRIES: usize = 500_000;
 /// Of a line; a longer one is none of ours.
 const MOST_LINE: usize = 4096;
 const MOST_NAME: usize = 512;
+/// Compared to see whether a file was only added to: a few lines.
+const TAIL_BYTES: usize = 256;
+/// One that is written anew all the time is read no more often than that.
+const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// The parsed part of a map file.
 #[derive(Debug)]
 pub struct PerfMap {
-    file: File,
+    file: Arc<File>,
     read_bytes: u64,
+    /// The end of what was read: another one there is a file that was written anew.
+    tail: Vec<u8>,
+    changed: Option<SystemTime>,
+    /// When all of it may be read again.
+    next_reading: Option<Instant>,
     /// By start; of entries that overlap the later one of the file counts, for code is replaced in place.
     entries: Vec<Entry>,
     sorted: bool,
@@ -73,12 +54,16 @@ struct Entry {
 }
 
 impl PerfMap {
-    pub fn new(file: File, budget: &Budget) -> PerfMap {
+    pub fn new(file: impl Into<Arc<File>>, budget: &Budget) -> PerfMap {
+        let file = file.into();
         let user = file.metadata().map_or(u32::MAX, |meta| meta.uid());
         let (names, budget) = (Vec::new(), budget.clone());
         PerfMap {
             file,
             read_bytes: 0,
+            tail: Vec::new(),
+            changed: None,
+            next_reading: None,
             entries: Vec::new(),
             sorted: true,
             names,
@@ -92,6 +77,11 @@ impl PerfMap {
     /// False when there was more than may be kept.
     pub fn is_whole(&self) -> bool {
         !self.is_cut
+    }
+
+    /// False when no process refers to its file any more.
+    pub fn is_used(&self) -> bool {
+        Arc::strong_count(&self.file) > 1
     }
 
     /// The name of the code at `addr`, and how far into it that is. Reads what the file has grown by when it is needed.
@@ -115,14 +105,22 @@ impl PerfMap {
     }
 
     fn read_on(&mut self) {
-        let len = self.file.metadata().map_or(0, |meta| meta.len()).min(MOST_BYTES);
-        if len < self.read_bytes {
+        let Ok(meta) = self.file.metadata() else { return };
+        let (len, changed) = (meta.len().min(MOST_BYTES), meta.modified().ok());
+        if len < self.read_bytes || changed != self.changed && !self.is_continued() {
+            let now = Instant::now();
+            if self.next_reading.is_some_and(|next| now < next) {
+                return;
+            }
             // Written anew.
+            self.next_reading = Some(now + READ_AGAIN);
             (self.read_bytes, self.sorted) = (0, true);
             self.entries = Vec::new();
             self.names = Vec::new();
+            self.tail.clear();
             (self.share, self.is_cut) = (None, false);
         }
+        self.changed = changed;
         let mut chunk = vec![0; 64 << 10];
         while self.read_bytes < len && self.has_room(chunk.len()) {
             let Ok(got @ 1..) = self.file.read_at(&mut chunk, self.read_bytes) else { return };
@@ -134,7 +132,15 @@ impl PerfMap {
             };
             chunk[..whole].split(|&byte| byte == b'\n').for_each(|line| self.line(line));
             self.read_bytes += whole as u64;
+            self.tail = chunk[whole.saturating_sub(TAIL_BYTES)..whole].to_vec();
         }
+    }
+
+    /// What was read last is still there.
+    fn is_continued(&self) -> bool {
+        let mut there = vec![0; self.tail.len()];
+        let at = self.read_bytes - self.tail.len() as u64;
+        self.file.read_exact_at(&mut there, at).is_ok() && there == self.tail
     }
 
     /// Makes room for what `bytes` more of the file may say: more than that at a time, so that what is there is not
@@ -244,6 +250,28 @@ mod tests {
         assert!(kept as u64 + budget.room(&user) == room && map.entries.len() > 1000, "{kept} of {room}");
         drop(map);
         assert_eq!(budget.room(&user), room);
+    }
+
+    #[test]
+    fn a_file_that_is_written_anew_is_read_anew() {
+        let lines = |names: &[&str]| {
+            let line = |(n, name): (usize, &&str)| format!("{n}000 100 {name}\n");
+            (1..).zip(names).map(line).collect::<String>()
+        };
+        for after in [&["y", "b"][..], &["y"], &["new", "y", "a", "b", "c"]] {
+            let (file, mut map) = map_of(lines(&["a", "b"]).as_bytes());
+            assert_eq!(name(&mut map, 0x1000).unwrap().0, "a");
+            let written = File::options().write(true).open(file.path()).unwrap();
+            written.set_len(0).unwrap();
+            (&written).write_all(lines(after).as_bytes()).unwrap();
+            written.set_modified(SystemTime::now() + Duration::from_secs(1)).unwrap();
+            assert_eq!(name(&mut map, 0x1000).unwrap().0, after[0], "{after:?}");
+            assert_eq!(map.entries.len(), after.len());
+            written.set_len(0).unwrap();
+            assert_eq!(name(&mut map, 0x1000).unwrap().0, after[0], "too soon to read it again");
+            map.next_reading = None;
+            assert_eq!(name(&mut map, 0x1000), None);
+        }
     }
 
     #[test]

@@ -159,7 +159,8 @@ mod tests {
     use crate::symbol::elf::SymbolOptions;
     use crate::symbol::files::EXITED;
     use crate::symbol::mappings::Content;
-    use crate::symbol::spaces::{JIT_NO_MAP, NO_ADDRESS, NOT_MAPPED};
+    use crate::symbol::perf_map_file::JIT_NO_MAP;
+    use crate::symbol::spaces::{NO_ADDRESS, NOT_MAPPED};
 
     fn user(path: &str) -> Frame {
         let content = Content::Unnamed { reason: JIT_NO_MAP, map: None };

@@ -4,20 +4,26 @@
 //! order. The files and /proc are for the output thread: opening a file of a process that is stuck may get us stuck too.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::target::{Host, threads};
-use crate::symbol::files::{DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, Reason, Wanted, room_for_files};
+use crate::symbol::files::{
+    DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, Reason, Wanted, path_of_line, room_for_files,
+};
 use crate::symbol::mappings::{
     Content, MOST_MAPPINGS, Mapping, Mappings, Module, is_made_at_run_time, parse_maps_line,
 };
+use crate::symbol::perf_map_file::{JIT_NO_MAP, PerfMapFile, Process};
 use crate::symbol::space_keys::SpaceChange;
-use crate::symbol::{elf, elf_file, perf_map};
+use crate::symbol::{elf, elf_file};
 use crate::task::procfs;
 
 #[derive(Clone, Debug, Default)]
@@ -28,27 +34,12 @@ struct Space {
     owner: Option<u32>,
     /// When its process exited, in the time of records.
     gone: Option<u64>,
-    /// Names of code made at run time, once looked for.
-    perf_map: Option<Arc<File>>,
+    /// Where names of code made at run time may be, once it has been seen to run some.
+    perf_map: Option<Arc<PerfMapFile>>,
     /// The modules that these are for.
     with_map: Vec<Arc<Module>>,
-    look_again: LookAgain,
-}
-
-/// When /proc may be asked again: for mappings, for a perf map.
-#[derive(Clone, Copy, Debug, Default)]
-struct LookAgain {
-    mappings: Option<Instant>,
-    perf_map: Option<Instant>,
-}
-
-fn is_time(next: &mut Option<Instant>) -> bool {
-    let now = Instant::now();
-    let is_time = next.is_none_or(|next| now >= next);
-    if is_time {
-        *next = Some(now + LOOK_AGAIN);
-    }
-    is_time
+    /// When /proc may be asked again for its mappings.
+    next_look: Option<Instant>,
 }
 
 /// The address spaces of all processes seen.
@@ -57,11 +48,11 @@ pub struct Spaces {
     host: Host,
     spaces: FxHashMap<i32, Space>,
     /// Those with an open file.
-    modules: FxHashMap<(String, FileKey), Arc<Module>>,
+    modules: FxHashMap<(Vec<u8>, FileKey), Arc<Module>>,
     /// Those without, by path.
     nameless: FxHashMap<String, Vec<Arc<Module>>>,
     /// Files that are known to be none of ours to read, whoever maps them.
-    not_elf: FxHashSet<(String, FileKey)>,
+    not_elf: FxHashSet<(Vec<u8>, FileKey)>,
     exited: VecDeque<(u64, i32)>,
     began: std::time::SystemTime,
     /// Descriptors spent on pinned files at most.
@@ -76,10 +67,12 @@ const ROOM_PER_FILE: usize = 3;
 const MOST_NOT_ELF: usize = 4096;
 /// How long the mappings of a process that exited are kept, ns.
 const KEEP_EXITED_NS: u64 = 2_000_000_000;
-/// /proc is asked again for what a process has mapped, or its perf map, no sooner than that.
+/// /proc is asked again for what a process has mapped no sooner than that.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Ancestors whose files are tried for a process that has gone.
 const MOST_ANCESTORS: usize = 8;
+/// Modules of one process that it may name in its perf map: there are one or two.
+const MOST_WITH_MAP: usize = 16;
 
 impl Spaces {
     pub fn new(host: Host) -> Spaces {
@@ -120,10 +113,7 @@ impl Spaces {
             });
         };
         match module.content {
-            Content::Unnamed { reason, .. } => {
-                let Some(map) = self.perf_map(pid) else { return Ok((module, offset)) };
-                Ok((self.with_map(pid, &module, reason, map), offset))
-            }
+            Content::Unnamed { reason, .. } => Ok((self.with_map(pid, &module, reason), offset)),
             _ => Ok((module, offset)),
         }
     }
@@ -200,7 +190,7 @@ impl Spaces {
     pub fn get_to_know(&mut self, pid: i32) {
         let makes_code = |module: &Module| matches!(module.content, Content::Unnamed { .. });
         if self.space(pid).maps.modules().any(makes_code) {
-            self.perf_map(pid);
+            let _ = self.perf_map(pid).find(); // it stays open
         }
     }
 
@@ -216,10 +206,10 @@ impl Spaces {
     /// Takes from /proc what records did not tell of, for they may have been lost.
     fn fill(&mut self, pid: i32) {
         // The number of one that has gone may be another's.
-        let Some(space) = self.spaces.get_mut(&pid) else { return };
-        if space.gone.is_some() || !is_time(&mut space.look_again.mappings) {
-            return;
-        }
+        let now = Instant::now();
+        let may_look = |space: &&mut Space| space.gone.is_none() && space.next_look.is_none_or(|next| now >= next);
+        let Some(space) = self.spaces.get_mut(&pid).filter(may_look) else { return };
+        space.next_look = Some(now + LOOK_AGAIN);
         let owner = space.owner;
         let seen = self.read_maps(pid, owner);
         if let Some(space) = self.spaces.get_mut(&pid) {
@@ -227,40 +217,43 @@ impl Spaces {
         }
     }
 
-    fn perf_map(&mut self, pid: i32) -> Option<Arc<File>> {
-        let space = self.spaces.get_mut(&pid)?;
-        if space.perf_map.is_some() || !is_time(&mut space.look_again.perf_map) {
-            return space.perf_map.clone();
+    fn perf_map(&mut self, pid: i32) -> Arc<PerfMapFile> {
+        let space = self.space(pid);
+        if let Some(known) = &space.perf_map {
+            return known.clone();
         }
-        let owner = procfs::owner(&self.host, pid).or(space.owner);
-        space.owner = owner;
+        let (owner, has_gone) = (space.owner, space.gone.is_some());
+        // The number of one that has gone may be another's.
+        let started = if has_gone { None } else { procfs::start_ticks(&self.host, pid) };
         let ancestors = self.ancestors(pid);
-        let Some(file) = perf_map::find(&self.host, pid, &ancestors, owner, self.began) else {
-            // What it has from before the fork, if it has no map of its own.
-            return ancestors.iter().find_map(|ancestor| self.spaces.get(ancestor)?.perf_map.clone());
-        };
-        let file = Arc::new(file);
-        self.spaces.get_mut(&pid)?.perf_map = Some(file.clone());
-        Some(file)
+        let maps = ancestors.iter().filter_map(|ancestor| self.spaces.get(ancestor)?.perf_map.as_ref());
+        let inherited = maps.map(Arc::downgrade).collect();
+        let process = Process { host: self.host.clone(), pid, started, owner, ancestors };
+        let map = Arc::new(PerfMapFile::new(process, inherited, self.began));
+        if let Some(space) = self.spaces.get_mut(&pid) {
+            space.perf_map = Some(map.clone());
+        }
+        map
     }
 
-    /// `module` as this process names it.
-    fn with_map(&mut self, pid: i32, module: &Arc<Module>, reason: Reason, map: Arc<File>) -> Arc<Module> {
+    /// `module` as this process names it, or may come to.
+    fn with_map(&mut self, pid: i32, module: &Arc<Module>, reason: Reason) -> Arc<Module> {
+        let map = self.perf_map(pid);
         let fresh = || {
-            let content = Content::Unnamed { reason, map: Some(map.clone()) };
+            let content = Content::Unnamed { reason, map: Some(map) };
             Arc::new(Module::new(module.path.clone(), content))
         };
         let Some(space) = self.spaces.get_mut(&pid) else { return fresh() };
-        let same = |known: &&Arc<Module>| match &known.content {
-            Content::Unnamed { reason: other, map: Some(other_map) } => {
-                *other == reason && Arc::ptr_eq(other_map, &map) && known.path == module.path
-            }
-            _ => false,
+        let same = |known: &&Arc<Module>| {
+            matches!(known.content, Content::Unnamed { reason: other, .. } if other == reason)
+                && known.path == module.path
         };
         if let Some(known) = space.with_map.iter().find(same) {
             return known.clone();
         }
-        space.with_map.clear(); // there are one or two
+        if space.with_map.len() >= MOST_WITH_MAP {
+            space.with_map.clear(); // their users keep theirs
+        }
         let module = fresh();
         space.with_map.push(module.clone());
         module
@@ -276,7 +269,8 @@ impl Spaces {
         let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
         let mut seen = Vec::new();
         for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line).take(MOST_MAPPINGS) {
-            let module = self.module(pid, owner, (line.start, line.end), line.path, line.key);
+            let path = path_of_line(&self.host, pid, &line);
+            let module = self.module(pid, owner, (line.start, line.end), &path, line.key);
             seen.push(Mapping::new((line.start, line.end), line.offset, module));
         }
         // The kernel writes the list page by page: one that was moved meanwhile may overlap others.
@@ -293,7 +287,8 @@ impl Spaces {
         key: FileKey,
     ) -> Arc<Module> {
         let is_deleted = path.ends_with(DELETED_MARK);
-        let path = String::from_utf8_lossy(path.strip_suffix(DELETED_MARK).unwrap_or(path)).into_owned();
+        let raw = path.strip_suffix(DELETED_MARK).unwrap_or(path);
+        let path = String::from_utf8_lossy(raw);
         if path == "[vdso]" {
             let same = |known: &Arc<Module>| matches!(known.content, Content::Vdso { len } if len == end.saturating_sub(start));
             let vdso = || Content::Vdso { len: end.saturating_sub(start) };
@@ -305,52 +300,51 @@ impl Spaces {
         if !path.starts_with('/') {
             return self.unnamed(&path, "no file");
         }
-        if let Some(known) = self.modules.get(&(path.clone(), key.clone())) {
+        let of_file = (raw.to_vec(), key);
+        if let Some(known) = self.modules.get(&of_file) {
             owner.into_iter().for_each(|owner| known.used_by(owner));
             return known.clone();
         }
-        let of_file = (path, key);
         if self.not_elf.contains(&of_file) {
-            return self.unnamed(&of_file.0, elf::NOT_ELF);
+            return self.unnamed(&path, elf::NOT_ELF);
         }
-        let (path, key) = of_file;
         if self.is_full() {
             return self.unnamed(&path, NO_ROOM);
         }
         let ancestors = self.ancestors(pid);
-        let wanted = Wanted { pid, start, end, path: &path, key: &key, ancestors: &ancestors };
+        let file_path = Path::new(OsStr::from_bytes(raw));
+        let wanted = Wanted { pid, start, end, path: file_path, key: &of_file.1, ancestors: &ancestors };
         let content = match wanted.open(&self.host) {
             Ok(file) if elf_file::is_elf(&file) => Content::File(file),
             Ok(_) if path.starts_with("/memfd:") => return self.unnamed(&path, JIT_NO_MAP),
             Ok(_) => {
-                let module = self.unnamed(&path, elf::NOT_ELF);
-                self.remember_not_elf(path, key);
-                return module;
+                self.remember_not_elf(of_file);
+                return self.unnamed(&path, elf::NOT_ELF);
             }
             // The kernel's word: the paths that were tried may have failed for lesser reasons.
             Err(_) if is_deleted => return self.unnamed(&path, DELETED),
             Err(reason) => return self.unnamed(&path, reason),
         };
-        let module = Arc::new(Module::new(path.as_str(), content));
+        let module = Arc::new(Module::new(path, content));
         // Of a process that went too soon, who made the file stands for who ran it.
         let maker = || match &module.content {
             Content::File(file) => file.metadata().ok().map(|meta| meta.uid()),
             _ => None,
         };
         owner.or_else(maker).into_iter().for_each(|user| module.used_by(user));
-        self.modules.insert((path, key), module.clone());
+        self.modules.insert(of_file, module.clone());
         module
     }
 
     /// Every process that maps it, and every look at /proc, would have it opened again.
-    fn remember_not_elf(&mut self, path: String, key: FileKey) {
-        if key == FileKey::Unknown {
+    fn remember_not_elf(&mut self, of_file: (Vec<u8>, FileKey)) {
+        if of_file.1 == FileKey::Unknown {
             return;
         }
         if self.not_elf.len() >= MOST_NOT_ELF {
             self.not_elf.clear();
         }
-        self.not_elf.insert((path, key));
+        self.not_elf.insert(of_file);
     }
 
     fn unnamed(&mut self, path: &str, reason: Reason) -> Arc<Module> {
@@ -386,7 +380,6 @@ impl Spaces {
 
 /// In no executable mapping.
 pub const NOT_MAPPED: Reason = "not mapped when last seen";
-pub const JIT_NO_MAP: Reason = "jit-no-map";
 /// The word was no address at all.
 pub const NO_ADDRESS: Reason = "no address: no frame pointers here";
 

@@ -10,7 +10,7 @@ use crate::perf::record::{Callchain, ChainForm, Innermost};
 use crate::symbol::files::Reason;
 use crate::symbol::mappings::Module;
 use crate::symbol::space_keys::{SpaceChange, SpaceKeys};
-use crate::symbol::spaces::Spaces;
+use crate::symbol::spaces::{NO_ADDRESS, Spaces};
 use crate::task::procfs::KernelFrame;
 
 /// An interned stack.
@@ -97,11 +97,12 @@ impl Stack {
             Body::Chain { words, cut, innermost } => (words, cut, innermost),
         };
         let mut frames = Vec::with_capacity(words.len() + 1);
+        let (before, of_process) = words.split_at(before_process(words.iter().copied(), words.len()));
         let mut kernel = true;
         let mut is_first = true; // of the kernel's, or of the user's: where that was left
-        for word in without_end_mark(&words).iter().copied() {
-            if word >= PERF_CONTEXT_MAX {
-                kernel = word == PERF_CONTEXT_KERNEL;
+        for &addr in without_end_mark(before) {
+            if addr >= PERF_CONTEXT_MAX {
+                kernel = addr == PERF_CONTEXT_KERNEL;
                 is_first = true;
                 continue;
             }
@@ -112,18 +113,30 @@ impl Stack {
                 Innermost::BehindCall => frames.is_empty(),
             };
             is_first = false;
-            frames.push(if kernel {
-                Frame::Kernel { addr: word, behind_call }
-            } else {
-                let place = spaces.locate(self.pid, word.saturating_sub(u64::from(behind_call)));
-                Frame::User { addr: word, behind_call, place }
+            frames.push(match kernel {
+                true => Frame::Kernel { addr, behind_call },
+                false => Frame::User { addr, behind_call, place: Err(NO_ADDRESS) }, // of a guest
             });
+        }
+        let mut is_first = true;
+        for &addr in without_end_mark(of_process).iter().skip(1) {
+            let behind_call = !is_first || innermost == Innermost::BehindCall && frames.is_empty();
+            is_first = false;
+            let place = spaces.locate(self.pid, addr.saturating_sub(u64::from(behind_call)));
+            frames.push(Frame::User { addr, behind_call, place });
         }
         if cut {
             frames.push(Frame::Truncated);
         }
         frames
     }
+}
+
+/// How many words come before the process's part of a chain, which is the last one and begins with its marker,
+/// perf_callchain() in kernel/events/callchain.c. Behind it a word that looks like a marker is what the process had on its
+/// stack.
+fn before_process(mut words: impl Iterator<Item = u64>, len: usize) -> usize {
+    words.position(|word| word == PERF_CONTEXT_USER).unwrap_or(len)
 }
 
 /// Without the zero that a user stack may end with. On arm64 the kernel writes down the return address of the outermost
@@ -312,7 +325,11 @@ impl Stacks {
         // Kernel addresses mean the same in every process.
         let space = if has_user { spaces.key(pid) } else { 0 };
         let most = if form.depth == 0 { self.depth_limit } else { usize::from(form.depth) };
-        let is_cut = || chain.iter().filter(|word| *word < PERF_CONTEXT_MAX).count() >= most;
+        let is_cut = || {
+            let before = before_process(chain.iter(), chain.len());
+            let markers = chain.iter().take(before + 1).filter(|word| *word >= PERF_CONTEXT_MAX).count();
+            chain.len() - markers >= most
+        };
         let cut = chain.len() >= most && is_cut();
         let words = &self.words;
         let innermost = form.innermost;

@@ -37,6 +37,65 @@ fn the_zero_at_the_end_is_no_frame() {
     }
 }
 
+/// A word as a process may have it on its stack, to be taken for something of the kernel's.
+fn forged() -> impl Strategy<Value = u64> {
+    let marker = prop::sample::select(vec![PERF_CONTEXT_KERNEL, PERF_CONTEXT_USER, PERF_CONTEXT_MAX, u64::MAX]);
+    prop_oneof![marker, 0xffff_ffff_8000_0000..PERF_CONTEXT_MAX, any::<u64>()]
+}
+
+proptest! {
+    #[test]
+    fn nothing_on_the_stack_of_a_process_becomes_a_frame_of_the_kernel(
+        kernel in prop::collection::vec(1 << 63..PERF_CONTEXT_MAX, 0..6),
+        user in prop::collection::vec(forged(), 1..8),
+        most in 1_usize..12,
+    ) {
+        let mut words = Vec::new();
+        if !kernel.is_empty() {
+            words.push(PERF_CONTEXT_KERNEL);
+            words.extend(&kernel);
+        }
+        words.push(PERF_CONTEXT_USER);
+        words.extend(&user);
+        let (mut stacks, mut keys) = (Stacks::new(1 << 20, most), SpaceKeys::default());
+        stacks.intern(chain(&bytes(&words)), FORM, 5, &mut keys);
+        let frames = frames(&mut stacks).pop().unwrap();
+        let mut want: Vec<u64> = kernel.clone();
+        want.extend(&user);
+        let ends_with_mark = matches!(user[..], [.., before, 0] if before < PERF_CONTEXT_MAX);
+        want.truncate(want.len() - usize::from(ends_with_mark));
+        let is_cut = kernel.len() + user.len() >= most;
+        prop_assert_eq!(matches!(frames.last(), Some(Frame::Truncated)), is_cut);
+        prop_assert_eq!(frames.len(), want.len() + usize::from(is_cut));
+        for (at, (frame, want)) in frames.iter().zip(&want).enumerate() {
+            match frame {
+                Frame::Kernel { addr, .. } => prop_assert!(at < kernel.len() && addr == want),
+                Frame::User { addr, place, .. } => {
+                    prop_assert!(at >= kernel.len() && addr == want);
+                    prop_assert!(*addr < 1 << 57 || place.as_ref().err() == Some(&NO_ADDRESS));
+                }
+                other => prop_assert!(false, "{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_forged_marker_is_no_address() {
+    let words =
+        [PERF_CONTEXT_KERNEL, 1 << 63, PERF_CONTEXT_USER, 0x40_1000, PERF_CONTEXT_KERNEL, 0xffff_ffff_8100_0000];
+    let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
+    stacks.intern(chain(&bytes(&words)), FORM, 5, &mut keys);
+    let frames = frames(&mut stacks).pop().unwrap();
+    let place = |frame: &Frame| match frame {
+        Frame::User { addr, place: Err(reason), .. } => (*addr, *reason),
+        other => panic!("{other:?}"),
+    };
+    let user: Vec<(u64, Reason)> = frames[1..].iter().map(place).collect();
+    let want = [(0x40_1000, "exited"), (PERF_CONTEXT_KERNEL, NO_ADDRESS), (0xffff_ffff_8100_0000, NO_ADDRESS)];
+    assert_eq!(user, want);
+}
+
 #[test]
 fn the_address_at_which_a_chain_leaves_the_process() {
     let cases: [(&[u64], Option<u64>); 6] = [

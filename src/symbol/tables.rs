@@ -173,6 +173,7 @@ mod tests {
     use super::*;
     use crate::symbol::elf_file::in_memory;
     use crate::symbol::names::own_vdso;
+    use crate::symbol::search::Search;
 
     #[test]
     fn long_names_are_ended() {
@@ -196,7 +197,7 @@ mod tests {
         let tables = copy(&elf, &file, &Budget::default(), &[1]).unwrap();
         let of = |elf: &ElfFile, file: &File, exported| {
             let mut all = Vec::new();
-            elf.each_symbol(file, exported, |symbol| {
+            Search::within(u64::MAX).each(elf, file, exported, |symbol| {
                 if symbol.is_place() {
                     let name = symbol.names.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
                     all.push((name, symbol.address, symbol.size, symbol.kind));

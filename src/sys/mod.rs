@@ -1,12 +1,13 @@
 //! The one door for system calls: each a small safe function over libc, nix or perf-event-open-sys.
 //!
-//! `affinity` says who runs where, `bpf` tells of programs that are loaded, `perf` opens and steers events, `mount`
-//! reaches tracefs without touching anyone's mounts, `mounts` reads what is mounted, `process` starts the workload and
-//! leaves the slow release of events to a holder, `poll` waits, `privileges` says what we may, `probed` is a function to
-//! be probed, `split_lock` provokes split locks for a test, `memory` ends the program where there is no more, `stdio` knows
-//! a stdout that was closed. Nothing here knows what is measured.
+//! `affinity` says who runs where, `below` opens what lies below the root of others, `bpf` tells of programs that are
+//! loaded, `perf` opens and steers events, `mount` reaches tracefs without touching anyone's mounts, `mounts` reads what is
+//! mounted, `process` starts the workload and leaves the slow release of events to a holder, `poll` waits, `privileges`
+//! says what we may, `probed` is a function to be probed, `split_lock` provokes split locks for a test, `memory` ends the
+//! program where there is no more, `stdio` knows a stdout that was closed. Nothing here knows what is measured.
 
 pub mod affinity;
+pub mod below;
 pub mod bpf;
 pub mod memory;
 pub mod mount;

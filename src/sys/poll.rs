@@ -112,6 +112,20 @@ pub fn hold_ending_signals() {
     let _ = set.thread_block(); // cannot fail for a valid set
 }
 
+/// True when an end by one of [`ending_signals`] was put off and waits.
+pub fn is_told_to_end() -> bool {
+    let mut pending = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `pending` is ours, and the call writes all of it when it returns 0.
+    let pending = unsafe {
+        if libc::sigpending(pending.as_mut_ptr()) != 0 {
+            return false;
+        }
+        pending.assume_init()
+    };
+    // SAFETY: `pending` is a set that the kernel has written.
+    ending_signals().any(|signal| unsafe { libc::sigismember(&raw const pending, signal as i32) == 1 })
+}
+
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

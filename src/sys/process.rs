@@ -39,9 +39,9 @@ impl Workload {
         // read, execvp, write, _exit) on memory prepared above.
         match unsafe { fork() }? {
             ForkResult::Child => {
-                let byte = [0_u8; 1];
-                // SAFETY: as above; every pointer is to memory prepared before the fork and still mapped, and
-                // `pointers` ends with a null.
+                let mut byte = [0_u8; 1];
+                // SAFETY: as above; every pointer is to memory prepared before the fork and still mapped, or to a local
+                // variable that may be written where the call writes, and `pointers` ends with a null.
                 unsafe {
                     // Its writing end must be closed here, or our own death would not be seen as an end of file.
                     libc::close(go_write.as_raw_fd());
@@ -50,7 +50,7 @@ impl Workload {
                     libc::sigemptyset(none.as_mut_ptr());
                     libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
                     libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-                    let got = libc::read(go_read.as_raw_fd(), byte.as_ptr().cast_mut().cast(), 1);
+                    let got = libc::read(go_read.as_raw_fd(), byte.as_mut_ptr().cast(), 1);
                     if got == 1 {
                         libc::execvp(pointers[0], pointers.as_ptr());
                         let errno = (*errno_location()).to_ne_bytes();
@@ -135,23 +135,144 @@ fn errno_location() -> *mut libc::c_int {
 /// The kernel waits some 35 ms for every distinct tracepoint that is released. The holder does that after we have
 /// returned to the prompt; it keeps no other descriptor, so a pipe behind us sees its end at once.
 pub fn hand_over(events: &[RawFd]) {
-    /// Descriptors opened after the last event: timers, pinned files.
-    const MOST_LATER: RawFd = 1024;
-    let mut keep: Vec<RawFd> = events.to_vec();
-    keep.sort_unstable();
-    // SAFETY: the child calls only setsid, close and _exit, all async-signal-safe.
+    let others = Others::than(events);
+    // SAFETY: the child calls only setsid, close_range, close and _exit, all async-signal-safe.
     if let Ok(ForkResult::Child) = unsafe { fork() } {
         // SAFETY: system calls with integer arguments; no Rust value of the child is used after its descriptor is
         // closed, since the child ends here.
         unsafe {
             libc::setsid();
             // The terminal and pipes above all, which somebody may wait for the end of.
-            for fd in 0..keep.last().copied().unwrap_or(0).saturating_add(MOST_LATER) {
-                if keep.binary_search(&fd).is_err() {
-                    libc::close(fd);
-                }
-            }
+            others.close();
             libc::_exit(0);
+        }
+    }
+}
+
+/// All descriptors but some. What is needed to close them is prepared before a fork.
+enum Others {
+    /// First and last of each stretch.
+    Ranges(Vec<(libc::c_uint, libc::c_uint)>),
+    /// For kernels before 5.9, and seccomp filters that do not know close_range(2).
+    Each(Vec<RawFd>),
+}
+
+impl Others {
+    fn than(keep: &[RawFd]) -> Others {
+        let mut keep: Vec<RawFd> = keep.to_vec();
+        keep.sort_unstable();
+        keep.dedup();
+        const LAST: libc::c_uint = libc::c_uint::MAX;
+        // SAFETY: integers. Nobody has a descriptor of this number.
+        if unsafe { close_range(LAST, LAST) } { Others::Ranges(gaps(&keep)) } else { Others::listed(&keep) }
+    }
+
+    /// `keep` is sorted.
+    fn listed(keep: &[RawFd]) -> Others {
+        /// Without /proc there is no knowing.
+        const MOST: RawFd = 1 << 20;
+        let named = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+        let mut open: Vec<RawFd> = match std::fs::read_dir("/proc/self/fd") {
+            Ok(entries) => entries.filter_map(named).collect(),
+            Err(_) => (0..RawFd::try_from(super::open_files().0).unwrap_or(MOST).min(MOST)).collect(),
+        };
+        open.retain(|fd| keep.binary_search(fd).is_err());
+        Others::Each(open)
+    }
+
+    /// # Safety
+    /// Nobody in this process uses any of them any more.
+    unsafe fn close(&self) {
+        match self {
+            // SAFETY: integers; the caller says that the descriptors are not used.
+            Others::Ranges(ranges) => ranges.iter().for_each(|&(first, last)| _ = unsafe { close_range(first, last) }),
+            // SAFETY: the same.
+            Others::Each(open) => open.iter().for_each(|&fd| _ = unsafe { libc::close(fd) }),
+        }
+    }
+}
+
+/// False where the call is not known.
+///
+/// # Safety
+/// Nobody in this process uses these descriptors any more.
+unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) -> bool {
+    // SAFETY: the call takes integers; the caller says that the descriptors are not used.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
+}
+
+/// What is between numbers that are sorted, and behind them.
+fn gaps(keep: &[RawFd]) -> Vec<(libc::c_uint, libc::c_uint)> {
+    let mut gaps = Vec::new();
+    let mut next = 0;
+    for &fd in keep {
+        let Ok(fd) = libc::c_uint::try_from(fd) else { continue };
+        if next < fd {
+            gaps.push((next, fd - 1));
+        }
+        next = fd + 1;
+    }
+    gaps.push((next, libc::c_uint::MAX));
+    gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::IntoRawFd;
+
+    use super::*;
+
+    #[test]
+    fn gaps_are_all_but_what_is_kept() {
+        const MAX: u32 = u32::MAX;
+        type Case<'a> = (&'a [RawFd], &'a [(u32, u32)]);
+        let cases: [Case<'_>; 5] = [
+            (&[], &[(0, MAX)]),
+            (&[0, 1], &[(2, MAX)]),
+            (&[3, 4, 7], &[(0, 2), (5, 6), (8, MAX)]),
+            (&[-1, 2], &[(0, 1), (3, MAX)]),
+            (&[RawFd::MAX], &[(0, RawFd::MAX as u32 - 1), (RawFd::MAX as u32 + 1, MAX)]),
+        ];
+        for (keep, want) in cases {
+            assert_eq!(gaps(keep), want, "{keep:?}");
+        }
+    }
+
+    #[test]
+    fn a_holder_keeps_what_it_is_to_hold_and_nothing_else() {
+        // Far behind the others, as descriptors are that were opened after thousands of files were pinned.
+        let far = |least: RawFd| {
+            let null = File::open("/dev/null").unwrap();
+            let fd = nix::fcntl::fcntl(&null, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(least));
+            fd.unwrap_or_else(|_| null.into_raw_fd()) // where the limit is low
+        };
+        let (kept, last) = (File::open("/dev/null").unwrap().into_raw_fd(), far(900));
+        super::super::raise_open_files();
+        let (between, behind) = (far(800), far(4000));
+        let keep = [last, kept];
+        for others in [
+            Others::than(&keep),
+            Others::listed(&{
+                let mut sorted = keep;
+                sorted.sort_unstable();
+                sorted
+            }),
+        ] {
+            // SAFETY: the child calls only close_range, close, fcntl and _exit, all async-signal-safe, on memory that was
+            // prepared before.
+            let child = match unsafe { fork() }.unwrap() {
+                ForkResult::Parent { child } => child,
+                // SAFETY: the same; nothing of the child uses a descriptor.
+                ForkResult::Child => unsafe {
+                    others.close();
+                    let is_open = |fd: RawFd| libc::fcntl(fd, libc::F_GETFD) >= 0;
+                    let is_right =
+                        is_open(kept) && is_open(last) && ![0, 1, 2, between, behind].into_iter().any(is_open);
+                    libc::_exit(i32::from(!is_right))
+                },
+            };
+            assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
         }
     }
 }

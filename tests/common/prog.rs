@@ -266,6 +266,11 @@ impl Done {
         self
     }
 
+    /// What has killed it.
+    pub fn signal(&self) -> Option<i32> {
+        self.status.signal()
+    }
+
     pub fn err(&self) -> String {
         self.err.join("\n")
     }

@@ -223,6 +223,7 @@ pub fn open(wanted: &[Wanted], evlist: &mut Evlist, setup: &Setup<'_>) -> Result
     let mut sources: Vec<Source> = Vec::new();
     // The ones of each wanted event: a function may be in several files.
     let mut groups: Vec<(&Wanted, Range<usize>)> = Vec::new();
+    setup.find_functions(wanted.iter().map(|wanted| (&wanted.selector, !wanted.optional)))?;
     for wanted in wanted {
         let twin = |(other, _): &&(&Wanted, Range<usize>)| {
             let (one, other) = (&wanted.selector, (&other.selector, other.role));

@@ -1,0 +1,262 @@
+//! Looking for functions by their names in tables that others have made: what is read of these is bounded, and so is what is
+//! held of them at a time.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::output::escape::escape;
+use crate::symbol::elf_file::{ElfFile, Range, Symbol};
+use crate::sys::poll::is_told_to_end;
+
+/// Of a file that the user has named: the tables of a browser with all its symbols.
+pub const MOST_OF_FILE_BYTES: u64 = 1 << 30;
+/// Of all files that the processes of a target have mapped: they choose which and how many.
+pub const MOST_OF_TARGET_BYTES: u64 = 256 << 20;
+
+const CHUNK_BYTES: u64 = 256 << 10;
+/// Of a table of names that is held as a whole, to look for similar ones.
+const MOST_NAMES_BYTES: u64 = 32 << 20;
+/// Places of one name in a table of names: it may be the end of others, as `free` of `xfree`.
+const MOST_PLACES: usize = 1 << 20;
+/// Files that are told of.
+const TOLD: usize = 3;
+
+/// One search, in any number of files.
+#[derive(Debug)]
+pub struct Search {
+    /// Bytes that may be read yet.
+    left: Cell<u64>,
+    left_out: RefCell<Vec<String>>,
+}
+
+impl Search {
+    pub fn within(bytes: u64) -> Search {
+        Search { left: Cell::new(bytes), left_out: RefCell::default() }
+    }
+
+    /// False when so many bytes are too many, or nobody waits for the result any more.
+    pub fn spend(&self, bytes: u64) -> bool {
+        let left = self.left.get().checked_sub(bytes).filter(|_| !is_told_to_end());
+        self.left.set(left.unwrap_or(self.left.get()));
+        left.is_some()
+    }
+
+    pub fn left_bytes(&self) -> u64 {
+        self.left.get()
+    }
+
+    /// A file was not searched, or not to its end.
+    pub fn leave_out(&self, path: &str) {
+        let mut left_out = self.left_out.borrow_mut();
+        if left_out.last().is_none_or(|last| last != path) {
+            left_out.push(path.to_owned());
+        }
+    }
+
+    /// Which files were left out, in words. None when all were searched.
+    pub fn left_out(&self) -> Option<String> {
+        let left_out = self.left_out.borrow();
+        let some: Vec<String> = left_out.iter().take(TOLD).map(|path| escape(path.as_bytes())).collect();
+        let more = left_out.len().checked_sub(TOLD).filter(|more| *more > 0);
+        let more = more.map_or_else(String::new, |more| format!(" and {more} more"));
+        (!some.is_empty()).then(|| format!("not searched for want of room: {}{more}", some.join(", ")))
+    }
+
+    /// Hands over the symbols of a name among those that a file exports, or those for debuggers, without their text. Also
+    /// `memcpy@@GLIBC_2.14` when `memcpy` is wanted. False when the search did not come to the end.
+    pub fn named(
+        &self,
+        elf: &ElfFile,
+        file: &File,
+        exported: bool,
+        name: &str,
+        mut take: impl FnMut(&Symbol<'_>),
+    ) -> bool {
+        let Some((entries, names)) = elf.symbol_table(file, exported) else { return true };
+        if !self.spend(entries.len.saturating_add(names.len)) {
+            return false;
+        }
+        let Some(places) = places_of(file, names, name.as_bytes()) else { return false };
+        places.is_empty()
+            || each_entry(elf, file, entries, &[], |symbol| {
+                if places.binary_search(&symbol.name_at).is_ok() {
+                    take(symbol);
+                }
+            })
+    }
+
+    /// Hands over all symbols of a table, with their text. False when the search did not come to the end.
+    pub fn each(&self, elf: &ElfFile, file: &File, exported: bool, take: impl FnMut(&Symbol<'_>)) -> bool {
+        let Some((entries, names)) = elf.symbol_table(file, exported) else { return true };
+        if names.len > MOST_NAMES_BYTES || !self.spend(entries.len.saturating_add(names.len)) {
+            return false;
+        }
+        let mut text = Vec::new();
+        read(file, names, &mut text).is_some() && each_entry(elf, file, entries, &text, take)
+    }
+}
+
+fn each_entry(elf: &ElfFile, file: &File, entries: Range, names: &[u8], mut take: impl FnMut(&Symbol<'_>)) -> bool {
+    let size = elf.symbol_bytes();
+    let (mut bytes, mut index) = (Vec::new(), 0);
+    for chunk in entries.chunks(CHUNK_BYTES / size * size) {
+        if is_told_to_end() || read(file, chunk, &mut bytes).is_none() {
+            return false;
+        }
+        for entry in bytes.chunks_exact(size as usize) {
+            take(&elf.symbol(entry, names, index));
+            index += 1;
+        }
+    }
+    true
+}
+
+/// Where in a table of names a name, or the end of a longer one, stands before a zero or a version, in ascending order. None
+/// when the table cannot be read, or there are too many.
+fn places_of(file: &File, names: Range, wanted: &[u8]) -> Option<Vec<u32>> {
+    let mut places = Vec::new();
+    let Some(first) = wanted.first().filter(|_| !wanted.contains(&b'@')) else { return Some(places) };
+    let mut bytes = Vec::new();
+    for chunk in names.chunks(CHUNK_BYTES) {
+        // A name that starts in it ends behind it.
+        let len = chunk.len.saturating_add(wanted.len() as u64).min(names.end() - chunk.offset);
+        if is_told_to_end() {
+            return None;
+        }
+        read(file, Range { len, ..chunk }, &mut bytes)?;
+        let mut at = 0;
+        while let Some(next) = bytes.get(at..chunk.len as usize)?.iter().position(|byte| byte == first) {
+            at += next;
+            if matches!(bytes[at..].strip_prefix(wanted), Some([0 | b'@', ..])) {
+                places.push(u32::try_from(chunk.offset - names.offset + at as u64).ok()?);
+            }
+            at += 1;
+        }
+        if places.len() > MOST_PLACES {
+            return None;
+        }
+    }
+    Some(places)
+}
+
+fn read(file: &File, range: Range, bytes: &mut Vec<u8>) -> Option<()> {
+    bytes.resize(usize::try_from(range.len).ok()?, 0);
+    file.read_exact_at(bytes, range.offset).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::symbol::elf_file::in_memory;
+
+    const SYMTAB: u32 = 2;
+    const ENTRY_BYTES: usize = 24;
+
+    /// A file with one table for debuggers: for each entry where its name is. Behind these it has `holes` bytes of names.
+    fn file_of(names: &[u8], entries: &[u32], holes: u64) -> File {
+        let table: Vec<u8> =
+            entries.iter().flat_map(|&at| [&at.to_le_bytes()[..], &[2; ENTRY_BYTES - 4]].concat()).collect();
+        let (table_at, names_at) = (64 + 3 * 64, (64 + 3 * 64 + table.len()) as u64);
+        let mut bytes = b"\x7fELF\x02\x01".to_vec();
+        bytes.resize(table_at, 0);
+        let mut put =
+            |at: usize, number: u64, len: usize| bytes[at..at + len].copy_from_slice(&number.to_le_bytes()[..len]);
+        put(0x28, 64, 8); // e_shoff
+        put(0x3c, 3, 2); // e_shnum
+        let sections = [(SYMTAB, table_at as u64, table.len() as u64, 2), (3, names_at, names.len() as u64 + holes, 0)];
+        for (number, (kind, at, len, link)) in (1..).zip(sections) {
+            let header = 64 + 64 * number;
+            put(header + 4, u64::from(kind), 4);
+            put(header + 24, at, 8);
+            put(header + 32, len, 8);
+            put(header + 40, link, 4);
+        }
+        bytes.extend(&table);
+        bytes.extend(names);
+        let file = in_memory(&mut bytes.as_slice()).unwrap();
+        file.set_len(bytes.len() as u64 + holes).unwrap();
+        file
+    }
+
+    fn indexes(search: &Search, file: &File, name: &str) -> (Vec<usize>, bool) {
+        let (elf, mut all) = (ElfFile::read(file).unwrap(), Vec::new());
+        let is_whole = search.named(&elf, file, false, name, |symbol| all.push(symbol.index));
+        (all, is_whole)
+    }
+
+    #[test]
+    fn a_name_is_found_wherever_its_text_is() {
+        let names = b"\0xfree\0free@@V1\0freed\0free";
+        let file = file_of(names, &[1, 2, 7, 16, 22, 0, 99], 0);
+        let found = |name| indexes(&Search::within(1 << 20), &file, name).0;
+        assert_eq!(
+            found("free"),
+            [1, 2],
+            "at the end of another, with a version; not before another, nor without an end"
+        );
+        assert_eq!((found("xfree"), found("freed")), (vec![0], vec![3]));
+        for name in ["", "fre", "free@@V1", "nothing"] {
+            assert!(found(name).is_empty(), "{name}");
+        }
+        // Across the chunks in which names are read.
+        for at in [CHUNK_BYTES - 3, CHUNK_BYTES - 1, CHUNK_BYTES, 2 * CHUNK_BYTES - 5] {
+            let mut names = vec![0; at as usize];
+            names.extend(b"malloc\0");
+            let file = file_of(&names, &[at as u32, at as u32 + 1, 0], 0);
+            assert_eq!(indexes(&Search::within(1 << 30), &file, "malloc"), (vec![0], true), "{at}");
+        }
+    }
+
+    #[test]
+    fn more_than_may_be_read_is_left_out() {
+        let small = file_of(b"\0main\0", &[1], 0);
+        let large = file_of(b"\0main\0", &[1], 1 << 40);
+        let search = Search::within(100);
+        assert_eq!(indexes(&search, &large, "main"), (vec![], false));
+        assert_eq!(search.left_bytes(), 100, "nothing was read");
+        assert_eq!(indexes(&search, &small, "main"), (vec![0], true));
+        assert_eq!(search.left_bytes(), 100 - 24 - 6);
+        (0..4).for_each(|_| _ = indexes(&search, &small, "main"));
+        assert_eq!(indexes(&search, &small, "main"), (vec![], false), "all of them together");
+        let elf = ElfFile::read(&large).unwrap();
+        assert!(!Search::within(u64::MAX).each(&elf, &large, false, |_| panic!("a terabyte of names")));
+        let repeated = file_of(&b"main\0".repeat(MOST_PLACES + 2), &[1], 0);
+        assert!(!indexes(&Search::within(1 << 30), &repeated, "main").1);
+    }
+
+    #[test]
+    fn what_was_left_out_is_told() {
+        let search = Search::within(0);
+        assert_eq!(search.left_out(), None);
+        search.leave_out("/a");
+        search.leave_out("/a");
+        search.leave_out("/b\n");
+        assert_eq!(search.left_out().unwrap(), "not searched for want of room: /a, /b\\x0a");
+        ["/c", "/d", "/e"].into_iter().for_each(|path| search.leave_out(path));
+        assert_eq!(search.left_out().unwrap(), "not searched for want of room: /a, /b\\x0a, /c and 2 more");
+    }
+
+    proptest! {
+        /// Against the names themselves.
+        #[test]
+        fn finds_what_is_named(
+            names in prop::collection::vec(prop::sample::select(b"ab@\0".to_vec()), 0..40),
+            entries in prop::collection::vec(0_u32..45, 0..10),
+            name in prop::sample::select(vec!["a", "ab", "ba", "aab", "", "a@"]),
+        ) {
+            let file = file_of(&names, &entries, 0);
+            let mut want = Vec::new();
+            let elf = ElfFile::read(&file).unwrap();
+            let is_whole = Search::within(1 << 20).each(&elf, &file, false, |symbol| {
+                if symbol.is_named(name) {
+                    want.push(symbol.index);
+                }
+            });
+            prop_assert!(is_whole);
+            prop_assert_eq!(indexes(&Search::within(1 << 20), &file, name), (want, true));
+        }
+    }
+}
