@@ -19,7 +19,8 @@ fn counts_descriptors() {
 #[test]
 fn probes_in_programs_are_kept_where_children_go() {
     let mut evlist = Evlist::new();
-    let probe = |id| Evsel::new(format!("uprobe:f{id}"), Attr::tracepoint(id)).probe().in_program(Some(u64::from(id)));
+    let probe =
+        |id| Evsel::new(format!("uprobe:f{id}"), Attr::tracepoint(id)).probe(false).in_program(Some(u64::from(id)));
     evlist.add(Evsel::new("a:b", Attr::tracepoint(1))).unwrap();
     evlist.add(probe(2).binding(Binding::Cpu)).unwrap();
     let target = |tasks| Target { wanted: None, tasks };
