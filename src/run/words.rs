@@ -74,8 +74,8 @@ fn hidden(profiler: &str, filtered_by: &[Attached]) -> Option<String> {
 pub fn of_children(profiler: &str, children: u64) -> Option<String> {
     let processes = if children == 1 { "process" } else { "processes" };
     let line = format!(
-        "{profiler}: calls in {children} {processes} that the target started may have gone unseen: the numbers are at \
-         least so much (see the line at the start)"
+        "{profiler}: calls in {children} {processes} that the target started may have gone unseen: no number is exact \
+         (see the line at the start)"
     );
     (children > 0).then_some(line)
 }
