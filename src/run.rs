@@ -213,6 +213,7 @@ impl Run {
         for profiler in &mut profilers {
             profiler.filter(&mut evlist, &setup)?;
         }
+        setup.keep_inherited_probes(&mut evlist);
         setup.degrade_outsiders();
         let notes = setup.notes.take();
         let poller = Poller::new().context("cannot wait for events")?;
@@ -265,6 +266,7 @@ impl Run {
         let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host));
         let mut core = Core::new(evlist, profilers, watched, stacks, host.clone(), output);
         core.narrow_here = rings.narrow_here;
+        core.doubts_children = !core.evlist.in_doubt().is_empty();
         core.limit = options.samples.filter(|_| !options.dry_run);
         let mut run = Run {
             options,

@@ -84,6 +84,29 @@ fn calls_and_returns_on_arm64() {
     calls(Lab::arm64("6.12"));
 }
 
+const CHILDREN: &str = r#"
+prof own trace --json -e 'uprobe:calls_add@"/guest/calls"' -- sisters calls 10
+sleep 1000 | calls 1 --wait >/tmp/other &
+await grep -q ready /tmp/other
+prof shared trace --json -e 'uprobe:calls_add@"/guest/calls"' -- sisters calls 10
+"#;
+
+/// 6.1 swaps the events of two children whatever is open beside them.
+#[test]
+fn children_are_seen_or_marked() {
+    need_lab!();
+    for (series, verdict, in_doubt) in [("6.1", "lower_bound", 2), ("6.12", "exact", 0)] {
+        let output = run(Lab::new(series).example("sisters"), CHILDREN);
+        let own = output.results("own").code(0);
+        assert_eq!(own.of_type("event").len(), 10, "{series}: {own:#?}");
+        assert_eq!((&own.of_type("interval")[0]["verdict"], own.total("children_in_doubt")), (&"exact".into(), 0));
+        let shared = output.results("shared").code(0);
+        let seen = (&shared.of_type("interval")[0]["verdict"], shared.total("children_in_doubt"));
+        assert_eq!(seen, (&verdict.into(), in_doubt), "{series}: {shared:#?}");
+        assert!(in_doubt > 0 || shared.of_type("event").len() == 10, "{series}: {shared:#?}");
+    }
+}
+
 const LIVES: &str = r#"
 echo 'p:kprobes/mine vfs_write count=$arg3:u64' >>$tracing/kprobe_events
 prof mine trace --json -e 'kprobes:mine/count == 333/' -- sh -c 'dd if=/dev/zero of=/dev/null bs=333 count=9 2>/dev/null'

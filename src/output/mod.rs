@@ -171,6 +171,8 @@ pub struct RunEnd {
     pub lost_pairs: u64,
     /// Calls of probed functions.
     pub lost_calls: u64,
+    /// Processes that the target started, in which calls of probed functions may have gone unseen.
+    pub children_in_doubt: u64,
     pub malformed: u64,
     pub discarded: u64,
     pub late: u64,

@@ -398,6 +398,7 @@ impl Writer {
             object.unsigned("lost_stacks", end.lost_stacks);
             object.unsigned("lost_pairs", end.lost_pairs);
             object.unsigned("lost_calls", end.lost_calls);
+            object.unsigned("children_in_doubt", end.children_in_doubt);
             object.unsigned("malformed", end.malformed);
             object.unsigned("discarded", end.discarded);
             object.unsigned("late", end.late);

@@ -190,6 +190,18 @@ impl Attr {
         attr
     }
 
+    /// An event that counts nothing; the kernel never lets its task swap events with another: see `evlist/inherited.rs`.
+    pub fn stays_with_task() -> Attr {
+        let mut attr = Attr::dummy().counting().inherit(true);
+        attr.raw.sample_type = SampleType::READ.with(SampleType::TID).bits();
+        attr
+    }
+
+    /// As perf_event_open(2) takes it.
+    pub fn raw(&self) -> b::perf_event_attr {
+        self.raw
+    }
+
     /// The same event, counted alone: it makes no record.
     #[must_use]
     pub fn counting(mut self) -> Attr {

@@ -1,9 +1,10 @@
 //! The events of a run: what each is, and where it is opened. How a CPU's are opened is settled in `plan`, what a refusal
 //! means is in `opening`, what their descriptors say in `cpu_events`; `side` records tell what tasks are called and do,
-//! `counters` only count, for a forecast.
+//! `counters` only count, for a forecast; `inherited` keeps probes in programs where children of the target go.
 
 pub mod counters;
 mod cycles;
+mod inherited;
 mod side;
 
 use std::io;
@@ -16,6 +17,7 @@ use crate::perf::attr::{Attr, Missing};
 use crate::perf::classes::{self, Class};
 pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
+use crate::perf::evlist::inherited::Keepers;
 use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
 use crate::perf::ids::{Ids, NearIds, Route};
 use crate::perf::layout::{Layout, SampleType};
@@ -43,6 +45,7 @@ pub struct Evlist {
     unread: bool,
     /// Each event is opened once more, to be counted.
     counted_too: bool,
+    keepers: Keepers,
     /// Why the kernel refused a ring of the size that was asked for, and gave a smaller one.
     shrunk: Option<Shrunk>,
 }
@@ -138,7 +141,7 @@ impl Evlist {
         };
         (self.plan.classes, self.plan.rings) = classes::of(&self.evsels);
         let limit = sys::raise_open_files();
-        let mut need = self.descriptors(bound.as_ref(), cpus, others);
+        let mut need = self.descriptors(bound.as_ref(), cpus, others) + self.keepers(target, bound.as_ref());
         if need > limit && bound.is_some() {
             // A CPU's counter does not tell whose events it counts.
             if let Some(evsel) = self.evsels.iter().find(|evsel| evsel.is_opened() && evsel.is_counted) {
@@ -178,6 +181,8 @@ impl Evlist {
             rings: self.plan.rings,
         };
         self.unify();
+        self.open_keepers()?;
+        opened.notes.extend(self.doubt());
         Ok(opened)
     }
 
@@ -306,6 +311,7 @@ impl Evlist {
                 break;
             }
             known.extend(&new);
+            self.keep_apart(&new)?;
             let mut cpus = std::mem::take(&mut self.cpus);
             let joined: Result<()> = cpus.iter_mut().try_for_each(|cpu| {
                 let watches: Vec<Watch> = new.iter().map(|&tid| Watch::Task { tid, cpu: cpu.cpu }).collect();
@@ -418,6 +424,7 @@ impl Evlist {
 
     /// Closes the events of the run's own probes: these can be removed then.
     pub fn close_probes(&mut self) {
+        self.keepers.close_probes();
         self.cpus.iter_mut().for_each(|events| events.close_probes(&self.evsels));
     }
 

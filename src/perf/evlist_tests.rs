@@ -1,6 +1,7 @@
 //! Unit tests of [`Evlist`].
 
 use super::*;
+use crate::perf::evsel::Keeping;
 
 #[test]
 fn counts_descriptors() {
@@ -13,6 +14,30 @@ fn counts_descriptors() {
     assert_eq!(evlist.descriptors(None, 4, 0), 64 + (2 + 1 + 2) * 4);
     assert_eq!(evlist.descriptors(Some(&threads), 4, 0), 64 + (3 + 1 + 1 + 3 + 1) * 4);
     assert_eq!(evlist.descriptors(Some(&threads), 1, 3), 64 + (3 + 1 + 1 + 3 + 1) + (3 + 1) * 3);
+}
+
+#[test]
+fn probes_in_programs_are_kept_where_children_go() {
+    let mut evlist = Evlist::new();
+    let probe =
+        |id| Evsel::new(format!("uprobe:f{id}"), Attr::tracepoint(id)).probe(false).in_program(Some(u64::from(id)));
+    evlist.add(Evsel::new("a:b", Attr::tracepoint(1))).unwrap();
+    evlist.add(probe(2).binding(Binding::Cpu)).unwrap();
+    let target = |tasks| Target { wanted: None, tasks };
+    let follows = target(Tasks::Processes(vec![7]));
+    let threads = Bound::Threads(vec![7, 8, 9]);
+    assert_eq!(evlist.keepers(&follows, Some(&threads)), 0, "one that is on whole CPUs is everywhere");
+    let events = [3, 4].map(|id| evlist.add(probe(id)).unwrap());
+    assert_eq!(evlist.inherited_probes(&follows), [(events[0], Some(3)), (events[1], Some(4))]);
+    assert!(evlist.inherited_probes(&target(Tasks::Threads(vec![7]))).is_empty(), "nobody inherits them");
+    assert_eq!((evlist.keepers(&follows, Some(&threads)), evlist.keepers(&follows, None)), (3, 0));
+    evlist.keep(events[0], Keeping::Everywhere);
+    evlist.keep(events[1], Keeping::InDoubt);
+    assert_eq!(evlist.keepers(&follows, Some(&threads)), 1);
+    assert!(evlist.in_doubt().is_empty(), "whole CPUs are not in doubt");
+    (evlist.plan.bound, evlist.plan.inherit) = (Some(threads), true);
+    assert_eq!(evlist.in_doubt(), ["uprobe:f4"]);
+    assert!(evlist.doubt().is_some_and(|doubt| doubt.contains("calls of uprobe:f4 in processes")));
 }
 
 #[test]

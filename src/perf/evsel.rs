@@ -28,6 +28,25 @@ pub enum Binding {
     Cpu,
 }
 
+/// A probe in a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InProgram {
+    /// Of the file, if that is known.
+    pub inode: Option<u64>,
+    pub keeping: Keeping,
+}
+
+/// What keeps a probe in the memory of the tasks that inherit its event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// Events stay with their tasks.
+    Apart,
+    /// The probe is in every program that has the file.
+    Everywhere,
+    /// Nothing.
+    InDoubt,
+}
+
 /// One event with its attr.
 #[derive(Debug)]
 pub struct Evsel {
@@ -46,6 +65,8 @@ pub struct Evsel {
     /// Of a probe of this run.
     pub(super) is_probe: bool,
     innermost: Innermost,
+    /// Of a probe in a program, of this run or somebody else's.
+    pub(super) in_program: Option<InProgram>,
     /// Nobody pairs it with others; and its user wants some of them only.
     pub(super) is_apart: bool,
     pub(super) is_filtered: bool,
@@ -73,6 +94,7 @@ impl Evsel {
             optional: false,
             opened: true,
             is_probe: false,
+            in_program: None,
             is_apart: false,
             is_filtered: false,
             is_for_place: false,
@@ -211,6 +233,17 @@ impl Evsel {
     /// See [`ChainForm`].
     pub fn chain_form(&self) -> ChainForm {
         ChainForm { depth: self.attr.max_stack(), innermost: self.innermost }
+    }
+
+    /// Of a probe in a program, whose file has this inode.
+    #[must_use]
+    pub fn in_program(mut self, inode: Option<u64>) -> Evsel {
+        self.mark_in_program(inode);
+        self
+    }
+
+    pub(super) fn mark_in_program(&mut self, inode: Option<u64>) {
+        self.in_program = Some(InProgram { inode, keeping: Keeping::Apart });
     }
 
     pub fn is_opened(&self) -> bool {

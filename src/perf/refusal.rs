@@ -51,11 +51,11 @@ pub struct Refused {
 impl Refused {
     /// Probes why `event` was refused.
     pub fn event(err: io::Error, event: &str, attr: &Attr, watch: Watch) -> Refused {
-        let (Watch::Cpu(cpu) | Watch::Task { cpu, .. } | Watch::Cgroup { cpu, .. }) = watch;
+        let place = watch.cpu().map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
         let ask = Ask { source: attr.source(), watch, kernel: attr.sees_kernel() };
         let errno = err.raw_os_error().unwrap_or(0);
         let reason = explain(errno, ask, &Facts::probe(&Host::default()));
-        Refused { what: format!("cannot open {event} on CPU {cpu}"), reason, errno: Errno::from_raw(errno) }
+        Refused { what: format!("cannot open {event}{place}"), reason, errno: Errno::from_raw(errno) }
     }
 
     /// Probes why a ring buffer of `bytes` was refused.
@@ -213,7 +213,7 @@ impl Shrunk {
 
 /// Why perf_event_open(2) said `errno`.
 pub fn explain(errno: i32, ask: Ask, facts: &Facts) -> Reason {
-    let (Watch::Cpu(cpu) | Watch::Task { cpu, .. } | Watch::Cgroup { cpu, .. }) = ask.watch;
+    let offline = ask.watch.cpu().filter(|cpu| !facts.online.is_empty() && !facts.online.contains(cpu));
     match errno {
         libc::EACCES | libc::EPERM | libc::ENOSYS => forbidden(errno, ask, facts),
         libc::EMFILE => {
@@ -226,7 +226,7 @@ pub fn explain(errno: i32, ask: Ask, facts: &Facts) -> Reason {
             Reason::new("the NMI watchdog or another tool holds the counters", "sysctl kernel.nmi_watchdog=0")
         }
         libc::EBUSY => Reason::new("another tool holds the counters", "stop it, or try again when it has ended"),
-        libc::ENODEV | libc::EINVAL | libc::ENXIO if !facts.online.is_empty() && !facts.online.contains(&cpu) => {
+        libc::ENODEV | libc::EINVAL | libc::ENXIO if let Some(cpu) = offline => {
             Reason::new(format!("CPU {cpu} has just gone offline"), "start again")
         }
         libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV => absent(ask, facts),
@@ -255,7 +255,7 @@ fn forbidden(errno: i32, ask: Ask, facts: &Facts) -> Reason {
     if is_above(ask, facts) {
         return paranoid(ask, facts);
     }
-    if let Watch::Task { tid, .. } = ask.watch
+    if let Watch::Task { tid, .. } | Watch::Thread { tid } = ask.watch
         && !facts.privileges.may_monitor()
     {
         let why = format!("thread {tid} belongs to another user");

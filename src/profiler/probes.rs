@@ -133,7 +133,8 @@ impl Setup<'_> {
             }
             let site = site(place, true, spot.machine);
             let user = Spot::User { fd: spot.file.file.as_raw_fd(), offset: spot.offset };
-            events.push(self.define(selector, place, user, &site)?);
+            let (evsel, format) = self.define(selector, place, user, &site)?;
+            events.push((evsel.in_program(spot.file.identity().map(|(_, inode)| inode)), format));
         }
         Ok(events)
     }

@@ -48,6 +48,10 @@ pub struct Core {
     pub malformed: u64,
     /// Calls of probed functions that no probe saw.
     pub missed_calls: u64,
+    /// Those in children of the target's processes may go unseen.
+    pub doubts_children: bool,
+    /// How many of these there have been.
+    pub children_in_doubt: u64,
     pub corrected: Corrected,
     /// As of the last interval.
     pub missed: Missed,
@@ -138,6 +142,8 @@ impl Core {
             late: 0,
             malformed: 0,
             missed_calls: 0,
+            doubts_children: false,
+            children_in_doubt: 0,
             corrected: Corrected::default(),
             missed: Missed::default(),
         }
@@ -325,6 +331,10 @@ impl Core {
             self.ctx.stacks.tell(change);
             self.give_stacks();
         }
+        if let Record::Fork(fork) = &side {
+            let is_child = fork.pid == fork.tid && self.ctx.watched.contains(fork.ptid);
+            self.children_in_doubt += u64::from(is_child && self.doubts_children);
+        }
         self.ctx.tasks.apply(&side, id.time);
         self.ctx.watched.apply(&side);
         if !matches!(side, Record::Mmap(_)) {
@@ -449,10 +459,18 @@ impl Core {
                 Some(_) => missed.verdict(true),
                 None => of_interval.verdict(false),
             };
-            table.verdict = table.verdict.and(verdict);
+            let of_children = match &table.by_stack {
+                Some(by) if self.children_in_doubt > 0 && by.doubt.is_some() => Verdict::Unsure, // what ended what is counted
+                _ => self.verdict_of_children(),
+            };
+            table.verdict = table.verdict.and(verdict).and(of_children);
         }
         self.missed = missed;
-        of_interval.verdict(false)
+        of_interval.verdict(false).and(self.verdict_of_children())
+    }
+
+    fn verdict_of_children(&self) -> Verdict {
+        if self.children_in_doubt > 0 { Verdict::LowerBound } else { Verdict::Exact }
     }
 
     pub fn mean_record_bytes(&self) -> u64 {

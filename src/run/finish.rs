@@ -39,6 +39,7 @@ impl Run {
             format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
         };
         messages.extend(self.tracefs.missed_calls().into_iter().map(say).map(Message::Note));
+        messages.extend(words::of_children(self.options.profiler, self.core.children_in_doubt).map(Message::Note));
         let hits = self.hits_so_far();
         let lost = self.core.loss.total();
         let dropped = self.core.ctx.output.dropped();
@@ -53,6 +54,7 @@ impl Run {
             lost_stacks: self.core.ctx.stacks.refused() + self.core.ctx.output.dropped_stacks(),
             lost_pairs: self.core.ctx.untracked,
             lost_calls: self.core.missed_calls,
+            children_in_doubt: self.core.children_in_doubt,
             malformed: self.core.malformed + self.rings.undecodable(),
             discarded: self.core.ctx.discarded,
             late: self.core.late,

@@ -70,6 +70,16 @@ fn hidden(profiler: &str, filtered_by: &[Attached]) -> Option<String> {
     (!programs.is_empty()).then(|| format!("{profiler}: more events may have been hidden from us by {programs}{more}"))
 }
 
+/// That children of the target may have done more than was seen.
+pub fn of_children(profiler: &str, children: u64) -> Option<String> {
+    let processes = if children == 1 { "process" } else { "processes" };
+    let line = format!(
+        "{profiler}: calls in {children} {processes} that the target started may have gone unseen: no number is exact \
+         (see the line at the start)"
+    );
+    (children > 0).then_some(line)
+}
+
 /// What the run itself has cost.
 pub fn own_cost(end: &RunEnd) -> String {
     format!(

@@ -96,7 +96,7 @@ impl Verdict {
             Verdict::Exact | Verdict::Estimate => None,
             Verdict::Discarded => Some((" ~", "but for pairs that were discarded or seen in part")),
             Verdict::LowerBound => Some((">=", "at least so much: records were lost or left out")),
-            Verdict::Unsure => Some((" ?", "some of it may be gone: records were lost")),
+            Verdict::Unsure => Some((" ?", "some of it may be gone: records were lost, or calls not seen")),
         }
     }
 

@@ -341,10 +341,12 @@ pub fn mapped(host: &Host, pid: i32, search: &Search) -> Vec<Code> {
 
 /// True when a process executes this file. On an overlay the device differs from what its mappings say.
 pub fn has_mapped(host: &Host, pid: i32, file: &CodeFile) -> bool {
-    let Some((_, wanted)) = file.identity() else { return false };
-    if is_stuck(host, pid) {
-        return true; // as far as anybody knows
-    }
+    // Who is stuck has, as far as anybody knows.
+    file.identity().is_some_and(|(_, inode)| is_stuck(host, pid) || has_mapped_inode(host, pid, inode))
+}
+
+/// The same of the file of this inode, whatever its device. Nothing of one that [`is_stuck`] should be asked.
+pub fn has_mapped_inode(host: &Host, pid: i32, wanted: u64) -> bool {
     let text = fs::read(host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
     let mut lines = text.split(|&byte| byte == b'\n').filter_map(parse_maps_line);
     lines.any(|line| matches!(line.key, FileKey::Inode { inode, .. } if inode == wanted))

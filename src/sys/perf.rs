@@ -14,8 +14,20 @@ pub enum Watch {
     Cpu(u32),
     /// One thread while it runs on one CPU.
     Task { tid: i32, cpu: u32 },
+    /// One thread, wherever it runs. A ring cannot be mapped from such an event when it is inherited.
+    Thread { tid: i32 },
     /// The tasks of a cgroup (its directory's descriptor) on one CPU.
     Cgroup { dir: RawFd, cpu: u32 },
+}
+
+impl Watch {
+    /// None: all of them.
+    pub fn cpu(self) -> Option<u32> {
+        match self {
+            Watch::Cpu(cpu) | Watch::Task { cpu, .. } | Watch::Cgroup { cpu, .. } => Some(cpu),
+            Watch::Thread { .. } => None,
+        }
+    }
 }
 
 /// Opens an event, disabled or not as `attr` says, close-on-exec.
@@ -23,13 +35,14 @@ pub enum Watch {
 /// # Errors
 /// The kernel's errno; on E2BIG it has written the size it knows into `attr.size`.
 pub fn open(attr: &mut perf_event_attr, watch: Watch) -> io::Result<OwnedFd> {
-    let (pid, cpu, flags) = match watch {
-        Watch::Cpu(cpu) => (-1, cpu, 0),
-        Watch::Task { tid, cpu } => (tid, cpu, 0),
-        Watch::Cgroup { dir, cpu } => (dir, cpu, PERF_FLAG_PID_CGROUP),
+    let (pid, flags) = match watch {
+        Watch::Cpu(_) => (-1, 0),
+        Watch::Task { tid, .. } | Watch::Thread { tid } => (tid, 0),
+        Watch::Cgroup { dir, .. } => (dir, PERF_FLAG_PID_CGROUP),
     };
     let flags = libc::c_ulong::from(flags | PERF_FLAG_FD_CLOEXEC);
-    let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let cpu = watch.cpu().map_or(Ok(-1), i32::try_from);
+    let cpu = cpu.map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     // SAFETY: `attr` is a live, initialised struct whose `size` says how long it is; it asks for no signal
     // delivery and no user memory but the attr itself.
     let fd = unsafe { perf_event_open_sys::perf_event_open(attr, pid, cpu, -1, flags) };

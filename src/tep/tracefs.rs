@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use globset::{Glob, GlobBuilder};
+use rustc_hash::FxHashSet;
 
 use super::drift;
 use super::format::{Format, FormatError, likeness};
@@ -172,7 +173,19 @@ impl Tracefs {
     /// True for an event that somebody has put into a program (`uprobe_events`).
     pub fn is_uprobe(&self, system: &str, name: &str) -> bool {
         let list = read_limited(&self.root.join("uprobe_events")).unwrap_or_default();
-        list.lines().any(|line| defines(line, system, name))
+        list.lines().any(|line| defined(line) == Some((system, name)))
+    }
+
+    /// The names of all such events, `system:name`.
+    ///
+    /// # Errors
+    /// Who is not root may not read the list.
+    pub fn uprobes(&self) -> io::Result<FxHashSet<String>> {
+        let list = match read_limited(&self.root.join("uprobe_events")) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(FxHashSet::default()),
+            list => list?,
+        };
+        Ok(list.lines().filter_map(defined).map(|(system, name)| format!("{system}:{name}")).collect())
     }
 
     /// Unknown event, unless nothing here can be read at all: a tracefs of mode 0700 hides its files.
@@ -225,9 +238,8 @@ fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
 }
 
 /// `p:GROUP/NAME PATH:OFFSET ARGS`, or `r`, perhaps with a number behind it.
-fn defines(line: &str, system: &str, name: &str) -> bool {
-    let event = line.split_once(':').and_then(|(_, rest)| rest.split_ascii_whitespace().next()?.split_once('/'));
-    event == Some((system, name))
+fn defined(line: &str) -> Option<(&str, &str)> {
+    line.split_once(':').and_then(|(_, rest)| rest.split_ascii_whitespace().next()?.split_once('/'))
 }
 
 /// Whether `name` may become part of a path.
@@ -266,7 +278,7 @@ mod tests {
     #[test]
     fn probes_in_programs_are_known_by_their_definition() {
         let lines = ["p:uprobes/alloc /bin/a:0x10 size=%di", "r32:mine/alloc /bin/a:0x10", "p:uprobes/free /b:0x1"];
-        let is = |system, name| lines.iter().filter(|line| defines(line, system, name)).count();
+        let is = |system, name| lines.iter().filter(|line| defined(line) == Some((system, name))).count();
         assert_eq!([is("uprobes", "alloc"), is("mine", "alloc"), is("uprobes", "all"), is("", "")], [1, 1, 0, 0]);
     }
 

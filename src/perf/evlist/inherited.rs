@@ -1,0 +1,141 @@
+//! Inherited events of probes in programs, and what keeps them true.
+//!
+//! The kernel asks of each address space whether an event of the probe was opened for a task that lives in it, and puts the
+//! breakpoint there or takes it out (`uprobe_perf_filter`, kernel/trace/trace_uprobe.c). But tasks whose events are all
+//! copies of the same ones swap them when one follows the other on a CPU, since that is cheaper than to stop and start each
+//! (`perf_event_context_sched_out`, kernel/events/core.c). An event counts for one task then, and speaks for the memory of
+//! the other. When the one that has it exits, nobody speaks for the other any more: of a process that lives, all calls go
+//! unseen from that moment on, and no record tells of it.
+//!
+//! Tasks do not swap where an inherited event is there whose samples hold counts: since such events are allowed (6.12), the
+//! kernel keeps them with their task. So each task gets one that counts nothing and is never sampled. On older kernels one
+//! event of a whole CPU, opened beside those of the tasks, keeps the breakpoint in every program that has the file: this is
+//! done where no other has it, since they would pay for each call. Else the numbers are in doubt once a child is there.
+
+use std::os::fd::OwnedFd;
+
+use anyhow::Result;
+
+use crate::perf::attr::Attr;
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{Binding, EventId, Evsel, Keeping};
+use crate::perf::opening::{gone, watch_error};
+use crate::perf::plan::Bound;
+use crate::perf::target::{Target, Tasks};
+use crate::sys::perf::{Watch, open};
+
+/// The descriptors that do this.
+#[derive(Debug, Default)]
+pub(super) struct Keepers {
+    /// One of each task.
+    apart: Vec<OwnedFd>,
+    /// One of each probe. While they are open, it cannot be removed.
+    everywhere: Vec<OwnedFd>,
+}
+
+impl Keepers {
+    pub fn close_probes(&mut self) {
+        self.everywhere.clear();
+    }
+}
+
+impl Evlist {
+    /// The events of probes in programs that children of the target's tasks will inherit, each with the inode of its file.
+    pub fn inherited_probes(&self, target: &Target) -> Vec<(EventId, Option<u64>)> {
+        if !matches!(target.tasks, Tasks::Workload(_) | Tasks::Processes(_)) {
+            return Vec::new();
+        }
+        let of_task = |evsel: &&Evsel| evsel.is_opened() && evsel.binding == Binding::Task;
+        let events = self.iter().filter(|(_, evsel)| of_task(evsel));
+        events.filter_map(|(event, evsel)| Some((event, evsel.in_program?.inode))).collect()
+    }
+
+    /// Says which of the events that others have defined are probes in programs.
+    pub fn mark_in_programs(&mut self, is_in_program: impl Fn(&Evsel) -> bool) {
+        for evsel in self.evsels.iter_mut().filter(|evsel| evsel.in_program.is_none() && is_in_program(evsel)) {
+            evsel.mark_in_program(None);
+        }
+    }
+
+    /// Whether the kernel knows events that keep tasks from swapping.
+    pub fn can_keep_apart() -> bool {
+        let own = nix::unistd::gettid().as_raw();
+        open(&mut Attr::stays_with_task().raw(), Watch::Thread { tid: own }).is_ok()
+    }
+
+    /// Settles how an inherited probe is kept where the kernel cannot keep tasks apart.
+    pub fn keep(&mut self, event: EventId, keeping: Keeping) {
+        if let Some(in_program) = &mut self.evsels[event.index()].in_program {
+            in_program.keeping = keeping;
+        }
+    }
+
+    fn inherited(&self, keeping: Keeping) -> impl Iterator<Item = &Evsel> {
+        let is = move |evsel: &&Evsel| {
+            let is_so = evsel.in_program.is_some_and(|in_program| in_program.keeping == keeping);
+            is_so && evsel.is_opened() && evsel.binding == Binding::Task
+        };
+        self.evsels.iter().filter(is)
+    }
+
+    /// Names of events whose calls in children may go unseen.
+    pub fn in_doubt(&self) -> Vec<&str> {
+        match self.plan.inherit && self.plan.bound.is_some() {
+            true => self.inherited(Keeping::InDoubt).map(Evsel::name).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// What is said of those before the run.
+    pub(super) fn doubt(&self) -> Option<String> {
+        let names = self.in_doubt();
+        let (first, rest) = names.split_first()?;
+        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        Some(format!(
+            "degraded: calls of {first}{more} in processes that the target starts may go unseen: before Linux 6.12 the \
+             kernel takes a probe out of some, and for perf-prof to put it everywhere others use the same file; cure: a \
+             newer kernel, or no target: then each call costs whoever uses the file"
+        ))
+    }
+
+    /// Descriptors that keep inherited probes.
+    pub(super) fn keepers(&self, target: &Target, bound: Option<&Bound>) -> u64 {
+        let (Some(Bound::Threads(tids)), false) = (bound, self.inherited_probes(target).is_empty()) else { return 0 };
+        let apart = self.inherited(Keeping::Apart).next().map_or(0, |_| tids.len());
+        (apart + self.inherited(Keeping::Everywhere).count()) as u64
+    }
+
+    /// Opens what keeps probes everywhere, and tasks apart: before the events that these will inherit.
+    ///
+    /// # Errors
+    /// As [`Evlist::open_cpu`].
+    pub(super) fn open_keepers(&mut self) -> Result<()> {
+        let Some(Bound::Threads(tids)) = self.plan.bound.clone().filter(|_| self.plan.inherit) else { return Ok(()) };
+        let cpu = nix::sched::sched_getcpu().map_or(0, |cpu| cpu as u32);
+        let probes: Vec<(String, Attr)> = self
+            .inherited(Keeping::Everywhere)
+            .map(|evsel| (evsel.name.clone(), evsel.attr.clone().counting()))
+            .collect();
+        for (name, mut attr) in probes {
+            let watch = Watch::Cpu(cpu);
+            let fd = self.missing.open(&mut attr, watch).map_err(|err| watch_error(err, &name, &attr, watch))?;
+            self.keepers.everywhere.push(fd);
+        }
+        self.keep_apart(&tids)
+    }
+
+    pub(super) fn keep_apart(&mut self, tids: &[i32]) -> Result<()> {
+        if self.inherited(Keeping::Apart).next().is_none() {
+            return Ok(());
+        }
+        for &tid in tids {
+            let (attr, watch) = (Attr::stays_with_task(), Watch::Thread { tid });
+            match open(&mut attr.raw(), watch) {
+                Ok(fd) => self.keepers.apart.push(fd),
+                Err(err) if gone(&err) => {}
+                Err(err) => return Err(watch_error(err, "an event that keeps probes with their task", &attr, watch)),
+            }
+        }
+        Ok(())
+    }
+}
