@@ -29,7 +29,7 @@ use crate::perf::refusal::{Reason, Refused};
 use crate::perf::target::{Host, Target, Tasks};
 use crate::perf::{Attr, Record, Sample};
 use crate::profiler::code::Spot;
-use crate::stats::value::{ByStack, Column, Shape, Subject, Table, Value, Verdict};
+use crate::stats::value::{ByStack, Column, RowDoubts, Shape, Subject, Table, Value, Verdict};
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
@@ -99,6 +99,12 @@ pub trait Profiler {
     /// A task was born, renamed or ended, on `cpu`; the tables of `ctx` know it already.
     fn task(&mut self, record: &Record<'_>, time: Timestamp, cpu: u32, ctx: &mut Context) {
         let _ = (record, time, cpu, ctx);
+    }
+
+    /// `tid` has got `cpu`, from the task `prev` if that is told. Only where idle tasks are watched, see
+    /// [`Evlist::watch_idle`]; the event of the same switch comes before, if it was seen.
+    fn came(&mut self, tid: i32, prev: Option<i32>, time: Timestamp, cpu: u32, ctx: &mut Context) {
+        let _ = (tid, prev, time, cpu, ctx);
     }
 
     /// Called ten times a second, between samples, with all events older than `now` seen.
@@ -349,6 +355,8 @@ pub struct Context {
     pub(crate) output: Output,
     /// Pairs that were thrown away because an end of theirs may not have been seen.
     pub discarded: u64,
+    /// CPUs on which switches went unseen though nothing was lost, once for each.
+    pub missed_switches: Vec<u32>,
     /// What could not be followed because too much is followed already.
     pub untracked: u64,
     /// Set by a profiler for a sample that is none of its business after all: it does not count.
@@ -467,6 +475,13 @@ impl Report {
     pub fn judge(&mut self, verdict: Verdict) {
         if let Some(table) = self.tables.last_mut() {
             table.verdict = verdict;
+        }
+    }
+
+    /// Some rows of the table added last are no better than their columns say.
+    pub fn doubt(&mut self, doubts: RowDoubts) {
+        if let Some(table) = self.tables.last_mut() {
+            table.doubts = Some(doubts);
         }
     }
 

@@ -353,6 +353,7 @@ impl Run {
             if self.core.enough() {
                 return Ok(Stop::Enough);
             }
+            self.core.judge_idle();
             self.core.tick(self.rings.complete_to());
             if let Some(pace) = &mut self.pace {
                 self.core.profilers.iter().for_each(|profiler| pace.avoid(profiler.suspects()));
@@ -379,6 +380,7 @@ impl Run {
                 self.rings.follow_hotplug(&mut self.core, &self.options.target, &self.host, &self.poller);
                 self.rings.take_notes().into_iter().for_each(|note| self.core.ctx.output.note(note));
                 self.look_for_onlookers();
+                self.core.ask_idle();
                 self.core.correct(now);
                 self.core.expire(now);
                 if self.workload.as_mut().is_some_and(Workload::ended) {

@@ -117,7 +117,7 @@ fn a_reader_that_is_stopped_and_goes_on_gets_the_rest() {
 /// Tables with a row per thread, many times a second, into a pipe that is not read before the threads have ended.
 #[test]
 fn tables_that_nobody_reads_take_little_memory() {
-    need_switches!();
+    need_events!();
     const MOST_BYTES: u64 = 40 << 20;
     const INTERVAL_NS: u64 = 10_000_000;
     let dir = tempfile::tempdir().expect("a directory");

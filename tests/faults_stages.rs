@@ -65,7 +65,7 @@ fn a_reader_that_stood_still_loses_in_the_ring_and_goes_on() {
 
 #[test]
 fn waits_are_right_after_a_reader_has_stood_still() {
-    need_switches!(alone);
+    need_events!(alone);
     common::attempts(try_waits_are_right_after_a_reader_has_stood_still);
 }
 

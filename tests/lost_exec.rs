@@ -7,7 +7,7 @@ use common::{Load, example, load_number, run};
 
 #[test]
 fn a_command_is_watched_even_if_its_exec_was_lost() {
-    need_switches!();
+    need_events!();
     let _noise = [(); 2].map(|()| Load::of(&example("pingpong"), &["100000000"]));
     for _ in 0..4 {
         let ended = run(&["task-state", "-m", "1", "--perins", "--json", "--", &example("pingpong"), "200000"]).code(0);

@@ -424,7 +424,7 @@ fn a_signal_brings_the_picture_up_to_date() {
 
 #[test]
 fn events_and_waits_are_drawn_too() {
-    need_switches!(alone);
+    need_events!(alone);
     usual_limits();
     let event = format!("raw_syscalls:sys_enter/id=={}/", libc::SYS_getppid);
     let dir = tempfile::tempdir().unwrap();

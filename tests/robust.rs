@@ -91,7 +91,7 @@ fn cpus_with_a_thread() {
 
 #[test]
 fn cpus_and_names_with_a_process_in_task_state() {
-    need_switches!();
+    need_events!();
     let allowed = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
     let cpus = common::online_cpus();
     let visible = cpus.iter().copied().find(|&cpu| allowed.is_set(cpu as usize).unwrap()).unwrap();
@@ -197,7 +197,7 @@ const HOSTILE: [&[u8]; 8] = [
 
 #[test]
 fn hostile_names_in_events_and_tables() {
-    need_switches!();
+    need_events!();
     let threads: Vec<_> = HOSTILE.iter().map(|name| Named::start(name)).collect();
     let tids: Vec<String> = threads.iter().map(|thread| thread.tid.to_string()).collect();
     let (tids, event) = (tids.join(","), syscall(libc::SYS_getppid));

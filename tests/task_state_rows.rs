@@ -25,7 +25,7 @@ fn thread_names(ended: &Done) -> BTreeSet<String> {
 
 #[test]
 fn a_thousand_threads_are_all_seen() {
-    need_switches!();
+    need_events!();
     let threads = example("threads");
     let ended = run(&["task-state", "-S", "--perins", "--json", "--", &threads, "1000", "1000"]).code(0);
     assert_eq!(thread_names(&ended).len(), 1000);
@@ -38,7 +38,7 @@ fn a_thousand_threads_are_all_seen() {
 
 #[test]
 fn many_threads_can_be_attached_to() {
-    need_switches!();
+    need_events!();
     let load = Load::of(&example("threads"), &["801", "4000"]);
     let pid = load.pid().to_string();
     let tids = || -> Vec<String> {
@@ -72,7 +72,7 @@ fn states_with(name: &str, options: &[&str]) -> (BTreeSet<String>, Done) {
 
 #[test]
 fn only_the_states_asked_for_have_rows() {
-    need_switches!();
+    need_events!();
     let cases: [(&[&str], &[&str], &str); 4] = [
         (&["-S"], &["S"], "prev_state & 1"),
         (&["-D"], &["D"], "prev_state & 2"),
@@ -96,7 +96,7 @@ fn only_the_states_asked_for_have_rows() {
 
 #[test]
 fn names_may_be_patterns_and_go_with_pids() {
-    need_switches!();
+    need_events!();
     for (filter, count, said) in [
         ("ts_glo*", 4, r#"prev_comm ~ "ts_glo*""#),
         ("nobody,ts_glob", 4, r#"prev_comm == "nobody""#),
@@ -127,7 +127,7 @@ fn names_may_be_patterns_and_go_with_pids() {
 
 #[test]
 fn a_workload_is_followed_to_its_end() {
-    need_switches!();
+    need_events!();
     attempts(try_a_workload_is_followed_to_its_end);
 }
 
@@ -223,14 +223,14 @@ fn renamed(options: &[&str], name: &'static str) -> Result<(), String> {
 
 #[test]
 fn a_task_renamed_out_of_the_filter_is_forgotten() {
-    need_switches!(alone);
+    need_events!(alone);
     attempts(|| renamed(&[], "ts_inside"));
     attempts(|| renamed(&["-S"], "ts_inside_s"));
 }
 
 #[test]
 fn intervals_follow_each_other() {
-    need_switches!(alone);
+    need_events!(alone);
     attempts(try_intervals_follow_each_other);
 }
 
@@ -254,7 +254,7 @@ fn try_intervals_follow_each_other() -> Result<(), String> {
 
 #[test]
 fn a_signal_reports_now() {
-    need_switches!();
+    need_events!();
     let mut prof = start_watching(&["task-state", "-D"]); // one interval by then
     prof.signal(Signal::SIGUSR1);
     prof.object(|object| object["type"] == "interval" && object["interval"] == 2);
@@ -278,7 +278,7 @@ fn columns(heading: &str) -> Vec<(usize, usize)> {
 
 #[test]
 fn tables_are_aligned_and_fit_a_terminal() {
-    need_switches!();
+    need_events!();
     let dstate = example("dstate");
     for options in [&["-i", "100"][..], &["--perins"]] {
         let workload = ["--", &dstate, "4", "30", "ts_table"];

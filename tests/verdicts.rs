@@ -21,10 +21,10 @@ fn verdicts(done: &Done, wanted: impl Fn(&Value) -> bool) -> Vec<String> {
 
 #[test]
 fn every_row_has_its_verdict() {
-    need_switches!();
+    need_events!();
     let calls = example("flood");
     let cases: [(&[&str], &[&str]); 5] = [
-        (&["task-state", "--perins"], &["exact", "discarded"]),
+        (&["task-state", "--perins"], &["exact", "estimate", "discarded"]),
         (&["signal"], &["exact"]),
         (&["kmemleak", "slab", "-m", "32M"], &["exact", "discarded"]),
         (&["profile", "-g"], &["estimate"]),
@@ -57,7 +57,7 @@ fn lossy(run: &Prog, shell: &mut Load) {
 
 #[test]
 fn what_was_lost_makes_counts_lower_bounds() {
-    need_switches!(alone);
+    need_events!(alone);
     let mut shell = Load::shell();
     let states = ["task-state", "-m", "16"];
     let mut run = start_watching(&states);

@@ -165,6 +165,8 @@ pub struct RunEnd {
     pub lost_output: u64,
     /// COMM, FORK, EXIT and MMAP2 records lost.
     pub lost_side: u64,
+    /// SWITCH records, which stand in for events that a hidden task keeps from us.
+    pub lost_switches: u64,
     /// Stacks that found their table full.
     pub lost_stacks: u64,
     /// What was not followed because too much was followed already.
@@ -197,8 +199,9 @@ impl RunEnd {
 
     /// All that is missing from the results, whatever lost it.
     pub fn missing(&self) -> u64 {
-        let losses = [self.lost, self.lost_output, self.lost_side, self.lost_stacks, self.lost_pairs, self.lost_calls];
-        losses.into_iter().fold(self.malformed, u64::saturating_add)
+        let records = [self.lost, self.lost_side, self.lost_switches, self.lost_calls];
+        let results = [self.lost_output, self.lost_stacks, self.lost_pairs];
+        records.into_iter().chain(results).fold(self.malformed, u64::saturating_add)
     }
 }
 

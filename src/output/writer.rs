@@ -395,6 +395,7 @@ impl Writer {
             object.unsigned("lost", end.lost);
             object.unsigned("lost_output", end.lost_output);
             object.unsigned("lost_side", end.lost_side);
+            object.unsigned("lost_switches", end.lost_switches);
             object.unsigned("lost_stacks", end.lost_stacks);
             object.unsigned("lost_pairs", end.lost_pairs);
             object.unsigned("lost_calls", end.lost_calls);

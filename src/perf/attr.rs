@@ -238,6 +238,17 @@ impl Attr {
         }
     }
 
+    /// A SWITCH record of each task that leaves its CPU, and one of each that comes, written while that one is current.
+    pub fn switches(mut self) -> Attr {
+        self.raw.set_context_switch(1);
+        self
+    }
+
+    /// See [`Attr::switches`]. Before it is opened; a kernel may lack them.
+    pub fn has_switches(&self) -> bool {
+        self.raw.context_switch() != 0
+    }
+
     /// COMM, FORK, EXIT records, and MMAP2 when stacks need names.
     pub fn side_records(mut self, mappings: bool) -> Attr {
         self.raw.set_task(1);
@@ -350,7 +361,7 @@ impl Attr {
 }
 
 /// What a kernel may lack, newest first: the name for `-v`, and how an attr does without it.
-const FEATURES: [Feature; 4] = [
+const FEATURES: [Feature; 5] = [
     Feature {
         name: "PERF_FORMAT_LOST (6.0): lost counts include side records",
         strip: |raw| {
@@ -362,6 +373,14 @@ const FEATURES: [Feature; 4] = [
     Feature {
         name: "sample_max_stack (4.8): callchains have the kernel's own depth",
         strip: |raw| std::mem::take(&mut raw.sample_max_stack) != 0,
+    },
+    Feature {
+        name: "context_switch (4.3): where the idle task is hidden, so are switches from it",
+        strip: |raw| {
+            let had = raw.context_switch() != 0;
+            raw.set_context_switch(0);
+            had
+        },
     },
     Feature {
         name: "comm_exec (3.16): an exec looks like a rename",
@@ -448,7 +467,7 @@ mod tests {
 
     #[test]
     fn features_strip_once() {
-        let mut attr = Attr::tracepoint(1).callchain(16).side_records(true);
+        let mut attr = Attr::tracepoint(1).callchain(16).side_records(true).switches();
         for feature in &FEATURES {
             assert!((feature.strip)(&mut attr.raw), "{}", feature.name);
             assert!(!(feature.strip)(&mut attr.raw), "{}", feature.name);

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::perf::classes::Class;
+use crate::perf::evlist::idle::IdleWatch;
 use crate::perf::evsel::{EventId, Evsel};
 use crate::sys;
 
@@ -20,6 +21,13 @@ pub struct CpuEvents {
     pub(super) side_half: u32,
     pub(super) side: Vec<SideFd>,
     pub(super) events: Vec<EventFd>,
+    /// What tells of switches from a hidden idle task, into the ring of this class.
+    pub(super) idle: Option<IdleWatch>,
+    pub(super) idle_class: usize,
+    /// What one lost that is closed.
+    pub(super) idle_lost: u64,
+    /// How often a switch went unseen, and nothing was lost.
+    pub(super) missed_switches: u64,
 }
 
 /// What makes side records, or only owns their ring.
@@ -35,6 +43,8 @@ pub struct SideFd {
 pub struct Lost {
     pub samples: u64,
     pub side: u64,
+    /// SWITCH records are no samples, though they share a ring with them.
+    pub switches: u64,
 }
 
 /// One event, where it is open.
@@ -107,7 +117,7 @@ impl SideFd {
     }
 
     /// Asks the kernel how many records were lost since the last time.
-    fn read(&mut self) -> u64 {
+    pub(super) fn read(&mut self) -> u64 {
         // {value, lost}; the kernels that do not count them give the value alone
         let mut values = [0_u64; 2];
         let lost = match sys::perf::read(self.fd.as_fd(), &mut values) {
@@ -131,6 +141,10 @@ impl CpuEvents {
             side_half: 0,
             side: Vec::new(),
             events: Vec::new(),
+            idle: None,
+            idle_class: 0,
+            idle_lost: 0,
+            missed_switches: 0,
         }
     }
 
@@ -153,7 +167,12 @@ impl CpuEvents {
         let has_side = class == if self.side_ring { Class::Side } else { Class::Events(0) };
         let side = self.side.iter_mut().chain(&mut self.side_owner).filter(|_| has_side);
         let of = self.events.iter_mut().filter(|event| Class::Events(event.class) == class);
-        Lost { side: side.map(SideFd::read).sum(), samples: of.map(|event| event.read(evsels)).sum() }
+        let switches = if class == Class::Events(self.idle_class) {
+            self.idle.as_mut().map_or(0, |idle| idle.switches.read()) + std::mem::take(&mut self.idle_lost)
+        } else {
+            0
+        };
+        Lost { switches, side: side.map(SideFd::read).sum(), samples: of.map(|event| event.read(evsels)).sum() }
     }
 
     /// What was counted from the last call to the last reading.
@@ -172,7 +191,8 @@ impl CpuEvents {
     pub(super) fn all(&self) -> impl Iterator<Item = &OwnedFd> {
         let events = self.events.iter().map(|event| &event.fd);
         let side = self.side.iter().chain(&self.side_owner).map(|side| &side.fd);
-        side.chain(&self.owners).chain(events)
+        let idle = self.idle.iter().flat_map(|idle| idle.seen.iter().chain([&idle.switches.fd]));
+        side.chain(&self.owners).chain(events).chain(idle)
     }
 
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {

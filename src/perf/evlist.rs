@@ -4,6 +4,7 @@
 
 pub mod counters;
 mod cycles;
+pub(super) mod idle;
 mod inherited;
 mod side;
 
@@ -17,6 +18,7 @@ use crate::perf::attr::{Attr, Missing};
 use crate::perf::classes::{self, Class};
 pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
+use crate::perf::evlist::idle::IdleWatch;
 use crate::perf::evlist::inherited::Keepers;
 use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
 use crate::perf::ids::{Ids, NearIds, Route};
@@ -46,6 +48,8 @@ pub struct Evlist {
     /// Each event is opened once more, to be counted.
     counted_too: bool,
     keepers: Keepers,
+    /// Of `sched:sched_switch`: what idle tasks hide of it is told in other ways.
+    idle_switch: Option<EventId>,
     /// Why the kernel refused a ring of the size that was asked for, and gave a smaller one.
     shrunk: Option<Shrunk>,
 }
@@ -141,7 +145,12 @@ impl Evlist {
         };
         (self.plan.classes, self.plan.rings) = classes::of(&self.evsels);
         let limit = sys::raise_open_files();
-        let mut need = self.descriptors(bound.as_ref(), cpus, others) + self.keepers(target, bound.as_ref());
+        let keepers = self.keepers(target, bound.as_ref());
+        let mut need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
+        if need > limit && self.idle_switch.take().is_some() {
+            // Better without what hidden tasks keep from us.
+            need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
+        }
         if need > limit && bound.is_some() {
             // A CPU's counter does not tell whose events it counts.
             if let Some(evsel) = self.evsels.iter().find(|evsel| evsel.is_opened() && evsel.is_counted) {
@@ -189,12 +198,12 @@ impl Evlist {
     /// Descriptors of events that a run on `cpus` whole CPUs has open.
     pub fn events_on(&self, cpus: usize) -> usize {
         let opened = self.evsels.iter().filter(|evsel| evsel.is_opened()).count();
-        (opened + self.plan.rings + 1) * cpus // and the one for side records
+        (opened + self.plan.rings + 1 + self.idle_descriptors() as usize) * cpus // and the one for side records
     }
 
     fn descriptors(&self, bound: Option<&Bound>, cpus: usize, others: usize) -> u64 {
         const OURS: u64 = 64; // output, timers, tracefs, symbol files
-        let of_cpu = self.event_descriptors(bound) + self.plan.rings as u64;
+        let of_cpu = self.event_descriptors(bound) + self.plan.rings as u64 + self.idle_descriptors();
         OURS + of_cpu * cpus as u64 + (watches_of(bound) + 1) * (cpus + others) as u64
     }
 
@@ -237,6 +246,9 @@ impl Evlist {
         }
         let watches = self.plan.watches(cpu);
         let joined = self.join(&mut events, &watches, true);
+        if joined.is_ok() {
+            self.open_idle_watch(&mut events);
+        }
         self.cpus.push(events); // also after an error, for the holder: releasing them is slow
         joined?;
         Ok(rings)
@@ -398,6 +410,7 @@ impl Evlist {
             for event in cpu.events.iter().filter(|event| self.evsels[event.event.index()].binding == Binding::Cpu) {
                 sys::perf::enable(event.fd.as_fd()).context("cannot enable the events")?;
             }
+            cpu.idle.iter().for_each(IdleWatch::enable);
         }
         Ok(())
     }

@@ -12,6 +12,10 @@ fn counts_descriptors() {
     let threads = Bound::Threads(vec![1, 2, 3]);
     evlist.plan.rings = 1;
     assert_eq!(evlist.descriptors(None, 4, 0), 64 + (2 + 1 + 2) * 4);
+    evlist.watch_idle(EventId(0));
+    assert_eq!(evlist.descriptors(None, 4, 0), 64 + (2 + 1 + 2 + 2) * 4);
+    evlist.count_too();
+    assert_eq!(evlist.descriptors(None, 4, 0), 64 + (2 + 1 + 2) * 4, "a forecast does without");
     assert_eq!(evlist.descriptors(Some(&threads), 4, 0), 64 + (3 + 1 + 1 + 3 + 1) * 4);
     assert_eq!(evlist.descriptors(Some(&threads), 1, 3), 64 + (3 + 1 + 1 + 3 + 1) + (3 + 1) * 3);
 }

@@ -285,6 +285,8 @@ pub enum Record<'a> {
     Switch {
         out: bool,
         preempted: bool,
+        /// Who came before, or comes next: its tid, where it is told.
+        other: Option<i32>,
     },
     /// A kernel symbol that came or went: `addr`, `len` in bytes.
     Ksymbol {
@@ -377,9 +379,10 @@ pub fn decode<'a>(record: &'a [u8], layout: &Layout) -> Result<(Record<'a>, Samp
             };
             Record::Mmap(fields.mmap(file, 64)?)
         }
-        b::PERF_RECORD_SWITCH | b::PERF_RECORD_SWITCH_CPU_WIDE => Record::Switch {
+        kind @ (b::PERF_RECORD_SWITCH | b::PERF_RECORD_SWITCH_CPU_WIDE) => Record::Switch {
             out: misc & b::PERF_RECORD_MISC_SWITCH_OUT != 0,
             preempted: misc & b::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT != 0,
+            other: if kind == b::PERF_RECORD_SWITCH_CPU_WIDE { Some(fields.i32(4)?) } else { None },
         },
         b::PERF_RECORD_KSYMBOL => Record::Ksymbol {
             addr: fields.u64(0)?,

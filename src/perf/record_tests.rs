@@ -85,7 +85,7 @@ fn sides() -> Vec<Side> {
     let throttle = |out: &mut Bytes| {
         out.u64(1_999).u64(77).u64(78);
     };
-    let switch = |out, preempted| Record::Switch { out, preempted };
+    let switch = |out, preempted, other| Record::Switch { out, preempted, other };
     let ksymbol = |gone| Record::Ksymbol { addr: 0xffff_ffff_a000, len: 120, name: b"bpf_prog_1", gone };
     let ksymbol_body = |flags: u16| {
         move |out: &mut Bytes| {
@@ -121,10 +121,10 @@ fn sides() -> Vec<Side> {
         side(b::PERF_RECORD_MMAP2, BUILD_ID, mmap(FileId::BuildId(&[0xb1; 20])), build_id(255)), // a lie: no more than 20
         side(b::PERF_RECORD_THROTTLE, 0, Record::Throttle { on: true }, throttle),
         side(b::PERF_RECORD_UNTHROTTLE, 0, Record::Throttle { on: false }, throttle),
-        side(b::PERF_RECORD_SWITCH, 0, switch(false, false), |_| ()),
-        side(b::PERF_RECORD_SWITCH, OUT, switch(true, false), |_| ()),
-        side(b::PERF_RECORD_SWITCH, OUT | PREEMPT, switch(true, true), |_| ()),
-        side(b::PERF_RECORD_SWITCH_CPU_WIDE, OUT, switch(true, false), |out| {
+        side(b::PERF_RECORD_SWITCH, 0, switch(false, false, None), |_| ()),
+        side(b::PERF_RECORD_SWITCH, OUT, switch(true, false, None), |_| ()),
+        side(b::PERF_RECORD_SWITCH, OUT | PREEMPT, switch(true, true, None), |_| ()),
+        side(b::PERF_RECORD_SWITCH_CPU_WIDE, OUT, switch(true, false, Some(8)), |out| {
             out.u32(7).u32(8);
         }),
         side(b::PERF_RECORD_KSYMBOL, 0, ksymbol(false), ksymbol_body(0)),
@@ -193,6 +193,7 @@ fn side_records_that_claim_to_be_short() {
             Record::Fork(_) | Record::Exit(_) => 24,
             Record::Mmap(Mmap { file: FileId::Unknown, .. }) => 32,
             Record::Mmap(_) => 64,
+            Record::Switch { other: Some(_), .. } => 8,
             Record::Throttle { .. } | Record::Switch { .. } | Record::Other(_) => 0,
         };
         let (record, _) = side.encode(SampleType::BASE.bits());

@@ -19,6 +19,7 @@ use crate::stats::value::Verdict;
 use crate::stats::weights::StackWeights;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::sys;
+use crate::task::cpu_times::Reading;
 use crate::task::{TaskTable, Watched};
 
 /// The state behind the merge.
@@ -55,6 +56,8 @@ pub struct Core {
     pub corrected: Corrected,
     /// As of the last interval.
     pub missed: Missed,
+    /// When CPUs that are never idle were looked at last.
+    cpu_times: Option<Reading>,
 }
 
 /// Samples of other tasks.
@@ -128,6 +131,7 @@ impl Core {
                 host,
                 output,
                 discarded: 0,
+                missed_switches: Vec::new(),
                 untracked: 0,
                 ignored: false,
             },
@@ -146,6 +150,7 @@ impl Core {
             children_in_doubt: 0,
             corrected: Corrected::default(),
             missed: Missed::default(),
+            cpu_times: None,
         }
     }
 
@@ -322,6 +327,12 @@ impl Core {
                 self.profilers.iter_mut().for_each(|profiler| profiler.throttled(cpu));
                 return Ok(());
             }
+            Record::Switch { out: false, other: prev, .. } => {
+                self.evlist.came(cpu, prev == Some(0));
+                let Core { profilers, ctx, .. } = self;
+                profilers.iter_mut().for_each(|profiler| profiler.came(id.tid, prev, id.time, cpu, ctx));
+                return Ok(());
+            }
             Record::Comm { .. } | Record::Fork(_) | Record::Exit(_) | Record::Mmap(_) => {}
             _ => return Ok(()),
         }
@@ -426,6 +437,38 @@ impl Core {
         self.corrected = Corrected { lost, next: now.saturating_add(PAUSE_NS.max(took.saturating_mul(50))) };
     }
 
+    /// Looks at what was learnt of idle tasks. They may be hidden on some CPUs: that is told once.
+    pub fn judge_idle(&mut self) {
+        for cpu in std::mem::take(&mut self.ctx.missed_switches) {
+            self.evlist.missed_switch(cpu);
+        }
+        for cpu in self.evlist.judge_idle() {
+            self.ctx.output.note(format!(
+                "CPU {cpu} hides its idle task from events, and the wake-ups in its interrupts: records of its switches \
+                 stand in, at about 1 µs each"
+            ));
+        }
+    }
+
+    /// CPUs that were never idle when it was asked whether they hide that, and have been idle since, are asked again.
+    pub fn ask_idle(&mut self) {
+        let busy: Vec<u32> = self.evlist.never_idle().collect();
+        if busy.is_empty() {
+            self.cpu_times = None;
+            return;
+        }
+        let now = Reading::now(&self.ctx.host);
+        let idle_ns = |times: &Reading, cpu| times.cpu(cpu).map(|times| times.idle_ns);
+        if let Some(before) = &self.cpu_times {
+            for cpu in busy {
+                if idle_ns(&now, cpu) > idle_ns(before, cpu) {
+                    self.evlist.ask_idle(cpu);
+                }
+            }
+        }
+        self.cpu_times = Some(now);
+    }
+
     /// Forgets tasks that have been gone for a while.
     pub fn expire(&mut self, now: Timestamp) {
         self.ctx.tasks.expire(now);
@@ -439,6 +482,7 @@ impl Core {
             lost: [
                 self.loss.total(),
                 self.loss.side_total(),
+                self.loss.switches_total(),
                 self.loss.windows_total(),
                 self.malformed,
                 self.missed_calls,

@@ -51,6 +51,7 @@ impl Run {
             lost,
             lost_output: dropped,
             lost_side: self.core.loss.side_total(),
+            lost_switches: self.core.loss.switches_total(),
             lost_stacks: self.core.ctx.stacks.refused() + self.core.ctx.output.dropped_stacks(),
             lost_pairs: self.core.ctx.untracked,
             lost_calls: self.core.missed_calls,

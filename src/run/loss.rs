@@ -17,6 +17,7 @@ pub struct LossBook {
     told: u64,
     side_interval: u64,
     side_total: u64,
+    switches_total: u64,
 }
 
 impl LossBook {
@@ -39,7 +40,16 @@ impl LossBook {
         self.side_total = self.side_total.saturating_add(count);
     }
 
-    /// Such records were lost, and no samples.
+    /// So many SWITCH records were lost.
+    pub fn count_switches(&mut self, count: u64) {
+        self.switches_total = self.switches_total.saturating_add(count);
+    }
+
+    pub fn switches_total(&self) -> u64 {
+        self.switches_total
+    }
+
+    /// Names, forks, exits or mappings were lost, and no samples.
     pub fn side_window(&mut self) {
         self.told += 1;
     }

@@ -74,12 +74,13 @@ struct Ring {
 impl Ring {
     /// Asks the kernel what was lost since the last time.
     fn count_lost(&mut self, core: &mut Core) {
-        let Lost { samples, side } = core.evlist.take_lost(self.cpu, self.class);
+        let Lost { samples, side, switches } = core.evlist.take_lost(self.cpu, self.class);
         self.lost += samples;
         self.lost_at_worst = self.lost_at_worst.max(self.lost);
         core.loss.count(self.cpu, samples);
         core.loss.count_side(side);
-        self.unmarked |= samples > 0 || side > 0;
+        core.loss.count_switches(switches);
+        self.unmarked |= samples > 0 || side > 0 || switches > 0;
     }
 }
 

@@ -48,6 +48,7 @@ pub fn summary(profiler: &str, end: &RunEnd, counts_lost: bool) -> Vec<String> {
     let others = [
         (end.lost_output, "lines dropped because the output could not keep up"),
         (end.lost_side, "records of names, forks, exits or mappings lost: names may be old"),
+        (end.lost_switches, "records of switches lost, where a hidden task keeps the events of them from us"),
         (end.lost_stacks, "stacks not kept: there was no room for them"),
         (end.lost_pairs, "occurrences not followed: too many are followed already"),
         (end.lost_calls, "calls of probed functions not seen"),

@@ -127,6 +127,15 @@ pub struct Table {
     pub counted: bool,
     /// The column of what a row rests on: with 0 there it rests on nothing.
     pub basis: Option<usize>,
+    pub doubts: Option<RowDoubts>,
+}
+
+/// Columns that tell how much of a row is not exact, though nothing was lost: with a number in `estimate` the row is an
+/// [`Verdict::Estimate`], with more than 0 in `discarded` it is [`Verdict::Discarded`].
+#[derive(Clone, Copy, Debug)]
+pub struct RowDoubts {
+    pub estimate: usize,
+    pub discarded: [usize; 2],
 }
 
 impl Table {
@@ -135,6 +144,14 @@ impl Table {
         let has = |column: Option<usize>| matches!(column.and_then(|at| row.get(at)), Some(Value::Unsigned(1..)));
         if self.basis.is_some() && !has(self.basis) {
             return self.verdict.max(Verdict::LowerBound);
+        }
+        if let Some(doubts) = self.doubts {
+            let of_row = match () {
+                () if doubts.discarded.iter().any(|&at| has(Some(at))) => Verdict::Discarded,
+                () if matches!(row.get(doubts.estimate), Some(Value::Unsigned(_))) => Verdict::Estimate,
+                () => Verdict::Exact,
+            };
+            return self.verdict.max(of_row);
         }
         let Some(by) = &self.by_stack else { return self.verdict };
         if has(by.doubt) {

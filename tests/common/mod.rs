@@ -56,18 +56,6 @@ macro_rules! need_events {
     };
 }
 
-/// As [`need_events!`], for tests of who waits: keeps the test, and what it starts, on CPUs whose idle task is traced.
-#[macro_export]
-macro_rules! need_switches {
-    () => {
-        need_switches!(beside_others);
-    };
-    ($turn:ident) => {
-        need_events!($turn);
-        $crate::common::stay_visible();
-    };
-}
-
 /// Leaves the test for want of something that this machine may lack.
 #[macro_export]
 macro_rules! skip {

@@ -6,9 +6,11 @@ use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::profiler::Context;
 use crate::profilers::task_state::events::{Woken, name, waker};
-use crate::profilers::task_state::machine::{Began, Period, Seen};
+use crate::profilers::task_state::machine::{Began, Period, Seen, Wakeup};
 use crate::profilers::task_state::states::SwitchedOut;
-use crate::profilers::task_state::{MOST_THREADS, TaskState, table};
+use crate::profilers::task_state::table::Times;
+use crate::profilers::task_state::{MOST_THREADS, TaskState};
+use crate::task::Comm;
 
 impl TaskState {
     /// `DETAILS`: names, stacks or single periods matter, or not all periods count. Without, nothing is asked of an event
@@ -68,7 +70,7 @@ impl TaskState {
             self.machine.changed_hands(sample.time, sample.cpu, prev, next);
         }
         if comes {
-            let change = self.machine.switched_in::<DETAILS>(seen(next, next_comm));
+            let change = self.machine.switched_in::<DETAILS>(seen(next, next_comm), prev == 0);
             self.account::<DETAILS>(change.ended(), ctx);
         }
         Ok(())
@@ -108,6 +110,37 @@ impl TaskState {
         Ok(())
     }
 
+    /// A SWITCH record tells that `tid` got `cpu`: that is news where the event of the switch was not seen.
+    pub(super) fn on_came(&mut self, tid: i32, prev: Option<i32>, time: u64, cpu: u32, ctx: &mut Context) {
+        if !self.blocked_only() {
+            if self.machine.has_come(cpu, tid) {
+                return;
+            }
+            if let Some(prev) = prev.filter(|prev| *prev > 0) {
+                self.on_left(prev, time, cpu, ctx);
+            }
+            self.machine.changed_hands(time, cpu, prev.unwrap_or(0), tid);
+        }
+        let comm = if self.named { ctx.tasks.comm(tid) } else { Comm::default() };
+        if self.is_ours(tid, &comm, ctx) {
+            let change = self.machine.switched_in::<true>(Seen { at: time, cpu, tid, comm }, prev == Some(0));
+            let ended = change.ended();
+            self.hides |= !self.blocked_only() || ended.is_some();
+            self.account::<true>(ended, ctx);
+        }
+        ctx.discarded += self.machine.take_unseen();
+    }
+
+    /// And who had it: a task that hides more than the idle task does.
+    fn on_left(&mut self, tid: i32, time: u64, cpu: u32, ctx: &mut Context) {
+        let comm = ctx.tasks.comm(tid);
+        if self.is_ours(tid, &comm, ctx) {
+            let ended = self.machine.left(Seen { at: time, cpu, tid, comm }).ended();
+            self.hides |= ended.is_some();
+            self.account::<true>(ended, ctx);
+        }
+    }
+
     /// Who ended a wait, where that is shown.
     #[inline(always)]
     fn with_waker(
@@ -136,7 +169,10 @@ impl TaskState {
             return self.account_unsure(period, ctx);
         }
         if period.began == Began::Exactly {
-            self.all[period.state.index()].record(period.until.saturating_sub(period.since));
+            self.all.record(period.state, period.until.saturating_sub(period.since));
+        }
+        if period.wakeup != Wakeup::Seen {
+            self.all.note_unwoken(period.state, period.wakeup);
         }
         if DETAILS && self.detailed {
             self.account_details(period, ctx);
@@ -163,10 +199,11 @@ impl TaskState {
         let duration = period.until.saturating_sub(period.since);
         let fits = || self.by_thread.len() < MOST_THREADS || self.by_thread.contains_key(&period.tid);
         if self.args.perins && period.began == Began::Exactly && fits() {
-            let fresh = || (period.comm, Box::new(table::empty()));
-            let (comm, histograms) = self.by_thread.entry(period.tid).or_insert_with(fresh);
+            let fresh = || (period.comm, Box::new(Times::new()));
+            let (comm, times) = self.by_thread.entry(period.tid).or_insert_with(fresh);
             *comm = period.comm;
-            histograms[period.state.index()].record(duration);
+            times.record(period.state, duration);
+            times.note_unwoken(period.state, period.wakeup);
         } else if self.args.perins && period.began == Began::Exactly {
             ctx.untracked += 1;
         }

@@ -4,6 +4,8 @@
 //! runs was switched out unseen: the time in between is unknown, and is neither counted nor reported. A blocked one that
 //! gets a CPU was woken unseen: its wait ended there at the latest.
 
+use rustc_hash::FxHashMap;
+
 use crate::profilers::task_state::states::{State, SwitchedOut};
 use crate::profilers::task_state::tasks::Tasks;
 use crate::symbol::StackId;
@@ -14,6 +16,8 @@ use crate::task::Comm;
 pub enum Doing {
     /// Not seen, or seen to contradict itself.
     Unknown,
+    /// It has left its CPU, and only who came after it was seen: it may wait, or be ready.
+    Away,
     Running,
     /// Ready, waiting for a CPU: after a wake-up, or because it was preempted.
     Runnable {
@@ -115,6 +119,16 @@ impl Task {
     }
 }
 
+/// What is known of the end of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wakeup {
+    Seen,
+    /// It went unseen; a CPU that was idle took the task up: the wait holds the moment that the CPU needed for that.
+    TakenUp,
+    /// It went unseen, and the CPU did something else meanwhile: the wait holds a run delay of any length.
+    Unseen,
+}
+
 /// A period that ended.
 #[derive(Clone, Debug)]
 pub struct Period {
@@ -128,6 +142,7 @@ pub struct Period {
     pub stack: Option<StackId>,
     /// Who ended the wait, where that is shown.
     pub waker: Option<Waker>,
+    pub wakeup: Wakeup,
     /// See [`Task::shown_until`].
     pub shown_until: u64,
 }
@@ -159,8 +174,10 @@ pub struct Machine {
     blocked_only: bool,
     /// Periods whose beginning or end was not seen.
     unseen: u64,
-    /// A wait had no wake-up: it is counted with a run delay in it.
-    blurred: bool,
+    /// Where that was, and since when something else was believed.
+    missed_on: Vec<(u32, u64)>,
+    /// How often a task came back that was [`Doing::Away`].
+    lapses: FxHashMap<i32, u64>,
 }
 
 /// No task has this number.
@@ -186,9 +203,26 @@ impl Machine {
         std::mem::take(&mut self.unseen)
     }
 
-    /// Whether a wait without a wake-up was counted since the last call.
-    pub fn take_blurred(&mut self) -> bool {
-        std::mem::take(&mut self.blurred)
+    /// The CPUs on which switches went unseen since the last call, each with the time since which something else was believed.
+    pub fn take_missed_on(&mut self) -> Vec<(u32, u64)> {
+        std::mem::take(&mut self.missed_on)
+    }
+
+    /// By task, the periods since the last call of which nobody knows what they were.
+    pub fn take_lapses(&mut self) -> FxHashMap<i32, u64> {
+        let mut lapses = std::mem::take(&mut self.lapses);
+        for (tid, _) in self.iter().filter(|(_, task)| task.doing == Doing::Away && !task.exited) {
+            *lapses.entry(tid).or_default() += 1;
+        }
+        lapses
+    }
+
+    #[cold]
+    fn misses(missed_on: &mut Vec<(u32, u64)>, task: &Task, cpu: u32) {
+        const MOST: usize = 64; // it is looked at soon
+        if task.began == Began::Exactly && missed_on.len() < MOST {
+            missed_on.push((cpu, task.since));
+        }
     }
 
     /// /proc says that a task of which nothing is known waits in `state`.
@@ -268,6 +302,12 @@ impl Machine {
             Doing::Running | Doing::Runnable { .. } | Doing::Blocked(_) => {
                 // It was switched in unseen.
                 self.unseen += u64::from(task.began == Began::Exactly);
+                Machine::misses(&mut self.missed_on, task, seen.cpu);
+                Change::Nothing
+            }
+            Doing::Away => {
+                self.unseen += 1;
+                Machine::misses(&mut self.missed_on, task, seen.cpu);
                 Change::Nothing
             }
             Doing::Unknown => Change::Nothing,
@@ -285,11 +325,12 @@ impl Machine {
         change
     }
 
-    /// `seen` got its CPU.
+    /// `seen` got its CPU, which may have been idle.
     #[inline(always)]
-    pub fn switched_in<const DETAILS: bool>(&mut self, seen: Seen) -> Change {
+    pub fn switched_in<const DETAILS: bool>(&mut self, seen: Seen, from_idle: bool) -> Change {
+        let wakeup = if from_idle { Wakeup::TakenUp } else { Wakeup::Unseen };
         if DETAILS && self.blocked_only {
-            return self.switched_in_blocked(seen);
+            return self.switched_in_blocked(seen, wakeup);
         }
         let task = self.tasks.get_or_new(seen.tid);
         if task.is_stale(seen.at) {
@@ -299,12 +340,14 @@ impl Machine {
             Doing::Runnable { .. } => Change::Ended(Period { cpu: seen.cpu, ..period(task, seen, State::RUN_DELAY) }),
             // Woken unseen. It cannot have run since it was switched out, or that would have been followed by another
             // switch: it waited up to here, but for a run delay that nobody knows.
-            Doing::Blocked(state) => {
-                self.blurred = true;
-                Change::Ended(period(task, seen, state))
-            }
+            Doing::Blocked(state) => Change::Ended(Period { wakeup, ..period(task, seen, state) }),
             Doing::Running => {
                 self.unseen += 1;
+                Machine::misses(&mut self.missed_on, task, task.cpu);
+                Change::Nothing
+            }
+            Doing::Away => {
+                *self.lapses.entry(seen.tid).or_default() += 1;
                 Change::Nothing
             }
             Doing::Unknown => Change::Nothing,
@@ -314,14 +357,19 @@ impl Machine {
         change
     }
 
-    fn switched_in_blocked(&mut self, seen: Seen) -> Change {
+    fn switched_in_blocked(&mut self, seen: Seen, wakeup: Wakeup) -> Change {
         let Some(task) = self.tasks.get(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
             return Change::Nothing;
         };
         let Doing::Blocked(state) = task.doing else { return Change::Nothing };
-        let ended = period(task, seen, state);
+        let ended = Period { wakeup, ..period(task, seen, state) };
         self.tasks.remove(seen.tid);
         Change::Ended(ended)
+    }
+
+    /// Whether `tid` was the last to come on `cpu`, as far as is known.
+    pub fn has_come(&self, cpu: u32, tid: i32) -> bool {
+        self.current.get(cpu as usize) == Some(&tid)
     }
 
     /// On `cpu`, `prev` gave way to `next`: whoever else was believed to run there does not.
@@ -344,6 +392,19 @@ impl Machine {
         }
     }
 
+    /// `seen` gave its CPU to somebody who told so.
+    pub fn left(&mut self, seen: Seen) -> Change {
+        let Some(task) = self.tasks.get_mut(seen.tid).filter(|task| !task.is_stale(seen.at)) else {
+            return Change::Nothing;
+        };
+        if task.doing != Doing::Running || task.cpu != seen.cpu {
+            return Change::Nothing;
+        }
+        let ended = period(task, Seen { comm: task.comm, ..seen }, State::RUNNING);
+        task.becomes::<true>(Doing::Away, Seen { comm: task.comm, ..seen }, None, u64::MAX);
+        Change::Ended(ended)
+    }
+
     /// `tid` was believed to run on `cpu`, where another task was seen.
     #[cold]
     fn lose_sight(&mut self, tid: i32, at: u64, cpu: u32) {
@@ -352,6 +413,7 @@ impl Machine {
             && task.cpu == cpu
             && task.since <= at
         {
+            Machine::misses(&mut self.missed_on, task, cpu);
             task.becomes::<true>(Doing::Unknown, Seen { at, cpu, tid, comm: task.comm }, task.stack, u64::MAX);
             self.unseen += 1;
         }
@@ -368,6 +430,11 @@ impl Machine {
             // Nobody is woken twice without having run in between.
             Doing::Runnable { woken: true } => {
                 self.unseen += 1;
+                Machine::misses(&mut self.missed_on, task, task.cpu);
+                Change::Nothing
+            }
+            Doing::Away => {
+                *self.lapses.entry(seen.tid).or_default() += 1;
                 Change::Nothing
             }
             // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
@@ -406,6 +473,11 @@ impl Machine {
             // Nobody is woken twice without having run in between.
             Doing::Running | Doing::Runnable { woken: true } if !is_new => {
                 self.unseen += 1;
+                Machine::misses(&mut self.missed_on, task, task.cpu);
+                Change::Nothing
+            }
+            Doing::Away if !is_new => {
+                *self.lapses.entry(seen.tid).or_default() += 1;
                 Change::Nothing
             }
             _ => Change::Nothing, // unknown so far, or a new task with a number used before
@@ -469,7 +541,7 @@ impl Machine {
         if self.get_mut(tid).is_none() {
             return;
         }
-        let counts = |task: &Task| task.began == Began::Exactly && task.doing != Doing::Unknown;
+        let counts = |task: &Task| task.began == Began::Exactly && !matches!(task.doing, Doing::Unknown | Doing::Away);
         self.unseen += u64::from(self.tasks.remove(tid).as_ref().is_some_and(counts));
     }
 
@@ -508,6 +580,7 @@ fn period(task: &Task, seen: Seen, state: State) -> Period {
         comm: seen.comm,
         stack: task.stack,
         waker: None,
+        wakeup: Wakeup::Seen,
         shown_until: task.shown_until,
     }
 }

@@ -17,7 +17,7 @@ type Brief = Option<(State, u64)>;
 fn switch(machine: &mut Machine, at: u64, cpu: u32, prev: i32, how: SwitchedOut, next: i32) -> (Brief, Brief) {
     let out = if prev > 0 { brief(machine.switched_out::<true>(seen(at, cpu, prev), how, None, NEVER)) } else { None };
     machine.changed_hands(at, cpu, prev, next);
-    let into = if next > 0 { brief(machine.switched_in::<true>(seen(at, cpu, next))) } else { None };
+    let into = if next > 0 { brief(machine.switched_in::<true>(seen(at, cpu, next), prev == 0)) } else { None };
     (out, into)
 }
 
@@ -64,8 +64,8 @@ fn a_task_woken_unseen_waited_until_it_ran() {
     assert_eq!(switch(&mut machine, 510, 1, 7, S, 0).0, Some((State::RUNNING, 10)));
     let mut machine = Machine::new(true);
     machine.switched_out::<true>(seen(10, 0, 7), D, None, NEVER);
-    assert_eq!(brief(machine.switched_in::<true>(seen(500, 1, 7))), Some((State::DISK, 490)));
-    assert_eq!(brief(machine.switched_in::<true>(seen(900, 1, 7))), None);
+    assert_eq!(brief(machine.switched_in::<true>(seen(500, 1, 7), true)), Some((State::DISK, 490)));
+    assert_eq!(brief(machine.switched_in::<true>(seen(900, 1, 7), true)), None);
 }
 
 #[test]
@@ -158,4 +158,61 @@ fn with_blocked_periods_only_a_woken_task_is_forgotten() {
     machine.discard(7);
     assert_eq!(brief(machine.woken::<true>(seen(9_000, 0, 7), false, NEVER)), None);
     assert_eq!((machine.iter().count(), machine.take_unseen()), (0, 1));
+}
+
+#[test]
+fn a_wait_whose_wake_up_was_hidden_says_who_took_the_task_up() {
+    for (from_idle, want) in [(true, Wakeup::TakenUp), (false, Wakeup::Unseen)] {
+        for blocked_only in [false, true] {
+            let mut machine = Machine::new(blocked_only);
+            machine.switched_out::<true>(seen(10, 0, 7), D, None, NEVER);
+            let period = machine.switched_in::<true>(seen(500, 1, 7), from_idle).ended().unwrap();
+            assert_eq!((period.until - period.since, period.wakeup), (490, want));
+        }
+        let mut machine = Machine::new(false);
+        machine.switched_out::<true>(seen(10, 0, 7), D, None, NEVER);
+        machine.woken::<true>(seen(20, 0, 7), false, NEVER);
+        let period = machine.switched_in::<true>(seen(500, 1, 7), from_idle).ended().unwrap();
+        assert_eq!((period.state, period.wakeup), (State::RUN_DELAY, Wakeup::Seen));
+    }
+}
+
+#[test]
+fn a_switch_is_told_once_whoever_tells_it() {
+    let mut machine = Machine::new(false);
+    assert!(!machine.has_come(0, 7), "nothing was told");
+    switch(&mut machine, 0, 0, 0, S, 7);
+    assert!(machine.has_come(0, 7) && !machine.has_come(1, 7));
+    switch(&mut machine, 10, 0, 7, S, 0);
+    assert!(!machine.has_come(0, 7), "it comes again, and no event says so");
+}
+
+#[test]
+fn a_task_that_left_unseen_ran_until_the_next_one_came() {
+    let mut machine = Machine::new(false);
+    switch(&mut machine, 0, 0, 0, S, 7);
+    assert_eq!(brief(machine.left(seen(30, 1, 7))), None, "it runs elsewhere");
+    assert_eq!(brief(machine.left(seen(30, 0, 7))), Some((State::RUNNING, 30)));
+    assert_eq!(brief(machine.left(seen(40, 0, 7))), None, "once");
+    assert_eq!(machine.take_lapses().into_iter().collect::<Vec<_>>(), [(7, 1)], "nobody knows what it does");
+    machine.woken::<true>(seen(90, 0, 7), false, NEVER);
+    assert_eq!(switch(&mut machine, 95, 0, 0, S, 7).1, Some((State::RUN_DELAY, 5)));
+    assert_eq!(machine.take_lapses().get(&7), Some(&1), "whatever it was is over");
+    machine.left(seen(100, 0, 7));
+    // Preempted, perhaps: it comes back by itself.
+    assert_eq!(switch(&mut machine, 120, 0, 0, S, 7).1, None);
+    assert_eq!(switch(&mut machine, 125, 0, 7, S, 0).0, Some((State::RUNNING, 5)));
+    assert_eq!((machine.take_lapses().get(&7), machine.take_unseen()), (Some(&1), 0));
+    assert!(machine.take_lapses().is_empty());
+}
+
+#[test]
+fn a_cpu_on_which_a_switch_went_unseen_is_named() {
+    let mut machine = Machine::new(false);
+    switch(&mut machine, 0, 0, 0, S, 7);
+    assert!(machine.take_missed_on().is_empty());
+    switch(&mut machine, 50, 0, 8, S, 9); // 7 left unseen
+    switch(&mut machine, 60, 1, 9, S, 0); // 9 came to CPU 1 unseen
+    assert_eq!(machine.take_missed_on(), [(0, 0), (1, 50)]);
+    assert!(machine.take_missed_on().is_empty());
 }

@@ -31,8 +31,7 @@ use crate::profilers::ProfilerArgs;
 use crate::profilers::task_state::events::{Plan, Wanted};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen};
 use crate::profilers::task_state::states::State;
-use crate::profilers::task_state::table::{ByThread, COLUMNS, Histograms, THREAD_COLUMNS, TimeTable};
-use crate::stats::Histogram;
+use crate::profilers::task_state::table::{ByThread, COLUMNS, THREAD_COLUMNS, TimeTable, Times};
 use crate::stats::value::{Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -127,8 +126,10 @@ pub struct TaskState {
     everybody: bool,
     /// All that is wanted is one table of it, and `sum_up` takes the samples.
     plain: bool,
-    all: Histograms,
+    all: Times,
     by_thread: ByThread,
+    /// The idle task or another one was found hidden, and the wake-ups that happen while it is current with it.
+    hides: bool,
     /// Pairs that began before this may hide a loss.
     lost_until: u64,
     /// Up to this, tasks whose wait began unseen because of a loss were looked for.
@@ -171,8 +172,9 @@ impl TaskState {
             plan: None,
             own: [0; 2],
             cpus: None,
-            all: table::empty(),
+            all: Times::new(),
             by_thread: ByThread::default(),
+            hides: false,
             lost_until: 0,
             looked_until: 0,
             next_look: 0,
@@ -254,7 +256,7 @@ impl TaskState {
     fn ongoing(&self, now: Timestamp, mut each: impl FnMut(i32, Comm, State, u64)) {
         for (tid, task) in self.machine.iter() {
             let state = match task.doing {
-                Doing::Unknown | Doing::Hidden => continue,
+                Doing::Unknown | Doing::Away | Doing::Hidden => continue,
                 Doing::Running => State::RUNNING,
                 Doing::Runnable { .. } => State::RUN_DELAY,
                 Doing::Blocked(state) => state,
@@ -306,7 +308,9 @@ impl Profiler for TaskState {
             wakings: self.args.than.is_some() || blocked_only,
             other: self.args.interruptible != self.args.uninterruptible || blocked_only && narrowed,
         };
-        self.plan = Some(Plan::open(wanted, evlist, setup)?);
+        let plan = Plan::open(wanted, evlist, setup)?;
+        evlist.watch_idle(plan.switch);
+        self.plan = Some(plan);
         Ok(())
     }
 
@@ -399,6 +403,10 @@ impl Profiler for TaskState {
         }
     }
 
+    fn came(&mut self, tid: i32, prev: Option<i32>, time: Timestamp, cpu: u32, ctx: &mut Context) {
+        self.on_came(tid, prev, time, cpu, ctx);
+    }
+
     fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
         const LOOK_NS: u64 = 50_000_000;
         const SWEEP_NS: u64 = 1_000_000_000;
@@ -407,6 +415,9 @@ impl Profiler for TaskState {
             self.next_look = now + LOOK_NS;
             self.report_ongoing(now, ctx);
         }
+        let lost_until = self.lost_until;
+        let missed = self.machine.take_missed_on().into_iter().filter(|(_, since)| *since >= lost_until);
+        missed.for_each(|(cpu, _)| ctx.missed_switches.push(cpu));
         if now >= self.next_sweep {
             self.next_sweep = now.saturating_add(SWEEP_NS);
             if self.args.than.is_some() && self.lost_until > self.looked_until {
@@ -424,7 +435,8 @@ impl Profiler for TaskState {
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
-        let mut table = TimeTable::new(&plan.states, |state| self.selects(state));
+        let lapses = self.machine.take_lapses();
+        let mut table = TimeTable::new(&plan.states, |state| self.selects(state), self.hides, lapses);
         self.ongoing(now, |tid, comm, state, ns| table.goes_on(tid, comm, state, ns));
         if self.args.perins {
             report.table(&THREAD_COLUMNS, table.rows_by_thread(&self.by_thread));
@@ -432,9 +444,9 @@ impl Profiler for TaskState {
         } else {
             report.table(&COLUMNS, table.rows(&self.all));
         }
-        let sight = self.sight();
-        report.judge(sight);
-        self.all.iter_mut().for_each(Histogram::clear);
+        report.judge(self.sight());
+        report.doubt(table::doubts(if self.args.perins { &THREAD_COLUMNS } else { &COLUMNS }));
+        self.all.clear();
         self.draw_ongoing(now, report);
         Ok(())
     }

@@ -10,15 +10,14 @@ use crate::task::procfs::Stat;
 
 impl TaskState {
     /// Whether all tasks were in sight. What others do now is missing from what goes on.
-    pub(super) fn sight(&mut self) -> Verdict {
+    pub(super) fn sight(&self) -> Verdict {
         let of = |task: &Task| match task.doing {
             _ if task.exited => Verdict::Exact,
             _ if task.since < self.lost_until => Verdict::LowerBound,
             Doing::Unknown => Verdict::Discarded,
             _ => Verdict::Exact,
         };
-        let seen = if self.machine.take_blurred() { Verdict::Discarded } else { Verdict::Exact };
-        self.machine.iter().map(|(_, task)| of(task)).max().unwrap_or_default().max(seen)
+        self.machine.iter().map(|(_, task)| of(task)).max().unwrap_or_default()
     }
 
     /// Reports the waits that go on, each when it passes the limit and then once per interval.

@@ -10,9 +10,9 @@ use crate::perf::short::{Place, Short};
 use crate::profiler::{Context, Samples, Use};
 use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::events::{Fields, Plan, Woken};
-use crate::profilers::task_state::machine::{Began, Change, Machine, Seen};
+use crate::profilers::task_state::machine::{Began, Change, Machine, Seen, Wakeup};
 use crate::profilers::task_state::states::{State, States, SwitchedOut};
-use crate::profilers::task_state::table::Histograms;
+use crate::profilers::task_state::table::Times;
 use crate::task::Comm;
 use crate::tep::Field;
 
@@ -69,7 +69,7 @@ struct Sums<'a> {
     switch: EventId,
     states: &'a mut States,
     machine: &'a mut Machine,
-    all: &'a mut Histograms,
+    all: &'a mut Times,
     /// See [`TaskState::lost_until`].
     lost_until: u64,
     /// Periods thrown away because of it.
@@ -153,7 +153,7 @@ impl Sums<'_> {
         self.machine.changed_hands(at, cpu, prev, next);
         let comes = match self.machine.usual_in(next, at, cpu) {
             Some(since) => self.sum(State::RUN_DELAY, since, at),
-            None => self.comes(at, cpu, next),
+            None => self.comes(at, cpu, next, prev == 0),
         };
         if leaves || comes { Use::Relevant } else { Use::Ignored }
     }
@@ -179,11 +179,11 @@ impl Sums<'_> {
     }
 
     #[inline(never)]
-    fn comes(&mut self, at: u64, cpu: u32, tid: i32) -> bool {
+    fn comes(&mut self, at: u64, cpu: u32, tid: i32, from_idle: bool) -> bool {
         if tid < 0 {
             return false;
         }
-        let change = self.machine.switched_in::<false>(seen(at, cpu, tid));
+        let change = self.machine.switched_in::<false>(seen(at, cpu, tid), from_idle);
         self.sum_change(change)
     }
 
@@ -202,13 +202,19 @@ impl Sums<'_> {
         if since < self.lost_until {
             self.unsure += 1;
         } else {
-            self.all[state.index()].record(until - since);
+            self.all.record(state, until - since);
         }
         true
     }
 
     /// Counts the period that ended, if one did. False: the task is none of ours.
     fn sum_change(&mut self, change: Change) -> bool {
+        if let Change::Ended(period) = &change
+            && period.wakeup != Wakeup::Seen
+            && period.since >= self.lost_until
+        {
+            self.all.note_unwoken(period.state, period.wakeup);
+        }
         match change {
             Change::Ended(period) if period.began == Began::Exactly => {
                 self.sum(period.state, period.since.min(period.until), period.until)
@@ -226,7 +232,6 @@ mod tests {
     use super::*;
     use crate::profilers::task_state::machine::Doing;
     use crate::profilers::task_state::states::tests::{NEW, sched_switch};
-    use crate::profilers::task_state::table;
 
     /// What happens on a machine of few tasks and CPUs; also what cannot happen, as when records are lost.
     #[derive(Clone, Copy, Debug)]
@@ -254,7 +259,7 @@ mod tests {
     /// All that can be seen of it afterwards.
     fn outcome(steps: &[(i64, u32, Step)], is_usual: bool) -> (Vec<String>, u64, u64) {
         let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
-        let (mut machine, mut all) = (Machine::new(false), table::empty());
+        let (mut machine, mut all) = (Machine::new(false), Times::new());
         [0, 5].into_iter().for_each(|tid| machine.hide(tid));
         let (mut now, mut lost_until, mut unsure, mut ignored) = (1_000_000_u64, 0, 0, 0);
         for &(later, cpu, step) in steps {
@@ -267,7 +272,7 @@ mod tests {
                     let how = sums.states.decode(state);
                     let leaves = sums.leaves(now, cpu, prev, how);
                     sums.machine.changed_hands(now, cpu, prev, next);
-                    let comes = sums.comes(now, cpu, next);
+                    let comes = sums.comes(now, cpu, next, prev == 0);
                     if leaves || comes { Use::Relevant } else { Use::Ignored }
                 }
                 Step::Woken { tid, is_new: false } if is_usual => sums.woken(now, cpu, tid),
@@ -293,8 +298,9 @@ mod tests {
         lines.sort_unstable();
         assert!(machine.get_mut(0).is_none() && machine.get_mut(-1).is_none());
         assert!(!lines.iter().any(|line| line.contains("Hidden")));
-        lines.extend(all.iter().map(|sum| format!("{:?} {:?}", sum.sum(), sum.buckets().collect::<Vec<_>>())));
-        lines.push(format!("blurred: {}", machine.take_blurred()));
+        let sums = all.histograms.iter().map(|sum| format!("{:?} {:?}", sum.sum(), sum.buckets().collect::<Vec<_>>()));
+        lines.extend(sums);
+        lines.push(format!("{:?}", all.unwoken()));
         (lines, unsure + machine.take_unseen(), ignored)
     }
 
@@ -309,7 +315,7 @@ mod tests {
         machine.executes(seen(9, 0, 5));
         machine.expire(u64::MAX, |_| true);
         assert!(matches!(machine.switched_out::<false>(seen(9, 0, 5), SwitchedOut::Runnable, None, 0), Change::Hidden));
-        assert!(matches!(machine.switched_in::<false>(seen(9, 0, 5)), Change::Hidden));
+        assert!(matches!(machine.switched_in::<false>(seen(9, 0, 5), false), Change::Hidden));
         assert!(matches!(machine.woken::<false>(seen(9, 0, 5), true, 0), Change::Hidden));
         assert_eq!(machine.iter().filter(|(_, task)| task.doing != Doing::Unknown).count(), 0);
     }

@@ -2,20 +2,36 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::profilers::task_state::machine::Wakeup;
 use crate::profilers::task_state::states::{STATES, State, States};
 use crate::stats::Histogram;
-use crate::stats::value::{Column, Value};
+use crate::stats::value::{Column, RowDoubts, Value};
 use crate::task::Comm;
 
 /// Durations of ended periods, by state.
 pub type Histograms = [Histogram; STATES];
-pub type ByThread = FxHashMap<i32, (Comm, Box<Histograms>)>;
+pub type ByThread = FxHashMap<i32, (Comm, Box<Times>)>;
 
-pub static COLUMNS: [Column; 10] = MEASURES;
+/// Ended periods, by state.
+#[derive(Debug)]
+pub struct Times {
+    pub histograms: Histograms,
+    unwoken: [Unwoken; STATES],
+}
+
+/// Waits whose wake-up went unseen; of run delay, how many of it are missing for that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unwoken {
+    all: u64,
+    /// Of them, those that may have waited for a CPU that had something else to do.
+    busy: u64,
+}
+
+pub static COLUMNS: [Column; 13] = MEASURES;
 
 /// The same for each thread.
-pub static THREAD_COLUMNS: [Column; 12] = {
-    let mut columns = [Column { key: "tid", heading: "tid" }; 12];
+pub static THREAD_COLUMNS: [Column; 15] = {
+    let mut columns = [Column { key: "tid", heading: "tid" }; 15];
     columns[1] = Column { key: "comm", heading: "comm" };
     let mut at = 0;
     while at < MEASURES.len() {
@@ -25,7 +41,7 @@ pub static THREAD_COLUMNS: [Column; 12] = {
     columns
 };
 
-const MEASURES: [Column; 10] = [
+const MEASURES: [Column; 13] = [
     Column { key: "state", heading: "state" },
     Column { key: "count", heading: "count" },
     Column { key: "total_ns", heading: "total ms" },
@@ -36,10 +52,46 @@ const MEASURES: [Column; 10] = [
     Column { key: "max_ns", heading: "max ms" },
     Column { key: "ongoing", heading: "now" },
     Column { key: "ongoing_ns", heading: "" },
+    Column { key: "unwoken", heading: "" },
+    Column { key: "unwoken_busy", heading: "" },
+    Column { key: "unknown", heading: "" },
 ];
 
-pub fn empty() -> Histograms {
-    [const { Histogram::new() }; STATES]
+/// The columns, from the last, that say how far a row can be trusted.
+pub fn doubts(columns: &[Column]) -> RowDoubts {
+    let [estimate, busy, unknown] = [3, 2, 1].map(|from_end| columns.len() - from_end);
+    RowDoubts { estimate, discarded: [busy, unknown] }
+}
+
+impl Times {
+    pub const fn new() -> Times {
+        Times { histograms: [const { Histogram::new() }; STATES], unwoken: [Unwoken { all: 0, busy: 0 }; STATES] }
+    }
+
+    pub fn clear(&mut self) {
+        self.histograms.iter_mut().for_each(Histogram::clear);
+        self.unwoken = Default::default();
+    }
+
+    #[inline(always)]
+    pub fn record(&mut self, state: State, ns: u64) {
+        self.histograms[state.index()].record(ns);
+    }
+
+    /// By state, of all and of busy CPUs.
+    #[cfg(test)]
+    pub fn unwoken(&self) -> [(u64, u64); STATES] {
+        self.unwoken.map(|unwoken| (unwoken.all, unwoken.busy))
+    }
+
+    /// A wait in `state` had no wake-up that was seen; the run delay behind it is missing.
+    pub fn note_unwoken(&mut self, state: State, wakeup: Wakeup) {
+        for state in [state, State::RUN_DELAY] {
+            let unwoken = &mut self.unwoken[state.index()];
+            unwoken.all += u64::from(wakeup != Wakeup::Seen);
+            unwoken.busy += u64::from(wakeup == Wakeup::Unseen);
+        }
+    }
 }
 
 /// Tasks in each state at the end of the interval, and their time in it so far, ns.
@@ -51,11 +103,15 @@ pub struct TimeTable<'a, F> {
     selects: F,
     ongoing: FxHashMap<i32, (Comm, Ongoing)>,
     all: Ongoing,
+    /// Some wake-ups are hidden.
+    hides: bool,
+    /// By thread, periods that may have been of any state but R.
+    lapses: FxHashMap<i32, u64>,
 }
 
 impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
-    pub fn new(states: &'a States, selects: F) -> TimeTable<'a, F> {
-        TimeTable { states, selects, ongoing: FxHashMap::default(), all: [(0, 0); STATES] }
+    pub fn new(states: &'a States, selects: F, hides: bool, lapses: FxHashMap<i32, u64>) -> TimeTable<'a, F> {
+        TimeTable { states, selects, ongoing: FxHashMap::default(), all: [(0, 0); STATES], hides, lapses }
     }
 
     /// A thread has been in `state` for `ns`.
@@ -67,9 +123,9 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
     }
 
     /// A row per state.
-    pub fn rows(&self, histograms: &Histograms) -> Vec<Vec<Value>> {
+    pub fn rows(&self, times: &Times) -> Vec<Vec<Value>> {
         let mut rows = Vec::new();
-        self.add_rows(histograms, &self.all, &[], &mut rows);
+        self.add_rows(times, &self.all, self.lapses.values().sum(), &[], &mut rows);
         rows
     }
 
@@ -79,18 +135,19 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
         tids.sort_unstable();
         tids.dedup();
         let mut rows = Vec::new();
-        let none = empty();
+        let none = Times::new();
         for tid in tids {
-            let (known, histograms) = threads.get(&tid).map_or((None, &none), |(comm, all)| (Some(*comm), all));
+            let (known, times) = threads.get(&tid).map_or((None, &none), |(comm, all)| (Some(*comm), all));
             let (comm, ongoing) = self.ongoing.get(&tid).copied().unwrap_or((Comm::default(), [(0, 0); STATES]));
             let head = [Value::Signed(tid.into()), Value::Comm(known.unwrap_or(comm))];
-            self.add_rows(histograms, &ongoing, &head, &mut rows);
+            let lapses = self.lapses.get(&tid).copied().unwrap_or(0);
+            self.add_rows(times, &ongoing, lapses, &head, &mut rows);
         }
         rows
     }
 
-    fn add_rows(&self, histograms: &Histograms, ongoing: &Ongoing, head: &[Value], into: &mut Vec<Vec<Value>>) {
-        for (at, histogram) in histograms.iter().enumerate() {
+    fn add_rows(&self, times: &Times, ongoing: &Ongoing, lapses: u64, head: &[Value], into: &mut Vec<Vec<Value>>) {
+        for (at, histogram) in times.histograms.iter().enumerate() {
             let (count, ns) = ongoing[at];
             let state = State::at(at);
             if (histogram.is_empty() && count == 0) || !(self.selects)(state) {
@@ -98,6 +155,10 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
             }
             let [p50, p95, p99] = histogram.quantiles([0.50, 0.95, 0.99]);
             let measured = |value: u64| if histogram.is_empty() { Value::None } else { Value::Ns(value) };
+            let Unwoken { all, busy } = times.unwoken[at];
+            // Who waits may have been woken unseen already.
+            let may_be_woken = self.hides && (state == State::RUN_DELAY || state != State::RUNNING && count > 0);
+            let some = |count: u64, there: bool| if there { Value::Unsigned(count) } else { Value::None };
             let mut row = head.to_vec();
             row.extend([
                 self.states.label(state),
@@ -110,6 +171,9 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
                 measured(histogram.max()),
                 Value::Unsigned(count),
                 Value::Ns(ns),
+                some(all, all > 0 || may_be_woken),
+                some(busy, busy > 0),
+                some(lapses, lapses > 0 && state != State::RUNNING),
             ]);
             into.push(row);
         }
@@ -126,8 +190,8 @@ mod tests {
         let states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
         let comm = Comm::new(b"t");
         let mut threads = ByThread::default();
-        threads.entry(7).or_insert((comm, Box::new(empty()))).1[State::DISK.index()].record(5);
-        let mut table = TimeTable::new(&states, |state| state != State::RUNNING);
+        threads.entry(7).or_insert((comm, Box::new(Times::new()))).1.record(State::DISK, 5);
+        let mut table = TimeTable::new(&states, |state| state != State::RUNNING, false, FxHashMap::default());
         table.goes_on(7, comm, State::SLEEP, 30);
         table.goes_on(8, comm, State::DISK, 40);
         table.goes_on(9, comm, State::RUNNING, 50); // not selected
@@ -140,7 +204,7 @@ mod tests {
             (Value::Signed(tid), Value::Word(state), Value::Unsigned(count), Value::Unsigned(now))
         };
         assert_eq!(brief, [row(7, "S", 0, 1), row(7, "D", 1, 0), row(8, "D", 0, 1)]);
-        let sums: Vec<Value> = table.rows(&empty()).iter().map(|row| row[9].clone()).collect();
+        let sums: Vec<Value> = table.rows(&Times::new()).iter().map(|row| row[9].clone()).collect();
         assert_eq!(sums, [Value::Ns(30), Value::Ns(40)]);
     }
 }

@@ -88,6 +88,9 @@ pub struct World {
     /// Where records can be inverted: an interrupt's comes before the one that it interrupted.
     pub inverts: bool,
     held: Option<(usize, Vec<u8>)>,
+    /// By CPU: its idle task is hidden from events. Then, and where nobody knows yet, SWITCH records tell who comes.
+    pub hides: Vec<bool>,
+    pub tells_switches: Vec<bool>,
     /// What is to be printed is handed over, to nobody.
     pub prints: bool,
     _settle: Settle,
@@ -158,6 +161,8 @@ impl World {
             loaded_ns: 0,
             complete_ns: 0,
             inverts: false,
+            hides: vec![false; number as usize],
+            tells_switches: vec![false; number as usize],
             held: None,
             prints: false,
             _settle: settle,
@@ -191,6 +196,24 @@ impl World {
         self.write(cpu, &record);
         if let Some((cpu, record)) = self.held.take_if(|held| held.0 == cpu) {
             self.write_late(cpu, &record);
+        }
+    }
+
+    /// One task gives `cpu` to another; the event of that is another record. A hidden one writes none.
+    pub fn switch_records(&mut self, cpu: u32, tids: [i32; 2], hidden: [bool; 2]) {
+        const OUT: u16 = 1 << 13; // PERF_RECORD_MISC_SWITCH_OUT
+        let [prev, next] = tids;
+        for (tid, other, misc, is_hidden) in [(prev, next, OUT, hidden[0]), (next, prev, 0, hidden[1])] {
+            if !self.tells_switches[cpu as usize] || is_hidden || self.hides[cpu as usize] && tid == 0 {
+                continue;
+            }
+            let body = [other.to_ne_bytes(), other.to_ne_bytes()].concat();
+            let mut record = side(15, &body, At { time: self.clock, cpu, tid }); // PERF_RECORD_SWITCH_CPU_WIDE
+            record[4..6].copy_from_slice(&misc.to_ne_bytes());
+            if let Some((cpu, held)) = self.held.take_if(|held| held.0 == cpu as usize) {
+                self.write_late(cpu, &held);
+            }
+            self.write(cpu as usize, &record);
         }
     }
 
