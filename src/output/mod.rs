@@ -9,6 +9,7 @@ pub mod escape;
 pub mod flame;
 mod fold;
 pub mod forecast;
+mod frames;
 pub mod json;
 mod patience;
 pub mod sink;

@@ -9,6 +9,7 @@ use crate::cli::values::format_ns;
 use crate::digits::{push_blank_padded, push_hex, push_signed, push_unsigned, push_zero_padded, three};
 use crate::output::EventText;
 use crate::output::escape::{escape_into, is_plain};
+use crate::output::frames;
 use crate::stats::value::{Column, Command, Kin, Part, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::names::Named;
@@ -250,7 +251,7 @@ pub fn table(
         marks.extend(mark.filter(|mark| !marks.contains(mark)));
         for value in row {
             match value {
-                Value::Stack(Some(id)) => stack(&name(*id), out),
+                Value::Stack(Some(id)) => frames::stack(&name(*id), out),
                 Value::Stack(None) => out.extend_from_slice(b"    (no stack)\n"),
                 _ => {}
             }
@@ -271,70 +272,6 @@ fn cell(value: &Value) -> String {
         value => push_value(value, &mut out),
     }
     String::from_utf8_lossy(&out).into_owned()
-}
-
-/// Appends the frames, one per line.
-pub fn stack(frames: &[Named], out: &mut Vec<u8>) {
-    for frame in frames {
-        let _ = match frame.addr {
-            Some(addr) => write!(out, "    {addr:016x} "),
-            None => write!(out, "    "),
-        };
-        let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
-        match (&frame.symbol, module) {
-            (Ok(symbol), module) => {
-                escape_into(symbol.as_bytes(), out);
-                if let Some(module) = module {
-                    let _ = write!(out, "+{:#x} ", frame.offset);
-                    push_module(module, out);
-                }
-            }
-            // Its offset is the address that stands there already.
-            (Err(reason), Some("[kernel]")) => {
-                let _ = write!(out, "[kernel] ({reason})");
-            }
-            (Err(reason), Some(module)) => {
-                escape_into(module.as_bytes(), out);
-                let _ = write!(out, "+{:#x} ({reason})", frame.offset);
-            }
-            (Err(reason), None) => {
-                let _ = write!(out, "({reason})");
-            }
-        }
-        out.push(b'\n');
-    }
-}
-
-/// Appends where an address is: `function+0x1a file`.
-pub fn place(frame: &Named, out: &mut Vec<u8>) {
-    let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
-    match &frame.symbol {
-        Ok(symbol) => drop(write!(out, "{symbol}+{:#x}", frame.offset)),
-        Err(reason) => drop(write!(out, "({reason})")),
-    }
-    let _ = module.map(|module| write!(out, " {module}"));
-}
-
-/// Appends a function without an address: its name, or why it has none, and its module.
-pub fn function(name: Result<&str, &str>, module: Option<&str>, out: &mut Vec<u8>) {
-    match name {
-        Ok(symbol) => escape_into(symbol.as_bytes(), out),
-        Err(reason) => drop(write!(out, "({reason})")),
-    }
-    if let Some(path) = module {
-        out.push(b' ');
-        push_module(path.rsplit('/').next().unwrap_or(path), out);
-    }
-}
-
-fn push_module(module: &str, out: &mut Vec<u8>) {
-    if module.starts_with('[') {
-        escape_into(module.as_bytes(), out);
-    } else {
-        out.push(b'(');
-        escape_into(module.as_bytes(), out);
-        out.push(b')');
-    }
 }
 
 #[cfg(test)]
@@ -411,24 +348,5 @@ mod tests {
             text(|out| shaped(&subject, &SHAPE, &values, out)),
             "waited     0.000 ms in RD nginx 8 [001], still"
         );
-    }
-
-    #[test]
-    fn stacks_name_modules_and_reasons() {
-        let named = |symbol: Result<&str, &'static str>, module: Option<&str>| Named {
-            addr: Some(0x7f00),
-            symbol: symbol.map(Into::into),
-            offset: 16,
-            module: module.map(Into::into),
-        };
-        let frames = [
-            named(Ok("main"), Some("/usr/bin/prog")),
-            named(Err("stripped"), Some("/lib/x.so")),
-            named(Ok("schedule"), Some("[kernel]")),
-            Named { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None },
-        ];
-        let want = "    0000000000007f00 main+0x10 (prog)\n    0000000000007f00 x.so+0x10 (stripped)\n    \
-                    0000000000007f00 schedule+0x10 [kernel]\n    [truncated]\n";
-        assert_eq!(text(|out| stack(&frames, out)), want);
     }
 }

@@ -4,9 +4,10 @@ use std::io::Write;
 
 use crate::output::escape::escape_into;
 use crate::output::fold::{Folded, Group};
+use crate::output::frames;
 use crate::output::json::{self, Object};
-use crate::output::text;
 use crate::stats::value::Value;
+use crate::symbol::names::Named;
 use crate::symbol::places::Function;
 use crate::task::Comm;
 
@@ -22,8 +23,8 @@ pub const STACKS_OF_ONE: usize = 3;
 pub struct Top {
     /// Whole callchains, not only functions.
     pub stacks: bool,
-    /// Frames printed of each stack in text.
-    pub depth: usize,
+    /// Frames printed of each stack in text. None: those that tell it from the others.
+    pub depth: Option<usize>,
 }
 
 /// Hundredths of a per cent of `part` in `whole`.
@@ -44,31 +45,42 @@ pub fn functions(folded: &Folded, out: &mut Vec<u8>) {
     for (function, weight) in folded.functions(FUNCTIONS) {
         percent(weight, folded.total(), out);
         let _ = write!(out, " {weight:>8} ");
-        text::function(function.name.as_deref().map_err(|reason| *reason), function.module.as_deref(), out);
+        frames::function(function.name.as_deref().map_err(|reason| *reason), function.module.as_deref(), out);
         out.push(b'\n');
     }
 }
 
 /// Appends the stacks, behind the beginning of their headline.
-pub fn stacks(folded: &Folded, depth: usize, out: &mut Vec<u8>) {
+pub fn stacks(folded: &Folded, depth: Option<usize>, out: &mut Vec<u8>) {
     let _ = writeln!(out, ": stacks, % of {} busy samples", folded.total());
-    for group in &folded.heaviest(STACKS) {
+    let groups = folded.heaviest(STACKS);
+    for group in &groups {
         percent(group.weight, folded.total(), out);
         let _ = write!(out, " {:>8} ", group.weight);
         subject(group, out);
         out.push(b'\n');
-        frames(group, depth, out);
+        stack_of(group, depth.unwrap_or_else(|| telling_depth(group, &groups)), out);
     }
 }
 
 /// Appends the stacks of one occurrence.
-pub fn stacks_of_one(folded: &Folded, depth: usize, out: &mut Vec<u8>) {
-    for group in &folded.heaviest(STACKS_OF_ONE) {
+pub fn stacks_of_one(folded: &Folded, out: &mut Vec<u8>) {
+    let groups = folded.heaviest(STACKS_OF_ONE);
+    for group in &groups {
         let _ = write!(out, "  {:>4} of {} samples: ", group.weight, folded.total());
         subject(group, out);
         out.push(b'\n');
-        frames(group, depth, out);
+        stack_of(group, telling_depth(group, &groups), out);
     }
+}
+
+/// The place, its callers, and as many more as tell it from each of the others: nobody reads ninety frames.
+fn telling_depth(group: &Group, groups: &[Group]) -> usize {
+    const LEAST: usize = 8;
+    let is_same = |(one, other): &(&Named, &Named)| (&one.symbol, &one.module) == (&other.symbol, &other.module);
+    let shared = |other: &Group| group.frames.iter().zip(&other.frames).take_while(is_same).count();
+    let others = groups.iter().filter(|other| !std::ptr::eq(*other, group));
+    others.map(|other| shared(other) + 2).max().unwrap_or(0).max(LEAST)
 }
 
 fn percent(weight: u64, total: u64, out: &mut Vec<u8>) {
@@ -89,19 +101,11 @@ fn push_comm(comm: Comm, out: &mut Vec<u8>) {
     escape_into(name, out);
 }
 
-/// Names alone: the stacks differ in their addresses.
-fn frames(group: &Group, depth: usize, out: &mut Vec<u8>) {
-    let frames = &group.frames;
-    for frame in frames.iter().take(depth) {
-        out.extend_from_slice(b"    ");
-        text::function(frame.symbol.as_deref().map_err(|reason| *reason), frame.module.as_deref(), out);
-        out.push(b'\n');
-    }
-    if frames.is_empty() {
+fn stack_of(group: &Group, depth: usize, out: &mut Vec<u8>) {
+    if group.frames.is_empty() {
         out.extend_from_slice(b"    (no stack)\n");
-    } else if frames.len() > depth {
-        let _ = writeln!(out, "    ... {} more", frames.len() - depth);
     }
+    frames::names(&group.frames, depth, out);
 }
 
 /// The rows for JSON, each behind the keys that `head` has written.
@@ -162,19 +166,35 @@ mod tests {
     }
 
     #[test]
+    fn stacks_are_shown_up_to_what_tells_them_apart() {
+        let group = |frames: &[&str]| Group {
+            comm: Comm::new(b"x"),
+            pid: Some(7),
+            weight: 1,
+            frames: frames.iter().map(|name| named(1, Ok(name), None)).collect(),
+        };
+        let common: Vec<String> = (0..30).map(|n| format!("f{n}")).collect();
+        let with = |last: &str| group(&common.iter().map(String::as_str).chain([last, "main"]).collect::<Vec<_>>());
+        let groups = [with("a"), with("b"), group(&["f0", "other"])];
+        assert_eq!(groups.each_ref().map(|one| telling_depth(one, &groups)), [32, 32, 8]);
+        assert_eq!(telling_depth(&groups[0], &groups[..1]), 8);
+    }
+
+    #[test]
     fn lists_functions_and_stacks() {
         let want = ": functions, % of 4 busy samples\n    %  samples function\n 75.0        3 three (parts)\n \
                     25.0        1 (no kernel symbol there) [kernel]\n";
         assert_eq!(text(|out| functions(&example(), out)), want);
         let want = ": stacks, % of 4 busy samples\n 75.0        3 parts 7\n    three (parts)\n    ... 1 more\n \
                     25.0        1 parts 7\n    (no kernel symbol there) [kernel]\n    ... 1 more\n";
-        assert_eq!(text(|out| stacks(&example(), 1, out)), want);
+        assert_eq!(text(|out| stacks(&example(), Some(1), out)), want);
         assert_eq!(text(|out| functions(&folded(&[]), out)), ": no function was seen, there are no busy samples\n");
     }
 
     #[test]
     fn rows_have_their_keys() {
-        let lines = text(|out| json_rows(&example(), Top { stacks: true, depth: 9 }, out, |out| Object::new(out)));
+        let lines =
+            text(|out| json_rows(&example(), Top { stacks: true, depth: Some(9) }, out, |out| Object::new(out)));
         let rows: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(rows.len(), 4);
         assert_eq!(rows[0], serde_json::json!({"pct": 75.0, "samples": 3, "symbol": "three", "module": "/bin/parts"}));

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use crate::output::by_stack;
 use crate::output::escape::{escape, escape_from};
 use crate::output::fold::Folded;
+use crate::output::frames;
 use crate::output::json::Object;
 use crate::output::sink::Sink;
 use crate::output::top::Top;
@@ -234,11 +235,11 @@ impl Writer {
         }
         if let What::Weighted { weights, .. } = &occurrence.what {
             let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
-            top::stacks_of_one(&folded, usize::MAX, &mut self.sink.buffer);
+            top::stacks_of_one(&folded, &mut self.sink.buffer);
         }
         if let Some(id) = occurrence.stack {
             let frames = name_stack(&self.stacks, &mut self.names, id);
-            text::stack(&frames, &mut self.sink.buffer);
+            frames::stack(&frames, &mut self.sink.buffer);
         }
         Ok(())
     }
@@ -501,7 +502,7 @@ fn name_places(stacks: &Frames, names: &mut Names, processes: &Processes<'_>, va
     let mut named = |value: &Value| match value {
         Value::Place(id) => {
             let mut text = Vec::new();
-            name_stack(stacks, names, *id).iter().take(1).for_each(|frame| text::place(frame, &mut text));
+            name_stack(stacks, names, *id).iter().take(1).for_each(|frame| frames::place(frame, &mut text));
             Value::Text(String::from_utf8_lossy(&text).into())
         }
         Value::Lineage(kin) => Value::Lineage(kin.iter().map(|kin| processes.with_command(kin)).collect()),

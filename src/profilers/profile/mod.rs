@@ -78,9 +78,12 @@ pub struct ProfileArgs {
     /// Take so many frames of each callchain
     #[arg(long, value_name = "FRAMES", value_parser = values::count)]
     max_stack: Option<u64>,
-    /// Print so many of them [default: all]
+    /// Print so many [default: what tells them apart]
     #[arg(long, value_name = "FRAMES", value_parser = values::count)]
     print_stack: Option<u64>,
+    /// Print them whole
+    #[arg(long, conflicts_with = "print_stack")]
+    full_stacks: bool,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -114,7 +117,7 @@ pub struct Profile {
     max_stack: Option<u64>,
     /// `-g`: stacks are listed at the end.
     lists_stacks: bool,
-    print_depth: usize,
+    print_depth: Option<usize>,
     /// Samples carry whole callchains.
     callchains: bool,
     terms: Terms,
@@ -148,7 +151,10 @@ impl Profile {
             exclude,
             max_stack: args.max_stack,
             lists_stacks: args.common.stacks(),
-            print_depth: args.print_stack.and_then(|frames| usize::try_from(frames).ok()).unwrap_or(usize::MAX),
+            print_depth: match args.print_stack {
+                Some(frames) => Some(usize::try_from(frames).unwrap_or(usize::MAX)),
+                None => args.full_stacks.then_some(usize::MAX),
+            },
             callchains: false,
             terms: Terms {
                 sampling: args.period.map_or(Sampling::Frequency(args.frequency), Sampling::Period),

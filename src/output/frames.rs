@@ -1,0 +1,225 @@
+//! Frames of stacks as lines of text: a name each, or why there is none. What repeats is counted, and names of templates are
+//! made short: JSON and the files of flame graphs have all of it.
+
+use std::borrow::Cow;
+use std::io::Write;
+
+use crate::output::escape::escape_into;
+use crate::symbol::names::{KERNEL, Named};
+
+/// Frames of one kind in a row that are shown; of more there is a count.
+const MOST_ALIKE: usize = 3;
+/// Characters of a name.
+const MOST_NAME: usize = 120;
+
+/// Appends the frames of a stack, a line each, with their addresses.
+pub fn stack(frames: &[Named], out: &mut Vec<u8>) {
+    lines(frames, frames.len(), is_again, out, |frame, out| {
+        if let Some(addr) = frame.addr {
+            let _ = write!(out, "{addr:016x} ");
+        }
+        let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
+        match (&frame.symbol, module) {
+            (Ok(symbol), module) => {
+                escape_into(brief(symbol).as_bytes(), out);
+                if let Some(module) = module {
+                    let _ = write!(out, "+{:#x} ", frame.offset);
+                    push_module(module, out);
+                }
+            }
+            // Its offset is the address that stands there already.
+            (Err(reason), Some(KERNEL)) => {
+                let _ = write!(out, "{KERNEL} ({reason})");
+            }
+            (Err(reason), Some(module)) => {
+                escape_into(module.as_bytes(), out);
+                let _ = write!(out, "+{:#x} ({reason})", frame.offset);
+            }
+            (Err(reason), None) => {
+                let _ = write!(out, "({reason})");
+            }
+        }
+    });
+}
+
+/// Appends up to `depth` frames of stacks that differ in their addresses: names alone.
+pub fn names(frames: &[Named], depth: usize, out: &mut Vec<u8>) {
+    let is_alike = |one: &Named, other: &Named| (&one.symbol, &one.module) == (&other.symbol, &other.module);
+    lines(frames, depth, is_alike, out, |frame, out| {
+        function(frame.symbol.as_deref().map_err(|reason| *reason), frame.module.as_deref(), out);
+    });
+}
+
+/// A frame like the one before: of a recursion, or without a name for the same reason.
+fn is_again(one: &Named, other: &Named) -> bool {
+    (&one.symbol, &one.module) == (&other.symbol, &other.module) && (one.symbol.is_err() || one.addr == other.addr)
+}
+
+/// `depth`: lines at most.
+fn lines(
+    frames: &[Named],
+    depth: usize,
+    is_alike: impl Fn(&Named, &Named) -> bool,
+    out: &mut Vec<u8>,
+    line: impl Fn(&Named, &mut Vec<u8>),
+) {
+    let mut shown = 0;
+    let mut rest = frames;
+    while let Some(first) = rest.first().filter(|_| shown < depth) {
+        let alike = rest.iter().take_while(|frame| is_alike(first, frame)).count();
+        let of_them = if alike > MOST_ALIKE + 1 { MOST_ALIKE } else { alike }.min(depth - shown);
+        for frame in &rest[..of_them] {
+            out.extend_from_slice(b"    ");
+            line(frame, out);
+            out.push(b'\n');
+        }
+        shown += of_them;
+        let is_folded = of_them == MOST_ALIKE && alike > MOST_ALIKE + 1;
+        if is_folded {
+            let _ = writeln!(out, "    ... {} more like it", alike - of_them);
+        }
+        rest = &rest[if is_folded { alike } else { of_them }..];
+    }
+    if !rest.is_empty() {
+        let _ = writeln!(out, "    ... {} more", rest.len());
+    }
+}
+
+/// Appends where an address is: `function+0x1a file`.
+pub fn place(frame: &Named, out: &mut Vec<u8>) {
+    let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
+    match &frame.symbol {
+        Ok(symbol) => drop(write!(out, "{symbol}+{:#x}", frame.offset)),
+        Err(reason) => drop(write!(out, "({reason})")),
+    }
+    let _ = module.map(|module| write!(out, " {module}"));
+}
+
+/// Appends a function without an address: its name, or why it has none, and its module.
+pub fn function(name: Result<&str, &str>, module: Option<&str>, out: &mut Vec<u8>) {
+    match name {
+        Ok(symbol) => escape_into(brief(symbol).as_bytes(), out),
+        Err(reason) => drop(write!(out, "({reason})")),
+    }
+    if let Some(path) = module {
+        out.push(b' ');
+        push_module(path.rsplit('/').next().unwrap_or(path), out);
+    }
+}
+
+fn push_module(module: &str, out: &mut Vec<u8>) {
+    if module.starts_with('[') {
+        escape_into(module.as_bytes(), out);
+    } else {
+        out.push(b'(');
+        escape_into(module.as_bytes(), out);
+        out.push(b')');
+    }
+}
+
+/// A long name without the arguments of its templates, and without its middle if that is not enough.
+fn brief(name: &str) -> Cow<'_, str> {
+    const MARK: &str = "...";
+    if name.len() <= MOST_NAME || name.chars().count() <= MOST_NAME {
+        return name.into();
+    }
+    let short = without_arguments(name).unwrap_or_else(|| name.to_owned());
+    let len = short.chars().count();
+    if len <= MOST_NAME {
+        return short.into();
+    }
+    let kept = (MOST_NAME - MARK.len()) / 2;
+    let head = short.chars().take(kept);
+    head.chain(MARK.chars()).chain(short.chars().skip(len - kept)).collect::<String>().into()
+}
+
+/// `a<b<c>, d>::e()` as `a<...>::e()`. None where brackets do not match.
+fn without_arguments(name: &str) -> Option<String> {
+    const OPERATOR: &str = "operator";
+    let mut short = String::with_capacity(name.len());
+    let mut depth = 0_usize;
+    let mut before = ' ';
+    for (at, char) in name.char_indices() {
+        let of_operator = matches!(char, '<' | '>' | '=')
+            && name[..at].trim_end_matches(['<', '>', '=', '-']).ends_with(OPERATOR)
+            || char == '>' && before == '-';
+        before = char;
+        match char {
+            '<' if !of_operator => {
+                depth += 1;
+                if depth == 1 {
+                    short.push_str("<...>");
+                }
+            }
+            '>' if !of_operator => depth = depth.checked_sub(1)?,
+            _ if depth == 0 => short.push(char),
+            _ => {}
+        }
+    }
+    (depth == 0).then_some(short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(addr: u64, symbol: Result<&str, &'static str>, module: Option<&str>) -> Named {
+        Named { addr: Some(addr), symbol: symbol.map(Into::into), offset: 16, module: module.map(Into::into) }
+    }
+
+    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn stacks_name_modules_and_reasons() {
+        let frames = [
+            named(0x7f00, Ok("main"), Some("/usr/bin/prog")),
+            named(0x7f00, Err("stripped"), Some("/lib/x.so")),
+            named(0x7f00, Ok("schedule"), Some(KERNEL)),
+            Named { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None },
+        ];
+        let want = "    0000000000007f00 main+0x10 (prog)\n    0000000000007f00 x.so+0x10 (stripped)\n    \
+                    0000000000007f00 schedule+0x10 [kernel]\n    [truncated]\n";
+        assert_eq!(text(|out| stack(&frames, out)), want);
+    }
+
+    #[test]
+    fn what_repeats_is_counted() {
+        let unnamed = |addr| named(addr, Err("jit-no-map"), Some("//anon"));
+        let mut frames: Vec<Named> = (0..104).map(unnamed).collect();
+        frames.push(named(1, Ok("main"), None));
+        let lines = |frames: &[Named]| text(|out| stack(frames, out)).lines().map(str::to_owned).collect::<Vec<_>>();
+        let shown = lines(&frames);
+        assert_eq!(shown.len(), 5, "{shown:?}");
+        assert_eq!(shown[3], "    ... 101 more like it");
+        assert!(shown[4].ends_with("main"), "{shown:?}");
+        assert_eq!(lines(&frames[..4]).len(), 4, "one more line says as much");
+        let recursion: Vec<Named> = [7, 7, 7, 7, 7, 8].map(|addr| named(addr, Ok("f"), None)).into();
+        assert_eq!(lines(&recursion).len(), 5, "calls from elsewhere are told apart");
+        let only_names = text(|out| names(&recursion, 10, out));
+        assert_eq!(only_names.lines().count(), 4, "{only_names}");
+        assert_eq!(text(|out| names(&frames, 2, out)).lines().last(), Some("    ... 103 more"));
+    }
+
+    #[test]
+    fn long_names_lose_their_arguments() {
+        let args = "std::pair<int, long>, ".repeat(10);
+        let cases = [
+            ("short<int>(x)".to_owned(), "short<int>(x)".to_owned()),
+            (format!("std::map<{args}int>::find(int)"), "std::map<...>::find(int)".to_owned()),
+            (format!("std::map<{args}int>::operator<< <x>(int)"), "std::map<...>::operator<< <...>(int)".to_owned()),
+            (format!("f<{args}int>::operator->()"), "f<...>::operator->()".to_owned()),
+            (format!("f<{args}int>::operator<=>()"), "f<...>::operator<=>()".to_owned()),
+        ];
+        for (name, want) in cases {
+            assert_eq!(brief(&name), want);
+        }
+        for name in ["x".repeat(500), format!("a<{}", "b".repeat(500)), "ä>".repeat(300)] {
+            let short = brief(&name);
+            assert!(short.chars().count() <= MOST_NAME && short.contains("..."), "{short}");
+        }
+    }
+}
