@@ -91,7 +91,8 @@ pub trait Profiler {
         self.interval(now, report)
     }
 
-    /// Events are on; the names of tasks are known.
+    /// Events are on; the names of tasks are known. It may be long since the first events: they are as old as
+    /// [`Context::started_ns`].
     fn started(&mut self, now: Timestamp, ctx: &mut Context) {
         let _ = (now, ctx);
     }
@@ -351,6 +352,8 @@ pub struct Context {
     pub stacks: Stacks,
     pub weights: StackWeights,
     pub host: Host,
+    /// No event is older than the run: it began just before they were enabled.
+    pub started_ns: Timestamp,
     /// What is emitted goes there.
     pub(crate) output: Output,
     /// Pairs that were thrown away because an end of theirs may not have been seen.

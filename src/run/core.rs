@@ -129,6 +129,7 @@ impl Core {
                 stacks,
                 weights: StackWeights::default(),
                 host,
+                started_ns: 0,
                 output,
                 discarded: 0,
                 missed_switches: Vec::new(),
