@@ -1,0 +1,135 @@
+//! `profile`: what processes are said to use, against what the kernel's scheduler says, where samples alone would be wrong.
+
+#[macro_use]
+mod common;
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{Done, Load, example, load_number, number, run, start};
+use nix::sys::signal::Signal;
+use perf_prof::sys::monotonic_ns;
+use serde_json::Value;
+
+/// A program of examples/ that shares the first CPU with the others of a test.
+fn on_first_cpu(program: &str, args: &[&str]) -> Load {
+    let cpu = common::online_cpus()[0].to_string();
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cpu, &example(program)]).args(args);
+    Load::start(command)
+}
+
+/// Rows of processes, as (interval, pid, row).
+fn tasks(done: &Done) -> Vec<(u64, i64, Value)> {
+    let rows = done.of_type("row").into_iter().filter(|row| row["pct_by"].is_string());
+    rows.map(|row| (number(&row, "interval"), row["pid"].as_i64().unwrap(), row)).collect()
+}
+
+/// What the scheduler says that a thread has run, looked up again and again while a test goes on.
+struct Truth {
+    ended: AtomicBool,
+    pids: Vec<i32>,
+}
+
+/// When, and ns of each thread.
+type Look = (u64, Vec<u64>);
+
+impl Truth {
+    fn watch(&self) -> Vec<Look> {
+        let ran = |pid: &i32| -> u64 {
+            let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+            text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+        };
+        let mut looks = Vec::new();
+        while !self.ended.load(Ordering::Relaxed) {
+            looks.push((monotonic_ns(), self.pids.iter().map(ran).collect()));
+            thread::sleep(Duration::from_millis(5)); // a series in time
+        }
+        looks
+    }
+}
+
+/// Per cent of one CPU between two moments, as near as there are looks.
+fn truth(looks: &[Look], which: usize, start_ns: u64, end_ns: u64) -> f64 {
+    let at = |ns: u64| looks.iter().min_by_key(|(time, _)| time.abs_diff(ns)).expect("it was looked at");
+    let ((start_ns, before), (end_ns, after)) = (at(start_ns), at(end_ns));
+    100.0 * (after[which] - before[which]) as f64 / (end_ns - start_ns) as f64
+}
+
+/// It is woken 15,000 times a second, and the timer that samples expires 1000 times: always beside it, or always in it.
+#[test]
+fn a_server_in_step_with_the_samples_has_its_share() {
+    need_events!(alone);
+    common::attempts(try_a_server_in_step_with_the_samples);
+}
+
+fn try_a_server_in_step_with_the_samples() -> Result<(), String> {
+    let mut loads = [on_first_cpu("alarms", &["60000", "15000", "3000"]), on_first_cpu("parts", &["60000"])];
+    let truth_of = Truth { ended: AtomicBool::new(false), pids: loads.iter().map(Load::pid).collect() };
+    assert_eq!(load_number(&loads[0].says(), "pid"), truth_of.pids[0] as u64);
+    let (done, looks) = thread::scope(|scope| {
+        let looks = scope.spawn(|| truth_of.watch());
+        let done = run(&["profile", "--json", "-F", "1000", "-i", "1000", "--for", "4"]).code(0);
+        truth_of.ended.store(true, Ordering::Relaxed);
+        (done, looks.join().expect("the looks"))
+    });
+    let tasks = tasks(&done);
+    for interval in done.of_type("interval") {
+        let (index, span) =
+            (number(&interval, "interval"), [number(&interval, "start_ns"), number(&interval, "end_ns")]);
+        if span[1] - span[0] < 500_000_000 {
+            continue;
+        }
+        for (which, pid) in truth_of.pids.iter().enumerate() {
+            let of_it = tasks.iter().filter(|(at, of, _)| *at == index && of == &i64::from(*pid));
+            let shown: Vec<&Value> = of_it.map(|(.., row)| row).collect();
+            let want = truth(&looks, which, span[0], span[1]);
+            let &[row] = shown.as_slice() else {
+                return Err(format!("{want} % of {pid} in interval {index}: {shown:?}"));
+            };
+            assert_eq!(row["pct_by"], "account", "{row}");
+            let pct = row["pct"].as_f64().unwrap();
+            if (pct - want).abs() > 2.0 {
+                return Err(format!("{want} % of {pid} in interval {index}, shown are {pct}: {row}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One that is stopped while it opens its events comes to an interval that is over as it begins.
+#[test]
+fn a_reader_that_was_stopped_shows_no_more_than_can_be() {
+    need_events!(alone);
+    let load = on_first_cpu("parts", &["60000"]);
+    let pid = load.pid().to_string();
+    for target in [&["-p", &pid][..], &[]] {
+        let prog = start(&[&["profile", "--json", "-F", "997", "-i", "100", "--for", "1"], target].concat());
+        let fds = format!("/proc/{}/fd", prog.pid());
+        let has_timer =
+            |fd: &fs::DirEntry| fs::read_link(fd.path()).is_ok_and(|link| link.ends_with("anon_inode:[timerfd]"));
+        common::until("it has its timer", || {
+            fs::read_dir(&fds).is_ok_and(|fds| fds.flatten().any(|fd| has_timer(&fd)))
+        });
+        for _ in 0..3 {
+            prog.signal(Signal::SIGSTOP);
+            thread::sleep(Duration::from_millis(250)); // it has no CPU for so long
+            prog.signal(Signal::SIGCONT);
+            thread::sleep(Duration::from_millis(20));
+        }
+        let done = prog.finish().code(0);
+        let rows = tasks(&done);
+        let of_load: Vec<f64> = rows
+            .iter()
+            .filter(|(_, of, _)| *of == i64::from(load.pid()))
+            .map(|(.., row)| row["pct"].as_f64().unwrap())
+            .collect();
+        // Steps of a hundredth.
+        assert!(!of_load.is_empty() && of_load.iter().all(|pct| *pct < 100.02), "{of_load:?}");
+        let most = 100.0 * common::online_cpus().len() as f64 + 0.02;
+        assert!(rows.iter().all(|(.., row)| row["pct"].is_null() || row["pct"].as_f64().unwrap() < most), "{rows:?}");
+    }
+}
