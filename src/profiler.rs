@@ -30,7 +30,7 @@ use crate::perf::target::{Host, Target, Tasks};
 use crate::perf::{Attr, Record, Sample};
 use crate::profiler::code::Spot;
 use crate::stats::value::{ByStack, Column, RowDoubts, Shape, Subject, Table, Value, Verdict};
-use crate::stats::weights::{StackWeights, Weighted};
+use crate::stats::weights::{StackWeights, Weight, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
 use crate::sys::mounts::mounts;
@@ -138,6 +138,16 @@ pub trait Profiler {
     /// then those for which these tasks ran, as far as its attr asks for them.
     fn counted(&mut self, event: EventId, cpu: u32, counted: &Counted) {
         let _ = (event, cpu, counted);
+    }
+
+    /// Before weights of stacks are handed over, and before an interval's report: gives those their weight that have none.
+    fn weigh_samples(&mut self, weights: &mut StackWeights) {
+        let _ = weights;
+    }
+
+    /// What it weighs, where that is not what its options say. Asked when its events are known.
+    fn weighs(&self) -> Option<&'static str> {
+        None
     }
 
     /// The stacks that it will show or weigh some time: all others may be forgotten now.
@@ -405,6 +415,12 @@ impl Context {
         self.weights.add(pid, comm, stack, weight);
     }
 
+    /// The same of a sample that is weighed later: see [`Profiler::weigh_samples`].
+    #[inline]
+    pub fn weigh_later(&mut self, pid: i32, comm: Comm, stack: Option<StackId>) {
+        self.weights.add_unweighed(pid, comm, stack);
+    }
+
     /// Hands over an occurrence in which many stacks had a share.
     pub fn emit_weighted<const N: usize>(
         &mut self,
@@ -514,7 +530,7 @@ impl Report {
 
     /// Adds what goes on to this report's flame graph.
     pub fn weigh(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, weight: u64) {
-        self.weights.push(Weighted { pid, comm, stack, weight });
+        self.weights.push(Weighted { pid, comm, stack, weight: Weight { amount: weight, samples: 1 } });
     }
 
     /// Something that everybody should hear.

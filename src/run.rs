@@ -219,6 +219,7 @@ impl Run {
         let poller = Poller::new().context("cannot wait for events")?;
         poller.add(&*waker, WAKER).context("cannot wait for the output")?;
         let events = event_texts(&evlist, &setup)?;
+        let weight = profilers.iter().find_map(|profiler| profiler.weighs()).unwrap_or(options.weight);
         let settings = Settings {
             profiler: options.profiler,
             json: options.json,
@@ -239,7 +240,7 @@ impl Run {
                 .flame
                 .clone()
                 .filter(|_| !options.dry_run)
-                .map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
+                .map(|flame| FlameWriter::new(flame, options.profiler, weight)),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller)?;
         if !options.dry_run {
@@ -488,6 +489,7 @@ impl Run {
         self.look_again();
         self.rings.read_lost(&mut self.core);
         self.core.tell_counted();
+        self.core.weigh_samples();
         self.intervals += 1;
         let mut report = Report::default();
         for profiler in &mut self.core.profilers {

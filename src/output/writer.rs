@@ -467,10 +467,10 @@ fn list(folded: &Folded, top: Top, report: &StackReport, settings: &Settings, wa
         let _ = write!(out, " {profiler}, {seconds}.{millis:03} s");
     };
     head(out);
-    top::functions(folded, out);
-    if top.stacks && folded.total() > 0 {
+    top::functions(folded, top, out);
+    if top.stacks && folded.total().amount > 0 {
         head(out);
-        top::stacks(folded, top.depth, out);
+        top::stacks(folded, top, out);
     }
 }
 

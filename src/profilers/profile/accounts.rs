@@ -68,6 +68,8 @@ struct Process {
     /// Threads that live, and those that lived at some time of the interval.
     threads: u32,
     lived: u32,
+    /// As of the last look.
+    now: Option<ClockReading>,
 }
 
 /// The accounts of all processes.
@@ -78,6 +80,7 @@ pub struct Accounts {
     start_ns: Timestamp,
     /// Births and deaths may be missing: nobody knows how many threads there are.
     uncounted: bool,
+    looked_ns: Timestamp,
 }
 
 impl Accounts {
@@ -112,7 +115,7 @@ impl Accounts {
         if self.processes.len() >= MOST && !self.processes.contains_key(&pid) {
             return None; // samples tell of it
         }
-        let new = Process { comm: Comm::default(), before: None, threads: 0, lived: 0 };
+        let new = Process { comm: Comm::default(), before: None, threads: 0, lived: 0, now: None };
         Some(self.processes.entry(pid).or_insert(new))
     }
 
@@ -135,6 +138,7 @@ impl Accounts {
                     before: (!had).then_some(newborn),
                     threads: 1,
                     lived: process.lived,
+                    now: None,
                 };
             }
             Record::Exit(exit) => {
@@ -160,18 +164,15 @@ impl Accounts {
         self.uncounted
     }
 
-    /// Ends the interval: what each process used that lived at both ends of it, or was born in it and lives. The next begins.
-    pub fn take(&mut self, cpus: usize, clock: impl Fn(i32) -> Option<ClockReading>) -> FxHashMap<i32, Used> {
-        let next_start_ns = sys::monotonic_ns();
+    /// What each process has used in the interval so far that lived when it began, or was born in it, and lives.
+    pub fn look(&mut self, cpus: usize, clock: impl Fn(i32) -> Option<ClockReading>) -> FxHashMap<i32, Used> {
+        self.looked_ns = sys::monotonic_ns();
         let mut used = FxHashMap::default();
-        let uncounted = std::mem::take(&mut self.uncounted);
-        self.processes.retain(|&pid, process| {
-            let Some(now) = clock(pid) else { return false };
-            let before = process.before.replace(now);
-            let most = if uncounted { cpus } else { cpus.min(process.lived.max(1) as usize) };
-            process.lived = process.threads.max(1);
+        for (&pid, process) in &mut self.processes {
+            process.now = clock(pid);
+            let most = if self.uncounted { cpus } else { cpus.min(process.lived.max(1) as usize) };
             // One that has run less than before is another.
-            if let Some(before) = before
+            if let (Some(before), Some(now)) = (process.before, process.now)
                 && let Some(ns) = now.cpu_ns.checked_sub(before.cpu_ns)
             {
                 let span_ns = now.told_ns.saturating_sub(before.asked_ns).max(1);
@@ -179,10 +180,19 @@ impl Accounts {
                 let cpus = (ns as f64 / span_ns as f64).min(most as f64);
                 used.insert(pid, Used { comm: process.comm, cpus });
             }
-            true
-        });
-        self.start_ns = next_start_ns;
+        }
         used
+    }
+
+    /// Ends the interval with the last look.
+    pub fn next_interval(&mut self) {
+        self.processes.retain(|_, process| {
+            process.before = process.now.take();
+            process.lived = process.threads.max(1);
+            process.before.is_some()
+        });
+        self.start_ns = self.looked_ns;
+        self.uncounted = false;
     }
 }
 
@@ -211,6 +221,14 @@ mod tests {
         let mut accounts = Accounts::default();
         accounts.begin(SECOND, [(5, 5, comm), (6, 6, comm), (7, 6, comm), (0, 0, comm)].into_iter(), clock);
         accounts
+    }
+
+    impl Accounts {
+        fn take(&mut self, cpus: usize, clock: impl Fn(i32) -> Option<ClockReading>) -> FxHashMap<i32, Used> {
+            let used = self.look(cpus, clock);
+            self.next_interval();
+            used
+        }
     }
 
     fn cpus(used: &FxHashMap<i32, Used>) -> Vec<(i32, f64)> {

@@ -33,8 +33,10 @@ use crate::profilers::profile::shares::{Kind, Left};
 use crate::profilers::profile::usage::{CPU_COLUMNS, Owner, Starved, TASK_COLUMNS, Terms, Usage};
 use crate::profilers::profile::windows::{Seen, Windows};
 use crate::stats::value::Verdict;
+use crate::stats::weights::StackWeights;
 use crate::symbol::StackId;
 use crate::symbol::stacks::innermost_user;
+use crate::sys;
 use crate::task::cpu_times::Reading;
 use crate::task::{Comm, procfs};
 
@@ -135,6 +137,10 @@ pub struct Profile {
     usage: Usage,
     /// Of whole machines: of a part of the CPUs, or of user code alone, the accounts of processes say nothing.
     accounts: Option<Accounts>,
+    /// As of the last look, in this interval.
+    used: FxHashMap<i32, Used>,
+    /// What of each process has its weight, in this interval: ns and samples.
+    weighed: FxHashMap<i32, (f64, u64)>,
     windows: Option<Windows>,
     interval_start_ns: Timestamp,
     /// At the beginning of the interval.
@@ -167,6 +173,8 @@ impl Profile {
             host: Host::default(),
             usage: Usage::default(),
             accounts: None,
+            used: FxHashMap::default(),
+            weighed: FxHashMap::default(),
             windows: args.than.map(|than| Windows::new(than.0)),
             interval_start_ns: 0,
             before: Reading::default(),
@@ -256,20 +264,37 @@ impl Profile {
         if kind == Kind::Guest { self.exclude.guest } else { self.exclude.host }
     }
 
+    fn top(&self) -> Top {
+        Top { stacks: self.lists_stacks, depth: self.print_depth, by_time: self.accounts.is_some() }
+    }
+
     /// Whether the accounts of processes are of what is sampled.
     fn has_accounts(&self, online: &[u32]) -> bool {
         let whole = self.wanted.as_ref().is_none_or(|wanted| online.iter().all(|cpu| wanted.contains(cpu)));
         whole && !self.terms.targeted && !self.terms.left.any() && !self.nested
     }
 
-    /// What processes used in the interval, which ends, by their accounts.
-    fn used(&mut self, online: &[u32]) -> FxHashMap<i32, Used> {
-        let Some(accounts) = &mut self.accounts else { return FxHashMap::default() };
-        let mut used = accounts.take(online.len().max(1), ClockReading::now);
-        // There the account of who runs is brought up to date once in a second.
-        let tickless = tickless_cpus(&self.host);
-        self.usage.pids_on(&tickless).for_each(|pid| _ = used.remove(&pid));
-        used
+    /// What a sample of each process stands for that has no weight yet, in ns; what was not sampled, as it is.
+    fn weigh(&mut self, now: Timestamp, reading: &Reading, weights: &mut StackWeights) {
+        let span_ns = now.saturating_sub(self.interval_start_ns);
+        let parts = |cpu| reading.since(&self.before, cpu);
+        let processes = self.usage.processes(&self.terms, span_ns, parts, &self.used);
+        let mut each: FxHashMap<i32, f64> = FxHashMap::default();
+        let mut all = (0.0, 0);
+        for (&pid, &(cpus, samples)) in &processes {
+            let ns = cpus * span_ns as f64;
+            let (weighed_ns, weighed) = self.weighed.insert(pid, (ns, samples)).unwrap_or_default();
+            let (ns, samples) = ((ns - weighed_ns).max(0.0), samples.saturating_sub(weighed));
+            if samples > 0 {
+                each.insert(pid, ns / samples as f64);
+                all = (all.0 + ns, all.1 + samples);
+            } else if let Some(used) = self.used.get(&pid).filter(|_| ns >= 1.0) {
+                weights.add_unseen(pid, used.comm, ns.round() as u64);
+            }
+        }
+        // Of the idle task, and of those about which nothing is known.
+        let usual = if all.1 > 0 { all.0 / all.1 as f64 } else { 1e9 / self.terms.wanted_hz().unwrap_or(1) as f64 };
+        weights.weigh(|pid| each.get(&pid).copied().unwrap_or(usual));
     }
 
     /// What was sampled less than it should have been.
@@ -424,7 +449,10 @@ impl Profiler for Profile {
         let process = if sample.pid == sample.tid { comm } else { ctx.tasks.comm(sample.pid) };
         let owner = Owner { pid: sample.pid, tid: sample.tid, comm: process };
         self.usage.add(sample.cpu, owner, kind, sample.period());
-        ctx.weigh(sample.pid, comm, stack, 1);
+        match self.accounts {
+            Some(_) => ctx.weigh_later(sample.pid, comm, stack),
+            None => ctx.weigh(sample.pid, comm, stack, 1),
+        }
         if let Some(windows) = &mut self.windows {
             let Sample { cpu, pid, tid, .. } = *sample;
             let weight = sample.period();
@@ -456,6 +484,20 @@ impl Profiler for Profile {
         }
     }
 
+    fn weigh_samples(&mut self, weights: &mut StackWeights) {
+        let Some(accounts) = &mut self.accounts else { return };
+        let (now, reading) = (sys::monotonic_ns(), Reading::now(&self.host));
+        self.used = accounts.look(reading.cpus().len().max(1), ClockReading::now);
+        // There the account of who runs is brought up to date once in a second.
+        let tickless = tickless_cpus(&self.host);
+        self.usage.pids_on(&tickless).for_each(|pid| _ = self.used.remove(&pid));
+        self.weigh(now, &reading, weights);
+    }
+
+    fn weighs(&self) -> Option<&'static str> {
+        self.accounts.is_some().then_some("ns of CPU time")
+    }
+
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.windows.iter().flat_map(Windows::stacks_in_use));
     }
@@ -463,7 +505,6 @@ impl Profiler for Profile {
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         let span_ns = now.saturating_sub(self.interval_start_ns);
         let reading = Reading::now(&self.host);
-        let used = self.used(&reading.cpus());
         let parts = |cpu| reading.since(&self.before, cpu);
         let mut cpus: Vec<u32> = if self.terms.targeted { Vec::new() } else { reading.cpus() };
         cpus.retain(|cpu| self.wanted.as_ref().is_none_or(|wanted| wanted.contains(cpu)));
@@ -473,16 +514,19 @@ impl Profiler for Profile {
         let title = if self.terms.targeted { "CPUs, % of the samples there" } else { "CPUs, % of their time" };
         report.titled_table(title, &CPU_COLUMNS, self.usage.cpu_rows(&cpus, &self.terms, span_ns, parts));
         report.judge(Verdict::Estimate);
-        let tasks = self.usage.task_rows(&self.terms, span_ns, parts, &used);
+        let tasks = self.usage.task_rows(&self.terms, span_ns, parts, &self.used);
         report.titled_table("tasks, % of one CPU", &TASK_COLUMNS, tasks);
         report.judge(Verdict::Estimate);
         if let Some(line) = self.starved_line(&self.usage.starved(&self.terms, span_ns, parts)) {
             report.note(line);
         }
         if !self.periodic {
-            report.top(Top { stacks: self.lists_stacks, depth: self.print_depth }); // asked for by a signal
+            report.top(self.top()); // asked for by a signal
         }
         self.usage.clear();
+        self.used.clear();
+        self.weighed.clear();
+        self.accounts.iter_mut().for_each(Accounts::next_interval);
         self.interval_start_ns = now;
         self.before = reading;
         Ok(())
@@ -490,7 +534,7 @@ impl Profiler for Profile {
 
     fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         self.interval(now, report)?;
-        report.top(Top { stacks: self.lists_stacks, depth: self.print_depth });
+        report.top(self.top());
         Ok(())
     }
 }

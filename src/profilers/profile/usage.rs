@@ -205,6 +205,25 @@ impl Usage {
         tasks.into_iter().take(TASKS).map(|((pid, comm), sum)| sum.row(pid, comm, terms.left)).collect()
     }
 
+    /// Of each process the CPUs that it had, and its samples.
+    pub fn processes(
+        &self,
+        terms: &Terms,
+        span_ns: u64,
+        parts: impl Fn(u32) -> Option<Parts>,
+        used: &FxHashMap<i32, Used>,
+    ) -> FxHashMap<i32, (f64, u64)> {
+        let mut tasks = self.task_sums(terms, span_ns, parts);
+        self.follow_accounts(&mut tasks, used);
+        let mut processes: FxHashMap<i32, (f64, u64)> = FxHashMap::default();
+        for ((pid, _), task) in tasks.into_iter().filter(|(_, task)| task.known) {
+            let (cpus, samples) = processes.entry(pid).or_default();
+            *cpus += task.all;
+            *samples += task.samples;
+        }
+        processes
+    }
+
     /// As the samples say.
     fn task_sums(
         &self,
