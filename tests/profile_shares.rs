@@ -100,6 +100,43 @@ fn try_a_server_in_step_with_the_samples() -> Result<(), String> {
     Ok(())
 }
 
+/// The functions of a process have together what it has itself, whoever was sampled too often beside it.
+#[test]
+fn functions_and_flame_graphs_agree_with_the_tasks() {
+    need_events!(alone);
+    let mut loads = [on_first_cpu("alarms", &["60000", "15000", "3000"]), on_first_cpu("parts", &["60000"])];
+    assert_eq!(load_number(&loads[0].says(), "pid"), loads[0].pid() as u64);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.folded");
+    let graph = path.to_str().unwrap();
+    let done = run(&["profile", "--json", "-F", "1000", "--for", "2", "--flame-graph", graph]).code(0);
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<(&str, u64)> = text
+        .lines()
+        .filter_map(|line| line.rsplit_once(' '))
+        .map(|(stack, ns)| (stack, ns.parse::<u64>().unwrap()))
+        .collect();
+    let interval = &done.of_type("interval")[0];
+    let span = (number(interval, "end_ns") - number(interval, "start_ns")) as f64;
+    for load in &loads {
+        let rows = tasks(&done);
+        let (.., row) = rows.iter().find(|(_, pid, _)| *pid == i64::from(load.pid())).expect("it has a row");
+        let name = format!("{};", row["comm"].as_str().unwrap());
+        let drawn: u64 = lines.iter().filter(|(stack, _)| stack.starts_with(&name)).map(|(_, ns)| ns).sum();
+        let drawn = 100.0 * drawn as f64 / span;
+        assert!((drawn - row["pct"].as_f64().unwrap()).abs() < 2.0, "{drawn} % are drawn of {row}");
+    }
+    let all: u64 = lines.iter().map(|(_, ns)| ns).sum();
+    let parts: u64 = lines.iter().filter(|(stack, _)| stack.starts_with("parts;")).map(|(_, ns)| ns).sum();
+    let listed = done
+        .of_type("row")
+        .into_iter()
+        .filter(|row| row["symbol"].as_str().is_some_and(|name| name.starts_with("parts::")));
+    let listed: f64 = listed.map(|row| row["pct"].as_f64().unwrap()).sum();
+    let drawn = 100.0 * parts as f64 / all as f64;
+    assert!(listed > drawn / 2.0 && listed < drawn + 1.0, "{listed} % are listed, {drawn} % are drawn");
+}
+
 /// One that is stopped while it opens its events comes to an interval that is over as it begins.
 #[test]
 fn a_reader_that_was_stopped_shows_no_more_than_can_be() {
