@@ -60,6 +60,20 @@ pub struct Used {
     pub cpus: f64,
 }
 
+/// What is known of an interval beside its samples.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    pub used: FxHashMap<i32, Used>,
+    /// How many CPUs were busy all together; more than there are when that is not known.
+    pub busy: f64,
+}
+
+impl Default for Measured {
+    fn default() -> Measured {
+        Measured { used: FxHashMap::default(), busy: f64::INFINITY }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Process {
     comm: Comm,

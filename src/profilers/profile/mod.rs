@@ -28,7 +28,7 @@ use crate::perf::target::{Host, Tasks, online_cpus, tickless_cpus};
 use crate::perf::{Attr, Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
-use crate::profilers::profile::accounts::{Accounts, ClockReading, Used};
+use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
 use crate::profilers::profile::shares::{Kind, Left};
 use crate::profilers::profile::usage::{CPU_COLUMNS, Owner, Starved, TASK_COLUMNS, Terms, Usage};
 use crate::profilers::profile::windows::{Seen, Windows};
@@ -138,7 +138,7 @@ pub struct Profile {
     /// Of whole machines: of a part of the CPUs, or of user code alone, the accounts of processes say nothing.
     accounts: Option<Accounts>,
     /// As of the last look, in this interval.
-    used: FxHashMap<i32, Used>,
+    measured: Measured,
     /// What of each process has its weight, in this interval: ns and samples.
     weighed: FxHashMap<i32, (f64, u64)>,
     windows: Option<Windows>,
@@ -173,7 +173,7 @@ impl Profile {
             host: Host::default(),
             usage: Usage::default(),
             accounts: None,
-            used: FxHashMap::default(),
+            measured: Measured::default(),
             weighed: FxHashMap::default(),
             windows: args.than.map(|than| Windows::new(than.0)),
             interval_start_ns: 0,
@@ -278,7 +278,7 @@ impl Profile {
     fn weigh(&mut self, now: Timestamp, reading: &Reading, weights: &mut StackWeights) {
         let span_ns = now.saturating_sub(self.interval_start_ns);
         let parts = |cpu| reading.since(&self.before, cpu);
-        let processes = self.usage.processes(&self.terms, span_ns, parts, &self.used);
+        let processes = self.usage.processes(&self.terms, span_ns, parts, &self.measured);
         let mut each: FxHashMap<i32, f64> = FxHashMap::default();
         let mut all = (0.0, 0);
         for (&pid, &(cpus, samples)) in &processes {
@@ -288,7 +288,7 @@ impl Profile {
             if samples > 0 {
                 each.insert(pid, ns / samples as f64);
                 all = (all.0 + ns, all.1 + samples);
-            } else if let Some(used) = self.used.get(&pid).filter(|_| ns >= 1.0) {
+            } else if let Some(used) = self.measured.used.get(&pid).filter(|_| ns >= 1.0) {
                 weights.add_unseen(pid, used.comm, ns.round() as u64);
             }
         }
@@ -487,10 +487,14 @@ impl Profiler for Profile {
     fn weigh_samples(&mut self, weights: &mut StackWeights) {
         let Some(accounts) = &mut self.accounts else { return };
         let (now, reading) = (sys::monotonic_ns(), Reading::now(&self.host));
-        self.used = accounts.look(reading.cpus().len().max(1), ClockReading::now);
+        let online = reading.cpus();
+        let used = accounts.look(online.len().max(1), ClockReading::now);
+        let busy = |&cpu: &u32| reading.since(&self.before, cpu).map(|parts| 1.0 - parts.idle);
+        let busy = online.iter().map(busy).sum::<Option<f64>>().unwrap_or(f64::INFINITY);
+        self.measured = Measured { used, busy };
         // There the account of who runs is brought up to date once in a second.
         let tickless = tickless_cpus(&self.host);
-        self.usage.pids_on(&tickless).for_each(|pid| _ = self.used.remove(&pid));
+        self.usage.pids_on(&tickless).for_each(|pid| _ = self.measured.used.remove(&pid));
         self.weigh(now, &reading, weights);
     }
 
@@ -514,7 +518,7 @@ impl Profiler for Profile {
         let title = if self.terms.targeted { "CPUs, % of the samples there" } else { "CPUs, % of their time" };
         report.titled_table(title, &CPU_COLUMNS, self.usage.cpu_rows(&cpus, &self.terms, span_ns, parts));
         report.judge(Verdict::Estimate);
-        let tasks = self.usage.task_rows(&self.terms, span_ns, parts, &self.used);
+        let tasks = self.usage.task_rows(&self.terms, span_ns, parts, &self.measured);
         report.titled_table("tasks, % of one CPU", &TASK_COLUMNS, tasks);
         report.judge(Verdict::Estimate);
         if let Some(line) = self.starved_line(&self.usage.starved(&self.terms, span_ns, parts)) {
@@ -524,7 +528,7 @@ impl Profiler for Profile {
             report.top(self.top()); // asked for by a signal
         }
         self.usage.clear();
-        self.used.clear();
+        self.measured = Measured::default();
         self.weighed.clear();
         self.accounts.iter_mut().for_each(Accounts::next_interval);
         self.interval_start_ns = now;

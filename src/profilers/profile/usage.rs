@@ -3,7 +3,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::attr::Sampling;
-use crate::profilers::profile::accounts::Used;
+use crate::profilers::profile::accounts::Measured;
 use crate::profilers::profile::shares::{Base, Kind, Left, Shares, Sums, hundredths, interrupts_in_idle};
 use crate::profilers::profile::windows::WINDOW_NS;
 use crate::stats::value::{Column, Value};
@@ -187,16 +187,16 @@ impl Usage {
         starved
     }
 
-    /// The tasks that took most, in per cent of one CPU. `used`: what the accounts of processes say, as far as these count.
+    /// The tasks that took most, in per cent of one CPU. `measured`: by the accounts of processes, as far as these count.
     pub fn task_rows(
         &self,
         terms: &Terms,
         span_ns: u64,
         parts: impl Fn(u32) -> Option<Parts>,
-        used: &FxHashMap<i32, Used>,
+        measured: &Measured,
     ) -> Vec<Vec<Value>> {
         let mut tasks = self.task_sums(terms, span_ns, parts);
-        self.follow_accounts(&mut tasks, used);
+        self.follow_accounts(&mut tasks, measured);
         let mut tasks: Vec<((i32, Comm), TaskSum)> = tasks.into_iter().collect();
         tasks.sort_by(|((pid, one_comm), one), ((other_pid, other_comm), other)| {
             let by_size = other.all.total_cmp(&one.all).then(other.samples.cmp(&one.samples));
@@ -211,10 +211,10 @@ impl Usage {
         terms: &Terms,
         span_ns: u64,
         parts: impl Fn(u32) -> Option<Parts>,
-        used: &FxHashMap<i32, Used>,
+        measured: &Measured,
     ) -> FxHashMap<i32, (f64, u64)> {
         let mut tasks = self.task_sums(terms, span_ns, parts);
-        self.follow_accounts(&mut tasks, used);
+        self.follow_accounts(&mut tasks, measured);
         let mut processes: FxHashMap<i32, (f64, u64)> = FxHashMap::default();
         for ((pid, _), task) in tasks.into_iter().filter(|(_, task)| task.known) {
             let (cpus, samples) = processes.entry(pid).or_default();
@@ -253,7 +253,8 @@ impl Usage {
 
     /// The total of a process is what its account says, where there is one, and never more than its threads and the CPUs
     /// can have run. Samples divide it among the names that it had, and among user code, the kernel and guests.
-    fn follow_accounts(&self, tasks: &mut FxHashMap<(i32, Comm), TaskSum>, used: &FxHashMap<i32, Used>) {
+    fn follow_accounts(&self, tasks: &mut FxHashMap<(i32, Comm), TaskSum>, measured: &Measured) {
+        let used = &measured.used;
         let mut totals: FxHashMap<i32, (f64, f64)> = FxHashMap::default();
         for (&(pid, _), task) in tasks.iter() {
             let (cpus, weight) = totals.entry(pid).or_default();
@@ -276,6 +277,15 @@ impl Usage {
                 task.cpus = task.cpus.map(|part| part * f64::from(most) / cpus);
             }
             task.all = task.cpus.iter().sum();
+        }
+        // Those without an account have no more than the others left of the busy time.
+        let sampled = tasks.values().filter(|task| !task.by_account).map(|task| task.all).sum::<f64>();
+        let rest = (measured.busy - used.values().map(|used| used.cpus).sum::<f64>()).max(0.0);
+        if sampled > rest {
+            for task in tasks.values_mut().filter(|task| !task.by_account) {
+                task.cpus = task.cpus.map(|part| part * rest / sampled);
+                task.all = task.all * rest / sampled;
+            }
         }
         // Never sampled: nobody knows what it did.
         for (&pid, used) in used.iter().filter(|(pid, used)| used.cpus > 0.0 && !totals.contains_key(pid)) {
@@ -383,6 +393,7 @@ impl Cpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profilers::profile::accounts::Used;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -390,8 +401,8 @@ mod tests {
         Owner { pid, tid: pid, comm: Comm::new(b"t") }
     }
 
-    fn nobody() -> FxHashMap<i32, Used> {
-        FxHashMap::default()
+    fn nobody() -> Measured {
+        Measured::default()
     }
 
     /// Two tasks on CPU 0, the first also on CPU 1, a sample each 10 ms.
@@ -513,7 +524,8 @@ mod tests {
         (0..10).for_each(|_| usage.add(0, owner(5), Kind::Kernel, 10_000_000));
         (0..20).for_each(|_| usage.add(0, Owner { comm: Comm::new(b"then"), ..owner(5) }, Kind::User, 10_000_000));
         (0..40).for_each(|_| usage.add(0, owner(6), Kind::User, 10_000_000));
-        let accounts = [(5, used(0.3)), (7, used(0.25)), (8, used(0.0))].into_iter().collect();
+        let known = [(5, used(0.3)), (7, used(0.25)), (8, used(0.0))].into_iter().collect();
+        let mut accounts = Measured { used: known, busy: 1.0 };
         let parts = |_| Some(Parts { idle: 0.0, irq: 0.0 });
         let rows = usage.task_rows(&terms(), SECOND, parts, &accounts);
         let brief = |row: &Vec<Value>| (row[0].clone(), row[1].clone(), row[2..5].to_vec(), row[7].clone());
@@ -527,6 +539,11 @@ mod tests {
             (Value::Signed(5), name(b"then"), pct(1000, 1000, 0), account),
         ];
         assert_eq!(rows.iter().map(brief).collect::<Vec<_>>(), want);
+        // The CPU was not busy for so long.
+        accounts.busy = 0.65;
+        let rows = usage.task_rows(&terms(), SECOND, parts, &accounts);
+        let of_6 = rows.iter().find(|row| row[0] == Value::Signed(6)).expect("its row");
+        assert_eq!(of_6[2..4], [Value::Pct(1000), Value::Pct(1000)]);
     }
 
     #[test]
