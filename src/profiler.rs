@@ -30,7 +30,7 @@ use crate::perf::target::{Host, Target, Tasks};
 use crate::perf::{Attr, Record, Sample};
 use crate::profiler::code::Spot;
 use crate::stats::value::{ByStack, Column, RowDoubts, Shape, Subject, Table, Value, Verdict};
-use crate::stats::weights::{StackWeights, Weighted};
+use crate::stats::weights::{StackWeights, Weight, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
 use crate::sys::mounts::mounts;
@@ -91,7 +91,8 @@ pub trait Profiler {
         self.interval(now, report)
     }
 
-    /// Events are on; the names of tasks are known.
+    /// Events are on; the names of tasks are known. It may be long since the first events: they are as old as
+    /// [`Context::started_ns`].
     fn started(&mut self, now: Timestamp, ctx: &mut Context) {
         let _ = (now, ctx);
     }
@@ -137,6 +138,16 @@ pub trait Profiler {
     /// then those for which these tasks ran, as far as its attr asks for them.
     fn counted(&mut self, event: EventId, cpu: u32, counted: &Counted) {
         let _ = (event, cpu, counted);
+    }
+
+    /// Before weights of stacks are handed over, and before an interval's report: gives those their weight that have none.
+    fn weigh_samples(&mut self, weights: &mut StackWeights) {
+        let _ = weights;
+    }
+
+    /// What it weighs, where that is not what its options say. Asked when its events are known.
+    fn weighs(&self) -> Option<&'static str> {
+        None
     }
 
     /// The stacks that it will show or weigh some time: all others may be forgotten now.
@@ -351,6 +362,8 @@ pub struct Context {
     pub stacks: Stacks,
     pub weights: StackWeights,
     pub host: Host,
+    /// No event is older than the run: it began just before they were enabled.
+    pub started_ns: Timestamp,
     /// What is emitted goes there.
     pub(crate) output: Output,
     /// Pairs that were thrown away because an end of theirs may not have been seen.
@@ -400,6 +413,12 @@ impl Context {
     #[inline]
     pub fn weigh(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, weight: u64) {
         self.weights.add(pid, comm, stack, weight);
+    }
+
+    /// The same of a sample that is weighed later: see [`Profiler::weigh_samples`].
+    #[inline]
+    pub fn weigh_later(&mut self, pid: i32, comm: Comm, stack: Option<StackId>) {
+        self.weights.add_unweighed(pid, comm, stack);
     }
 
     /// Hands over an occurrence in which many stacks had a share.
@@ -511,7 +530,7 @@ impl Report {
 
     /// Adds what goes on to this report's flame graph.
     pub fn weigh(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, weight: u64) {
-        self.weights.push(Weighted { pid, comm, stack, weight });
+        self.weights.push(Weighted { pid, comm, stack, weight: Weight { amount: weight, samples: 1 } });
     }
 
     /// Something that everybody should hear.

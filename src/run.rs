@@ -219,6 +219,7 @@ impl Run {
         let poller = Poller::new().context("cannot wait for events")?;
         poller.add(&*waker, WAKER).context("cannot wait for the output")?;
         let events = event_texts(&evlist, &setup)?;
+        let weight = profilers.iter().find_map(|profiler| profiler.weighs()).unwrap_or(options.weight);
         let settings = Settings {
             profiler: options.profiler,
             json: options.json,
@@ -239,7 +240,7 @@ impl Run {
                 .flame
                 .clone()
                 .filter(|_| !options.dry_run)
-                .map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
+                .map(|flame| FlameWriter::new(flame, options.profiler, weight)),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller)?;
         if !options.dry_run {
@@ -259,10 +260,6 @@ impl Run {
         if options.verbose {
             words::describe(&evlist, &rings, &tracefs, notes).into_iter().for_each(|line| output.note(line));
         }
-        let ticker = options.interval.map(Ticker::every).transpose().context("cannot start the interval timer")?;
-        if let Some(ticker) = &ticker {
-            poller.add(ticker, TICKER).context("cannot wait for the interval timer")?;
-        }
         let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host));
         let mut core = Core::new(evlist, profilers, watched, stacks, host.clone(), output);
         core.narrow_here = rings.narrow_here;
@@ -275,7 +272,7 @@ impl Run {
             rings,
             poller,
             signals,
-            ticker,
+            ticker: None,
             waker,
             pace: None,
             onlookers: Onlookers::default(),
@@ -309,10 +306,15 @@ impl Run {
 
     /// Events on; the workload goes.
     fn begin(&mut self) -> Result<()> {
-        self.core.evlist.enable()?;
+        // Before they are enabled: a share of the run's time is never more than can be.
         self.start_ns = sys::monotonic_ns();
         self.interval_start_ns = self.start_ns;
         self.onlookers.begin(self.start_ns);
+        self.core.ctx.started_ns = self.start_ns;
+        self.core.evlist.enable()?;
+        if let Some(interval) = self.options.interval {
+            self.tick_every(interval)?;
+        }
         self.core.ctx.tasks.scan();
         // Threads created between the first look and the opening of their parent's events.
         self.core.ctx.watched.refresh(&self.options.target, &self.host);
@@ -328,6 +330,14 @@ impl Run {
             failed.with_context(|| format!("cannot execute {:?}", workload.name()))?;
             self.core.ctx.watched.released();
         }
+        Ok(())
+    }
+
+    /// Not before the events are on: what is opened slowly would end the first interval as it begins.
+    fn tick_every(&mut self, interval: Duration) -> Result<()> {
+        let ticker = Ticker::every(interval).context("cannot start the interval timer")?;
+        self.poller.add(&ticker, TICKER).context("cannot wait for the interval timer")?;
+        self.ticker = Some(ticker);
         Ok(())
     }
 
@@ -479,6 +489,7 @@ impl Run {
         self.look_again();
         self.rings.read_lost(&mut self.core);
         self.core.tell_counted();
+        self.core.weigh_samples();
         self.intervals += 1;
         let mut report = Report::default();
         for profiler in &mut self.core.profilers {

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::output::escape::escape;
 use crate::output::fold::tree::{Functions, NO_ADDRESS, NONE, Node, PROGRAM, Texts, Tree};
-use crate::stats::weights::Weighted;
+use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
 use crate::symbol::names::Named;
 use crate::symbol::places::Function;
@@ -60,7 +60,7 @@ pub struct Group {
     pub comm: Comm,
     /// None: several processes.
     pub pid: Option<i32>,
-    pub weight: u64,
+    pub weight: Weight,
     /// Innermost first; of each the address is one of several.
     pub frames: Vec<Named>,
 }
@@ -76,7 +76,7 @@ pub struct Folded {
     texts: Texts,
     programs: FxHashMap<u32, Comm>,
     functions: Functions,
-    total: u64,
+    total: Weight,
     bytes: usize,
     most_bytes: usize,
 }
@@ -94,7 +94,7 @@ struct Key {
 #[derive(Clone, Copy, Debug)]
 struct Sum {
     pid: Option<i32>,
-    weight: u64,
+    weight: Weight,
 }
 
 impl Default for Folded {
@@ -117,7 +117,7 @@ impl Folded {
             texts: Texts::default(),
             programs: FxHashMap::default(),
             functions: Functions::default(),
-            total: 0,
+            total: Weight::default(),
             bytes: 0,
             most_bytes,
         }
@@ -134,7 +134,7 @@ impl Folded {
     }
 
     fn add(&mut self, row: &Weighted, frames: &[Named]) {
-        self.total = self.total.saturating_add(row.weight);
+        self.total = self.total.and(row.weight);
         let innermost = self.function(innermost(frames));
         self.functions.add(innermost, row.weight);
         self.count(row.comm, Sum { pid: Some(row.pid), weight: row.weight }, frames);
@@ -151,12 +151,12 @@ impl Folded {
         let is_kernels = |frame: &Named| frame.module.is_some() && is_kernel(frame);
         let kernel = frames.iter().rposition(is_kernels).map_or(0, |outermost| outermost + 1);
         let (inner, outer) = frames.split_at(kernel);
-        let outer = if outer.is_empty() { NONE } else { self.part(outer, PROGRAM | program, sum.weight) };
-        let key = Key { program, outer, inner: self.part(inner, NONE, sum.weight) };
+        let outer = if outer.is_empty() { NONE } else { self.part(outer, PROGRAM | program, sum.weight.amount) };
+        let key = Key { program, outer, inner: self.part(inner, NONE, sum.weight.amount) };
         match self.groups.entry(key) {
             Entry::Occupied(entry) => {
                 let known = entry.into_mut();
-                known.weight = known.weight.saturating_add(sum.weight);
+                known.weight = known.weight.and(sum.weight);
                 known.pid = known.pid.filter(|_| known.pid == sum.pid);
             }
             Entry::Vacant(entry) => {
@@ -195,30 +195,30 @@ impl Folded {
     fn thin(&mut self) {
         let before = std::mem::replace(self, Folded::within(self.most_bytes));
         self.total = before.total;
-        self.keep_functions(before.functions.sums.iter().filter(|(_, sum)| *sum > 0).cloned().collect());
+        self.keep_functions(before.functions.sums.iter().filter(|(_, sum)| sum.amount > 0).cloned().collect());
         let mut groups: Vec<(Key, Sum)> = before.groups.iter().map(|(key, sum)| (*key, *sum)).collect();
         groups.sort_unstable_by_key(|(_, sum)| Reverse(sum.weight));
-        let mut others = 0_u64;
+        let mut others = Weight::default();
         for (key, sum) in groups {
             if self.bytes < self.most_bytes / 2 {
                 self.count(before.comm(key), sum, &before.frames(key));
             } else {
-                others = others.saturating_add(sum.weight);
+                others = others.and(sum.weight);
             }
         }
         self.count(Comm::new(b"<others>"), Sum { pid: Some(0), weight: others }, &[]);
     }
 
-    fn keep_functions(&mut self, mut functions: Vec<(Arc<Function>, u64)>) {
+    fn keep_functions(&mut self, mut functions: Vec<(Arc<Function>, Weight)>) {
         const PART: usize = 8; // of the room
         functions.sort_unstable_by_key(|(_, sum)| Reverse(*sum));
-        let mut others = 0_u64;
+        let mut others = Weight::default();
         for (function, sum) in functions {
             if self.bytes < self.most_bytes / PART {
                 let function = self.function((*function).clone());
                 self.functions.add(function, sum);
             } else {
-                others = others.saturating_add(sum);
+                others = others.and(sum);
             }
         }
         let function = self.function(Function { name: Err("others"), module: None });
@@ -226,14 +226,15 @@ impl Folded {
     }
 
     /// Of all stacks.
-    pub fn total(&self) -> u64 {
+    pub fn total(&self) -> Weight {
         self.total
     }
 
     /// `comm;outermost;...;innermost WEIGHT`, sorted.
     pub fn lines(&self) -> Vec<String> {
         let groups = self.groups.iter();
-        let mut lines: Vec<String> = groups.map(|(key, sum)| format!("{} {}", self.line(*key), sum.weight)).collect();
+        let mut lines: Vec<String> =
+            groups.map(|(key, sum)| format!("{} {}", self.line(*key), sum.weight.amount)).collect();
         lines.sort_unstable();
         lines
     }
@@ -290,9 +291,9 @@ impl Folded {
     }
 
     /// What fell on each function itself, without those it called; the heaviest first.
-    pub fn functions(&self, most: usize) -> Vec<(Function, u64)> {
-        let sums = self.functions.sums.iter().filter(|(_, sum)| *sum > 0);
-        let mut sums: Vec<(&Function, u64)> = sums.map(|(function, sum)| (&**function, *sum)).collect();
+    pub fn functions(&self, most: usize) -> Vec<(Function, Weight)> {
+        let sums = self.functions.sums.iter().filter(|(_, sum)| sum.amount > 0);
+        let mut sums: Vec<(&Function, Weight)> = sums.map(|(function, sum)| (&**function, *sum)).collect();
         let text = |function: &Function| (function.name.clone().unwrap_or_default(), function.module.clone());
         sums.sort_unstable_by(|(a, one), (b, other)| other.cmp(one).then_with(|| text(a).cmp(&text(b))));
         sums.into_iter().take(most).map(|(function, sum)| (function.clone(), sum)).collect()
@@ -368,11 +369,15 @@ pub mod tests {
         Named { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None }
     }
 
+    fn seen(samples: u64) -> Weight {
+        Weight { amount: samples, samples }
+    }
+
     /// Rows with a stack each, of pid, comm, weight and frames innermost first.
     pub fn folded(rows: &[(i32, &str, u64, Vec<Named>)]) -> Folded {
         let mut folded = Folded::default();
         for (pid, comm, weight, frames) in rows {
-            let row = Weighted { pid: *pid, comm: Comm::new(comm.as_bytes()), stack: None, weight: *weight };
+            let row = Weighted { pid: *pid, comm: Comm::new(comm.as_bytes()), stack: None, weight: seen(*weight) };
             if !is_idle(*pid, frames) {
                 folded.add(&row, frames);
             }
@@ -406,7 +411,7 @@ pub mod tests {
             "b;[x y:z (stripped)];read:_7;schedule_[k] 4",
         ];
         assert_eq!(folded.lines(), want);
-        assert_eq!(folded.total(), 31);
+        assert_eq!(folded.total().amount, 31);
         let pids: Vec<Option<i32>> = folded.heaviest(3).iter().map(|group| group.pid).collect();
         assert_eq!(pids, [Some(9), Some(9), Some(8)]);
         assert_eq!(folded.heaviest(9)[3].pid, None);
@@ -428,7 +433,7 @@ pub mod tests {
         let heaviest = folded.heaviest(9);
         let brief = |group: &Group| {
             let names = group.frames.iter().map(|frame| frame.symbol.clone().unwrap().to_string());
-            (group.comm, group.weight, names.collect::<Vec<_>>().join(" "))
+            (group.comm, group.weight.amount, names.collect::<Vec<_>>().join(" "))
         };
         assert_eq!(brief(&heaviest[0]), (Comm::new(b"a"), 3, "schedule do_syscall_64 g main".to_owned()));
         assert_eq!(brief(&heaviest[1]), (Comm::new(b"a"), 2, "schedule do_syscall_64 f main".to_owned()));
@@ -449,7 +454,7 @@ pub mod tests {
         let brief: Vec<(String, u64)> = folded
             .functions(9)
             .into_iter()
-            .map(|(function, sum)| (function.module.as_deref().unwrap_or("-").to_owned(), sum))
+            .map(|(function, sum)| (function.module.as_deref().unwrap_or("-").to_owned(), sum.amount))
             .collect();
         assert_eq!(brief, [("x".into(), 7), ("y".into(), 5), ("-".into(), 1)]);
         assert_eq!(folded.functions(1).len(), 1);
@@ -465,7 +470,7 @@ pub mod tests {
             (5, "spin", 1, kernel(Ok("poll_idle"))),
             (0, "", 4, vec![named(1, Ok("main"), None)]),
         ]);
-        assert_eq!(folded.total(), 7);
+        assert_eq!(folded.total().amount, 7);
     }
 
     #[test]
@@ -473,7 +478,7 @@ pub mod tests {
         let id = crate::symbol::Stacks::new(1 << 20, 127)
             .address(7, true, Default::default(), 1, &mut Default::default())
             .unwrap();
-        let row = Weighted { pid: 1, comm: Comm::new(b"a"), stack: Some(id), weight: 2 };
+        let row = Weighted { pid: 1, comm: Comm::new(b"a"), stack: Some(id), weight: seen(2) };
         let folded = Folded::new(&[row, Weighted { stack: None, ..row }], |_| vec![named(7, Ok("main"), None)]);
         assert_eq!(folded.lines(), ["a;[no stack] 2", "a;main 2"]);
     }
@@ -484,7 +489,7 @@ pub mod tests {
         let mut folded = Folded::within(most_bytes);
         let mut add = |pid: i32, name: &str| {
             let frames = [named(7, Ok(name), Some("/bin/x")), named(8, Ok("main"), Some("/bin/x"))];
-            folded.add(&Weighted { pid, comm: Comm::new(b"x"), stack: None, weight: 1 }, &frames);
+            folded.add(&Weighted { pid, comm: Comm::new(b"x"), stack: None, weight: seen(1) }, &frames);
             assert!(folded.bytes <= most_bytes);
         };
         for number in 0..many {
@@ -500,22 +505,22 @@ pub mod tests {
         let folded = thinned(many, 64 << 10);
         assert!(folded.groups.len() < 1000 && folded.functions.sums.len() < 1000 && folded.texts.texts.len() < 1000);
         let heaviest = folded.heaviest(2);
-        assert_eq!((heaviest[0].weight, heaviest[0].pid, heaviest[0].frames.len()), (many, Some(1), 2));
+        assert_eq!((heaviest[0].weight.amount, heaviest[0].pid, heaviest[0].frames.len()), (many, Some(1), 2));
         assert_eq!((heaviest[0].frames[0].addr, heaviest[0].frames[0].offset), (Some(7), 0));
         assert_eq!((heaviest[1].comm, heaviest[1].frames.len()), (Comm::new(b"<others>"), 0));
         let sum: u64 = folded.lines().iter().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
-        assert_eq!((sum, folded.total()), (2 * many, 2 * many), "nothing is lost");
+        assert_eq!((sum, folded.total().amount), (2 * many, 2 * many), "nothing is lost");
         let functions = folded.functions(usize::MAX);
-        assert_eq!((functions[0].0.name.as_deref(), functions[0].1), (Ok("hot"), many));
+        assert_eq!((functions[0].0.name.as_deref(), functions[0].1.amount), (Ok("hot"), many));
         assert_eq!(functions[1].0.name, Err("others"));
-        assert_eq!(functions.iter().map(|(_, sum)| sum).sum::<u64>(), 2 * many);
+        assert_eq!(functions.iter().map(|(_, sum)| sum.amount).sum::<u64>(), 2 * many);
     }
 
     #[test]
     fn what_fits_is_told_apart() {
         let folded = thinned(100, 64 << 10);
         assert_eq!((folded.groups.len(), folded.functions(usize::MAX).len()), (101, 101));
-        assert_eq!(folded.heaviest(3).iter().map(|group| group.weight).collect::<Vec<u64>>(), [100, 1, 1]);
+        assert_eq!(folded.heaviest(3).iter().map(|group| group.weight.amount).collect::<Vec<u64>>(), [100, 1, 1]);
         assert_eq!(folded.lines()[0], "x;main;cold 0 of them 1");
     }
 }

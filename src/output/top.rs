@@ -7,6 +7,7 @@ use crate::output::fold::{Folded, Group};
 use crate::output::frames;
 use crate::output::json::{self, Object};
 use crate::stats::value::Value;
+use crate::stats::weights::Weight;
 use crate::symbol::names::Named;
 use crate::symbol::places::Function;
 use crate::task::Comm;
@@ -25,6 +26,8 @@ pub struct Top {
     pub stacks: bool,
     /// Frames printed of each stack in text. None: those that tell it from the others.
     pub depth: Option<usize>,
+    /// They are weighed in ns of CPU time, not in samples.
+    pub by_time: bool,
 }
 
 /// Hundredths of a per cent of `part` in `whole`.
@@ -35,31 +38,41 @@ pub fn share(part: u64, whole: u64) -> u32 {
 }
 
 /// Appends the list of functions, behind the beginning of its headline.
-pub fn functions(folded: &Folded, out: &mut Vec<u8>) {
-    if folded.total() == 0 {
+pub fn functions(folded: &Folded, top: Top, out: &mut Vec<u8>) {
+    if folded.total().amount == 0 {
         out.extend_from_slice(b": no function was seen, there are no busy samples\n");
         return;
     }
-    let _ = writeln!(out, ": functions, % of {} busy samples", folded.total());
+    let _ = writeln!(out, ": functions, % of {}", base(folded, top));
     out.extend_from_slice(b"    %  samples function\n");
     for (function, weight) in folded.functions(FUNCTIONS) {
         percent(weight, folded.total(), out);
-        let _ = write!(out, " {weight:>8} ");
+        let _ = write!(out, " {:>8} ", weight.samples);
         frames::function(function.name.as_deref().map_err(|reason| *reason), function.module.as_deref(), out);
         out.push(b'\n');
     }
 }
 
+/// Of what the shares are.
+fn base(folded: &Folded, top: Top) -> String {
+    let Weight { amount, samples } = folded.total();
+    if top.by_time {
+        format!("{}.{:03} s of CPU time, {samples} samples", amount / 1_000_000_000, amount / 1_000_000 % 1000)
+    } else {
+        format!("{samples} busy samples")
+    }
+}
+
 /// Appends the stacks, behind the beginning of their headline.
-pub fn stacks(folded: &Folded, depth: Option<usize>, out: &mut Vec<u8>) {
-    let _ = writeln!(out, ": stacks, % of {} busy samples", folded.total());
+pub fn stacks(folded: &Folded, top: Top, out: &mut Vec<u8>) {
+    let _ = writeln!(out, ": stacks, % of {}", base(folded, top));
     let groups = folded.heaviest(STACKS);
     for group in &groups {
         percent(group.weight, folded.total(), out);
-        let _ = write!(out, " {:>8} ", group.weight);
+        let _ = write!(out, " {:>8} ", group.weight.samples);
         subject(group, out);
         out.push(b'\n');
-        stack_of(group, depth.unwrap_or_else(|| telling_depth(group, &groups)), out);
+        stack_of(group, top.depth.unwrap_or_else(|| telling_depth(group, &groups)), out);
     }
 }
 
@@ -67,7 +80,7 @@ pub fn stacks(folded: &Folded, depth: Option<usize>, out: &mut Vec<u8>) {
 pub fn stacks_of_one(folded: &Folded, out: &mut Vec<u8>) {
     let groups = folded.heaviest(STACKS_OF_ONE);
     for group in &groups {
-        let _ = write!(out, "  {:>4} of {} samples: ", group.weight, folded.total());
+        let _ = write!(out, "  {:>4} of {} samples: ", group.weight.samples, folded.total().samples);
         subject(group, out);
         out.push(b'\n');
         stack_of(group, telling_depth(group, &groups), out);
@@ -83,8 +96,8 @@ fn telling_depth(group: &Group, groups: &[Group]) -> usize {
     others.map(|other| shared(other) + 2).max().unwrap_or(0).max(LEAST)
 }
 
-fn percent(weight: u64, total: u64, out: &mut Vec<u8>) {
-    let tenths = (share(weight, total) + 5) / 10;
+fn percent(weight: Weight, total: Weight, out: &mut Vec<u8>) {
+    let tenths = (share(weight.amount, total.amount) + 5) / 10;
     let _ = write!(out, "{:>3}.{}", tenths / 10, tenths % 10);
 }
 
@@ -115,10 +128,10 @@ pub fn json_rows(
     out: &mut Vec<u8>,
     mut head: impl for<'a> FnMut(&'a mut Vec<u8>) -> Object<'a>,
 ) {
-    let mut row = |weight: u64, out: &mut Vec<u8>, rest: &dyn Fn(&mut Object<'_>)| {
+    let mut row = |weight: Weight, out: &mut Vec<u8>, rest: &dyn Fn(&mut Object<'_>)| {
         let mut object = head(out);
-        object.value("pct", &Value::Pct(share(weight, folded.total())));
-        object.unsigned("samples", weight);
+        object.value("pct", &Value::Pct(share(weight.amount, folded.total().amount)));
+        object.unsigned("samples", weight.samples);
         rest(&mut object);
         object.end();
         out.push(b'\n');
@@ -136,7 +149,7 @@ pub fn json_rows(
 /// The stacks of one occurrence under the key `stacks`.
 pub fn json_stacks_of_one(folded: &Folded, object: &mut Object<'_>) {
     json::objects(object, "stacks", folded.heaviest(STACKS_OF_ONE).iter(), |object, group| {
-        object.unsigned("samples", group.weight);
+        object.unsigned("samples", group.weight.samples);
         json_group(object, group);
     });
 }
@@ -159,6 +172,10 @@ mod tests {
         folded(&[(7, "parts", 3, vec![three, main.clone()]), (7, "parts", 1, vec![kernel, main])])
     }
 
+    fn top(depth: usize) -> Top {
+        Top { stacks: true, depth: Some(depth), by_time: false }
+    }
+
     fn text(build: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
         build(&mut out);
@@ -170,7 +187,7 @@ mod tests {
         let group = |frames: &[&str]| Group {
             comm: Comm::new(b"x"),
             pid: Some(7),
-            weight: 1,
+            weight: Weight::default(),
             frames: frames.iter().map(|name| named(1, Ok(name), None)).collect(),
         };
         let common: Vec<String> = (0..30).map(|n| format!("f{n}")).collect();
@@ -184,17 +201,19 @@ mod tests {
     fn lists_functions_and_stacks() {
         let want = ": functions, % of 4 busy samples\n    %  samples function\n 75.0        3 three (parts)\n \
                     25.0        1 (no kernel symbol there) [kernel]\n";
-        assert_eq!(text(|out| functions(&example(), out)), want);
+        assert_eq!(text(|out| functions(&example(), top(1), out)), want);
         let want = ": stacks, % of 4 busy samples\n 75.0        3 parts 7\n    three (parts)\n    ... 1 more\n \
                     25.0        1 parts 7\n    (no kernel symbol there) [kernel]\n    ... 1 more\n";
-        assert_eq!(text(|out| stacks(&example(), Some(1), out)), want);
-        assert_eq!(text(|out| functions(&folded(&[]), out)), ": no function was seen, there are no busy samples\n");
+        assert_eq!(text(|out| stacks(&example(), top(1), out)), want);
+        assert_eq!(
+            text(|out| functions(&folded(&[]), top(1), out)),
+            ": no function was seen, there are no busy samples\n"
+        );
     }
 
     #[test]
     fn rows_have_their_keys() {
-        let lines =
-            text(|out| json_rows(&example(), Top { stacks: true, depth: Some(9) }, out, |out| Object::new(out)));
+        let lines = text(|out| json_rows(&example(), top(9), out, |out| Object::new(out)));
         let rows: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(rows.len(), 4);
         assert_eq!(rows[0], serde_json::json!({"pct": 75.0, "samples": 3, "symbol": "three", "module": "/bin/parts"}));

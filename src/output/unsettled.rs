@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::stats::weights::Weighted;
+use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -10,7 +10,7 @@ use crate::task::Comm;
 const MOST: usize = 1 << 14;
 
 #[derive(Debug, Default)]
-pub struct Unsettled(FxHashMap<(i32, Comm, StackId), u64>);
+pub struct Unsettled(FxHashMap<(i32, Comm, StackId), Weight>);
 
 impl Unsettled {
     /// False when there is no room for it, or it has no stack.
@@ -21,7 +21,7 @@ impl Unsettled {
             return false;
         }
         let sum = self.0.entry(key).or_default();
-        *sum = sum.saturating_add(row.weight);
+        *sum = sum.and(row.weight);
         true
     }
 
@@ -35,7 +35,7 @@ impl Unsettled {
     }
 }
 
-fn row(((pid, comm, stack), weight): ((i32, Comm, StackId), u64)) -> Weighted {
+fn row(((pid, comm, stack), weight): ((i32, Comm, StackId), Weight)) -> Weighted {
     Weighted { pid, comm, stack: Some(stack), weight }
 }
 
@@ -50,7 +50,12 @@ mod tests {
         let (mut stacks, mut keys) = (Stacks::new(16 << 20, 127), SpaceKeys::default());
         let ids: Vec<StackId> =
             (0..=MOST as u64).filter_map(|n| stacks.address(n, false, Innermost::Executed, 5, &mut keys)).collect();
-        let row = |stack, weight| Weighted { pid: 7, comm: Comm::new(b"x"), stack, weight };
+        let row = |stack, weight| Weighted {
+            pid: 7,
+            comm: Comm::new(b"x"),
+            stack,
+            weight: Weight { amount: weight, samples: weight },
+        };
         let mut unsettled = Unsettled::default();
         assert!(!unsettled.add(&row(None, 1)));
         assert!(unsettled.add(&row(Some(ids[0]), 2)) && unsettled.add(&row(Some(ids[0]), 3)));

@@ -468,10 +468,10 @@ fn list(folded: &Folded, top: Top, report: &StackReport, settings: &Settings, wa
         let _ = write!(out, " {profiler}, {seconds}.{millis:03} s");
     };
     head(out);
-    top::functions(folded, out);
-    if top.stacks && folded.total() > 0 {
+    top::functions(folded, top, out);
+    if top.stacks && folded.total().amount > 0 {
         head(out);
-        top::stacks(folded, top.depth, out);
+        top::stacks(folded, top, out);
     }
 }
 
@@ -546,6 +546,7 @@ fn fold(stacks: &Frames, names: &mut Names, rows: &[Weighted]) -> Folded {
 mod tests {
     use super::*;
     use crate::perf::record::Innermost;
+    use crate::stats::weights::Weight;
     use crate::symbol::{SpaceKeys, Stacks};
     use crate::task::Comm;
 
@@ -562,16 +563,16 @@ mod tests {
         let mut batch = Batch::default();
         stacks.take_fresh().for_each(|news| batch.tell(news));
         writer.batch(&mut batch).unwrap();
-        let row = Weighted { pid, comm: Comm::new(b"test"), stack: id, weight: 7 };
+        let row = Weighted { pid, comm: Comm::new(b"test"), stack: id, weight: Weight { amount: 7, samples: 1 } };
         step.set_hurry();
         writer.weights(&[row]);
-        assert_eq!((writer.folded.total(), writer.unsettled.rows()), (0, vec![row]));
+        assert_eq!((writer.folded.total().amount, writer.unsettled.rows()), (0, vec![row]));
         writer.weights(&[row]);
-        assert_eq!(writer.unsettled.rows(), [Weighted { weight: 14, ..row }], "still");
+        assert_eq!(writer.unsettled.rows(), [Weighted { weight: Weight { amount: 14, samples: 2 }, ..row }], "still");
         step.end_hurry();
         let again = writer.unsettled.take(|_| true);
         writer.weights(&again);
-        assert!(writer.folded.total() == 14 && writer.unsettled.rows().is_empty());
+        assert!(writer.folded.total().amount == 14 && writer.unsettled.rows().is_empty());
         assert!(!writer.folded.lines().concat().contains("names given up"), "{:?}", writer.folded.lines());
     }
 }

@@ -56,8 +56,8 @@ pub struct EventFd {
     /// Samples lost, as of the last reading.
     lost: u64,
     /// As of the last reading, and how much of that was taken already.
-    read: Counted,
-    taken: Counted,
+    read: CounterReading,
+    taken: CounterReading,
 }
 
 /// What a counter says.
@@ -67,21 +67,47 @@ pub struct Counted {
     /// How long the event was wanted, and how long it really counted. Only what its attr asks for.
     pub enabled_ns: u64,
     pub running_ns: u64,
+    /// The time in which that was counted, at least: the reader may have had to wait between two looks at its clock.
+    pub span_ns: u64,
 }
 
-impl Counted {
-    fn since(&self, before: &Counted) -> Counted {
+/// What a counter said, and when it was asked.
+#[derive(Clone, Copy, Debug, Default)]
+struct CounterReading {
+    count: u64,
+    enabled_ns: u64,
+    running_ns: u64,
+    asked_ns: u64,
+    told_ns: u64,
+}
+
+impl CounterReading {
+    fn since(&self, before: &CounterReading) -> Counted {
         Counted {
             count: self.count.saturating_sub(before.count),
             enabled_ns: self.enabled_ns.saturating_sub(before.enabled_ns),
             running_ns: self.running_ns.saturating_sub(before.running_ns),
+            span_ns: self.told_ns.saturating_sub(before.asked_ns),
         }
+    }
+}
+
+impl Counted {
+    fn is_nothing(&self) -> bool {
+        self.count == 0 && self.enabled_ns == 0 && self.running_ns == 0
     }
 }
 
 impl EventFd {
     pub(super) fn new(fd: OwnedFd, event: EventId, class: usize) -> EventFd {
-        EventFd { fd, event, class, lost: 0, read: Counted::default(), taken: Counted::default() }
+        let mut event = EventFd { fd, event, class, lost: 0, read: Default::default(), taken: Default::default() };
+        event.begin();
+        event
+    }
+
+    /// It counts from now on.
+    pub(super) fn begin(&mut self) {
+        self.taken.asked_ns = sys::monotonic_ns();
     }
 
     /// Asks the kernel what was counted, and how many samples were lost since the last time.
@@ -89,7 +115,9 @@ impl EventFd {
         let Some(attr) = evsels.get(self.event.index()).map(|evsel| &evsel.attr) else { return 0 };
         // {value, time_enabled, time_running, lost}, the latter three as read_format says
         let mut values = [0_u64; 4];
+        let asked_ns = sys::monotonic_ns();
         let Ok(count) = sys::perf::read(self.fd.as_fd(), &mut values) else { return 0 };
+        (self.read.asked_ns, self.read.told_ns) = (asked_ns, sys::monotonic_ns());
         let mut rest = values.iter().take(count);
         let read = &mut self.read;
         for (there, field) in [
@@ -180,7 +208,8 @@ impl CpuEvents {
         let cpu = self.cpu;
         let take = |event: &mut EventFd| event.read.since(&std::mem::replace(&mut event.taken, event.read));
         let of = |event: &mut EventFd| (cpu, event.event, take(event));
-        self.events.iter_mut().map(of).filter(|(_, _, counted)| *counted != Counted::default()).collect()
+        let read = self.events.iter_mut().filter(|event| event.read.told_ns > 0);
+        read.map(of).filter(|(_, _, counted)| !counted.is_nothing()).collect()
     }
 
     /// Closes the events of the run's own probes.

@@ -399,7 +399,8 @@ impl Evlist {
     ///
     /// # Errors
     /// The kernel's errno.
-    pub fn enable(&self) -> Result<()> {
+    pub fn enable(&mut self) -> Result<()> {
+        self.cpus.iter_mut().flat_map(|cpu| &mut cpu.events).for_each(EventFd::begin);
         if !self.plan.enable_on_exec {
             return sys::perf::enable_all().context("cannot enable the events");
         }
@@ -419,8 +420,9 @@ impl Evlist {
     ///
     /// # Errors
     /// The kernel's errno.
-    pub fn enable_cpu(&self, cpu: u32) -> Result<()> {
-        for events in self.cpus.iter().filter(|events| events.cpu == cpu) {
+    pub fn enable_cpu(&mut self, cpu: u32) -> Result<()> {
+        for events in self.cpus.iter_mut().filter(|events| events.cpu == cpu) {
+            events.events.iter_mut().for_each(EventFd::begin);
             for fd in events.all() {
                 sys::perf::enable(fd.as_fd()).with_context(|| format!("cannot enable the events of CPU {cpu}"))?;
             }

@@ -129,6 +129,7 @@ impl Core {
                 stacks,
                 weights: StackWeights::default(),
                 host,
+                started_ns: 0,
                 output,
                 discarded: 0,
                 missed_switches: Vec::new(),
@@ -300,10 +301,17 @@ impl Core {
 
     /// What fell on stacks since the last time goes to the output, which gives them their names and adds it up.
     fn send_weights(&mut self) {
+        self.weigh_samples();
         let rows = self.ctx.weights.take();
         if !rows.is_empty() {
             self.ctx.output.weights(rows);
         }
+    }
+
+    /// Samples get the weight that they have none of yet.
+    pub fn weigh_samples(&mut self) {
+        let Core { profilers, ctx, .. } = self;
+        profilers.iter_mut().for_each(|profiler| profiler.weigh_samples(&mut ctx.weights));
     }
 
     fn side(&mut self, record: &[u8], item: &Item<'_>, cpu: u32, class: Class) -> Result<(), Malformed> {

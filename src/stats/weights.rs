@@ -8,6 +8,20 @@ use crate::task::Comm;
 /// Tasks with their stacks, kept apart at most. What comes beyond is counted in one place.
 const MOST: usize = 1 << 18;
 
+/// How much, and how often it was seen: the former in samples, in ns or whatever a profiler weighs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight {
+    pub amount: u64,
+    pub samples: u64,
+}
+
+impl Weight {
+    #[must_use]
+    pub fn and(self, other: Weight) -> Weight {
+        Weight { amount: self.amount.saturating_add(other.amount), samples: self.samples.saturating_add(other.samples) }
+    }
+}
+
 /// Of one task, on one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weighted {
@@ -15,26 +29,54 @@ pub struct Weighted {
     pub comm: Comm,
     /// None: there was none, or it was not kept.
     pub stack: Option<StackId>,
-    pub weight: u64,
+    pub weight: Weight,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    weight: Weight,
+    /// Samples that have no weight yet.
+    unweighed: u64,
 }
 
 /// A sum per task and stack.
 #[derive(Debug, Default)]
 pub struct StackWeights {
-    sums: FxHashMap<(i32, Comm, Option<StackId>), u64>,
+    sums: FxHashMap<(i32, Comm, Option<StackId>), Sum>,
 }
 
 impl StackWeights {
-    pub fn add(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, weight: u64) {
-        self.add_within(MOST, (pid, comm, stack), weight);
+    /// Something that was seen once.
+    pub fn add(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, amount: u64) {
+        let sum = self.sum(MOST, (pid, comm, stack));
+        sum.weight = sum.weight.and(Weight { amount, samples: 1 });
     }
 
-    fn add_within(&mut self, most: usize, mut key: (i32, Comm, Option<StackId>), weight: u64) {
+    /// A sample that is weighed later.
+    pub fn add_unweighed(&mut self, pid: i32, comm: Comm, stack: Option<StackId>) {
+        self.sum(MOST, (pid, comm, stack)).unweighed += 1;
+    }
+
+    /// What nobody has seen.
+    pub fn add_unseen(&mut self, pid: i32, comm: Comm, amount: u64) {
+        let sum = self.sum(MOST, (pid, comm, None));
+        sum.weight = sum.weight.and(Weight { amount, samples: 0 });
+    }
+
+    /// Gives the samples that have none their weight, as much as one of the process has.
+    pub fn weigh(&mut self, each: impl Fn(i32) -> f64) {
+        for ((pid, ..), sum) in self.sums.iter_mut().filter(|(_, sum)| sum.unweighed > 0) {
+            let samples = std::mem::take(&mut sum.unweighed);
+            let amount = (samples as f64 * each(*pid)).round() as u64;
+            sum.weight = sum.weight.and(Weight { amount, samples });
+        }
+    }
+
+    fn sum(&mut self, most: usize, mut key: (i32, Comm, Option<StackId>)) -> &mut Sum {
         if self.sums.len() >= most && !self.sums.contains_key(&key) {
             key = (0, Comm::new(b"<others>"), None);
         }
-        let sum = self.sums.entry(key).or_default();
-        *sum = sum.saturating_add(weight);
+        self.sums.entry(key).or_default()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -55,7 +97,11 @@ impl StackWeights {
 
     /// All sums so far, in no order.
     pub fn rows(&self) -> Vec<Weighted> {
-        self.sums.iter().map(|(&(pid, comm, stack), &weight)| Weighted { pid, comm, stack, weight }).collect()
+        let row = |(&(pid, comm, stack), sum): (&(i32, Comm, Option<StackId>), &Sum)| {
+            let unweighed = Weight { amount: sum.unweighed, samples: sum.unweighed };
+            Weighted { pid, comm, stack, weight: sum.weight.and(unweighed) }
+        };
+        self.sums.iter().map(row).collect()
     }
 }
 
@@ -63,16 +109,35 @@ impl StackWeights {
 mod tests {
     use super::*;
 
+    fn sorted(weights: &StackWeights) -> Vec<(i32, u64, u64)> {
+        let mut rows = weights.rows();
+        rows.sort_by_key(|row| row.pid);
+        rows.iter().map(|row| (row.pid, row.weight.amount, row.weight.samples)).collect()
+    }
+
     #[test]
     fn what_does_not_fit_is_counted() {
         let mut weights = StackWeights::default();
         let comm = Comm::new(b"a");
         for pid in [1, 2, 1, 3, 4, 2] {
-            weights.add_within(2, (pid, comm, None), 10);
+            let sum = weights.sum(2, (pid, comm, None));
+            sum.weight = sum.weight.and(Weight { amount: 10, samples: 1 });
         }
-        let mut rows = weights.rows();
-        rows.sort_by_key(|row| row.pid);
-        let brief: Vec<(i32, u64)> = rows.iter().map(|row| (row.pid, row.weight)).collect();
-        assert_eq!(brief, [(0, 20), (1, 20), (2, 20)]);
+        assert_eq!(sorted(&weights), [(0, 20, 2), (1, 20, 2), (2, 20, 2)]);
+    }
+
+    #[test]
+    fn samples_are_weighed_when_it_is_known_what_they_stand_for() {
+        let mut weights = StackWeights::default();
+        let comm = Comm::new(b"a");
+        for pid in [1, 1, 2] {
+            weights.add_unweighed(pid, comm, None);
+        }
+        weights.add_unseen(3, comm, 500);
+        weights.weigh(|pid| if pid == 1 { 100.0 } else { 0.25 });
+        assert_eq!(sorted(&weights), [(1, 200, 2), (2, 0, 1), (3, 500, 0)]);
+        weights.add_unweighed(1, comm, None);
+        weights.weigh(|_| 7.0);
+        assert_eq!(sorted(&weights), [(1, 207, 3), (2, 0, 1), (3, 500, 0)]);
     }
 }

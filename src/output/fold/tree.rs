@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::stats::weights::Weight;
 use crate::symbol::places::Function;
 
 /// A map's share of an entry, and the allocator's of its parts.
@@ -43,7 +44,7 @@ pub const NO_ADDRESS: u64 = u64::MAX;
 #[derive(Clone, Debug, Default)]
 pub struct Functions {
     numbers: FxHashMap<Arc<Function>, u32>,
-    pub sums: Vec<(Arc<Function>, u64)>,
+    pub sums: Vec<(Arc<Function>, Weight)>,
 }
 
 /// Texts by number.
@@ -79,13 +80,13 @@ impl Functions {
         let (function, number) = (Arc::new(function), self.sums.len() as u32);
         let name_bytes = function.name.as_ref().map_or(0, |name| name.len());
         self.numbers.insert(function.clone(), number);
-        self.sums.push((function, 0));
+        self.sums.push((function, Weight::default()));
         (number, size_of::<Function>() + name_bytes + ENTRY_BYTES)
     }
 
-    pub fn add(&mut self, number: u32, weight: u64) {
+    pub fn add(&mut self, number: u32, weight: Weight) {
         if let Some((_, sum)) = self.sums.get_mut(number as usize) {
-            *sum = sum.saturating_add(weight);
+            *sum = sum.and(weight);
         }
     }
 }

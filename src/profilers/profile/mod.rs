@@ -4,8 +4,10 @@
 //! `-c` have passed, on the tasks of the answer, or on whole CPUs where such tasks may be born meanwhile. Cost: one record
 //! per sample.
 //!
-//! `shares` turns sums into shares, `usage` holds the sums of an interval, `windows` watches for `--than`.
+//! `shares` turns sums into shares, `usage` holds the sums of an interval, `accounts` knows how long each process ran,
+//! `windows` watches for `--than`.
 
+mod accounts;
 mod shares;
 mod usage;
 mod windows;
@@ -13,7 +15,7 @@ mod windows;
 use std::io;
 
 use anyhow::{Result, bail};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::values::{self, Percent};
 use crate::cli::{CommonArgs, usage};
@@ -22,18 +24,21 @@ use crate::perf::attr::{Exclude, Sampling};
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::opening::refused;
-use crate::perf::target::{Host, Tasks, online_cpus};
-use crate::perf::{Attr, Sample};
-use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
+use crate::perf::target::{Host, Tasks, online_cpus, tickless_cpus};
+use crate::perf::{Attr, Record, Sample};
+use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
+use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
 use crate::profilers::profile::shares::{Kind, Left};
-use crate::profilers::profile::usage::{CPU_COLUMNS, Starved, TASK_COLUMNS, Terms, Usage};
+use crate::profilers::profile::usage::{CPU_COLUMNS, Owner, Starved, TASK_COLUMNS, Terms, Usage};
 use crate::profilers::profile::windows::{Seen, Windows};
 use crate::stats::value::Verdict;
+use crate::stats::weights::StackWeights;
 use crate::symbol::StackId;
 use crate::symbol::stacks::innermost_user;
+use crate::sys;
 use crate::task::cpu_times::Reading;
-use crate::task::procfs;
+use crate::task::{Comm, procfs};
 
 /// Where the CPU time goes: user, kernel, idle; which tasks, functions and stacks
 #[derive(Debug, clap::Args)]
@@ -133,6 +138,12 @@ pub struct Profile {
     periodic: bool,
     host: Host,
     usage: Usage,
+    /// Of whole machines: of a part of the CPUs, or of user code alone, the accounts of processes say nothing.
+    accounts: Option<Accounts>,
+    /// As of the last look, in this interval.
+    measured: Measured,
+    /// What of each process has its weight, in this interval: ns and samples.
+    weighed: FxHashMap<i32, (f64, u64)>,
     windows: Option<Windows>,
     interval_start_ns: Timestamp,
     /// At the beginning of the interval.
@@ -167,6 +178,9 @@ impl Profile {
             periodic: false,
             host: Host::default(),
             usage: Usage::default(),
+            accounts: None,
+            measured: Measured::default(),
+            weighed: FxHashMap::default(),
             windows: args.than.map(|than| Windows::new(than.0)),
             interval_start_ns: 0,
             before: Reading::default(),
@@ -256,6 +270,39 @@ impl Profile {
         if kind == Kind::Guest { self.exclude.guest } else { self.exclude.host }
     }
 
+    fn top(&self) -> Top {
+        Top { stacks: self.lists_stacks, depth: self.print_depth, by_time: self.accounts.is_some() }
+    }
+
+    /// Whether the accounts of processes are of what is sampled.
+    fn has_accounts(&self, online: &[u32]) -> bool {
+        let whole = self.wanted.as_ref().is_none_or(|wanted| online.iter().all(|cpu| wanted.contains(cpu)));
+        whole && !self.terms.targeted && !self.terms.left.any() && !self.nested
+    }
+
+    /// What a sample of each process stands for that has no weight yet, in ns; what was not sampled, as it is.
+    fn weigh(&mut self, now: Timestamp, reading: &Reading, weights: &mut StackWeights) {
+        let span_ns = now.saturating_sub(self.interval_start_ns);
+        let parts = |cpu| reading.since(&self.before, cpu);
+        let processes = self.usage.processes(&self.terms, span_ns, parts, &self.measured);
+        let mut each: FxHashMap<i32, f64> = FxHashMap::default();
+        let mut all = (0.0, 0);
+        for (&pid, &(cpus, samples)) in &processes {
+            let ns = cpus * span_ns as f64;
+            let (weighed_ns, weighed) = self.weighed.insert(pid, (ns, samples)).unwrap_or_default();
+            let (ns, samples) = ((ns - weighed_ns).max(0.0), samples.saturating_sub(weighed));
+            if samples > 0 {
+                each.insert(pid, ns / samples as f64);
+                all = (all.0 + ns, all.1 + samples);
+            } else if let Some(used) = self.measured.used.get(&pid).filter(|_| ns >= 1.0) {
+                weights.add_unseen(pid, used.comm, ns.round() as u64);
+            }
+        }
+        // Of the idle task, and of those about which nothing is known.
+        let usual = if all.1 > 0 { all.0 / all.1 as f64 } else { 1e9 / self.terms.wanted_hz().unwrap_or(1) as f64 };
+        weights.weigh(|pid| each.get(&pid).copied().unwrap_or(usual));
+    }
+
     /// What was sampled less than it should have been.
     fn starved_line(&self, starved: &[Starved]) -> Option<String> {
         let worst = starved.iter().min_by_key(|starved| (starved.achieved_hz.unwrap_or(u64::MAX), starved.cpu))?;
@@ -275,6 +322,12 @@ impl Profile {
         };
         Some(format!("profile: CPU {}{more} was sampled{hz}; {cause}", worst.cpu))
     }
+}
+
+/// The threads that live, with the names of their processes.
+fn living(ctx: &mut Context) -> Vec<(i32, i32, Comm)> {
+    let living: Vec<(i32, i32)> = ctx.tasks.living().collect();
+    living.into_iter().map(|(tid, pid)| (tid, pid, ctx.tasks.comm(pid))).collect()
 }
 
 const USER_ALONE: Exclude = Exclude { user: false, kernel: true, guest: false, host: false };
@@ -339,6 +392,9 @@ impl Profiler for Profile {
             false if self.callchains => evsel.callchain(depth),
             false => evsel,
         };
+        if self.has_accounts(&online_cpus(setup.host)?) {
+            self.accounts = Some(Accounts::default());
+        }
         if !self.wide {
             self.running = Some(evlist.add(evsel)?);
             return Ok(());
@@ -349,11 +405,21 @@ impl Profiler for Profile {
         Ok(())
     }
 
-    fn started(&mut self, now: Timestamp, _ctx: &mut Context) {
-        self.interval_start_ns = now;
+    fn started(&mut self, _now: Timestamp, ctx: &mut Context) {
+        // The first samples may be as old.
+        self.interval_start_ns = ctx.started_ns;
         self.before = Reading::now(&self.host);
         if let Some(windows) = &mut self.windows {
-            windows.start(now, &self.host);
+            windows.start(ctx.started_ns, &self.host);
+        }
+        if let Some(accounts) = &mut self.accounts {
+            accounts.begin(ctx.started_ns, living(ctx).into_iter(), ClockReading::now);
+        }
+    }
+
+    fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, ctx: &mut Context) {
+        if let Some(accounts) = &mut self.accounts {
+            accounts.apply(record, time, |pid| ctx.tasks.comm(pid));
         }
     }
 
@@ -387,8 +453,12 @@ impl Profiler for Profile {
         };
         let comm = ctx.tasks.comm(sample.tid);
         let process = if sample.pid == sample.tid { comm } else { ctx.tasks.comm(sample.pid) };
-        self.usage.add(sample.cpu, (sample.pid, process), kind, sample.period());
-        ctx.weigh(sample.pid, comm, stack, 1);
+        let owner = Owner { pid: sample.pid, tid: sample.tid, comm: process };
+        self.usage.add(sample.cpu, owner, kind, sample.period());
+        match self.accounts {
+            Some(_) => ctx.weigh_later(sample.pid, comm, stack),
+            None => ctx.weigh(sample.pid, comm, stack, 1),
+        }
         if let Some(windows) = &mut self.windows {
             let Sample { cpu, pid, tid, .. } = *sample;
             let weight = sample.period();
@@ -401,6 +471,13 @@ impl Profiler for Profile {
         if let Some(windows) = &mut self.windows {
             windows.roll(now, &self.terms, ctx);
         }
+        if let Some(accounts) = self.accounts.as_mut().filter(|accounts| accounts.is_uncounted()) {
+            accounts.count(living(ctx).into_iter());
+        }
+    }
+
+    fn lost_side(&mut self, _window: &LostWindow) {
+        self.accounts.iter_mut().for_each(Accounts::lost);
     }
 
     fn throttled(&mut self, cpu: u32) {
@@ -409,8 +486,26 @@ impl Profiler for Profile {
 
     fn counted(&mut self, event: EventId, cpu: u32, counted: &Counted) {
         if self.running == Some(event) && counted.running_ns > 0 {
-            self.usage.counted(cpu, counted.running_ns);
+            self.usage.counted(cpu, counted.running_ns, counted.span_ns);
         }
+    }
+
+    fn weigh_samples(&mut self, weights: &mut StackWeights) {
+        let Some(accounts) = &mut self.accounts else { return };
+        let (now, reading) = (sys::monotonic_ns(), Reading::now(&self.host));
+        let online = reading.cpus();
+        let used = accounts.look(online.len().max(1), ClockReading::now);
+        let busy = |&cpu: &u32| reading.since(&self.before, cpu).map(|parts| 1.0 - parts.idle);
+        let busy = online.iter().map(busy).sum::<Option<f64>>().unwrap_or(f64::INFINITY);
+        self.measured = Measured { used, busy };
+        // There the account of who runs is brought up to date once in a second.
+        let tickless = tickless_cpus(&self.host);
+        self.usage.pids_on(&tickless).for_each(|pid| _ = self.measured.used.remove(&pid));
+        self.weigh(now, &reading, weights);
+    }
+
+    fn weighs(&self) -> Option<&'static str> {
+        self.accounts.is_some().then_some("ns of CPU time")
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
@@ -429,16 +524,19 @@ impl Profiler for Profile {
         let title = if self.terms.targeted { "CPUs, % of the samples there" } else { "CPUs, % of their time" };
         report.titled_table(title, &CPU_COLUMNS, self.usage.cpu_rows(&cpus, &self.terms, span_ns, parts));
         report.judge(Verdict::Estimate);
-        let tasks = self.usage.task_rows(&self.terms, span_ns, parts);
+        let tasks = self.usage.task_rows(&self.terms, span_ns, parts, &self.measured);
         report.titled_table("tasks, % of one CPU", &TASK_COLUMNS, tasks);
         report.judge(Verdict::Estimate);
         if let Some(line) = self.starved_line(&self.usage.starved(&self.terms, span_ns, parts)) {
             report.note(line);
         }
         if !self.periodic {
-            report.top(Top { stacks: self.lists_stacks, depth: self.print_depth }); // asked for by a signal
+            report.top(self.top()); // asked for by a signal
         }
         self.usage.clear();
+        self.measured = Measured::default();
+        self.weighed.clear();
+        self.accounts.iter_mut().for_each(Accounts::next_interval);
         self.interval_start_ns = now;
         self.before = reading;
         Ok(())
@@ -446,7 +544,7 @@ impl Profiler for Profile {
 
     fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         self.interval(now, report)?;
-        report.top(Top { stacks: self.lists_stacks, depth: self.print_depth });
+        report.top(self.top());
         Ok(())
     }
 }

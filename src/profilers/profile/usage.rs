@@ -1,8 +1,9 @@
 //! An interval's sums by CPU and task, and the rows made of them.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::attr::Sampling;
+use crate::profilers::profile::accounts::Measured;
 use crate::profilers::profile::shares::{Base, Kind, Left, Shares, Sums, hundredths, interrupts_in_idle};
 use crate::profilers::profile::windows::WINDOW_NS;
 use crate::stats::value::{Column, Value};
@@ -22,7 +23,7 @@ pub static CPU_COLUMNS: [Column; 10] = [
     Column { key: "throttled", heading: "" },
 ];
 
-pub static TASK_COLUMNS: [Column; 7] = [
+pub static TASK_COLUMNS: [Column; 8] = [
     Column { key: "pid", heading: "pid" },
     Column { key: "comm", heading: "comm" },
     Column { key: "pct", heading: "CPU %" },
@@ -30,6 +31,7 @@ pub static TASK_COLUMNS: [Column; 7] = [
     Column { key: "kernel_pct", heading: "kernel %" },
     Column { key: "guest_pct", heading: "guest %" },
     Column { key: "samples", heading: "samples" },
+    Column { key: "pct_by", heading: "CPU % by" },
 ];
 
 /// Tasks listed.
@@ -53,9 +55,37 @@ pub struct Terms {
 struct Cpu {
     sums: Sums,
     throttled: u64,
-    /// How long the event counted there.
-    running_ns: Option<u64>,
+    /// The part of the time for which the event counted there.
+    running: Option<f64>,
 }
+
+/// Whose sample it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    pub pid: i32,
+    pub tid: i32,
+    /// Of the process.
+    pub comm: Comm,
+}
+
+/// What a row of the tasks is made of.
+#[derive(Clone, Copy, Debug, Default)]
+struct TaskSum {
+    /// User, kernel and guest: weights, and the CPUs that these stand for. Of what was never sampled that is not known.
+    weights: [u64; 3],
+    cpus: [f64; 3],
+    /// Of all three.
+    all: f64,
+    samples: u64,
+    /// False for weights of which nobody knows how long they are.
+    known: bool,
+    /// By the account of its process.
+    by_account: bool,
+}
+
+/// How a part of the task table is measured.
+const BY_ACCOUNT: &str = "account";
+const BY_SAMPLES: &str = "samples";
 
 /// A CPU whose samples were too few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,16 +100,21 @@ pub struct Starved {
 pub struct Usage {
     cpus: FxHashMap<u32, Cpu>,
     tasks: FxHashMap<(i32, Comm, u32), Sums>,
+    /// Threads sampled, as (pid, tid).
+    threads: FxHashSet<(i32, i32)>,
 }
 
 impl Usage {
     #[inline]
-    pub fn add(&mut self, cpu: u32, task: (i32, Comm), kind: Kind, weight: u64) {
+    pub fn add(&mut self, cpu: u32, owner: Owner, kind: Kind, weight: u64) {
         self.cpus.entry(cpu).or_default().sums.add(kind, weight);
         if kind == Kind::Idle {
             return;
         }
-        let mut key = (task.0, task.1, cpu);
+        if self.threads.len() < MOST_TASKS {
+            self.threads.insert((owner.pid, owner.tid));
+        }
+        let mut key = (owner.pid, owner.comm, cpu);
         if self.tasks.len() >= MOST_TASKS && !self.tasks.contains_key(&key) {
             key = (0, Comm::new(b"<others>"), cpu);
         }
@@ -90,19 +125,26 @@ impl Usage {
         self.cpus.entry(cpu).or_default().throttled += 1;
     }
 
-    pub fn counted(&mut self, cpu: u32, ns: u64) {
-        let running = &mut self.cpus.entry(cpu).or_default().running_ns;
-        *running = Some(running.unwrap_or(0).saturating_add(ns));
+    /// An event counted for `ns` of `span_ns`: of one CPU it may be several, of a thread each.
+    pub fn counted(&mut self, cpu: u32, ns: u64, span_ns: u64) {
+        let running = &mut self.cpus.entry(cpu).or_default().running;
+        *running = Some(running.unwrap_or(0.0) + ns as f64 / span_ns.max(1) as f64);
     }
 
     pub fn clear(&mut self) {
         self.cpus.clear();
         self.tasks.clear();
+        self.threads.clear();
     }
 
     /// Those with samples.
     pub fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
         self.cpus.iter().filter(|(_, cpu)| cpu.sums.samples > 0).map(|(&cpu, _)| cpu)
+    }
+
+    /// The processes that were sampled there.
+    pub fn pids_on(&self, cpus: &[u32]) -> impl Iterator<Item = i32> {
+        self.tasks.keys().filter(|(_, _, cpu)| cpus.contains(cpu)).map(|(pid, ..)| *pid)
     }
 
     /// A row for each of `cpus`.
@@ -145,43 +187,133 @@ impl Usage {
         starved
     }
 
-    /// The tasks that took most, in per cent of one CPU.
-    pub fn task_rows(&self, terms: &Terms, span_ns: u64, parts: impl Fn(u32) -> Option<Parts>) -> Vec<Vec<Value>> {
+    /// The tasks that took most, in per cent of one CPU. `measured`: by the accounts of processes, as far as these count.
+    pub fn task_rows(
+        &self,
+        terms: &Terms,
+        span_ns: u64,
+        parts: impl Fn(u32) -> Option<Parts>,
+        measured: &Measured,
+    ) -> Vec<Vec<Value>> {
+        let mut tasks = self.task_sums(terms, span_ns, parts);
+        self.follow_accounts(&mut tasks, measured);
+        let mut tasks: Vec<((i32, Comm), TaskSum)> = tasks.into_iter().collect();
+        tasks.sort_by(|((pid, one_comm), one), ((other_pid, other_comm), other)| {
+            let by_size = other.all.total_cmp(&one.all).then(other.samples.cmp(&one.samples));
+            by_size.then(pid.cmp(other_pid)).then(one_comm.as_bytes().cmp(other_comm.as_bytes()))
+        });
+        tasks.into_iter().take(TASKS).map(|((pid, comm), sum)| sum.row(pid, comm, terms.left)).collect()
+    }
+
+    /// Of each process the CPUs that it had, and its samples.
+    pub fn processes(
+        &self,
+        terms: &Terms,
+        span_ns: u64,
+        parts: impl Fn(u32) -> Option<Parts>,
+        measured: &Measured,
+    ) -> FxHashMap<i32, (f64, u64)> {
+        let mut tasks = self.task_sums(terms, span_ns, parts);
+        self.follow_accounts(&mut tasks, measured);
+        let mut processes: FxHashMap<i32, (f64, u64)> = FxHashMap::default();
+        for ((pid, _), task) in tasks.into_iter().filter(|(_, task)| task.known) {
+            let (cpus, samples) = processes.entry(pid).or_default();
+            *cpus += task.all;
+            *samples += task.samples;
+        }
+        processes
+    }
+
+    /// As the samples say.
+    fn task_sums(
+        &self,
+        terms: &Terms,
+        span_ns: u64,
+        parts: impl Fn(u32) -> Option<Parts>,
+    ) -> FxHashMap<(i32, Comm), TaskSum> {
         let mut rates: FxHashMap<u32, Option<f64>> = FxHashMap::default();
-        let mut tasks: FxHashMap<(i32, Comm), ([f64; 3], u64, bool)> = FxHashMap::default();
+        let mut tasks: FxHashMap<(i32, Comm), TaskSum> = FxHashMap::default();
         for (&(pid, comm, number), sums) in &self.tasks {
-            // What a weight of one stands for, as a part of one CPU's time.
+            // The CPUs that a weight of one stands for.
             let rate = *rates.entry(number).or_insert_with(|| {
                 let cpu = self.cpus.get(&number)?;
-                let busy_ns = cpu.busy_ns(terms, span_ns, parts(number))?;
-                Some(busy_ns / cpu.sums.busy().max(1) as f64 / span_ns.max(1) as f64)
+                Some(cpu.busy_part(terms, span_ns, parts(number))? / cpu.sums.busy().max(1) as f64)
             });
-            let (kinds, samples, known) = tasks.entry((pid, comm)).or_insert(([0.0; 3], 0, true));
-            for (kind, sum) in kinds.iter_mut().zip([sums.user, sums.kernel, sums.guest]) {
-                *kind += sum as f64 * rate.unwrap_or(0.0);
+            let task = tasks.entry((pid, comm)).or_insert(TaskSum { known: true, ..TaskSum::default() });
+            for (at, weight) in [sums.user, sums.kernel, sums.guest].into_iter().enumerate() {
+                task.weights[at] = task.weights[at].saturating_add(weight);
+                task.cpus[at] += weight as f64 * rate.unwrap_or(0.0);
             }
-            *samples += sums.samples;
-            *known &= rate.is_some();
+            task.samples += sums.samples;
+            task.known &= rate.is_some();
         }
-        let mut tasks: Vec<_> = tasks.into_iter().collect();
-        let all = |kinds: &[f64; 3]| kinds.iter().sum::<f64>();
-        tasks.sort_by(|((pid, _), (kinds, samples, _)), ((other, _), (others, more, _))| {
-            all(others).total_cmp(&all(kinds)).then(more.cmp(samples)).then(pid.cmp(other))
-        });
-        let row = |((pid, comm), (kinds, samples, known)): ((i32, Comm), ([f64; 3], u64, bool))| {
-            let pct = |part: f64, left: bool| if known && !left { Value::Pct(hundredths(part)) } else { Value::None };
-            let comm = if comm.is_empty() { Comm::new(b"<gone>") } else { comm };
-            vec![
-                Value::Signed(pid.into()),
-                Value::Comm(comm),
-                pct(all(&kinds), false),
-                pct(kinds[0], terms.left.user),
-                pct(kinds[1], terms.left.kernel),
-                pct(kinds[2], terms.left.guest),
-                Value::Unsigned(samples),
-            ]
-        };
-        tasks.into_iter().take(TASKS).map(row).collect()
+        tasks.values_mut().for_each(|task| task.all = task.cpus.iter().sum());
+        tasks
+    }
+
+    /// The total of a process is what its account says, where there is one, and never more than its threads and the CPUs
+    /// can have run. Samples divide it among the names that it had, and among user code, the kernel and guests.
+    fn follow_accounts(&self, tasks: &mut FxHashMap<(i32, Comm), TaskSum>, measured: &Measured) {
+        let used = &measured.used;
+        let mut totals: FxHashMap<i32, (f64, f64)> = FxHashMap::default();
+        for (&(pid, _), task) in tasks.iter() {
+            let (cpus, weight) = totals.entry(pid).or_default();
+            *cpus += task.all;
+            *weight += task.weight();
+        }
+        let mut threads: FxHashMap<i32, u32> = FxHashMap::default();
+        if self.threads.len() < MOST_TASKS {
+            self.threads.iter().for_each(|(pid, _)| *threads.entry(*pid).or_default() += 1);
+        }
+        for ((pid, _), task) in tasks.iter_mut() {
+            let Some(&(cpus, weight)) = totals.get(pid) else { continue };
+            if let Some(used) = used.get(pid) {
+                let weights = task.weights.map(|weight| weight as f64);
+                task.cpus = weights.map(|part| used.cpus * part / weight.max(1.0));
+                (task.known, task.by_account) = (true, true);
+            } else if let Some(&most) = threads.get(pid)
+                && cpus > f64::from(most)
+            {
+                task.cpus = task.cpus.map(|part| part * f64::from(most) / cpus);
+            }
+            task.all = task.cpus.iter().sum();
+        }
+        // Those without an account have no more than the others left of the busy time.
+        let sampled = tasks.values().filter(|task| !task.by_account).map(|task| task.all).sum::<f64>();
+        let rest = (measured.busy - used.values().map(|used| used.cpus).sum::<f64>()).max(0.0);
+        if sampled > rest {
+            for task in tasks.values_mut().filter(|task| !task.by_account) {
+                task.cpus = task.cpus.map(|part| part * rest / sampled);
+                task.all = task.all * rest / sampled;
+            }
+        }
+        // Never sampled: nobody knows what it did.
+        for (&pid, used) in used.iter().filter(|(pid, used)| used.cpus > 0.0 && !totals.contains_key(pid)) {
+            let task = TaskSum { all: used.cpus, known: true, by_account: true, ..TaskSum::default() };
+            tasks.insert((pid, used.comm), task);
+        }
+    }
+}
+
+impl TaskSum {
+    fn weight(&self) -> f64 {
+        self.weights.iter().map(|&weight| weight as f64).sum()
+    }
+
+    fn row(&self, pid: i32, comm: Comm, left: Left) -> Vec<Value> {
+        let pct = |part: f64, there: bool| if self.known && there { Value::Pct(hundredths(part)) } else { Value::None };
+        let comm = if comm.is_empty() { Comm::new(b"<gone>") } else { comm };
+        let sampled = self.samples > 0;
+        vec![
+            Value::Signed(pid.into()),
+            Value::Comm(comm),
+            pct(self.all, true),
+            pct(self.cpus[0], sampled && !left.user),
+            pct(self.cpus[1], sampled && !left.kernel),
+            pct(self.cpus[2], sampled && !left.guest),
+            Value::Unsigned(self.samples),
+            Value::Word(if self.by_account { BY_ACCOUNT } else { BY_SAMPLES }),
+        ]
     }
 }
 
@@ -230,30 +362,30 @@ impl Terms {
 }
 
 impl Cpu {
-    /// The time that its samples stand for, the idle task's apart.
-    fn busy_ns(&self, terms: &Terms, span_ns: u64, parts: Option<Parts>) -> Option<f64> {
-        let by_clock = || terms.clock.then_some(self.sums.busy() as f64);
-        if terms.left.any() {
-            return by_clock();
-        }
-        if terms.targeted {
+    /// The part of its time that its samples stand for, the idle task's apart: never more than all of it.
+    fn busy_part(&self, terms: &Terms, span_ns: u64, parts: Option<Parts>) -> Option<f64> {
+        let by_clock = || terms.clock.then(|| self.sums.busy() as f64 / span_ns.max(1) as f64);
+        let part = if terms.left.any() {
+            by_clock()
+        } else if terms.targeted {
             // A CPU runs one task at a time; of some cgroups the kernel tells more. A cgroup may hold the idle task.
-            let running = self.running_ns.filter(|&ns| ns <= span_ns.saturating_add(span_ns / 20));
+            const SLACK: f64 = 0.05;
+            let running = self.running.filter(|&part| part <= 1.0 + SLACK);
             let all = self.sums.busy().saturating_add(self.sums.idle).max(1);
-            return running.map(|ns| ns as f64 * self.sums.busy() as f64 / all as f64).or_else(by_clock);
-        }
-        let of_time = |parts: Parts| {
-            let in_idle = interrupts_in_idle(&self.sums, parts, terms.clock);
-            (1.0 - parts.idle - in_idle).max(0.0) * span_ns as f64
+            running.map(|part| part * self.sums.busy() as f64 / all as f64).or_else(by_clock)
+        } else {
+            let of_time = |parts: Parts| 1.0 - parts.idle - interrupts_in_idle(&self.sums, parts, terms.clock);
+            parts.map(of_time).or_else(by_clock)
         };
-        parts.map(of_time).or_else(by_clock)
+        part.map(|part| part.clamp(0.0, 1.0))
     }
 
     /// Samples per second of busy time, when that was long enough to say.
     fn achieved_hz(&self, terms: &Terms, span_ns: u64, parts: Option<Parts>) -> Option<u64> {
         const ENOUGH_NS: f64 = 300e6; // /proc/stat counts in steps of 10 ms
         let whole = !terms.left.any();
-        let busy_ns = self.busy_ns(terms, span_ns, parts).filter(|&ns| whole && ns >= ENOUGH_NS)?;
+        let busy_ns = self.busy_part(terms, span_ns, parts).map(|part| part * span_ns as f64);
+        let busy_ns = busy_ns.filter(|&ns| whole && ns >= ENOUGH_NS)?;
         Some((self.sums.busy_samples as f64 * 1e9 / busy_ns).round() as u64)
     }
 }
@@ -261,21 +393,30 @@ impl Cpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profilers::profile::accounts::Used;
 
     const SECOND: u64 = 1_000_000_000;
+
+    fn owner(pid: i32) -> Owner {
+        Owner { pid, tid: pid, comm: Comm::new(b"t") }
+    }
+
+    fn nobody() -> Measured {
+        Measured::default()
+    }
 
     /// Two tasks on CPU 0, the first also on CPU 1, a sample each 10 ms.
     fn usage() -> Usage {
         let mut usage = Usage::default();
         let add = |usage: &mut Usage, cpu, pid, kind, count| {
             for _ in 0..count {
-                usage.add(cpu, (pid, Comm::new(b"t")), kind, 10_000_000);
+                usage.add(cpu, owner(pid), kind, 10_000_000);
             }
         };
         add(&mut usage, 0, 5, Kind::User, 30);
         add(&mut usage, 0, 6, Kind::Kernel, 20);
         add(&mut usage, 0, 0, Kind::Idle, 50);
-        add(&mut usage, 1, 5, Kind::User, 80);
+        (0..80).for_each(|_| usage.add(1, Owner { tid: 55, ..owner(5) }, Kind::User, 10_000_000));
         usage
     }
 
@@ -291,15 +432,15 @@ mod tests {
     fn tasks_are_in_per_cent_of_one_cpu() {
         // The idle time of CPU 1 was never sampled, but /proc/stat knows of it.
         let parts = |cpu| Some(Parts { idle: [0.5, 0.2][cpu as usize], irq: 0.0 });
-        let rows = usage().task_rows(&terms(), SECOND, parts);
+        let rows = usage().task_rows(&terms(), SECOND, parts, &nobody());
         let row = |pid, pct, samples| (Value::Signed(pid), Value::Pct(pct), Value::Unsigned(samples));
         assert_eq!(brief(&rows), [row(5, 11_000, 110), row(6, 2000, 20)]);
         // Half of the samples were throttled away: the shares stay.
         let parts = |_| Some(Parts { idle: 0.0, irq: 0.0 });
         let mut usage = Usage::default();
-        (0..50).for_each(|_| usage.add(0, (5, Comm::new(b"t")), Kind::User, 10_000_000));
+        (0..50).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
         usage.throttled(0);
-        assert_eq!(brief(&usage.task_rows(&terms(), SECOND, parts)), [row(5, 10_000, 50)]);
+        assert_eq!(brief(&usage.task_rows(&terms(), SECOND, parts, &nobody())), [row(5, 10_000, 50)]);
         let starved = usage.starved(&terms(), SECOND, parts);
         assert_eq!(starved, [Starved { cpu: 0, achieved_hz: Some(50), throttled: 1 }]);
     }
@@ -328,23 +469,81 @@ mod tests {
     fn tasks_of_the_answer_are_measured_by_how_long_they_ran() {
         let mut usage = usage();
         let terms = Terms { targeted: true, ..terms() };
-        usage.counted(0, SECOND);
-        usage.counted(1, SECOND / 4);
-        usage.counted(1, SECOND / 4);
+        usage.counted(0, SECOND, 2 * SECOND);
+        usage.counted(1, SECOND / 4, 2 * SECOND);
+        usage.counted(1, SECOND / 4, 2 * SECOND);
         let row = |pid, pct, samples| (Value::Signed(pid), Value::Pct(pct), Value::Unsigned(samples));
-        let rows = usage.task_rows(&terms, 2 * SECOND, |_| None);
+        let rows = usage.task_rows(&terms, 2 * SECOND, |_| None, &nobody());
         // Half of what ran on CPU 0 was the idle task.
         assert_eq!(brief(&rows), [row(5, 4000, 110), row(6, 1000, 20)]);
         let cpus = usage.cpu_rows(&[0, 1], &terms, 2 * SECOND, |_| None);
         let hz: Vec<&Value> = cpus.iter().map(|row| &row[6]).collect();
         assert_eq!(hz, [&Value::Unsigned(100), &Value::Unsigned(160)]);
-        usage.counted(1, 2 * SECOND); // more than there was: the clock of the samples is asked instead
-        assert_eq!(brief(&usage.task_rows(&terms, 2 * SECOND, |_| None))[0], row(5, 5500, 110));
+        usage.counted(1, 2 * SECOND, 2 * SECOND); // more than there was: the clock of the samples is asked instead
+        assert_eq!(brief(&usage.task_rows(&terms, 2 * SECOND, |_| None, &nobody()))[0], row(5, 5500, 110));
         let cleared = {
             usage.clear();
-            usage.task_rows(&terms, SECOND, |_| None)
+            usage.task_rows(&terms, SECOND, |_| None, &nobody())
         };
         assert!(cleared.is_empty());
+    }
+
+    /// A reader that had no CPU: the interval seems to be a ms long, and what was sampled and counted is of three seconds.
+    #[test]
+    fn no_share_is_more_than_can_be() {
+        let ms = SECOND / 1000;
+        let samples = |usage: &mut Usage, cpu, tid, count| {
+            (0..count).for_each(|_| usage.add(cpu, Owner { tid, ..owner(5) }, Kind::User, 10 * ms));
+        };
+        let mut usage = Usage::default();
+        samples(&mut usage, 0, 5, 300);
+        let of = |rows: &[Vec<Value>]| brief(rows).into_iter().map(|(_, pct, _)| pct).collect::<Vec<Value>>();
+        for targeted in [false, true] {
+            let terms = Terms { targeted, ..terms() };
+            assert_eq!(of(&usage.task_rows(&terms, ms, |_| None, &nobody())), [Value::Pct(10_000)], "{targeted}");
+        }
+        // One thread is on one CPU at a time, whatever samples there are of it on two.
+        samples(&mut usage, 1, 5, 300);
+        assert_eq!(of(&usage.task_rows(&terms(), ms, |_| None, &nobody())), [Value::Pct(10_000)]);
+        samples(&mut usage, 1, 6, 300);
+        assert_eq!(of(&usage.task_rows(&terms(), ms, |_| None, &nobody())), [Value::Pct(20_000)]);
+        // Counted in three seconds of its own, however long the interval seems to be.
+        let mut usage = Usage::default();
+        samples(&mut usage, 0, 5, 300);
+        usage.counted(0, 3 * SECOND / 2, 3 * SECOND);
+        let terms = Terms { targeted: true, ..terms() };
+        assert_eq!(of(&usage.task_rows(&terms, ms, |_| None, &nobody())), [Value::Pct(5000)]);
+    }
+
+    #[test]
+    fn accounts_say_how_much_and_samples_of_what() {
+        let used = |cpus| Used { comm: Comm::new(b"now"), cpus };
+        // In step with the samples 5 has all of them, 7 none.
+        let mut usage = Usage::default();
+        (0..30).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
+        (0..10).for_each(|_| usage.add(0, owner(5), Kind::Kernel, 10_000_000));
+        (0..20).for_each(|_| usage.add(0, Owner { comm: Comm::new(b"then"), ..owner(5) }, Kind::User, 10_000_000));
+        (0..40).for_each(|_| usage.add(0, owner(6), Kind::User, 10_000_000));
+        let known = [(5, used(0.3)), (7, used(0.25)), (8, used(0.0))].into_iter().collect();
+        let mut accounts = Measured { used: known, busy: 1.0 };
+        let parts = |_| Some(Parts { idle: 0.0, irq: 0.0 });
+        let rows = usage.task_rows(&terms(), SECOND, parts, &accounts);
+        let brief = |row: &Vec<Value>| (row[0].clone(), row[1].clone(), row[2..5].to_vec(), row[7].clone());
+        let pct = |all, user, kernel| vec![Value::Pct(all), Value::Pct(user), Value::Pct(kernel)];
+        let name = |name: &[u8]| Value::Comm(Comm::new(name));
+        let (account, samples) = (Value::Word(BY_ACCOUNT), Value::Word(BY_SAMPLES));
+        let want = [
+            (Value::Signed(6), name(b"t"), pct(4000, 4000, 0), samples),
+            (Value::Signed(7), name(b"now"), vec![Value::Pct(2500), Value::None, Value::None], account.clone()),
+            (Value::Signed(5), name(b"t"), pct(2000, 1500, 500), account.clone()),
+            (Value::Signed(5), name(b"then"), pct(1000, 1000, 0), account),
+        ];
+        assert_eq!(rows.iter().map(brief).collect::<Vec<_>>(), want);
+        // The CPU was not busy for so long.
+        accounts.busy = 0.65;
+        let rows = usage.task_rows(&terms(), SECOND, parts, &accounts);
+        let of_6 = rows.iter().find(|row| row[0] == Value::Signed(6)).expect("its row");
+        assert_eq!(of_6[2..4], [Value::Pct(1000), Value::Pct(1000)]);
     }
 
     #[test]
@@ -352,7 +551,7 @@ mod tests {
         let terms = Terms { left: Left { kernel: true, ..Left::default() }, ..terms() };
         let rows = usage().cpu_rows(&[0], &terms, SECOND, |_| Some(Parts { idle: 0.5, irq: 0.0 }));
         assert_eq!(rows[0][1..5], [Value::Pct(3000), Value::None, Value::Pct(0), Value::Pct(5000)]);
-        let rows = usage().task_rows(&Terms { clock: false, ..terms }, SECOND, |_| None);
+        let rows = usage().task_rows(&Terms { clock: false, ..terms }, SECOND, |_| None, &nobody());
         assert_eq!(rows[0][2], Value::None, "cycles are no time");
     }
 }

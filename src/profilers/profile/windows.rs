@@ -7,7 +7,7 @@ use crate::profiler::{Context, Timestamp};
 use crate::profilers::profile::shares::{Base, Kind, Shares, Sums};
 use crate::profilers::profile::usage::Terms;
 use crate::stats::value::{Part, Shape, Subject, Value};
-use crate::stats::weights::Weighted;
+use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::cpu_times::Reading;
@@ -168,7 +168,11 @@ impl Windows {
         let (&(_, tid), thread) = of_scope.max_by_key(|((_, tid), thread)| (thread.samples, -tid))?;
         let subject = Subject { time: self.end_ns, cpu: thread.cpu, pid: thread.pid, tid, comm: thread.comm };
         let stacks = self.stacks.iter().filter(|((of, ..), _)| *of == scope);
-        let weights = stacks.map(|(&(_, pid, comm, stack), &weight)| Weighted { pid, comm, stack, weight }).collect();
+        let weighted = |(&(_, pid, comm, stack), &samples): (&(Scope, i32, Comm, Option<StackId>), &u64)| {
+            let weight = Weight { amount: samples, samples };
+            Weighted { pid, comm, stack, weight }
+        };
+        let weights = stacks.map(weighted).collect();
         Some(Over { subject, shares, samples: sums.samples, weights })
     }
 }
@@ -202,7 +206,9 @@ mod tests {
         let over = windows.over(&terms, &Reading::default());
         let brief: Vec<(u32, i32, u64, u64)> = over
             .iter()
-            .map(|over| (over.subject.cpu, over.subject.tid, over.samples, over.weights.iter().map(|w| w.weight).sum()))
+            .map(|over| {
+                (over.subject.cpu, over.subject.tid, over.samples, over.weights.iter().map(|w| w.weight.samples).sum())
+            })
             .collect();
         assert_eq!(brief, [(0, 7, 70, 70)]);
     }

@@ -106,7 +106,7 @@ impl Counts {
         let of_tasks = (sum(|now| now.running_ns), wanted);
         let mut rows = Vec::new();
         for (cpu, count) in &mut self.0 {
-            let Counted { count: delta, enabled_ns, running_ns } = std::mem::take(&mut count.now);
+            let Counted { count: delta, enabled_ns, running_ns, .. } = std::mem::take(&mut count.now);
             count.before = count.before.saturating_add(delta);
             let (running_ns, enabled_ns) = match times {
                 Times::Cpus => (running_ns, enabled_ns),
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     fn counted(count: u64, enabled_ns: u64, running_ns: u64) -> Counted {
-        Counted { count, enabled_ns, running_ns }
+        Counted { count, enabled_ns, running_ns, span_ns: 0 }
     }
 
     #[test]

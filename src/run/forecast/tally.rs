@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::{EventId, Record, Sample};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp};
+use crate::stats::weights::StackWeights;
 use crate::symbol::StackId;
 
 /// The samples of one event.
@@ -123,6 +124,14 @@ impl Profiler for Weighed {
 
     fn counted(&mut self, event: EventId, cpu: u32, counted: &Counted) {
         self.profiler.counted(event, cpu, counted);
+    }
+
+    fn weigh_samples(&mut self, weights: &mut StackWeights) {
+        self.profiler.weigh_samples(weights);
+    }
+
+    fn weighs(&self) -> Option<&'static str> {
+        self.profiler.weighs()
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
