@@ -152,9 +152,9 @@ fn try_a_sample_each_millisecond_of_busy_time() -> Result<(), String> {
     let used_ms = (load_number(&done.load, "three_ns") + load_number(&done.load, "one_ns")) / 1_000_000;
     let tasks = done.of_type("row").into_iter().filter(|row| row["comm"] == "parts");
     let samples: u64 = tasks.map(|row| number(&row, "samples")).sum();
-    // It does a little more than it measures; a machine that stands still takes one sample for all of that time.
-    assert!(samples * 10 <= used_ms * 13, "{samples} samples of {used_ms} ms");
-    if samples * 10 < used_ms * 7 {
+    // It does a little more than it measures; a machine that stands still takes one sample for all of that time, and what the
+    // host takes from it passes for the timer and not for the task.
+    if samples * 10 < used_ms * 7 || samples * 10 > used_ms * 13 {
         return Err(format!("{samples} samples of {used_ms} ms"));
     }
     for row in done.of_type("row").into_iter().filter(|row| row["cpu"].is_u64()) {
@@ -165,8 +165,8 @@ fn try_a_sample_each_millisecond_of_busy_time() -> Result<(), String> {
     let done = run_over(&["profile", "--json", "-c", "2000000"], &[&example("parts"), "1000"]);
     let used_ms = (load_number(&done.load, "three_ns") + load_number(&done.load, "one_ns")) / 1_000_000;
     let samples = number(&done.end(), "samples");
-    assert!(samples * 20 <= used_ms * 13, "{samples} samples of {used_ms} ms");
-    if samples * 20 < used_ms * 7 { Err(format!("{samples} samples of {used_ms} ms")) } else { Ok(()) }
+    let is_half = samples * 20 >= used_ms * 7 && samples * 20 <= used_ms * 13;
+    if is_half { Ok(()) } else { Err(format!("{samples} samples of {used_ms} ms")) }
 }
 
 #[test]
