@@ -42,6 +42,7 @@ use crate::run::onlookers::Onlookers;
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
 pub use crate::run::rings::{default_ring_pages, side_ring_pages};
+use crate::run::words::{Backlog, OwnCost};
 use crate::stats::value::{Table, Value};
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
@@ -246,7 +247,7 @@ impl Run {
             rings.tell_shrunk(&evlist); // it tells of the run's own
         }
         // Until here a Ctrl-C ends the process as it does any other.
-        let wanted: Vec<Signal> = ending_signals().chain([Signal::SIGUSR1, Signal::SIGCHLD]).collect();
+        let wanted: Vec<Signal> = ending_signals().chain([Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCHLD]).collect();
         let signals = Signals::block(&wanted).context("cannot receive signals")?;
         poller.add(&signals, SIGNALS).context("cannot wait for signals")?;
         settle.send(settings);
@@ -456,6 +457,7 @@ impl Run {
                     return Ok(Some(Stop::Asked));
                 }
                 Signal::SIGUSR1 => self.report()?,
+                Signal::SIGUSR2 => self.tell_own_cost(),
                 _ => {
                     if self.workload.as_mut().is_some_and(Workload::ended) {
                         return Ok(Some(Stop::Asked));
@@ -464,6 +466,34 @@ impl Run {
             }
         }
         Ok(None)
+    }
+
+    /// What the run has cost up to now, and what waits to be read and to be written.
+    fn tell_own_cost(&mut self) {
+        let now = sys::monotonic_ns();
+        let cost = self.own_cost(now);
+        let (fullest_bytes, ring_bytes) = self.rings.fullest();
+        let output = &self.core.ctx.output;
+        let backlog =
+            Backlog { fullest_bytes, ring_bytes, output_bytes: output.waiting_bytes(), dropped: output.dropped() };
+        let profiler = self.options.profiler;
+        let lines =
+            [format!("{profiler}: {}", words::own_cost(&cost)), format!("{profiler}: {}", words::backlog(&backlog))];
+        lines.into_iter().for_each(|line| self.core.ctx.output.note(line));
+    }
+
+    fn own_cost(&self, now: u64) -> OwnCost {
+        let (cpu_ns, rss_peak_bytes) = sys::self_usage();
+        OwnCost {
+            duration_ns: now.saturating_sub(self.start_ns),
+            cpu_ns,
+            rss_peak_bytes,
+            locked_bytes: self.rings.locked_bytes(),
+            wakeups: self.wakeups,
+            samples: self.core.samples,
+            record_bytes: self.core.record_bytes,
+            late: self.core.late,
+        }
     }
 
     /// Closes an interval: what happened up to now is reported.

@@ -12,9 +12,22 @@ pub fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: 
     lines.extend(tracefs.describe());
     lines.extend(evlist.missing().map(|feature| format!("this kernel lacks {feature}")));
     let filtered = evlist.iter().filter_map(|(_, evsel)| Some((evsel.name(), evsel.filter()?)));
-    lines.extend(filtered.map(|(name, filter)| format!("kernel filter of {name}: {filter}")));
+    lines.extend(filters(filtered));
     lines.extend(notes);
     lines
+}
+
+/// A line for each filter: events that have the same one share it.
+fn filters<'a>(filtered: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+    let mut names: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, filter) in filtered {
+        match names.iter_mut().find(|(other, _)| *other == filter) {
+            Some((_, names)) => names.push(name),
+            None => names.push((filter, vec![name])),
+        }
+    }
+    let line = |(filter, names): (&str, Vec<&str>)| format!("kernel filter of {}: {filter}", names.join(", "));
+    names.into_iter().map(line).collect()
 }
 
 /// Why nothing is shown yet.
@@ -81,16 +94,89 @@ pub fn of_children(profiler: &str, children: u64) -> Option<String> {
     (children > 0).then_some(line)
 }
 
+/// What a run takes of its machine.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnCost {
+    pub duration_ns: u64,
+    pub cpu_ns: u64,
+    pub rss_peak_bytes: u64,
+    pub locked_bytes: u64,
+    pub wakeups: u64,
+    pub samples: u64,
+    pub record_bytes: u64,
+    pub late: u64,
+}
+
 /// What the run itself has cost.
-pub fn own_cost(end: &RunEnd) -> String {
+pub fn own_cost(cost: &OwnCost) -> String {
+    let per_s = |number: u64| number as f64 / (cost.duration_ns as f64 / 1e9).max(1e-9);
     format!(
         "self: {:.3} s CPU, {} KiB peak memory, {} KiB rings, {} wake-ups, {:.0} events/s, {:.0} bytes/s, {} late",
-        end.cpu_ns as f64 / 1e9,
-        end.rss_peak_bytes / 1024,
-        end.locked_bytes / 1024,
-        end.wakeups,
-        end.per_s(end.samples),
-        end.per_s(end.record_bytes),
-        end.late,
+        cost.cpu_ns as f64 / 1e9,
+        cost.rss_peak_bytes / 1024,
+        cost.locked_bytes / 1024,
+        cost.wakeups,
+        per_s(cost.samples),
+        per_s(cost.record_bytes),
+        cost.late,
     )
+}
+
+/// What has not been read, and not been written.
+#[derive(Clone, Copy, Debug)]
+pub struct Backlog {
+    /// The most that any ring has held since the start.
+    pub fullest_bytes: u64,
+    /// Of that ring.
+    pub ring_bytes: u64,
+    pub output_bytes: u64,
+    /// Lines that the output could not take.
+    pub dropped: u64,
+}
+
+pub fn backlog(backlog: &Backlog) -> String {
+    format!(
+        "backlog: the fullest ring has held {} of {} KiB, {} KiB wait for the output, {} lines were dropped there",
+        backlog.fullest_bytes.div_ceil(1024),
+        backlog.ring_bytes / 1024,
+        backlog.output_bytes.div_ceil(1024),
+        backlog.dropped,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_filters_share_a_line() {
+        let filtered = [("a:b", "x==1"), ("a:c", "y"), ("a:d", "x==1")];
+        assert_eq!(filters(filtered.into_iter()), ["kernel filter of a:b, a:d: x==1", "kernel filter of a:c: y"]);
+        assert!(filters(std::iter::empty()).is_empty());
+    }
+
+    #[test]
+    fn rates_are_those_of_the_time_that_has_passed() {
+        let cost = OwnCost {
+            duration_ns: 2_000_000_000,
+            cpu_ns: 10_000_000,
+            rss_peak_bytes: 5 << 20,
+            locked_bytes: 16 << 20,
+            wakeups: 25,
+            samples: 400,
+            record_bytes: 20_000,
+            late: 1,
+        };
+        let want = "self: 0.010 s CPU, 5120 KiB peak memory, 16384 KiB rings, 25 wake-ups, 200 events/s, 10000 bytes/s, 1 late";
+        assert_eq!(own_cost(&cost), want);
+        assert!(own_cost(&OwnCost { duration_ns: 0, samples: 0, record_bytes: 0, ..cost }).contains(" 0 events/s"));
+    }
+
+    #[test]
+    fn a_backlog_is_rounded_up() {
+        let held = Backlog { fullest_bytes: 1, ring_bytes: 8 << 20, output_bytes: 2048, dropped: 3 };
+        let want =
+            "backlog: the fullest ring has held 1 of 8192 KiB, 2 KiB wait for the output, 3 lines were dropped there";
+        assert_eq!(backlog(&held), want);
+    }
 }
