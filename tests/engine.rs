@@ -214,8 +214,14 @@ fn sigusr2_tells_what_the_run_costs_and_goes_on() {
         trace.signal(Signal::SIGUSR2);
         let cost = trace.err_line(|line| line.contains("self: "));
         let backlog = trace.err_line(|line| line.contains("backlog: "));
-        assert!(cost.starts_with("trace: self: 0.") && cost.contains(" s CPU, ") && cost.contains(" events/s"), "{cost}");
-        assert!(backlog.contains("the fullest ring has held ") && backlog.contains(" 0 lines were dropped"), "{backlog}");
+        assert!(
+            cost.starts_with("trace: self: 0.") && cost.contains(" s CPU, ") && cost.contains(" events/s"),
+            "{cost}"
+        );
+        assert!(
+            backlog.contains("the fullest ring has held ") && backlog.contains(" 0 lines were dropped"),
+            "{backlog}"
+        );
     }
     trace.provoke(getppid, |line| line.contains("sys_enter"));
     let done = trace.interrupt().code(0).says(&["0 lost"]);

@@ -42,7 +42,8 @@ Examples:
     perf-prof trace -e 'kprobe:do_sys_openat2//args=path=$arg2:ustring/'
 
 An event is sys:name[/FILTER/ATTR/...], name may be a pattern, commas separate
-several; `perf-prof list` shows what there is. Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.
+several; `perf-prof list` shows what there is. The name alone will do where it is
+that of one event, or of a system call: openat is syscalls:sys_enter_openat. Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.
 A probe is kprobe:FUNC, kretprobe:FUNC, uprobe:FUNC@\"FILE\" or uretprobe:FUNC@\"FILE\";
 the attribute args says what it records.")]
 pub struct TraceArgs {
@@ -145,6 +146,7 @@ impl ProfilerArgs for TraceArgs {
 impl Trace {
     /// The events that a selector stands for, without those that are chosen already, in the same way.
     fn choose(&mut self, selector: &Selector, selection: &mut Selection, setup: &Setup<'_>) -> Result<()> {
+        let selector = &*setup.named_in_full(selector)?;
         let Head::Tracepoint { system, name } = &selector.head else {
             return self.choose_probes(selector, selection, setup);
         };
