@@ -2,8 +2,8 @@
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
 //! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, who else looks on in `onlookers`,
-//! what keeps it going beside a CPU that is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come and go in `rings`, what people are
-//! told in `words`.
+//! what keeps it going beside a CPU that is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come
+//! and go in `rings`, what it tells of itself in mid-run in `tell`, in which words in `words`.
 
 mod core;
 mod finish;
@@ -13,6 +13,7 @@ mod onlookers;
 mod pace;
 mod probed;
 mod rings;
+mod tell;
 #[cfg(test)]
 mod truth;
 mod words;
@@ -42,7 +43,6 @@ use crate::run::onlookers::Onlookers;
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
 pub use crate::run::rings::{default_ring_pages, side_ring_pages};
-use crate::run::words::{Backlog, OwnCost};
 use crate::stats::value::{Table, Value};
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
@@ -52,7 +52,7 @@ use crate::symbol::hidden::hidden;
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker, ending_signals};
 use crate::sys::process::Workload;
-use crate::task::Watched;
+use crate::task::{Targets, Watched};
 use crate::tep::strings::KernelStrings;
 use crate::tep::syscalls;
 
@@ -87,6 +87,10 @@ pub struct Options {
     pub paced: bool,
     /// What it writes is to survive a crash of the machine.
     pub durable: bool,
+    /// It has tables, at the end of each interval.
+    pub reports: bool,
+    /// What people should hear of how the options were understood.
+    pub notes: Vec<String>,
 }
 
 /// How a run ended.
@@ -143,6 +147,8 @@ pub struct Run {
     run_totals: Vec<(&'static str, Value)>,
     /// By a signal.
     told_to_end: bool,
+    /// Whose end is told.
+    targets: Targets,
     tracefs: TracefsFinder, // a private mount, and probes, live as long as the run
 }
 
@@ -187,6 +193,7 @@ impl Run {
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
         let (output, settle) = Output::start(sink, waker.clone())?;
         let watched = Watched::new(&options.target, &host);
+        let targets = Targets::new(&options.target.tasks, &host);
         let tracefs = TracefsFinder::default();
         let mut evlist = Evlist::new();
         let setup = Setup {
@@ -253,7 +260,8 @@ impl Run {
         settle.send(settings);
         let mut output = output;
         let warnings = setup.warnings.take().into_iter().map(|warning| warning.to_string());
-        warnings.chain(rings.take_notes()).for_each(|note| output.note(note));
+        let words = std::mem::take(&mut options.notes).into_iter().chain(words::watching(&options, rings.cpus()));
+        words.chain(warnings).chain(rings.take_notes()).for_each(|note| output.note(note));
         if evlist.any_address() {
             hidden(&host).into_iter().for_each(|reason| output.note(format!("degraded: {reason}")));
         }
@@ -291,6 +299,7 @@ impl Run {
             report_sent: Weak::new(),
             run_totals: Vec::new(),
             told_to_end: false,
+            targets,
             tracefs,
         };
         run.look_for_onlookers();
@@ -384,6 +393,7 @@ impl Run {
                 self.core.ask_idle();
                 self.core.correct(now);
                 self.core.expire(now);
+                self.tell_ended();
                 if self.workload.as_mut().is_some_and(Workload::ended) {
                     return Ok(Stop::Asked);
                 }
@@ -466,34 +476,6 @@ impl Run {
             }
         }
         Ok(None)
-    }
-
-    /// What the run has cost up to now, and what waits to be read and to be written.
-    fn tell_own_cost(&mut self) {
-        let now = sys::monotonic_ns();
-        let cost = self.own_cost(now);
-        let (fullest_bytes, ring_bytes) = self.rings.fullest();
-        let output = &self.core.ctx.output;
-        let backlog =
-            Backlog { fullest_bytes, ring_bytes, output_bytes: output.waiting_bytes(), dropped: output.dropped() };
-        let profiler = self.options.profiler;
-        let lines =
-            [format!("{profiler}: {}", words::own_cost(&cost)), format!("{profiler}: {}", words::backlog(&backlog))];
-        lines.into_iter().for_each(|line| self.core.ctx.output.note(line));
-    }
-
-    fn own_cost(&self, now: u64) -> OwnCost {
-        let (cpu_ns, rss_peak_bytes) = sys::self_usage();
-        OwnCost {
-            duration_ns: now.saturating_sub(self.start_ns),
-            cpu_ns,
-            rss_peak_bytes,
-            locked_bytes: self.rings.locked_bytes(),
-            wakeups: self.wakeups,
-            samples: self.core.samples,
-            record_bytes: self.core.record_bytes,
-            late: self.core.late,
-        }
     }
 
     /// Closes an interval: what happened up to now is reported.

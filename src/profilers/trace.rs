@@ -122,6 +122,7 @@ impl ProfilerArgs for TraceArgs {
     const NAME: &'static str = "trace";
     const WEIGHT: &'static str = "events";
     const TRIAL: &'static [&'static str] = &["-e", "sched:sched_process_exec"];
+    const REPORTS: bool = false;
 
     fn common(&self) -> &CommonArgs {
         &self.common

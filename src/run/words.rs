@@ -1,9 +1,14 @@
 //! What a run says of itself on stderr.
 
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
 use crate::bpf::attached::Attached;
 use crate::output::RunEnd;
 use crate::perf::evlist::Evlist;
+use crate::perf::target::Tasks;
 use crate::profiler::TracefsFinder;
+use crate::run::Options;
 use crate::run::rings::Rings;
 
 /// What `-v` says before the run.
@@ -15,6 +20,37 @@ pub fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: 
     lines.extend(filters(filtered));
     lines.extend(notes);
     lines
+}
+
+/// For those who sit before a terminal: what goes on, and how to see something of it. None: there will be something soon.
+pub fn watching(options: &Options, cpus: usize) -> Option<String> {
+    const SOON: Duration = Duration::from_secs(5);
+    let is_soon = options.interval.is_some() || options.duration.is_some_and(|time| time <= SOON) || options.dry_run;
+    (!is_soon && io::stderr().is_terminal()).then(|| watching_line(options, cpus))
+}
+
+fn watching_line(options: &Options, cpus: usize) -> String {
+    let number = |count: usize, one: &str, several: &str| match count {
+        1 => format!("one {one}"),
+        count => format!("{count} {several}"),
+    };
+    let cpus = number(cpus, "CPU", "CPUs");
+    let tasks = match &options.target.tasks {
+        Tasks::All => "all tasks".to_owned(),
+        Tasks::Threads(tids) => number(tids.len(), "thread", "threads"),
+        Tasks::Processes(pids) => number(pids.len(), "process", "processes"),
+        Tasks::Cgroups(groups) => number(groups.len(), "cgroup", "cgroups"),
+        Tasks::Workload(_) => "the command and its children".to_owned(),
+    };
+    // What looks after CPUs does so whatever runs there.
+    let what = if options.paced { cpus } else { format!("{tasks} on {cpus}") };
+    let end = match (&options.target.tasks, options.duration) {
+        (_, Some(_)) => "--for or Ctrl-C",
+        (Tasks::Workload(_), None) => "its end or Ctrl-C",
+        _ => "Ctrl-C",
+    };
+    let report = if options.reports { " with a report, -i 1000 reports every second" } else { "" };
+    format!("{}: watching {what}; {end} ends it{report}", options.profiler)
 }
 
 /// A line for each filter: events that have the same one share it.
@@ -146,13 +182,47 @@ pub fn backlog(backlog: &Backlog) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::{Args, FromArgMatches};
+
     use super::*;
+    use crate::cli::CommonArgs;
+    use crate::perf::target::Target;
 
     #[test]
     fn equal_filters_share_a_line() {
         let filtered = [("a:b", "x==1"), ("a:c", "y"), ("a:d", "x==1")];
         assert_eq!(filters(filtered.into_iter()), ["kernel filter of a:b, a:d: x==1", "kernel filter of a:c: y"]);
         assert!(filters(std::iter::empty()).is_empty());
+    }
+
+    #[test]
+    fn a_terminal_is_told_what_goes_on() {
+        let args = |args: &[&str]| {
+            let command = CommonArgs::augment_args(clap::Command::new("x").no_binary_name(true));
+            CommonArgs::from_arg_matches(&command.try_get_matches_from(args).unwrap()).unwrap()
+        };
+        let line = |given: &[&str], reports: bool, paced: bool| {
+            let options = args(given).options("x", "samples").unwrap();
+            let tasks = if given.contains(&"--") { Tasks::Workload(7) } else { options.target.tasks };
+            let target = Target { tasks, ..options.target };
+            watching_line(&Options { target, reports, paced, ..options }, 2)
+        };
+        let own = std::process::id().to_string();
+        let with_report = "ends it with a report, -i 1000 reports every second";
+        let cases: [(&[&str], &str); 4] = [
+            (&[], "all tasks on 2 CPUs; Ctrl-C"),
+            (&["-p", &own], "one process on 2 CPUs; Ctrl-C"),
+            (&["--for", "10"], "all tasks on 2 CPUs; --for or Ctrl-C"),
+            (&["--", "make"], "the command and its children on 2 CPUs; its end or Ctrl-C"),
+        ];
+        for (given, want) in cases {
+            assert_eq!(line(given, true, false), format!("x: watching {want} {with_report}"), "{given:?}");
+        }
+        assert_eq!(line(&[], false, false), "x: watching all tasks on 2 CPUs; Ctrl-C ends it");
+        assert_eq!(line(&[], true, true), format!("x: watching 2 CPUs; Ctrl-C {with_report}"));
+        for soon in [&["-i", "1000"][..], &["--for", "5"], &["--dry-run"]] {
+            assert_eq!(watching(&args(soon).options("x", "samples").unwrap(), 2), None, "{soon:?}");
+        }
     }
 
     #[test]
