@@ -169,6 +169,12 @@ impl CommonArgs {
         self.flame_graph.is_some()
     }
 
+    /// A picture is all that is wanted: no option asks for anything beside it.
+    pub fn only_draws(&self) -> bool {
+        let draws = self.flame_graph.as_ref().is_some_and(|flame| flame.path().is_some());
+        draws && !self.stacks && !self.json && self.output.is_none()
+    }
+
     /// `-v`
     pub fn verbose(&self) -> bool {
         self.verbose

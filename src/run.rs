@@ -247,7 +247,7 @@ impl Run {
                 .flame
                 .clone()
                 .filter(|_| !options.dry_run)
-                .map(|flame| FlameWriter::new(flame, options.profiler, options.weight)),
+                .map(|flame| FlameWriter::new(flame, words::about(&options, &evlist), options.weight)),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller)?;
         if !options.dry_run {

@@ -62,6 +62,23 @@ fn a_name_alone_is_that_of_one_event() {
 }
 
 #[test]
+fn a_picture_alone_prints_no_events() {
+    need_events!();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.svg");
+    let options = ["trace", "-e", EXEC, "--flame-graph", path.to_str().unwrap()];
+    let done = run(&[&options[..], &["--", "true"]].concat()).code(0).says(&["trace: 1 event in "]);
+    assert!(done.out.is_empty(), "{done:?}");
+    let svg = std::fs::read_to_string(&path).unwrap();
+    assert!(svg.contains("perf-prof trace: true, sched:sched_process_exec, ") && svg.contains("<title>true (1 events"));
+    // Who asks for more gets it.
+    for more in [&["-g"][..], &["--json"]] {
+        let done = run(&[&options[..], more, &["--", "true"]].concat()).code(0);
+        assert!(done.out.iter().any(|line| line.contains(EXEC)), "{more:?}: {done:?}");
+    }
+}
+
+#[test]
 fn a_pattern_says_what_it_is() {
     need_events!();
     let done = run(&["trace", "-v", "-e", "sched:sched_wak*", "--for", "1ms"]).code(0);

@@ -115,6 +115,8 @@ pub struct Trace {
     /// `-g`
     shows_stacks: bool,
     draws_stacks: bool,
+    /// No event is printed.
+    only_draws: bool,
     traced: Vec<Traced>,
 }
 
@@ -139,6 +141,7 @@ impl ProfilerArgs for TraceArgs {
             ways: Vec::new(),
             shows_stacks: self.common.stacks(),
             draws_stacks: false,
+            only_draws: self.common.only_draws(),
             traced: Vec::new(),
         }))
     }
@@ -336,6 +339,9 @@ impl Profiler for Trace {
         let stack = ctx.stack(sample);
         if self.draws_stacks {
             ctx.weigh(sample.pid, comm, stack, 1);
+        }
+        if self.only_draws && !traced.shows_stack {
+            return Ok(());
         }
         let stack = stack.filter(|_| traced.shows_stack);
         let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };

@@ -1,10 +1,13 @@
 //! What a run says of itself on stderr.
 
 use std::io::{self, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use crate::bpf::attached::Attached;
 use crate::output::RunEnd;
+use crate::output::escape::escape;
+use crate::output::flame::About;
 use crate::perf::evlist::Evlist;
 use crate::perf::target::Tasks;
 use crate::profiler::TracefsFinder;
@@ -27,6 +30,37 @@ pub fn watching(options: &Options, cpus: usize) -> Option<String> {
     const SOON: Duration = Duration::from_secs(5);
     let is_soon = options.interval.is_some() || options.duration.is_some_and(|time| time <= SOON) || options.dry_run;
     (!is_soon && io::stderr().is_terminal()).then(|| watching_line(options, cpus))
+}
+
+/// What the picture of a run is called.
+pub fn about(options: &Options, evlist: &Evlist) -> About {
+    let listed = |numbers: &[i32]| names_of(numbers.iter().map(i32::to_string).collect());
+    let subject = match &options.target.tasks {
+        Tasks::All => "all tasks".to_owned(),
+        Tasks::Threads(tids) => format!("thread {}", listed(tids)),
+        Tasks::Processes(pids) => format!("process {}", listed(pids)),
+        Tasks::Cgroups(groups) => {
+            format!(
+                "cgroup {}",
+                names_of(groups.iter().map(|group| escape(group.path.as_os_str().as_bytes())).collect())
+            )
+        }
+        Tasks::Workload(_) => {
+            names_of(options.workload.first().map(|name| escape(name.as_bytes())).into_iter().collect())
+        }
+    };
+    let opened = evlist.iter().filter(|(_, evsel)| evsel.is_opened());
+    let events = names_of(opened.map(|(_, evsel)| escape(evsel.name().as_bytes())).collect());
+    About { profiler: options.profiler, subject, events }
+}
+
+/// The first of them.
+fn names_of(names: Vec<String>) -> String {
+    const NAMED: usize = 3;
+    match names.len().saturating_sub(NAMED) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names[..NAMED].join(", ")),
+    }
 }
 
 fn watching_line(options: &Options, cpus: usize) -> String {
