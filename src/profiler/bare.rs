@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use anyhow::Result;
 
+use crate::caret::caret;
 use crate::cli::usage;
 use crate::event::counter;
 use crate::event::selector::{FORM, Head, Selector};
@@ -28,18 +29,21 @@ impl Setup<'_> {
     /// The name is of no event, or of several.
     pub fn named_in_full<'s>(&self, selector: &'s Selector) -> Result<Cow<'s, Selector>> {
         let Head::Bare(name) = &selector.head else { return Ok(Cow::Borrowed(selector)) };
+        let refused = |why: String| usage(format!("{why}{}", caret(&selector.text, 0, 2)));
         let Ok(events) = self.tracefs.get().and_then(|tracefs| tracefs.events()) else {
-            return Err(usage(format!("`{name}` is not an event in full, {FORM}: only root may look for its system")));
+            return Err(refused(format!(
+                "`{name}` is not an event in full, {FORM}: only root may look for its system"
+            )));
         };
         let full = match meaning(name, &events) {
             Meaning::Event(full) => full,
             Meaning::Nothing(why) if why.is_empty() && self.is_kernel_function(name) => {
-                return Err(usage(format!("`{name}` is not an event but a function: did you mean kprobe:{name}?")));
+                return Err(refused(format!("`{name}` is not an event but a function: did you mean kprobe:{name}?")));
             }
             Meaning::Nothing(why) if why.is_empty() => {
-                return Err(usage(format!("`{name}` is not an event, {FORM}{}", nearest(name, &events))));
+                return Err(refused(format!("`{name}` is not an event, {FORM}{}", nearest(name, &events))));
             }
-            Meaning::Nothing(why) => return Err(usage(format!("`{name}` is not an event{why}"))),
+            Meaning::Nothing(why) => return Err(refused(format!("`{name}` is not an event{why}"))),
         };
         let line = format!("{name}: {full}");
         if !self.warnings.borrow().iter().any(|warning| warning.to_string() == line) {
