@@ -79,7 +79,7 @@ pub struct CommonArgs {
     /// These CPUs, 0-3,7 [default: all online]
     #[arg(short = 'C', long, alias = "cpu", value_name = "LIST", help_heading = "Target", value_parser = CpuList::parse)]
     cpus: Option<CpuList>,
-    /// These processes, threads and children too
+    /// These processes, threads and children too; 'java*'
     #[arg(short = 'p', long, value_name = "PID|NAME,...", help_heading = "Target", value_parser = TaskList::parse)]
     pids: Option<TaskList>,
     /// These threads and no others
@@ -169,6 +169,12 @@ impl CommonArgs {
         self.flame_graph.is_some()
     }
 
+    /// A picture is all that is wanted: no option asks for anything beside it.
+    pub fn only_draws(&self) -> bool {
+        let draws = self.flame_graph.as_ref().is_some_and(|flame| flame.path().is_some());
+        draws && !self.stacks && !self.json && self.output.is_none()
+    }
+
     /// `-v`
     pub fn verbose(&self) -> bool {
         self.verbose
@@ -230,8 +236,9 @@ impl CommonArgs {
             return Err(usage("-o and --flame-graph name the same file: give each its own"));
         }
         let host = Host::default();
+        let mut notes = Vec::new();
         let tasks = if let Some(TaskList(list)) = &self.pids {
-            Tasks::Processes(resolve_processes(&host, list)?)
+            Tasks::Processes(resolve_processes(&host, list, &mut notes)?)
         } else if let Some(TidList(tids)) = &self.tids {
             if let Some(tid) = tids.iter().find(|&&tid| procfs::comm(&host, tid).is_none()) {
                 bail!("no thread {tid}: it may have exited, `ps -eL` lists those that live");
@@ -266,13 +273,16 @@ impl CommonArgs {
             dry_run: self.dry_run,
             paced: false,
             durable: false,
+            reports: true,
+            notes,
         })
     }
 }
 
-fn resolve_processes(host: &Host, list: &[PidOrName]) -> Result<Vec<i32>> {
+/// The processes of a list. A name that nobody has is a note where others are found.
+fn resolve_processes(host: &Host, list: &[PidOrName], notes: &mut Vec<String>) -> Result<Vec<i32>> {
     let own = std::process::id() as i32;
-    let mut pids = Vec::new();
+    let (mut pids, mut absent) = (Vec::new(), Vec::new());
     for word in list {
         match word {
             PidOrName::Pid(pid) if threads(host, *pid).is_empty() => {
@@ -281,15 +291,22 @@ fn resolve_processes(host: &Host, list: &[PidOrName]) -> Result<Vec<i32>> {
             PidOrName::Pid(pid) => pids.push(*pid),
             PidOrName::Name(name) => {
                 let named = |pid: &i32| {
-                    *pid != own && procfs::comm(host, *pid).is_some_and(|comm| comm.as_bytes() == cut(name))
+                    *pid != own && procfs::comm(host, *pid).is_some_and(|comm| name.matches(comm.as_bytes()))
                 };
                 let before = pids.len();
                 pids.extend(processes(host).into_iter().filter(named));
                 if pids.len() == before {
-                    bail!("no process is named '{}'; {}", escape(name.as_bytes()), like(host, name));
+                    absent.push(name);
                 }
             }
         }
+    }
+    for name in absent {
+        let nobody = format!("no process is named '{}'", escape(name.typed().as_bytes()));
+        if pids.is_empty() {
+            bail!("{nobody}; {}", like(host, name.typed()));
+        }
+        notes.push(format!("{nobody}: the others are watched, one that starts later is not"));
     }
     pids.sort_unstable();
     pids.dedup();
@@ -308,12 +325,6 @@ fn like(host: &Host, name: &str) -> String {
         [] => "`ps -eo comm` lists the names".to_owned(),
         near => format!("did you mean {}?", near.join(", ")),
     }
-}
-
-/// The kernel keeps 15 bytes of a name.
-fn cut(name: &str) -> &[u8] {
-    let bytes = name.as_bytes();
-    &bytes[..bytes.len().min(15)]
 }
 
 /// Parses, runs, and returns the exit code.

@@ -1,8 +1,9 @@
 //! What a profiler is: its calls, and what it is given in each of them; `samples` is how it is given many at once. `probes`
 //! defines what `kprobe:` and `uprobe:` select, `code` finds the files and bytes of the latter, `inherited` has children of the
 //! target seen by them. `filters` says in the kernel's language which tasks are asked for, `hits` what probes in programs cost
-//! these.
+//! these; `bare` what a name without its system stands for.
 
+mod bare;
 pub mod code;
 pub mod filters;
 pub mod hits;

@@ -2,8 +2,8 @@
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
 //! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, who else looks on in `onlookers`,
-//! what keeps it going beside a CPU that is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come and go in `rings`, what people are
-//! told in `words`.
+//! what keeps it going beside a CPU that is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come
+//! and go in `rings`, what it tells of itself in mid-run in `tell`, in which words in `words`.
 
 mod core;
 mod finish;
@@ -13,6 +13,7 @@ mod onlookers;
 mod pace;
 mod probed;
 mod rings;
+mod tell;
 #[cfg(test)]
 mod truth;
 mod words;
@@ -51,7 +52,7 @@ use crate::symbol::hidden::hidden;
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker, ending_signals};
 use crate::sys::process::Workload;
-use crate::task::Watched;
+use crate::task::{Targets, Watched};
 use crate::tep::strings::KernelStrings;
 use crate::tep::syscalls;
 
@@ -86,6 +87,10 @@ pub struct Options {
     pub paced: bool,
     /// What it writes is to survive a crash of the machine.
     pub durable: bool,
+    /// It has tables, at the end of each interval.
+    pub reports: bool,
+    /// What people should hear of how the options were understood.
+    pub notes: Vec<String>,
 }
 
 /// How a run ended.
@@ -142,6 +147,8 @@ pub struct Run {
     run_totals: Vec<(&'static str, Value)>,
     /// By a signal.
     told_to_end: bool,
+    /// Whose end is told.
+    targets: Targets,
     tracefs: TracefsFinder, // a private mount, and probes, live as long as the run
 }
 
@@ -186,6 +193,7 @@ impl Run {
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
         let (output, settle) = Output::start(sink, waker.clone())?;
         let watched = Watched::new(&options.target, &host);
+        let targets = Targets::new(&options.target.tasks, &host);
         let tracefs = TracefsFinder::default();
         let mut evlist = Evlist::new();
         let setup = Setup {
@@ -240,20 +248,21 @@ impl Run {
                 .flame
                 .clone()
                 .filter(|_| !options.dry_run)
-                .map(|flame| FlameWriter::new(flame, options.profiler, weight)),
+                .map(|flame| FlameWriter::new(flame, words::about(&options, &evlist), weight)),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller)?;
         if !options.dry_run {
             rings.tell_shrunk(&evlist); // it tells of the run's own
         }
         // Until here a Ctrl-C ends the process as it does any other.
-        let wanted: Vec<Signal> = ending_signals().chain([Signal::SIGUSR1, Signal::SIGCHLD]).collect();
+        let wanted: Vec<Signal> = ending_signals().chain([Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGCHLD]).collect();
         let signals = Signals::block(&wanted).context("cannot receive signals")?;
         poller.add(&signals, SIGNALS).context("cannot wait for signals")?;
         settle.send(settings);
         let mut output = output;
         let warnings = setup.warnings.take().into_iter().map(|warning| warning.to_string());
-        warnings.chain(rings.take_notes()).for_each(|note| output.note(note));
+        let words = std::mem::take(&mut options.notes).into_iter().chain(words::watching(&options, rings.cpus()));
+        words.chain(warnings).chain(rings.take_notes()).for_each(|note| output.note(note));
         if evlist.any_address() {
             hidden(&host).into_iter().for_each(|reason| output.note(format!("degraded: {reason}")));
         }
@@ -287,6 +296,7 @@ impl Run {
             report_sent: Weak::new(),
             run_totals: Vec::new(),
             told_to_end: false,
+            targets,
             tracefs,
         };
         run.look_for_onlookers();
@@ -393,6 +403,7 @@ impl Run {
                 self.core.ask_idle();
                 self.core.correct(now);
                 self.core.expire(now);
+                self.tell_ended();
                 if self.workload.as_mut().is_some_and(Workload::ended) {
                     return Ok(Stop::Asked);
                 }
@@ -466,6 +477,7 @@ impl Run {
                     return Ok(Some(Stop::Asked));
                 }
                 Signal::SIGUSR1 => self.report()?,
+                Signal::SIGUSR2 => self.tell_own_cost(),
                 _ => {
                     if self.workload.as_mut().is_some_and(Workload::ended) {
                         return Ok(Some(Stop::Asked));

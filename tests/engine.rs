@@ -207,6 +207,28 @@ fn sigusr1_reports_an_interval_and_goes_on() {
 }
 
 #[test]
+fn sigusr2_tells_what_the_run_costs_and_goes_on() {
+    need_events!();
+    let mut trace = tracing(&[]);
+    for _ in 0..2 {
+        trace.signal(Signal::SIGUSR2);
+        let cost = trace.err_line(|line| line.contains("self: "));
+        let backlog = trace.err_line(|line| line.contains("backlog: "));
+        assert!(
+            cost.starts_with("trace: self: 0.") && cost.contains(" s CPU, ") && cost.contains(" events/s"),
+            "{cost}"
+        );
+        assert!(
+            backlog.contains("the fullest ring has held ") && backlog.contains(" 0 lines were dropped"),
+            "{backlog}"
+        );
+    }
+    trace.provoke(getppid, |line| line.contains("sys_enter"));
+    let done = trace.interrupt().code(0).says(&["0 lost"]);
+    assert!(!done.err().contains("interval"), "{done:?}");
+}
+
+#[test]
 fn a_second_interrupt_ends_a_run_whose_reader_sleeps() {
     need_events!();
     second_interrupt(&[]);

@@ -29,6 +29,21 @@ fn lists_names() {
 }
 
 #[test]
+fn several_patterns_are_one_list() {
+    need_events!();
+    let done = run(&["list", "sched:sched_wak*", "sched_switch", "sched:sched_waking"]).code(0);
+    let wakes = run(&["list", "sched:sched_wak*"]).code(0).out;
+    assert!(done.out.is_sorted() && done.out.iter().any(|line| line == "sched:sched_switch"), "{done:?}");
+    assert_eq!(done.out.iter().filter(|line| **line == "sched:sched_waking").count(), 1, "each once: {done:?}");
+    assert!(wakes.iter().all(|line| done.out.contains(line)), "{done:?}");
+    let fields = run(&["list", "-v", "sched:sched_switch", "sched:sched_process_exec"]).code(0);
+    assert!(fields.out.iter().any(|line| line.trim_start().starts_with("prev_comm ")), "{fields:?}");
+    assert!(fields.out.iter().any(|line| line.trim_start().starts_with("filename ")), "{fields:?}");
+    // One that matches nothing is told, whatever the others do.
+    run(&["list", "sched:sched_switch", "nosuch:*"]).code(1).says(&["no event matches", "nosuch:*"]);
+}
+
+#[test]
 fn nothing_matches() {
     need_events!();
     for pattern in ["no-such-event", "nosuch:*", "../*:*"] {

@@ -241,6 +241,35 @@ fn a_process_by_its_name() {
     assert_eq!(done.of_type("event")[0]["comm"], name[..name.len().min(15)]);
 }
 
+/// A shell under a name of this test's own.
+fn shell_named(dir: &std::path::Path, name: &str) -> Load {
+    let path = dir.join(name);
+    if !path.exists() {
+        std::os::unix::fs::symlink("/bin/sh", &path).unwrap();
+    }
+    Load::start(std::process::Command::new(&path))
+}
+
+#[test]
+fn processes_by_a_pattern_and_the_end_of_one() {
+    need_events!();
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["a", "b"].map(|letter| format!("p{}{letter}", std::process::id()));
+    let [mut first, second] = names.each_ref().map(|name| shell_named(dir.path(), name));
+    let pattern = format!("no-such-name,p{}[ab]", std::process::id());
+    let mut trace = start(&["trace", "-e", &syscall(libc::SYS_write), "-p", &pattern]);
+    trace.err_line(|line| line.contains("no process is named 'no-such-name'"));
+    trace.provoke(|| first.tell("echo"), |line| line.contains("sys_enter"));
+    let ended = format!("trace: {} {} exited", names[1], second.pid());
+    second.stop();
+    trace.err_line(|line| line == ended);
+    trace.provoke(|| first.tell("echo"), |line| line.contains("sys_enter"));
+    let last = format!("{} {} exited", names[0], first.pid());
+    first.stop();
+    let done = trace.finish().code(0);
+    assert!(!done.err().contains(&last), "the end of the last is that of the run: {done:?}");
+}
+
 #[test]
 fn one_cpu_of_two() {
     need_events!();
@@ -393,11 +422,12 @@ fn a_thread_with_a_number_used_before_does_not_count() {
 #[test]
 fn targets_that_do_not_exist() {
     need_events!();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["-C", "99999"], "99999"),
         (&["-p", "2147483647"], "2147483647"),
         (&["-t", "2147483647"], "2147483647"),
         (&["-p", "no-such-name"], "no-such-name"),
+        (&["-p", "no-such-*"], "no-such-*"),
         (&["--cgroups", "no-such-group"], "no-such-group"),
         (&["--cgroups", "../.."], "../.."),
     ];

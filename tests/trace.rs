@@ -46,6 +46,39 @@ fn patterns_lists_and_repeats() {
 }
 
 #[test]
+fn a_name_alone_is_that_of_one_event() {
+    need_events!();
+    let done = execs(&["-e", "sched_process_exec"]).says(&["sched_process_exec: sched:sched_process_exec"]);
+    assert_eq!(names(&done), [EXEC], "{done:?}");
+    let alone = |line: &&String| line.contains("sched_process_exec: ");
+    // Chosen twice: told once, shown once.
+    let done = execs(&["-e", "sched_process_exec,sched_process_exec", "-e", EXEC]);
+    assert_eq!((done.err.iter().filter(alone).count(), done.of_type("event").len()), (1, 2), "{done:?}");
+    if common::run(&["list", "syscalls:sys_enter_execve"]).out.is_empty() {
+        skip!("this kernel has no events of system calls");
+    }
+    let done = execs(&["-e", "execve"]).says(&["execve: syscalls:sys_enter_execve"]);
+    assert_eq!(names(&done), ["syscalls:sys_enter_execve"], "{done:?}");
+}
+
+#[test]
+fn a_picture_alone_prints_no_events() {
+    need_events!();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.svg");
+    let options = ["trace", "-e", EXEC, "--flame-graph", path.to_str().unwrap()];
+    let done = run(&[&options[..], &["--", "true"]].concat()).code(0).says(&["trace: 1 event in "]);
+    assert!(done.out.is_empty(), "{done:?}");
+    let svg = std::fs::read_to_string(&path).unwrap();
+    assert!(svg.contains("perf-prof trace: true, sched:sched_process_exec, ") && svg.contains("<title>true (1 events"));
+    // Who asks for more gets it.
+    for more in [&["-g"][..], &["--json"]] {
+        let done = run(&[&options[..], more, &["--", "true"]].concat()).code(0);
+        assert!(done.out.iter().any(|line| line.contains(EXEC)), "{more:?}: {done:?}");
+    }
+}
+
+#[test]
 fn a_pattern_says_what_it_is() {
     need_events!();
     let done = run(&["trace", "-v", "-e", "sched:sched_wak*", "--for", "1ms"]).code(0);

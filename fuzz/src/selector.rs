@@ -27,7 +27,8 @@ fn is_in(text: &str, selector: &Selector) {
         assert!(cpus.is_sorted_by(|a, b| a < b));
     }
     let (kind, name) = selector.head.parts();
-    assert_eq!(selector.head.to_string(), format!("{kind}:{name}"));
+    let whole = if matches!(selector.head, Head::Bare(_)) { name } else { format!("{kind}:{name}") };
+    assert_eq!(selector.head.to_string(), whole);
     // Quotes and parentheses may be part of a name, but then not of the grammar.
     let is_plain = !matches!(&selector.head, Head::Uprobe(place, path)
         if place.function.contains(['"', '\'', '(', ')', '/', ',', '\\', '@', '+'])

@@ -195,7 +195,7 @@ mod tests {
             (&["trace", "--fro"], "there is no option --fro of trace; did you mean --for?"),
             (&["profile", "-e"], "there is no option -e of profile; see `perf-prof profile --help`"),
             (&["profile", "x"], "'x' belongs to no option; a command to run goes behind --, as in `-- x`"),
-            (&["list", "a", "b"], "'b' is one argument too many; see `perf-prof list --help`"),
+            (&["doctor", "a"], "'a' is one argument too many; see `perf-prof doctor --help`"),
             (&["trace"], "--event <EVENT,...> is missing; see `perf-prof trace --help`"),
             (&["profile", "-v", "-v"], "'--verbose' is given twice: once is enough"),
             (&["completions", "bsh"], "invalid value 'bsh' for '<SHELL>': it is one of bash, zsh, fish"),

@@ -37,7 +37,7 @@ impl RingSize {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PidOrName {
     Pid(i32),
-    Name(String),
+    Name(CommPattern),
 }
 
 /// A number of things, at least one.
@@ -215,21 +215,21 @@ pub fn pid_list(text: &str) -> Result<Vec<i32>, String> {
         match task {
             PidOrName::Pid(pid) => pids.push(pid),
             PidOrName::Name(name) => {
-                return Err(format!("`{name}` is not an id, write numbers as in 1,22"));
+                return Err(format!("`{}` is not an id, write numbers as in 1,22", name.typed()));
             }
         }
     }
     Ok(pids)
 }
 
-/// Ids and names, `1,nginx`, each once, in the order given.
+/// Ids and patterns of names, `1,nginx,java*`, each once, in the order given.
 pub fn task_list(text: &str) -> Result<Vec<PidOrName>, String> {
     let parts = list(text).map_err(|_| "an element is empty, write ids or names as in 1,nginx".to_owned())?;
     let mut tasks = Vec::new();
     for part in parts {
         let unsigned = part.trim_start_matches(['-', '+']);
         let task = match digits(unsigned).map(str::parse::<i32>) {
-            None => PidOrName::Name(part),
+            None => PidOrName::Name(CommPattern::new(part)),
             Some(Ok(pid)) if pid > 0 && unsigned == part => PidOrName::Pid(pid),
             Some(_) => {
                 return Err(format!("`{part}` is not an id, ids run from 1 to {}, as in 1,22", i32::MAX));
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn parses_ids_and_names() {
-        let name = |text: &str| PidOrName::Name(text.to_owned());
+        let name = |text: &str| PidOrName::Name(CommPattern::new(text.to_owned()));
         let (one, two) = (PidOrName::Pid(1), PidOrName::Pid(22));
         assert_eq!(task_list("1, nginx,1,22"), Ok(vec![one, name("nginx"), two]));
         assert_eq!(task_list("-bash,7zip"), Ok(vec![name("-bash"), name("7zip")]));

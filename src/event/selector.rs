@@ -3,7 +3,7 @@
 //! ```text
 //! LIST  = EVENT { "," EVENT }
 //! EVENT = HEAD [ "/" FILTER "/" { ATTR "/" } ]
-//! HEAD  = SYSTEM ":" NAME | ("kprobe" | "kretprobe") ":" PLACE | ("uprobe" | "uretprobe") ":" PLACE [ "@" PATH ]
+//! HEAD  = SYSTEM ":" NAME | NAME | ("kprobe" | "kretprobe") ":" PLACE | ("uprobe" | "uretprobe") ":" PLACE [ "@" PATH ]
 //! PLACE = FUNCTION [ "+" OFFSET ]
 //! ATTR  = NAME [ "=" VALUE ]
 //! ```
@@ -20,7 +20,7 @@ use crate::{
 
 /// What every profiler knows. The part after `=` is for the message alone.
 const KNOWN: [&str; 5] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST", "args='NAME=FETCH ...'"];
-const FORM: &str = "write SYSTEM:NAME, as in sched:sched_switch";
+pub const FORM: &str = "write SYSTEM:NAME, as in sched:sched_switch";
 
 /// One event of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub enum Head {
         system: String,
         name: String,
     },
+    /// A name without its system, or of something that is no tracepoint: for others to find out.
+    Bare(String),
     Kprobe(Place),
     /// Without a path the function is looked for in what the target has mapped.
     Uprobe(Place, Option<String>),
@@ -63,11 +65,12 @@ pub struct Place {
 }
 
 impl Head {
-    /// `uretprobe:malloc@"/lib/libc.so.6"` in two: what is before the colon, and what is behind it.
+    /// `uretprobe:malloc@"/lib/libc.so.6"` in two: what is before the colon, if there is one, and what is behind it.
     pub fn parts(&self) -> (String, String) {
         let kind = |letter: char, place: &Place| format!("{letter}{}probe", if place.ret { "ret" } else { "" });
         match self {
             Head::Tracepoint { system, name } => (system.clone(), name.clone()),
+            Head::Bare(name) => (String::new(), name.clone()),
             Head::Kprobe(place) => (kind('k', place), place.to_string()),
             Head::Uprobe(place, None) => (kind('u', place), place.to_string()),
             Head::Uprobe(place, Some(path)) => (kind('u', place), format!("{place}@\"{path}\"")),
@@ -78,8 +81,10 @@ impl Head {
 /// Prints without the quotes that may have been typed: `sched:sched_switch`, `uprobe:main@"/bin/true"`.
 impl fmt::Display for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, name) = self.parts();
-        write!(f, "{kind}:{name}")
+        match self.parts() {
+            (kind, name) if kind.is_empty() => f.write_str(&name),
+            (kind, name) => write!(f, "{kind}:{name}"),
+        }
     }
 }
 
@@ -193,7 +198,7 @@ fn selector(part: Part<'_>, extra: &[&str]) -> Result<Selector, Fault> {
         }
     }
     if let Some(args) = &mut attrs.args {
-        if matches!(head, Head::Tracepoint { .. }) {
+        if matches!(head, Head::Tracepoint { .. } | Head::Bare(_)) {
             return Part { text: "", at: args.at }.fault("args are for probes: a tracepoint has fields of its own");
         }
         args.at -= part.at;
@@ -204,7 +209,7 @@ fn selector(part: Part<'_>, extra: &[&str]) -> Result<Selector, Fault> {
 fn head(part: Part<'_>) -> Result<Head, Fault> {
     let part = part.trim().unquote().trim();
     let Some((kind, name)) = part.cut(':') else {
-        return part.fault(format!("`{}` is not an event, {FORM}", part.text));
+        return bare(part);
     };
     let (kind, name) = (kind.trim().unquote(), name.trim());
     match kind.text {
@@ -232,6 +237,16 @@ fn head(part: Part<'_>) -> Result<Head, Fault> {
             Ok(Head::Uprobe(place(name.trim().unquote(), ret, example)?, Some(path.text.to_owned())))
         }
         _ => Ok(Head::Tracepoint { system: file_name(kind)?, name: file_name(name.unquote())? }),
+    }
+}
+
+/// What may be the name of a tracepoint, a system call or an event of perf's own.
+fn bare(part: Part<'_>) -> Result<Head, Fault> {
+    let is_wild = part.text.contains(['*', '?', '[']);
+    match file_name(part) {
+        Ok(pattern) if is_wild => part.fault(format!("`{pattern}` is not an event, {FORM}, or *:{pattern}")),
+        Ok(name) => Ok(Head::Bare(name)),
+        Err(_) => part.fault(format!("`{}` is not an event, {FORM}", part.text)),
     }
 }
 
@@ -336,6 +351,8 @@ mod tests {
             ("sched:sched_switch", "sched:sched_switch", false),
             ("  xhci-hcd:a.b ", "xhci-hcd:a.b", false),
             ("sched:\"sched_switch\"//", "sched:sched_switch", false),
+            (" sched_switch/a==1/", "sched_switch", false),
+            ("'page-faults'", "page-faults", false),
             ("'sched:sched_switch'", "sched:sched_switch", false),
             ("sys*:*_[!a]", "sys*:*_[!a]", true),
             ("s?:x", "s?:x", true),
@@ -355,6 +372,7 @@ mod tests {
         }
         let is = |text, test: fn(&Head) -> bool| test(&one(text).head);
         assert!(is("a:b", |head| matches!(head, Head::Tracepoint { system, name } if system == "a" && name == "b")));
+        assert!(is("b", |head| matches!(head, Head::Bare(name) if name == "b")));
         assert!(is("kprobe:b", |head| matches!(head, Head::Kprobe(Place { ret: false, .. }))));
         assert!(is(
             "uretprobe:b@'c'",
@@ -414,8 +432,10 @@ mod tests {
             ("", 0, "an event is missing"),
             ("a:b,", 4, "an event is missing"),
             ("a:b, ,c:d", 5, "an event is missing"),
-            ("word", 0, "`word` is not an event, write SYSTEM:NAME"),
-            ("a:b,word/x/", 4, "`word` is not an event"),
+            ("w o", 0, "`w o` is not an event, write SYSTEM:NAME"),
+            ("a:b,w*/x/", 4, "`w*` is not an event, write SYSTEM:NAME, as in sched:sched_switch, or *:w*"),
+            ("a:b,../x/", 4, "`..` is not an event"),
+            ("a:b,sched_switch//args=x/", 23, "args are for probes"),
             (":b", 0, "a name is missing"),
             ("a:", 2, "a name is missing"),
             ("a:..", 2, "a name is missing"),

@@ -9,7 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use inferno::flamegraph::{self, Palette, color::MultiPalette};
+use inferno::flamegraph::color::{Color, MultiPalette, PaletteMap};
+use inferno::flamegraph::{self, Palette};
+
+use crate::cli::values::format_ns;
+use crate::output::fold::MADE_AT_RUN_TIME;
 
 use crate::output::sink::{PRIVATE, Sink, Waits};
 
@@ -81,12 +85,22 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// What a picture is about, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    pub profiler: &'static str,
+    /// Whose stacks they are: `all tasks`.
+    pub subject: String,
+    pub events: String,
+}
+
 /// Writes a flame graph, in mid-run again and again.
 #[derive(Debug)]
 pub struct FlameWriter {
     graph: FlameGraph,
-    title: String,
+    about: About,
     unit: &'static str,
+    began: Instant,
     /// In mid-run, not before.
     next: Option<Instant>,
 }
@@ -96,8 +110,14 @@ const SPARE: u32 = 20;
 
 impl FlameWriter {
     /// Of weights in `unit`.
-    pub fn new(graph: FlameGraph, profiler: &str, unit: &'static str) -> FlameWriter {
-        FlameWriter { graph, title: format!("perf-prof {profiler}, {unit}"), unit, next: None }
+    pub fn new(graph: FlameGraph, about: About, unit: &'static str) -> FlameWriter {
+        FlameWriter { graph, about, unit, began: Instant::now(), next: None }
+    }
+
+    fn title(&self) -> String {
+        let About { profiler, subject, events } = &self.about;
+        let took = format_ns(self.began.elapsed().as_nanos() as u64);
+        format!("perf-prof {profiler}: {subject}, {events}, {took}")
     }
 
     /// True when it is time to write, at the `last` report or in between.
@@ -138,18 +158,52 @@ impl FlameWriter {
     fn svg(&self, lines: &[String]) -> io::Result<Vec<u8>> {
         let mut svg = Vec::new();
         if lines.is_empty() {
-            nothing(&self.title, &mut svg)?;
+            nothing(&self.title(), &mut svg)?;
             return Ok(svg);
         }
         let mut options = flamegraph::Options::default();
-        options.title = self.title.clone();
+        options.title = self.title();
         options.count_name = self.unit.to_owned();
         options.colors = Palette::Multi(MultiPalette::Perl); // the kernel's frames in a colour of their own
         options.hash = true; // a function has the same colour in every graph
+        let mut own = own_colours(lines);
+        options.palette_map = Some(&mut own);
         flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)
             .map_err(|err| io::Error::other(format!("the graph cannot be drawn: {err}")))?;
-        Ok(svg)
+        Ok(name_root(svg, &self.about.subject))
     }
+}
+
+/// Code that was made at run time has a colour that no other code has.
+fn own_colours(lines: &[String]) -> PaletteMap {
+    let mut colours = PaletteMap::default();
+    for line in lines {
+        let stack = line.rsplit_once(' ').map_or(line.as_str(), |(stack, _)| stack);
+        for name in stack.split(';').filter(|name| name.ends_with(MADE_AT_RUN_TIME)) {
+            let shade =
+                (name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 50) as u8;
+            colours.insert(name, Color { r: 50 + shade, g: 165 + shade, b: 165 + shade });
+        }
+    }
+    colours
+}
+
+/// The box below all others is drawn without a word until a script runs, and then as `all`.
+fn name_root(svg: Vec<u8>, subject: &str) -> Vec<u8> {
+    const TITLE: &str = "<title>all (";
+    const EMPTY: &str = "></text>";
+    let subject = subject.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let text = match String::from_utf8(svg) {
+        Ok(text) => text,
+        Err(err) => return err.into_bytes(),
+    };
+    let Some((before, behind)) = text.split_once(TITLE) else { return text.into_bytes() };
+    let group = behind.split_once("</g>").map_or(behind, |(group, _)| group);
+    let behind = match group.rfind(EMPTY) {
+        Some(at) => format!("{}>{subject}{}", &behind[..at], &behind[at + 1..]),
+        None => behind.to_owned(),
+    };
+    format!("{before}<title>{subject} ({behind}").into_bytes()
 }
 
 /// A picture that says that there is nothing to see.
@@ -197,6 +251,10 @@ mod tests {
 
     use super::*;
 
+    fn about() -> About {
+        About { profiler: "test", subject: "a <b>".to_owned(), events: "x:y".to_owned() }
+    }
+
     #[test]
     fn the_ending_says_what_is_written() {
         let cases = [
@@ -228,7 +286,7 @@ mod tests {
     fn a_file_is_replaced_whole() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.folded");
-        let mut writer = FlameWriter::new(FlameGraph::Folded(path.clone()), "test", "samples");
+        let mut writer = FlameWriter::new(FlameGraph::Folded(path.clone()), about(), "samples");
         for lines in [vec!["a;b 1".to_owned(), "a;c 2".to_owned()], vec!["a;b 3".to_owned()], Vec::new()] {
             writer.write(&Waits::default(), || lines.clone()).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), joined(&lines));
@@ -249,11 +307,22 @@ mod tests {
 
     #[test]
     fn a_picture_stands_alone() {
-        let writer = FlameWriter::new(FlameGraph::Svg("x.svg".into()), "test", "samples");
-        let lines: Vec<String> = ["a;main;<b>&\"c\" 75", "a;main;d_[k] 25"].into_iter().map(str::to_owned).collect();
+        let writer = FlameWriter::new(FlameGraph::Svg("x.svg".into()), about(), "samples");
+        let lines: Vec<String> =
+            ["a;main;<b>&\"c\" 75", "a;main;d_[k] 20", "a;main;Lj:_[j] 5"].into_iter().map(str::to_owned).collect();
         let svg = String::from_utf8(writer.svg(&lines).unwrap()).unwrap();
         assert!(svg.starts_with("<?xml") && svg.contains("</svg>"), "{svg}");
         assert!(svg.contains("&lt;b&gt;&amp;") && svg.contains("75 samples, 75.00%"), "{svg}");
+        assert!(svg.contains("perf-prof test: a &lt;b&gt;, x:y, "), "{svg}");
+        assert!(svg.contains("<title>a &lt;b&gt; (100 samples, 100%)") && svg.contains(">a &lt;b&gt;</text>"), "{svg}");
+        let green_blue = |name: &str| {
+            let colour = svg.split_once(&format!("<title>{name} (")).unwrap().1.split_once("rgb(").unwrap().1;
+            let parts: Vec<u8> = colour.split([',', ')']).take(3).map(|part| part.trim().parse().unwrap()).collect();
+            (parts[1], parts[2])
+        };
+        let (green, blue) = green_blue("Lj:");
+        assert!(green == blue && blue >= 165, "made at run time: {green} {blue}");
+        assert!(green_blue("d").1 < 165 && green_blue("main").1 < 165);
         let outside = |mark: &str| svg.matches(mark).filter(|_| true).count();
         assert_eq!(outside("src=") + outside("@import") + outside("xlink:href=\"http"), 0);
         let svg = String::from_utf8(writer.svg(&[]).unwrap()).unwrap();

@@ -44,6 +44,8 @@ const IDLE: [&str; 22] = [
 
 /// The part of a stack that a name stands for in folded text: what the field's tools write for a frame of the kernel.
 const IN_KERNEL: &str = "_[k]";
+/// The same for code that was made at run time, and that a perf map names.
+pub const MADE_AT_RUN_TIME: &str = "_[j]";
 
 /// Where there was no callchain, or it was not kept.
 const NO_STACK: &str = "[no stack]";
@@ -318,6 +320,11 @@ fn is_kernel(frame: &Named) -> bool {
     frame.addr.map_or(frame.module.is_some(), |addr| addr >> 63 == 1)
 }
 
+/// Memory of a program: where code of it has a name, a perf map gave it.
+fn is_no_file(module: &str) -> bool {
+    module.starts_with("//anon") || module == "[heap]" || module.starts_with("[anon:") || module == "[stack]"
+}
+
 /// The first part of a line: the program.
 fn program(comm: Comm) -> String {
     let mut text = neutral(&if comm.is_empty() { "<gone>".to_owned() } else { escape(comm.as_bytes()) });
@@ -333,6 +340,8 @@ fn frame_text(frame: &Named) -> String {
             let mut text = neutral(&escape(symbol.as_bytes()));
             if is_kernel(frame) {
                 text.push_str(IN_KERNEL);
+            } else if frame.module.as_deref().is_some_and(is_no_file) {
+                text.push_str(MADE_AT_RUN_TIME);
             }
             text
         }

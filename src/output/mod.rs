@@ -535,6 +535,11 @@ impl Output {
         }
     }
 
+    /// What is on its way to the output.
+    pub fn waiting_bytes(&self) -> u64 {
+        (self.under_way.occurrence_bytes() + self.under_way.report_bytes()) as u64
+    }
+
     /// A line for people on stderr.
     pub fn note(&mut self, text: impl Into<String>) {
         if self.under_way.is_full_of_reports() {

@@ -57,6 +57,7 @@ impl Setup<'_> {
     pub fn events(&self, selector: &Selector) -> Result<Vec<Event>> {
         match &selector.head {
             Head::Tracepoint { system, name } => Ok(vec![self.tracepoint(&format!("{system}:{name}"))?]),
+            Head::Bare(_) => self.events(&*self.named_in_full(selector)?),
             Head::Kprobe(place) => {
                 if !has_kprobes(self.tracefs.get_as_root(ROOT_ONLY)?.root()) {
                     bail!("{}: {NO_KPROBES}", selector.head);

@@ -22,10 +22,12 @@ Examples:
   perf-prof list                        every event
   perf-prof list 'sched:*wake*'         those that match a pattern
   perf-prof list signal                 those whose name contains a word
-  perf-prof list -v sched:sched_switch  its fields, and how to filter on them")]
+  perf-prof list -v sched:sched_switch  its fields, and how to filter on them
+  perf-prof list -v sched_switch kfree  those of several")]
 pub struct ListArgs {
-    /// A pattern over system:name, or a part of it
-    pattern: Option<String>,
+    /// Patterns over system:name, or parts of it
+    #[arg(value_name = "PATTERN")]
+    patterns: Vec<String>,
     /// The fields of each event, and how to filter on them
     #[arg(short = 'v', long)]
     verbose: bool,
@@ -38,19 +40,25 @@ impl ListArgs {
     /// Prints the events. Returns the exit code.
     ///
     /// # Errors
-    /// A pattern that is none; tracefs cannot be read; nothing matches.
+    /// A pattern that is none; tracefs cannot be read; nothing matches one of them.
     pub fn run(&self) -> Result<u8> {
-        let pattern = self.pattern.as_deref().unwrap_or("*:*");
-        let is_glob = pattern.contains(['*', '?', '[']);
-        if is_glob {
+        let everything = ["*:*".to_owned()];
+        let patterns = if self.patterns.is_empty() { &everything[..] } else { &self.patterns };
+        for pattern in patterns.iter().filter(|pattern| is_glob(pattern)) {
             event_pattern(pattern).map_err(|err| usage(format!("{err:#}")))?;
         }
         let tracefs = TracefsFinder::default();
         let tracefs = tracefs.get()?;
-        let names = if is_glob { tracefs.matching(pattern)? } else { tracefs.search(pattern)? };
-        if names.is_empty() {
-            bail!("no event matches {pattern:?}{}", tracefs.alternatives(pattern));
+        let mut names = Vec::new();
+        for pattern in patterns {
+            let matching = if is_glob(pattern) { tracefs.matching(pattern)? } else { tracefs.search(pattern)? };
+            if matching.is_empty() {
+                bail!("no event matches {pattern:?}{}", tracefs.alternatives(pattern));
+            }
+            names.extend(matching);
         }
+        names.sort_unstable();
+        names.dedup();
         let mut sink = Sink::stdout()?;
         match self.print(tracefs, &names, &mut sink) {
             Ok(()) => sink.finish(),
@@ -86,6 +94,10 @@ impl ListArgs {
         }
         Ok(())
     }
+}
+
+fn is_glob(pattern: &str) -> bool {
+    pattern.contains(['*', '?', '['])
 }
 
 /// `  prev_pid  pid_t  4  == != < <= > >= &`, aligned; nothing is cut.

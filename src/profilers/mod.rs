@@ -33,6 +33,9 @@ pub trait ProfilerArgs {
     /// Its lines, which are few, are to survive a crash of the machine: each goes through to the disk.
     const DURABLE: bool = false;
 
+    /// It has tables, not only lines as things happen.
+    const REPORTS: bool = true;
+
     fn common(&self) -> &CommonArgs;
 
     /// The profiler with its own options.
@@ -65,7 +68,7 @@ fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
 /// The options of a run, with what the profiler asks of it.
 fn options<A: ProfilerArgs>(common: CommonArgs) -> Result<Options> {
     let options = common.options(A::NAME, A::WEIGHT)?;
-    Ok(Options { paced: A::PACED, durable: A::DURABLE, ..options })
+    Ok(Options { paced: A::PACED, durable: A::DURABLE, reports: A::REPORTS, ..options })
 }
 
 /// A profiler as `doctor` tries it.

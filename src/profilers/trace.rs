@@ -42,7 +42,8 @@ Examples:
     perf-prof trace -e 'kprobe:do_sys_openat2//args=path=$arg2:ustring/'
 
 An event is sys:name[/FILTER/ATTR/...], name may be a pattern, commas separate
-several; `perf-prof list` shows what there is. Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.
+several; `perf-prof list` shows what there is. The name alone will do where it is
+that of one event, or of a system call: openat is syscalls:sys_enter_openat. Attributes: stack, max-stack=N, alias=NAME, cpus=LIST.
 A probe is kprobe:FUNC, kretprobe:FUNC, uprobe:FUNC@\"FILE\" or uretprobe:FUNC@\"FILE\";
 the attribute args says what it records.")]
 pub struct TraceArgs {
@@ -114,6 +115,8 @@ pub struct Trace {
     /// `-g`
     shows_stacks: bool,
     draws_stacks: bool,
+    /// No event is printed.
+    only_draws: bool,
     traced: Vec<Traced>,
 }
 
@@ -121,6 +124,7 @@ impl ProfilerArgs for TraceArgs {
     const NAME: &'static str = "trace";
     const WEIGHT: &'static str = "events";
     const TRIAL: &'static [&'static str] = &["-e", "sched:sched_process_exec"];
+    const REPORTS: bool = false;
 
     fn common(&self) -> &CommonArgs {
         &self.common
@@ -137,6 +141,7 @@ impl ProfilerArgs for TraceArgs {
             ways: Vec::new(),
             shows_stacks: self.common.stacks(),
             draws_stacks: false,
+            only_draws: self.common.only_draws(),
             traced: Vec::new(),
         }))
     }
@@ -145,6 +150,7 @@ impl ProfilerArgs for TraceArgs {
 impl Trace {
     /// The events that a selector stands for, without those that are chosen already, in the same way.
     fn choose(&mut self, selector: &Selector, selection: &mut Selection, setup: &Setup<'_>) -> Result<()> {
+        let selector = &*setup.named_in_full(selector)?;
         let Head::Tracepoint { system, name } = &selector.head else {
             return self.choose_probes(selector, selection, setup);
         };
@@ -333,6 +339,9 @@ impl Profiler for Trace {
         let stack = ctx.stack(sample);
         if self.draws_stacks {
             ctx.weigh(sample.pid, comm, stack, 1);
+        }
+        if self.only_draws && !traced.shows_stack {
+            return Ok(());
         }
         let stack = stack.filter(|_| traced.shows_stack);
         let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };

@@ -43,7 +43,7 @@ impl Run {
         let hits = self.hits_so_far();
         let lost = self.core.loss.total();
         let dropped = self.core.ctx.output.dropped();
-        let (cpu_ns, rss_peak_bytes) = sys::self_usage();
+        let cost = self.own_cost(end_ns);
         let mut end = RunEnd {
             time_ns: end_ns,
             duration_ns: end_ns.saturating_sub(self.start_ns),
@@ -60,11 +60,11 @@ impl Run {
             discarded: self.core.ctx.discarded,
             late: self.core.late,
             intervals: self.intervals,
-            cpu_ns,
-            rss_peak_bytes,
-            locked_bytes: self.rings.locked_bytes(),
-            wakeups: self.wakeups,
-            record_bytes: self.core.record_bytes,
+            cpu_ns: cost.cpu_ns,
+            rss_peak_bytes: cost.rss_peak_bytes,
+            locked_bytes: cost.locked_bytes,
+            wakeups: cost.wakeups,
+            record_bytes: cost.record_bytes,
             totals: std::mem::take(&mut self.run_totals),
             filtered_by: self.onlookers.watch().of_run(),
             summary: Vec::new(),
@@ -80,7 +80,7 @@ impl Run {
             end.summary = words::summary(self.options.profiler, &end, counts_lost);
             end.summary.extend(hits.map(|hits| hits.line(self.options.profiler)));
             if self.options.verbose {
-                end.summary.push(words::own_cost(&end));
+                end.summary.push(words::own_cost(&cost));
             }
         }
         let follows = self.core.narrow_here || self.core.evlist.any_cpu_bound();

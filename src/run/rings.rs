@@ -431,6 +431,14 @@ impl Rings {
         self.rings.iter().map(|ring| ((ring.pages + 1) * sys::page_size()) as u64).sum()
     }
 
+    /// The most bytes that any ring has held, and how many that one has.
+    pub fn fullest(&self) -> (u64, u64) {
+        let use_of = |ring: &Ring| (self.merge.backlog_peak(ring.index), (ring.pages * sys::page_size()) as u64);
+        // As parts of their rings, which differ in size.
+        let part = |(held, bytes): &(u64, u64)| u128::from(*held) * 1_000_000 / u128::from(*bytes).max(1);
+        self.rings.iter().map(use_of).max_by_key(part).unwrap_or((0, 0))
+    }
+
     /// Records that could not be decoded, beyond those that [`Core`] counts.
     pub fn undecodable(&self) -> u64 {
         self.merge.undecodable()

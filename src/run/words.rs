@@ -1,9 +1,17 @@
 //! What a run says of itself on stderr.
 
+use std::io::{self, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
 use crate::bpf::attached::Attached;
 use crate::output::RunEnd;
+use crate::output::escape::escape;
+use crate::output::flame::About;
 use crate::perf::evlist::Evlist;
+use crate::perf::target::Tasks;
 use crate::profiler::TracefsFinder;
+use crate::run::Options;
 use crate::run::rings::Rings;
 
 /// What `-v` says before the run.
@@ -12,9 +20,84 @@ pub fn describe(evlist: &Evlist, rings: &Rings, tracefs: &TracefsFinder, notes: 
     lines.extend(tracefs.describe());
     lines.extend(evlist.missing().map(|feature| format!("this kernel lacks {feature}")));
     let filtered = evlist.iter().filter_map(|(_, evsel)| Some((evsel.name(), evsel.filter()?)));
-    lines.extend(filtered.map(|(name, filter)| format!("kernel filter of {name}: {filter}")));
+    lines.extend(filters(filtered));
     lines.extend(notes);
     lines
+}
+
+/// For those who sit before a terminal: what goes on, and how to see something of it. None: there will be something soon.
+pub fn watching(options: &Options, cpus: usize) -> Option<String> {
+    const SOON: Duration = Duration::from_secs(5);
+    let is_soon = options.interval.is_some() || options.duration.is_some_and(|time| time <= SOON) || options.dry_run;
+    (!is_soon && io::stderr().is_terminal()).then(|| watching_line(options, cpus))
+}
+
+/// What the picture of a run is called.
+pub fn about(options: &Options, evlist: &Evlist) -> About {
+    let listed = |numbers: &[i32]| names_of(numbers.iter().map(i32::to_string).collect());
+    let subject = match &options.target.tasks {
+        Tasks::All => "all tasks".to_owned(),
+        Tasks::Threads(tids) => format!("thread {}", listed(tids)),
+        Tasks::Processes(pids) => format!("process {}", listed(pids)),
+        Tasks::Cgroups(groups) => {
+            format!(
+                "cgroup {}",
+                names_of(groups.iter().map(|group| escape(group.path.as_os_str().as_bytes())).collect())
+            )
+        }
+        Tasks::Workload(_) => {
+            names_of(options.workload.first().map(|name| escape(name.as_bytes())).into_iter().collect())
+        }
+    };
+    let opened = evlist.iter().filter(|(_, evsel)| evsel.is_opened());
+    let events = names_of(opened.map(|(_, evsel)| escape(evsel.name().as_bytes())).collect());
+    About { profiler: options.profiler, subject, events }
+}
+
+/// The first of them.
+fn names_of(names: Vec<String>) -> String {
+    const NAMED: usize = 3;
+    match names.len().saturating_sub(NAMED) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names[..NAMED].join(", ")),
+    }
+}
+
+fn watching_line(options: &Options, cpus: usize) -> String {
+    let number = |count: usize, one: &str, several: &str| match count {
+        1 => format!("one {one}"),
+        count => format!("{count} {several}"),
+    };
+    let cpus = number(cpus, "CPU", "CPUs");
+    let tasks = match &options.target.tasks {
+        Tasks::All => "all tasks".to_owned(),
+        Tasks::Threads(tids) => number(tids.len(), "thread", "threads"),
+        Tasks::Processes(pids) => number(pids.len(), "process", "processes"),
+        Tasks::Cgroups(groups) => number(groups.len(), "cgroup", "cgroups"),
+        Tasks::Workload(_) => "the command and its children".to_owned(),
+    };
+    // What looks after CPUs does so whatever runs there.
+    let what = if options.paced { cpus } else { format!("{tasks} on {cpus}") };
+    let end = match (&options.target.tasks, options.duration) {
+        (_, Some(_)) => "--for or Ctrl-C",
+        (Tasks::Workload(_), None) => "its end or Ctrl-C",
+        _ => "Ctrl-C",
+    };
+    let report = if options.reports { " with a report, -i 1000 reports every second" } else { "" };
+    format!("{}: watching {what}; {end} ends it{report}", options.profiler)
+}
+
+/// A line for each filter: events that have the same one share it.
+fn filters<'a>(filtered: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+    let mut names: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, filter) in filtered {
+        match names.iter_mut().find(|(other, _)| *other == filter) {
+            Some((_, names)) => names.push(name),
+            None => names.push((filter, vec![name])),
+        }
+    }
+    let line = |(filter, names): (&str, Vec<&str>)| format!("kernel filter of {}: {filter}", names.join(", "));
+    names.into_iter().map(line).collect()
 }
 
 /// Why nothing is shown yet.
@@ -81,16 +164,123 @@ pub fn of_children(profiler: &str, children: u64) -> Option<String> {
     (children > 0).then_some(line)
 }
 
+/// What a run takes of its machine.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnCost {
+    pub duration_ns: u64,
+    pub cpu_ns: u64,
+    pub rss_peak_bytes: u64,
+    pub locked_bytes: u64,
+    pub wakeups: u64,
+    pub samples: u64,
+    pub record_bytes: u64,
+    pub late: u64,
+}
+
 /// What the run itself has cost.
-pub fn own_cost(end: &RunEnd) -> String {
+pub fn own_cost(cost: &OwnCost) -> String {
+    let per_s = |number: u64| number as f64 / (cost.duration_ns as f64 / 1e9).max(1e-9);
     format!(
         "self: {:.3} s CPU, {} KiB peak memory, {} KiB rings, {} wake-ups, {:.0} events/s, {:.0} bytes/s, {} late",
-        end.cpu_ns as f64 / 1e9,
-        end.rss_peak_bytes / 1024,
-        end.locked_bytes / 1024,
-        end.wakeups,
-        end.per_s(end.samples),
-        end.per_s(end.record_bytes),
-        end.late,
+        cost.cpu_ns as f64 / 1e9,
+        cost.rss_peak_bytes / 1024,
+        cost.locked_bytes / 1024,
+        cost.wakeups,
+        per_s(cost.samples),
+        per_s(cost.record_bytes),
+        cost.late,
     )
+}
+
+/// What has not been read, and not been written.
+#[derive(Clone, Copy, Debug)]
+pub struct Backlog {
+    /// The most that any ring has held since the start.
+    pub fullest_bytes: u64,
+    /// Of that ring.
+    pub ring_bytes: u64,
+    pub output_bytes: u64,
+    /// Lines that the output could not take.
+    pub dropped: u64,
+}
+
+pub fn backlog(backlog: &Backlog) -> String {
+    format!(
+        "backlog: the fullest ring has held {} of {} KiB, {} KiB wait for the output, {} lines were dropped there",
+        backlog.fullest_bytes.div_ceil(1024),
+        backlog.ring_bytes / 1024,
+        backlog.output_bytes.div_ceil(1024),
+        backlog.dropped,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, FromArgMatches};
+
+    use super::*;
+    use crate::cli::CommonArgs;
+    use crate::perf::target::Target;
+
+    #[test]
+    fn equal_filters_share_a_line() {
+        let filtered = [("a:b", "x==1"), ("a:c", "y"), ("a:d", "x==1")];
+        assert_eq!(filters(filtered.into_iter()), ["kernel filter of a:b, a:d: x==1", "kernel filter of a:c: y"]);
+        assert!(filters(std::iter::empty()).is_empty());
+    }
+
+    #[test]
+    fn a_terminal_is_told_what_goes_on() {
+        let args = |args: &[&str]| {
+            let command = CommonArgs::augment_args(clap::Command::new("x").no_binary_name(true));
+            CommonArgs::from_arg_matches(&command.try_get_matches_from(args).unwrap()).unwrap()
+        };
+        let line = |given: &[&str], reports: bool, paced: bool| {
+            let options = args(given).options("x", "samples").unwrap();
+            let tasks = if given.contains(&"--") { Tasks::Workload(7) } else { options.target.tasks };
+            let target = Target { tasks, ..options.target };
+            watching_line(&Options { target, reports, paced, ..options }, 2)
+        };
+        let own = std::process::id().to_string();
+        let with_report = "ends it with a report, -i 1000 reports every second";
+        let cases: [(&[&str], &str); 4] = [
+            (&[], "all tasks on 2 CPUs; Ctrl-C"),
+            (&["-p", &own], "one process on 2 CPUs; Ctrl-C"),
+            (&["--for", "10"], "all tasks on 2 CPUs; --for or Ctrl-C"),
+            (&["--", "make"], "the command and its children on 2 CPUs; its end or Ctrl-C"),
+        ];
+        for (given, want) in cases {
+            assert_eq!(line(given, true, false), format!("x: watching {want} {with_report}"), "{given:?}");
+        }
+        assert_eq!(line(&[], false, false), "x: watching all tasks on 2 CPUs; Ctrl-C ends it");
+        assert_eq!(line(&[], true, true), format!("x: watching 2 CPUs; Ctrl-C {with_report}"));
+        for soon in [&["-i", "1000"][..], &["--for", "5"], &["--dry-run"]] {
+            assert_eq!(watching(&args(soon).options("x", "samples").unwrap(), 2), None, "{soon:?}");
+        }
+    }
+
+    #[test]
+    fn rates_are_those_of_the_time_that_has_passed() {
+        let cost = OwnCost {
+            duration_ns: 2_000_000_000,
+            cpu_ns: 10_000_000,
+            rss_peak_bytes: 5 << 20,
+            locked_bytes: 16 << 20,
+            wakeups: 25,
+            samples: 400,
+            record_bytes: 20_000,
+            late: 1,
+        };
+        let want = "self: 0.010 s CPU, 5120 KiB peak memory, 16384 KiB rings, 25 wake-ups, 200 events/s, 10000 bytes/s, 1 late";
+        assert_eq!(own_cost(&cost), want);
+        assert!(own_cost(&OwnCost { duration_ns: 0, samples: 0, record_bytes: 0, ..cost }).contains(" 0 events/s"));
+    }
+
+    #[test]
+    fn a_backlog_is_rounded_up() {
+        let held = Backlog { fullest_bytes: 1, ring_bytes: 8 << 20, output_bytes: 2048, dropped: 3 };
+        let want =
+            "backlog: the fullest ring has held 1 of 8192 KiB, 2 KiB wait for the output, 3 lines were dropped there";
+        assert_eq!(backlog(&held), want);
+    }
 }

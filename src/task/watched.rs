@@ -232,7 +232,7 @@ fn unseen(numbers: &[i32]) -> FxHashMap<i32, Option<u64>> {
     numbers.iter().map(|&number| (number, None)).collect()
 }
 
-fn living_threads(host: &Host, pid: i32) -> Vec<i32> {
+pub(super) fn living_threads(host: &Host, pid: i32) -> Vec<i32> {
     // Of a process whose threads have all exited a zombie leader may be left.
     threads(host, pid).into_iter().filter(|&tid| tid != pid || procfs::is_alive(host, pid)).collect()
 }

@@ -46,6 +46,17 @@ pub fn end_and_number(event: &str) -> Option<(End, u32)> {
     End::BOTH.into_iter().find_map(|end| Some((end, number(event.strip_prefix(end.prefix())?)?)))
 }
 
+/// The event at the start of a system call, by the name that its manual page has. There may be several of an alias.
+pub fn entries(call: &str) -> impl Iterator<Item = String> + use<'_> {
+    let functions = RENAMED.iter().filter(move |(_, name)| *name == call).map(|(function, _)| *function);
+    std::iter::once(call).chain(functions).map(|function| format!("{SYSTEM}:{}{function}", End::Enter.prefix()))
+}
+
+/// The name of the system call at whose start an event is.
+pub fn call_of(event: &str) -> Option<&str> {
+    event.strip_prefix(SYSTEM)?.strip_prefix(':')?.strip_prefix(End::Enter.prefix())
+}
+
 /// The number behind the kernel's name for a system call's function.
 fn number(function: &str) -> Option<u32> {
     let call = RENAMED.iter().find(|(name, _)| *name == function).map_or(function, |(_, call)| *call);

@@ -225,6 +225,9 @@ fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
         })
         .collect();
     scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+    if let Some(probe) = as_probe(system, name) {
+        return vec![probe];
+    }
     let wanted = format!("{system}:{name}");
     let mut near: Vec<String> =
         drift::other_names(&wanted).map(str::to_owned).filter(|other| events.contains(other)).collect();
@@ -235,6 +238,16 @@ fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
     }
     near.truncate(3);
     near
+}
+
+/// A function of the kernel as other tools name it, in the way it is named here.
+fn as_probe(system: &str, name: &str) -> Option<String> {
+    let kind = match system {
+        "function" | "func" | "f" | "p" | "k" | "kfunc" | "fentry" => "kprobe",
+        "r" | "kr" | "kretfunc" | "fexit" => "kretprobe",
+        _ => return None,
+    };
+    is_name(name).then(|| format!("{kind}:{name}"))
 }
 
 /// `p:GROUP/NAME PATH:OFFSET ARGS`, or `r`, perhaps with a number behind it.
@@ -310,6 +323,10 @@ mod tests {
         );
         assert_eq!(message("sched", "kmalloc"), "there is no event sched:kmalloc; did you mean kmem:kmalloc?");
         assert_eq!(message("sched", "zzz"), "there is no event sched:zzz; `perf-prof list` shows what there is");
+        for (system, want) in [("function", "kprobe"), ("kretfunc", "kretprobe")] {
+            let want = format!("there is no event {system}:vfs_write; did you mean {want}:vfs_write?");
+            assert_eq!(message(system, "vfs_write"), want);
+        }
         for (system, name) in [("..", "x"), ("sched", "../x"), ("a/b", "c"), ("", "c"), (".", "c"), ("sched", "a\0b")] {
             assert!(matches!(tracefs.format(system, name), Err(EventError::BadName(_))), "{system}:{name}");
         }

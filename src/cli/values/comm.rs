@@ -15,7 +15,7 @@ impl CommList {
     /// `comm` is up to 15 bytes of anything. What follows a NUL is ignored, so the 16-byte field of a record will do.
     pub fn matches(&self, comm: &[u8]) -> bool {
         let comm = comm.split(|&byte| byte == 0).next().unwrap_or_default();
-        self.0.iter().any(|pattern| if pattern.is_glob { glob(pattern.bytes(), comm) } else { pattern.bytes() == comm })
+        self.0.iter().any(|pattern| pattern.matches(comm))
     }
 
     /// The elements, to build a kernel filter from. The kernel's glob knows `[!a]` but not `[^a]` (`lib/glob.c`).
@@ -40,6 +40,18 @@ pub struct CommPattern {
 }
 
 impl CommPattern {
+    /// `*`, `?` and `[` make it a pattern; another name is cut as the kernel cuts comms.
+    pub fn new(typed: String) -> CommPattern {
+        let is_glob = typed.contains(['*', '?', '[']);
+        let used = typed.len().min(if is_glob { usize::MAX } else { COMM_BYTES });
+        CommPattern { typed, used, is_glob }
+    }
+
+    /// `comm` ends where it is to be compared up to.
+    pub fn matches(&self, comm: &[u8]) -> bool {
+        if self.is_glob { glob(self.bytes(), comm) } else { self.bytes() == comm }
+    }
+
     /// What a comm is compared with.
     pub fn bytes(&self) -> &[u8] {
         &self.typed.as_bytes()[..self.used]
@@ -63,12 +75,7 @@ impl CommPattern {
 /// Task names, `nginx,java*`. `*`, `?`, `[a-z]` and `[!a]` are patterns, `\` takes the next character as it is.
 pub fn comm_list(text: &str) -> Result<CommList, String> {
     let parts = list(text).map_err(|_| "a name is empty, write a list as in nginx,java*")?;
-    let patterns = parts.into_iter().map(|typed| {
-        let is_glob = typed.contains(['*', '?', '[']);
-        let used = typed.len().min(if is_glob { usize::MAX } else { COMM_BYTES });
-        CommPattern { typed, used, is_glob }
-    });
-    Ok(CommList(patterns.collect()))
+    Ok(CommList(parts.into_iter().map(CommPattern::new).collect()))
 }
 
 /// Whole-text match of `* ? [set] [a-z] [!set] [^set] \c`. A `[` that is never closed is itself, as in the kernel.

@@ -220,11 +220,15 @@ fn is_absent(err: &anyhow::Error) -> bool {
 /// # Errors
 /// An event or field that this kernel lacks.
 pub fn open(wanted: &[Wanted], evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Vec<Source>> {
+    let in_full = |wanted: &Wanted| -> Result<Wanted> {
+        Ok(Wanted { selector: setup.named_in_full(&wanted.selector)?.into_owned(), ..wanted.clone() })
+    };
+    let wanted: Vec<Wanted> = wanted.iter().map(in_full).collect::<Result<_>>()?;
     let mut sources: Vec<Source> = Vec::new();
     // The ones of each wanted event: a function may be in several files.
     let mut groups: Vec<(&Wanted, Range<usize>)> = Vec::new();
     setup.find_functions(wanted.iter().map(|wanted| (&wanted.selector, !wanted.optional)))?;
-    for wanted in wanted {
+    for wanted in &wanted {
         let twin = |(other, _): &&(&Wanted, Range<usize>)| {
             let (one, other) = (&wanted.selector, (&other.selector, other.role));
             (other.1, &other.0.head, &other.0.filter) == (wanted.role, &one.head, &one.filter)
@@ -335,7 +339,7 @@ fn pair(sources: &mut [Source], groups: &[(&Wanted, Range<usize>)]) -> Result<()
 fn is_user(head: &Head, setup: &Setup<'_>) -> Result<bool> {
     Ok(match head {
         Head::Uprobe(..) => true,
-        Head::Kprobe(_) => false,
+        Head::Kprobe(_) | Head::Bare(_) => false, // a name alone was named in full before
         Head::Tracepoint { system, .. } if system == "syscalls" || system == "raw_syscalls" => true,
         Head::Tracepoint { system, name } => setup.tracefs.get()?.is_uprobe(system, name),
     })
@@ -363,7 +367,7 @@ mod tests {
             (allocs("kmem:*"), "wildcard"),
             (allocs("kmem:kmalloc//pointer=x/"), "unknown attribute \"pointer\"; known:"),
             (frees("kmem:kfree//size=1/"), "unknown attribute \"size\""),
-            (frees("kfree"), "--free: `kfree` is not an event"),
+            (frees("k*e"), "--free: `k*e` is not an event"),
         ];
         for (result, want) in cases {
             let err = result.unwrap_err();

@@ -1,0 +1,206 @@
+//! Names that stand alone in `-e`: `sched_switch`, `openat`, and what perf calls `page-faults`.
+
+use std::borrow::Cow;
+
+use anyhow::Result;
+
+use crate::caret::caret;
+use crate::cli::usage;
+use crate::event::counter;
+use crate::event::selector::{FORM, Head, Selector};
+use crate::profiler::Setup;
+use crate::symbol::kallsyms::each_function;
+use crate::tep::format::likeness;
+use crate::tep::syscalls;
+
+/// What a bare name stands for.
+#[derive(Debug, PartialEq, Eq)]
+enum Meaning {
+    /// `system:name`
+    Event(String),
+    /// No event. What to say behind "is not an event".
+    Nothing(String),
+}
+
+impl Setup<'_> {
+    /// The selector with its event named in full. Who typed less is told which one was taken.
+    ///
+    /// # Errors
+    /// The name is of no event, or of several.
+    pub fn named_in_full<'s>(&self, selector: &'s Selector) -> Result<Cow<'s, Selector>> {
+        let Head::Bare(name) = &selector.head else { return Ok(Cow::Borrowed(selector)) };
+        let refused = |why: String| usage(format!("{why}{}", caret(&selector.text, 0, 2)));
+        let Ok(events) = self.tracefs.get().and_then(|tracefs| tracefs.events()) else {
+            return Err(refused(format!(
+                "`{name}` is not an event in full, {FORM}: only root may look for its system"
+            )));
+        };
+        let full = match meaning(name, &events) {
+            Meaning::Event(full) => full,
+            Meaning::Nothing(why) if why.is_empty() && self.is_kernel_function(name) => {
+                return Err(refused(format!("`{name}` is not an event but a function: did you mean kprobe:{name}?")));
+            }
+            Meaning::Nothing(why) if why.is_empty() => {
+                return Err(refused(format!("`{name}` is not an event, {FORM}{}", nearest(name, &events))));
+            }
+            Meaning::Nothing(why) => return Err(refused(format!("`{name}` is not an event{why}"))),
+        };
+        let line = format!("{name}: {full}");
+        if !self.warnings.borrow().iter().any(|warning| warning.to_string() == line) {
+            self.warn(line);
+        }
+        let (system, event) = full.split_once(':').unwrap_or(("", &full));
+        let head = Head::Tracepoint { system: system.to_owned(), name: event.to_owned() };
+        Ok(Cow::Owned(Selector { head, ..selector.clone() }))
+    }
+
+    fn is_kernel_function(&self, name: &str) -> bool {
+        let mut found = false;
+        each_function(&self.host.proc.join("kallsyms"), |function, _| found |= function == name);
+        found
+    }
+}
+
+/// A tracepoint of that name comes first, then a system call, then what perf calls so.
+fn meaning(name: &str, events: &[String]) -> Meaning {
+    let of_that_name: Vec<&str> = events
+        .iter()
+        .filter(|event| event.split_once(':').is_some_and(|(_, its)| its == name))
+        .map(String::as_str)
+        .collect();
+    match of_that_name.as_slice() {
+        [] => {}
+        [only] => return Meaning::Event((*only).to_owned()),
+        several => {
+            return Meaning::Nothing(format!(" but the name of {}: write {}", several.len(), several.join(" or ")));
+        }
+    }
+    if let Some(entry) = syscalls::entries(name).find(|entry| events.contains(entry)) {
+        return Meaning::Event(entry);
+    }
+    if let Some(hint) = of_perf(name, events) {
+        return Meaning::Nothing(hint);
+    }
+    let prefix = format!("{name}:");
+    if events.iter().any(|event| event.starts_with(&prefix)) {
+        return Meaning::Nothing(format!(" but a system of events, write SYSTEM:NAME, or {name}:* for all of them"));
+    }
+    Meaning::Nothing(String::new())
+}
+
+/// What comes nearest to an event of perf's own, which is no tracepoint.
+fn of_perf(name: &str, events: &[String]) -> Option<String> {
+    const ALIASES: [(&str, &str); 7] = [
+        ("faults", "page-faults"),
+        ("cs", "context-switches"),
+        ("migrations", "cpu-migrations"),
+        ("cpu-cycles", "cycles"),
+        ("cpu_cycles", "cycles"),
+        ("branch-instructions", "branches"),
+        ("stalled-cycles", "stalled-cycles-backend"),
+    ];
+    // Of caches: one for all of a kind.
+    const CACHES: [&str; 6] = ["L1-", "LLC-", "dTLB-", "iTLB-", "node-", "branch-load"];
+    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| *name);
+    let tracepoints: &[&str] = match name {
+        "page-faults" | "minor-faults" | "major-faults" => {
+            &["exceptions:page_fault_user", "exceptions:page_fault_kernel"]
+        }
+        "context-switches" => &["sched:sched_switch"],
+        "cpu-migrations" => &["sched:sched_migrate_task"],
+        _ => &[],
+    };
+    let mut ways: Vec<String> = tracepoints
+        .iter()
+        .filter(|event| events.iter().any(|other| other == *event))
+        .map(|&event| event.to_owned())
+        .collect();
+    if matches!(name, "cycles" | "cpu-clock" | "task-clock") {
+        ways.push("`perf-prof profile`, which samples it".to_owned());
+    }
+    // `r` and a number in hex is an event of the CPU; `read` is not meant so.
+    if counter::parse(name).is_ok()
+        && (name.contains('-') || !name.starts_with('r') || name.contains(|c: char| c.is_ascii_digit()))
+    {
+        ways.push(format!("`perf-prof split-lock --event {name}`, which counts it"));
+    }
+    if CACHES.iter().any(|cache| name.starts_with(cache)) {
+        ways.push("`perf-prof split-lock --event cache-misses`, which counts those of all caches".to_owned());
+    }
+    (!ways.is_empty()).then(|| format!(" but perf's name of no tracepoint; there is {}", ways.join(", or ")))
+}
+
+/// The names that are most like one that none has, system calls under their own.
+fn nearest(name: &str, events: &[String]) -> String {
+    const OFFERED: usize = 3;
+    let score = |event: &str| {
+        let its_name = event.split_once(':').map_or(event, |(_, name)| name);
+        likeness(name, its_name).max(syscalls::call_of(event).map_or(0, |call| likeness(name, call)))
+    };
+    let mut scored: Vec<(usize, &str)> =
+        events.iter().map(|event| (score(event), event.as_str())).filter(|(score, _)| *score > 0).collect();
+    scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+    let near: Vec<&str> = scored.into_iter().take(OFFERED).map(|(_, event)| event).collect();
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVENTS: [&str; 9] = [
+        "exceptions:page_fault_user",
+        "kmem:kfree",
+        "net:twin",
+        "sched:sched_switch",
+        "sock:twin",
+        "syscalls:sys_enter_newstat",
+        "syscalls:sys_enter_openat",
+        "syscalls:sys_enter_read",
+        "syscalls:sys_exit_openat",
+    ];
+
+    fn events() -> Vec<String> {
+        EVENTS.map(str::to_owned).to_vec()
+    }
+
+    #[test]
+    fn one_tracepoint_or_system_call_is_meant() {
+        let cases = [
+            ("sched_switch", "sched:sched_switch"),
+            ("kfree", "kmem:kfree"),
+            ("sys_enter_openat", "syscalls:sys_enter_openat"),
+            ("openat", "syscalls:sys_enter_openat"),
+            ("stat", "syscalls:sys_enter_newstat"),
+            ("read", "syscalls:sys_enter_read"), // also a number in hex, to perf
+        ];
+        for (name, want) in cases {
+            assert_eq!(meaning(name, &events()), Meaning::Event(want.to_owned()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_event_gets_the_nearest_thing() {
+        let cases: [(&str, &[&str]); 9] = [
+            ("twin", &["the name of 2", "net:twin or sock:twin"]),
+            ("sched", &["a system of events", "sched:*"]),
+            ("cycles", &["profile", "split-lock --event cycles"]),
+            ("cpu-clock", &["profile"]),
+            ("faults", &["exceptions:page_fault_user", "split-lock --event page-faults"]),
+            ("major-faults", &["split-lock --event major-faults"]),
+            ("cs", &["sched:sched_switch", "--event context-switches"]),
+            ("LLC-load-misses", &["--event cache-misses"]),
+            ("r10f4", &["split-lock --event r10f4"]),
+        ];
+        for (name, words) in cases {
+            let Meaning::Nothing(why) = meaning(name, &events()) else { panic!("{name}") };
+            assert!(words.iter().all(|word| why.contains(word)), "{name}: {why}");
+        }
+        assert!(!of_perf("faults", &[]).unwrap().contains("exceptions"), "this kernel has it not");
+        for name in ["readd", "rea", "vfs_write", "r"] {
+            assert_eq!(meaning(name, &events()), Meaning::Nothing(String::new()), "{name}");
+        }
+        assert_eq!(nearest("opnat", &events()), "; did you mean syscalls:sys_enter_openat?");
+        assert_eq!(nearest("qqqqqqqq", &events()), "");
+    }
+}
