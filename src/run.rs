@@ -3,7 +3,8 @@
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
 //! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, who else looks on in `onlookers`,
 //! what keeps it going beside a CPU that is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come
-//! and go in `rings`, what it tells of itself in mid-run in `tell`, in which words in `words`.
+//! and go in `rings`, what is ready before events are opened in `setup`, what it tells of itself in mid-run in `tell`, in
+//! which words in `words`.
 
 mod core;
 mod finish;
@@ -13,6 +14,7 @@ mod onlookers;
 mod pace;
 mod probed;
 mod rings;
+mod setup;
 mod tell;
 #[cfg(test)]
 mod truth;
@@ -29,11 +31,9 @@ use nix::sys::signal::Signal;
 use crate::cli::values::RingSize;
 use crate::output::flame::{FlameGraph, FlameWriter};
 use crate::output::sink::Sink;
-use crate::output::{EventText, IntervalEnd, Message, Output, Settings, StackReport};
+use crate::output::{IntervalEnd, Message, Output, Settings, StackReport};
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::Evsel;
-use crate::perf::no_tracefs::NoTracefs;
-use crate::perf::target::{Host, Target, Tasks, online_cpus};
+use crate::perf::target::{Host, Target, online_cpus};
 use crate::profiler::hits::HitCost;
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
@@ -43,6 +43,7 @@ use crate::run::onlookers::Onlookers;
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
 pub use crate::run::rings::{default_ring_pages, side_ring_pages};
+use crate::run::setup::{add_events, event_texts, max_stack, start_workload};
 use crate::stats::value::{Table, Value};
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
@@ -54,7 +55,6 @@ use crate::sys::poll::{Poller, Signals, Ticker, Waker, ending_signals};
 use crate::sys::process::Workload;
 use crate::task::{Targets, Watched};
 use crate::tep::strings::KernelStrings;
-use crate::tep::syscalls;
 
 /// What a run does, whatever the profiler.
 #[derive(Debug)]
@@ -569,45 +569,4 @@ impl Run {
         let report = StackReport { interval: self.intervals, time_ns, span_ns, ongoing, top: report.top, last };
         Some([Message::Weights(self.core.ctx.weights.take()), Message::Stacks(report)])
     }
-}
-
-fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
-    if options.workload.is_empty() {
-        return Ok(None);
-    }
-    let workload = Workload::start(&options.workload)
-        .with_context(|| format!("cannot start {:?}", options.workload[0].to_string_lossy()))?;
-    if matches!(options.target.tasks, Tasks::All) {
-        options.target.tasks = Tasks::Workload(workload.pid());
-    }
-    Ok(Some(workload))
-}
-
-/// Asks the profilers for their events.
-fn add_events(profilers: &mut [Box<dyn Profiler>], evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-    let added: Result<()> = profilers.iter_mut().enumerate().try_for_each(|(index, profiler)| {
-        evlist.adding_for(index);
-        profiler.init(evlist, setup)
-    });
-    added.map_err(|err| match err.downcast::<NoTracefs>() {
-        Ok(none) => none.for_events(setup.host).into(),
-        Err(err) => err,
-    })
-}
-
-/// How the events that may be printed become text. Events without a format are left out.
-fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
-    let text = |evsel: &Evsel| -> Result<Option<EventText>> {
-        let Some(alias) = evsel.shown_as() else { return Ok(None) };
-        let format = setup.format_of(evsel)?;
-        // What is not opened is a system call's event, told by the raw one: there is no more in the record.
-        let format = if evsel.is_opened() { format } else { Arc::new(syscalls::bare(&format)) };
-        Ok(Some(EventText::new(evsel.name(), alias, format)))
-    };
-    evlist.iter().map(|(_, evsel)| text(evsel)).collect()
-}
-
-fn max_stack(host: &Host) -> usize {
-    let text = std::fs::read_to_string(host.proc.join("sys/kernel/perf_event_max_stack"));
-    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(127)
 }

@@ -1,0 +1,57 @@
+//! What a run has ready before its events are opened: the workload, the events that its profilers ask for, their texts.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+
+use crate::output::EventText;
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::Evsel;
+use crate::perf::no_tracefs::NoTracefs;
+use crate::perf::target::{Host, Tasks};
+use crate::profiler::{Profiler, Setup};
+use crate::run::Options;
+use crate::sys::process::Workload;
+use crate::tep::syscalls;
+
+/// Starts the command, which waits until it is let go. It is the target, if none was named.
+pub(super) fn start_workload(options: &mut Options) -> Result<Option<Workload>> {
+    if options.workload.is_empty() {
+        return Ok(None);
+    }
+    let workload = Workload::start(&options.workload)
+        .with_context(|| format!("cannot start {:?}", options.workload[0].to_string_lossy()))?;
+    if matches!(options.target.tasks, Tasks::All) {
+        options.target.tasks = Tasks::Workload(workload.pid());
+    }
+    Ok(Some(workload))
+}
+
+/// Asks the profilers for their events.
+pub(super) fn add_events(profilers: &mut [Box<dyn Profiler>], evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+    let added: Result<()> = profilers.iter_mut().enumerate().try_for_each(|(index, profiler)| {
+        evlist.adding_for(index);
+        profiler.init(evlist, setup)
+    });
+    added.map_err(|err| match err.downcast::<NoTracefs>() {
+        Ok(none) => none.for_events(setup.host).into(),
+        Err(err) => err,
+    })
+}
+
+/// How the events that may be printed become text. Events without a format are left out.
+pub(super) fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Option<EventText>>> {
+    let text = |evsel: &Evsel| -> Result<Option<EventText>> {
+        let Some(alias) = evsel.shown_as() else { return Ok(None) };
+        let format = setup.format_of(evsel)?;
+        // What is not opened is a system call's event, told by the raw one: there is no more in the record.
+        let format = if evsel.is_opened() { format } else { Arc::new(syscalls::bare(&format)) };
+        Ok(Some(EventText::new(evsel.name(), alias, format)))
+    };
+    evlist.iter().map(|(_, evsel)| text(evsel)).collect()
+}
+
+pub(super) fn max_stack(host: &Host) -> usize {
+    let text = std::fs::read_to_string(host.proc.join("sys/kernel/perf_event_max_stack"));
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(127)
+}
