@@ -33,7 +33,7 @@ use crate::output::flame::{FlameGraph, FlameWriter};
 use crate::output::sink::Sink;
 use crate::output::{IntervalEnd, Message, Output, Settings, StackReport};
 use crate::perf::evlist::Evlist;
-use crate::perf::target::{Host, Target, online_cpus};
+use crate::perf::target::{Host, Target};
 use crate::profiler::hits::HitCost;
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
@@ -435,17 +435,6 @@ impl Run {
         }
         self.beat();
         Ok(woken)
-    }
-
-    /// Threads that look after the reader and the output, when they have somewhere to go.
-    fn keep_pace(&mut self) {
-        let threads = [nix::unistd::gettid().as_raw(), self.core.ctx.output.tid()];
-        let cpus = online_cpus(&self.host).unwrap_or_default();
-        self.pace = Pace::start(threads, &cpus, &self.waker).unwrap_or(None);
-        if self.pace.is_none() {
-            let line = "degraded: perf-prof may run on one CPU only: while that one is stuck, nothing is told";
-            self.core.ctx.output.note(line);
-        }
     }
 
     /// A part of an interval that is not worth a report of its own.

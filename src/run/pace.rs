@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::perf::target::online_cpus;
+use crate::run::Run;
 use crate::sys::affinity::{CpuMask, current_cpu};
 use crate::sys::monotonic_ns;
 use crate::sys::poll::{Waker, block_signals};
@@ -48,6 +50,19 @@ struct Shared {
     /// The two threads themselves.
     keepers: [AtomicI32; 2],
     ended: AtomicBool,
+}
+
+impl Run {
+    /// Threads that look after the reader and the output, when they have somewhere to go.
+    pub(super) fn keep_pace(&mut self) {
+        let threads = [nix::unistd::gettid().as_raw(), self.core.ctx.output.tid()];
+        let cpus = online_cpus(&self.host).unwrap_or_default();
+        self.pace = Pace::start(threads, &cpus, &self.waker).unwrap_or(None);
+        if self.pace.is_none() {
+            let line = "degraded: perf-prof may run on one CPU only: while that one is stuck, nothing is told";
+            self.core.ctx.output.note(line);
+        }
+    }
 }
 
 impl Pace {
