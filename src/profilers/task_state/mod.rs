@@ -132,6 +132,8 @@ pub struct TaskState {
     hides: bool,
     /// Pairs that began before this may hide a loss.
     lost_until: u64,
+    /// The end of the last interval: what went on then was told up to here.
+    told_until: u64,
     /// Up to this, tasks whose wait began unseen because of a loss were looked for.
     looked_until: u64,
     next_look: u64,
@@ -183,6 +185,7 @@ impl TaskState {
             by_thread: ByThread::default(),
             hides: false,
             lost_until: 0,
+            told_until: 0,
             looked_until: 0,
             next_look: 0,
             next_sweep: 0,
@@ -259,8 +262,8 @@ impl TaskState {
         self.plan.as_ref().map_or(Value::None, |plan| plan.states.label(state))
     }
 
-    /// What goes on at `now`: tasks and time so far, by state.
-    fn ongoing(&self, now: Timestamp, mut each: impl FnMut(i32, Comm, State, u64)) {
+    /// What goes on at `now`: tasks, state and since when.
+    fn ongoing(&self, mut each: impl FnMut(i32, Comm, State, u64)) {
         for (tid, task) in self.machine.iter() {
             let state = match task.doing {
                 Doing::Unknown | Doing::Away | Doing::Hidden => continue,
@@ -275,7 +278,7 @@ impl TaskState {
             {
                 continue;
             }
-            each(tid, task.comm, state, now.saturating_sub(task.since));
+            each(tid, task.comm, state, task.since);
         }
     }
 }
@@ -453,7 +456,11 @@ impl Profiler for TaskState {
         let Some(plan) = &self.plan else { return Ok(()) };
         let lapses = self.machine.take_lapses();
         let mut table = TimeTable::new(&plan.states, |state| self.selects(state), self.hides, lapses);
-        self.ongoing(now, |tid, comm, state, ns| table.goes_on(tid, comm, state, ns));
+        let told_until = self.told_until;
+        self.ongoing(|tid, comm, state, since| {
+            let lasts = |since: u64| now.saturating_sub(since);
+            table.goes_on(tid, comm, state, lasts(since), lasts(since.max(told_until)));
+        });
         if self.args.perins {
             report.table(&THREAD_COLUMNS, table.rows_by_thread(&self.by_thread));
             self.by_thread.clear();
@@ -463,6 +470,7 @@ impl Profiler for TaskState {
         report.judge(self.sight());
         report.doubt(table::doubts(if self.args.perins { &THREAD_COLUMNS } else { &COLUMNS }));
         self.all.clear();
+        self.told_until = now;
         self.draw_ongoing(now, report);
         Ok(())
     }
