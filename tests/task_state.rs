@@ -131,9 +131,72 @@ fn try_a_wait_is_shown_while_it_lasts() -> Result<(), String> {
             assert_eq!(number(event, "time_ns") - number(event, "duration_ns"), began, "{event}");
         }
         assert!(ended.sum("count", |row| is_state(row, "D")) >= 1, "{ended:#?}");
+        // However many intervals it spans: once. The kernel's own short waits in D, for a lock, may be added.
+        let (lasted, told) = (number(last, "duration_ns"), ended.sum("total_ns", |row| is_state(row, "D")));
+        assert!((lasted..lasted + 50 * MS).contains(&told), "{told} of {lasted} ns: {ended:#?}");
         assert_within_window(&ended);
     }
     Ok(())
+}
+
+#[test]
+fn a_wait_takes_up_the_intervals_in_which_it_goes_on() {
+    need_events!();
+    for options in [&["-p"][..], &["--perins", "-p"], &["-D", "-p"]] {
+        attempts(|| try_a_wait_takes_up_intervals(options));
+    }
+}
+
+fn try_a_wait_takes_up_intervals(options: &[&str]) -> Result<(), String> {
+    let mut load = Load::of(&example("dstate"), &["1", "2500", "ts_goes_on"]);
+    let tid = load_number(&load.says(), "tid");
+    load.tell("");
+    until("the load waits in D", || state_letter(tid) == Some('D'));
+    let args = ["task-state", "-i", "100", "--for", "500ms", "--json"];
+    let ended = run(&[&args[..], options, &[&tid.to_string()]].concat()).code(0);
+    if state_letter(tid) != Some('D') {
+        return Err("a run before the wait has ended".to_owned());
+    }
+    let intervals = ended.of_type("interval");
+    assert!(intervals.len() >= 2, "{ended:#?}");
+    for interval in &intervals[1..] {
+        let rows = ended.of_type("row").into_iter().filter(|row| row["interval"] == interval["interval"]);
+        let rows: Vec<Value> = rows.filter(|row| is_state(row, "D")).collect();
+        let [row] = &rows[..] else { panic!("one row: {ended:#?}") };
+        let spans = number(interval, "end_ns") - number(interval, "start_ns");
+        assert_eq!((number(row, "count"), number(row, "ongoing"), number(row, "total_ns")), (0, 1, spans), "{row}");
+        assert!(number(row, "max_ns") == number(row, "ongoing_ns") && number(row, "max_ns") > spans, "{row}");
+    }
+    Ok(())
+}
+
+#[test]
+fn who_sleeps_from_before_the_start_to_the_end_is_told_and_drawn() {
+    need_events!();
+    let mut sleeper = std::process::Command::new("sleep").arg("1000").spawn().expect("sleep");
+    let tid = u64::from(sleeper.id());
+    // What it waits in when it loads its program is not this.
+    let sleeps = || fs::read_to_string(format!("/proc/{tid}/wchan")).is_ok_and(|place| place.contains("nanosleep"));
+    until("it sleeps", sleeps);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("waits.folded");
+    let drawing = ["--flame-graph", path.to_str().expect("UTF-8"), "-p", &tid.to_string()];
+    let ended = run(&[&["task-state", "--perins", "--for", "300ms", "--json"], &drawing[..]].concat()).code(0);
+    let mut prof = start_watching(&["task-state", "-p", &tid.to_string()]);
+    prof.signal(Signal::SIGUSR1);
+    let first = prof.object(|object| object["type"] == "interval");
+    sleeper.kill().and_then(|()| sleeper.wait()).expect("it ends");
+    let woken = prof.interrupt().code(0);
+    let slept = |ended: &Done, last: bool| {
+        ended.sum("total_ns", |row| is_state(row, "S") && (!last || row["interval"] != first["interval"]))
+    };
+    assert!(slept(&ended, false) >= 200 * MS, "{ended:#?}");
+    // Also of a sleep that ends, whose length nobody knows.
+    assert!(slept(&woken, true) > 0, "{woken:#?}");
+    assert_eq!(woken.sum("count", |row| is_state(row, "S")), 0, "{woken:#?}");
+    let drawn = fs::read_to_string(&path).expect("a file");
+    let width = drawn.lines().next().and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    assert!(drawn.starts_with("sleep") && width.is_some_and(|us| us >= 200_000), "{drawn:?}");
 }
 
 #[test]
@@ -168,8 +231,9 @@ fn try_a_wait_from_before_the_start_is_shown_at_once() -> Result<(), String> {
     assert_eq!((&last["since"], &last["waker"]["comm"]), (&"before_start".into(), &"ts_before".into()), "{last}");
     assert!(number(last, "duration_ns") < load_number(&truth, "max_ns") && awaits_vfork(last), "{last}");
     assert_eq!(events.iter().filter(|event| !still_waiting(event)).count(), 1, "{ended:#?}");
-    // How long it took is not known, so it is in no row. The kernel's own short waits in D, for a lock, may be.
-    assert!(ended.sum("total_ns", |_| true) < seen, "{ended:#?}");
+    // How long it took is not known, so it is not counted; the time in which it was seen is told.
+    let told = ended.sum("total_ns", |_| true);
+    assert!((seen..load_number(&truth, "max_ns")).contains(&told), "{told} ns, seen for {seen}: {truth}, {ended:#?}");
     assert_within_window(&ended);
     Ok(())
 }
@@ -247,7 +311,7 @@ fn time_splits() -> Result<(), String> {
             return Err(format!("ran {ran} ns, {stolen} stolen: {line}"));
         }
         let all = ["R", "S", "D", "RD"];
-        let sum = total("total_ns", &all) + total("ongoing_ns", &all);
+        let sum = total("total_ns", &all);
         let life = load_number(line, "end_ns") - load_number(line, "start_ns");
         let slack = life / 100 + 5 * MS; // it lived a little before and after
         // It may have waited for its first turn.

@@ -29,8 +29,9 @@ pub static SHAPE: Shape = Shape {
     line: &[
         Part::Value { key: 1, width: 11 },
         Part::Text("  "),
-        Part::If(4, &[Part::Text("an interrupt of ")]),
-        Part::Subject,
+        // The task that it interrupted has no part in it.
+        Part::If(4, &[Part::Text("an interrupt on CPU "), Part::Cpu]),
+        Part::IfNot(4, &[Part::Subject]),
         Part::Text(" -> "),
         Part::Value { key: 7, width: 0 },
         Part::Text(" "),
@@ -116,6 +117,8 @@ pub fn result(fate: Fate, signo: u8) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::value::Subject;
+    use crate::task::Comm;
 
     #[test]
     fn no_more_is_claimed_than_is_known() {
@@ -128,5 +131,20 @@ mod tests {
         let (word, text) = told(Fate::Gone, 9);
         assert!(word == "gone" && !text.contains("sigwait"), "{text}");
         assert_ne!(told(Fate::Untracked, 15), told(Fate::Unknown, 15), "nothing was lost");
+    }
+
+    #[test]
+    fn whom_an_interrupt_hit_is_not_called_the_sender() {
+        let line = |interrupt| {
+            let mut values = vec![Value::None; SHAPE.keys.len()];
+            values[1] = Value::Word("SIGALRM");
+            values[4] = Value::Bool(interrupt);
+            let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"other") };
+            let mut out = Vec::new();
+            crate::output::text::shaped(&subject, &SHAPE, &values, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert!(line(true).starts_with("    SIGALRM  an interrupt on CPU 1 -> "), "{}", line(true));
+        assert!(line(false).starts_with("    SIGALRM  other 8 [001] -> "), "{}", line(false));
     }
 }

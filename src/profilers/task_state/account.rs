@@ -169,7 +169,9 @@ impl TaskState {
             return self.account_unsure(period, ctx);
         }
         if period.began == Began::Exactly {
-            self.all.record(period.state, period.until.saturating_sub(period.since));
+            self.all.record(period.state, period.since, period.until, self.told_until);
+        } else {
+            self.all.take_up(period.state, period.since, period.until, self.told_until);
         }
         if period.wakeup != Wakeup::Seen {
             self.all.note_unwoken(period.state, period.wakeup);
@@ -198,13 +200,17 @@ impl TaskState {
     fn account_details(&mut self, period: Period, ctx: &mut Context) {
         let duration = period.until.saturating_sub(period.since);
         let fits = || self.by_thread.len() < MOST_THREADS || self.by_thread.contains_key(&period.tid);
-        if self.args.perins && period.began == Began::Exactly && fits() {
+        if self.args.perins && fits() {
             let fresh = || (period.comm, Box::new(Times::new()));
             let (comm, times) = self.by_thread.entry(period.tid).or_insert_with(fresh);
             *comm = period.comm;
-            times.record(period.state, duration);
-            times.note_unwoken(period.state, period.wakeup);
-        } else if self.args.perins && period.began == Began::Exactly {
+            if period.began == Began::Exactly {
+                times.record(period.state, period.since, period.until, self.told_until);
+                times.note_unwoken(period.state, period.wakeup);
+            } else {
+                times.take_up(period.state, period.since, period.until, self.told_until);
+            }
+        } else if self.args.perins {
             ctx.untracked += 1;
         }
         if let Some(us) = self.drawn(period.state, period.began, period.stack, duration) {

@@ -130,5 +130,8 @@ fn read_name(field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
 pub fn waker(sample: &Sample<'_>, fields: &Woken, ctx: &mut Context) -> Waker {
     const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40; // hard, soft, NMI: TRACE_FLAG_*, include/linux/trace_events.h
     let flags = fields.flags.as_ref().and_then(|flags| flags.read_u64(sample.raw).ok()).unwrap_or(0);
-    Waker { tid: sample.tid, comm: ctx.tasks.comm(sample.tid), interrupt: flags & IN_INTERRUPT != 0 }
+    if flags & IN_INTERRUPT != 0 {
+        return Waker::Interrupt;
+    }
+    Waker::Task { tid: sample.tid, comm: ctx.tasks.comm(sample.tid) }
 }

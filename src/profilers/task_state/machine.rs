@@ -39,11 +39,13 @@ pub enum Began {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waker {
-    pub tid: i32,
-    pub comm: Comm,
-    /// An interrupt woke, a timer's for instance: the task is merely who was interrupted.
-    pub interrupt: bool,
+pub enum Waker {
+    Task {
+        tid: i32,
+        comm: Comm,
+    },
+    /// A timer's for instance. The task that it interrupted has no part in it.
+    Interrupt,
 }
 
 /// One task.

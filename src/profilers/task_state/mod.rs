@@ -29,7 +29,7 @@ use crate::profiler::filters::{Match, all_of, any_of, for_kernel, note_too_long}
 use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
 use crate::profilers::task_state::events::{Plan, Wanted};
-use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen};
+use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
 use crate::profilers::task_state::states::State;
 use crate::profilers::task_state::table::{ByThread, COLUMNS, THREAD_COLUMNS, TimeTable, Times};
 use crate::stats::value::{Part, Shape, Subject, Value};
@@ -132,6 +132,8 @@ pub struct TaskState {
     hides: bool,
     /// Pairs that began before this may hide a loss.
     lost_until: u64,
+    /// The end of the last interval: what went on then was told up to here.
+    told_until: u64,
     /// Up to this, tasks whose wait began unseen because of a loss were looked for.
     looked_until: u64,
     next_look: u64,
@@ -148,9 +150,16 @@ static SHAPE: Shape = Shape {
         Part::Subject,
         Part::If(2, &[Part::Text(" still waiting")]),
         Part::If(3, &[Part::Text(" (at least: "), Part::Value { key: 3, width: 0 }, Part::Text(")")]),
-        Part::If(4, &[Part::Text(", woken by ")]),
-        Part::If(6, &[Part::Text("an interrupt of ")]),
-        Part::If(4, &[Part::Value { key: 5, width: 0 }, Part::Text(" "), Part::Value { key: 4, width: 0 }]),
+        Part::If(
+            4,
+            &[
+                Part::Text(", woken by "),
+                Part::Value { key: 5, width: 0 },
+                Part::Text(" "),
+                Part::Value { key: 4, width: 0 },
+            ],
+        ),
+        Part::If(6, &[Part::Text(", woken by an interrupt")]),
         Part::If(7, &[Part::Text(", in "), Part::Value { key: 7, width: 0 }]),
     ],
 };
@@ -176,6 +185,7 @@ impl TaskState {
             by_thread: ByThread::default(),
             hides: false,
             lost_until: 0,
+            told_until: 0,
             looked_until: 0,
             next_look: 0,
             next_sweep: 0,
@@ -227,15 +237,15 @@ impl TaskState {
         if self.args.than.is_none_or(|than| duration < than.0) {
             return;
         }
-        let waker = period.waker;
+        let [waker_tid, waker_comm, by_interrupt] = waker_values(period.waker);
         let values = [
             self.label(period.state),
             Value::Ns(duration),
             Value::Bool(false),
             since_text(period.began),
-            waker.map_or(Value::None, |waker| Value::Signed(waker.tid.into())),
-            waker.map_or(Value::None, |waker| Value::Comm(waker.comm)),
-            waker.map_or(Value::None, |waker| Value::Bool(waker.interrupt)),
+            waker_tid,
+            waker_comm,
+            by_interrupt,
             Value::None,
         ];
         let subject = Subject {
@@ -252,8 +262,8 @@ impl TaskState {
         self.plan.as_ref().map_or(Value::None, |plan| plan.states.label(state))
     }
 
-    /// What goes on at `now`: tasks and time so far, by state.
-    fn ongoing(&self, now: Timestamp, mut each: impl FnMut(i32, Comm, State, u64)) {
+    /// What goes on at `now`: tasks, state and since when.
+    fn ongoing(&self, mut each: impl FnMut(i32, Comm, State, u64)) {
         for (tid, task) in self.machine.iter() {
             let state = match task.doing {
                 Doing::Unknown | Doing::Away | Doing::Hidden => continue,
@@ -268,8 +278,17 @@ impl TaskState {
             {
                 continue;
             }
-            each(tid, task.comm, state, now.saturating_sub(task.since));
+            each(tid, task.comm, state, task.since);
         }
+    }
+}
+
+/// Who ended a wait: tid, comm, and whether it was an interrupt.
+fn waker_values(waker: Option<Waker>) -> [Value; 3] {
+    match waker {
+        None => [Value::None, Value::None, Value::None],
+        Some(Waker::Interrupt) => [Value::None, Value::None, Value::Bool(true)],
+        Some(Waker::Task { tid, comm }) => [Value::Signed(tid.into()), Value::Comm(comm), Value::Bool(false)],
     }
 }
 
@@ -437,7 +456,11 @@ impl Profiler for TaskState {
         let Some(plan) = &self.plan else { return Ok(()) };
         let lapses = self.machine.take_lapses();
         let mut table = TimeTable::new(&plan.states, |state| self.selects(state), self.hides, lapses);
-        self.ongoing(now, |tid, comm, state, ns| table.goes_on(tid, comm, state, ns));
+        let told_until = self.told_until;
+        self.ongoing(|tid, comm, state, since| {
+            let lasts = |since: u64| now.saturating_sub(since);
+            table.goes_on(tid, comm, state, lasts(since), lasts(since.max(told_until)));
+        });
         if self.args.perins {
             report.table(&THREAD_COLUMNS, table.rows_by_thread(&self.by_thread));
             self.by_thread.clear();
@@ -447,11 +470,37 @@ impl Profiler for TaskState {
         report.judge(self.sight());
         report.doubt(table::doubts(if self.args.perins { &THREAD_COLUMNS } else { &COLUMNS }));
         self.all.clear();
+        self.told_until = now;
         self.draw_ongoing(now, report);
         Ok(())
     }
 
     fn lost(&mut self, window: &LostWindow) {
         self.lost_until = self.lost_until.max(window.end_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As it is printed.
+    fn line(waker: Option<Waker>) -> String {
+        let [tid, comm, interrupt] = waker_values(waker);
+        let (state, duration, no) = (Value::Word("S"), Value::Ns(3_000_000), || Value::None);
+        let values = [state, duration, Value::Bool(false), no(), tid, comm, interrupt, no()];
+        let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"sleep") };
+        let mut out = Vec::new();
+        crate::output::text::shaped(&subject, &SHAPE, &values, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_waker_is_a_task_or_an_interrupt() {
+        let wait = " S       3.000 ms  sleep 8 [001]";
+        assert_eq!(line(None), wait);
+        assert_eq!(line(Some(Waker::Interrupt)), format!("{wait}, woken by an interrupt"));
+        let task = Waker::Task { tid: 0, comm: Comm::new(b"swapper/1") };
+        assert_eq!(line(Some(task)), format!("{wait}, woken by swapper/1 0"));
     }
 }

@@ -96,7 +96,7 @@ impl TaskState {
     }
 
     /// How wide a wait of `ns` is in the flame graph, in µs. None when it is not in it: the graph shows blocked tasks, and
-    /// of those that waited already when we came only what has a stack, or the sleepers of the whole machine would fill it.
+    /// of those that waited already when we came only what has a stack: see [`TaskState::look_at_proc`].
     pub(super) fn drawn(&self, state: State, began: Began, stack: Option<StackId>, ns: u64) -> Option<u64> {
         let is_drawn = self.args.common.draws_stacks()
             && self.reports(state)
@@ -158,6 +158,13 @@ impl TaskState {
             let settle = self.args.than.map_or(u64::MAX, |than| at.saturating_add(than.0.min(SETTLE_NS)));
             self.machine.discard(tid); // what it did before the loss
             self.machine.found(Seen { at, cpu, tid, comm }, state, began, settle);
+            // Each look costs, and the sleepers of the whole machine would fill the picture.
+            if self.args.common.draws_stacks() && self.reports(state) && (self.few || state != State::SLEEP) {
+                let stack = ctx.stack_from_proc(tid);
+                if let Some(task) = self.machine.get_mut(tid) {
+                    task.stack = stack;
+                }
+            }
         }
     }
 }

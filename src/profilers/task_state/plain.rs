@@ -72,6 +72,8 @@ struct Sums<'a> {
     all: &'a mut Times,
     /// See [`TaskState::lost_until`].
     lost_until: u64,
+    /// See [`TaskState::told_until`].
+    told_until: u64,
     /// Periods thrown away because of it.
     unsure: u64,
 }
@@ -79,9 +81,10 @@ struct Sums<'a> {
 impl TaskState {
     /// The samples at the start of `samples`: short ones, and one that may be something else.
     pub(super) fn sum_up(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
-        let TaskState { plan: Some(plan), machine, all, lost_until, .. } = self else { return };
+        let TaskState { plan: Some(plan), machine, all, lost_until, told_until, .. } = self else { return };
         let Plan { switch, fields, states, places, .. } = plan;
-        let mut sums = Sums { switch: *switch, states, machine, all, lost_until: *lost_until, unsure: 0 };
+        let (lost_until, told_until) = (*lost_until, *told_until);
+        let mut sums = Sums { switch: *switch, states, machine, all, lost_until, told_until, unsure: 0 };
         let long = |sums: &mut Sums<'_>, event, sample: &Sample<'_>, ctx: &mut Context| -> Result<()> {
             ctx.ignored = sums.long(event, sample, fields)? == Use::Ignored;
             Ok(())
@@ -202,7 +205,7 @@ impl Sums<'_> {
         if since < self.lost_until {
             self.unsure += 1;
         } else {
-            self.all.record(state, until - since);
+            self.all.record(state, since, until, self.told_until);
         }
         true
     }
@@ -219,7 +222,13 @@ impl Sums<'_> {
             Change::Ended(period) if period.began == Began::Exactly => {
                 self.sum(period.state, period.since.min(period.until), period.until)
             }
-            Change::Ended(_) | Change::Nothing => true,
+            Change::Ended(period) => {
+                if period.since >= self.lost_until {
+                    self.all.take_up(period.state, period.since, period.until, self.told_until);
+                }
+                true
+            }
+            Change::Nothing => true,
             Change::Hidden => false,
         }
     }
@@ -262,10 +271,11 @@ mod tests {
         let (mut machine, mut all) = (Machine::new(false), Times::new());
         [0, 5].into_iter().for_each(|tid| machine.hide(tid));
         let (mut now, mut lost_until, mut unsure, mut ignored) = (1_000_000_u64, 0, 0, 0);
+        let told_until = now + 1_000;
         for &(later, cpu, step) in steps {
             now = now.saturating_add_signed(later);
             let (states, machine, all) = (&mut states, &mut machine, &mut all);
-            let mut sums = Sums { switch: EventId::default(), states, machine, all, lost_until, unsure: 0 };
+            let mut sums = Sums { switch: EventId::default(), states, machine, all, lost_until, told_until, unsure: 0 };
             let used = match step {
                 Step::Switch { prev, state, next } if is_usual => sums.switched(now, cpu, prev, state, next),
                 Step::Switch { prev, state, next } => {
@@ -300,7 +310,7 @@ mod tests {
         assert!(!lines.iter().any(|line| line.contains("Hidden")));
         let sums = all.histograms.iter().map(|sum| format!("{:?} {:?}", sum.sum(), sum.buckets().collect::<Vec<_>>()));
         lines.extend(sums);
-        lines.push(format!("{:?}", all.unwoken()));
+        lines.push(format!("{:?} {:?}", all.unwoken(), all.totals()));
         (lines, unsure + machine.take_unseen(), ignored)
     }
 

@@ -12,10 +12,13 @@ use crate::task::Comm;
 pub type Histograms = [Histogram; STATES];
 pub type ByThread = FxHashMap<i32, (Comm, Box<Times>)>;
 
-/// Ended periods, by state.
+/// By state, the periods that ended in an interval, and how much of it they and others took up.
 #[derive(Debug)]
 pub struct Times {
     pub histograms: Histograms,
+    /// Of each period what lies in the interval, ns: not what a table before has told already. Also of those whose length is
+    /// not known.
+    totals: [u64; STATES],
     unwoken: [Unwoken; STATES],
 }
 
@@ -65,17 +68,36 @@ pub fn doubts(columns: &[Column]) -> RowDoubts {
 
 impl Times {
     pub const fn new() -> Times {
-        Times { histograms: [const { Histogram::new() }; STATES], unwoken: [Unwoken { all: 0, busy: 0 }; STATES] }
+        Times {
+            histograms: [const { Histogram::new() }; STATES],
+            totals: [0; STATES],
+            unwoken: [Unwoken { all: 0, busy: 0 }; STATES],
+        }
     }
 
     pub fn clear(&mut self) {
         self.histograms.iter_mut().for_each(Histogram::clear);
+        self.totals = [0; STATES];
         self.unwoken = Default::default();
     }
 
+    /// A period ended. The interval began at `from`.
     #[inline(always)]
-    pub fn record(&mut self, state: State, ns: u64) {
-        self.histograms[state.index()].record(ns);
+    pub fn record(&mut self, state: State, since: u64, until: u64, from: u64) {
+        self.histograms[state.index()].record(until.saturating_sub(since));
+        self.take_up(state, since, until, from);
+    }
+
+    /// The same of one that began before anybody looked.
+    #[inline(always)]
+    pub fn take_up(&mut self, state: State, since: u64, until: u64, from: u64) {
+        let total = &mut self.totals[state.index()];
+        *total = total.saturating_add(until.saturating_sub(since.max(from)));
+    }
+
+    #[cfg(test)]
+    pub fn totals(&self) -> [u64; STATES] {
+        self.totals
     }
 
     /// By state, of all and of busy CPUs.
@@ -94,8 +116,27 @@ impl Times {
     }
 }
 
-/// Tasks in each state at the end of the interval, and their time in it so far, ns.
-type Ongoing = [(u64, u64); STATES];
+/// Tasks that are in a state at the end of the interval.
+#[derive(Clone, Copy, Debug, Default)]
+struct GoingOn {
+    count: u64,
+    /// How long they are in it, ns.
+    ns: u64,
+    longest_ns: u64,
+    /// How much of that lies in the interval.
+    in_interval_ns: u64,
+}
+
+type Ongoing = [GoingOn; STATES];
+
+impl GoingOn {
+    fn add(&mut self, ns: u64, in_interval_ns: u64) {
+        self.count += 1;
+        self.ns = self.ns.saturating_add(ns);
+        self.longest_ns = self.longest_ns.max(ns);
+        self.in_interval_ns = self.in_interval_ns.saturating_add(in_interval_ns);
+    }
+}
 
 /// Gathers what goes on, and lays out the rows.
 pub struct TimeTable<'a, F> {
@@ -111,15 +152,14 @@ pub struct TimeTable<'a, F> {
 
 impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
     pub fn new(states: &'a States, selects: F, hides: bool, lapses: FxHashMap<i32, u64>) -> TimeTable<'a, F> {
-        TimeTable { states, selects, ongoing: FxHashMap::default(), all: [(0, 0); STATES], hides, lapses }
+        TimeTable { states, selects, ongoing: FxHashMap::default(), all: Ongoing::default(), hides, lapses }
     }
 
-    /// A thread has been in `state` for `ns`.
-    pub fn goes_on(&mut self, tid: i32, comm: Comm, state: State, ns: u64) {
+    /// A thread has been in `state` for `ns`, of which so many lie in the interval.
+    pub fn goes_on(&mut self, tid: i32, comm: Comm, state: State, ns: u64, in_interval_ns: u64) {
         let at = state.index();
-        self.all[at].0 += 1;
-        self.all[at].1 += ns;
-        self.ongoing.entry(tid).or_insert((comm, [(0, 0); STATES])).1[at] = (1, ns);
+        self.all[at].add(ns, in_interval_ns);
+        self.ongoing.entry(tid).or_insert((comm, Ongoing::default())).1[at].add(ns, in_interval_ns);
     }
 
     /// A row per state.
@@ -138,7 +178,7 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
         let none = Times::new();
         for tid in tids {
             let (known, times) = threads.get(&tid).map_or((None, &none), |(comm, all)| (Some(*comm), all));
-            let (comm, ongoing) = self.ongoing.get(&tid).copied().unwrap_or((Comm::default(), [(0, 0); STATES]));
+            let (comm, ongoing) = self.ongoing.get(&tid).copied().unwrap_or_default();
             let head = [Value::Signed(tid.into()), Value::Comm(known.unwrap_or(comm))];
             let lapses = self.lapses.get(&tid).copied().unwrap_or(0);
             self.add_rows(times, &ongoing, lapses, &head, &mut rows);
@@ -148,9 +188,10 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
 
     fn add_rows(&self, times: &Times, ongoing: &Ongoing, lapses: u64, head: &[Value], into: &mut Vec<Vec<Value>>) {
         for (at, histogram) in times.histograms.iter().enumerate() {
-            let (count, ns) = ongoing[at];
+            let GoingOn { count, ns, longest_ns, in_interval_ns } = ongoing[at];
             let state = State::at(at);
-            if (histogram.is_empty() && count == 0) || !(self.selects)(state) {
+            let total = times.totals[at].saturating_add(in_interval_ns);
+            if (histogram.is_empty() && count == 0 && total == 0) || !(self.selects)(state) {
                 continue;
             }
             let [p50, p95, p99] = histogram.quantiles([0.50, 0.95, 0.99]);
@@ -163,12 +204,12 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
             row.extend([
                 self.states.label(state),
                 Value::Unsigned(histogram.count()),
-                Value::Ns(u64::try_from(histogram.sum()).unwrap_or(u64::MAX)),
+                Value::Ns(total),
                 measured(histogram.min()),
                 measured(p50),
                 measured(p95),
                 measured(p99),
-                measured(histogram.max()),
+                if count > 0 { Value::Ns(histogram.max().max(longest_ns)) } else { measured(histogram.max()) },
                 Value::Unsigned(count),
                 Value::Ns(ns),
                 some(all, all > 0 || may_be_woken),
@@ -190,20 +231,19 @@ mod tests {
         let states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
         let comm = Comm::new(b"t");
         let mut threads = ByThread::default();
-        threads.entry(7).or_insert((comm, Box::new(Times::new()))).1.record(State::DISK, 5);
+        threads.entry(7).or_insert((comm, Box::new(Times::new()))).1.record(State::DISK, 100, 105, 102);
         let mut table = TimeTable::new(&states, |state| state != State::RUNNING, false, FxHashMap::default());
-        table.goes_on(7, comm, State::SLEEP, 30);
-        table.goes_on(8, comm, State::DISK, 40);
-        table.goes_on(9, comm, State::RUNNING, 50); // not selected
-        let brief: Vec<(Value, Value, Value, Value)> = table
-            .rows_by_thread(&threads)
-            .into_iter()
-            .map(|row| (row[0].clone(), row[2].clone(), row[3].clone(), row[10].clone()))
-            .collect();
-        let row = |tid, state, count, now| {
-            (Value::Signed(tid), Value::Word(state), Value::Unsigned(count), Value::Unsigned(now))
+        table.goes_on(7, comm, State::SLEEP, 30, 30);
+        table.goes_on(8, comm, State::DISK, 40, 15);
+        table.goes_on(9, comm, State::RUNNING, 50, 50); // not selected
+        // tid, state, count, total, the longest and those that go on
+        let brief = |row: Vec<Value>| [0, 2, 3, 4, 9, 10].map(|at| row[at].clone());
+        let brief: Vec<[Value; 6]> = table.rows_by_thread(&threads).into_iter().map(brief).collect();
+        let row = |tid, state, count, total, max, now| {
+            let count = Value::Unsigned(count);
+            [Value::Signed(tid), Value::Word(state), count, Value::Ns(total), Value::Ns(max), Value::Unsigned(now)]
         };
-        assert_eq!(brief, [row(7, "S", 0, 1), row(7, "D", 1, 0), row(8, "D", 0, 1)]);
+        assert_eq!(brief, [row(7, "S", 0, 30, 30, 1), row(7, "D", 1, 3, 5, 0), row(8, "D", 0, 15, 40, 1)]);
         let sums: Vec<Value> = table.rows(&Times::new()).iter().map(|row| row[9].clone()).collect();
         assert_eq!(sums, [Value::Ns(30), Value::Ns(40)]);
     }

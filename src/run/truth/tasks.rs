@@ -157,21 +157,23 @@ impl Scheduler {
         self.current[cpu as usize] = next;
     }
 
-    /// The truth of an interval that ends at `end`: by task and state count, sum, least and greatest, of what began after
-    /// `from`, and how many and how long it goes on.
-    fn truth(&self, from: u64, end: u64) -> BTreeMap<(usize, &'static str), [u64; 6]> {
+    /// The truth of the interval from `begin` to `end`: by task and state, of what began after `from`, how many periods ended,
+    /// how much of the interval they and those that go on took up, the shortest that ended, the longest, and how many and
+    /// how long they go on.
+    fn truth(&self, from: u64, begin: u64, end: u64) -> BTreeMap<(usize, &'static str), [u64; 6]> {
         let mut rows: BTreeMap<_, [u64; 6]> = BTreeMap::new();
         for period in &self.ended {
             let Some(since) = period.since.filter(|since| *since > from) else { continue };
             let lasted = period.until - since;
             let row = rows.entry((period.tid, period.label)).or_default();
             let least = if row[0] == 0 { lasted } else { row[2].min(lasted) };
-            *row = [row[0] + 1, row[1] + lasted, least, row[3].max(lasted), 0, 0];
+            *row = [row[0] + 1, row[1] + (period.until - since.max(begin)), least, row[3].max(lasted), 0, 0];
         }
         for (at, task) in self.tasks.iter().enumerate() {
             if let Some(since) = task.since.filter(|since| *since > from) {
                 let row = rows.entry((FIRST + at, task.doing.label())).or_default();
                 (row[4], row[5]) = (1, end - since);
+                (row[1], row[3]) = (row[1] + (end - since.max(begin)), row[3].max(end - since));
             }
         }
         rows
@@ -215,6 +217,7 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut Shown) {
     let steps = 20 + world.random.below(80);
     let intervals = 6;
     let mut lost_before = 0; // as of the last interval
+    let mut told_until = 0;
     for interval in 1..=intervals {
         let look_one_in = world.random.of(&[1, 2, 8, 50]);
         for _ in 0..steps {
@@ -222,10 +225,11 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut Shown) {
             scheduler.step(&mut world);
         }
         let report = world.report(interval == intervals);
-        let truth = |from| scheduler.truth(from, report.end);
+        let truth = |from| scheduler.truth(from, told_until, report.end);
         let truth = |from| if apart { truth(from) } else { together(truth(from)) };
         let (all, mut truth) = (truth(0), truth(lost_before));
         scheduler.ended.clear();
+        told_until = report.end;
         lost_before = world.last_trouble;
         let [table] = &report.tables[..] else { panic!("{seed}: one table") };
         for row in &table.rows {
