@@ -4,8 +4,9 @@
 //! Cost: two records per signal; `--filter` and `-t` are left to the kernel for the first of them.
 //!
 //! `pending` keeps what was sent and has not arrived, `ending` tells which of that ended a process, `names` knows the
-//! kernel's numbers, `shown` is the line of a signal, `table` holds the sums.
+//! kernel's numbers, `shown` is the line of a signal, `table` holds the sums, `args` the options.
 
+mod args;
 mod doubt;
 mod ending;
 mod names;
@@ -19,13 +20,14 @@ use anyhow::{Result, bail};
 use rustc_hash::FxHashSet;
 
 use crate::cli::CommonArgs;
-use crate::cli::values::{self, CommList};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
 use crate::profiler::filters::{Match, all_of, for_kernel, note_too_long};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::ProfilerArgs;
+pub use crate::profilers::signal::args::SignalArgs;
+use crate::profilers::signal::args::SignalList;
 use crate::profilers::signal::doubt::{Doubts, Empty};
 use crate::profilers::signal::ending::{Deadly, Endings, Looked};
 use crate::profilers::signal::names::{DefaultAction, Origin, SIGKILL};
@@ -37,51 +39,6 @@ use crate::symbol::StackId;
 use crate::task::procfs::{self, SignalState};
 use crate::task::{Ancestor, Comm};
 use crate::tep::Field;
-
-/// Who sends which signal to whom, and whether it arrives
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  Who kills nginx, and who has started that?
-    perf-prof signal --filter nginx --signal KILL,TERM
-  Every signal to one process, with the stack of its sender:
-    perf-prof signal -p nginx -g
-  Only a table per second of who sends what to whom:
-    perf-prof signal -i 1000 | grep -v ' -> '
-  All that a command and its children get:
-    perf-prof signal -- ./job
-
-A line per signal, once it is known what became of it: it is delivered, ignored,
-or merged into an equal one that waits already. One that does not arrive within
-a moment is shown with the reason, and once more when it does.")]
-pub struct SignalArgs {
-    /// Only signals sent to tasks of these names: nginx,java*
-    #[arg(long, value_name = "COMM,...", value_parser = values::comm_list)]
-    filter: Option<CommList>,
-    /// Only these signals: KILL,SIGTERM,9
-    #[arg(long = "signal", value_name = "NAME|N,...", value_parser = SignalList::parse)]
-    signals: Option<SignalList>,
-    #[command(flatten)]
-    common: CommonArgs,
-}
-
-/// Numbers of signals.
-#[derive(Clone, Debug)]
-struct SignalList(Vec<u8>);
-
-impl SignalList {
-    fn parse(text: &str) -> Result<SignalList, String> {
-        let number = |word: String| {
-            names::number(&word).ok_or_else(|| format!("`{word}` is no signal, write names or numbers, as in KILL,15"))
-        };
-        values::list(text)?.into_iter().map(number).collect::<Result<_, _>>().map(SignalList)
-    }
-
-    /// The condition on an event whose field is called `sig`.
-    fn text(&self) -> String {
-        self.0.iter().map(|signo| format!("sig=={signo}")).collect::<Vec<_>>().join(" || ")
-    }
-}
 
 impl ProfilerArgs for SignalArgs {
     const NAME: &'static str = "signal";
