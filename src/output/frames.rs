@@ -133,11 +133,12 @@ fn brief(name: &str) -> Cow<'_, str> {
     head.chain(MARK.chars()).chain(short.chars().skip(len - kept)).collect::<String>().into()
 }
 
-/// `a<b<c>, d>::e()` as `a<...>::e()`. None where brackets do not match.
+/// `a<b<c>, d>::e()` as `a<...>::e()`, and Rust's `<a<b> as c>::d` as `<a<...> as c>::d`. None where brackets do not match.
 fn without_arguments(name: &str) -> Option<String> {
     const OPERATOR: &str = "operator";
     let mut short = String::with_capacity(name.len());
     let mut depth = 0_usize;
+    let mut is_qualified = name.starts_with('<'); // and that bracket is open
     let mut before = ' ';
     for (at, char) in name.char_indices() {
         let of_operator = matches!(char, '<' | '>' | '=')
@@ -145,6 +146,11 @@ fn without_arguments(name: &str) -> Option<String> {
             || char == '>' && before == '-';
         before = char;
         match char {
+            '<' if at == 0 => short.push('<'),
+            '>' if depth == 0 && is_qualified && !of_operator => {
+                is_qualified = false;
+                short.push('>');
+            }
             '<' if !of_operator => {
                 depth += 1;
                 if depth == 1 {
@@ -156,7 +162,7 @@ fn without_arguments(name: &str) -> Option<String> {
             _ => {}
         }
     }
-    (depth == 0).then_some(short)
+    (depth == 0 && !is_qualified).then_some(short)
 }
 
 #[cfg(test)]
@@ -213,6 +219,7 @@ mod tests {
             (format!("std::map<{args}int>::operator<< <x>(int)"), "std::map<...>::operator<< <...>(int)".to_owned()),
             (format!("f<{args}int>::operator->()"), "f<...>::operator->()".to_owned()),
             (format!("f<{args}int>::operator<=>()"), "f<...>::operator<=>()".to_owned()),
+            (format!("<a::B<{args}int> as c::D<e>>::f::<g>"), "<a::B<...> as c::D<...>>::f::<...>".to_owned()),
         ];
         for (name, want) in cases {
             assert_eq!(brief(&name), want);
