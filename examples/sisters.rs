@@ -27,7 +27,9 @@ fn main() {
     };
     let mut cpu = CpuSet::new();
     cpu.set(0).and_then(|()| sched_setaffinity(Pid::from_raw(0), &cpu)).expect("CPU 0");
-    let parameters = libc::sched_param { sched_priority: PRIORITY };
+    // SAFETY: integers, of which the kernel reads the first; each C library has others behind it.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = PRIORITY;
     // SAFETY: reads the parameters, which live here.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
     let (mut hears, mut tells) = pipe().expect("a pipe");
