@@ -5,6 +5,7 @@
 //! here, on first print.
 
 mod by_stack;
+mod commands;
 pub mod escape;
 pub mod flame;
 mod fold;

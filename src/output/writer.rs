@@ -1,8 +1,11 @@
 //! Lays out messages as text or JSON lines.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
+use std::time::Instant;
 
 use crate::output::by_stack;
+use crate::output::commands::Commands;
 use crate::output::escape::{escape, escape_from};
 use crate::output::fold::Folded;
 use crate::output::frames;
@@ -12,15 +15,13 @@ use crate::output::top::Top;
 use crate::output::unsettled::Unsettled;
 use crate::output::wall::WallClock;
 use crate::output::{EventText, IntervalEnd, RunEnd, Settings, StackReport, json, text, top};
-use crate::perf::target::Host;
-use crate::stats::value::{Batch, Command, Kin, Occurrence, Table, Value, Verdict, What};
+use crate::stats::value::{Batch, Occurrence, Table, Value, Verdict, What};
 use crate::stats::weights::Weighted;
 use crate::symbol::files::Reason;
 use crate::symbol::names::{KERNEL, Named};
 use crate::symbol::quality::{Quality, StackQuality};
 use crate::symbol::stacks::Stack;
 use crate::symbol::{CurrentStep, Frames, Names, News, Spaces, StackId};
-use crate::task::procfs;
 use crate::tep::fields_text::render_fields;
 use crate::tep::print_fmt;
 use crate::tep::strings::KernelStrings;
@@ -39,6 +40,7 @@ pub struct Writer {
     unsettled: Unsettled,
     quality: StackQuality,
     step: CurrentStep,
+    commands: Commands,
     /// Nothing more is said on stderr either.
     is_quiet: bool,
 }
@@ -82,6 +84,7 @@ impl Writer {
         }
         let spaces = Spaces::new(settings.host.clone());
         let sink = if settings.durable { sink.durable() } else { sink };
+        let commands = Commands::new(settings.host.clone(), step.clone());
         Writer {
             settings,
             sink,
@@ -94,6 +97,7 @@ impl Writer {
             unsettled: Unsettled::default(),
             quality: StackQuality::default(),
             step,
+            commands,
             is_quiet: false,
         }
     }
@@ -218,15 +222,8 @@ impl Writer {
             }
             What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
                 let values = values.of(&batch.values);
-                let placed = has_places(values).then(|| {
-                    name_places(
-                        &self.stacks,
-                        &mut self.names,
-                        &Processes { host: &self.settings.host, step: &self.step },
-                        values,
-                    )
-                });
-                text::shaped(&occurrence.subject, shape, placed.as_deref().unwrap_or(values), out);
+                let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
+                text::shaped(&occurrence.subject, shape, &named, out);
             }
         }
         out.push(b'\n');
@@ -259,15 +256,8 @@ impl Writer {
             }
             What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
                 let values = values.of(&batch.values);
-                let placed = has_places(values).then(|| {
-                    name_places(
-                        &self.stacks,
-                        &mut self.names,
-                        &Processes { host: &self.settings.host, step: &self.step },
-                        values,
-                    )
-                });
-                json::shaped(&mut object, shape, placed.as_deref().unwrap_or(values));
+                let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
+                json::shaped(&mut object, shape, &named);
             }
         }
         if let What::Weighted { weights, .. } = &occurrence.what {
@@ -316,10 +306,9 @@ impl Writer {
 
     /// Rows with the names of the places in them. None when there are none.
     fn placed(&mut self, rows: &[Vec<Value>]) -> Option<Vec<Vec<Value>>> {
-        let (stacks, names) = (&self.stacks, &mut self.names);
-        let processes = Processes { host: &self.settings.host, step: &self.step };
-        let any = rows.iter().any(|row| has_places(row));
-        any.then(|| rows.iter().map(|row| name_places(stacks, names, &processes, row)).collect())
+        let (stacks, names, commands) = (&self.stacks, &mut self.names, &mut self.commands);
+        let any = rows.iter().any(|row| needs_names(row));
+        any.then(|| rows.iter().map(|row| name_values(stacks, names, commands, row).into_owned()).collect())
     }
 
     /// Lists where the time went, and brings the flame graph up to date.
@@ -493,38 +482,31 @@ fn render(event: &EventText, raw: &[u8], names: &mut Names, strings: &KernelStri
     start
 }
 
-fn has_places(values: &[Value]) -> bool {
+fn needs_names(values: &[Value]) -> bool {
     values.iter().any(|value| matches!(value, Value::Place(_) | Value::Lineage(_)))
 }
 
 /// The values, with the name of each place in its stead, and the command lines of processes.
-fn name_places(stacks: &Frames, names: &mut Names, processes: &Processes<'_>, values: &[Value]) -> Vec<Value> {
+fn name_values<'v>(
+    stacks: &Frames,
+    names: &mut Names,
+    commands: &mut Commands,
+    values: &'v [Value],
+) -> Cow<'v, [Value]> {
+    if !needs_names(values) {
+        return values.into();
+    }
+    let now = Instant::now();
     let mut named = |value: &Value| match value {
         Value::Place(id) => {
             let mut text = Vec::new();
             name_stack(stacks, names, *id).iter().take(1).for_each(|frame| frames::place(frame, &mut text));
             Value::Text(String::from_utf8_lossy(&text).into())
         }
-        Value::Lineage(kin) => Value::Lineage(kin.iter().map(|kin| processes.with_command(kin)).collect()),
+        Value::Lineage(kin) => Value::Lineage(kin.iter().map(|kin| commands.with_command(kin, now)).collect()),
         other => other.clone(),
     };
     values.iter().map(&mut named).collect()
-}
-
-/// What /proc says of processes now.
-struct Processes<'a> {
-    host: &'a Host,
-    step: &'a CurrentStep,
-}
-
-impl Processes<'_> {
-    /// Its number may be another's by now, which then mostly has another name.
-    fn with_command(&self, kin: &Kin) -> Kin {
-        let lives = procfs::stat(self.host, kin.pid).is_some_and(|stat| stat.is_alive() && stat.comm == kin.comm);
-        let line = || self.step.in_process(kin.pid, || procfs::command_line(self.host, kin.pid));
-        let line = || line().map_or(Command::Unknown, |line| Command::Line(line.into()));
-        Kin { command: if lives { line() } else { Command::Gone }, ..kin.clone() }
-    }
 }
 
 /// The frames of a stack with their names: these are kept per address, not per stack, of which there may be very many.

@@ -65,7 +65,7 @@ impl fmt::Debug for Comm {
 struct Task {
     pid: i32,
     comm: Comm,
-    /// The process that made its process; 0: not known yet.
+    /// The process that made its process; 0: not known yet; [`NOBODY`].
     parent: i32,
     exited: bool,
 }
@@ -91,6 +91,8 @@ pub struct TaskTable {
     exited: VecDeque<(u64, i32)>,
 }
 
+/// In the place of a parent: there is none, or it cannot be found out.
+const NOBODY: i32 = -1;
 /// Whoever has no number in our pid namespace.
 const OUTSIDE: &[u8] = b"<outside>";
 
@@ -166,10 +168,12 @@ impl TaskTable {
 
     fn parent(&mut self, pid: i32) -> i32 {
         let known = self.task(pid).parent;
-        if known > 0 || pid <= 1 {
+        if known != 0 || pid <= 1 {
             return known;
         }
-        let parent = procfs::stat(&self.host, pid).map_or(0, |stat| stat.parent);
+        // It is asked once: a flood of its signals must not have /proc read each time.
+        let found = procfs::stat(&self.host, pid).map_or(0, |stat| stat.parent);
+        let parent = if found > 0 { found } else { NOBODY };
         if let Some(task) = self.tasks.get_mut(&pid) {
             task.parent = parent;
             self.latest.0 = None;
