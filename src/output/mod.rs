@@ -12,6 +12,7 @@ mod fold;
 pub mod forecast;
 mod frames;
 pub mod json;
+mod messages;
 mod patience;
 pub mod sink;
 #[cfg(test)]
@@ -33,9 +34,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
 
-use crate::bpf::attached::Attached;
 use crate::output::escape::{escape, escape_into};
 use crate::output::flame::FlameWriter;
+pub(crate) use crate::output::messages::Message;
+pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport};
 use crate::output::patience::Patience;
 use crate::output::sink::{Sink, Waits, tell_at_once};
 use crate::output::thread::{Ending, write_all};
@@ -43,7 +45,7 @@ pub use crate::output::top::Top;
 use crate::output::under_way::{MOST_BYTES, MOST_NEWS_BYTES, UnderWay};
 use crate::output::writer::Writer;
 use crate::perf::target::Host;
-use crate::stats::value::{Batch, Table, Value, Verdict};
+use crate::stats::value::Batch;
 use crate::stats::weights::Weighted;
 use crate::symbol::elf::SymbolOptions;
 use crate::symbol::{CurrentStep, News, StackId};
@@ -109,124 +111,6 @@ pub struct Settings {
     /// What is written is to survive a crash of the machine.
     pub durable: bool,
     pub flame: Option<FlameWriter>,
-}
-
-/// A report of what fell on each stack from the start of the run up to an interval's end.
-#[derive(Debug)]
-pub struct StackReport {
-    pub interval: u64,
-    pub time_ns: u64,
-    pub span_ns: u64,
-    /// What is not in the sums yet, because it goes on.
-    pub ongoing: Arc<Vec<Weighted>>,
-    /// What is listed of it; None: it is for the flame graph alone.
-    pub top: Option<Top>,
-    /// The run ends with it.
-    pub last: bool,
-}
-
-/// The end of an interval.
-#[derive(Debug, Default)]
-pub struct IntervalEnd {
-    pub interval: u64,
-    pub start_ns: u64,
-    pub end_ns: u64,
-    pub samples: u64,
-    pub lost: u64,
-    pub lost_side: u64,
-    pub lost_windows: Vec<LostSpan>,
-    pub discarded: u64,
-    pub coverage: f64,
-    /// Of what its records make.
-    pub verdict: Verdict,
-    /// Programs of others that may have hidden events from us.
-    pub filtered_by: Vec<Attached>,
-    /// What loss means and what would cure it, for text.
-    pub loss_line: Option<String>,
-    pub totals: Vec<(&'static str, Value)>,
-}
-
-/// Records of one CPU were lost between two moments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LostSpan {
-    pub cpu: u32,
-    pub start_ns: u64,
-    pub end_ns: u64,
-    /// Records that a LOST record told of; side records among them.
-    pub count: u64,
-}
-
-/// The end of a run.
-#[derive(Debug)]
-pub struct RunEnd {
-    pub time_ns: u64,
-    pub duration_ns: u64,
-    pub samples: u64,
-    pub lost: u64,
-    /// Occurrences dropped because the output could not keep up.
-    pub lost_output: u64,
-    /// COMM, FORK, EXIT and MMAP2 records lost.
-    pub lost_side: u64,
-    /// SWITCH records, which stand in for events that a hidden task keeps from us.
-    pub lost_switches: u64,
-    /// Stacks that found their table full.
-    pub lost_stacks: u64,
-    /// What was not followed because too much was followed already.
-    pub lost_pairs: u64,
-    /// Calls of probed functions.
-    pub lost_calls: u64,
-    /// Processes that the target started, in which calls of probed functions may have gone unseen.
-    pub children_in_doubt: u64,
-    pub malformed: u64,
-    pub discarded: u64,
-    pub late: u64,
-    pub intervals: u64,
-    pub cpu_ns: u64,
-    pub rss_peak_bytes: u64,
-    pub locked_bytes: u64,
-    pub wakeups: u64,
-    pub record_bytes: u64,
-    pub totals: Vec<(&'static str, Value)>,
-    /// Programs of others that may have hidden events from us.
-    pub filtered_by: Vec<Attached>,
-    /// Lines for people, on stderr.
-    pub summary: Vec<String>,
-}
-
-impl RunEnd {
-    /// A number of the whole run, per second.
-    pub fn per_s(&self, number: u64) -> f64 {
-        number as f64 / (self.duration_ns as f64 / 1e9).max(1e-9)
-    }
-
-    /// All that is missing from the results, whatever lost it.
-    pub fn missing(&self) -> u64 {
-        let records = [self.lost, self.lost_side, self.lost_switches, self.lost_calls];
-        let results = [self.lost_output, self.lost_stacks, self.lost_pairs];
-        records.into_iter().chain(results).fold(self.malformed, u64::saturating_add)
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum Message {
-    Batch(Batch),
-    /// Rows of interval N that ended at a time.
-    Table {
-        table: Table,
-        interval: u64,
-        time_ns: u64,
-        span_ns: u64,
-    },
-    Stacks(StackReport),
-    Interval(IntervalEnd),
-    End(RunEnd),
-    Note(String),
-    /// Processes whose stacks may come, and which may be gone by then.
-    Living(Vec<i32>),
-    /// What fell on stacks since the last time. They may be forgotten.
-    Weights(Vec<Weighted>),
-    #[cfg(test)]
-    Panic,
 }
 
 /// How the output came to its end.
