@@ -1,8 +1,13 @@
 //! Results as plain data: distributions that many events are counted into ([`Histogram`]), typed values, rows and
-//! single occurrences ([`value`]), and what fell on each stack ([`weights`]).
+//! single occurrences ([`value`]), sums by key ([`keyed`]), how far back
+//! a loss reaches ([`loss_horizon`]), and what fell on each stack ([`weights`]).
 
 pub mod histogram;
+pub mod keyed;
+pub mod loss_horizon;
 pub mod value;
 pub mod weights;
 
 pub use histogram::Histogram;
+pub use keyed::{KeyedSums, SumKey};
+pub use loss_horizon::LossHorizon;

@@ -1,7 +1,6 @@
 //! How much fell on each stack of each task: what flame graphs and lists of functions are made of.
 
-use rustc_hash::FxHashMap;
-
+use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -39,69 +38,80 @@ struct Sum {
     unweighed: u64,
 }
 
+/// What is told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct TaskStack {
+    pid: i32,
+    comm: Comm,
+    stack: Option<StackId>,
+}
+
+impl SumKey for TaskStack {
+    fn others(&self) -> TaskStack {
+        TaskStack { pid: 0, comm: Comm::new(b"<others>"), stack: None }
+    }
+}
+
 /// A sum per task and stack.
-#[derive(Debug, Default)]
-pub struct StackWeights {
-    sums: FxHashMap<(i32, Comm, Option<StackId>), Sum>,
+#[derive(Debug)]
+pub struct StackWeights(KeyedSums<TaskStack, Sum>);
+
+impl Default for StackWeights {
+    fn default() -> StackWeights {
+        StackWeights(KeyedSums::new(MOST))
+    }
 }
 
 impl StackWeights {
     /// Something that was seen once.
     pub fn add(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, amount: u64) {
-        let sum = self.sum(MOST, (pid, comm, stack));
+        let sum = self.0.sum(TaskStack { pid, comm, stack });
         sum.weight = sum.weight.and(Weight { amount, samples: 1 });
     }
 
     /// A sample that is weighed later.
     pub fn add_unweighed(&mut self, pid: i32, comm: Comm, stack: Option<StackId>) {
-        self.sum(MOST, (pid, comm, stack)).unweighed += 1;
+        self.0.sum(TaskStack { pid, comm, stack }).unweighed += 1;
     }
 
     /// What nobody has seen.
     pub fn add_unseen(&mut self, pid: i32, comm: Comm, amount: u64) {
-        let sum = self.sum(MOST, (pid, comm, None));
+        let sum = self.0.sum(TaskStack { pid, comm, stack: None });
         sum.weight = sum.weight.and(Weight { amount, samples: 0 });
     }
 
     /// Gives the samples that have none their weight, as much as one of the process has.
     pub fn weigh(&mut self, each: impl Fn(i32) -> f64) {
-        for ((pid, ..), sum) in self.sums.iter_mut().filter(|(_, sum)| sum.unweighed > 0) {
+        for (TaskStack { pid, .. }, sum) in self.0.iter_mut().filter(|(_, sum)| sum.unweighed > 0) {
             let samples = std::mem::take(&mut sum.unweighed);
             let amount = (samples as f64 * each(*pid)).round() as u64;
             sum.weight = sum.weight.and(Weight { amount, samples });
         }
     }
 
-    fn sum(&mut self, most: usize, mut key: (i32, Comm, Option<StackId>)) -> &mut Sum {
-        if self.sums.len() >= most && !self.sums.contains_key(&key) {
-            key = (0, Comm::new(b"<others>"), None);
-        }
-        self.sums.entry(key).or_default()
-    }
-
     pub fn is_empty(&self) -> bool {
-        self.sums.is_empty()
+        self.0.is_empty()
     }
 
     /// It is time to take them: later ones may find no room.
     pub fn are_many(&self) -> bool {
-        self.sums.len() >= MOST / 4
+        self.0.len() >= MOST / 4
     }
 
     /// All sums so far, which then begin anew.
     pub fn take(&mut self) -> Vec<Weighted> {
         let rows = self.rows();
-        self.sums.clear();
+        self.0.clear();
         rows
     }
 
     /// All sums so far, in no order.
     pub fn rows(&self) -> Vec<Weighted> {
-        let row = |(&(pid, comm, stack), sum): (&(i32, Comm, Option<StackId>), &Sum)| {
+        let row = |(&TaskStack { pid, comm, stack }, sum): (&TaskStack, &Sum)| {
             let unweighed = Weight { amount: sum.unweighed, samples: sum.unweighed };
             Weighted { pid, comm, stack, weight: sum.weight.and(unweighed) }
         };
-        self.sums.iter().map(row).collect()
+        self.0.iter().map(row).collect()
     }
 }
 
@@ -117,11 +127,10 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_counted() {
-        let mut weights = StackWeights::default();
+        let mut weights = StackWeights(KeyedSums::new(2));
         let comm = Comm::new(b"a");
         for pid in [1, 2, 1, 3, 4, 2] {
-            let sum = weights.sum(2, (pid, comm, None));
-            sum.weight = sum.weight.and(Weight { amount: 10, samples: 1 });
+            weights.add(pid, comm, None, 10);
         }
         assert_eq!(sorted(&weights), [(0, 20, 2), (1, 20, 2), (2, 20, 2)]);
     }

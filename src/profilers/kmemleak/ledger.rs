@@ -7,6 +7,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profilers::kmemleak::pointers::{Pointers, Record};
+use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 
 /// Whose addresses.
@@ -123,7 +124,7 @@ pub struct Ledger {
     /// `--than`
     than_ns: u64,
     /// What is older may have been freed unseen.
-    lost_until_ns: u64,
+    horizon: LossHorizon,
 }
 
 /// Events of a process may come after its exit: it is kept so long, ns.
@@ -305,7 +306,7 @@ impl Ledger {
 
     /// Records were lost up to `end`.
     pub fn lost(&mut self, end: u64) {
-        self.lost_until_ns = self.lost_until_ns.max(end);
+        self.horizon.lost_until(end);
         // Their returns may be missing. What realloc was given may be freed or not, like all that is older than the loss.
         for open in std::mem::take(&mut self.calls).into_values().flatten() {
             self.counts.unfinished += 1;
@@ -315,8 +316,8 @@ impl Ledger {
         }
     }
 
-    pub fn lost_until_ns(&self) -> u64 {
-        self.lost_until_ns
+    pub fn horizon(&self) -> LossHorizon {
+        self.horizon
     }
 
     #[cold]
@@ -343,7 +344,7 @@ impl Ledger {
             oldest_ns: age,
             newest_ns: age,
             exited: u64::from(exited),
-            unsure: u64::from(record.time < self.lost_until_ns),
+            unsure: u64::from(!self.horizon.saw_all_since(record.time)),
             replaced: 0,
         };
         let mut key = (record.stack, record.owner);

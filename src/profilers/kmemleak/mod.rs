@@ -460,7 +460,7 @@ impl Kmemleak {
         let mut lines = vec![report::amount(outstanding, shown) + &age];
         lines.extend(report::balance(self.ledger.counts));
         if shown.unsure {
-            let until = self.ledger.lost_until_ns().saturating_sub(self.started_ns);
+            let until = self.ledger.horizon().end_ns().saturating_sub(self.started_ns);
             lines.push(format!(
                 "unsure: allocated before events were lost, {} into the run; may have been freed",
                 format_ns(until)
@@ -531,6 +531,6 @@ mod tests {
             kmemleak.lost(&LostWindow { cpu: 0, start_ns: 0, end_ns, count: 1 });
         }
         assert_eq!(kmemleak.look_at_ns, Some(1_000 + LOOK_AFTER_NS));
-        assert_eq!(kmemleak.ledger.lost_until_ns(), 3_000);
+        assert_eq!(kmemleak.ledger.horizon().end_ns(), 3_000);
     }
 }

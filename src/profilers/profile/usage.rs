@@ -7,6 +7,7 @@ use crate::profilers::profile::accounts::Measured;
 use crate::profilers::profile::shares::{Base, Kind, Left, Shares, Sums, hundredths, interrupts_in_idle};
 use crate::profilers::profile::windows::WINDOW_NS;
 use crate::stats::value::{Column, Value};
+use crate::stats::{KeyedSums, SumKey};
 use crate::task::Comm;
 use crate::task::cpu_times::Parts;
 
@@ -95,13 +96,34 @@ pub struct Starved {
     pub throttled: u64,
 }
 
+/// A process on a CPU, by the name that it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct TaskOnCpu {
+    pid: i32,
+    comm: Comm,
+    cpu: u32,
+}
+
+impl SumKey for TaskOnCpu {
+    fn others(&self) -> TaskOnCpu {
+        TaskOnCpu { pid: 0, comm: Comm::new(b"<others>"), cpu: self.cpu }
+    }
+}
+
 /// The sums of an interval.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Usage {
     cpus: FxHashMap<u32, Cpu>,
-    tasks: FxHashMap<(i32, Comm, u32), Sums>,
+    tasks: KeyedSums<TaskOnCpu, Sums>,
     /// Threads sampled, as (pid, tid).
     threads: FxHashSet<(i32, i32)>,
+}
+
+impl Default for Usage {
+    fn default() -> Usage {
+        let (cpus, threads) = (FxHashMap::default(), FxHashSet::default());
+        Usage { cpus, tasks: KeyedSums::new(MOST_TASKS), threads }
+    }
 }
 
 impl Usage {
@@ -114,11 +136,7 @@ impl Usage {
         if self.threads.len() < MOST_TASKS {
             self.threads.insert((owner.pid, owner.tid));
         }
-        let mut key = (owner.pid, owner.comm, cpu);
-        if self.tasks.len() >= MOST_TASKS && !self.tasks.contains_key(&key) {
-            key = (0, Comm::new(b"<others>"), cpu);
-        }
-        self.tasks.entry(key).or_default().add(kind, weight);
+        self.tasks.sum(TaskOnCpu { pid: owner.pid, comm: owner.comm, cpu }).add(kind, weight);
     }
 
     pub fn throttled(&mut self, cpu: u32) {
@@ -144,7 +162,7 @@ impl Usage {
 
     /// The processes that were sampled there.
     pub fn pids_on(&self, cpus: &[u32]) -> impl Iterator<Item = i32> {
-        self.tasks.keys().filter(|(_, _, cpu)| cpus.contains(cpu)).map(|(pid, ..)| *pid)
+        self.tasks.keys().filter(|task| cpus.contains(&task.cpu)).map(|task| task.pid)
     }
 
     /// A row for each of `cpus`.
@@ -233,7 +251,7 @@ impl Usage {
     ) -> FxHashMap<(i32, Comm), TaskSum> {
         let mut rates: FxHashMap<u32, Option<f64>> = FxHashMap::default();
         let mut tasks: FxHashMap<(i32, Comm), TaskSum> = FxHashMap::default();
-        for (&(pid, comm, number), sums) in &self.tasks {
+        for (&TaskOnCpu { pid, comm, cpu: number }, sums) in self.tasks.iter() {
             // The CPUs that a weight of one stands for.
             let rate = *rates.entry(number).or_insert_with(|| {
                 let cpu = self.cpus.get(&number)?;

@@ -1,20 +1,19 @@
 //! `--than`: CPUs, or tasks of the answer, whose share of a second is over the limit, while it goes on.
 
-use rustc_hash::FxHashMap;
-
 use crate::perf::target::Host;
 use crate::profiler::{Context, Timestamp};
 use crate::profilers::profile::shares::{Base, Kind, Shares, Sums};
 use crate::profilers::profile::usage::Terms;
 use crate::stats::value::{Part, Shape, Subject, Value};
 use crate::stats::weights::{Weight, Weighted};
+use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::cpu_times::Reading;
 
 pub const WINDOW_NS: u64 = 1_000_000_000;
 
-/// Tasks and stacks kept in a window; what comes beyond counts without them.
+/// CPUs or threads, tasks and stacks told apart in a window.
 const MOST: usize = 1 << 14;
 
 static CPU_SHAPE: Shape = Shape { keys: &KEYS, line: &line_with("% idle  ") };
@@ -33,10 +32,50 @@ const fn line_with(idle: &'static str) -> [Part; 6] {
     ]
 }
 
-/// What a window watches: a CPU, or a thread.
-type Scope = i32;
+/// What a window watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Scope {
+    Cpu(u32),
+    /// By its tid.
+    Thread(i32),
+    /// Those that found no room.
+    Others,
+}
 
-#[derive(Clone, Copy, Debug)]
+/// Who was seen in a scope; tid 0 are those that found no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ThreadIn {
+    scope: Scope,
+    tid: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct StackIn {
+    scope: Scope,
+    pid: i32,
+    comm: Comm,
+    stack: Option<StackId>,
+}
+
+impl SumKey for Scope {
+    fn others(&self) -> Scope {
+        Scope::Others
+    }
+}
+
+impl SumKey for ThreadIn {
+    fn others(&self) -> ThreadIn {
+        ThreadIn { tid: 0, ..*self }
+    }
+}
+
+impl SumKey for StackIn {
+    fn others(&self) -> StackIn {
+        StackIn { scope: self.scope, pid: 0, comm: Comm::new(b"<others>"), stack: None }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
 struct Thread {
     pid: i32,
     comm: Comm,
@@ -71,9 +110,9 @@ pub struct Windows {
     /// Hundredths of a per cent.
     than: u32,
     end_ns: Timestamp,
-    sums: FxHashMap<Scope, Sums>,
-    threads: FxHashMap<(Scope, i32), Thread>,
-    stacks: FxHashMap<(Scope, i32, Comm, Option<StackId>), u64>,
+    sums: KeyedSums<Scope, Sums>,
+    threads: KeyedSums<ThreadIn, Thread>,
+    stacks: KeyedSums<StackIn, u64>,
     /// At its beginning.
     before: Reading,
 }
@@ -83,9 +122,9 @@ impl Windows {
         Windows {
             than,
             end_ns: u64::MAX,
-            sums: FxHashMap::default(),
-            threads: FxHashMap::default(),
-            stacks: FxHashMap::default(),
+            sums: KeyedSums::new(MOST),
+            threads: KeyedSums::new(MOST),
+            stacks: KeyedSums::new(MOST),
             before: Reading::default(),
         }
     }
@@ -96,32 +135,22 @@ impl Windows {
     }
 
     pub fn stacks_in_use(&self) -> impl Iterator<Item = StackId> + '_ {
-        self.stacks.keys().filter_map(|(.., stack)| *stack)
+        self.stacks.keys().filter_map(|key| key.stack)
     }
 
     pub fn add(&mut self, seen: &Seen, terms: &Terms) {
-        let scope = if terms.targeted { seen.tid } else { i32::try_from(seen.cpu).unwrap_or(i32::MAX) };
-        if self.sums.len() >= MOST && !self.sums.contains_key(&scope) {
-            return;
-        }
+        let scope = if terms.targeted { Scope::Thread(seen.tid) } else { Scope::Cpu(seen.cpu) };
+        // Together they are no scope, whose tasks and stacks might be asked for.
+        let fits = self.sums.len() < MOST || self.sums.get(&scope).is_some();
         // Of single tasks the time is measured: what a sample of cycles stands for follows from their frequency.
         let weight = terms.sample_ns().filter(|_| terms.targeted && !terms.clock).unwrap_or(seen.weight);
-        self.sums.entry(scope).or_default().add(seen.kind, weight);
-        if seen.kind == Kind::Idle {
+        self.sums.sum(scope).add(seen.kind, weight);
+        if seen.kind == Kind::Idle || !fits {
             return;
         }
-        let task = (scope, seen.tid);
-        if self.threads.len() < MOST || self.threads.contains_key(&task) {
-            let fresh = Thread { pid: seen.pid, comm: seen.comm, cpu: seen.cpu, samples: 0 };
-            let thread = self.threads.entry(task).or_insert(fresh);
-            thread.samples += 1;
-            thread.cpu = seen.cpu;
-        }
-        let mut stack = (scope, seen.pid, seen.comm, seen.stack);
-        if self.stacks.len() >= MOST && !self.stacks.contains_key(&stack) {
-            stack = (scope, 0, Comm::new(b"<others>"), None);
-        }
-        *self.stacks.entry(stack).or_default() += 1;
+        let thread = self.threads.sum(ThreadIn { scope, tid: seen.tid });
+        *thread = Thread { pid: seen.pid, comm: seen.comm, cpu: seen.cpu, samples: thread.samples + 1 };
+        *self.stacks.sum(StackIn { scope, pid: seen.pid, comm: seen.comm, stack: seen.stack }) += 1;
     }
 
     /// Ends the window when it is over at `now`, reports those over the limit, and begins the next.
@@ -136,6 +165,7 @@ impl Windows {
             let values = [user, kernel, guest, idle, Value::Unsigned(over.samples)];
             ctx.emit_weighted(over.subject, shape, values, over.weights.into_iter());
         }
+        ctx.untracked += self.without_room();
         self.sums.clear();
         self.threads.clear();
         self.stacks.clear();
@@ -145,9 +175,14 @@ impl Windows {
         self.end_ns = self.end_ns.saturating_add((behind + 1).saturating_mul(WINDOW_NS));
     }
 
+    /// Samples of CPUs or threads of which nothing is known.
+    fn without_room(&self) -> u64 {
+        self.sums.get(&Scope::Others).map_or(0, |others| others.samples)
+    }
+
     /// What is over the limit in this window, `reading` being taken at its end.
     fn over(&self, terms: &Terms, reading: &Reading) -> Vec<Over> {
-        let mut scopes: Vec<Scope> = self.sums.keys().copied().collect();
+        let mut scopes: Vec<Scope> = self.sums.keys().copied().filter(|scope| *scope != Scope::Others).collect();
         scopes.sort_unstable();
         scopes.into_iter().filter_map(|scope| self.look(scope, terms, reading)).collect()
     }
@@ -157,18 +192,19 @@ impl Windows {
         let base = if terms.targeted {
             Base::Span { ns: WINDOW_NS, idle: None }
         } else {
-            terms.base(WINDOW_NS, u32::try_from(scope).ok().and_then(|cpu| reading.since(&self.before, cpu)))
+            let cpu = if let Scope::Cpu(cpu) = scope { Some(cpu) } else { None };
+            terms.base(WINDOW_NS, cpu.and_then(|cpu| reading.since(&self.before, cpu)))
         };
         let shares = Shares::new(sums, base, terms.left);
         if shares.busy() <= self.than {
             return None;
         }
         // The subject is who took most of it.
-        let of_scope = self.threads.iter().filter(|((of, _), _)| *of == scope);
-        let (&(_, tid), thread) = of_scope.max_by_key(|((_, tid), thread)| (thread.samples, -tid))?;
+        let of_scope = self.threads.iter().filter(|(key, _)| key.scope == scope);
+        let (&ThreadIn { tid, .. }, thread) = of_scope.max_by_key(|(key, thread)| (thread.samples, -key.tid))?;
         let subject = Subject { time: self.end_ns, cpu: thread.cpu, pid: thread.pid, tid, comm: thread.comm };
-        let stacks = self.stacks.iter().filter(|((of, ..), _)| *of == scope);
-        let weighted = |(&(_, pid, comm, stack), &samples): (&(Scope, i32, Comm, Option<StackId>), &u64)| {
+        let stacks = self.stacks.iter().filter(|(key, _)| key.scope == scope);
+        let weighted = |(&StackIn { pid, comm, stack, .. }, &samples): (&StackIn, &u64)| {
             let weight = Weight { amount: samples, samples };
             Weighted { pid, comm, stack, weight }
         };
@@ -223,5 +259,18 @@ mod tests {
         let over = windows.over(&terms, &Reading::default());
         assert_eq!(over.len(), 1, "50 % is not over 50 %");
         assert_eq!((over[0].subject.tid, over[0].shares.user, over[0].shares.idle), (7, Some(5100), Some(4900)));
+    }
+
+    #[test]
+    fn threads_without_room_are_told_and_are_no_thread() {
+        let terms = Terms { sampling: Sampling::Frequency(100), targeted: true, ..Terms::default() };
+        let mut windows = Windows::new(5000);
+        let most = i32::try_from(MOST).unwrap();
+        (1..=most + 5).for_each(|tid| fill(&mut windows, &terms, 0, tid, 1));
+        fill(&mut windows, &terms, 0, most + 9, 90);
+        fill(&mut windows, &terms, 0, 3, 79);
+        let over: Vec<i32> = windows.over(&terms, &Reading::default()).iter().map(|over| over.subject.tid).collect();
+        assert_eq!(over, [3]);
+        assert_eq!(windows.without_room(), 95);
     }
 }

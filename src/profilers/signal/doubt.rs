@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::profilers::signal::names;
 use crate::profilers::signal::pending::{Key, Sent};
+use crate::stats::LossHorizon;
 
 /// Queues asked about at most; others stay in doubt.
 const MOST: usize = 1 << 14;
@@ -21,7 +22,7 @@ pub struct Empty {
 
 #[derive(Debug, Default)]
 pub struct Doubts {
-    lost_until: u64,
+    horizon: LossHorizon,
     /// When a queue was known to be empty, after the last loss.
     empty_at: FxHashMap<Key, u64>,
     /// Queues in use whose state is asked of /proc, and what it said, until all records up to then were seen.
@@ -31,14 +32,14 @@ pub struct Doubts {
 impl Doubts {
     /// Records were lost up to `end`.
     pub fn lost(&mut self, end: u64) {
-        self.lost_until = self.lost_until.max(end);
-        let lost_until = self.lost_until;
-        self.empty_at.retain(|_, at| *at >= lost_until);
+        self.horizon.lost_until(end);
+        let horizon = self.horizon;
+        self.empty_at.retain(|_, at| horizon.saw_all_since(*at));
     }
 
     /// Whether another signal may arrive in the place of this one.
     pub fn covers(&self, sent: &Sent) -> bool {
-        let queues = self.lost_until > 0 && !names::waits_alone(sent.signo, sent.code);
+        let queues = self.horizon.any_loss() && !names::waits_alone(sent.signo, sent.code);
         queues && self.empty_at.get(&Key::of(sent)).is_none_or(|at| sent.time < *at)
     }
 
@@ -80,7 +81,7 @@ impl Doubts {
 
     /// The queue was empty: what is sent later is in step.
     pub fn was_empty(&mut self, key: Key, empty: Empty) {
-        if empty.from >= self.lost_until && self.empty_at.len() < MOST {
+        if self.horizon.saw_all_since(empty.from) && self.empty_at.len() < MOST {
             self.asking.remove(&key);
             self.empty_at.insert(key, empty.to);
         }

@@ -34,6 +34,7 @@ use crate::profilers::signal::names::{DefaultAction, Origin, SIGKILL};
 use crate::profilers::signal::pending::{Absent, Added, Key, Pending, Sender, Sent, Target};
 use crate::profilers::signal::shown::{SHAPE, Shown};
 use crate::profilers::signal::table::{COLUMNS, Fate, Sums};
+use crate::stats::LossHorizon;
 use crate::stats::value::{Command, Kin, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::procfs::{self, SignalState};
@@ -110,7 +111,7 @@ pub struct Signal {
     sums: Sums,
     endings: Endings,
     /// Signals sent before this may have arrived unseen.
-    lost_until: u64,
+    horizon: LossHorizon,
     doubts: Doubts,
     /// Delivered, and not seen when they were sent.
     unsent: u64,
@@ -135,7 +136,7 @@ impl Signal {
             pending: Pending::default(),
             sums: Sums::default(),
             endings: Endings::default(),
-            lost_until: 0,
+            horizon: LossHorizon::default(),
             doubts: Doubts::default(),
             unsent: 0,
         }
@@ -224,7 +225,7 @@ impl Signal {
 
     /// Its delivery may have gone unseen, or be another one's.
     fn is_uncertain(&self, sent: &Sent) -> bool {
-        sent.time.max(sent.certain_until) < self.lost_until || self.doubts.covers(sent)
+        !self.horizon.saw_all_since(sent.time.max(sent.certain_until)) || self.doubts.covers(sent)
     }
 
     /// What a record says became of a signal counts as an event.
@@ -375,7 +376,7 @@ impl Signal {
     fn look(&mut self, key: Key, now: Timestamp, ctx: &mut Context) {
         let living = state_of(key, ctx);
         let looked_at = crate::sys::monotonic_ns();
-        let lost_until = self.lost_until;
+        let horizon = self.horizon;
         let Some(queue) = self.pending.queue(key) else { return };
         let waits = |state: &SignalState| {
             let mask = if key.group { state.shared } else { state.pending };
@@ -405,7 +406,7 @@ impl Signal {
         let mut fresh = Vec::new();
         for sent in &mut queue.sent {
             // Of the queued ones some may have been taken, and others have come.
-            if !names::is_real_time(key.signo) && sent.time.max(sent.certain_until) >= lost_until {
+            if !names::is_real_time(key.signo) && horizon.saw_all_since(sent.time.max(sent.certain_until)) {
                 sent.certain_until = looked_at;
             }
             if !sent.shown && sent.time <= settled {
@@ -585,7 +586,7 @@ impl Profiler for Signal {
     }
 
     fn lost(&mut self, window: &LostWindow) {
-        self.lost_until = self.lost_until.max(window.end_ns);
+        self.horizon.lost_until(window.end_ns);
         self.doubts.lost(window.end_ns);
     }
 }

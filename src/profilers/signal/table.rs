@@ -1,10 +1,9 @@
 //! Who sent what to whom: the sums of an interval.
 
-use rustc_hash::FxHashMap;
-
 use crate::profilers::signal::names;
 use crate::profilers::signal::pending::{Sender, Sent};
 use crate::stats::value::{Column, Value};
+use crate::stats::{KeyedSums, SumKey};
 use crate::task::Comm;
 
 pub static COLUMNS: [Column; 13] = [
@@ -63,8 +62,21 @@ enum Origin {
 }
 
 /// By signal, sender and target.
-#[derive(Debug, Default)]
-pub struct Sums(FxHashMap<Who, Sum>);
+#[derive(Debug)]
+pub struct Sums(KeyedSums<Who, Sum>);
+
+impl SumKey for Who {
+    fn others(&self) -> Who {
+        let others = Comm::new(b"<others>");
+        Who { signo: self.signo, origin: Origin::Task, sender: others, target: others }
+    }
+}
+
+impl Default for Sums {
+    fn default() -> Sums {
+        Sums(KeyedSums::new(MOST))
+    }
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
@@ -87,12 +99,7 @@ impl Sums {
             Sender { tid, comm, .. } if tid < 0 && comm.is_empty() => (Origin::Exited, comm),
             Sender { comm, .. } => (Origin::Task, comm),
         };
-        let mut who = Who { signo: sent.signo, origin, sender, target: sent.target.comm };
-        if self.0.len() >= MOST && !self.0.contains_key(&who) {
-            let others = Comm::new(b"<others>");
-            who = Who { signo: sent.signo, origin: Origin::Task, sender: others, target: others };
-        }
-        self.0.entry(who).or_default()
+        self.0.sum(Who { signo: sent.signo, origin, sender, target: sent.target.comm })
     }
 
     pub fn sent(&mut self, sent: &Sent) {

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use perf_event_open_sys::bindings as b;
-use rustc_hash::FxHashMap;
 
 use crate::perf::evlist::Counted;
 use crate::stats::value::{Column, Value};
+use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -146,8 +146,8 @@ fn estimate(delta: u64, running_ns: u64, enabled_ns: u64) -> Option<u64> {
 const MOST: usize = 10_000;
 
 /// The samples of an interval, by the address of the instruction.
-#[derive(Debug, Default)]
-pub struct Places(FxHashMap<Place, Sum>);
+#[derive(Debug)]
+pub struct Places(KeyedSums<Place, Sum>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Place {
@@ -158,19 +158,27 @@ struct Place {
     stack: Option<StackId>,
 }
 
+impl SumKey for Place {
+    fn others(&self) -> Place {
+        Place { mode: Mode::Unknown, comm: Comm::new(b"<others>"), ip: 0, stack: None }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     samples: u64,
     events: u64,
 }
 
+impl Default for Places {
+    fn default() -> Places {
+        Places(KeyedSums::new(MOST))
+    }
+}
+
 impl Places {
     pub fn add(&mut self, mode: Mode, comm: Comm, ip: u64, stack: Option<StackId>, events: u64) {
-        let mut place = Place { mode, comm, ip, stack };
-        if self.0.len() >= MOST && !self.0.contains_key(&place) {
-            place = Place { mode: Mode::Unknown, comm: Comm::new(b"<others>"), ip: 0, stack: None };
-        }
-        let sum = self.0.entry(place).or_default();
+        let sum = self.0.sum(Place { mode, comm, ip, stack });
         sum.samples += 1;
         sum.events = sum.events.saturating_add(events);
     }

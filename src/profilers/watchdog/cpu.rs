@@ -5,6 +5,7 @@
 
 use crate::profilers::watchdog::settings::Limits;
 use crate::profilers::watchdog::signs::Signs;
+use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -81,8 +82,7 @@ pub struct Cpu {
     stop_gap: Option<u64>,
     /// First expiry since then.
     kicked: Option<u64>,
-    /// What happened before may have gone unseen.
-    lost_until: u64,
+    horizon: LossHorizon,
     pub sampled: Option<Seen>,
     pub seen: Option<Seen>,
     /// Of the last sample.
@@ -114,7 +114,7 @@ impl Cpu {
             return self.recover(at);
         }
         let Some(kicked) = self.kicked else {
-            self.kicked = Some(at).filter(|at| *at >= self.from.max(self.lost_until));
+            self.kicked = Some(at).filter(|at| *at >= self.from && self.horizon.saw_all_since(*at));
             return None;
         };
         // One that came late is soon followed by the next, which is on time.
@@ -168,13 +168,13 @@ impl Cpu {
 
     /// Records were lost up to `end`: only what did not happen since then did not happen, as far as we know.
     pub fn lost(&mut self, end: u64) {
-        self.lost_until = self.lost_until.max(end);
+        self.horizon.lost_until(end);
         self.kicked = None;
     }
 
     /// What was seen last of its timer or its stop task was before a loss, so that a later one may have gone unseen.
     pub fn is_behind(&self) -> bool {
-        [self.timer, self.stop].into_iter().flatten().any(|at| at < self.lost_until)
+        [self.timer, self.stop].into_iter().flatten().any(|at| !self.horizon.saw_all_since(at))
     }
 
     /// The kernel's settings have changed, or the CPU is watched from now on: it gets a whole period.
@@ -299,13 +299,13 @@ impl Cpu {
 
     /// When the stop task may have run last.
     fn last_stop(&self) -> Option<u64> {
-        self.stop.map(|stop| stop.max(self.lost_until))
+        self.stop.map(|stop| self.horizon.latest(stop))
     }
 
     /// The timer; where it does not show, whatever else there is. It may have been among what was lost.
     fn last_sign_of_timer(&self) -> Option<u64> {
         let seen = if self.silent { self.sampled.map(|seen| seen.at).max(self.stop) } else { self.armed };
-        seen.map(|seen| seen.max(self.lost_until))
+        seen.map(|seen| self.horizon.latest(seen))
     }
 
     fn is_overdue(&self, now: u64, limits: &Limits) -> bool {

@@ -1,0 +1,119 @@
+//! Sums by key, in bounded memory: what finds no room is summed up under a key of its own, never dropped.
+
+use std::collections::hash_map::Drain;
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+/// A key of [`KeyedSums`].
+pub trait SumKey: Eq + Hash {
+    /// The key under which this one is summed up when there is no room for it. There are few of these: they come beside
+    /// the limit.
+    #[must_use]
+    fn others(&self) -> Self;
+}
+
+/// One sum for each key, for at most so many keys.
+#[derive(Clone, Debug)]
+pub struct KeyedSums<K, V> {
+    sums: FxHashMap<K, V>,
+    most: usize,
+}
+
+impl<K: SumKey, V: Default> KeyedSums<K, V> {
+    pub fn new(most: usize) -> KeyedSums<K, V> {
+        KeyedSums { sums: FxHashMap::default(), most }
+    }
+
+    /// The sum of `key`, to be added to; without room for it that of [`SumKey::others`].
+    #[inline]
+    pub fn sum(&mut self, key: K) -> &mut V {
+        let fits = self.sums.len() < self.most || self.sums.contains_key(&key);
+        self.sums.entry(if fits { key } else { key.others() }).or_default()
+    }
+
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.sums.get(key)
+    }
+
+    pub fn len(&self) -> usize {
+        self.sums.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sums.is_empty()
+    }
+
+    /// In no order, as are the others.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.sums.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
+        self.sums.iter_mut()
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.sums.keys()
+    }
+
+    /// Takes all sums out; the next ones begin anew.
+    pub fn drain(&mut self) -> Drain<'_, K, V> {
+        self.sums.drain()
+    }
+
+    pub fn clear(&mut self) {
+        self.sums.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A number, by its parity when there is no room.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    enum Key {
+        Number(u8),
+        Others { odd: bool },
+    }
+
+    impl SumKey for Key {
+        fn others(&self) -> Key {
+            match *self {
+                Key::Number(number) => Key::Others { odd: number % 2 == 1 },
+                others @ Key::Others { .. } => others,
+            }
+        }
+    }
+
+    proptest! {
+        /// Against a plain map of all keys: those that came first are exact, and the rest is in the sums of the others.
+        #[test]
+        fn nothing_is_dropped_and_the_first_are_exact(
+            most in 0_usize..12,
+            added in prop::collection::vec((0_u8..30, 1_u64..1000), 0..200),
+        ) {
+            let mut first: Vec<u8> = Vec::new();
+            for (number, _) in &added {
+                if first.len() < most && !first.contains(number) {
+                    first.push(*number);
+                }
+            }
+            let mut sums: KeyedSums<Key, u64> = KeyedSums::new(most);
+            let mut plain: HashMap<Key, u64> = HashMap::new();
+            for (number, amount) in added {
+                let key = Key::Number(number);
+                *sums.sum(key) += amount;
+                *plain.entry(if first.contains(&number) { key } else { key.others() }).or_default() += amount;
+            }
+            prop_assert!(sums.len() <= most + 2);
+            prop_assert_eq!(sums.drain().collect::<HashMap<_, _>>(), plain);
+            prop_assert!(sums.is_empty());
+        }
+    }
+}

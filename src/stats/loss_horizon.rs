@@ -1,0 +1,59 @@
+//! How far back a loss of records reaches.
+
+/// The end of the last loss. What began before it may have gone on, ended or begun anew unseen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LossHorizon {
+    /// 0: nothing was lost.
+    end_ns: u64,
+}
+
+impl LossHorizon {
+    /// Records were lost up to `end_ns`. Losses may come in any order.
+    pub fn lost_until(&mut self, end_ns: u64) {
+        self.end_ns = self.end_ns.max(end_ns);
+    }
+
+    /// True when no record is missing from `since_ns` on.
+    #[inline]
+    pub fn saw_all_since(self, since_ns: u64) -> bool {
+        since_ns >= self.end_ns
+    }
+
+    /// The later one of `at_ns` and the end of the last loss: the latest moment at which the same may have happened once
+    /// more.
+    pub fn latest(self, at_ns: u64) -> u64 {
+        self.end_ns.max(at_ns)
+    }
+
+    pub fn any_loss(self) -> bool {
+        self.end_ns > 0
+    }
+
+    /// 0 without a loss.
+    pub fn end_ns(self) -> u64 {
+        self.end_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against the list of all losses.
+        #[test]
+        fn a_beginning_is_seen_when_it_is_behind_all_losses(
+            ends in prop::collection::vec(1_u64..100, 0..8),
+            since in 0_u64..120,
+        ) {
+            let mut horizon = LossHorizon::default();
+            ends.iter().for_each(|end| horizon.lost_until(*end));
+            prop_assert_eq!(horizon.any_loss(), !ends.is_empty());
+            prop_assert_eq!(horizon.saw_all_since(since), ends.iter().all(|end| *end <= since));
+            prop_assert_eq!(horizon.latest(since), ends.iter().copied().fold(since, u64::max));
+            prop_assert_eq!(horizon.end_ns(), ends.iter().copied().max().unwrap_or(0));
+        }
+    }
+}
