@@ -1,18 +1,19 @@
 //! Distributions of `u64` values, mostly latencies in ns, in a few hundred bytes.
 //!
-//! Buckets are log-linear: each power of two is split into 16 equal parts. A quantile is the middle of its bucket and so at most
-//! [`Histogram::MAX_ERROR`] away from the value of that rank. Count, sum, minimum and maximum are exact.
+//! Buckets are exponential: each is wider than the one before by the same factor, the 16th root of 2, and has its upper end
+//! in it. Prometheus' native histograms of schema 4 and OpenTelemetry's of scale 4 have the same. A quantile is the middle of
+//! its bucket and so at most [`Histogram::MAX_ERROR`] away from the value of that rank. Count, sum, minimum and maximum are
+//! exact.
 
 use std::ops::RangeInclusive;
 
-/// Parts per power of two, as a power of two. One more halves the error and doubles the memory.
-const PART_BITS: u32 = 4;
-const PARTS: usize = 1 << PART_BITS;
-/// The counts grow by this many buckets, one power of two.
+/// Buckets per power of two. Twice as many would halve the error and double the memory.
+const PARTS: usize = 16;
+/// The counts grow by this many buckets.
 const BLOCK: usize = PARTS;
 
 /// A distribution. Unused it owns no heap; used, 4 bytes per bucket from the lowest to the highest one in use, so 1.3 KiB for
-/// 1 us to 1 s and never over 4 KiB.
+/// 1 us to 1 s and never over 4.1 KiB.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Vec<u32>,
@@ -24,8 +25,8 @@ pub struct Histogram {
     first: u16, // bucket of `counts[0]`
 }
 
-/// Values whose bucket is found in the quick way.
-const QUICK: RangeInclusive<u64> = PARTS as u64..=(1 << f64::MANTISSA_DIGITS) - 1;
+/// Values whose bucket is found in the quick way: floats have all of their digits.
+const QUICK: RangeInclusive<u64> = 1..=(1 << f64::MANTISSA_DIGITS) - 1;
 
 impl Default for Histogram {
     fn default() -> Self {
@@ -34,8 +35,9 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// The largest distance of a quantile from the true value, as a share of it.
-    pub const MAX_ERROR: f64 = 1.0 / (2 * PARTS) as f64;
+    /// The largest distance of a quantile from the true value, as a share of it, and before it is rounded to a whole number:
+    /// half of 2^(1/16) - 1.
+    pub const MAX_ERROR: f64 = 0.0222;
 
     pub const fn new() -> Self {
         Self { counts: Vec::new(), wraps: Vec::new(), sum: 0, low: u64::MAX, width: 0, max: 0, first: 0 }
@@ -106,9 +108,7 @@ impl Histogram {
     /// 0 while empty, like all that follow.
     pub fn min(&self) -> u64 {
         match self.used().next() {
-            None => 0,
-            // Small values have a bucket each.
-            Some((bucket, _)) if bucket < PARTS => bucket as u64,
+            None | Some((0, _)) => 0,
             Some(_) => self.low,
         }
     }
@@ -124,7 +124,7 @@ impl Histogram {
 
     /// The value of nearest rank `ceil(q x count)`: `q` 0 is the minimum, 1 the maximum, both exact, 0.5 the (lower) median.
     ///
-    /// Any other is the middle of the bucket that holds the value of that rank, within minimum and maximum: exact below 32, else
+    /// Any other is the middle of the bucket that holds the value of that rank, within minimum and maximum: exact below 27, else
     /// off by at most [`MAX_ERROR`](Self::MAX_ERROR) of the true value.
     pub fn quantile(&self, q: f64) -> u64 {
         self.quantile_of(self.count(), q)
@@ -215,26 +215,93 @@ impl Histogram {
     }
 }
 
-/// Buckets run from 0 to 975: one per value below 32, 16 per power of two above.
+/// The digits of a float behind its first one.
+const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
+
+/// The digits of 2^(k/16) behind the first one, cut off: where, within a power of two, buckets end.
+const ENDS: [u64; PARTS + 1] = [
+    0,
+    0x0b55_86cf_9890f,
+    0x172b_83c7_d517a,
+    0x2387_a6e7_56238,
+    0x306f_e0a3_1b715,
+    0x3dea_64c1_23422,
+    0x4bfd_ad53_62a27,
+    0x5ab0_7dd4_85429,
+    0x6a09_e667_f3bcc,
+    0x7a11_473e_b0186,
+    0x8ace_5422_aa0db,
+    0x9c49_182a_3f090,
+    0xae89_f995_ad3ad,
+    0xc199_bdd8_5529c,
+    0xd581_8dcf_ba487,
+    0xea4a_fa2a_490d9,
+    1 << MANTISSA_BITS,
+];
+
+/// Equal parts of a power of two that are narrower than any bucket: in none of them more than one bucket ends.
+const LINEAR_BITS: u32 = 5;
+const LINEAR_SHIFT: u32 = MANTISSA_BITS - LINEAR_BITS;
+const PART_SHIFT: u32 = MANTISSA_BITS - PARTS.ilog2();
+
+/// For each linear part what must be added to a float's bits so that they pass into the next sixteenth of their power of two
+/// just where a bucket ends.
+const SHIFTS: [u64; 1 << LINEAR_BITS] = {
+    let mut shifts = [0; 1 << LINEAR_BITS];
+    let (mut linear, mut part) = (0, 0);
+    while linear < shifts.len() {
+        let (start, end) = ((linear as u64) << LINEAR_SHIFT, (linear as u64 + 1) << LINEAR_SHIFT);
+        let next = ENDS[part + 1];
+        if next < end {
+            part += 1;
+            shifts[linear] = ((part as u64) << PART_SHIFT).wrapping_sub(next);
+        } else {
+            shifts[linear] = ((part as u64) << PART_SHIFT).wrapping_sub(start);
+        }
+        linear += 1;
+    }
+    shifts
+};
+
+/// Buckets: one for 0, one for 1, and 16 for each power of two behind it, up to 1025.
 #[inline]
 fn bucket(value: u64) -> usize {
-    let shift = u64::BITS - 1 - PART_BITS - (value | PARTS as u64).leading_zeros();
-    shift as usize * PARTS + (value >> shift) as usize
+    // Of long ones the digits that a float has.
+    let cut = (u64::BITS - f64::MANTISSA_DIGITS).saturating_sub(value.leading_zeros());
+    if value == 0 { 0 } else { bucket_of((value >> cut << cut) as f64) }
 }
 
-/// The same for a value of [`QUICK`]: a float has its power of two and the part of it in its upper bits, and half of the
-/// processors take long to find the highest bit of a whole number.
+/// The same for a value of [`QUICK`]: half of the processors take long to find the highest bit of a whole number.
 #[inline(always)]
 fn quick_bucket(value: u64) -> usize {
-    const NOT_PART: u32 = f64::MANTISSA_DIGITS - 1 - PART_BITS;
-    const ORIGIN: usize = (*QUICK.start() as f64).to_bits() as usize >> NOT_PART;
-    (((value as i64 as f64).to_bits() >> NOT_PART) as usize).wrapping_sub(ORIGIN - PARTS)
+    bucket_of(value as i64 as f64)
 }
 
+#[inline(always)]
+fn bucket_of(value: f64) -> usize {
+    const ONE: usize = 1.0_f64.to_bits() as usize >> PART_SHIFT;
+    let below = value.to_bits().wrapping_sub(1); // an end is in the bucket that it ends
+    let shift = SHIFTS[(below >> LINEAR_SHIFT) as usize % SHIFTS.len()];
+    ((below.wrapping_add(shift) >> PART_SHIFT) as usize).wrapping_sub(ONE - 2)
+}
+
+/// The values of a bucket. Some have none, between small numbers: it is empty then.
 fn bounds(bucket: usize) -> RangeInclusive<u64> {
-    let shift = (bucket / PARTS).saturating_sub(1);
-    let low = ((bucket - shift * PARTS) as u64) << shift;
-    low..=low + ((1 << shift) - 1)
+    let above = |bucket: usize| bucket.checked_sub(1).map_or(0, greatest);
+    if bucket == 0 { 0..=0 } else { above(bucket - 1) + 1..=above(bucket) }
+}
+
+/// The greatest value up to 2^(sixteenths/16).
+fn greatest(sixteenths: usize) -> u64 {
+    let (power, part) = ((sixteenths / PARTS) as u32, sixteenths % PARTS);
+    let digits = ENDS[part] | 1 << MANTISSA_BITS;
+    if power <= MANTISSA_BITS {
+        digits >> (MANTISSA_BITS - power)
+    } else {
+        // Digits that a float does not have are not looked at.
+        let more = power - MANTISSA_BITS;
+        digits.checked_shl(more).filter(|_| power < u64::BITS).map_or(u64::MAX, |value| value | ((1 << more) - 1))
+    }
 }
 
 #[cfg(test)]
@@ -261,7 +328,7 @@ mod tests {
             let rank = ((q * 1000.0).round() as usize * sorted.len()).div_ceil(1000).max(1);
             let (got, want) = (histogram.quantile(q), sorted[rank - 1]);
             let off = got.abs_diff(want) as f64;
-            assert!(off <= want as f64 * Histogram::MAX_ERROR, "q {q}: {got}, not {want}");
+            assert!(off <= want as f64 * Histogram::MAX_ERROR + 0.5, "q {q}: {got}, not {want}");
         }
         let exact = (histogram.count(), histogram.sum(), histogram.min(), histogram.max());
         assert_eq!(
@@ -269,7 +336,9 @@ mod tests {
             (values.len() as u64, values.iter().map(|&v| u128::from(v)).sum(), sorted[0], sorted[sorted.len() - 1])
         );
         assert_eq!((histogram.quantile(0.0), histogram.quantile(1.0)), (histogram.min(), histogram.max()));
-        assert!(histogram.buckets().all(|(range, _)| range.end() - range.start() <= range.start() / 16));
+        let narrow =
+            |range: &RangeInclusive<u64>| (range.end() - range.start()) as f64 <= *range.start() as f64 * 0.0443;
+        assert!(histogram.buckets().all(|(range, _)| narrow(&range)));
         assert_eq!(histogram.buckets().map(|(_, count)| count).sum::<u64>(), histogram.count());
     }
 
@@ -309,19 +378,40 @@ mod tests {
         let mut next = 0;
         for index in 0..=bucket(u64::MAX) {
             let range = bounds(index);
-            assert_eq!((*range.start(), bucket(*range.start()), bucket(*range.end())), (next, index, index));
+            assert_eq!(*range.start(), next, "{index}");
+            if range.is_empty() {
+                continue; // no whole number is in it
+            }
+            assert_eq!((bucket(*range.start()), bucket(*range.end())), (index, index), "{range:?}");
             next = range.end().wrapping_add(1);
         }
-        assert_eq!((next, bucket(u64::MAX)), (0, 975));
+        assert_eq!((next, bucket(u64::MAX)), (0, 1025));
+        let alone = (0..=26).all(|value| bounds(bucket(value)) == (value..=value));
+        assert!(alone && bounds(bucket(27)) == (27..=28));
+    }
+
+    /// An end is the last of its bucket, and 16 of them double it.
+    #[test]
+    fn buckets_end_at_powers_of_the_root() {
+        for sixteenths in 0..=16 * 52 {
+            let end = (sixteenths as f64 / 16.0).exp2();
+            let exact = end.floor() as u64;
+            let off = greatest(sixteenths).abs_diff(exact);
+            // The last digits of powers are as good as the library.
+            assert!(off as f64 <= end * 4.0 * f64::EPSILON, "{sixteenths}: {exact}");
+        }
+        for power in 0..64 {
+            assert_eq!(bucket(1 << power), 16 * power + 1, "upper ends are in");
+        }
     }
 
     #[test]
     fn the_quick_way_leads_to_the_same_bucket() {
-        for exponent in 0..64 {
-            let power = 1_u64 << exponent;
-            let near = [power - 1, power, power + 1, power + power / 16 - 1, power + power / 16, (power - 1) + power];
-            for value in near.into_iter().filter(|value| QUICK.contains(value)) {
-                assert_eq!(quick_bucket(value), bucket(value), "{value}");
+        for bucket_there in 1..=bucket(*QUICK.end()) {
+            for value in [*bounds(bucket_there).start(), *bounds(bucket_there).end()] {
+                if QUICK.contains(&value) {
+                    assert_eq!(quick_bucket(value), bucket(value), "{value}");
+                }
             }
         }
         assert_eq!(quick_bucket(*QUICK.end()), bucket(*QUICK.end()));
