@@ -7,7 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::profilers::task_state::states::{State, SwitchedOut};
-use crate::profilers::task_state::tasks::Tasks;
+use crate::stats::TidMap;
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -73,8 +73,8 @@ pub struct Task {
     pub exited: bool,
 }
 
-impl Task {
-    pub fn new() -> Task {
+impl Default for Task {
+    fn default() -> Task {
         Task {
             doing: Doing::Unknown,
             since: 0,
@@ -90,7 +90,9 @@ impl Task {
             exited: false,
         }
     }
+}
 
+impl Task {
     #[inline(always)]
     fn wakes_up<const DETAILS: bool>(&mut self, seen: Seen, report_at: u64) {
         self.becomes::<DETAILS>(Doing::Runnable { woken: true }, seen, None, report_at);
@@ -169,7 +171,7 @@ impl Change {
 /// All tasks, and which one runs on each CPU.
 #[derive(Debug, Default)]
 pub struct Machine {
-    tasks: Tasks,
+    tasks: TidMap<Task>,
     /// By CPU; [`UNKNOWN`] when it is not known.
     current: Vec<i32>,
     /// Only blocked periods are of interest and seen: a task is forgotten when it wakes.
@@ -236,10 +238,10 @@ impl Machine {
             cpu: seen.cpu,
             comm: seen.comm,
             report_at,
-            ..Task::new()
+            ..Task::default()
         };
         if self.tasks.get(seen.tid).is_none() {
-            *self.tasks.get_or_new(seen.tid) = task;
+            *self.tasks.get_or_default(seen.tid) = task;
         }
     }
 
@@ -295,7 +297,7 @@ impl Machine {
         stack: Option<StackId>,
         report_at: u64,
     ) -> Change {
-        let task = self.tasks.get_or_new(seen.tid);
+        let task = self.tasks.get_or_default(seen.tid);
         if task.is_stale(seen.at) {
             return Change::Nothing;
         }
@@ -334,7 +336,7 @@ impl Machine {
         if DETAILS && self.blocked_only {
             return self.switched_in_blocked(seen, wakeup);
         }
-        let task = self.tasks.get_or_new(seen.tid);
+        let task = self.tasks.get_or_default(seen.tid);
         if task.is_stale(seen.at) {
             return Change::Nothing;
         }
@@ -460,7 +462,7 @@ impl Machine {
         }
         let runs_elsewhere =
             |task: &Task| self.current.get(task.cpu as usize).is_some_and(|&tid| tid != UNKNOWN && tid != seen.tid);
-        let task = self.tasks.get_or_new(seen.tid);
+        let task = self.tasks.get_or_default(seen.tid);
         if task.is_stale(seen.at) {
             return Change::Nothing;
         }
@@ -503,7 +505,7 @@ impl Machine {
 
     /// The workload executes its command: it runs from now on, whatever was before.
     pub fn executes(&mut self, seen: Seen) {
-        let task = self.tasks.get_or_new(seen.tid);
+        let task = self.tasks.get_or_default(seen.tid);
         if task.doing == Doing::Hidden {
             return;
         }
@@ -529,7 +531,7 @@ impl Machine {
 
     /// Leaves a task out, for good.
     pub fn hide(&mut self, tid: i32) {
-        self.tasks.get_or_new(tid).doing = Doing::Hidden;
+        self.tasks.get_or_default(tid).doing = Doing::Hidden;
     }
 
     pub fn forget(&mut self, tid: i32) {

@@ -5,7 +5,7 @@
 //! kernel by state (`-S`, `-D`), name (`--filter`) and tid (`-t`).
 //!
 //! `events` are what is opened, `account` has what is done with each of their samples, and `plain` the same for nothing but a
-//! table of all tasks. `machine` says what every task does and keeps it in `tasks`, `ongoing` reports waits while they last,
+//! table of all tasks. `machine` says what every task does, `ongoing` reports waits while they last,
 //! `table` lays out the sums.
 
 mod account;
@@ -15,7 +15,6 @@ mod ongoing;
 mod plain;
 mod states;
 mod table;
-mod tasks;
 
 use anyhow::{Result, bail};
 use rustc_hash::FxHashSet;
