@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser};
 
 use crate::cli::values::{PidOrName, RingSize, Time};
-use crate::output::escape::escape;
+use crate::escape::escape;
 use crate::output::flame::FlameGraph;
 use crate::perf::target::{Cgroup, Host, Target, Tasks, find_cgroup, parse_cpus, processes, threads};
 use crate::profilers::Command;
@@ -216,7 +216,7 @@ impl CommonArgs {
         const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
         let interval = self.interval();
         if let Some(interval) = interval.filter(|interval| *interval < SHORTEST_INTERVAL) {
-            let asked = values::format_ns(interval.as_nanos() as u64);
+            let asked = crate::digits::format_ns(interval.as_nanos() as u64);
             return Err(usage(format!("-i {asked} is too short: the shortest interval is 1ms")));
         }
         if self.duration.is_some_and(|time| time.0 == 0) {

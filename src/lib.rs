@@ -6,7 +6,8 @@
 pub mod bpf;
 pub(crate) mod caret;
 pub mod cli;
-pub(crate) mod digits;
+pub mod digits;
+pub mod escape;
 pub mod event;
 pub mod expr;
 pub mod output;

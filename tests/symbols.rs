@@ -162,7 +162,7 @@ fn a_path_may_hold_any_byte() {
         load.args(["own", "7"]).env("PLACES_GO", "stdin");
         let frames = innermost(&watch(Load::start(load)));
         assert_all(&frames, "symbol", "call_from_own");
-        let shown = perf_prof::output::escape::escape(String::from_utf8_lossy(name).as_bytes());
+        let shown = perf_prof::escape::escape(String::from_utf8_lossy(name).as_bytes());
         assert_all(&frames, "module", &shown);
         if let Some(path) = path.to_str() {
             let frames = frames_of(CALL, &[path, "own", "5"]);

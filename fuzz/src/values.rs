@@ -47,7 +47,7 @@ fn times(text: &str) {
         let parsed = parse(text);
         if let Ok(Time(ns)) = parsed {
             assert_eq!(values::time_strict(&format!("{ns}ns")), Ok(Time(ns)));
-            assert!(values::format_ns(ns).len() <= 7);
+            assert!(perf_prof::digits::format_ns(ns).len() <= 7);
         }
         assert!(strict.is_err() || parsed == strict, "a unit says it all: {text:?}");
     }

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
-use crate::output::escape::escape;
+use crate::escape::escape;
 use crate::output::sink::STDOUT_IS_CLOSED;
 use crate::sys;
 use crate::tep::format::{likeness, nearest};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::output::escape::escape;
+use crate::escape::escape;
 use crate::output::text;
 use crate::stats::value::{ByStack, Column, Join, Table, Value};
 use crate::symbol::names::Named;

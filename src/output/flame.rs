@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use inferno::flamegraph::color::{Color, MultiPalette, PaletteMap};
 use inferno::flamegraph::{self, Palette};
 
-use crate::cli::values::format_ns;
+use crate::digits::format_ns;
 use crate::output::fold::MADE_AT_RUN_TIME;
 
 use crate::output::sink::{PRIVATE, Sink, Waits};

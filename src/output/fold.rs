@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::output::escape::escape;
+use crate::escape::escape;
 use crate::output::fold::tree::{Functions, NO_ADDRESS, NONE, Node, PROGRAM, Texts, Tree};
 use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;

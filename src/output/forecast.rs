@@ -1,6 +1,6 @@
 //! The forecast of a dry run as text or JSON.
 
-use crate::output::escape::escape;
+use crate::escape::escape;
 use crate::output::json::{Object, push_list};
 use crate::output::wall::WallClock;
 

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::io::Write;
 
-use crate::output::escape::escape_into;
+use crate::escape::escape_into;
 use crate::symbol::names::{KERNEL, Named};
 
 /// Frames of one kind in a row that are shown; of more there is a count.

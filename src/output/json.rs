@@ -4,8 +4,8 @@ use std::io::Write;
 
 use crate::bpf::attached::Attached;
 use crate::digits::{self, Digits};
+use crate::escape::{escape, is_plain};
 use crate::output::EventText;
-use crate::output::escape::{escape, is_plain};
 use crate::output::wall::WallClock;
 use crate::stats::value::{Column, Command, Kin, Shape, Subject, Value};
 use crate::symbol::StackId;

@@ -6,7 +6,6 @@
 
 mod by_stack;
 mod commands;
-pub mod escape;
 pub mod flame;
 mod fold;
 pub mod forecast;
@@ -34,7 +33,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
 
-use crate::output::escape::{escape, escape_into};
+use crate::escape::{escape, escape_into};
 use crate::output::flame::FlameWriter;
 pub(crate) use crate::output::messages::Message;
 pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport};

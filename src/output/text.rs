@@ -5,10 +5,10 @@ use std::io::Write;
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::cli::values::format_ns;
+use crate::digits::format_ns;
 use crate::digits::{push_blank_padded, push_hex, push_signed, push_unsigned, push_zero_padded, three};
+use crate::escape::{escape_into, is_plain};
 use crate::output::EventText;
-use crate::output::escape::{escape_into, is_plain};
 use crate::output::frames;
 use crate::stats::value::{Column, Command, Kin, Part, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::output::escape::escape_into;
+use crate::escape::escape_into;
 use crate::output::fold::{Folded, Group};
 use crate::output::frames;
 use crate::output::json::{self, Object};

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::time::Instant;
 
+use crate::escape::{escape, escape_from};
 use crate::output::by_stack;
 use crate::output::commands::Commands;
-use crate::output::escape::{escape, escape_from};
 use crate::output::fold::Folded;
 use crate::output::frames;
 use crate::output::json::Object;

@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use rustc_hash::FxHashMap;
 
+use crate::escape::escape;
 use crate::event::selector::Place;
-use crate::output::escape::escape;
 use crate::perf::target::Host;
 use crate::symbol::elf::NOT_ELF;
 use crate::symbol::functions::{Code, CodeFile, Named, is_stuck, library_path, mapped, of_command};

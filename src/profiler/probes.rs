@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::caret::caret;
 use crate::cli::usage;
+use crate::escape::escape;
 use crate::event::selector::{Args, Head, Place, Selector};
-use crate::output::escape::escape;
 use crate::perf::Attr;
 use crate::perf::evsel::Evsel;
 use crate::perf::target::{Host, Tasks, processes};

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::{Result, bail};
 
 use crate::cli::usage;
-use crate::output::escape::escape;
+use crate::escape::escape;
 use crate::output::json::Object;
 use crate::output::sink::Sink;
 use crate::output::wall::WallClock;

@@ -6,7 +6,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 use crate::cli::{Cli, EXIT_CODES, usage};
-use crate::output::escape::escape;
+use crate::escape::escape;
 use crate::output::sink::Sink;
 
 /// Print a manual page

@@ -1,6 +1,6 @@
 //! What the run's probes in programs cost these programs, in words: before, after, and in a forecast.
 
-use crate::cli::values::format_ns;
+use crate::digits::format_ns;
 use crate::perf::target::Tasks;
 use crate::profiler::hits::HitCost;
 use crate::run::Run;

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use crate::bpf::attached::Attached;
+use crate::escape::escape;
 use crate::output::RunEnd;
-use crate::output::escape::escape;
 use crate::output::flame::About;
 use crate::perf::evlist::Evlist;
 use crate::perf::target::Tasks;

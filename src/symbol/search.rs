@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use crate::output::escape::escape;
+use crate::escape::escape;
 use crate::symbol::elf_file::{ElfFile, Range, Symbol};
 use crate::sys::poll::is_told_to_end;
 

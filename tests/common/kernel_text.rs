@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perf_prof::output::escape::escape;
+use perf_prof::escape::escape;
 
 /// The two looks at the clock are no farther apart. Half a microsecond is usual; an interrupt between them, or another guest on
 /// the same CPU, makes it milliseconds, and an emulated CPU of a busy machine may stand still for seconds.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
-use crate::output::escape::escape;
+use crate::escape::escape;
 use crate::output::json::{Object, push_string};
 use crate::output::text;
 use crate::profiler::TracefsFinder;

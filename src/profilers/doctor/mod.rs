@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::output::escape::escape;
+use crate::escape::escape;
 use crate::output::json::{Object, attached};
 use crate::output::sink::Sink;
 use crate::output::wall::WallClock;

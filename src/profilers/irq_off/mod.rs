@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use rustc_hash::FxHashSet;
 
-use crate::cli::values::{self, Time, format_ns};
+use crate::cli::values::{self, Time};
 use crate::cli::{CommonArgs, usage};
+use crate::digits::format_ns;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::record::Innermost;

@@ -15,8 +15,9 @@ mod sources;
 use anyhow::{Result, anyhow, bail};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::cli::values::{self, Time, format_ns};
+use crate::cli::values::{self, Time};
 use crate::cli::{CommonArgs, usage};
+use crate::digits::format_ns;
 use crate::expr::Program;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;

@@ -17,7 +17,8 @@ use anyhow::{Context as _, Result, bail};
 use rustc_hash::FxHashSet;
 
 use crate::cli::CommonArgs;
-use crate::cli::values::{self, format_ns};
+use crate::cli::values;
+use crate::digits::format_ns;
 use crate::perf::attr::Sampling;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
