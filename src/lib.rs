@@ -3,9 +3,11 @@
 //! Data flows one way: the kernel's ring buffers ([`ringbuf`]) hold records ([`perf`]), a run ([`run`]) merges them
 //! by time and hands samples to a profiler ([`profiler`]), whose reports the output thread ([`output`]) prints.
 
+pub mod app;
 pub mod bpf;
 pub(crate) mod caret;
 pub mod cli;
+pub mod commands;
 pub mod digits;
 pub mod escape;
 pub mod event;

@@ -8,5 +8,5 @@ use perf_prof::sys::memory::OrExit;
 static MEMORY: OrExit = OrExit;
 
 fn main() -> ExitCode {
-    ExitCode::from(perf_prof::cli::main())
+    ExitCode::from(perf_prof::app::main())
 }

@@ -3,6 +3,7 @@
 //! target seen by them. `filters` says in the kernel's language which tasks are asked for, `hits` what probes in programs cost
 //! these; `bare` what a name without its system stands for.
 
+mod args;
 mod bare;
 pub mod code;
 pub mod filters;
@@ -42,6 +43,7 @@ use crate::tep::format::Format;
 use crate::tep::probe::Probes;
 use crate::tep::tracefs::{Tracefs, USUAL, mount_points};
 
+pub use args::{ProfilerArgs, Trial};
 pub use samples::{Samples, Use};
 
 /// ns, CLOCK_MONOTONIC.

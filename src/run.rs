@@ -1,7 +1,7 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
-//! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, who else looks on in `onlookers`,
+//! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, who else looks on in `onlookers`, what is asked for in `options`,
 //! what keeps it going beside a CPU that is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come
 //! and go in `rings`, what is ready before events are opened in `setup`, what it tells of itself in mid-run in `tell`, in
 //! which words in `words`.
@@ -11,6 +11,7 @@ mod finish;
 pub mod forecast;
 mod loss;
 mod onlookers;
+mod options;
 mod pace;
 mod probed;
 mod rings;
@@ -21,25 +22,25 @@ mod truth;
 mod words;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::cli::values::RingSize;
 use crate::output::flame::{FlameGraph, FlameWriter};
 use crate::output::sink::Sink;
 use crate::output::{IntervalEnd, Message, Output, Settings, StackReport};
 use crate::perf::evlist::Evlist;
-use crate::perf::target::{Host, Target};
+use crate::perf::target::Host;
 use crate::profiler::hits::HitCost;
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;
 use crate::run::core::Core;
 use crate::run::loss::coverage;
 use crate::run::onlookers::Onlookers;
+pub use crate::run::options::Options;
 use crate::run::pace::Pace;
 use crate::run::rings::Rings;
 pub use crate::run::rings::{default_ring_pages, side_ring_pages};
@@ -55,43 +56,6 @@ use crate::sys::poll::{Poller, Signals, Ticker, Waker, ending_signals};
 use crate::sys::process::Workload;
 use crate::task::{Targets, Watched};
 use crate::tep::strings::KernelStrings;
-
-/// What a run does, whatever the profiler.
-#[derive(Debug)]
-pub struct Options {
-    pub profiler: &'static str,
-    pub target: Target,
-    pub interval: Option<Duration>,
-    pub ring: Option<RingSize>,
-    /// `-g`, or a flame graph.
-    pub stacks: bool,
-    /// `-g`
-    pub shows_stacks: bool,
-    pub flame: Option<FlameGraph>,
-    /// What its widths are.
-    pub weight: &'static str,
-    /// Stop after so many samples.
-    pub samples: Option<u64>,
-    /// Stop after so long.
-    pub duration: Option<Duration>,
-    pub output: Option<PathBuf>,
-    pub json: bool,
-    pub demangle: bool,
-    /// Bytes that symbols may take.
-    pub symbol_memory: Option<u64>,
-    pub verbose: bool,
-    pub workload: Vec<OsString>,
-    /// Only what it would cost is wanted.
-    pub dry_run: bool,
-    /// It goes on while a CPU answers no interrupt.
-    pub paced: bool,
-    /// What it writes is to survive a crash of the machine.
-    pub durable: bool,
-    /// It has tables, at the end of each interval.
-    pub reports: bool,
-    /// What people should hear of how the options were understood.
-    pub notes: Vec<String>,
-}
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use clap::CommandFactory;
 use common::shell::{calls, check};
 use common::{command, run};
-use perf_prof::cli::Cli;
+use perf_prof::commands::Cli;
 
 /// The command with all that clap adds to it.
 fn built() -> clap::Command {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
 use common::shell::{call, check};
-use perf_prof::cli::Cli;
+use perf_prof::commands::Cli;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -13,8 +13,9 @@ use std::sync::LazyLock;
 
 use perf_prof::perf::Evlist;
 use perf_prof::perf::target::{Host, Target};
+use perf_prof::profiler::Trial;
 use perf_prof::profiler::{Setup, TracefsFinder};
-use perf_prof::profilers::{Trial, trials};
+use perf_prof::profilers::trials;
 use perf_prof::task::Watched;
 use perf_prof::tep::Tracefs;
 use perf_prof::tep::drift::{self, DRIFTING};

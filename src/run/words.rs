@@ -236,7 +236,7 @@ mod tests {
             CommonArgs::from_arg_matches(&command.try_get_matches_from(args).unwrap()).unwrap()
         };
         let line = |given: &[&str], reports: bool, paced: bool| {
-            let options = args(given).options("x", "samples").unwrap();
+            let options = Options::new(args(given), "x", "samples").unwrap();
             let tasks = if given.contains(&"--") { Tasks::Workload(7) } else { options.target.tasks };
             let target = Target { tasks, ..options.target };
             watching_line(&Options { target, reports, paced, ..options }, 2)
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(line(&[], false, false), "x: watching all tasks on 2 CPUs; Ctrl-C ends it");
         assert_eq!(line(&[], true, true), format!("x: watching 2 CPUs; Ctrl-C {with_report}"));
         for soon in [&["-i", "1000"][..], &["--for", "5"], &["--dry-run"]] {
-            assert_eq!(watching(&args(soon).options("x", "samples").unwrap(), 2), None, "{soon:?}");
+            assert_eq!(watching(&Options::new(args(soon), "x", "samples").unwrap(), 2), None, "{soon:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
-use perf_prof::cli::Cli;
+use perf_prof::commands::Cli;
 
 /// The calls of perf-prof in a text whose lines are commands, or commands with a remark two spaces away.
 pub fn calls(text: &str) -> Vec<Vec<String>> {

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::{CommandFactory, ValueEnum};
 use clap_complete::aot;
 
-use crate::cli::Cli;
+use crate::commands::Cli;
 use crate::output::sink::Sink;
 
 /// Print the completions of a shell

@@ -5,7 +5,8 @@ use clap::{Arg, Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
-use crate::cli::{Cli, EXIT_CODES, usage};
+use crate::cli::usage;
+use crate::commands::{Cli, EXIT_CODES};
 use crate::escape::escape;
 use crate::output::sink::Sink;
 

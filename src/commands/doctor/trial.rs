@@ -4,13 +4,13 @@ use anyhow::{Context, Result};
 use nix::unistd::gettid;
 
 use crate::bpf::attached::{self, Attached};
+use crate::commands::doctor::machine;
 use crate::perf::Evlist;
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::refusal::{Reason, Refused, locks_little};
 use crate::perf::target::{Host, Target, Tasks, online_cpus};
+use crate::profiler::Trial;
 use crate::profiler::{Profiler, Setup, TracefsFinder, Warning};
-use crate::profilers::Trial;
-use crate::profilers::doctor::machine;
 use crate::run::{default_ring_pages, side_ring_pages};
 use crate::symbol::hidden::hidden;
 use crate::sys;

@@ -178,7 +178,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-    use crate::cli::Cli;
+    use crate::commands::Cli;
 
     fn fault(args: &[&str]) -> String {
         let args: Vec<OsString> = std::iter::once(&"perf-prof").chain(args).map(OsString::from).collect();

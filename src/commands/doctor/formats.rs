@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
+use crate::commands::doctor::{WIDTH, wrap};
 use crate::escape::escape;
 use crate::output::json::{Object, push_string};
 use crate::output::text;
 use crate::profiler::TracefsFinder;
-use crate::profilers::doctor::{WIDTH, wrap};
 use crate::stats::value::{Column, Value, Verdict};
 use crate::tep::check::{Checked, Finding, Kind, Tree, check_formats};
 

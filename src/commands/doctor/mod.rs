@@ -12,6 +12,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use crate::commands::doctor::machine::{Limit, Machine, Mapping, ProbeEvents};
+use crate::commands::doctor::trial::{Bench, Judged, Onlookers};
 use crate::escape::escape;
 use crate::output::json::{Object, attached};
 use crate::output::sink::Sink;
@@ -19,8 +21,6 @@ use crate::output::wall::WallClock;
 use crate::perf::refusal::Reason;
 use crate::perf::target::Host;
 use crate::profiler::TracefsFinder;
-use crate::profilers::doctor::machine::{Limit, Machine, Mapping, ProbeEvents};
-use crate::profilers::doctor::trial::{Bench, Judged, Onlookers};
 use crate::sys;
 use crate::sys::privileges::{Capability, Privileges};
 use crate::tep::check::Checked;
@@ -100,7 +100,7 @@ fn unread(err: &anyhow::Error) -> Checked {
 fn examine(bench: &mut Bench<'_>) -> Findings {
     // As they are before the trials raise them.
     let limits = machine::limits(bench.host);
-    let mut commands: Vec<Judged> = super::trials().iter().map(|trial| bench.judge(trial)).collect();
+    let mut commands: Vec<Judged> = crate::profilers::trials().iter().map(|trial| bench.judge(trial)).collect();
     commands.push(match &bench.tracefs_lack {
         None => Judged::new("list", Vec::new(), None),
         Some(lack) => Judged::impossible("list", lack.clone()),

@@ -1,0 +1,65 @@
+//! The program: it parses the command line, runs the command, and makes an error an exit code.
+
+mod error;
+
+use std::ffi::OsString;
+
+use clap::CommandFactory;
+
+use crate::cli::Usage;
+use crate::commands::Cli;
+use crate::sys;
+
+/// Parses, runs, and returns the exit code.
+pub fn main() -> u8 {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let cli: Cli = match error::parse(Cli::command(), &args) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
+    match cli.command.run() {
+        Ok(code) => code,
+        Err(err) => {
+            error::tell(&message(&err));
+            u8::from(err.chain().any(|cause| cause.is::<Usage>())) + 1
+        }
+    }
+}
+
+/// What failed and why, once each: a context often ends with its cause already.
+fn message(err: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in err.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    // The many places that open a file need not know about this.
+    if err.chain().any(lacks_descriptors) && !text.contains("ulimit -n") {
+        text = format!("{text}; cure: raise `ulimit -n` (it is {})", sys::open_files().0);
+    }
+    text
+}
+
+fn lacks_descriptors(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let errno = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+    errno == Some(libc::EMFILE) || cause.downcast_ref() == Some(&nix::errno::Errno::EMFILE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_do_not_repeat_themselves() {
+        let err = anyhow::anyhow!("no such file").context("cannot open x");
+        assert_eq!(message(&err), "cannot open x: no such file");
+        let err = anyhow::anyhow!("y").context("x: y");
+        assert_eq!(message(&err), "x: y");
+        let err = anyhow::Error::new(std::io::Error::from_raw_os_error(libc::EMFILE)).context("cannot read x");
+        assert!(message(&err).starts_with("cannot read x: ") && message(&err).contains("raise `ulimit -n`"));
+    }
+}

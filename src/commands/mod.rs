@@ -1,0 +1,134 @@
+//! The subcommands: the profilers, each of them run in the same way, and those that are none.
+
+pub mod completions;
+pub mod doctor;
+pub mod list;
+pub mod man;
+
+use anyhow::Result;
+use clap::Parser;
+
+use crate::cli::CommonArgs;
+use crate::profiler::ProfilerArgs;
+use crate::profilers;
+use crate::run::{Options, Outcome, Run};
+
+/// Wide enough for an example, narrow enough for any terminal.
+const WIDTH: usize = 80;
+
+const QUESTIONS: &str = "\
+Which question?
+  Who is stuck, and where?          perf-prof task-state -D --than 100 -g
+  What do tasks spend time on?      perf-prof task-state -i 1000
+  Who uses the CPUs, in what code?  perf-prof profile -i 1000
+  Where does a command's time go?   perf-prof profile -g -- COMMAND
+  What is allocated and not freed?  perf-prof kmemleak slab -g
+  Who kills my process?             perf-prof signal --filter NAME
+  Who keeps interrupts off?         perf-prof irq-off -g
+  Is a CPU about to lock up?        perf-prof watchdog -g
+  Who starts programs?              perf-prof trace -e sched:sched_process_exec
+  Which events are there?           perf-prof list sched
+
+`perf-prof COMMAND -h` has the options of a command and examples. Ctrl-C ends
+a run with its last report. Nearly everything needs root.";
+
+/// Who is stuck, who uses the CPUs, and why: live answers from perf events
+#[derive(Debug, Parser)]
+#[command(name = "perf-prof", version, max_term_width = WIDTH, arg_required_else_help = true, subcommand_required = true, subcommand_value_name = "COMMAND", after_help = QUESTIONS)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What each exit code means.
+pub const EXIT_CODES: [(u8, &str); 4] = [
+    (0, "The run ended as asked: Ctrl-C, -N, --for, the end of the command after --, or of the reader of a pipe."),
+    (1, "A valid command that cannot run here, or had to stop: no such event, CPU or process, no privilege."),
+    (2, "Text that does not parse: an option, number, unit, event or filter; or a missing option."),
+    (3, "With --strict-loss: something was lost."),
+];
+
+macro_rules! commands {
+    ($($name:ident($module:ident::$args:ident),)*) => {
+        #[derive(Debug, clap::Subcommand)]
+        #[allow(clippy::large_enum_variant)] // there is one of it, parsed once
+        pub enum Command {
+            $($name(profilers::$module::$args),)*
+            List(list::ListArgs),
+            Doctor(doctor::DoctorArgs),
+            Completions(completions::CompletionsArgs),
+            Man(man::ManArgs),
+        }
+
+        impl Command {
+            /// Runs the subcommand. Returns the exit code.
+            ///
+            /// # Errors
+            /// What cannot work here, with the cure.
+            pub fn run(self) -> Result<u8> {
+                match self {
+                    $(Command::$name(args) => run(args),)*
+                    Command::List(args) => args.run(),
+                    Command::Doctor(args) => args.run(),
+                    Command::Completions(args) => args.run(),
+                    Command::Man(args) => args.run(),
+                }
+            }
+        }
+    };
+}
+
+profilers::profilers!(commands);
+
+/// Runs a profiler to its end. Returns the exit code.
+fn run<A: ProfilerArgs>(args: A) -> Result<u8> {
+    const UNWRITTEN: u8 = 1;
+    const STRICT_LOSS: u8 = 3;
+    let common = args.common().clone();
+    let strict = common.strict_loss();
+    let dry_run = common.dry_run();
+    let profiler = args.build()?;
+    let run = Run::new(options::<A>(common)?, vec![profiler])?;
+    if dry_run {
+        return run.forecast();
+    }
+    let outcome = run.start()?;
+    Ok(match outcome {
+        Outcome { unwritten: true, .. } => UNWRITTEN,
+        Outcome { lost: 1.., .. } if strict => STRICT_LOSS,
+        _ => 0,
+    })
+}
+
+/// The options of a run, with what the profiler asks of it.
+fn options<A: ProfilerArgs>(common: CommonArgs) -> Result<Options> {
+    let options = Options::new(common, A::NAME, A::WEIGHT)?;
+    Ok(Options { paced: A::PACED, durable: A::DURABLE, reports: A::REPORTS, ..options })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::profilers::{irq_off, profile, watchdog};
+
+    #[test]
+    fn the_command_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    fn paced_and_durable<A: ProfilerArgs + clap::Args>() -> (bool, bool) {
+        let command = A::augment_args(clap::Command::new(A::NAME).no_binary_name(true));
+        let args = A::from_arg_matches(&command.try_get_matches_from(A::TRIAL).unwrap()).unwrap();
+        let options = options::<A>(args.common().clone()).unwrap();
+        (options.paced, options.durable)
+    }
+
+    #[test]
+    fn only_lines_that_are_few_wait_for_the_disk() {
+        assert_eq!(paced_and_durable::<watchdog::WatchdogArgs>(), (true, true));
+        assert_eq!(paced_and_durable::<irq_off::IrqOffArgs>(), (true, false));
+        assert_eq!(paced_and_durable::<profile::ProfileArgs>(), (false, false));
+    }
+}

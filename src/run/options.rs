@@ -1,0 +1,174 @@
+//! What a run does, whatever the profiler: from the options that all profilers share.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::cli::values::{PidOrName, RingSize};
+use crate::cli::{CgroupList, CommonArgs, CpuList, TaskList, TidList, usage};
+use crate::digits::format_ns;
+use crate::escape::escape;
+use crate::output::flame::FlameGraph;
+use crate::perf::target::{Cgroup, Host, Target, Tasks, find_cgroup, processes, threads};
+use crate::run::forecast;
+use crate::task::procfs;
+use crate::tep::format::{likeness, nearest};
+
+/// What a run does, whatever the profiler.
+#[derive(Debug)]
+pub struct Options {
+    pub profiler: &'static str,
+    pub target: Target,
+    pub interval: Option<Duration>,
+    pub ring: Option<RingSize>,
+    /// `-g`, or a flame graph.
+    pub stacks: bool,
+    /// `-g`
+    pub shows_stacks: bool,
+    pub flame: Option<FlameGraph>,
+    /// What its widths are.
+    pub weight: &'static str,
+    /// Stop after so many samples.
+    pub samples: Option<u64>,
+    /// Stop after so long.
+    pub duration: Option<Duration>,
+    pub output: Option<PathBuf>,
+    pub json: bool,
+    pub demangle: bool,
+    /// Bytes that symbols may take.
+    pub symbol_memory: Option<u64>,
+    pub verbose: bool,
+    pub workload: Vec<OsString>,
+    /// Only what it would cost is wanted.
+    pub dry_run: bool,
+    /// It goes on while a CPU answers no interrupt.
+    pub paced: bool,
+    /// What it writes is to survive a crash of the machine.
+    pub durable: bool,
+    /// It has tables, at the end of each interval.
+    pub reports: bool,
+    /// What people should hear of how the options were understood.
+    pub notes: Vec<String>,
+}
+
+impl Options {
+    /// `weight`: what the widths of a flame graph are.
+    ///
+    /// # Errors
+    /// A process, thread or cgroup that does not exist; an interval of zero.
+    pub fn new(common: CommonArgs, profiler: &'static str, weight: &'static str) -> Result<Options> {
+        const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+        let interval = common.interval();
+        if let Some(interval) = interval.filter(|interval| *interval < SHORTEST_INTERVAL) {
+            let asked = format_ns(interval.as_nanos() as u64);
+            return Err(usage(format!("-i {asked} is too short: the shortest interval is 1ms")));
+        }
+        if common.duration.is_some_and(|time| time.0 == 0) {
+            return Err(usage("--for 0 would show nothing: give it a time, as in 10s"));
+        }
+        if common.dry_run && common.duration.is_some_and(|time| Duration::from_nanos(time.0) < forecast::SHORTEST) {
+            return Err(usage("--dry-run counts for 100 ms at least: give --for more, or leave it out for a second"));
+        }
+        if common.json && !common.dry_run && common.output.is_none() && common.flame_graph == Some(FlameGraph::Stdout) {
+            return Err(usage("--flame-graph - and --json both want stdout: send the JSON lines to a file with -o"));
+        }
+        if common
+            .flame_graph
+            .as_ref()
+            .is_some_and(|flame| flame.path().is_some() && flame.path() == common.output.as_deref())
+        {
+            return Err(usage("-o and --flame-graph name the same file: give each its own"));
+        }
+        let host = Host::default();
+        let mut notes = Vec::new();
+        let tasks = if let Some(TaskList(list)) = &common.pids {
+            Tasks::Processes(resolve_processes(&host, list, &mut notes)?)
+        } else if let Some(TidList(tids)) = &common.tids {
+            if let Some(tid) = tids.iter().find(|&&tid| procfs::comm(&host, tid).is_none()) {
+                bail!("no thread {tid}: it may have exited, `ps -eL` lists those that live");
+            }
+            Tasks::Threads(tids.clone())
+        } else if let Some(CgroupList(names)) = &common.cgroups {
+            let mut groups: Vec<Cgroup> = names.iter().map(|name| find_cgroup(&host, name)).collect::<Result<_>>()?;
+            // A group's events are those of the groups below it too: each must be seen once.
+            groups.sort_by(|a, b| a.path.cmp(&b.path));
+            groups.dedup_by(|below, above| below.path.starts_with(&above.path));
+            Tasks::Cgroups(groups)
+        } else {
+            Tasks::All
+        };
+        Ok(Options {
+            profiler,
+            target: Target { wanted: common.cpus.map(|CpuList(cpus)| cpus), tasks },
+            interval,
+            ring: common.mmap_pages,
+            stacks: common.stacks || common.flame_graph.is_some(),
+            shows_stacks: common.stacks,
+            flame: common.flame_graph,
+            weight,
+            samples: common.exit_n,
+            duration: common.duration.map(|time| Duration::from_nanos(time.0)),
+            output: common.output,
+            json: common.json,
+            demangle: !common.no_demangle,
+            symbol_memory: common.symbol_memory,
+            verbose: common.verbose,
+            workload: common.workload,
+            dry_run: common.dry_run,
+            paced: false,
+            durable: false,
+            reports: true,
+            notes,
+        })
+    }
+}
+
+/// The processes of a list. A name that nobody has is a note where others are found.
+fn resolve_processes(host: &Host, list: &[PidOrName], notes: &mut Vec<String>) -> Result<Vec<i32>> {
+    let own = std::process::id() as i32;
+    let (mut pids, mut absent) = (Vec::new(), Vec::new());
+    for word in list {
+        match word {
+            PidOrName::Pid(pid) if threads(host, *pid).is_empty() => {
+                bail!("no process {pid}: it may have exited, `ps -e` lists those that live");
+            }
+            PidOrName::Pid(pid) => pids.push(*pid),
+            PidOrName::Name(name) => {
+                let named = |pid: &i32| {
+                    *pid != own && procfs::comm(host, *pid).is_some_and(|comm| name.matches(comm.as_bytes()))
+                };
+                let before = pids.len();
+                pids.extend(processes(host).into_iter().filter(named));
+                if pids.len() == before {
+                    absent.push(name);
+                }
+            }
+        }
+    }
+    for name in absent {
+        let nobody = format!("no process is named '{}'", escape(name.typed().as_bytes()));
+        if pids.is_empty() {
+            bail!("{nobody}; {}", like(host, name.typed()));
+        }
+        notes.push(format!("{nobody}: the others are watched, one that starts later is not"));
+    }
+    pids.sort_unstable();
+    pids.dedup();
+    Ok(pids)
+}
+
+/// The names of processes that are most like one that none has.
+fn like(host: &Host, name: &str) -> String {
+    let own = std::process::id() as i32;
+    let others = processes(host).into_iter().filter(|pid| *pid != own);
+    let mut names: Vec<String> = others.filter_map(|pid| Some(escape(procfs::comm(host, pid)?.as_bytes()))).collect();
+    names.sort_unstable();
+    names.dedup();
+    let alike = names.iter().map(String::as_str).filter(|other| likeness(name, other) > 0);
+    match nearest(name, alike, 3).as_slice() {
+        [] => "`ps -eo comm` lists the names".to_owned(),
+        near => format!("did you mean {}?", near.join(", ")),
+    }
+}

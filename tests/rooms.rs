@@ -1,0 +1,142 @@
+//! The rooms of the package: which one may use which, and where `unsafe` is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each room with those that it uses. A room stands below all that it uses, so there is no circle.
+const ROOMS: [(&str, &[&str]); 20] = [
+    ("caret", &[]),
+    ("digits", &[]),
+    ("escape", &["digits"]),
+    ("ringbuf", &[]),
+    ("sys", &[]),
+    ("tep", &["caret", "digits", "sys"]),
+    ("perf", &["ringbuf", "sys", "tep"]),
+    ("bpf", &["sys"]),
+    ("event", &["caret", "perf"]),
+    ("expr", &["caret", "tep"]),
+    ("task", &["escape", "perf", "sys"]),
+    ("symbol", &["escape", "perf", "sys", "task"]),
+    ("stats", &["perf", "symbol", "task"]),
+    ("output", &["bpf", "digits", "escape", "perf", "stats", "symbol", "sys", "task", "tep"]),
+    ("cli", &["output", "perf"]),
+    (
+        "profiler",
+        &["caret", "cli", "escape", "event", "output", "perf", "ringbuf", "stats", "symbol", "sys", "task", "tep"],
+    ),
+    (
+        "profilers",
+        &["cli", "digits", "event", "expr", "output", "perf", "profiler", "stats", "symbol", "sys", "task", "tep"],
+    ),
+    (
+        "run",
+        &[
+            "bpf", "cli", "digits", "escape", "output", "perf", "profiler", "ringbuf", "stats", "symbol", "sys",
+            "task", "tep",
+        ],
+    ),
+    (
+        "commands",
+        &[
+            "bpf",
+            "cli",
+            "escape",
+            "output",
+            "perf",
+            "profiler",
+            "profilers",
+            "run",
+            "stats",
+            "symbol",
+            "sys",
+            "task",
+            "tep",
+        ],
+    ),
+    ("app", &["cli", "commands", "escape", "output", "sys", "tep"]),
+];
+
+/// All Rust files of the package that are no tests, each with its room and its text without comments.
+fn sources() -> Vec<(String, PathBuf, String)> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (mut files, mut folders) = (Vec::new(), vec![top.clone()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    let mut sources = Vec::new();
+    for path in files {
+        let inside = path.strip_prefix(&top).unwrap().to_owned();
+        let room = inside.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs").to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        if ["lib", "main"].contains(&&*room) || is_test(&inside) {
+            continue;
+        }
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap().to_owned() + &after_tests(&text);
+        let without_comments = code.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n");
+        sources.push((room, inside, without_comments));
+    }
+    sources
+}
+
+/// What follows a declaration of a test module that is a file of its own.
+fn after_tests(text: &str) -> String {
+    let parts = text.split("#[cfg(test)]\nmod ").skip(1);
+    let rest =
+        |part: &str| part.split_once('\n').filter(|(line, _)| line.ends_with(';')).map(|(_, rest)| rest.to_owned());
+    parts.filter_map(rest).collect()
+}
+
+fn is_test(path: &Path) -> bool {
+    let is_test = |name: &str| name == "tests" || name == "truth" || name.ends_with("_tests.rs") || name == "tests.rs";
+    path.iter().any(|part| is_test(part.to_str().unwrap()))
+}
+
+/// The rooms named behind `crate::`; that of a list in braces is empty, so that it is found.
+fn used(code: &str) -> impl Iterator<Item = &str> {
+    code.split("crate::").skip(1).map(|rest| {
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        &rest[..end]
+    })
+}
+
+#[test]
+fn a_room_uses_only_what_is_below_it() {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (room, _, code) in sources() {
+        let uses = found.entry(room.clone()).or_default();
+        uses.extend(used(&code).filter(|other| *other != room).map(str::to_owned));
+    }
+    let (mut below, mut faults): (Vec<&str>, Vec<String>) = Default::default();
+    for (room, allowed) in ROOMS {
+        let upwards = allowed.iter().filter(|other| !below.contains(other));
+        faults.extend(upwards.map(|other| format!("{room} stands below {other}")));
+        let uses = found.remove(room).unwrap_or_default();
+        if !uses.iter().eq(allowed) {
+            faults.push(format!("{room} uses {uses:?}"));
+        }
+        below.push(room);
+    }
+    faults.extend(found.keys().map(|room| format!("{room} is not in the table")));
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn unsafe_code_is_in_two_rooms() {
+    let mut seen = BTreeSet::new();
+    for (room, path, code) in sources() {
+        let words = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+        if words.into_iter().any(|word| word == "unsafe") {
+            assert!(room == "sys" || room == "ringbuf", "{}: {room} has no business with it", path.display());
+            seen.insert(room);
+        }
+    }
+    assert_eq!(seen.len(), 2);
+}
