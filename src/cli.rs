@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::cli::values::{PidOrName, RingSize, Time};
+use crate::host::parse_cpus;
 use crate::output::flame::FlameGraph;
-use crate::perf::target::parse_cpus;
 
 /// A text of the user's that does not parse: exit code 2.
 #[derive(Debug)]

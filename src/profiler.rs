@@ -22,13 +22,14 @@ use rustc_hash::FxHashSet;
 
 use crate::cli::usage;
 use crate::event::Head;
+use crate::host::Host;
 use crate::output::{LostSpan, Output, Top};
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::no_tracefs::{Lockdown, NoTracefs, unreadable};
 use crate::perf::record::Innermost;
 use crate::perf::refusal::{Reason, Refused};
-use crate::perf::target::{Host, Target, Tasks};
+use crate::perf::target::{Target, Tasks};
 use crate::perf::{Attr, Record, Sample};
 use crate::profiler::code::Spot;
 use crate::stats::value::{ByStack, Column, RowDoubts, Shape, Subject, Table, Value, Verdict};

@@ -29,11 +29,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 
+use crate::host::Host;
 use crate::output::flame::{FlameGraph, FlameWriter};
 use crate::output::sink::Sink;
 use crate::output::{IntervalEnd, Message, Output, Settings, StackReport};
 use crate::perf::evlist::Evlist;
-use crate::perf::target::Host;
 use crate::profiler::hits::HitCost;
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::ringbuf::Limit;

@@ -11,8 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use perf_prof::host::Host;
 use perf_prof::perf::Evlist;
-use perf_prof::perf::target::{Host, Target};
+use perf_prof::perf::target::Target;
 use perf_prof::profiler::Trial;
 use perf_prof::profiler::{Setup, TracefsFinder};
 use perf_prof::profilers::trials;

@@ -5,35 +5,42 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each room with those that it uses. A room stands below all that it uses, so there is no circle.
-const ROOMS: [(&str, &[&str]); 20] = [
+const ROOMS: [(&str, &[&str]); 21] = [
     ("caret", &[]),
     ("digits", &[]),
-    ("escape", &["digits"]),
+    ("host", &[]),
     ("ringbuf", &[]),
     ("sys", &[]),
-    ("tep", &["caret", "digits", "sys"]),
-    ("perf", &["ringbuf", "sys", "tep"]),
+    ("escape", &["digits"]),
     ("bpf", &["sys"]),
-    ("event", &["caret", "perf"]),
+    ("tep", &["caret", "digits", "sys"]),
+    ("perf", &["host", "ringbuf", "sys", "tep"]),
+    ("event", &["caret", "host", "perf"]),
     ("expr", &["caret", "tep"]),
-    ("task", &["escape", "perf", "sys"]),
-    ("symbol", &["escape", "perf", "sys", "task"]),
+    ("task", &["escape", "host", "perf", "sys"]),
+    ("symbol", &["escape", "host", "perf", "sys", "task"]),
     ("stats", &["perf", "symbol", "task"]),
-    ("output", &["bpf", "digits", "escape", "perf", "stats", "symbol", "sys", "task", "tep"]),
-    ("cli", &["output", "perf"]),
+    ("output", &["bpf", "digits", "escape", "host", "stats", "symbol", "sys", "task", "tep"]),
+    ("cli", &["host", "output"]),
     (
         "profiler",
-        &["caret", "cli", "escape", "event", "output", "perf", "ringbuf", "stats", "symbol", "sys", "task", "tep"],
+        &[
+            "caret", "cli", "escape", "event", "host", "output", "perf", "ringbuf", "stats", "symbol", "sys", "task",
+            "tep",
+        ],
     ),
     (
         "profilers",
-        &["cli", "digits", "event", "expr", "output", "perf", "profiler", "stats", "symbol", "sys", "task", "tep"],
+        &[
+            "cli", "digits", "event", "expr", "host", "output", "perf", "profiler", "stats", "symbol", "sys", "task",
+            "tep",
+        ],
     ),
     (
         "run",
         &[
-            "bpf", "cli", "digits", "escape", "output", "perf", "profiler", "ringbuf", "stats", "symbol", "sys",
-            "task", "tep",
+            "bpf", "cli", "digits", "escape", "host", "output", "perf", "profiler", "ringbuf", "stats", "symbol",
+            "sys", "task", "tep",
         ],
     ),
     (
@@ -42,6 +49,7 @@ const ROOMS: [(&str, &[&str]); 20] = [
             "bpf",
             "cli",
             "escape",
+            "host",
             "output",
             "perf",
             "profiler",

@@ -41,7 +41,7 @@ const MARK: &str = "PERF_PROF_TEST_MARK";
 /// Living processes that were started with this mark.
 fn marked(mark: &str) -> Vec<i32> {
     let variable = format!("{MARK}={mark}");
-    let mut all = perf_prof::perf::target::processes(&Default::default());
+    let mut all = perf_prof::host::processes(&Default::default());
     all.retain(|pid| {
         let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default(); // empty for a zombie
         env.split(|&byte| byte == 0).any(|text| text == variable.as_bytes())

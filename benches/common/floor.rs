@@ -6,11 +6,12 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
+use perf_prof::host::{Host, online_cpus};
 use perf_prof::perf::attr::Sampling;
 use perf_prof::perf::classes::Class;
 use perf_prof::perf::evsel::Evsel;
 use perf_prof::perf::record::record_type;
-use perf_prof::perf::target::{Host, Target, online_cpus};
+use perf_prof::perf::target::Target;
 use perf_prof::perf::{Attr, Evlist};
 use perf_prof::profiler::TracefsFinder;
 use perf_prof::ringbuf::RingBuf;

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use perf_prof::host::Host;
 use perf_prof::perf::Record;
 use perf_prof::perf::record::{FileId, Mmap, Task};
-use perf_prof::perf::target::Host;
 use perf_prof::symbol::{SpaceKeys, Spaces};
 use perf_prof::task::procfs;
 

@@ -1,7 +1,7 @@
 //! Texts of option values: what is parsed is within its bounds, and prints as text that parses to the same.
 
 use perf_prof::cli::values::{self, RingSize, Time};
-use perf_prof::perf::target::parse_cpus;
+use perf_prof::host::parse_cpus;
 
 use super::input::text_and_bytes;
 

@@ -14,7 +14,7 @@ use std::{error, fmt};
 
 use crate::caret::caret;
 use crate::event::part::{Fault, Part};
-use crate::perf::target::parse_cpus;
+use crate::host::parse_cpus;
 
 /// What every profiler knows. The part after `=` is for the message alone.
 const KNOWN: [&str; 5] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST", "args='NAME=FETCH ...'"];

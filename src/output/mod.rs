@@ -34,6 +34,7 @@ use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
 
 use crate::escape::{escape, escape_into};
+use crate::host::Host;
 use crate::output::flame::FlameWriter;
 pub(crate) use crate::output::messages::Message;
 pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport};
@@ -43,7 +44,6 @@ use crate::output::thread::{Ending, write_all};
 pub use crate::output::top::Top;
 use crate::output::under_way::{MOST_BYTES, MOST_NEWS_BYTES, UnderWay};
 use crate::output::writer::Writer;
-use crate::perf::target::Host;
 use crate::stats::value::Batch;
 use crate::stats::weights::Weighted;
 use crate::symbol::elf::SymbolOptions;

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use anyhow::{Context, Result, bail};
 use rustc_hash::FxHashSet;
 
+use crate::host::{Host, threads};
 use crate::perf::attr::{Attr, Missing};
 use crate::perf::classes::{self, Class};
 pub use crate::perf::cpu_events::Counted;
@@ -27,7 +28,7 @@ use crate::perf::opening::{gone, refused, watch_error};
 pub use crate::perf::plan::Opened;
 use crate::perf::plan::{Bound, Plan, half, watches_of};
 use crate::perf::refusal::{Refused, Shrunk};
-use crate::perf::target::{Host, Target, Tasks, threads};
+use crate::perf::target::{Target, Tasks};
 use crate::ringbuf::RingBuf;
 use crate::sys;
 use crate::sys::perf::Watch;

@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::host::Host;
 use crate::perf::refusal::{Facts, Foreseen, Reason, foreseen, setcap};
-use crate::perf::target::Host;
 use crate::sys::mounts::mounts;
 use crate::sys::privileges::{Capability, Privileges};
 use crate::tep::tracefs::mount_points;

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
+use crate::host::{Host, online_cpus};
 use crate::perf::attr::{Attr, Exclude, Missing, Source};
-use crate::perf::target::{Host, online_cpus};
 use crate::sys::open_files;
 use crate::sys::perf::Watch;
 use crate::sys::privileges::{Capability, Privileges};

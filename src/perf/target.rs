@@ -6,20 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::host::Host;
 use crate::sys::mounts::{Mount, mounts};
-
-/// Where the kernel describes the machine. Tests pass directories of their own.
-#[derive(Clone, Debug)]
-pub struct Host {
-    pub proc: PathBuf,
-    pub cpu: PathBuf,
-}
-
-impl Default for Host {
-    fn default() -> Host {
-        Host { proc: "/proc".into(), cpu: "/sys/devices/system/cpu".into() }
-    }
-}
 
 /// The tasks the answer is about.
 #[derive(Debug)]
@@ -54,74 +42,6 @@ impl Target {
             Some(wanted) => wanted.iter().partition(|cpu| online.contains(cpu)),
         }
     }
-}
-
-/// The CPUs that run tasks now.
-///
-/// # Errors
-/// `online` below `host.cpu` cannot be read or is no CPU list.
-pub fn online_cpus(host: &Host) -> Result<Vec<u32>> {
-    let path = host.cpu.join("online");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse_cpus(text.trim()).map_err(anyhow::Error::msg).with_context(|| format!("in {}", path.display()))
-}
-
-/// The CPUs whose time is accounted without ticks (`nohz_full`). Most kernels have none.
-pub fn tickless_cpus(host: &Host) -> Vec<u32> {
-    let text = fs::read_to_string(host.cpu.join("nohz_full")).unwrap_or_default();
-    parse_cpus(text.trim()).unwrap_or_default()
-}
-
-/// Beyond any kernel's NR_CPUS.
-const MAX_CPU: u32 = (1 << 20) - 1;
-
-/// Reads `0-3,7` into sorted numbers, each once.
-///
-/// # Errors
-/// A part that is no number or range, a range that runs backwards, a number beyond any kernel's.
-pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
-    let mut ranges = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (cpu(first)?, cpu(last)?);
-        if first > last {
-            return Err(format!("the range `{part}` runs backwards, write {last}-{first}"));
-        }
-        ranges.push((first, last));
-    }
-    ranges.sort_unstable();
-    let mut cpus = Vec::new();
-    for (first, last) in ranges {
-        let next = cpus.last().map_or(0, |&cpu| cpu + 1); // ranges may overlap
-        cpus.extend(first.max(next)..=last);
-    }
-    Ok(cpus)
-}
-
-fn cpu(text: &str) -> Result<u32, String> {
-    match (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse()) {
-        None if text.is_empty() => Err("the number of a CPU is missing, write a list as in 0-3,7".to_owned()),
-        None => Err(format!("`{text}` is not a CPU, write a list as in 0-3,7")),
-        Some(Ok(cpu)) if cpu <= MAX_CPU => Ok(cpu),
-        Some(_) => Err(format!("CPU {text} is out of range, the last is {MAX_CPU}")),
-    }
-}
-
-/// The threads of a process. Empty when it has gone.
-pub fn threads(host: &Host, pid: i32) -> Vec<i32> {
-    numbered(&host.proc.join(pid.to_string()).join("task"))
-}
-
-/// Every process id.
-pub fn processes(host: &Host) -> Vec<i32> {
-    numbered(&host.proc)
-}
-
-fn numbered(dir: &Path) -> Vec<i32> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let mut ids: Vec<i32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    ids.sort_unstable();
-    ids
 }
 
 /// A cgroup directory, held open: its descriptor is what perf_event_open takes.
@@ -249,25 +169,6 @@ fn list(paths: &[PathBuf]) -> String {
 mod tests {
     use super::*;
     use crate::sys::mounts;
-
-    #[test]
-    fn parses_cpu_lists() {
-        let cases: [(&str, &[u32]); 5] = [
-            ("0", &[0]),
-            ("0-3,7", &[0, 1, 2, 3, 7]),
-            ("7,0-1,1", &[0, 1, 7]),
-            ("1,1", &[1]),
-            ("1048575", &[1_048_575]),
-        ];
-        for (text, want) in cases {
-            assert_eq!(parse_cpus(text).as_deref(), Ok(want), "{text:?}");
-        }
-        for text in ["", "2-0", "0,x", "0,", "-1", "1-", "1-2-3", "+1", "0, 1", "1048576", "0-4294967296"] {
-            assert!(parse_cpus(text).is_err(), "{text:?}");
-        }
-        let repeated = "0-1048575,".repeat(20) + "0";
-        assert_eq!(parse_cpus(&repeated).unwrap().len(), 1_048_576);
-    }
 
     #[test]
     fn splits_wanted_cpus() {

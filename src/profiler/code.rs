@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::escape::escape;
 use crate::event::selector::Place;
-use crate::perf::target::Host;
+use crate::host::Host;
 use crate::symbol::elf::NOT_ELF;
 use crate::symbol::functions::{Code, CodeFile, Named, is_stuck, library_path, mapped, of_command};
 use crate::symbol::search::{MOST_OF_FILE_BYTES, Search};

@@ -8,9 +8,9 @@ use std::os::fd::AsRawFd;
 use anyhow::{Context as _, Result};
 use rustc_hash::FxHashSet;
 
+use crate::host::{Host, online_cpus};
 use crate::perf::Attr;
 use crate::perf::attr::Missing;
-use crate::perf::target::{Host, online_cpus};
 use crate::profiler::TracefsFinder;
 use crate::symbol::mappings::offset_in_file;
 use crate::sys;

@@ -1,8 +1,9 @@
 //! How inherited events of probes in programs are kept true: see `perf/evlist/inherited.rs`.
 
+use crate::host::{processes, threads};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Evsel, Keeping};
-use crate::perf::target::{Tasks, processes, threads};
+use crate::perf::target::Tasks;
 use crate::profiler::Setup;
 use crate::symbol::functions::has_mapped_inode;
 use crate::task::procfs;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 use rustc_hash::FxHashSet;
 
+use crate::host::Host;
 use crate::output::Output;
 use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
-use crate::perf::target::Host;
 use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Timestamp};
 use crate::ringbuf::{Item, ItemKind, Piece, Stamp};
 use crate::run::loss::LossBook;

@@ -7,10 +7,10 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context as _, Result};
 use nix::sys::signal::Signal;
 
+use crate::host::Host;
 use crate::output::sink::tell_at_once;
 use crate::output::{Closed, Message, RunEnd};
 use crate::perf::evlist::Evlist;
-use crate::perf::target::Host;
 use crate::profiler::TracefsFinder;
 use crate::ringbuf::Limit;
 use crate::run::core::Core;

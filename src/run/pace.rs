@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::perf::target::online_cpus;
+use crate::host::online_cpus;
 use crate::run::Run;
 use crate::sys::affinity::{CpuMask, current_cpu};
 use crate::sys::monotonic_ns;

@@ -8,13 +8,14 @@ use anyhow::{Result, bail};
 use rustc_hash::FxHashMap;
 
 use crate::cli::values::RingSize;
+use crate::host::{Host, online_cpus};
 use crate::perf::classes::Class;
 use crate::perf::cpu_events::Lost;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
 use crate::perf::layout::Layout;
 use crate::perf::refusal::{Refused, Shrunk, locks_little};
-use crate::perf::target::{Host, Target, Tasks, online_cpus};
+use crate::perf::target::{Target, Tasks};
 use crate::profiler::LostWindow;
 use crate::ringbuf::{Drained, Item, Limit, Merge, Piece, RingBuf, Sink, Stamp};
 use crate::run::core::Core;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
+use crate::host::Host;
 use crate::output::EventText;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
 use crate::perf::no_tracefs::NoTracefs;
-use crate::perf::target::{Host, Tasks};
+use crate::perf::target::Tasks;
 use crate::profiler::{Profiler, Setup};
 use crate::run::Options;
 use crate::sys::process::Workload;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 
-use crate::perf::target::Host;
+use crate::host::Host;
 use crate::symbol::elf_file;
 use crate::symbol::mappings::MapsLine;
 use crate::sys;

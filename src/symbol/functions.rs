@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::perf::target::{Host, threads};
+use crate::host::{Host, threads};
 use crate::symbol::elf::{NOT_ELF, decompress, separate_file, usual_debug_dirs};
 use crate::symbol::elf_file::{Dynamic, ElfFile, MOST_FILES, MOST_PATH_BYTES, Symbol};
 use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, is_on_overlay, open_regular, path_of_line};

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 
+use crate::host::{Host, processes};
 use crate::perf::refusal::{Reason, sysctl};
-use crate::perf::target::{Host, processes};
 use crate::sys::privileges::{Capability, Privileges};
 
 /// What will be without names. Empty for root.

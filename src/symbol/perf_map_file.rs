@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::perf::target::Host;
+use crate::host::Host;
 use crate::symbol::files::{Reason, open_regular_below};
 use crate::task::procfs;
 

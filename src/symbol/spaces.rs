@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::perf::target::{Host, threads};
+use crate::host::{Host, threads};
 use crate::symbol::files::{
     DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, Reason, Wanted, path_of_line, room_for_files,
 };

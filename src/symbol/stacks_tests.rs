@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::host::Host;
 use crate::perf::Record;
-use crate::perf::target::Host;
 
 fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()

@@ -4,7 +4,7 @@ use std::fs;
 
 use rustc_hash::FxHashMap;
 
-use crate::perf::target::Host;
+use crate::host::Host;
 use crate::sys;
 
 /// A tick of /proc/stat: USER_HZ is 100 on x86_64 and aarch64, whatever the kernel's own (include/asm-generic/param.h).

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::perf::target::{Host, processes, threads};
+use crate::host::{Host, processes, threads};
 use crate::task::table::Comm;
 
 /// A few fields of /proc/TID/stat.

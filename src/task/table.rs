@@ -5,8 +5,8 @@ use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::host::{Host, processes, threads};
 use crate::perf::Record;
-use crate::perf::target::{Host, processes, threads};
 use crate::task::procfs;
 
 /// A thread's name: up to 15 bytes of anything.

@@ -1,7 +1,8 @@
 //! The processes or threads that a run was asked about by number or name: which of them have ended.
 
 use crate::escape::escape;
-use crate::perf::target::{Host, Tasks};
+use crate::host::Host;
+use crate::perf::target::Tasks;
 use crate::task::watched::living_threads;
 use crate::task::{Comm, procfs};
 

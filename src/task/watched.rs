@@ -2,8 +2,9 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::host::{Host, threads};
 use crate::perf::Record;
-use crate::perf::target::{Host, Target, Tasks, threads};
+use crate::perf::target::{Target, Tasks};
 use crate::task::procfs;
 
 /// The tasks the answer is about.

@@ -96,7 +96,7 @@ pub fn strict() -> bool {
 }
 
 pub fn online_cpus() -> Vec<u32> {
-    perf_prof::perf::target::online_cpus(&Default::default()).expect("online CPUs")
+    perf_prof::host::online_cpus(&Default::default()).expect("online CPUs")
 }
 
 /// A program of examples/, which cargo builds for its tests.

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use crate::host::{Host, online_cpus, parse_cpus};
 use crate::perf::attr::{Attr, Exclude, Missing, Sampling};
 use crate::perf::no_tracefs::{Lockdown, NoTracefs, unreadable};
 use crate::perf::refusal::{Reason, sysctl};
-use crate::perf::target::{Host, online_cpus, parse_cpus};
 use crate::profiler::TracefsFinder;
 use crate::sys;
 use crate::sys::perf::Watch;

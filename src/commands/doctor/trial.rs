@@ -5,10 +5,11 @@ use nix::unistd::gettid;
 
 use crate::bpf::attached::{self, Attached};
 use crate::commands::doctor::machine;
+use crate::host::{Host, online_cpus};
 use crate::perf::Evlist;
 use crate::perf::no_tracefs::NoTracefs;
 use crate::perf::refusal::{Reason, Refused, locks_little};
-use crate::perf::target::{Host, Target, Tasks, online_cpus};
+use crate::perf::target::{Target, Tasks};
 use crate::profiler::Trial;
 use crate::profiler::{Profiler, Setup, TracefsFinder, Warning};
 use crate::run::{default_ring_pages, side_ring_pages};

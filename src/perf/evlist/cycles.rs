@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 
 use perf_event_open_sys::bindings as b;
 
+use crate::host::Host;
 use crate::perf::attr::{Attr, Counter, Exclude};
 use crate::perf::evlist::Evlist;
-use crate::perf::target::Host;
 use crate::sys;
 use crate::sys::affinity::current_cpu;
 use crate::sys::perf::Watch;

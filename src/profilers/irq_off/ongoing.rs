@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::perf::target::Host;
+use crate::host::Host;
 use crate::profiler::{Context, Timestamp};
 use crate::profilers::irq_off::{IrqOff, SHAPE};
 use crate::stats::value::{Subject, Value};

@@ -19,12 +19,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::values::{self, Percent};
 use crate::cli::{CommonArgs, usage};
+use crate::host::{Host, online_cpus, tickless_cpus};
 use crate::output::Top;
 use crate::perf::attr::{Exclude, Sampling};
 use crate::perf::evlist::{Counted, Evlist};
 use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::opening::refused;
-use crate::perf::target::{Host, Tasks, online_cpus, tickless_cpus};
+use crate::perf::target::Tasks;
 use crate::perf::{Attr, Record, Sample};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};

@@ -1,6 +1,6 @@
 //! `--than`: CPUs, or tasks of the answer, whose share of a second is over the limit, while it goes on.
 
-use crate::perf::target::Host;
+use crate::host::Host;
 use crate::profiler::{Context, Timestamp};
 use crate::profilers::profile::shares::{Base, Kind, Shares, Sums};
 use crate::profilers::profile::usage::Terms;

@@ -4,8 +4,8 @@ use std::fs;
 
 use anyhow::{Result, bail};
 
+use crate::host::Host;
 use crate::perf::attr::Counter;
-use crate::perf::target::Host;
 
 /// SQ_MISC.SPLIT_LOCK: Intel's manual, volume 3, performance monitoring events.
 const INTEL: u64 = 0x10f4;

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context as _, Result, bail};
 
 use crate::digits::format_ns;
-use crate::perf::target::{Host, online_cpus, parse_cpus};
+use crate::host::{Host, online_cpus, parse_cpus};
 
 /// kernel/watchdog.c; read again and again, for they may be changed at any time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::perf::target::Host;
+use crate::host::Host;
 use crate::sys::monotonic_ns;
 
 /// Of one CPU at one moment. Only whether they differ from earlier ones says anything.

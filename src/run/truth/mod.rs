@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
+use crate::host::Host;
 use crate::output::sink::Sink;
 use crate::output::{Output, Settle};
 use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
 use crate::perf::layout::SampleType;
-use crate::perf::target::{Host, Target};
+use crate::perf::target::Target;
 use crate::profiler::{Report, Setup, TracefsFinder};
 use crate::profilers::trials;
 use crate::ringbuf::sim::Producer;
