@@ -101,6 +101,8 @@ pub struct Run {
     start_ns: u64,
     interval_start_ns: u64,
     intervals: u64,
+    /// An interval is to be closed as soon as the output has room for what it says.
+    report_due: bool,
     wakeups: u64,
     /// Samples before this interval.
     samples_before: u64,
@@ -254,6 +256,7 @@ impl Run {
             start_ns: 0,
             interval_start_ns: 0,
             intervals: 0,
+            report_due: false,
             wakeups: 0,
             samples_before: 0,
             discarded_before: 0,
@@ -328,8 +331,8 @@ impl Run {
             if let Some(deadline) = deadline {
                 timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now)));
             }
-            let Woken { signalled, mut ticked } = self.wait(timeout)?;
-            ticked |= self.missed_its_timer();
+            let Woken { signalled, ticked } = self.wait(timeout)?;
+            self.report_due |= ticked || self.missed_its_timer();
             self.wakeups += 1;
             let held = self.round(Limit::Horizon);
             // One follow-up delivers what was held; under a flood there is more, and a small ring would fill in 100 ms.
@@ -349,7 +352,8 @@ impl Run {
             }
             let ends = |now: u64| deadline.is_some_and(|deadline| now >= deadline);
             // An interval that ends with the run is closed by its end.
-            if ticked && !ends(sys::monotonic_ns().saturating_add(self.short_ns())) {
+            let ends_soon = ends(sys::monotonic_ns().saturating_add(self.short_ns()));
+            if self.report_due && !ends_soon && self.core.ctx.output.takes_reports() {
                 self.report()?;
             }
             if self.core.ctx.output.is_closed() {
@@ -429,7 +433,7 @@ impl Run {
                     self.told_to_end = true;
                     return Ok(Some(Stop::Asked));
                 }
-                Signal::SIGUSR1 => self.report()?,
+                Signal::SIGUSR1 => self.report_due = true,
                 Signal::SIGUSR2 => self.tell_own_cost(),
                 _ => {
                     if self.workload.as_mut().is_some_and(Workload::ended) {
@@ -443,10 +447,12 @@ impl Run {
 
     /// Closes an interval: what happened up to now is reported.
     fn report(&mut self) -> Result<()> {
+        self.report_due = false;
         self.rings.catch_up(&mut self.core);
         let end_ns = self.rings.complete_to();
-        let messages = self.close_interval(end_ns, false)?;
-        self.core.ctx.output.send_interval(messages);
+        for message in self.close_interval(end_ns, false)? {
+            self.core.ctx.output.send(message);
+        }
         Ok(())
     }
 

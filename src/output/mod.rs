@@ -1,7 +1,7 @@
 //! Results to text or JSON, on a thread of their own: a slow terminal or a closed pipe must not stop the reading.
 //!
 //! The reading side hands over `Message`s through a bounded channel and never waits for it in mid-run: occurrences
-//! that find it full are dropped and counted, and so are tables, but never the last. Names of addresses are looked up
+//! that find it full are dropped and counted. An interval whose tables find it full goes on instead. Names of addresses are looked up
 //! here, on first print.
 
 mod by_stack;
@@ -297,8 +297,9 @@ impl Output {
         }
         let line = if self.waits.for_nobody() {
             let is_told = std::mem::replace(&mut known.reader_told, true);
-            (!is_told)
-                .then(|| "nobody takes what it writes; what finds no room meanwhile is dropped and counted".to_owned())
+            (!is_told).then(|| {
+                "nobody takes what it writes; lines that find no room meanwhile are dropped and counted".to_owned()
+            })
         } else {
             let at = self.step.describe().filter(|_| !known.step_told);
             known.step_told |= at.is_some();
@@ -408,15 +409,9 @@ impl Output {
         self.pump();
     }
 
-    /// Sends what an interval has to say. Its tables come all, or none of them when the output does not keep up.
-    pub(crate) fn send_interval(&mut self, messages: Vec<Message>) {
-        let is_full = self.under_way.is_full_of_reports();
-        for message in messages {
-            match message {
-                Message::Table { .. } | Message::Note(_) if is_full => self.dropped += message.lines(),
-                _ => self.send(message),
-            }
-        }
+    /// There is room for what an interval has to say. Else it had better go on: its sums would be missing for ever.
+    pub fn takes_reports(&self) -> bool {
+        !self.under_way.is_full_of_reports() && self.waiting.len() < WAITING_MOST / 2
     }
 
     /// What is on its way to the output.
@@ -426,7 +421,7 @@ impl Output {
 
     /// A line for people on stderr.
     pub fn note(&mut self, text: impl Into<String>) {
-        if self.under_way.is_full_of_reports() {
+        if self.under_way.is_full_of_notes() {
             self.dropped += 1;
         } else {
             self.send(Message::Note(text.into()));
