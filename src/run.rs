@@ -1,15 +1,16 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
-//! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, who else looks on in `onlookers`, what is asked for in `options`,
-//! what keeps it going beside a CPU that is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come
-//! and go in `rings`, what is ready before events are opened in `setup`, what it tells of itself in mid-run in `tell`, in
-//! which words in `words`.
+//! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, what the samples of a dry run come
+//! to in `meter`, who else looks on in `onlookers`, what is asked for in `options`, what keeps it going beside a CPU that
+//! is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come and go in `rings`, what is ready
+//! before events are opened in `setup`, what it tells of itself in mid-run in `tell`, in which words in `words`.
 
 mod core;
 mod finish;
 pub mod forecast;
 mod loss;
+mod meter;
 mod onlookers;
 mod options;
 mod pace;

@@ -15,6 +15,7 @@ use crate::perf::record::{Malformed, Record, decode, record_type, sample_identif
 use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Timestamp};
 use crate::ringbuf::{Item, ItemKind, Piece, Stamp};
 use crate::run::loss::LossBook;
+use crate::run::meter::Meter;
 use crate::stats::value::Verdict;
 use crate::stats::weights::StackWeights;
 use crate::symbol::{SpaceKeys, Stacks};
@@ -30,6 +31,8 @@ pub struct Core {
     /// Samples hold addresses.
     pub any_address: bool,
     pub profilers: Vec<Box<dyn Profiler>>,
+    /// Of a dry run: its profilers have nothing to say.
+    pub meter: Option<Meter>,
     /// All that a profiler may use.
     pub ctx: Context,
     pub loss: LossBook,
@@ -122,6 +125,7 @@ impl Core {
             any_address: evlist.any_address(),
             evlist,
             profilers,
+            meter: None,
             ctx: Context {
                 tasks: TaskTable::new(host.clone()),
                 watched,
@@ -201,13 +205,18 @@ impl Core {
     #[inline]
     fn take_samples(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
         loop {
-            let Core { evlist, profilers, ctx, .. } = self;
+            let Core { evlist, profilers, meter, ctx, .. } = self;
             let route = piece.peek().and_then(|next| sample_identifier(next.record())).and_then(|id| evlist.route(id));
             let Some(owner) = route.map(|route| route.owner) else { break };
             let Some(profiler) = profilers.get_mut(owner as usize) else { break };
             let most = self.limit.map_or(u64::MAX, |limit| limit - self.samples);
             let mut samples = Samples::new(piece, evlist, owner, most);
-            profiler.samples(&mut samples, ctx);
+            match meter {
+                None => profiler.samples(&mut samples, ctx),
+                Some(meter) => {
+                    samples.seen(|samples| profiler.samples(samples, ctx), |event, sample| meter.add(event, sample));
+                }
+            }
             let taken = samples.taken();
             self.samples_read += taken.relevant + taken.ignored;
             self.samples += taken.relevant;
@@ -420,8 +429,9 @@ impl Core {
         if self.ctx.weights.are_many() && self.ctx.output.flush_all() {
             self.send_weights();
         }
-        for profiler in &mut self.profilers {
-            profiler.take_notes().into_iter().for_each(|note| self.ctx.output.note(note));
+        let is_run = self.meter.is_none();
+        for note in self.profilers.iter_mut().flat_map(|profiler| profiler.take_notes()).filter(|_| is_run) {
+            self.ctx.output.note(note);
         }
     }
 

@@ -7,10 +7,7 @@
 //! foretold from its samples alone.
 
 mod book;
-mod tally;
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,10 +19,9 @@ use crate::perf::EventId;
 use crate::perf::attr::PerCount;
 use crate::perf::evlist::counters::Counters;
 use crate::perf::evsel::Evsel;
-use crate::profiler::Profiler;
 use crate::ringbuf::Limit;
 use crate::run::forecast::book::{Book, Need, Phase, rate};
-use crate::run::forecast::tally::{Tally, Weighed, Weight, Weights};
+use crate::run::meter::{Meter, Metered};
 use crate::run::rings::{default_ring_pages, most_pages, why_shrunk};
 use crate::run::{FOLLOW_UP, LATENCY, Run, Stop, Woken};
 use crate::sys;
@@ -77,7 +73,6 @@ impl Cost {
 
 /// All that is found out.
 struct Look {
-    tally: Tally,
     /// By event, what a record of it may hold, as its format says.
     raw_bytes: Vec<usize>,
     /// None: the samples are counted.
@@ -137,12 +132,11 @@ impl Run {
             let line = format!("--dry-run runs {:?} for {most:.1} s at most, then ends it", workload.name());
             self.core.ctx.output.note(line);
         }
-        let tally = self.weigh();
+        let events = self.core.evlist.iter().count();
+        self.core.meter = Some(Meter::new(events, self.options.paced));
         let counters = if self.options.paced { None } else { Some(self.core.evlist.open_counters()?) };
-        let events = tally.borrow().of.len();
         let raw_bytes = self.core.evlist.iter().map(|(_, evsel)| self.raw_bytes(evsel)).collect();
         let mut look = Look {
-            tally,
             raw_bytes,
             counters,
             before: Vec::new(),
@@ -178,14 +172,9 @@ impl Run {
         sink.finish()
     }
 
-    /// Puts a scale in front of each profiler.
-    fn weigh(&mut self) -> Tally {
-        let weights = Weights::new(self.core.evlist.iter().count(), self.options.paced);
-        let tally: Tally = Rc::new(RefCell::new(weights));
-        let profilers = std::mem::take(&mut self.core.profilers);
-        let weighed = |profiler| -> Box<dyn Profiler> { Box::new(Weighed { profiler, tally: tally.clone() }) };
-        self.core.profilers = profilers.into_iter().map(weighed).collect();
-        tally
+    /// By event.
+    fn metered(&self) -> &[Metered] {
+        self.core.meter.as_ref().map_or(&[], Meter::by_event)
     }
 
     /// All phases, or as many as there is something to see in.
@@ -238,7 +227,7 @@ impl Run {
         }
         look.sampling_ns += used.ns;
         // What is still in the rings is of this phase too.
-        let (before, samples) = (sys::cpu_ns().0, self.samples_read(look));
+        let (before, samples) = (sys::cpu_ns().0, self.samples_read());
         self.round(Limit::All);
         self.core.ctx.output.flush();
         if phase != Phase::Counted {
@@ -249,7 +238,7 @@ impl Run {
             look.cost.ns += used.ns;
             look.cost.reader_ns += used.reader_ns + sys::cpu_ns().0.saturating_sub(before);
             look.cost.delay_ns += look.delay_ns;
-            look.cost.samples += used.samples + self.samples_read(look) - samples;
+            look.cost.samples += used.samples + self.samples_read() - samples;
         }
         Ok(())
     }
@@ -260,7 +249,7 @@ impl Run {
         let step = STEP_NS * (1 + look.counters() as u64 / 500);
         let counts = phase == Phase::Counted;
         let step = if counts { step } else { LATENCY.as_nanos() as u64 };
-        let (start, before, samples) = (sys::monotonic_ns(), sys::cpu_ns().0, self.samples_read(look));
+        let (start, before, samples) = (sys::monotonic_ns(), sys::cpu_ns().0, self.samples_read());
         let until = start.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let (mut begun, mut next) = (start, start + step);
         let mut follow_up = false;
@@ -286,7 +275,7 @@ impl Run {
         }
         let (ns, reader_ns) = (sys::monotonic_ns() - start, sys::cpu_ns().0.saturating_sub(before));
         look.book.end(ns);
-        let samples = self.samples_read(look) - samples;
+        let samples = self.samples_read() - samples;
         if !counts {
             self.count(phase, look); // a run does not
         }
@@ -296,7 +285,7 @@ impl Run {
     /// What happened since the last time, by CPU and event.
     fn take(&mut self, phase: Phase, look: &mut Look) -> Vec<(u32, EventId, u64)> {
         match &mut look.counters {
-            None => look.tally.borrow_mut().take_fresh(),
+            None => self.core.meter.as_mut().map(Meter::take_fresh).unwrap_or_default(),
             Some(counters) if phase == Phase::Counted => counters.take(),
             Some(_) => {
                 let counts = self.core.evlist.read_counts();
@@ -308,8 +297,8 @@ impl Run {
     }
 
     /// Whatever became of them: each has cost something.
-    fn samples_read(&self, look: &Look) -> u64 {
-        look.tally.borrow().of.iter().map(|weight| weight.samples).sum::<u64>() + self.core.narrowed.samples
+    fn samples_read(&self) -> u64 {
+        self.metered().iter().map(|metered| metered.samples).sum::<u64>() + self.core.narrowed.samples
     }
 
     /// One turn of the loop, as a run does it.
@@ -326,7 +315,8 @@ impl Run {
         if signalled && let Some(stop) = self.take_signals()? {
             return Ok(Some(stop));
         }
-        if ticked {
+        self.report_due |= ticked;
+        if self.report_due {
             self.report()?;
         }
         let is_over = self.core.ctx.watched.is_over() || self.workload.as_mut().is_some_and(Workload::ended);
@@ -335,21 +325,21 @@ impl Run {
 
     fn count(&mut self, phase: Phase, look: &mut Look) {
         let counts = self.take(phase, look);
-        let Look { tally, raw_bytes, book, .. } = look;
-        let weights = &tally.borrow().of;
+        let Look { raw_bytes, book, .. } = look;
+        let metered = self.metered();
         for (cpu, event, count) in counts {
             book.add(event.index(), count);
             if phase == Phase::Counted {
-                let per_count = self.per_count(event, weights).unwrap_or(0.0);
+                let per_count = self.per_count(event, metered).unwrap_or(0.0);
                 let records = per_count * count as f64;
-                let bytes = records * self.record_bytes(event, weights, raw_bytes).0;
+                let bytes = records * self.record_bytes(event, metered, raw_bytes).0;
                 book.count((cpu, self.core.evlist.ring_of(event)), event.index(), count, records, bytes);
             }
         }
     }
 
     /// How many samples one count of an event makes. None: counts do not tell.
-    fn per_count(&self, event: EventId, tally: &[Weight]) -> Option<f64> {
+    fn per_count(&self, event: EventId, metered: &[Metered]) -> Option<f64> {
         if self.options.paced {
             return Some(1.0); // samples were counted
         }
@@ -357,7 +347,7 @@ impl Run {
         match evsel.attr().per_count() {
             PerCount::Samples(each) => Some(each),
             PerCount::Unknown => None,
-            PerCount::Periods => match tally.get(event.index()) {
+            PerCount::Periods => match metered.get(event.index()) {
                 Some(weight) if weight.periods > 0 => Some(weight.samples as f64 / weight.periods as f64),
                 // Of all tracepoints, these count ns (include/trace/events/sched.h).
                 _ => (evsel.attr().tracepoint_id().is_some() && !evsel.name().starts_with("sched:sched_stat_"))
@@ -367,12 +357,12 @@ impl Run {
     }
 
     /// How large the records of an event are, and whether that is an estimate.
-    fn record_bytes(&self, event: EventId, tally: &[Weight], raw_bytes: &[usize]) -> (f64, bool) {
-        match tally.get(event.index()) {
+    fn record_bytes(&self, event: EventId, metered: &[Metered], raw_bytes: &[usize]) -> (f64, bool) {
+        match metered.get(event.index()) {
             Some(weight) if weight.samples > 0 => (weight.bytes as f64 / weight.samples as f64, false),
             _ => {
                 let raw = raw_bytes.get(event.index()).copied().unwrap_or(0);
-                (self.estimated_bytes(event, tally, raw), true)
+                (self.estimated_bytes(event, metered, raw), true)
             }
         }
     }
@@ -394,11 +384,11 @@ impl Run {
     }
 
     /// From its layout: none has been seen.
-    fn estimated_bytes(&self, event: EventId, tally: &[Weight], raw: usize) -> f64 {
+    fn estimated_bytes(&self, event: EventId, metered: &[Metered], raw: usize) -> f64 {
         const ADDRESSES: usize = 24;
         let evsel = self.core.evlist.evsel(event);
         let (samples, addresses) =
-            tally.iter().fold((0, 0), |(samples, sum), weight| (samples + weight.samples, sum + weight.addresses));
+            metered.iter().fold((0, 0), |(samples, sum), of| (samples + of.samples, sum + of.addresses));
         let addresses = addresses.checked_div(samples).map_or(ADDRESSES, |mean| mean as usize);
         evsel.layout().estimated_bytes(raw, addresses) as f64
     }
@@ -406,17 +396,17 @@ impl Run {
     /// What all that comes to.
     fn tell(&self, look: &Look) -> Forecast {
         let Look { book, cost, .. } = look;
-        let tally = &look.tally.borrow().of;
+        let metered = self.metered();
         let opened = self.core.evlist.iter().filter(|(_, evsel)| evsel.is_opened());
-        let events: Vec<EventForecast> = opened.map(|(event, _)| self.tell_event(event, look, tally)).collect();
+        let events: Vec<EventForecast> = opened.map(|(event, _)| self.tell_event(event, look, metered)).collect();
         let sum = |of: fn(&EventForecast) -> f64| events.iter().map(of).sum::<f64>();
         let per_s = sum(|event| event.per_s);
         let unwatched = sum(|event| event.unwatched_per_s.unwrap_or(event.per_s));
         let bytes_per_s = sum(|event| event.per_s * event.record_bytes);
-        let weighed: u64 = tally.iter().map(|weight| weight.bytes).sum();
+        let metered_bytes: u64 = metered.iter().map(|metered| metered.bytes).sum();
         let lived_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
         let side_bytes_per_s =
-            rate(self.core.record_bytes.saturating_sub(weighed + self.core.narrowed.bytes) as f64, lived_ns);
+            rate(self.core.record_bytes.saturating_sub(metered_bytes + self.core.narrowed.bytes) as f64, lived_ns);
         // Few samples say nothing of what one takes: then it is the waiting that costs.
         let scale = if cost.samples >= 1000 { per_s / rate(cost.samples as f64, cost.ns) } else { 1.0 };
         let busy = rate(cost.reader_ns as f64, cost.ns) / 1e9 * scale;
@@ -446,11 +436,11 @@ impl Run {
         }
     }
 
-    fn tell_event(&self, event: EventId, look: &Look, tally: &[Weight]) -> EventForecast {
+    fn tell_event(&self, event: EventId, look: &Look, metered: &[Metered]) -> EventForecast {
         let evsel = self.core.evlist.evsel(event);
-        let weight = tally.get(event.index()).copied().unwrap_or_default();
-        let (record_bytes, is_estimate) = self.record_bytes(event, tally, &look.raw_bytes);
-        let (per_s, unwatched_per_s, busiest_per_s) = match self.per_count(event, tally) {
+        let weight = metered.get(event.index()).copied().unwrap_or_default();
+        let (record_bytes, is_estimate) = self.record_bytes(event, metered, &look.raw_bytes);
+        let (per_s, unwatched_per_s, busiest_per_s) = match self.per_count(event, metered) {
             Some(each) => {
                 let (expected, unwatched) = look.book.expected(event.index());
                 let slowed = unwatched.map_or(1.0, |unwatched| expected / unwatched);
@@ -473,7 +463,7 @@ impl Run {
             is_estimate,
             frames: (weight.samples > 0).then(|| weight.addresses as f64 / weight.samples as f64),
             samples: evsel.attr().samples(),
-            is_counted: self.per_count(event, tally).is_some(),
+            is_counted: self.per_count(event, metered).is_some(),
         }
     }
 

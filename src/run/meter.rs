@@ -1,0 +1,53 @@
+//! What the samples of a dry run come to, measured where they are handed to the profilers.
+
+use rustc_hash::FxHashMap;
+
+use crate::perf::{EventId, Sample};
+
+/// The samples of one event.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Metered {
+    pub samples: u64,
+    pub bytes: u64,
+    /// In their callchains.
+    pub addresses: u64,
+    /// What they stand for.
+    pub periods: u64,
+}
+
+/// All samples so far.
+#[derive(Debug, Default)]
+pub struct Meter {
+    by_event: Vec<Metered>,
+    /// Samples that nobody has taken yet, by CPU and event. None: counters tell how many there are.
+    fresh: Option<FxHashMap<(u32, EventId), u64>>,
+}
+
+impl Meter {
+    /// `alone`: no counter will be read.
+    pub fn new(events: usize, alone: bool) -> Meter {
+        Meter { by_event: vec![Metered::default(); events], fresh: alone.then(FxHashMap::default) }
+    }
+
+    pub fn by_event(&self) -> &[Metered] {
+        &self.by_event
+    }
+
+    /// The samples since the last time, by CPU and event.
+    pub fn take_fresh(&mut self) -> Vec<(u32, EventId, u64)> {
+        let fresh = self.fresh.iter_mut().flat_map(FxHashMap::drain);
+        fresh.map(|((cpu, event), count)| (cpu, event, count)).collect()
+    }
+
+    pub fn add(&mut self, event: EventId, sample: &Sample<'_>) {
+        if let Some(metered) = self.by_event.get_mut(event.index()) {
+            metered.samples += 1;
+            metered.bytes += sample.record_bytes() as u64;
+            metered.periods = metered.periods.saturating_add(sample.period());
+            metered.addresses += sample.callchain.len() as u64;
+        }
+        if let Some(fresh) = &mut self.fresh {
+            *fresh.entry((sample.cpu, event)).or_default() += 1;
+        }
+    }
+}
