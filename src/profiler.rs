@@ -32,12 +32,12 @@ use crate::perf::refusal::{Reason, Refused};
 use crate::perf::target::{Target, Tasks};
 use crate::perf::{Attr, Record, Sample};
 use crate::profiler::code::Spot;
-use crate::stats::value::{ByStack, Column, RowDoubts, Shape, Subject, Table, Value, Verdict};
+use crate::stats::value::{ByStack, Column, Command, Kin, RowDoubts, Shape, Subject, Table, Value, Verdict};
 use crate::stats::weights::{StackWeights, Weight, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
 use crate::sys::mounts::mounts;
-use crate::task::{Comm, TaskTable, Watched, procfs};
+use crate::task::{Ancestor, Comm, TaskTable, Watched, procfs};
 use crate::tep::EventError;
 use crate::tep::filter::FilterError;
 use crate::tep::format::Format;
@@ -381,9 +381,22 @@ pub struct Context {
 }
 
 impl Context {
-    /// Hands over a tracepoint's record to be printed as it is.
-    pub fn emit_event(&mut self, subject: Subject, event: EventId, raw: &[u8], stack: Option<StackId>) {
-        self.output.batch.event(subject, event, raw, stack);
+    /// Hands over a tracepoint's record to be printed as it is, and a lineage to be told beside it.
+    pub fn emit_event(
+        &mut self,
+        subject: Subject,
+        event: EventId,
+        raw: &[u8],
+        lineage: Option<Arc<[Kin]>>,
+        stack: Option<StackId>,
+    ) {
+        self.output.batch.event(subject, event, raw, lineage.map(Value::Lineage), stack);
+    }
+
+    /// A process and those that have made it, as of now: see [`TaskTable::follow_ancestry`].
+    pub fn lineage(&mut self, pid: i32) -> Arc<[Kin]> {
+        let kin = |Ancestor { pid, comm }| Kin { pid, comm, command: Command::Unasked };
+        self.tasks.lineage(pid).into_iter().map(kin).collect()
     }
 
     /// Hands over an occurrence of a profiler's own kind.

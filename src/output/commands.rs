@@ -1,5 +1,5 @@
 //! The command lines of processes that others lead back to. A flood of signals has the same senders: each is asked of /proc
-//! once a second.
+//! once a second. A flood of processes has new ones all the time: so many are asked, of the others there is just the name.
 
 use std::time::{Duration, Instant};
 
@@ -12,34 +12,53 @@ use crate::task::{Comm, procfs};
 
 /// How long an answer is good enough.
 const KEEP: Duration = Duration::from_secs(1);
-/// Answers kept.
-const MOST: usize = 1024;
+/// Processes asked about in so much time.
+const MOST_ASKED: u32 = 100;
+const SPAN: Duration = Duration::from_millis(100);
+/// Bytes of a command line, about: each line of JSON has up to nine.
+const MOST_BYTES: usize = 512;
+/// Answers kept: more than there can be fresh ones.
+const MOST: usize = 2048;
 
 #[derive(Debug)]
 pub struct Commands {
     host: Host,
     step: CurrentStep,
     known: FxHashMap<(i32, Comm), (Instant, Command)>,
+    /// Since when, and how many.
+    asked: (Option<Instant>, u32),
 }
 
 impl Commands {
     pub fn new(host: Host, step: CurrentStep) -> Commands {
-        Commands { host, step, known: FxHashMap::default() }
+        Commands { host, step, known: FxHashMap::default(), asked: (None, 0) }
     }
 
     /// What a process executes, if it is still the one of that name: its number may be another's by now.
     pub fn with_command(&mut self, kin: &Kin, now: Instant) -> Kin {
         let key = (kin.pid, kin.comm);
-        let fresh = self.known.get(&key).filter(|(asked, _)| now.saturating_duration_since(*asked) < KEEP);
-        let command = fresh.map(|(_, command)| command.clone()).unwrap_or_else(|| {
-            let command = self.ask(kin);
-            if self.known.len() >= MOST {
-                self.known.clear();
-            }
-            self.known.insert(key, (now, command.clone()));
-            command
-        });
-        Kin { command, ..kin.clone() }
+        let is_fresh = |asked: Instant| now.saturating_duration_since(asked) < KEEP;
+        if let Some((_, command)) = self.known.get(&key).filter(|(asked, _)| is_fresh(*asked)) {
+            return Kin { command: command.clone(), ..*kin };
+        }
+        if !self.may_ask(now) {
+            return kin.clone();
+        }
+        let command = self.ask(kin);
+        if self.known.len() >= MOST {
+            self.known.retain(|_, (asked, _)| is_fresh(*asked));
+        }
+        self.known.insert(key, (now, command.clone()));
+        Kin { command, ..*kin }
+    }
+
+    fn may_ask(&mut self, now: Instant) -> bool {
+        let (since, asked) = &mut self.asked;
+        if since.is_none_or(|since| now.saturating_duration_since(since) >= SPAN) {
+            (*since, *asked) = (Some(now), 0);
+        }
+        *asked += 1;
+        *asked <= MOST_ASKED
     }
 
     fn ask(&self, kin: &Kin) -> Command {
@@ -48,8 +67,17 @@ impl Commands {
             return Command::Gone;
         }
         let line = self.step.in_process(kin.pid, || procfs::command_line(&self.host, kin.pid));
-        line.map_or(Command::Unknown, |line| Command::Line(line.into()))
+        line.map_or(Command::Unknown, |line| Command::Line(shortened(line).into()))
     }
+}
+
+/// The start of a command line that is too long.
+fn shortened(mut line: String) -> String {
+    if line.len() > MOST_BYTES {
+        line.truncate(line.floor_char_boundary(MOST_BYTES));
+        line.push_str("...");
+    }
+    line
 }
 
 #[cfg(test)]
@@ -72,8 +100,30 @@ mod tests {
         let start = Instant::now();
         assert_eq!(command(b"cron", start), Command::Line("/usr/sbin/cron -f".into()));
         assert_eq!(command(b"other", start), Command::Gone, "the number is another's");
+        let long = "\u{e4}".repeat(MOST_BYTES);
+        assert_eq!(shortened(format!("x{long}")).len(), MOST_BYTES - 1 + "...".len(), "no character is cut");
         fs::remove_dir_all(task).unwrap();
         assert!(matches!(command(b"cron", start + KEEP / 2), Command::Line(_)));
         assert_eq!(command(b"cron", start + KEEP), Command::Gone);
+    }
+
+    #[test]
+    fn a_flood_of_processes_is_not_asked_about_at_any_price() {
+        let host = Host { proc: "/nonexistent".into(), ..Host::default() };
+        let mut commands = Commands::new(host, CurrentStep::default());
+        let kin = |pid| Kin { pid, comm: Comm::new(b"true"), command: Command::Unasked };
+        let start = Instant::now();
+        let mut gone = |pids: std::ops::Range<i32>, now| {
+            let commands = pids.map(|pid| commands.with_command(&kin(pid), now).command);
+            commands.filter(|command| *command == Command::Gone).count()
+        };
+        let most = MOST_ASKED as i32;
+        assert_eq!(gone(0..most + 50, start), MOST_ASKED as usize);
+        assert_eq!(gone(0..most, start + SPAN / 2), MOST_ASKED as usize, "these are known");
+        assert_eq!(gone(most..most + 50, start + SPAN), 50);
+        for span in 0..100 {
+            gone(1000 * span..1000 * span + most, start + KEEP + span as u32 * SPAN);
+        }
+        assert!(commands.known.len() <= MOST);
     }
 }

@@ -314,8 +314,14 @@ pub fn event_label(name: &str, alias: Option<&str>) -> Vec<u8> {
     out
 }
 
-/// The own keys of a traced event. `render` appends its text and says where that starts.
-pub fn event(object: &mut Object<'_>, event: &EventText, raw: &[u8], render: impl FnOnce(&mut Vec<u8>) -> usize) {
+/// The own keys of a traced event, and what is told `beside` it. `render` appends its text and says where that starts.
+pub fn event(
+    object: &mut Object<'_>,
+    event: &EventText,
+    raw: &[u8],
+    beside: &[Value],
+    render: impl FnOnce(&mut Vec<u8>) -> usize,
+) {
     object.labelled(&event.json_label);
     let out = object.labelled(b"\"text\":\"");
     let start = render(out);
@@ -333,6 +339,7 @@ pub fn event(object: &mut Object<'_>, event: &EventText, raw: &[u8], render: imp
         }
     }
     fields.end();
+    beside.iter().for_each(|lineage| object.value("lineage", lineage));
 }
 
 fn push_field(value: FieldValue<'_>, out: &mut Vec<u8>) {

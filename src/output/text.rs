@@ -82,6 +82,14 @@ pub fn latency_flags(event: &EventText, raw: &[u8]) -> [u8; 5] {
     [irq, resched, context, digit(count & 15), digit(count >> 4 & 15)]
 }
 
+/// Appends what is told beside a traced event, each on a line of its own.
+pub fn beside(values: &[Value], out: &mut Vec<u8>) {
+    for value in values {
+        out.extend_from_slice(b"\n    ");
+        push_value(value, out);
+    }
+}
+
 /// Appends an occurrence as its shape lays it out.
 pub fn shaped(subject: &Subject, shape: &Shape, values: &[Value], out: &mut Vec<u8>) {
     parts(shape.line, subject, values, out);
@@ -177,19 +185,27 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::Lineage(kin) => {
             for (index, Kin { pid, comm, command }) in kin.iter().enumerate() {
                 out.extend_from_slice(if index > 0 { b" < " } else { b"" });
-                escape_into(comm.as_bytes(), out);
+                push_of_kin(comm.as_bytes(), out);
                 out.push(b' ');
                 push_signed(i64::from(*pid), out);
                 match command {
                     Command::Gone => out.extend_from_slice(b" (gone)"),
                     Command::Line(line) => {
                         out.extend_from_slice(b": ");
-                        escape_into(shortened(line).as_bytes(), out);
+                        push_of_kin(shortened(line).as_bytes(), out);
                     }
                     Command::Unasked | Command::Unknown => {}
                 }
             }
         }
+    }
+}
+
+/// What a process calls itself must not look as if another one had started it.
+fn push_of_kin(text: &[u8], out: &mut Vec<u8>) {
+    for (index, part) in text.split(|&byte| byte == b'<').enumerate() {
+        out.extend_from_slice(if index > 0 { b"\\x3c" } else { b"" });
+        escape_into(part, out);
     }
 }
 

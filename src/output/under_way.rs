@@ -125,14 +125,8 @@ impl Message {
 fn table_bytes(table: &Table) -> usize {
     /// Of an allocator, for each piece of memory.
     const OVERHEAD_BYTES: usize = 16;
-    let heap = |value: &Value| match value {
-        Value::Text(text) => OVERHEAD_BYTES + text.len(),
-        Value::Words(words) => OVERHEAD_BYTES + words.iter().map(|word| size_of_val(word) + word.len()).sum::<usize>(),
-        Value::Lineage(kin) => OVERHEAD_BYTES + size_of_val(&kin[..]),
-        _ => 0,
-    };
     let row = |row: &Vec<Value>| {
-        let cells = row.capacity() * size_of::<Value>() + row.iter().map(heap).sum::<usize>();
+        let cells = row.capacity() * size_of::<Value>() + row.iter().map(Value::heap_bytes).sum::<usize>();
         size_of_val(row) + OVERHEAD_BYTES + cells
     };
     table.rows.iter().map(row).sum()

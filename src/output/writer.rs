@@ -211,7 +211,7 @@ impl Writer {
         self.wall.text(occurrence.subject.time, out);
         out.push(b' ');
         match &occurrence.what {
-            What::Event { event, raw } => {
+            What::Event { event, raw, beside } => {
                 let raw = raw.of(&batch.raw);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
                     text::event_head(&occurrence.subject, text::latency_flags(event, raw), out);
@@ -219,6 +219,8 @@ impl Writer {
                     let start = render(event, raw, &mut self.names, &self.settings.strings, out);
                     escape_from(start, out);
                 }
+                let values = beside.of(&batch.values);
+                text::beside(&name_values(&self.stacks, &mut self.names, &mut self.commands, values), out);
             }
             What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
                 let values = values.of(&batch.values);
@@ -246,10 +248,12 @@ impl Writer {
         let mut object = Object::head(out, "event", self.settings.profiler, occurrence.subject.time, &mut self.wall);
         json::subject(&mut object, &occurrence.subject);
         match &occurrence.what {
-            What::Event { event, raw } => {
+            What::Event { event, raw, beside } => {
                 let raw = raw.of(&batch.raw);
+                let values = beside.of(&batch.values);
+                let beside = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    json::event(&mut object, event, raw, |out| {
+                    json::event(&mut object, event, raw, &beside, |out| {
                         render(event, raw, &mut self.names, &self.settings.strings, out)
                     });
                 }

@@ -44,6 +44,8 @@ pub struct Evlist {
     plan: Plan,
     adding_for: usize,
     left_out: Vec<String>,
+    /// See [`Evlist::watch_all_tasks`].
+    all_tasks: bool,
     /// Counters are never read.
     unread: bool,
     /// Each event is opened once more, to be counted.
@@ -64,6 +66,11 @@ impl Evlist {
     /// (`perf_event_read`, kernel/events/core.c), which may never come.
     pub fn leave_unread(&mut self) {
         self.unread = true;
+    }
+
+    /// Names, forks and exits of all tasks are of interest, whatever tasks the answer is about.
+    pub fn watch_all_tasks(&mut self) {
+        self.all_tasks = true;
     }
 
     /// Events added from now on belong to the profiler `owner`.
@@ -182,7 +189,7 @@ impl Evlist {
         }
         let any_cpu = bound.is_none() || self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu);
         self.plan = Plan {
-            side_on_cpu: any_cpu,
+            side_on_cpu: any_cpu || self.all_tasks,
             enable_on_exec: matches!(target.tasks, Tasks::Workload(_)) && bound.is_some(),
             inherit: matches!(target.tasks, Tasks::Workload(_) | Tasks::Processes(_)),
             mappings: self.any_address(),

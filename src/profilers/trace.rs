@@ -20,6 +20,7 @@ use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
 use crate::profilers::trace::system_calls::{Calls, Raw};
 use crate::stats::value::Subject;
 use crate::symbol::StackId;
+use crate::tep::context::ContextFlags;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 
@@ -27,8 +28,8 @@ use crate::tep::format::Format;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  Who starts what:
-    perf-prof trace -e sched:sched_process_exec
+  Who starts what, and who has started that:
+    perf-prof trace -e sched:sched_process_exec --ancestors
   Who sends SIGKILL, with the stack:
     perf-prof trace -e 'signal:signal_generate/sig==9/' -g
   Several events of one process, a stack for one of them only:
@@ -53,6 +54,9 @@ pub struct TraceArgs {
     /// A condition for all of them, 'pid==1'
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
+    /// Also which process it is, and who started that
+    #[arg(long)]
+    ancestors: bool,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -104,6 +108,7 @@ struct Traced {
     calls: Option<Calls>,
     /// Its callchain is shown, not only drawn.
     shows_stack: bool,
+    context: ContextFlags,
 }
 
 /// The profiler behind [`TraceArgs`].
@@ -115,6 +120,8 @@ pub struct Trace {
     /// `-g`
     shows_stacks: bool,
     draws_stacks: bool,
+    /// `--ancestors`
+    shows_lineage: bool,
     /// No event is printed.
     only_draws: bool,
     traced: Vec<Traced>,
@@ -141,7 +148,8 @@ impl ProfilerArgs for TraceArgs {
             ways: Vec::new(),
             shows_stacks: self.common.stacks(),
             draws_stacks: false,
-            only_draws: self.common.only_draws(),
+            shows_lineage: self.ancestors,
+            only_draws: self.common.only_draws() && !self.ancestors,
             traced: Vec::new(),
         }))
     }
@@ -243,7 +251,8 @@ impl Trace {
         evsel = evsel.once().apart(filter.is_some());
         let shows_stack = self.shows_stacks || attrs.stack;
         let event = evlist.add(evsel.optional(optional).cpus(attrs.cpus.clone()).printed(attrs.alias.clone()))?;
-        self.traced.push(Traced { event, format, filter, here: None, calls: None, shows_stack });
+        let context = ContextFlags::of(&format);
+        self.traced.push(Traced { event, format, filter, here: None, calls: None, shows_stack, context });
         Ok(())
     }
 
@@ -278,6 +287,9 @@ fn both(one: Option<&str>, other: Option<&str>) -> Option<String> {
 impl Profiler for Trace {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.draws_stacks = setup.flame_graph;
+        if self.shows_lineage {
+            evlist.watch_all_tasks(); // those that have started a watched one may be none
+        }
         let mut selection = Selection::default();
         setup.find_functions(self.selectors.iter().map(|selector| (selector, true)))?;
         for selector in std::mem::take(&mut self.selectors) {
@@ -317,6 +329,12 @@ impl Profiler for Trace {
         Ok(())
     }
 
+    fn started(&mut self, _now: Timestamp, ctx: &mut Context) {
+        if self.shows_lineage {
+            ctx.tasks.follow_ancestry();
+        }
+    }
+
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
         let comm = ctx.tasks.comm(sample.tid);
         let first = self.traced.first().map_or(0, |traced| traced.event.index());
@@ -344,8 +362,11 @@ impl Profiler for Trace {
             return Ok(());
         }
         let stack = stack.filter(|_| traced.shows_stack);
+        // Whom an interrupt has hit has no part in it.
+        let lineage = (self.shows_lineage && !traced.context.in_interrupt(sample.raw)).then(|| ctx.lineage(sample.pid));
+        let lineage = lineage.filter(|lineage| !lineage.is_empty());
         let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
-        ctx.emit_event(subject, shown, sample.raw, stack);
+        ctx.emit_event(subject, shown, sample.raw, lineage, stack);
         Ok(())
     }
 

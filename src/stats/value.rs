@@ -43,6 +43,22 @@ pub enum Value {
     Stack(Option<StackId>),
 }
 
+impl Value {
+    /// What it takes beside its own size.
+    pub fn heap_bytes(&self) -> usize {
+        /// Of an allocator, for each piece of memory.
+        const OVERHEAD_BYTES: usize = 16;
+        match self {
+            Value::Text(text) => OVERHEAD_BYTES + text.len(),
+            Value::Words(words) => {
+                OVERHEAD_BYTES + words.iter().map(|word| size_of_val(word) + word.len()).sum::<usize>()
+            }
+            Value::Lineage(kin) => OVERHEAD_BYTES + size_of_val(&kin[..]),
+            _ => 0,
+        }
+    }
+}
+
 /// One of a [`Value::Lineage`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kin {
@@ -234,10 +250,11 @@ pub struct Subject {
 
 #[derive(Debug)]
 pub enum What {
-    /// A tracepoint's record, `raw` in the batch's bytes.
+    /// A tracepoint's record, `raw` in the batch's bytes; in its values what is told beside it, if anything is.
     Event {
         event: EventId,
         raw: Span,
+        beside: Span,
     },
     Shaped {
         shape: &'static Shape,
@@ -304,6 +321,8 @@ pub struct Batch {
     pub occurrences: Vec<Occurrence>,
     pub raw: Vec<u8>,
     pub values: Vec<Value>,
+    /// What the values take beside their own size.
+    heap_bytes: usize,
     pub weights: Vec<Weighted>,
     /// What must be known before the occurrences are printed.
     news: Vec<News>,
@@ -311,10 +330,22 @@ pub struct Batch {
 }
 
 impl Batch {
-    pub fn event(&mut self, subject: Subject, event: EventId, raw: &[u8], stack: Option<StackId>) {
-        let start = self.raw.len();
+    pub fn event(
+        &mut self,
+        subject: Subject,
+        event: EventId,
+        raw: &[u8],
+        beside: Option<Value>,
+        stack: Option<StackId>,
+    ) {
+        let (start, first) = (self.raw.len(), self.values.len());
         self.raw.extend_from_slice(raw);
-        let what = What::Event { event, raw: Span::to_end(start, &self.raw) };
+        if let Some(value) = beside {
+            self.heap_bytes += value.heap_bytes();
+            self.values.push(value);
+        }
+        let (raw, beside) = (Span::to_end(start, &self.raw), Span::to_end(first, &self.values));
+        let what = What::Event { event, raw, beside };
         self.occurrences.push(Occurrence { subject, what, stack });
     }
 
@@ -326,7 +357,7 @@ impl Batch {
         stack: Option<StackId>,
     ) {
         let start = self.values.len();
-        self.values.extend(values);
+        self.keep(values);
         let what = What::Shaped { shape, values: Span::to_end(start, &self.values) };
         self.occurrences.push(Occurrence { subject, what, stack });
     }
@@ -340,10 +371,15 @@ impl Batch {
         weights: impl Iterator<Item = Weighted>,
     ) {
         let (start, first) = (self.values.len(), self.weights.len());
-        self.values.extend(values);
+        self.keep(values);
         self.weights.extend(weights);
         let (values, weights) = (Span::to_end(start, &self.values), Span::to_end(first, &self.weights));
         self.occurrences.push(Occurrence { subject, what: What::Weighted { shape, values, weights }, stack: None });
+    }
+
+    fn keep<const N: usize>(&mut self, values: [Value; N]) {
+        self.heap_bytes += values.iter().map(Value::heap_bytes).sum::<usize>();
+        self.values.extend(values);
     }
 
     /// What must be known before what follows is printed.
@@ -367,6 +403,7 @@ impl Batch {
         self.raw.len()
             + self.occurrences.len() * size_of::<Occurrence>()
             + self.values.len() * size_of::<Value>()
+            + self.heap_bytes
             + self.weights.len() * size_of::<Weighted>()
     }
 
@@ -385,6 +422,7 @@ impl Batch {
         self.occurrences.clear();
         self.raw.clear();
         self.values.clear();
+        self.heap_bytes = 0;
         self.weights.clear();
     }
 
@@ -407,7 +445,11 @@ impl Batch {
                 continue;
             }
             let what = match what {
-                What::Event { event, raw } => What::Event { event, raw: raw.moved(&old.raw, &mut self.raw) },
+                What::Event { event, raw, beside } => What::Event {
+                    event,
+                    raw: raw.moved(&old.raw, &mut self.raw),
+                    beside: beside.moved(&old.values, &mut self.values),
+                },
                 What::Shaped { shape, values } => {
                     What::Shaped { shape, values: values.moved(&old.values, &mut self.values) }
                 }
@@ -419,6 +461,7 @@ impl Batch {
             };
             self.occurrences.push(Occurrence { subject, what, stack });
         }
+        self.heap_bytes = self.values.iter().map(Value::heap_bytes).sum();
     }
 
     /// What a rush has made of it, once it is empty again: no part keeps more than so many bytes.

@@ -1,7 +1,8 @@
-//! Who is who: names and processes of threads ([`TaskTable`]), the tasks a run is about ([`watched::Watched`]), which of
-//! those it was asked about have ended ([`Targets`]), what /proc says of a task right now ([`procfs`]) and of the CPUs
-//! ([`cpu_times`]), how long a thread of ours was kept from one ([`run_delay`]).
+//! Who is who: names and processes of threads ([`TaskTable`]), which process has made which ([`ancestry`]), the tasks a run
+//! is about ([`watched::Watched`]), which of those it was asked about have ended ([`Targets`]), what /proc says of a task
+//! right now ([`procfs`]) and of the CPUs ([`cpu_times`]), how long a thread of ours was kept from one ([`run_delay`]).
 
+pub mod ancestry;
 pub mod cpu_times;
 pub mod procfs;
 pub mod run_delay;
@@ -9,6 +10,7 @@ pub mod table;
 mod targets;
 pub mod watched;
 
-pub use table::{Ancestor, Comm, TaskTable};
+pub use ancestry::Ancestor;
+pub use table::{Comm, TaskTable};
 pub use targets::Targets;
 pub use watched::Watched;

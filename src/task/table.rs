@@ -7,6 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::host::{Host, processes, threads};
 use crate::perf::Record;
+use crate::task::ancestry::{Ancestor, Ancestry};
 use crate::task::procfs;
 
 /// A thread's name: up to 15 bytes of anything.
@@ -65,17 +66,7 @@ impl fmt::Debug for Comm {
 struct Task {
     pid: i32,
     comm: Comm,
-    /// The process that made its process; 0: not known yet; [`NOBODY`].
-    parent: i32,
     exited: bool,
-}
-
-/// A process that an event leads back to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ancestor {
-    pub pid: i32,
-    /// As it was called then.
-    pub comm: Comm,
 }
 
 /// Every thread seen, by tid. Records must be applied in time order: then names are those of the moment.
@@ -89,10 +80,10 @@ pub struct TaskTable {
     latest: (Option<i32>, Task),
     /// Exited threads and when: a task still raises events after its EXIT record, so it is forgotten later.
     exited: VecDeque<(u64, i32)>,
+    /// Where somebody wants to know.
+    ancestry: Option<Ancestry>,
 }
 
-/// In the place of a parent: there is none, or it cannot be found out.
-const NOBODY: i32 = -1;
 /// Whoever has no number in our pid namespace.
 const OUTSIDE: &[u8] = b"<outside>";
 
@@ -109,7 +100,7 @@ impl TaskTable {
         for pid in processes(&self.host) {
             for tid in threads(&self.host, pid) {
                 if let Some(comm) = procfs::comm(&self.host, tid) {
-                    self.tasks.entry(tid).or_insert(Task { pid, comm, ..Task::default() });
+                    self.tasks.entry(tid).or_insert(Task { pid, comm, exited: false });
                 }
             }
         }
@@ -122,8 +113,7 @@ impl TaskTable {
             for tid in threads(&self.host, pid) {
                 if let Some(stat) = procfs::stat(&self.host, tid).filter(|stat| stat.is_alive()) {
                     living.insert(tid);
-                    let parent = self.tasks.get(&tid).filter(|task| task.pid == pid).map_or(0, |task| task.parent);
-                    self.tasks.insert(tid, Task { pid, comm: stat.comm, parent, exited: false });
+                    self.tasks.insert(tid, Task { pid, comm: stat.comm, exited: false });
                 }
             }
         }
@@ -135,6 +125,9 @@ impl TaskTable {
             }
         }
         self.latest.0 = None;
+        if let Some(ancestry) = &mut self.ancestry {
+            ancestry.correct();
+        }
     }
 
     /// Every thread known to live, as (tid, pid).
@@ -154,31 +147,18 @@ impl TaskTable {
         self.task(tid).pid
     }
 
-    /// The processes that have made a process, the next one first: as records told of them, else as /proc does now.
-    pub fn ancestors(&mut self, pid: i32) -> Vec<Ancestor> {
-        const MOST: usize = 8;
-        let mut ancestors: Vec<Ancestor> = Vec::new();
-        let mut parent = self.parent(pid);
-        while parent > 0 && ancestors.len() < MOST && ancestors.iter().all(|known| known.pid != parent) {
-            ancestors.push(Ancestor { pid: parent, comm: self.comm(parent) });
-            parent = self.parent(parent);
+    /// From now on it is kept which process makes which.
+    pub fn follow_ancestry(&mut self) {
+        if self.ancestry.is_none() {
+            self.ancestry = Some(Ancestry::new(self.host.clone()));
         }
-        ancestors
     }
 
-    fn parent(&mut self, pid: i32) -> i32 {
-        let known = self.task(pid).parent;
-        if known != 0 || pid <= 1 {
-            return known;
-        }
-        // It is asked once: a flood of its signals must not have /proc read each time.
-        let found = procfs::stat(&self.host, pid).map_or(0, |stat| stat.parent);
-        let parent = if found > 0 { found } else { NOBODY };
-        if let Some(task) = self.tasks.get_mut(&pid) {
-            task.parent = parent;
-            self.latest.0 = None;
-        }
-        parent
+    /// A process and those that have made it, the next one first, as they are called now: see
+    /// [`TaskTable::follow_ancestry`]. Empty of one without a number.
+    pub fn lineage(&mut self, pid: i32) -> Vec<Ancestor> {
+        let comm = self.comm(pid);
+        self.ancestry.as_mut().map_or_else(Vec::new, |ancestry| ancestry.lineage(pid, comm))
     }
 
     #[inline(always)]
@@ -204,7 +184,7 @@ impl TaskTable {
             _ => Comm::default(),
         };
         let pid = if tid > 0 { procfs::pid_of(&self.host, tid).unwrap_or(tid) } else { tid };
-        let task = Task { pid, comm, ..Task::default() };
+        let task = Task { pid, comm, exited: false };
         self.tasks.insert(tid, task);
         task
     }
@@ -212,15 +192,12 @@ impl TaskTable {
     pub fn apply(&mut self, record: &Record<'_>, time: u64) {
         match *record {
             Record::Comm { pid, tid: tid @ 1.., comm, .. } => {
-                let parent = self.tasks.get(&tid).map_or(0, |task| task.parent);
-                self.tasks.insert(tid, Task { pid, comm: Comm::new(comm), parent, exited: false });
+                self.tasks.insert(tid, Task { pid, comm: Comm::new(comm), exited: false });
             }
             // One that enters our pid namespace has its parent outside, and a name of its own in /proc.
             Record::Fork(fork) if fork.tid > 0 && fork.ptid > 0 => {
                 let comm = self.comm(fork.ptid);
-                let is_thread = fork.pid == fork.ppid;
-                let parent = if is_thread { self.parent(fork.ppid) } else { fork.ppid };
-                self.tasks.insert(fork.tid, Task { pid: fork.pid, comm, parent, exited: false });
+                self.tasks.insert(fork.tid, Task { pid: fork.pid, comm, exited: false });
             }
             Record::Exit(exit) if exit.tid > 0 => {
                 if let Some(task) = self.tasks.get_mut(&exit.tid) {
@@ -231,6 +208,9 @@ impl TaskTable {
             _ => {}
         }
         self.latest.0 = None; // it may be another now
+        if let Some(ancestry) = &mut self.ancestry {
+            ancestry.apply(record);
+        }
     }
 
     /// Forgets threads that exited a while before `now`.
@@ -242,6 +222,9 @@ impl TaskTable {
             self.latest.0 = None;
             if self.tasks.get(&tid).is_some_and(|task| task.exited) {
                 self.tasks.remove(&tid);
+            }
+            if let Some(ancestry) = &mut self.ancestry {
+                ancestry.expire(tid);
             }
         }
     }
@@ -309,37 +292,6 @@ mod tests {
         assert_eq!(table.pid(9), 9);
         table.apply(&fork(8, 9, 9), 4); // its own parent: nonsense, but a record
         assert_eq!((table.pid(9), table.comm(9).as_bytes()), (8, &b"ls"[..]));
-    }
-
-    #[test]
-    fn ancestors_are_those_that_made_them() {
-        let dir = tempfile::tempdir().unwrap();
-        for (pid, stat, name) in [(1, "1 (init) S 0 1", "init"), (5, "5 (cron) S 1 5", "cron")] {
-            let task = dir.path().join(format!("{pid}/task/{pid}"));
-            std::fs::create_dir_all(&task).unwrap();
-            std::fs::write(task.join("stat"), stat).unwrap();
-            std::fs::write(task.join("comm"), format!("{name}\n")).unwrap();
-        }
-        let mut table = TaskTable::new(Host { proc: dir.path().into(), cpu: dir.path().into() });
-        let process = |pid, ppid| Record::Fork(TaskRecord { pid, ppid, tid: pid, ptid: ppid, time: 0 });
-        let thread = |pid, tid| Record::Fork(TaskRecord { pid, ppid: pid, tid, ptid: pid, time: 0 });
-        table.apply(&process(7, 5), 1);
-        table.apply(&Record::Comm { pid: 7, tid: 7, comm: b"cleanup.sh", exec: true }, 2);
-        table.apply(&process(9, 7), 3);
-        table.apply(&Record::Comm { pid: 9, tid: 9, comm: b"pkill", exec: true }, 4);
-        table.apply(&thread(9, 10), 5);
-        table.apply(&Record::Exit(TaskRecord { pid: 7, ppid: 5, tid: 7, ptid: 5, time: 6 }), 6);
-        let names = |ancestors: Vec<Ancestor>| -> Vec<(i32, String)> {
-            let name = |known: Ancestor| (known.pid, String::from_utf8_lossy(known.comm.as_bytes()).into_owned());
-            ancestors.into_iter().map(name).collect()
-        };
-        let want = [(7, "cleanup.sh"), (5, "cron"), (1, "init")].map(|(pid, name)| (pid, name.to_owned()));
-        assert_eq!(names(table.ancestors(9)), want);
-        assert_eq!(names(table.ancestors(10)), want, "of a thread, its process's");
-        assert_eq!(names(table.ancestors(1)), []);
-        table.apply(&process(20, 21), 7);
-        table.apply(&process(21, 20), 8);
-        assert_eq!(table.ancestors(20).len(), 2, "a circle ends");
     }
 
     #[test]

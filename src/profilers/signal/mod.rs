@@ -14,8 +14,6 @@ mod pending;
 mod shown;
 mod table;
 
-use std::sync::Arc;
-
 use anyhow::{Result, bail};
 use rustc_hash::FxHashSet;
 
@@ -35,11 +33,12 @@ use crate::profilers::signal::pending::{Absent, Added, Key, Pending, Sender, Sen
 use crate::profilers::signal::shown::{SHAPE, Shown};
 use crate::profilers::signal::table::{COLUMNS, Fate, Sums};
 use crate::stats::LossHorizon;
-use crate::stats::value::{Command, Kin, Subject, Value, Verdict};
+use crate::stats::value::{Subject, Value, Verdict};
 use crate::symbol::StackId;
+use crate::task::Comm;
 use crate::task::procfs::{self, SignalState};
-use crate::task::{Ancestor, Comm};
 use crate::tep::Field;
+use crate::tep::context::ContextFlags;
 
 impl ProfilerArgs for SignalArgs {
     const NAME: &'static str = "signal";
@@ -87,8 +86,7 @@ struct Generated {
     pid: Field,
     group: Field,
     result: Field,
-    /// Latency flags of the record.
-    flags: Option<Field>,
+    context: ContextFlags,
 }
 
 #[derive(Debug)]
@@ -154,7 +152,6 @@ impl Signal {
     }
 
     fn on_generate(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40; // hard, soft, NMI: TRACE_FLAG_*, include/linux/trace_events.h
         ctx.ignored = true; // it counts when it is known what became of it
         let Some(plan) = &self.plan else { return Ok(()) };
         let fields = &plan.generated;
@@ -167,7 +164,6 @@ impl Signal {
         // One from elsewhere is not shown, but may stand in front of another one in the queue.
         let hidden = self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&sample.cpu));
         let result = fields.result.read_i32(sample.raw)?;
-        let flags = fields.flags.as_ref().and_then(|flags| flags.read_u64(sample.raw).ok()).unwrap_or(0);
         let target = Target {
             tid,
             pid: ctx.tasks.pid(tid),
@@ -179,7 +175,7 @@ impl Signal {
             pid: sample.pid,
             tid: sample.tid,
             comm: ctx.tasks.comm(sample.tid),
-            interrupt: flags & IN_INTERRUPT != 0,
+            interrupt: fields.context.in_interrupt(sample.raw),
         };
         let code = fields.code.read_i32(sample.raw)?;
         // Who signals itself is known.
@@ -189,7 +185,7 @@ impl Signal {
             time: sample.time,
             cpu: sample.cpu,
             sender,
-            lineage: is_of_interest.then(|| lineage(&sender, ctx)),
+            lineage: is_of_interest.then(|| ctx.lineage(sender.pid)),
             target,
             signo,
             code,
@@ -423,12 +419,6 @@ impl Signal {
     }
 }
 
-fn lineage(sender: &Sender, ctx: &mut Context) -> Arc<[Kin]> {
-    let own = Ancestor { pid: sender.pid, comm: ctx.tasks.comm(sender.pid) };
-    let all = std::iter::once(own).chain(ctx.tasks.ancestors(sender.pid));
-    all.map(|Ancestor { pid, comm }| Kin { pid, comm, command: Command::Unasked }).collect()
-}
-
 /// The threads of a process that live, as far as records tell.
 fn threads_of(pid: i32, ctx: &Context) -> FxHashSet<i32> {
     ctx.tasks.living().filter(|(_, process)| *process == pid).map(|(tid, _)| tid).collect()
@@ -479,7 +469,7 @@ impl Profiler for Signal {
             pid: field("pid")?,
             group: field("group")?,
             result: field("result")?,
-            flags: format.field("common_flags").cloned(),
+            context: ContextFlags::of(&format),
         };
         let evsel = evsel.binding(Binding::Cpu);
         let generate = evlist.add(if setup.stacks { evsel.callchain(0) } else { evsel })?;
@@ -505,6 +495,10 @@ impl Profiler for Signal {
             evlist.set_filter(plan.generate, text)?;
         }
         Ok(())
+    }
+
+    fn started(&mut self, _now: Timestamp, ctx: &mut Context) {
+        ctx.tasks.follow_ancestry();
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {

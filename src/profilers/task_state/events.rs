@@ -10,6 +10,7 @@ use crate::profilers::task_state::machine::Waker;
 use crate::profilers::task_state::plain::Places;
 use crate::profilers::task_state::states::States;
 use crate::task::Comm;
+use crate::tep::context::ContextFlags;
 use crate::tep::{Field, Int32, ReadError, drift};
 
 /// Which events, beside switches and wake-ups.
@@ -56,8 +57,7 @@ pub struct Woken {
     pub event: EventId,
     pub pid: Int32,
     pub comm: Field,
-    /// Latency flags of the record.
-    flags: Option<Field>,
+    context: ContextFlags,
     /// Zero when the task was awake already.
     success: Option<Field>,
 }
@@ -77,7 +77,7 @@ impl Plan {
                 event,
                 pid: drift::require(&format, "pid")?.int32()?,
                 comm: drift::require(&format, "comm")?.clone(),
-                flags: format.field("common_flags").cloned(),
+                context: ContextFlags::of(&format),
                 success: drift::wakeup_success(&format).cloned(),
             })
         };
@@ -128,9 +128,7 @@ fn read_name(field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
 /// Who performs a wake-up.
 #[inline(never)]
 pub fn waker(sample: &Sample<'_>, fields: &Woken, ctx: &mut Context) -> Waker {
-    const IN_INTERRUPT: u64 = 0x08 | 0x10 | 0x40; // hard, soft, NMI: TRACE_FLAG_*, include/linux/trace_events.h
-    let flags = fields.flags.as_ref().and_then(|flags| flags.read_u64(sample.raw).ok()).unwrap_or(0);
-    if flags & IN_INTERRUPT != 0 {
+    if fields.context.in_interrupt(sample.raw) {
         return Waker::Interrupt;
     }
     Waker::Task { tid: sample.tid, comm: ctx.tasks.comm(sample.tid) }

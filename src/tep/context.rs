@@ -1,0 +1,66 @@
+//! In what a record was made: by a task itself, or in an interrupt that happened to hit that task.
+
+use crate::tep::field::Field;
+use crate::tep::format::Format;
+
+/// Where records of an event say so: in the latency flags that all events have.
+#[derive(Clone, Debug, Default)]
+pub struct ContextFlags(Option<Field>);
+
+/// What interrupted the task that was current.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interruption {
+    Hard,
+    Soft,
+    Nmi,
+}
+
+/// `TRACE_FLAG_*`, include/linux/trace_events.h.
+const HARD: u64 = 0x08;
+const SOFT: u64 = 0x10;
+const NMI: u64 = 0x40;
+
+impl ContextFlags {
+    pub fn of(format: &Format) -> ContextFlags {
+        ContextFlags(format.field("common_flags").cloned())
+    }
+
+    /// The innermost interrupt that a record was made in. None: it was the current task's own doing.
+    #[inline]
+    pub fn interruption(&self, raw: &[u8]) -> Option<Interruption> {
+        let flags = self.0.as_ref().and_then(|flags| flags.read_u64(raw).ok()).unwrap_or(0);
+        let found = [(NMI, Interruption::Nmi), (HARD, Interruption::Hard), (SOFT, Interruption::Soft)];
+        found.into_iter().find(|(bit, _)| flags & bit != 0).map(|(_, interruption)| interruption)
+    }
+
+    /// The task that was current has no part in it.
+    #[inline]
+    pub fn in_interrupt(&self, raw: &[u8]) -> bool {
+        self.interruption(raw).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_interrupt_counts() {
+        let text = "name: y\nID: 1\nformat:\n\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\n\
+                    \tfield:int nr;\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n";
+        let flags = ContextFlags::of(&Format::parse("x", text).unwrap());
+        let cases = [
+            (0x00, None),
+            (0x81, None), // interrupts off, bottom halves off
+            (0x08, Some(Interruption::Hard)),
+            (0x11, Some(Interruption::Soft)),
+            (0x18, Some(Interruption::Hard)),
+            (0x58, Some(Interruption::Nmi)),
+        ];
+        for (byte, want) in cases {
+            assert_eq!(flags.interruption(&[0, 0, byte, 0]), want, "{byte:#x}");
+        }
+        assert_eq!(flags.interruption(&[0, 0]), None, "it was cut");
+        assert!(!ContextFlags::default().in_interrupt(&[0xff; 8]));
+    }
+}
