@@ -416,6 +416,11 @@ impl Context {
         self.stacks.intern(sample.callchain, sample.chain_form(), sample.pid, &mut self.spaces)
     }
 
+    /// The sample's callchain in the kernel, where its event has it for nothing but the place.
+    pub fn kernel_place(&mut self, sample: &Sample<'_>) -> Option<StackId> {
+        self.stacks.place(sample.callchain, sample.chain_form(), sample.pid, &mut self.spaces)
+    }
+
     /// The sample's address as a stack of its own.
     pub fn address(&mut self, sample: &Sample<'_>, user: bool) -> Option<StackId> {
         self.stacks.address(sample.ip(), user, Innermost::Executed, sample.pid, &mut self.spaces)

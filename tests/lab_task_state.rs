@@ -55,3 +55,43 @@ fn a_wait_on_arm64() {
     need_lab!();
     check(Lab::arm64("6.12"));
 }
+
+/// Reads that a device's timer completes, and sleeps, on a CPU on which somebody runs all the time.
+const WAKERS: &str = "
+    taskset 2 sh -c 'while :; do :; done' &
+    spinner=$!
+    watching waits task-state -S -D --than 10
+    taskset 2 dd if=/dev/nullb0 of=/dev/null bs=4k count=20 iflag=direct
+    for n in 1 2 3 4 5 6 7 8 9 10; do taskset 2 sleep 0.03; done
+    stop waits
+    kill $spinner
+    echo $spinner";
+
+/// The task that an interrupt has hit is not the one that wakes.
+#[track_caller]
+fn check_wakers(lab: Lab) {
+    let version = lab.version();
+    let output = lab.module("null_blk:irqmode=2,completion_nsec=20000000").run(WAKERS);
+    let done = output.results("waits").code(0);
+    let [spinner] = &output.done.out[..] else { panic!("{version}: {:?}", output.done) };
+    let events = done.of_type("event");
+    for (comm, state, fewest, source) in [("dd", "D", 20, "timer null_cmd_timer_expired"), ("sleep", "S", 10, "timer")]
+    {
+        let waits: Vec<_> = events.iter().filter(|event| event["comm"] == comm && event["state"] == state).collect();
+        assert!(waits.len() >= fewest, "{version}: {comm}: {done:#?}");
+        for event in waits {
+            let waker = (&event["waker"]["interrupt"], &event["waker"]["source"], &event["waker"]["comm"]);
+            assert_eq!(waker, (&true.into(), &source.into(), &serde_json::Value::Null), "{version}: {event}");
+        }
+    }
+    let spinner: u64 = spinner.parse().expect("a pid");
+    let blamed = |event: &&serde_json::Value| event["waker"]["tid"] == spinner;
+    assert_eq!(events.iter().filter(blamed).count(), 0, "{version}: {done:#?}");
+}
+
+#[test]
+fn an_interrupt_wakes_not_the_task_that_it_hit() {
+    need_lab!();
+    AMD64.into_iter().for_each(|series| check_wakers(Lab::new(series)));
+    check_wakers(Lab::arm64("6.12"));
+}

@@ -18,8 +18,8 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("event", &["caret", "host", "perf"]),
     ("expr", &["caret", "tep"]),
     ("task", &["escape", "host", "perf", "sys"]),
-    ("symbol", &["escape", "host", "perf", "sys", "task"]),
-    ("stats", &["perf", "symbol", "task"]),
+    ("symbol", &["escape", "host", "perf", "sys", "task", "tep"]),
+    ("stats", &["perf", "symbol", "task", "tep"]),
     ("output", &["bpf", "digits", "escape", "host", "stats", "symbol", "sys", "task", "tep"]),
     ("cli", &["host", "output"]),
     (

@@ -166,7 +166,7 @@ fn push_signed(value: i64, out: &mut Vec<u8>) {
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         // Frames need their names: see `row`. A place is a text by now.
-        Value::None | Value::Stack(_) | Value::Place(_) => out.extend_from_slice(b"null"),
+        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) => out.extend_from_slice(b"null"),
         Value::Unsigned(value) | Value::Ns(value) | Value::Age(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
         Value::Pct(hundredths) => {

@@ -151,7 +151,7 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::None | Value::Stack(_) | Value::Place(_) => {} // a place is a text by now
+        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) => {} // a place is a text by now
         Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
         Value::Unsigned(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),

@@ -18,6 +18,7 @@ use crate::output::{EventText, IntervalEnd, RunEnd, Settings, StackReport, json,
 use crate::stats::value::{Batch, Occurrence, Table, Value, Verdict, What};
 use crate::stats::weights::Weighted;
 use crate::symbol::files::Reason;
+use crate::symbol::interrupt;
 use crate::symbol::names::{KERNEL, Named};
 use crate::symbol::quality::{Quality, StackQuality};
 use crate::symbol::stacks::Stack;
@@ -487,7 +488,7 @@ fn render(event: &EventText, raw: &[u8], names: &mut Names, strings: &KernelStri
 }
 
 fn needs_names(values: &[Value]) -> bool {
-    values.iter().any(|value| matches!(value, Value::Place(_) | Value::Lineage(_)))
+    values.iter().any(|value| matches!(value, Value::Place(_) | Value::Interrupt(..) | Value::Lineage(_)))
 }
 
 /// The values, with the name of each place in its stead, and the command lines of processes.
@@ -506,6 +507,10 @@ fn name_values<'v>(
             let mut text = Vec::new();
             name_stack(stacks, names, *id).iter().take(1).for_each(|frame| frames::place(frame, &mut text));
             Value::Text(String::from_utf8_lossy(&text).into())
+        }
+        Value::Interrupt(kind, stack) => {
+            let frames = stack.map_or_else(Vec::new, |id| name_stack(stacks, names, id));
+            interrupt::name(*kind, &frames).map_or(Value::None, |name| Value::Text(name.into()))
         }
         Value::Lineage(kin) => Value::Lineage(kin.iter().map(|kin| commands.with_command(kin, now)).collect()),
         other => other.clone(),

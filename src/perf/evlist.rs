@@ -21,7 +21,7 @@ pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::evlist::idle::IdleWatch;
 use crate::perf::evlist::inherited::Keepers;
-use crate::perf::evsel::{Binding, EventId, Evsel, FILTER_MAX};
+use crate::perf::evsel::{Binding, ChainUse, EventId, Evsel, FILTER_MAX};
 use crate::perf::ids::{Ids, NearIds, Route};
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::opening::{gone, refused, watch_error};
@@ -120,7 +120,7 @@ impl Evlist {
 
     /// Samples hold callchains that are meant as such.
     pub fn any_callchain(&self) -> bool {
-        self.evsels.iter().any(|evsel| evsel.has_callchain() && !evsel.is_for_place)
+        self.evsels.iter().any(|evsel| evsel.has_callchain() && evsel.chain_use == ChainUse::Shown)
     }
 
     /// Samples hold addresses, which need to be told apart by what is mapped there.

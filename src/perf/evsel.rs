@@ -70,12 +70,21 @@ pub struct Evsel {
     /// Nobody pairs it with others; and its user wants some of them only.
     pub(super) is_apart: bool,
     pub(super) is_filtered: bool,
-    /// The callchain only tells where in the program a task is.
-    pub(super) is_for_place: bool,
+    pub(super) chain_use: ChainUse,
     /// Its user wants what it counts.
     pub(super) is_counted: bool,
     /// Which profiler of the run it belongs to.
     pub(in crate::perf) owner: usize,
+}
+
+/// What the callchains of an event are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChainUse {
+    Shown,
+    /// They only tell where in the program a task is.
+    ProgramPlace,
+    /// And where in the kernel.
+    KernelPlace,
 }
 
 impl Evsel {
@@ -97,7 +106,7 @@ impl Evsel {
             in_program: None,
             is_apart: false,
             is_filtered: false,
-            is_for_place: false,
+            chain_use: ChainUse::Shown,
             is_counted: false,
             owner: 0,
         }
@@ -173,8 +182,15 @@ impl Evsel {
     /// Each sample holds the address at which its task left the program.
     #[must_use]
     pub fn user_place(mut self) -> Evsel {
-        self.is_for_place = true;
+        self.chain_use = ChainUse::ProgramPlace;
         self.callchain(1).user_callchain()
+    }
+
+    /// Each sample holds the innermost functions of the kernel, to tell what it was about.
+    #[must_use]
+    pub fn kernel_place(mut self, depth: u16) -> Evsel {
+        self.chain_use = ChainUse::KernelPlace;
+        self.callchain(depth).kernel_callchain()
     }
 
     /// Callchains without the frames of the kernel.
@@ -285,8 +301,10 @@ impl Evsel {
         self.binding == Binding::Task
     }
 
+    /// Addresses that need mappings to be told apart.
     pub(in crate::perf) fn has_address(&self) -> bool {
-        self.has_callchain() || self.attr.sample_type().contains(SampleType::IP)
+        self.has_callchain() && self.chain_use != ChainUse::KernelPlace
+            || self.attr.sample_type().contains(SampleType::IP)
     }
 
     pub(in crate::perf) fn has_callchain(&self) -> bool {

@@ -8,6 +8,7 @@ use crate::perf::EventId;
 use crate::stats::weights::Weighted;
 use crate::symbol::{News, StackId};
 use crate::task::Comm;
+use crate::tep::context::Interruption;
 
 /// One cell of a row or one key of an occurrence.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,8 @@ pub enum Value {
     Text(Arc<str>),
     /// The innermost frame of a stack: its function.
     Place(StackId),
+    /// An interrupt, by its kind and the stack of what it did: the output thread finds out what it is called.
+    Interrupt(Interruption, Option<StackId>),
     /// A list of words, joined by blanks in text.
     Words(Arc<[String]>),
     /// A process and those that have made it, the next one first.

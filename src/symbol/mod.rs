@@ -5,7 +5,8 @@
 //! ([`names`], [`places`]): from the kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`], copied by [`tables`],
 //! read by [`demangle`]) or what a process says of code that it made itself ([`perf_map`], [`perf_map_file`]), within a
 //! [`budget`] of memory and one of time ([`naming`]).
-//! Whether a callchain is whole is told by [`quality`], and what lacks names by [`coverage`].
+//! Whether a callchain is whole is told by [`quality`], what lacks names by [`coverage`], and which interrupt a stack is of
+//! by [`interrupt`].
 
 pub mod budget;
 pub mod coverage;
@@ -16,6 +17,7 @@ pub mod files;
 pub mod frames;
 pub mod functions;
 pub mod hidden;
+pub mod interrupt;
 pub mod kallsyms;
 pub mod mappings;
 pub mod names;

@@ -394,7 +394,7 @@ pub(super) fn own_vdso() -> Option<Vec<u8>> {
 
 /// True for the code that the CPU enters in the kernel when it is interrupted: what it calls is behind no call of the code
 /// that was interrupted. Of x86 (arch/x86/entry/entry_64.S, also as it was before 5.8) and arm64 (arch/arm64/kernel/entry.S).
-fn interrupts(function: &str) -> bool {
+pub(super) fn interrupts(function: &str) -> bool {
     const NAMES: [&str; 12] = [
         "apic_timer_interrupt",
         "async_page_fault",

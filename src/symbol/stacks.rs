@@ -287,6 +287,17 @@ impl Stacks {
         self.find(chain, form, pid, spaces, 1)
     }
 
+    /// As [`Stacks::intern`], of a callchain that is none of those which somebody has asked for.
+    pub fn place(
+        &mut self,
+        chain: Callchain<'_>,
+        form: ChainForm,
+        pid: i32,
+        spaces: &mut SpaceKeys,
+    ) -> Option<StackId> {
+        if chain.is_empty() { None } else { self.find(chain, form, pid, spaces, 0) }
+    }
+
     /// As [`Stacks::intern`], and counts it as so many callchains.
     #[inline]
     fn find(

@@ -25,6 +25,17 @@ impl ContextFlags {
         ContextFlags(format.field("common_flags").cloned())
     }
 
+    /// False where records do not tell.
+    pub fn is_known(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Passes records that were made in a hard or soft interrupt: a filter in the kernel.
+    pub fn filter(in_interrupt: bool) -> String {
+        let bits = HARD | SOFT;
+        if in_interrupt { format!("common_flags & {bits}") } else { format!("!(common_flags & {bits})") }
+    }
+
     /// The innermost interrupt that a record was made in. None: it was the current task's own doing.
     #[inline]
     pub fn interruption(&self, raw: &[u8]) -> Option<Interruption> {

@@ -30,7 +30,7 @@ impl TaskState {
             self.on_wakeup::<DETAILS>(sample, false, ctx)?;
         } else if is(&plan.fields.wakeup_new) {
             self.on_wakeup::<DETAILS>(sample, true, ctx)?;
-        } else if DETAILS && is(&plan.fields.waking) {
+        } else if DETAILS && (is(&plan.fields.waking) || plan.fields.waking_interrupt == Some(event)) {
             self.on_waking(sample, ctx)?;
         }
         Ok(())
@@ -150,10 +150,14 @@ impl TaskState {
         fields: &Woken,
         ctx: &mut Context,
     ) -> Option<Period> {
-        if self.args.than.is_none() {
-            return ended;
-        }
-        ended.map(|period| Period { waker: Some(waker(sample, fields, ctx)), ..period })
+        let Some(than) = self.args.than else { return ended };
+        let is_shown = |period: &Period| {
+            period.until.saturating_sub(period.since) >= than.0 && self.reports(period.state) || period.shown_until > 0
+        };
+        ended.map(|period| {
+            let waker = is_shown(&period).then(|| waker(sample, fields, ctx));
+            Period { waker, ..period }
+        })
     }
 
     /// Counts a period that ended, and reports it when it was too long.

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 
+use crate::host::Host;
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
@@ -13,6 +14,8 @@ use crate::task::Comm;
 use crate::tep::context::ContextFlags;
 use crate::tep::{Field, Int32, ReadError, drift};
 
+const WAKING: &str = "sched:sched_waking";
+
 /// Which events, beside switches and wake-ups.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
@@ -21,6 +24,8 @@ pub struct Wanted {
     pub new_tasks: bool,
     /// Who asks for a wake-up; kernels before 4.3 have no such event.
     pub wakings: bool,
+    /// Which interrupts ask for a wake-up.
+    pub interrupts: bool,
     /// See [`Plan::other`].
     pub other: bool,
 }
@@ -49,6 +54,8 @@ pub struct Fields {
     pub wakeup: Woken,
     pub wakeup_new: Option<Woken>,
     pub waking: Option<Woken>,
+    /// The same event once more, with the kernel's stack, for those that happen in an interrupt. The other one has the rest.
+    pub waking_interrupt: Option<EventId>,
 }
 
 /// Those of a wake-up.
@@ -81,6 +88,15 @@ impl Plan {
                 success: drift::wakeup_success(&format).cloned(),
             })
         };
+        let waking = if wanted.wakings { woken(evlist, WAKING).ok() } else { None };
+        let in_interrupt = |evlist: &mut Evlist| -> Result<EventId> {
+            let (evsel, _) = setup.tracepoint(WAKING)?;
+            evlist.add(evsel.binding(Binding::Cpu).kernel_place(interrupt_depth(setup.host)))
+        };
+        let waking_interrupt = match &waking {
+            Some(waking) if wanted.interrupts && waking.context.is_known() => Some(in_interrupt(evlist)?),
+            _ => None,
+        };
         let (switch, format) = add(evlist, "sched:sched_switch", wanted.stacks)?;
         let states =
             States::new(&format).context("sched:sched_switch does not tell the task states in its print format")?;
@@ -93,11 +109,19 @@ impl Plan {
             next_comm: field("next_comm")?,
             wakeup: woken(evlist, "sched:sched_wakeup")?,
             wakeup_new: if wanted.new_tasks { Some(woken(evlist, "sched:sched_wakeup_new")?) } else { None },
-            waking: if wanted.wakings { woken(evlist, "sched:sched_waking").ok() } else { None },
+            waking,
+            waking_interrupt,
         };
         let other = if wanted.other { Some(add(evlist, "sched:sched_switch", false)?.0) } else { None };
         Ok(Plan { switch, other, places: Places::new(&fields), fields, states })
     }
+}
+
+/// Frames of an interrupt's stack: on the way from the network's softirq to a task that waits for a packet are some thirty.
+fn interrupt_depth(host: &Host) -> u16 {
+    const MOST: u16 = 32;
+    let limit = std::fs::read_to_string(host.proc.join("sys/kernel/perf_event_max_stack"));
+    limit.ok().and_then(|text| text.trim().parse().ok()).map_or(MOST, |limit: u16| MOST.min(limit))
 }
 
 impl Woken {
@@ -128,8 +152,8 @@ fn read_name(field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
 /// Who performs a wake-up.
 #[inline(never)]
 pub fn waker(sample: &Sample<'_>, fields: &Woken, ctx: &mut Context) -> Waker {
-    if fields.context.in_interrupt(sample.raw) {
-        return Waker::Interrupt;
+    if let Some(interruption) = fields.context.interruption(sample.raw) {
+        return Waker::Interrupt(interruption, ctx.kernel_place(sample));
     }
     Waker::Task { tid: sample.tid, comm: ctx.tasks.comm(sample.tid) }
 }

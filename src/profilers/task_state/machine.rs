@@ -10,6 +10,7 @@ use crate::profilers::task_state::states::{State, SwitchedOut};
 use crate::stats::TidMap;
 use crate::symbol::StackId;
 use crate::task::Comm;
+use crate::tep::context::Interruption;
 
 /// What a task is believed to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +45,8 @@ pub enum Waker {
         tid: i32,
         comm: Comm,
     },
-    /// A timer's for instance. The task that it interrupted has no part in it.
-    Interrupt,
+    /// A timer's for instance, with its stack where that is known. The task that it interrupted has no part in it.
+    Interrupt(Interruption, Option<StackId>),
 }
 
 /// One task.

@@ -35,6 +35,7 @@ use crate::stats::value::{Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs;
+use crate::tep::context::ContextFlags;
 
 /// Time spent running, sleeping, in D state, waiting for a CPU; and who waits too long
 #[derive(Debug, clap::Args)]
@@ -140,7 +141,17 @@ pub struct TaskState {
 }
 
 static SHAPE: Shape = Shape {
-    keys: &["state", "duration_ns", "still_waiting", "since", "waker.tid", "waker.comm", "waker.interrupt", "wchan"],
+    keys: &[
+        "state",
+        "duration_ns",
+        "still_waiting",
+        "since",
+        "waker.tid",
+        "waker.comm",
+        "waker.interrupt",
+        "waker.source",
+        "wchan",
+    ],
     line: &[
         Part::Value { key: 0, width: 2 },
         Part::Text(" "),
@@ -159,7 +170,8 @@ static SHAPE: Shape = Shape {
             ],
         ),
         Part::If(6, &[Part::Text(", woken by an interrupt")]),
-        Part::If(7, &[Part::Text(", in "), Part::Value { key: 7, width: 0 }]),
+        Part::If(7, &[Part::Text(" ("), Part::Value { key: 7, width: 0 }, Part::Text(")")]),
+        Part::If(8, &[Part::Text(", in "), Part::Value { key: 8, width: 0 }]),
     ],
 };
 
@@ -236,7 +248,7 @@ impl TaskState {
         if self.args.than.is_none_or(|than| duration < than.0) {
             return;
         }
-        let [waker_tid, waker_comm, by_interrupt] = waker_values(period.waker);
+        let [waker_tid, waker_comm, by_interrupt, source] = waker_values(period.waker);
         let values = [
             self.label(period.state),
             Value::Ns(duration),
@@ -245,6 +257,7 @@ impl TaskState {
             waker_tid,
             waker_comm,
             by_interrupt,
+            source,
             Value::None,
         ];
         let subject = Subject {
@@ -282,12 +295,15 @@ impl TaskState {
     }
 }
 
-/// Who ended a wait: tid, comm, and whether it was an interrupt.
-fn waker_values(waker: Option<Waker>) -> [Value; 3] {
+/// Who ended a wait: tid, comm, whether it was an interrupt, and which.
+fn waker_values(waker: Option<Waker>) -> [Value; 4] {
+    let none = || Value::None;
     match waker {
-        None => [Value::None, Value::None, Value::None],
-        Some(Waker::Interrupt) => [Value::None, Value::None, Value::Bool(true)],
-        Some(Waker::Task { tid, comm }) => [Value::Signed(tid.into()), Value::Comm(comm), Value::Bool(false)],
+        None => [none(), none(), none(), none()],
+        Some(Waker::Interrupt(kind, stack)) => [none(), none(), Value::Bool(true), Value::Interrupt(kind, stack)],
+        Some(Waker::Task { tid, comm }) => {
+            [Value::Signed(tid.into()), Value::Comm(comm), Value::Bool(false), Value::None]
+        }
     }
 }
 
@@ -324,6 +340,7 @@ impl Profiler for TaskState {
             new_tasks: !blocked_only,
             // Where single waits matter, their end is taken from where it is certain.
             wakings: self.args.than.is_some() || blocked_only,
+            interrupts: self.args.than.is_some(),
             other: self.args.interruptible != self.args.uninterruptible || blocked_only && narrowed,
         };
         let plan = Plan::open(wanted, evlist, setup)?;
@@ -371,12 +388,17 @@ impl Profiler for TaskState {
                 evlist.set_filter(event, text)?;
             }
         }
-        if let Some(text) = woken {
-            let fields = &plan.fields;
-            for event in
-                [Some(&fields.wakeup), fields.wakeup_new.as_ref(), fields.waking.as_ref()].into_iter().flatten()
-            {
-                evlist.set_filter(event.event, text.clone())?;
+        let fields = &plan.fields;
+        for (event, in_interrupt) in [
+            (Some(fields.wakeup.event), None),
+            (fields.wakeup_new.as_ref().map(|woken| woken.event), None),
+            (fields.waking.as_ref().map(|woken| woken.event), fields.waking_interrupt.map(|_| false)),
+            (fields.waking_interrupt, Some(true)),
+        ] {
+            let context = in_interrupt.map(ContextFlags::filter);
+            let both = all_of([woken.clone(), context.clone()]).and_then(|text| for_kernel(&text, &wakeup));
+            if let (Some(event), Some(text)) = (event, both.or(context)) {
+                evlist.set_filter(event, text)?;
             }
         }
         Ok(())
@@ -482,12 +504,21 @@ impl Profiler for TaskState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbol::interrupt;
+    use crate::tep::context::Interruption;
 
     /// As it is printed.
     fn line(waker: Option<Waker>) -> String {
-        let [tid, comm, interrupt] = waker_values(waker);
+        let [tid, comm, interrupt, source] = waker_values(waker);
+        // As the output thread names it.
+        let source = match source {
+            Value::Interrupt(kind, _) => {
+                interrupt::name(kind, &[]).map_or(Value::None, |name| Value::Text(name.into()))
+            }
+            source => source,
+        };
         let (state, duration, no) = (Value::Word("S"), Value::Ns(3_000_000), || Value::None);
-        let values = [state, duration, Value::Bool(false), no(), tid, comm, interrupt, no()];
+        let values = [state, duration, Value::Bool(false), no(), tid, comm, interrupt, source, no()];
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"sleep") };
         let mut out = Vec::new();
         crate::output::text::shaped(&subject, &SHAPE, &values, &mut out);
@@ -498,7 +529,10 @@ mod tests {
     fn a_waker_is_a_task_or_an_interrupt() {
         let wait = " S       3.000 ms  sleep 8 [001]";
         assert_eq!(line(None), wait);
-        assert_eq!(line(Some(Waker::Interrupt)), format!("{wait}, woken by an interrupt"));
+        let interrupt = Waker::Interrupt(Interruption::Hard, None);
+        assert_eq!(line(Some(interrupt)), format!("{wait}, woken by an interrupt"));
+        let softirq = Waker::Interrupt(Interruption::Soft, None);
+        assert_eq!(line(Some(softirq)), format!("{wait}, woken by an interrupt (softirq)"));
         let task = Waker::Task { tid: 0, comm: Comm::new(b"swapper/1") };
         assert_eq!(line(Some(task)), format!("{wait}, woken by swapper/1 0"));
     }

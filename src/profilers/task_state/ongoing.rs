@@ -85,6 +85,7 @@ impl TaskState {
             Value::None,
             Value::None,
             Value::None,
+            Value::None,
             wchan.map_or(Value::None, |wchan| Value::Text(wchan.into())),
         ];
         let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
