@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Load, Prog, number, run, start, start_watching};
+use common::{Load, Prog, example, number, run, start, start_watching};
 use serde_json::Value;
 
 const EXEC: &str = "sched:sched_process_exec";
@@ -109,6 +109,24 @@ fn hostile_names_are_escaped() {
     assert!(done.out.iter().all(|line| !line.contains(|c: char| c.is_control())), "{done:?}");
     let below = done.out.iter().filter(|line| line.starts_with("    \\x1b[2J\\x0a \\x3c init 1 ")).count();
     assert_eq!((below, done.out.len()), (1, 4), "{done:?}");
+}
+
+/// Most have ended before anybody could ask.
+#[test]
+fn a_flood_of_short_lived_processes_is_told_whole() {
+    need_events!();
+    let mut trace = start(&["trace", "--json", "-e", EXEC, "--ancestors", "--", &example("churn"), "400", "2"]);
+    let first = trace.object(|event| event["type"] == "event");
+    let starter = (number(&first, "pid"), "churn".to_owned());
+    let done = trace.finish().code(0);
+    let events = done.of_type("event");
+    assert_eq!(events.len(), 801, "the starter and its 800");
+    for event in events.iter().filter(|event| **event != first) {
+        let told = lineage(event);
+        assert_eq!(told[0], (number(event, "pid"), "churn".to_owned()), "{event}");
+        assert_eq!(told[1], starter, "{event}");
+    }
+    assert_eq!((done.total("lost"), done.total("lost_side"), done.total("lost_output")), (0, 0, 0));
 }
 
 /// The task that an interrupt hits has nothing to do with it.
