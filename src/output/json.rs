@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     fn dotted_keys_make_objects() {
-        static SHAPE: Shape = Shape { keys: &["state", "waker.tid", "waker.comm", "wchan"], line: &[] };
+        static SHAPE: Shape = Shape { keys: &["state", "waker.tid", "waker.comm", "wchan"], line: &[], grouping: None };
         let comm = Value::Comm(Comm::new(b"a\x1b\"b"));
         let cases = [
             (
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn a_key_may_follow_an_object() {
-        static SHAPE: Shape = Shape { keys: &["waker.tid"], line: &[] };
+        static SHAPE: Shape = Shape { keys: &["waker.tid"], line: &[], grouping: None };
         let value = parsed(|object| {
             shaped(object, &SHAPE, &[Value::Signed(7)]);
             object.unsigned("next", 1);

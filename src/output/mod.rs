@@ -7,6 +7,7 @@
 mod by_stack;
 mod commands;
 pub mod flame;
+mod flood;
 mod fold;
 pub mod forecast;
 mod frames;
@@ -14,6 +15,8 @@ pub mod json;
 mod messages;
 mod patience;
 pub mod sink;
+mod stack_key;
+mod stack_numbers;
 #[cfg(test)]
 mod tests;
 pub mod text;

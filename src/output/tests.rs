@@ -11,7 +11,7 @@ use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
 
-static SHAPE: Shape = Shape { keys: &["n"], line: &[Part::Value { key: 0, width: 9 }] };
+static SHAPE: Shape = Shape { keys: &["n"], line: &[Part::Value { key: 0, width: 9 }], grouping: None };
 
 /// An output, and the end of a pipe that nobody reads yet.
 pub fn into_a_pipe(json: bool) -> (Output, std::io::PipeReader) {
@@ -61,7 +61,8 @@ fn what_grew_in_a_rush_is_given_back() {
 /// What is rare is not dropped with a flood of something else.
 #[test]
 fn a_flood_drops_nothing_rare() {
-    static RARE: Shape = Shape { keys: &["rare"], line: &[Part::Text("rare "), Part::Value { key: 0, width: 9 }] };
+    static RARE: Shape =
+        Shape { keys: &["rare"], line: &[Part::Text("rare "), Part::Value { key: 0, width: 9 }], grouping: None };
     const ROUNDS: u64 = 500;
     let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
     let (mut output, reader) = into_a_pipe(true);
@@ -89,7 +90,7 @@ fn a_flood_drops_nothing_rare() {
 /// Many kinds, none of which is rare, give way like one.
 #[test]
 fn a_batch_of_many_kinds_gets_smaller() {
-    static SHAPES: [Shape; 4] = [const { Shape { keys: &["n"], line: &[] } }; 4];
+    static SHAPES: [Shape; 4] = [const { Shape { keys: &["n"], line: &[], grouping: None } }; 4];
     let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
     let mut batch = Batch::default();
     for n in 0..800 {

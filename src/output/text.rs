@@ -9,10 +9,13 @@ use crate::digits::format_ns;
 use crate::digits::{push_blank_padded, push_hex, push_signed, push_unsigned, push_zero_padded, three};
 use crate::escape::{escape_into, is_plain};
 use crate::output::EventText;
+use crate::output::flood::{FloodGroup, Rest};
 use crate::output::frames;
+use crate::output::stack_numbers::StackMention;
 use crate::stats::value::{Column, Command, Kin, Part, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::names::Named;
+use crate::task::Comm;
 
 /// Appends `comm tid flags [cpu]` of a traced event, the comm right-aligned as trace readers know it.
 pub fn event_head(subject: &Subject, flags: [u8; 5], out: &mut Vec<u8>) {
@@ -41,10 +44,14 @@ pub fn event_head(subject: &Subject, flags: [u8; 5], out: &mut Vec<u8>) {
 const BLANKS: [u8; 16] = [b' '; 16];
 
 fn push_comm(subject: &Subject, out: &mut Vec<u8>) {
-    if subject.comm.is_empty() {
-        out.extend_from_slice(if subject.tid < 0 { b"<exited>" } else { b"<gone>" });
+    push_name(subject.comm, subject.tid, out);
+}
+
+fn push_name(comm: Comm, tid: i32, out: &mut Vec<u8>) {
+    if comm.is_empty() {
+        out.extend_from_slice(if tid < 0 { b"<exited>" } else { b"<gone>" });
     } else {
-        escape_into(subject.comm.as_bytes(), out);
+        escape_into(comm.as_bytes(), out);
     }
 }
 
@@ -92,10 +99,96 @@ pub fn beside(values: &[Value], out: &mut Vec<u8>) {
 
 /// Appends an occurrence as its shape lays it out.
 pub fn shaped(subject: &Subject, shape: &Shape, values: &[Value], out: &mut Vec<u8>) {
-    parts(shape.line, subject, values, out);
+    parts(shape.line, subject, &push_subject, values, out);
 }
 
-fn parts(line: &[Part], subject: &Subject, values: &[Value], out: &mut Vec<u8>) {
+/// Appends a group of occurrences like a single one, with what they have in common. `values` are the group's, with names.
+pub fn group(group: &FloodGroup, values: &[Value], out: &mut Vec<u8>) {
+    if group.count == 1 {
+        shaped(&group.subject, group.shape, values, out);
+    } else {
+        parts(group.shape.line, &group.subject, &|_, out| push_members(group, out), values, out);
+    }
+}
+
+/// Appends a line on groups that have none.
+pub fn rest(rest: &Rest, out: &mut Vec<u8>) {
+    let many = |count: u64| if count == 1 { "" } else { "s" };
+    let _ = write!(out, "and {} more {}{}", rest.count, rest.grouping.noun, many(rest.count));
+    let _ = match rest.groups {
+        Some(groups) if groups < rest.count => write!(out, " in {groups} group{}", many(groups)),
+        _ => Ok(()),
+    };
+    out.extend_from_slice(b", up to ");
+    push_value(&Value::Ns(rest.longest_ns), out);
+    out.extend_from_slice(b" ms\n");
+}
+
+/// Who they are, how many, and how long all together: `longest of 133 in 30 tasks: nginx × 130 (7, 8, 9, +26), sh × 3`.
+fn push_members(group: &FloodGroup, out: &mut Vec<u8>) {
+    const MOST_NAMES: usize = 3;
+    const MOST_TIDS: usize = 3;
+    let tasks = group.tasks();
+    let _ = match tasks {
+        Some(tasks) if tasks as u64 == group.count => write!(out, "longest of {tasks} tasks: "),
+        Some(1) | None => write!(out, "longest of {}: ", group.count),
+        Some(tasks) => write!(out, "longest of {} in {tasks} tasks: ", group.count),
+    };
+    let (names, others) = group.names(MOST_NAMES);
+    for (index, (comm, name)) in names.iter().enumerate() {
+        out.extend_from_slice(if index > 0 { b", " } else { b"" });
+        push_name(*comm, name.tids.first().copied().unwrap_or(-1), out);
+        if name.count < group.count {
+            let _ = write!(out, " × {}", name.count);
+        }
+        match &name.tids[..] {
+            [tid] if name.count == group.count => drop(write!(out, " {tid}")),
+            tids if index == 0 => {
+                let shown = if tids.len() == MOST_TIDS + 1 { tids.len() } else { MOST_TIDS.min(tids.len()) };
+                let list: Vec<String> = tids[..shown].iter().map(i32::to_string).collect();
+                let _ = write!(out, " ({}", list.join(", "));
+                let _ = match (name.is_crowd, tids.len() - shown) {
+                    (true, _) => write!(out, ", ...)"),
+                    (false, 0) => write!(out, ")"),
+                    (false, more) => write!(out, ", +{more})"),
+                };
+            }
+            _ => {}
+        }
+    }
+    if others > 0 {
+        let _ = write!(out, ", others × {others}");
+    }
+    if !group.goes_on() {
+        out.extend_from_slice(b"; ");
+        push_value(&Value::Ns(group.total_ns), out);
+        out.extend_from_slice(b" ms in all");
+    }
+}
+
+/// Appends how the stack of a line is told: its frames follow, or stand above.
+pub fn stack_mention(mention: StackMention, out: &mut Vec<u8>) {
+    let _ = match mention {
+        StackMention::Printed(number) => write!(out, ", stack {number}:"),
+        StackMention::Above(number) => write!(out, ", stack {number} above"),
+    };
+}
+
+fn push_subject(subject: &Subject, out: &mut Vec<u8>) {
+    push_comm(subject, out);
+    // The kernel gives -1 for a task that has lost its number: it is about to leave its CPU for good.
+    if subject.tid >= 0 {
+        out.push(b' ');
+        push_signed(i64::from(subject.tid), out);
+    }
+    out.extend_from_slice(b" [");
+    push_zero_padded::<3>(u64::from(subject.cpu), out);
+    out.push(b']');
+}
+
+type PushSubject<'a> = &'a dyn Fn(&Subject, &mut Vec<u8>);
+
+fn parts(line: &[Part], subject: &Subject, push_subject: PushSubject<'_>, values: &[Value], out: &mut Vec<u8>) {
     let known =
         |key: &usize| !matches!(values.get(*key), None | Some(Value::None | Value::Bool(false) | Value::Pct(0)));
     for part in line {
@@ -106,21 +199,11 @@ fn parts(line: &[Part], subject: &Subject, values: &[Value], out: &mut Vec<u8>) 
                 push_value(values.get(*key).unwrap_or(&Value::None), out);
                 pad_left(start, *width, out);
             }
-            Part::Subject => {
-                push_comm(subject, out);
-                // The kernel gives -1 for a task that has lost its number: it is about to leave its CPU for good.
-                if subject.tid >= 0 {
-                    out.push(b' ');
-                    push_signed(i64::from(subject.tid), out);
-                }
-                out.extend_from_slice(b" [");
-                push_zero_padded::<3>(u64::from(subject.cpu), out);
-                out.push(b']');
-            }
+            Part::Subject => push_subject(subject, out),
             Part::Seconds(key) => push_seconds(values.get(*key).unwrap_or(&Value::None), out),
             Part::Cpu => push_unsigned(u64::from(subject.cpu), out),
-            Part::If(key, inner) if known(key) => parts(inner, subject, values, out),
-            Part::IfNot(key, inner) if !known(key) => parts(inner, subject, values, out),
+            Part::If(key, inner) if known(key) => parts(inner, subject, push_subject, values, out),
+            Part::IfNot(key, inner) if !known(key) => parts(inner, subject, push_subject, values, out),
             Part::If(..) | Part::IfNot(..) => {}
         }
     }
@@ -293,7 +376,6 @@ fn cell(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::Comm;
 
     fn text(build: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
@@ -347,6 +429,7 @@ mod tests {
                 Part::If(2, &[Part::Text(", woken by "), Part::Value { key: 2, width: 0 }]),
                 Part::IfNot(2, &[Part::Text(", still")]),
             ],
+            grouping: None,
         };
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"nginx") };
         let values = [Value::Word("D"), Value::Ns(150_250_000), Value::Comm(Comm::new(b"sh"))];

@@ -3,14 +3,16 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use crate::output::flame::Unwritten;
 use crate::output::under_way::UnderWay;
 use crate::output::writer::Writer;
 use crate::output::{Closed, Message};
 use crate::stats::value::Batch;
+use crate::sys;
 use crate::sys::poll::Waker;
 
 /// Of each part of an empty batch: while the output was slow each in turn may have grown to many times what it needs.
@@ -107,12 +109,21 @@ pub(super) fn write_all(
 /// The next message; None: there will be no more.
 fn next(writer: &mut Writer, messages: &Receiver<Message>) -> io::Result<Option<Message>> {
     loop {
+        writer.print_due()?;
         if let Ok(message) = messages.try_recv() {
             return Ok(Some(message));
         }
         writer.flush()?; // nothing waits, so neither should what was printed
-        if !writer.read_ahead() {
-            return Ok(messages.recv().ok());
+        if writer.read_ahead() {
+            continue;
+        }
+        let Some(until) = writer.held_until() else { return Ok(messages.recv().ok()) };
+        match messages.recv_timeout(Duration::from_nanos(until.saturating_sub(sys::monotonic_ns()))) {
+            Ok(message) => return Ok(Some(message)),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return writer.print_held().and_then(|()| writer.flush()).map(|()| None);
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::output::Message;
-use crate::stats::value::{Table, Value};
+use crate::stats::value::{OVERHEAD_BYTES, Table, Value};
 
 /// Occurrences under way at most: two rings that were half full when they were read, laid out, and what comes meanwhile.
 pub const MOST_BYTES: usize = 24 << 20;
@@ -123,8 +123,6 @@ impl Message {
 }
 
 fn table_bytes(table: &Table) -> usize {
-    /// Of an allocator, for each piece of memory.
-    const OVERHEAD_BYTES: usize = 16;
     let row = |row: &Vec<Value>| {
         let cells = row.capacity() * size_of::<Value>() + row.iter().map(Value::heap_bytes).sum::<usize>();
         size_of_val(row) + OVERHEAD_BYTES + cells

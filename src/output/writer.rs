@@ -1,31 +1,32 @@
 //! Lays out messages as text or JSON lines.
 
+mod occurrences;
+
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::time::Instant;
 
-use crate::escape::{escape, escape_from};
+use crate::escape::escape;
 use crate::output::by_stack;
 use crate::output::commands::Commands;
+use crate::output::flood::Flood;
 use crate::output::fold::Folded;
 use crate::output::frames;
 use crate::output::json::Object;
 use crate::output::sink::Sink;
+use crate::output::stack_numbers::StackNumbers;
 use crate::output::top::Top;
 use crate::output::unsettled::Unsettled;
 use crate::output::wall::WallClock;
-use crate::output::{EventText, IntervalEnd, RunEnd, Settings, StackReport, json, text, top};
-use crate::stats::value::{Batch, Occurrence, Table, Value, Verdict, What};
+use crate::output::{IntervalEnd, RunEnd, Settings, StackReport, json, text, top};
+use crate::stats::value::{Batch, Table, Value, Verdict};
 use crate::stats::weights::Weighted;
 use crate::symbol::files::Reason;
 use crate::symbol::interrupt;
-use crate::symbol::names::{KERNEL, Named};
+use crate::symbol::names::Named;
 use crate::symbol::quality::{Quality, StackQuality};
 use crate::symbol::stacks::Stack;
 use crate::symbol::{CurrentStep, Frames, Names, News, Spaces, StackId};
-use crate::tep::fields_text::render_fields;
-use crate::tep::print_fmt;
-use crate::tep::strings::KernelStrings;
 
 pub struct Writer {
     settings: Settings,
@@ -40,40 +41,12 @@ pub struct Writer {
     folded: Folded,
     unsettled: Unsettled,
     quality: StackQuality,
+    flood: Flood,
+    stack_numbers: StackNumbers,
     step: CurrentStep,
     commands: Commands,
     /// Nothing more is said on stderr either.
     is_quiet: bool,
-}
-
-/// Lets print formats name kernel addresses.
-struct KernelNames<'a> {
-    names: std::cell::RefCell<&'a mut Names>,
-    strings: &'a KernelStrings,
-}
-
-impl print_fmt::Names for KernelNames<'_> {
-    fn kernel_symbol(&self, addr: u64, out: &mut Vec<u8>, with_offset: bool) -> bool {
-        let Ok(mut names) = self.names.try_borrow_mut() else { return false };
-        let named = names.kernel_or_data(addr);
-        let Ok(symbol) = &named.symbol else { return false };
-        out.extend_from_slice(symbol.as_bytes());
-        // As __sprint_symbol in kernel/kallsyms.c; writing to a Vec cannot fail.
-        if with_offset {
-            let _ = write!(out, "+{:#x}", named.offset);
-            let _ = names.kernel_size(addr).map(|size| write!(out, "/{size:#x}"));
-        }
-        if let Some(module) = named.module.filter(|module| &**module != KERNEL) {
-            let _ = write!(out, " [{module}]");
-        }
-        true
-    }
-
-    fn kernel_text(&self, addr: u64, out: &mut Vec<u8>) -> bool {
-        let text = self.strings.get(addr);
-        out.extend_from_slice(text.unwrap_or_default());
-        text.is_some()
-    }
 }
 
 impl Writer {
@@ -97,6 +70,8 @@ impl Writer {
             folded: Folded::default(),
             unsettled: Unsettled::default(),
             quality: StackQuality::default(),
+            flood: Flood::default(),
+            stack_numbers: StackNumbers::default(),
             step,
             commands,
             is_quiet: false,
@@ -156,16 +131,9 @@ impl Writer {
                 News::Anew => self.spaces.forget_processes(),
             }
         }
-        let shown = if self.sink.is_over() { &[] } else { &batch.occurrences[..] };
-        for occurrence in shown {
-            if self.settings.json {
-                self.json_occurrence(occurrence, batch);
-            } else {
-                self.text_occurrence(occurrence, batch)?;
-            }
-            self.sink.flush_large()?;
-        }
+        self.occurrences(batch)?;
         if let Some((last, kept)) = forget {
+            self.print_held()?; // its stacks may be among them
             let forgotten = self.unsettled.take(|id| id <= last && !kept.contains(&id));
             self.folded.extend(&forgotten, |id| name_stack(&self.stacks, &mut self.names, id));
             self.stacks.retain(|id| id > last || kept.contains(&id));
@@ -207,79 +175,12 @@ impl Writer {
         }
     }
 
-    fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) -> io::Result<()> {
-        let out = &mut self.sink.buffer;
-        self.wall.text(occurrence.subject.time, out);
-        out.push(b' ');
-        match &occurrence.what {
-            What::Event { event, raw, beside } => {
-                let raw = raw.of(&batch.raw);
-                if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    text::event_head(&occurrence.subject, text::latency_flags(event, raw), out);
-                    out.extend_from_slice(&event.label);
-                    let start = render(event, raw, &mut self.names, &self.settings.strings, out);
-                    escape_from(start, out);
-                }
-                let values = beside.of(&batch.values);
-                text::beside(&name_values(&self.stacks, &mut self.names, &mut self.commands, values), out);
-            }
-            What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
-                let values = values.of(&batch.values);
-                let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
-                text::shaped(&occurrence.subject, shape, &named, out);
-            }
-        }
-        out.push(b'\n');
-        if self.settings.prompt {
-            self.sink.flush()?;
-        }
-        if let What::Weighted { weights, .. } = &occurrence.what {
-            let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
-            top::stacks_of_one(&folded, &mut self.sink.buffer);
-        }
-        if let Some(id) = occurrence.stack {
-            let frames = name_stack(&self.stacks, &mut self.names, id);
-            frames::stack(&frames, &mut self.sink.buffer);
-        }
-        Ok(())
-    }
-
-    fn json_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) {
-        let out = &mut self.sink.buffer;
-        let mut object = Object::head(out, "event", self.settings.profiler, occurrence.subject.time, &mut self.wall);
-        json::subject(&mut object, &occurrence.subject);
-        match &occurrence.what {
-            What::Event { event, raw, beside } => {
-                let raw = raw.of(&batch.raw);
-                let values = beside.of(&batch.values);
-                let beside = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
-                if let Some(Some(event)) = self.settings.events.get(event.index()) {
-                    json::event(&mut object, event, raw, &beside, |out| {
-                        render(event, raw, &mut self.names, &self.settings.strings, out)
-                    });
-                }
-            }
-            What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
-                let values = values.of(&batch.values);
-                let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
-                json::shaped(&mut object, shape, &named);
-            }
-        }
-        if let What::Weighted { weights, .. } = &occurrence.what {
-            let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
-            top::json_stacks_of_one(&folded, &mut object);
-        } else if self.settings.stacks || occurrence.stack.is_some() {
-            let frames = occurrence.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
-            json::stack(&mut object, &frames);
-        }
-        object.end();
-        out.push(b'\n');
-    }
-
     pub fn table(&mut self, table: &Table, interval: u64, time_ns: u64, span_ns: u64) -> io::Result<()> {
         if self.sink.is_over() {
             return Ok(());
         }
+        self.print_held()?;
+        let start = self.sink.buffer.len();
         let joined = table.by_stack.as_ref().map(|by| by_stack::join(&table.rows, by, &self.stacks));
         let rows = joined.as_ref().unwrap_or(&table.rows);
         let placed = self.placed(rows);
@@ -305,6 +206,7 @@ impl Writer {
                 None if rows.is_empty() => out.extend_from_slice(b"nothing seen\n"),
                 None => text::table(table.columns, rows, |row| table.verdict_of(row), name, out),
             }
+            self.stack_numbers.passed(&self.sink.buffer[start..]);
         }
         self.sink.flush_large()
     }
@@ -318,6 +220,7 @@ impl Writer {
 
     /// Lists where the time went, and brings the flame graph up to date.
     pub fn stacks(&mut self, report: &StackReport) -> io::Result<()> {
+        self.print_held()?;
         let draws = self.settings.flame.as_ref().is_some_and(|flame| flame.is_due(report.last));
         let lists = report.top.is_some() && !self.sink.is_over();
         if !lists && !draws {
@@ -383,6 +286,7 @@ impl Writer {
     }
 
     pub fn end(&mut self, end: &RunEnd) -> io::Result<()> {
+        self.print_held()?;
         if self.settings.json {
             let out = &mut self.sink.buffer;
             let mut object = Object::head(out, "end", self.settings.profiler, end.time_ns, &mut self.wall);
@@ -435,6 +339,7 @@ impl Writer {
 
     /// A line on stderr, behind the results that came before it.
     pub fn note(&mut self, text: &str) -> io::Result<()> {
+        self.print_held()?;
         self.flush()?;
         if self.is_quiet {
             return Ok(());
@@ -473,18 +378,6 @@ fn totals(object: &mut Object<'_>, totals: &[(&'static str, Value)]) {
     for (key, value) in totals {
         object.value(key, value);
     }
-}
-
-/// Appends the text of a record, not yet escaped, and says where it starts.
-fn render(event: &EventText, raw: &[u8], names: &mut Names, strings: &KernelStrings, out: &mut Vec<u8>) -> usize {
-    let start = out.len();
-    match &event.print {
-        Some(print) => print.render(raw, &KernelNames { names: names.into(), strings }, out),
-        None => render_fields(&event.format, raw, out),
-    }
-    let end = start + out[start..].trim_ascii_end().len();
-    out.truncate(end);
-    start
 }
 
 fn needs_names(values: &[Value]) -> bool {

@@ -129,6 +129,7 @@ static SHAPE: Shape = Shape {
         Part::Text(" "),
         Part::Value { key: 2, width: 0 },
     ],
+    grouping: None,
 };
 
 impl SplitLock {

@@ -11,7 +11,7 @@ use crate::task::Comm;
 use crate::tep::context::Interruption;
 
 /// One cell of a row or one key of an occurrence.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     /// Not known: left out of JSON, blank in text.
     None,
@@ -47,10 +47,8 @@ pub enum Value {
 }
 
 impl Value {
-    /// What it takes beside its own size.
+    /// About as much memory as it takes beside its own.
     pub fn heap_bytes(&self) -> usize {
-        /// Of an allocator, for each piece of memory.
-        const OVERHEAD_BYTES: usize = 16;
         match self {
             Value::Text(text) => OVERHEAD_BYTES + text.len(),
             Value::Words(words) => {
@@ -62,8 +60,11 @@ impl Value {
     }
 }
 
+/// Of an allocator, for each piece of memory.
+pub const OVERHEAD_BYTES: usize = 16;
+
 /// One of a [`Value::Lineage`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kin {
     pub pid: i32,
     pub comm: Comm,
@@ -71,7 +72,7 @@ pub struct Kin {
 }
 
 /// What a process of the past executes now: the output thread finds out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     Unasked,
     /// It has ended.
@@ -218,6 +219,21 @@ pub struct Shape {
     /// A key with a dot belongs to an object: `waker.tid`. Keys of one object are neighbours.
     pub keys: &'static [&'static str],
     pub line: &'static [Part],
+    /// How a flood of them is put together in text. None: each of them is asked for.
+    pub grouping: Option<Grouping>,
+}
+
+/// When occurrences of a shape are one line of text in a flood: they agree in some keys, and have equal stacks. Of the other
+/// keys the line has those that are the same in all of them. Numbers name a value by its place in [`Shape::keys`].
+#[derive(Debug)]
+pub struct Grouping {
+    /// What one of them is called.
+    pub noun: &'static str,
+    pub same: &'static [usize],
+    /// How long each took, as [`Value::Ns`]: the line has the longest.
+    pub duration: usize,
+    /// True of what goes on: a sum would count the same time again and again.
+    pub goes_on: usize,
 }
 
 /// A piece of a text line. Numbers name the value by its place in [`Shape::keys`].

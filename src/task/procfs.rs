@@ -22,7 +22,7 @@ pub struct Stat {
 }
 
 /// A frame of /proc/TID/stack: `symbol+0xoff/0xsize [module]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KernelFrame {
     pub symbol: String,
     pub offset: u64,

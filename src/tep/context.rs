@@ -8,7 +8,7 @@ use crate::tep::format::Format;
 pub struct ContextFlags(Option<Field>);
 
 /// What interrupted the task that was current.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interruption {
     Hard,
     Soft,

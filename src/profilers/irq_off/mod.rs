@@ -208,6 +208,7 @@ static SHAPE: Shape = Shape {
         Part::If(4, &[Part::Text(", stolen "), Part::Value { key: 4, width: 0 }, Part::Text(" ms")]),
         Part::If(5, &[Part::Text(", one of "), Part::Value { key: 5, width: 0 }]),
     ],
+    grouping: None,
 };
 
 static COLUMNS: [Column; 10] = [

@@ -16,8 +16,8 @@ pub const WINDOW_NS: u64 = 1_000_000_000;
 /// CPUs or threads, tasks and stacks told apart in a window.
 const MOST: usize = 1 << 14;
 
-static CPU_SHAPE: Shape = Shape { keys: &KEYS, line: &line_with("% idle  ") };
-static TASK_SHAPE: Shape = Shape { keys: &KEYS, line: &line_with("% off CPU  ") };
+static CPU_SHAPE: Shape = Shape { keys: &KEYS, line: &line_with("% idle  "), grouping: None };
+static TASK_SHAPE: Shape = Shape { keys: &KEYS, line: &line_with("% off CPU  "), grouping: None };
 
 const KEYS: [&str; 5] = ["user_pct", "kernel_pct", "guest_pct", "idle_pct", "samples"];
 

@@ -50,6 +50,7 @@ pub static SHAPE: Shape = Shape {
         Part::If(15, &[Part::Text(", without its details")]),
         Part::If(17, &[Part::Text("\n    sent by "), Part::Value { key: 17, width: 0 }]),
     ],
+    grouping: None,
 };
 
 /// How a signal is shown.

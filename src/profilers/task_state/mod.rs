@@ -31,7 +31,7 @@ use crate::profilers::task_state::events::{Plan, Wanted};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
 use crate::profilers::task_state::states::State;
 use crate::profilers::task_state::table::{ByThread, COLUMNS, THREAD_COLUMNS, TimeTable, Times};
-use crate::stats::value::{Part, Shape, Subject, Value};
+use crate::stats::value::{Grouping, Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs;
@@ -173,6 +173,7 @@ static SHAPE: Shape = Shape {
         Part::If(7, &[Part::Text(" ("), Part::Value { key: 7, width: 0 }, Part::Text(")")]),
         Part::If(8, &[Part::Text(", in "), Part::Value { key: 8, width: 0 }]),
     ],
+    grouping: Some(Grouping { noun: "wait", same: &[0, 2, 3, 7], duration: 1, goes_on: 2 }),
 };
 
 impl TaskState {

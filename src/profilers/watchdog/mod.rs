@@ -178,6 +178,7 @@ static SHAPE: Shape = Shape {
             ],
         ),
     ],
+    grouping: None,
 };
 /// The value behind those of the keys: what is missing from the CPU. None when it came back.
 const GOES_ON: usize = 13;

@@ -1,0 +1,149 @@
+//! When two stacks are one for a reader: their frames are at the same places in the same files. Two threads, or two
+//! processes that run one program, have stacks of their own that lead to one place.
+
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Weak};
+
+use crate::symbol::{Frame, Frames, Module, StackId};
+use crate::task::procfs::KernelFrame;
+
+/// Equal for stacks that are one for a reader. Cheap to clone; keeps no file open.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StackKey {
+    /// There is no stack.
+    Absent,
+    /// The output was not told of its frames.
+    LeftOut,
+    Frames(Arc<[FrameKey]>),
+}
+
+/// The address of a frame says little, since each process has its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FrameKey {
+    Kernel(u64),
+    Named(Box<KernelFrame>),
+    File(ModuleKey, u64),
+    /// Addresses in no file, as code without frame pointers leaves them: they differ by chance.
+    Nowhere,
+    Truncated,
+}
+
+/// A module by its address, which is not given to another one as long as there is a key.
+#[derive(Clone, Debug)]
+pub struct ModuleKey(Weak<Module>);
+
+impl PartialEq for ModuleKey {
+    fn eq(&self, other: &ModuleKey) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl Eq for ModuleKey {}
+
+impl Hash for ModuleKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_ptr().hash(state);
+    }
+}
+
+impl StackKey {
+    pub fn of(id: Option<StackId>, stacks: &Frames) -> StackKey {
+        let Some(id) = id else { return StackKey::Absent };
+        let Some(frames) = stacks.get(id) else { return StackKey::LeftOut };
+        let mut keys: Vec<FrameKey> = frames.iter().map(FrameKey::of).collect();
+        keys.dedup_by(|one, other| *one == FrameKey::Nowhere && *other == FrameKey::Nowhere);
+        // What the caller would be is not known.
+        keys.pop_if(|key| *key == FrameKey::Nowhere);
+        StackKey::Frames(keys.into())
+    }
+
+    /// How many frames are compared.
+    pub fn frames(&self) -> u32 {
+        if let StackKey::Frames(frames) = self { frames.len() as u32 } else { 0 }
+    }
+
+    /// About as much memory as it takes.
+    pub fn bytes(&self) -> usize {
+        let StackKey::Frames(frames) = self else { return 0 };
+        let named = |frame: &FrameKey| match frame {
+            FrameKey::Named(frame) => size_of::<KernelFrame>() + frame.symbol.len(),
+            _ => 0,
+        };
+        size_of_val(&frames[..]) + frames.iter().map(named).sum::<usize>()
+    }
+}
+
+impl FrameKey {
+    fn of(frame: &Frame) -> FrameKey {
+        match frame {
+            Frame::Kernel { addr, .. } => FrameKey::Kernel(*addr),
+            Frame::User { place: Ok((module, offset)), .. } => {
+                FrameKey::File(ModuleKey(Arc::downgrade(module)), *offset)
+            }
+            Frame::User { place: Err(_), .. } => FrameKey::Nowhere,
+            Frame::Named(frame) => FrameKey::Named(frame.clone()),
+            Frame::Truncated => FrameKey::Truncated,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::record::Innermost;
+    use crate::symbol::{Content, SpaceKeys, Stacks};
+
+    #[test]
+    fn equal_places_are_one_stack() {
+        let module = |path: &str| Arc::new(Module::new(path, Content::Vdso { len: 1 }));
+        let [libc, program] = [module("/libc"), module("/program")];
+        let kernel = |addr| Frame::Kernel { addr, behind_call: true };
+        let file = |addr, module: &Arc<Module>, offset| {
+            let place = Ok((module.clone(), offset));
+            Frame::User { addr, behind_call: true, place }
+        };
+        let nowhere = |addr| Frame::User { addr, behind_call: true, place: Err("not mapped") };
+        let named = |symbol: &str, offset| {
+            Frame::Named(Box::new(KernelFrame { symbol: symbol.to_owned(), offset, module: None }))
+        };
+        let cases = [
+            (0, vec![kernel(1), file(100, &libc, 5)]),
+            (0, vec![kernel(1), file(200, &libc, 5)]),
+            (0, vec![kernel(1), file(200, &libc, 5), nowhere(7), nowhere(8)]),
+            (1, vec![kernel(1), file(100, &program, 5)]),
+            (2, vec![kernel(1), file(100, &libc, 6)]),
+            (3, vec![kernel(2), file(100, &libc, 5)]),
+            (4, vec![kernel(1), nowhere(7), file(100, &libc, 5)]),
+            (4, vec![kernel(1), nowhere(8), nowhere(9), file(100, &libc, 5)]),
+            (5, vec![kernel(1), file(100, &libc, 5), Frame::Truncated]),
+            (6, vec![named("a", 1)]),
+            (6, vec![named("a", 1)]),
+            (7, vec![named("a", 2)]),
+            (8, vec![named("b", 1)]),
+            (9, vec![]),
+        ];
+        let (mut interned, mut spaces, mut stacks) =
+            (Stacks::new(1 << 20, 127), SpaceKeys::default(), Frames::default());
+        let mut id = |ip| interned.address(ip, false, Innermost::Executed, 1, &mut spaces);
+        let mut known: Vec<(i32, StackKey)> = vec![(-1, StackKey::Absent), (-2, StackKey::LeftOut)];
+        for (ip, (place, frames)) in cases.into_iter().enumerate() {
+            let id = id(ip as u64 + 1).unwrap();
+            stacks.insert(id, frames);
+            known.push((place, StackKey::of(Some(id), &stacks)));
+        }
+        for (place, key) in &known {
+            known.iter().for_each(|(other, it)| assert_eq!(place == other, key == it, "{place} {other}"));
+        }
+        assert_eq!(StackKey::of(None, &stacks), StackKey::Absent);
+        assert_eq!(StackKey::of(id(99), &stacks), StackKey::LeftOut);
+    }
+
+    #[test]
+    fn a_key_keeps_no_file_open() {
+        let module = Arc::new(Module::new("/libc", Content::Vdso { len: 1 }));
+        let key = ModuleKey(Arc::downgrade(&module));
+        assert_eq!(Arc::strong_count(&module), 1);
+        drop(module);
+        assert!(key.0.upgrade().is_none() && key == key.clone());
+    }
+}

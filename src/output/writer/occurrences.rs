@@ -1,0 +1,252 @@
+//! Single occurrences as text or JSON. In text a flood of equal ones is a few lines.
+
+use std::io::{self, Write};
+
+use crate::escape::escape_from;
+use crate::output::flood::{FloodGroup, Groupable};
+use crate::output::json::Object;
+use crate::output::stack_key::StackKey;
+use crate::output::stack_numbers::StackMention;
+use crate::output::writer::{Writer, fold, name_stack, name_values};
+use crate::output::{EventText, frames, json, text, top};
+use crate::stats::value::{Batch, Occurrence, What};
+use crate::symbol::names::KERNEL;
+use crate::symbol::{Names, StackId};
+use crate::sys;
+use crate::tep::fields_text::render_fields;
+use crate::tep::print_fmt;
+use crate::tep::strings::KernelStrings;
+
+/// Groups printed at once at most.
+const MOST_GROUPS: usize = 20;
+/// And lines, with those of their stacks; the first group has as many as it needs.
+const MOST_LINES: u32 = 100;
+
+/// Lets print formats name kernel addresses.
+struct KernelNames<'a> {
+    names: std::cell::RefCell<&'a mut Names>,
+    strings: &'a KernelStrings,
+}
+
+impl print_fmt::Names for KernelNames<'_> {
+    fn kernel_symbol(&self, addr: u64, out: &mut Vec<u8>, with_offset: bool) -> bool {
+        let Ok(mut names) = self.names.try_borrow_mut() else { return false };
+        let named = names.kernel_or_data(addr);
+        let Ok(symbol) = &named.symbol else { return false };
+        out.extend_from_slice(symbol.as_bytes());
+        // As __sprint_symbol in kernel/kallsyms.c; writing to a Vec cannot fail.
+        if with_offset {
+            let _ = write!(out, "+{:#x}", named.offset);
+            let _ = names.kernel_size(addr).map(|size| write!(out, "/{size:#x}"));
+        }
+        if let Some(module) = named.module.filter(|module| &**module != KERNEL) {
+            let _ = write!(out, " [{module}]");
+        }
+        true
+    }
+
+    fn kernel_text(&self, addr: u64, out: &mut Vec<u8>) -> bool {
+        let text = self.strings.get(addr);
+        out.extend_from_slice(text.unwrap_or_default());
+        text.is_some()
+    }
+}
+
+impl Writer {
+    pub(super) fn occurrences(&mut self, batch: &Batch) -> io::Result<()> {
+        if self.sink.is_over() {
+            return Ok(());
+        }
+        let mut groupable_left = None;
+        for (index, occurrence) in batch.occurrences.iter().enumerate() {
+            if self.settings.json {
+                self.json_occurrence(occurrence, batch);
+            } else if let Some(one) = self.groupable(occurrence, batch) {
+                let all_left = || batch.occurrences[index..].iter().filter(|next| is_groupable(next)).count();
+                let left = groupable_left.get_or_insert_with(all_left);
+                self.text_groupable(&one, *left)?;
+                *left = left.saturating_sub(1);
+            } else {
+                self.text_occurrence(occurrence, batch)?;
+            }
+            self.sink.flush_large()?;
+        }
+        Ok(())
+    }
+
+    fn groupable<'a>(&self, occurrence: &'a Occurrence, batch: &'a Batch) -> Option<Groupable<'a>> {
+        let What::Shaped { shape, values } = &occurrence.what else { return None };
+        let grouping = shape.grouping.as_ref().filter(|_| !self.settings.prompt)?;
+        let Occurrence { subject, stack, .. } = occurrence;
+        Some(Groupable { subject, shape, grouping, values: values.of(&batch.values), stack: *stack })
+    }
+
+    /// One of a kind that may come in a flood. So many come at once, with this one.
+    fn text_groupable(&mut self, one: &Groupable<'_>, at_once: usize) -> io::Result<()> {
+        let now = sys::monotonic_ns();
+        let key = StackKey::of(one.stack, &self.stacks);
+        if self.flood.is_on(now, at_once) {
+            let is_above = self.stack_numbers.is_above(&key);
+            let frames = key.frames();
+            let is_new = self.flood.hold(now, *one, key);
+            self.flood.came(now, 1 + if is_new && !is_above { frames } else { 0 });
+            return Ok(());
+        }
+        let start = self.sink.buffer.len();
+        self.wall.text(one.subject.time, &mut self.sink.buffer);
+        self.sink.buffer.push(b' ');
+        let named = name_values(&self.stacks, &mut self.names, &mut self.commands, one.values);
+        text::shaped(one.subject, one.shape, &named, &mut self.sink.buffer);
+        self.text_stack(one.stack, &key);
+        let lines = self.stack_numbers.passed(&self.sink.buffer[start..]);
+        self.flood.came(now, lines);
+        Ok(())
+    }
+
+    /// Ends a line with the stack that belongs to it, in its frames or by its number.
+    fn text_stack(&mut self, stack: Option<StackId>, key: &StackKey) {
+        let out = &mut self.sink.buffer;
+        let mention = self.stack_numbers.mention(key);
+        if let Some(mention) = mention {
+            text::stack_mention(mention, out);
+        }
+        out.push(b'\n');
+        if let Some(id) = stack.filter(|_| !matches!(mention, Some(StackMention::Above(_)))) {
+            frames::stack(&name_stack(&self.stacks, &mut self.names, id), out);
+        }
+    }
+
+    /// When what is held of a flood is to be printed.
+    pub fn held_until(&self) -> Option<u64> {
+        self.flood.due_at()
+    }
+
+    /// Prints what is held of a flood, if its time has come.
+    pub fn print_due(&mut self) -> io::Result<()> {
+        if self.flood.due_at().is_some_and(|due| sys::monotonic_ns() >= due) {
+            self.start(false);
+            self.print_held()?;
+        }
+        Ok(())
+    }
+
+    /// Prints what is held of a flood: what follows came later, or is about all of it.
+    pub fn print_held(&mut self) -> io::Result<()> {
+        if self.flood.due_at().is_none() {
+            return Ok(());
+        }
+        let mut held = self.flood.take(sys::monotonic_ns());
+        if self.sink.is_over() {
+            return Ok(());
+        }
+        let (mut printed, mut lines) = (0, 0);
+        for group in held.groups.iter().take(MOST_GROUPS) {
+            if printed > 0 && lines >= MOST_LINES {
+                break;
+            }
+            lines += self.text_group(group);
+            printed += 1;
+        }
+        held.leave_out(printed);
+        let start = self.sink.buffer.len();
+        held.rests.iter().for_each(|rest| text::rest(rest, &mut self.sink.buffer));
+        self.stack_numbers.passed(&self.sink.buffer[start..]);
+        self.sink.flush_large()
+    }
+
+    /// Appends a group, returns how many lines that are.
+    fn text_group(&mut self, group: &FloodGroup) -> u32 {
+        let start = self.sink.buffer.len();
+        self.wall.text(group.subject.time, &mut self.sink.buffer);
+        self.sink.buffer.push(b' ');
+        let named = name_values(&self.stacks, &mut self.names, &mut self.commands, &group.values);
+        text::group(group, &named, &mut self.sink.buffer);
+        self.text_stack(group.stack, &group.stack_key);
+        self.stack_numbers.passed(&self.sink.buffer[start..])
+    }
+
+    fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) -> io::Result<()> {
+        let out = &mut self.sink.buffer;
+        self.wall.text(occurrence.subject.time, out);
+        out.push(b' ');
+        match &occurrence.what {
+            What::Event { event, raw, beside } => {
+                let raw = raw.of(&batch.raw);
+                if let Some(Some(event)) = self.settings.events.get(event.index()) {
+                    text::event_head(&occurrence.subject, text::latency_flags(event, raw), out);
+                    out.extend_from_slice(&event.label);
+                    let start = render(event, raw, &mut self.names, &self.settings.strings, out);
+                    escape_from(start, out);
+                }
+                let values = beside.of(&batch.values);
+                text::beside(&name_values(&self.stacks, &mut self.names, &mut self.commands, values), out);
+            }
+            What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
+                let values = values.of(&batch.values);
+                let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
+                text::shaped(&occurrence.subject, shape, &named, out);
+            }
+        }
+        out.push(b'\n');
+        if self.settings.prompt {
+            self.sink.flush()?;
+        }
+        if let What::Weighted { weights, .. } = &occurrence.what {
+            let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
+            top::stacks_of_one(&folded, &mut self.sink.buffer);
+        }
+        if let Some(id) = occurrence.stack {
+            let frames = name_stack(&self.stacks, &mut self.names, id);
+            frames::stack(&frames, &mut self.sink.buffer);
+        }
+        Ok(())
+    }
+
+    fn json_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) {
+        let out = &mut self.sink.buffer;
+        let mut object = Object::head(out, "event", self.settings.profiler, occurrence.subject.time, &mut self.wall);
+        json::subject(&mut object, &occurrence.subject);
+        match &occurrence.what {
+            What::Event { event, raw, beside } => {
+                let raw = raw.of(&batch.raw);
+                let values = beside.of(&batch.values);
+                let beside = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
+                if let Some(Some(event)) = self.settings.events.get(event.index()) {
+                    json::event(&mut object, event, raw, &beside, |out| {
+                        render(event, raw, &mut self.names, &self.settings.strings, out)
+                    });
+                }
+            }
+            What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
+                let values = values.of(&batch.values);
+                let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
+                json::shaped(&mut object, shape, &named);
+            }
+        }
+        if let What::Weighted { weights, .. } = &occurrence.what {
+            let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
+            top::json_stacks_of_one(&folded, &mut object);
+        } else if self.settings.stacks || occurrence.stack.is_some() {
+            let frames = occurrence.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
+            json::stack(&mut object, &frames);
+        }
+        object.end();
+        out.push(b'\n');
+    }
+}
+
+fn is_groupable(occurrence: &Occurrence) -> bool {
+    matches!(occurrence.what, What::Shaped { shape, .. } if shape.grouping.is_some())
+}
+
+/// Appends the text of a record, not yet escaped, and says where it starts.
+fn render(event: &EventText, raw: &[u8], names: &mut Names, strings: &KernelStrings, out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    match &event.print {
+        Some(print) => print.render(raw, &KernelNames { names: names.into(), strings }, out),
+        None => render_fields(&event.format, raw, out),
+    }
+    let end = start + out[start..].trim_ascii_end().len();
+    out.truncate(end);
+    start
+}
