@@ -296,3 +296,175 @@ impl FloodGroup {
 fn duration(grouping: &Grouping, values: &[Value]) -> u64 {
     if let Some(Value::Ns(ns)) = values.get(grouping.duration) { *ns } else { 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::stack_key::FrameKey;
+
+    const MS: u64 = 1_000_000;
+
+    static SHAPE: Shape = Shape {
+        keys: &["state", "duration_ns", "goes_on", "waker", "wchan"],
+        line: &[],
+        grouping: Some(Grouping { noun: "wait", same: &[0, 2, 4], duration: 1, goes_on: 2 }),
+    };
+
+    fn subject(time: u64, tid: i32, comm: &str) -> Subject {
+        Subject { time, cpu: 0, pid: tid, tid, comm: Comm::new(comm.as_bytes()) }
+    }
+
+    fn wait(state: &'static str, ns: u64, waker: u64) -> [Value; 5] {
+        [Value::Word(state), Value::Ns(ns), Value::Bool(false), Value::Unsigned(waker), Value::None]
+    }
+
+    fn stack(addr: u64) -> StackKey {
+        StackKey::Frames([FrameKey::Kernel(addr)].into())
+    }
+
+    fn hold(flood: &mut Flood, now: u64, subject: &Subject, values: &[Value], stack_key: StackKey) -> bool {
+        let grouping = SHAPE.grouping.as_ref().unwrap();
+        flood.hold(now, Groupable { subject, shape: &SHAPE, grouping, values, stack: None }, stack_key)
+    }
+
+    #[test]
+    fn a_few_a_second_have_lines_of_their_own() {
+        let mut flood = Flood::default();
+        for n in 0..MOST_SINGLE as u64 {
+            assert!(!flood.is_on(n * MS, 1), "{n}");
+            flood.came(n * MS, 2);
+        }
+        assert!(flood.is_on(999 * MS, 1));
+        assert!(!flood.is_on(1000 * MS, 1) && flood.is_on(1000 * MS, 2), "the first came a second ago");
+        assert!(!flood.is_on(1018 * MS, MOST_SINGLE - 1) && !flood.is_on(1019 * MS, MOST_SINGLE));
+        assert!(flood.is_on(1019 * MS, MOST_SINGLE + 1), "many at once");
+        flood.came(1019 * MS, MOST_SINGLE_LINES as u32 - 1);
+        assert!(!flood.is_on(1020 * MS, 1));
+        flood.came(1020 * MS, 1);
+        assert!(flood.is_on(1020 * MS, 1), "long stacks");
+        assert!(!flood.is_on(3000 * MS, 1) && flood.due_at().is_none());
+        hold(&mut flood, 3000 * MS, &subject(1, 1, "a"), &wait("S", 1, 1), stack(1));
+        assert!(flood.is_on(9000 * MS, 1), "it stays behind what came before it");
+    }
+
+    /// However things come, none waits for longer than a second, and takings are rare.
+    #[test]
+    fn nothing_is_held_for_more_than_a_second() {
+        let (mut flood, mut random, mut now) = (Flood::default(), 12345_u64, 0);
+        let mut takings: Vec<u64> = Vec::new();
+        for _ in 0..10_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let next = now + (random >> 33) % (300 * MS);
+            if let Some(due) = flood.due_at().filter(|due| *due <= next) {
+                assert!(flood.held_since.is_some_and(|since| (GATHER_NS..=SECOND_NS).contains(&(due - since))));
+                assert!(takings.last().is_none_or(|last| due - last >= SECOND_NS), "{due} behind {takings:?}");
+                assert!(!flood.take(due).groups.is_empty());
+                assert!(flood.due_at().is_none());
+                takings.push(due);
+            }
+            now = next;
+            hold(&mut flood, now, &subject(now, 1, "a"), &wait("S", 1, 1), stack(1));
+        }
+        assert!(takings.len() > 1000);
+    }
+
+    #[test]
+    fn equal_ones_are_one_group() {
+        let mut flood = Flood::default();
+        let ones = [
+            (3, "S", 5, 1, "a", stack(1)),
+            (1, "S", 9, 2, "a", stack(1)),
+            (2, "S", 7, 2, "b", stack(1)),
+            (4, "D", 8, 1, "a", stack(1)),
+            (5, "S", 4, 1, "a", stack(2)),
+            (6, "S", 3, 1, "a", StackKey::Absent),
+            (7, "S", 2, 1, "b", StackKey::Absent),
+            (8, "S", 1, 3, "b", StackKey::Absent),
+        ];
+        let firsts: Vec<bool> = ones
+            .into_iter()
+            .map(|(time, state, ns, tid, comm, key)| {
+                hold(&mut flood, 0, &subject(time, tid, comm), &wait(state, ns, tid as u64), key)
+            })
+            .collect();
+        assert_eq!(firsts, [true, false, false, true, true, true, true, false]);
+        let held = flood.take(5);
+        let brief = |group: &FloodGroup| {
+            let names: Vec<(String, u64)> =
+                group.names(9).0.iter().map(|(comm, name)| (format!("{comm:?}"), name.count)).collect();
+            (group.count, group.longest_ns(), group.total_ns, group.subject.time, group.tasks(), names)
+        };
+        let names = |names: &[(&str, u64)]| names.iter().map(|(name, count)| (format!("{name:?}"), *count)).collect();
+        let want: Vec<(u64, u64, u64, u64, Option<usize>, Vec<(String, u64)>)> = vec![
+            (3, 9, 21, 1, Some(2), names(&[("a", 2), ("b", 1)])),
+            (1, 8, 8, 4, Some(1), names(&[("a", 1)])),
+            (1, 4, 4, 5, Some(1), names(&[("a", 1)])),
+            (1, 3, 3, 6, Some(1), names(&[("a", 1)])),
+            (2, 2, 3, 7, Some(2), names(&[("b", 2)])),
+        ];
+        assert_eq!(held.groups.iter().map(brief).collect::<Vec<_>>(), want);
+        let values = [Value::Word("S"), Value::Ns(9), Value::Bool(false), Value::None, Value::None];
+        assert_eq!(held.groups[0].values, values, "two tasks woke them");
+        assert_eq!(held.groups[1].values, wait("D", 8, 1));
+        assert!(held.rests.is_empty() && flood.take(6).groups.is_empty());
+    }
+
+    #[test]
+    fn what_is_left_out_is_counted() {
+        let mut flood = Flood::default();
+        for n in 0..100_u64 {
+            let key = stack(n % 10);
+            hold(&mut flood, 0, &subject(n, 1, "a"), &wait("S", n, 1), key);
+        }
+        let mut held = flood.take(1);
+        held.leave_out(4);
+        assert_eq!(held.groups.iter().map(FloodGroup::longest_ns).collect::<Vec<_>>(), [99, 98, 97, 96]);
+        let [rest] = &held.rests[..] else { panic!("{:?}", held.rests) };
+        assert_eq!((rest.count, rest.groups, rest.longest_ns), (60, Some(6), 95));
+    }
+
+    /// Whoever makes whatever waits, little is kept, nothing goes uncounted, and the longest have their groups.
+    #[test]
+    fn a_hostile_flood_takes_little_memory() {
+        const COUNT: u64 = 30_000;
+        let long: StackKey = StackKey::Frames((0..127).map(FrameKey::Kernel).collect());
+        let text = |n: u64| Value::Text("x".repeat((n % 4096) as usize).into());
+        let mut flood = Flood::default();
+        for n in 0..COUNT {
+            let of = subject(n, n as i32, &n.to_string());
+            let ns = n.wrapping_mul(7919) % COUNT;
+            let mut values = wait("S", ns, n);
+            values[4] = if n % 3 == 0 { Value::Unsigned(n) } else { text(n) };
+            hold(&mut flood, 0, &of, &values, if n % 2 == 0 { long.clone() } else { stack(n) });
+            hold(&mut flood, 0, &of, &wait("D", 0, n), stack(0));
+            assert!(flood.groups.len() <= MOST_GROUPS && flood.bytes <= MOST_BYTES);
+            if n % 100 == 0 {
+                assert_eq!(flood.bytes, flood.groups.values().map(|group| group.bytes).sum::<usize>());
+            }
+        }
+        let held = flood.take(1);
+        let longest: Vec<u64> = held.groups.iter().map(FloodGroup::longest_ns).take(20).collect();
+        assert_eq!(longest, (COUNT - 20..COUNT).rev().collect::<Vec<_>>());
+        let counted = held.groups.iter().map(|group| group.count).chain(held.rests.iter().map(|rest| rest.count));
+        assert_eq!(counted.sum::<u64>(), 2 * COUNT);
+        assert!(held.rests.iter().all(|rest| rest.groups.is_none()));
+    }
+
+    #[test]
+    fn a_crowd_is_not_told_apart() {
+        let mut flood = Flood::default();
+        for tid in 0..MOST_TIDS as i32 + 5 {
+            hold(&mut flood, 0, &subject(1, tid, "crowd"), &wait("S", 1, 1), stack(1));
+        }
+        for name in 0..MOST_NAMES + 5 {
+            hold(&mut flood, 0, &subject(1, 7, &name.to_string()), &wait("S", 1, 1), stack(2));
+        }
+        let held = flood.take(1);
+        assert_eq!(held.groups.iter().map(FloodGroup::tasks).collect::<Vec<_>>(), [None, None]);
+        let of = |count: usize| held.groups.iter().find(|group| group.count == count as u64).unwrap().names(2);
+        let (names, others) = of(MOST_TIDS + 5);
+        assert!(others == 0 && names[0].1.is_crowd && names[0].1.tids.len() == MOST_TIDS);
+        let (names, others) = of(MOST_NAMES + 5);
+        assert_eq!((names.len(), others), (2, MOST_NAMES as u64 + 3));
+    }
+}

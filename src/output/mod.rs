@@ -8,6 +8,8 @@ mod by_stack;
 mod commands;
 pub mod flame;
 mod flood;
+#[cfg(test)]
+mod flood_tests;
 mod fold;
 pub mod forecast;
 mod frames;

@@ -23,7 +23,9 @@ pub enum FrameKey {
     Kernel(u64),
     Named(Box<KernelFrame>),
     File(ModuleKey, u64),
-    /// Addresses in no file, as code without frame pointers leaves them: they differ by chance.
+    /// An address in no file, which was executed.
+    Anywhere(u64),
+    /// Callers that are in no file, as code without frame pointers leaves them: they differ by chance.
     Nowhere,
     Truncated,
 }
@@ -80,6 +82,7 @@ impl FrameKey {
             Frame::User { place: Ok((module, offset)), .. } => {
                 FrameKey::File(ModuleKey(Arc::downgrade(module)), *offset)
             }
+            Frame::User { addr, behind_call: false, place: Err(_) } => FrameKey::Anywhere(*addr),
             Frame::User { place: Err(_), .. } => FrameKey::Nowhere,
             Frame::Named(frame) => FrameKey::Named(frame.clone()),
             Frame::Truncated => FrameKey::Truncated,
@@ -121,6 +124,9 @@ mod tests {
             (7, vec![named("a", 2)]),
             (8, vec![named("b", 1)]),
             (9, vec![]),
+            (9, vec![nowhere(7)]),
+            (10, vec![Frame::User { addr: 7, behind_call: false, place: Err("not mapped") }]),
+            (11, vec![Frame::User { addr: 8, behind_call: false, place: Err("not mapped") }]),
         ];
         let (mut interned, mut spaces, mut stacks) =
             (Stacks::new(1 << 20, 127), SpaceKeys::default(), Frames::default());

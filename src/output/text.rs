@@ -376,6 +376,9 @@ fn cell(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::flood::{Flood, Groupable};
+    use crate::output::stack_key::StackKey;
+    use crate::stats::value::Grouping;
 
     fn text(build: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
@@ -447,5 +450,62 @@ mod tests {
             text(|out| shaped(&subject, &SHAPE, &values, out)),
             "waited     0.000 ms in RD nginx 8 [001], still"
         );
+    }
+
+    #[test]
+    fn groups_read_like_single_ones() {
+        static SHAPE: Shape = Shape {
+            keys: &["state", "duration_ns", "goes_on", "waker"],
+            line: &[
+                Part::Value { key: 0, width: 2 },
+                Part::Text(" "),
+                Part::Value { key: 1, width: 8 },
+                Part::Text(" ms  "),
+                Part::Subject,
+                Part::If(2, &[Part::Text(" still waiting")]),
+                Part::If(3, &[Part::Text(", woken by "), Part::Value { key: 3, width: 0 }]),
+            ],
+            grouping: Some(Grouping { noun: "wait", same: &[0, 2], duration: 1, goes_on: 2 }),
+        };
+        let line = |ones: &[(i32, &str, u64, u64)], goes_on: bool| {
+            let mut flood = Flood::default();
+            for &(tid, comm, ms, waker) in ones {
+                let subject = Subject { time: 0, cpu: 1, pid: tid, tid, comm: Comm::new(comm.as_bytes()) };
+                let values =
+                    [Value::Word("D"), Value::Ns(ms * 1_000_000), Value::Bool(goes_on), Value::Unsigned(waker)];
+                let grouping = SHAPE.grouping.as_ref().unwrap();
+                let one = Groupable { subject: &subject, shape: &SHAPE, grouping, values: &values, stack: None };
+                flood.hold(0, one, StackKey::LeftOut);
+            }
+            let held = flood.take(0);
+            assert_eq!(held.groups.len(), 1);
+            text(|out| group(&held.groups[0], &held.groups[0].values, out))
+        };
+        assert_eq!(line(&[(7, "dd", 5, 1)], true), " D    5.000 ms  dd 7 [001] still waiting, woken by 1");
+        let two = [(7, "dd", 5, 1), (8, "dd", 6, 2)];
+        assert_eq!(line(&two, true), " D    6.000 ms  longest of 2 tasks: dd (7, 8) still waiting");
+        assert_eq!(line(&two, false), " D    6.000 ms  longest of 2 tasks: dd (7, 8); 11.000 ms in all");
+        let again = [(7, "dd", 5, 1), (7, "dd", 6, 1), (7, "dd", 4, 1)];
+        assert_eq!(line(&again, false), " D    6.000 ms  longest of 3: dd 7; 15.000 ms in all, woken by 1");
+        let mut many: Vec<(i32, &str, u64, u64)> = (10..14).map(|tid| (tid, "dd", 1, 1)).collect();
+        let want = " D    1.000 ms  longest of 4 tasks: dd (10, 11, 12, 13) still waiting, woken by 1";
+        assert_eq!(line(&many, true), want);
+        many.extend((14..20).map(|tid| (tid, "dd", 1, 1)));
+        many.extend([(20, "cp", 2, 1), (21, "c\x1b", 2, 1), (22, "mv", 2, 1), (20, "cp", 1, 1), (0, "rm", 1, 1)]);
+        let want = " D    2.000 ms  longest of 15 in 14 tasks: dd × 10 (10, 11, 12, +7), cp × 2, c\\x1b × 1, others × 2 \
+                    still waiting, woken by 1";
+        assert_eq!(line(&many, true), want);
+    }
+
+    #[test]
+    fn what_has_no_line_is_counted() {
+        static GROUPING: Grouping = Grouping { noun: "wait", same: &[], duration: 0, goes_on: 0 };
+        let line =
+            |count, groups| text(|out| rest(&Rest { grouping: &GROUPING, count, groups, longest_ns: 12_345_678 }, out));
+        assert_eq!(line(133, Some(40)), "and 133 more waits in 40 groups, up to 12.345 ms\n");
+        assert_eq!(line(133, None), "and 133 more waits, up to 12.345 ms\n");
+        assert_eq!(line(2, Some(2)), "and 2 more waits, up to 12.345 ms\n");
+        assert_eq!(line(1, Some(1)), "and 1 more wait, up to 12.345 ms\n");
+        assert_eq!(line(2, Some(1)), "and 2 more waits in 1 group, up to 12.345 ms\n");
     }
 }
