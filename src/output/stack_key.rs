@@ -23,9 +23,10 @@ pub enum FrameKey {
     Kernel(u64),
     Named(Box<KernelFrame>),
     File(ModuleKey, u64),
-    /// An address in no file, which was executed.
+    /// Code in no file that we know of, innermost.
     Anywhere(u64),
-    /// Callers that are in no file, as code without frame pointers leaves them: they differ by chance.
+    /// The same further out. Code without frame pointers leaves such addresses by chance, and what a task that is stuck has
+    /// mapped is not looked at: the frames before them tell the place.
     Nowhere,
     Truncated,
 }
@@ -53,6 +54,9 @@ impl StackKey {
         let Some(id) = id else { return StackKey::Absent };
         let Some(frames) = stacks.get(id) else { return StackKey::LeftOut };
         let mut keys: Vec<FrameKey> = frames.iter().map(FrameKey::of).collect();
+        if let (Some(key), Some(Frame::User { addr, place: Err(_), .. })) = (keys.first_mut(), frames.first()) {
+            *key = FrameKey::Anywhere(*addr);
+        }
         keys.dedup_by(|one, other| *one == FrameKey::Nowhere && *other == FrameKey::Nowhere);
         // What the caller would be is not known.
         keys.pop_if(|key| *key == FrameKey::Nowhere);
@@ -82,7 +86,6 @@ impl FrameKey {
             Frame::User { place: Ok((module, offset)), .. } => {
                 FrameKey::File(ModuleKey(Arc::downgrade(module)), *offset)
             }
-            Frame::User { addr, behind_call: false, place: Err(_) } => FrameKey::Anywhere(*addr),
             Frame::User { place: Err(_), .. } => FrameKey::Nowhere,
             Frame::Named(frame) => FrameKey::Named(frame.clone()),
             Frame::Truncated => FrameKey::Truncated,
@@ -124,9 +127,9 @@ mod tests {
             (7, vec![named("a", 2)]),
             (8, vec![named("b", 1)]),
             (9, vec![]),
-            (9, vec![nowhere(7)]),
-            (10, vec![Frame::User { addr: 7, behind_call: false, place: Err("not mapped") }]),
-            (11, vec![Frame::User { addr: 8, behind_call: false, place: Err("not mapped") }]),
+            (10, vec![nowhere(7)]),
+            (10, vec![nowhere(7), nowhere(8)]),
+            (11, vec![nowhere(8)]),
         ];
         let (mut interned, mut spaces, mut stacks) =
             (Stacks::new(1 << 20, 127), SpaceKeys::default(), Frames::default());
