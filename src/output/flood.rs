@@ -187,9 +187,25 @@ impl Flood {
 }
 
 impl Held {
-    /// Counts those that are left, behind the ones that were printed.
-    pub fn leave_out(&mut self, printed: usize) {
-        for group in self.groups.drain(printed..) {
+    /// Chooses which groups have lines, by turns the longest and the one with the greatest total: many short waits may be
+    /// worse than a long one. The others are only counted. `lines` is how many a group takes.
+    pub fn choose(&mut self, most: usize, most_lines: u32, mut lines: impl FnMut(&FloodGroup) -> u32) {
+        let mut by_total: Vec<usize> = (0..self.groups.len()).collect();
+        by_total.sort_by_key(|at| Reverse(self.groups[*at].total_ns));
+        let by_turns = by_total.into_iter().enumerate().flat_map(|(longest, greatest)| [longest, greatest]);
+        let mut is_chosen = vec![false; self.groups.len()];
+        let (mut chosen, mut taken) = (0, 0);
+        for at in by_turns {
+            if chosen >= most || taken >= most_lines {
+                break;
+            }
+            if !std::mem::replace(&mut is_chosen[at], true) {
+                chosen += 1;
+                taken += lines(&self.groups[at]);
+            }
+        }
+        let mut is_chosen = is_chosen.into_iter();
+        for group in self.groups.extract_if(.., |_| is_chosen.next() == Some(false)) {
             leave_out(&mut self.rests, &group);
         }
     }
@@ -417,10 +433,37 @@ mod tests {
             hold(&mut flood, 0, &subject(n, 1, "a"), &wait("S", n, 1), key);
         }
         let mut held = flood.take(1);
-        held.leave_out(4);
+        held.choose(4, 100, |_| 1);
         assert_eq!(held.groups.iter().map(FloodGroup::longest_ns).collect::<Vec<_>>(), [99, 98, 97, 96]);
         let [rest] = &held.rests[..] else { panic!("{:?}", held.rests) };
         assert_eq!((rest.count, rest.groups, rest.longest_ns), (60, Some(6), 95));
+    }
+
+    #[test]
+    fn many_short_ones_are_not_hidden_by_long_ones() {
+        let held = || {
+            let mut flood = Flood::default();
+            for n in 0..10_000_u64 {
+                let (ns, key) = if n < 50 { (100 + n, n) } else { (10 + n % 10, 1000 + n % 2) };
+                hold(&mut flood, 0, &subject(n, 1, "a"), &wait("S", ns, 1), stack(key));
+            }
+            flood.take(1)
+        };
+        for (most, lines, want) in [
+            (5, 100, vec![149, 148, 147, 19, 18]),
+            (100, 4, vec![149, 148, 19, 18]),
+            (1, 100, vec![149]),
+            (100, 0, vec![]),
+        ] {
+            let mut held = held();
+            held.choose(most, lines, |_| 1);
+            assert_eq!(held.groups.iter().map(FloodGroup::longest_ns).collect::<Vec<_>>(), want);
+            let counts = held.groups.iter().map(|group| group.count).chain(held.rests.iter().map(|rest| rest.count));
+            assert_eq!(counts.sum::<u64>(), 10_000);
+        }
+        let mut held = held();
+        held.choose(1000, 1000, |_| 1);
+        assert!(held.groups.len() == 52 && held.rests.is_empty());
     }
 
     /// Whoever makes whatever waits, little is kept, nothing goes uncounted, and the longest have their groups.

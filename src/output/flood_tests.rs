@@ -21,10 +21,10 @@ static SHAPE: Shape = Shape {
     grouping: Some(Grouping { noun: "wait", same: &[0, 2], duration: 1, goes_on: 2 }),
 };
 
-fn wait(output: &mut Output, kind: u64, ms: u64, stack: Option<StackId>) {
+pub fn wait(batch: &mut Batch, kind: u64, ms: u64, stack: Option<StackId>) {
     let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::new(b"task") };
     let values = [Value::Unsigned(kind), Value::Ns(ms * 1_000_000), Value::Bool(false)];
-    output.batch.shaped(subject, &SHAPE, values, stack);
+    batch.shaped(subject, &SHAPE, values, stack);
 }
 
 fn lines(reader: PipeReader) -> impl Iterator<Item = String> {
@@ -42,7 +42,7 @@ fn count(line: &str) -> u64 {
 #[test]
 fn a_flood_waits_for_no_other_message() {
     let (mut output, reader) = into_a_pipe(false);
-    (0..100).for_each(|n| wait(&mut output, n % 2, n, None));
+    (0..100).for_each(|n| wait(&mut output.batch, n % 2, n, None));
     output.flush();
     let printed: Vec<String> = lines(reader).take(2).collect();
     assert!(printed[0].ends_with("1 99.000 ms longest of 50: task 1; 2500.000 ms in all"), "{printed:?}");
@@ -58,7 +58,7 @@ fn every_occurrence_is_counted_once_and_before_what_comes_later() {
         let counts = [3_u64, 2000, 17, 1];
         for (index, of_interval) in counts.into_iter().enumerate() {
             for n in 0..of_interval {
-                wait(&mut output, n % 40, n, None);
+                wait(&mut output.batch, n % 40, n, None);
                 if n % (100 + index as u64) == 99 {
                     output.flush();
                 }
@@ -94,11 +94,11 @@ fn a_stack_that_stands_above_is_named() {
     let [one, other, last] = [1, 2, 3].map(|ip| id(1 << 63 | ip)); // in no file
     output.tell(stacks.take_fresh());
     for (kind, stack) in [(1, Some(one)), (2, Some(other)), (3, Some(one)), (4, None)] {
-        wait(&mut output, kind, 1, stack);
+        wait(&mut output.batch, kind, 1, stack);
     }
     output.flush();
     for (ms, stack) in [(2, other), (1, last)] {
-        (0..50).for_each(|_| wait(&mut output, 5, ms, Some(stack)));
+        (0..50).for_each(|_| wait(&mut output.batch, 5, ms, Some(stack)));
     }
     output.tell(std::iter::once(News::Forget { last, kept: Default::default() }));
     output.flush();

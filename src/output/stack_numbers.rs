@@ -21,8 +21,8 @@ pub struct StackNumbers {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     number: u64,
-    /// The line where its frames were printed last.
-    printed_at: u64,
+    /// The line where its frames were printed last. None: they are to be printed again.
+    printed_at: Option<u64>,
     /// And that where it was named last.
     named_at: u64,
 }
@@ -48,7 +48,7 @@ impl StackNumbers {
             if is_near(known, now) {
                 return Some(StackMention::Above(known.number));
             }
-            known.printed_at = now;
+            known.printed_at = Some(now);
             return Some(StackMention::Printed(known.number));
         }
         if self.known.len() >= MOST {
@@ -57,13 +57,20 @@ impl StackNumbers {
             self.known.retain(|_, known| Some(of(known)) != oldest);
         }
         self.last += 1;
-        self.known.insert(key.clone(), Known { number: self.last, printed_at: now, named_at: now });
+        self.known.insert(key.clone(), Known { number: self.last, printed_at: Some(now), named_at: now });
         Some(StackMention::Printed(self.last))
     }
 
     /// Whether its frames need not be printed.
     pub fn is_above(&self, key: &StackKey) -> bool {
         self.known.get(key).is_some_and(|known| is_near(known, self.lines))
+    }
+
+    /// The frames had not all of their names: next time they may have.
+    pub fn print_again(&mut self, key: &StackKey) {
+        if let Some(known) = self.known.get_mut(key) {
+            known.printed_at = None;
+        }
     }
 
     /// Counts the lines of what was printed.
@@ -75,7 +82,7 @@ impl StackNumbers {
 }
 
 fn is_near(known: &Known, now: u64) -> bool {
-    now - known.printed_at <= NEAR_LINES
+    known.printed_at.is_some_and(|line| now - line <= NEAR_LINES)
 }
 
 #[cfg(test)]
@@ -100,6 +107,8 @@ mod tests {
         assert!(!numbers.is_above(&key(2)));
         assert_eq!((numbers.mention(&key(2)), numbers.mention(&key(2))), (Some(Printed(2)), Some(Above(2))));
         assert_eq!((numbers.mention(&key(3)), numbers.mention(&key(1))), (Some(Printed(3)), Some(Printed(1))));
+        numbers.print_again(&key(3));
+        assert_eq!((numbers.mention(&key(3)), numbers.mention(&key(3))), (Some(Printed(3)), Some(Above(3))));
     }
 
     #[test]

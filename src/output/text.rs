@@ -134,7 +134,8 @@ fn push_members(group: &FloodGroup, out: &mut Vec<u8>) {
         Some(1) | None => write!(out, "longest of {}: ", group.count),
         Some(tasks) => write!(out, "longest of {} in {tasks} tasks: ", group.count),
     };
-    let (names, others) = group.names(MOST_NAMES);
+    let all = group.names(MOST_NAMES + 1);
+    let (names, others) = if all.1 == 0 { all } else { group.names(MOST_NAMES) };
     for (index, (comm, name)) in names.iter().enumerate() {
         out.extend_from_slice(if index > 0 { b", " } else { b"" });
         push_name(*comm, name.tids.first().copied().unwrap_or(-1), out);
@@ -491,7 +492,11 @@ mod tests {
         let want = " D    1.000 ms  longest of 4 tasks: dd (10, 11, 12, 13) still waiting, woken by 1";
         assert_eq!(line(&many, true), want);
         many.extend((14..20).map(|tid| (tid, "dd", 1, 1)));
-        many.extend([(20, "cp", 2, 1), (21, "c\x1b", 2, 1), (22, "mv", 2, 1), (20, "cp", 1, 1), (0, "rm", 1, 1)]);
+        many.extend([(20, "cp", 2, 1), (21, "c\x1b", 2, 1), (22, "mv", 2, 1), (20, "cp", 1, 1)]);
+        let want = " D    2.000 ms  longest of 14 in 13 tasks: dd × 10 (10, 11, 12, +7), cp × 2, c\\x1b × 1, mv × 1 \
+                    still waiting, woken by 1";
+        assert_eq!(line(&many, true), want);
+        many.push((0, "rm", 1, 1));
         let want = " D    2.000 ms  longest of 15 in 14 tasks: dd × 10 (10, 11, 12, +7), cp × 2, c\\x1b × 1, others × 2 \
                     still waiting, woken by 1";
         assert_eq!(line(&many, true), want);

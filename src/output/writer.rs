@@ -95,7 +95,7 @@ impl Writer {
     /// Says that names were given up, once a report at most.
     pub fn tell_given_up(&mut self) -> io::Result<()> {
         match self.names.take_given_up() {
-            Some(line) => self.note(&line),
+            Some(line) => self.tell(&line),
             None => Ok(()),
         }
     }
@@ -337,9 +337,14 @@ impl Writer {
         Ok(())
     }
 
-    /// A line on stderr, behind the results that came before it.
+    /// A line on stderr, behind all that came before it.
     pub fn note(&mut self, text: &str) -> io::Result<()> {
         self.print_held()?;
+        self.tell(text)
+    }
+
+    /// A line on stderr, behind what was printed before it.
+    fn tell(&mut self, text: &str) -> io::Result<()> {
         self.flush()?;
         if self.is_quiet {
             return Ok(());
@@ -429,6 +434,8 @@ fn fold(stacks: &Frames, names: &mut Names, rows: &[Weighted]) -> Folded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::flood_tests;
+    use crate::output::stack_key::StackKey;
     use crate::perf::record::Innermost;
     use crate::stats::weights::Weight;
     use crate::symbol::{SpaceKeys, Stacks};
@@ -458,5 +465,29 @@ mod tests {
         writer.weights(&again);
         assert!(writer.folded.total().amount == 14 && writer.unsettled.rows().is_empty());
         assert!(!writer.folded.lines().concat().contains("names given up"), "{:?}", writer.folded.lines());
+    }
+
+    /// A stack is not named by its number before its frames had the names that they can have.
+    #[test]
+    fn a_stack_without_its_names_is_printed_again() {
+        let sink = Sink::file("/dev/null".as_ref()).unwrap();
+        let step = CurrentStep::default();
+        let mut writer = Writer::new(crate::output::tests::settings(false), sink, step.clone());
+        let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
+        let ip = a_stack_without_its_names_is_printed_again as *const () as u64;
+        let id = stacks.address(ip, true, Innermost::Executed, std::process::id() as i32, &mut keys);
+        let mut batch = Batch::default();
+        stacks.take_fresh().for_each(|news| batch.tell(news));
+        writer.batch(&mut batch).unwrap();
+        step.set_hurry();
+        for is_named in [false, false, true] {
+            if is_named {
+                step.end_hurry();
+            }
+            flood_tests::wait(&mut batch, 1, 1, id);
+            writer.batch(&mut batch).unwrap();
+            batch.clear();
+            assert_eq!(writer.stack_numbers.is_above(&StackKey::of(id, &writer.stacks)), is_named);
+        }
     }
 }

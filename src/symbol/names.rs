@@ -39,7 +39,7 @@ impl Named {
     }
 
     /// There was no time to look for its name.
-    fn is_given_up(&self) -> bool {
+    pub fn is_given_up(&self) -> bool {
         self.symbol == Err(GIVEN_UP)
     }
 

@@ -10,7 +10,7 @@ use crate::output::stack_numbers::StackMention;
 use crate::output::writer::{Writer, fold, name_stack, name_values};
 use crate::output::{EventText, frames, json, text, top};
 use crate::stats::value::{Batch, Occurrence, What};
-use crate::symbol::names::KERNEL;
+use crate::symbol::names::{KERNEL, Named};
 use crate::symbol::{Names, StackId};
 use crate::sys;
 use crate::tep::fields_text::render_fields;
@@ -19,7 +19,7 @@ use crate::tep::strings::KernelStrings;
 
 /// Groups printed at once at most.
 const MOST_GROUPS: usize = 20;
-/// And lines, with those of their stacks; the first group has as many as it needs.
+/// And lines, with those of their stacks; the last group has as many as it needs.
 const MOST_LINES: u32 = 100;
 
 /// Lets print formats name kernel addresses.
@@ -86,10 +86,9 @@ impl Writer {
         let now = sys::monotonic_ns();
         let key = StackKey::of(one.stack, &self.stacks);
         if self.flood.is_on(now, at_once) {
-            let is_above = self.stack_numbers.is_above(&key);
-            let frames = key.frames();
+            let below = self.lines_below(&key);
             let is_new = self.flood.hold(now, *one, key);
-            self.flood.came(now, 1 + if is_new && !is_above { frames } else { 0 });
+            self.flood.came(now, 1 + if is_new { below } else { 0 });
             return Ok(());
         }
         let start = self.sink.buffer.len();
@@ -103,6 +102,11 @@ impl Writer {
         Ok(())
     }
 
+    /// How many lines of frames a line with this stack would have.
+    fn lines_below(&self, key: &StackKey) -> u32 {
+        if self.stack_numbers.is_above(key) { 0 } else { key.frames() }
+    }
+
     /// Ends a line with the stack that belongs to it, in its frames or by its number.
     fn text_stack(&mut self, stack: Option<StackId>, key: &StackKey) {
         let out = &mut self.sink.buffer;
@@ -112,7 +116,11 @@ impl Writer {
         }
         out.push(b'\n');
         if let Some(id) = stack.filter(|_| !matches!(mention, Some(StackMention::Above(_)))) {
-            frames::stack(&name_stack(&self.stacks, &mut self.names, id), out);
+            let frames = name_stack(&self.stacks, &mut self.names, id);
+            frames::stack(&frames, out);
+            if frames.iter().any(Named::is_given_up) {
+                self.stack_numbers.print_again(key);
+            }
         }
     }
 
@@ -126,6 +134,7 @@ impl Writer {
         if self.flood.due_at().is_some_and(|due| sys::monotonic_ns() >= due) {
             self.start(false);
             self.print_held()?;
+            self.tell_given_up()?;
         }
         Ok(())
     }
@@ -139,30 +148,22 @@ impl Writer {
         if self.sink.is_over() {
             return Ok(());
         }
-        let (mut printed, mut lines) = (0, 0);
-        for group in held.groups.iter().take(MOST_GROUPS) {
-            if printed > 0 && lines >= MOST_LINES {
-                break;
-            }
-            lines += self.text_group(group);
-            printed += 1;
-        }
-        held.leave_out(printed);
+        held.choose(MOST_GROUPS, MOST_LINES, |group| 1 + self.lines_below(&group.stack_key));
+        held.groups.iter().for_each(|group| self.text_group(group));
         let start = self.sink.buffer.len();
         held.rests.iter().for_each(|rest| text::rest(rest, &mut self.sink.buffer));
         self.stack_numbers.passed(&self.sink.buffer[start..]);
         self.sink.flush_large()
     }
 
-    /// Appends a group, returns how many lines that are.
-    fn text_group(&mut self, group: &FloodGroup) -> u32 {
+    fn text_group(&mut self, group: &FloodGroup) {
         let start = self.sink.buffer.len();
         self.wall.text(group.subject.time, &mut self.sink.buffer);
         self.sink.buffer.push(b' ');
         let named = name_values(&self.stacks, &mut self.names, &mut self.commands, &group.values);
         text::group(group, &named, &mut self.sink.buffer);
         self.text_stack(group.stack, &group.stack_key);
-        self.stack_numbers.passed(&self.sink.buffer[start..])
+        self.stack_numbers.passed(&self.sink.buffer[start..]);
     }
 
     fn text_occurrence(&mut self, occurrence: &Occurrence, batch: &Batch) -> io::Result<()> {
