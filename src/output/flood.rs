@@ -48,7 +48,7 @@ struct FloodKey {
     shape: usize,
     same: Box<[Value]>,
     stack: StackKey,
-    /// Without a stack the name is the best hint at the place.
+    /// The best hint at the place, where there is no other.
     comm: Option<Comm>,
 }
 
@@ -142,7 +142,8 @@ impl Flood {
     pub fn hold(&mut self, now: u64, one: Groupable<'_>, stack_key: StackKey) -> bool {
         self.held_since.get_or_insert(now);
         let same = one.grouping.same.iter().map(|key| one.values.get(*key).cloned().unwrap_or(Value::None)).collect();
-        let comm = (stack_key == StackKey::Absent).then_some(one.subject.comm);
+        let has_place = !matches!(one.values.get(one.grouping.place), None | Some(Value::None));
+        let comm = (stack_key == StackKey::Absent && !has_place).then_some(one.subject.comm);
         let key = FloodKey { shape: std::ptr::from_ref(one.shape).addr(), same, stack: stack_key, comm };
         if let Some(group) = self.groups.get_mut(&key) {
             let before = group.bytes;
@@ -323,7 +324,7 @@ mod tests {
     static SHAPE: Shape = Shape {
         keys: &["state", "duration_ns", "goes_on", "waker", "wchan"],
         line: &[],
-        grouping: Some(Grouping { noun: "wait", same: &[0, 2, 4], duration: 1, goes_on: 2 }),
+        grouping: Some(Grouping { noun: "wait", same: &[0, 2, 4], place: 4, duration: 1, goes_on: 2 }),
     };
 
     fn subject(time: u64, tid: i32, comm: &str) -> Subject {
@@ -404,6 +405,11 @@ mod tests {
             })
             .collect();
         assert_eq!(firsts, [true, false, false, true, true, true, true, false]);
+        for (tid, comm) in [(1, "a"), (2, "b")] {
+            let mut values = wait("S", 0, 1);
+            values[4] = Value::Word("there");
+            assert_eq!(hold(&mut flood, 0, &subject(9, tid, comm), &values, StackKey::Absent), tid == 1);
+        }
         let held = flood.take(5);
         let brief = |group: &FloodGroup| {
             let names: Vec<(String, u64)> =
@@ -417,6 +423,7 @@ mod tests {
             (1, 4, 4, 5, Some(1), names(&[("a", 1)])),
             (1, 3, 3, 6, Some(1), names(&[("a", 1)])),
             (2, 2, 3, 7, Some(2), names(&[("b", 2)])),
+            (2, 0, 0, 9, Some(2), names(&[("a", 1), ("b", 1)])),
         ];
         assert_eq!(held.groups.iter().map(brief).collect::<Vec<_>>(), want);
         let values = [Value::Word("S"), Value::Ns(9), Value::Bool(false), Value::None, Value::None];

@@ -18,7 +18,7 @@ static SHAPE: Shape = Shape {
         Part::Text(" ms "),
         Part::Subject,
     ],
-    grouping: Some(Grouping { noun: "wait", same: &[0, 2], duration: 1, goes_on: 2 }),
+    grouping: Some(Grouping { noun: "wait", same: &[0, 2], place: 0, duration: 1, goes_on: 2 }),
 };
 
 pub fn wait(batch: &mut Batch, kind: u64, ms: u64, stack: Option<StackId>) {

@@ -466,7 +466,7 @@ mod tests {
                 Part::If(2, &[Part::Text(" still waiting")]),
                 Part::If(3, &[Part::Text(", woken by "), Part::Value { key: 3, width: 0 }]),
             ],
-            grouping: Some(Grouping { noun: "wait", same: &[0, 2], duration: 1, goes_on: 2 }),
+            grouping: Some(Grouping { noun: "wait", same: &[0, 2], place: 3, duration: 1, goes_on: 2 }),
         };
         let line = |ones: &[(i32, &str, u64, u64)], goes_on: bool| {
             let mut flood = Flood::default();
@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn what_has_no_line_is_counted() {
-        static GROUPING: Grouping = Grouping { noun: "wait", same: &[], duration: 0, goes_on: 0 };
+        static GROUPING: Grouping = Grouping { noun: "wait", same: &[], place: 0, duration: 0, goes_on: 0 };
         let line =
             |count, groups| text(|out| rest(&Rest { grouping: &GROUPING, count, groups, longest_ns: 12_345_678 }, out));
         assert_eq!(line(133, Some(40)), "and 133 more waits in 40 groups, up to 12.345 ms\n");

@@ -55,7 +55,9 @@ impl Value {
                 OVERHEAD_BYTES + words.iter().map(|word| size_of_val(word) + word.len()).sum::<usize>()
             }
             Value::Lineage(kin) => OVERHEAD_BYTES + size_of_val(&kin[..]),
-            _ => 0,
+            Value::None | Value::Unsigned(_) | Value::Signed(_) | Value::Ns(_) | Value::Age(_) | Value::Pct(_) => 0,
+            Value::Bool(_) | Value::Address(_) | Value::Word(_) | Value::Phrase { .. } | Value::Comm(_) => 0,
+            Value::Place(_) | Value::Stack(_) | Value::Interrupt(..) => 0,
         }
     }
 }
@@ -230,6 +232,8 @@ pub struct Grouping {
     /// What one of them is called.
     pub noun: &'static str,
     pub same: &'static [usize],
+    /// Where it happened, of one without a stack. Without this either, only those of one name are put together.
+    pub place: usize,
     /// How long each took, as [`Value::Ns`]: the line has the longest.
     pub duration: usize,
     /// True of what goes on: a sum would count the same time again and again.

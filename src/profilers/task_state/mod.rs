@@ -173,7 +173,7 @@ static SHAPE: Shape = Shape {
         Part::If(7, &[Part::Text(" ("), Part::Value { key: 7, width: 0 }, Part::Text(")")]),
         Part::If(8, &[Part::Text(", in "), Part::Value { key: 8, width: 0 }]),
     ],
-    grouping: Some(Grouping { noun: "wait", same: &[0, 2, 3, 7], duration: 1, goes_on: 2 }),
+    grouping: Some(Grouping { noun: "wait", same: &[0, 2, 3, 7], place: 7, duration: 1, goes_on: 2 }),
 };
 
 impl TaskState {
