@@ -412,18 +412,18 @@ mod tests {
         }
         let held = flood.take(5);
         let brief = |group: &FloodGroup| {
-            let names: Vec<(String, u64)> =
-                group.names(9).0.iter().map(|(comm, name)| (format!("{comm:?}"), name.count)).collect();
-            (group.count, group.longest_ns(), group.total_ns, group.subject.time, group.tasks(), names)
+            let names: Vec<String> =
+                group.names(9).0.iter().map(|(comm, name)| format!("{comm:?} {}", name.count)).collect();
+            let (longest, total, time) = (group.longest_ns(), group.total_ns, group.subject.time);
+            format!("{} {longest} {total} at {time} of {:?}: {}", group.count, group.tasks(), names.join(" "))
         };
-        let names = |names: &[(&str, u64)]| names.iter().map(|(name, count)| (format!("{name:?}"), *count)).collect();
-        let want: Vec<(u64, u64, u64, u64, Option<usize>, Vec<(String, u64)>)> = vec![
-            (3, 9, 21, 1, Some(2), names(&[("a", 2), ("b", 1)])),
-            (1, 8, 8, 4, Some(1), names(&[("a", 1)])),
-            (1, 4, 4, 5, Some(1), names(&[("a", 1)])),
-            (1, 3, 3, 6, Some(1), names(&[("a", 1)])),
-            (2, 2, 3, 7, Some(2), names(&[("b", 2)])),
-            (2, 0, 0, 9, Some(2), names(&[("a", 1), ("b", 1)])),
+        let want = [
+            "3 9 21 at 1 of Some(2): \"a\" 2 \"b\" 1",
+            "1 8 8 at 4 of Some(1): \"a\" 1",
+            "1 4 4 at 5 of Some(1): \"a\" 1",
+            "1 3 3 at 6 of Some(1): \"a\" 1",
+            "2 2 3 at 7 of Some(2): \"b\" 2",
+            "2 0 0 at 9 of Some(2): \"a\" 1 \"b\" 1",
         ];
         assert_eq!(held.groups.iter().map(brief).collect::<Vec<_>>(), want);
         let values = [Value::Word("S"), Value::Ns(9), Value::Bool(false), Value::None, Value::None];
