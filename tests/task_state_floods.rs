@@ -138,7 +138,7 @@ fn try_tasks_behind_one_thing_are_one_group() -> Result<(), String> {
     // All of them are at one place, and it is printed once.
     let printed: Vec<&Waits> = waits.iter().filter(|wait| wait.has_frames).collect();
     assert_eq!((printed.len(), stacks.len()), (1, 1), "{done:#?}");
-    assert!(waits.iter().all(|wait| wait.stack == Some("1")), "{waits:#?}");
+    assert!(waits.iter().all(|wait| wait.stack == Some("1") || wait.still && wait.stack.is_none()), "{waits:#?}");
     assert!(waits.len() < 50, "{waits:#?}");
     Ok(())
 }

@@ -173,7 +173,7 @@ static SHAPE: Shape = Shape {
         Part::If(7, &[Part::Text(" ("), Part::Value { key: 7, width: 0 }, Part::Text(")")]),
         Part::If(8, &[Part::Text(", in "), Part::Value { key: 8, width: 0 }]),
     ],
-    grouping: Some(Grouping { noun: "wait", same: &[0, 2, 3, 7], place: 7, duration: 1, goes_on: 2 }),
+    grouping: Some(Grouping { noun: "wait", same: &[0, 2, 3, 8], place: 8, duration: 1, goes_on: 2 }),
 };
 
 impl TaskState {
@@ -524,6 +524,15 @@ mod tests {
         let mut out = Vec::new();
         crate::output::text::shaped(&subject, &SHAPE, &values, &mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn waits_at_one_place_are_a_group() {
+        let Some(grouping) = &SHAPE.grouping else { panic!("they come in floods") };
+        let same: Vec<&str> = grouping.same.iter().map(|key| SHAPE.keys[*key]).collect();
+        assert_eq!(same, ["state", "still_waiting", "since", "wchan"]);
+        let others = [grouping.place, grouping.duration, grouping.goes_on].map(|key| SHAPE.keys[key]);
+        assert_eq!(others, ["wchan", "duration_ns", "still_waiting"]);
     }
 
     #[test]
