@@ -1,7 +1,9 @@
 //! Calls of functions with known arguments and results, for probes.
 //!
 //! `calls COUNT [--wait]`: COUNT times, with `i` from 0, calls `calls_add(i, 2 * i)`, which returns 3 * i, `calls_text("word-I", i)`,
-//! which returns -i, `calls_many(i, 1, 2, 3, 4, 5, 6 * i, 7, 8, 9 * i)`, which returns the sum, and getppid(3) of the C library. With
+//! which returns -i, `calls_many(i, 1, 2, 3, 4, 5, 6 * i, 7, 8, 9 * i)`, which returns the sum, and getppid(3) of the C library;
+//! of functions whose names are the compiler's, `words::count("word-I/")` of the first `5 + i % 3` bytes, `words::skip` twice,
+//! and `words::weigh` for two types. With
 //! `--wait` it says `ready`, and goes when a line comes. Prints `calls=COUNT pid=N`.
 
 use std::ffi::{CString, c_char};
@@ -29,6 +31,26 @@ extern "C" fn calls_many(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64, g: u64,
     black_box([a, b, c, d, e, f, g, h, i, j]).iter().sum()
 }
 
+mod words {
+    use std::hint::black_box;
+
+    /// Text with a length, and no zero behind it.
+    #[inline(never)]
+    pub fn count(text: &str) -> usize {
+        black_box(text).len()
+    }
+
+    #[inline(never)]
+    pub fn skip(words: u64) -> u64 {
+        black_box(words) + 7
+    }
+
+    #[inline(never)]
+    pub fn weigh<T: Into<u64>>(weight: T) -> u64 {
+        black_box(weight.into()) * size_of::<T>() as u64
+    }
+}
+
 fn main() {
     let mut args = env::args().skip(1);
     let Some(count) = args.next().and_then(|count| count.parse::<i32>().ok()) else {
@@ -45,6 +67,9 @@ fn main() {
         black_box(calls_add(n, 2 * n));
         black_box(calls_text(text.as_ptr(), i));
         black_box(calls_many(n, 1, 2, 3, 4, 5, 6 * n, 7, 8, 9 * n));
+        black_box(words::count(&format!("word-{i}/")[..5 + i as usize % 3]));
+        black_box(words::skip(n) + words::skip(2 * n));
+        black_box(words::weigh(i as u32) + words::weigh(n));
         // SAFETY: takes nothing and cannot fail.
         unsafe { libc::getppid() };
     }

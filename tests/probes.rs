@@ -13,8 +13,9 @@ use common::{Done, Load, Prog, command, example, load_number, number, run, run_o
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::Signal;
 use perf_prof::event::Place;
-use perf_prof::profiler::code;
+use perf_prof::profiler::code::{self, Spot, Wanted};
 use perf_prof::symbol::functions::Code;
+use perf_prof::symbol::search::{MOST_OF_FILE_BYTES, Search};
 use perf_prof::sys::mount::{PrivateTracefs, private_tracefs};
 use serde_json::Value;
 
@@ -51,6 +52,12 @@ impl Kernel {
     fn tell(&self, line: &str) -> std::io::Result<()> {
         OpenOptions::new().append(true).open(self.file())?.write_all(format!("{line}\n").as_bytes())
     }
+}
+
+/// The only place of a function in a file.
+fn in_file(place: &Place, path: &str) -> Spot {
+    let search = Search::within(MOST_OF_FILE_BYTES);
+    code::in_file(Wanted { place, most: 1 }, path, &search).expect("the function").remove(0)
 }
 
 /// Leaves the test where programs cannot be probed.
@@ -172,6 +179,125 @@ fn children_of_a_command_are_seen() {
     assert_eq!(values, want);
 }
 
+// By what people call a function
+
+#[test]
+fn functions_as_people_call_them() {
+    need_uprobes!();
+    const COUNT: u64 = 40;
+    // One that is instantiated for two types, and one that is called twice.
+    for (name, want) in [("count", COUNT), ("skip", 2 * COUNT), ("weigh", 2 * COUNT)] {
+        let done = calls(&[&probe("uprobe", &format!("calls::words::{name}"), "")], COUNT);
+        let shown = probe("uprobe", &format!("calls::words::{name}"), "");
+        assert_eq!(fields(&done, &shown).len() as u64, want, "{name}: {done:#?}");
+        assert_eq!(done.of_type("event").len() as u64, want, "{name}");
+        assert_eq!(done.total("lost"), 0);
+    }
+}
+
+#[test]
+fn functions_of_a_pattern() {
+    let kernel = need_uprobes!();
+    const COUNT: u64 = 30;
+    let done = calls(&[&probe("uprobe", "*::words::*", "")], COUNT);
+    let of = |function: &str| fields(&done, &probe("uprobe", function, "")).len() as u64;
+    assert_eq!((of("calls::words::count"), of("calls::words::skip")), (COUNT, 2 * COUNT), "{done:#?}");
+    assert_eq!(done.of_type("event").len() as u64, 5 * COUNT, "both kinds of weigh, too");
+    // Of C names; and their returns.
+    let (entries, returns) = (probe("uprobe", "calls_?[dx]*", ""), probe("uretprobe", "calls_*", ""));
+    let done = calls(&[&entries, &returns], COUNT);
+    let of = |kind: &str, function: &str| fields(&done, &probe(kind, function, "")).len() as u64;
+    assert_eq!((of("uprobe", "calls_add"), of("uprobe", "calls_text")), (COUNT, 0), "{done:#?}");
+    for function in ["calls_add", "calls_text", "calls_many"] {
+        assert_eq!(of("uretprobe", function), COUNT);
+    }
+    // In a process, without its file.
+    let mut load = Load::of(&example("calls"), &["10", "--wait"]);
+    load.says();
+    let (pid, selector) = (load.pid().to_string(), "uprobe:*::words::s*//args='n=$arg1:u64'/");
+    let watching = start_watching(&["trace", "-p", &pid, "-e", selector]);
+    load.tell("go");
+    let done = watching.finish().code(0);
+    let mut numbers: Vec<u64> =
+        fields(&done, "uprobe:calls::words::skip").iter().map(|event| number(event, "n")).collect();
+    numbers.sort_unstable();
+    let mut want: Vec<u64> = (0..10).flat_map(|i| [i, 2 * i]).collect();
+    want.sort_unstable();
+    assert_eq!(numbers, want);
+    assert!(kernel.probes().iter().all(|line| !line.contains("words__")), "they are gone");
+}
+
+#[test]
+fn what_a_pattern_must_not_be() {
+    need_uprobes!();
+    let cases = [
+        (probe("uprobe", "*", ""), 1, &["functions, more than 100: name fewer; some are "][..]),
+        (probe("uprobe", "*::words::*", "//most=3/"), 1, &["`*::words::*` is 4 functions, more than 3", "most=4"]),
+        (probe("uprobe", "calls::words::weigh", "//most=1/"), 1, &["is 2 functions, more than 1"]),
+        (probe("uprobe", "nothing::of::*", ""), 1, &["has no function `nothing::of::*`", "inlined"]),
+        (probe("uprobe", "calls_*+8", ""), 2, &["an offset is one into a single function"]),
+        (probe("uprobe", "calls::words::weigh+4", ""), 1, &["has 2 functions `calls::words::weigh`", "into one"]),
+        // The very name first.
+        (probe("uprobe", "count", ""), 1, &["has no function `count`", "did you mean calls::words::count"]),
+        (probe("uprobe", "calls::word::count", ""), 1, &["did you mean calls::words::count"]),
+        ("sched:sched_switch//most=3/".into(), 2, &["most is for functions of programs"]),
+        (probe("uprobe", "calls_*", "//most=1001/"), 2, &["most is a number of functions"]),
+    ];
+    for (selector, code, words) in cases {
+        run(&["trace", "-e", &selector, "--for", "1ms"]).code(code).says(words);
+    }
+    let alloc = format!("{}//ptr=1/", probe("uretprobe", "calls_*", ""));
+    run(&["kmemleak", "--alloc", &alloc, "--free", "kmem:kfree"]).code(2).says(&["has a wildcard"]);
+}
+
+const OVERLOADS: &str = r#"
+namespace word_counter {
+    struct Words { int n; Words(int n); int operator()(int); };
+    __attribute__((noinline)) Words::Words(int n) : n(n) { __asm__ volatile("" :: "r"(n)); }
+    __attribute__((noinline)) int Words::operator()(int m) { __asm__ volatile(""); return n + m; }
+    __attribute__((noinline)) int count(int n) { __asm__ volatile(""); return n + 1; }
+    __attribute__((noinline)) int count(const char *text) { __asm__ volatile(""); return text[0]; }
+    template <typename T> __attribute__((noinline)) int weigh(T t) { __asm__ volatile(""); return sizeof(T) + (int)t; }
+}
+int main() {
+    int sum = 0;
+    for (int i = 0; i < 10; i++) sum += word_counter::count(i) + word_counter::count("x") + word_counter::count("y");
+    for (int i = 0; i < 7; i++) { word_counter::Words words(i); sum += words(i) + words(2); }
+    for (int i = 0; i < 5; i++) sum += word_counter::weigh(i) + word_counter::weigh((long)i) + word_counter::weigh('a');
+    return sum == 0;
+}
+"#;
+
+#[test]
+fn overloads_of_cpp() {
+    need_uprobes!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let (source, program) = (dir.path().join("words.cpp"), dir.path().join("words"));
+    fs::write(&source, OVERLOADS).expect("a source");
+    match Command::new("g++").arg("-O1").arg("-o").args([&program, &source]).output() {
+        Err(err) => skip!("no g++: {err}"),
+        Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
+    }
+    let program = program.to_str().expect("UTF-8");
+    let cases = [
+        ("word_counter::count", 30),
+        ("word_counter::count(int)", 10),
+        ("word_counter::count(char const*)", 20),
+        ("word_counter::c*", 30),
+        ("_ZN12word_counter5countEi", 10),
+        ("word_counter::Words::Words", 7),
+        ("word_counter::Words::operator()", 14),
+        ("word_counter::weigh", 15),
+        ("word_counter::weigh<long>", 5),
+        ("word_counter::*", 66),
+    ];
+    for (name, want) in cases {
+        let selector = format!("uprobe:\"{name}\"@\"{program}\"");
+        let done = run_over(&["trace", "--json", "-e", &selector], &[program]);
+        assert_eq!(done.of_type("event").len(), want, "{name}: {done:#?}");
+    }
+}
+
 // Which file
 
 #[test]
@@ -196,7 +322,7 @@ fn a_path_of_any_kind() {
 fn an_address_is_a_function_too() {
     need_uprobes!();
     let place = Place { function: "calls_add".to_owned(), offset: 0, ret: false };
-    let spot = code::in_file(&place, &example("calls")).expect("the function");
+    let spot = in_file(&place, &example("calls"));
     // Of the linker's: what the file's bytes are off by is the same for all code of a program.
     let program = Code::open(Path::new(&spot.file.path)).expect("a file").expect("a program");
     let address =
@@ -432,7 +558,7 @@ struct Own<'a> {
 impl<'a> Own<'a> {
     fn define(kernel: &'a Kernel, name: &str) -> Own<'a> {
         let place = Place { function: "calls_add".to_owned(), offset: 0, ret: false };
-        let spot = code::in_file(&place, &example("calls")).expect("the function");
+        let spot = in_file(&place, &example("calls"));
         let own = Own { kernel, name: format!("uprobes/{name}{}", std::process::id()) };
         let register = if cfg!(target_arch = "aarch64") { "%x1" } else { "%si" };
         let line = format!("p:{} {}:{:#x} b={register}:u64", own.name, spot.file.path, spot.offset);
@@ -469,7 +595,11 @@ fn one_sentence_each() {
     let text = tempfile::NamedTempFile::new().expect("a file");
     let text = format!("uprobe:main@\"{}\"", text.path().display());
     let cases: Vec<(String, i32, &[&str])> = vec![
-        (probe("uprobe", "calls_ad", ""), 1, &["has no function `calls_ad`", "did you mean calls_add"]),
+        (
+            probe("uprobe", "calls_ad", ""),
+            1,
+            &["has no function `calls_ad`", "may have been inlined", "did you mean calls_add"],
+        ),
         (probe("uprobe", "malloc", ""), 1, &["`malloc` is not in", "a library defines it"]),
         ("uprobe:main@\"/nonexistent/x\"".into(), 1, &["cannot open /nonexistent/x"]),
         ("uprobe:main@\"/proc\"".into(), 1, &["/proc is no regular file"]),
@@ -483,7 +613,7 @@ fn one_sentence_each() {
         (probe("uretprobe", "calls_add", "//args='a=$arg1'/"), 2, &["record them with uprobe:"]),
         (probe("uprobe", "calls_add", "//args='a=$arg1:u65'/"), 2, &["no such type"]),
         (probe("uprobe", "calls_add", "//args='a=@no_such'/"), 1, &["the kernel does not take this"]),
-        ("uprobe:a b".into(), 2, &["not a function name"]),
+        ("uprobe:a\tb".into(), 2, &["not a function name"]),
     ];
     for (selector, code, words) in cases {
         let done = run(&["trace", "-e", &selector, "--for", "1ms"]).code(code).says(words);

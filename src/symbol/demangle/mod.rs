@@ -23,6 +23,7 @@ use std::fmt::Write;
 use parser::Parser;
 use printer::{Printer, Stop};
 use text::Text;
+use tree::Node;
 
 /// Of a mangled name. Few that compilers make have 1,000, and such a text is cut long before this.
 const MOST_MANGLED_BYTES: usize = 16 << 10;
@@ -38,13 +39,33 @@ pub fn demangled(name: &str) -> Option<String> {
     let mangled = name.strip_prefix("_Z").or_else(|| name.strip_prefix("__Z"));
     if let Some(mangled) = mangled {
         let rust = if ends_in_hash(mangled) { of_rust(name, MOST_MANGLED_BYTES) } else { None };
-        return rust.or_else(|| of_cpp(mangled));
+        return rust.or_else(|| of_cpp(mangled, Parts::All));
     }
     let block = name.strip_prefix("___Z").or_else(|| name.strip_prefix("____Z"))?;
     let (function, number) = block.rsplit_once("_block_invoke")?;
     let is_number = number.trim_start_matches('_').bytes().all(|byte| byte.is_ascii_digit());
-    let function = is_number.then(|| of_cpp(function))??;
+    let function = is_number.then(|| of_cpp(function, Parts::All))??;
     Some(cut(&format!("invocation function for block in {function}")))
+}
+
+/// A piece of a function that a compiler has made a symbol of.
+pub fn is_piece(name: &str) -> bool {
+    [".cold", ".part."].iter().any(|piece| name.contains(piece))
+}
+
+/// What people call a function: without parameters, result, tags and the hash. None for one of C.
+pub fn function_name(name: &str) -> Option<String> {
+    match name.strip_prefix("_Z").or_else(|| name.strip_prefix("__Z")) {
+        Some(mangled) if !ends_in_hash(mangled) => of_cpp(mangled, Parts::Name),
+        _ => demangled(name),
+    }
+}
+
+/// What of a function is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parts {
+    All,
+    Name,
 }
 
 /// The old names of Rust are names of C++ but for their end, `17h0123456789abcdefE`.
@@ -71,14 +92,14 @@ pub fn cut(name: &str) -> String {
 }
 
 /// The name behind `_Z`.
-fn of_cpp(mangled: &str) -> Option<String> {
+fn of_cpp(mangled: &str, parts: Parts) -> Option<String> {
     if mangled.len() > MOST_MANGLED_BYTES {
         return None;
     }
     // A linker may have added `@@GLIBCXX_3.4`.
     let (mangled, version) = mangled.split_at(mangled.find('@').unwrap_or(mangled.len()));
     let mut parser = Parser::new(mangled);
-    let root = match parser.symbol() {
+    let mut root = match parser.symbol() {
         None if parser.is_ambiguous => {
             parser = Parser::new(mangled);
             parser.is_of_gcc = true;
@@ -87,6 +108,11 @@ fn of_cpp(mangled: &str) -> Option<String> {
         root => root,
     }?;
     let mut printer = Printer::new(&parser.tree);
+    printer.is_brief = parts == Parts::Name;
+    while let (Node::Clone(of, _), Parts::Name) = (parser.tree.node(root), parts) {
+        root = of; // of a clone
+    }
+    let version = if parts == Parts::All { version } else { "" };
     match printer.print(root).and_then(|()| printer.push(version)) {
         Ok(()) | Err(Stop::Full) => Some(printer.text.into_string()),
         Err(Stop::Refused) => None,

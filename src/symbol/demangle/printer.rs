@@ -33,11 +33,14 @@ pub struct Printer<'t, 'a> {
     scope: Option<List>,
     /// What the lambda declares whose signature is being written.
     pub heads: Option<List>,
+    /// Functions are written without their parameters, results and tags.
+    pub is_brief: bool,
 }
 
 impl<'t, 'a> Printer<'t, 'a> {
     pub fn new(tree: &'t Tree<'a>) -> Printer<'t, 'a> {
-        Printer { tree, text: Text::default(), steps: 0, nested: 0, element: Some(0), scope: None, heads: None }
+        let (text, element) = (Text::default(), Some(0));
+        Printer { tree, text, steps: 0, nested: 0, element, scope: None, heads: None, is_brief: false }
     }
 
     pub fn step(&mut self) -> Written {
@@ -149,6 +152,7 @@ impl<'t, 'a> Printer<'t, 'a> {
     fn name(&mut self, node: Node<'a>) -> Written {
         match node {
             Node::Standard(standard) => self.push(standard.text),
+            Node::Tagged(name, _) if self.is_brief => self.print(name),
             Node::Tagged(name, tag) => {
                 self.print(name)?;
                 self.push("[abi:")?;
@@ -320,14 +324,16 @@ impl<'t, 'a> Printer<'t, 'a> {
         let Node::Encoding { name, function, scope } = node else { return Err(Stop::Refused) };
         let mut function = self.tree.function(function);
         let outer = (std::mem::replace(&mut self.scope, self.tree.arguments(scope)), self.heads.take());
-        if is_scope {
+        if is_scope || self.is_brief {
             function.returns = None;
         }
         if let Some(returns) = function.returns {
             self.returned_left(returns)?;
         }
         self.print(name)?;
-        self.behind_name(&function)?;
+        if !self.is_brief {
+            self.behind_name(&function)?;
+        }
         (self.scope, self.heads) = outer;
         Ok(())
     }
