@@ -125,6 +125,50 @@ fn every_call_with_its_arguments() {
 }
 
 #[test]
+fn text_with_a_length() {
+    need_uprobes!();
+    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+        skip!("where arguments are is not known of this machine");
+    }
+    const COUNT: u64 = 30;
+    let function = "calls::words::count";
+    let run = |rest: &str| {
+        let done = calls(&[&probe("uprobe", function, rest)], COUNT);
+        assert_eq!(done.total("lost"), 0);
+        done
+    };
+    let text = |i: u64| format!("word-{i}/")[..5 + i as usize % 3].to_owned();
+    let done = run("//args='text=$arg1:string[$arg2] short=$arg1:string[4] all=$arg1:string'/");
+    let events = fields(&done, &probe("uprobe", function, ""));
+    assert_eq!(events.len() as u64, COUNT);
+    for (i, event) in (0..).zip(&events) {
+        assert_eq!((&event["text"], number(event, "text_len")), (&text(i).into(), text(i).len() as u64));
+        assert_eq!(event["short"], "word");
+        // Nothing says where it ends.
+        assert!(event["all"].as_str().is_some_and(|all| all.starts_with(&text(i))), "{event}");
+    }
+    // A filter sees what is shown.
+    let cases = [
+        ("text == \"word-\"", 10),
+        ("text == \"word-1\"", 5), // of 1, and of 10, 13, 16 and 19 without their ends
+        ("text != \"word-\" && text_len == 6", 10),
+        ("text ~ \"*/\"", 3), // 2, 5 and 8
+        ("text_len > 6", 10),
+        ("short == \"word\"", COUNT),
+        ("short == \"word-\"", 0),
+    ];
+    for (filter, want) in cases {
+        let rest = format!("/{filter}/args='text=$arg1:string[$arg2] short=$arg1:string[4]'/");
+        assert_eq!(run(&rest).of_type("event").len() as u64, want, "{filter}");
+    }
+    // As text; the length is behind it.
+    let selector = probe("uprobe", function, "//args='text=$arg1:string[$arg2]'/");
+    let done = run_over(&["trace", "-e", &selector], &[&example("calls"), "2"]);
+    assert!(done.out[0].ends_with(" text=\"word-\" text_len=5"), "{done:#?}");
+    assert!(done.out[1].ends_with(" text=\"word-1\" text_len=6"), "{done:#?}");
+}
+
+#[test]
 fn a_filter_on_arguments() {
     need_uprobes!();
     let cases = [

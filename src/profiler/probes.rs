@@ -195,6 +195,9 @@ impl Setup<'_> {
         let (system, name) = defined.map_err(|refusal| self.refused(selector, place, &definition, refusal))?;
         let mut format = self.tracefs.get()?.format(&system, &name)?;
         (format.system, format.name) = at.parts(); // as the user knows it
+        for arg in &definition.args {
+            arg.cut.iter().for_each(|cut| format.cut(&arg.name, cut));
+        }
         let format = Arc::new(format);
         self.tracefs.defined(&format);
         Ok((Evsel::new(head, Attr::tracepoint(format.id)).probe(place.ret), format))

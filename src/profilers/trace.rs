@@ -307,19 +307,22 @@ impl Profiler for Trace {
         for traced in &mut self.traced {
             let ours = (!has_second_party(&traced.format)).then(|| setup.not_ourselves());
             let numbers = traced.calls.as_ref().and_then(|calls| calls.filter.clone());
+            let is_cut = traced.filter.as_ref().is_some_and(Filter::is_of_cut_text);
             let filter = traced.filter.as_ref().map(|filter| filter.text().to_owned());
             // What is too long for the kernel is evaluated here; the numbers always are.
             let all = joined([&filter, &ours, &numbers]).filter(|text| text.len() <= FILTER_MAX);
             let text = all.or_else(|| joined([&filter, &ours]).filter(|text| text.len() <= FILTER_MAX));
-            if let Some(text) = text {
+            if let Some(text) = text.filter(|_| !is_cut) {
                 evlist.set_filter(traced.event, text)?;
                 continue;
             }
             if filter.is_some() {
-                setup.note(format!(
-                    "{}: the filter is too long for the kernel, it is evaluated here",
-                    traced.format.full_name()
-                ));
+                let name = traced.format.full_name();
+                if is_cut && traced.filter.as_ref().is_some_and(Filter::is_kernels) {
+                    bail!("{name}: a filter is either for text with a length or for what only the kernel knows");
+                }
+                let why = if is_cut { "of text with a length" } else { "too long for the kernel" };
+                setup.note(format!("{name}: the filter is {why}, it is evaluated here"));
             }
             traced.here = traced.filter.take();
             if let Some(ours) = ours {

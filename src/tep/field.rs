@@ -15,6 +15,34 @@ pub struct Field {
     /// Of arrays: whether the elements are.
     pub signed: bool,
     pub kind: Kind,
+    /// Of a text that is read up to a zero: less of it may be meant.
+    pub limit: Option<TextLimit>,
+}
+
+/// How much of a text is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextLimit {
+    Bytes(u16),
+    /// As many as a number of the record says.
+    At {
+        offset: u16,
+        size: u8,
+    },
+}
+
+impl TextLimit {
+    /// What is meant of `text`. What a kernel says of text that it could not read is no text.
+    pub(super) fn cut<'a>(self, text: &'a [u8], raw: &[u8]) -> &'a [u8] {
+        const UNREAD: &[u8] = b"(fault)"; // FAULT_STRING, kernel/trace/trace_probe.h
+        let most = match self {
+            TextLimit::Bytes(bytes) => usize::from(bytes),
+            TextLimit::At { offset, size } => {
+                let len = int_at(raw, offset.into(), size.into()).unwrap_or(0);
+                usize::try_from(len).unwrap_or(usize::MAX)
+            }
+        };
+        if text == UNREAD && most > 0 { text } else { &text[..text.len().min(most)] }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,6 +300,10 @@ impl Field {
         }
     }
 
+    fn cut<'a>(&self, text: &'a [u8], raw: &[u8]) -> &'a [u8] {
+        self.limit.map_or(text, |limit| limit.cut(text, raw))
+    }
+
     /// The text of the field, without the NUL that ends it.
     ///
     /// # Errors
@@ -282,7 +314,7 @@ impl Field {
             Kind::Text
             | Kind::Array { element: 1, .. }
             | Kind::DataLoc { element: 1, .. }
-            | Kind::RelLoc { element: 1, .. } => self.bytes(raw).map(until_nul),
+            | Kind::RelLoc { element: 1, .. } => Ok(self.cut(until_nul(self.bytes(raw)?), raw)),
             _ => Err(ReadError::NotText),
         }
     }
@@ -298,7 +330,7 @@ impl Field {
             Kind::Int => FieldValue::Unsigned(self.read_u64(raw)?),
             Kind::Pointer => FieldValue::Pointer(self.read_u64(raw)?),
             Kind::Text | Kind::DataLoc { text: true, .. } | Kind::RelLoc { text: true, .. } => {
-                FieldValue::Text(until_nul(self.bytes(raw)?))
+                FieldValue::Text(self.cut(until_nul(self.bytes(raw)?), raw))
             }
             Kind::Array { element, .. } | Kind::DataLoc { element, .. } | Kind::RelLoc { element, .. } => {
                 let bytes = self.bytes(raw)?;
@@ -339,7 +371,7 @@ impl Field {
         let signed = signed.unwrap_or_else(|| element_type.is_some_and(|ty| ty.signed));
         let is_char = words().filter(|word| !types::is_qualifier(word)).eq(iter::once("char"));
         let kind = Self::kind(&declared, size, element_type, is_char);
-        Some(Field { name: name.to_owned(), declared, offset, size, signed, kind })
+        Some(Field { name: name.to_owned(), declared, offset, size, signed, kind, limit: None })
     }
 
     fn kind(declared: &str, size: usize, element_type: Option<IntType>, is_char: bool) -> Kind {
@@ -422,6 +454,38 @@ mod tests {
 
     fn field(declaration: &str, offset: usize, size: usize, signed: bool) -> Field {
         Field::from_declaration(declaration, offset, size, Some(signed)).unwrap()
+    }
+
+    #[test]
+    fn text_of_any_length() {
+        let raw = |text: &[u8], len: u64| {
+            [&(12_u32 | (text.len() as u32) << 16).to_ne_bytes()[..], &len.to_ne_bytes(), text].concat()
+        };
+        let at = |size| Some(TextLimit::At { offset: 4, size });
+        let cases: [(&[u8], u64, Option<TextLimit>, &[u8]); 12] = [
+            (b"word-1/\0", 6, None, b"word-1/"),
+            (b"word-1/\0", 6, at(8), b"word-1"),
+            (b"word-1/\0", 6, at(4), b"word-1"),
+            (b"word\0", 6, at(8), b"word"),
+            (b"word\0", u64::MAX, at(8), b"word"),
+            (b"word\0", 0, at(8), b""),
+            (b"word\0", 3, at(3), b""),
+            (b"(fault)\0", 3, at(8), b"(fault)"),
+            (b"(fault)\0", 0, at(8), b""),
+            (b"word\0", 0, Some(TextLimit::Bytes(3)), b"wor"),
+            (b"word\0", 0, Some(TextLimit::Bytes(4096)), b"word"),
+            (b"", 9, at(8), b""),
+        ];
+        for (text, len, limit, want) in cases {
+            let mut field = Field::from_declaration("__data_loc char[] text", 0, 4, None).unwrap();
+            field.limit = limit;
+            let raw = raw(text, len);
+            assert_eq!(field.text(&raw).unwrap(), want, "{text:?} {limit:?}");
+            assert_eq!(field.value(&raw).unwrap(), FieldValue::Text(want));
+            for end in 0..raw.len() {
+                let _ = field.value(&raw[..end]); // any record
+            }
+        }
     }
 
     #[test]

@@ -4,7 +4,8 @@
 
 use std::cmp::Reverse;
 
-use super::field::Field;
+use super::field::{Field, TextLimit};
+use super::probe::fetch::Cut;
 
 /// More than any kernel writes; the largest of eight kernels has 20 KiB.
 const MAX_FORMAT_BYTES: usize = 1 << 20;
@@ -114,6 +115,20 @@ impl Format {
     /// The fields that are the event's own.
     pub fn user_fields(&self) -> impl Iterator<Item = &Field> {
         self.fields.iter().filter(|field| !field.is_common())
+    }
+
+    /// Has a text cut where it is read. Nothing changes where there are no such fields.
+    pub fn cut(&mut self, text: &str, cut: &Cut) {
+        let limit = match cut {
+            Cut::Bytes(bytes) => Some(TextLimit::Bytes(*bytes)),
+            Cut::Field(name) => self.field(name).and_then(|len| {
+                let (offset, size) = (u16::try_from(len.offset).ok()?, u8::try_from(len.size).ok()?);
+                Some(TextLimit::At { offset, size })
+            }),
+        };
+        if let Some(field) = self.fields.iter_mut().find(|field| field.name == text) {
+            field.limit = limit;
+        }
     }
 
     /// The size of `long` in the kernel that wrote this: 4 if a field says so.

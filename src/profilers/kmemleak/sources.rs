@@ -284,6 +284,9 @@ fn source(wanted: &Wanted, evsel: Evsel, format: &Format, evlist: &mut Evlist, s
     let call_site = format.field("call_site").filter(|field| !stacks && !user && field.size == 8).cloned();
     let filter = wanted.selector.filter.as_deref().map(|text| Filter::parse(text, format)).transpose();
     let filter = filter.map_err(|err| setup.filter_error(err, format))?;
+    if filter.as_ref().is_some_and(Filter::is_of_cut_text) {
+        bail!("{}: the kernel has no filter for text with a length", format.full_name());
+    }
     let argument = match &wanted.argument {
         Some((what, expr)) => program(Some(expr), None, format)?.map(|program| (*what, program)),
         None => None,

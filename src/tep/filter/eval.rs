@@ -67,6 +67,15 @@ pub enum Test {
 }
 
 impl Node {
+    /// Whether any part of it is of a kind.
+    pub fn any(&self, is: &impl Fn(&Test) -> bool) -> bool {
+        match self {
+            Node::All(parts) | Node::Any(parts) => parts.iter().any(|part| part.any(is)),
+            Node::Not(part) => part.any(is),
+            Node::Test(test) => is(test),
+        }
+    }
+
     /// None where the answer depends on something only the kernel knows.
     pub fn matches(&self, sample: &Sample<'_>) -> Option<bool> {
         match self {
@@ -102,6 +111,7 @@ impl Test {
             Test::Cpu { op, value } => op.compare(u64::from(sample.cpu), *value as u64, true),
             Test::Text { field, op, value } => {
                 let matched = match field {
+                    Some(field) if field.limit.is_some() => op.match_whole(field.text(sample.raw).ok()?, value),
                     Some(field) => op.match_text(field.bytes(sample.raw).ok()?, value),
                     None => op.match_text(sample.comm, value),
                 };
@@ -147,6 +157,14 @@ impl Op {
             Op::GreaterEqual => order.is_ge(),
             Op::BitAnd => a & b != 0,
             Op::Glob => false,
+        }
+    }
+
+    /// The same of a text that is cut: as long as it is.
+    fn match_whole(self, text: &[u8], value: &[u8]) -> bool {
+        match self {
+            Op::Glob => self.match_text(text, value),
+            _ => text == value,
         }
     }
 

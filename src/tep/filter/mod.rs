@@ -15,7 +15,7 @@ use std::fmt;
 use super::field::Field;
 use super::format::Format;
 use crate::caret::caret;
-use eval::Node;
+use eval::{Node, Test};
 
 pub use glob::glob;
 
@@ -101,6 +101,16 @@ impl Filter {
     /// kernels match them alike.
     pub fn text(&self) -> &str {
         &self.kernel_text
+    }
+
+    /// True when it is about text that is cut here: the kernel knows all of what it has read.
+    pub fn is_of_cut_text(&self) -> bool {
+        self.root.any(&|test| matches!(test, Test::Text { field: Some(field), .. } if field.limit.is_some()))
+    }
+
+    /// True when only the kernel can tell of a part of it.
+    pub fn is_kernels(&self) -> bool {
+        self.root.any(&|test| matches!(test, Test::KernelOnly))
     }
 
     /// Evaluates the filter for a record. None when only the kernel can, or the record is too short.

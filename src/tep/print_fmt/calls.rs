@@ -281,7 +281,7 @@ impl Parser<'_> {
         let Some(field) = self.format.field(name) else { return Ok(Expr::bad(format!("field {name}"))) };
         Ok(index.and_then(|index| located_word(field, index)).map_or_else(
             || Expr::bad(format!("field {name}, which locates nothing")),
-            |(word, relative)| Expr::leaf(Op::Located { word, relative }, ty),
+            |(word, relative)| Expr::leaf(Op::Located { word, relative, limit: field.limit }, ty),
         ))
     }
 

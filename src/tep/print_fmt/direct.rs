@@ -1,7 +1,7 @@
 //! Conversions of a bare field, `%d` of `REC->pid`: most of what a `print fmt` has. They become a place and a way to
 //! show it, with no expression to evaluate and no layout to work out.
 
-use super::super::field::{int_at, located, until_nul};
+use super::super::field::{TextLimit, int_at, located, until_nul};
 use super::super::types::IntType;
 use super::expr::{Binary, Expr, Fault, Op, Ty};
 use super::pointer::PointerKind;
@@ -20,6 +20,7 @@ pub enum Direct {
     Located {
         word: usize,
         relative: bool,
+        limit: Option<TextLimit>,
     },
 }
 
@@ -65,7 +66,9 @@ impl Direct {
             (Kind::Text, Op::Place { offset, size }) => {
                 Some(Direct::Text { offset: *offset, end: offset.checked_add(*size)? })
             }
-            (Kind::Text, Op::Located { word, relative }) => Some(Direct::Located { word: *word, relative: *relative }),
+            (Kind::Text, Op::Located { word, relative, limit }) => {
+                Some(Direct::Located { word: *word, relative: *relative, limit: *limit })
+            }
             _ => None,
         }
     }
@@ -83,7 +86,10 @@ impl Direct {
                 }
             }
             Direct::Text { offset, end } => out.extend_from_slice(until_nul(raw.get(offset..end).ok_or(Fault)?)),
-            Direct::Located { word, relative } => out.extend_from_slice(until_nul(located(raw, word, relative)?)),
+            Direct::Located { word, relative, limit } => {
+                let text = until_nul(located(raw, word, relative)?);
+                out.extend_from_slice(limit.map_or(text, |limit| limit.cut(text, raw)));
+            }
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Not;
 
-use super::super::field::{ReadError, int_at, located};
+use super::super::field::{ReadError, TextLimit, int_at, located, until_nul};
 use super::super::types::IntType;
 use super::Unsupported;
 use super::calls::Call;
@@ -44,6 +44,7 @@ pub enum Op {
     Located {
         word: usize,
         relative: bool,
+        limit: Option<TextLimit>,
     },
     LocatedLen {
         word: usize,
@@ -314,7 +315,10 @@ impl Expr {
                 let end = offset.checked_add(*size).ok_or(Fault)?;
                 Value::Bytes(raw.get(*offset..end).ok_or(Fault)?)
             }
-            Op::Located { word, relative } => Value::Bytes(located(raw, *word, *relative)?),
+            Op::Located { word, relative, limit } => {
+                let bytes = located(raw, *word, *relative)?;
+                Value::Bytes(limit.map_or(bytes, |limit| limit.cut(until_nul(bytes), raw)))
+            }
             Op::LocatedLen { word } => Value::Number(int_at(raw, *word, 4)? >> 16),
             Op::Unary(op, operand) => {
                 let value = operand.eval(raw)?;

@@ -6,8 +6,9 @@
 //! FETCH = "$argN" | "$retval" | "$stack" | "$stackN" | "$comm" | "%REGISTER"
 //!       | "@ADDRESS" | "@SYMBOL" [ "+N" | "-N" ] | ( "+" | "-" ) [ "u" ] N "(" FETCH ")" | "\NUMBER" | "\"TEXT""
 //! ```
-//! Two things are easier than in the kernel's own language (Documentation/trace/kprobetrace.rst): `$argN` works in user
-//! programs, and text needs no `+0(...)` around its pointer.
+//! Three things are easier than in the kernel's own language (Documentation/trace/kprobetrace.rst): `$argN` works in user
+//! programs, text needs no `+0(...)` around its pointer, and `string[N]`, `string[FETCH]` is text of at most so many bytes
+//! instead of an array of texts: the kernel reads up to a zero, and what is too much is cut here.
 
 use super::machine::Machine;
 
@@ -18,7 +19,10 @@ const MOST_NAME_BYTES: usize = 31;
 const DEEPEST: usize = 16;
 /// What a user may learn from a message.
 const VARIABLES: &str = "$arg1 $arg2 ..., $retval, $comm, $stack, $stack0 $stack1 ...";
-const TYPES: &str = "u8 to u64, s8 to s64, x8 to x64, char, string, ustring, symbol, b1@0/8, or one of these with [N]";
+const TYPES: &str = "u8 to u64, s8 to s64, x8 to x64, char, string, ustring, symbol, b1@0/8, or one of these with [N]; \
+                     string[$arg2] is text with a length";
+/// MAX_STRING_SIZE of the same: as much text as the kernel reads.
+const MOST_TEXT_BYTES: u16 = 4096;
 
 const NARROW: &str = "what an argument on the stack of a 32-bit program points to cannot be recorded";
 
@@ -43,7 +47,17 @@ pub struct FetchArg {
     pub at: usize,
     /// The kernel reads what was typed.
     pub as_typed: bool,
-    name: String,
+    pub name: String,
+    /// Of a text.
+    pub cut: Option<Cut>,
+}
+
+/// How much of a text is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cut {
+    Bytes(u16),
+    /// As many bytes as the argument of this name says.
+    Field(String),
 }
 
 /// A fault at a byte of the arguments.
@@ -62,11 +76,15 @@ pub fn parse(text: &str, site: &Site) -> Result<Vec<FetchArg>, ArgFault> {
     let mut at = 0;
     for word in text.split(' ') {
         if !word.is_empty() {
-            let arg = argument(word, at, site, args.len() + 1)?;
-            if args.iter().any(|other| other.name == arg.name) {
-                return fault(at, format!("there are two of the name {}: write another one before a `=`", arg.name));
+            for arg in argument(word, at, site, args.len() + 1)? {
+                if args.iter().any(|other| other.name == arg.name) {
+                    return fault(
+                        at,
+                        format!("there are two of the name {}: write another one before a `=`", arg.name),
+                    );
+                }
+                args.push(arg);
             }
-            args.push(arg);
         }
         at += word.len() + 1;
     }
@@ -77,7 +95,8 @@ pub fn parse(text: &str, site: &Site) -> Result<Vec<FetchArg>, ArgFault> {
     }
 }
 
-fn argument(word: &str, at: usize, site: &Site, number: usize) -> Result<FetchArg, ArgFault> {
+/// An argument, and behind it the length of a text.
+fn argument(word: &str, at: usize, site: &Site, number: usize) -> Result<Vec<FetchArg>, ArgFault> {
     if let Some(bad) = word.find(|c: char| !c.is_ascii_graphic() || matches!(c, ';' | '#')) {
         return fault(at + bad, "the kernel takes no such character");
     }
@@ -100,14 +119,30 @@ fn argument(word: &str, at: usize, site: &Site, number: usize) -> Result<FetchAr
     };
     let mut cursor = Cursor { word, next: fetch_at, base: at, site };
     let fetched = cursor.fetch(0)?;
-    let kind = cursor.kind()?;
+    let (kind, len) = cursor.kind()?;
     let name = given.map(str::to_owned).or_else(|| own_name(&word[fetch_at..])).unwrap_or(format!("value{number}"));
     let is_text = kind.is_some_and(|kind| kind.starts_with("string") || kind.starts_with("ustring"));
     if fetched.is == Is::Narrow && is_text {
         return fault(at + fetch_at, NARROW);
     }
+    let (kind, len) = match len {
+        Some(Len::Bytes(bytes)) => (kind, Some((Cut::Bytes(bytes), None))),
+        Some(Len::Fetched(len)) => {
+            let len_name = format!("{name}_len");
+            if len_name.len() > MOST_NAME_BYTES {
+                return fault(at, format!("a name of text with a length has {} bytes at most", MOST_NAME_BYTES - 4));
+            }
+            let word = if site.user && site.machine.word().is_some() { "u32" } else { "u64" };
+            let text = format!("{len_name}={}:{word}", len.text);
+            (kind, Some((Cut::Field(len_name.clone()), Some((text, len_name)))))
+        }
+        None => (kind, None),
+    };
     let text = format!("{name}={}", typed(fetched, kind, site));
-    Ok(FetchArg { as_typed: text == word, text, at, name })
+    let (cut, len) = len.unzip();
+    let mut args = vec![FetchArg { as_typed: text == word, text, at, name, cut }];
+    args.extend(len.flatten().map(|(text, name)| FetchArg { text, at, as_typed: false, name, cut: None }));
+    Ok(args)
 }
 
 /// `$arg1`, `%di` and the like are names enough.
@@ -293,14 +328,45 @@ impl<'a> Cursor<'a> {
         if value { Ok(digits) } else { fault(self.base + start, "a number is missing here, as in +8($arg1)") }
     }
 
-    /// The type, and nothing behind it.
-    fn kind(&mut self) -> Result<Option<&'a str>, ArgFault> {
+    /// The type, and how long a text may be. Nothing is behind it.
+    fn kind(&mut self) -> Result<(Option<&'a str>, Option<Len>), ArgFault> {
         let Some(kind) = self.rest().strip_prefix(':') else {
-            return if self.rest().is_empty() { Ok(None) } else { self.fault("a blank or a `:` expected here") };
+            return if self.rest().is_empty() {
+                Ok((None, None))
+            } else {
+                self.fault("a blank or a `:` expected here")
+            };
         };
         self.next += 1;
-        if is_kind(kind) { Ok(Some(kind)) } else { self.fault(format!("no such type; there are {TYPES}")) }
+        if let Some((text @ ("string" | "ustring"), _)) = kind.split_once('[') {
+            self.next += text.len() + 1;
+            return Ok((Some(text), Some(self.len()?)));
+        }
+        if is_kind(kind) { Ok((Some(kind), None)) } else { self.fault(format!("no such type; there are {TYPES}")) }
     }
+
+    /// `16]`, `$arg2]`
+    fn len(&mut self) -> Result<Len, ArgFault> {
+        let start = self.base + self.next;
+        let len = if self.rest().starts_with(|c: char| c.is_ascii_digit()) {
+            match self.take(|c| c.is_ascii_digit()).parse() {
+                Ok(bytes @ 1..=MOST_TEXT_BYTES) => Len::Bytes(bytes),
+                _ => return fault(start, format!("a text has 1 to {MOST_TEXT_BYTES} bytes")),
+            }
+        } else {
+            match self.fetch(1)? {
+                Fetched { is: Is::Text, .. } => return fault(start, "a length is a number"),
+                len => Len::Fetched(len),
+            }
+        };
+        if self.rest() == "]" { Ok(len) } else { self.fault("a `]` is missing at the end, as in string[$arg2]") }
+    }
+}
+
+/// How long a text is.
+enum Len {
+    Bytes(u16),
+    Fetched(Fetched),
 }
 
 fn is_kind(kind: &str) -> bool {
@@ -342,12 +408,16 @@ mod tests {
     fn arguments_in_the_kernels_words() {
         let arm = Site { machine: Machine::Aarch64, ..USER };
         let narrow = Site { machine: Machine::X86, ..USER };
-        let cases: [(&str, Site, &[&str]); 16] = [
+        let cases: [(&str, Site, &[&str]); 20] = [
             ("size=$arg1", USER, &["size=%di"]),
             ("size=$arg1:u64  path=+0($arg2):ustring", KERNEL, &["size=%di:u64", "path=+0(%si):ustring"]),
             ("path=$arg2:ustring", KERNEL, &["path=+0(%si):ustring"]),
             ("path=$arg2:ustring", USER, &["path=+0(%si):string"]),
             ("path=+8($arg1):string", USER, &["path=+8(%di):string"]),
+            ("text=$arg1:string[16]", USER, &["text=+0(%di):string"]),
+            ("text=$arg1:string[$arg2]", USER, &["text=+0(%di):string", "text_len=%si:u64"]),
+            ("$arg1:ustring[+8(%dx)] x=%r8", KERNEL, &["arg1=+0(%di):ustring", "arg1_len=+8(%dx):u64", "x=%r8"]),
+            ("a=%bx:string[$arg2]", narrow, &["a=+0(%bx):string", "a_len=+8($stack):u32"]),
             ("$arg7 $comm %rdi", USER, &["arg7=$stack1", "comm=$comm", "rdi=%di"]),
             ("who=$comm:string", USER, &["who=$comm:string"]),
             ("$arg1 a=$arg9", arm, &["arg1=%x0", "a=$stack0"]),
@@ -382,6 +452,15 @@ mod tests {
             ("b=%di a=%zz", USER, 9, "no such register; there are r15"),
             ("a=$arg1:u7", USER, 8, "no such type"),
             ("a=$arg1:u8[0]", USER, 8, "no such type"),
+            ("a=$arg1:string[0]", USER, 15, "a text has 1 to 4096 bytes"),
+            ("a=$arg1:string[4097]", USER, 15, "a text has 1 to 4096 bytes"),
+            ("a=$arg1:string[", USER, 15, "what to record is missing"),
+            ("a=$arg1:string[8", USER, 16, "a `]` is missing"),
+            ("a=$arg1:string[8]x", USER, 16, "a `]` is missing"),
+            ("a=$arg1:string[$arg2", USER, 20, "a `]` is missing"),
+            ("a=$arg1:string[$comm]", USER, 15, "a length is a number"),
+            ("a=$arg1:string[%zz]", USER, 16, "no such register"),
+            ("a=$arg1:string[%si] a_len=%dx", USER, 20, "there are two of the name a_len"),
             ("a=$arg1x", USER, 2, "there is no $arg1x"),
             ("a=+0($arg1", USER, 10, "a `)` is missing"),
             ("a=+($arg1)", USER, 3, "a number is missing"),
@@ -406,7 +485,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_line_or_a_fault(text in "([a-z=$%@+()\\\\:0-9 \n;#\"é\\[\\]-]|\\$arg|retval|string|\\PC){0,40}", user: bool, ret: bool) {
+        fn one_line_or_a_fault(text in "([a-z=$%@+()\\\\:0-9 \n;#\"é\\[\\]-]|\\$arg|retval|string|:string\\[|\\PC){0,40}", user: bool, ret: bool) {
             match parse(&text, &Site { user, ret, entry: !ret, machine: Machine::X86_64 }) {
                 Ok(args) => for arg in args {
                     prop_assert!(arg.text.bytes().all(|byte| byte.is_ascii_graphic() && !b";#".contains(&byte)));
