@@ -119,12 +119,18 @@ swept() {
     ! grep -q vfs_read_ $tracing/kprobe_events
 }
 await swept
+gone() {
+    ! grep -q perf_prof_ $tracing/kprobe_events
+}
+await gone
 probes after-sweep
 watching living trace -e 'kprobe:vfs_read'
 probes while-living
 stop living
+await gone
 probes after-signal
 prof wrong trace -e 'kprobe:vfs_read,kprobe:no_such_function' --for 1ms
+await gone
 probes after-error
 "#;
 

@@ -6,6 +6,7 @@ mod common;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,6 +41,16 @@ impl Kernel {
     fn probes_of(&self, pid: i32) -> usize {
         let group = format!("perf_prof_{pid}_");
         self.probes().iter().filter(|line| line.contains(&group)).count()
+    }
+
+    /// The list is read in parts: while others take theirs off, one may be missing in it.
+    fn has_of(&self, pid: i32, count: usize) {
+        until("the probes are there", || self.asked_for_by(pid) == count);
+    }
+
+    /// The kernel takes a moment to release them.
+    fn has_none_of(&self, pid: i32) {
+        until("the probes are gone", || self.probes_of(pid) == 0);
     }
 
     /// The same without those that measure what a hit costs.
@@ -268,14 +279,14 @@ fn functions_of_a_pattern() {
     let mut want: Vec<u64> = (0..10).flat_map(|i| [i, 2 * i]).collect();
     want.sort_unstable();
     assert_eq!(numbers, want);
-    assert!(kernel.probes().iter().all(|line| !line.contains("words__")), "they are gone");
+    until("they are gone", || kernel.probes().iter().all(|line| !line.contains("words__")));
 }
 
 #[test]
 fn what_a_pattern_must_not_be() {
     need_uprobes!();
     let cases = [
-        (probe("uprobe", "*", ""), 1, &["functions, more than 100: name fewer; some are "][..]),
+        (probe("uprobe", "*", ""), 1, &["functions, more than 100: name fewer", "; some are "][..]),
         (probe("uprobe", "*::words::*", "//most=3/"), 1, &["`*::words::*` is 4 functions, more than 3", "most=4"]),
         (probe("uprobe", "calls::words::weigh", "//most=1/"), 1, &["is 2 functions, more than 1"]),
         (probe("uprobe", "nothing::of::*", ""), 1, &["has no function `nothing::of::*`", "inlined"]),
@@ -420,7 +431,7 @@ fn processes_with_files_of_their_own() {
     let pids: Vec<String> = loads.iter().map(|load| load.pid().to_string()).collect();
     let selector = "uprobe:calls_add/a < 5/args='a=$arg1:u64'/";
     let prog = start_watching(&["trace", "-p", &pids.join(","), "-e", selector]);
-    assert_eq!(kernel.asked_for_by(prog.pid()), 2, "two files");
+    kernel.has_of(prog.pid(), 2);
     loads.iter_mut().for_each(|load| load.tell("go"));
     let done = prog.finish().code(0);
     for load in &loads {
@@ -460,7 +471,7 @@ fn a_file_below_several_overlays_has_one_probe() {
     loads.iter_mut().for_each(|load| assert_eq!(load.says(), "ready"));
     let pids: Vec<String> = loads.iter().map(|load| load.pid().to_string()).collect();
     let prog = start_watching(&["trace", "-p", &pids.join(","), "-e", "uprobe:calls_add"]);
-    assert_eq!(kernel.asked_for_by(prog.pid()), 2, "the file below, and the copy");
+    kernel.has_of(prog.pid(), 2);
     loads.iter_mut().for_each(|load| load.tell("go"));
     let done = prog.finish().code(0);
     for load in &loads {
@@ -500,7 +511,55 @@ fn nothing_is_left_after_an_end() {
         let prog = start(&[&["trace"], options].concat());
         let pid = prog.pid();
         prog.finish().code(code);
-        assert_eq!(kernel.probes_of(pid), 0, "{options:?}: {:?}", kernel.probes());
+        kernel.has_none_of(pid);
+    }
+}
+
+/// The first byte of a function in a file, and in the memory of a process that has mapped it.
+fn first_bytes(pid: i32, function: &str, path: &str) -> [u8; 2] {
+    let place = Place { function: function.to_owned(), offset: 0, ret: false };
+    let offset = in_file(&place, path).offset;
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
+    let hex = |text: &str| u64::from_str_radix(text, 16).expect("hex");
+    let address = maps.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let (is_code, at) = (words.next()?.contains('x'), hex(words.next()?));
+        let is_there = is_code && line.ends_with(path) && (at..at + hex(end) - hex(start)).contains(&offset);
+        is_there.then(|| hex(start) + offset - at)
+    });
+    let byte = |path: &str, at: u64| {
+        let mut byte = [0];
+        fs::File::open(path).expect(path).read_exact_at(&mut byte, at).expect("a byte");
+        byte[0]
+    };
+    [byte(path, offset), byte(&format!("/proc/{pid}/mem"), address.expect("mapped code"))]
+}
+
+#[test]
+fn no_program_runs_into_a_probe_behind_the_prompt() {
+    let kernel = need_uprobes!();
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("calls"); // nobody else's probes are in it
+    common::copy_program(example("calls"), &program);
+    let program = program.to_str().expect("UTF-8");
+    let mut load = Load::of(program, &["10", "--wait"]);
+    load.says();
+    let (pid, both) = (load.pid(), format!("uprobe:calls_add@\"{program}\",uretprobe:calls_text@\"{program}\""));
+    let target = pid.to_string();
+    for options in [&[][..], &["-p", &target]] {
+        let watching = start_watching(&[&["trace", "-e", &both], options].concat());
+        let own = watching.pid();
+        for function in ["calls_add", "calls_text"] {
+            let [file, memory] = first_bytes(pid, function, program);
+            assert_ne!(file, memory, "{function} has a probe");
+        }
+        watching.interrupt().code(0);
+        for function in ["calls_add", "calls_text"] {
+            let [file, memory] = first_bytes(pid, function, program);
+            assert_eq!(file, memory, "{function} has none any more");
+        }
+        kernel.has_none_of(own);
     }
 }
 
@@ -510,10 +569,10 @@ fn nothing_is_left_after_a_signal() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let prog = start_watching(&["trace", "-e", &probe("uprobe", "calls_add", "")]);
         let pid = prog.pid();
-        assert_eq!(kernel.asked_for_by(pid), 1);
+        kernel.has_of(pid, 1);
         prog.signal(signal);
         prog.finish().code(0);
-        assert_eq!(kernel.probes_of(pid), 0, "{:?}", kernel.probes());
+        kernel.has_none_of(pid);
     }
 }
 
@@ -557,7 +616,7 @@ fn the_next_run_sweeps_after_a_kill() {
     let living = start_watching(&["trace", "-e", &probe("uprobe", "calls_text", "")]);
     let killed = start_watching(&["trace", "-e", &probe("uprobe", "calls_add", "")]);
     let pid = killed.pid();
-    assert_eq!(kernel.asked_for_by(pid), 1);
+    kernel.has_of(pid, 1);
     killed.signal(Signal::SIGKILL);
     drop(killed); // reaps it
     // Its events may still be on their way out; some run will find them gone.
@@ -565,7 +624,7 @@ fn the_next_run_sweeps_after_a_kill() {
         run(&["trace", "-e", &probe("uprobe", "calls_add", ""), "--for", "1ms"]).code(0);
         kernel.probes_of(pid) == 0
     });
-    assert_eq!(kernel.asked_for_by(living.pid()), 1, "a living run keeps its own");
+    kernel.has_of(living.pid(), 1);
     assert!(kernel.probes().iter().any(|line| line.contains(&other.name)), "others keep theirs");
     living.interrupt().code(0);
 }
@@ -577,7 +636,7 @@ fn two_runs_do_not_disturb_each_other() {
     let mut first = start_watching(&["trace", "-e", &selector]);
     let second = calls(&[&selector], 100);
     assert_eq!(second.of_type("event").len(), 100);
-    // Its probe is gone, that of the first is not.
+    // Nobody is shown those of a run.
     let done = run(&["trace", "-e", "perf_prof_*:*", "--for", "1ms"]).code(1);
     done.says(&["no event matches"]);
     let mut load = Load::of(&example("calls"), &["50"]);
@@ -590,7 +649,7 @@ fn two_runs_do_not_disturb_each_other() {
     let pid = first.pid();
     let done = first.interrupt().code(0);
     assert!(done.of_type("event").len() >= 50, "both loads: {done:#?}");
-    assert_eq!(kernel.probes_of(pid), 0);
+    kernel.has_none_of(pid);
 }
 
 /// A probe that a user has made himself.

@@ -11,6 +11,7 @@ use crate::escape::escape;
 use crate::event::selector::{Args, Head, Place, Selector, USUAL_MOST};
 use crate::host::{Host, processes};
 use crate::perf::Attr;
+use crate::perf::attr::Missing;
 use crate::perf::evsel::Evsel;
 use crate::perf::target::Tasks;
 use crate::profiler::code::{self, Near, Scope, did_you_mean};
@@ -19,6 +20,7 @@ use crate::symbol::functions::{CodeFile, has_mapped};
 use crate::symbol::kallsyms::each_function;
 use crate::symbol::search::{MOST_OF_FILE_BYTES, MOST_OF_TARGET_BYTES, Search};
 use crate::sys;
+use crate::sys::perf::Watch;
 use crate::task::procfs;
 use crate::tep::format::Format;
 use crate::tep::probe::events::{Group, Part, has_kprobes, has_uprobes};
@@ -194,6 +196,7 @@ impl Setup<'_> {
         let defined = probes.define(&definition, &head);
         let (system, name) = defined.map_err(|refusal| self.refused(selector, place, &definition, refusal))?;
         let mut format = self.tracefs.get()?.format(&system, &name)?;
+        probes.set_id(format.id);
         (format.system, format.name) = at.parts(); // as the user knows it
         for arg in &definition.args {
             arg.cut.iter().for_each(|cut| format.cut(&arg.name, cut));
@@ -333,11 +336,28 @@ impl TracefsFinder {
         self.probes.get().map(Probes::missed).unwrap_or_default()
     }
 
+    /// Has the events of the run's probes closed, and removes these: the events at once, so that no program runs into them any
+    /// more, the rest behind this process. The kernel takes some 65 ms to release the last event of each.
+    ///
+    /// # Errors
+    /// Somebody else's event holds one.
+    pub fn end_probes(&self, close: impl FnOnce()) -> Result<()> {
+        let Some(probes) = self.probes.get() else {
+            close();
+            return Ok(());
+        };
+        let tid = nix::unistd::gettid().as_raw();
+        let of_this_thread = |id| Missing::default().open(&mut Attr::tracepoint(id), Watch::Thread { tid });
+        let are_held = probes.hold_all(of_this_thread).is_ok();
+        close();
+        if are_held && probes.remove_later() { Ok(()) } else { self.remove_probes() }
+    }
+
     /// Removes the run's probes, whose events are closed.
     ///
     /// # Errors
     /// Somebody else's event holds one.
-    pub fn remove_probes(&self) -> Result<()> {
+    fn remove_probes(&self) -> Result<()> {
         let removed = self.probes.get().map_or(Ok(()), Probes::remove);
         removed.context(
             "a probe of this run is left behind, since somebody holds it: the next run with a probe removes it",

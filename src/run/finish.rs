@@ -140,14 +140,13 @@ struct Removal {
     events: Result<Option<Evlist>>,
 }
 
-/// The kernel takes some 65 ms to release each: the last report need not wait for that, nor they for who reads it.
+/// The last report need not wait for that, nor they for who reads it.
 fn remove_probes(evlist: Evlist, tracefs: TracefsFinder) -> Removal {
     if !tracefs.has_probes() {
         return Removal { thread: None, events: Ok(Some(evlist)) };
     }
     fn remove((mut evlist, tracefs): (Evlist, TracefsFinder)) -> Result<Evlist> {
-        evlist.close_probes();
-        tracefs.remove_probes()?;
+        tracefs.end_probes(|| evlist.close_probes())?;
         Ok(evlist) // releasing what else there is takes long, too
     }
     let (give, take) = sync_channel(1);

@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, OsString};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::fcntl::OFlag;
@@ -146,6 +146,69 @@ pub fn hand_over(events: &[RawFd]) {
             others.close();
             libc::_exit(0);
         }
+    }
+}
+
+/// A probe whose definition goes when its event is released.
+#[derive(Debug)]
+pub struct HeldProbe<'a> {
+    /// The last event of it that is open.
+    pub event: BorrowedFd<'a>,
+    /// The kernel's list of such probes, open for appending.
+    pub list: BorrowedFd<'a>,
+    /// The line that takes it off.
+    pub line: &'a [u8],
+}
+
+/// As [`hand_over`], of probes: the holder takes them off the kernel's lists, too. It begins when what is returned is dropped,
+/// which is when their events are closed here: who closes the last of an event waits. None when there is no holder.
+pub fn hand_over_probes(probes: &[HeldProbe<'_>]) -> Option<OwnedFd> {
+    /// A lone process of a container would take the holder with it.
+    const INIT: libc::pid_t = 1;
+    if std::process::id() == INIT as u32 {
+        return None;
+    }
+    let (begins, go) = pipe2(OFlag::O_CLOEXEC).ok()?;
+    let mut keep: Vec<RawFd> =
+        probes.iter().flat_map(|probe| [probe.event, probe.list]).map(|fd| fd.as_raw_fd()).collect();
+    keep.push(begins.as_raw_fd());
+    let others = Others::than(&keep);
+    // SAFETY: the child calls only setsid, close_range, close, read, write, nanosleep and _exit, all async-signal-safe.
+    match unsafe { fork() } {
+        Ok(ForkResult::Child) => {
+            // SAFETY: system calls with integer arguments, and a line that is the caller's; no Rust value of the child is
+            // used after its descriptor is closed, since the child ends here.
+            unsafe {
+                libc::setsid();
+                others.close();
+                libc::read(begins.as_raw_fd(), [0_u8].as_mut_ptr().cast(), 1); // the end, when nobody has the other side
+                for probe in probes {
+                    libc::close(probe.event.as_raw_fd());
+                    take_off(probe);
+                }
+                libc::_exit(0);
+            }
+        }
+        Ok(ForkResult::Parent { .. }) => Some(go),
+        Err(_) => None,
+    }
+}
+
+/// The event may be on its way out still, or of somebody else, too. Safe between fork and exit.
+fn take_off(probe: &HeldProbe<'_>) {
+    const TRIES: u32 = 400;
+    static PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+    for _ in 0..TRIES {
+        // SAFETY: the line is there for as long as this takes; errno is this thread's own.
+        let is_busy = unsafe {
+            libc::write(probe.list.as_raw_fd(), probe.line.as_ptr().cast(), probe.line.len()) < 0
+                && *errno_location() == libc::EBUSY
+        };
+        if !is_busy {
+            return; // also for somebody else has done it
+        }
+        // SAFETY: reads its first argument only.
+        unsafe { libc::nanosleep(&PAUSE, std::ptr::null_mut()) };
     }
 }
 

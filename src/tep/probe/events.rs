@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use super::error_log::{Complaint, complaint};
 use super::fetch::FetchArg;
 use super::step::is_stepped;
+use crate::sys::process::{HeldProbe, hand_over_probes};
 
 const KPROBES: &str = "kprobe_events";
 const UPROBES: &str = "uprobe_events";
@@ -75,8 +76,6 @@ pub struct Probes {
     root: PathBuf,
     group: Group,
     made: RefCell<Vec<Made>>,
-    /// Events that keep some of them, until they are removed.
-    held: RefCell<Vec<OwnedFd>>,
 }
 
 #[derive(Debug)]
@@ -86,6 +85,10 @@ struct Made {
     /// As people know it.
     shown: String,
     is_stepped: bool,
+    /// The kernel's number of its event, when it is known.
+    id: Option<u32>,
+    /// An event of it that is open until it is removed.
+    held: Option<OwnedFd>,
 }
 
 /// How often a probe in a program was hit.
@@ -143,7 +146,7 @@ impl Group {
 
 impl Probes {
     pub fn new(root: &Path, group: Group) -> Probes {
-        Probes { root: root.to_owned(), group, made: RefCell::default(), held: RefCell::default() }
+        Probes { root: root.to_owned(), group, made: RefCell::default() }
     }
 
     /// Hands a probe to the kernel. Returns system and name of the event that it is now.
@@ -167,7 +170,14 @@ impl Probes {
             return Err(Refusal { error, complaint });
         }
         let is_stepped = is_stepped(&definition.spot);
-        self.made.borrow_mut().push(Made { file, name: name.clone(), shown: shown.to_owned(), is_stepped });
+        self.made.borrow_mut().push(Made {
+            file,
+            name: name.clone(),
+            shown: shown.to_owned(),
+            is_stepped,
+            id: None,
+            held: None,
+        });
         Ok((system, name))
     }
 
@@ -194,9 +204,53 @@ impl Probes {
         self.made.borrow().iter().filter_map(counts).collect()
     }
 
-    /// Keeps an event of one of them open until they are removed.
+    /// Keeps an event of the one that was defined last open until it is removed.
     pub fn hold(&self, event: OwnedFd) {
-        self.held.borrow_mut().push(event);
+        if let Some(made) = self.made.borrow_mut().last_mut() {
+            made.held = Some(event);
+        }
+    }
+
+    /// The number of the event of the one that was defined last.
+    pub fn set_id(&self, id: u32) {
+        if let Some(made) = self.made.borrow_mut().last_mut() {
+            made.id = Some(id);
+        }
+    }
+
+    /// Opens an event of each of which none is held: the others can be closed at once then, since the kernel waits long
+    /// before it releases the last.
+    ///
+    /// # Errors
+    /// One cannot be opened.
+    pub fn hold_all(&self, open: impl Fn(u32) -> io::Result<OwnedFd>) -> io::Result<()> {
+        for made in self.made.borrow_mut().iter_mut().filter(|made| made.held.is_none()) {
+            made.held = Some(open(made.id.ok_or(io::ErrorKind::NotFound)?)?);
+        }
+        Ok(())
+    }
+
+    /// Leaves all that are held to a process that takes them back behind this one. False when there is none.
+    pub fn remove_later(&self) -> bool {
+        let made = self.made.borrow();
+        let open = |file: &str| OpenOptions::new().append(true).open(self.root.join(file)).ok();
+        let lists = [KPROBES, UPROBES]
+            .map(|file| (file, made.iter().any(|made| made.file == file).then(|| open(file)).flatten()));
+        let lines: Vec<String> = made.iter().map(|made| format!("{}\n", removal(&self.group, &made.name))).collect();
+        let held: Option<Vec<HeldProbe<'_>>> = made
+            .iter()
+            .zip(&lines)
+            .map(|(made, line)| {
+                let list = lists.iter().find(|(file, _)| *file == made.file)?.1.as_ref()?.as_fd();
+                Some(HeldProbe { event: made.held.as_ref()?.as_fd(), list, line: line.as_bytes() })
+            })
+            .collect();
+        let holder = held.and_then(|held| hand_over_probes(&held));
+        drop(made);
+        if holder.is_some() {
+            self.made.borrow_mut().clear();
+        }
+        holder.is_some()
     }
 
     /// Those in programs, not hit yet: without one that people do not know.
@@ -206,6 +260,12 @@ impl Probes {
 
     /// How often each of those was hit, by whomever. None: the kernel does not tell, or another's has the same name.
     pub fn hits(&self) -> Option<Vec<Hits>> {
+        /// The list is read in parts: while others take theirs off, one may be missing in it.
+        const TRIES: usize = 3;
+        (0..TRIES).find_map(|_| self.hits_of_list())
+    }
+
+    fn hits_of_list(&self) -> Option<Vec<Hits>> {
         let profile = read_limited(&self.root.join("uprobe_profile")).unwrap_or_default();
         // `  /proc/self/fd/7   name_0      12`; a path may hold blanks
         let counts = |made: &Made| {
@@ -229,9 +289,9 @@ impl Probes {
         let group = self.group.to_string();
         let start = Instant::now();
         let mut result = Ok(());
-        self.held.borrow_mut().clear();
-        self.made.borrow_mut().retain(|made| {
-            let removed = remove(&self.root.join(made.file), &group, &made.name, start + BUSY);
+        self.made.borrow_mut().retain_mut(|made| {
+            made.held = None;
+            let removed = remove(&self.root.join(made.file), &removal(&group, &made.name), start + BUSY);
             let left = removed.is_err();
             if left {
                 result = removed;
@@ -249,7 +309,7 @@ impl Probes {
             let list = read_limited(&path).unwrap_or_default();
             for (group, name) in list.lines().filter_map(event_of) {
                 if Group::parse(group).is_some_and(|group| is_gone(&group)) {
-                    removed += usize::from(remove(&path, group, name, Instant::now()).is_ok());
+                    removed += usize::from(remove(&path, &removal(&group, name), Instant::now()).is_ok());
                 }
             }
         }
@@ -302,11 +362,16 @@ fn event_of(line: &str) -> Option<(&str, &str)> {
     kind.starts_with(['p', 'r']).then_some((group, name))
 }
 
+/// The line that takes a probe back.
+fn removal(group: &dyn fmt::Display, name: &str) -> String {
+    format!("-:{group}/{name}")
+}
+
 /// The kernel does not take a probe back from an event; one that was just closed may be on its way.
-fn remove(file: &Path, group: &str, name: &str, until: Instant) -> io::Result<()> {
+fn remove(file: &Path, removal: &str, until: Instant) -> io::Result<()> {
     const PAUSE: Duration = Duration::from_millis(5);
     loop {
-        match append(file, &format!("-:{group}/{name}")) {
+        match append(file, removal) {
             Err(err) if err.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => thread::sleep(PAUSE),
             Err(err) if err.raw_os_error() == Some(libc::ENOENT) => return Ok(()), // somebody else has
             result => return result,
