@@ -462,7 +462,8 @@ mod tests {
             [&(12_u32 | (text.len() as u32) << 16).to_ne_bytes()[..], &len.to_ne_bytes(), text].concat()
         };
         let at = |size| Some(TextLimit::At { offset: 4, size });
-        let cases: [(&[u8], u64, Option<TextLimit>, &[u8]); 12] = [
+        type Case<'a> = (&'a [u8], u64, Option<TextLimit>, &'a [u8]);
+        let cases: [Case<'_>; 12] = [
             (b"word-1/\0", 6, None, b"word-1/"),
             (b"word-1/\0", 6, at(8), b"word-1"),
             (b"word-1/\0", 6, at(4), b"word-1"),
