@@ -160,7 +160,7 @@ impl Run {
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
         let (output, settle) = Output::start(sink, waker.clone())?;
         let watched = Watched::new(&options.target, &host);
-        let targets = Targets::new(&options.target.tasks, &host);
+        let targets = Targets::new(&options.target.tasks, std::mem::take(&mut options.names), &host);
         let tracefs = TracefsFinder::default();
         let mut evlist = Evlist::new();
         let setup = Setup {
@@ -361,7 +361,12 @@ impl Run {
                 return Ok(Stop::Closed);
             }
             let now = sys::monotonic_ns();
-            if self.core.ctx.watched.is_over() || ends(now) {
+            let mut is_over = self.core.ctx.watched.is_over();
+            if is_over || now >= next_hotplug {
+                self.follow_names(now);
+                is_over = self.core.ctx.watched.is_over() && !self.targets.may_be_succeeded(now);
+            }
+            if is_over || ends(now) {
                 return Ok(Stop::Asked);
             }
             if now >= next_hotplug {

@@ -270,6 +270,67 @@ fn processes_by_a_pattern_and_the_end_of_one() {
     assert!(!done.err().contains(&last), "the end of the last is that of the run: {done:?}");
 }
 
+/// Calls of write(2) with a line of four letters.
+fn writes(done: &Done, is: impl Fn(&Value) -> bool) -> usize {
+    let is_line = |event: &&Value| is(&event["pid"]) && event["fields"]["args"][2] == 5;
+    done.of_type("event").iter().filter(is_line).count()
+}
+
+/// Of a name that was asked for, each is watched, as long as the run lasts.
+#[test]
+fn a_process_that_is_started_again_is_followed() {
+    need_events!();
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("again{}", std::process::id());
+    let mut first = shell_named(dir.path(), &name);
+    for options in [&[][..], &["-i", "100"]] {
+        let mut trace = start(
+            &[&["trace", "--json", "-e", &syscall(libc::SYS_write), "-p", &name, "--for", "300"], options].concat(),
+        );
+        trace.provoke(|| first.tell("echo"), |line| line.contains("sys_enter"));
+        let (old, ended) = (first.pid(), format!("trace: {name} {} exited", first.pid()));
+        first.stop();
+        let mut second = shell_named(dir.path(), &name);
+        let pid = second.pid();
+        trace.err_line(|line| line == ended);
+        trace.err_line(|line| line == format!("trace: {name} {pid} started: watched from now on"));
+        // It, and what it starts: once each.
+        for _ in 0..20 {
+            second.tell("echo abcd");
+        }
+        second.tell("sh -c 'echo abcd; echo abcd'; echo abcd");
+        // One beside it, which is not a child.
+        let mut third = shell_named(dir.path(), &name);
+        trace.err_line(|line| line == format!("trace: {name} {} started: watched from now on", third.pid()));
+        third.tell("echo abcd");
+        assert_eq!(third.says(), "abcd");
+        (0..23).for_each(|_| assert_eq!(second.says(), "abcd"));
+        let done = trace.interrupt().code(0);
+        assert_ne!(old, pid);
+        let of = |wanted: i32| writes(&done, |pid| *pid == wanted);
+        assert_eq!((of(pid), of(third.pid())), (21, 1), "{done:#?}");
+        assert_eq!(writes(&done, |_| true), 24, "{done:#?}");
+        third.stop();
+        first = second;
+    }
+    first.stop();
+}
+
+#[test]
+fn a_number_is_not_followed() {
+    need_events!();
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("once{}", std::process::id());
+    let first = shell_named(dir.path(), &name);
+    let mut trace = start(&["trace", "-v", "-e", &syscall(libc::SYS_write), "-p", &first.pid().to_string()]);
+    trace.err_line(|line| line.contains("ring buffer"));
+    first.stop();
+    let second = shell_named(dir.path(), &name);
+    let done = trace.finish().code(0);
+    assert!(!done.err().contains("started"), "{done:?}");
+    second.stop();
+}
+
 #[test]
 fn one_cpu_of_two() {
     need_events!();

@@ -277,7 +277,9 @@ fn bare(part: Part<'_>) -> Result<Head, Fault> {
 
 /// In a program a name may stand for several functions.
 fn in_program(part: Part<'_>, ret: bool, example: &str) -> Result<Place, Fault> {
-    let place = place(part, ret, example)?;
+    let part = part.trim();
+    let mut place = place(part, ret, example)?;
+    place.function.truncate(place.function.trim_end().len()); // before an offset
     if place.is_pattern() && place.offset > 0 {
         return part.fault("an offset is one into a single function: name it");
     }
@@ -409,6 +411,7 @@ mod tests {
             ("kprobe:vfs_read+0x10", "kprobe:vfs_read+0x10", false),
             ("uretprobe:a::b*@'/a, b'//", "uretprobe:a::b*@\"/a, b\"", true),
             ("uprobe:\"a<b, c>::d\"@x", "uprobe:a<b, c>::d@\"x\"", false),
+            ("uprobe:\" a b +8 \"@x", "uprobe:a b+0x8@\"x\"", false),
             ("uprobe:<a as b>::c[]", "uprobe:<a as b>::c[]", false),
         ];
         for (text, want, wild) in cases {

@@ -118,6 +118,16 @@ impl Evlist {
         self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu)
     }
 
+    /// True when some event is open for each thread that is watched, and what that one creates inherits it.
+    pub fn any_inherited(&self) -> bool {
+        self.plan.bound.is_some() && self.plan.inherit && self.evsels.iter().any(|evsel| evsel.binding == Binding::Task)
+    }
+
+    /// The files that probes in programs are in, as far as they are known.
+    pub fn probed_inodes(&self) -> impl Iterator<Item = u64> {
+        self.evsels.iter().filter_map(|evsel| evsel.in_program?.inode)
+    }
+
     /// Samples hold callchains that are meant as such.
     pub fn any_callchain(&self) -> bool {
         self.evsels.iter().any(|evsel| evsel.has_callchain() && evsel.chain_use == ChainUse::Shown)
@@ -319,10 +329,31 @@ impl Evlist {
     /// # Errors
     /// As [`Evlist::open_cpu`].
     pub fn open_new_threads(&mut self, target: &Target, host: &Host) -> Result<()> {
+        match &target.tasks {
+            Tasks::Processes(pids) => self.open_threads_of(pids, host),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens and starts the events of a process that was started in mid-run.
+    ///
+    /// # Errors
+    /// As [`Evlist::open_cpu`].
+    pub fn join_process(&mut self, pid: i32, host: &Host) -> Result<()> {
+        let before: Vec<[usize; 2]> = self.cpus.iter().map(|cpu| [cpu.side.len(), cpu.events.len()]).collect();
+        self.open_threads_of(&[pid], host)?;
+        for (cpu, [side, events]) in self.cpus.iter_mut().zip(before) {
+            let side = cpu.side.iter().skip(side).map(|side| &side.fd);
+            cpu.events.iter_mut().skip(events).for_each(EventFd::begin);
+            for fd in side.chain(cpu.events.iter().skip(events).map(|event| &event.fd)) {
+                sys::perf::enable(fd.as_fd()).context("cannot enable the events")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_threads_of(&mut self, pids: &[i32], host: &Host) -> Result<()> {
         const ROUNDS: usize = 5; // a process that creates threads faster than this is caught by the next ones' creators
-        let (Tasks::Processes(pids), Some(Bound::Threads(_))) = (&target.tasks, &self.plan.bound) else {
-            return Ok(());
-        };
         for _ in 0..ROUNDS {
             let Some(Bound::Threads(known)) = &mut self.plan.bound else { return Ok(()) };
             let now = pids.iter().flat_map(|&pid| threads(host, pid));

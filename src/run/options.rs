@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::cli::values::{PidOrName, RingSize};
+use crate::cli::values::{CommPattern, PidOrName, RingSize};
 use crate::cli::{CgroupList, CommonArgs, CpuList, TaskList, TidList, usage};
 use crate::digits::format_ns;
 use crate::escape::escape;
@@ -50,6 +50,8 @@ pub struct Options {
     pub durable: bool,
     /// It has tables, at the end of each interval.
     pub reports: bool,
+    /// Of the processes of the target: who gets one later belongs to it.
+    pub names: Vec<CommPattern>,
     /// What people should hear of how the options were understood.
     pub notes: Vec<String>,
 }
@@ -84,6 +86,11 @@ impl Options {
         }
         let host = Host::default();
         let mut notes = Vec::new();
+        let names = common.pids.iter().flat_map(|TaskList(list)| list).filter_map(|word| match word {
+            PidOrName::Name(name) => Some(name.clone()),
+            PidOrName::Pid(_) => None,
+        });
+        let names = names.collect();
         let tasks = if let Some(TaskList(list)) = &common.pids {
             Tasks::Processes(resolve_processes(&host, list, &mut notes)?)
         } else if let Some(TidList(tids)) = &common.tids {
@@ -121,6 +128,7 @@ impl Options {
             paced: false,
             durable: false,
             reports: true,
+            names,
             notes,
         })
     }
@@ -153,7 +161,7 @@ fn resolve_processes(host: &Host, list: &[PidOrName], notes: &mut Vec<String>) -
         if pids.is_empty() {
             bail!("{nobody}; {}", like(host, name.typed()));
         }
-        notes.push(format!("{nobody}: the others are watched, one that starts later is not"));
+        notes.push(format!("{nobody}: the others are watched, and so is one that starts later"));
     }
     pids.sort_unstable();
     pids.dedup();

@@ -1,16 +1,65 @@
-//! What a run tells of itself in mid-run.
+//! What a run tells of itself in mid-run, and of the processes that it was asked about.
 
 use crate::run::Run;
 use crate::run::words::{self, Backlog, OwnCost};
+use crate::symbol::functions::{has_mapped_inode, is_stuck};
 use crate::sys;
 
 impl Run {
     /// That some of the target's tasks have ended. With the last of them the run does, too.
     pub(super) fn tell_ended(&mut self) {
-        let ended = self.targets.take_ended(&self.host).filter(|_| !self.core.ctx.watched.is_over());
-        if let Some(ended) = ended {
+        if self.core.ctx.watched.is_over() {
+            return;
+        }
+        if let Some(ended) = self.targets.take_ended(&self.host) {
             self.core.ctx.output.note(format!("{}: {ended}", self.options.profiler));
         }
+    }
+
+    /// Watches processes that have got a name that was asked for.
+    pub(super) fn follow_names(&mut self, now: u64) {
+        let mut started = self.targets.find_started(&self.host, now, self.core.ctx.watched.is_over());
+        if started.is_empty() {
+            return;
+        }
+        // Children of the target are among them: records on their way tell of these.
+        self.rings.catch_up(&mut self.core);
+        started.retain(|&pid| !self.core.ctx.watched.has_process(pid));
+        let profiler = self.options.profiler;
+        let mut lines = Vec::new();
+        for &pid in &started {
+            let name = self.targets.add(pid, &self.host);
+            lines.push(match self.join(pid) {
+                Ok(None) => format!("{profiler}: {name} started: watched from now on"),
+                Ok(Some(but)) => format!("{profiler}: {name} started: watched from now on, {but}"),
+                Err(err) => format!("{profiler}: {name} started, and cannot be watched: {err:#}"),
+            });
+        }
+        if started.is_empty() {
+            return;
+        }
+        self.core.ctx.tasks.scan();
+        if self.core.any_address {
+            self.core.ctx.output.living(started);
+        }
+        self.tell_ended(); // first
+        lines.into_iter().for_each(|line| self.core.ctx.output.note(line));
+    }
+
+    /// Has a process watched. What people should know of it, beside that.
+    fn join(&mut self, pid: i32) -> anyhow::Result<Option<&'static str>> {
+        let core = &mut self.core;
+        if core.loss.side_total() > 0 && core.evlist.any_inherited() {
+            // One of the target's children has its events already, and would be seen twice.
+            anyhow::bail!("records were lost that tell who was started by whom");
+        }
+        core.evlist.bind(core.ctx.watched.now());
+        core.evlist.join_process(pid, &self.host)?;
+        core.ctx.watched.join(pid, &self.host);
+        let is_stuck = is_stuck(&self.host, pid); // who asks waits, too
+        let is_elsewhere = |inode| !has_mapped_inode(&self.host, pid, inode);
+        let has_other_files = !is_stuck && core.evlist.probed_inodes().any(is_elsewhere);
+        Ok(has_other_files.then_some("but it has not loaded all the files that probes are in"))
     }
 
     /// What the run has cost up to now, and what waits to be read and to be written.

@@ -1,7 +1,11 @@
-//! The processes or threads that a run was asked about by number or name: which of them have ended.
+//! The processes or threads that a run was asked about by number or name: which of them have ended, and who has got such a
+//! name since.
 
+use rustc_hash::FxHashMap;
+
+use crate::cli::values::CommPattern;
 use crate::escape::escape;
-use crate::host::Host;
+use crate::host::{Host, processes};
 use crate::perf::target::Tasks;
 use crate::task::watched::living_threads;
 use crate::task::{Comm, procfs};
@@ -14,27 +18,85 @@ struct Asked {
     started: Option<u64>,
 }
 
+/// How long a name that nobody has any more may be taken up by somebody else: a service is started again within that.
+const SUCCESSION_NS: u64 = 1_000_000_000;
+/// How often it is looked for those, and how often after one has ended.
+const LOOK_NS: u64 = 5_000_000_000;
+const SOON_NS: u64 = 400_000_000;
+/// Looks that are soon, after an end.
+const SOON_LOOKS: u32 = 20;
+/// Looks at the name of a process: it may execute another program soon after it was started.
+const LOOKS_AT_NAME: u8 = 2;
+
 /// Those that have not ended as of the last look.
 #[derive(Debug, Default)]
 pub struct Targets {
     living: Vec<Asked>,
     threads: bool,
+    /// Who gets such a name belongs to them.
+    names: Vec<CommPattern>,
+    /// Processes that had other names, and how often that was seen.
+    strangers: FxHashMap<i32, u8>,
+    next_look_ns: u64,
+    soon: u32,
+    /// When nobody was left.
+    over_ns: Option<u64>,
 }
 
 impl Targets {
     /// Those that `tasks` names. What it finds in other ways comes and goes without a word.
-    pub fn new(tasks: &Tasks, host: &Host) -> Targets {
+    pub fn new(tasks: &Tasks, names: Vec<CommPattern>, host: &Host) -> Targets {
         let (numbers, threads) = match tasks {
             Tasks::Processes(pids) => (&pids[..], false),
             Tasks::Threads(tids) => (&tids[..], true),
             Tasks::All | Tasks::Cgroups(_) | Tasks::Workload(_) => (&[][..], false),
         };
-        let asked = |&number: &i32| Asked {
-            number,
-            comm: procfs::comm(host, number),
-            started: procfs::start_ticks(host, number),
-        };
-        Targets { living: numbers.iter().map(asked).collect(), threads }
+        let living = numbers.iter().map(|&number| Asked::now(number, host)).collect();
+        Targets { living, threads, names, ..Targets::default() }
+    }
+
+    /// Processes that have got a name that was asked for since the last look, as /proc has it: some may be watched already.
+    /// `is_over`: nobody else is left.
+    pub fn find_started(&mut self, host: &Host, now_ns: u64, is_over: bool) -> Vec<i32> {
+        if self.names.is_empty() || now_ns < self.next_look_ns && !is_over {
+            return Vec::new();
+        }
+        self.next_look_ns = now_ns.saturating_add(if self.soon > 0 { SOON_NS } else { LOOK_NS });
+        self.soon = self.soon.saturating_sub(1);
+        let own = std::process::id() as i32;
+        let all = processes(host);
+        self.strangers.retain(|pid, _| all.binary_search(pid).is_ok());
+        let mut found = Vec::new();
+        for pid in all.into_iter().filter(|&pid| pid != own) {
+            let looks = self.strangers.entry(pid).or_default();
+            if *looks >= LOOKS_AT_NAME && !is_over || self.living.iter().any(|asked| asked.number == pid) {
+                continue;
+            }
+            let comm = procfs::comm(host, pid);
+            let is_named = comm.is_some_and(|comm| self.names.iter().any(|name| name.matches(comm.as_bytes())));
+            if is_named && procfs::is_alive(host, pid) {
+                found.push(pid);
+            } else {
+                *looks = looks.saturating_add(1);
+            }
+        }
+        found
+    }
+
+    /// One that is watched from now on, as it is to be called.
+    pub fn add(&mut self, pid: i32, host: &Host) -> String {
+        self.over_ns = None;
+        self.soon = 0;
+        let asked = Asked::now(pid, host);
+        let name = asked.name();
+        self.living.push(asked);
+        name
+    }
+
+    /// Nobody is left. True while another may come.
+    pub fn may_be_succeeded(&mut self, now_ns: u64) -> bool {
+        let since_ns = *self.over_ns.get_or_insert(now_ns);
+        !self.names.is_empty() && now_ns.saturating_sub(since_ns) < SUCCESSION_NS
     }
 
     /// One line for those that have ended since the last look.
@@ -45,12 +107,19 @@ impl Targets {
         let ended: Vec<Asked> = self.living.extract_if(.., |asked| !lives(asked)).collect();
         let named: Vec<String> = ended.iter().take(NAMED).map(Asked::name).collect();
         let more = ended.len() - named.len();
+        if !ended.is_empty() {
+            (self.soon, self.next_look_ns) = (SOON_LOOKS, 0);
+        }
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         (!ended.is_empty()).then(|| format!("{}{more} exited", named.join(", ")))
     }
 }
 
 impl Asked {
+    fn now(number: i32, host: &Host) -> Asked {
+        Asked { number, comm: procfs::comm(host, number), started: procfs::start_ticks(host, number) }
+    }
+
     /// Neither gone, nor is another under its number.
     fn lives(&self, threads: bool, host: &Host) -> bool {
         let is_there = match threads {
@@ -84,7 +153,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let host = Host { proc: dir.path().to_owned(), ..Host::default() };
             [7, 8, 9].into_iter().for_each(|pid| put(&host, pid, 'S', 100));
-            let mut targets = Targets::new(&tasks, &host);
+            let mut targets = Targets::new(&tasks, Vec::new(), &host);
             assert_eq!(targets.take_ended(&host), None);
             put(&host, 8, 'Z', 100);
             put(&host, 9, 'S', 200); // somebody else
@@ -94,8 +163,38 @@ mod tests {
             assert_eq!(targets.take_ended(&host).as_deref(), Some("job7 7 exited"));
         }
         let none = Host { proc: "/nonexistent".into(), ..Host::default() };
-        let mut many = Targets::new(&Tasks::Processes((1..=20).collect()), &none);
+        let mut many = Targets::new(&Tasks::Processes((1..=20).collect()), Vec::new(), &none);
         assert_eq!(many.take_ended(&none).as_deref(), Some("1, 2, 3, 4, 5, 6, 7, 8 and 12 more exited"));
-        assert_eq!(Targets::new(&Tasks::All, &none).take_ended(&none), None);
+        assert_eq!(Targets::new(&Tasks::All, Vec::new(), &none).take_ended(&none), None);
+    }
+    #[test]
+    fn who_gets_the_name_later() {
+        const SECOND: u64 = 1_000_000_000;
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host { proc: dir.path().to_owned(), ..Host::default() };
+        let rename = |pid: i32, name: &str| std::fs::write(dir.path().join(format!("{pid}/task/{pid}/comm")), name);
+        [7, 8].into_iter().for_each(|pid| put(&host, pid, 'S', 100));
+        let names = crate::cli::values::comm_list("job*").unwrap().iter().cloned().collect();
+        let mut targets = Targets::new(&Tasks::Processes(vec![7]), names, &host);
+        assert_eq!(targets.find_started(&host, SECOND, false), [8], "it was not asked about, though so called");
+        targets.add(8, &host);
+        put(&host, 9, 'S', 200);
+        rename(9, "sh\n").unwrap();
+        assert!(targets.find_started(&host, 2 * SECOND, false).is_empty(), "too early to look");
+        assert!(targets.find_started(&host, 7 * SECOND, false).is_empty(), "another name");
+        rename(9, "job9\n").unwrap();
+        assert!(targets.find_started(&host, 8 * SECOND, false).is_empty());
+        put(&host, 7, 'Z', 100);
+        assert_eq!(targets.take_ended(&host).as_deref(), Some("job7 7 exited"));
+        assert_eq!(targets.find_started(&host, 8 * SECOND, false), [9], "soon after an end");
+        assert_eq!(targets.add(9, &host), "job9 9");
+        assert!(targets.find_started(&host, 60 * SECOND, false).is_empty());
+        // Nobody is left: whoever comes within a second.
+        assert!(targets.may_be_succeeded(60 * SECOND) && targets.may_be_succeeded(61 * SECOND - 1));
+        assert!(!targets.may_be_succeeded(61 * SECOND));
+        put(&host, 10, 'S', 300);
+        assert_eq!(targets.find_started(&host, 60 * SECOND, true), [10]);
+        let mut numbers = Targets::new(&Tasks::Processes(vec![7]), Vec::new(), &host);
+        assert!(numbers.find_started(&host, SECOND, true).is_empty() && !numbers.may_be_succeeded(0));
     }
 }

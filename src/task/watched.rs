@@ -110,6 +110,25 @@ impl Watched {
         matches!(self, Watched::Released { .. })
     }
 
+    /// True for a process whose threads and children belong to the answer.
+    pub fn has_process(&self, pid: i32) -> bool {
+        match self {
+            Watched::Some(members) => members.asked.contains_key(&pid) || members.tids.contains(&pid),
+            _ => self.contains(pid),
+        }
+    }
+
+    /// A process that belongs to the answer from now on.
+    pub fn join(&mut self, pid: i32, host: &Host) {
+        if let Watched::Some(members) = self {
+            members.asked.insert(pid, procfs::start_ticks(host, pid));
+            for tid in living_threads(host, pid) {
+                members.leaving.remove(&tid); // the number is used again
+                members.tids.insert(tid);
+            }
+        }
+    }
+
     /// True when every task of the answer has exited.
     pub fn is_over(&self) -> bool {
         matches!(self, Watched::Some(members) if members.until_exit && members.tids.is_empty())
