@@ -160,7 +160,7 @@ impl Run {
         let waker = Arc::new(Waker::new().context("cannot wait for events")?);
         let (output, settle) = Output::start(sink, waker.clone())?;
         let watched = Watched::new(&options.target, &host);
-        let targets = Targets::new(&options.target.tasks, std::mem::take(&mut options.names), &host);
+        let targets = Targets::new(&options.target.tasks, &host);
         let tracefs = TracefsFinder::default();
         let mut evlist = Evlist::new();
         let setup = Setup {
@@ -364,7 +364,8 @@ impl Run {
             let mut is_over = self.core.ctx.watched.is_over();
             if is_over || now >= next_hotplug {
                 self.follow_names(now);
-                is_over = self.core.ctx.watched.is_over() && !self.targets.may_be_succeeded(now);
+                let is_named = !self.options.names.is_empty();
+                is_over = self.core.ctx.watched.is_over() && !(is_named && self.targets.may_be_succeeded(now));
             }
             if is_over || ends(now) {
                 return Ok(Stop::Asked);

@@ -44,6 +44,12 @@ pub struct Wanted<'a> {
     pub most: u16,
 }
 
+impl<'a> Wanted<'a> {
+    fn name(self) -> WantedName<'a> {
+        WantedName::new(&self.place.function, self.place.is_pattern())
+    }
+}
+
 /// The program that everything else on a machine is linked like.
 const USUAL_PROGRAM: &str = "/bin/sh";
 const STRIPPED: &str = "; it is stripped: only what it exports has a name";
@@ -73,7 +79,7 @@ pub fn in_file(wanted: Wanted<'_>, path: &str, search: &Search) -> Result<Vec<Sp
         None => code.find(&wanted.place.function, search),
     };
     if matches!(named, Named::Unknown | Named::Elsewhere) {
-        let functions = code.matching(WantedName::of(wanted.place), false, search);
+        let functions = code.matching(wanted.name(), false, search);
         if !functions.functions.is_empty() || wanted.place.is_pattern() {
             return spots_of(wanted, code, functions, search);
         }
@@ -184,7 +190,7 @@ fn in_processes(wanted: Wanted<'_>, pids: &[i32], host: &Host, search: &Search) 
 /// Functions that people call so, in a program, which comes first, or else in those of its libraries that have any.
 fn in_one_of(wanted: Wanted<'_>, files: &mut Vec<Code>, search: &Search) -> Option<Result<Vec<Spot>>> {
     let program = files.first()?;
-    let own = program.matching(WantedName::of(wanted.place), false, search);
+    let own = program.matching(wanted.name(), false, search);
     if !own.functions.is_empty() || own.chosen > 0 {
         return Some(spots_of(wanted, files.remove(0), own, search));
     }
@@ -202,8 +208,7 @@ fn in_libraries(wanted: Wanted<'_>, libraries: &mut Vec<Code>, search: &Search) 
     {
         return Some(spot(place, libraries.remove(at), search).map(|spot| vec![spot]));
     }
-    let found: Vec<MatchList> =
-        libraries.iter().map(|code| code.matching(WantedName::of(place), true, search)).collect();
+    let found: Vec<MatchList> = libraries.iter().map(|code| code.matching(wanted.name(), true, search)).collect();
     if found.iter().all(|matches| matches.functions.is_empty() && matches.chosen == 0) {
         return None;
     }

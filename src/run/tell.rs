@@ -18,7 +18,13 @@ impl Run {
 
     /// Watches processes that have got a name that was asked for.
     pub(super) fn follow_names(&mut self, now: u64) {
-        let mut started = self.targets.find_started(&self.host, now, self.core.ctx.watched.is_over());
+        let names = &self.options.names;
+        if names.is_empty() {
+            return;
+        }
+        let is_asked_for = |comm: &[u8]| names.iter().any(|name| name.matches(comm));
+        let is_over = self.core.ctx.watched.is_over();
+        let mut started = self.targets.find_started(is_asked_for, &self.host, now, is_over);
         if started.is_empty() {
             return;
         }

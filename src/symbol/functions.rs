@@ -404,7 +404,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::event::selector::Place;
     use crate::symbol::elf::tests::damaged;
     use crate::symbol::elf_file::in_memory;
     use crate::symbol::matching::WantedName;
@@ -472,8 +471,7 @@ mod tests {
         let search = Search::within(1 << 20);
         code.each_name(&search, |_| names += 1);
         let found = code.find("clock_gettime", &search);
-        let place = Place { function: "*get*".to_owned(), offset: 0, ret: false };
-        let matching = code.matching(WantedName::of(&place), false, &search);
+        let matching = code.matching(WantedName::new("*get*", true), false, &search);
         assert!(matching.functions.len() <= names, "{matching:?}");
         let _ = (code.offset(0x1000), code.exports("x", &search), code.elf.interpreter(&code.file.file));
         let _ = code.with_libraries(&[]).len();

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use crate::event::selector::{MOST_OF_MOST, Place};
 use crate::symbol::demangle::{demangled, function_name, is_piece};
 use crate::symbol::elf_file::Symbol;
 use crate::symbol::functions::{Code, STT_FUNC, STT_GNU_IFUNC};
@@ -16,8 +15,8 @@ use crate::tep::filter::glob;
 const MOST_NAME_BYTES: usize = 4096;
 /// Of all names of a file that are looked at: a browser with all its symbols has fewer.
 const MOST_NAMES_BYTES: usize = 256 << 20;
-/// Functions whose names are kept: as many as may be asked for.
-const MOST_NAMED: usize = MOST_OF_MOST as usize;
+/// Functions whose names are kept: nobody asks for more.
+const MOST_NAMED: usize = 1000;
 /// Functions that are counted.
 const MOST_COUNTED: usize = 100_000;
 /// Names that are read before the time is looked at.
@@ -49,8 +48,9 @@ pub struct MatchList {
 }
 
 impl<'a> WantedName<'a> {
-    pub fn of(place: &'a Place) -> WantedName<'a> {
-        WantedName { text: &place.function, is_pattern: place.is_pattern() }
+    /// `is_pattern`: it stands for whatever it matches.
+    pub fn new(text: &'a str, is_pattern: bool) -> WantedName<'a> {
+        WantedName { text, is_pattern }
     }
 
     /// What people call the symbol `name`, if they may mean it, and whether it is what was typed to the letter.
@@ -228,8 +228,7 @@ mod tests {
             ("core::*::write", "_ZN4core3fmt5write17h0123456789abcdefE", Some(("core::fmt::write", false))),
         ];
         for (typed, name, want) in cases {
-            let place = Place { function: typed.to_owned(), offset: 0, ret: false };
-            let got = WantedName::of(&place).meant(name);
+            let got = WantedName::new(typed, typed.contains(['*', '?'])).meant(name);
             assert_eq!(got.as_ref().map(|(name, typed)| (name.as_str(), *typed)), want, "{typed} {name}");
         }
     }

@@ -3,7 +3,6 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::cli::values::CommPattern;
 use crate::escape::escape;
 use crate::host::{Host, processes};
 use crate::perf::target::Tasks;
@@ -33,8 +32,6 @@ const LOOKS_AT_NAME: u8 = 2;
 pub struct Targets {
     living: Vec<Asked>,
     threads: bool,
-    /// Who gets such a name belongs to them.
-    names: Vec<CommPattern>,
     /// Processes that had other names, and how often that was seen.
     strangers: FxHashMap<i32, u8>,
     next_look_ns: u64,
@@ -45,20 +42,26 @@ pub struct Targets {
 
 impl Targets {
     /// Those that `tasks` names. What it finds in other ways comes and goes without a word.
-    pub fn new(tasks: &Tasks, names: Vec<CommPattern>, host: &Host) -> Targets {
+    pub fn new(tasks: &Tasks, host: &Host) -> Targets {
         let (numbers, threads) = match tasks {
             Tasks::Processes(pids) => (&pids[..], false),
             Tasks::Threads(tids) => (&tids[..], true),
             Tasks::All | Tasks::Cgroups(_) | Tasks::Workload(_) => (&[][..], false),
         };
         let living = numbers.iter().map(|&number| Asked::now(number, host)).collect();
-        Targets { living, threads, names, ..Targets::default() }
+        Targets { living, threads, ..Targets::default() }
     }
 
     /// Processes that have got a name that was asked for since the last look, as /proc has it: some may be watched already.
     /// `is_over`: nobody else is left.
-    pub fn find_started(&mut self, host: &Host, now_ns: u64, is_over: bool) -> Vec<i32> {
-        if self.names.is_empty() || now_ns < self.next_look_ns && !is_over {
+    pub fn find_started(
+        &mut self,
+        is_asked_for: impl Fn(&[u8]) -> bool,
+        host: &Host,
+        now_ns: u64,
+        is_over: bool,
+    ) -> Vec<i32> {
+        if now_ns < self.next_look_ns && !is_over {
             return Vec::new();
         }
         self.next_look_ns = now_ns.saturating_add(if self.soon > 0 { SOON_NS } else { LOOK_NS });
@@ -72,8 +75,7 @@ impl Targets {
             if *looks >= LOOKS_AT_NAME && !is_over || self.living.iter().any(|asked| asked.number == pid) {
                 continue;
             }
-            let comm = procfs::comm(host, pid);
-            let is_named = comm.is_some_and(|comm| self.names.iter().any(|name| name.matches(comm.as_bytes())));
+            let is_named = procfs::comm(host, pid).is_some_and(|comm| is_asked_for(comm.as_bytes()));
             if is_named && procfs::is_alive(host, pid) {
                 found.push(pid);
             } else {
@@ -93,10 +95,10 @@ impl Targets {
         name
     }
 
-    /// Nobody is left. True while another may come.
+    /// Nobody is left. True while another of the same name may come.
     pub fn may_be_succeeded(&mut self, now_ns: u64) -> bool {
         let since_ns = *self.over_ns.get_or_insert(now_ns);
-        !self.names.is_empty() && now_ns.saturating_sub(since_ns) < SUCCESSION_NS
+        now_ns.saturating_sub(since_ns) < SUCCESSION_NS
     }
 
     /// One line for those that have ended since the last look.
@@ -153,7 +155,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let host = Host { proc: dir.path().to_owned(), ..Host::default() };
             [7, 8, 9].into_iter().for_each(|pid| put(&host, pid, 'S', 100));
-            let mut targets = Targets::new(&tasks, Vec::new(), &host);
+            let mut targets = Targets::new(&tasks, &host);
             assert_eq!(targets.take_ended(&host), None);
             put(&host, 8, 'Z', 100);
             put(&host, 9, 'S', 200); // somebody else
@@ -163,9 +165,9 @@ mod tests {
             assert_eq!(targets.take_ended(&host).as_deref(), Some("job7 7 exited"));
         }
         let none = Host { proc: "/nonexistent".into(), ..Host::default() };
-        let mut many = Targets::new(&Tasks::Processes((1..=20).collect()), Vec::new(), &none);
+        let mut many = Targets::new(&Tasks::Processes((1..=20).collect()), &none);
         assert_eq!(many.take_ended(&none).as_deref(), Some("1, 2, 3, 4, 5, 6, 7, 8 and 12 more exited"));
-        assert_eq!(Targets::new(&Tasks::All, Vec::new(), &none).take_ended(&none), None);
+        assert_eq!(Targets::new(&Tasks::All, &none).take_ended(&none), None);
     }
     #[test]
     fn who_gets_the_name_later() {
@@ -174,27 +176,27 @@ mod tests {
         let host = Host { proc: dir.path().to_owned(), ..Host::default() };
         let rename = |pid: i32, name: &str| std::fs::write(dir.path().join(format!("{pid}/task/{pid}/comm")), name);
         [7, 8].into_iter().for_each(|pid| put(&host, pid, 'S', 100));
-        let names = crate::cli::values::comm_list("job*").unwrap().iter().cloned().collect();
-        let mut targets = Targets::new(&Tasks::Processes(vec![7]), names, &host);
-        assert_eq!(targets.find_started(&host, SECOND, false), [8], "it was not asked about, though so called");
+        let mut targets = Targets::new(&Tasks::Processes(vec![7]), &host);
+        let find = |targets: &mut Targets, now_ns, is_over| {
+            targets.find_started(|comm| comm.starts_with(b"job"), &host, now_ns, is_over)
+        };
+        assert_eq!(find(&mut targets, SECOND, false), [8], "it was not asked about, though so called");
         targets.add(8, &host);
         put(&host, 9, 'S', 200);
         rename(9, "sh\n").unwrap();
-        assert!(targets.find_started(&host, 2 * SECOND, false).is_empty(), "too early to look");
-        assert!(targets.find_started(&host, 7 * SECOND, false).is_empty(), "another name");
+        assert!(find(&mut targets, 2 * SECOND, false).is_empty(), "too early to look");
+        assert!(find(&mut targets, 7 * SECOND, false).is_empty(), "another name");
         rename(9, "job9\n").unwrap();
-        assert!(targets.find_started(&host, 8 * SECOND, false).is_empty());
+        assert!(find(&mut targets, 8 * SECOND, false).is_empty());
         put(&host, 7, 'Z', 100);
         assert_eq!(targets.take_ended(&host).as_deref(), Some("job7 7 exited"));
-        assert_eq!(targets.find_started(&host, 8 * SECOND, false), [9], "soon after an end");
+        assert_eq!(find(&mut targets, 8 * SECOND, false), [9], "soon after an end");
         assert_eq!(targets.add(9, &host), "job9 9");
-        assert!(targets.find_started(&host, 60 * SECOND, false).is_empty());
+        assert!(find(&mut targets, 60 * SECOND, false).is_empty());
         // Nobody is left: whoever comes within a second.
         assert!(targets.may_be_succeeded(60 * SECOND) && targets.may_be_succeeded(61 * SECOND - 1));
         assert!(!targets.may_be_succeeded(61 * SECOND));
         put(&host, 10, 'S', 300);
-        assert_eq!(targets.find_started(&host, 60 * SECOND, true), [10]);
-        let mut numbers = Targets::new(&Tasks::Processes(vec![7]), Vec::new(), &host);
-        assert!(numbers.find_started(&host, SECOND, true).is_empty() && !numbers.may_be_succeeded(0));
+        assert_eq!(find(&mut targets, 60 * SECOND, true), [10]);
     }
 }
