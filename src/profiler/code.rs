@@ -183,7 +183,7 @@ fn in_processes(wanted: Wanted<'_>, pids: &[i32], host: &Host, search: &Search) 
         let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
         bail!("{why}{left_out}{INLINED}{}", did_you_mean(&near));
     }
-    check_count(wanted, spots.len(), || spots.iter().filter_map(|spot| spot.function.clone()).collect())?;
+    check_count(wanted, spots.len(), search, || spots.iter().filter_map(|spot| spot.function.clone()).collect())?;
     Ok(spots)
 }
 
@@ -222,7 +222,7 @@ fn in_libraries(wanted: Wanted<'_>, libraries: &mut Vec<Code>, search: &Search) 
         }
     }
     let names = || spots.iter().filter_map(|spot| spot.function.clone()).collect();
-    Some(match check_count(wanted, spots.len(), names) {
+    Some(match check_count(wanted, spots.len(), search, names) {
         Ok(()) if spots.is_empty() => Err(only_chosen(name)),
         Ok(()) => Ok(spots),
         Err(err) => Err(err),
@@ -294,7 +294,7 @@ fn spot(place: &Place, code: Code, search: &Search) -> Result<Spot> {
 }
 
 /// Not more functions than were asked for.
-fn check_count(wanted: Wanted<'_>, count: usize, names: impl FnOnce() -> Vec<String>) -> Result<()> {
+fn check_count(wanted: Wanted<'_>, count: usize, search: &Search, names: impl FnOnce() -> Vec<String>) -> Result<()> {
     let name = escape(wanted.place.function.as_bytes());
     if count <= usize::from(wanted.most) {
         return Ok(());
@@ -307,7 +307,12 @@ fn check_count(wanted: Wanted<'_>, count: usize, names: impl FnOnce() -> Vec<Str
     } else {
         String::new()
     };
-    bail!("`{name}` is {count} functions, more than {}: name fewer{ask}; some are {}", wanted.most, some.join(", "))
+    let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
+    bail!(
+        "`{name}` is {count} functions{left_out}, more than {}: name fewer{ask}; some are {}",
+        wanted.most,
+        some.join(", ")
+    )
 }
 
 /// The places of functions that people call so.
@@ -316,7 +321,9 @@ fn spots_of(wanted: Wanted<'_>, code: Code, matches: MatchList, search: &Search)
     let path = escape(code.file.path.as_bytes());
     let MatchList { mut functions, chosen } = matches;
     let machine = machine_of(&code)?;
-    check_count(wanted, functions.len(), || functions.iter().map(|found| escape(found.name.as_bytes())).collect())?;
+    check_count(wanted, functions.len(), search, || {
+        functions.iter().map(|found| escape(found.name.as_bytes())).collect()
+    })?;
     if let ([only], false) = (functions.as_slice(), wanted.place.is_pattern()) {
         let named = Named::Function { address: only.address, size: only.size };
         return Ok(vec![spot_of(wanted.place, code, named, search)?]);
