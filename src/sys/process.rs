@@ -282,7 +282,7 @@ fn gaps(keep: &[RawFd]) -> Vec<(libc::c_uint, libc::c_uint)> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::fd::IntoRawFd;
+    use std::os::fd::{AsFd, IntoRawFd};
 
     use super::*;
 
@@ -300,6 +300,25 @@ mod tests {
         for (keep, want) in cases {
             assert_eq!(gaps(keep), want, "{keep:?}");
         }
+    }
+
+    #[test]
+    fn a_holder_takes_probes_off_when_it_is_alone() {
+        let (mut reader, writer) = io::pipe().unwrap(); // stands for an event: its end is seen
+        let list = tempfile::NamedTempFile::new().unwrap();
+        let append = File::options().append(true).open(list.path()).unwrap();
+        let lines = [&b"-:g/a\n"[..], b"-:g/b\n"];
+        let held = lines.map(|line| HeldProbe { event: writer.as_fd(), list: append.as_fd(), line });
+        let holder = hand_over_probes(&held).expect("a process");
+        let read = || std::fs::read(list.path()).unwrap();
+        assert!(read().is_empty(), "it waits");
+        drop(writer);
+        drop(holder);
+        assert_eq!(reader.read_to_end(&mut Vec::new()).unwrap(), 0, "nobody has the event any more");
+        while read().len() < lines.concat().len() {
+            std::thread::yield_now();
+        }
+        assert_eq!(read(), lines.concat());
     }
 
     #[test]
