@@ -22,7 +22,7 @@ use perf_prof::tep::Tracefs;
 use perf_prof::tep::drift::{self, DRIFTING};
 
 /// Options besides those that each profiler is tried with.
-const MORE: [(&str, &[&str]); 14] = [
+const MORE: [(&str, &[&str]); 15] = [
     ("irq-off", &["--than", "10ms", "-g"]),
     ("kmemleak", &["page"]),
     ("kmemleak", &["percpu", "-g"]),
@@ -32,6 +32,7 @@ const MORE: [(&str, &[&str]); 14] = [
     ("task-state", &["-p", "1"]),
     ("task-state", &["-D", "--than", "10", "--filter", "a*,b"]),
     ("task-state", &["-S", "--than", "10"]),
+    ("task-state", &["-R", "-S", "--than", "10", "-g", "--filter", "a*,b"]),
     ("trace", &["-e", "raw_syscalls:sys_enter/id==1/,raw_syscalls:sys_exit", "-g"]),
     ("trace", &["-e", "kmem:kmalloc/bytes_req>100/stack/,kmem:kfree"]),
     ("trace", &["-e", "sched:*", "--filter", "common_pid>1"]),

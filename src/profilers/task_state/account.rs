@@ -5,9 +5,9 @@ use anyhow::Result;
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::profiler::Context;
-use crate::profilers::task_state::events::{Woken, name, waker};
-use crate::profilers::task_state::machine::{Began, Period, Seen, Wakeup};
-use crate::profilers::task_state::states::SwitchedOut;
+use crate::profilers::task_state::events::{Woken, brief_waker, name, waker};
+use crate::profilers::task_state::machine::{Began, Period, Seen, Waker, Wakeup};
+use crate::profilers::task_state::states::{State, SwitchedOut};
 use crate::profilers::task_state::table::Times;
 use crate::profilers::task_state::{MOST_THREADS, TaskState};
 use crate::task::Comm;
@@ -52,13 +52,13 @@ impl TaskState {
         ctx.ignored = !leaves && !comes;
         if leaves {
             let relevant = match how {
-                SwitchedOut::Blocked(state) => !DETAILS || self.selects(state),
+                SwitchedOut::Blocked(state) => !blocked_only || self.selects(state),
                 SwitchedOut::Runnable | SwitchedOut::Dead => !blocked_only,
             };
-            if relevant && is_other {
+            if relevant && is_other && blocked_only {
                 // The switch to another of the tasks: the first event has told of this side.
             } else if relevant {
-                let stack = if DETAILS && self.takes_stacks() { ctx.stack(sample) } else { None };
+                let stack = if DETAILS && self.takes_stacks() && !is_other { ctx.stack(sample) } else { None };
                 let report_at = self.report_at::<DETAILS>(sample.time);
                 let change = self.machine.switched_out::<DETAILS>(seen(prev, prev_comm), how, stack, report_at);
                 self.account::<DETAILS>(change.ended(), ctx);
@@ -90,8 +90,12 @@ impl TaskState {
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
         let change = self.machine.woken::<DETAILS>(seen, is_new, self.report_at::<DETAILS>(sample.time));
         let ended = change.ended();
-        let period = if DETAILS { self.with_waker(ended, sample, fields, ctx) } else { ended };
-        self.account::<DETAILS>(period, ctx);
+        let (ended, waker) = if DETAILS { self.with_waker(ended, sample, fields, ctx) } else { (ended, None) };
+        // Where somebody else may have asked for it, that is told by a waking.
+        if DETAILS && (is_new || plan.fields.waking.is_none()) {
+            self.machine.woken_by(tid, sample.time, waker);
+        }
+        self.account::<DETAILS>(ended, ctx);
         Ok(())
     }
 
@@ -105,8 +109,9 @@ impl TaskState {
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
         let change = self.machine.waking(seen, self.report_at::<true>(sample.time));
-        let period = self.with_waker(change.ended(), sample, fields, ctx);
-        self.account::<true>(period, ctx);
+        let (ended, waker) = self.with_waker(change.ended(), sample, fields, ctx);
+        self.machine.woken_by(tid, sample.time, waker);
+        self.account::<true>(ended, ctx);
         Ok(())
     }
 
@@ -141,7 +146,7 @@ impl TaskState {
         }
     }
 
-    /// Who ended a wait, where that is shown.
+    /// Who ended a wait, and who has made a task runnable, where that is shown.
     #[inline(always)]
     fn with_waker(
         &self,
@@ -149,15 +154,18 @@ impl TaskState {
         sample: &Sample<'_>,
         fields: &Woken,
         ctx: &mut Context,
-    ) -> Option<Period> {
-        let Some(than) = self.args.than else { return ended };
+    ) -> (Option<Period>, Option<Waker>) {
+        let Some(than) = self.args.than else { return (ended, None) };
         let is_shown = |period: &Period| {
             period.until.saturating_sub(period.since) >= than.0 && self.reports(period.state) || period.shown_until > 0
         };
-        ended.map(|period| {
-            let waker = is_shown(&period).then(|| waker(sample, fields, ctx));
-            Period { waker, ..period }
-        })
+        if ended.as_ref().is_some_and(is_shown) {
+            let waker = Some(waker(sample, fields, ctx));
+            return (ended.map(|period| Period { waker, ..period }), waker);
+        }
+        // How long the task will wait for a CPU is not known: of interrupts just what costs nothing.
+        let waker = self.reports(State::RUN_DELAY).then(|| brief_waker(sample, fields, ctx));
+        (ended, waker)
     }
 
     /// Counts a period that ended, and reports it when it was too long.

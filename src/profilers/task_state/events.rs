@@ -149,6 +149,15 @@ fn read_name(field: &Field, raw: &[u8]) -> Result<Comm, ReadError> {
     field.bytes(raw).map(Comm::new)
 }
 
+/// The same, without which interrupt it is.
+#[inline(never)]
+pub fn brief_waker(sample: &Sample<'_>, fields: &Woken, ctx: &mut Context) -> Waker {
+    match fields.context.interruption(sample.raw) {
+        Some(interruption) => Waker::Interrupt(interruption, None),
+        None => Waker::Task { tid: sample.tid, comm: ctx.tasks.comm(sample.tid) },
+    }
+}
+
 /// Who performs a wake-up.
 #[inline(never)]
 pub fn waker(sample: &Sample<'_>, fields: &Woken, ctx: &mut Context) -> Waker {

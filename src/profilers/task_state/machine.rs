@@ -61,6 +61,8 @@ pub struct Task {
     /// Where it was when it was switched out.
     pub stack: Option<StackId>,
     pub comm: Comm,
+    /// Who made it runnable, where that is shown.
+    pub waker: Option<Waker>,
     /// It was woken by a waking, whose wake-up is still to come.
     pub asked: bool,
     /// When a wait that goes on is reported next.
@@ -83,6 +85,7 @@ impl Default for Task {
             cpu: 0,
             stack: None,
             comm: Comm::default(),
+            waker: None,
             asked: false,
             report_at: u64::MAX,
             ran_ns: None,
@@ -109,6 +112,7 @@ impl Task {
         if DETAILS {
             self.comm = seen.comm;
             self.stack = stack;
+            self.waker = None;
             self.asked = false;
             self.report_at = report_at;
             self.ran_ns = None;
@@ -145,8 +149,10 @@ pub struct Period {
     pub cpu: u32,
     pub comm: Comm,
     pub stack: Option<StackId>,
-    /// Who ended the wait, where that is shown.
+    /// Who ended the wait, or made it runnable, where that is shown.
     pub waker: Option<Waker>,
+    /// It was runnable when it left its CPU.
+    pub preempted: bool,
     pub wakeup: Wakeup,
     /// See [`Task::shown_until`].
     pub shown_until: u64,
@@ -172,7 +178,7 @@ impl Change {
 /// All tasks, and which one runs on each CPU.
 #[derive(Debug, Default)]
 pub struct Machine {
-    tasks: TidMap<Task>,
+    pub(super) tasks: TidMap<Task>,
     /// By CPU; [`UNKNOWN`] when it is not known.
     current: Vec<i32>,
     /// Only blocked periods are of interest and seen: a task is forgotten when it wakes.
@@ -243,49 +249,6 @@ impl Machine {
         };
         if self.tasks.get(seen.tid).is_none() {
             *self.tasks.get_or_default(seen.tid) = task;
-        }
-    }
-
-    /// What happens to nearly all tasks that leave their CPU, if that is what happens to this one: gives since when it ran.
-    /// None: see [`Machine::switched_out`].
-    #[inline(always)]
-    pub fn usual_out(&mut self, tid: i32, at: u64, cpu: u32, how: SwitchedOut) -> Option<u64> {
-        let becomes = match how {
-            SwitchedOut::Blocked(state) => Doing::Blocked(state),
-            SwitchedOut::Runnable => Doing::Runnable { woken: false },
-            SwitchedOut::Dead => return None,
-        };
-        let task = self.tasks.get_recent(tid)?;
-        let is_usual = task.doing == Doing::Running && task.cpu == cpu && task.since <= at;
-        is_usual.then(|| {
-            task.doing = becomes;
-            std::mem::replace(&mut task.since, at)
-        })
-    }
-
-    /// The same of tasks that get a CPU: gives since when it waited for one. None: see [`Machine::switched_in`].
-    #[inline(always)]
-    pub fn usual_in(&mut self, tid: i32, at: u64, cpu: u32) -> Option<u64> {
-        let task = self.tasks.get_recent(tid)?;
-        let is_usual = matches!(task.doing, Doing::Runnable { .. }) && task.since <= at;
-        is_usual.then(|| {
-            task.doing = Doing::Running;
-            task.cpu = cpu;
-            std::mem::replace(&mut task.since, at)
-        })
-    }
-
-    /// The same of tasks that are woken: gives what it was in, and since when. None: see [`Machine::woken`].
-    #[inline(always)]
-    pub fn usual_wakeup(&mut self, tid: i32, at: u64, cpu: u32) -> Option<(State, u64)> {
-        let task = self.tasks.get_recent(tid)?;
-        match task.doing {
-            Doing::Blocked(state) if task.began == Began::Exactly && task.since <= at => {
-                task.doing = Doing::Runnable { woken: true };
-                task.cpu = cpu;
-                Some((state, std::mem::replace(&mut task.since, at)))
-            }
-            _ => None,
         }
     }
 
@@ -530,6 +493,17 @@ impl Machine {
         }
     }
 
+    /// Notes who made `tid` runnable at `at`, if that is what happened then.
+    pub fn woken_by(&mut self, tid: i32, at: u64, waker: Option<Waker>) {
+        if waker.is_some()
+            && let Some(task) = self.get_mut(tid)
+            && task.doing == (Doing::Runnable { woken: true })
+            && task.since == at
+        {
+            task.waker = waker;
+        }
+    }
+
     /// Leaves a task out, for good.
     pub fn hide(&mut self, tid: i32) {
         self.tasks.get_or_default(tid).doing = Doing::Hidden;
@@ -584,7 +558,8 @@ fn period(task: &Task, seen: Seen, state: State) -> Period {
         cpu: task.cpu,
         comm: seen.comm,
         stack: task.stack,
-        waker: None,
+        waker: task.waker,
+        preempted: task.doing == Doing::Runnable { woken: false },
         wakeup: Wakeup::Seen,
         shown_until: task.shown_until,
     }

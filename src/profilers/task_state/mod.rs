@@ -15,6 +15,7 @@ mod ongoing;
 mod plain;
 mod states;
 mod table;
+mod usual;
 
 use anyhow::{Result, bail};
 use rustc_hash::FxHashSet;
@@ -51,6 +52,8 @@ Examples:
     perf-prof task-state -S -D --than 50ms -- ./job
   The same as a picture, every wait as wide as it was long:
     perf-prof task-state -S -D --flame-graph waits.svg -- ./job
+  Who waits for a CPU for over 20 ms, and where it lost the one it had:
+    perf-prof task-state -R --than 20 -g
 
 A wait that goes on is shown while it lasts, and once more when it ends.
 
@@ -65,6 +68,9 @@ pub struct TaskStateArgs {
     /// Only uninterruptible waits (D)
     #[arg(short = 'D', long)]
     uninterruptible: bool,
+    /// Only waits for a CPU, when ready to run (RD)
+    #[arg(short = 'R', long)]
+    run_delay: bool,
     /// Show waits longer than this, in ms, or as 2s
     #[arg(long, value_name = "TIME", value_parser = values::time_ms)]
     than: Option<Time>,
@@ -91,6 +97,20 @@ impl ProfilerArgs for TaskStateArgs {
             return Err(usage("-g shows the stacks of waits over a limit: add the limit, as in --than 100ms"));
         }
         Ok(Box::new(TaskState::new(self)))
+    }
+}
+
+impl TaskStateArgs {
+    /// `-S`, `-D` or `-R`: only these waits.
+    fn selects_states(&self) -> bool {
+        self.interruptible || self.uninterruptible || self.run_delay
+    }
+
+    /// Only waits of blocked tasks, `-S` or `-D`: a task that does anything else need not be followed.
+    ///
+    /// With `-R` all are followed. A task that has not left its CPU yet may be woken too, and then does not wait for one.
+    fn blocked_only(&self) -> bool {
+        self.selects_states() && !self.run_delay
     }
 }
 
@@ -151,6 +171,7 @@ static SHAPE: Shape = Shape {
         "waker.interrupt",
         "waker.source",
         "wchan",
+        "preempted",
     ],
     line: &[
         Part::Value { key: 0, width: 2 },
@@ -171,6 +192,7 @@ static SHAPE: Shape = Shape {
         ),
         Part::If(6, &[Part::Text(", woken by an interrupt")]),
         Part::If(7, &[Part::Text(" ("), Part::Value { key: 7, width: 0 }, Part::Text(")")]),
+        Part::If(9, &[Part::Text(", preempted")]),
         Part::If(8, &[Part::Text(", in "), Part::Value { key: 8, width: 0 }]),
     ],
     grouping: Some(Grouping { noun: "wait", same: &[0, 2, 3, 8], place: 8, duration: 1, goes_on: 2 }),
@@ -178,13 +200,12 @@ static SHAPE: Shape = Shape {
 
 impl TaskState {
     fn new(args: TaskStateArgs) -> TaskState {
-        let blocked_only = args.interruptible || args.uninterruptible;
         let detailed = args.than.is_some() || args.perins || args.common.draws_stacks();
         TaskState {
             few: args.filter.is_some(),
             again_ns: AGAIN_NS,
-            machine: Machine::new(blocked_only),
-            narrowed: blocked_only,
+            machine: Machine::new(args.blocked_only()),
+            narrowed: args.selects_states(),
             detailed,
             named: detailed || args.filter.is_some(),
             everybody: false,
@@ -204,16 +225,37 @@ impl TaskState {
         }
     }
 
-    /// `-S`, `-D` or both: only these waits.
+    /// See [`TaskStateArgs::blocked_only`].
     fn blocked_only(&self) -> bool {
-        self.args.interruptible || self.args.uninterruptible
+        self.args.blocked_only()
     }
 
     fn selects(&self, state: State) -> bool {
-        if !self.blocked_only() {
-            return true;
+        match state {
+            _ if !self.args.selects_states() => true,
+            State::SLEEP => self.args.interruptible,
+            State::DISK => self.args.uninterruptible,
+            State::RUN_DELAY => self.args.run_delay,
+            _ => false,
         }
-        state == State::SLEEP && self.args.interruptible || state == State::DISK && self.args.uninterruptible
+    }
+
+    /// The switches out into the states that were asked for, and those that [`Plan::other`] is for.
+    fn states_in_kernel(&self, plan: &Plan) -> (Option<String>, Option<String>) {
+        let TaskStateArgs { interruptible, uninterruptible, .. } = self.args;
+        let bit = |letter, wanted| if wanted { plan.states.bit(letter) } else { None };
+        let bits = |sleep, disk| any_bit(bit("S", sleep).unwrap_or(0) | bit("D", disk).unwrap_or(0));
+        let asked = bits(interruptible, uninterruptible);
+        if self.blocked_only() {
+            return (asked, bits(!interruptible, !uninterruptible));
+        }
+        if plan.other.is_none() {
+            return (None, None);
+        }
+        let runnable = any_bit(plan.states.mask()).map(|blocked| format!("!({blocked}) && prev_pid != 0"));
+        let with_stack = any_of([asked, runnable]);
+        let others = with_stack.as_ref().map(|text| format!("!({text})"));
+        (with_stack, others)
     }
 
     fn takes_stacks(&self) -> bool {
@@ -260,6 +302,7 @@ impl TaskState {
             by_interrupt,
             source,
             Value::None,
+            preempted(period.state, period.preempted),
         ];
         let subject = Subject {
             time: period.until,
@@ -296,6 +339,11 @@ impl TaskState {
     }
 }
 
+/// Tasks that leave their CPU for one of these states. None: there is no such state.
+fn any_bit(bits: u64) -> Option<String> {
+    (bits != 0).then(|| format!("prev_state & {bits}"))
+}
+
 /// Who ended a wait: tid, comm, whether it was an interrupt, and which.
 fn waker_values(waker: Option<Waker>) -> [Value; 4] {
     let none = || Value::None;
@@ -306,6 +354,11 @@ fn waker_values(waker: Option<Waker>) -> [Value; 4] {
             [Value::Signed(tid.into()), Value::Comm(comm), Value::Bool(false), Value::None]
         }
     }
+}
+
+/// How a run delay began.
+fn preempted(state: State, preempted: bool) -> Value {
+    if state == State::RUN_DELAY { Value::Bool(preempted) } else { Value::None }
 }
 
 /// Why a duration is a lower bound.
@@ -340,9 +393,13 @@ impl Profiler for TaskState {
             stacks: self.takes_stacks(),
             new_tasks: !blocked_only,
             // Where single waits matter, their end is taken from where it is certain.
-            wakings: self.args.than.is_some() || blocked_only,
+            wakings: self.args.than.is_some() || self.args.interruptible || self.args.uninterruptible,
             interrupts: self.args.than.is_some(),
-            other: self.args.interruptible != self.args.uninterruptible || blocked_only && narrowed,
+            other: if blocked_only {
+                self.args.interruptible != self.args.uninterruptible || narrowed
+            } else {
+                self.args.run_delay && self.takes_stacks()
+            },
         };
         let plan = Plan::open(wanted, evlist, setup)?;
         evlist.watch_idle(plan.switch);
@@ -356,26 +413,20 @@ impl Profiler for TaskState {
         if !setup.watched.is_all() && setup.watched.fixed().is_none() {
             setup.note("the watched tasks may grow: they are told apart here, not in the kernel".to_owned());
         }
-        let (sleep, disk) = (plan.states.bit("S"), plan.states.bit("D"));
-        let (asked, other) = match (self.args.interruptible, self.args.uninterruptible) {
-            (true, true) => (sleep.zip(disk).map(|(sleep, disk)| sleep | disk), None),
-            (true, false) => (sleep, disk),
-            (false, true) => (disk, sleep),
-            (false, false) => (None, None),
-        };
-        let into = |bits: Option<u64>| bits.map(|bits| format!("prev_state & {bits}"));
-        let (states, other) = (into(asked), into(other));
         let (prev, next) = (tasks.text("prev_comm", "prev_pid"), tasks.text("next_comm", "next_pid"));
         let switch = setup.format("sched:sched_switch")?;
         let wakeup = setup.format("sched:sched_wakeup")?;
         let kernel = |text: Option<String>| text.and_then(|text| for_kernel(&text, &switch));
         let nothing = || Some("prev_pid == -1".to_owned());
+        let (states, other) = self.states_in_kernel(plan);
         // A filter that is too long leaves the states to the kernel and the tasks to us.
         let (main, rest) = if self.blocked_only() {
             let rest = any_of([other.clone().and_then(|states| all_of([Some(states), prev.clone()])), next]);
             (kernel(all_of([states.clone(), prev])), kernel(rest))
         } else {
-            (kernel(any_of([prev, next])), None)
+            // Each switch passes one of the two: both of its sides are read there.
+            let either = any_of([prev, next]);
+            (kernel(all_of([states.clone(), either.clone()])), kernel(all_of([other.clone(), either])))
         };
         let woken = tasks.text("comm", "pid").and_then(|text| for_kernel(&text, &wakeup));
         if !tasks.is_all() && (main.is_none() || woken.is_none()) {
@@ -383,7 +434,7 @@ impl Profiler for TaskState {
         }
         for (event, text) in [
             (Some(plan.switch), main.or_else(|| kernel(states))),
-            (plan.other, rest.or_else(|| kernel(other.or_else(nothing)))),
+            (plan.other, rest.or_else(|| kernel(other)).or_else(|| kernel(nothing()))),
         ] {
             if let (Some(event), Some(text)) = (event, text) {
                 evlist.set_filter(event, text)?;
@@ -471,7 +522,8 @@ impl Profiler for TaskState {
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
-        used.extend(self.machine.iter().filter_map(|(_, task)| task.stack));
+        let of_waker = |waker| if let Some(Waker::Interrupt(_, stack)) = waker { stack } else { None };
+        used.extend(self.machine.iter().flat_map(|(_, task)| [task.stack, of_waker(task.waker)]).flatten());
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
@@ -519,7 +571,7 @@ mod tests {
             source => source,
         };
         let (state, duration, no) = (Value::Word("S"), Value::Ns(3_000_000), || Value::None);
-        let values = [state, duration, Value::Bool(false), no(), tid, comm, interrupt, source, no()];
+        let values = [state, duration, Value::Bool(false), no(), tid, comm, interrupt, source, no(), no()];
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"sleep") };
         let mut out = Vec::new();
         crate::output::text::shaped(&subject, &SHAPE, &values, &mut out);

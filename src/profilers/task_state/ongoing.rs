@@ -3,7 +3,7 @@
 use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::task_state::machine::{Began, Doing, Seen, Task};
 use crate::profilers::task_state::states::{State, States};
-use crate::profilers::task_state::{DOUBT_NS, SETTLE_NS, SHAPE, TaskState, since_text};
+use crate::profilers::task_state::{DOUBT_NS, SETTLE_NS, SHAPE, TaskState, preempted, since_text};
 use crate::stats::value::{Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::procfs::Stat;
@@ -87,6 +87,7 @@ impl TaskState {
             Value::None,
             Value::None,
             wchan.map_or(Value::None, |wchan| Value::Text(wchan.into())),
+            preempted(state, task.doing == Doing::Runnable { woken: false }),
         ];
         let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
         ctx.emit(subject, &SHAPE, values, stack.filter(|_| self.args.common.stacks()));
@@ -96,12 +97,12 @@ impl TaskState {
         }
     }
 
-    /// How wide a wait of `ns` is in the flame graph, in µs. None when it is not in it: the graph shows blocked tasks, and
-    /// of those that waited already when we came only what has a stack: see [`TaskState::look_at_proc`].
+    /// How wide a wait of `ns` is in the flame graph, in µs. None when it is not in it: the graph shows blocked tasks, with
+    /// `-R` those that wait for a CPU too, and of those that waited already when we came only what has a stack: see [`TaskState::look_at_proc`].
     pub(super) fn drawn(&self, state: State, began: Began, stack: Option<StackId>, ns: u64) -> Option<u64> {
         let is_drawn = self.args.common.draws_stacks()
             && self.reports(state)
-            && state != State::RUN_DELAY
+            && (state != State::RUN_DELAY || self.args.run_delay)
             && (began == Began::Exactly || stack.is_some())
             && self.args.than.is_none_or(|than| ns >= than.0);
         is_drawn.then_some(ns / 1000)
@@ -110,7 +111,11 @@ impl TaskState {
     /// Adds what goes on to the flame graph of this report.
     pub(super) fn draw_ongoing(&self, now: Timestamp, report: &mut Report) {
         for (tid, task) in self.machine.iter() {
-            let Doing::Blocked(state) = task.doing else { continue };
+            let state = match task.doing {
+                Doing::Blocked(state) => state,
+                Doing::Runnable { .. } => State::RUN_DELAY,
+                _ => continue,
+            };
             let elsewhere = self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu));
             if task.exited || task.since < self.lost_until || elsewhere {
                 continue;

@@ -164,6 +164,11 @@ impl States {
         }
     }
 
+    /// The bits of `prev_state` of which a task that is not runnable has one, for a kernel filter.
+    pub fn mask(&self) -> u64 {
+        self.table.masked(u64::MAX)
+    }
+
     /// The bits of `prev_state` that mean a letter, for a kernel filter.
     pub fn bit(&self, letter: &str) -> Option<u64> {
         self.table.entries.iter().find(|(mask, name)| name == letter && *mask != 0).map(|(mask, _)| *mask)
@@ -231,5 +236,7 @@ pub(super) mod tests {
         assert_eq!(states.label(parked), Value::Text("P".into()));
         assert_eq!(states.label(State::RUN_DELAY), Value::Word("RD"));
         assert_eq!((states.bit("D"), states.bit("Q")), (Some(2), None));
+        assert_eq!(states.mask(), 255);
+        assert_eq!(States::new(&sched_switch(OLD.0, OLD.1)).unwrap().mask(), 2047);
     }
 }
