@@ -417,3 +417,56 @@ fn two_copies_that_live() {
     assert!(places.len() == 1 && number(places[0], "exited") == 0, "one place in one program: {places:?}");
     assert_eq!(done.total("discarded"), 0);
 }
+
+/// 400 allocations by `leaky`, each with another address where its caller's frame would be, and 10 by `other`.
+const FRAMELESS: &str = r#"
+#include <stdlib.h>
+struct frame { void *next; long returns_to; void *kept; };
+__attribute__((noinline)) void *leaky(void) { char *p = malloc(64); if (p) p[0] = 1; return p; }
+__attribute__((noinline)) void *other(void) { char *p = malloc(32); if (p) p[0] = 1; return p; }
+int main(void) {
+    static struct frame frames[400];
+    for (long i = 0; i < 400; i++) {
+        frames[i].returns_to = 0x10000000 + 16 * i;
+        register struct frame *frame __asm__("rbp") = &frames[i];
+        __asm__ volatile("" : "+r"(frame));
+        void *kept = leaky();
+        __asm__ volatile("" : "+r"(frame));
+        frame->kept = kept;
+        if (i % 40 == 0 && !other()) return 1;
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn stacks_that_break_off_are_one_place() {
+    need_uprobes!(alone);
+    if !cfg!(target_arch = "x86_64") || !std::path::Path::new("/usr/bin/cc").exists() {
+        skip!("needs x86_64 and a C compiler");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let (source, program) = (dir.path().join("a.c"), dir.path().join("frameless"));
+    std::fs::write(&source, FRAMELESS).expect("a source");
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-O2", "-fomit-frame-pointer", "-o"]).args([&program, &source]);
+    let built = compiler.output().expect("cc");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let program = program.to_str().expect("UTF-8");
+    let done = run(&["kmemleak", "malloc", "-g", "--json", "-m", "32M", "--", program]).code(0);
+    let rows = last_rows(&done);
+    let of = |name: &str| -> Vec<&Value> { rows.iter().filter(|row| symbols(row).first() == Some(&name)).collect() };
+    let leaky = of("leaky");
+    assert_eq!(leaky.len(), 1, "{rows:#?}");
+    assert_eq!((number(leaky[0], "allocs"), number(leaky[0], "bytes")), (400, 400 * 64), "{leaky:#?}");
+    assert_eq!(number(leaky[0], "broken_stacks"), 400, "{leaky:#?}");
+    assert_eq!(leaky[0]["stack"].as_array().map(Vec::len), Some(1), "{leaky:#?}");
+    let other: u64 = of("other").iter().map(|row| number(row, "allocs")).sum();
+    assert_eq!(other, 10, "{rows:#?}");
+    let sum = |key: &str| rows.iter().map(|row| number(row, key)).sum::<u64>();
+    assert_eq!((sum("allocs"), sum("bytes")), (done.total("outstanding"), done.total("outstanding_bytes")));
+    balances(&done.end());
+    let text = run(&["kmemleak", "malloc", "-g", "-m", "32M", "--", program]).code(0);
+    let says = |words: &str| text.out.iter().any(|line| line.contains(words));
+    assert!(says("(400 broken stacks: ") && !says(" more: "), "{text:#?}");
+}

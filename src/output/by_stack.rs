@@ -1,9 +1,11 @@
 //! Tables of places: rows whose stacks have equal frames become one.
 //!
 //! Two processes that run one file have stacks of their own, and so has one before and after it has mapped something. For
-//! a reader they are the same place.
+//! a reader they are the same place. So are stacks that break off and agree in all that is known of them: behind that is
+//! whatever lay where a frame pointer should have been, and hardly two are equal.
 
 use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -12,7 +14,9 @@ use rustc_hash::FxHashMap;
 use crate::escape::escape;
 use crate::output::text;
 use crate::stats::value::{ByStack, Column, Join, Table, Value};
-use crate::symbol::names::Named;
+use crate::symbol::names::{Named, Names};
+use crate::symbol::naming::GIVEN_UP;
+use crate::symbol::quality::Quality;
 use crate::symbol::{Frame, Frames, StackId};
 use crate::task::Comm;
 
@@ -33,34 +37,112 @@ enum Place {
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Places(Vec<Place>),
+    /// What is known of stacks that are broken.
+    Broken(Vec<Known>),
     /// Frames that nobody knows, or that have no address.
     Stack(Option<StackId>),
     /// It has no stack to compare.
     Row(usize),
 }
 
+/// A frame of a broken stack that its caller did not make up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Known {
+    Kernel(u64),
+    /// A function, wherever in it, and its module.
+    Function(Arc<str>, Option<Arc<str>>),
+    /// Where the program was, if nobody knows in which function.
+    Unnamed(Place),
+    /// And if nobody knows that either.
+    Nowhere(&'static str),
+}
+
 /// The rows by place, sorted.
-pub fn join(rows: &[Vec<Value>], by: &ByStack, stacks: &Frames) -> Vec<Vec<Value>> {
+pub fn join(rows: &[Vec<Value>], by: &ByStack, stacks: &Frames, names: &mut Names) -> Vec<Vec<Value>> {
     let mut groups: FxHashMap<Key, Group> = FxHashMap::default();
     for (index, row) in rows.iter().enumerate() {
-        let stack = row.iter().find_map(|value| if let Value::Stack(id) = value { Some(*id) } else { None });
-        let key = stack.map_or(Key::Row(index), |id| key(id, stacks));
+        let key = stack_of(row).map_or(Key::Row(index), |id| key(id, stacks));
         groups.entry(key).or_insert_with(|| Group::new(row, index)).add(row, by.joins);
     }
-    let mut groups: Vec<Group> = groups.into_values().collect();
-    let weight = |group: &Group, column: usize| group.cells.get(column).map_or(0, number);
-    groups.sort_by_key(|group| (Reverse((weight(group, 0), weight(group, 1))), group.first));
+    let groups = join_broken(sorted(groups), by, stacks, names);
     groups.into_iter().map(|group| group.row(by.joins)).collect()
 }
 
-fn key(id: Option<StackId>, stacks: &Frames) -> Key {
-    let place = |frame: &Frame| match frame {
+/// The greatest first: they have their names before time is up.
+fn sorted(groups: FxHashMap<Key, Group>) -> Vec<(Key, Group)> {
+    let weight = |group: &Group, column: usize| group.cells.get(column).map_or(0, number);
+    let mut groups: Vec<(Key, Group)> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, group)| (Reverse((weight(group, 0), weight(group, 1))), group.first));
+    groups
+}
+
+/// Groups of stacks that are broken and have the same known frames become one.
+fn join_broken(groups: Vec<(Key, Group)>, by: &ByStack, stacks: &Frames, names: &mut Names) -> Vec<Group> {
+    let mut joined: FxHashMap<Key, Group> = FxHashMap::default();
+    for (key, group) in groups {
+        let frames = stack_of(&group.cells).flatten().and_then(|id| stacks.get(id));
+        let known = frames.and_then(|frames| known(frames, names));
+        let key = known.map_or(key, Key::Broken);
+        match joined.entry(key) {
+            Entry::Vacant(entry) => drop(entry.insert(group)),
+            Entry::Occupied(mut entry) => entry.get_mut().join(group, by.joins),
+        }
+    }
+    let broken = |(key, group): (Key, Group)| match key {
+        Key::Broken(known) => group.broken(known.len()),
+        _ => group,
+    };
+    sorted(joined).into_iter().map(broken).collect()
+}
+
+/// The stack in a row; None: it has none to show.
+fn stack_of(row: &[Value]) -> Option<Option<StackId>> {
+    row.iter().find_map(|value| if let Value::Stack(id) = value { Some(*id) } else { None })
+}
+
+/// What is known of a broken stack, innermost first: where the program was, and the functions that called it up to the first
+/// frame that is in none. None: the stack is whole, or there was no time to find out.
+fn known(frames: &[Frame], names: &mut Names) -> Option<Vec<Known>> {
+    if !matches!(Quality::of(frames, names), Quality::Broken(_) | Quality::BrokenLibc(_)) {
+        return None;
+    }
+    // A frame that would have shown that it is whole may be among those without a name for lack of time.
+    let ends = frames.iter().rev().take(2).map(|frame| names.frame(frame));
+    if ends.into_iter().any(|named| named.is_given_up()) {
+        return None;
+    }
+    let mut known = Vec::new();
+    let mut is_innermost = true;
+    for frame in frames {
+        if let Frame::Kernel { addr, .. } = frame {
+            known.push(Known::Kernel(*addr));
+            continue;
+        }
+        let named = names.frame(frame);
+        match (named.symbol, place(frame)) {
+            _ if named.addr.is_none() => break,
+            (Ok(symbol), _) => known.push(Known::Function(symbol, named.module)),
+            (Err(GIVEN_UP), _) => return None,
+            (Err(_), Some(place @ Place::File(..))) if is_innermost => known.push(Known::Unnamed(place)),
+            (Err(reason), _) if is_innermost => known.push(Known::Nowhere(reason)),
+            (Err(_), _) => break,
+        }
+        is_innermost = false;
+    }
+    Some(known)
+}
+
+fn place(frame: &Frame) -> Option<Place> {
+    match frame {
         Frame::Kernel { addr, .. } => Some(Place::Kernel(*addr)),
         Frame::User { place: Ok((module, offset)), .. } => Some(Place::File(Arc::as_ptr(module) as usize, *offset)),
         Frame::User { addr, place: Err(_), .. } => Some(Place::Nowhere(*addr)),
         Frame::Named(_) => None,
         Frame::Truncated => Some(Place::Cut),
-    };
+    }
+}
+
+fn key(id: Option<StackId>, stacks: &Frames) -> Key {
     let frames = id.and_then(|id| stacks.get(id));
     let places = frames.and_then(|frames| frames.iter().map(place).collect());
     places.map_or(Key::Stack(id), Key::Places)
@@ -72,11 +154,13 @@ struct Group {
     cells: Vec<Value>,
     names: FxHashMap<Comm, (u64, u64)>,
     rows: usize,
+    /// Different ones, all broken.
+    stacks: u64,
 }
 
 impl Group {
     fn new(row: &[Value], first: usize) -> Group {
-        Group { first, cells: row.to_vec(), names: FxHashMap::default(), rows: 0 }
+        Group { first, cells: row.to_vec(), names: FxHashMap::default(), rows: 0, stacks: 1 }
     }
 
     fn add(&mut self, row: &[Value], joins: &[Join]) {
@@ -91,6 +175,33 @@ impl Group {
                 *cell = joined(*join, cell, value);
             }
         }
+    }
+
+    /// Takes in a group of another stack, of which no more is known.
+    fn join(&mut self, other: Group, joins: &[Join]) {
+        for ((cell, value), join) in self.cells.iter_mut().zip(&other.cells).zip(joins) {
+            if *value != Value::None {
+                *cell = joined(*join, cell, value);
+            }
+        }
+        for (comm, more) in other.names {
+            let sums = self.names.entry(comm).or_default();
+            *sums = (sums.0.saturating_add(more.0), sums.1.saturating_add(more.1));
+        }
+        self.rows += other.rows;
+        self.stacks += other.stacks;
+        self.first = self.first.min(other.first);
+    }
+
+    /// Of several stacks that are broken only the first frames are known.
+    fn broken(mut self, frames: usize) -> Group {
+        let stacks = self.stacks;
+        for cell in self.cells.iter_mut().filter(|_| stacks > 1) {
+            if let Value::Stack(Some(id)) = *cell {
+                *cell = Value::BrokenStacks { id, frames, stacks };
+            }
+        }
+        self
     }
 
     fn row(self, joins: &[Join]) -> Vec<Value> {
@@ -163,6 +274,10 @@ pub fn text(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbol::elf::SymbolOptions;
+    use crate::symbol::mappings::{Content, Module};
+    use crate::symbol::perf_map_file::JIT_NO_MAP;
+    use crate::symbol::spaces::NOT_MAPPED;
 
     static COLUMNS: [Column; 6] = [
         Column { key: "bytes", heading: "bytes" },
@@ -199,7 +314,7 @@ mod tests {
             row(1, 1, "d", Value::Stack(None)),
             row(2, 1, "d", Value::Stack(None)),
         ];
-        let joined = join(&rows, &by(9), &stacks);
+        let joined = join(&rows, &by(9), &stacks, &mut nameless());
         let brief: Vec<(u64, u64, u64, Value, Value)> = joined
             .iter()
             .map(|row| (number(&row[0]), number(&row[1]), number(&row[2]), row[3].clone(), row[4].clone()))
@@ -219,11 +334,80 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), want);
     }
 
+    fn nameless() -> Names {
+        let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() };
+        Names::new("/nonexistent", options)
+    }
+
+    #[test]
+    fn broken_stacks_are_one_row_if_what_is_known_of_them_is_equal() {
+        let (mut interned, mut keys) = (crate::symbol::Stacks::new(1 << 20, 127), Default::default());
+        let module = |path: &str| Arc::new(Module::new(path, Content::Unnamed { reason: JIT_NO_MAP, map: None }));
+        let (one, other) = (module("/one"), module("/other"));
+        let user = |module: &Arc<Module>, offset: u64| Frame::User {
+            addr: 7,
+            behind_call: true,
+            place: Ok((module.clone(), offset)),
+        };
+        let nowhere = |addr: u64| Frame::User { addr, behind_call: true, place: Err(NOT_MAPPED) };
+        let kernel = |addr: u64| Frame::Kernel { addr, behind_call: false };
+        let cases = [
+            (10, vec![user(&one, 3), nowhere(20)]), // the first three are one
+            (11, vec![user(&one, 3), nowhere(21), user(&other, 5)]),
+            (12, vec![user(&one, 3)]),
+            (1, vec![user(&one, 4), nowhere(20)]), // another place
+            (2, vec![user(&other, 3), nowhere(20)]),
+            (3, vec![kernel(1), user(&one, 3), nowhere(20)]), // these two are one
+            (4, vec![kernel(1), user(&one, 3), nowhere(22)]),
+            (5, vec![kernel(2), user(&one, 3), nowhere(20)]), // called by other places in the kernel
+            (60, vec![kernel(1), kernel(2)]),                 // whole
+            (61, vec![kernel(1), kernel(3)]),
+            (40, vec![user(&one, 3), nowhere(20), Frame::Truncated]),
+            (41, vec![user(&one, 3), nowhere(21), Frame::Truncated]),
+        ];
+        let mut stacks = Frames::default();
+        let mut rows = Vec::new();
+        for (n, (bytes, frames)) in cases.into_iter().enumerate() {
+            let id = interned.address(n as u64 + 1, false, Default::default(), 0, &mut keys).unwrap();
+            stacks.insert(id, frames);
+            rows.push(row(bytes, bytes, "a", Value::Stack(Some(id))));
+        }
+        let joined = join(&rows, &by(99), &stacks, &mut nameless());
+        let of_row = |row: &Vec<Value>| match row[5] {
+            Value::BrokenStacks { frames, stacks, .. } => (number(&row[0]), number(&row[1]), frames, stacks),
+            _ => (number(&row[0]), number(&row[1]), 0, 1),
+        };
+        let want = [
+            (61, 1, 0, 1),
+            (60, 1, 0, 1),
+            (41, 1, 0, 1),
+            (40, 1, 0, 1),
+            (33, 3, 1, 3),
+            (7, 2, 2, 2),
+            (5, 1, 0, 1),
+            (2, 1, 0, 1),
+            (1, 1, 0, 1),
+        ];
+        assert_eq!(joined.iter().map(of_row).collect::<Vec<_>>(), want);
+        assert_eq!(number(&joined[4][2]), 12, "the oldest of all");
+        let sum = |rows: &[Vec<Value>]| rows.iter().map(|row| number(&row[0])).sum::<u64>();
+        assert_eq!(sum(&joined), sum(&rows));
+        let mut out = Vec::new();
+        let table = Table { columns: &COLUMNS, ..Table::default() };
+        let name = |id| nameless().stack(stacks.get(id).unwrap());
+        text(&table, &joined[4..5], &by(1), name, &mut out);
+        let out = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = out.lines().skip(3).collect();
+        let want = "    (3 broken stacks: what follows differs, and leads nowhere)";
+        assert!(lines.len() == 2 && lines[0].contains(" one+0x4 (") && lines[1] == want, "{out}");
+    }
+
     #[test]
     fn rows_without_stacks_stay_apart() {
         let names = ["a", "b", "a"];
         let rows: Vec<Vec<Value>> = names.iter().map(|name| row(7, 1, name, Value::None)).collect();
-        assert_eq!(join(&rows, &by(9), &Frames::default()).len(), 3);
-        assert!(join(&[], &by(9), &Frames::default()).is_empty());
+        let names = &mut nameless();
+        assert_eq!(join(&rows, &by(9), &Frames::default(), names).len(), 3);
+        assert!(join(&[], &by(9), &Frames::default(), names).is_empty());
     }
 }

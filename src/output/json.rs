@@ -166,7 +166,9 @@ fn push_signed(value: i64, out: &mut Vec<u8>) {
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         // Frames need their names: see `row`. A place is a text by now.
-        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) => out.extend_from_slice(b"null"),
+        Value::None | Value::Stack(_) | Value::BrokenStacks { .. } | Value::Place(_) | Value::Interrupt(..) => {
+            out.extend_from_slice(b"null")
+        }
         Value::Unsigned(value) | Value::Ns(value) | Value::Age(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
         Value::Pct(hundredths) => {
@@ -290,6 +292,11 @@ pub fn row(
     for (column, value) in columns.iter().zip(row) {
         match value {
             Value::Stack(id) => stack(object, &id.map_or_else(Vec::new, &mut name)),
+            Value::BrokenStacks { id, frames, stacks } => {
+                let named = name(*id);
+                stack(object, &named[..named.len().min(*frames)]);
+                object.unsigned("broken_stacks", *stacks);
+            }
             value => object.value(column.key, value),
         }
     }

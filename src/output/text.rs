@@ -235,7 +235,7 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) => {} // a place is a text by now
+        Value::None | Value::Stack(_) | Value::BrokenStacks { .. } | Value::Place(_) | Value::Interrupt(..) => {} // a place is a text by now
         Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
         Value::Unsigned(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
@@ -353,6 +353,11 @@ pub fn table(
             match value {
                 Value::Stack(Some(id)) => frames::stack(&name(*id), out),
                 Value::Stack(None) => out.extend_from_slice(b"    (no stack)\n"),
+                Value::BrokenStacks { id, frames, stacks } => {
+                    let named = name(*id);
+                    frames::stack(&named[..named.len().min(*frames)], out);
+                    let _ = writeln!(out, "    ({stacks} broken stacks: what follows differs, and leads nowhere)");
+                }
                 _ => {}
             }
         }

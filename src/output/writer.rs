@@ -181,7 +181,7 @@ impl Writer {
         }
         self.print_held()?;
         let start = self.sink.buffer.len();
-        let joined = table.by_stack.as_ref().map(|by| by_stack::join(&table.rows, by, &self.stacks));
+        let joined = table.by_stack.as_ref().map(|by| by_stack::join(&table.rows, by, &self.stacks, &mut self.names));
         let rows = joined.as_ref().unwrap_or(&table.rows);
         let placed = self.placed(rows);
         let rows = placed.as_ref().unwrap_or(rows);

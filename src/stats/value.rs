@@ -44,6 +44,13 @@ pub enum Value {
     Lineage(Arc<[Kin]>),
     /// Frames: `stack` in JSON, lines below its row in text. None: there was none, or it was not kept.
     Stack(Option<StackId>),
+    /// So many stacks that break off, and differ only behind the first `frames`: in text a line below them says so.
+    BrokenStacks {
+        /// One of them.
+        id: StackId,
+        frames: usize,
+        stacks: u64,
+    },
 }
 
 impl Value {
