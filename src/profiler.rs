@@ -526,6 +526,13 @@ impl Report {
         }
     }
 
+    /// A line of text below the table added last.
+    pub fn say_below(&mut self, line: Option<String>) {
+        if let Some(table) = self.tables.last_mut() {
+            table.below = line;
+        }
+    }
+
     /// Rows of the table added last that have 0 in `column` rest on nothing, whatever they say.
     pub fn rests_on(&mut self, column: usize) {
         if let Some(table) = self.tables.last_mut() {

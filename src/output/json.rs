@@ -289,7 +289,7 @@ pub fn row(
     row: &[Value],
     mut name: impl FnMut(StackId) -> Vec<Named>,
 ) {
-    for (column, value) in columns.iter().zip(row) {
+    for (column, value) in columns.iter().zip(row).filter(|(column, _)| !column.key.is_empty()) {
         match value {
             Value::Stack(id) => stack(object, &id.map_or_else(Vec::new, &mut name)),
             Value::BrokenStacks { id, frames, stacks } => {

@@ -206,6 +206,7 @@ impl Writer {
                 None if rows.is_empty() => out.extend_from_slice(b"nothing seen\n"),
                 None => text::table(table.columns, rows, |row| table.verdict_of(row), name, out),
             }
+            table.below.iter().for_each(|line| drop(writeln!(out, "{line}")));
             self.stack_numbers.passed(&self.sink.buffer[start..]);
         }
         self.sink.flush_large()

@@ -136,7 +136,8 @@ impl Verdict {
     }
 }
 
-/// A column of a table: its JSON key and its heading, with the unit. Without a heading it is in JSON only.
+/// A column of a table: its JSON key and its heading, with the unit. Without a heading it is in JSON only, without a key in
+/// text only.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     pub key: &'static str,
@@ -157,6 +158,8 @@ pub struct Table {
     /// The column of what a row rests on: with 0 there it rests on nothing.
     pub basis: Option<usize>,
     pub doubts: Option<RowDoubts>,
+    /// A line of text below the rows.
+    pub below: Option<String>,
 }
 
 /// Columns that tell how much of a row is not exact, though nothing was lost: with a number in `estimate` the row is an

@@ -135,6 +135,11 @@ impl TaskTable {
         self.tasks.iter().filter(|(_, task)| !task.exited).map(|(&tid, task)| (tid, task.pid))
     }
 
+    /// It is known, and known to have exited.
+    pub fn has_exited(&self, tid: i32) -> bool {
+        self.tasks.get(&tid).is_some_and(|task| task.exited)
+    }
+
     /// The name of `tid`; one never seen is asked of /proc once. Empty when nobody knows.
     #[inline(always)]
     pub fn comm(&mut self, tid: i32) -> Comm {

@@ -202,6 +202,7 @@ impl TaskState {
     #[cold]
     fn account_unsure(&mut self, period: Period, ctx: &mut Context) {
         ctx.discarded += u64::from(period.began == Began::Exactly);
+        self.all.take_unseen(period.state, period.since, period.until, self.told_until);
         if period.shown_until > period.since {
             self.report_ended(&Period { began: Began::BeforeLoss, ..period }, period.shown_until, ctx);
         }

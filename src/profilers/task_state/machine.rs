@@ -6,6 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::profilers::task_state::coverage::{Lives, Unseen};
 use crate::profilers::task_state::states::{State, SwitchedOut};
 use crate::stats::TidMap;
 use crate::symbol::StackId;
@@ -55,6 +56,8 @@ pub struct Task {
     pub doing: Doing,
     /// ns, CLOCK_MONOTONIC.
     pub since: u64,
+    /// The beginning of its life, or when it was seen first; `u64::MAX`: never.
+    pub known_from: u64,
     pub began: Began,
     /// Where it runs, or was last.
     pub cpu: u32,
@@ -81,6 +84,7 @@ impl Default for Task {
         Task {
             doing: Doing::Unknown,
             since: 0,
+            known_from: u64::MAX,
             began: Began::Exactly,
             cpu: 0,
             stack: None,
@@ -104,9 +108,16 @@ impl Task {
 
     /// Without `DETAILS`, nobody asks for what only they need, and it stays as it is.
     #[inline(always)]
-    fn becomes<const DETAILS: bool>(&mut self, doing: Doing, seen: Seen, stack: Option<StackId>, report_at: u64) {
+    pub(super) fn becomes<const DETAILS: bool>(
+        &mut self,
+        doing: Doing,
+        seen: Seen,
+        stack: Option<StackId>,
+        report_at: u64,
+    ) {
         self.doing = doing;
         self.since = seen.at;
+        self.known_from = self.known_from.min(seen.at); // it may have been found in /proc meanwhile
         self.began = Began::Exactly;
         self.cpu = seen.cpu;
         if DETAILS {
@@ -182,13 +193,15 @@ pub struct Machine {
     /// By CPU; [`UNKNOWN`] when it is not known.
     current: Vec<i32>,
     /// Only blocked periods are of interest and seen: a task is forgotten when it wakes.
-    blocked_only: bool,
+    pub(super) blocked_only: bool,
     /// Periods whose beginning or end was not seen.
-    unseen: u64,
+    pub(super) unseen: u64,
     /// Where that was, and since when something else was believed.
     missed_on: Vec<(u32, u64)>,
     /// How often a task came back that was [`Doing::Away`].
     lapses: FxHashMap<i32, u64>,
+    pub(super) lives: Lives,
+    pub(super) unseen_time: Unseen,
 }
 
 /// No task has this number.
@@ -236,22 +249,6 @@ impl Machine {
         }
     }
 
-    /// /proc says that a task of which nothing is known waits in `state`.
-    pub fn found(&mut self, seen: Seen, state: State, began: Began, report_at: u64) {
-        let task = Task {
-            doing: Doing::Blocked(state),
-            since: seen.at,
-            began,
-            cpu: seen.cpu,
-            comm: seen.comm,
-            report_at,
-            ..Task::default()
-        };
-        if self.tasks.get(seen.tid).is_none() {
-            *self.tasks.get_or_default(seen.tid) = task;
-        }
-    }
-
     /// `seen` left its CPU. `report_at` is when a wait that begins here is reported first.
     #[inline(always)]
     pub fn switched_out<const DETAILS: bool>(
@@ -270,11 +267,13 @@ impl Machine {
             Doing::Running | Doing::Runnable { .. } | Doing::Blocked(_) => {
                 // It was switched in unseen.
                 self.unseen += u64::from(task.began == Began::Exactly);
+                self.unseen_time.add(task, seen.at, self.lives.from);
                 Machine::misses(&mut self.missed_on, task, seen.cpu);
                 Change::Nothing
             }
             Doing::Away => {
                 self.unseen += 1;
+                self.unseen_time.add(task, seen.at, self.lives.from);
                 Machine::misses(&mut self.missed_on, task, seen.cpu);
                 Change::Nothing
             }
@@ -288,7 +287,10 @@ impl Machine {
             SwitchedOut::Runnable => {
                 task.becomes::<DETAILS>(Doing::Runnable { woken: false }, seen, stack, report_at);
             }
-            SwitchedOut::Dead => drop(self.tasks.remove(seen.tid)),
+            SwitchedOut::Dead => {
+                self.lives.ended(seen.tid, task, seen.at);
+                self.tasks.remove(seen.tid);
+            }
         }
         change
     }
@@ -311,11 +313,13 @@ impl Machine {
             Doing::Blocked(state) => Change::Ended(Period { wakeup, ..period(task, seen, state) }),
             Doing::Running => {
                 self.unseen += 1;
+                self.unseen_time.add(task, seen.at, self.lives.from);
                 Machine::misses(&mut self.missed_on, task, task.cpu);
                 Change::Nothing
             }
             Doing::Away => {
                 *self.lapses.entry(seen.tid).or_default() += 1;
+                self.unseen_time.add(task, seen.at, self.lives.from);
                 Change::Nothing
             }
             Doing::Unknown => Change::Nothing,
@@ -382,6 +386,7 @@ impl Machine {
             && task.since <= at
         {
             Machine::misses(&mut self.missed_on, task, cpu);
+            self.unseen_time.add(task, at, self.lives.from);
             task.becomes::<true>(Doing::Unknown, Seen { at, cpu, tid, comm: task.comm }, task.stack, u64::MAX);
             self.unseen += 1;
         }
@@ -398,11 +403,13 @@ impl Machine {
             // Nobody is woken twice without having run in between.
             Doing::Runnable { woken: true } => {
                 self.unseen += 1;
+                self.unseen_time.add(task, seen.at, self.lives.from);
                 Machine::misses(&mut self.missed_on, task, task.cpu);
                 Change::Nothing
             }
             Doing::Away => {
                 *self.lapses.entry(seen.tid).or_default() += 1;
+                self.unseen_time.add(task, seen.at, self.lives.from);
                 Change::Nothing
             }
             // It has not been switched out yet, or was preempted on its way there: the wake-up will tell.
@@ -441,19 +448,26 @@ impl Machine {
             // Nobody is woken twice without having run in between.
             Doing::Running | Doing::Runnable { woken: true } if !is_new => {
                 self.unseen += 1;
+                self.unseen_time.add(task, seen.at, self.lives.from);
                 Machine::misses(&mut self.missed_on, task, task.cpu);
                 Change::Nothing
             }
             Doing::Away if !is_new => {
                 *self.lapses.entry(seen.tid).or_default() += 1;
+                self.unseen_time.add(task, seen.at, self.lives.from);
                 Change::Nothing
             }
             _ => Change::Nothing, // unknown so far, or a new task with a number used before
         };
-        task.wakes_up::<DETAILS>(seen, report_at);
         if is_new {
+            // The end of the one that had the number before was not seen, nor anything since it was last.
+            if task.doing != Doing::Unknown {
+                self.lives.ended(seen.tid, task, task.since);
+            }
+            task.known_from = seen.at;
             task.exited = false;
         }
+        task.wakes_up::<DETAILS>(seen, report_at);
         change
     }
 
@@ -467,32 +481,6 @@ impl Machine {
         }
     }
 
-    /// The workload executes its command: it runs from now on, whatever was before.
-    pub fn executes(&mut self, seen: Seen) {
-        let task = self.tasks.get_or_default(seen.tid);
-        if task.doing == Doing::Hidden {
-            return;
-        }
-        task.becomes::<true>(Doing::Running, seen, task.stack, u64::MAX);
-        task.exited = false;
-    }
-
-    /// A task with a new name lives: an exec by another thread of its process makes the leader's farewell void.
-    pub fn renamed(&mut self, tid: i32, comm: Comm) {
-        if let Some(task) = self.get_mut(tid) {
-            task.comm = comm;
-            task.exited = false;
-        }
-    }
-
-    /// Records were lost since it was seen last: nothing is known of it now.
-    pub fn doubt(&mut self, tid: i32) {
-        if let Some(task) = self.get_mut(tid) {
-            task.doing = Doing::Unknown;
-            task.report_at = u64::MAX;
-        }
-    }
-
     /// Notes who made `tid` runnable at `at`, if that is what happened then.
     pub fn woken_by(&mut self, tid: i32, at: u64, waker: Option<Waker>) {
         if waker.is_some()
@@ -502,40 +490,6 @@ impl Machine {
         {
             task.waker = waker;
         }
-    }
-
-    /// Leaves a task out, for good.
-    pub fn hide(&mut self, tid: i32) {
-        self.tasks.get_or_default(tid).doing = Doing::Hidden;
-    }
-
-    pub fn forget(&mut self, tid: i32) {
-        if self.tasks.get(tid).is_some_and(|task| task.doing != Doing::Hidden) {
-            self.tasks.remove(tid);
-        }
-    }
-
-    /// Forgets a task; what it was believed to do ended unseen.
-    pub fn discard(&mut self, tid: i32) {
-        if self.get_mut(tid).is_none() {
-            return;
-        }
-        let counts = |task: &Task| task.began == Began::Exactly && !matches!(task.doing, Doing::Unknown | Doing::Away);
-        self.unseen += u64::from(self.tasks.remove(tid).as_ref().is_some_and(counts));
-    }
-
-    /// The task has said its farewell; it still runs for a moment.
-    pub fn exited(&mut self, tid: i32) {
-        if self.blocked_only {
-            self.forget(tid);
-        } else if let Some(task) = self.get_mut(tid) {
-            task.exited = true;
-        }
-    }
-
-    /// Drops tasks whose last switch was not seen though they exited before `at`, and those that are not ours any more.
-    pub fn expire(&mut self, at: u64, is_ours: impl Fn(i32) -> bool) {
-        self.tasks.retain(|tid, task| is_ours(tid) && !(task.exited && task.since < at));
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (i32, &Task)> {

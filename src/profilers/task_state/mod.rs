@@ -9,16 +9,18 @@
 //! `table` lays out the sums.
 
 mod account;
+mod coverage;
 mod events;
 mod machine;
 mod ongoing;
 mod plain;
+mod side;
 mod states;
 mod table;
 mod usual;
 
 use anyhow::{Result, bail};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::values::{self, CommList, Time};
 use crate::cli::{CommonArgs, usage};
@@ -28,6 +30,7 @@ use crate::perf::{Record, Sample};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::filters::{Match, all_of, any_of, for_kernel, note_too_long};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp};
+use crate::profilers::task_state::coverage::Unmet;
 use crate::profilers::task_state::events::{Plan, Wanted};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
 use crate::profilers::task_state::states::State;
@@ -152,6 +155,8 @@ pub struct TaskState {
     hides: bool,
     /// Pairs that began before this may hide a loss.
     lost_until: u64,
+    /// Without an event since the start.
+    unmet: Vec<Unmet>,
     /// The end of the last interval: what went on then was told up to here.
     told_until: u64,
     /// Up to this, tasks whose wait began unseen because of a loss were looked for.
@@ -218,6 +223,7 @@ impl TaskState {
             by_thread: ByThread::default(),
             hides: false,
             lost_until: 0,
+            unmet: Vec::new(),
             told_until: 0,
             looked_until: 0,
             next_look: 0,
@@ -386,6 +392,9 @@ impl Profiler for TaskState {
         if self.plain {
             [0, self.own[0], self.own[1]].into_iter().for_each(|tid| self.machine.hide(tid));
         }
+        if self.args.perins && !self.narrowed {
+            self.machine.lives.keep_apart();
+        }
         self.again_ns = setup.interval.map_or(AGAIN_NS, |interval| interval.as_nanos() as u64);
         let blocked_only = self.blocked_only();
         let narrowed = self.args.filter.is_some() || setup.watched.fixed().is_some();
@@ -484,13 +493,17 @@ impl Profiler for TaskState {
                 let comm = Comm::new(comm);
                 if !self.is_ours(*tid, &comm, ctx) {
                     self.machine.forget(*tid);
+                    self.unmet.retain(|unmet| unmet.tid != *tid);
                 } else if *exec && !self.blocked_only() && self.machine.get_mut(*tid).is_none() {
                     self.machine.executes(Seen { at: time, cpu, tid: *tid, comm });
                 } else {
                     self.machine.renamed(*tid, comm);
                 }
             }
-            Record::Exit(exit) => self.machine.exited(exit.tid),
+            Record::Exit(exit) => {
+                self.machine.exited(exit.tid);
+                self.unmet.retain(|unmet| unmet.tid != exit.tid);
+            }
             _ => {}
         }
     }
@@ -503,6 +516,7 @@ impl Profiler for TaskState {
         const LOOK_NS: u64 = 50_000_000;
         const SWEEP_NS: u64 = 1_000_000_000;
         const GONE_NS: u64 = 2_000_000_000;
+        const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
         if self.args.than.is_some() && now >= self.next_look {
             self.next_look = now + LOOK_NS;
             self.report_ongoing(now, ctx);
@@ -516,6 +530,9 @@ impl Profiler for TaskState {
                 self.looked_until = self.lost_until;
                 self.look_at_proc(Began::BeforeLoss, ctx); // the beginning of a wait may be lost too
             }
+            if self.lost_until != 0 && now < self.lost_until.saturating_add(AFTER_NS) {
+                self.machine.outlived(self.lost_until, |tid| ctx.tasks.has_exited(tid));
+            }
             let everybody = self.everybody;
             self.machine.expire(now.saturating_sub(GONE_NS), |tid| everybody || ctx.watched.contains(tid));
         }
@@ -527,19 +544,29 @@ impl Profiler for TaskState {
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
-        let Some(plan) = &self.plan else { return Ok(()) };
+        let (mut coverage, lives) = self.cover(now);
         let lapses = self.machine.take_lapses();
+        let Some(plan) = &self.plan else { return Ok(()) };
         let mut table = TimeTable::new(&plan.states, |state| self.selects(state), self.hides, lapses);
         let told_until = self.told_until;
+        // Of some states, or some CPUs, nobody knows how much time they should have.
+        let whole = !self.narrowed && self.by_thread.len() < MOST_THREADS;
         self.ongoing(|tid, comm, state, since| {
             let lasts = |since: u64| now.saturating_sub(since);
             table.goes_on(tid, comm, state, lasts(since), lasts(since.max(told_until)));
         });
+        coverage.seen_ns = self.all.all_states().saturating_add(table.ongoing_ns());
+        table.cover(coverage.unseen.by_state, if whole && self.args.perins { lives } else { FxHashMap::default() });
         if self.args.perins {
             report.table(&THREAD_COLUMNS, table.rows_by_thread(&self.by_thread));
             self.by_thread.clear();
         } else {
             report.table(&COLUMNS, table.rows(&self.all));
+        }
+        if whole && coverage.missing_ns() > 0 {
+            report.say_below(coverage.line(!self.args.perins));
+            report.total("seen_ns", Value::Unsigned(coverage.seen_ns));
+            report.total("of_ns", Value::Unsigned(coverage.of.ns));
         }
         report.judge(self.sight());
         report.doubt(table::doubts(if self.args.perins { &THREAD_COLUMNS } else { &COLUMNS }));

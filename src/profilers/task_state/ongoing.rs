@@ -1,6 +1,7 @@
 //! Waits that go on: reported while they last, and checked against /proc, since their end may have gone unseen.
 
 use crate::profiler::{Context, Report, Timestamp};
+use crate::profilers::task_state::coverage::Unmet;
 use crate::profilers::task_state::machine::{Began, Doing, Seen, Task};
 use crate::profilers::task_state::states::{State, States};
 use crate::profilers::task_state::{DOUBT_NS, SETTLE_NS, SHAPE, TaskState, preempted, since_text};
@@ -152,10 +153,14 @@ impl TaskState {
             }
             let at = crate::sys::monotonic_ns();
             let Some(Stat { state: letter, comm, cpu, .. }) = ctx.state_from_proc(tid) else { continue };
-            let Some(state) = States::of_letter(letter).filter(|state| self.selects(*state)) else { continue };
-            if !self.is_ours(tid, &comm, ctx) {
+            let state = States::of_letter(letter);
+            if !state.is_none_or(|state| self.selects(state)) || !self.is_ours(tid, &comm, ctx) {
                 continue;
             }
+            let Some(state) = state else {
+                self.meet_later(Unmet { tid, comm, since: at }, letter, began);
+                continue;
+            };
             let lost_until = self.lost_until;
             let is_known = |task: &mut Task| task.since >= lost_until || task.doing == Doing::Blocked(state);
             if self.machine.get_mut(tid).is_some_and(is_known) {

@@ -203,11 +203,17 @@ impl Sums<'_> {
     #[inline(always)]
     fn sum(&mut self, state: State, since: u64, until: u64) -> bool {
         if since < self.lost_until {
-            self.unsure += 1;
+            self.sum_unsure(state, since, until);
         } else {
             self.all.record(state, since, until, self.told_until);
         }
         true
+    }
+
+    #[cold]
+    fn sum_unsure(&mut self, state: State, since: u64, until: u64) {
+        self.unsure += 1;
+        self.all.take_unseen(state, since, until, self.told_until);
     }
 
     /// Counts the period that ended, if one did. False: the task is none of ours.
@@ -225,6 +231,8 @@ impl Sums<'_> {
             Change::Ended(period) => {
                 if period.since >= self.lost_until {
                     self.all.take_up(period.state, period.since, period.until, self.told_until);
+                } else {
+                    self.all.take_unseen(period.state, period.since, period.until, self.told_until);
                 }
                 true
             }
@@ -310,7 +318,7 @@ mod tests {
         assert!(!lines.iter().any(|line| line.contains("Hidden")));
         let sums = all.histograms.iter().map(|sum| format!("{:?} {:?}", sum.sum(), sum.buckets().collect::<Vec<_>>()));
         lines.extend(sums);
-        lines.push(format!("{:?} {:?}", all.unwoken(), all.totals()));
+        lines.push(format!("{:?} {:?} {:?} {:?}", all.unwoken(), all.totals(), all.unseen, machine.unseen_time));
         (lines, unsure + machine.take_unseen(), ignored)
     }
 

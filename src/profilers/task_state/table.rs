@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::profilers::task_state::coverage;
 use crate::profilers::task_state::machine::Wakeup;
 use crate::profilers::task_state::states::{STATES, State, States};
 use crate::stats::Histogram;
@@ -19,6 +20,8 @@ pub struct Times {
     /// Of each period what lies in the interval, ns: not what a table before has told already. Also of those whose length is
     /// not known.
     totals: [u64; STATES],
+    /// The same of periods that may have ended, and others begun, in a loss.
+    pub unseen: [u64; STATES],
     unwoken: [Unwoken; STATES],
 }
 
@@ -30,11 +33,11 @@ struct Unwoken {
     busy: u64,
 }
 
-pub static COLUMNS: [Column; 13] = MEASURES;
+pub static COLUMNS: [Column; MEASURED] = MEASURES;
 
 /// The same for each thread.
-pub static THREAD_COLUMNS: [Column; 15] = {
-    let mut columns = [Column { key: "tid", heading: "tid" }; 15];
+pub static THREAD_COLUMNS: [Column; MEASURED + 2] = {
+    let mut columns = [Column { key: "tid", heading: "tid" }; MEASURED + 2];
     columns[1] = Column { key: "comm", heading: "comm" };
     let mut at = 0;
     while at < MEASURES.len() {
@@ -44,7 +47,9 @@ pub static THREAD_COLUMNS: [Column; 15] = {
     columns
 };
 
-const MEASURES: [Column; 13] = [
+const MEASURED: usize = 16;
+
+const MEASURES: [Column; MEASURED] = [
     Column { key: "state", heading: "state" },
     Column { key: "count", heading: "count" },
     Column { key: "total_ns", heading: "total ms" },
@@ -54,6 +59,10 @@ const MEASURES: [Column; 13] = [
     Column { key: "p99_ns", heading: "p99 ms" },
     Column { key: "max_ns", heading: "max ms" },
     Column { key: "ongoing", heading: "now" },
+    // In words; no more than these stand above it.
+    Column { key: "", heading: " " },
+    Column { key: "seen_ns", heading: "" },
+    Column { key: "of_ns", heading: "" },
     Column { key: "ongoing_ns", heading: "" },
     Column { key: "unwoken", heading: "" },
     Column { key: "unwoken_busy", heading: "" },
@@ -71,6 +80,7 @@ impl Times {
         Times {
             histograms: [const { Histogram::new() }; STATES],
             totals: [0; STATES],
+            unseen: [0; STATES],
             unwoken: [Unwoken { all: 0, busy: 0 }; STATES],
         }
     }
@@ -78,6 +88,7 @@ impl Times {
     pub fn clear(&mut self) {
         self.histograms.iter_mut().for_each(Histogram::clear);
         self.totals = [0; STATES];
+        self.unseen = [0; STATES];
         self.unwoken = Default::default();
     }
 
@@ -93,6 +104,17 @@ impl Times {
     pub fn take_up(&mut self, state: State, since: u64, until: u64, from: u64) {
         let total = &mut self.totals[state.index()];
         *total = total.saturating_add(until.saturating_sub(since.max(from)));
+    }
+
+    /// The same of one that is thrown away.
+    pub fn take_unseen(&mut self, state: State, since: u64, until: u64, from: u64) {
+        let sum = &mut self.unseen[state.index()];
+        *sum = sum.saturating_add(until.saturating_sub(since.max(from)));
+    }
+
+    /// Time in any state.
+    pub fn all_states(&self) -> u64 {
+        self.totals.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns))
     }
 
     #[cfg(test)]
@@ -148,11 +170,34 @@ pub struct TimeTable<'a, F> {
     hides: bool,
     /// By thread, periods that may have been of any state but R.
     lapses: FxHashMap<i32, u64>,
+    /// What is missing of each state, where there is a row for each.
+    unseen: [u64; STATES],
+    /// How long threads have lived in the interval, where there are rows for each of them.
+    lives: FxHashMap<i32, (Comm, u64)>,
 }
 
 impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
     pub fn new(states: &'a States, selects: F, hides: bool, lapses: FxHashMap<i32, u64>) -> TimeTable<'a, F> {
-        TimeTable { states, selects, ongoing: FxHashMap::default(), all: Ongoing::default(), hides, lapses }
+        TimeTable {
+            states,
+            selects,
+            ongoing: FxHashMap::default(),
+            all: Ongoing::default(),
+            hides,
+            lapses,
+            unseen: [0; STATES],
+            lives: FxHashMap::default(),
+        }
+    }
+
+    /// So much time is missing by state, and so long threads have lived.
+    pub fn cover(&mut self, unseen: [u64; STATES], lives: FxHashMap<i32, (Comm, u64)>) {
+        (self.unseen, self.lives) = (unseen, lives);
+    }
+
+    /// How much of the interval lies in what goes on.
+    pub fn ongoing_ns(&self) -> u64 {
+        sum_of(&self.all)
     }
 
     /// A thread has been in `state` for `ns`, of which so many lie in the interval.
@@ -165,35 +210,62 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
     /// A row per state.
     pub fn rows(&self, times: &Times) -> Vec<Vec<Value>> {
         let mut rows = Vec::new();
-        self.add_rows(times, &self.all, self.lapses.values().sum(), &[], &mut rows);
+        self.add_rows(times, &self.all, self.lapses.values().sum(), &[], None, &mut rows);
         rows
     }
 
     /// A row per thread and state, by tid.
     pub fn rows_by_thread(&self, threads: &ByThread) -> Vec<Vec<Value>> {
-        let mut tids: Vec<i32> = threads.keys().chain(self.ongoing.keys()).copied().collect();
+        let mut tids: Vec<i32> = threads.keys().chain(self.ongoing.keys()).chain(self.lives.keys()).copied().collect();
         tids.sort_unstable();
         tids.dedup();
         let mut rows = Vec::new();
         let none = Times::new();
         for tid in tids {
             let (known, times) = threads.get(&tid).map_or((None, &none), |(comm, all)| (Some(*comm), all));
-            let (comm, ongoing) = self.ongoing.get(&tid).copied().unwrap_or_default();
+            let life = self.lives.get(&tid).copied();
+            let (comm, ongoing) = match self.ongoing.get(&tid) {
+                Some(ongoing) => *ongoing,
+                None => (life.map_or_else(Comm::default, |life| life.0), Ongoing::default()),
+            };
+            let seen_ns = times.all_states().saturating_add(sum_of(&ongoing));
+            let seen_of = life.map(|(_, of_ns)| (seen_ns, of_ns)).filter(|(seen_ns, of_ns)| seen_ns < of_ns);
             let head = [Value::Signed(tid.into()), Value::Comm(known.unwrap_or(comm))];
             let lapses = self.lapses.get(&tid).copied().unwrap_or(0);
-            self.add_rows(times, &ongoing, lapses, &head, &mut rows);
+            let before = rows.len();
+            self.add_rows(times, &ongoing, lapses, &head, seen_of, &mut rows);
+            if rows.len() == before && seen_of.is_some() {
+                let mut row = head.to_vec();
+                row.extend([Value::Word("?"), Value::Unsigned(0), Value::Ns(0)]);
+                row.resize(head.len() + SEEN, Value::None);
+                row.extend(seen_values(seen_of, true));
+                row.resize(head.len() + MEASURED, Value::None);
+                rows.push(row);
+            }
         }
         rows
     }
 
-    fn add_rows(&self, times: &Times, ongoing: &Ongoing, lapses: u64, head: &[Value], into: &mut Vec<Vec<Value>>) {
+    /// `seen_of`: of a thread; else each state has its own.
+    fn add_rows(
+        &self,
+        times: &Times,
+        ongoing: &Ongoing,
+        lapses: u64,
+        head: &[Value],
+        seen_of: Option<(u64, u64)>,
+        into: &mut Vec<Vec<Value>>,
+    ) {
+        let first = into.len();
         for (at, histogram) in times.histograms.iter().enumerate() {
             let GoingOn { count, ns, longest_ns, in_interval_ns } = ongoing[at];
             let state = State::at(at);
             let total = times.totals[at].saturating_add(in_interval_ns);
-            if (histogram.is_empty() && count == 0 && total == 0) || !(self.selects)(state) {
+            let unseen = if head.is_empty() { self.unseen[at] } else { 0 };
+            if (histogram.is_empty() && count == 0 && total == 0 && unseen == 0) || !(self.selects)(state) {
                 continue;
             }
+            let seen_of = if unseen > 0 { Some((total, total.saturating_add(unseen))) } else { seen_of };
             let [p50, p95, p99] = histogram.quantiles([0.50, 0.95, 0.99]);
             let measured = |value: u64| if histogram.is_empty() { Value::None } else { Value::Ns(value) };
             let Unwoken { all, busy } = times.unwoken[at];
@@ -211,6 +283,9 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
                 measured(p99),
                 if count > 0 { Value::Ns(histogram.max().max(longest_ns)) } else { measured(histogram.max()) },
                 Value::Unsigned(count),
+            ]);
+            row.extend(seen_values(seen_of, head.is_empty() || into.len() == first));
+            row.extend([
                 Value::Ns(ns),
                 some(all, all > 0 || may_be_woken),
                 some(busy, busy > 0),
@@ -219,6 +294,20 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
             into.push(row);
         }
     }
+}
+
+/// Where they are among the columns of [`MEASURES`].
+const SEEN: usize = 9;
+
+/// How much of the time is known, in words too if these are shown.
+fn seen_values(seen_of: Option<(u64, u64)>, shown: bool) -> [Value; 3] {
+    let Some((seen_ns, of_ns)) = seen_of else { return [const { Value::None }; 3] };
+    let words = coverage::words(seen_ns, of_ns).filter(|_| shown);
+    [words.map_or(Value::None, |words| Value::Text(words.into())), Value::Ns(seen_ns), Value::Ns(of_ns)]
+}
+
+fn sum_of(ongoing: &Ongoing) -> u64 {
+    ongoing.iter().fold(0, |sum: u64, state| sum.saturating_add(state.in_interval_ns))
 }
 
 #[cfg(test)]
@@ -244,7 +333,17 @@ mod tests {
             [Value::Signed(tid), Value::Word(state), count, Value::Ns(total), Value::Ns(max), Value::Unsigned(now)]
         };
         assert_eq!(brief, [row(7, "S", 0, 30, 30, 1), row(7, "D", 1, 3, 5, 0), row(8, "D", 0, 15, 40, 1)]);
-        let sums: Vec<Value> = table.rows(&Times::new()).iter().map(|row| row[9].clone()).collect();
+        // One that is known to live, and of which nothing else is known; one of which all is; one of which too little is.
+        table.cover([0; STATES], [(5, (comm, 60)), (7, (comm, 33)), (8, (comm, 20))].into_iter().collect());
+        let rows = table.rows_by_thread(&threads);
+        let brief: Vec<[Value; 4]> = rows.into_iter().map(|row| [0, 2, 12, 13].map(|at| row[at].clone())).collect();
+        let row = |tid, state, seen_of: Option<(u64, u64)>| {
+            let ns = |ns: Option<u64>| ns.map_or(Value::None, Value::Ns);
+            [Value::Signed(tid), Value::Word(state), ns(seen_of.map(|both| both.0)), ns(seen_of.map(|both| both.1))]
+        };
+        let want = [row(5, "?", Some((0, 60))), row(7, "S", None), row(7, "D", None), row(8, "D", Some((15, 20)))];
+        assert_eq!(brief, want);
+        let sums: Vec<Value> = table.rows(&Times::new()).iter().map(|row| row[12].clone()).collect();
         assert_eq!(sums, [Value::Ns(30), Value::Ns(40)]);
     }
 }

@@ -102,6 +102,7 @@ pub struct World {
 pub struct Interval {
     pub end: u64,
     pub tables: Vec<Table>,
+    pub totals: Vec<(&'static str, Value)>,
 }
 
 /// Where the clock starts: far behind that of /proc, which has nothing to say here.
@@ -291,7 +292,7 @@ impl World {
         }
         core.judge(&mut report, merge.undecodable());
         core.loss.next_interval();
-        Interval { end, tables: report.tables }
+        Interval { end, tables: report.tables, totals: report.totals }
     }
 }
 
@@ -321,6 +322,8 @@ pub struct Shown {
     pub drops: u64,
     pub exact: u64,
     pub others: u64,
+    /// Intervals in which time was missing.
+    pub partly: u64,
 }
 
 impl Shown {

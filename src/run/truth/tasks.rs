@@ -1,9 +1,9 @@
 //! task-state: tasks that block, are woken, preempted and get a CPU.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::run::truth::{Shown, World, cell, common, number, text};
-use crate::stats::value::{Value, Verdict};
+use crate::stats::value::{Table, Value, Verdict};
 
 const FORMATS: [&str; 3] = [
     "sched:sched_switch
@@ -191,6 +191,47 @@ fn together(rows: BTreeMap<(usize, &'static str), [u64; 6]>) -> BTreeMap<(usize,
     all
 }
 
+/// What is said of the time that is missing, in an interval that lasted so long.
+struct Covered<'a> {
+    lasted: u64,
+    apart: bool,
+    known: &'a BTreeSet<u64>,
+}
+
+impl Covered<'_> {
+    /// `all`: nothing is.
+    fn check(&self, table: &Table, totals: &[(&'static str, Value)], all: bool, what: &str) {
+        let total = |key: &str| totals.iter().find(|(other, _)| *other == key).map(|(_, value)| value.clone());
+        let has = |row: &[Value], key: &str| *cell(table, row, key) != Value::None;
+        let sum = |rows: &[&Vec<Value>]| rows.iter().map(|row| number(table, row, "total_ns")).sum::<u64>();
+        let rows: Vec<&Vec<Value>> = table.rows.iter().collect();
+        match (total("seen_ns"), total("of_ns")) {
+            (None, None) => assert!(!rows.iter().any(|row| has(row, "of_ns")), "{what}: {rows:?}"),
+            (Some(Value::Unsigned(seen)), Some(Value::Unsigned(of))) => {
+                assert!(!all, "{what}: nothing is missing: {rows:?}");
+                assert!(seen < of && seen == sum(&rows), "{what}: {seen} of {of}: {rows:?}");
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+        if !self.apart {
+            for row in rows.iter().filter(|row| has(row, "of_ns")) {
+                let [seen, of] = ["seen_ns", "of_ns"].map(|key| number(table, row, key));
+                assert!(seen == number(table, row, "total_ns") && seen < of, "{what}: {row:?}");
+            }
+            return;
+        }
+        for &tid in self.known {
+            let rows: Vec<&Vec<Value>> = rows.iter().copied().filter(|row| number(table, row, "tid") == tid).collect();
+            let said = rows.first().filter(|row| has(row, "of_ns"));
+            let (seen, of) = match said {
+                Some(row) => (number(table, row, "seen_ns"), number(table, row, "of_ns")),
+                None => (self.lasted, self.lasted),
+            };
+            assert_eq!((seen, of), (sum(&rows), self.lasted), "{what}: {tid}: {rows:?}");
+        }
+    }
+}
+
 /// `apart`: a row for each task, else only one for each state. `hides`: some CPUs have idle tasks that are hidden.
 fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut Shown) {
     let options: &[&str] = if apart { &["--perins"] } else { &[] };
@@ -218,6 +259,7 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut Shown) {
     let intervals = 6;
     let mut lost_before = 0; // as of the last interval
     let mut told_until = 0;
+    let mut known = BTreeSet::new(); // tasks that had a row before
     for interval in 1..=intervals {
         let look_one_in = world.random.of(&[1, 2, 8, 50]);
         for _ in 0..steps {
@@ -229,13 +271,28 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut Shown) {
         let truth = |from| if apart { truth(from) } else { together(truth(from)) };
         let (all, mut truth) = (truth(0), truth(lost_before));
         scheduler.ended.clear();
+        let told_until_before = told_until;
         told_until = report.end;
         lost_before = world.last_trouble;
         let [table] = &report.tables[..] else { panic!("{seed}: one table") };
+        if !inverts {
+            shown.partly += u64::from(report.totals.iter().any(|(key, _)| *key == "of_ns"));
+            let covered = Covered { lasted: report.end - told_until_before, apart, known: &known };
+            covered.check(
+                table,
+                &report.totals,
+                world.drops == 0 && !hides,
+                &format!("seed {seed}, interval {interval}"),
+            );
+        }
+        known.extend(table.rows.iter().filter(|_| apart).map(|row| number(table, row, "tid")));
         for row in &table.rows {
             let verdict = table.verdict_of(row);
             shown.add(verdict);
             let Value::Word(state) = *cell(table, row, "state") else { panic!("{row:?}") };
+            if state == "?" {
+                continue;
+            }
             let key = (if apart { number(table, row, "tid") as usize } else { 0 }, state);
             let keys = ["count", "total_ns", "min_ns", "max_ns", "ongoing", "ongoing_ns"];
             let told = keys.map(|key| number(table, row, key));
@@ -271,6 +328,7 @@ fn rows_of_task_state() {
     let mut shown = Shown::default();
     (0..300).for_each(|seed| run(seed, true, false, false, &mut shown));
     shown.check(1000);
+    assert!(shown.partly > 100, "{shown:?}");
 }
 
 #[test]
@@ -286,6 +344,7 @@ fn the_table_of_all_tasks() {
     (0..300).for_each(|seed| run(seed, false, false, false, &mut shown));
     (1000..1100).for_each(|seed| run(seed, false, true, false, &mut shown));
     shown.check(300);
+    assert!(shown.partly > 100, "{shown:?}");
 }
 
 #[test]
