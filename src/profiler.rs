@@ -378,6 +378,8 @@ pub struct Context {
     pub untracked: u64,
     /// Set by a profiler for a sample that is none of its business after all: it does not count.
     pub ignored: bool,
+    /// Set by a profiler that waits for a thread of its own, or for records up to now: the next [`Profiler::tick`] is soon.
+    pub hurry: bool,
 }
 
 impl Context {
@@ -457,11 +459,6 @@ impl Context {
     /// What a waiting thread is waiting in, from /proc, now.
     pub fn wait_channel(&self, tid: i32) -> Option<String> {
         procfs::wchan(&self.host, tid)
-    }
-
-    /// The kernel stack of a waiting thread, from /proc, now.
-    pub fn stack_from_proc(&mut self, tid: i32) -> Option<StackId> {
-        self.stacks.named(procfs::stack(&self.host, tid))
     }
 
     /// CPU time that a thread has used, from /proc, now. None when the kernel does not tell.

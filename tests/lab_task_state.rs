@@ -44,6 +44,41 @@ fn check(lab: Lab) {
     assert!(is("schedule_timeout") && frames.iter().any(|frame| frame["module"] == "ppfault"), "{version}: {event}");
 }
 
+/// Long enough to be asked about, in emulation too.
+const CALL: &str = "
+    watching waits task-state -D --than 100
+    sh -c 'exec 3>/proc/ppfault; echo dsleep 2500 >&3'
+    stop waits";
+
+/// In which system call that is, on which file: numbers, registers and /proc are the kernel's and the architecture's.
+#[track_caller]
+fn check_call(lab: Lab) {
+    let version = lab.version();
+    let output = lab.ppfault().run(CALL);
+    let done = output.results("waits").code(0);
+    let events: Vec<_> = done.of_type("event").into_iter().filter(|event| event["comm"] == "sh").collect();
+    let (last, before) = events.split_last().expect("a wait");
+    assert!(!still_waiting(last) && before.iter().any(still_waiting), "{version}: {done:#?}");
+    let named: Vec<_> = events.iter().filter(|event| !event["syscall"].is_null()).collect();
+    assert!(!named.is_empty(), "{version}: {done:#?}");
+    for event in named {
+        assert_eq!((&event["state"], &event["syscall"]), (&"D".into(), &"write".into()), "{version}: {event}");
+        assert_eq!((&event["path"], &event["device"]), (&"/proc/ppfault".into(), &"proc".into()), "{version}: {event}");
+    }
+}
+
+#[test]
+fn a_call_and_its_file() {
+    need_lab!();
+    AMD64.into_iter().for_each(|series| check_call(Lab::new(series)));
+}
+
+#[test]
+fn a_call_and_its_file_on_arm64() {
+    need_lab!();
+    check_call(Lab::arm64("6.12"));
+}
+
 #[test]
 fn a_wait_in_the_kernel() {
     need_lab!();

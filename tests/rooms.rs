@@ -17,7 +17,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("perf", &["host", "ringbuf", "sys", "tep"]),
     ("event", &["caret", "host", "perf"]),
     ("expr", &["caret", "tep"]),
-    ("task", &["escape", "host", "perf", "sys"]),
+    ("task", &["escape", "host", "perf", "sys", "tep"]),
     ("symbol", &["escape", "host", "perf", "sys", "task", "tep"]),
     ("stats", &["perf", "symbol", "task", "tep"]),
     ("output", &["bpf", "digits", "escape", "host", "stats", "symbol", "sys", "task", "tep"]),

@@ -48,7 +48,10 @@ fn try_long_waits_are_reported_once_each_with_stack_and_waker() -> Result<(), St
     load.tell("");
     let truth = load.says();
     let ended = prof.interrupt().code(0);
-    let events = ended.of_type("event");
+    // A busy machine makes a wait so long that it is shown while it goes on.
+    let (ongoing, events): (Vec<Value>, Vec<Value>) = ended.of_type("event").into_iter().partition(still_waiting);
+    let is_long = |event| (200 * MS..=load_number(&truth, "max_ns")).contains(&number(event, "duration_ns"));
+    assert!(ongoing.iter().all(is_long), "{truth} but {ended:#?}");
     assert!(events.len() <= 5, "{ended:#?}");
     if events.len() < 5 {
         return Err(format!("the end of a wait: {ended:#?}"));
@@ -115,13 +118,13 @@ fn try_a_wait_is_shown_while_it_lasts() -> Result<(), String> {
     if ended_at.elapsed() >= Duration::from_secs(2) {
         return Err("the end of a wait in time".to_owned());
     }
-    for (ended, fewest) in [(by_default.interrupt(), 1), (often.interrupt(), 4)] {
+    for ended in [by_default.interrupt(), often.interrupt()] {
         let events = ended.of_type("event");
         let (last, before) = events.split_last().expect("events");
         if still_waiting(last) {
             return Err("the end of the wait".to_owned());
         }
-        assert!(before.len() >= fewest && before.iter().all(still_waiting), "{ended:#?}");
+        assert!((1..=3).contains(&before.len()) && before.iter().all(still_waiting), "{ended:#?}");
         assert!(!still_waiting(last) && number(last, "duration_ns") <= load_number(&truth, "max_ns"), "{last}");
         assert!(number(last, "duration_ns") > 2_450 * MS, "{last}");
         assert_eq!(last["waker"]["comm"], "ts_long");

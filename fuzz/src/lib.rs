@@ -21,3 +21,4 @@ pub mod record;
 pub mod ring;
 pub mod selector;
 pub mod values;
+pub mod waits;

@@ -181,6 +181,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::Word(word) | Value::Phrase { word, .. } => push_string(word, out),
         Value::Comm(comm) => push_escaped(comm.as_bytes(), out),
         Value::Text(text) => push_escaped(text.as_bytes(), out),
+        Value::Path(path) => push_escaped(path, out),
         Value::Words(words) => push_list(words.iter(), out, |word, out| push_escaped(word.as_bytes(), out)),
         Value::Lineage(kin) => push_list(kin.iter(), out, |Kin { pid, comm, command }, out| {
             let mut object = Object::new(out);

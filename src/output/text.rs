@@ -258,6 +258,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::Word(text) | Value::Phrase { text, .. } => out.extend_from_slice(text.as_bytes()),
         Value::Comm(comm) => escape_into(comm.as_bytes(), out),
         Value::Text(text) => escape_into(text.as_bytes(), out),
+        Value::Path(path) => push_path(path, out),
         Value::Words(words) => {
             for (index, word) in words.iter().enumerate() {
                 if index > 0 {
@@ -291,6 +292,18 @@ fn push_of_kin(text: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(if index > 0 { b"\\x3c" } else { b"" });
         escape_into(part, out);
     }
+}
+
+/// The end of a path says more than its beginning.
+fn push_path(path: &[u8], out: &mut Vec<u8>) {
+    const MOST: usize = 120;
+    let is_inside = |byte: u8| byte & 0xc0 == 0x80; // of a character in UTF-8
+    let (mut end, is_cut) = (&path[path.len().saturating_sub(MOST)..], path.len() > MOST);
+    if is_cut {
+        out.extend_from_slice(b"...");
+        end = &end[end.iter().take(3).take_while(|byte| is_inside(**byte)).count()..];
+    }
+    escape_into(end, out);
 }
 
 /// The start of a command line, which may be of many screens.

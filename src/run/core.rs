@@ -139,6 +139,7 @@ impl Core {
                 missed_switches: Vec::new(),
                 untracked: 0,
                 ignored: false,
+                hurry: false,
             },
             loss: LossBook::default(),
             narrow_here: false,

@@ -34,6 +34,8 @@ pub enum Value {
     },
     Comm(Comm),
     Text(Arc<str>),
+    /// A path, or what stands in its place: whole in JSON, its end in text.
+    Path(Arc<[u8]>),
     /// The innermost frame of a stack: its function.
     Place(StackId),
     /// An interrupt, by its kind and the stack of what it did: the output thread finds out what it is called.
@@ -61,10 +63,11 @@ impl Value {
             Value::Words(words) => {
                 OVERHEAD_BYTES + words.iter().map(|word| size_of_val(word) + word.len()).sum::<usize>()
             }
+            Value::Path(path) => OVERHEAD_BYTES + path.len(),
             Value::Lineage(kin) => OVERHEAD_BYTES + size_of_val(&kin[..]),
             Value::None | Value::Unsigned(_) | Value::Signed(_) | Value::Ns(_) | Value::Age(_) | Value::Pct(_) => 0,
             Value::Bool(_) | Value::Address(_) | Value::Word(_) | Value::Phrase { .. } | Value::Comm(_) => 0,
-            Value::Place(_) | Value::Stack(_) | Value::Interrupt(..) => 0,
+            Value::Place(_) | Value::Stack(_) | Value::BrokenStacks { .. } | Value::Interrupt(..) => 0,
         }
     }
 }

@@ -37,7 +37,7 @@ pub fn parse(text: &[u8]) -> Vec<Mount> {
 }
 
 /// Blanks and backslashes of a path are written as their octal numbers, fs/seq_file.c.
-fn unescaped(mut path: &[u8]) -> Vec<u8> {
+pub fn unescaped(mut path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     while let [first, rest @ ..] = path {
         path = rest;

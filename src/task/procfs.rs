@@ -30,7 +30,7 @@ pub struct KernelFrame {
 }
 
 /// A file of one thread. That of /proc/TID itself would speak of the whole process, and take as long as it has threads.
-fn file(host: &Host, tid: i32, name: &str) -> PathBuf {
+pub(super) fn file(host: &Host, tid: i32, name: &str) -> PathBuf {
     host.proc.join(format!("{tid}/task/{tid}/{name}"))
 }
 

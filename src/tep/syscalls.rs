@@ -57,6 +57,15 @@ pub fn call_of(event: &str) -> Option<&str> {
     event.strip_prefix(SYSTEM)?.strip_prefix(':')?.strip_prefix(End::Enter.prefix())
 }
 
+/// The name of a system call by its number on the running architecture, as its manual page has it. None for what is not in
+/// the table. A task in 32-bit mode has other numbers.
+pub fn name(number: u64) -> Option<&'static str> {
+    let number = libc::c_long::try_from(number).ok()?;
+    let of_libc = FROM_LIBC.iter().copied().flatten().find(|(_, known)| *known == number);
+    let late = || OWN_LATE.iter().chain(LATE).find(|(_, known)| *known == number);
+    of_libc.or_else(late).map(|(name, _)| name.trim_start_matches("SYS_"))
+}
+
 /// The number behind the kernel's name for a system call's function.
 fn number(function: &str) -> Option<u32> {
     let call = RENAMED.iter().find(|(name, _)| *name == function).map_or(function, |(_, call)| *call);
@@ -284,6 +293,23 @@ mod tests {
         for (event, want) in cases {
             let got = end_and_number(event).map(|(end, number)| (end, libc::c_long::from(number)));
             assert_eq!(got, want, "{event}");
+        }
+    }
+
+    #[test]
+    fn names_of_numbers() {
+        // arch/x86/entry/syscalls/syscall_64.tbl, scripts/syscall.tbl
+        #[cfg(target_arch = "x86_64")]
+        let own = [(0, "read"), (1, "write"), (58, "vfork"), (74, "fsync"), (202, "futex"), (232, "epoll_wait")];
+        #[cfg(target_arch = "aarch64")]
+        let own = [(63, "read"), (64, "write"), (82, "fsync"), (98, "futex"), (22, "epoll_pwait"), (220, "clone")];
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let own = [];
+        for (number, want) in own.into_iter().chain([(426, "io_uring_enter"), (435, "clone3"), (470, "listns")]) {
+            assert_eq!(name(number), Some(want), "{number}");
+        }
+        for number in [400, 9999, 1 << 30, u64::MAX] {
+            assert_eq!(name(number), None, "{number}");
         }
     }
 

@@ -501,6 +501,10 @@ impl Machine {
         self.tasks.iter().filter(|(_, task)| task.doing != Doing::Hidden)
     }
 
+    pub fn get(&self, tid: i32) -> Option<&Task> {
+        self.tasks.get(tid).filter(|task| task.doing != Doing::Hidden)
+    }
+
     pub fn get_mut(&mut self, tid: i32) -> Option<&mut Task> {
         self.tasks.get_mut(tid).filter(|task| task.doing != Doing::Hidden)
     }

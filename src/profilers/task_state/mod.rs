@@ -5,12 +5,13 @@
 //! kernel by state (`-S`, `-D`), name (`--filter`) and tid (`-t`).
 //!
 //! `events` are what is opened, `account` has what is done with each of their samples, and `plain` the same for nothing but a
-//! table of all tasks. `machine` says what every task does, `ongoing` reports waits while they last,
-//! `table` lays out the sums.
+//! table of all tasks. `machine` says what every task does, `ongoing` reports waits while they last, `whereabouts` knows in
+//! which calls, `line` lays these out, and `table` the sums.
 
 mod account;
 mod coverage;
 mod events;
+mod line;
 mod machine;
 mod ongoing;
 mod plain;
@@ -18,6 +19,7 @@ mod side;
 mod states;
 mod table;
 mod usual;
+mod whereabouts;
 
 use anyhow::{Result, bail};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -32,10 +34,12 @@ use crate::profiler::filters::{Match, all_of, any_of, for_kernel, note_too_long}
 use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp};
 use crate::profilers::task_state::coverage::Unmet;
 use crate::profilers::task_state::events::{Plan, Wanted};
+use crate::profilers::task_state::line::{Line, SHAPE};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
 use crate::profilers::task_state::states::State;
 use crate::profilers::task_state::table::{ByThread, COLUMNS, THREAD_COLUMNS, TimeTable, Times};
-use crate::stats::value::{Grouping, Part, Shape, Subject, Value};
+use crate::profilers::task_state::whereabouts::{Allowance, Whereabouts};
+use crate::stats::value::{Subject, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs;
@@ -117,8 +121,11 @@ impl TaskStateArgs {
     }
 }
 
-/// How often a wait that goes on is reported again without `-i`.
-const AGAIN_NS: u64 = 1_000_000_000;
+/// A wait over the limit that goes on is not reported before it has lasted so long: one that ends soon gets a single line.
+const FIRST_NS: u64 = 200_000_000;
+/// Lines about waits that go on: so many at once, and then so many per second. Each costs two looks at /proc.
+const LINES: Allowance = Allowance::new(256, LINES_PER_SECOND);
+const LINES_PER_SECOND: u64 = 128;
 /// A task found waiting at the start is reported when it still waits after this, at the latest after `--than`.
 const SETTLE_NS: u64 = 100_000_000;
 
@@ -136,8 +143,8 @@ pub struct TaskState {
     machine: Machine,
     /// The answer is about few tasks: their sleeps are worth a line while they go on. Of all tasks they would bury the rest.
     few: bool,
-    again_ns: u64,
-    own: [i32; 2],
+    /// The last one is the thread that looks into /proc.
+    own: [i32; 3],
     cpus: Option<Vec<u32>>,
     /// Some periods are not counted: of other states, on other CPUs.
     narrowed: bool,
@@ -163,52 +170,21 @@ pub struct TaskState {
     looked_until: u64,
     next_look: u64,
     next_sweep: u64,
+    /// Where those wait whose wait goes on.
+    whereabouts: Whereabouts,
+    lines: Allowance,
+    /// When it was last said that there are more.
+    left_out_told_ns: u64,
+    notes: Vec<String>,
+    /// Nothing more will be seen.
+    is_over: bool,
 }
-
-static SHAPE: Shape = Shape {
-    keys: &[
-        "state",
-        "duration_ns",
-        "still_waiting",
-        "since",
-        "waker.tid",
-        "waker.comm",
-        "waker.interrupt",
-        "waker.source",
-        "wchan",
-        "preempted",
-    ],
-    line: &[
-        Part::Value { key: 0, width: 2 },
-        Part::Text(" "),
-        Part::Value { key: 1, width: 11 },
-        Part::Text(" ms  "),
-        Part::Subject,
-        Part::If(2, &[Part::Text(" still waiting")]),
-        Part::If(3, &[Part::Text(" (at least: "), Part::Value { key: 3, width: 0 }, Part::Text(")")]),
-        Part::If(
-            4,
-            &[
-                Part::Text(", woken by "),
-                Part::Value { key: 5, width: 0 },
-                Part::Text(" "),
-                Part::Value { key: 4, width: 0 },
-            ],
-        ),
-        Part::If(6, &[Part::Text(", woken by an interrupt")]),
-        Part::If(7, &[Part::Text(" ("), Part::Value { key: 7, width: 0 }, Part::Text(")")]),
-        Part::If(9, &[Part::Text(", preempted")]),
-        Part::If(8, &[Part::Text(", in "), Part::Value { key: 8, width: 0 }]),
-    ],
-    grouping: Some(Grouping { noun: "wait", same: &[0, 2, 3, 8], place: 8, duration: 1, goes_on: 2 }),
-};
 
 impl TaskState {
     fn new(args: TaskStateArgs) -> TaskState {
         let detailed = args.than.is_some() || args.perins || args.common.draws_stacks();
         TaskState {
             few: args.filter.is_some(),
-            again_ns: AGAIN_NS,
             machine: Machine::new(args.blocked_only()),
             narrowed: args.selects_states(),
             detailed,
@@ -217,7 +193,7 @@ impl TaskState {
             plain: false,
             args,
             plan: None,
-            own: [0; 2],
+            own: [0; 3],
             cpus: None,
             all: Times::new(),
             by_thread: ByThread::default(),
@@ -228,6 +204,11 @@ impl TaskState {
             looked_until: 0,
             next_look: 0,
             next_sweep: 0,
+            whereabouts: Whereabouts::unasked(),
+            lines: LINES,
+            left_out_told_ns: 0,
+            notes: Vec::new(),
+            is_over: false,
         }
     }
 
@@ -284,11 +265,11 @@ impl TaskState {
         ctx.watched.contains(tid) && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm.as_bytes()))
     }
 
-    /// When a wait that began at `since` is first reported while it goes on: one that ends soon gets a single line.
+    /// When a wait that began at `since` is first reported while it goes on.
     #[inline]
     fn report_at<const DETAILS: bool>(&self, since: u64) -> u64 {
         let than = self.args.than.filter(|_| DETAILS);
-        than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(self.again_ns.min(AGAIN_NS))))
+        than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(FIRST_NS)))
     }
 
     /// Reports a wait that has ended, and lasted at least until `certain`.
@@ -297,19 +278,16 @@ impl TaskState {
         if self.args.than.is_none_or(|than| duration < than.0) {
             return;
         }
-        let [waker_tid, waker_comm, by_interrupt, source] = waker_values(period.waker);
-        let values = [
-            self.label(period.state),
-            Value::Ns(duration),
-            Value::Bool(false),
-            since_text(period.began),
-            waker_tid,
-            waker_comm,
-            by_interrupt,
-            source,
-            Value::None,
-            preempted(period.state, period.preempted),
-        ];
+        let line = Line {
+            state: period.state,
+            label: self.label(period.state),
+            duration_ns: duration,
+            still_waiting: false,
+            began: period.began,
+            waker: period.waker,
+            preempted: period.preempted,
+            site: self.whereabouts.of_ended(period.tid, period.since, certain),
+        };
         let subject = Subject {
             time: period.until,
             cpu: period.cpu,
@@ -317,7 +295,7 @@ impl TaskState {
             tid: period.tid,
             comm: period.comm,
         };
-        ctx.emit(subject, &SHAPE, values, period.stack.filter(|_| self.args.common.stacks()));
+        ctx.emit(subject, &SHAPE, line.values(), period.stack.filter(|_| self.args.common.stacks()));
     }
 
     fn label(&self, state: State) -> Value {
@@ -350,32 +328,6 @@ fn any_bit(bits: u64) -> Option<String> {
     (bits != 0).then(|| format!("prev_state & {bits}"))
 }
 
-/// Who ended a wait: tid, comm, whether it was an interrupt, and which.
-fn waker_values(waker: Option<Waker>) -> [Value; 4] {
-    let none = || Value::None;
-    match waker {
-        None => [none(), none(), none(), none()],
-        Some(Waker::Interrupt(kind, stack)) => [none(), none(), Value::Bool(true), Value::Interrupt(kind, stack)],
-        Some(Waker::Task { tid, comm }) => {
-            [Value::Signed(tid.into()), Value::Comm(comm), Value::Bool(false), Value::None]
-        }
-    }
-}
-
-/// How a run delay began.
-fn preempted(state: State, preempted: bool) -> Value {
-    if state == State::RUN_DELAY { Value::Bool(preempted) } else { Value::None }
-}
-
-/// Why a duration is a lower bound.
-fn since_text(began: Began) -> Value {
-    match began {
-        Began::Exactly => Value::None,
-        Began::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
-        Began::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
-    }
-}
-
 impl Profiler for TaskState {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         if procfs::is_nested(setup.host) {
@@ -383,19 +335,22 @@ impl Profiler for TaskState {
                 "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace: run on the host, or in a container with --pid=host"
             );
         }
-        self.own = setup.own;
+        if self.args.than.is_some() || self.args.common.draws_stacks() {
+            self.whereabouts = Whereabouts::asked_of(setup.host, self.takes_stacks())?;
+        }
+        let [reader, output] = setup.own;
+        self.own = [reader, output, self.whereabouts.asker()];
         self.cpus = setup.target.wanted.clone();
         self.narrowed |= self.cpus.is_some();
         self.few |= !setup.watched.is_all();
         self.everybody = setup.watched.is_all() && self.args.filter.is_none();
         self.plain = self.everybody && !self.narrowed && !self.detailed;
         if self.plain {
-            [0, self.own[0], self.own[1]].into_iter().for_each(|tid| self.machine.hide(tid));
+            [0].into_iter().chain(self.own).for_each(|tid| self.machine.hide(tid));
         }
         if self.args.perins && !self.narrowed {
             self.machine.lives.keep_apart();
         }
-        self.again_ns = setup.interval.map_or(AGAIN_NS, |interval| interval.as_nanos() as u64);
         let blocked_only = self.blocked_only();
         let narrowed = self.args.filter.is_some() || setup.watched.fixed().is_some();
         let wanted = Wanted {
@@ -517,10 +472,14 @@ impl Profiler for TaskState {
         const SWEEP_NS: u64 = 1_000_000_000;
         const GONE_NS: u64 = 2_000_000_000;
         const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
-        if self.args.than.is_some() && now >= self.next_look {
+        self.take_answers(now, ctx);
+        if self.args.than.is_some() && (ctx.hurry || now >= self.next_look) {
             self.next_look = now + LOOK_NS;
             self.report_ongoing(now, ctx);
         }
+        let clock = crate::sys::monotonic_ns();
+        ctx.hurry = self.whereabouts.awaits(clock);
+        self.notes.extend(self.whereabouts.take_note(clock));
         let lost_until = self.lost_until;
         let missed = self.machine.take_missed_on().into_iter().filter(|(_, since)| *since >= lost_until);
         missed.for_each(|(cpu, _)| ctx.missed_switches.push(cpu));
@@ -533,8 +492,22 @@ impl Profiler for TaskState {
             if self.lost_until != 0 && now < self.lost_until.saturating_add(AFTER_NS) {
                 self.machine.outlived(self.lost_until, |tid| ctx.tasks.has_exited(tid));
             }
+            let machine = &self.machine;
+            self.whereabouts.retain(|tid, since| machine.get(tid).is_some_and(|task| task.since == since));
             let everybody = self.everybody;
             self.machine.expire(now.saturating_sub(GONE_NS), |tid| everybody || ctx.watched.contains(tid));
+        }
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    fn stopped(&mut self, now: Timestamp, ctx: &mut Context) {
+        self.is_over = true;
+        self.take_answers(now, ctx);
+        if self.args.than.is_some() {
+            self.report_ongoing(now, ctx); // what was not shown yet
         }
     }
 
@@ -578,51 +551,5 @@ impl Profiler for TaskState {
 
     fn lost(&mut self, window: &LostWindow) {
         self.lost_until = self.lost_until.max(window.end_ns);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::symbol::interrupt;
-    use crate::tep::context::Interruption;
-
-    /// As it is printed.
-    fn line(waker: Option<Waker>) -> String {
-        let [tid, comm, interrupt, source] = waker_values(waker);
-        // As the output thread names it.
-        let source = match source {
-            Value::Interrupt(kind, _) => {
-                interrupt::name(kind, &[]).map_or(Value::None, |name| Value::Text(name.into()))
-            }
-            source => source,
-        };
-        let (state, duration, no) = (Value::Word("S"), Value::Ns(3_000_000), || Value::None);
-        let values = [state, duration, Value::Bool(false), no(), tid, comm, interrupt, source, no(), no()];
-        let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"sleep") };
-        let mut out = Vec::new();
-        crate::output::text::shaped(&subject, &SHAPE, &values, &mut out);
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn waits_at_one_place_are_a_group() {
-        let Some(grouping) = &SHAPE.grouping else { panic!("they come in floods") };
-        let same: Vec<&str> = grouping.same.iter().map(|key| SHAPE.keys[*key]).collect();
-        assert_eq!(same, ["state", "still_waiting", "since", "wchan"]);
-        let others = [grouping.place, grouping.duration, grouping.goes_on].map(|key| SHAPE.keys[key]);
-        assert_eq!(others, ["wchan", "duration_ns", "still_waiting"]);
-    }
-
-    #[test]
-    fn a_waker_is_a_task_or_an_interrupt() {
-        let wait = " S       3.000 ms  sleep 8 [001]";
-        assert_eq!(line(None), wait);
-        let interrupt = Waker::Interrupt(Interruption::Hard, None);
-        assert_eq!(line(Some(interrupt)), format!("{wait}, woken by an interrupt"));
-        let softirq = Waker::Interrupt(Interruption::Soft, None);
-        assert_eq!(line(Some(softirq)), format!("{wait}, woken by an interrupt (softirq)"));
-        let task = Waker::Task { tid: 0, comm: Comm::new(b"swapper/1") };
-        assert_eq!(line(Some(task)), format!("{wait}, woken by swapper/1 0"));
     }
 }

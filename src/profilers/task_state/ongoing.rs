@@ -2,12 +2,21 @@
 
 use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::task_state::coverage::Unmet;
+use crate::profilers::task_state::line::{Line, SHAPE};
 use crate::profilers::task_state::machine::{Began, Doing, Seen, Task};
 use crate::profilers::task_state::states::{State, States};
-use crate::profilers::task_state::{DOUBT_NS, SETTLE_NS, SHAPE, TaskState, preempted, since_text};
-use crate::stats::value::{Subject, Value, Verdict};
+use crate::profilers::task_state::whereabouts::Progress;
+use crate::profilers::task_state::{DOUBT_NS, LINES_PER_SECOND, SETTLE_NS, TaskState};
+use crate::stats::value::{Subject, Verdict};
 use crate::symbol::StackId;
+use crate::task::asker::WaitSite;
 use crate::task::procfs::Stat;
+
+/// How long it is to the next line of a wait that goes on. A service may sleep for days; what is stuck is not forgotten.
+fn again_ns(state: State, duration: u64) -> u64 {
+    const EACH_NS: u64 = 1_000_000_000;
+    if state == State::DISK || state == State::RUN_DELAY { EACH_NS } else { duration.max(EACH_NS) }
+}
 
 impl TaskState {
     /// Whether all tasks were in sight. What others do now is missing from what goes on.
@@ -21,33 +30,86 @@ impl TaskState {
         self.machine.iter().map(|(_, task)| of(task)).max().unwrap_or_default()
     }
 
-    /// Reports the waits that go on, each when it passes the limit and then once per interval.
+    /// Reports the waits that go on, each when it has passed the limit for a while, and then again and again.
+    ///
+    /// Where a task waits is asked before its line is due by the records, which are a moment behind the clock; the line
+    /// awaits the answer for a while.
     pub(super) fn report_ongoing(&mut self, now: Timestamp, ctx: &mut Context) {
-        const MOST_AT_ONCE: usize = 256; // each costs a few looks at /proc, and the rings fill meanwhile
-        let mut due: Vec<i32> =
-            self.machine.iter().filter(|(_, task)| task.report_at <= now).map(|(tid, _)| tid).collect();
-        due.sort_unstable();
-        for tid in due.into_iter().take(MOST_AT_ONCE) {
+        let clock = crate::sys::monotonic_ns();
+        let mut due = self.due(clock).into_iter();
+        while let Some(tid) = due.next() {
+            let Some(task) = self.machine.get_mut(tid) else { continue };
+            let (since, is_due, has_stack) = (task.since, task.report_at <= now, task.stack.is_some());
+            let asks = matches!(task.doing, Doing::Blocked(_)) && !self.is_over;
+            match self.whereabouts.progress(tid, since, clock) {
+                Progress::Unasked if asks && self.whereabouts.ask(tid, since, has_stack, clock) => continue,
+                Progress::Awaited if !self.is_over => continue,
+                _ if !is_due => continue,
+                _ => {}
+            }
+            if !self.lines.take(clock) {
+                return self.tell_left_out(std::iter::once(tid).chain(due), clock);
+            }
             self.report_ongoing_wait(tid, now, ctx);
         }
     }
 
-    fn report_ongoing_wait(&mut self, tid: i32, now: Timestamp, ctx: &mut Context) {
-        let (lost_until, again_ns) = (self.lost_until, self.again_ns);
-        let Some(task) = self.machine.get_mut(tid) else { return };
-        task.report_at = now.saturating_add(again_ns);
-        let before_loss = task.since < lost_until;
-        let (state, blocked) = match task.doing {
-            Doing::Blocked(state) => (state, true),
-            Doing::Runnable { .. } if !before_loss => (State::RUN_DELAY, false),
-            _ => return self.machine.doubt(tid),
-        };
-        let task = task.clone();
+    /// The waits to be reported by now, the longest first; D before S, and what was never shown before all that was.
+    fn due(&mut self, clock: u64) -> Vec<i32> {
+        let tids: Vec<i32> =
+            self.machine.iter().filter(|(_, task)| task.report_at <= clock).map(|(tid, _)| tid).collect();
+        let mut due = Vec::new();
+        for tid in tids {
+            let Some(task) = self.machine.get_mut(tid) else { continue };
+            let (task, is_over) = (task.clone(), self.is_over);
+            let state = match task.doing {
+                Doing::Blocked(state) => state,
+                Doing::Runnable { .. } if task.since >= self.lost_until => State::RUN_DELAY,
+                _ => {
+                    self.machine.doubt(tid);
+                    continue;
+                }
+            };
+            let order = if task.shown_until > 0 { task.report_at } else { task.since };
+            if !self.shows_ongoing(&task, state) {
+                self.machine.get_mut(tid).into_iter().for_each(|task| task.report_at = u64::MAX);
+            } else if !is_over || task.shown_until == 0 {
+                due.push((task.shown_until > 0, state == State::SLEEP, order, tid));
+            }
+        }
+        due.sort_unstable();
+        due.into_iter().map(|(.., tid)| tid).collect()
+    }
+
+    /// Whether such a wait has lines while it goes on.
+    fn shows_ongoing(&self, task: &Task, state: State) -> bool {
         let noise =
             state == State::SLEEP && !self.few && (!self.args.interruptible || task.began == Began::BeforeStart);
-        if !self.reports(state) || noise || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu)) {
-            return;
+        self.reports(state) && !noise && self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&task.cpu))
+    }
+
+    /// There was no room for a line about these. Says how many have waited for one for long.
+    fn tell_left_out(&mut self, tids: impl Iterator<Item = i32>, clock: u64) {
+        const PAUSE_NS: u64 = 10_000_000_000;
+        const LATE_NS: u64 = 1_000_000_000;
+        let is_late = |task: &Task| task.shown_until == 0 && task.report_at.saturating_add(LATE_NS) <= clock;
+        let waits = tids.filter(|&tid| self.machine.get(tid).is_some_and(is_late)).count();
+        if waits > 0 && clock >= self.left_out_told_ns.saturating_add(PAUSE_NS) {
+            self.left_out_told_ns = clock;
+            self.notes.push(format!(
+                "{waits} more waits go on that are not shown: of such, at most {LINES_PER_SECOND} a second are"
+            ));
         }
+    }
+
+    fn report_ongoing_wait(&mut self, tid: i32, now: Timestamp, ctx: &mut Context) {
+        let Some(task) = self.machine.get_mut(tid) else { return };
+        let before_loss = task.since < self.lost_until;
+        let (state, blocked) = match task.doing {
+            Doing::Blocked(state) => (state, true),
+            _ => (State::RUN_DELAY, false),
+        };
+        let task = task.clone();
         if blocked && !self.still_waits(tid, state, now, ctx) {
             return;
         }
@@ -73,28 +135,58 @@ impl TaskState {
             }
             return;
         }
-        let wchan = if blocked { ctx.wait_channel(tid) } else { None };
-        let stack = match task.stack {
-            None if self.args.common.stacks() && blocked => ctx.stack_from_proc(tid),
-            stack => stack,
-        };
-        let values = [
-            self.label(state),
-            Value::Ns(duration),
-            Value::Bool(true),
-            since_text(task.began),
-            Value::None,
-            Value::None,
-            Value::None,
-            Value::None,
-            wchan.map_or(Value::None, |wchan| Value::Text(wchan.into())),
-            preempted(state, task.doing == Doing::Runnable { woken: false }),
-        ];
-        let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
-        ctx.emit(subject, &SHAPE, values, stack.filter(|_| self.args.common.stacks()));
+        self.emit_ongoing(tid, &task, state, (now, duration), ran_ns, ctx);
         if let Some(task) = self.machine.get_mut(tid) {
-            task.stack = task.stack.or(stack);
             task.shown_until = now;
+            task.report_at = now.saturating_add(again_ns(state, duration));
+        }
+    }
+
+    /// One line.
+    fn emit_ongoing(
+        &mut self,
+        tid: i32,
+        task: &Task,
+        state: State,
+        (now, duration): (Timestamp, u64),
+        ran_ns: Option<u64>,
+        ctx: &mut Context,
+    ) {
+        let site = match self.whereabouts.known(tid, task.since) {
+            Some(site) if site.ran_ns == ran_ns => Some(site.clone()),
+            Some(_) => {
+                self.whereabouts.forget(tid); // it has run since, or runs soon
+                None
+            }
+            // This takes no lock that somebody else holds for long.
+            None if state != State::RUN_DELAY => Some(WaitSite { wchan: ctx.wait_channel(tid), ..WaitSite::default() }),
+            None => None,
+        };
+        let line = Line {
+            state,
+            label: self.label(state),
+            duration_ns: duration,
+            still_waiting: true,
+            began: task.began,
+            waker: None,
+            preempted: task.doing == Doing::Runnable { woken: false },
+            site: site.as_ref(),
+        };
+        let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
+        ctx.emit(subject, &SHAPE, line.values(), task.stack.filter(|_| self.args.common.stacks()));
+    }
+
+    /// Takes what is known by now of where tasks wait.
+    pub(super) fn take_answers(&mut self, now: Timestamp, ctx: &mut Context) {
+        self.whereabouts.collect(crate::sys::monotonic_ns());
+        let machine = &self.machine;
+        let goes_on = |tid, since| {
+            machine.get(tid).is_some_and(|task| task.since == since && matches!(task.doing, Doing::Blocked(_)))
+        };
+        for (tid, frames) in self.whereabouts.believe(now, goes_on) {
+            if let Some(task) = self.machine.get_mut(tid).filter(|task| task.stack.is_none()) {
+                task.stack = ctx.stacks.named(frames);
+            }
         }
     }
 
@@ -171,10 +263,7 @@ impl TaskState {
             self.machine.found(Seen { at, cpu, tid, comm }, state, began, settle);
             // Each look costs, and the sleepers of the whole machine would fill the picture.
             if self.args.common.draws_stacks() && self.reports(state) && (self.few || state != State::SLEEP) {
-                let stack = ctx.stack_from_proc(tid);
-                if let Some(task) = self.machine.get_mut(tid) {
-                    task.stack = stack;
-                }
+                self.whereabouts.ask_later(tid, at);
             }
         }
     }

@@ -1,0 +1,382 @@
+//! What is known of where tasks wait, of those whose wait goes on: asked once per wait, since who waits does not move.
+//!
+//! An answer counts for the wait that was meant, and only if that still goes on when all events up to the answer were seen.
+
+use std::collections::VecDeque;
+
+use anyhow::Result;
+use rustc_hash::FxHashMap;
+
+use crate::host::Host;
+use crate::task::asker::{Answer, Asker, Question, WaitSite};
+use crate::task::procfs::KernelFrame;
+
+/// A line goes without an answer that has not come by then.
+const PATIENCE_NS: u64 = 500_000_000;
+/// /proc hangs when it has not answered by then: that is said, and it is asked no more until it has.
+const HANGS_NS: u64 = 2_000_000_000;
+/// Waits remembered at most.
+const MOST: usize = 8192;
+/// Waits asked about for a line of their own. Each takes some 100 µs of the asking thread.
+const QUESTIONS: Allowance = Allowance::new(64, 64);
+
+/// So many at once, and so many per second.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowance {
+    most: u64,
+    per_second: u64,
+    left: u64,
+    /// When the last of them was added.
+    since_ns: u64,
+}
+
+impl Allowance {
+    pub const fn new(most: u64, per_second: u64) -> Allowance {
+        Allowance { most, per_second, left: most, since_ns: 0 }
+    }
+
+    /// Takes one, if there is one left.
+    pub fn take(&mut self, now: u64) -> bool {
+        let each_ns = (1_000_000_000 / self.per_second.max(1)).max(1);
+        let new = now.saturating_sub(self.since_ns) / each_ns;
+        if self.left.saturating_add(new) >= self.most {
+            (self.left, self.since_ns) = (self.most, now);
+        } else {
+            self.left += new;
+            self.since_ns += new * each_ns;
+        }
+        let has_one = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        has_one
+    }
+}
+
+/// Where the tasks wait.
+#[derive(Debug)]
+pub struct Whereabouts {
+    asker: Option<Asker>,
+    stacks: bool,
+    waits: FxHashMap<i32, Wait>,
+    /// By task and when it began, those whose stack alone is wanted, as soon as there is room.
+    backlog: VecDeque<(i32, u64)>,
+    allowance: Allowance,
+    /// That /proc hangs was said.
+    hangs_told: bool,
+}
+
+#[derive(Debug)]
+struct Wait {
+    since: u64,
+    asked_ns: u64,
+    status: Status,
+}
+
+#[derive(Debug)]
+enum Status {
+    Asked,
+    /// Events up to the answer are still to come.
+    Answered(Answer),
+    Known(WaitSite),
+    /// Nothing that is about this wait.
+    Nothing,
+}
+
+/// How far the question where a task waits has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    Unasked,
+    /// The answer may come soon.
+    Awaited,
+    /// It has come, or not in time.
+    Over,
+}
+
+impl Whereabouts {
+    /// Nobody is asked.
+    pub fn unasked() -> Whereabouts {
+        Whereabouts {
+            asker: None,
+            stacks: false,
+            waits: FxHashMap::default(),
+            backlog: VecDeque::new(),
+            allowance: QUESTIONS,
+            hangs_told: false,
+        }
+    }
+
+    /// # Errors
+    /// No thread can be started.
+    pub fn asked_of(host: &Host, stacks: bool) -> Result<Whereabouts> {
+        Ok(Whereabouts { asker: Some(Asker::start(host.clone())?), stacks, ..Whereabouts::unasked() })
+    }
+
+    /// The thread that asks; 0 without.
+    pub fn asker(&self) -> i32 {
+        self.asker.as_ref().map_or(0, Asker::tid)
+    }
+
+    /// Asks where `tid` waits since `since`, and with which stack unless that is known. False when it is not to be had now.
+    pub fn ask(&mut self, tid: i32, since: u64, has_stack: bool, now: u64) -> bool {
+        if self.hangs(now) || self.waits.len() >= MOST || !self.allowance.take(now) {
+            return false;
+        }
+        self.send(Question { tid, since, stack: self.stacks && !has_stack }, now)
+    }
+
+    /// There is nobody to ask, or he is stuck.
+    fn hangs(&self, now: u64) -> bool {
+        self.asker.as_ref().is_none_or(|asker| asker.hangs_at(now, PATIENCE_NS).is_some())
+    }
+
+    fn send(&mut self, question: Question, now: u64) -> bool {
+        let is_sent = self.asker.as_ref().is_some_and(|asker| asker.ask(question));
+        if is_sent {
+            let wait = Wait { since: question.since, asked_ns: now, status: Status::Asked };
+            self.waits.insert(question.tid, wait);
+        }
+        is_sent
+    }
+
+    /// Asks for the stack of one that waits, when there is time for that.
+    pub fn ask_later(&mut self, tid: i32, since: u64) {
+        if self.stacks && self.asker.is_some() && self.backlog.len() < MOST {
+            self.backlog.push_back((tid, since));
+        }
+    }
+
+    /// Takes the answers that have come.
+    pub fn collect(&mut self, now: u64) {
+        let Some(asker) = &self.asker else { return };
+        for answer in asker.answers() {
+            if let Some(wait) = self.waits.get_mut(&answer.tid).filter(|wait| wait.since == answer.since) {
+                wait.status = Status::Answered(answer);
+            }
+        }
+        while let Some(&(tid, since)) = self.backlog.front() {
+            let is_asked = self.waits.get(&tid).is_some_and(|wait| wait.since == since);
+            if !is_asked && self.waits.len() < MOST && !self.send(Question { tid, since, stack: true }, now) {
+                break;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    /// Whether answers, or the events up to them, are to come soon.
+    pub fn awaits(&self, now: u64) -> bool {
+        let is_awaited = |wait: &Wait| match wait.status {
+            Status::Asked => now.saturating_sub(wait.asked_ns) < PATIENCE_NS,
+            Status::Answered(_) => true,
+            Status::Known(_) | Status::Nothing => false,
+        };
+        !self.backlog.is_empty() && !self.hangs(now) || self.waits.values().any(is_awaited)
+    }
+
+    /// All events up to `seen` are known; `goes_on` says of a task and its wait's beginning whether that is so. Answers
+    /// about such waits are believed from then on. Returns whose stacks came with them.
+    pub fn believe(&mut self, seen: u64, goes_on: impl Fn(i32, u64) -> bool) -> Vec<(i32, Vec<KernelFrame>)> {
+        let mut stacks = Vec::new();
+        for (&tid, wait) in &mut self.waits {
+            let Status::Answered(answer) = &mut wait.status else { continue };
+            if answer.until_ns > seen {
+                continue;
+            }
+            let site = answer.site.take().filter(|_| goes_on(tid, wait.since));
+            wait.status = site.map_or(Status::Nothing, |mut site| {
+                let stack = std::mem::take(&mut site.stack);
+                stacks.extend((!stack.is_empty()).then_some((tid, stack)));
+                Status::Known(site)
+            });
+        }
+        stacks
+    }
+
+    pub fn progress(&self, tid: i32, since: u64, now: u64) -> Progress {
+        let Some(wait) = self.waits.get(&tid).filter(|wait| wait.since == since) else { return Progress::Unasked };
+        match &wait.status {
+            Status::Asked | Status::Answered(_) if now.saturating_sub(wait.asked_ns) < PATIENCE_NS => Progress::Awaited,
+            Status::Asked | Status::Answered(_) | Status::Known(_) | Status::Nothing => Progress::Over,
+        }
+    }
+
+    /// Where a task has waited since `since`, and still does as of the last call of [`Whereabouts::believe`].
+    pub fn known(&self, tid: i32, since: u64) -> Option<&WaitSite> {
+        match &self.waits.get(&tid).filter(|wait| wait.since == since)?.status {
+            Status::Known(site) => Some(site),
+            _ => None,
+        }
+    }
+
+    /// What was found out of a wait that has lasted from `since` to `until`.
+    pub fn of_ended(&self, tid: i32, since: u64, until: u64) -> Option<&WaitSite> {
+        match &self.waits.get(&tid).filter(|wait| wait.since == since)?.status {
+            Status::Known(site) => Some(site),
+            Status::Answered(answer) if answer.until_ns <= until => answer.site.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// What is known of a wait does not fit it any more.
+    pub fn forget(&mut self, tid: i32) {
+        self.waits.remove(&tid);
+    }
+
+    /// Forgets the waits that do not go on.
+    pub fn retain(&mut self, goes_on: impl Fn(i32, u64) -> bool) {
+        self.waits.retain(|tid, wait| goes_on(*tid, wait.since));
+    }
+
+    /// Says once that /proc hangs.
+    pub fn take_note(&mut self, now: u64) -> Option<String> {
+        let hangs_at =
+            self.asker.as_ref().and_then(|asker| asker.hangs_at(now, HANGS_NS)).filter(|_| !self.hangs_told)?;
+        self.hangs_told = true;
+        Some(format!(
+            "degraded: in which system calls tasks wait is not told while /proc/{hangs_at} does not answer: it may be \
+             stuck in an exec"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+    use crate::sys::monotonic_ns;
+    use crate::task::fixture::Process;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn an_allowance_is_used_up_and_comes_again() {
+        let mut allowance = Allowance::new(3, 2);
+        let mut taken = |now| (0..10).filter(|_| allowance.take(now)).count();
+        assert_eq!(taken(100 * S), 3);
+        assert_eq!(taken(100 * S + S / 2 - 1), 0);
+        assert_eq!(taken(100 * S + S / 2), 1);
+        assert_eq!(taken(101 * S), 1);
+        assert_eq!(taken(101 * S + S / 4), 0);
+        assert_eq!(taken(101 * S + S / 2), 1, "a part of the time is not lost");
+        assert_eq!(taken(100 * S), 0, "a clock that stands still");
+        assert_eq!(taken(1000 * S), 3);
+        assert!(Allowance::new(1, u64::MAX).take(0) && !Allowance::new(0, 1).take(0));
+    }
+
+    /// One that waits in D, at `/proc/5`.
+    fn waiting() -> Process {
+        let process = Process::new(5);
+        process.write("stat", "5 (x) D 1 5").write("schedstat", "77 0 1\n").write("wchan", "folio_wait");
+        process.write("stack", "[<0>] folio_wait+0x1/0x2\n");
+        process
+    }
+
+    fn whereabouts(process: &Process, stacks: bool) -> Whereabouts {
+        Whereabouts::asked_of(&process.host(), stacks).unwrap()
+    }
+
+    /// Until the answer about `/proc/5` is there.
+    fn answered(known: &mut Whereabouts) -> u64 {
+        loop {
+            known.collect(monotonic_ns());
+            if let Some(Status::Answered(answer)) = known.waits.get(&5).map(|wait| &wait.status) {
+                return answer.until_ns;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn an_answer_counts_when_the_wait_is_known_to_have_lasted() {
+        let process = waiting();
+        let mut known = whereabouts(&process, false);
+        let now = monotonic_ns();
+        assert_eq!(known.progress(5, 9, now), Progress::Unasked);
+        assert!(known.ask(5, 9, false, now) && known.awaits(now));
+        assert_eq!((known.progress(5, 9, now), known.progress(5, 10, now)), (Progress::Awaited, Progress::Unasked));
+        let until = answered(&mut known);
+        assert!(known.believe(until - 1, |_, _| true).is_empty());
+        assert!(known.known(5, 9).is_none() && known.awaits(now), "events up to then are still to come");
+        // It has ended meanwhile, later than the answer or not.
+        assert!(known.of_ended(5, 9, until - 1).is_none() && known.of_ended(5, 8, until).is_none());
+        assert_eq!(known.of_ended(5, 9, until).and_then(|site| site.wchan.as_deref()), Some("folio_wait"));
+        known.believe(until, |tid, since| (tid, since) == (5, 9));
+        assert_eq!(known.known(5, 9).and_then(|site| site.wchan.as_deref()), Some("folio_wait"));
+        assert!(known.known(5, 10).is_none() && !known.awaits(now));
+        assert_eq!((known.progress(5, 9, now), known.progress(5, 10, now)), (Progress::Over, Progress::Unasked));
+        known.retain(|_, since| since == 10);
+        assert_eq!(known.progress(5, 9, now), Progress::Unasked);
+    }
+
+    #[test]
+    fn an_answer_about_another_wait_is_dropped() {
+        let process = waiting();
+        let mut known = whereabouts(&process, false);
+        assert!(known.ask(5, 9, false, monotonic_ns()));
+        let until = answered(&mut known);
+        known.believe(until, |_, since| since == 10);
+        assert!(known.known(5, 9).is_none() && known.of_ended(5, 9, until).is_none());
+        assert_eq!(known.progress(5, 9, monotonic_ns()), Progress::Over);
+    }
+
+    #[test]
+    fn stacks_come_once_and_only_where_there_is_none() {
+        let process = waiting();
+        let mut known = whereabouts(&process, true);
+        for (has_stack, later, want) in [(true, false, 0), (false, false, 1), (false, true, 1)] {
+            if later {
+                known.ask_later(5, 9);
+            } else {
+                assert!(known.ask(5, 9, has_stack, monotonic_ns()));
+            }
+            let until = answered(&mut known);
+            assert_eq!(known.believe(until, |_, _| true).len(), want);
+            assert!(known.believe(until, |_, _| true).is_empty(), "they come once");
+            known.forget(5);
+        }
+    }
+
+    #[test]
+    fn questions_are_bounded() {
+        let process = waiting();
+        let mut known = whereabouts(&process, false);
+        let now = monotonic_ns();
+        let asked = (1..1000).filter(|&tid| known.ask(tid, 1, false, now)).count();
+        assert_eq!(asked as u64, QUESTIONS.most);
+        assert!(!Whereabouts::unasked().ask(5, 9, false, now));
+    }
+
+    #[test]
+    fn a_look_that_hangs_is_waited_for_by_nobody() {
+        let process = waiting();
+        let fifo = process.path("syscall");
+        mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let mut known = whereabouts(&process, true);
+        assert!(known.ask(5, 9, false, monotonic_ns()));
+        (100..300).for_each(|tid| known.ask_later(tid, 9));
+        known.collect(monotonic_ns());
+        let hangs = |known: &Whereabouts, ns| known.asker.as_ref().unwrap().hangs_at(monotonic_ns() + ns, ns).is_some();
+        while !hangs(&known, HANGS_NS) {
+            std::thread::yield_now();
+        }
+        let later = monotonic_ns() + PATIENCE_NS;
+        assert!(
+            !known.backlog.is_empty()
+                && !known.awaits(later)
+                && known.progress(5, 9, later) == Progress::Over
+                && known.known(5, 9).is_none()
+        );
+        assert!(!known.ask(6, 9, false, later), "nobody else is asked about either");
+        assert_eq!(known.take_note(later), None);
+        let later = monotonic_ns() + HANGS_NS;
+        assert!(known.take_note(later).is_some_and(|note| note.contains("/proc/5 ")));
+        assert_eq!(known.take_note(later), None, "once");
+        // It gets on, and the answer is good for the next line.
+        drop(fs::OpenOptions::new().write(true).open(&fifo).unwrap());
+        let until = answered(&mut known);
+        known.believe(until, |_, _| true);
+        assert!(known.known(5, 9).is_some());
+    }
+}

@@ -1,0 +1,201 @@
+//! Asks /proc what waiting threads wait in, on a thread of its own: some of it is behind a lock that an exec holds, and an
+//! exec may be stuck itself. Whoever asks goes on, and has the answer later or never.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use anyhow::{Context as _, Result};
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use crate::host::Host;
+use crate::sys::monotonic_ns;
+use crate::sys::poll::block_signals;
+use crate::task::call::{SystemCall, call};
+use crate::task::descriptor::Mounts;
+use crate::task::procfs::{self, KernelFrame};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    pub tid: i32,
+    /// When the wait began, by which the asker knows it again.
+    pub since: u64,
+    /// The kernel stack is wanted too.
+    pub stack: bool,
+}
+
+/// The end of one question.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub tid: i32,
+    pub since: u64,
+    /// By then all was read. The same clock as that of the records.
+    pub until_ns: u64,
+    /// None: the thread did not wait all the time.
+    pub site: Option<WaitSite>,
+}
+
+/// What a thread waits in: all of it in one and the same wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitSite {
+    pub wchan: Option<String>,
+    pub call: Option<SystemCall>,
+    pub stack: Vec<KernelFrame>,
+    /// CPU time that it had used.
+    pub ran_ns: Option<u64>,
+}
+
+/// Questions under way at most.
+const MOST: usize = 64;
+
+/// The other end of the thread. When it is dropped the thread ends, if it does not hang.
+#[derive(Debug)]
+pub struct Asker {
+    tid: i32,
+    questions: Sender<Question>,
+    answers: Receiver<Answer>,
+    at: Arc<At>,
+}
+
+/// Which thread is being asked about, and since when.
+#[derive(Debug, Default)]
+struct At {
+    tid: AtomicI32,
+    since_ns: AtomicU64,
+}
+
+impl Asker {
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(host: Host) -> Result<Asker> {
+        let (questions, to_ask) = bounded::<Question>(MOST);
+        let (give, answers) = bounded::<Answer>(2 * MOST);
+        let (tell_tid, tid) = bounded::<i32>(1);
+        let at = Arc::new(At::default());
+        let shared = at.clone();
+        let work = move || {
+            block_signals();
+            let _ = tell_tid.send(nix::unistd::gettid().as_raw());
+            let mut mounts = Mounts::default();
+            for question in to_ask {
+                shared.since_ns.store(monotonic_ns(), Ordering::Relaxed);
+                shared.tid.store(question.tid, Ordering::Release);
+                let site = look(&host, question, &mut mounts);
+                shared.tid.store(0, Ordering::Release);
+                let Question { tid, since, .. } = question;
+                if give.send(Answer { tid, since, until_ns: monotonic_ns(), site }).is_err() {
+                    return;
+                }
+            }
+        };
+        let spawned: io::Result<_> = std::thread::Builder::new().name("asker".into()).spawn(work);
+        spawned.context("cannot start the thread that asks /proc")?;
+        let tid = tid.recv().context("the thread that asks /proc ended at once")?;
+        Ok(Asker { tid, questions, answers, at })
+    }
+
+    /// The thread.
+    pub fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// False when there are too many questions already.
+    pub fn ask(&self, question: Question) -> bool {
+        self.questions.try_send(question).is_ok()
+    }
+
+    /// Those that have come since the last call.
+    pub fn answers(&self) -> impl Iterator<Item = Answer> + '_ {
+        self.answers.try_iter()
+    }
+
+    /// The thread about which /proc has not answered for so long.
+    pub fn hangs_at(&self, now: u64, for_ns: u64) -> Option<i32> {
+        let tid = self.at.tid.load(Ordering::Acquire);
+        let since = self.at.since_ns.load(Ordering::Relaxed);
+        (tid != 0 && now.saturating_sub(since) >= for_ns).then_some(tid)
+    }
+}
+
+/// What a thread waits in. It must neither run nor change its state meanwhile, or what is read is of several waits.
+fn look(host: &Host, question: Question, mounts: &mut Mounts) -> Option<WaitSite> {
+    let tid = question.tid;
+    let wait = || {
+        let state = procfs::stat(host, tid)?.state;
+        (!matches!(state, b'R' | b'X' | b'Z')).then(|| (state, procfs::ran_ns(host, tid)))
+    };
+    let before = wait()?;
+    let site = WaitSite {
+        wchan: procfs::wchan(host, tid),
+        call: if matches!(before.0, b'S' | b'D') { call(host, tid, mounts) } else { None },
+        stack: if question.stack { procfs::stack(host, tid) } else { Vec::new() },
+        ran_ns: before.1,
+    };
+    (wait() == Some(before)).then_some(site)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+    use crate::task::fixture::Process;
+
+    const GUARD: Duration = Duration::from_secs(60);
+
+    fn waiting() -> Process {
+        let process = Process::new(5);
+        process.write("stat", "5 (x) D 1 5").write("schedstat", "77 0 1\n").write("wchan", "folio_wait");
+        process.write("stack", "[<0>] folio_wait+0x1/0x2\n");
+        process
+    }
+
+    fn question(stack: bool) -> Question {
+        Question { tid: 5, since: 9, stack }
+    }
+
+    #[test]
+    fn a_wait_is_looked_at_as_a_whole() {
+        let process = waiting();
+        let site = |stack| look(&process.host(), question(stack), &mut Mounts::default());
+        let got = site(true).unwrap();
+        assert_eq!((got.wchan.as_deref(), got.stack.len(), got.ran_ns), (Some("folio_wait"), 1, Some(77)));
+        assert_eq!(site(false).unwrap().stack, []);
+        process.write("stat", "5 (x) R 1 5");
+        assert_eq!(site(true), None, "it runs");
+        fs::remove_file(process.path("stat")).unwrap();
+        assert_eq!(site(true), None, "it has gone");
+    }
+
+    #[test]
+    fn who_asks_does_not_wait() {
+        let process = waiting();
+        let asker = Asker::start(process.host()).unwrap();
+        assert!(asker.tid() > 0 && asker.tid() != nix::unistd::gettid().as_raw());
+        let fifo = process.path("syscall");
+        mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        assert!(asker.ask(question(false)));
+        // It hangs in the file as it would in a lock; more questions find room until there are too many.
+        while asker.hangs_at(monotonic_ns(), 0) != Some(5) {
+            std::thread::yield_now();
+        }
+        assert_eq!(asker.hangs_at(0, 1), None);
+        let more = (0..2 * MOST).filter(|_| asker.ask(question(false))).count();
+        assert_eq!(more, MOST);
+        assert_eq!(asker.answers().count(), 0);
+        // What it waits for comes.
+        process.write("stat", "5 (x) S 1 5");
+        let writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+        fs::remove_file(&fifo).unwrap();
+        drop(writer);
+        let first = asker.answers.recv_timeout(GUARD).unwrap();
+        assert_eq!((first.tid, first.since, first.site), (5, 9, None), "its state has changed");
+        let second = asker.answers.recv_timeout(GUARD).unwrap();
+        assert_eq!(second.site.unwrap().wchan.as_deref(), Some("folio_wait"));
+        assert!(second.until_ns >= first.until_ns);
+    }
+}

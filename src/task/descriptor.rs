@@ -1,0 +1,194 @@
+//! What a descriptor of a process is open on: its path, and where that is mounted from.
+//!
+//! Nothing here opens, follows or asks the file itself: it may be on a server that has gone, and who asks waits too. The
+//! link in /proc/TID/fd has the path, the kernel's own; `mnt_id` in /proc/TID/fdinfo leads to a line of /proc/TID/mountinfo.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStringExt;
+
+use rustc_hash::FxHashMap;
+
+use crate::host::Host;
+use crate::sys::monotonic_ns;
+use crate::sys::mounts::unescaped;
+use crate::task::procfs::file;
+
+/// Text of the process and of who mounted it: anything may be in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenFile {
+    /// Or `socket:[1]`, `pipe:[2]`, `anon_inode:[eventpoll]`; with ` (deleted)` behind it when it is.
+    pub path: Vec<u8>,
+    /// What is mounted there: a device, a server's directory, or the name of the file system when that is all.
+    pub device: Option<Vec<u8>>,
+}
+
+/// Where files are mounted from, by the number of the mount, as of a moment ago: a number may be given to another one.
+#[derive(Debug, Default)]
+pub struct Mounts(FxHashMap<u64, (u64, Vec<u8>)>);
+
+/// How long an answer is good enough.
+const KEEP_NS: u64 = 1_000_000_000;
+/// Answers kept.
+const MOST: usize = 256;
+
+impl Mounts {
+    /// What `fd` of a thread is open on. None: it is not, or nobody may know.
+    pub fn open_file(&mut self, host: &Host, tid: i32, fd: i32) -> Option<OpenFile> {
+        let link = || fs::read_link(file(host, tid, &format!("fd/{fd}"))).ok();
+        let path = link()?;
+        let device = has_mount(path.as_os_str().as_encoded_bytes()).then(|| self.device(host, tid, fd)).flatten();
+        // Another thread may have put another file there.
+        let device = device.filter(|_| link().as_ref() == Some(&path));
+        Some(OpenFile { path: OsString::from(path).into_vec(), device })
+    }
+
+    fn device(&mut self, host: &Host, tid: i32, fd: i32) -> Option<Vec<u8>> {
+        const MOST_BYTES: u64 = 4096;
+        let mut text = Vec::new();
+        fs::File::open(file(host, tid, &format!("fdinfo/{fd}"))).ok()?.take(MOST_BYTES).read_to_end(&mut text).ok()?;
+        let mount = mount_id(&text)?;
+        let now = monotonic_ns();
+        if let Some((asked_ns, device)) = self.0.get(&mount)
+            && now.saturating_sub(*asked_ns) < KEEP_NS
+        {
+            return Some(device.clone());
+        }
+        let device = source_of(mount, fs::File::open(file(host, tid, "mountinfo")).ok()?)?;
+        if self.0.len() >= MOST {
+            self.0.clear();
+        }
+        self.0.insert(mount, (now, device.clone()));
+        Some(device)
+    }
+}
+
+/// Pipes, sockets and the like are in no mount that anybody sees. A device's own driver adds to what is in fdinfo, and may
+/// wait for a lock of its own.
+fn has_mount(path: &[u8]) -> bool {
+    path.starts_with(b"/") && !path.starts_with(b"/dev/")
+}
+
+/// The kernel's lines come before those that a file system adds.
+fn mount_id(fdinfo: &[u8]) -> Option<u64> {
+    let value = fdinfo.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"mnt_id:"))?;
+    std::str::from_utf8(value).ok()?.trim().parse().ok()
+}
+
+/// What the mount of this number has for its source.
+fn source_of(mount: u64, mountinfo: impl Read) -> Option<Vec<u8>> {
+    const MOST_BYTES: u64 = 4 << 20; // containers have thousands of lines
+    BufReader::new(mountinfo.take(MOST_BYTES)).split(b'\n').map_while(Result::ok).find_map(|line| {
+        let mut words = line.split(|byte| *byte == b' ');
+        let number: u64 = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+        if number != mount {
+            return None;
+        }
+        // After optional fields, one dash: `- ext4 /dev/vdb rw`.
+        words.by_ref().skip(5).find(|word| *word == b"-")?;
+        let (kind, source) = (words.next()?, words.next()?);
+        Some(unescaped(if matches!(source, b"" | b"none") { kind } else { source }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::fixture::Process;
+
+    const MOUNTINFO: &str = "\
+        22 27 0:21 / /proc rw,relatime - proc proc rw\n\
+        27 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/vda rw,discard\n\
+        40 27 7:0 / /mnt/a\\040-\\040b\\012c rw - ext4 /dev/loop0 rw\n\
+        41 27 0:50 / /srv rw - nfs4 filer:/vol\\0401 rw,vers=4.2\n\
+        42 27 0:51 / /tmp rw - tmpfs none rw\n\
+        43 27 0:52 / /e rw - tmpfs  rw\n\
+        44 27 0:53 / /h rw - fuse.x \\033[2J\\012D\\011 rw\n\
+        45 27 0:54 / /odd - 46 rw - tmpfs\n\
+        x y\n\
+        \n\
+        47 27 0:55 / /last rw - btrfs /dev/vdc rw";
+
+    #[test]
+    fn sources_of_mounts() {
+        let cases: [(u64, Option<&[u8]>); 11] = [
+            (22, Some(b"proc")),
+            (27, Some(b"/dev/vda")),
+            (40, Some(b"/dev/loop0")),
+            (41, Some(b"filer:/vol 1")),
+            (42, Some(b"tmpfs")),
+            (43, Some(b"tmpfs")),
+            (44, Some(b"\x1b[2J\nD\t")), // as it is: who prints it escapes it
+            (45, None),
+            (46, None),
+            (47, Some(b"/dev/vdc")),
+            (0, None),
+        ];
+        for (mount, want) in cases {
+            assert_eq!(source_of(mount, MOUNTINFO.as_bytes()).as_deref(), want, "{mount}");
+        }
+        for cut in 0..MOUNTINFO.len() {
+            let got = source_of(47, &MOUNTINFO.as_bytes()[..cut]);
+            assert!(got.is_none_or(|source| b"/dev/vdc".starts_with(&source[..]) || source == b"btrfs"), "{cut}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_mounts() {
+        let cases: [(&[u8], Option<u64>); 6] = [
+            (b"pos:\t0\nflags:\t0100000\nmnt_id:\t27\nino:\t5\n", Some(27)),
+            (b"pos:\t0\nmnt_id:\t27\nmnt_id:\t28\n", Some(27)),
+            (b"pos:\t0\n", None),
+            (b"mnt_id:\t-1\n", None),
+            (b"mnt_id:\t\xff\n", None),
+            (b"", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(mount_id(text), want, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn files_and_what_is_none() {
+        let process = Process::new(5);
+        process.write("mountinfo", MOUNTINFO);
+        let cases: [(&str, &str, Option<&[u8]>); 7] = [
+            ("/mnt/log (deleted)", "mnt_id:\t40\n", Some(b"/dev/loop0")),
+            ("/mnt/\x1b[31m\nD 9 ms", "mnt_id:\t40\n", Some(b"/dev/loop0")),
+            ("/mnt/detached", "mnt_id:\t99\n", None),
+            ("/dev/dri/card0", "mnt_id:\t27\n", None),
+            ("socket:[123]", "mnt_id:\t27\n", None),
+            ("pipe:[4]", "", None),
+            ("anon_inode:[eventpoll]", "mnt_id:\t27\n", None),
+        ];
+        let mut mounts = Mounts::default();
+        for (index, (path, info, device)) in cases.into_iter().enumerate() {
+            let fd = index as i32;
+            process.descriptor(fd, path, info);
+            let got = mounts.open_file(&process.host(), 5, fd).unwrap();
+            assert_eq!((&got.path[..], got.device.as_deref()), (path.as_bytes(), device), "{path:?}");
+        }
+        assert_eq!(mounts.open_file(&process.host(), 5, 99), None);
+        assert_eq!(mounts.open_file(&process.host(), 6, 0), None);
+    }
+
+    #[test]
+    fn mounts_are_asked_once_a_second() {
+        let process = Process::new(5);
+        process.write("mountinfo", MOUNTINFO).descriptor(1, "/x", "mnt_id:\t40\n");
+        let mut mounts = Mounts::default();
+        let device = |mounts: &mut Mounts| mounts.open_file(&process.host(), 5, 1).and_then(|file| file.device);
+        assert_eq!(device(&mut mounts).as_deref(), Some(&b"/dev/loop0"[..]));
+        process.write("mountinfo", "");
+        assert_eq!(device(&mut mounts).as_deref(), Some(&b"/dev/loop0"[..]));
+        mounts.0.values_mut().for_each(|(asked_ns, _)| *asked_ns -= KEEP_NS);
+        assert_eq!(device(&mut mounts), None);
+        for mount in 0..3 * MOST as u64 {
+            process.write("mountinfo", &format!("{mount} 1 0:1 / / rw - tmpfs t rw\n"));
+            process.descriptor(1, "/x", &format!("mnt_id:\t{mount}\n"));
+            device(&mut mounts);
+        }
+        assert!(mounts.0.len() <= MOST);
+    }
+}
