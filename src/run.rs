@@ -3,8 +3,9 @@
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
 //! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, what the samples of a dry run come
 //! to in `meter`, who else looks on in `onlookers`, what is asked for in `options`, what keeps it going beside a CPU that
-//! is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come and go in `rings`, what is ready
-//! before events are opened in `setup`, what it tells of itself in mid-run in `tell`, in which words in `words`.
+//! is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come and go in `rings` and `ring_sizes`,
+//! what is ready before events are opened in `setup`, what it tells of itself in mid-run in `tell`, in which words in
+//! `words`.
 
 mod core;
 mod finish;
@@ -15,6 +16,7 @@ mod onlookers;
 mod options;
 mod pace;
 mod probed;
+mod ring_sizes;
 mod rings;
 mod setup;
 mod tell;
@@ -43,8 +45,8 @@ use crate::run::loss::coverage;
 use crate::run::onlookers::Onlookers;
 pub use crate::run::options::Options;
 use crate::run::pace::Pace;
+pub use crate::run::ring_sizes::{default_ring_pages, side_ring_pages};
 use crate::run::rings::Rings;
-pub use crate::run::rings::{default_ring_pages, side_ring_pages};
 use crate::run::setup::{add_events, event_texts, max_stack, start_workload};
 use crate::stats::value::{Table, Value};
 use crate::stats::weights::Weighted;

@@ -6,8 +6,7 @@ mod common;
 use std::collections::HashMap;
 
 use common::waits::MS;
-use common::{Done, Load, attempts, example, load_number, run_over, start};
-use nix::sys::signal::Signal;
+use common::{Done, Load, attempts, example, load_number, run_over, start_watching_in_text};
 
 /// A line on waits.
 #[derive(Debug)]
@@ -113,10 +112,7 @@ fn tasks_behind_one_thing_are_one_group() {
 }
 
 fn try_tasks_behind_one_thing_are_one_group() -> Result<(), String> {
-    let mut prof = start(&["task-state", "-D", "--than", "500", "--filter", "flood_*", "-g", "-v"]);
-    prof.err_line(|line| line.contains("ring buffer"));
-    prof.signal(Signal::SIGUSR1);
-    prof.line(|line| line.contains("interval 1"));
+    let prof = start_watching_in_text(&["task-state", "-D", "--than", "500", "--filter", "flood_*", "-g"]);
     // What they map is known then, without a look at tasks that are stuck.
     let load = |name| Load::of(&example("dstate"), &["1", "2500", name]);
     let mut loads: Vec<Load> = (0..31).map(|n| load(if n < 28 { "flood_dd" } else { "flood_cp" })).collect();

@@ -3,7 +3,7 @@
 #[macro_use]
 mod common;
 
-use common::{Done, Load, Prog, example, number, run, start, start_watching};
+use common::{Done, Load, Prog, example, number, run, start_watching, start_watching_in_text};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -68,10 +68,7 @@ fn what_was_lost_makes_counts_lower_bounds() {
     let json = run.interrupt().code(0);
     assert_eq!(verdicts(&json, |row| row["interval"] == interval["interval"]), ["lower_bound"]);
 
-    let mut run = start(&[&states[..], &["-v"]].concat());
-    run.err_line(|line| line.contains("ring buffer"));
-    run.signal(Signal::SIGUSR1);
-    run.line(|line| line.contains("task-state, interval 1,"));
+    let mut run = start_watching_in_text(&states);
     lossy(&run, &mut shell);
     run.signal(Signal::SIGUSR1);
     run.line(|line| line == MEANING);

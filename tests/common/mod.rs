@@ -34,7 +34,7 @@ use perf_prof::sys::perf::Watch;
 use serde_json::Value;
 
 pub use load::{Load, hurry};
-pub use prog::{Done, Prog, command, run, run_over, start, start_watching};
+pub use prog::{Done, Prog, command, run, run_over, start, start_watching, start_watching_in_text};
 pub use turn::Turn;
 pub use visible::stay_visible;
 

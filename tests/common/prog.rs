@@ -64,6 +64,15 @@ pub fn start_watching(args: &[&str]) -> Prog {
     run
 }
 
+/// The same with results in text: it has answered with a first table.
+pub fn start_watching_in_text(args: &[&str]) -> Prog {
+    let mut run = start(&[args, &["-v"]].concat());
+    run.err_line(|line| line.contains("ring buffer"));
+    run.signal(Signal::SIGUSR1);
+    run.line(|line| line.contains(", interval 1, "));
+    run
+}
+
 /// perf-prof, from its start to its end.
 pub fn run(args: &[&str]) -> Done {
     start(args).finish()

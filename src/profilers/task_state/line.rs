@@ -47,15 +47,8 @@ pub static SHAPE: Shape = Shape {
         Part::IfNot(10, &[Part::If(11, &[Part::Text(")")])]),
         Part::If(8, &[Part::If(9, &[Part::Text(" at ")]), Part::IfNot(9, &[Part::Text(", in ")])]),
         Part::If(8, &[Part::Value { key: 8, width: 0 }]),
-        Part::If(
-            4,
-            &[
-                Part::Text(", woken by "),
-                Part::Value { key: 5, width: 0 },
-                Part::Text(" "),
-                Part::Value { key: 4, width: 0 },
-            ],
-        ),
+        Part::If(5, &[Part::Text(", woken by "), Part::Value { key: 5, width: 0 }]),
+        Part::If(4, &[Part::Text(" "), Part::Value { key: 4, width: 0 }]),
         Part::If(6, &[Part::Text(", woken by an interrupt")]),
         Part::If(7, &[Part::Text(" ("), Part::Value { key: 7, width: 0 }, Part::Text(")")]),
         Part::If(16, &[Part::Text(", preempted")]),
@@ -129,6 +122,8 @@ fn waker_values(waker: Option<Waker>) -> [Value; 4] {
     match waker {
         None => [none(), none(), none(), none()],
         Some(Waker::Interrupt(kind, stack)) => [none(), none(), Value::Bool(true), Value::Interrupt(kind, stack)],
+        // It had lost its number already.
+        Some(Waker::Task { tid: ..0, .. }) => [none(), Value::Word("<exited>"), Value::Bool(false), none()],
         Some(Waker::Task { tid, comm }) => {
             [Value::Signed(tid.into()), Value::Comm(comm), Value::Bool(false), Value::None]
         }
@@ -211,6 +206,8 @@ mod tests {
         assert_eq!(text(line(Some(softirq), None)), format!("{WAIT}, woken by an interrupt (softirq)"));
         let task = Waker::Task { tid: 0, comm: Comm::new(b"swapper/1") };
         assert_eq!(text(line(Some(task), None)), format!("{WAIT}, woken by swapper/1 0"));
+        let exited = Waker::Task { tid: -1, comm: Comm::default() };
+        assert_eq!(text(line(Some(exited), None)), format!("{WAIT}, woken by <exited>"));
     }
 
     fn file(fd: i32, path: &str, device: Option<&str>) -> Descriptor {

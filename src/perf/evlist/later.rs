@@ -1,0 +1,75 @@
+//! Threads that are watched from later on: of processes that create them while their events are opened, and of those that
+//! are started in mid-run.
+
+use std::os::fd::AsFd;
+
+use anyhow::{Context, Result};
+
+use crate::host::{Host, threads};
+use crate::perf::cpu_events::EventFd;
+use crate::perf::evlist::Evlist;
+use crate::perf::plan::Bound;
+use crate::perf::target::{Target, Tasks};
+use crate::sys::perf::{self, Watch};
+
+impl Evlist {
+    /// Opens the events of threads that appeared since the plan was made, in processes that are followed. A thread created
+    /// later inherits them; one created between the plan and the opening of its creator's does not.
+    ///
+    /// # Errors
+    /// As [`Evlist::open_cpu`].
+    pub fn open_new_threads(&mut self, target: &Target, host: &Host) -> Result<()> {
+        match &target.tasks {
+            Tasks::Processes(pids) => self.open_threads_of(pids, host),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens and starts the events of a process that was started in mid-run.
+    ///
+    /// # Errors
+    /// As [`Evlist::open_cpu`].
+    pub fn join_process(&mut self, pid: i32, host: &Host) -> Result<()> {
+        let before: Vec<[usize; 2]> = self.cpus.iter().map(|cpu| [cpu.side.len(), cpu.events.len()]).collect();
+        self.open_threads_of(&[pid], host)?;
+        for (cpu, [side, events]) in self.cpus.iter_mut().zip(before) {
+            let side = cpu.side.iter().skip(side).map(|side| &side.fd);
+            cpu.events.iter_mut().skip(events).for_each(EventFd::begin);
+            for fd in side.chain(cpu.events.iter().skip(events).map(|event| &event.fd)) {
+                perf::enable(fd.as_fd()).context("cannot enable the events")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_threads_of(&mut self, pids: &[i32], host: &Host) -> Result<()> {
+        const ROUNDS: usize = 5; // a process that creates threads faster than this is caught by the next ones' creators
+        for _ in 0..ROUNDS {
+            let Some(Bound::Threads(known)) = &mut self.plan.bound else { return Ok(()) };
+            let now = pids.iter().flat_map(|&pid| threads(host, pid));
+            let new: Vec<i32> = now.filter(|tid| !known.contains(tid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            known.extend(&new);
+            self.keep_apart(&new)?;
+            let mut cpus = std::mem::take(&mut self.cpus);
+            let joined: Result<()> = cpus.iter_mut().try_for_each(|cpu| {
+                let watches: Vec<Watch> = new.iter().map(|&tid| Watch::Task { tid, cpu: cpu.cpu }).collect();
+                self.join_side(cpu, &watches)?;
+                self.join(cpu, &watches, false)
+            });
+            self.cpus = cpus;
+            joined?;
+        }
+        Ok(())
+    }
+
+    /// What is opened from now on, on a CPU that came online, is opened for these threads: since the start some were created
+    /// and others have exited, whose numbers may be used again. None: for whom it was at the start.
+    pub fn bind(&mut self, threads: Option<Vec<i32>>) {
+        if let (Some(Bound::Threads(bound)), Some(threads)) = (&mut self.plan.bound, threads) {
+            *bound = threads;
+        }
+    }
+}
