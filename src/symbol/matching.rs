@@ -34,7 +34,7 @@ pub struct WantedName<'a> {
 pub struct Match {
     pub address: u64,
     pub size: u64,
-    /// As people call it. Empty beyond [`MOST_NAMED`].
+    /// As people call it. Empty beyond `MOST_NAMED`.
     pub name: String,
 }
 
