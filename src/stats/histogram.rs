@@ -252,11 +252,12 @@ const SHIFTS: [u64; 1 << LINEAR_BITS] = {
     while linear < shifts.len() {
         let (start, end) = ((linear as u64) << LINEAR_SHIFT, (linear as u64 + 1) << LINEAR_SHIFT);
         let next = ENDS[part + 1];
+        // An end is in the bucket that it ends, hence one less; so is the power of two itself, in that of the one below.
         if next < end {
             part += 1;
-            shifts[linear] = ((part as u64) << PART_SHIFT).wrapping_sub(next);
+            shifts[linear] = ((part as u64) << PART_SHIFT).wrapping_sub(next + 1);
         } else {
-            shifts[linear] = ((part as u64) << PART_SHIFT).wrapping_sub(start);
+            shifts[linear] = ((part as u64) << PART_SHIFT).wrapping_sub(if linear == 0 { 1 } else { start });
         }
         linear += 1;
     }
@@ -280,9 +281,9 @@ fn quick_bucket(value: u64) -> usize {
 #[inline(always)]
 fn bucket_of(value: f64) -> usize {
     const ONE: usize = 1.0_f64.to_bits() as usize >> PART_SHIFT;
-    let below = value.to_bits().wrapping_sub(1); // an end is in the bucket that it ends
-    let shift = SHIFTS[(below >> LINEAR_SHIFT) as usize % SHIFTS.len()];
-    ((below.wrapping_add(shift) >> PART_SHIFT) as usize).wrapping_sub(ONE - 2)
+    let bits = value.to_bits();
+    let shift = SHIFTS[(bits >> LINEAR_SHIFT) as usize % SHIFTS.len()];
+    ((bits.wrapping_add(shift) >> PART_SHIFT) as usize).wrapping_sub(ONE - 2)
 }
 
 /// The values of a bucket. Some have none, between small numbers: it is empty then.
