@@ -10,10 +10,12 @@ use common::{Done, number};
 use lab::{AMD64, Lab, Output};
 use serde_json::Value;
 
-/// What is there at a moment, as /out/NAME.
+/// What is there at a moment, as /out/NAME; and whether our probes are gone, which may be somewhat later than the prompt
+/// is back.
 const FUNCTIONS: &str = r#"
 tracing=/sys/kernel/tracing
 probes() { cat $tracing/kprobe_events $tracing/uprobe_events >/out/$1; }
+gone() { ! grep -q perf_prof_ $tracing/kprobe_events $tracing/uprobe_events; }
 "#;
 
 fn run(lab: Lab, script: &str) -> Output {
@@ -30,14 +32,17 @@ const CALLS: &str = r#"
 prof opens trace --json -e 'kprobe:do_sys_openat2/path == "/proc/version"/args="dfd=$arg1:s32 path=$arg2:ustring"/' \
     -e 'kretprobe:do_sys_openat2/ret == -2/args="ret=$retval:s32"/' \
     -- sh -c 'i=0; while [ $i -lt 50 ]; do true </proc/version; true </nonexistent; i=$((i + 1)); done 2>/dev/null'
+await gone
 probes after-opens
 prof reads trace --json -e 'kprobe:vfs_read/count == 4097/args="count=$arg3:u64"/' \
     -e 'kretprobe:vfs_read/ret == 4097/args="ret=$retval:s64"/' -- dd if=/dev/zero of=/dev/null bs=4097 count=25
+await gone
 probes after-reads
 prof user trace --json -e 'uprobe:calls_add@"/guest/calls"//args="a=$arg1:u64 b=$arg2:u64"/' \
     -e 'uretprobe:calls_add//args="sum=$retval:u64"/' \
     -e 'uprobe:calls_text//args="text=$arg1:string"/' \
     -e 'uprobe:calls_many//args="$arg1:u64 $arg6:u64 $arg7:u64 $arg8:u64 $arg9:u64 $arg10:u64"/' -- calls 100
+await gone
 probes after-user
 "#;
 
@@ -119,9 +124,6 @@ swept() {
     ! grep -q vfs_read_ $tracing/kprobe_events
 }
 await swept
-gone() {
-    ! grep -q perf_prof_ $tracing/kprobe_events
-}
 await gone
 probes after-sweep
 watching living trace -e 'kprobe:vfs_read'
