@@ -1,9 +1,12 @@
 //! What a run tells of itself in mid-run, and of the processes that it was asked about.
 
+use std::collections::BTreeMap;
+
 use crate::run::Run;
 use crate::run::words::{self, Backlog, OwnCost};
 use crate::symbol::functions::{has_mapped_inode, is_stuck};
 use crate::sys;
+use crate::task::listed;
 
 impl Run {
     /// That some of the target's tasks have ended. With the last of them the run does, too.
@@ -31,18 +34,26 @@ impl Run {
         // Children of the target are among them: records on their way tell of these.
         self.rings.catch_up(&mut self.core);
         started.retain(|&pid| !self.core.ctx.watched.has_process(pid));
+        let left_out = self.targets.leave_out(&mut started);
+        if started.is_empty() && left_out == 0 {
+            return;
+        }
         let profiler = self.options.profiler;
-        let mut lines = Vec::new();
+        // Many may start at once: those of which the same is said have one line.
+        let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for &pid in &started {
             let name = self.targets.add(pid, &self.host);
-            lines.push(match self.join(pid) {
-                Ok(None) => format!("{profiler}: {name} started: watched from now on"),
-                Ok(Some(but)) => format!("{profiler}: {name} started: watched from now on, {but}"),
-                Err(err) => format!("{profiler}: {name} started, and cannot be watched: {err:#}"),
-            });
+            let what = match self.join(pid) {
+                Ok(None) => ": watched from now on".to_owned(),
+                Ok(Some(but)) => format!(": watched from now on, {but}"),
+                Err(err) => format!(", and cannot be watched: {err:#}"),
+            };
+            told.entry(what).or_default().push(name);
         }
-        if started.is_empty() {
-            return;
+        let line = |(what, names): (String, Vec<String>)| format!("{profiler}: {} started{what}", listed(&names));
+        let mut lines: Vec<String> = told.into_iter().map(line).collect();
+        if left_out > 0 {
+            lines.push(format!("{profiler}: {left_out} more with such a name started, too many to be watched"));
         }
         self.core.ctx.tasks.scan();
         if self.core.any_address {

@@ -18,5 +18,5 @@ pub mod watched;
 
 pub use ancestry::Ancestor;
 pub use table::{Comm, TaskTable};
-pub use targets::Targets;
+pub use targets::{Targets, listed};
 pub use watched::Watched;

@@ -1,7 +1,7 @@
 //! The processes or threads that a run was asked about by number or name: which of them have ended, and who has got such a
 //! name since.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::escape::escape;
 use crate::host::{Host, processes};
@@ -15,6 +15,8 @@ struct Asked {
     number: i32,
     comm: Option<Comm>,
     started: Option<u64>,
+    /// It came after the start.
+    later: bool,
 }
 
 /// How long a name that nobody has any more may be taken up by somebody else: a service is started again within that.
@@ -26,6 +28,9 @@ const SOON_NS: u64 = 400_000_000;
 const SOON_LOOKS: u32 = 20;
 /// Looks at the name of a process: it may execute another program soon after it was started.
 const LOOKS_AT_NAME: u8 = 2;
+
+/// Processes that came later and live, at most: anybody may give his own such a name.
+const MOST_LATER: usize = 1000;
 
 /// Those that have not ended as of the last look.
 #[derive(Debug, Default)]
@@ -69,10 +74,11 @@ impl Targets {
         let own = std::process::id() as i32;
         let all = processes(host);
         self.strangers.retain(|pid, _| all.binary_search(pid).is_ok());
+        let known: FxHashSet<i32> = self.living.iter().map(|asked| asked.number).collect();
         let mut found = Vec::new();
         for pid in all.into_iter().filter(|&pid| pid != own) {
             let looks = self.strangers.entry(pid).or_default();
-            if *looks >= LOOKS_AT_NAME && !is_over || self.living.iter().any(|asked| asked.number == pid) {
+            if *looks >= LOOKS_AT_NAME && !is_over || known.contains(&pid) {
                 continue;
             }
             let is_named = procfs::comm(host, pid).is_some_and(|comm| is_asked_for(comm.as_bytes()));
@@ -89,7 +95,7 @@ impl Targets {
     pub fn add(&mut self, pid: i32, host: &Host) -> String {
         self.over_ns = None;
         self.soon = 0;
-        let asked = Asked::now(pid, host);
+        let asked = Asked { later: true, ..Asked::now(pid, host) };
         let name = asked.name();
         self.living.push(asked);
         name
@@ -101,25 +107,38 @@ impl Targets {
         now_ns.saturating_sub(since_ns) < SUCCESSION_NS
     }
 
+    /// Leaves out those for whom there is no room; how many these are. They are not found again while others live.
+    pub fn leave_out(&mut self, found: &mut Vec<i32>) -> usize {
+        let later = self.living.iter().filter(|asked| asked.later).count();
+        let left_out = found.split_off(found.len().min(MOST_LATER.saturating_sub(later)));
+        self.strangers.extend(left_out.iter().map(|pid| (*pid, LOOKS_AT_NAME)));
+        left_out.len()
+    }
+
     /// One line for those that have ended since the last look.
     pub fn take_ended(&mut self, host: &Host) -> Option<String> {
-        const NAMED: usize = 8;
         let threads = self.threads;
         let lives = |asked: &mut Asked| asked.lives(threads, host);
         let ended: Vec<Asked> = self.living.extract_if(.., |asked| !lives(asked)).collect();
-        let named: Vec<String> = ended.iter().take(NAMED).map(Asked::name).collect();
-        let more = ended.len() - named.len();
         if !ended.is_empty() {
             (self.soon, self.next_look_ns) = (SOON_LOOKS, 0);
         }
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        (!ended.is_empty()).then(|| format!("{}{more} exited", named.join(", ")))
+        let names: Vec<String> = ended.iter().map(Asked::name).collect();
+        (!ended.is_empty()).then(|| format!("{} exited", listed(&names)))
     }
+}
+
+/// The first names of a list, and how many more there are.
+pub fn listed(names: &[String]) -> String {
+    const NAMED: usize = 8;
+    let (first, more) = names.split_at(names.len().min(NAMED));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    format!("{}{more}", first.join(", "))
 }
 
 impl Asked {
     fn now(number: i32, host: &Host) -> Asked {
-        Asked { number, comm: procfs::comm(host, number), started: procfs::start_ticks(host, number) }
+        Asked { number, comm: procfs::comm(host, number), started: procfs::start_ticks(host, number), later: false }
     }
 
     /// Neither gone, nor is another under its number.
@@ -198,5 +217,15 @@ mod tests {
         assert!(!targets.may_be_succeeded(61 * SECOND));
         put(&host, 10, 'S', 300);
         assert_eq!(find(&mut targets, 60 * SECOND, true), [10]);
+    }
+
+    #[test]
+    fn those_that_come_later_are_bounded() {
+        let none = Host { proc: "/nonexistent".into(), ..Host::default() };
+        let mut targets = Targets::new(&Tasks::Processes((1..=3000).collect()), &none);
+        let mut found: Vec<i32> = (3001..=3001 + MOST_LATER as i32).collect();
+        assert_eq!(targets.leave_out(&mut found), 1, "those of the start do not count");
+        found.iter().for_each(|pid| drop(targets.add(*pid, &none)));
+        assert_eq!((targets.leave_out(&mut found), found.len()), (MOST_LATER, 0));
     }
 }

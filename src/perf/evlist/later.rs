@@ -3,13 +3,15 @@
 
 use std::os::fd::AsFd;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::host::{Host, threads};
 use crate::perf::cpu_events::EventFd;
 use crate::perf::evlist::Evlist;
+use crate::perf::evsel::Binding;
 use crate::perf::plan::Bound;
 use crate::perf::target::{Target, Tasks};
+use crate::sys;
 use crate::sys::perf::{self, Watch};
 
 impl Evlist {
@@ -27,9 +29,23 @@ impl Evlist {
 
     /// Opens and starts the events of a process that was started in mid-run.
     ///
+    /// Events of those that have ended stay open, since children may have inherited them: all together are bounded.
+    ///
     /// # Errors
-    /// As [`Evlist::open_cpu`].
+    /// As [`Evlist::open_cpu`]; too many descriptors.
     pub fn join_process(&mut self, pid: i32, host: &Host) -> Result<()> {
+        const MOST: usize = 1 << 16;
+        let of_tasks = self.evsels.iter().filter(|evsel| evsel.is_opened() && evsel.binding == Binding::Task).count();
+        let need = if matches!(self.plan.bound, Some(Bound::Threads(_))) {
+            threads(host, pid).len() * (of_tasks + 1) * self.cpus.len()
+        } else {
+            0
+        };
+        let open: usize = self.cpus.iter().map(|cpu| cpu.side.len() + cpu.events.len()).sum();
+        let most = MOST.min(sys::open_files().0 as usize / 2);
+        if need > 0 && open + need > most {
+            bail!("{open} file descriptors are open for events, it needs {need}, and {most} are the most in mid-run");
+        }
         let before: Vec<[usize; 2]> = self.cpus.iter().map(|cpu| [cpu.side.len(), cpu.events.len()]).collect();
         self.open_threads_of(&[pid], host)?;
         for (cpu, [side, events]) in self.cpus.iter_mut().zip(before) {
