@@ -17,6 +17,7 @@ pub mod output;
 pub mod perf;
 pub mod profiler;
 pub mod profilers;
+pub mod report;
 pub mod ringbuf;
 pub mod run;
 pub mod stats;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each room with those that it uses. A room stands below all that it uses, so there is no circle.
-const ROOMS: [(&str, &[&str]); 21] = [
+const ROOMS: [(&str, &[&str]); 22] = [
     ("caret", &[]),
     ("digits", &[]),
     ("host", &[]),
@@ -19,28 +19,29 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("expr", &["caret", "tep"]),
     ("task", &["escape", "host", "perf", "sys", "tep"]),
     ("symbol", &["escape", "host", "perf", "sys", "task", "tep"]),
-    ("stats", &["perf", "symbol", "task", "tep"]),
-    ("output", &["bpf", "digits", "escape", "host", "stats", "symbol", "sys", "task", "tep"]),
+    ("stats", &["symbol", "task"]),
+    ("report", &["perf", "stats", "symbol", "task", "tep"]),
+    ("output", &["bpf", "digits", "escape", "host", "report", "stats", "symbol", "sys", "task", "tep"]),
     ("cli", &["host", "output"]),
     (
         "profiler",
         &[
-            "caret", "cli", "escape", "event", "host", "output", "perf", "ringbuf", "stats", "symbol", "sys", "task",
-            "tep",
+            "caret", "cli", "escape", "event", "host", "output", "perf", "report", "ringbuf", "stats", "symbol", "sys",
+            "task", "tep",
         ],
     ),
     (
         "profilers",
         &[
-            "cli", "digits", "event", "expr", "host", "output", "perf", "profiler", "stats", "symbol", "sys", "task",
+            "cli", "digits", "event", "expr", "host", "perf", "profiler", "report", "stats", "symbol", "sys", "task",
             "tep",
         ],
     ),
     (
         "run",
         &[
-            "bpf", "cli", "digits", "escape", "host", "output", "perf", "profiler", "ringbuf", "stats", "symbol",
-            "sys", "task", "tep",
+            "bpf", "cli", "digits", "escape", "host", "output", "perf", "profiler", "report", "ringbuf", "stats",
+            "symbol", "sys", "task", "tep",
         ],
     ),
     (
@@ -54,8 +55,8 @@ const ROOMS: [(&str, &[&str]); 21] = [
             "perf",
             "profiler",
             "profilers",
+            "report",
             "run",
-            "stats",
             "symbol",
             "sys",
             "task",

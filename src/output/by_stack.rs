@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::escape::escape;
 use crate::output::text;
-use crate::stats::value::{ByStack, Column, Join, Table, Value};
+use crate::report::{ByStack, Column, Join, Table, Value};
 use crate::symbol::names::{Named, Names};
 use crate::symbol::naming::GIVEN_UP;
 use crate::symbol::quality::Quality;

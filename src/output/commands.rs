@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 use crate::host::Host;
-use crate::stats::value::{Command, Kin};
+use crate::report::{Command, Kin};
 use crate::symbol::naming::CurrentStep;
 use crate::task::{Comm, procfs};
 

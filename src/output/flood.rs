@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use crate::output::stack_key::StackKey;
-use crate::stats::value::{Grouping, Shape, Subject, Value};
+use crate::report::{Grouping, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
 

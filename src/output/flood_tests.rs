@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, PipeReader};
 use super::tests::into_a_pipe;
 use super::*;
 use crate::perf::record::Innermost;
-use crate::stats::value::{Grouping, Part, Shape, Subject, Table, Value};
+use crate::report::{Grouping, Part, Shape, Subject, Table, Value};
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
 

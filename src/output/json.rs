@@ -7,7 +7,7 @@ use crate::digits::{self, Digits};
 use crate::escape::{escape, is_plain};
 use crate::output::EventText;
 use crate::output::wall::WallClock;
-use crate::stats::value::{Column, Command, Kin, Shape, Subject, Value};
+use crate::report::{Column, Command, Kin, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::coverage::Coverage;
 use crate::symbol::names::Named;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::bpf::attached::Attached;
-use crate::output::Top;
-use crate::stats::value::{Batch, Table, Value, Verdict};
+use crate::report::Top;
+use crate::report::{Batch, Table, Value, Verdict};
 use crate::stats::weights::Weighted;
 
 /// A report of what fell on each stack from the start of the run up to an interval's end.

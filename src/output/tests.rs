@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use super::thread::KEPT_BYTES;
 use super::*;
 use crate::perf::record::Innermost;
-use crate::stats::value::{Occurrence, Part, Shape, Subject, Table, Value};
+use crate::report::{Occurrence, Part, Shape, Subject, Table, Value};
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;

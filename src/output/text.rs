@@ -12,7 +12,7 @@ use crate::output::EventText;
 use crate::output::flood::{FloodGroup, Rest};
 use crate::output::frames;
 use crate::output::stack_numbers::StackMention;
-use crate::stats::value::{Column, Command, Kin, Part, Shape, Subject, Value, Verdict};
+use crate::report::{Column, Command, Kin, Part, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::names::Named;
 use crate::task::Comm;
@@ -397,7 +397,7 @@ mod tests {
     use super::*;
     use crate::output::flood::{Flood, Groupable};
     use crate::output::stack_key::StackKey;
-    use crate::stats::value::Grouping;
+    use crate::report::Grouping;
 
     fn text(build: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();

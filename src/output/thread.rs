@@ -11,7 +11,7 @@ use crate::output::flame::Unwritten;
 use crate::output::under_way::UnderWay;
 use crate::output::writer::Writer;
 use crate::output::{Closed, Message};
-use crate::stats::value::Batch;
+use crate::report::Batch;
 use crate::sys;
 use crate::sys::poll::Waker;
 

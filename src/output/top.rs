@@ -6,7 +6,8 @@ use crate::escape::escape_into;
 use crate::output::fold::{Folded, Group};
 use crate::output::frames;
 use crate::output::json::{self, Object};
-use crate::stats::value::Value;
+use crate::report::Top;
+use crate::report::Value;
 use crate::stats::weights::Weight;
 use crate::symbol::names::Named;
 use crate::symbol::places::Function;
@@ -18,17 +19,6 @@ const FUNCTIONS: usize = 15;
 const STACKS: usize = 5;
 /// Stacks shown of one occurrence.
 pub const STACKS_OF_ONE: usize = 3;
-
-/// What is shown of the weights of a run.
-#[derive(Clone, Copy, Debug)]
-pub struct Top {
-    /// Whole callchains, not only functions.
-    pub stacks: bool,
-    /// Frames printed of each stack in text. None: those that tell it from the others.
-    pub depth: Option<usize>,
-    /// They are weighed in ns of CPU time, not in samples.
-    pub by_time: bool,
-}
 
 /// Hundredths of a per cent of `part` in `whole`.
 pub fn share(part: u64, whole: u64) -> u32 {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::output::Message;
-use crate::stats::value::{OVERHEAD_BYTES, Table, Value};
+use crate::report::{OVERHEAD_BYTES, Table, Value};
 
 /// Occurrences under way at most: two rings that were half full when they were read, laid out, and what comes meanwhile.
 pub const MOST_BYTES: usize = 24 << 20;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::output::IntervalEnd;
     use crate::output::tests::into_a_pipe;
-    use crate::stats::value::{Batch, Column};
+    use crate::report::{Batch, Column};
     use crate::symbol::News;
     use crate::symbol::files::FileKey;
     use crate::symbol::space_keys::SpaceChange;

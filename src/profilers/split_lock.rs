@@ -19,7 +19,7 @@ use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
 use crate::profilers::split_lock::sums::{COUNT_COLUMNS, Counts, Mode, PLACE_COLUMNS, Places, Times};
-use crate::stats::value::{Part, Shape, Subject, Value};
+use crate::report::{Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::sys::split_lock::{POSSIBLE, SplitLocks};
 

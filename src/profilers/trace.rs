@@ -18,7 +18,7 @@ use crate::perf::evsel::{EventId, Evsel, FILTER_MAX};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
 use crate::profilers::trace::system_calls::{Calls, Raw};
-use crate::stats::value::Subject;
+use crate::report::Subject;
 use crate::symbol::StackId;
 use crate::tep::context::ContextFlags;
 use crate::tep::filter::Filter;

@@ -12,10 +12,10 @@ use crate::output::sink::tell_at_once;
 use crate::output::{Closed, Message, RunEnd};
 use crate::perf::evlist::Evlist;
 use crate::profiler::TracefsFinder;
+use crate::report::Value;
 use crate::ringbuf::Limit;
 use crate::run::core::Core;
 use crate::run::{Outcome, Run, Stop, words};
-use crate::stats::value::Value;
 use crate::sys;
 use crate::task::procfs;
 

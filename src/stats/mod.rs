@@ -1,12 +1,10 @@
-//! Results as plain data: distributions that many events are counted into ([`Histogram`]), typed values, rows and
-//! single occurrences ([`value`]), sums by key ([`keyed`]), how far back
-//! a loss reaches ([`loss_horizon`]), a map by thread ([`tid_map`]), and what fell on each stack ([`weights`]).
+//! What profilers analyse with: distributions that many events are counted into ([`Histogram`]), sums by key ([`keyed`]),
+//! how far back a loss reaches ([`loss_horizon`]), a map by thread ([`tid_map`]), and what fell on each stack ([`weights`]).
 
 pub mod histogram;
 pub mod keyed;
 pub mod loss_horizon;
 pub mod tid_map;
-pub mod value;
 pub mod weights;
 
 pub use histogram::Histogram;

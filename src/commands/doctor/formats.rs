@@ -11,7 +11,7 @@ use crate::escape::escape;
 use crate::output::json::{Object, push_string};
 use crate::output::text;
 use crate::profiler::TracefsFinder;
-use crate::stats::value::{Column, Value, Verdict};
+use crate::report::{Column, Value, Verdict};
 use crate::tep::check::{Checked, Finding, Kind, Tree, check_formats};
 
 const COLUMNS: [Column; 6] = [

@@ -9,7 +9,7 @@ use crate::output::stack_key::StackKey;
 use crate::output::stack_numbers::StackMention;
 use crate::output::writer::{Writer, fold, name_stack, name_values};
 use crate::output::{EventText, frames, json, text, top};
-use crate::stats::value::{Batch, Occurrence, What};
+use crate::report::{Batch, Occurrence, What};
 use crate::symbol::names::{KERNEL, Named};
 use crate::symbol::{Names, StackId};
 use crate::sys;

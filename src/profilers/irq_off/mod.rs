@@ -29,7 +29,7 @@ use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::irq_off::judge::{Account, KINDS, Kind, Others, Recent, Times, judge};
 use crate::profilers::irq_off::ongoing::Shown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
-use crate::stats::value::{Column, Part, Shape, Subject, Value, Verdict};
+use crate::report::{Column, Part, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::cpu_times::Reading;
 use crate::task::{Comm, procfs};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::host::Host;
 use crate::profiler::{Context, Timestamp};
 use crate::profilers::irq_off::{IrqOff, SHAPE};
-use crate::stats::value::{Subject, Value};
+use crate::report::{Subject, Value};
 use crate::task::Comm;
 use crate::task::cpu_times::Reading;
 use crate::task::procfs::{self, Runnable};

@@ -29,7 +29,7 @@ use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space}
 use crate::profilers::kmemleak::report::Shown;
 use crate::profilers::kmemleak::short::ShortSource;
 use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, Wanted};
-use crate::stats::value::{ByStack, Value, Verdict};
+use crate::report::{ByStack, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::{Comm, TaskTable, procfs};
 use crate::tep::filter::Filter;

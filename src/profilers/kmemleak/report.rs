@@ -1,7 +1,7 @@
 //! The report: rows by place, and the lines above them.
 
 use crate::profilers::kmemleak::ledger::{Counts, Sum, Sums};
-use crate::stats::value::{Column, Join, Value};
+use crate::report::{Column, Join, Value};
 use crate::task::Comm;
 
 /// What a report needs to show, beside what it always shows.

@@ -2,7 +2,7 @@
 
 use perf_event_open_sys::bindings as b;
 
-use crate::stats::value::Value;
+use crate::report::Value;
 use crate::task::cpu_times::Parts;
 
 /// What a CPU was doing when a sample was taken.

@@ -6,7 +6,7 @@ use crate::perf::attr::Sampling;
 use crate::profilers::profile::accounts::Measured;
 use crate::profilers::profile::shares::{Base, Kind, Left, Shares, Sums, hundredths, interrupts_in_idle};
 use crate::profilers::profile::windows::WINDOW_NS;
-use crate::stats::value::{Column, Value};
+use crate::report::{Column, Value};
 use crate::stats::{KeyedSums, SumKey};
 use crate::task::Comm;
 use crate::task::cpu_times::Parts;

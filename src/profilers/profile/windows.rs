@@ -4,7 +4,7 @@ use crate::host::Host;
 use crate::profiler::{Context, Timestamp};
 use crate::profilers::profile::shares::{Base, Kind, Shares, Sums};
 use crate::profilers::profile::usage::Terms;
-use crate::stats::value::{Part, Shape, Subject, Value};
+use crate::report::{Part, Shape, Subject, Value};
 use crate::stats::weights::{Weight, Weighted};
 use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;

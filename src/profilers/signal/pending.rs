@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::profilers::signal::names::{self, DefaultAction, SI_TIMER};
-use crate::stats::value::Kin;
+use crate::report::Kin;
 use crate::symbol::StackId;
 use crate::task::Comm;
 

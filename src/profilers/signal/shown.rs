@@ -3,7 +3,7 @@
 use crate::profilers::signal::names::{self, DefaultAction, Origin};
 use crate::profilers::signal::pending::Sent;
 use crate::profilers::signal::table::Fate;
-use crate::stats::value::{Part, Shape, Value};
+use crate::report::{Part, Shape, Value};
 
 pub static SHAPE: Shape = Shape {
     keys: &[
@@ -118,7 +118,7 @@ pub fn result(fate: Fate, signo: u8) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::value::Subject;
+    use crate::report::Subject;
     use crate::task::Comm;
 
     #[test]

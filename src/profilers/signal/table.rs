@@ -2,7 +2,7 @@
 
 use crate::profilers::signal::names;
 use crate::profilers::signal::pending::{Sender, Sent};
-use crate::stats::value::{Column, Value};
+use crate::report::{Column, Value};
 use crate::stats::{KeyedSums, SumKey};
 use crate::task::Comm;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use perf_event_open_sys::bindings as b;
 
 use crate::perf::evlist::Counted;
-use crate::stats::value::{Column, Value};
+use crate::report::{Column, Value};
 use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
 use crate::task::Comm;

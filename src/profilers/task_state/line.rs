@@ -2,7 +2,7 @@
 
 use crate::profilers::task_state::machine::{Began, Waker};
 use crate::profilers::task_state::states::State;
-use crate::stats::value::{Grouping, Part, Shape, Value};
+use crate::report::{Grouping, Part, Shape, Value};
 use crate::task::asker::WaitSite;
 use crate::task::call::Descriptor;
 
@@ -142,7 +142,7 @@ fn since_text(began: Began) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::value::Subject;
+    use crate::report::Subject;
     use crate::symbol::interrupt;
     use crate::task::Comm;
     use crate::task::call::SystemCall;

@@ -39,7 +39,7 @@ use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen,
 use crate::profilers::task_state::states::State;
 use crate::profilers::task_state::table::{ByThread, COLUMNS, THREAD_COLUMNS, TimeTable, Times};
 use crate::profilers::task_state::whereabouts::{Allowance, Whereabouts};
-use crate::stats::value::{Subject, Value};
+use crate::report::{Subject, Value};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs;

@@ -7,7 +7,7 @@ use crate::profilers::task_state::machine::{Began, Doing, Seen, Task};
 use crate::profilers::task_state::states::{State, States};
 use crate::profilers::task_state::whereabouts::Progress;
 use crate::profilers::task_state::{DOUBT_NS, LINES_PER_SECOND, SETTLE_NS, TaskState};
-use crate::stats::value::{Subject, Verdict};
+use crate::report::{Subject, Verdict};
 use crate::symbol::StackId;
 use crate::task::asker::WaitSite;
 use crate::task::procfs::Stat;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::stats::value::Value;
+use crate::report::Value;
 use crate::tep::{FlagTable, Format, drift};
 
 /// What a task does, as an index into tables. The first seven are fixed; others are met and labelled in mid-run.

@@ -5,8 +5,8 @@ use rustc_hash::FxHashMap;
 use crate::profilers::task_state::coverage;
 use crate::profilers::task_state::machine::Wakeup;
 use crate::profilers::task_state::states::{STATES, State, States};
+use crate::report::{Column, RowDoubts, Value};
 use crate::stats::Histogram;
-use crate::stats::value::{Column, RowDoubts, Value};
 use crate::task::Comm;
 
 /// Durations of ended periods, by state.

@@ -32,7 +32,7 @@ use crate::profilers::profile::{check_limit, is_absent};
 use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::settings::{Limits, Settings};
 use crate::profilers::watchdog::signs::SignBoard;
-use crate::stats::value::{Column, Part, Shape, Subject, Value, Verdict};
+use crate::report::{Column, Part, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::kallsyms::{KallsymsError, address_of};
 use crate::task::{Comm, procfs};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::report::Verdict;
 use crate::run::truth::{Shown, World, common, number};
-use crate::stats::value::Verdict;
 
 pub const FORMATS: [&str; 2] = [
     "kmem:kmalloc

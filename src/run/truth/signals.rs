@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::report::{Value, Verdict};
 use crate::run::truth::{Shown, World, cell, common, number, text};
-use crate::stats::value::{Value, Verdict};
 
 pub const FORMATS: [&str; 2] = [
     "signal:signal_generate

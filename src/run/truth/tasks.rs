@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::report::{Table, Value, Verdict};
 use crate::run::truth::{Shown, World, cell, common, number, text};
-use crate::stats::value::{Table, Value, Verdict};
 
 const FORMATS: [&str; 3] = [
     "sched:sched_switch

@@ -1,0 +1,237 @@
+//! Occurrences on their way to the output thread.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::perf::EventId;
+use crate::report::{Shape, Subject, Value};
+use crate::stats::weights::Weighted;
+use crate::symbol::{News, StackId};
+
+#[derive(Debug)]
+pub enum What {
+    /// A tracepoint's record, `raw` in the batch's bytes; in its values what is told beside it, if anything is.
+    Event {
+        event: EventId,
+        raw: Span,
+        beside: Span,
+    },
+    Shaped {
+        shape: &'static Shape,
+        values: Span,
+    },
+    /// The same, of many stacks.
+    Weighted {
+        shape: &'static Shape,
+        values: Span,
+        weights: Span,
+    },
+}
+
+impl What {
+    /// The same for what is of one kind: its event, or its shape.
+    fn kind(&self) -> (Option<EventId>, usize) {
+        match self {
+            What::Event { event, .. } => (Some(*event), 0),
+            What::Shaped { shape, .. } | What::Weighted { shape, .. } => (None, std::ptr::from_ref(*shape).addr()),
+        }
+    }
+}
+
+/// A range of a batch's bytes or values. Short: there are many, and they cross from thread to thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    start: u32,
+    len: u32,
+}
+
+impl Span {
+    /// From `start` to the end of `all`. A batch ends long before 4 GiB; what lies beyond is nothing.
+    fn to_end<T>(start: usize, all: &[T]) -> Span {
+        let [Ok(start), Ok(len)] = [start, all.len() - start].map(u32::try_from) else {
+            return Span { start: 0, len: 0 };
+        };
+        Span { start, len }
+    }
+
+    /// The same in another batch.
+    fn moved<T: Clone>(self, from: &[T], to: &mut Vec<T>) -> Span {
+        let start = to.len();
+        to.extend_from_slice(self.of(from));
+        Span::to_end(start, to)
+    }
+
+    #[inline]
+    pub fn of<T>(self, all: &[T]) -> &[T] {
+        let start = self.start as usize;
+        all.get(start..start + self.len as usize).unwrap_or_default()
+    }
+}
+
+#[derive(Debug)]
+pub struct Occurrence {
+    pub subject: Subject,
+    pub what: What,
+    pub stack: Option<StackId>,
+}
+
+/// Occurrences on their way to the output thread; its memory is used again.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub occurrences: Vec<Occurrence>,
+    pub raw: Vec<u8>,
+    pub values: Vec<Value>,
+    /// What the values take beside their own size.
+    heap_bytes: usize,
+    pub weights: Vec<Weighted>,
+    /// What must be known before the occurrences are printed.
+    news: Vec<News>,
+    news_bytes: usize,
+}
+
+impl Batch {
+    pub fn event(
+        &mut self,
+        subject: Subject,
+        event: EventId,
+        raw: &[u8],
+        beside: Option<Value>,
+        stack: Option<StackId>,
+    ) {
+        let (start, first) = (self.raw.len(), self.values.len());
+        self.raw.extend_from_slice(raw);
+        if let Some(value) = beside {
+            self.heap_bytes += value.heap_bytes();
+            self.values.push(value);
+        }
+        let (raw, beside) = (Span::to_end(start, &self.raw), Span::to_end(first, &self.values));
+        let what = What::Event { event, raw, beside };
+        self.occurrences.push(Occurrence { subject, what, stack });
+    }
+
+    pub fn shaped<const N: usize>(
+        &mut self,
+        subject: Subject,
+        shape: &'static Shape,
+        values: [Value; N],
+        stack: Option<StackId>,
+    ) {
+        let start = self.values.len();
+        self.keep(values);
+        let what = What::Shaped { shape, values: Span::to_end(start, &self.values) };
+        self.occurrences.push(Occurrence { subject, what, stack });
+    }
+
+    /// An occurrence in which many stacks had a share.
+    pub fn weighted<const N: usize>(
+        &mut self,
+        subject: Subject,
+        shape: &'static Shape,
+        values: [Value; N],
+        weights: impl Iterator<Item = Weighted>,
+    ) {
+        let (start, first) = (self.values.len(), self.weights.len());
+        self.keep(values);
+        self.weights.extend(weights);
+        let (values, weights) = (Span::to_end(start, &self.values), Span::to_end(first, &self.weights));
+        self.occurrences.push(Occurrence { subject, what: What::Weighted { shape, values, weights }, stack: None });
+    }
+
+    fn keep<const N: usize>(&mut self, values: [Value; N]) {
+        self.heap_bytes += values.iter().map(Value::heap_bytes).sum::<usize>();
+        self.values.extend(values);
+    }
+
+    /// What must be known before what follows is printed.
+    pub fn tell(&mut self, news: News) {
+        self.news_bytes += news.bytes();
+        self.news.push(news);
+    }
+
+    /// Takes the news out.
+    pub fn take_news(&mut self) -> impl Iterator<Item = News> + '_ {
+        self.news_bytes = 0;
+        self.news.drain(..)
+    }
+
+    pub fn news_bytes(&self) -> usize {
+        self.news_bytes
+    }
+
+    /// Of all but the news.
+    pub fn bytes(&self) -> usize {
+        self.raw.len()
+            + self.occurrences.len() * size_of::<Occurrence>()
+            + self.values.len() * size_of::<Value>()
+            + self.heap_bytes
+            + self.weights.len() * size_of::<Weighted>()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.occurrences.is_empty() && self.news.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.drop_occurrences();
+        self.news.clear();
+        self.news_bytes = 0;
+    }
+
+    /// What later ones may refer to stays.
+    pub fn drop_occurrences(&mut self) {
+        self.occurrences.clear();
+        self.raw.clear();
+        self.values.clear();
+        self.heap_bytes = 0;
+        self.weights.clear();
+    }
+
+    /// Drops what is frequent, so that what is rare is not lost among it: that may be an eighth of all.
+    pub fn thin(&mut self) {
+        let mut counts: FxHashMap<_, usize> = FxHashMap::default();
+        self.occurrences.iter().for_each(|occurrence| *counts.entry(occurrence.what.kind()).or_default() += 1);
+        let mut kinds: Vec<_> = counts.into_iter().map(|(kind, count)| (count, kind)).collect();
+        kinds.sort_unstable();
+        let mut room = self.occurrences.len() / 8;
+        let fits = |(count, kind)| {
+            room = usize::checked_sub(room, count)?;
+            Some(kind)
+        };
+        let rare: FxHashSet<_> = kinds.into_iter().map_while(fits).collect();
+        let old = std::mem::take(self);
+        (self.news, self.news_bytes) = (old.news, old.news_bytes);
+        for Occurrence { subject, what, stack } in old.occurrences {
+            if !rare.contains(&what.kind()) {
+                continue;
+            }
+            let what = match what {
+                What::Event { event, raw, beside } => What::Event {
+                    event,
+                    raw: raw.moved(&old.raw, &mut self.raw),
+                    beside: beside.moved(&old.values, &mut self.values),
+                },
+                What::Shaped { shape, values } => {
+                    What::Shaped { shape, values: values.moved(&old.values, &mut self.values) }
+                }
+                What::Weighted { shape, values, weights } => What::Weighted {
+                    shape,
+                    values: values.moved(&old.values, &mut self.values),
+                    weights: weights.moved(&old.weights, &mut self.weights),
+                },
+            };
+            self.occurrences.push(Occurrence { subject, what, stack });
+        }
+        self.heap_bytes = self.values.iter().map(Value::heap_bytes).sum();
+    }
+
+    /// What a rush has made of it, once it is empty again: no part keeps more than so many bytes.
+    pub fn shrink(&mut self, part_bytes: usize) {
+        fn shrink<T>(part: &mut Vec<T>, bytes: usize) {
+            part.shrink_to(bytes / size_of::<T>());
+        }
+        shrink(&mut self.occurrences, part_bytes);
+        shrink(&mut self.raw, part_bytes);
+        shrink(&mut self.values, part_bytes);
+        shrink(&mut self.weights, part_bytes);
+        shrink(&mut self.news, part_bytes);
+    }
+}

@@ -1,0 +1,46 @@
+//! How far a number can be trusted.
+
+/// How far the numbers of a row can be trusted, the better first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Nothing that belongs to it is missing.
+    #[default]
+    Exact,
+    /// It is made of samples, as good as their number.
+    Estimate,
+    /// No record is missing, but pairs that contradicted what is known, or came too late, were thrown away.
+    Discarded,
+    /// Records are missing: counts and sums are at least so much.
+    LowerBound,
+    /// And some of what is counted may be over.
+    Unsure,
+}
+
+impl Verdict {
+    /// In JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Exact => "exact",
+            Verdict::Estimate => "estimate",
+            Verdict::Discarded => "discarded",
+            Verdict::LowerBound => "lower_bound",
+            Verdict::Unsure => "unsure",
+        }
+    }
+
+    /// In front of a row of text, and what it means.
+    pub fn mark(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Verdict::Exact | Verdict::Estimate => None,
+            Verdict::Discarded => Some((" ~", "but for pairs that were discarded or seen in part")),
+            Verdict::LowerBound => Some((">=", "at least so much: records were lost or left out")),
+            Verdict::Unsure => Some((" ?", "some of it may be gone: records were lost, or calls not seen")),
+        }
+    }
+
+    /// Of something that `other` is said of too. Samples are not needed in particular.
+    #[must_use]
+    pub fn and(self, other: Verdict) -> Verdict {
+        if self == Verdict::Estimate { self } else { self.max(other) }
+    }
+}
