@@ -490,8 +490,7 @@ impl Run {
         let samples = self.core.samples - self.samples_before;
         if last && samples == 0 && span_ns < self.short_ns() {
             // The run ended with an interval: nothing is left to say but what is about all of it.
-            let says = |table: &Table| table.by_stack.is_some() || table.counted && !table.rows.is_empty();
-            report.tables.retain(says);
+            report.tables.retain(Table::is_of_run);
         }
         let interval = self.intervals;
         let table = |table| Message::Table { table, interval, time_ns: end_ns, span_ns };

@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::output::stack_key::StackKey;
 use crate::report::{Grouping, Shape, Subject, Value};
 use crate::symbol::StackId;
+use crate::symbol::stack_key::StackKey;
 use crate::task::Comm;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -317,7 +317,7 @@ fn duration(grouping: &Grouping, values: &[Value]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::stack_key::FrameKey;
+    use crate::symbol::stack_key::FrameKey;
 
     const MS: u64 = 1_000_000;
 

@@ -4,8 +4,9 @@ use std::io::{BufRead, BufReader, PipeReader};
 
 use super::tests::into_a_pipe;
 use super::*;
+use crate::output::tests::empty_table;
 use crate::perf::record::Innermost;
-use crate::report::{Grouping, Part, Shape, Subject, Table, Value};
+use crate::report::{Grouping, Part, Shape, Subject, Value};
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
 
@@ -54,7 +55,7 @@ fn every_occurrence_is_counted_once_and_before_what_comes_later() {
     for json in [false, true] {
         let (mut output, reader) = into_a_pipe(json);
         let read = std::thread::spawn(move || lines(reader).collect::<Vec<_>>());
-        let table = || Message::Table { table: Table::default(), interval: 1, time_ns: 0, span_ns: 0 };
+        let table = || Message::Table { table: empty_table(), interval: 1, time_ns: 0, span_ns: 0 };
         let counts = [3_u64, 2000, 17, 1];
         for (index, of_interval) in counts.into_iter().enumerate() {
             for n in 0..of_interval {

@@ -6,8 +6,9 @@ use crate::bpf::attached::Attached;
 use crate::digits::{self, Digits};
 use crate::escape::{escape, is_plain};
 use crate::output::EventText;
+use crate::output::table::Line;
 use crate::output::wall::WallClock;
-use crate::report::{Column, Command, Kin, Shape, Subject, Value};
+use crate::report::{ColumnHead, Command, Kin, Kind, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::coverage::Coverage;
 use crate::symbol::names::Named;
@@ -35,6 +36,7 @@ impl<'a> Object<'a> {
     pub fn head(out: &'a mut Vec<u8>, kind: &str, profiler: &str, time_ns: u64, wall: &mut WallClock) -> Object<'a> {
         let mut object = Object::new(out);
         push_string(kind, object.labelled(b"\"type\":"));
+        push_string(profiler, object.labelled(b"\"view\":"));
         push_string(profiler, object.labelled(b"\"profiler\":"));
         push_unsigned(time_ns, object.labelled(b"\"time_ns\":"));
         object.labelled(b"\"wall\":\"");
@@ -166,9 +168,7 @@ fn push_signed(value: i64, out: &mut Vec<u8>) {
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         // Frames need their names: see `row`. A place is a text by now.
-        Value::None | Value::Stack(_) | Value::BrokenStacks { .. } | Value::Place(_) | Value::Interrupt(..) => {
-            out.extend_from_slice(b"null")
-        }
+        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) => out.extend_from_slice(b"null"),
         Value::Unsigned(value) | Value::Ns(value) | Value::Age(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
         Value::Pct(hundredths) => {
@@ -284,22 +284,17 @@ pub fn shaped(object: &mut Object<'_>, shape: &Shape, values: &[Value]) {
     object.value("", &Value::None);
 }
 
-pub fn row(
-    object: &mut Object<'_>,
-    columns: &'static [Column],
-    row: &[Value],
-    mut name: impl FnMut(StackId) -> Vec<Named>,
-) {
-    for (column, value) in columns.iter().zip(row).filter(|(column, _)| !column.key.is_empty()) {
-        match value {
-            Value::Stack(id) => stack(object, &id.map_or_else(Vec::new, &mut name)),
-            Value::BrokenStacks { id, frames, stacks } => {
-                let named = name(*id);
-                stack(object, &named[..named.len().min(*frames)]);
-                object.unsigned("broken_stacks", *stacks);
-            }
-            value => object.value(column.key, value),
+/// The cells of a row, and its frames.
+pub fn row(object: &mut Object<'_>, columns: &[ColumnHead], line: &Line, name: impl FnMut(StackId) -> Vec<Named>) {
+    for (column, value) in columns.iter().zip(&line.cells).filter(|(column, _)| column.in_json) {
+        if column.kind != Kind::Stack {
+            object.value(column.key, value);
         }
+    }
+    line.others.iter().for_each(|rows| object.unsigned("rows", *rows));
+    if let Some(frames) = line.place.named(name) {
+        stack(object, &frames);
+        line.place.broken.iter().for_each(|broken| object.unsigned("broken_stacks", broken.stacks));
     }
 }
 

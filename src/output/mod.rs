@@ -4,7 +4,6 @@
 //! that find it full are dropped and counted. An interval whose tables find it full goes on instead. Names of addresses are looked up
 //! here, on first print.
 
-mod by_stack;
 mod commands;
 pub mod flame;
 mod flood;
@@ -17,8 +16,8 @@ pub mod json;
 mod messages;
 mod patience;
 pub mod sink;
-mod stack_key;
 mod stack_numbers;
+mod table;
 #[cfg(test)]
 mod tests;
 pub mod text;

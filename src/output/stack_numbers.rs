@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::output::stack_key::StackKey;
+use crate::symbol::stack_key::StackKey;
 
 /// Stacks known at most.
 const MOST: usize = 256;
@@ -88,7 +88,7 @@ fn is_near(known: &Known, now: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::stack_key::FrameKey;
+    use crate::symbol::stack_key::FrameKey;
 
     fn key(addr: u64) -> StackKey {
         StackKey::Frames([FrameKey::Kernel(addr)].into())

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use super::thread::KEPT_BYTES;
 use super::*;
 use crate::perf::record::Innermost;
-use crate::report::{Occurrence, Part, Shape, Subject, Table, Value};
+use crate::report::{Column, Occurrence, Part, Report, Schema, Shape, Subject, Table, Value};
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
@@ -118,7 +118,7 @@ fn a_blocked_output_loses_no_count() {
         sent += EACH;
         output.flush();
         if round % 10 == 0 {
-            output.send(Message::Table { table: Table::default(), interval: 1, time_ns: 0, span_ns: 0 });
+            output.send(Message::Table { table: empty_table(), interval: 1, time_ns: 0, span_ns: 0 });
         }
         let under_way = output.under_way.occurrence_bytes();
         assert!(under_way <= MOST_BYTES, "{under_way} bytes under way");
@@ -156,6 +156,14 @@ fn the_end_of_the_thread_is_noticed() {
     assert!(output.is_closed());
     let ending = output.finish(Vec::new(), || 0);
     assert!(matches!(&ending, Some(Closed::Failed(err)) if err.to_string().contains("panicked")), "{ending:?}");
+}
+
+/// Without a row.
+pub fn empty_table() -> Table {
+    static NUMBERS: Schema<u64> = Schema::new("numbers", &[Column::counter("n", "n", |row| row)]);
+    let mut report = Report::default();
+    report.delta(&NUMBERS, Vec::new());
+    report.tables.remove(0)
 }
 
 fn mapping(pid: i32, n: u64) -> News {

@@ -12,7 +12,8 @@ use crate::output::EventText;
 use crate::output::flood::{FloodGroup, Rest};
 use crate::output::frames;
 use crate::output::stack_numbers::StackMention;
-use crate::report::{Column, Command, Kin, Part, Shape, Subject, Value, Verdict};
+use crate::output::table::{Broken, Line, is_in_text};
+use crate::report::{ColumnHead, Command, Kin, Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::Named;
 use crate::task::Comm;
@@ -235,7 +236,7 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::None | Value::Stack(_) | Value::BrokenStacks { .. } | Value::Place(_) | Value::Interrupt(..) => {} // a place is a text by now
+        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) => {} // a place is a text by now
         Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
         Value::Unsigned(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
@@ -317,33 +318,33 @@ fn shortened(line: &str) -> Cow<'_, str> {
 
 /// Appends a table: headings, then rows, every column as wide as its widest cell. Names are left-aligned. The frames of a
 /// row stand below it. A row that is not exact has a mark in front, which is explained below the table.
-pub fn table(
-    columns: &[Column],
-    rows: &[Vec<Value>],
-    verdict: impl Fn(&[Value]) -> Verdict,
-    mut name: impl FnMut(StackId) -> Vec<Named>,
-    out: &mut Vec<u8>,
-) {
+pub fn table(columns: &[ColumnHead], lines: &[Line], mut name: impl FnMut(StackId) -> Vec<Named>, out: &mut Vec<u8>) {
     let mut marks: Vec<(&str, &str)> = Vec::new();
-    let marked = rows.iter().any(|row| verdict(row).mark().is_some());
-    let cells: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
-    let width = |index: usize, column: &Column| {
-        let widest = cells.iter().filter_map(|row| row.get(index)).map(|text| text.width()).max();
-        widest.unwrap_or(0).max(column.heading.len())
-    };
-    let widths: Vec<usize> = columns.iter().enumerate().map(|(index, column)| width(index, column)).collect();
-    let is_name = |index: usize| {
-        rows.iter()
-            .filter_map(|row| row.get(index))
+    let marked = lines.iter().any(|line| line.verdict.mark().is_some());
+    let shown: Vec<usize> = (0..columns.len()).filter(|&at| is_in_text(&columns[at], at, lines)).collect();
+    let cells: Vec<Vec<String>> = lines
+        .iter()
+        .map(|line| shown.iter().map(|&at| line.cells.get(at).map_or_else(String::new, cell)).collect())
+        .collect();
+    let widths: Vec<usize> = (shown.iter().enumerate())
+        .map(|(index, &at)| {
+            let widest = cells.iter().map(|row| row[index].width()).max();
+            widest.unwrap_or(0).max(columns[at].heading.len())
+        })
+        .collect();
+    let is_name = |at: usize| {
+        lines
+            .iter()
+            .filter_map(|line| line.cells.get(at))
             .any(|value| matches!(value, Value::Word(_) | Value::Comm(_) | Value::Text(_) | Value::Words(_)))
     };
-    let names: Vec<bool> = (0..columns.len()).map(is_name).collect();
-    let line = |mark: &str, texts: &mut dyn Iterator<Item = &str>, out: &mut Vec<u8>| {
+    let names: Vec<bool> = shown.iter().map(|&at| is_name(at)).collect();
+    let row = |mark: &str, texts: &mut dyn Iterator<Item = &str>, out: &mut Vec<u8>| {
         let start = out.len();
         if marked {
             let _ = write!(out, "{mark:2} ");
         }
-        for (index, text) in texts.enumerate().filter(|(index, _)| !columns[*index].heading.is_empty()) {
+        for (index, text) in texts.enumerate() {
             let gap = if index == 0 { "" } else { " " };
             // Some characters take two columns, marks above others none.
             let blanks = widths[index].saturating_sub(text.width());
@@ -357,22 +358,18 @@ pub fn table(
         out.truncate(end);
         out.push(b'\n');
     };
-    line("", &mut columns.iter().map(|column| column.heading), out);
-    for (texts, row) in cells.iter().zip(rows) {
-        let mark = verdict(row).mark();
-        line(mark.map_or("", |(mark, _)| mark), &mut texts.iter().map(String::as_str), out);
+    row("", &mut shown.iter().map(|&at| columns[at].heading), out);
+    for (texts, line) in cells.iter().zip(lines) {
+        let mark = line.verdict.mark();
+        row(mark.map_or("", |(mark, _)| mark), &mut texts.iter().map(String::as_str), out);
         marks.extend(mark.filter(|mark| !marks.contains(mark)));
-        for value in row {
-            match value {
-                Value::Stack(Some(id)) => frames::stack(&name(*id), out),
-                Value::Stack(None) => out.extend_from_slice(b"    (no stack)\n"),
-                Value::BrokenStacks { id, frames, stacks } => {
-                    let named = name(*id);
-                    frames::stack(&named[..named.len().min(*frames)], out);
-                    let _ = writeln!(out, "    ({stacks} broken stacks: what follows differs, and leads nowhere)");
-                }
-                _ => {}
-            }
+        let Some(frames) = line.place.named(&mut name) else { continue };
+        if !line.place.has_stack() {
+            out.extend_from_slice(b"    (no stack)\n");
+        }
+        frames::stack(&frames, out);
+        if let Some(Broken { stacks, .. }) = line.place.broken {
+            let _ = writeln!(out, "    ({stacks} broken stacks: what follows differs, and leads nowhere)");
         }
     }
     for (mark, meaning) in marks {
@@ -380,7 +377,15 @@ pub fn table(
     }
 }
 
-fn cell(value: &Value) -> String {
+/// Appends rows of cells under headings.
+pub fn plain_table(headings: &[&'static str], rows: Vec<Vec<Value>>, out: &mut Vec<u8>) {
+    let columns: Vec<ColumnHead> = headings.iter().map(|heading| ColumnHead::plain(heading)).collect();
+    let lines: Vec<Line> = rows.into_iter().map(Line::plain).collect();
+    table(&columns, &lines, |_| Vec::new(), out);
+}
+
+/// The text of a cell.
+pub fn cell(value: &Value) -> String {
     let mut out = Vec::new();
     match value {
         // Milliseconds again; a digit more, since a typical run delay is below a microsecond.
@@ -396,8 +401,8 @@ fn cell(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::output::flood::{Flood, Groupable};
-    use crate::output::stack_key::StackKey;
-    use crate::report::Grouping;
+    use crate::report::{Grouping, Verdict};
+    use crate::symbol::stack_key::StackKey;
 
     fn text(build: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
@@ -407,31 +412,38 @@ mod tests {
 
     #[test]
     fn tables_align() {
-        static COLUMNS: [Column; 3] = [
-            Column { key: "comm", heading: "comm" },
-            Column { key: "count", heading: "count" },
-            Column { key: "max_ns", heading: "max ms" },
-        ];
-        let rows = vec![
-            vec![Value::Comm(Comm::new(b"nginx")), Value::Unsigned(7), Value::Ns(1_234_567)],
-            vec![Value::Comm(Comm::new(b"a\x1b")), Value::Unsigned(123_456), Value::None],
-        ];
+        let headings = ["comm", "count", "max ms"];
+        let columns = headings.map(ColumnHead::plain);
+        let rows = || {
+            [
+                vec![Value::Comm(Comm::new(b"nginx")), Value::Unsigned(7), Value::Ns(1_234_567)],
+                vec![Value::Comm(Comm::new(b"a\x1b")), Value::Unsigned(123_456), Value::None],
+            ]
+        };
         let want = "comm   count max ms\nnginx      7 1.2345\na\\x1b 123456\n";
-        assert_eq!(text(|out| table(&COLUMNS, &rows, |_| Verdict::Exact, |_| Vec::new(), out)), want);
-        let judge = |row: &[Value]| if row[2] == Value::None { Verdict::LowerBound } else { Verdict::Exact };
+        assert_eq!(text(|out| plain_table(&headings, rows().into(), out)), want);
+        let mut lines = rows().map(Line::plain);
+        lines[1].verdict = Verdict::LowerBound;
         let want = "   comm   count max ms\n   nginx      7 1.2345\n>= a\\x1b 123456\n>= at least so much: records were lost or left out\n";
-        assert_eq!(text(|out| table(&COLUMNS, &rows, judge, |_| Vec::new(), out)), want);
+        assert_eq!(text(|out| table(&columns, &lines, |_| Vec::new(), out)), want);
+        let only_if = |at: usize| {
+            let mut columns = columns;
+            columns[at].if_any = true;
+            columns
+        };
+        lines.iter_mut().for_each(|line| (line.cells[1], line.verdict) = (Value::Unsigned(0), Verdict::Exact));
+        let table_with = |columns: [ColumnHead; 3]| text(|out| table(&columns, &lines, |_| Vec::new(), out));
+        assert_eq!(table_with(only_if(1)), "comm  max ms\nnginx 1.2345\na\\x1b\n");
+        assert_eq!(table_with(only_if(2)), "comm  count max ms\nnginx     0 1.2345\na\\x1b     0\n");
     }
 
     #[test]
     fn wide_characters_do_not_shift_a_column() {
-        static COLUMNS: [Column; 2] =
-            [Column { key: "comm", heading: "comm" }, Column { key: "count", heading: "count" }];
         let comm = |text: &str| Value::Comm(Comm::new(text.as_bytes()));
         let rows =
             [comm("進捗"), comm("e\u{301}te"), comm("abcde")].map(|comm| vec![comm, Value::Unsigned(7)]).to_vec();
         let want = "comm  count\n進捗      7\ne\u{301}te       7\nabcde     7\n";
-        assert_eq!(text(|out| table(&COLUMNS, &rows, |_| Verdict::Exact, |_| Vec::new(), out)), want);
+        assert_eq!(text(|out| plain_table(&["comm", "count"], rows, out)), want);
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new("進捗".as_bytes()) };
         let head = text(|out| event_head(&subject, *b"d..1.", out));
         assert_eq!(head, "            進捗       8 d..1. [001] ");

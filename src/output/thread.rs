@@ -138,7 +138,7 @@ fn write(writer: &mut Writer, message: Message, give_back: &Sender<Batch>) -> io
             let _ = give_back.try_send(batch);
             written
         }
-        Message::Table { table, interval, time_ns, span_ns } => writer.table(&table, interval, time_ns, span_ns),
+        Message::Table { table, interval, time_ns, span_ns } => writer.table(table, interval, time_ns, span_ns),
         Message::Stacks(report) => writer.stacks(&report),
         Message::Interval(end) => writer.interval(&end),
         Message::End(end) => writer.end(&end),

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::output::Message;
-use crate::report::{OVERHEAD_BYTES, Table, Value};
 
 /// Occurrences under way at most: two rings that were half full when they were read, laid out, and what comes meanwhile.
 pub const MOST_BYTES: usize = 24 << 20;
@@ -98,7 +97,7 @@ impl Message {
     fn bytes(&self) -> usize {
         match self {
             Message::Batch(batch) => batch.bytes(),
-            Message::Table { table, .. } => size_of::<Message>() + table_bytes(table),
+            Message::Table { table, .. } => size_of::<Message>() + table.bytes,
             Message::Note(text) => size_of::<Message>() + text.len(),
             Message::Interval(end) => size_of::<Message>() + size_of_val(&end.lost_windows[..]),
             Message::Weights(rows) => size_of::<Message>() + size_of_val(&rows[..]),
@@ -122,14 +121,6 @@ impl Message {
     }
 }
 
-fn table_bytes(table: &Table) -> usize {
-    let row = |row: &Vec<Value>| {
-        let cells = row.capacity() * size_of::<Value>() + row.iter().map(Value::heap_bytes).sum::<usize>();
-        size_of_val(row) + OVERHEAD_BYTES + cells
-    };
-    table.rows.iter().map(row).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader};
@@ -137,16 +128,23 @@ mod tests {
     use super::*;
     use crate::output::IntervalEnd;
     use crate::output::tests::into_a_pipe;
-    use crate::report::{Batch, Column};
+    use crate::report::{Batch, Column, Report, Schema, Value};
     use crate::symbol::News;
     use crate::symbol::files::FileKey;
     use crate::symbol::space_keys::SpaceChange;
 
+    static NUMBERS: Schema<u64> = Schema::new("numbers", &[Column::counter("n", "n", |row| row)]);
+    static TEXTS: Schema<[u8; 1000]> = Schema::new(
+        "texts",
+        &[Column::derived("text", "text", |row, _| Value::Text(String::from_utf8_lossy(row).into()))],
+    );
+
     #[test]
     fn what_is_taken_is_what_was_added() {
         let under_way = UnderWay::default();
-        let cells = || vec![Value::Unsigned(1), Value::Text("text".into()), Value::Words(vec!["a".to_owned()].into())];
-        let table = Table { rows: (0..1000).map(|_| cells()).collect(), ..Table::default() };
+        let mut report = Report::default();
+        report.delta(&NUMBERS, vec![1; 1000]);
+        let table = report.tables.remove(0);
         let mut batch = Batch::default();
         batch.raw.resize(5000, 0);
         batch.tell(News::Anew);
@@ -164,7 +162,7 @@ mod tests {
         assert_eq!(under_way.occurrence_bytes(), 5000);
         assert!((4000..4500).contains(&under_way.news_bytes()), "{}", under_way.news_bytes());
         assert!(under_way.any_waits() && !under_way.is_done());
-        let least = 1000 * 3 * size_of::<Value>();
+        let least = 1000 * size_of::<u64>();
         assert!((least..3 * least).contains(&under_way.report_bytes()), "{}", under_way.report_bytes());
         assert!(!under_way.is_full_of_reports());
         messages.iter().for_each(|message| under_way.take(message));
@@ -178,13 +176,14 @@ mod tests {
     #[test]
     fn a_blocked_output_takes_few_tables() {
         const ROWS: u64 = 100;
-        static COLUMNS: [Column; 1] = [Column { key: "n", heading: "n" }];
         let (mut output, reader) = into_a_pipe(true);
         let of_interval = |interval: u64| {
-            let rows = |_| vec![Value::Text(" ".repeat(1000).into())];
-            let table = |_| Table { columns: &COLUMNS, rows: (0..ROWS).map(rows).collect(), ..Table::default() };
+            let mut report = Report::default();
+            for _ in 0..2 {
+                report.delta(&TEXTS, (0..ROWS).map(|_| [b' '; 1000]).collect());
+            }
             let message = |table| Message::Table { table, interval, time_ns: 0, span_ns: 0 };
-            let mut messages: Vec<Message> = (0..2).map(table).map(message).collect();
+            let mut messages: Vec<Message> = report.tables.into_iter().map(message).collect();
             messages.push(Message::Interval(IntervalEnd { interval, ..IntervalEnd::default() }));
             messages
         };

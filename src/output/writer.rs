@@ -1,13 +1,13 @@
 //! Lays out messages as text or JSON lines.
 
 mod occurrences;
+mod tables;
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::time::Instant;
 
 use crate::escape::escape;
-use crate::output::by_stack;
 use crate::output::commands::Commands;
 use crate::output::flood::Flood;
 use crate::output::fold::Folded;
@@ -15,11 +15,11 @@ use crate::output::frames;
 use crate::output::json::Object;
 use crate::output::sink::Sink;
 use crate::output::stack_numbers::StackNumbers;
+use crate::output::table::Place;
 use crate::output::unsettled::Unsettled;
 use crate::output::wall::WallClock;
-use crate::output::{IntervalEnd, RunEnd, Settings, StackReport, json, text, top};
-use crate::report::Top;
-use crate::report::{Batch, Table, Value, Verdict};
+use crate::output::{IntervalEnd, RunEnd, Settings, StackReport, json, top};
+use crate::report::{Batch, Book, Top, Value, Verdict};
 use crate::stats::weights::Weighted;
 use crate::symbol::files::Reason;
 use crate::symbol::interrupt;
@@ -43,6 +43,8 @@ pub struct Writer {
     quality: StackQuality,
     flood: Flood,
     stack_numbers: StackNumbers,
+    /// What the tables of the intervals add up to.
+    book: Book<Place>,
     step: CurrentStep,
     commands: Commands,
     /// Nothing more is said on stderr either.
@@ -72,6 +74,7 @@ impl Writer {
             quality: StackQuality::default(),
             flood: Flood::default(),
             stack_numbers: StackNumbers::default(),
+            book: Book::default(),
             step,
             commands,
             is_quiet: false,
@@ -175,50 +178,6 @@ impl Writer {
         }
     }
 
-    pub fn table(&mut self, table: &Table, interval: u64, time_ns: u64, span_ns: u64) -> io::Result<()> {
-        if self.sink.is_over() {
-            return Ok(());
-        }
-        self.print_held()?;
-        let start = self.sink.buffer.len();
-        let joined = table.by_stack.as_ref().map(|by| by_stack::join(&table.rows, by, &self.stacks, &mut self.names));
-        let rows = joined.as_ref().unwrap_or(&table.rows);
-        let placed = self.placed(rows);
-        let rows = placed.as_ref().unwrap_or(rows);
-        let (out, stacks, names) = (&mut self.sink.buffer, &self.stacks, &mut self.names);
-        if self.settings.json {
-            for row in rows {
-                let mut object = Object::head(out, "row", self.settings.profiler, time_ns, &mut self.wall);
-                object.unsigned("interval", interval);
-                object.value("verdict", &Value::Word(table.verdict_of(row).word()));
-                json::row(&mut object, table.columns, row, |id| name_stack(stacks, names, id));
-                object.end();
-                out.push(b'\n');
-            }
-        } else {
-            self.wall.text(time_ns, out);
-            let (seconds, millis) = (span_ns / 1_000_000_000, span_ns / 1_000_000 % 1000);
-            let _ = write!(out, " {}, interval {interval}, {seconds}.{millis:03} s", self.settings.profiler);
-            let _ = if table.title.is_empty() { writeln!(out) } else { writeln!(out, ": {}", table.title) };
-            let name = |id| name_stack(stacks, names, id);
-            match &table.by_stack {
-                Some(by) => by_stack::text(table, rows, by, name, out),
-                None if rows.is_empty() => out.extend_from_slice(b"nothing seen\n"),
-                None => text::table(table.columns, rows, |row| table.verdict_of(row), name, out),
-            }
-            table.below.iter().for_each(|line| drop(writeln!(out, "{line}")));
-            self.stack_numbers.passed(&self.sink.buffer[start..]);
-        }
-        self.sink.flush_large()
-    }
-
-    /// Rows with the names of the places in them. None when there are none.
-    fn placed(&mut self, rows: &[Vec<Value>]) -> Option<Vec<Vec<Value>>> {
-        let (stacks, names, commands) = (&self.stacks, &mut self.names, &mut self.commands);
-        let any = rows.iter().any(|row| needs_names(row));
-        any.then(|| rows.iter().map(|row| name_values(stacks, names, commands, row).into_owned()).collect())
-    }
-
     /// Lists where the time went, and brings the flame graph up to date.
     pub fn stacks(&mut self, report: &StackReport) -> io::Result<()> {
         self.print_held()?;
@@ -288,6 +247,7 @@ impl Writer {
 
     pub fn end(&mut self, end: &RunEnd) -> io::Result<()> {
         self.print_held()?;
+        self.totals_of_run(end.time_ns)?;
         if self.settings.json {
             let out = &mut self.sink.buffer;
             let mut object = Object::head(out, "end", self.settings.profiler, end.time_ns, &mut self.wall);
@@ -436,9 +396,9 @@ fn fold(stacks: &Frames, names: &mut Names, rows: &[Weighted]) -> Folded {
 mod tests {
     use super::*;
     use crate::output::flood_tests;
-    use crate::output::stack_key::StackKey;
     use crate::perf::record::Innermost;
     use crate::stats::weights::Weight;
+    use crate::symbol::stack_key::StackKey;
     use crate::symbol::{SpaceKeys, Stacks};
     use crate::task::Comm;
 

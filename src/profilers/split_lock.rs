@@ -18,7 +18,7 @@ use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
-use crate::profilers::split_lock::sums::{COUNT_COLUMNS, Counts, Mode, PLACE_COLUMNS, Places, Times};
+use crate::profilers::split_lock::sums::{COUNTS, Counts, Mode, PLACES, Places, Times};
 use crate::report::{Part, Shape, Subject, Value};
 use crate::symbol::StackId;
 use crate::sys::split_lock::{POSSIBLE, SplitLocks};
@@ -225,9 +225,9 @@ impl Profiler for SplitLock {
     fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {
         let places = self.places.take_rows();
         if !places.is_empty() {
-            report.titled_table("where the samples were", &PLACE_COLUMNS, places);
+            report.delta(&PLACES, places);
         }
-        report.counted_table("CPUs, counted", &COUNT_COLUMNS, self.counts.take_rows(self.times));
+        report.delta(&COUNTS, self.counts.take_rows(self.times));
         Ok(())
     }
 

@@ -1,6 +1,8 @@
 //! What a profiler has to say of an interval.
 
-use crate::report::{ByStack, Column, RowDoubts, Table, Value, Verdict};
+use std::fmt::Debug;
+
+use crate::report::{Basis, Rows, Schema, TypedRows, Value, Verdict};
 use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -17,59 +19,85 @@ pub struct Report {
     pub notes: Vec<String>,
 }
 
+/// Rows, and what is said of all of them.
+#[derive(Debug)]
+pub struct Table {
+    pub rows: Box<dyn Rows>,
+    pub title: &'static str,
+    /// Lines of text above the rows, and one below them.
+    pub above: Vec<String>,
+    pub below: Option<String>,
+    /// Rows in text; JSON has all.
+    pub most: Option<usize>,
+    /// No row is better than this.
+    pub verdict: Verdict,
+    /// It is about what is now, or about the whole run up to now: it replaces the one before. Else it is about its interval
+    /// alone.
+    pub is_snapshot: bool,
+    /// About as much memory as the rows take.
+    pub bytes: usize,
+}
+
+impl Table {
+    /// Instead of the title of the schema.
+    pub fn titled(&mut self, title: &'static str) -> &mut Table {
+        self.title = title;
+        self
+    }
+
+    /// No row is better than this, even if nothing was lost in the interval.
+    pub fn judged(&mut self, verdict: Verdict) -> &mut Table {
+        self.verdict = self.verdict.max(verdict);
+        self
+    }
+
+    pub fn above(&mut self, lines: Vec<String>) -> &mut Table {
+        self.above = lines;
+        self
+    }
+
+    pub fn below(&mut self, line: Option<String>) -> &mut Table {
+        self.below = line;
+        self
+    }
+
+    /// Rows shown in text.
+    pub fn most(&mut self, rows: usize) -> &mut Table {
+        self.most = Some(rows);
+        self
+    }
+
+    /// It is printed at the end even if nothing has happened since the last one.
+    pub fn is_of_run(&self) -> bool {
+        match self.rows.basis() {
+            Basis::Run | Basis::RunByRow => true,
+            Basis::Counters => !self.rows.is_empty(),
+            Basis::Interval => false,
+        }
+    }
+}
+
 impl Report {
-    pub fn table(&mut self, columns: &'static [Column], rows: Vec<Vec<Value>>) {
-        self.titled_table("", columns, rows);
+    /// What happened since the last report.
+    pub fn delta<R: Clone + Debug + Send>(&mut self, schema: &'static Schema<R>, rows: Vec<R>) -> &mut Table {
+        self.table(schema, rows, false)
     }
 
-    /// One of several tables: `title` says which.
-    pub fn titled_table(&mut self, title: &'static str, columns: &'static [Column], rows: Vec<Vec<Value>>) {
-        self.tables.push(Table { title, columns, rows, ..Table::default() });
+    /// What is now.
+    pub fn snapshot<R: Clone + Debug + Send>(&mut self, schema: &'static Schema<R>, rows: Vec<R>) -> &mut Table {
+        self.table(schema, rows, true)
     }
 
-    /// As [`Report::titled_table`], of what the kernel counts whether or not it can be told.
-    pub fn counted_table(&mut self, title: &'static str, columns: &'static [Column], rows: Vec<Vec<Value>>) {
-        self.tables.push(Table { title, columns, rows, counted: true, ..Table::default() });
-    }
-
-    /// The rows of the table added last are no better than this, even if nothing was lost in the interval.
-    pub fn judge(&mut self, verdict: Verdict) {
-        if let Some(table) = self.tables.last_mut() {
-            table.verdict = verdict;
-        }
-    }
-
-    /// Some rows of the table added last are no better than their columns say.
-    pub fn doubt(&mut self, doubts: RowDoubts) {
-        if let Some(table) = self.tables.last_mut() {
-            table.doubts = Some(doubts);
-        }
-    }
-
-    /// A line of text below the table added last.
-    pub fn say_below(&mut self, line: Option<String>) {
-        if let Some(table) = self.tables.last_mut() {
-            table.below = line;
-        }
-    }
-
-    /// Rows of the table added last that have 0 in `column` rest on nothing, whatever they say.
-    pub fn rests_on(&mut self, column: usize) {
-        if let Some(table) = self.tables.last_mut() {
-            table.basis = Some(column);
-        }
-    }
-
-    /// A table of places, of the whole run up to now: it is printed at the end even if nothing has happened since the last.
-    pub fn stack_table(
+    fn table<R: Clone + Debug + Send>(
         &mut self,
-        title: &'static str,
-        columns: &'static [Column],
-        rows: Vec<Vec<Value>>,
-        by_stack: ByStack,
-    ) {
-        let by_stack = Some(by_stack);
-        self.tables.push(Table { title, columns, rows, by_stack, ..Table::default() });
+        schema: &'static Schema<R>,
+        rows: Vec<R>,
+        is_snapshot: bool,
+    ) -> &mut Table {
+        let mut rows = TypedRows::new(schema, rows);
+        let (title, bytes) = (rows.title(), rows.bytes());
+        let (above, below, most, verdict) = (Vec::new(), None, None, Verdict::Exact);
+        self.tables.push_mut(Table { rows: Box::new(rows), title, above, below, most, verdict, is_snapshot, bytes })
     }
 
     /// Lists the functions, and stacks, that took most of the weight of the whole run.

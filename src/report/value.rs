@@ -42,13 +42,6 @@ pub enum Value {
     Lineage(Arc<[Kin]>),
     /// Frames: `stack` in JSON, lines below its row in text. None: there was none, or it was not kept.
     Stack(Option<StackId>),
-    /// So many stacks that break off, and differ only behind the first `frames`: in text a line below them says so.
-    BrokenStacks {
-        /// One of them.
-        id: StackId,
-        frames: usize,
-        stacks: u64,
-    },
 }
 
 impl Value {
@@ -63,7 +56,7 @@ impl Value {
             Value::Lineage(kin) => OVERHEAD_BYTES + size_of_val(&kin[..]),
             Value::None | Value::Unsigned(_) | Value::Signed(_) | Value::Ns(_) | Value::Age(_) | Value::Pct(_) => 0,
             Value::Bool(_) | Value::Address(_) | Value::Word(_) | Value::Phrase { .. } | Value::Comm(_) => 0,
-            Value::Place(_) | Value::Stack(_) | Value::BrokenStacks { .. } | Value::Interrupt(..) => 0,
+            Value::Place(_) | Value::Stack(_) | Value::Interrupt(..) => 0,
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
 use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Timestamp};
-use crate::report::Verdict;
+use crate::report::{Basis, Verdict};
 use crate::ringbuf::{Item, ItemKind, Piece, Stamp};
 use crate::run::loss::LossBook;
 use crate::run::meter::Meter;
@@ -515,15 +515,16 @@ impl Core {
             late: self.late,
         };
         let of_interval = missed.since(self.missed);
-        for table in report.tables.iter_mut().filter(|table| !table.counted) {
-            let verdict = match &table.by_stack {
-                // What is told by place is of the whole run, and its rows may know best what was discarded.
-                Some(by) if by.discarded.is_some() => Missed { discarded: 0, ..missed }.verdict(true),
-                Some(_) => missed.verdict(true),
-                None => of_interval.verdict(false),
+        for table in &mut report.tables {
+            let basis = table.rows.basis();
+            let verdict = match basis {
+                Basis::Counters => continue,
+                Basis::Interval => of_interval.verdict(false),
+                Basis::Run => missed.verdict(true),
+                Basis::RunByRow => Missed { discarded: 0, ..missed }.verdict(true),
             };
-            let of_children = match &table.by_stack {
-                Some(by) if self.children_in_doubt > 0 && by.doubt.is_some() => Verdict::Unsure, // what ended what is counted
+            let of_children = match basis {
+                Basis::RunByRow if self.children_in_doubt > 0 => Verdict::Unsure, // what ended what is counted
                 _ => self.verdict_of_children(),
             };
             table.verdict = table.verdict.and(verdict).and(of_children);

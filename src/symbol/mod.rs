@@ -6,6 +6,7 @@
 //! read by [`demangle`]) or what a process says of code that it made itself ([`perf_map`], [`perf_map_file`]), within a
 //! [`budget`] of memory and one of time ([`naming`]).
 //! The other way, [`functions`] finds code by its name, or by what people call it ([`matching`]), in a bounded [`search`].
+//! When two stacks are one for a reader is told by [`stack_key`].
 //! Whether a callchain is whole is told by [`quality`], what lacks names by [`coverage`], and which interrupt a stack is of
 //! by [`interrupt`].
 
@@ -31,6 +32,7 @@ pub mod quality;
 pub mod search;
 pub mod space_keys;
 pub mod spaces;
+pub mod stack_key;
 pub mod stacks;
 pub mod tables;
 

@@ -11,17 +11,11 @@ use crate::escape::escape;
 use crate::output::json::{Object, push_string};
 use crate::output::text;
 use crate::profiler::TracefsFinder;
-use crate::report::{Column, Value, Verdict};
+use crate::report::Value;
 use crate::tep::check::{Checked, Finding, Kind, Tree, check_formats};
 
-const COLUMNS: [Column; 6] = [
-    Column { key: "tree", heading: "TREE" },
-    Column { key: "formats", heading: "FORMATS" },
-    Column { key: "parsed", heading: "PARSED" },
-    Column { key: "compiled", heading: "COMPILED" },
-    Column { key: "incomplete", heading: "INCOMPLETE" },
-    Column { key: "fallback", heading: "FALLBACK" },
-];
+const KEYS: [&str; 6] = ["tree", "formats", "parsed", "compiled", "incomplete", "fallback"];
+const HEADINGS: [&str; 6] = ["TREE", "FORMATS", "PARSED", "COMPILED", "INCOMPLETE", "FALLBACK"];
 
 /// The formats below the directory that the user named.
 pub fn saved(dir: &Path) -> Result<Checked> {
@@ -70,7 +64,7 @@ pub fn print(checked: &Checked, verbose: bool, out: &mut Vec<u8>) {
     if rows.len() > 1 {
         rows.push(row("all", &checked.trees));
     }
-    text::table(&COLUMNS, &rows, |_| Verdict::Exact, |_| Vec::new(), out);
+    text::plain_table(&HEADINGS, rows, out);
     list(checked, Kind::Unparsed, "Not understood:", out);
     list(checked, Kind::Fallback, "Shown as field=value, because the print format cannot be compiled:", out);
     let incomplete: usize = checked.trees.iter().map(|tree| tree.count(Kind::Incomplete)).sum();
@@ -126,15 +120,15 @@ fn all(checked: &Checked, kind: Kind) -> impl Iterator<Item = (&Tree, &Finding)>
 /// The keys of the formats.
 pub fn json(checked: &Checked, object: &mut Object<'_>) {
     let totals = row("", &checked.trees);
-    for (column, value) in COLUMNS.iter().zip(&totals).skip(1).take(3) {
-        object.value(column.key, value);
+    for (key, value) in KEYS.iter().zip(&totals).skip(1).take(3) {
+        object.value(key, value);
     }
     findings(checked, Kind::Fallback, object.key("fallback"));
     findings(checked, Kind::Incomplete, object.key("incomplete"));
     findings(checked, Kind::Unparsed, object.key("unparsed"));
     objects(checked.trees.iter(), object.key("trees"), |tree, object| {
-        for (column, value) in COLUMNS.iter().zip(row(&tree.name, std::slice::from_ref(tree))) {
-            object.value(column.key, &value);
+        for (key, value) in KEYS.iter().zip(row(&tree.name, std::slice::from_ref(tree))) {
+            object.value(key, &value);
         }
     });
     let troubles = object.key("troubles");

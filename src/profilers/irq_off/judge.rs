@@ -24,7 +24,22 @@ pub enum Kind {
     NotSampled,
 }
 
-pub const KINDS: usize = 7;
+const KINDS: usize = 7;
+
+/// How many there were of each kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts([u64; KINDS]);
+
+impl Counts {
+    pub fn of(&mut self, kind: Kind) -> &mut u64 {
+        &mut self.0[kind as usize]
+    }
+
+    #[cfg(test)]
+    pub fn all(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
 
 impl Kind {
     pub fn name(self) -> &'static str {

@@ -26,10 +26,10 @@ use crate::perf::refusal::Reason;
 use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
-use crate::profilers::irq_off::judge::{Account, KINDS, Kind, Others, Recent, Times, judge};
+use crate::profilers::irq_off::judge::{Account, Counts, Kind, Others, Recent, Times, judge};
 use crate::profilers::irq_off::ongoing::Shown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
-use crate::report::{Column, Part, Shape, Subject, Value, Verdict};
+use crate::report::{Column, Part, Schema, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::cpu_times::Reading;
 use crate::task::{Comm, procfs};
@@ -148,7 +148,7 @@ struct Witness {
 struct Cpu {
     silence: Silence,
     recent: Recent,
-    counts: [u64; KINDS],
+    counts: Counts,
     longest_ns: u64,
     shown: Shown,
 }
@@ -211,18 +211,31 @@ static SHAPE: Shape = Shape {
     grouping: None,
 };
 
-static COLUMNS: [Column; 10] = [
-    Column { key: "cpu", heading: "CPU" },
-    Column { key: "count", heading: "off" },
-    Column { key: "max_ns", heading: "max ms" },
-    Column { key: "timer_late", heading: "late" },
-    Column { key: "machine_stopped", heading: "stopped" },
-    Column { key: "stolen", heading: "stolen" },
-    Column { key: "idle", heading: "idle" },
-    Column { key: "sampling_holes", heading: "holes" },
-    Column { key: "not_sampled", heading: "unsampled" },
-    Column { key: "samples", heading: "samples" },
-];
+/// One CPU in an interval.
+#[derive(Clone, Debug)]
+struct CpuRow {
+    cpu: u32,
+    counts: Counts,
+    longest_ns: Option<u64>,
+    samples: u64,
+}
+
+static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
+    "cpus",
+    &[
+        Column::label("cpu", "CPU", |row| Value::Unsigned(row.cpu.into())),
+        Column::counter("count", "off", |row| row.counts.of(Kind::InterruptsOff)),
+        Column::<CpuRow>::greatest("max_ns", "max ms", |row| &mut row.longest_ns).ns(),
+        Column::counter("timer_late", "late", |row| row.counts.of(Kind::TimerLate)),
+        Column::counter("machine_stopped", "stopped", |row| row.counts.of(Kind::MachineStopped)),
+        Column::counter("stolen", "stolen", |row| row.counts.of(Kind::Stolen)),
+        Column::counter("idle", "idle", |row| row.counts.of(Kind::Idle)),
+        Column::counter("sampling_holes", "holes", |row| row.counts.of(Kind::SamplingHole)),
+        Column::counter("not_sampled", "unsampled", |row| row.counts.of(Kind::NotSampled)),
+        Column::counter("samples", "samples", |row| &mut row.samples),
+    ],
+)
+.judged(|row| if row.samples == 0 { Verdict::LowerBound } else { Verdict::Exact }); // without samples it rests on nothing
 
 impl IrqOff {
     fn new(terms: Terms, all: bool, common: &CommonArgs) -> IrqOff {
@@ -308,7 +321,7 @@ impl IrqOff {
         }
         let kind = judge(gap, self.others(number, gap), account);
         if let Some(cpu) = self.cpus.get_mut(&number) {
-            cpu.counts[kind as usize] += 1;
+            *cpu.counts.of(kind) += 1;
             if kind == Kind::InterruptsOff {
                 cpu.longest_ns = cpu.longest_ns.max(gap.late_ns);
             }
@@ -456,25 +469,21 @@ impl Profiler for IrqOff {
     fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {
         let (mut rows, mut unsampled) = (Vec::new(), false);
         let wanted = &self.wanted;
-        for (number, cpu) in &mut self.cpus {
+        for (&number, cpu) in &mut self.cpus {
             let samples = cpu.silence.take_samples();
             self.sampled |= samples > 0;
-            let counts = std::mem::take(&mut cpu.counts);
+            let mut counts = std::mem::take(&mut cpu.counts);
             let longest_ns = std::mem::take(&mut cpu.longest_ns);
-            if wanted.as_ref().is_some_and(|wanted| !wanted.contains(number)) {
+            if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&number)) {
                 continue;
             }
-            let [off, rest @ ..] = counts;
-            unsampled |= counts[Kind::NotSampled as usize] > 0;
-            let longest = if off == 0 { Value::None } else { Value::Ns(longest_ns) };
-            let mut row = vec![Value::Unsigned(u64::from(*number)), Value::Unsigned(off), longest];
-            row.extend(rest.into_iter().chain([samples]).map(Value::Unsigned));
-            rows.push(row);
+            unsampled |= *counts.of(Kind::NotSampled) > 0;
+            let longest_ns = (*counts.of(Kind::InterruptsOff) > 0).then_some(longest_ns);
+            rows.push(CpuRow { cpu: number, counts, longest_ns, samples });
         }
-        report.table(&COLUMNS, rows);
-        report.rests_on(COLUMNS.len() - 1);
+        let table = report.delta(&CPUS, rows);
         if unsampled {
-            report.judge(Verdict::Discarded); // silences that may have been more
+            table.judged(Verdict::Discarded); // silences that may have been more
         }
         Ok(())
     }
@@ -500,6 +509,7 @@ mod tests {
     use clap::{Args, FromArgMatches};
 
     use super::*;
+    use crate::report::TypedRows;
 
     const MS: u64 = 1_000_000;
 
@@ -535,8 +545,8 @@ mod tests {
         let subject = Subject { time: 1_500 * MS, cpu: 0, pid: 7, tid: 7, comm: Comm::default() };
         irq_off.pending.push(Finding { gap, subject, stack: None });
         let counted = |report: &Report| -> u64 {
-            let cells = report.tables[0].rows[0][1..9].iter();
-            cells.filter_map(|cell| if let Value::Unsigned(count) = cell { Some(*count) } else { None }).sum()
+            let rows = report.tables[0].rows.as_any().downcast_ref::<TypedRows<CpuRow>>().unwrap();
+            rows.rows()[0].counts.all()
         };
         let mut reports: [Report; 3] = std::array::from_fn(|_| Report::default());
         irq_off.interval(1_550 * MS, &mut reports[0]).unwrap();

@@ -7,13 +7,14 @@
 //! books over all tables, `report` the rows.
 
 pub mod ledger;
+mod owners;
 pub mod pointers;
 mod report;
 mod short;
 mod sources;
 
 use anyhow::{Result, anyhow, bail};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use crate::cli::values::{self, Time};
 use crate::cli::{CommonArgs, usage};
@@ -26,12 +27,12 @@ use crate::perf::{Record, Sample};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp, Use};
 use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space};
-use crate::profilers::kmemleak::report::Shown;
+use crate::profilers::kmemleak::owners::Owners;
 use crate::profilers::kmemleak::short::ShortSource;
 use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, Wanted};
-use crate::report::{ByStack, Value, Verdict};
+use crate::report::{Value, Verdict};
 use crate::symbol::StackId;
-use crate::task::{Comm, TaskTable, procfs};
+use crate::task::{TaskTable, procfs};
 use crate::tep::filter::Filter;
 
 /// What was allocated and not freed: where, how much, how old
@@ -74,8 +75,6 @@ pub struct KmemleakArgs {
 
 /// Places listed in text.
 const MOST_PLACES: usize = 20;
-/// Names of tasks told apart.
-const MOST_OWNERS: usize = 1 << 16;
 /// How long after a loss the processes that live are looked at, ns: their last records may still be on the way.
 const LOOK_AFTER_NS: u64 = 2_000_000_000;
 
@@ -98,49 +97,6 @@ pub struct Kmemleak {
     draws: bool,
     started_ns: Timestamp,
     look_at_ns: Option<Timestamp>,
-}
-
-/// Names of tasks that allocate, each once.
-#[derive(Debug)]
-struct Owners {
-    /// By number; the first is [`OURSELVES`].
-    comms: Vec<Comm>,
-    numbers: FxHashMap<Comm, u32>,
-    /// Who was asked for last: events of one task come in rows.
-    latest: (Comm, u32),
-}
-
-impl Default for Owners {
-    fn default() -> Owners {
-        let mut owners =
-            Owners { comms: vec![Comm::default()], numbers: FxHashMap::default(), latest: Default::default() };
-        owners.latest = (Comm::default(), owners.add(Comm::default()));
-        owners
-    }
-}
-
-impl Owners {
-    #[inline(always)]
-    fn number(&mut self, comm: Comm) -> u32 {
-        if self.latest.0 != comm {
-            let number = self.numbers.get(&comm).copied().unwrap_or_else(|| self.add(comm));
-            self.latest = (comm, number);
-        }
-        self.latest.1
-    }
-
-    #[cold]
-    fn add(&mut self, comm: Comm) -> u32 {
-        let comm = if self.comms.len() > MOST_OWNERS { Comm::new(b"<others>") } else { comm };
-        *self.numbers.entry(comm).or_insert_with(|| {
-            self.comms.push(comm);
-            self.comms.len() as u32 - 1
-        })
-    }
-
-    fn comm(&self, number: u32) -> Comm {
-        self.comms.get(number as usize).copied().unwrap_or_default()
-    }
 }
 
 impl ProfilerArgs for KmemleakArgs {
@@ -211,7 +167,7 @@ impl Kmemleak {
             }
             None => None,
         };
-        let who = Who { tid: sample.tid, time: sample.time };
+        let who = Who { pid: sample.pid, tid: sample.tid, time: sample.time };
         ctx.ignored = self.take_down(space, ptr, bytes, stack, who, ctx) == Use::Ignored;
     }
 
@@ -227,7 +183,7 @@ impl Kmemleak {
         ctx: &mut Context,
     ) -> Use {
         let is_own = self.own.contains(&who.tid);
-        let owner = if is_own { OURSELVES } else { self.owners.number(ctx.tasks.comm(who.tid)) };
+        let owner = if is_own { OURSELVES } else { self.owners.number(who.pid, ctx.tasks.comm(who.tid)) };
         let record = pointers::Record { ptr, time: who.time, bytes, stack, owner };
         if !self.ledger.allocated(space, record) {
             ctx.discarded += 1;
@@ -347,6 +303,7 @@ fn caller(source: &Source, sample: &Sample<'_>) -> Caller {
 /// Who has allocated, and when.
 #[derive(Clone, Copy, Debug)]
 struct Who {
+    pid: i32,
     tid: i32,
     /// ns, CLOCK_MONOTONIC.
     time: u64,
@@ -450,46 +407,35 @@ impl Profiler for Kmemleak {
 impl Kmemleak {
     fn report(&self, what: &'static str, now: Timestamp, report: &mut Report) {
         let sums = self.ledger.sums(now);
-        let any = |test: fn(&ledger::Sum) -> bool| sums.values().any(test);
-        let shown = Shown {
-            bytes: self.sources.iter().any(|source| source.size.is_some()),
-            exited: any(|sum| sum.exited > 0),
-            unsure: any(|sum| sum.unsure > 0),
-        };
+        let sizes = self.sources.iter().any(|source| source.size.is_some());
         let outstanding = report::outstanding(&sums);
         let age = self.than.map_or(String::new(), |than| format!(", at least {} old", format_ns(than.0)));
-        let mut lines = vec![report::amount(outstanding, shown) + &age];
+        let mut lines = vec![report::amount(outstanding, sizes) + &age];
         lines.extend(report::balance(self.ledger.counts));
-        if shown.unsure {
+        if sums.values().any(|sum| sum.unsure > 0) {
             let until = self.ledger.horizon().end_ns().saturating_sub(self.started_ns);
             lines.push(format!(
                 "unsure: allocated before events were lost, {} into the run; may have been freed",
                 format_ns(until)
             ));
         }
-        if shown.exited {
+        if sums.values().any(|sum| sum.exited > 0) {
             lines.push("exited: left by a process that has ended since, with the age at its end".to_owned());
         }
-        let places = self.sources.iter().any(|source| source.stacks || source.call_site.is_some());
-        let rows = report::rows(&sums, shown, places, |owner| self.owners.comm(owner));
-        let by_stack = ByStack {
-            joins: &report::JOINS,
-            most: self.most,
-            lines,
-            doubt: Some(report::UNSURE),
-            discarded: Some(report::REPLACED),
-        };
-        report.stack_table(what, report::columns(shown), rows, by_stack);
+        let has_places = self.sources.iter().any(|source| source.stacks || source.call_site.is_some());
+        let rows = report::rows(&sums, sizes, |owner| self.owners.task(owner));
+        let schema = if has_places { &report::PLACES } else { &report::OWNERS };
         let counts = self.ledger.counts;
-        if counts.left_out() > 0 {
-            report.judge(Verdict::LowerBound);
-        } else if self.ledger.replaced_anywhere() {
-            report.judge(Verdict::Discarded);
-        }
+        let verdict = match () {
+            () if counts.left_out() > 0 => Verdict::LowerBound,
+            () if self.ledger.replaced_anywhere() => Verdict::Discarded,
+            () => Verdict::Exact,
+        };
+        report.snapshot(schema, rows).titled(what).above(lines).most(self.most).judged(verdict);
         if self.draws {
             for (&(stack, owner), sum) in &sums {
-                let weight = if shown.bytes { sum.bytes } else { sum.allocs };
-                report.weigh(-1, self.owners.comm(owner), stack, weight);
+                let weight = if sizes { sum.bytes } else { sum.allocs };
+                report.weigh(-1, self.owners.task(owner).1, stack, weight);
             }
         }
         report.run_total("total_allocs", Value::Unsigned(counts.allocs));
@@ -498,7 +444,7 @@ impl Kmemleak {
         report.run_total("unfinished_calls", Value::Unsigned(counts.unfinished));
         report.run_total("out_of_reach", Value::Unsigned(counts.out_of_reach));
         report.run_total("outstanding", Value::Unsigned(outstanding.0));
-        if shown.bytes {
+        if sizes {
             report.run_total("outstanding_bytes", Value::Unsigned(outstanding.1));
         }
     }

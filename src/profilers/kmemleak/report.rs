@@ -1,103 +1,80 @@
 //! The report: rows by place, and the lines above them.
 
 use crate::profilers::kmemleak::ledger::{Counts, Sum, Sums};
-use crate::report::{Column, Join, Value};
+use crate::report::{Basis, Column, Names, Schema, Unit, Value, Verdict};
+use crate::symbol::StackId;
 use crate::task::Comm;
 
-/// What a report needs to show, beside what it always shows.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Shown {
-    /// Sizes are known.
-    pub bytes: bool,
-    /// Something is left of processes that have ended.
-    pub exited: bool,
-    /// Events were lost.
-    pub unsure: bool,
+/// What is outstanding of one owner at one place.
+#[derive(Clone, Debug)]
+pub struct PlaceRow {
+    stack: Option<StackId>,
+    sum: Sum,
+    /// None: nobody knows.
+    bytes: Option<u64>,
+    oldest_ns: Option<u64>,
+    newest_ns: Option<u64>,
+    owners: Names,
 }
 
-const WIDTH: usize = 10;
-
-/// The column that tells how many may have been freed.
-pub const UNSURE: usize = 5;
-
-/// The column that tells how many were freed unseen, for JSON alone: in text that is a mark.
-pub const REPLACED: usize = 9;
-
-pub static JOINS: [Join; WIDTH] = [
-    Join::Sum,
-    Join::Sum,
-    Join::Greatest,
-    Join::Least,
-    Join::Sum,
-    Join::Sum,
-    Join::Heaviest,
-    Join::Names,
-    Join::Stack,
-    Join::Sum,
+const COLUMNS: &[Column<PlaceRow>] = &[
+    Column::<PlaceRow>::known_counter("bytes", "bytes", |row| &mut row.bytes).in_unit(Unit::Bytes).if_any(),
+    Column::counter("allocs", "allocs", |row| &mut row.sum.allocs),
+    Column::<PlaceRow>::greatest("oldest_ns", "oldest", |row| &mut row.oldest_ns).in_unit(Unit::Age),
+    Column::<PlaceRow>::least("newest_ns", "newest", |row| &mut row.newest_ns).in_unit(Unit::Age),
+    Column::<PlaceRow>::counter("exited", "exited", |row| &mut row.sum.exited).if_any(),
+    Column::<PlaceRow>::counter("unsure", "unsure", |row| &mut row.sum.unsure).if_any(),
+    Column::<PlaceRow>::derived("pid", "", |row, _| {
+        row.owners.heaviest_pid().map_or(Value::None, |pid| Value::Signed(pid.into()))
+    })
+    .json_only(),
+    Column::<PlaceRow>::derived("comm", "", |row, _| row.owners.heaviest().map_or(Value::None, Value::Comm))
+        .json_only(),
+    Column::names("comms", "comm", |row| &mut row.owners),
+    Column::<PlaceRow>::counter("freed_unseen", "", |row| &mut row.sum.replaced).json_only(), // in text that is a mark
+    Column::stack(|row| &mut row.stack),
 ];
 
-/// By what is shown: columns without a heading are for JSON alone.
-static COLUMNS: [[Column; WIDTH]; 8] = {
-    let mut all = [[Column { key: "", heading: "" }; WIDTH]; 8];
-    let mut at = 0;
-    while at < all.len() {
-        all[at] = columns_of(at & 1 != 0, at & 2 != 0, at & 4 != 0);
-        at += 1;
-    }
-    all
-};
+/// By place.
+pub static PLACES: Schema<PlaceRow> = schema(COLUMNS);
 
-const fn columns_of(bytes: bool, exited: bool, unsure: bool) -> [Column; WIDTH] {
-    const fn heading(heading: &'static str, shown: bool) -> &'static str {
-        if shown { heading } else { "" }
-    }
-    [
-        Column { key: "bytes", heading: heading("bytes", bytes) },
-        Column { key: "allocs", heading: "objects" },
-        Column { key: "oldest_ns", heading: "oldest" },
-        Column { key: "newest_ns", heading: "newest" },
-        Column { key: "exited", heading: heading("exited", exited) },
-        Column { key: "unsure", heading: heading("unsure", unsure) },
-        Column { key: "comm", heading: "" },
-        Column { key: "comms", heading: "comm" },
-        Column { key: "stack", heading: "" },
-        Column { key: "freed_unseen", heading: "" },
-    ]
+/// Of events that do not tell where they were.
+pub static OWNERS: Schema<PlaceRow> = schema(COLUMNS.split_at(COLUMNS.len() - 1).0);
+
+const fn schema(columns: &'static [Column<PlaceRow>]) -> Schema<PlaceRow> {
+    Schema::<PlaceRow>::new("outstanding", columns)
+        .ordered(|one, other| {
+            let size = |row: &PlaceRow| (row.bytes, row.sum.allocs);
+            size(other).cmp(&size(one))
+        })
+        .judged(|row| match row.sum {
+            Sum { unsure: 1.., .. } => Verdict::Unsure,
+            Sum { replaced: 1.., .. } => Verdict::Discarded,
+            _ => Verdict::Exact,
+        })
+        .rests_on(Basis::RunByRow)
 }
 
-pub fn columns(shown: Shown) -> &'static [Column] {
-    let at = usize::from(shown.bytes) | usize::from(shown.exited) << 1 | usize::from(shown.unsure) << 2;
-    &COLUMNS[at]
-}
-
-/// The rows, in no order. `places`: they tell where.
-pub fn rows(sums: &Sums, shown: Shown, places: bool, comm: impl Fn(u32) -> Comm) -> Vec<Vec<Value>> {
-    let row = |(&(stack, owner), sum): (&_, &Sum)| {
-        vec![
-            if shown.bytes { Value::Unsigned(sum.bytes) } else { Value::None },
-            Value::Unsigned(sum.allocs),
-            Value::Age(sum.oldest_ns),
-            Value::Age(sum.newest_ns),
-            Value::Unsigned(sum.exited),
-            Value::Unsigned(sum.unsure),
-            Value::Comm(comm(owner)),
-            Value::None,
-            if places { Value::Stack(stack) } else { Value::None },
-            Value::Unsigned(sum.replaced),
-        ]
+/// The rows, in no order. `sizes`: they are known.
+pub fn rows(sums: &Sums, sizes: bool, task: impl Fn(u32) -> (Option<i32>, Comm)) -> Vec<PlaceRow> {
+    let row = |(&(stack, owner), &sum): (&_, &Sum)| {
+        let (pid, comm) = task(owner);
+        let bytes = sizes.then_some(sum.bytes);
+        let owners = Names::of(pid, comm, [bytes.unwrap_or(0), sum.allocs]);
+        PlaceRow { stack, sum, bytes, oldest_ns: Some(sum.oldest_ns), newest_ns: Some(sum.newest_ns), owners }
     };
     sums.iter().map(row).collect()
 }
 
-/// All that is outstanding: objects, bytes.
+/// All that is outstanding: allocations, bytes.
 pub fn outstanding(sums: &Sums) -> (u64, u64) {
     sums.values().fold((0, 0), |(allocs, bytes), sum| (allocs + sum.allocs, bytes.saturating_add(sum.bytes)))
 }
 
-/// `44000 bytes in 500 objects`
-pub fn amount((allocs, bytes): (u64, u64), shown: Shown) -> String {
-    let objects = if allocs == 1 { "object" } else { "objects" };
-    if shown.bytes { format!("{bytes} bytes in {allocs} {objects}") } else { format!("{allocs} {objects}") }
+/// `44000 bytes in 500 allocs`
+pub fn amount((allocs, bytes): (u64, u64), sizes: bool) -> String {
+    let many = if allocs == 1 { "" } else { "s" };
+    if sizes { format!("{bytes} bytes in {allocs} alloc{many}") } else { format!("{allocs} alloc{many}") }
 }
 
 /// What was counted since the start, in lines.
@@ -120,30 +97,20 @@ pub fn balance(counts: Counts) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn columns_have_headings_where_they_say_something() {
-        let headings = |shown: Shown| -> Vec<&str> {
-            columns(shown).iter().map(|column| column.heading).filter(|heading| !heading.is_empty()).collect()
-        };
-        assert_eq!(headings(Shown::default()), ["objects", "oldest", "newest", "comm"]);
-        let all = Shown { bytes: true, exited: true, unsure: true };
-        assert_eq!(headings(all), ["bytes", "objects", "oldest", "newest", "exited", "unsure", "comm"]);
-        assert_eq!(headings(Shown { unsure: true, ..Shown::default() })[3], "unsure");
-    }
+    use crate::report::{Rows, TypedRows};
 
     #[test]
     fn sizes_that_nobody_knows_are_absent() {
         let sum = Sum { allocs: 2, bytes: 0, oldest_ns: 9, newest_ns: 5, exited: 0, unsure: 1, replaced: 0 };
         let sums: Sums = [((None, 1), sum)].into_iter().collect();
-        let [row] = &rows(&sums, Shown::default(), false, |_| Comm::new(b"a"))[..] else { panic!() };
-        assert_eq!(row.len(), WIDTH);
-        assert_eq!(
-            (&row[0], &row[1], &row[2], &row[8]),
-            (&Value::None, &Value::Unsigned(2), &Value::Age(9), &Value::None)
-        );
-        assert_eq!(amount(outstanding(&sums), Shown::default()), "2 objects");
-        assert_eq!(amount((1, 64), Shown { bytes: true, ..Shown::default() }), "64 bytes in 1 object");
+        let mut rows = TypedRows::new(&PLACES, rows(&sums, false, |_| (Some(7), Comm::new(b"a"))));
+        let cells = rows.cells(0, 1);
+        assert_eq!(cells[..3], [Value::None, Value::Unsigned(2), Value::Age(9)]);
+        assert_eq!(cells[6..8], [Value::Signed(7), Value::Comm(Comm::new(b"a"))]);
+        assert_eq!((rows.verdict(0), rows.stack(0)), (Verdict::Unsure, Some(None)));
+        assert_eq!(amount(outstanding(&sums), false), "2 allocs");
+        assert_eq!(amount((1, 64), true), "64 bytes in 1 alloc");
+        assert_eq!(OWNERS.columns.len() + 1, PLACES.columns.len());
     }
 
     #[test]

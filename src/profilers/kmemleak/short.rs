@@ -86,7 +86,7 @@ impl Kmemleak {
         } else {
             None
         };
-        let who = Who { tid: sample.tid(), time: sample.time() };
+        let who = Who { pid: sample.pid(), tid: sample.tid(), time: sample.time() };
         self.take_down(Space::Kernel, ptr, bytes, stack, who, ctx)
     }
 }

@@ -30,7 +30,7 @@ use crate::profiler::ProfilerArgs;
 use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
 use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
 use crate::profilers::profile::shares::{Kind, Left};
-use crate::profilers::profile::usage::{CPU_COLUMNS, Owner, Starved, TASK_COLUMNS, Terms, Usage};
+use crate::profilers::profile::usage::{CPUS, Owner, Starved, TASKS, Terms, Usage};
 use crate::profilers::profile::windows::{Seen, Windows};
 use crate::report::Top;
 use crate::report::Verdict;
@@ -523,11 +523,10 @@ impl Profiler for Profile {
         cpus.sort_unstable();
         cpus.dedup();
         let title = if self.terms.targeted { "CPUs, % of the samples there" } else { "CPUs, % of their time" };
-        report.titled_table(title, &CPU_COLUMNS, self.usage.cpu_rows(&cpus, &self.terms, span_ns, parts));
-        report.judge(Verdict::Estimate);
+        let cpus = self.usage.cpu_rows(&cpus, &self.terms, span_ns, parts);
+        report.delta(&CPUS, cpus).titled(title).judged(Verdict::Estimate);
         let tasks = self.usage.task_rows(&self.terms, span_ns, parts, &self.measured);
-        report.titled_table("tasks, % of one CPU", &TASK_COLUMNS, tasks);
-        report.judge(Verdict::Estimate);
+        report.delta(&TASKS, tasks).judged(Verdict::Estimate).most(usage::LISTED);
         if let Some(line) = self.starved_line(&self.usage.starved(&self.terms, span_ns, parts)) {
             report.note(line);
         }

@@ -1,42 +1,112 @@
 //! An interval's sums by CPU and task, and the rows made of them.
 
+use std::cmp::Reverse;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::attr::Sampling;
 use crate::profilers::profile::accounts::Measured;
 use crate::profilers::profile::shares::{Base, Kind, Left, Shares, Sums, hundredths, interrupts_in_idle};
 use crate::profilers::profile::windows::WINDOW_NS;
-use crate::report::{Column, Value};
+use crate::report::{Column, Schema, Unit, Value};
 use crate::stats::{KeyedSums, SumKey};
 use crate::task::Comm;
 use crate::task::cpu_times::Parts;
 
-pub static CPU_COLUMNS: [Column; 10] = [
-    Column { key: "cpu", heading: "CPU" },
-    Column { key: "user_pct", heading: "user %" },
-    Column { key: "kernel_pct", heading: "kernel %" },
-    Column { key: "guest_pct", heading: "guest %" },
-    Column { key: "idle_pct", heading: "idle %" },
-    Column { key: "samples", heading: "samples" },
-    Column { key: "achieved_hz", heading: "Hz" },
-    Column { key: "wanted_hz", heading: "" },
-    Column { key: "period", heading: "" },
-    Column { key: "throttled", heading: "" },
-];
+/// One CPU.
+#[derive(Clone, Debug)]
+pub struct CpuRow {
+    cpu: u32,
+    parts: Parts4,
+    /// Of what they are parts.
+    of: u64,
+    samples: u64,
+    busy_samples: u64,
+    /// Time that the busy samples stand for. None: nobody knows.
+    busy_ns: Option<u64>,
+    wanted_hz: Option<u64>,
+    period: Option<u64>,
+    throttled: u64,
+}
 
-pub static TASK_COLUMNS: [Column; 8] = [
-    Column { key: "pid", heading: "pid" },
-    Column { key: "comm", heading: "comm" },
-    Column { key: "pct", heading: "CPU %" },
-    Column { key: "user_pct", heading: "user %" },
-    Column { key: "kernel_pct", heading: "kernel %" },
-    Column { key: "guest_pct", heading: "guest %" },
-    Column { key: "samples", heading: "samples" },
-    Column { key: "pct_by", heading: "CPU % by" },
-];
+/// What was spent in user code, the kernel, guests and the idle task. None: not known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts4 {
+    user: Option<u64>,
+    kernel: Option<u64>,
+    guest: Option<u64>,
+    idle: Option<u64>,
+}
 
-/// Tasks listed.
-const TASKS: usize = 10;
+pub static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
+    "cpus",
+    &[
+        Column::label("cpu", "CPU", |row| Value::Unsigned(row.cpu.into())),
+        Column::derived("user_pct", "user %", |row, _| pct(row.parts.user, row.of)),
+        Column::derived("kernel_pct", "kernel %", |row, _| pct(row.parts.kernel, row.of)),
+        Column::derived("guest_pct", "guest %", |row, _| pct(row.parts.guest, row.of)),
+        Column::derived("idle_pct", "idle %", |row, _| pct(row.parts.idle, row.of)),
+        Column::counter("samples", "samples", |row| &mut row.samples),
+        Column::derived("achieved_hz", "Hz", |row, _| row.achieved_hz().map_or(Value::None, Value::Unsigned)),
+        Column::<CpuRow>::gauge("wanted_hz", "", |row| &mut row.wanted_hz).in_unit(Unit::Hz).json_only(),
+        Column::<CpuRow>::gauge("period", "", |row| &mut row.period).json_only(),
+        Column::<CpuRow>::counter("throttled", "", |row| &mut row.throttled).json_only(),
+        Column::<CpuRow>::known_counter("user", "", |row| &mut row.parts.user).hidden(),
+        Column::<CpuRow>::known_counter("kernel", "", |row| &mut row.parts.kernel).hidden(),
+        Column::<CpuRow>::known_counter("guest", "", |row| &mut row.parts.guest).hidden(),
+        Column::<CpuRow>::known_counter("idle", "", |row| &mut row.parts.idle).hidden(),
+        Column::<CpuRow>::counter("of", "", |row| &mut row.of).hidden(),
+        Column::<CpuRow>::counter("busy_samples", "", |row| &mut row.busy_samples).hidden(),
+        Column::<CpuRow>::known_counter("busy_ns", "", |row| &mut row.busy_ns).ns().hidden(),
+    ],
+);
+
+/// One process, by a name that it had.
+#[derive(Clone, Debug)]
+pub struct TaskRow {
+    pid: i32,
+    comm: Comm,
+    /// CPU time. None: nobody knows.
+    ns: Option<u64>,
+    user_ns: Option<u64>,
+    kernel_ns: Option<u64>,
+    guest_ns: Option<u64>,
+    samples: u64,
+    by_account: bool,
+}
+
+/// Those first that took most.
+pub static TASKS: Schema<TaskRow> = Schema::<TaskRow>::new(
+    "tasks",
+    &[
+        Column::label("pid", "pid", |row| Value::Signed(row.pid.into())),
+        Column::label("comm", "comm", |row| Value::Comm(row.comm)),
+        Column::derived("pct", "CPU %", |row, span_ns| pct(row.ns, span_ns)),
+        Column::derived("user_pct", "user %", |row, span_ns| pct(row.user_ns, span_ns)),
+        Column::derived("kernel_pct", "kernel %", |row, span_ns| pct(row.kernel_ns, span_ns)),
+        Column::derived("guest_pct", "guest %", |row, span_ns| pct(row.guest_ns, span_ns)),
+        Column::counter("samples", "samples", |row| &mut row.samples),
+        Column::derived("pct_by", "CPU % by", |row, _| {
+            Value::Word(if row.by_account { BY_ACCOUNT } else { BY_SAMPLES })
+        }),
+        Column::<TaskRow>::known_counter("cpu_ns", "", |row| &mut row.ns).ns().json_only(),
+        Column::<TaskRow>::known_counter("user_ns", "", |row| &mut row.user_ns).ns().hidden(),
+        Column::<TaskRow>::known_counter("kernel_ns", "", |row| &mut row.kernel_ns).ns().hidden(),
+        Column::<TaskRow>::known_counter("guest_ns", "", |row| &mut row.guest_ns).ns().hidden(),
+    ],
+)
+.titled("tasks, % of one CPU")
+.ordered(|one, other| {
+    let rank = |row: &TaskRow| (Reverse(row.ns), Reverse(row.samples), row.pid, row.comm);
+    rank(one).cmp(&rank(other))
+});
+
+fn pct(part: Option<u64>, of: u64) -> Value {
+    part.filter(|_| of > 0).map_or(Value::None, |part| Value::Pct(hundredths(part as f64 / of as f64)))
+}
+
+/// Tasks listed in text.
+pub const LISTED: usize = 10;
 /// Tasks told apart in one interval, on each CPU.
 const MOST_TASKS: usize = 1 << 16;
 
@@ -172,19 +242,27 @@ impl Usage {
         terms: &Terms,
         span_ns: u64,
         parts: impl Fn(u32) -> Option<Parts>,
-    ) -> Vec<Vec<Value>> {
+    ) -> Vec<CpuRow> {
         let row = |&number: &u32| {
             let cpu = self.cpus.get(&number).copied().unwrap_or_default();
             let parts = parts(number);
-            let shares = Shares::new(&cpu.sums, terms.base(span_ns, parts), terms.left);
-            let mut row = vec![Value::Unsigned(number.into())];
-            row.extend(shares.values());
-            row.push(Value::Unsigned(cpu.sums.samples));
-            row.push(cpu.achieved_hz(terms, span_ns, parts).map_or(Value::None, Value::Unsigned));
-            row.push(terms.wanted_hz().map_or(Value::None, Value::Unsigned));
-            row.push(terms.period().map_or(Value::None, Value::Unsigned));
-            row.push(Value::Unsigned(cpu.throttled));
-            row
+            let base = terms.base(span_ns, parts);
+            let of =
+                if matches!(base, Base::Samples) { cpu.sums.busy().saturating_add(cpu.sums.idle) } else { span_ns };
+            let shares = Shares::new(&cpu.sums, base, terms.left);
+            let part = |share: Option<u32>| share.map(|share| (f64::from(share) / 1e4 * of as f64).round() as u64);
+            let [user, kernel, guest, idle] = [shares.user, shares.kernel, shares.guest, shares.idle].map(part);
+            CpuRow {
+                cpu: number,
+                parts: Parts4 { user, kernel, guest, idle },
+                of,
+                samples: cpu.sums.samples,
+                busy_samples: cpu.sums.busy_samples,
+                busy_ns: cpu.busy_ns(terms, span_ns, parts),
+                wanted_hz: terms.wanted_hz(),
+                period: terms.period(),
+                throttled: cpu.throttled,
+            }
         };
         cpus.iter().map(row).collect()
     }
@@ -205,22 +283,17 @@ impl Usage {
         starved
     }
 
-    /// The tasks that took most, in per cent of one CPU. `measured`: by the accounts of processes, as far as these count.
+    /// The tasks, in no order. `measured`: by the accounts of processes, as far as these count.
     pub fn task_rows(
         &self,
         terms: &Terms,
         span_ns: u64,
         parts: impl Fn(u32) -> Option<Parts>,
         measured: &Measured,
-    ) -> Vec<Vec<Value>> {
+    ) -> Vec<TaskRow> {
         let mut tasks = self.task_sums(terms, span_ns, parts);
         self.follow_accounts(&mut tasks, measured);
-        let mut tasks: Vec<((i32, Comm), TaskSum)> = tasks.into_iter().collect();
-        tasks.sort_by(|((pid, one_comm), one), ((other_pid, other_comm), other)| {
-            let by_size = other.all.total_cmp(&one.all).then(other.samples.cmp(&one.samples));
-            by_size.then(pid.cmp(other_pid)).then(one_comm.as_bytes().cmp(other_comm.as_bytes()))
-        });
-        tasks.into_iter().take(TASKS).map(|((pid, comm), sum)| sum.row(pid, comm, terms.left)).collect()
+        tasks.into_iter().map(|((pid, comm), sum)| sum.row(pid, comm, terms.left, span_ns)).collect()
     }
 
     /// Of each process the CPUs that it had, and its samples.
@@ -318,20 +391,20 @@ impl TaskSum {
         self.weights.iter().map(|&weight| weight as f64).sum()
     }
 
-    fn row(&self, pid: i32, comm: Comm, left: Left) -> Vec<Value> {
-        let pct = |part: f64, there: bool| if self.known && there { Value::Pct(hundredths(part)) } else { Value::None };
+    fn row(&self, pid: i32, comm: Comm, left: Left, span_ns: u64) -> TaskRow {
+        let ns = |cpus: f64, there: bool| (self.known && there).then(|| (cpus * span_ns as f64).round() as u64);
         let comm = if comm.is_empty() { Comm::new(b"<gone>") } else { comm };
         let sampled = self.samples > 0;
-        vec![
-            Value::Signed(pid.into()),
-            Value::Comm(comm),
-            pct(self.all, true),
-            pct(self.cpus[0], sampled && !left.user),
-            pct(self.cpus[1], sampled && !left.kernel),
-            pct(self.cpus[2], sampled && !left.guest),
-            Value::Unsigned(self.samples),
-            Value::Word(if self.by_account { BY_ACCOUNT } else { BY_SAMPLES }),
-        ]
+        TaskRow {
+            pid,
+            comm,
+            ns: ns(self.all, true),
+            user_ns: ns(self.cpus[0], sampled && !left.user),
+            kernel_ns: ns(self.cpus[1], sampled && !left.kernel),
+            guest_ns: ns(self.cpus[2], sampled && !left.guest),
+            samples: self.samples,
+            by_account: self.by_account,
+        }
     }
 }
 
@@ -398,20 +471,35 @@ impl Cpu {
         part.map(|part| part.clamp(0.0, 1.0))
     }
 
-    /// Samples per second of busy time, when that was long enough to say.
-    fn achieved_hz(&self, terms: &Terms, span_ns: u64, parts: Option<Parts>) -> Option<u64> {
-        const ENOUGH_NS: f64 = 300e6; // /proc/stat counts in steps of 10 ms
-        let whole = !terms.left.any();
-        let busy_ns = self.busy_part(terms, span_ns, parts).map(|part| part * span_ns as f64);
-        let busy_ns = busy_ns.filter(|&ns| whole && ns >= ENOUGH_NS)?;
-        Some((self.sums.busy_samples as f64 * 1e9 / busy_ns).round() as u64)
+    /// The time that its busy samples stand for.
+    fn busy_ns(&self, terms: &Terms, span_ns: u64, parts: Option<Parts>) -> Option<u64> {
+        let part = self.busy_part(terms, span_ns, parts).filter(|_| !terms.left.any())?;
+        Some((part * span_ns as f64).round() as u64)
     }
+
+    fn achieved_hz(&self, terms: &Terms, span_ns: u64, parts: Option<Parts>) -> Option<u64> {
+        achieved_hz(self.sums.busy_samples, self.busy_ns(terms, span_ns, parts))
+    }
+}
+
+impl CpuRow {
+    fn achieved_hz(&self) -> Option<u64> {
+        achieved_hz(self.busy_samples, self.busy_ns)
+    }
+}
+
+/// Samples per second of busy time, when that was long enough to say.
+fn achieved_hz(busy_samples: u64, busy_ns: Option<u64>) -> Option<u64> {
+    const ENOUGH_NS: u64 = 300_000_000; // /proc/stat counts in steps of 10 ms
+    let busy_ns = busy_ns.filter(|&ns| ns >= ENOUGH_NS)?;
+    Some((busy_samples as f64 * 1e9 / busy_ns as f64).round() as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::profilers::profile::accounts::Used;
+    use crate::report::{Rows, TypedRows};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -438,6 +526,16 @@ mod tests {
         usage
     }
 
+    /// The cells of rows in their order, about an interval of `span_ns`.
+    fn cells<R: Clone + std::fmt::Debug + Send>(
+        schema: &'static Schema<R>,
+        rows: Vec<R>,
+        span_ns: u64,
+    ) -> Vec<Vec<Value>> {
+        let mut rows = TypedRows::new(schema, rows);
+        rows.order().into_iter().map(|at| rows.cells(at, span_ns)).collect()
+    }
+
     fn terms() -> Terms {
         Terms { sampling: Sampling::Frequency(100), clock: true, ..Terms::default() }
     }
@@ -450,7 +548,7 @@ mod tests {
     fn tasks_are_in_per_cent_of_one_cpu() {
         // The idle time of CPU 1 was never sampled, but /proc/stat knows of it.
         let parts = |cpu| Some(Parts { idle: [0.5, 0.2][cpu as usize], irq: 0.0 });
-        let rows = usage().task_rows(&terms(), SECOND, parts, &nobody());
+        let rows = cells(&TASKS, usage().task_rows(&terms(), SECOND, parts, &nobody()), SECOND);
         let row = |pid, pct, samples| (Value::Signed(pid), Value::Pct(pct), Value::Unsigned(samples));
         assert_eq!(brief(&rows), [row(5, 11_000, 110), row(6, 2000, 20)]);
         // Half of the samples were throttled away: the shares stay.
@@ -458,7 +556,10 @@ mod tests {
         let mut usage = Usage::default();
         (0..50).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
         usage.throttled(0);
-        assert_eq!(brief(&usage.task_rows(&terms(), SECOND, parts, &nobody())), [row(5, 10_000, 50)]);
+        assert_eq!(
+            brief(&cells(&TASKS, usage.task_rows(&terms(), SECOND, parts, &nobody()), SECOND)),
+            [row(5, 10_000, 50)]
+        );
         let starved = usage.starved(&terms(), SECOND, parts);
         assert_eq!(starved, [Starved { cpu: 0, achieved_hz: Some(50), throttled: 1 }]);
     }
@@ -474,7 +575,7 @@ mod tests {
         usage.throttled(1);
         let held_back = Starved { cpu: 1, achieved_hz: Some(80), throttled: 1 };
         assert_eq!(usage.starved(&terms, SECOND, parts), [held_back]);
-        let rows = usage.cpu_rows(&[1], &terms, SECOND, parts);
+        let rows = cells(&CPUS, usage.cpu_rows(&[1], &terms, SECOND, parts), SECOND);
         assert_eq!(rows[0][6..9], [Value::Unsigned(80), Value::None, Value::Unsigned(1_000_000)]);
         // Only ns, no more than a window of them, say how busy a thread was.
         assert_eq!(terms.sample_ns(), Some(1_000_000));
@@ -491,17 +592,20 @@ mod tests {
         usage.counted(1, SECOND / 4, 2 * SECOND);
         usage.counted(1, SECOND / 4, 2 * SECOND);
         let row = |pid, pct, samples| (Value::Signed(pid), Value::Pct(pct), Value::Unsigned(samples));
-        let rows = usage.task_rows(&terms, 2 * SECOND, |_| None, &nobody());
+        let rows = cells(&TASKS, usage.task_rows(&terms, 2 * SECOND, |_| None, &nobody()), 2 * SECOND);
         // Half of what ran on CPU 0 was the idle task.
         assert_eq!(brief(&rows), [row(5, 4000, 110), row(6, 1000, 20)]);
-        let cpus = usage.cpu_rows(&[0, 1], &terms, 2 * SECOND, |_| None);
+        let cpus = cells(&CPUS, usage.cpu_rows(&[0, 1], &terms, 2 * SECOND, |_| None), 2 * SECOND);
         let hz: Vec<&Value> = cpus.iter().map(|row| &row[6]).collect();
         assert_eq!(hz, [&Value::Unsigned(100), &Value::Unsigned(160)]);
         usage.counted(1, 2 * SECOND, 2 * SECOND); // more than there was: the clock of the samples is asked instead
-        assert_eq!(brief(&usage.task_rows(&terms, 2 * SECOND, |_| None, &nobody()))[0], row(5, 5500, 110));
+        assert_eq!(
+            brief(&cells(&TASKS, usage.task_rows(&terms, 2 * SECOND, |_| None, &nobody()), 2 * SECOND))[0],
+            row(5, 5500, 110)
+        );
         let cleared = {
             usage.clear();
-            usage.task_rows(&terms, SECOND, |_| None, &nobody())
+            cells(&TASKS, usage.task_rows(&terms, SECOND, |_| None, &nobody()), SECOND)
         };
         assert!(cleared.is_empty());
     }
@@ -518,19 +622,23 @@ mod tests {
         let of = |rows: &[Vec<Value>]| brief(rows).into_iter().map(|(_, pct, _)| pct).collect::<Vec<Value>>();
         for targeted in [false, true] {
             let terms = Terms { targeted, ..terms() };
-            assert_eq!(of(&usage.task_rows(&terms, ms, |_| None, &nobody())), [Value::Pct(10_000)], "{targeted}");
+            assert_eq!(
+                of(&cells(&TASKS, usage.task_rows(&terms, ms, |_| None, &nobody()), ms)),
+                [Value::Pct(10_000)],
+                "{targeted}"
+            );
         }
         // One thread is on one CPU at a time, whatever samples there are of it on two.
         samples(&mut usage, 1, 5, 300);
-        assert_eq!(of(&usage.task_rows(&terms(), ms, |_| None, &nobody())), [Value::Pct(10_000)]);
+        assert_eq!(of(&cells(&TASKS, usage.task_rows(&terms(), ms, |_| None, &nobody()), ms)), [Value::Pct(10_000)]);
         samples(&mut usage, 1, 6, 300);
-        assert_eq!(of(&usage.task_rows(&terms(), ms, |_| None, &nobody())), [Value::Pct(20_000)]);
+        assert_eq!(of(&cells(&TASKS, usage.task_rows(&terms(), ms, |_| None, &nobody()), ms)), [Value::Pct(20_000)]);
         // Counted in three seconds of its own, however long the interval seems to be.
         let mut usage = Usage::default();
         samples(&mut usage, 0, 5, 300);
         usage.counted(0, 3 * SECOND / 2, 3 * SECOND);
         let terms = Terms { targeted: true, ..terms() };
-        assert_eq!(of(&usage.task_rows(&terms, ms, |_| None, &nobody())), [Value::Pct(5000)]);
+        assert_eq!(of(&cells(&TASKS, usage.task_rows(&terms, ms, |_| None, &nobody()), ms)), [Value::Pct(5000)]);
     }
 
     #[test]
@@ -545,7 +653,7 @@ mod tests {
         let known = [(5, used(0.3)), (7, used(0.25)), (8, used(0.0))].into_iter().collect();
         let mut accounts = Measured { used: known, busy: 1.0 };
         let parts = |_| Some(Parts { idle: 0.0, irq: 0.0 });
-        let rows = usage.task_rows(&terms(), SECOND, parts, &accounts);
+        let rows = cells(&TASKS, usage.task_rows(&terms(), SECOND, parts, &accounts), SECOND);
         let brief = |row: &Vec<Value>| (row[0].clone(), row[1].clone(), row[2..5].to_vec(), row[7].clone());
         let pct = |all, user, kernel| vec![Value::Pct(all), Value::Pct(user), Value::Pct(kernel)];
         let name = |name: &[u8]| Value::Comm(Comm::new(name));
@@ -559,7 +667,7 @@ mod tests {
         assert_eq!(rows.iter().map(brief).collect::<Vec<_>>(), want);
         // The CPU was not busy for so long.
         accounts.busy = 0.65;
-        let rows = usage.task_rows(&terms(), SECOND, parts, &accounts);
+        let rows = cells(&TASKS, usage.task_rows(&terms(), SECOND, parts, &accounts), SECOND);
         let of_6 = rows.iter().find(|row| row[0] == Value::Signed(6)).expect("its row");
         assert_eq!(of_6[2..4], [Value::Pct(1000), Value::Pct(1000)]);
     }
@@ -567,9 +675,11 @@ mod tests {
     #[test]
     fn what_is_left_out_has_no_share() {
         let terms = Terms { left: Left { kernel: true, ..Left::default() }, ..terms() };
-        let rows = usage().cpu_rows(&[0], &terms, SECOND, |_| Some(Parts { idle: 0.5, irq: 0.0 }));
+        let rows =
+            cells(&CPUS, usage().cpu_rows(&[0], &terms, SECOND, |_| Some(Parts { idle: 0.5, irq: 0.0 })), SECOND);
         assert_eq!(rows[0][1..5], [Value::Pct(3000), Value::None, Value::Pct(0), Value::Pct(5000)]);
-        let rows = usage().task_rows(&Terms { clock: false, ..terms }, SECOND, |_| None, &nobody());
+        let rows =
+            cells(&TASKS, usage().task_rows(&Terms { clock: false, ..terms }, SECOND, |_| None, &nobody()), SECOND);
         assert_eq!(rows[0][2], Value::None, "cycles are no time");
     }
 }

@@ -31,7 +31,7 @@ use crate::profilers::signal::ending::{Deadly, Endings, Looked};
 use crate::profilers::signal::names::{DefaultAction, Origin, SIGKILL};
 use crate::profilers::signal::pending::{Absent, Added, Key, Pending, Sender, Sent, Target};
 use crate::profilers::signal::shown::{SHAPE, Shown};
-use crate::profilers::signal::table::{COLUMNS, Fate, Sums};
+use crate::profilers::signal::table::{Fate, SIGNALS, Sums};
 use crate::report::{Subject, Value, Verdict};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
@@ -564,10 +564,10 @@ impl Profiler for Signal {
         for sent in self.pending.iter().chain(self.endings.iter()).filter(|sent| !sent.hidden) {
             self.sums.waits(sent);
         }
-        report.table(&COLUMNS, self.sums.take_rows());
+        let table = report.delta(&SIGNALS, self.sums.take_rows());
         // Their deliveries may be among what was lost.
         if self.pending.iter().any(|sent| self.is_uncertain(sent)) {
-            report.judge(Verdict::Unsure);
+            table.judged(Verdict::Unsure);
         }
         let unsent = std::mem::take(&mut self.unsent);
         report.total("sender_unknown", Value::Unsigned(unsent));

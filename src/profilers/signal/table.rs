@@ -1,26 +1,52 @@
 //! Who sent what to whom: the sums of an interval.
 
+use std::cmp::Reverse;
+
 use crate::profilers::signal::names;
 use crate::profilers::signal::pending::{Sender, Sent};
-use crate::report::{Column, Value};
+use crate::report::{Column, Schema, Value};
 use crate::stats::{KeyedSums, SumKey};
 use crate::task::Comm;
 
-pub static COLUMNS: [Column; 13] = [
-    Column { key: "signal", heading: "signal" },
-    Column { key: "sender", heading: "sender" },
-    Column { key: "target", heading: "target" },
-    Column { key: "count", heading: "count" },
-    Column { key: "delivered", heading: "delivered" },
-    Column { key: "ignored", heading: "ignored" },
-    Column { key: "already_pending", heading: "merged" },
-    Column { key: "other", heading: "other" },
-    Column { key: "pending", heading: "now" },
-    Column { key: "max_delay_ns", heading: "max ms" },
-    Column { key: "taken", heading: "" },
-    Column { key: "overflow", heading: "" },
-    Column { key: "target_ended", heading: "" },
-];
+pub static SIGNALS: Schema<SignalRow> = Schema::<SignalRow>::new(
+    "signals",
+    &[
+        Column::label("signal", "signal", |row| Value::Word(names::signal(row.who.signo))),
+        Column::label("sender", "sender", |row| match row.who.origin {
+            Origin::Task => name(row.who.sender),
+            Origin::Exited => Value::Word("<exited>"),
+            Origin::Interrupt => Value::Word("<interrupt>"),
+        }),
+        Column::label("target", "target", |row| name(row.who.target)),
+        Column::counter("count", "count", |row| &mut row.sum.count),
+        Column::counter("delivered", "delivered", |row| &mut row.sum.delivered),
+        Column::counter("ignored", "ignored", |row| &mut row.sum.ignored),
+        Column::counter("merged", "merged", |row| &mut row.sum.merged),
+        Column::derived("other", "other", |SignalRow { sum, .. }, _| {
+            Value::Unsigned(sum.taken + sum.overflow + sum.ended + sum.unknown)
+        }),
+        Column::gauge("pending", "now", |row| &mut row.pending),
+        Column::<SignalRow>::greatest("max_delay_ns", "max ms", |row| &mut row.sum.max_delay_ns).ns(),
+        Column::<SignalRow>::counter("taken", "", |row| &mut row.sum.taken).json_only(),
+        Column::<SignalRow>::counter("overflow", "", |row| &mut row.sum.overflow).json_only(),
+        Column::<SignalRow>::counter("target_ended", "", |row| &mut row.sum.ended).json_only(),
+        Column::<SignalRow>::counter("unknown", "", |row| &mut row.sum.unknown).hidden(),
+    ],
+)
+.ordered(|one, other| (Reverse(one.sum.count), one.who).cmp(&(Reverse(other.sum.count), other.who)));
+
+/// What became of the signals of one kind, from one to another.
+#[derive(Clone, Debug)]
+pub struct SignalRow {
+    who: Who,
+    sum: Sum,
+    /// As the interval ends.
+    pending: Option<u64>,
+}
+
+fn name(comm: Comm) -> Value {
+    if comm.is_empty() { Value::Word("<gone>") } else { Value::Comm(comm) }
+}
 
 /// Rows at most; what comes beyond is summed up in one per signal.
 const MOST: usize = 10_000;
@@ -87,7 +113,7 @@ struct Sum {
     taken: u64,
     overflow: u64,
     ended: u64,
-    rest: u64,
+    unknown: u64,
     pending: u64,
     max_delay_ns: Option<u64>,
 }
@@ -118,7 +144,7 @@ impl Sums {
             Fate::Overflow => &mut sum.overflow,
             Fate::Taken => &mut sum.taken,
             Fate::TargetEnded => &mut sum.ended,
-            Fate::Gone | Fate::Untracked | Fate::Unknown => &mut sum.rest,
+            Fate::Gone | Fate::Untracked | Fate::Unknown => &mut sum.unknown,
         };
         *field += 1;
     }
@@ -128,41 +154,17 @@ impl Sums {
         self.of(sent).pending += 1;
     }
 
-    /// The rows, most frequent first. All sums begin anew.
-    pub fn take_rows(&mut self) -> Vec<Vec<Value>> {
-        let mut sums: Vec<(Who, Sum)> = self.0.drain().collect();
-        sums.sort_unstable_by_key(|(who, sum)| (std::cmp::Reverse(sum.count), *who));
-        sums.into_iter().map(|(who, sum)| row(who, &sum)).collect()
+    /// The rows, in no order. All sums begin anew.
+    pub fn take_rows(&mut self) -> Vec<SignalRow> {
+        self.0.drain().map(|(who, sum)| SignalRow { who, pending: Some(sum.pending), sum }).collect()
     }
-}
-
-fn row(who: Who, sum: &Sum) -> Vec<Value> {
-    let comm = |comm: Comm| if comm.is_empty() { Value::Word("<gone>") } else { Value::Comm(comm) };
-    vec![
-        Value::Word(names::signal(who.signo)),
-        match who.origin {
-            Origin::Task => comm(who.sender),
-            Origin::Exited => Value::Word("<exited>"),
-            Origin::Interrupt => Value::Word("<interrupt>"),
-        },
-        comm(who.target),
-        Value::Unsigned(sum.count),
-        Value::Unsigned(sum.delivered),
-        Value::Unsigned(sum.ignored),
-        Value::Unsigned(sum.merged),
-        Value::Unsigned(sum.taken + sum.overflow + sum.ended + sum.rest),
-        Value::Unsigned(sum.pending),
-        sum.max_delay_ns.map_or(Value::None, Value::Ns),
-        Value::Unsigned(sum.taken),
-        Value::Unsigned(sum.overflow),
-        Value::Unsigned(sum.ended),
-    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::profilers::signal::pending::tests::sent;
+    use crate::report::{Rows, TypedRows};
 
     const TO: (i32, i32, bool) = (7, 7, true);
 
@@ -186,22 +188,30 @@ mod tests {
             sums.ended(sent, fate);
         }
         sums.waits(&kill);
-        let rows = sums.take_rows();
-        let expect = |row: &Vec<Value>, signal, sender: Value, numbers: [u64; 6], max| {
-            assert_eq!(row[..2], [Value::Word(signal), sender]);
-            assert_eq!(row[3..9], numbers.map(Value::Unsigned));
-            assert_eq!(row[9], max);
+        let mut rows = take(&mut sums);
+        let mut expect = |at, signal, sender: Value, numbers: [u64; 6], max| {
+            let cells = rows.cells(at, 1);
+            assert_eq!(cells[..2], [Value::Word(signal), sender]);
+            assert_eq!(cells[3..9], numbers.map(Value::Unsigned));
+            assert_eq!(cells[9], max);
         };
         let from = Value::Comm(Comm::new(b"from"));
-        expect(&rows[0], "SIGTERM", from.clone(), [5, 2, 0, 0, 3, 0], Value::Ns(9));
-        expect(&rows[1], "SIGALRM", Value::Word("<interrupt>"), [2, 0, 1, 1, 0, 0], Value::None);
-        expect(&rows[2], "SIGKILL", from, [1, 1, 0, 0, 0, 1], Value::Ns(3));
+        expect(0, "SIGTERM", from.clone(), [5, 2, 0, 0, 3, 0], Value::Ns(9));
+        expect(1, "SIGALRM", Value::Word("<interrupt>"), [2, 0, 1, 1, 0, 0], Value::None);
+        expect(2, "SIGKILL", from, [1, 1, 0, 0, 0, 1], Value::Ns(3));
         assert!(sums.take_rows().is_empty());
         let mut child = sent(1, TO, 17, 0);
         (child.sender.pid, child.sender.tid, child.sender.comm) = (-1, -1, Comm::default());
         sums.sent(&child);
-        assert_eq!(sums.take_rows()[0][..2], [Value::Word("SIGCHLD"), Value::Word("<exited>")]);
-        assert!(rows.iter().all(|row| row.len() == COLUMNS.len()));
+        assert_eq!(take(&mut sums).cells(0, 1)[..2], [Value::Word("SIGCHLD"), Value::Word("<exited>")]);
+    }
+
+    /// In their order.
+    fn take(sums: &mut Sums) -> TypedRows<SignalRow> {
+        let rows = TypedRows::new(&SIGNALS, sums.take_rows());
+        let mut ordered = TypedRows::new(&SIGNALS, Vec::new());
+        rows.order().into_iter().for_each(|at| ordered.push(&rows, at));
+        ordered
     }
 
     #[test]
@@ -212,8 +222,8 @@ mod tests {
             sent.target.comm = Comm::new(number.to_string().as_bytes());
             sums.sent(&sent);
         }
-        let rows = sums.take_rows();
+        let mut rows = take(&mut sums);
         assert_eq!(rows.len(), MOST + 1);
-        assert_eq!(rows[0][2..4], [Value::Comm(Comm::new(b"<others>")), Value::Unsigned(5)]);
+        assert_eq!(rows.cells(0, 1)[2..4], [Value::Comm(Comm::new(b"<others>")), Value::Unsigned(5)]);
     }
 }

@@ -6,27 +6,64 @@ use std::collections::BTreeMap;
 use perf_event_open_sys::bindings as b;
 
 use crate::perf::evlist::Counted;
-use crate::report::{Column, Value};
+use crate::report::{Basis, Column, Schema, Value};
 use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
-pub static COUNT_COLUMNS: [Column; 5] = [
-    Column { key: "cpu", heading: "CPU" },
-    Column { key: "count", heading: "since start" },
-    Column { key: "delta", heading: "counted" },
-    Column { key: "run_pct", heading: "% of time" },
-    Column { key: "estimate", heading: "estimate" },
-];
+/// What the kernel has counted on a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountRow {
+    pub cpu: u32,
+    pub delta: u64,
+    pub since_start: Option<u64>,
+    /// For how long it counted, and was to count. Not known where both are 0.
+    pub running_ns: u64,
+    pub enabled_ns: u64,
+}
 
-pub static PLACE_COLUMNS: [Column; 6] = [
-    Column { key: "samples", heading: "samples" },
-    Column { key: "events", heading: "events" },
-    Column { key: "mode", heading: "mode" },
-    Column { key: "comm", heading: "comm" },
-    Column { key: "addr", heading: "address" },
-    Column { key: "place", heading: "function" },
-];
+pub static COUNTS: Schema<CountRow> = Schema::<CountRow>::new(
+    "cpus",
+    &[
+        Column::label("cpu", "CPU", |row| Value::Unsigned(row.cpu.into())),
+        Column::gauge("count", "since start", |row| &mut row.since_start),
+        Column::counter("delta", "counted", |row| &mut row.delta),
+        Column::<CountRow>::counter("running_ns", "", |row| &mut row.running_ns).ns().hidden(),
+        Column::<CountRow>::counter("enabled_ns", "", |row| &mut row.enabled_ns).ns().hidden(),
+        Column::derived("run_pct", "% of time", |row, _| row.share().map_or(Value::None, Value::Pct)),
+        Column::derived("estimate", "estimate", |row, _| row.estimate().map_or(Value::None, Value::Unsigned)),
+    ],
+)
+.titled("CPUs, counted")
+.rests_on(Basis::Counters);
+
+/// Where samples were.
+#[derive(Clone, Debug)]
+pub struct PlaceRow {
+    mode: Mode,
+    comm: Comm,
+    addr: u64,
+    stack: Option<StackId>,
+    samples: u64,
+    events: u64,
+}
+
+pub static PLACES: Schema<PlaceRow> = Schema::<PlaceRow>::new(
+    "places",
+    &[
+        Column::counter("samples", "samples", |row| &mut row.samples),
+        Column::counter("events", "events", |row| &mut row.events),
+        Column::label("mode", "mode", |row| Value::Word(row.mode.word())),
+        Column::label("comm", "comm", |row| Value::Comm(row.comm)),
+        Column::label("addr", "address", |row| Value::Address(row.addr)),
+        Column::place("place", "function", |row| &mut row.stack),
+    ],
+)
+.titled("where the samples were")
+.ordered(|one, other| {
+    let name = |row: &PlaceRow| (Reverse(row.samples), row.mode, row.comm, row.addr);
+    name(one).cmp(&name(other))
+});
 
 /// What a CPU was doing when a sample was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,12 +137,11 @@ impl Counts {
     }
 
     /// CPUs that counted something. The next interval begins.
-    pub fn take_rows(&mut self, times: Times) -> Vec<Vec<Value>> {
+    pub fn take_rows(&mut self, times: Times) -> Vec<CountRow> {
         let sum = |of: fn(&Counted) -> u64| self.0.values().map(|count| of(&count.now)).fold(0, u64::saturating_add);
         let wanted = sum(|now| now.enabled_ns).checked_div(self.0.len() as u64).unwrap_or(0);
         let of_tasks = (sum(|now| now.running_ns), wanted);
-        let mut rows = Vec::new();
-        for (cpu, count) in &mut self.0 {
+        let row = |(&cpu, count): (&u32, &mut Count)| {
             let Counted { count: delta, enabled_ns, running_ns, .. } = std::mem::take(&mut count.now);
             count.before = count.before.saturating_add(delta);
             let (running_ns, enabled_ns) = match times {
@@ -113,33 +149,27 @@ impl Counts {
                 Times::Tasks => of_tasks,
                 Times::Unknown => (0, 0),
             };
-            if delta > 0 {
-                rows.push(vec![
-                    Value::Unsigned((*cpu).into()),
-                    Value::Unsigned(count.before),
-                    Value::Unsigned(delta),
-                    share(running_ns, enabled_ns).map_or(Value::None, Value::Pct),
-                    estimate(delta, running_ns, enabled_ns).map_or(Value::None, Value::Unsigned),
-                ]);
-            }
+            (delta > 0).then_some(CountRow { cpu, delta, since_start: Some(count.before), running_ns, enabled_ns })
+        };
+        self.0.iter_mut().filter_map(row).collect()
+    }
+}
+
+impl CountRow {
+    /// Hundredths of a per cent of the time in which the event was wanted.
+    fn share(&self) -> Option<u32> {
+        let share = (u128::from(self.running_ns) * 10_000).div_ceil(u128::from(self.enabled_ns).max(1));
+        (self.enabled_ns > 0).then_some(share.min(10_000) as u32)
+    }
+
+    /// How many there may have been, when the event had to share its counter with others.
+    fn estimate(&self) -> Option<u64> {
+        if self.share().is_none_or(|share| share == 10_000) {
+            return None; // then the count is no estimate
         }
-        rows
+        let all = (u128::from(self.delta) * u128::from(self.enabled_ns)).checked_div(self.running_ns.into())?;
+        Some(u64::try_from(all).unwrap_or(u64::MAX))
     }
-}
-
-/// Hundredths of a per cent of the time in which the event was wanted.
-fn share(running_ns: u64, enabled_ns: u64) -> Option<u32> {
-    let share = (u128::from(running_ns) * 10_000).div_ceil(u128::from(enabled_ns).max(1));
-    (enabled_ns > 0).then_some(share.min(10_000) as u32)
-}
-
-/// How many there may have been, when the event had to share its counter with others.
-fn estimate(delta: u64, running_ns: u64, enabled_ns: u64) -> Option<u64> {
-    if share(running_ns, enabled_ns).is_none_or(|share| share == 10_000) {
-        return None; // then the count is no estimate
-    }
-    let all = (u128::from(delta) * u128::from(enabled_ns)).checked_div(running_ns.into())?;
-    Some(u64::try_from(all).unwrap_or(u64::MAX))
 }
 
 /// Rows at most; what comes beyond is one more.
@@ -187,27 +217,20 @@ impl Places {
         self.0.keys().filter_map(|place| place.stack)
     }
 
-    /// Most frequent first. The next interval begins.
-    pub fn take_rows(&mut self) -> Vec<Vec<Value>> {
-        let mut places: Vec<(Place, Sum)> = self.0.drain().collect();
-        places.sort_unstable_by_key(|(place, sum)| (Reverse(sum.samples), *place));
-        let row = |(place, sum): (Place, Sum)| {
-            vec![
-                Value::Unsigned(sum.samples),
-                Value::Unsigned(sum.events),
-                Value::Word(place.mode.word()),
-                Value::Comm(place.comm),
-                Value::Address(place.ip),
-                place.stack.map_or(Value::None, Value::Place),
-            ]
+    /// In no order. The next interval begins.
+    pub fn take_rows(&mut self) -> Vec<PlaceRow> {
+        let row = |(Place { mode, comm, ip, stack }, Sum { samples, events })| {
+            let addr = ip;
+            PlaceRow { mode, comm, addr, stack, samples, events }
         };
-        places.into_iter().map(row).collect()
+        self.0.drain().map(row).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::{Rows, TypedRows};
 
     fn counted(count: u64, enabled_ns: u64, running_ns: u64) -> Counted {
         Counted { count, enabled_ns, running_ns, span_ns: 0 }
@@ -221,19 +244,16 @@ mod tests {
         counts.add(0, &counted(7, 100, 100));
         counts.add(2, &counted(0, 100, 0));
         counts.add(3, &counted(5, 0, 0));
-        let number = Value::Unsigned;
-        let rows = counts.take_rows(Times::Cpus);
-        let want = [
-            vec![number(0), number(7), number(7), Value::Pct(10_000), Value::None],
-            vec![number(1), number(40), number(40), Value::Pct(2500), number(160)],
-            vec![number(3), number(5), number(5), Value::None, Value::None],
-        ];
+        let brief = |row: &CountRow| (row.cpu, row.since_start.unwrap(), row.delta, row.share(), row.estimate());
+        let rows: Vec<_> = counts.take_rows(Times::Cpus).iter().map(brief).collect();
+        let want = [(0, 7, 7, Some(10_000), None), (1, 40, 40, Some(2500), Some(160)), (3, 5, 5, None, None)];
         assert_eq!(rows, want);
         counts.add(1, &counted(2, 10, 10));
-        let want = [vec![number(1), number(42), number(2), Value::Pct(10_000), Value::None]];
-        assert_eq!(counts.take_rows(Times::Cpus), want);
+        let rows: Vec<_> = counts.take_rows(Times::Cpus).iter().map(brief).collect();
+        assert_eq!(rows, [(1, 42, 2, Some(10_000), None)]);
         assert!(counts.take_rows(Times::Cpus).is_empty());
-        assert_eq!(estimate(u64::MAX, 1, u64::MAX), Some(u64::MAX));
+        let row = CountRow { cpu: 0, delta: u64::MAX, since_start: None, running_ns: 1, enabled_ns: u64::MAX };
+        assert_eq!(row.estimate(), Some(u64::MAX));
     }
 
     #[test]
@@ -244,13 +264,11 @@ mod tests {
             counts.add(1, &counted(10, 1_000_000, running[1]));
             counts
         };
-        let brief = |rows: Vec<Vec<Value>>| rows.iter().map(|row| (row[3].clone(), row[4].clone())).collect::<Vec<_>>();
-        let whole = || (Value::Pct(10_000), Value::None);
-        assert_eq!(brief(fill([930_000, 69_990]).take_rows(Times::Tasks)), [whole(), whole()]);
-        let half = |count| (Value::Pct(5000), Value::Unsigned(count));
+        let brief = |rows: Vec<CountRow>| rows.iter().map(|row| (row.share(), row.estimate())).collect::<Vec<_>>();
+        assert_eq!(brief(fill([930_000, 69_990]).take_rows(Times::Tasks)), [(Some(10_000), None); 2]);
+        let half = |count| (Some(5000), Some(count));
         assert_eq!(brief(fill([430_000, 70_000]).take_rows(Times::Tasks)), [half(60), half(20)]);
-        let unknown = || (Value::None, Value::None);
-        assert_eq!(brief(fill([430_000, 70_000]).take_rows(Times::Unknown)), [unknown(), unknown()]);
+        assert_eq!(brief(fill([430_000, 70_000]).take_rows(Times::Unknown)), [(None, None); 2]);
     }
 
     #[test]
@@ -262,16 +280,16 @@ mod tests {
         {
             places.add(mode, comm, ip, None, 100);
         }
-        let rows = places.take_rows();
-        let brief: Vec<_> = rows.iter().map(|row| (row[0].clone(), row[1].clone(), row[2].clone())).collect();
-        let number = Value::Unsigned;
-        let user = || (number(1), number(100), Value::Word("user"));
-        assert_eq!(brief, [(number(2), number(200), Value::Word("kernel")), user(), user(), user()]);
+        let rows = TypedRows::new(&PLACES, places.take_rows());
+        let ordered = rows.order().into_iter().map(|at| &rows.rows()[at]);
+        let brief: Vec<_> = ordered.map(|row| (row.samples, row.events, row.mode)).collect();
+        let user = (1, 100, Mode::User);
+        assert_eq!(brief, [(2, 200, Mode::Kernel), user, user, user]);
         for ip in 0..MOST as u64 + 3 {
             places.add(Mode::User, a, ip, None, 1);
         }
         let rows = places.take_rows();
-        assert_eq!((rows.len(), &rows[0][0]), (MOST + 1, &number(3)));
+        assert_eq!((rows.len(), rows.iter().map(|row| row.samples).max()), (MOST + 1, Some(3)));
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::profilers::task_state::events::{Plan, Wanted};
 use crate::profilers::task_state::line::{Line, SHAPE};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
 use crate::profilers::task_state::states::State;
-use crate::profilers::task_state::table::{ByThread, COLUMNS, THREAD_COLUMNS, TimeTable, Times};
+use crate::profilers::task_state::table::{ByThread, STATES_OF_ALL, STATES_OF_THREADS, TimeTable, Times};
 use crate::profilers::task_state::whereabouts::{Allowance, Whereabouts};
 use crate::report::{Subject, Value};
 use crate::symbol::StackId;
@@ -84,9 +84,12 @@ pub struct TaskStateArgs {
     /// Only tasks of these names: nginx,java*
     #[arg(long, value_name = "COMM,...", value_parser = values::comm_list)]
     filter: Option<CommList>,
-    /// A row per thread
+    /// A row per thread: those first that have waited most in other states than S and I
     #[arg(long)]
     perins: bool,
+    /// So many rows at most in text
+    #[arg(long, value_name = "ROWS", value_parser = values::count)]
+    top: Option<u64>,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -519,31 +522,31 @@ impl Profiler for TaskState {
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         let (mut coverage, lives) = self.cover(now);
         let lapses = self.machine.take_lapses();
+        // Of some states, or some CPUs, nobody knows how much time they should have.
+        let whole = !self.narrowed && self.by_thread.len() < MOST_THREADS;
+        let mut all = std::mem::replace(&mut self.all, Times::new());
+        let mut by_thread = std::mem::take(&mut self.by_thread);
         let Some(plan) = &self.plan else { return Ok(()) };
         let mut table = TimeTable::new(&plan.states, |state| self.selects(state), self.hides, lapses);
         let told_until = self.told_until;
-        // Of some states, or some CPUs, nobody knows how much time they should have.
-        let whole = !self.narrowed && self.by_thread.len() < MOST_THREADS;
         self.ongoing(|tid, comm, state, since| {
             let lasts = |since: u64| now.saturating_sub(since);
             table.goes_on(tid, comm, state, lasts(since), lasts(since.max(told_until)));
         });
-        coverage.seen_ns = self.all.all_states().saturating_add(table.ongoing_ns());
+        coverage.seen_ns = all.all_states().saturating_add(table.ongoing_ns());
         table.cover(coverage.unseen.by_state, if whole && self.args.perins { lives } else { FxHashMap::default() });
-        if self.args.perins {
-            report.table(&THREAD_COLUMNS, table.rows_by_thread(&self.by_thread));
-            self.by_thread.clear();
+        let sight = self.sight();
+        let table = if self.args.perins {
+            report.delta(&STATES_OF_THREADS, table.rows_by_thread(&mut by_thread))
         } else {
-            report.table(&COLUMNS, table.rows(&self.all));
-        }
+            report.delta(&STATES_OF_ALL, table.rows(&mut all))
+        };
+        table.judged(sight).most(self.args.top.map_or(usize::MAX, |top| top as usize));
         if whole && coverage.missing_ns() > 0 {
-            report.say_below(coverage.line(!self.args.perins));
+            table.below(coverage.line(!self.args.perins));
             report.total("seen_ns", Value::Unsigned(coverage.seen_ns));
             report.total("of_ns", Value::Unsigned(coverage.of.ns));
         }
-        report.judge(self.sight());
-        report.doubt(table::doubts(if self.args.perins { &THREAD_COLUMNS } else { &COLUMNS }));
-        self.all.clear();
         self.told_until = now;
         self.draw_ongoing(now, report);
         Ok(())

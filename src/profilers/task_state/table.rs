@@ -1,11 +1,13 @@
 //! The tables: how often and how long tasks were in each state, and how many are in it now.
 
+use std::cmp::Reverse;
+
 use rustc_hash::FxHashMap;
 
 use crate::profilers::task_state::coverage;
 use crate::profilers::task_state::machine::Wakeup;
 use crate::profilers::task_state::states::{STATES, State, States};
-use crate::report::{Column, RowDoubts, Value};
+use crate::report::{Column, Schema, Value, Verdict};
 use crate::stats::Histogram;
 use crate::task::Comm;
 
@@ -14,7 +16,7 @@ pub type Histograms = [Histogram; STATES];
 pub type ByThread = FxHashMap<i32, (Comm, Box<Times>)>;
 
 /// By state, the periods that ended in an interval, and how much of it they and others took up.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Times {
     pub histograms: Histograms,
     /// Of each period what lies in the interval, ns: not what a table before has told already. Also of those whose length is
@@ -33,46 +35,97 @@ struct Unwoken {
     busy: u64,
 }
 
-pub static COLUMNS: [Column; MEASURED] = MEASURES;
+/// Tasks in a state, or one of them.
+#[derive(Clone, Debug)]
+pub struct StateRow {
+    /// None: all tasks.
+    thread: Option<(i32, Comm)>,
+    state: State,
+    label: Value,
+    /// Of the periods that ended.
+    durations: Histogram,
+    total_ns: u64,
+    /// Of those that go on, too.
+    longest_ns: Option<u64>,
+    /// Tasks that are in it as the interval ends, and for how long.
+    ongoing: Option<u64>,
+    ongoing_ns: Option<u64>,
+    /// How much of the time of the state, or of the thread, is known, and how much there is. Both 0: nobody knows.
+    seen_ns: u64,
+    of_ns: u64,
+    /// That is said in text: once for each thread.
+    says_seen: bool,
+    /// Waits whose wake-up went unseen. None: none can have.
+    unwoken: Option<u64>,
+    unwoken_busy: Option<u64>,
+    /// Periods that may have been of this state.
+    unknown: Option<u64>,
+    /// What the thread has cost, so that rows of one stand together: ns of waiting unasked.
+    cost_ns: u64,
+}
 
-/// The same for each thread.
-pub static THREAD_COLUMNS: [Column; MEASURED + 2] = {
-    let mut columns = [Column { key: "tid", heading: "tid" }; MEASURED + 2];
-    columns[1] = Column { key: "comm", heading: "comm" };
-    let mut at = 0;
-    while at < MEASURES.len() {
-        columns[at + 2] = MEASURES[at];
-        at += 1;
-    }
-    columns
-};
+/// A row for each state.
+pub static STATES_OF_ALL: Schema<StateRow> =
+    Schema::<StateRow>::new("states", COLUMNS.split_at(2).1).judged(StateRow::verdict);
 
-const MEASURED: usize = 16;
+/// A row for each thread and state: those first that have waited most, though they did not mean to.
+pub static STATES_OF_THREADS: Schema<StateRow> = Schema::<StateRow>::new("threads", COLUMNS)
+    .ordered(|one, other| {
+        let rank = |row: &StateRow| (Reverse(row.cost_ns), row.thread.map(|(tid, _)| tid), row.state);
+        rank(one).cmp(&rank(other))
+    })
+    .judged(StateRow::verdict);
 
-const MEASURES: [Column; MEASURED] = [
-    Column { key: "state", heading: "state" },
-    Column { key: "count", heading: "count" },
-    Column { key: "total_ns", heading: "total ms" },
-    Column { key: "min_ns", heading: "min ms" },
-    Column { key: "p50_ns", heading: "p50 ms" },
-    Column { key: "p95_ns", heading: "p95 ms" },
-    Column { key: "p99_ns", heading: "p99 ms" },
-    Column { key: "max_ns", heading: "max ms" },
-    Column { key: "ongoing", heading: "now" },
+const COLUMNS: &[Column<StateRow>] = &[
+    Column::label("tid", "tid", |row| row.thread.map_or(Value::None, |(tid, _)| Value::Signed(tid.into()))),
+    Column::label("comm", "comm", |row| row.thread.map_or(Value::None, |(_, comm)| Value::Comm(comm))),
+    Column::label("state", "state", |row| row.label.clone()),
+    Column::derived("count", "count", |row, _| Value::Unsigned(row.durations.count())),
+    Column::<StateRow>::counter("total_ns", "total ms", |row| &mut row.total_ns).ns(),
+    Column::derived("min_ns", "min ms", |row, _| row.measured(row.durations.min())),
+    Column::derived("p50_ns", "p50 ms", |row, _| row.measured(row.durations.quantile(0.50))),
+    Column::derived("p95_ns", "p95 ms", |row, _| row.measured(row.durations.quantile(0.95))),
+    Column::derived("p99_ns", "p99 ms", |row, _| row.measured(row.durations.quantile(0.99))),
+    Column::<StateRow>::greatest("max_ns", "max ms", |row| &mut row.longest_ns).ns(),
+    Column::gauge("ongoing", "now", |row| &mut row.ongoing),
     // In words; no more than these stand above it.
-    Column { key: "", heading: " " },
-    Column { key: "seen_ns", heading: "" },
-    Column { key: "of_ns", heading: "" },
-    Column { key: "ongoing_ns", heading: "" },
-    Column { key: "unwoken", heading: "" },
-    Column { key: "unwoken_busy", heading: "" },
-    Column { key: "unknown", heading: "" },
+    Column::<StateRow>::derived("seen", " ", |row, _| row.seen_in_words()).text_only(),
+    Column::<StateRow>::derived("seen_ns", "", |row, _| row.if_partly_seen(row.seen_ns)).json_only(),
+    Column::<StateRow>::derived("of_ns", "", |row, _| row.if_partly_seen(row.of_ns)).json_only(),
+    Column::<StateRow>::gauge("ongoing_ns", "", |row| &mut row.ongoing_ns).ns().json_only(),
+    Column::<StateRow>::known_counter("unwoken", "", |row| &mut row.unwoken).json_only(),
+    Column::<StateRow>::known_counter("unwoken_busy", "", |row| &mut row.unwoken_busy).json_only(),
+    Column::<StateRow>::known_counter("unknown", "", |row| &mut row.unknown).json_only(),
+    Column::<StateRow>::distribution("duration_ns", |row| &mut row.durations).ns(),
+    Column::<StateRow>::counter("known_ns", "", |row| &mut row.seen_ns).ns().hidden(),
+    Column::<StateRow>::counter("lived_ns", "", |row| &mut row.of_ns).ns().hidden(),
+    Column::<StateRow>::counter("cost_ns", "", |row| &mut row.cost_ns).ns().hidden(),
 ];
 
-/// The columns, from the last, that say how far a row can be trusted.
-pub fn doubts(columns: &[Column]) -> RowDoubts {
-    let [estimate, busy, unknown] = [3, 2, 1].map(|from_end| columns.len() - from_end);
-    RowDoubts { estimate, discarded: [busy, unknown] }
+impl StateRow {
+    fn measured(&self, ns: u64) -> Value {
+        if self.durations.is_empty() { Value::None } else { Value::Ns(ns) }
+    }
+
+    fn if_partly_seen(&self, ns: u64) -> Value {
+        if self.seen_ns < self.of_ns { Value::Ns(ns) } else { Value::None }
+    }
+
+    fn seen_in_words(&self) -> Value {
+        let words = coverage::words(self.seen_ns, self.of_ns).filter(|_| self.says_seen && self.seen_ns < self.of_ns);
+        words.map_or(Value::None, |words| Value::Text(words.into()))
+    }
+
+    /// How far it can be trusted though nothing was lost.
+    fn verdict(&self) -> Verdict {
+        if [self.unwoken_busy, self.unknown].iter().any(|count| count.is_some_and(|count| count > 0)) {
+            Verdict::Discarded
+        } else if self.unwoken.is_some() {
+            Verdict::Estimate
+        } else {
+            Verdict::Exact
+        }
+    }
 }
 
 impl Times {
@@ -83,13 +136,6 @@ impl Times {
             unseen: [0; STATES],
             unwoken: [Unwoken { all: 0, busy: 0 }; STATES],
         }
-    }
-
-    pub fn clear(&mut self) {
-        self.histograms.iter_mut().for_each(Histogram::clear);
-        self.totals = [0; STATES];
-        self.unseen = [0; STATES];
-        self.unwoken = Default::default();
     }
 
     /// A period ended. The interval began at `from`.
@@ -208,102 +254,110 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
     }
 
     /// A row per state.
-    pub fn rows(&self, times: &Times) -> Vec<Vec<Value>> {
-        let mut rows = Vec::new();
-        self.add_rows(times, &self.all, self.lapses.values().sum(), &[], None, &mut rows);
-        rows
+    pub fn rows(&self, times: &mut Times) -> Vec<StateRow> {
+        let seen_of = |at: usize, total: u64| (total, total.saturating_add(self.unseen[at]));
+        self.rows_of(None, times, &self.all, self.lapses.values().sum(), seen_of)
     }
 
-    /// A row per thread and state, by tid.
-    pub fn rows_by_thread(&self, threads: &ByThread) -> Vec<Vec<Value>> {
+    /// A row per thread and state.
+    pub fn rows_by_thread(&self, threads: &mut ByThread) -> Vec<StateRow> {
         let mut tids: Vec<i32> = threads.keys().chain(self.ongoing.keys()).chain(self.lives.keys()).copied().collect();
         tids.sort_unstable();
         tids.dedup();
         let mut rows = Vec::new();
-        let none = Times::new();
         for tid in tids {
-            let (known, times) = threads.get(&tid).map_or((None, &none), |(comm, all)| (Some(*comm), all));
+            let mut known = threads.remove(&tid);
             let life = self.lives.get(&tid).copied();
-            let (comm, ongoing) = match self.ongoing.get(&tid) {
-                Some(ongoing) => *ongoing,
-                None => (life.map_or_else(Comm::default, |life| life.0), Ongoing::default()),
-            };
-            let seen_ns = times.all_states().saturating_add(sum_of(&ongoing));
-            let seen_of = life.map(|(_, of_ns)| (seen_ns, of_ns)).filter(|(seen_ns, of_ns)| seen_ns < of_ns);
-            let head = [Value::Signed(tid.into()), Value::Comm(known.unwrap_or(comm))];
+            let ongoing = self.ongoing.get(&tid).copied();
+            let comms = [known.as_ref().map(|known| known.0), ongoing.map(|both| both.0), life.map(|life| life.0)];
+            let thread = Some((tid, comms.into_iter().flatten().next().unwrap_or_default()));
+            let ongoing = ongoing.map(|both| both.1).unwrap_or_default();
+            let seen_ns = known.as_ref().map_or(0, |(_, times)| times.all_states()).saturating_add(sum_of(&ongoing));
+            let seen_of = life.map_or((0, 0), |(_, of_ns)| (seen_ns, of_ns.max(seen_ns)));
             let lapses = self.lapses.get(&tid).copied().unwrap_or(0);
-            let before = rows.len();
-            self.add_rows(times, &ongoing, lapses, &head, seen_of, &mut rows);
-            if rows.len() == before && seen_of.is_some() {
-                let mut row = head.to_vec();
-                row.extend([Value::Word("?"), Value::Unsigned(0), Value::Ns(0)]);
-                row.resize(head.len() + SEEN, Value::None);
-                row.extend(seen_values(seen_of, true));
-                row.resize(head.len() + MEASURED, Value::None);
-                rows.push(row);
+            let mut none = Times::new();
+            let times = known.as_mut().map_or(&mut none, |(_, times)| times);
+            let mut of_thread = self.rows_of(thread, times, &ongoing, lapses, |_, _| seen_of);
+            if of_thread.is_empty() && seen_of.0 < seen_of.1 {
+                of_thread.push(StateRow { thread, seen_ns: seen_of.0, of_ns: seen_of.1, ..StateRow::unknown() });
             }
+            let unasked = |row: &&StateRow| ![State::RUNNING, State::SLEEP, State::IDLE].contains(&row.state);
+            let cost_ns = of_thread.iter().filter(unasked).fold(0, |sum: u64, row| sum.saturating_add(row.total_ns));
+            for (nth, row) in of_thread.iter_mut().enumerate() {
+                (row.cost_ns, row.says_seen) = (cost_ns, nth == 0);
+            }
+            rows.append(&mut of_thread);
         }
         rows
     }
 
-    /// `seen_of`: of a thread; else each state has its own.
-    fn add_rows(
+    /// `seen_of`: how much is known of a state with this total, of how much.
+    fn rows_of(
         &self,
-        times: &Times,
+        thread: Option<(i32, Comm)>,
+        times: &mut Times,
         ongoing: &Ongoing,
         lapses: u64,
-        head: &[Value],
-        seen_of: Option<(u64, u64)>,
-        into: &mut Vec<Vec<Value>>,
-    ) {
-        let first = into.len();
-        for (at, histogram) in times.histograms.iter().enumerate() {
+        seen_of: impl Fn(usize, u64) -> (u64, u64),
+    ) -> Vec<StateRow> {
+        let mut rows = Vec::new();
+        for at in 0..STATES {
             let GoingOn { count, ns, longest_ns, in_interval_ns } = ongoing[at];
             let state = State::at(at);
-            let total = times.totals[at].saturating_add(in_interval_ns);
-            let unseen = if head.is_empty() { self.unseen[at] } else { 0 };
-            if (histogram.is_empty() && count == 0 && total == 0 && unseen == 0) || !(self.selects)(state) {
+            let durations = &times.histograms[at];
+            let total_ns = times.totals[at].saturating_add(in_interval_ns);
+            let (seen_ns, of_ns) = seen_of(at, total_ns);
+            let is_missing = thread.is_none() && of_ns > seen_ns;
+            if (durations.is_empty() && count == 0 && total_ns == 0 && !is_missing) || !(self.selects)(state) {
                 continue;
             }
-            let seen_of = if unseen > 0 { Some((total, total.saturating_add(unseen))) } else { seen_of };
-            let [p50, p95, p99] = histogram.quantiles([0.50, 0.95, 0.99]);
-            let measured = |value: u64| if histogram.is_empty() { Value::None } else { Value::Ns(value) };
             let Unwoken { all, busy } = times.unwoken[at];
             // Who waits may have been woken unseen already.
             let may_be_woken = self.hides && (state == State::RUN_DELAY || state != State::RUNNING && count > 0);
-            let some = |count: u64, there: bool| if there { Value::Unsigned(count) } else { Value::None };
-            let mut row = head.to_vec();
-            row.extend([
-                self.states.label(state),
-                Value::Unsigned(histogram.count()),
-                Value::Ns(total),
-                measured(histogram.min()),
-                measured(p50),
-                measured(p95),
-                measured(p99),
-                if count > 0 { Value::Ns(histogram.max().max(longest_ns)) } else { measured(histogram.max()) },
-                Value::Unsigned(count),
-            ]);
-            row.extend(seen_values(seen_of, head.is_empty() || into.len() == first));
-            row.extend([
-                Value::Ns(ns),
-                some(all, all > 0 || may_be_woken),
-                some(busy, busy > 0),
-                some(lapses, lapses > 0 && state != State::RUNNING),
-            ]);
-            into.push(row);
+            let longest_ended = (!durations.is_empty()).then(|| durations.max());
+            rows.push(StateRow {
+                thread,
+                state,
+                label: self.states.label(state),
+                durations: std::mem::take(&mut times.histograms[at]),
+                total_ns,
+                longest_ns: longest_ended.max((count > 0).then_some(longest_ns)),
+                ongoing: Some(count),
+                ongoing_ns: Some(ns),
+                seen_ns,
+                of_ns,
+                says_seen: true,
+                unwoken: (all > 0 || may_be_woken).then_some(all),
+                unwoken_busy: (busy > 0).then_some(busy),
+                unknown: (lapses > 0 && state != State::RUNNING).then_some(lapses),
+                cost_ns: 0,
+            });
         }
+        rows
     }
 }
 
-/// Where they are among the columns of [`MEASURES`].
-const SEEN: usize = 9;
-
-/// How much of the time is known, in words too if these are shown.
-fn seen_values(seen_of: Option<(u64, u64)>, shown: bool) -> [Value; 3] {
-    let Some((seen_ns, of_ns)) = seen_of else { return [const { Value::None }; 3] };
-    let words = coverage::words(seen_ns, of_ns).filter(|_| shown);
-    [words.map_or(Value::None, |words| Value::Text(words.into())), Value::Ns(seen_ns), Value::Ns(of_ns)]
+impl StateRow {
+    /// Of a thread of which nothing is known.
+    fn unknown() -> StateRow {
+        StateRow {
+            thread: None,
+            state: State::RUNNING,
+            label: Value::Word("?"),
+            durations: Histogram::new(),
+            total_ns: 0,
+            longest_ns: None,
+            ongoing: None,
+            ongoing_ns: None,
+            seen_ns: 0,
+            of_ns: 0,
+            says_seen: true,
+            unwoken: None,
+            unwoken_busy: None,
+            unknown: None,
+            cost_ns: 0,
+        }
+    }
 }
 
 fn sum_of(ongoing: &Ongoing) -> u64 {
@@ -314,6 +368,7 @@ fn sum_of(ongoing: &Ongoing) -> u64 {
 mod tests {
     use super::*;
     use crate::profilers::task_state::states::tests::{NEW, sched_switch};
+    use crate::report::{Rows, TypedRows};
 
     #[test]
     fn rows_have_what_ended_and_what_goes_on() {
@@ -325,25 +380,27 @@ mod tests {
         table.goes_on(7, comm, State::SLEEP, 30, 30);
         table.goes_on(8, comm, State::DISK, 40, 15);
         table.goes_on(9, comm, State::RUNNING, 50, 50); // not selected
-        // tid, state, count, total, the longest and those that go on
-        let brief = |row: Vec<Value>| [0, 2, 3, 4, 9, 10].map(|at| row[at].clone());
-        let brief: Vec<[Value; 6]> = table.rows_by_thread(&threads).into_iter().map(brief).collect();
-        let row = |tid, state, count, total, max, now| {
-            let count = Value::Unsigned(count);
-            [Value::Signed(tid), Value::Word(state), count, Value::Ns(total), Value::Ns(max), Value::Unsigned(now)]
+        let brief = |row: &StateRow| {
+            let seen_of = (row.seen_ns < row.of_ns).then_some((row.seen_ns, row.of_ns));
+            (row.thread.unwrap().0, row.label.clone(), row.durations.count(), row.total_ns, row.longest_ns, seen_of)
         };
-        assert_eq!(brief, [row(7, "S", 0, 30, 30, 1), row(7, "D", 1, 3, 5, 0), row(8, "D", 0, 15, 40, 1)]);
+        let rows = table.rows_by_thread(&mut threads.clone());
+        let row = |tid, state, count, total, longest| (tid, Value::Word(state), count, total, Some(longest), None);
+        let want = [row(7, "S", 0, 30, 30), row(7, "D", 1, 3, 5), row(8, "D", 0, 15, 40)];
+        assert_eq!(rows.iter().map(brief).collect::<Vec<_>>(), want);
+        assert_eq!(
+            rows.iter().map(|row| (row.ongoing.unwrap(), row.cost_ns)).collect::<Vec<_>>(),
+            [(1, 3), (0, 3), (1, 15)]
+        );
+        assert_eq!(TypedRows::new(&STATES_OF_THREADS, rows).order(), [2, 0, 1]);
         // One that is known to live, and of which nothing else is known; one of which all is; one of which too little is.
         table.cover([0; STATES], [(5, (comm, 60)), (7, (comm, 33)), (8, (comm, 20))].into_iter().collect());
-        let rows = table.rows_by_thread(&threads);
-        let brief: Vec<[Value; 4]> = rows.into_iter().map(|row| [0, 2, 12, 13].map(|at| row[at].clone())).collect();
-        let row = |tid, state, seen_of: Option<(u64, u64)>| {
-            let ns = |ns: Option<u64>| ns.map_or(Value::None, Value::Ns);
-            [Value::Signed(tid), Value::Word(state), ns(seen_of.map(|both| both.0)), ns(seen_of.map(|both| both.1))]
-        };
-        let want = [row(5, "?", Some((0, 60))), row(7, "S", None), row(7, "D", None), row(8, "D", Some((15, 20)))];
-        assert_eq!(brief, want);
-        let sums: Vec<Value> = table.rows(&Times::new()).iter().map(|row| row[12].clone()).collect();
-        assert_eq!(sums, [Value::Ns(30), Value::Ns(40)]);
+        let rows = table.rows_by_thread(&mut threads);
+        let brief = |row: &StateRow| (row.thread.unwrap().0, row.label.clone(), row.seen_ns, row.of_ns);
+        let row = |tid, state, seen_ns, of_ns| (tid, Value::Word(state), seen_ns, of_ns);
+        let want = [row(5, "?", 0, 60), row(7, "S", 33, 33), row(7, "D", 33, 33), row(8, "D", 15, 20)];
+        assert_eq!(rows.iter().map(brief).collect::<Vec<_>>(), want);
+        let ongoing: Vec<_> = table.rows(&mut Times::new()).iter().map(|row| row.ongoing_ns.unwrap()).collect();
+        assert_eq!(ongoing, [30, 40]);
     }
 }

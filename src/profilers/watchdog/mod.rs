@@ -32,7 +32,7 @@ use crate::profilers::profile::{check_limit, is_absent};
 use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::settings::{Limits, Settings};
 use crate::profilers::watchdog::signs::SignBoard;
-use crate::report::{Column, Part, Shape, Subject, Value, Verdict};
+use crate::report::{Column, Part, Schema, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::kallsyms::{KallsymsError, address_of};
 use crate::task::{Comm, procfs};
@@ -185,14 +185,32 @@ const GOES_ON: usize = 13;
 /// Who runs and who waits, when there is more than one.
 const SEVERAL: usize = 14;
 
-static COLUMNS: [Column; 6] = [
-    Column { key: "cpu", heading: "CPU" },
-    Column { key: "state", heading: "state" },
-    Column { key: "last_timer_ns", heading: "last timer, ms ago" },
-    Column { key: "last_watchdog_ns", heading: "last stop task, ms ago" },
-    Column { key: "running.comm", heading: "running" },
-    Column { key: "running.tid", heading: "tid" },
-];
+/// One CPU as it is now.
+#[derive(Clone, Debug)]
+struct CpuRow {
+    cpu: u32,
+    state: &'static str,
+    /// So long ago.
+    timer_ns: Option<u64>,
+    stop_ns: Option<u64>,
+    running: Option<Seen>,
+}
+
+static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
+    "cpus",
+    &[
+        Column::label("cpu", "CPU", |row| Value::Unsigned(row.cpu.into())),
+        Column::derived("state", "state", |row, _| Value::Word(row.state)),
+        Column::<CpuRow>::gauge("last_timer_ns", "last timer, ms ago", |row| &mut row.timer_ns).ns(),
+        Column::<CpuRow>::gauge("last_watchdog_ns", "last stop task, ms ago", |row| &mut row.stop_ns).ns(),
+        Column::derived("running.comm", "running", |row, _| {
+            row.running.map_or(Value::None, |seen| Value::Comm(seen.comm))
+        }),
+        Column::derived("running.tid", "tid", |row, _| {
+            row.running.map_or(Value::None, |seen| Value::Signed(seen.tid.into()))
+        }),
+    ],
+);
 
 impl Watchdog {
     fn new(args: WatchdogArgs) -> Watchdog {
@@ -503,7 +521,7 @@ impl Profiler for Watchdog {
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
-        let age = |then: Option<u64>| then.map_or(Value::None, |then| Value::Ns(now.saturating_sub(then)));
+        let age = |then: Option<u64>| then.map(|then| now.saturating_sub(then));
         let row = |(number, cpu): (usize, &Cpu)| {
             let state = match cpu.stuck() {
                 _ if !cpu.on => "not watched",
@@ -513,20 +531,14 @@ impl Profiler for Watchdog {
                 None if cpu.timer.is_none() && cpu.stop.is_none() => "not seen yet",
                 None => "ok",
             };
-            vec![
-                Value::Unsigned(number as u64),
-                Value::Word(state),
-                age(cpu.timer),
-                age(cpu.stop),
-                cpu.seen.map_or(Value::None, |seen| Value::Comm(seen.comm)),
-                cpu.seen.map_or(Value::None, |seen| Value::Signed(seen.tid.into())),
-            ]
+            let (timer_ns, stop_ns) = (age(cpu.timer), age(cpu.stop));
+            CpuRow { cpu: number as u32, state, timer_ns, stop_ns, running: cpu.seen }
         };
         let wanted = self.cpus.iter().enumerate().filter(|(number, _)| self.is_wanted(*number as u32));
         let is_behind = wanted.clone().any(|(_, cpu)| cpu.on && cpu.is_behind());
-        report.table(&COLUMNS, wanted.map(row).collect());
+        let table = report.snapshot(&CPUS, wanted.map(row).collect());
         if is_behind {
-            report.judge(Verdict::Unsure);
+            table.judged(Verdict::Unsure);
         }
         Ok(())
     }

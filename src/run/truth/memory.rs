@@ -71,7 +71,7 @@ fn run(seed: u64, formats: &[&str; 2], inverts: bool, shown: &mut Shown) {
         let what = format!("seed {seed}, interval {interval}, {:?}", table.verdict);
         let (mut told, mut told_bytes, mut certain) = (0, 0, 0);
         for row in &table.rows {
-            let verdict = table.verdict_of(row);
+            let verdict = row.verdict;
             shown.add(verdict);
             let unsure = number(table, row, "unsure");
             told += number(table, row, "allocs");

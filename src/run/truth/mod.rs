@@ -101,8 +101,35 @@ pub struct World {
 /// The tables of an interval, and its end.
 pub struct Interval {
     pub end: u64,
-    pub tables: Vec<Table>,
+    pub tables: Vec<SeenTable>,
     pub totals: Vec<(&'static str, Value)>,
+}
+
+/// A table as a reader has it.
+pub struct SeenTable {
+    keys: Vec<&'static str>,
+    pub rows: Vec<SeenRow>,
+    /// No row is better.
+    pub verdict: Verdict,
+}
+
+#[derive(Debug)]
+pub struct SeenRow {
+    cells: Vec<Value>,
+    pub verdict: Verdict,
+}
+
+impl SeenTable {
+    fn of(mut table: Table, span_ns: u64) -> SeenTable {
+        let (order, rows) = (table.rows.order(), &mut table.rows);
+        let row = |at: usize| {
+            let verdict = table.verdict.max(rows.verdict(at));
+            SeenRow { cells: rows.cells(at, span_ns), verdict }
+        };
+        let rows = order.into_iter().map(row).collect();
+        let keys = table.rows.columns().iter().map(|column| column.key).collect();
+        SeenTable { keys, rows, verdict: table.verdict }
+    }
 }
 
 /// Where the clock starts: far behind that of /proc, which has nothing to say here.
@@ -292,7 +319,8 @@ impl World {
         }
         core.judge(&mut report, merge.undecodable());
         core.loss.next_interval();
-        Interval { end, tables: report.tables, totals: report.totals }
+        let tables = report.tables.into_iter().map(|table| SeenTable::of(table, 1)).collect();
+        Interval { end, tables, totals: report.totals }
     }
 }
 
@@ -337,13 +365,13 @@ impl Shown {
 }
 
 /// A cell by the key of its column.
-pub fn cell<'a>(table: &Table, row: &'a [Value], key: &str) -> &'a Value {
-    let at = table.columns.iter().position(|column| column.key == key).unwrap();
-    &row[at]
+pub fn cell<'a>(table: &SeenTable, row: &'a SeenRow, key: &str) -> &'a Value {
+    let at = table.keys.iter().position(|other| *other == key).unwrap();
+    &row.cells[at]
 }
 
 /// The same as a number, 0 where there is none.
-pub fn number(table: &Table, row: &[Value], key: &str) -> u64 {
+pub fn number(table: &SeenTable, row: &SeenRow, key: &str) -> u64 {
     match cell(table, row, key) {
         Value::Unsigned(number) | Value::Ns(number) => *number,
         Value::Signed(number) => *number as u64,

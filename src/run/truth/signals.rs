@@ -130,7 +130,7 @@ fn run(seed: u64, inverts: bool, shown: &mut Shown) {
         lost_before = world.last_trouble;
         let [table] = &report.tables[..] else { panic!("{seed}: one table") };
         for row in &table.rows {
-            let verdict = table.verdict_of(row);
+            let verdict = row.verdict;
             shown.add(verdict);
             let (Value::Word(name), Value::Comm(comm)) = (cell(table, row, "signal"), cell(table, row, "target"))
             else {
@@ -140,7 +140,7 @@ fn run(seed: u64, inverts: bool, shown: &mut Shown) {
             let key = (if *name == "SIGUSR1" { 10 } else { 40 }, tid);
             let told = Sums {
                 count: number(table, row, "count"),
-                merged: number(table, row, "already_pending"),
+                merged: number(table, row, "merged"),
                 delivered: number(table, row, "delivered"),
                 max_delay_ns: number(table, row, "max_delay_ns"),
                 waits: number(table, row, "pending"),

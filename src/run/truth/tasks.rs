@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::report::{Table, Value, Verdict};
-use crate::run::truth::{Shown, World, cell, common, number, text};
+use crate::report::{Value, Verdict};
+use crate::run::truth::{SeenRow, SeenTable, Shown, World, cell, common, number, text};
 
 const FORMATS: [&str; 3] = [
     "sched:sched_switch
@@ -200,11 +200,11 @@ struct Covered<'a> {
 
 impl Covered<'_> {
     /// `all`: nothing is.
-    fn check(&self, table: &Table, totals: &[(&'static str, Value)], all: bool, what: &str) {
+    fn check(&self, table: &SeenTable, totals: &[(&'static str, Value)], all: bool, what: &str) {
         let total = |key: &str| totals.iter().find(|(other, _)| *other == key).map(|(_, value)| value.clone());
-        let has = |row: &[Value], key: &str| *cell(table, row, key) != Value::None;
-        let sum = |rows: &[&Vec<Value>]| rows.iter().map(|row| number(table, row, "total_ns")).sum::<u64>();
-        let rows: Vec<&Vec<Value>> = table.rows.iter().collect();
+        let has = |row: &SeenRow, key: &str| *cell(table, row, key) != Value::None;
+        let sum = |rows: &[&SeenRow]| rows.iter().map(|row| number(table, row, "total_ns")).sum::<u64>();
+        let rows: Vec<&SeenRow> = table.rows.iter().collect();
         match (total("seen_ns"), total("of_ns")) {
             (None, None) => assert!(!rows.iter().any(|row| has(row, "of_ns")), "{what}: {rows:?}"),
             (Some(Value::Unsigned(seen)), Some(Value::Unsigned(of))) => {
@@ -221,7 +221,7 @@ impl Covered<'_> {
             return;
         }
         for &tid in self.known {
-            let rows: Vec<&Vec<Value>> = rows.iter().copied().filter(|row| number(table, row, "tid") == tid).collect();
+            let rows: Vec<&SeenRow> = rows.iter().copied().filter(|row| number(table, row, "tid") == tid).collect();
             let said = rows.first().filter(|row| has(row, "of_ns"));
             let (seen, of) = match said {
                 Some(row) => (number(table, row, "seen_ns"), number(table, row, "of_ns")),
@@ -287,7 +287,7 @@ fn run(seed: u64, apart: bool, inverts: bool, hides: bool, shown: &mut Shown) {
         }
         known.extend(table.rows.iter().filter(|_| apart).map(|row| number(table, row, "tid")));
         for row in &table.rows {
-            let verdict = table.verdict_of(row);
+            let verdict = row.verdict;
             shown.add(verdict);
             let Value::Word(state) = *cell(table, row, "state") else { panic!("{row:?}") };
             if state == "?" {

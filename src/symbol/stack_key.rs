@@ -23,9 +23,9 @@ pub enum FrameKey {
     Kernel(u64),
     Named(Box<KernelFrame>),
     File(ModuleKey, u64),
-    /// Code in no file that we know of, innermost.
+    /// Code in no file that we know of.
     Anywhere(u64),
-    /// The same further out. Code without frame pointers leaves such addresses by chance, and what a task that is stuck has
+    /// The same further out, wherever it is. Code without frame pointers leaves such addresses by chance, and what a task that is stuck has
     /// mapped is not looked at: the frames before them tell the place.
     Nowhere,
     Truncated,
@@ -54,13 +54,21 @@ impl StackKey {
         let Some(id) = id else { return StackKey::Absent };
         let Some(frames) = stacks.get(id) else { return StackKey::LeftOut };
         let mut keys: Vec<FrameKey> = frames.iter().map(FrameKey::of).collect();
-        if let (Some(key), Some(Frame::User { addr, place: Err(_), .. })) = (keys.first_mut(), frames.first()) {
-            *key = FrameKey::Anywhere(*addr);
+        if let (Some(key), Some(innermost)) = (keys.first_mut(), frames.first()) {
+            *key = FrameKey::exact(innermost);
         }
         keys.dedup_by(|one, other| *one == FrameKey::Nowhere && *other == FrameKey::Nowhere);
         // What the caller would be is not known.
         keys.pop_if(|key| *key == FrameKey::Nowhere);
         StackKey::Frames(keys.into())
+    }
+
+    /// As [`StackKey::of`], but what lies in no file is compared too.
+    pub fn exact(id: Option<StackId>, stacks: &Frames) -> StackKey {
+        let Some(id) = id else { return StackKey::Absent };
+        stacks
+            .get(id)
+            .map_or(StackKey::LeftOut, |frames| StackKey::Frames(frames.iter().map(FrameKey::exact).collect()))
     }
 
     /// How many frames are compared.
@@ -80,6 +88,13 @@ impl StackKey {
 }
 
 impl FrameKey {
+    pub fn exact(frame: &Frame) -> FrameKey {
+        match frame {
+            Frame::User { addr, place: Err(_), .. } => FrameKey::Anywhere(*addr),
+            frame => FrameKey::of(frame),
+        }
+    }
+
     fn of(frame: &Frame) -> FrameKey {
         match frame {
             Frame::Kernel { addr, .. } => FrameKey::Kernel(*addr),

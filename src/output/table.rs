@@ -1,0 +1,442 @@
+//! Tables as they are read: rows in order, each with its cells, verdict and stack. Rows of places whose stacks have equal
+//! frames are one.
+//!
+//! Two processes that run one file have stacks of their own, and so has one before and after it has mapped something. For
+//! a reader they are the same place. So are stacks that break off and agree in all that is known of them: behind that is
+//! whatever lay where a frame pointer should have been, and hardly two are equal.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::report::{ColumnHead, Kind, RowSums, Rows, Value, Verdict};
+use crate::symbol::names::{Named, Names};
+use crate::symbol::naming::GIVEN_UP;
+use crate::symbol::quality::Quality;
+use crate::symbol::stack_key::{FrameKey, StackKey};
+use crate::symbol::{Frame, Frames, StackId};
+
+/// Where a row is. Rows with equal keys are one.
+#[derive(Clone, Debug)]
+pub struct Place {
+    key: PlaceKey,
+    pub stack: RowStack,
+    /// Broken stacks that are shown as one.
+    pub broken: Option<Broken>,
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Place) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for Place {}
+
+impl Hash for Place {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum PlaceKey {
+    /// The table has no stacks.
+    Nowhere,
+    Whole(StackKey),
+    /// What is known of stacks that are broken.
+    Broken(Arc<[Known]>),
+}
+
+/// The frames to show.
+#[derive(Clone, Debug)]
+pub enum RowStack {
+    /// The table has no stacks.
+    Nowhere,
+    /// None: there was none, or it was not kept.
+    Of(Option<StackId>),
+    /// Of one that may be forgotten since.
+    Kept(Arc<[Named]>),
+}
+
+/// So many stacks that break off, and differ only behind the first `frames`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken {
+    pub frames: usize,
+    pub stacks: u64,
+}
+
+/// A frame of a broken stack that its caller did not make up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Known {
+    Kernel(u64),
+    /// A function, wherever in it, and its module.
+    Function(Arc<str>, Option<Arc<str>>),
+    /// Where the program was, if nobody knows in which function.
+    Unnamed(FrameKey),
+    /// And if nobody knows that either.
+    Nowhere(&'static str),
+}
+
+impl Place {
+    /// Of a table without stacks.
+    pub fn nowhere() -> Place {
+        Place { key: PlaceKey::Nowhere, stack: RowStack::Nowhere, broken: None }
+    }
+
+    fn of(id: Option<StackId>, stacks: &Frames) -> Place {
+        Place { key: PlaceKey::Whole(StackKey::exact(id, stacks)), stack: RowStack::Of(id), broken: None }
+    }
+
+    /// The frames as text has them. None: the table has no stacks.
+    pub fn named(&self, mut name: impl FnMut(StackId) -> Vec<Named>) -> Option<Vec<Named>> {
+        let mut frames = match &self.stack {
+            RowStack::Nowhere => return None,
+            RowStack::Of(id) => id.map_or_else(Vec::new, &mut name),
+            RowStack::Kept(frames) => frames.to_vec(),
+        };
+        if let Some(broken) = self.broken {
+            frames.truncate(broken.frames);
+        }
+        Some(frames)
+    }
+
+    /// The same with the frames that it has now, for a time when the stack may be forgotten.
+    pub fn kept(&self, name: impl FnMut(StackId) -> Vec<Named>) -> Place {
+        let stack = self.named(name).map_or(RowStack::Nowhere, |frames| RowStack::Kept(frames.into()));
+        Place { stack, ..self.clone() }
+    }
+
+    /// True when there was a stack.
+    pub fn has_stack(&self) -> bool {
+        !matches!(self.stack, RowStack::Nowhere | RowStack::Of(None))
+    }
+}
+
+/// Rows that are no more than one of each name and place, in no order.
+pub struct Placed {
+    pub rows: Box<dyn Rows>,
+    pub places: Vec<Place>,
+}
+
+impl Placed {
+    /// The rows of a report.
+    pub fn new(mut rows: Box<dyn Rows>, stacks: &Frames, names: &mut Names) -> Placed {
+        let has_stacks = rows.columns().iter().any(|column| matches!(column.kind, Kind::Stack | Kind::Place));
+        if !has_stacks {
+            let places = vec![Place::nowhere(); rows.len()];
+            return Placed { rows, places };
+        }
+        let mut sums = RowSums::new(&*rows, usize::MAX);
+        for at in 0..rows.len() {
+            let id = rows.stack(at).flatten();
+            sums.add(&mut *rows, at, Place::of(id, stacks));
+        }
+        let order = sums.order(); // the greatest first: they have their names before time is up
+        let (rows, places) = sums.into_parts();
+        join_broken(Placed { rows, places }, &order, stacks, names)
+    }
+}
+
+/// Rows of stacks that are broken and have the same known frames become one.
+fn join_broken(mut placed: Placed, order: &[usize], stacks: &Frames, names: &mut Names) -> Placed {
+    let mut sums = RowSums::new(&*placed.rows, usize::MAX);
+    let mut counts: FxHashMap<usize, u64> = FxHashMap::default();
+    for &at in order {
+        let Some(place) = placed.places.get(at) else { continue };
+        let id = if let RowStack::Of(id) = place.stack { id } else { None };
+        let known = id.and_then(|id| stacks.get(id)).and_then(|frames| known(frames, names));
+        let place = match known {
+            Some(known) => Place { key: PlaceKey::Broken(known.into()), ..place.clone() },
+            None => place.clone(),
+        };
+        *counts.entry(sums.add(&mut *placed.rows, at, place)).or_default() += 1;
+    }
+    let (rows, mut places) = sums.into_parts();
+    for (at, place) in places.iter_mut().enumerate() {
+        let stacks = counts.get(&at).copied().unwrap_or(1);
+        if let PlaceKey::Broken(known) = &place.key {
+            place.broken = (stacks > 1).then_some(Broken { frames: known.len(), stacks });
+        }
+    }
+    Placed { rows, places }
+}
+
+/// What is known of a broken stack, innermost first: where the program was, and the functions that called it up to the first
+/// frame that is in none. None: the stack is whole, or there was no time to find out.
+fn known(frames: &[Frame], names: &mut Names) -> Option<Vec<Known>> {
+    if !matches!(Quality::of(frames, names), Quality::Broken(_) | Quality::BrokenLibc(_)) {
+        return None;
+    }
+    // A frame that would have shown that it is whole may be among those without a name for lack of time.
+    let ends = frames.iter().rev().take(2).map(|frame| names.frame(frame));
+    if ends.into_iter().any(|named| named.is_given_up()) {
+        return None;
+    }
+    let mut known = Vec::new();
+    let mut is_innermost = true;
+    for frame in frames {
+        if let Frame::Kernel { addr, .. } = frame {
+            known.push(Known::Kernel(*addr));
+            continue;
+        }
+        let named = names.frame(frame);
+        match (named.symbol, FrameKey::exact(frame)) {
+            _ if named.addr.is_none() => break,
+            (Ok(symbol), _) => known.push(Known::Function(symbol, named.module)),
+            (Err(GIVEN_UP), _) => return None,
+            (Err(_), key @ FrameKey::File(..)) if is_innermost => known.push(Known::Unnamed(key)),
+            (Err(reason), _) if is_innermost => known.push(Known::Nowhere(reason)),
+            (Err(_), _) => break,
+        }
+        is_innermost = false;
+    }
+    Some(known)
+}
+
+/// A row as it is read.
+pub struct Line {
+    /// One for each column.
+    pub cells: Vec<Value>,
+    pub verdict: Verdict,
+    pub place: Place,
+    /// So many rows for which there was no room, in one.
+    pub others: Option<u64>,
+}
+
+impl Line {
+    /// One of which no more is known.
+    pub fn plain(cells: Vec<Value>) -> Line {
+        Line { cells, verdict: Verdict::Exact, place: Place::nowhere(), others: None }
+    }
+}
+
+/// Lays out the rows of a report in their order.
+pub fn lines(placed: &mut Placed, verdict: Verdict, span_ns: u64) -> Vec<Line> {
+    let Placed { rows, places } = placed;
+    let order = rows.order();
+    let line = |at: usize| Line {
+        cells: rows.cells(at, span_ns),
+        verdict: verdict.max(rows.verdict(at)),
+        place: places.get(at).cloned().unwrap_or_else(Place::nowhere),
+        others: None,
+    };
+    order.into_iter().map(line).collect()
+}
+
+/// The same of sums.
+pub fn lines_of_sums(sums: &mut RowSums<Place>, verdict: Verdict, span_ns: u64) -> Vec<Line> {
+    let (columns, order) = (sums.rows().columns(), sums.order());
+    let line = |at: usize| {
+        let others = sums.others().filter(|others| others.at == at).map(|others| others.rows);
+        let mut cells = sums.rows().cells(at, span_ns);
+        let mut place = sums.place(at).cloned().unwrap_or_else(Place::nowhere);
+        if others.is_some() {
+            let labels = cells.iter_mut().zip(&columns).filter(|(_, column)| column.kind == Kind::Label);
+            for (nth, (cell, _)) in labels.enumerate() {
+                *cell = if nth == 0 { Value::Word("<others>") } else { Value::None };
+            }
+            place = Place::nowhere();
+        }
+        Line { cells, verdict: verdict.max(sums.rows().verdict(at)), place, others }
+    };
+    order.into_iter().map(line).collect()
+}
+
+/// Sums of the counters of lines that are not shown, as far as those of all lines are.
+pub fn sums_of_rest<'a>(
+    columns: &'a [ColumnHead],
+    all: &'a [Line],
+    rest: &'a [Line],
+) -> impl Iterator<Item = (Value, &'static str)> + 'a {
+    let is_shown = |(at, column): &(usize, &ColumnHead)| column.kind == Kind::Counter && is_in_text(column, *at, all);
+    let counters = columns.iter().enumerate().filter(is_shown);
+    counters.map(|(at, column)| {
+        let numbers = rest.iter().filter_map(|line| line.cells.get(at)).map(number);
+        (column.unit.value(numbers.fold(0, u64::saturating_add)), column.heading)
+    })
+}
+
+/// Whether text has a column.
+pub fn is_in_text(column: &ColumnHead, at: usize, lines: &[Line]) -> bool {
+    let says = |line: &Line| !matches!(line.cells.get(at), None | Some(Value::None | Value::Unsigned(0)));
+    column.in_text && column.kind != Kind::Stack && (!column.if_any || lines.iter().any(says))
+}
+
+fn number(value: &Value) -> u64 {
+    match value {
+        Value::Unsigned(value) | Value::Ns(value) | Value::Age(value) => *value,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::text;
+    use crate::report::{Book, BookEntry, Column, Names as Tasks, Schema, TypedRows, Unit};
+    use crate::symbol::elf::SymbolOptions;
+    use crate::symbol::mappings::{Content, Module};
+    use crate::symbol::perf_map_file::JIT_NO_MAP;
+    use crate::symbol::spaces::NOT_MAPPED;
+    use crate::task::Comm;
+
+    #[derive(Clone, Debug)]
+    struct Row {
+        bytes: u64,
+        allocs: u64,
+        oldest_ns: Option<u64>,
+        owners: Tasks,
+        stack: Option<StackId>,
+    }
+
+    static PLACES: Schema<Row> = Schema::<Row>::new(
+        "places",
+        &[
+            Column::<Row>::counter("bytes", "bytes", |row| &mut row.bytes).in_unit(Unit::Bytes),
+            Column::counter("allocs", "allocs", |row| &mut row.allocs),
+            Column::<Row>::greatest("oldest_ns", "oldest", |row| &mut row.oldest_ns).in_unit(Unit::Age),
+            Column::names("comms", "comm", |row| &mut row.owners),
+            Column::stack(|row| &mut row.stack),
+        ],
+    )
+    .ordered(|one, other| (other.bytes, other.allocs).cmp(&(one.bytes, one.allocs)));
+
+    fn row(bytes: u64, age: u64, comm: &str, stack: Option<StackId>) -> Row {
+        let owners = Tasks::of(Some(1), Comm::new(comm.as_bytes()), [bytes, 1]);
+        Row { bytes, allocs: 1, oldest_ns: Some(age), owners, stack }
+    }
+
+    fn nameless() -> Names {
+        let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() };
+        Names::new("/nonexistent", options)
+    }
+
+    fn placed(rows: Vec<Row>, stacks: &Frames) -> Placed {
+        Placed::new(Box::new(TypedRows::new(&PLACES, rows)), stacks, &mut nameless())
+    }
+
+    fn text_of(columns: &[ColumnHead], lines: &[Line], stacks: &Frames) -> String {
+        let mut out = Vec::new();
+        text::table(columns, lines, |id| nameless().stack(stacks.get(id).unwrap()), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn ids(count: u64) -> Vec<StackId> {
+        let (mut interned, mut keys) = (crate::symbol::Stacks::new(1 << 20, 127), Default::default());
+        (1..=count).filter_map(|ip| interned.address(ip, false, Default::default(), 0, &mut keys)).collect()
+    }
+
+    #[test]
+    fn equal_frames_are_one_row() {
+        let ids = ids(3);
+        let mut stacks = Frames::default();
+        for (id, addr) in [(ids[0], 5), (ids[1], 5), (ids[2], 6)] {
+            stacks.insert(id, [Frame::Kernel { addr, behind_call: false }]);
+        }
+        let rows = vec![
+            row(10, 5, "b", Some(ids[0])),
+            row(20, 3, "a", Some(ids[1])),
+            row(25, 1, "c", Some(ids[2])),
+            row(1, 1, "d", None),
+            row(2, 1, "d", None),
+        ];
+        let mut placed = placed(rows, &stacks);
+        let columns = placed.rows.columns();
+        let mut lines = lines(&mut placed, Verdict::Exact, 1);
+        let brief = |line: &Line| -> Vec<Value> { line.cells[..4].to_vec() };
+        let want = |bytes, allocs, age, words: &[&str]| {
+            let words = words.iter().map(|word| (*word).to_owned()).collect();
+            vec![Value::Unsigned(bytes), Value::Unsigned(allocs), Value::Age(age), Value::Words(words)]
+        };
+        let all = [want(30, 2, 5, &["a", "b"]), want(25, 1, 1, &["c"]), want(3, 2, 1, &["d"])];
+        assert_eq!(lines.iter().map(brief).collect::<Vec<_>>(), all);
+        let sums: Vec<_> = sums_of_rest(&columns, &lines, &lines[1..]).collect();
+        assert_eq!(sums, [(Value::Unsigned(28), "bytes"), (Value::Unsigned(3), "allocs")]);
+        let shown = text_of(&columns, &lines.split_off(2), &stacks);
+        assert_eq!(shown, "bytes allocs oldest comm\n    3      2    1ns d\n    (no stack)\n");
+    }
+
+    /// Two intervals, of which the first is printed and its stacks forgotten before the second.
+    #[test]
+    fn places_add_up_over_intervals() {
+        let ids = ids(2);
+        let mut book: Book<Place> = Book::default();
+        for id in ids {
+            let mut stacks = Frames::default();
+            stacks.insert(id, [Frame::Kernel { addr: 5, behind_call: false }]);
+            let mut placed = placed(vec![row(10, 5, "a", Some(id)), row(1, 1, "d", None)], &stacks);
+            let name = |id| nameless().stack(stacks.get(id).unwrap());
+            placed.places = placed.places.iter().map(|place| place.kept(name)).collect();
+            let entry = BookEntry { title: "", verdict: Verdict::Exact, span_ns: 7, most: None };
+            book.add(&mut *placed.rows, &placed.places, entry);
+        }
+        let [table] = &mut book.tables().collect::<Vec<_>>()[..] else { panic!("one table") };
+        assert_eq!((table.span_ns, table.intervals), (14, 2));
+        let columns = table.sums.rows().columns();
+        let lines = lines_of_sums(&mut table.sums, Verdict::Exact, 14);
+        let shown = text_of(&columns, &lines, &Frames::default());
+        let want = "bytes allocs oldest comm\n   20      2    5ns a\n    0000000000000005 [kernel]";
+        assert!(shown.starts_with(want) && shown.contains("    2      2    1ns d\n    (no stack)\n"), "{shown}");
+    }
+
+    #[test]
+    fn broken_stacks_are_one_row_if_what_is_known_of_them_is_equal() {
+        let module = |path: &str| Arc::new(Module::new(path, Content::Unnamed { reason: JIT_NO_MAP, map: None }));
+        let (one, other) = (module("/one"), module("/other"));
+        let user = |module: &Arc<Module>, offset: u64| Frame::User {
+            addr: 7,
+            behind_call: true,
+            place: Ok((module.clone(), offset)),
+        };
+        let nowhere = |addr: u64| Frame::User { addr, behind_call: true, place: Err(NOT_MAPPED) };
+        let kernel = |addr: u64| Frame::Kernel { addr, behind_call: false };
+        let cases = [
+            (10, vec![user(&one, 3), nowhere(20)]), // the first three are one
+            (11, vec![user(&one, 3), nowhere(21), user(&other, 5)]),
+            (12, vec![user(&one, 3)]),
+            (1, vec![user(&one, 4), nowhere(20)]), // another place
+            (2, vec![user(&other, 3), nowhere(20)]),
+            (3, vec![kernel(1), user(&one, 3), nowhere(20)]), // these two are one
+            (4, vec![kernel(1), user(&one, 3), nowhere(22)]),
+            (5, vec![kernel(2), user(&one, 3), nowhere(20)]), // called by other places in the kernel
+            (60, vec![kernel(1), kernel(2)]),                 // whole
+            (61, vec![kernel(1), kernel(3)]),
+            (40, vec![user(&one, 3), nowhere(20), Frame::Truncated]),
+            (41, vec![user(&one, 3), nowhere(21), Frame::Truncated]),
+        ];
+        let mut stacks = Frames::default();
+        let mut rows = Vec::new();
+        let all: u64 = cases.iter().map(|(bytes, _)| bytes).sum();
+        for ((bytes, frames), id) in cases.into_iter().zip(ids(12)) {
+            stacks.insert(id, frames);
+            rows.push(row(bytes, bytes, "a", Some(id)));
+        }
+        let mut placed = placed(rows, &stacks);
+        let columns = placed.rows.columns();
+        let lines = lines(&mut placed, Verdict::Exact, 1);
+        let brief = |line: &Line| {
+            let broken = line.place.broken.map_or((0, 1), |broken| (broken.frames, broken.stacks));
+            (number(&line.cells[0]), number(&line.cells[1]), broken.0, broken.1)
+        };
+        let want = [
+            (61, 1, 0, 1),
+            (60, 1, 0, 1),
+            (41, 1, 0, 1),
+            (40, 1, 0, 1),
+            (33, 3, 1, 3),
+            (7, 2, 2, 2),
+            (5, 1, 0, 1),
+            (2, 1, 0, 1),
+            (1, 1, 0, 1),
+        ];
+        assert_eq!(lines.iter().map(brief).collect::<Vec<_>>(), want);
+        assert_eq!(number(&lines[4].cells[2]), 12, "the oldest of all");
+        assert_eq!(lines.iter().map(|line| number(&line.cells[0])).sum::<u64>(), all);
+        let out = text_of(&columns, &lines[4..5], &stacks);
+        let shown: Vec<&str> = out.lines().skip(2).collect();
+        let want = "    (3 broken stacks: what follows differs, and leads nowhere)";
+        assert!(shown.len() == 2 && shown[0].contains(" one+0x4 (") && shown[1] == want, "{out}");
+    }
+}

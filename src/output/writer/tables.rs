@@ -1,0 +1,156 @@
+//! Tables of intervals, and what they add up to over the run.
+
+use std::io::{self, Write};
+
+use crate::output::json::{self, Object};
+use crate::output::table::{Line, Place, Placed, RowStack, lines, lines_of_sums, sums_of_rest};
+use crate::output::text;
+use crate::output::writer::{Writer, name_stack, name_values, needs_names};
+use crate::output::{Settings, frames};
+use crate::report::{BookEntry, ColumnHead, Kind, Table, Value};
+use crate::symbol::StackId;
+use crate::symbol::names::Named;
+
+/// What a block of rows is about.
+#[derive(Clone, Copy, Debug)]
+struct Heading {
+    title: &'static str,
+    /// Of the table, in JSON.
+    table: &'static str,
+    /// None: the whole run.
+    interval: Option<u64>,
+    /// Its end, and how long it is.
+    time_ns: u64,
+    span_ns: u64,
+}
+
+/// The lines of a block, with what stands above and below them in text.
+struct Block {
+    columns: Vec<ColumnHead>,
+    lines: Vec<Line>,
+    above: Vec<String>,
+    below: Option<String>,
+    /// Lines in text.
+    most: Option<usize>,
+}
+
+impl Writer {
+    /// Writes the table of an interval that ended at `time_ns`, and enters it in the book.
+    pub fn table(&mut self, table: Table, interval: u64, time_ns: u64, span_ns: u64) -> io::Result<()> {
+        if self.sink.is_over() {
+            return Ok(());
+        }
+        self.print_held()?;
+        let Table { rows, title, above, below, most, verdict, is_snapshot, .. } = table;
+        let mut placed = Placed::new(rows, &self.stacks, &mut self.names);
+        if !is_snapshot {
+            // The stacks may be forgotten before the run ends.
+            let (stacks, names) = (&self.stacks, &mut self.names);
+            for place in placed.places.iter_mut().filter(|place| !matches!(place.stack, RowStack::Nowhere)) {
+                *place = place.kept(|id| name_stack(stacks, names, id));
+            }
+            self.book.add(&mut *placed.rows, &placed.places, BookEntry { title, verdict, span_ns, most });
+        }
+        let heading = Heading { title, table: placed.rows.table(), interval: Some(interval), time_ns, span_ns };
+        let lines = lines(&mut placed, verdict, span_ns);
+        self.block(heading, Block { columns: placed.rows.columns(), lines, above, below, most })
+    }
+
+    /// Writes what the tables of several intervals add up to.
+    pub fn totals_of_run(&mut self, time_ns: u64) -> io::Result<()> {
+        if self.sink.is_over() {
+            return Ok(());
+        }
+        let mut book = std::mem::take(&mut self.book);
+        for table in book.tables().filter(|table| table.intervals > 1) {
+            let (span_ns, columns) = (table.span_ns, table.sums.rows().columns());
+            let heading = Heading { title: table.title, table: table.sums.table(), interval: None, time_ns, span_ns };
+            let lines = lines_of_sums(&mut table.sums, table.verdict, span_ns);
+            self.block(heading, Block { columns, lines, above: Vec::new(), below: None, most: table.most })?;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, heading: Heading, mut block: Block) -> io::Result<()> {
+        self.name_cells(&mut block);
+        let start = self.sink.buffer.len();
+        let (out, stacks, names) = (&mut self.sink.buffer, &self.stacks, &mut self.names);
+        let name = |id| name_stack(stacks, names, id);
+        if self.settings.json {
+            let Heading { table, interval, time_ns, .. } = heading;
+            let mut name = name;
+            for line in &block.lines {
+                let kind = if interval.is_some() { "row" } else { "total" };
+                let mut object = Object::head(out, kind, self.settings.profiler, time_ns, &mut self.wall);
+                object.text("table", table);
+                interval.iter().for_each(|interval| object.unsigned("interval", *interval));
+                object.value("verdict", &Value::Word(line.verdict.word()));
+                json::row(&mut object, &block.columns, line, &mut name);
+                object.end();
+                out.push(b'\n');
+            }
+        } else {
+            self.wall.text(heading.time_ns, out);
+            heading.push(&self.settings, out);
+            block.push(name, out);
+            self.stack_numbers.passed(&self.sink.buffer[start..]);
+        }
+        self.sink.flush_large()
+    }
+
+    /// Cells that name a place, or what runs a program, get their text.
+    fn name_cells(&mut self, block: &mut Block) {
+        let (stacks, names, commands) = (&self.stacks, &mut self.names, &mut self.commands);
+        let place = block.columns.iter().position(|column| column.kind == Kind::Place);
+        for line in &mut block.lines {
+            if needs_names(&line.cells) {
+                line.cells = name_values(stacks, names, commands, &line.cells).into_owned();
+            }
+            if let Some(cell) = place.and_then(|at| line.cells.get_mut(at)) {
+                let named = line.place.named(|id| name_stack(stacks, names, id));
+                *cell = named.and_then(|named| named.first().map(function)).unwrap_or(Value::None);
+                line.place = Place::nowhere();
+            }
+        }
+    }
+}
+
+/// The function of a frame, as a cell.
+fn function(frame: &Named) -> Value {
+    let mut text = Vec::new();
+    frames::place(frame, &mut text);
+    Value::Text(String::from_utf8_lossy(&text).into())
+}
+
+impl Heading {
+    fn push(&self, settings: &Settings, out: &mut Vec<u8>) {
+        let _ = write!(out, " {}, ", settings.profiler);
+        let _ = match self.interval {
+            Some(interval) => write!(out, "interval {interval}"),
+            None => write!(out, "whole run"),
+        };
+        let (seconds, millis) = (self.span_ns / 1_000_000_000, self.span_ns / 1_000_000 % 1000);
+        let _ = write!(out, ", {seconds}.{millis:03} s");
+        let _ = if self.title.is_empty() { writeln!(out) } else { writeln!(out, ": {}", self.title) };
+    }
+}
+
+impl Block {
+    /// Appends the lines as text.
+    fn push(&self, name: impl FnMut(StackId) -> Vec<Named>, out: &mut Vec<u8>) {
+        let Block { columns, lines, above, below, most } = self;
+        above.iter().for_each(|line| drop(writeln!(out, "{line}")));
+        let (shown, rest) = lines.split_at(most.map_or(lines.len(), |most| most.min(lines.len())));
+        match (shown, &above[..]) {
+            ([], []) => out.extend_from_slice(b"nothing seen\n"),
+            ([], _) => {}
+            _ => text::table(columns, shown, name, out),
+        }
+        if !rest.is_empty() {
+            let sums = sums_of_rest(columns, lines, rest);
+            let sums: Vec<String> = sums.map(|(sum, heading)| format!("{} {heading}", text::cell(&sum))).collect();
+            let _ = writeln!(out, "and {} more: {}", rest.len(), sums.join(", "));
+        }
+        below.iter().for_each(|line| drop(writeln!(out, "{line}")));
+    }
+}

@@ -1,0 +1,80 @@
+//! Tasks that allocate, each once, by number.
+
+use rustc_hash::FxHashMap;
+
+use crate::report::NamedTask;
+use crate::task::Comm;
+
+/// Tasks told apart by process and name; then as many more by name alone.
+const MOST: usize = 1 << 16;
+/// The process of those that are told apart by name alone: the kernel gives none this number.
+const ANY_PID: i32 = i32::MIN;
+
+#[derive(Debug)]
+pub struct Owners {
+    /// By number; the first is [`OURSELVES`](super::ledger::OURSELVES).
+    tasks: Vec<NamedTask>,
+    numbers: FxHashMap<NamedTask, u32>,
+    /// Who was asked for last: events of one task come in rows.
+    latest: (NamedTask, u32),
+}
+
+impl Default for Owners {
+    fn default() -> Owners {
+        let nobody = NamedTask { pid: ANY_PID, comm: Comm::default() };
+        let mut owners = Owners { tasks: vec![nobody], numbers: FxHashMap::default(), latest: (nobody, 0) };
+        owners.latest = (nobody, owners.add(nobody));
+        owners
+    }
+}
+
+impl Owners {
+    #[inline(always)]
+    pub fn number(&mut self, pid: i32, comm: Comm) -> u32 {
+        let task = NamedTask { pid, comm };
+        if self.latest.0 != task {
+            let number = self.numbers.get(&task).copied().unwrap_or_else(|| self.add(task));
+            self.latest = (task, number);
+        }
+        self.latest.1
+    }
+
+    #[cold]
+    fn add(&mut self, task: NamedTask) -> u32 {
+        let task = match self.tasks.len() {
+            ..=MOST => task,
+            len if len <= 2 * MOST => NamedTask { pid: ANY_PID, ..task },
+            _ => NamedTask { pid: ANY_PID, comm: Comm::new(b"<others>") },
+        };
+        *self.numbers.entry(task).or_insert_with(|| {
+            self.tasks.push(task);
+            self.tasks.len() as u32 - 1
+        })
+    }
+
+    /// The pid is `None` of those that are told apart by name alone.
+    pub fn task(&self, number: u32) -> (Option<i32>, Comm) {
+        let task = self.tasks.get(number as usize);
+        task.map_or_else(Default::default, |task| (Some(task.pid).filter(|&pid| pid != ANY_PID), task.comm))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_told_apart_as_long_as_there_is_room() {
+        let mut owners = Owners::default();
+        let (a, b) = (Comm::new(b"a"), Comm::new(b"b"));
+        let [first, again, other] = [(1, a), (1, a), (2, a)].map(|(pid, comm)| owners.number(pid, comm));
+        assert!(first == again && first != other);
+        assert_eq!(owners.task(other), (Some(2), a));
+        for pid in 3..3 + MOST as i32 {
+            owners.number(pid, b);
+        }
+        let number = owners.number(i32::MAX, a);
+        assert_eq!((owners.task(number), owners.number(i32::MAX - 1, a)), ((None, a), number));
+        assert_eq!(owners.task(first), (Some(1), a));
+    }
+}

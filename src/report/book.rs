@@ -1,0 +1,184 @@
+//! The book: what the intervals of a run add up to, table by table.
+
+use std::hash::Hash;
+
+use crate::report::{RowSums, Rows, Verdict};
+
+/// Rows of a table that are kept apart.
+const MOST_ROWS: usize = 10_000;
+/// Of a table: from then on new rows are added up in one.
+const MOST_BYTES: usize = 32 << 20;
+
+/// All tables of what happened, since the start of the run. `P` says where a row is.
+#[derive(Debug)]
+pub struct Book<P> {
+    tables: Vec<BookTable<P>>,
+}
+
+/// One table.
+#[derive(Debug)]
+pub struct BookTable<P> {
+    pub sums: RowSums<P>,
+    pub title: &'static str,
+    /// The worst of its parts.
+    pub verdict: Verdict,
+    /// The time that it is about.
+    pub span_ns: u64,
+    pub intervals: u64,
+    /// Rows shown in text.
+    pub most: Option<usize>,
+}
+
+/// What is said of the rows of an interval.
+#[derive(Clone, Copy, Debug)]
+pub struct BookEntry {
+    pub title: &'static str,
+    /// No row is better.
+    pub verdict: Verdict,
+    pub span_ns: u64,
+    /// Rows shown in text.
+    pub most: Option<usize>,
+}
+
+impl<P> Default for Book<P> {
+    fn default() -> Book<P> {
+        Book { tables: Vec::new() }
+    }
+}
+
+impl<P: Clone + Eq + Hash> Book<P> {
+    /// Adds the rows of an interval, each with its place.
+    pub fn add(&mut self, rows: &mut dyn Rows, places: &[P], of: BookEntry) {
+        let BookEntry { title, verdict, span_ns, most } = of;
+        let known = self.tables.iter().position(|table| table.is_of(rows, title));
+        let at = known.unwrap_or_else(|| {
+            let sums = RowSums::new(rows, MOST_ROWS);
+            self.tables.push(BookTable { sums, title, verdict, span_ns: 0, intervals: 0, most });
+            self.tables.len() - 1
+        });
+        let Some(table) = self.tables.get_mut(at) else { return };
+        table.span_ns = table.span_ns.saturating_add(span_ns);
+        table.verdict = table.verdict.max(verdict);
+        table.intervals += 1;
+        table.sums.rows().forget_gauges();
+        for (at, place) in places.iter().enumerate() {
+            table.sums.add(rows, at, place.clone());
+        }
+        if table.sums.rows().bytes() > MOST_BYTES {
+            table.sums.close();
+        }
+    }
+
+    pub fn tables(&mut self) -> impl Iterator<Item = &mut BookTable<P>> {
+        self.tables.iter_mut()
+    }
+}
+
+impl<P: Clone + Eq + Hash> BookTable<P> {
+    fn is_of(&self, rows: &dyn Rows, title: &'static str) -> bool {
+        self.title == title && self.sums.table() == rows.table()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::report::{Column, Schema, TypedRows, Value};
+    use crate::stats::Histogram;
+
+    #[derive(Clone, Debug)]
+    struct Row {
+        name: u8,
+        count: u64,
+        known: Option<u64>,
+        now: Option<u64>,
+        greatest: Option<u64>,
+        least: Option<u64>,
+        values: Histogram,
+    }
+
+    static ROWS: Schema<Row> = Schema::<Row>::new(
+        "rows",
+        &[
+            Column::label("name", "name", |row| Value::Unsigned(row.name.into())),
+            Column::counter("count", "count", |row| &mut row.count),
+            Column::known_counter("known", "known", |row| &mut row.known),
+            Column::gauge("now", "now", |row| &mut row.now),
+            Column::greatest("greatest", "greatest", |row| &mut row.greatest),
+            Column::least("least", "least", |row| &mut row.least),
+            Column::distribution("values", |row| &mut row.values),
+            Column::derived("rate", "rate", |row, span_ns| Value::Unsigned(row.count * 1000 / span_ns)),
+        ],
+    )
+    .ordered(|one, other| one.name.cmp(&other.name));
+
+    fn row(name: u8, number: Option<u64>) -> Row {
+        let mut values = Histogram::new();
+        number.iter().for_each(|number| values.record(*number));
+        let count = number.unwrap_or(0);
+        Row { name, count, known: number, now: number, greatest: number, least: number, values }
+    }
+
+    proptest! {
+        /// Against plain lists of what each interval has told.
+        #[test]
+        fn the_whole_run_is_what_its_intervals_add_up_to(
+            intervals in prop::collection::vec(
+                prop::collection::btree_map(0_u8..6, prop::option::of(0_u64..1000), 0..6),
+                1..6,
+            ),
+        ) {
+            let mut book: Book<()> = Book::default();
+            let mut told: BTreeMap<u8, Vec<Option<u64>>> = BTreeMap::new();
+            for interval in &intervals {
+                let rows: Vec<Row> = interval.iter().map(|(name, number)| row(*name, *number)).collect();
+                let places = vec![(); rows.len()];
+                let entry = BookEntry { title: "", verdict: Verdict::Exact, span_ns: 10, most: None };
+                book.add(&mut TypedRows::new(&ROWS, rows), &places, entry);
+                interval.iter().for_each(|(name, number)| told.entry(*name).or_default().push(*number));
+            }
+            let mut tables = book.tables();
+            let table = tables.next().unwrap();
+            prop_assert!(tables.next().is_none());
+            prop_assert_eq!(table.span_ns, 10 * intervals.len() as u64);
+            let newest = intervals.last().unwrap();
+            let order = table.sums.order();
+            prop_assert_eq!(order.len(), told.len());
+            for (at, (name, numbers)) in order.into_iter().zip(told) {
+                let seen: Vec<u64> = numbers.iter().copied().flatten().collect();
+                let known = |number: Option<u64>| number.map_or(Value::None, Value::Unsigned);
+                let sum = seen.iter().sum::<u64>();
+                let want = [
+                    Value::Unsigned(name.into()),
+                    Value::Unsigned(sum),
+                    known((!seen.is_empty()).then_some(sum)),
+                    known(newest.get(&name).copied().flatten()),
+                    known(seen.iter().copied().max()),
+                    known(seen.iter().copied().min()),
+                    Value::None,
+                    Value::Unsigned(sum * 1000 / table.span_ns),
+                ];
+                let span_ns = table.span_ns;
+                prop_assert_eq!(table.sums.rows().cells(at, span_ns), want);
+                let values = table.sums.rows().distribution(at, 6).unwrap();
+                prop_assert_eq!((values.count(), values.sum()), (seen.len() as u64, u128::from(sum)));
+            }
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_is_added_up_in_one_row() {
+        let mut sums: RowSums<()> = RowSums::new(&TypedRows::new(&ROWS, Vec::new()), 2);
+        for name in [1, 2, 3, 4, 1, 3] {
+            sums.add(&mut TypedRows::new(&ROWS, vec![row(name, Some(10))]), 0, ());
+        }
+        let others = sums.others().unwrap();
+        assert_eq!((others.rows, sums.order().last()), (3, Some(&others.at)));
+        let counts: Vec<Value> = sums.order().into_iter().map(|at| sums.rows().cells(at, 1)[1].clone()).collect();
+        assert_eq!(counts, [20, 10, 30].map(Value::Unsigned));
+    }
+}

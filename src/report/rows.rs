@@ -1,0 +1,177 @@
+//! Rows of whatever type, for readers that know none of them.
+
+use std::any::Any;
+use std::fmt::Debug;
+
+use crate::report::schema::Cell;
+use crate::report::{Basis, ColumnHead, Schema, Value, Verdict};
+use crate::stats::Histogram;
+use crate::symbol::StackId;
+
+/// The rows of one table. A place that is out of range has no cells, and adds nothing.
+pub trait Rows: Any + Debug + Send {
+    /// Of the table, in JSON.
+    fn table(&self) -> &'static str;
+    fn title(&self) -> &'static str;
+    fn basis(&self) -> Basis;
+    fn columns(&self) -> Vec<ColumnHead>;
+    fn len(&self) -> usize;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The cells of a row, one for each column, in a table about `span_ns`.
+    fn cells(&mut self, at: usize, span_ns: u64) -> Vec<Value>;
+
+    /// The name of a row, but for its stack.
+    fn labels(&self, at: usize) -> Vec<Value>;
+
+    /// None: its rows have none.
+    fn stack(&mut self, at: usize) -> Option<Option<StackId>>;
+
+    fn distribution(&mut self, at: usize, column: usize) -> Option<&mut Histogram>;
+
+    /// How far a row can be trusted by what is in it.
+    fn verdict(&self, at: usize) -> Verdict;
+
+    /// The places of the rows in the order of their schema.
+    fn order(&self) -> Vec<usize>;
+
+    /// No rows, of the same schema.
+    fn none(&self) -> Box<dyn Rows>;
+
+    /// Appends a row of the same schema.
+    fn push(&mut self, from: &dyn Rows, at: usize);
+
+    /// Adds a later row, of the same schema, to one of these.
+    fn add(&mut self, to: usize, from: &mut dyn Rows, at: usize);
+
+    /// Of what is now nothing is known any more.
+    fn forget_gauges(&mut self);
+
+    /// About as much memory as they take.
+    fn bytes(&mut self) -> usize;
+
+    fn as_any(&self) -> &dyn Any;
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+/// Rows of one type.
+#[derive(Debug)]
+pub struct TypedRows<R: 'static> {
+    schema: &'static Schema<R>,
+    rows: Vec<R>,
+}
+
+impl<R> TypedRows<R> {
+    pub fn new(schema: &'static Schema<R>, rows: Vec<R>) -> TypedRows<R> {
+        TypedRows { schema, rows }
+    }
+
+    /// As they are in memory.
+    pub fn rows(&self) -> &[R] {
+        &self.rows
+    }
+}
+
+impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
+    fn table(&self) -> &'static str {
+        self.schema.table
+    }
+
+    fn title(&self) -> &'static str {
+        self.schema.title
+    }
+
+    fn basis(&self) -> Basis {
+        self.schema.rests_on
+    }
+
+    fn columns(&self) -> Vec<ColumnHead> {
+        self.schema.columns.iter().map(|column| column.head()).collect()
+    }
+
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn cells(&mut self, at: usize, span_ns: u64) -> Vec<Value> {
+        let Some(row) = self.rows.get_mut(at) else { return Vec::new() };
+        self.schema.columns.iter().map(|column| column.value(row, span_ns)).collect()
+    }
+
+    fn labels(&self, at: usize) -> Vec<Value> {
+        let Some(row) = self.rows.get(at) else { return Vec::new() };
+        let label = |cell| if let Cell::Label(value) = cell { Some(value(row)) } else { None };
+        self.schema.columns.iter().filter_map(|column| label(column.cell)).collect()
+    }
+
+    fn stack(&mut self, at: usize) -> Option<Option<StackId>> {
+        let row = self.rows.get_mut(at)?;
+        let field = |cell| if let Cell::Stack(field) | Cell::Place(field) = cell { Some(field) } else { None };
+        self.schema.columns.iter().find_map(|column| field(column.cell)).map(|field| *field(row))
+    }
+
+    fn distribution(&mut self, at: usize, column: usize) -> Option<&mut Histogram> {
+        let row = self.rows.get_mut(at)?;
+        match self.schema.columns.get(column)?.cell {
+            Cell::Distribution(field) => Some(field(row)),
+            _ => None,
+        }
+    }
+
+    fn verdict(&self, at: usize) -> Verdict {
+        self.rows.get(at).map_or(Verdict::Exact, self.schema.verdict)
+    }
+
+    fn order(&self) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..self.rows.len()).collect();
+        if let Some(order) = self.schema.order {
+            places.sort_by(|one, other| order(&self.rows[*one], &self.rows[*other]));
+        }
+        places
+    }
+
+    fn none(&self) -> Box<dyn Rows> {
+        Box::new(TypedRows { schema: self.schema, rows: Vec::new() })
+    }
+
+    fn push(&mut self, from: &dyn Rows, at: usize) {
+        if let Some(row) = of_same::<R>(from).and_then(|from| from.rows.get(at)) {
+            self.rows.push(row.clone());
+        }
+    }
+
+    fn add(&mut self, to: usize, from: &mut dyn Rows, at: usize) {
+        let from = from.as_any_mut().downcast_mut::<TypedRows<R>>();
+        let later = from.and_then(|from| from.rows.get_mut(at));
+        if let (Some(row), Some(later)) = (self.rows.get_mut(to), later) {
+            self.schema.columns.iter().for_each(|column| column.add(row, later));
+        }
+    }
+
+    fn forget_gauges(&mut self) {
+        for row in &mut self.rows {
+            self.schema.columns.iter().for_each(|column| column.forget_gauge(row));
+        }
+    }
+
+    fn bytes(&mut self) -> usize {
+        let columns = self.schema.columns;
+        let heap = |row: &mut R| columns.iter().map(|column| column.heap_bytes(row)).sum::<usize>();
+        self.rows.capacity() * size_of::<R>() + self.rows.iter_mut().map(heap).sum::<usize>()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+fn of_same<R: 'static>(rows: &dyn Rows) -> Option<&TypedRows<R>> {
+    rows.as_any().downcast_ref()
+}

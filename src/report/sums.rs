@@ -1,0 +1,102 @@
+//! Rows added up by their names, whatever their type, in bounded memory.
+
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+use crate::report::{Rows, Value};
+
+/// Rows by their labels and places. `P` says where a row is: the reader knows its frames.
+#[derive(Debug)]
+pub struct RowSums<P> {
+    rows: Box<dyn Rows>,
+    /// Of each row.
+    places: Vec<P>,
+    by_name: FxHashMap<(Vec<Value>, P), usize>,
+    most: usize,
+    others: Option<Others>,
+}
+
+/// What found no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Others {
+    /// The row that it is added up in.
+    pub at: usize,
+    /// How many rows were added there.
+    pub rows: u64,
+}
+
+impl<P: Clone + Eq + Hash> RowSums<P> {
+    /// No rows, of the schema of `like`, and up to `most` of them.
+    pub fn new(like: &dyn Rows, most: usize) -> RowSums<P> {
+        RowSums { rows: like.none(), places: Vec::new(), by_name: FxHashMap::default(), most, others: None }
+    }
+
+    /// Adds a row that is at `place`; gives its number here.
+    pub fn add(&mut self, from: &mut dyn Rows, at: usize, place: P) -> usize {
+        let name = (from.labels(at), place);
+        if let Some(&known) = self.by_name.get(&name) {
+            self.rows.add(known, from, at);
+            return known;
+        }
+        let next = self.rows.len();
+        if self.by_name.len() < self.most {
+            self.push(from, at, name.1.clone());
+            self.by_name.insert(name, next);
+            return next;
+        }
+        match &mut self.others {
+            Some(others) => {
+                others.rows += 1;
+                self.rows.add(others.at, from, at);
+                others.at
+            }
+            None => {
+                self.others = Some(Others { at: next, rows: 1 });
+                self.push(from, at, name.1);
+                next
+            }
+        }
+    }
+
+    fn push(&mut self, from: &dyn Rows, at: usize, place: P) {
+        self.rows.push(from, at);
+        self.places.push(place);
+    }
+
+    /// Of the table, in JSON.
+    pub fn table(&self) -> &'static str {
+        self.rows.table()
+    }
+
+    pub fn rows(&mut self) -> &mut dyn Rows {
+        &mut *self.rows
+    }
+
+    pub fn place(&self, at: usize) -> Option<&P> {
+        self.places.get(at)
+    }
+
+    pub fn others(&self) -> Option<Others> {
+        self.others
+    }
+
+    /// The places of the rows in the order of their schema; the others come last.
+    pub fn order(&self) -> Vec<usize> {
+        let mut order = self.rows.order();
+        if let Some(others) = self.others {
+            order.retain(|&at| at != others.at);
+            order.push(others.at);
+        }
+        order
+    }
+
+    /// No more rows find room than there are.
+    pub fn close(&mut self) {
+        self.most = self.most.min(self.by_name.len());
+    }
+
+    pub fn into_parts(self) -> (Box<dyn Rows>, Vec<P>) {
+        (self.rows, self.places)
+    }
+}
