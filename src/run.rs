@@ -177,6 +177,7 @@ impl Run {
             flame_graph: options.flame.is_some(),
             interval: options.interval,
             own: [nix::unistd::gettid().as_raw(), output.tid()],
+            weight: Default::default(),
             notes: Default::default(),
             warnings: Default::default(),
         };
@@ -198,7 +199,7 @@ impl Run {
         let poller = Poller::new().context("cannot wait for events")?;
         poller.add(&*waker, WAKER).context("cannot wait for the output")?;
         let events = event_texts(&evlist, &setup)?;
-        let weight = profilers.iter().find_map(|profiler| profiler.weighs()).unwrap_or(options.weight);
+        let weight = setup.weight.get().unwrap_or(options.weight);
         let settings = Settings {
             profiler: options.profiler,
             json: options.json,
@@ -351,7 +352,7 @@ impl Run {
             self.core.judge_idle();
             self.core.tick(self.rings.complete_to());
             if let Some(pace) = &mut self.pace {
-                self.core.profilers.iter().for_each(|profiler| pace.avoid(profiler.suspects()));
+                pace.avoid(&self.core.ctx.suspects);
             }
             self.core.ctx.output.flush();
             self.core.ctx.output.tell_standstill(self.options.profiler);

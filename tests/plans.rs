@@ -98,6 +98,7 @@ fn plan(trial: &Trial, options: &[&str], tree: &Path) -> Result<usize, String> {
         flame_graph: false,
         interval: None,
         own: [1, 2],
+        weight: Default::default(),
         notes: Default::default(),
         warnings: Default::default(),
     };

@@ -32,7 +32,7 @@ pub const NO_UPROBES: &str = "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)"
 const ROOT_ONLY: &str = "only root may define probes";
 
 /// An event, not yet in the list, and what its records hold.
-pub type Event = (Evsel, Arc<Format>);
+pub type SelectedEvent = (Evsel, Arc<Format>);
 
 impl Setup<'_> {
     /// The event that a selector names, not yet in the list. Its filter and attributes are the caller's business, except for
@@ -40,7 +40,7 @@ impl Setup<'_> {
     ///
     /// # Errors
     /// As [`Setup::events`]; or there are several.
-    pub fn event(&self, selector: &Selector) -> Result<Event> {
+    pub fn event(&self, selector: &Selector) -> Result<SelectedEvent> {
         let mut events = self.events(selector)?;
         match (events.pop(), events.len()) {
             (Some(event), 0) => Ok(event),
@@ -58,7 +58,7 @@ impl Setup<'_> {
     ///
     /// # Errors
     /// No such event, function or file here; arguments that do not parse; what the kernel refuses.
-    pub fn events(&self, selector: &Selector) -> Result<Vec<Event>> {
+    pub fn events(&self, selector: &Selector) -> Result<Vec<SelectedEvent>> {
         match &selector.head {
             Head::Tracepoint { system, name } => Ok(vec![self.tracepoint(&format!("{system}:{name}"))?]),
             Head::Bare(_) => self.events(&*self.named_in_full(selector)?),
@@ -118,7 +118,7 @@ impl Setup<'_> {
         Ok(spots)
     }
 
-    fn in_programs(&self, selector: &Selector, place: &Place, path: Option<&str>) -> Result<Vec<Event>> {
+    fn in_programs(&self, selector: &Selector, place: &Place, path: Option<&str>) -> Result<Vec<SelectedEvent>> {
         let head = &selector.head;
         let found = {
             let mut all = self.tracefs.spots.borrow_mut();
@@ -178,7 +178,7 @@ impl Setup<'_> {
     }
 
     /// A probe of what was selected, `at` one of the functions that it stands for.
-    fn define(&self, selector: &Selector, at: &Head, spot: Spot, site: &Site) -> Result<Event> {
+    fn define(&self, selector: &Selector, at: &Head, spot: Spot, site: &Site) -> Result<SelectedEvent> {
         let (Head::Kprobe(place) | Head::Uprobe(place, _)) = at else { bail!("{at} is no probe") };
         let args = match &selector.attrs.args {
             None => Vec::new(),

@@ -28,15 +28,17 @@ pub struct Taken {
     /// Those that the profiler did not ignore.
     pub relevant: u64,
     pub ignored: u64,
-    /// Of all these.
+    /// Of the relevant ones.
     pub malformed: u64,
 }
 
-/// What a profiler makes of a short sample.
+/// What a sample was to its profiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Relevant,
+    /// None of the profiler's business after all: it does not count.
     Ignored,
+    /// It lacks something that its event has. It counts, and the run goes on.
     Malformed,
 }
 
@@ -52,13 +54,13 @@ impl<'p, 'a> Samples<'p, 'a> {
 
     /// Gives them to `take`, one after the other. Ends early when something is to be done about the output.
     #[inline(always)]
-    pub fn each(&mut self, ctx: &mut Context, take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>) {
+    pub fn each(&mut self, ctx: &mut Context, take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<Use>) {
         self.up_to(u64::MAX, ctx, take);
     }
 
     /// Gives it one.
     #[inline(always)]
-    pub fn one(&mut self, ctx: &mut Context, take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>) {
+    pub fn one(&mut self, ctx: &mut Context, take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<Use>) {
         self.up_to(1, ctx, take);
     }
 
@@ -129,23 +131,22 @@ impl<'p, 'a> Samples<'p, 'a> {
         &mut self,
         mut number: u64,
         ctx: &mut Context,
-        mut take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<()>,
+        mut take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<Use>,
     ) {
         let most = self.most - self.taken.relevant;
         let mut left = most;
-        ctx.ignored = false;
         while left > 0
             && number > 0
             && let Some((event, sample)) = self.next()
         {
             number -= 1;
-            if take(event, &sample, ctx).is_err() {
-                self.taken.malformed += 1;
-            }
-            left -= 1;
-            if std::mem::take(&mut ctx.ignored) {
-                self.taken.ignored += 1;
-                left += 1;
+            match take(event, &sample, ctx) {
+                Ok(Use::Relevant) => left -= 1,
+                Ok(Use::Ignored) => self.taken.ignored += 1,
+                Ok(Use::Malformed) | Err(_) => {
+                    left -= 1;
+                    self.taken.malformed += 1;
+                }
             }
             if ctx.stacks.is_changed() || ctx.output.is_large() {
                 break;

@@ -12,12 +12,12 @@ use rustc_hash::FxHashSet;
 use crate::cli::{CommonArgs, usage};
 use crate::event::counter::{self, Named};
 use crate::perf::attr::{Counter, Exclude};
-use crate::perf::evlist::{Counted, Evlist};
+use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
-use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
+use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
 use crate::profilers::split_lock::sums::{COUNTS, Counts, Mode, PLACES, Places, Times};
 use crate::report::{Part, Shape, Subject, Value};
 use crate::symbol::StackId;
@@ -115,7 +115,6 @@ pub struct SplitLock {
     times: Times,
     places: Places,
     test: Option<SplitLocks>,
-    notes: Vec<String>,
 }
 
 static SHAPE: Shape = Shape {
@@ -142,7 +141,6 @@ impl SplitLock {
             times: Times::default(),
             places: Places::default(),
             test: None,
-            notes: Vec::new(),
         }
     }
 }
@@ -177,23 +175,9 @@ impl Profiler for SplitLock {
         Ok(())
     }
 
-    fn started(&mut self, _now: Timestamp, _ctx: &mut Context) {
-        if self.args.test {
-            match SplitLocks::provoke() {
-                Ok(test) => self.test = Some(test),
-                Err(err) => self.notes.push(format!("--test provokes nothing: cannot start its thread: {err}")),
-            }
-        }
-    }
-
-    fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
-    }
-
-    fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
+    fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         if self.own.contains(&sample.tid) {
-            ctx.ignored = true;
-            return Ok(());
+            return Ok(Use::Ignored);
         }
         let mode = Mode::of(sample.misc());
         let count = self.args.trigger;
@@ -209,12 +193,17 @@ impl Profiler for SplitLock {
         let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
         let values = [Value::Unsigned(count), Value::Word(mode.word()), Value::Address(sample.ip())];
         ctx.emit(subject, &SHAPE, values, stack);
-        Ok(())
+        Ok(Use::Relevant)
     }
 
-    fn counted(&mut self, event: EventId, cpu: u32, counted: &Counted) {
-        if self.event == Some(event) {
-            self.counts.add(cpu, counted);
+    fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        match event {
+            Event::Started { .. } if self.args.test => match SplitLocks::provoke() {
+                Ok(test) => self.test = Some(test),
+                Err(err) => ctx.note(format!("--test provokes nothing: cannot start its thread: {err}")),
+            },
+            Event::Counted { event, cpu, counted } if self.event == Some(event) => self.counts.add(cpu, counted),
+            _ => {}
         }
     }
 

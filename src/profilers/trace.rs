@@ -16,7 +16,7 @@ use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel, FILTER_MAX};
 use crate::profiler::ProfilerArgs;
-use crate::profiler::{Context, Profiler, Report, Setup, Timestamp};
+use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
 use crate::profilers::trace::system_calls::{Calls, Raw};
 use crate::report::Subject;
 use crate::symbol::StackId;
@@ -332,13 +332,7 @@ impl Profiler for Trace {
         Ok(())
     }
 
-    fn started(&mut self, _now: Timestamp, ctx: &mut Context) {
-        if self.shows_lineage {
-            ctx.tasks.follow_ancestry();
-        }
-    }
-
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         let comm = ctx.tasks.comm(sample.tid);
         let first = self.traced.first().map_or(0, |traced| traced.event.index());
         let at = event.index().checked_sub(first).context("an event of another profiler")?;
@@ -347,22 +341,18 @@ impl Profiler for Trace {
             Some(calls) => calls.event_of(sample)?,
             None => Some(event),
         };
-        let Some(shown) = shown else {
-            ctx.ignored = true;
-            return Ok(());
-        };
+        let Some(shown) = shown else { return Ok(Use::Ignored) };
         if let Some(filter) = &traced.here
             && filter.matches(sample.raw, comm.as_bytes(), sample.cpu) == Some(false)
         {
-            ctx.ignored = true;
-            return Ok(());
+            return Ok(Use::Ignored);
         }
         let stack = ctx.stack(sample);
         if self.draws_stacks {
             ctx.weigh(sample.pid, comm, stack, 1);
         }
         if self.only_draws && !traced.shows_stack {
-            return Ok(());
+            return Ok(Use::Relevant);
         }
         let stack = stack.filter(|_| traced.shows_stack);
         // Whom an interrupt has hit has no part in it.
@@ -370,7 +360,15 @@ impl Profiler for Trace {
         let lineage = lineage.filter(|lineage| !lineage.is_empty());
         let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
         ctx.emit_event(subject, shown, sample.raw, lineage, stack);
-        Ok(())
+        Ok(Use::Relevant)
+    }
+
+    fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        if let Event::Started { .. } = event
+            && self.shows_lineage
+        {
+            ctx.tasks.follow_ancestry();
+        }
     }
 
     fn stacks_in_use(&self, _used: &mut FxHashSet<StackId>) {}

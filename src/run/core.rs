@@ -12,7 +12,7 @@ use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
-use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Timestamp};
+use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Samples, Timestamp};
 use crate::report::{Basis, Verdict};
 use crate::ringbuf::{Item, ItemKind, Piece, Stamp};
 use crate::run::loss::LossBook;
@@ -138,7 +138,8 @@ impl Core {
                 discarded: 0,
                 missed_switches: Vec::new(),
                 untracked: 0,
-                ignored: false,
+                suspects: Vec::new(),
+                notes: Vec::new(),
                 hurry: false,
             },
             loss: LossBook::default(),
@@ -320,8 +321,13 @@ impl Core {
 
     /// Samples get the weight that they have none of yet.
     pub fn weigh_samples(&mut self) {
+        self.tell(Event::WeighSamples);
+    }
+
+    /// Tells all profilers.
+    fn tell(&mut self, event: Event<'_>) {
         let Core { profilers, ctx, .. } = self;
-        profilers.iter_mut().for_each(|profiler| profiler.weigh_samples(&mut ctx.weights));
+        profilers.iter_mut().for_each(|profiler| profiler.on(event, ctx));
     }
 
     fn side(&mut self, record: &[u8], item: &Item<'_>, cpu: u32, class: Class) -> Result<(), Malformed> {
@@ -342,13 +348,12 @@ impl Core {
                 return Ok(());
             }
             Record::Throttle { on: true } => {
-                self.profilers.iter_mut().for_each(|profiler| profiler.throttled(cpu));
+                self.tell(Event::Throttled { cpu });
                 return Ok(());
             }
             Record::Switch { out: false, other: prev, .. } => {
                 self.evlist.came(cpu, prev == Some(0));
-                let Core { profilers, ctx, .. } = self;
-                profilers.iter_mut().for_each(|profiler| profiler.came(id.tid, prev, id.time, cpu, ctx));
+                self.tell(Event::Came { tid: id.tid, prev, time: id.time, cpu });
                 return Ok(());
             }
             Record::Comm { .. } | Record::Fork(_) | Record::Exit(_) | Record::Mmap(_) => {}
@@ -367,8 +372,7 @@ impl Core {
         self.ctx.tasks.apply(&side, id.time);
         self.ctx.watched.apply(&side);
         if !matches!(side, Record::Mmap(_)) {
-            let Core { profilers, ctx, .. } = self;
-            profilers.iter_mut().for_each(|profiler| profiler.task(&side, id.time, id.cpu, ctx));
+            self.tell(Event::Task { record: &side, time: id.time, cpu: id.cpu });
         }
         Ok(())
     }
@@ -377,11 +381,11 @@ impl Core {
         match class {
             Class::Side => {
                 self.loss.side_window();
-                self.profilers.iter_mut().for_each(|profiler| profiler.lost_side(&window));
+                self.tell(Event::LostSide(&window));
             }
             Class::Events(_) => {
                 self.loss.window(window);
-                self.profilers.iter_mut().for_each(|profiler| profiler.lost(&window));
+                self.tell(Event::Lost(&window));
             }
         }
     }
@@ -392,15 +396,14 @@ impl Core {
         for (cpu, event, counted) in self.evlist.take_counted() {
             let owner = self.evlist.evsel(event).owner();
             if let Some(profiler) = self.profilers.get_mut(owner).filter(|_| !self.narrow_here) {
-                profiler.counted(event, cpu, &counted);
+                profiler.on(Event::Counted { event, cpu, counted: &counted }, &mut self.ctx);
             }
         }
     }
 
     /// Events are on.
     pub fn started(&mut self, now: Timestamp) {
-        let Core { profilers, ctx, .. } = self;
-        profilers.iter_mut().for_each(|profiler| profiler.started(now, ctx));
+        self.tell(Event::Started { now });
         self.give_stacks();
     }
 
@@ -424,22 +427,21 @@ impl Core {
     /// Between samples; everything up to `now` was seen.
     pub fn tick(&mut self, now: Timestamp) {
         self.end_gap();
-        let Core { profilers, ctx, .. } = self;
-        profilers.iter_mut().for_each(|profiler| profiler.tick(now, ctx));
+        self.ctx.suspects.clear();
+        self.tell(Event::Tick { now });
         self.give_stacks();
         if self.ctx.weights.are_many() && self.ctx.output.flush_all() {
             self.send_weights();
         }
         let is_run = self.meter.is_none();
-        for note in self.profilers.iter_mut().flat_map(|profiler| profiler.take_notes()).filter(|_| is_run) {
+        for note in self.ctx.notes.drain(..).filter(|_| is_run) {
             self.ctx.output.note(note);
         }
     }
 
     /// Events are off; everything up to `now` was seen.
     pub fn stopped(&mut self, now: Timestamp) {
-        let Core { profilers, ctx, .. } = self;
-        profilers.iter_mut().for_each(|profiler| profiler.stopped(now, ctx));
+        self.tell(Event::Stopped { now });
         self.give_stacks();
     }
 

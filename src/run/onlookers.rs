@@ -37,8 +37,7 @@ impl Run {
             return;
         }
         // Who opens an event of a CPU that does not answer holds what the question needs.
-        let suspects: Vec<u32> = self.core.profilers.iter().flat_map(|profiler| profiler.suspects()).copied().collect();
-        let look = attached::look(self.core.evlist.tracepoints(&suspects));
+        let look = attached::look(self.core.evlist.tracepoints(&self.core.ctx.suspects));
         let now = sys::monotonic_ns();
         let before_ns = std::mem::replace(&mut self.onlookers.looked_ns, now);
         self.take_look(look);

@@ -174,6 +174,7 @@ impl<'a> Bench<'a> {
             flame_graph: false,
             interval: None,
             own: [gettid().as_raw(); 2],
+            weight: Default::default(),
             notes: Default::default(),
             warnings: Default::default(),
         };

@@ -25,7 +25,7 @@ use crate::perf::record::Innermost;
 use crate::perf::refusal::Reason;
 use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
-use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
+use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Setup, Timestamp, Use};
 use crate::profilers::irq_off::judge::{Account, Counts, Kind, Others, Recent, Times, judge};
 use crate::profilers::irq_off::ongoing::Shown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
@@ -188,8 +188,6 @@ pub struct IrqOff {
     cpus: BTreeMap<u32, Cpu>,
     pending: Vec<Finding>,
     times: Times,
-    /// CPUs of which nothing was heard for too long, sorted.
-    suspects: Vec<u32>,
     /// CPUs whose time is accounted without ticks (`nohz_full`).
     tickless: Vec<u32>,
 }
@@ -251,7 +249,6 @@ impl IrqOff {
             cpus: BTreeMap::new(),
             pending: Vec::new(),
             times: Times::default(),
-            suspects: Vec::new(),
             tickless: Vec::new(),
         }
     }
@@ -405,62 +402,39 @@ impl Profiler for IrqOff {
         Ok(())
     }
 
-    fn started(&mut self, _now: Timestamp, _ctx: &mut Context) {
-        self.times.add(Reading::now(&self.host));
-    }
-
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let Some(plan) = &self.plan else { return Ok(()) };
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        let Some(plan) = &self.plan else { return Ok(Use::Relevant) };
         if event == plan.timer {
             self.on_timer(sample, ctx);
-            return Ok(());
+            return Ok(Use::Relevant);
         }
-        ctx.ignored = true;
-        let Some(witness) = &plan.witness else { return Ok(()) };
-        let Some(cpu) = self.cpus.get_mut(&sample.cpu) else { return Ok(()) };
+        let Some(witness) = &plan.witness else { return Ok(Use::Ignored) };
+        let Some(cpu) = self.cpus.get_mut(&sample.cpu) else { return Ok(Use::Ignored) };
         if event == witness.enter {
             let idle = witness.current.read_i32(sample.raw)? == 0;
             cpu.silence.enter(sample.time, witness.function.read_u64(sample.raw)?, idle);
         } else if event == witness.leave {
             cpu.silence.leave(sample.time);
         }
-        Ok(())
+        Ok(Use::Ignored)
     }
 
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
-        self.find_suspects(now);
-        let pause = if self.suspects.is_empty() { LOOK_NS } else { LOOK_NS / 4 };
-        let time = crate::sys::monotonic_ns();
-        if time >= self.times.last_ns().saturating_add(pause) {
-            self.times.add(Reading::now(&self.host));
-        }
-        self.settle(now.min(self.times.last_ns()).saturating_sub(SETTLE_NS), ctx);
-        self.report_silent(now, ctx);
-    }
-
-    fn suspects(&self) -> &[u32] {
-        &self.suspects
-    }
-
-    fn stopped(&mut self, _now: Timestamp, ctx: &mut Context) {
-        self.times.add(Reading::now(&self.host));
-        self.settle(u64::MAX, ctx);
-    }
-
-    fn throttled(&mut self, cpu: u32) {
-        if let Some(cpu) = self.cpus.get_mut(&cpu) {
-            cpu.silence.miss();
+    fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        match event {
+            Event::Started { .. } => self.times.add(Reading::now(&self.host)),
+            Event::Tick { now } => self.on_tick(now, ctx),
+            Event::Stopped { .. } => {
+                self.times.add(Reading::now(&self.host));
+                self.settle(u64::MAX, ctx);
+            }
+            Event::Throttled { cpu } | Event::Lost(&LostWindow { cpu, .. }) => {
+                if let Some(cpu) = self.cpus.get_mut(&cpu) {
+                    cpu.silence.miss();
+                }
+            }
+            _ => {} // where side records are lost, its samples are all there
         }
     }
-
-    fn lost(&mut self, window: &LostWindow) {
-        if let Some(cpu) = self.cpus.get_mut(&window.cpu) {
-            cpu.silence.miss();
-        }
-    }
-
-    /// Its samples are all there.
-    fn lost_side(&mut self, _: &LostWindow) {}
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.pending.iter().filter_map(|finding| finding.stack));
@@ -501,6 +475,20 @@ impl Profiler for IrqOff {
             ));
         }
         Ok(())
+    }
+}
+
+impl IrqOff {
+    fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) {
+        let suspects = self.suspects(now);
+        suspects.iter().for_each(|&cpu| ctx.suspect(cpu));
+        let pause = if suspects.is_empty() { LOOK_NS } else { LOOK_NS / 4 };
+        let time = crate::sys::monotonic_ns();
+        if time >= self.times.last_ns().saturating_add(pause) {
+            self.times.add(Reading::now(&self.host));
+        }
+        self.settle(now.min(self.times.last_ns()).saturating_sub(SETTLE_NS), ctx);
+        self.report_silent(&suspects, now, ctx);
     }
 }
 

@@ -25,14 +25,11 @@ pub struct Shown {
 }
 
 impl IrqOff {
-    /// Finds the CPUs of which nothing was heard for longer than the limit, but those that are known to be alive.
-    pub(super) fn find_suspects(&mut self, now: Timestamp) {
-        let mut suspects = std::mem::take(&mut self.suspects);
-        suspects.clear();
+    /// The CPUs of which nothing was heard for longer than the limit, but those that are known to be alive; sorted.
+    pub(super) fn suspects(&self, now: Timestamp) -> Vec<u32> {
         let is_suspect =
             |cpu: &u32| self.silent_since(*cpu, now).is_some_and(|(heard, _)| self.is_alive(*cpu, heard) != Some(true));
-        suspects.extend(self.cpus.keys().copied().filter(is_suspect));
-        self.suspects = suspects;
+        self.cpus.keys().copied().filter(is_suspect).collect()
     }
 
     /// When `cpu` was heard of last, and when its timer was due, if both are too long ago.
@@ -48,13 +45,13 @@ impl IrqOff {
         self.times.is_alive(cpu, self.is_tickless(cpu), heard)
     }
 
-    pub(super) fn report_silent(&mut self, now: Timestamp, ctx: &mut Context) {
+    pub(super) fn report_silent(&mut self, suspects: &[u32], now: Timestamp, ctx: &mut Context) {
         let is_due = |cpu: &u32| self.cpus.get(cpu).is_some_and(|cpu| cpu.shown.next_ns <= now);
         let silent_now = |cpu: u32| {
             let (heard, due) = self.silent_since(cpu, now)?;
             (self.is_alive(cpu, heard) == Some(false)).then_some((cpu, heard, due))
         };
-        let silent: Vec<_> = self.suspects.iter().copied().filter(is_due).filter_map(silent_now).collect();
+        let silent: Vec<_> = suspects.iter().copied().filter(is_due).filter_map(silent_now).collect();
         if silent.is_empty() {
             return;
         }

@@ -25,7 +25,7 @@ use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
 use crate::perf::{Record, Sample};
 use crate::profiler::ProfilerArgs;
-use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Samples, Setup, Timestamp, Use};
 use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space};
 use crate::profilers::kmemleak::owners::Owners;
 use crate::profilers::kmemleak::short::ShortSource;
@@ -156,8 +156,8 @@ impl Kmemleak {
 
     /// An allocation is complete.
     #[inline(always)]
-    fn allocated(&mut self, at: usize, ptr: u64, bytes: u64, sample: &Sample<'_>, ctx: &mut Context) {
-        let Some(source) = self.sources.get(at) else { return };
+    fn allocated(&mut self, at: usize, ptr: u64, bytes: u64, sample: &Sample<'_>, ctx: &mut Context) -> Use {
+        let Some(source) = self.sources.get(at) else { return Use::Malformed };
         let space = space(source, sample);
         let stack = match &source.call_site {
             _ if source.stacks => ctx.stack(sample),
@@ -168,7 +168,7 @@ impl Kmemleak {
             None => None,
         };
         let who = Who { pid: sample.pid, tid: sample.tid, time: sample.time };
-        ctx.ignored = self.take_down(space, ptr, bytes, stack, who, ctx) == Use::Ignored;
+        self.take_down(space, ptr, bytes, stack, who, ctx)
     }
 
     /// Takes an allocation down.
@@ -207,8 +207,8 @@ impl Kmemleak {
 
     /// A call has returned `ptr`, or with it what that means where the result is in memory.
     #[inline(never)]
-    fn returned(&mut self, at: usize, open: Open, ptr: u64, sample: &Sample<'_>, ctx: &mut Context) {
-        let Some(source) = self.sources.get(at) else { return };
+    fn returned(&mut self, at: usize, open: Open, ptr: u64, sample: &Sample<'_>, ctx: &mut Context) -> Use {
+        let Some(source) = self.sources.get(at) else { return Use::Malformed };
         let ptr = match source.result_in_memory {
             true if ptr != 0 => Some(0), // an errno
             true => sample.user_word(open.argument),
@@ -216,13 +216,14 @@ impl Kmemleak {
         };
         match ptr {
             Some(0) => self.ledger.failed(open),
-            Some(ptr) => self.allocated(at, ptr, open.bytes, sample, ctx),
+            Some(ptr) => return self.allocated(at, ptr, open.bytes, sample, ctx),
             None => self.ledger.counts.out_of_reach += 1,
         }
+        Use::Relevant
     }
 
     #[inline(always)]
-    fn on_event(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
+    fn on_event(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         let at = event.index().wrapping_sub(self.first);
         let Some(source) = self.sources.get(at) else { return Err(without_source()) };
         let ptr = value(source.ptr.as_ref(), sample)?;
@@ -230,15 +231,15 @@ impl Kmemleak {
             Role::Alloc => {
                 let bytes = value(source.size.as_ref(), sample)?;
                 if ptr != 0 && !(source.user && self.ledger.is_inside(sample.tid)) {
-                    self.allocated(at, ptr, bytes, sample, ctx);
+                    return Ok(self.allocated(at, ptr, bytes, sample, ctx));
                 }
             }
             Role::Free => {
                 if ptr == 0 || source.user && self.ledger.is_inside(sample.tid) {
-                    return Ok(()); // free(NULL); an allocator's own business
+                    return Ok(Use::Relevant); // free(NULL); an allocator's own business
                 }
                 let space = space(source, sample);
-                ctx.ignored = self.freed(space, ptr, sample.time, sample.tid, sample.cpu, ctx) == Use::Ignored;
+                return Ok(self.freed(space, ptr, sample.time, sample.tid, sample.cpu, ctx));
             }
             Role::Enter(pair) => {
                 let bytes = value(source.size.as_ref(), sample)?;
@@ -253,11 +254,11 @@ impl Kmemleak {
             Role::Leave(pair) => {
                 if let Some(open) = self.ledger.leaves(caller(source, sample), pair) {
                     // A copy: who is handed a sample has it in memory, and nobody else needs that.
-                    self.returned(at, open, ptr, &sample.clone(), ctx);
+                    return Ok(self.returned(at, open, ptr, &sample.clone(), ctx));
                 }
             }
         }
-        Ok(())
+        Ok(Use::Relevant)
     }
 
     /// Whether a free of something unknown is one that the answer is about.
@@ -347,39 +348,26 @@ impl Profiler for Kmemleak {
         Ok(())
     }
 
-    fn started(&mut self, now: Timestamp, _ctx: &mut Context) {
-        self.started_ns = now;
-    }
-
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
+    #[inline(always)]
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         self.on_event(event, sample, ctx)
     }
 
     fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
         if self.short.is_empty() {
-            samples.each(ctx, |event, sample, ctx| self.on_event(event, sample, ctx));
+            samples.each(ctx, |event, sample, ctx| self.sample(event, sample, ctx));
         } else {
             self.pair_up(samples, ctx);
         }
     }
 
-    fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, ctx: &mut Context) {
-        match record {
-            Record::Fork(fork) if fork.pid != fork.ppid => self.ledger.forked(fork.pid, time),
-            Record::Comm { pid, exec: true, .. } => self.ledger.executed(*pid, time),
-            Record::Exit(exit) => {
-                self.ledger.thread_exited(exit.tid, exit.pid, time, |pid| lives(&ctx.tasks, pid));
-            }
+    fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        match event {
+            Event::Started { now } => self.started_ns = now,
+            Event::Task { record, time, .. } => self.on_task(record, time, ctx),
+            Event::Tick { now } => self.on_tick(now, ctx),
+            Event::Lost(window) | Event::LostSide(window) => self.on_loss(window),
             _ => {}
-        }
-    }
-
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
-        self.ledger.expire(now, |pid| lives(&ctx.tasks, pid));
-        if self.look_at_ns.is_some_and(|at| at <= now) {
-            self.look_at_ns = None;
-            let living: FxHashSet<i32> = ctx.tasks.living().map(|(_, pid)| pid).collect();
-            self.ledger.only_live(&living, now);
         }
     }
 
@@ -396,15 +384,35 @@ impl Profiler for Kmemleak {
         self.report("outstanding", now, report);
         Ok(())
     }
+}
 
-    fn lost(&mut self, window: &LostWindow) {
+impl Kmemleak {
+    fn on_task(&mut self, record: &Record<'_>, time: Timestamp, ctx: &Context) {
+        match record {
+            Record::Fork(fork) if fork.pid != fork.ppid => self.ledger.forked(fork.pid, time),
+            Record::Comm { pid, exec: true, .. } => self.ledger.executed(*pid, time),
+            Record::Exit(exit) => {
+                self.ledger.thread_exited(exit.tid, exit.pid, time, |pid| lives(&ctx.tasks, pid));
+            }
+            _ => {}
+        }
+    }
+
+    fn on_tick(&mut self, now: Timestamp, ctx: &Context) {
+        self.ledger.expire(now, |pid| lives(&ctx.tasks, pid));
+        if self.look_at_ns.is_some_and(|at| at <= now) {
+            self.look_at_ns = None;
+            let living: FxHashSet<i32> = ctx.tasks.living().map(|(_, pid)| pid).collect();
+            self.ledger.only_live(&living, now);
+        }
+    }
+
+    fn on_loss(&mut self, window: &LostWindow) {
         self.ledger.lost(window.end_ns);
         // Further losses do not put it off.
         self.look_at_ns.get_or_insert(window.end_ns.saturating_add(LOOK_AFTER_NS));
     }
-}
 
-impl Kmemleak {
     fn report(&self, what: &'static str, now: Timestamp, report: &mut Report) {
         let sums = self.ledger.sums(now);
         let sizes = self.sources.iter().any(|source| source.size.is_some());
@@ -475,7 +483,7 @@ mod tests {
     fn losses_in_a_row_do_not_put_the_look_at_who_lives_off() {
         let mut kmemleak = Kmemleak::new(Vec::new(), None, false);
         for end_ns in [1_000, 2_000, 3_000] {
-            kmemleak.lost(&LostWindow { cpu: 0, start_ns: 0, end_ns, count: 1 });
+            kmemleak.on_loss(&LostWindow { cpu: 0, start_ns: 0, end_ns, count: 1 });
         }
         assert_eq!(kmemleak.look_at_ns, Some(1_000 + LOOK_AFTER_NS));
         assert_eq!(kmemleak.ledger.horizon().end_ns(), 3_000);

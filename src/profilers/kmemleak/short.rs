@@ -61,7 +61,7 @@ impl Kmemleak {
 
     /// Not in line a second time.
     #[inline(never)]
-    fn on_long(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> anyhow::Result<()> {
+    fn on_long(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> anyhow::Result<Use> {
         self.on_event(event, sample, ctx)
     }
 

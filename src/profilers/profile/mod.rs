@@ -21,13 +21,13 @@ use crate::cli::values::{self, Percent};
 use crate::cli::{CommonArgs, usage};
 use crate::host::{Host, online_cpus, tickless_cpus};
 use crate::perf::attr::{Exclude, Sampling};
-use crate::perf::evlist::{Counted, Evlist};
+use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::opening::refused;
 use crate::perf::target::Tasks;
-use crate::perf::{Attr, Record, Sample};
+use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
-use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
+use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
 use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
 use crate::profilers::profile::shares::{Kind, Left};
 use crate::profilers::profile::usage::{CPUS, Owner, Starved, TASKS, Terms, Usage};
@@ -395,6 +395,7 @@ impl Profiler for Profile {
         };
         if self.has_accounts(&online_cpus(setup.host)?) {
             self.accounts = Some(Accounts::default());
+            setup.weighs("ns of CPU time");
         }
         if !self.wide {
             self.running = Some(evlist.add(evsel)?);
@@ -406,28 +407,9 @@ impl Profiler for Profile {
         Ok(())
     }
 
-    fn started(&mut self, _now: Timestamp, ctx: &mut Context) {
-        // The first samples may be as old.
-        self.interval_start_ns = ctx.started_ns;
-        self.before = Reading::now(&self.host);
-        if let Some(windows) = &mut self.windows {
-            windows.start(ctx.started_ns, &self.host);
-        }
-        if let Some(accounts) = &mut self.accounts {
-            accounts.begin(ctx.started_ns, living(ctx).into_iter(), ClockReading::now);
-        }
-    }
-
-    fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, ctx: &mut Context) {
-        if let Some(accounts) = &mut self.accounts {
-            accounts.apply(record, time, |pid| ctx.tasks.comm(pid));
-        }
-    }
-
-    fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
+    fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         if self.wide && !ctx.watched.contains(sample.tid) {
-            ctx.ignored = true;
-            return Ok(());
+            return Ok(Use::Ignored);
         }
         let seen = Kind::of(sample.misc(), sample.tid == 0 && !self.nested);
         // The interrupt of a counter comes a little late: who was counted may have entered or left the kernel by then.
@@ -439,8 +421,7 @@ impl Profiler for Profile {
         let place = if kind == seen { Some(sample.ip()) } else { innermost_user(sample.callchain) };
         // Who counts as in user code and has none is a thread of the kernel.
         if self.is_left_out(kind) || kind == Kind::User && place.is_none() {
-            ctx.ignored = true;
-            return Ok(());
+            return Ok(Use::Ignored);
         }
         if let Some(windows) = &mut self.windows {
             windows.roll(sample.time, &self.terms, ctx);
@@ -465,48 +446,26 @@ impl Profiler for Profile {
             let weight = sample.period();
             windows.add(&Seen { cpu, pid, tid, comm, kind, weight, stack }, &self.terms);
         }
-        Ok(())
+        Ok(Use::Relevant)
     }
 
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
-        if let Some(windows) = &mut self.windows {
-            windows.roll(now, &self.terms, ctx);
+    fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        match event {
+            Event::Started { .. } => self.on_start(ctx),
+            Event::Task { record, time, .. } => {
+                if let Some(accounts) = &mut self.accounts {
+                    accounts.apply(record, time, |pid| ctx.tasks.comm(pid));
+                }
+            }
+            Event::Tick { now } => self.on_tick(now, ctx),
+            Event::LostSide(_) => self.accounts.iter_mut().for_each(Accounts::lost),
+            Event::Throttled { cpu } => self.usage.throttled(cpu),
+            Event::Counted { event, cpu, counted } if self.running == Some(event) && counted.running_ns > 0 => {
+                self.usage.counted(cpu, counted.running_ns, counted.span_ns);
+            }
+            Event::WeighSamples => self.weigh_samples(&mut ctx.weights),
+            _ => {}
         }
-        if let Some(accounts) = self.accounts.as_mut().filter(|accounts| accounts.is_uncounted()) {
-            accounts.count(living(ctx).into_iter());
-        }
-    }
-
-    fn lost_side(&mut self, _window: &LostWindow) {
-        self.accounts.iter_mut().for_each(Accounts::lost);
-    }
-
-    fn throttled(&mut self, cpu: u32) {
-        self.usage.throttled(cpu);
-    }
-
-    fn counted(&mut self, event: EventId, cpu: u32, counted: &Counted) {
-        if self.running == Some(event) && counted.running_ns > 0 {
-            self.usage.counted(cpu, counted.running_ns, counted.span_ns);
-        }
-    }
-
-    fn weigh_samples(&mut self, weights: &mut StackWeights) {
-        let Some(accounts) = &mut self.accounts else { return };
-        let (now, reading) = (sys::monotonic_ns(), Reading::now(&self.host));
-        let online = reading.cpus();
-        let used = accounts.look(online.len().max(1), ClockReading::now);
-        let busy = |&cpu: &u32| reading.since(&self.before, cpu).map(|parts| 1.0 - parts.idle);
-        let busy = online.iter().map(busy).sum::<Option<f64>>().unwrap_or(f64::INFINITY);
-        self.measured = Measured { used, busy };
-        // There the account of who runs is brought up to date once in a second.
-        let tickless = tickless_cpus(&self.host);
-        self.usage.pids_on(&tickless).for_each(|pid| _ = self.measured.used.remove(&pid));
-        self.weigh(now, &reading, weights);
-    }
-
-    fn weighs(&self) -> Option<&'static str> {
-        self.accounts.is_some().then_some("ns of CPU time")
     }
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
@@ -546,6 +505,43 @@ impl Profiler for Profile {
         self.interval(now, report)?;
         report.top(self.top());
         Ok(())
+    }
+}
+
+impl Profile {
+    fn on_start(&mut self, ctx: &mut Context) {
+        // The first samples may be as old.
+        self.interval_start_ns = ctx.started_ns;
+        self.before = Reading::now(&self.host);
+        if let Some(windows) = &mut self.windows {
+            windows.start(ctx.started_ns, &self.host);
+        }
+        if let Some(accounts) = &mut self.accounts {
+            accounts.begin(ctx.started_ns, living(ctx).into_iter(), ClockReading::now);
+        }
+    }
+
+    fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) {
+        if let Some(windows) = &mut self.windows {
+            windows.roll(now, &self.terms, ctx);
+        }
+        if let Some(accounts) = self.accounts.as_mut().filter(|accounts| accounts.is_uncounted()) {
+            accounts.count(living(ctx).into_iter());
+        }
+    }
+
+    fn weigh_samples(&mut self, weights: &mut StackWeights) {
+        let Some(accounts) = &mut self.accounts else { return };
+        let (now, reading) = (sys::monotonic_ns(), Reading::now(&self.host));
+        let online = reading.cpus();
+        let used = accounts.look(online.len().max(1), ClockReading::now);
+        let busy = |&cpu: &u32| reading.since(&self.before, cpu).map(|parts| 1.0 - parts.idle);
+        let busy = online.iter().map(busy).sum::<Option<f64>>().unwrap_or(f64::INFINITY);
+        self.measured = Measured { used, busy };
+        // There the account of who runs is brought up to date once in a second.
+        let tickless = tickless_cpus(&self.host);
+        self.usage.pids_on(&tickless).for_each(|pid| _ = self.measured.used.remove(&pid));
+        self.weigh(now, &reading, weights);
     }
 }
 

@@ -23,7 +23,7 @@ use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::filters::{Match, all_of, for_kernel, note_too_long};
-use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
+use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Setup, Timestamp, Use};
 pub use crate::profilers::signal::args::SignalArgs;
 use crate::profilers::signal::args::SignalList;
 use crate::profilers::signal::doubt::{Doubts, Empty};
@@ -151,15 +151,15 @@ impl Signal {
         self.args.signals.as_ref().is_none_or(|SignalList(list)| list.contains(&signo))
     }
 
-    fn on_generate(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        ctx.ignored = true; // it counts when it is known what became of it
-        let Some(plan) = &self.plan else { return Ok(()) };
+    /// It counts when it is known what became of it.
+    fn on_generate(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        let Some(plan) = &self.plan else { return Ok(Use::Ignored) };
         let fields = &plan.generated;
         let tid = fields.pid.read_i32(sample.raw)?;
         let comm = fields.comm.text(sample.raw)?;
         let signo = signo(fields.sig.read_i32(sample.raw)?);
         if !self.is_ours(tid, comm, ctx) || !self.is_asked_for(signo) {
-            return Ok(());
+            return Ok(Use::Ignored);
         }
         // One from elsewhere is not shown, but may stand in front of another one in the queue.
         let hidden = self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&sample.cpu));
@@ -201,7 +201,7 @@ impl Signal {
             }
             self.sums.sent(&sent);
         }
-        match result {
+        let used = match result {
             result::DELIVERED | result::LOSE_INFO => {
                 self.fall_in_step(Key::of(&sent), sent.time, ctx);
                 self.doubts.sent(&sent);
@@ -210,13 +210,14 @@ impl Signal {
                     Added::Displaced(before) => self.end(&before, Fate::Taken, ctx),
                     Added::Full(sent) => self.end(&sent, Fate::Untracked, ctx),
                 }
+                Use::Ignored
             }
             result::IGNORED => self.end_here(&sent, Fate::Ignored, ctx),
             result::ALREADY_PENDING => self.end_here(&sent, Fate::AlreadyPending, ctx),
             result::OVERFLOW_FAIL => self.end_here(&sent, Fate::Overflow, ctx),
             _ => self.end_here(&sent, Fate::Unknown, ctx),
-        }
-        Ok(())
+        };
+        Ok(used)
     }
 
     /// Its delivery may have gone unseen, or be another one's.
@@ -225,9 +226,9 @@ impl Signal {
     }
 
     /// What a record says became of a signal counts as an event.
-    fn end_here(&mut self, sent: &Sent, fate: Fate, ctx: &mut Context) {
-        ctx.ignored = sent.hidden;
+    fn end_here(&mut self, sent: &Sent, fate: Fate, ctx: &mut Context) -> Use {
         self.end(sent, fate, ctx);
+        if sent.hidden { Use::Ignored } else { Use::Relevant }
     }
 
     /// Shows a signal of which the records tell no more.
@@ -252,9 +253,8 @@ impl Signal {
         ctx.emit(subject, &SHAPE, shown.values(sent), sent.stack.filter(|_| self.args.common.stacks()));
     }
 
-    fn on_deliver(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        ctx.ignored = true;
-        let Some(plan) = &self.plan else { return Ok(()) };
+    fn on_deliver(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        let Some(plan) = &self.plan else { return Ok(Use::Ignored) };
         let fields = &plan.delivered;
         let signo = signo(fields.sig.read_i32(sample.raw)?);
         let code = fields.code.read_i32(sample.raw)?;
@@ -283,24 +283,23 @@ impl Signal {
             }
         }
         match sent {
-            Some(sent) => self.arrive(&sent, &arrival, ctx),
+            Some(sent) => return Ok(self.arrive(&sent, &arrival, ctx)),
             None if signo != SIGKILL && self.cpus.is_none() && self.is_asked_for(signo) => {
                 let comm = ctx.tasks.comm(tid);
                 self.unsent += u64::from(self.is_ours(tid, comm.as_bytes(), ctx));
             }
             None => {}
         }
-        Ok(())
+        Ok(Use::Ignored)
     }
 
-    fn arrive(&mut self, sent: &Sent, arrival: &Arrival, ctx: &mut Context) {
+    fn arrive(&mut self, sent: &Sent, arrival: &Arrival, ctx: &mut Context) -> Use {
         if sent.hidden {
-            return;
+            return Use::Ignored;
         }
         if self.is_uncertain(sent) {
             return self.end_here(sent, Fate::Unknown, ctx);
         }
-        ctx.ignored = false;
         let Arrival { time, pid, tid, handler } = *arrival;
         let delay_ns = time.saturating_sub(sent.time);
         self.sums.ended(sent, Fate::Delivered { delay_ns });
@@ -320,6 +319,7 @@ impl Signal {
             ..Shown::new(Value::Word("delivered"))
         };
         self.emit(sent, arrived, ctx);
+        Use::Relevant
     }
 
     /// A signal that did not end its process after all waits again.
@@ -497,62 +497,25 @@ impl Profiler for Signal {
         Ok(())
     }
 
-    fn started(&mut self, _now: Timestamp, ctx: &mut Context) {
-        ctx.tasks.follow_ancestry();
-    }
-
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let Some(plan) = &self.plan else { return Ok(()) };
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        let Some(plan) = &self.plan else { return Ok(Use::Ignored) };
         if event == plan.generate {
             self.on_generate(sample, ctx)
         } else if event == plan.deliver {
             self.on_deliver(sample, ctx)
         } else {
-            Ok(())
+            Ok(Use::Ignored)
         }
     }
 
-    fn task(&mut self, record: &Record<'_>, time: Timestamp, _cpu: u32, ctx: &mut Context) {
-        if let Record::Comm { pid, exec: true, .. } = *record {
-            let other = self.endings.executed(pid, time);
-            self.put_back(other, time, ctx);
-        }
-        let Record::Exit(exit) = record else { return };
-        let other = self.endings.exited((exit.pid, exit.tid), time, !self.pending.is_empty());
-        self.put_back(other, time, ctx);
-        let mut queues = self.pending.of(exit.tid, false);
-        let of_process = self.pending.of(exit.pid, true);
-        if !of_process.is_empty() && !ctx.tasks.living().any(|(_, pid)| pid == exit.pid) {
-            queues.extend(of_process);
-        }
-        for sent in queues.into_iter().flat_map(|key| self.pending.take_older(key, u64::MAX)).collect::<Vec<_>>() {
-            self.end(&sent, Fate::TargetEnded, ctx);
-        }
-    }
-
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
-        self.endings.purge(&self.pending);
-        for pid in self.endings.due(now, MOST_LOOKS) {
-            self.look_at_ending(pid, now, ctx);
-        }
-        for key in self.pending.due(now, MOST_LOOKS) {
-            self.look(key, now, ctx);
-        }
-        for key in self.doubts.answered(now) {
-            self.fall_in_step(key, now, ctx);
-        }
-        for key in self.doubts.to_ask(MOST_LOOKS) {
-            self.look_whether_empty(key, ctx);
-        }
-    }
-
-    fn stopped(&mut self, now: Timestamp, ctx: &mut Context) {
-        for sent in self.endings.take() {
-            self.put_back(Some(sent), now, ctx);
-        }
-        for sent in self.pending.take_unshown() {
-            let result = Value::Phrase { word: "pending", text: "not delivered when the run ended" };
-            self.emit(&sent, Shown::new(result), ctx);
+    fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        match event {
+            Event::Started { .. } => ctx.tasks.follow_ancestry(),
+            Event::Task { record, time, .. } => self.on_task(record, time, ctx),
+            Event::Tick { now } => self.on_tick(now, ctx),
+            Event::Stopped { now } => self.on_stop(now, ctx),
+            Event::Lost(window) | Event::LostSide(window) => self.on_loss(window),
+            _ => {}
         }
     }
 
@@ -578,8 +541,54 @@ impl Profiler for Signal {
         }
         Ok(())
     }
+}
 
-    fn lost(&mut self, window: &LostWindow) {
+impl Signal {
+    fn on_task(&mut self, record: &Record<'_>, time: Timestamp, ctx: &mut Context) {
+        if let Record::Comm { pid, exec: true, .. } = *record {
+            let other = self.endings.executed(pid, time);
+            self.put_back(other, time, ctx);
+        }
+        let Record::Exit(exit) = record else { return };
+        let other = self.endings.exited((exit.pid, exit.tid), time, !self.pending.is_empty());
+        self.put_back(other, time, ctx);
+        let mut queues = self.pending.of(exit.tid, false);
+        let of_process = self.pending.of(exit.pid, true);
+        if !of_process.is_empty() && !ctx.tasks.living().any(|(_, pid)| pid == exit.pid) {
+            queues.extend(of_process);
+        }
+        for sent in queues.into_iter().flat_map(|key| self.pending.take_older(key, u64::MAX)).collect::<Vec<_>>() {
+            self.end(&sent, Fate::TargetEnded, ctx);
+        }
+    }
+
+    fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) {
+        self.endings.purge(&self.pending);
+        for pid in self.endings.due(now, MOST_LOOKS) {
+            self.look_at_ending(pid, now, ctx);
+        }
+        for key in self.pending.due(now, MOST_LOOKS) {
+            self.look(key, now, ctx);
+        }
+        for key in self.doubts.answered(now) {
+            self.fall_in_step(key, now, ctx);
+        }
+        for key in self.doubts.to_ask(MOST_LOOKS) {
+            self.look_whether_empty(key, ctx);
+        }
+    }
+
+    fn on_stop(&mut self, now: Timestamp, ctx: &mut Context) {
+        for sent in self.endings.take() {
+            self.put_back(Some(sent), now, ctx);
+        }
+        for sent in self.pending.take_unshown() {
+            let result = Value::Phrase { word: "pending", text: "not delivered when the run ended" };
+            self.emit(&sent, Shown::new(result), ctx);
+        }
+    }
+
+    fn on_loss(&mut self, window: &LostWindow) {
         self.horizon.lost_until(window.end_ns);
         self.doubts.lost(window.end_ns);
     }

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
-use crate::profiler::Context;
+use crate::profiler::{Context, Use};
 use crate::profilers::task_state::events::{Woken, brief_waker, name, waker};
 use crate::profilers::task_state::machine::{Began, Period, Seen, Waker, Wakeup};
 use crate::profilers::task_state::states::{State, SwitchedOut};
@@ -21,24 +21,30 @@ impl TaskState {
         event: EventId,
         sample: &Sample<'_>,
         ctx: &mut Context,
-    ) -> Result<()> {
-        let Some(plan) = &self.plan else { return Ok(()) };
+    ) -> Result<Use> {
+        let Some(plan) = &self.plan else { return Ok(Use::Relevant) };
         let is = |woken: &Option<Woken>| woken.as_ref().is_some_and(|woken| woken.event == event);
         if event == plan.switch || DETAILS && Some(event) == plan.other {
-            self.on_switch::<DETAILS>(event, sample, ctx)?;
+            self.on_switch::<DETAILS>(event, sample, ctx)
         } else if event == plan.fields.wakeup.event {
-            self.on_wakeup::<DETAILS>(sample, false, ctx)?;
+            self.on_wakeup::<DETAILS>(sample, false, ctx)
         } else if is(&plan.fields.wakeup_new) {
-            self.on_wakeup::<DETAILS>(sample, true, ctx)?;
+            self.on_wakeup::<DETAILS>(sample, true, ctx)
         } else if DETAILS && (is(&plan.fields.waking) || plan.fields.waking_interrupt == Some(event)) {
-            self.on_waking(sample, ctx)?;
+            self.on_waking(sample, ctx)
+        } else {
+            Ok(Use::Relevant)
         }
-        Ok(())
     }
 
     #[inline(always)]
-    fn on_switch<const DETAILS: bool>(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let Some(plan) = &mut self.plan else { return Ok(()) };
+    fn on_switch<const DETAILS: bool>(
+        &mut self,
+        event: EventId,
+        sample: &Sample<'_>,
+        ctx: &mut Context,
+    ) -> Result<Use> {
+        let Some(plan) = &mut self.plan else { return Ok(Use::Relevant) };
         let is_other = DETAILS && plan.other == Some(event);
         let fields = &plan.fields;
         let prev = fields.prev_pid.read(sample.raw)?;
@@ -49,7 +55,6 @@ impl TaskState {
         let seen = |tid, comm| Seen { at: sample.time, cpu: sample.cpu, tid, comm };
         let blocked_only = DETAILS && self.blocked_only();
         let (leaves, comes) = (self.is_ours(prev, &prev_comm, ctx), self.is_ours(next, &next_comm, ctx));
-        ctx.ignored = !leaves && !comes;
         if leaves {
             let relevant = match how {
                 SwitchedOut::Blocked(state) => !blocked_only || self.selects(state),
@@ -73,19 +78,18 @@ impl TaskState {
             let change = self.machine.switched_in::<DETAILS>(seen(next, next_comm), prev == 0);
             self.account::<DETAILS>(change.ended(), ctx);
         }
-        Ok(())
+        Ok(if leaves || comes { Use::Relevant } else { Use::Ignored })
     }
 
     #[inline(always)]
-    fn on_wakeup<const DETAILS: bool>(&mut self, sample: &Sample<'_>, is_new: bool, ctx: &mut Context) -> Result<()> {
-        let Some(plan) = &self.plan else { return Ok(()) };
+    fn on_wakeup<const DETAILS: bool>(&mut self, sample: &Sample<'_>, is_new: bool, ctx: &mut Context) -> Result<Use> {
+        let Some(plan) = &self.plan else { return Ok(Use::Relevant) };
         let fields = if is_new { plan.fields.wakeup_new.as_ref() } else { Some(&plan.fields.wakeup) };
-        let Some(fields) = fields.filter(|fields| fields.happened(sample.raw)) else { return Ok(()) };
+        let Some(fields) = fields.filter(|fields| fields.happened(sample.raw)) else { return Ok(Use::Relevant) };
         let tid = fields.pid.read(sample.raw)?;
         let comm = name(DETAILS && self.named, &fields.comm, sample.raw)?;
         if !self.is_ours(tid, &comm, ctx) {
-            ctx.ignored = true;
-            return Ok(());
+            return Ok(Use::Ignored);
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
         let change = self.machine.woken::<DETAILS>(seen, is_new, self.report_at::<DETAILS>(sample.time));
@@ -96,23 +100,24 @@ impl TaskState {
             self.machine.woken_by(tid, sample.time, waker);
         }
         self.account::<DETAILS>(ended, ctx);
-        Ok(())
+        Ok(Use::Relevant)
     }
 
-    fn on_waking(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let Some(fields) = self.plan.as_ref().and_then(|plan| plan.fields.waking.as_ref()) else { return Ok(()) };
+    fn on_waking(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        let Some(fields) = self.plan.as_ref().and_then(|plan| plan.fields.waking.as_ref()) else {
+            return Ok(Use::Relevant);
+        };
         let tid = fields.pid.read(sample.raw)?;
         let comm = name(self.named, &fields.comm, sample.raw)?;
         if !self.is_ours(tid, &comm, ctx) {
-            ctx.ignored = true;
-            return Ok(());
+            return Ok(Use::Ignored);
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
         let change = self.machine.waking(seen, self.report_at::<true>(sample.time));
         let (ended, waker) = self.with_waker(change.ended(), sample, fields, ctx);
         self.machine.woken_by(tid, sample.time, waker);
         self.account::<true>(ended, ctx);
-        Ok(())
+        Ok(Use::Relevant)
     }
 
     /// A SWITCH record tells that `tid` got `cpu`: that is news where the event of the switch was not seen.

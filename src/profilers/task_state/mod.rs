@@ -31,7 +31,7 @@ use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::filters::{Match, all_of, any_of, for_kernel, note_too_long};
-use crate::profiler::{Context, LostWindow, Profiler, Report, Samples, Setup, Timestamp};
+use crate::profiler::{Context, Event, Profiler, Report, Samples, Setup, Timestamp, Use};
 use crate::profilers::task_state::coverage::Unmet;
 use crate::profilers::task_state::events::{Plan, Wanted};
 use crate::profilers::task_state::line::{Line, SHAPE};
@@ -178,7 +178,6 @@ pub struct TaskState {
     lines: Allowance,
     /// When it was last said that there are more.
     left_out_told_ns: u64,
-    notes: Vec<String>,
     /// Nothing more will be seen.
     is_over: bool,
 }
@@ -210,7 +209,6 @@ impl TaskState {
             whereabouts: Whereabouts::unasked(),
             lines: LINES,
             left_out_told_ns: 0,
-            notes: Vec::new(),
             is_over: false,
         }
     }
@@ -423,14 +421,10 @@ impl Profiler for TaskState {
         Ok(())
     }
 
-    fn started(&mut self, _now: Timestamp, ctx: &mut Context) {
-        self.look_at_proc(Began::BeforeStart, ctx);
-    }
-
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
-        let result = self.on_event::<true>(event, sample, ctx);
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        let used = self.on_event::<true>(event, sample, ctx);
         ctx.discarded += self.machine.take_unseen();
-        result
+        used
     }
 
     fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
@@ -438,79 +432,22 @@ impl Profiler for TaskState {
             return self.sum_up(samples, ctx);
         }
         if self.named || self.narrowed {
-            samples.each(ctx, |event, sample, ctx| self.on_event::<true>(event, sample, ctx));
+            samples.each(ctx, |event, sample, ctx| self.sample(event, sample, ctx));
         } else {
             samples.each(ctx, |event, sample, ctx| self.on_event::<false>(event, sample, ctx));
+            ctx.discarded += self.machine.take_unseen();
         }
-        ctx.discarded += self.machine.take_unseen();
     }
 
-    fn task(&mut self, record: &Record<'_>, time: Timestamp, cpu: u32, ctx: &mut Context) {
-        match record {
-            Record::Comm { tid, comm, exec, .. } => {
-                let comm = Comm::new(comm);
-                if !self.is_ours(*tid, &comm, ctx) {
-                    self.machine.forget(*tid);
-                    self.unmet.retain(|unmet| unmet.tid != *tid);
-                } else if *exec && !self.blocked_only() && self.machine.get_mut(*tid).is_none() {
-                    self.machine.executes(Seen { at: time, cpu, tid: *tid, comm });
-                } else {
-                    self.machine.renamed(*tid, comm);
-                }
-            }
-            Record::Exit(exit) => {
-                self.machine.exited(exit.tid);
-                self.unmet.retain(|unmet| unmet.tid != exit.tid);
-            }
+    fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        match event {
+            Event::Started { .. } => self.look_at_proc(Began::BeforeStart, ctx),
+            Event::Task { record, time, cpu } => self.on_task(record, time, cpu, ctx),
+            Event::Came { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
+            Event::Tick { now } => self.on_tick(now, ctx),
+            Event::Stopped { now } => self.on_stop(now, ctx),
+            Event::Lost(window) | Event::LostSide(window) => self.lost_until = self.lost_until.max(window.end_ns),
             _ => {}
-        }
-    }
-
-    fn came(&mut self, tid: i32, prev: Option<i32>, time: Timestamp, cpu: u32, ctx: &mut Context) {
-        self.on_came(tid, prev, time, cpu, ctx);
-    }
-
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
-        const LOOK_NS: u64 = 50_000_000;
-        const SWEEP_NS: u64 = 1_000_000_000;
-        const GONE_NS: u64 = 2_000_000_000;
-        const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
-        self.take_answers(now, ctx);
-        if self.args.than.is_some() && (ctx.hurry || now >= self.next_look) {
-            self.next_look = now + LOOK_NS;
-            self.report_ongoing(now, ctx);
-        }
-        let clock = crate::sys::monotonic_ns();
-        ctx.hurry = self.whereabouts.awaits(clock);
-        self.notes.extend(self.whereabouts.take_note(clock));
-        let lost_until = self.lost_until;
-        let missed = self.machine.take_missed_on().into_iter().filter(|(_, since)| *since >= lost_until);
-        missed.for_each(|(cpu, _)| ctx.missed_switches.push(cpu));
-        if now >= self.next_sweep {
-            self.next_sweep = now.saturating_add(SWEEP_NS);
-            if self.args.than.is_some() && self.lost_until > self.looked_until {
-                self.looked_until = self.lost_until;
-                self.look_at_proc(Began::BeforeLoss, ctx); // the beginning of a wait may be lost too
-            }
-            if self.lost_until != 0 && now < self.lost_until.saturating_add(AFTER_NS) {
-                self.machine.outlived(self.lost_until, |tid| ctx.tasks.has_exited(tid));
-            }
-            let machine = &self.machine;
-            self.whereabouts.retain(|tid, since| machine.get(tid).is_some_and(|task| task.since == since));
-            let everybody = self.everybody;
-            self.machine.expire(now.saturating_sub(GONE_NS), |tid| everybody || ctx.watched.contains(tid));
-        }
-    }
-
-    fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
-    }
-
-    fn stopped(&mut self, now: Timestamp, ctx: &mut Context) {
-        self.is_over = true;
-        self.take_answers(now, ctx);
-        if self.args.than.is_some() {
-            self.report_ongoing(now, ctx); // what was not shown yet
         }
     }
 
@@ -551,8 +488,67 @@ impl Profiler for TaskState {
         self.draw_ongoing(now, report);
         Ok(())
     }
+}
 
-    fn lost(&mut self, window: &LostWindow) {
-        self.lost_until = self.lost_until.max(window.end_ns);
+impl TaskState {
+    fn on_task(&mut self, record: &Record<'_>, time: Timestamp, cpu: u32, ctx: &Context) {
+        match record {
+            Record::Comm { tid, comm, exec, .. } => {
+                let comm = Comm::new(comm);
+                if !self.is_ours(*tid, &comm, ctx) {
+                    self.machine.forget(*tid);
+                    self.unmet.retain(|unmet| unmet.tid != *tid);
+                } else if *exec && !self.blocked_only() && self.machine.get_mut(*tid).is_none() {
+                    self.machine.executes(Seen { at: time, cpu, tid: *tid, comm });
+                } else {
+                    self.machine.renamed(*tid, comm);
+                }
+            }
+            Record::Exit(exit) => {
+                self.machine.exited(exit.tid);
+                self.unmet.retain(|unmet| unmet.tid != exit.tid);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) {
+        const LOOK_NS: u64 = 50_000_000;
+        const SWEEP_NS: u64 = 1_000_000_000;
+        const GONE_NS: u64 = 2_000_000_000;
+        const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
+        self.take_answers(now, ctx);
+        if self.args.than.is_some() && (ctx.hurry || now >= self.next_look) {
+            self.next_look = now + LOOK_NS;
+            self.report_ongoing(now, ctx);
+        }
+        let clock = crate::sys::monotonic_ns();
+        ctx.hurry = self.whereabouts.awaits(clock);
+        self.whereabouts.take_note(clock).into_iter().for_each(|note| ctx.note(note));
+        let lost_until = self.lost_until;
+        let missed = self.machine.take_missed_on().into_iter().filter(|(_, since)| *since >= lost_until);
+        missed.for_each(|(cpu, _)| ctx.missed_switches.push(cpu));
+        if now >= self.next_sweep {
+            self.next_sweep = now.saturating_add(SWEEP_NS);
+            if self.args.than.is_some() && self.lost_until > self.looked_until {
+                self.looked_until = self.lost_until;
+                self.look_at_proc(Began::BeforeLoss, ctx); // the beginning of a wait may be lost too
+            }
+            if self.lost_until != 0 && now < self.lost_until.saturating_add(AFTER_NS) {
+                self.machine.outlived(self.lost_until, |tid| ctx.tasks.has_exited(tid));
+            }
+            let machine = &self.machine;
+            self.whereabouts.retain(|tid, since| machine.get(tid).is_some_and(|task| task.since == since));
+            let everybody = self.everybody;
+            self.machine.expire(now.saturating_sub(GONE_NS), |tid| everybody || ctx.watched.contains(tid));
+        }
+    }
+
+    fn on_stop(&mut self, now: Timestamp, ctx: &mut Context) {
+        self.is_over = true;
+        self.take_answers(now, ctx);
+        if self.args.than.is_some() {
+            self.report_ongoing(now, ctx); // what was not shown yet
+        }
     }
 }

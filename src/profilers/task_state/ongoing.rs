@@ -48,7 +48,7 @@ impl TaskState {
                 _ => {}
             }
             if !self.lines.take(clock) {
-                return self.tell_left_out(std::iter::once(tid).chain(due), clock);
+                return self.tell_left_out(std::iter::once(tid).chain(due), clock, ctx);
             }
             self.report_ongoing_wait(tid, now, ctx);
         }
@@ -89,14 +89,14 @@ impl TaskState {
     }
 
     /// There was no room for a line about these. Says how many have waited for one for long.
-    fn tell_left_out(&mut self, tids: impl Iterator<Item = i32>, clock: u64) {
+    fn tell_left_out(&mut self, tids: impl Iterator<Item = i32>, clock: u64, ctx: &mut Context) {
         const PAUSE_NS: u64 = 10_000_000_000;
         const LATE_NS: u64 = 1_000_000_000;
         let is_late = |task: &Task| task.shown_until == 0 && task.report_at.saturating_add(LATE_NS) <= clock;
         let waits = tids.filter(|&tid| self.machine.get(tid).is_some_and(is_late)).count();
         if waits > 0 && clock >= self.left_out_told_ns.saturating_add(PAUSE_NS) {
             self.left_out_told_ns = clock;
-            self.notes.push(format!(
+            ctx.note(format!(
                 "{waits} more waits go on that are not shown: of such, at most {LINES_PER_SECOND} a second are"
             ));
         }

@@ -85,16 +85,12 @@ impl TaskState {
         let Plan { switch, fields, states, places, .. } = plan;
         let (lost_until, told_until) = (*lost_until, *told_until);
         let mut sums = Sums { switch: *switch, states, machine, all, lost_until, told_until, unsure: 0 };
-        let long = |sums: &mut Sums<'_>, event, sample: &Sample<'_>, ctx: &mut Context| -> Result<()> {
-            ctx.ignored = sums.long(event, sample, fields)? == Use::Ignored;
-            Ok(())
-        };
         match *places {
             Some(places) => {
                 samples.each_short::<false>(ctx, |event, sample, _| sums.short(event, sample, &places));
-                samples.one(ctx, |event, sample, ctx| long(&mut sums, event, sample, ctx));
+                samples.one(ctx, |event, sample, _| sums.long(event, sample, fields));
             }
-            None => samples.each(ctx, |event, sample, ctx| long(&mut sums, event, sample, ctx)),
+            None => samples.each(ctx, |event, sample, _| sums.long(event, sample, fields)),
         }
         ctx.discarded += sums.unsure + machine.take_unseen();
     }

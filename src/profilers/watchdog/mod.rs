@@ -27,7 +27,7 @@ use crate::perf::opening::refused;
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
-use crate::profiler::{Context, LostWindow, Profiler, Report, Setup, Timestamp};
+use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
 use crate::profilers::profile::{check_limit, is_absent};
 use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::settings::{Limits, Settings};
@@ -115,8 +115,6 @@ pub struct Watchdog {
     /// From when on timers should have been seen.
     since: Timestamp,
     next_settings: Timestamp,
-    suspects: Vec<u32>,
-    notes: Vec<String>,
 }
 
 static SHAPE: Shape = Shape {
@@ -228,8 +226,6 @@ impl Watchdog {
             cpus: Vec::new(),
             since: 0,
             next_settings: 0,
-            suspects: Vec::new(),
-            notes: Vec::new(),
         }
     }
 
@@ -257,11 +253,11 @@ impl Watchdog {
     }
 
     /// Reads the kernel's settings again, and says how they have changed.
-    fn follow_settings(&mut self, now: Timestamp) {
+    fn follow_settings(&mut self, now: Timestamp, ctx: &mut Context) {
         self.next_settings = now.saturating_add(SETTINGS_NS);
         let Ok(settings) = Settings::read(&self.host) else { return };
         let Some(changes) = settings.changes(&self.settings) else { return };
-        self.notes.push(changes);
+        ctx.note(changes);
         let retimed = (settings.thresh_s, settings.on) != (self.settings.thresh_s, self.settings.on);
         self.settings = settings;
         self.limits = self.settings.limits();
@@ -289,7 +285,7 @@ impl Watchdog {
     }
 
     /// Names, once, those whose timer does not show.
-    fn name_silent(&mut self, now: Timestamp) {
+    fn name_silent(&mut self, now: Timestamp, ctx: &mut Context) {
         let patience = self.limits.period.saturating_mul(2).saturating_add(self.limits.margin);
         if now.saturating_sub(self.since) <= patience {
             return;
@@ -303,19 +299,19 @@ impl Watchdog {
         }
         if !silent.is_empty() {
             let (list, waited) = (silent.join(" "), format_ns(self.limits.period.saturating_mul(2)));
-            self.notes.push(format!(
+            ctx.note(format!(
                 "watchdog: CPU {list}: no watchdog timer seen for two periods ({waited}); watched by stop task and samples alone"
             ));
         }
     }
 
-    fn explain(&mut self, number: u32, at: Timestamp) {
+    fn explain(&self, number: u32, at: Timestamp, ctx: &mut Context) {
         let Some(cpu) = self.cpus.get(number as usize).filter(|_| self.verbose) else { return };
         let since = |then: Option<u64>| then.map(|then| format_ns(at.saturating_sub(then)));
         let timer = since(cpu.timer).map_or("for the first time".to_owned(), |age| format!("after {age}"));
         let stop = since(cpu.stop).map_or("not seen yet".to_owned(), |age| format!("ran {age} ago"));
         let limit = format_ns(self.limits.period.saturating_add(self.limits.margin));
-        self.notes.push(format!("watchdog: CPU {number}: timer expired {timer}, stop task {stop} (limit {limit})"));
+        ctx.note(format!("watchdog: CPU {number}: timer expired {timer}, stop task {stop} (limit {limit})"));
     }
 
     /// Hands over what was found of a CPU.
@@ -372,7 +368,7 @@ impl Watchdog {
         let events = self.events?;
         let at = sample.time;
         if event == events.expire && self.verbose {
-            self.explain(sample.cpu, at);
+            self.explain(sample.cpu, at, ctx);
         }
         let (limits, sampler, stacks) = (self.limits, self.sampler, self.stacks);
         let cpu = self.cpus.get_mut(sample.cpu as usize).filter(|cpu| cpu.on)?;
@@ -459,65 +455,24 @@ impl Profiler for Watchdog {
         evlist.set_filter(events.stop_task, "next_comm ~ \"migration/*\" || next_comm ~ \"watchdog/*\"".to_owned())
     }
 
-    fn started(&mut self, now: Timestamp, _ctx: &mut Context) {
-        self.choose_cpus(now, false);
-        self.next_settings = now.saturating_add(SETTINGS_NS);
-        let online = online_cpus(&self.host).unwrap_or_default();
-        let unwatched = |cpu: &&u32| online.contains(cpu) && !self.settings.cpus.contains(cpu);
-        let left_out: Vec<String> = self.wanted.iter().flatten().filter(unwatched).map(u32::to_string).collect();
-        if !left_out.is_empty() {
-            let list = left_out.join(" ");
-            self.notes.push(format!("watchdog: CPU {list}: not watched by the kernel (see kernel.watchdog_cpumask)"));
-        }
-    }
-
-    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<()> {
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         if let Some(finding) = self.take(event, sample, ctx) {
             self.tell(sample.cpu, finding, &[], sample.time, ctx);
         }
-        Ok(())
+        Ok(Use::Relevant)
     }
 
-    fn tick(&mut self, now: Timestamp, ctx: &mut Context) {
-        let limits = self.limits;
-        if now >= self.next_settings || self.cpus.iter().any(|cpu| cpu.begins_to_doubt(now, &limits)) {
-            self.follow_settings(now);
-        }
-        self.name_silent(now);
-        let (limits, sampler) = (self.limits, self.sampler);
-        self.suspects.clear();
-        let (mut signs, mut runnable) = (SignBoard::default(), None);
-        let own = std::process::id() as i32;
-        for number in 0..self.cpus.len() {
-            let (host, cpu) = (&self.host, &mut self.cpus[number]);
-            let number = number as u32;
-            let finding = cpu.check(now, &sampler, &limits, || signs.of(host, number));
-            if cpu.is_suspect(now, &limits) {
-                self.suspects.push(number);
-            }
-            if let Some(finding) = finding {
-                let looks = finding.kind == Kind::Hard && finding.phase != Phase::Recovered;
-                let all =
-                    looks.then(|| runnable.get_or_insert_with(|| procfs::runnable(&self.host, own, usize::MAX).0));
-                let mut here = all.map_or_else(Vec::new, |all| procfs::latest_first(&self.host, all, number));
-                // What /proc says is of the lockup only if that is not over by now; its end is told soon.
-                if looks && self.cpus[number as usize].is_back(&SignBoard::default().of(&self.host, number)) {
-                    if finding.phase == Phase::Ongoing {
-                        continue;
-                    }
-                    here.clear();
+    fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
+        match event {
+            Event::Started { now } => self.on_start(now, ctx),
+            Event::Tick { now } => self.on_tick(now, ctx),
+            Event::Lost(window) => {
+                if let Some(cpu) = self.cpus.get_mut(window.cpu as usize) {
+                    cpu.lost(window.end_ns);
                 }
-                self.tell(number, finding, &here, now, ctx);
             }
+            _ => {} // where side records are lost, its events are all there
         }
-    }
-
-    fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
-    }
-
-    fn suspects(&self) -> &[u32] {
-        &self.suspects
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
@@ -546,13 +501,51 @@ impl Profiler for Watchdog {
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.cpus.iter().filter_map(|cpu| cpu.stack));
     }
+}
 
-    fn lost(&mut self, window: &LostWindow) {
-        if let Some(cpu) = self.cpus.get_mut(window.cpu as usize) {
-            cpu.lost(window.end_ns);
+impl Watchdog {
+    fn on_start(&mut self, now: Timestamp, ctx: &mut Context) {
+        self.choose_cpus(now, false);
+        self.next_settings = now.saturating_add(SETTINGS_NS);
+        let online = online_cpus(&self.host).unwrap_or_default();
+        let unwatched = |cpu: &&u32| online.contains(cpu) && !self.settings.cpus.contains(cpu);
+        let left_out: Vec<String> = self.wanted.iter().flatten().filter(unwatched).map(u32::to_string).collect();
+        if !left_out.is_empty() {
+            let list = left_out.join(" ");
+            ctx.note(format!("watchdog: CPU {list}: not watched by the kernel (see kernel.watchdog_cpumask)"));
         }
     }
 
-    /// Its events are all there.
-    fn lost_side(&mut self, _: &LostWindow) {}
+    fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) {
+        let limits = self.limits;
+        if now >= self.next_settings || self.cpus.iter().any(|cpu| cpu.begins_to_doubt(now, &limits)) {
+            self.follow_settings(now, ctx);
+        }
+        self.name_silent(now, ctx);
+        let (limits, sampler) = (self.limits, self.sampler);
+        let (mut signs, mut runnable) = (SignBoard::default(), None);
+        let own = std::process::id() as i32;
+        for number in 0..self.cpus.len() {
+            let (host, cpu) = (&self.host, &mut self.cpus[number]);
+            let number = number as u32;
+            let finding = cpu.check(now, &sampler, &limits, || signs.of(host, number));
+            if cpu.is_suspect(now, &limits) {
+                ctx.suspect(number);
+            }
+            if let Some(finding) = finding {
+                let looks = finding.kind == Kind::Hard && finding.phase != Phase::Recovered;
+                let all =
+                    looks.then(|| runnable.get_or_insert_with(|| procfs::runnable(&self.host, own, usize::MAX).0));
+                let mut here = all.map_or_else(Vec::new, |all| procfs::latest_first(&self.host, all, number));
+                // What /proc says is of the lockup only if that is not over by now; its end is told soon.
+                if looks && self.cpus[number as usize].is_back(&SignBoard::default().of(&self.host, number)) {
+                    if finding.phase == Phase::Ongoing {
+                        continue;
+                    }
+                    here.clear();
+                }
+                self.tell(number, finding, &here, now, ctx);
+            }
+        }
+    }
 }

@@ -155,6 +155,7 @@ impl World {
             flame_graph: false,
             interval: None,
             own: [1, 2],
+            weight: Default::default(),
             notes: Default::default(),
             warnings: Default::default(),
         };

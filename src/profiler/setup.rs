@@ -1,0 +1,145 @@
+//! What a profiler has at hand when it asks for its events.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::OsStr;
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+
+use crate::cli::usage;
+use crate::host::Host;
+use crate::perf::Attr;
+use crate::perf::evsel::Evsel;
+use crate::perf::refusal::Reason;
+use crate::perf::target::{Target, Tasks};
+use crate::profiler::TracefsFinder;
+use crate::task::{Watched, procfs};
+use crate::tep::filter::FilterError;
+use crate::tep::format::Format;
+
+/// What a profiler knows before anything is opened.
+pub struct Setup<'a> {
+    pub tracefs: &'a TracefsFinder,
+    pub target: &'a Target,
+    pub host: &'a Host,
+    /// The tasks of the answer as they are now.
+    pub watched: &'a Watched,
+    /// The command that will be started.
+    pub command: Option<&'a OsStr>,
+    /// `-g`, or a flame graph.
+    pub stacks: bool,
+    /// A flame graph is wanted: see [`Context::weigh`].
+    pub flame_graph: bool,
+    /// `-i`.
+    pub interval: Option<std::time::Duration>,
+    /// Our own threads.
+    pub own: [i32; 2],
+    /// What stacks are weighed by, where a profiler has said so: see [`Setup::weighs`].
+    pub weight: Cell<Option<&'static str>>,
+    pub notes: RefCell<Vec<String>>,
+    pub warnings: RefCell<Vec<Warning>>,
+}
+
+/// What is less than usual in a run.
+#[derive(Debug)]
+pub struct Warning {
+    pub reason: Reason,
+    /// Something that is expected is missing; else it is another way to the same.
+    degraded: bool,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.degraded { "degraded: " } else { "" }, self.reason)
+    }
+}
+
+impl Setup<'_> {
+    /// The format of `sys:name`.
+    ///
+    /// # Errors
+    /// No such event here, or tracefs cannot be read.
+    pub fn format(&self, name: &str) -> Result<Arc<Format>> {
+        let (system, event) =
+            name.split_once(':').with_context(|| format!("{name:?} is not of the form system:event"))?;
+        Ok(Arc::new(self.tracefs.get()?.format(system, event)?))
+    }
+
+    /// The tracepoint `sys:name` as an event of its own, not yet in the list.
+    ///
+    /// # Errors
+    /// As [`Setup::format`].
+    pub fn tracepoint(&self, name: &str) -> Result<(Evsel, Arc<Format>)> {
+        let format = self.format(name)?;
+        Ok((Evsel::new(name, Attr::tracepoint(format.id)), format))
+    }
+
+    /// The format of an event of the list.
+    ///
+    /// # Errors
+    /// As [`Setup::format`].
+    pub fn format_of(&self, evsel: &Evsel) -> Result<Arc<Format>> {
+        let of_probe = evsel.attr().tracepoint_id().and_then(|id| self.tracefs.format_of_probe(id));
+        of_probe.map_or_else(|| self.format(evsel.name()), Ok)
+    }
+
+    /// What is wrong with a filter of the user's for events of `format`: text that does not parse, or a field that the
+    /// event lacks.
+    pub fn filter_error(&self, err: FilterError, format: &Format) -> anyhow::Error {
+        // An unknown field's error names the event itself.
+        if err.is_unknown_field() {
+            anyhow::Error::msg(err)
+        } else {
+            usage(format!("filter of {}: {err}", format.full_name()))
+        }
+    }
+
+    /// A kernel filter that leaves our own threads out: right for events that have no second party.
+    pub fn not_ourselves(&self) -> String {
+        self.own.map(|tid| format!("common_pid != {tid}")).join(" && ")
+    }
+
+    /// Something that everybody should hear.
+    pub fn warn(&self, text: String) {
+        self.warnings.borrow_mut().push(Warning { reason: Reason::incurable(text), degraded: false });
+    }
+
+    /// Something that is expected of the command, and will be missing.
+    pub fn degrade(&self, reason: Reason) {
+        self.warnings.borrow_mut().push(Warning { reason, degraded: true });
+    }
+
+    /// In a nested pid namespace the kernel gives all tasks outside of it the number 0. The targets of `-p` and `-t` are
+    /// inside.
+    pub fn degrade_outsiders(&self) {
+        if procfs::is_nested(self.host) && matches!(self.target.tasks, Tasks::All | Tasks::Cgroups(_)) {
+            self.degrade(Reason::new(
+                "tasks outside of this pid namespace have no numbers or names here: they are <outside>, number 0",
+                "run on the host, or in a container with --pid=host",
+            ));
+        }
+    }
+
+    /// A profiler weighs stacks by something else than its options say.
+    pub fn weighs(&self, unit: &'static str) {
+        self.weight.set(Some(unit));
+    }
+
+    /// Something for `-v`.
+    pub fn note(&self, text: String) {
+        self.notes.borrow_mut().push(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_degraded_run_is_called_so() {
+        let reason = Reason::incurable("no second witness");
+        let warnings = [false, true].map(|degraded| Warning { reason: reason.clone(), degraded }.to_string());
+        assert_eq!(warnings[1], format!("degraded: {}", warnings[0]));
+    }
+}
