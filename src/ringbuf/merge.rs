@@ -4,8 +4,10 @@ use std::ops::ControlFlow;
 
 use super::RingBuf;
 use super::due::Due;
+use super::item::{Item, ItemKind, Stamp};
 use super::piece::Piece;
-use super::turns::{Store, Taken, Turns};
+use super::slot::{Leaving, NO_GAP, Next, Slot};
+use super::turns::{Store, Turns};
 
 /// How far a [`drain`](Merge::drain) goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,44 +17,6 @@ pub enum Limit {
     Horizon,
     /// Everything in the snapshots: the last drain.
     All,
-}
-
-/// What the caller's function makes of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stamp {
-    /// An ordinary record and its time.
-    At(u64),
-    /// A record about the drops before it, and its own time. The kernel stamps it *after* the
-    /// record that follows it, so its place is the one it has in its ring.
-    Here(u64),
-    /// Not to be decoded: counted and skipped.
-    Bad,
-}
-
-/// One delivery.
-#[derive(Debug)]
-pub struct Item<'a> {
-    /// The index that [`Merge::add`] gave.
-    pub ring: usize,
-    /// The record's own stamp. Of a gap: the time up to which records may be missing.
-    pub time: u64,
-    /// Stamp of the `Stamp::At` record delivered before from this ring, 0 if there was none.
-    /// With `time`, the window of a loss: every dropped record is stamped within it.
-    /// (But an interrupted record that is dropped while its interrupter's is not: a bit earlier.)
-    pub after: u64,
-    /// A record with a higher stamp was delivered before, from this ring or another.
-    /// Never set for gaps and `Stamp::Here`.
-    pub late: bool,
-    pub kind: ItemKind<'a>,
-}
-
-#[derive(Debug)]
-pub enum ItemKind<'a> {
-    Record(&'a [u8]),
-    /// Records of this ring are missing here, as [`Merge::mark_gap`] was told.
-    Gap,
-    /// As `Gap`, but the ring's bytes could not be true and were skipped. No counter knows of it.
-    Corrupt,
 }
 
 /// Where a [`drain`](Merge::drain_into) goes.
@@ -113,39 +77,6 @@ pub struct Merge {
     tight: Vec<usize>, // for `next_tight`
 }
 
-/// One ring, and what is known of its next item.
-pub(super) struct Slot {
-    ring: RingBuf,
-    next: Next,
-    time: u64,           // of `next`
-    last: u64,           // stamp of the last record delivered
-    gap: u64,            // position of the gap marked, `NO_GAP` if none
-    until: u64,          // time of the gap marked
-    corrupt: u64,        // `ring.corrupt()` when it was last turned into a gap
-    skipped: bool,       // the gap is, or has in it, what was corrupt
-    corrupt_since: bool, // since the last load: what was skipped may be newer than that
-    tight: bool,
-    leaving: Leaving,
-}
-
-const NO_GAP: u64 = u64::MAX;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
-    /// Not looked at yet, or nothing there when it was.
-    Unknown,
-    Record,
-    Here,
-    Gap,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Leaving {
-    No,
-    Asked,
-    Loaded, // for the last time
-}
-
 impl Merge {
     pub fn new() -> Merge {
         Merge::default()
@@ -154,20 +85,7 @@ impl Merge {
     /// Takes a ring in and gives its index, the lowest free one. It stays the ring's until the
     /// ring has left.
     pub fn add(&mut self, ring: RingBuf) -> usize {
-        let corrupt = ring.corrupt();
-        let slot = Slot {
-            ring,
-            next: Next::Unknown,
-            time: 0,
-            last: 0,
-            gap: NO_GAP,
-            until: 0,
-            corrupt,
-            skipped: false,
-            corrupt_since: false,
-            tight: false,
-            leaving: Leaving::No,
-        };
+        let slot = Slot::new(ring);
         self.rings += 1;
         match self.slots.iter().position(Option::is_none) {
             Some(free) => {
@@ -424,94 +342,5 @@ impl<S: Sink> Run<'_, S> {
         }
         // What tells of a loss belongs right after the record before it.
         Some(if slot.next == Next::Record { slot.time } else { slot.last })
-    }
-}
-
-impl Slot {
-    /// Takes a new snapshot. Gives whether a record may have been dropped.
-    fn load(&mut self, now: u64) -> bool {
-        self.tight |= self.ring.load();
-        if self.leaving == Leaving::Asked {
-            self.leaving = Leaving::Loaded;
-        }
-        if self.corrupt_since {
-            self.corrupt_since = false;
-            self.skipped = true;
-            self.mark_gap(self.ring.position(), now);
-        }
-        if self.ring.corrupt() != self.corrupt {
-            self.next = Next::Unknown; // it was skipped
-            self.mark_corrupt(now);
-        }
-        self.tight
-    }
-
-    /// The next record and what lies behind it, up to a gap, if it is an ordinary one.
-    #[inline]
-    pub(super) fn piece(&self) -> Option<&[u8]> {
-        if self.next != Next::Record {
-            return None;
-        }
-        // No more, as a long drain must not let the ring overflow.
-        let most = (self.ring.size() / 4 + 1).saturating_sub(self.ring.passed());
-        Some(self.ring.piece(most.min(self.gap.saturating_sub(self.ring.position()))))
-    }
-
-    /// Stamp of the last record delivered.
-    #[inline]
-    pub(super) fn last(&self) -> u64 {
-        self.last
-    }
-
-    /// See [`RingBuf::ahead`].
-    #[inline]
-    pub(super) fn ahead(&self) -> isize {
-        self.ring.ahead() as isize
-    }
-
-    /// Passes what was taken of the piece.
-    #[inline]
-    fn pass(&mut self, taken: &Taken) {
-        self.ring.pass(taken.bytes as u64, taken.rest as u64);
-        (self.next, self.last) = (Next::Unknown, taken.last);
-        // Peeked at, as a settled one is: only then it is known not to be taken back.
-        if let Some(time) = taken.next.filter(|_| self.ring.peek().is_some()) {
-            (self.next, self.time) = (Next::Record, time);
-        }
-        self.publish_in_time();
-    }
-
-    fn publish(&mut self) {
-        if self.ring.passed() > 0 {
-            self.tight |= self.ring.publish();
-        }
-    }
-
-    /// A long drain must not let the ring overflow.
-    #[inline]
-    fn publish_in_time(&mut self) {
-        if self.ring.passed() > self.ring.size() / 4 {
-            self.publish();
-        }
-    }
-
-    /// Two gaps become one that covers both: the earlier place, the later time.
-    fn mark_gap(&mut self, position: u64, until: u64) {
-        self.gap = self.gap.min(position);
-        self.until = self.until.max(until);
-    }
-
-    /// What was skipped is a loss that no counter has: up to `now`, as far as other rings are
-    /// delivered in this round, and up to the next round's clock after that.
-    fn mark_corrupt(&mut self, now: u64) {
-        self.corrupt = self.ring.corrupt();
-        self.corrupt_since = true;
-        self.skipped = true;
-        self.mark_gap(self.ring.position(), now);
-    }
-
-    fn has_left(&self) -> bool {
-        let drained = self.ring.backlog() == 0 && self.gap == NO_GAP && !self.corrupt_since;
-        self.leaving == Leaving::Loaded && drained
     }
 }

@@ -42,12 +42,14 @@
 //! Rings of up to 64 KiB are always tight, since one record can be that long.
 
 mod due;
+mod item;
 mod memory;
 mod merge;
 mod piece;
 mod prefetch;
 mod ring;
 pub mod sim;
+mod slot;
 mod turns;
 
 #[cfg(test)]
@@ -57,6 +59,7 @@ mod order_tests;
 #[cfg(test)]
 mod ring_tests;
 
-pub use merge::{Drained, Item, ItemKind, Limit, Merge, Sink, Stamp};
+pub use item::{Item, ItemKind, Stamp};
+pub use merge::{Drained, Limit, Merge, Sink};
 pub use piece::{Piece, Walk};
 pub use ring::RingBuf;

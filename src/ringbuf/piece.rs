@@ -1,6 +1,6 @@
 //! Records that follow each other in time, and in pieces of memory.
 
-use super::merge::{Item, ItemKind, Stamp};
+use super::item::{Item, ItemKind, Stamp};
 use super::prefetch::{LINE_BYTES, prefetch};
 use super::ring::first_record;
 use super::turns::{Turn, Turns};

@@ -1,7 +1,7 @@
 //! The rings that take turns while their records are handed over.
 
 use super::due::Due;
-use super::merge::Slot;
+use super::slot::Slot;
 
 /// Which ring goes on when another one must wait.
 pub(super) struct Turns<'a> {

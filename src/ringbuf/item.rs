@@ -1,0 +1,39 @@
+//! What the merge delivers.
+
+/// What the caller's function makes of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamp {
+    /// An ordinary record and its time.
+    At(u64),
+    /// A record about the drops before it, and its own time. The kernel stamps it *after* the
+    /// record that follows it, so its place is the one it has in its ring.
+    Here(u64),
+    /// Not to be decoded: counted and skipped.
+    Bad,
+}
+
+/// One delivery.
+#[derive(Debug)]
+pub struct Item<'a> {
+    /// The index that [`Merge::add`](super::Merge::add) gave.
+    pub ring: usize,
+    /// The record's own stamp. Of a gap: the time up to which records may be missing.
+    pub time: u64,
+    /// Stamp of the `Stamp::At` record delivered before from this ring, 0 if there was none.
+    /// With `time`, the window of a loss: every dropped record is stamped within it.
+    /// (But an interrupted record that is dropped while its interrupter's is not: a bit earlier.)
+    pub after: u64,
+    /// A record with a higher stamp was delivered before, from this ring or another.
+    /// Never set for gaps and `Stamp::Here`.
+    pub late: bool,
+    pub kind: ItemKind<'a>,
+}
+
+#[derive(Debug)]
+pub enum ItemKind<'a> {
+    Record(&'a [u8]),
+    /// Records of this ring are missing here, as [`Merge::mark_gap`](super::Merge::mark_gap) was told.
+    Gap,
+    /// As `Gap`, but the ring's bytes could not be true and were skipped. No counter knows of it.
+    Corrupt,
+}

@@ -1,0 +1,143 @@
+//! One ring of a merge.
+
+use super::RingBuf;
+use super::turns::Taken;
+
+/// One ring, and what is known of its next item.
+pub struct Slot {
+    pub ring: RingBuf,
+    pub next: Next,
+    pub time: u64,       // of `next`
+    pub last: u64,       // stamp of the last record delivered
+    pub gap: u64,        // position of the gap marked, `NO_GAP` if none
+    pub until: u64,      // time of the gap marked
+    pub corrupt: u64,    // `ring.corrupt()` when it was last turned into a gap
+    pub skipped: bool,   // the gap is, or has in it, what was corrupt
+    corrupt_since: bool, // since the last load: what was skipped may be newer than that
+    pub tight: bool,
+    pub leaving: Leaving,
+}
+
+pub const NO_GAP: u64 = u64::MAX;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Not looked at yet, or nothing there when it was.
+    Unknown,
+    Record,
+    Here,
+    Gap,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Leaving {
+    No,
+    Asked,
+    Loaded, // for the last time
+}
+
+impl Slot {
+    pub fn new(ring: RingBuf) -> Slot {
+        let corrupt = ring.corrupt();
+        Slot {
+            ring,
+            next: Next::Unknown,
+            time: 0,
+            last: 0,
+            gap: NO_GAP,
+            until: 0,
+            corrupt,
+            skipped: false,
+            corrupt_since: false,
+            tight: false,
+            leaving: Leaving::No,
+        }
+    }
+
+    /// Takes a new snapshot. Gives whether a record may have been dropped.
+    pub fn load(&mut self, now: u64) -> bool {
+        self.tight |= self.ring.load();
+        if self.leaving == Leaving::Asked {
+            self.leaving = Leaving::Loaded;
+        }
+        if self.corrupt_since {
+            self.corrupt_since = false;
+            self.skipped = true;
+            self.mark_gap(self.ring.position(), now);
+        }
+        if self.ring.corrupt() != self.corrupt {
+            self.next = Next::Unknown; // it was skipped
+            self.mark_corrupt(now);
+        }
+        self.tight
+    }
+
+    /// The next record and what lies behind it, up to a gap, if it is an ordinary one.
+    #[inline]
+    pub fn piece(&self) -> Option<&[u8]> {
+        if self.next != Next::Record {
+            return None;
+        }
+        // No more, as a long drain must not let the ring overflow.
+        let most = (self.ring.size() / 4 + 1).saturating_sub(self.ring.passed());
+        Some(self.ring.piece(most.min(self.gap.saturating_sub(self.ring.position()))))
+    }
+
+    /// Stamp of the last record delivered.
+    #[inline]
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// See [`RingBuf::ahead`].
+    #[inline]
+    pub fn ahead(&self) -> isize {
+        self.ring.ahead() as isize
+    }
+
+    /// Passes what was taken of the piece.
+    #[inline]
+    pub fn pass(&mut self, taken: &Taken) {
+        self.ring.pass(taken.bytes as u64, taken.rest as u64);
+        (self.next, self.last) = (Next::Unknown, taken.last);
+        // Peeked at, as a settled one is: only then it is known not to be taken back.
+        if let Some(time) = taken.next.filter(|_| self.ring.peek().is_some()) {
+            (self.next, self.time) = (Next::Record, time);
+        }
+        self.publish_in_time();
+    }
+
+    pub fn publish(&mut self) {
+        if self.ring.passed() > 0 {
+            self.tight |= self.ring.publish();
+        }
+    }
+
+    /// A long drain must not let the ring overflow.
+    #[inline]
+    pub fn publish_in_time(&mut self) {
+        if self.ring.passed() > self.ring.size() / 4 {
+            self.publish();
+        }
+    }
+
+    /// Two gaps become one that covers both: the earlier place, the later time.
+    pub fn mark_gap(&mut self, position: u64, until: u64) {
+        self.gap = self.gap.min(position);
+        self.until = self.until.max(until);
+    }
+
+    /// What was skipped is a loss that no counter has: up to `now`, as far as other rings are
+    /// delivered in this round, and up to the next round's clock after that.
+    pub fn mark_corrupt(&mut self, now: u64) {
+        self.corrupt = self.ring.corrupt();
+        self.corrupt_since = true;
+        self.skipped = true;
+        self.mark_gap(self.ring.position(), now);
+    }
+
+    pub fn has_left(&self) -> bool {
+        let drained = self.ring.backlog() == 0 && self.gap == NO_GAP && !self.corrupt_since;
+        self.leaving == Leaving::Loaded && drained
+    }
+}
