@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use common::Spread;
 use perf_prof::perf::layout::{Layout, SampleType};
 use perf_prof::perf::record::{Callchain, ChainForm};
-use perf_prof::stats::Histogram;
+use perf_prof::stats::Distribution;
 use perf_prof::symbol::budget::Budget;
 use perf_prof::symbol::elf::SymbolOptions;
 use perf_prof::symbol::{Names, SpaceKeys, Stacks};
@@ -39,7 +39,7 @@ fn main() -> Result<()> {
         }
     }
     format_text(&plain, &switch)?;
-    histogram();
+    distribution();
     stacks();
     kernel_names()
 }
@@ -84,14 +84,14 @@ fn format_text(layout: &Layout, record: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn histogram() {
-    let mut histogram = Histogram::new();
-    report("count a value in a histogram", OPERATIONS, || {
+fn distribution() {
+    let mut distribution = Distribution::new();
+    report("count a value in a distribution", OPERATIONS, || {
         for number in 0..OPERATIONS {
-            histogram.record(black_box(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40));
+            distribution.record(black_box(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40));
         }
     });
-    assert_eq!(histogram.count(), OPERATIONS * TURNS as u64);
+    assert_eq!(distribution.count(), OPERATIONS * TURNS as u64);
 }
 
 /// Callchains that were seen before, as nearly all are.

@@ -206,7 +206,7 @@ impl Load {
             Load::Kalloc => common::example_with("kalloc", &["1000000", "0", "--exit"])?,
             Load::Compile => {
                 let mut command = Command::new("rustc");
-                let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/stats/histogram.rs");
+                let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/stats/distribution.rs");
                 command.args(["--edition", "2024", "--crate-type", "lib", "-O", "--emit", "obj", "-o"]);
                 command.arg(reader::scratch("overhead.o")).arg(source);
                 command

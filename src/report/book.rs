@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::report::{Column, Schema, TypedRows, Value};
-    use crate::stats::Histogram;
+    use crate::stats::Distribution;
 
     #[derive(Clone, Debug)]
     struct Row {
@@ -98,7 +98,7 @@ mod tests {
         now: Option<u64>,
         greatest: Option<u64>,
         least: Option<u64>,
-        values: Histogram,
+        values: Distribution,
     }
 
     static ROWS: Schema<Row> = Schema::<Row>::new(
@@ -117,7 +117,7 @@ mod tests {
     .ordered(|one, other| one.name.cmp(&other.name));
 
     fn row(name: u8, number: Option<u64>) -> Row {
-        let mut values = Histogram::new();
+        let mut values = Distribution::new();
         number.iter().for_each(|number| values.record(*number));
         let count = number.unwrap_or(0);
         Row { name, count, known: number, now: number, greatest: number, least: number, values }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use crate::report::schema::Cell;
 use crate::report::{Basis, ColumnHead, Schema, Value, Verdict};
-use crate::stats::Histogram;
+use crate::stats::Distribution;
 use crate::symbol::StackId;
 
 /// The rows of one table. A place that is out of range has no cells, and adds nothing.
@@ -30,7 +30,7 @@ pub trait Rows: Any + Debug + Send {
     /// None: its rows have none.
     fn stack(&mut self, at: usize) -> Option<Option<StackId>>;
 
-    fn distribution(&mut self, at: usize, column: usize) -> Option<&mut Histogram>;
+    fn distribution(&mut self, at: usize, column: usize) -> Option<&mut Distribution>;
 
     /// How far a row can be trusted by what is in it.
     fn verdict(&self, at: usize) -> Verdict;
@@ -113,7 +113,7 @@ impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
         self.schema.columns.iter().find_map(|column| field(column.cell)).map(|field| *field(row))
     }
 
-    fn distribution(&mut self, at: usize, column: usize) -> Option<&mut Histogram> {
+    fn distribution(&mut self, at: usize, column: usize) -> Option<&mut Distribution> {
         let row = self.rows.get_mut(at)?;
         match self.schema.columns.get(column)?.cell {
             Cell::Distribution(field) => Some(field(row)),

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use crate::report::{Names, Value, Verdict};
-use crate::stats::Histogram;
+use crate::stats::Distribution;
 use crate::symbol::StackId;
 
 /// What the rows of one table have in common. `R` is the profiler's own type of a row.
@@ -127,7 +127,7 @@ pub(super) enum Cell<R: 'static> {
     Gauge(fn(&mut R) -> &mut Option<u64>),
     Greatest(fn(&mut R) -> &mut Option<u64>),
     Least(fn(&mut R) -> &mut Option<u64>),
-    Distribution(fn(&mut R) -> &mut Histogram),
+    Distribution(fn(&mut R) -> &mut Distribution),
     Names(fn(&mut R) -> &mut Names),
     /// A part of the name of the row, by its frames.
     Stack(fn(&mut R) -> &mut Option<StackId>),
@@ -188,7 +188,7 @@ impl<R> Column<R> {
     }
 
     /// Values that were counted into buckets. What is shown of it are columns that follow from it.
-    pub const fn distribution(key: &'static str, field: fn(&mut R) -> &mut Histogram) -> Column<R> {
+    pub const fn distribution(key: &'static str, field: fn(&mut R) -> &mut Distribution) -> Column<R> {
         Column { shown: Shown::Nowhere, ..Column::new(key, "", Cell::Distribution(field)) }
     }
 

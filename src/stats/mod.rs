@@ -1,13 +1,14 @@
-//! What profilers analyse with: distributions that many events are counted into ([`Histogram`]), sums by key ([`keyed`]),
-//! how far back a loss reaches ([`loss_horizon`]), a map by thread ([`tid_map`]), and what fell on each stack ([`weights`]).
+//! What profilers analyse with: distributions that many events are counted into ([`Distribution`]), sums by key
+//! ([`keyed`]), how far back a loss reaches ([`loss_horizon`]), a map by thread ([`tid_map`]), what fell on each stack
+//! ([`weights`]).
 
-pub mod histogram;
+pub mod distribution;
 pub mod keyed;
 pub mod loss_horizon;
 pub mod tid_map;
 pub mod weights;
 
-pub use histogram::Histogram;
+pub use distribution::Distribution;
 pub use keyed::{KeyedSums, SumKey};
 pub use loss_horizon::LossHorizon;
 pub use tid_map::TidMap;

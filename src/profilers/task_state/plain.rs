@@ -312,7 +312,8 @@ mod tests {
         lines.sort_unstable();
         assert!(machine.get_mut(0).is_none() && machine.get_mut(-1).is_none());
         assert!(!lines.iter().any(|line| line.contains("Hidden")));
-        let sums = all.histograms.iter().map(|sum| format!("{:?} {:?}", sum.sum(), sum.buckets().collect::<Vec<_>>()));
+        let sums =
+            all.distributions.iter().map(|sum| format!("{:?} {:?}", sum.sum(), sum.buckets().collect::<Vec<_>>()));
         lines.extend(sums);
         lines.push(format!("{:?} {:?} {:?} {:?}", all.unwoken(), all.totals(), all.unseen, machine.unseen_time));
         (lines, unsure + machine.take_unseen(), ignored)

@@ -8,17 +8,17 @@ use crate::profilers::task_state::coverage;
 use crate::profilers::task_state::machine::Wakeup;
 use crate::profilers::task_state::states::{STATES, State, States};
 use crate::report::{Column, Schema, Value, Verdict};
-use crate::stats::Histogram;
+use crate::stats::Distribution;
 use crate::task::Comm;
 
 /// Durations of ended periods, by state.
-pub type Histograms = [Histogram; STATES];
+pub type Distributions = [Distribution; STATES];
 pub type ByThread = FxHashMap<i32, (Comm, Box<Times>)>;
 
 /// By state, the periods that ended in an interval, and how much of it they and others took up.
 #[derive(Clone, Debug)]
 pub struct Times {
-    pub histograms: Histograms,
+    pub distributions: Distributions,
     /// Of each period what lies in the interval, ns: not what a table before has told already. Also of those whose length is
     /// not known.
     totals: [u64; STATES],
@@ -43,7 +43,7 @@ pub struct StateRow {
     state: State,
     label: Value,
     /// Of the periods that ended.
-    durations: Histogram,
+    durations: Distribution,
     total_ns: u64,
     /// Of those that go on, too.
     longest_ns: Option<u64>,
@@ -131,7 +131,7 @@ impl StateRow {
 impl Times {
     pub const fn new() -> Times {
         Times {
-            histograms: [const { Histogram::new() }; STATES],
+            distributions: [const { Distribution::new() }; STATES],
             totals: [0; STATES],
             unseen: [0; STATES],
             unwoken: [Unwoken { all: 0, busy: 0 }; STATES],
@@ -141,7 +141,7 @@ impl Times {
     /// A period ended. The interval began at `from`.
     #[inline(always)]
     pub fn record(&mut self, state: State, since: u64, until: u64, from: u64) {
-        self.histograms[state.index()].record(until.saturating_sub(since));
+        self.distributions[state.index()].record(until.saturating_sub(since));
         self.take_up(state, since, until, from);
     }
 
@@ -304,7 +304,7 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
         for at in 0..STATES {
             let GoingOn { count, ns, longest_ns, in_interval_ns } = ongoing[at];
             let state = State::at(at);
-            let durations = &times.histograms[at];
+            let durations = &times.distributions[at];
             let total_ns = times.totals[at].saturating_add(in_interval_ns);
             let (seen_ns, of_ns) = seen_of(at, total_ns);
             let is_missing = thread.is_none() && of_ns > seen_ns;
@@ -319,7 +319,7 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
                 thread,
                 state,
                 label: self.states.label(state),
-                durations: std::mem::take(&mut times.histograms[at]),
+                durations: std::mem::take(&mut times.distributions[at]),
                 total_ns,
                 longest_ns: longest_ended.max((count > 0).then_some(longest_ns)),
                 ongoing: Some(count),
@@ -344,7 +344,7 @@ impl StateRow {
             thread: None,
             state: State::RUNNING,
             label: Value::Word("?"),
-            durations: Histogram::new(),
+            durations: Distribution::new(),
             total_ns: 0,
             longest_ns: None,
             ongoing: None,

@@ -2,45 +2,58 @@
 //!
 //! Buckets are exponential: each is wider than the one before by the same factor, the 16th root of 2, and has its upper end
 //! in it. Prometheus' native histograms of schema 4 and OpenTelemetry's of scale 4 have the same. A quantile is the middle of
-//! its bucket and so at most [`Histogram::MAX_ERROR`] away from the value of that rank. Count, sum, minimum and maximum are
-//! exact.
+//! its bucket and so at most [`Distribution::MAX_ERROR`] away from the value of that rank. Count, sum, minimum and maximum are
+//! exact. The sum of squares is a float, which takes three instructions a value: a whole number of 128 bits takes as many and
+//! twice the room, and may overflow. From the buckets alone a standard deviation would be off by 2.2 % of the values.
 
 use std::ops::RangeInclusive;
 
 /// Buckets per power of two. Twice as many would halve the error and double the memory.
 const PARTS: usize = 16;
+/// One for 0, one for 1, and [`PARTS`] for each power of two behind it.
+const BUCKETS: usize = 2 + PARTS * u64::BITS as usize;
 /// The counts grow by this many buckets.
 const BLOCK: usize = PARTS;
 
 /// A distribution. Unused it owns no heap; used, 4 bytes per bucket from the lowest to the highest one in use, so 1.3 KiB for
-/// 1 us to 1 s and never over 4.1 KiB.
+/// 1 us to 1 s and never over 4.1 KiB; twice that once a bucket holds more than 2^32 values.
 #[derive(Clone, Debug)]
-pub struct Histogram {
+pub struct Distribution {
     counts: Vec<u32>,
-    wraps: Vec<(u16, u32)>, // bucket, and how often its count passed 2^32
+    wraps: Option<Box<[u32; BUCKETS]>>, // how often the count of a bucket passed 2^32
     sum: u128,
-    low: u64,   // the least value, but not below `QUICK`; u64::MAX without any
-    width: u64, // of the values from `low` up to the greatest, but not above it
+    squares: f64, // the sum of them
+    low: u64,     // the least value, but not below `QUICK`; u64::MAX without any
+    width: u64,   // of the values from `low` up to the greatest, but not above it
     max: u64,
-    first: u16, // bucket of `counts[0]`
+    first_biased: usize, // bucket of `counts[0]`, plus `BIAS`
 }
 
 /// Values whose bucket is found in the quick way: floats have all of their digits.
 const QUICK: RangeInclusive<u64> = 1..=(1 << f64::MANTISSA_DIGITS) - 1;
 
-impl Default for Histogram {
+impl Default for Distribution {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Histogram {
+impl Distribution {
     /// The largest distance of a quantile from the true value, as a share of it, and before it is rounded to a whole number:
     /// half of 2^(1/16) - 1.
     pub const MAX_ERROR: f64 = 0.0222;
 
     pub const fn new() -> Self {
-        Self { counts: Vec::new(), wraps: Vec::new(), sum: 0, low: u64::MAX, width: 0, max: 0, first: 0 }
+        Self {
+            counts: Vec::new(),
+            wraps: None,
+            sum: 0,
+            squares: 0.0,
+            low: u64::MAX,
+            width: 0,
+            max: 0,
+            first_biased: BIAS,
+        }
     }
 
     #[inline(always)]
@@ -48,16 +61,18 @@ impl Histogram {
         if value.wrapping_sub(self.low) >= self.width {
             return self.record_beyond(value);
         }
+        let float = quick_float(value);
         self.sum = self.sum.wrapping_add(u128::from(value)); // nobody records 2^64 values
-        let bucket = quick_bucket(value);
-        match self.counts.get_mut(bucket.wrapping_sub(usize::from(self.first))) {
+        self.squares += float * float;
+        // Only what the rare ways need is worked out there.
+        match self.counts.get_mut(biased_bucket(float).wrapping_sub(self.first_biased)) {
             Some(count) => {
                 *count = count.wrapping_add(1);
                 if *count == 0 {
-                    self.carry(bucket, 1);
+                    self.carry(bucket(value), 1);
                 }
             }
-            None => self.add(bucket, 1),
+            None => self.add(bucket(value), 1),
         }
     }
 
@@ -65,6 +80,7 @@ impl Histogram {
     #[cold]
     fn record_beyond(&mut self, value: u64) {
         self.sum = self.sum.wrapping_add(u128::from(value));
+        self.squares += value as f64 * value as f64;
         self.widen(value, value);
         self.add(bucket(value), 1);
     }
@@ -76,11 +92,12 @@ impl Histogram {
     }
 
     /// Everything recorded in `other` counts here as well.
-    pub fn merge(&mut self, other: &Histogram) {
+    pub fn merge(&mut self, other: &Distribution) {
         for (bucket, count) in other.used() {
             self.add(bucket, count);
         }
-        self.sum = self.sum.saturating_add(other.sum);
+        self.sum = self.sum.saturating_add(other.sum).min(u128::MAX / 2); // leaves room for what is recorded later
+        self.squares += other.squares;
         if !other.is_empty() {
             self.widen(other.min(), other.max);
         }
@@ -90,7 +107,7 @@ impl Histogram {
     pub fn clear(&mut self) {
         let mut counts = std::mem::take(&mut self.counts);
         counts.fill(0);
-        *self = Self { counts, first: self.first, ..Self::new() };
+        *self = Self { counts, first_biased: self.first_biased, ..Self::new() };
     }
 
     pub fn is_empty(&self) -> bool {
@@ -120,6 +137,28 @@ impl Histogram {
     /// Rounded down.
     pub fn mean(&self) -> u64 {
         self.sum.checked_div(u128::from(self.count())).map_or(0, |mean| u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+
+    /// Off by at most (count + 2) x 2^-53 of itself: each addition rounds it. The order of values and merges may show in its
+    /// last digits.
+    pub fn sum_of_squares(&self) -> f64 {
+        self.squares
+    }
+
+    /// The mean of the squared distances from the mean. Off by at most (count + 8) x 2^-53 of the mean square, and never more
+    /// than minimum, maximum and mean allow: so it is 0 if all values are equal.
+    pub fn variance(&self) -> f64 {
+        let count = self.count() as f64;
+        if count == 0.0 {
+            return 0.0;
+        }
+        let mean = self.sum as f64 / count;
+        let widest = (self.max as f64 - mean) * (mean - self.min() as f64);
+        (self.squares / count - mean * mean).min(widest).max(0.0)
+    }
+
+    pub fn standard_deviation(&self) -> f64 {
+        self.variance().sqrt()
     }
 
     /// The value of nearest rank `ceil(q x count)`: `q` 0 is the minimum, 1 the maximum, both exact, 0.5 the (lower) median.
@@ -161,26 +200,43 @@ impl Histogram {
         self.used().map(|(bucket, count)| (bounds(bucket), count))
     }
 
+    /// How many values are 0, which is in no bucket of [`scale_4`](Self::scale_4).
+    pub fn zeros(&self) -> u64 {
+        self.used().next().filter(|(bucket, _)| *bucket == 0).map_or(0, |(_, count)| count)
+    }
+
+    /// The buckets in use as native histograms of schema 4 number them, lowest first: bucket `i` has the values above
+    /// 2^((i-1)/16) up to 2^(i/16). OpenTelemetry's scale 4 has `i - 1` for the same one.
+    pub fn scale_4(&self) -> impl Iterator<Item = (i32, u64)> {
+        self.used().filter(|(bucket, _)| *bucket > 0).map(|(bucket, count)| (bucket as i32 - 1, count))
+    }
+
     /// Bytes on the heap, for memory limits.
     pub fn heap_bytes(&self) -> usize {
-        size_of_val(self.counts.as_slice()) + size_of_val(self.wraps.as_slice())
+        size_of_val(self.counts.as_slice()) + self.wraps.as_deref().map_or(0, size_of_val)
+    }
+
+    /// The bucket of `counts[0]`.
+    fn first(&self) -> usize {
+        self.first_biased - BIAS
     }
 
     fn used(&self) -> impl Iterator<Item = (usize, u64)> {
-        let buckets = self.counts.iter().zip(usize::from(self.first)..);
+        let buckets = self.counts.iter().zip(self.first()..);
         let full = buckets.map(|(&low, bucket)| (bucket, u64::from(low) | u64::from(self.wraps_of(bucket)) << 32));
         full.filter(|&(_, count)| count > 0)
     }
 
     fn wraps_of(&self, bucket: usize) -> u32 {
-        self.wraps.iter().find(|wrap| usize::from(wrap.0) == bucket).map_or(0, |wrap| wrap.1)
+        self.wraps.as_ref().map_or(0, |wraps| wraps[bucket])
     }
 
     /// Room for a new bucket, counts of a merge: the slow way.
     #[cold]
     fn add(&mut self, bucket: usize, count: u64) {
         self.cover(bucket);
-        let low = &mut self.counts[bucket - usize::from(self.first)];
+        let first = self.first();
+        let low = &mut self.counts[bucket - first];
         let total = (u64::from(*low)).saturating_add(count);
         *low = total as u32;
         let carry = (total >> 32) as u32;
@@ -191,23 +247,21 @@ impl Histogram {
 
     #[cold]
     fn carry(&mut self, bucket: usize, times: u32) {
-        match self.wraps.iter_mut().find(|wrap| usize::from(wrap.0) == bucket) {
-            Some(wrap) => wrap.1 = wrap.1.saturating_add(times),
-            None => self.wraps.push((bucket as u16, times)),
-        }
+        let wraps = &mut self.wraps.get_or_insert_with(|| Box::new([0; BUCKETS]))[bucket];
+        *wraps = wraps.saturating_add(times);
     }
 
-    /// Widens `counts` by whole blocks until it holds `bucket`. Exactly, as most histograms settle at once.
+    /// Widens `counts` by whole blocks until it holds `bucket`. Exactly, as most distributions settle at once.
     fn cover(&mut self, bucket: usize) {
         let block = bucket / BLOCK * BLOCK;
         if self.counts.is_empty() {
-            self.first = block as u16;
+            self.first_biased = block + BIAS;
         }
-        let first = usize::from(self.first);
+        let first = self.first();
         if block < first {
             let mut counts = vec![0; first - block + self.counts.len()];
             counts[first - block..].copy_from_slice(&self.counts);
-            (self.counts, self.first) = (counts, block as u16);
+            (self.counts, self.first_biased) = (counts, block + BIAS);
         } else if let Some(more) = (block + BLOCK - first).checked_sub(self.counts.len()) {
             self.counts.reserve_exact(more);
             self.counts.resize(self.counts.len() + more, 0);
@@ -264,7 +318,6 @@ const SHIFTS: [u64; 1 << LINEAR_BITS] = {
     shifts
 };
 
-/// Buckets: one for 0, one for 1, and 16 for each power of two behind it, up to 1025.
 #[inline]
 fn bucket(value: u64) -> usize {
     // Of long ones the digits that a float has.
@@ -272,18 +325,25 @@ fn bucket(value: u64) -> usize {
     if value == 0 { 0 } else { bucket_of((value >> cut << cut) as f64) }
 }
 
-/// The same for a value of [`QUICK`]: half of the processors take long to find the highest bit of a whole number.
+/// A value of [`QUICK`], for [`biased_bucket`]: half of the processors take long to find the highest bit of a whole number.
 #[inline(always)]
-fn quick_bucket(value: u64) -> usize {
-    bucket_of(value as i64 as f64)
+fn quick_float(value: u64) -> f64 {
+    value as i64 as f64
 }
 
+fn bucket_of(float: f64) -> usize {
+    biased_bucket(float) - BIAS
+}
+
+/// What the digits of a float are ahead of its bucket.
+const BIAS: usize = (1.0_f64.to_bits() >> PART_SHIFT) as usize - 2;
+
+/// The bucket of a float from 1 on, plus [`BIAS`].
 #[inline(always)]
-fn bucket_of(value: f64) -> usize {
-    const ONE: usize = 1.0_f64.to_bits() as usize >> PART_SHIFT;
-    let bits = value.to_bits();
+fn biased_bucket(float: f64) -> usize {
+    let bits = float.to_bits();
     let shift = SHIFTS[(bits >> LINEAR_SHIFT) as usize % SHIFTS.len()];
-    ((bits.wrapping_add(shift) >> PART_SHIFT) as usize).wrapping_sub(ONE - 2)
+    (bits.wrapping_add(shift) >> PART_SHIFT) as usize
 }
 
 /// The values of a bucket. Some have none, between small numbers: it is empty then.
@@ -313,34 +373,77 @@ mod tests {
 
     const QS: [f64; 9] = [0.0, 0.001, 0.07, 0.25, 0.5, 0.95, 0.99, 0.999, 1.0];
 
-    fn of(values: &[u64]) -> Histogram {
-        let mut histogram = Histogram::new();
-        values.iter().for_each(|&value| histogram.record(value));
-        histogram
+    fn of(values: &[u64]) -> Distribution {
+        let mut distribution = Distribution::new();
+        values.iter().for_each(|&value| distribution.record(value));
+        distribution
     }
 
     /// Against the sorted values, at every `q` of `QS`.
     fn check(values: &[u64]) {
-        let histogram = of(values);
+        let distribution = of(values);
         let mut sorted = values.to_vec();
         sorted.sort_unstable();
         for q in QS {
             // Thousandths keep the rank exact.
             let rank = ((q * 1000.0).round() as usize * sorted.len()).div_ceil(1000).max(1);
-            let (got, want) = (histogram.quantile(q), sorted[rank - 1]);
+            let (got, want) = (distribution.quantile(q), sorted[rank - 1]);
             let off = got.abs_diff(want) as f64;
-            assert!(off <= want as f64 * Histogram::MAX_ERROR + 0.5, "q {q}: {got}, not {want}");
+            assert!(off <= want as f64 * Distribution::MAX_ERROR + 0.5, "q {q}: {got}, not {want}");
         }
-        let exact = (histogram.count(), histogram.sum(), histogram.min(), histogram.max());
+        let exact = (distribution.count(), distribution.sum(), distribution.min(), distribution.max());
         assert_eq!(
             exact,
             (values.len() as u64, values.iter().map(|&v| u128::from(v)).sum(), sorted[0], sorted[sorted.len() - 1])
         );
-        assert_eq!((histogram.quantile(0.0), histogram.quantile(1.0)), (histogram.min(), histogram.max()));
+        assert_eq!((distribution.quantile(0.0), distribution.quantile(1.0)), (distribution.min(), distribution.max()));
         let narrow =
             |range: &RangeInclusive<u64>| (range.end() - range.start()) as f64 <= *range.start() as f64 * 0.0443;
-        assert!(histogram.buckets().all(|(range, _)| narrow(&range)));
-        assert_eq!(histogram.buckets().map(|(_, count)| count).sum::<u64>(), histogram.count());
+        assert!(distribution.buckets().all(|(range, _)| narrow(&range)));
+        assert_eq!(distribution.buckets().map(|(_, count)| count).sum::<u64>(), distribution.count());
+        assert_eq!(distribution.zeros(), sorted.iter().filter(|value| **value == 0).count() as u64);
+        for (index, count) in distribution.scale_4() {
+            let [above, end] = [index - 1, index].map(|index| (f64::from(index) / 16.0).exp2());
+            // The last digits of powers are as good as the library; as is a value that floats do not have.
+            let is_in = |value: f64| value > above * (1.0 - 1e-14) && value <= end * (1.0 + 1e-14);
+            let those = sorted.iter().filter(|value| bucket(**value) as i32 - 1 == index && is_in(**value as f64));
+            assert_eq!(those.count() as u64, count, "{index}");
+        }
+        assert_eq!(
+            distribution.scale_4().map(|(_, count)| count).sum::<u64>(),
+            distribution.count() - distribution.zeros()
+        );
+        check_variance(&distribution, values);
+    }
+
+    /// Against the distances of the values from their exact mean.
+    fn check_variance(distribution: &Distribution, values: &[u64]) {
+        let count = values.len() as f64;
+        let sum: u128 = values.iter().map(|&value| u128::from(value)).sum();
+        // Of `count` times the value from the sum, which is exact; what is positive adds up well in floats.
+        let distance = |value: &u64| (u128::from(*value) * values.len() as u128).abs_diff(sum) as f64 / count;
+        let variance = values.iter().map(|value| distance(value).powi(2)).sum::<f64>() / count;
+        let mean_square = values.iter().map(|&value| (value as f64).powi(2)).sum::<f64>() / count;
+        // The sums here are no better than those that they are compared with.
+        let error = 2.0 * (count + 8.0) * f64::EPSILON / 2.0 * mean_square;
+        let got = distribution.variance();
+        assert!((got - variance).abs() <= error, "{got}, not {variance}, of {mean_square}");
+        assert_eq!(distribution.standard_deviation(), got.sqrt());
+        if values.iter().all(|value| *value == values[0]) {
+            assert!(got <= mean_square * 4.0 * f64::EPSILON, "{got}");
+        }
+    }
+
+    #[test]
+    fn variances_of_known_distributions() {
+        let all = |values: &[u64]| of(values).variance();
+        assert_eq!(all(&[2, 4, 4, 4, 5, 5, 7, 9]), 4.0);
+        assert_eq!((all(&[123_456_789; 1000]), all(&[u64::MAX; 3]), all(&[7])), (0.0, 0.0, 0.0));
+        // A spread that is far below the values.
+        let near: Vec<u64> = (0..1000).map(|number| 1_000_000_000 + number % 2 * 2).collect();
+        let off = (all(&near) - 1.0).abs();
+        assert!(off <= 1008.0 * f64::EPSILON / 2.0 * 1e18, "{off}");
+        assert_eq!(of(&[0, 2, 16, 17]).scale_4().collect::<Vec<_>>(), [(16, 1), (64, 1), (66, 1)]);
     }
 
     #[test]
@@ -386,7 +489,7 @@ mod tests {
             assert_eq!((bucket(*range.start()), bucket(*range.end())), (index, index), "{range:?}");
             next = range.end().wrapping_add(1);
         }
-        assert_eq!((next, bucket(u64::MAX)), (0, 1025));
+        assert_eq!((next, bucket(u64::MAX)), (0, BUCKETS - 1));
         let alone = (0..=26).all(|value| bounds(bucket(value)) == (value..=value));
         assert!(alone && bounds(bucket(27)) == (27..=28));
     }
@@ -411,18 +514,18 @@ mod tests {
         for bucket_there in 1..=bucket(*QUICK.end()) {
             for value in [*bounds(bucket_there).start(), *bounds(bucket_there).end()] {
                 if QUICK.contains(&value) {
-                    assert_eq!(quick_bucket(value), bucket(value), "{value}");
+                    assert_eq!(bucket_of(quick_float(value)), bucket(value), "{value}");
                 }
             }
         }
-        assert_eq!(quick_bucket(*QUICK.end()), bucket(*QUICK.end()));
+        assert_eq!(bucket_of(quick_float(*QUICK.end())), bucket(*QUICK.end()));
     }
 
     #[test]
     fn values_beyond_the_quick_way() {
         for values in [&[u64::MAX][..], &[0], &[3, 15], &[15, 16, 17], &[1 << 53, 1 << 60, u64::MAX - 1]] {
             check(values);
-            let mut merged = Histogram::new();
+            let mut merged = Distribution::new();
             merged.merge(&of(values));
             assert_eq!((merged.is_empty(), merged.min(), merged.max()), (false, values[0], values[values.len() - 1]));
         }
@@ -430,47 +533,58 @@ mod tests {
 
     #[test]
     fn costs_little() {
-        assert!(size_of::<Histogram>() <= 96);
-        let mut histogram = Histogram::new();
-        assert_eq!(histogram.heap_bytes(), 0);
-        histogram.record(1_000_000_000);
-        assert_eq!(histogram.heap_bytes(), 64);
-        histogram.record(1_000);
-        assert_eq!(histogram.heap_bytes(), 21 * 64);
-        (0..64).for_each(|bit| histogram.record(1 << bit));
-        assert!(histogram.heap_bytes() <= 4096);
+        assert!(size_of::<Distribution>() <= 96);
+        let mut distribution = Distribution::new();
+        assert_eq!(distribution.heap_bytes(), 0);
+        distribution.record(1_000_000_000);
+        assert_eq!(distribution.heap_bytes(), 64);
+        distribution.record(1_000);
+        assert_eq!(distribution.heap_bytes(), 21 * 64);
+        (0..64).for_each(|bit| distribution.record(1 << bit));
+        assert!(distribution.heap_bytes() <= 4096);
     }
 
     #[test]
     fn empty_and_cleared() {
-        let mut histogram = of(&[5, 5_000]);
-        let heap = histogram.heap_bytes();
-        histogram.clear();
-        for histogram in [&histogram, &Histogram::new()] {
-            assert!(histogram.is_empty());
+        let mut distribution = of(&[5, 5_000]);
+        let heap = distribution.heap_bytes();
+        distribution.clear();
+        for distribution in [&distribution, &Distribution::new()] {
+            assert!(distribution.is_empty());
             assert_eq!(
-                (histogram.count(), histogram.sum(), histogram.min(), histogram.max(), histogram.mean()),
+                (distribution.count(), distribution.sum(), distribution.min(), distribution.max(), distribution.mean()),
                 (0, 0, 0, 0, 0)
             );
-            assert_eq!((histogram.quantile(0.5), histogram.quantile(f64::NAN), histogram.buckets().count()), (0, 0, 0));
+            assert_eq!(
+                (distribution.quantile(0.5), distribution.quantile(f64::NAN), distribution.buckets().count()),
+                (0, 0, 0)
+            );
+            assert_eq!((distribution.sum_of_squares(), distribution.variance()), (0.0, 0.0));
+            assert_eq!((distribution.zeros(), distribution.scale_4().count()), (0, 0));
         }
-        assert_eq!(histogram.heap_bytes(), heap);
-        histogram.record(7);
-        assert_eq!((histogram.min(), histogram.max(), histogram.mean(), histogram.quantile(0.5)), (7, 7, 7, 7));
+        assert_eq!(distribution.heap_bytes(), heap);
+        distribution.record(7);
+        assert_eq!(
+            (distribution.min(), distribution.max(), distribution.mean(), distribution.quantile(0.5)),
+            (7, 7, 7, 7)
+        );
     }
 
     #[test]
     fn counts_pass_32_bits() {
-        let mut histogram = of(&[1, 1_000]);
+        let mut distribution = of(&[1, 1_000]);
         for _ in 0..40 {
-            let copy = histogram.clone();
-            histogram.merge(&copy);
+            let copy = distribution.clone();
+            distribution.merge(&copy);
         }
-        histogram.record(1);
-        assert_eq!(histogram.count(), (2 << 40) + 1);
-        let counts: Vec<_> = histogram.buckets().map(|(_, count)| count).collect();
+        distribution.record(1);
+        assert_eq!(distribution.count(), (2 << 40) + 1);
+        let counts: Vec<_> = distribution.buckets().map(|(_, count)| count).collect();
         assert_eq!(counts, [(1 << 40) + 1, 1 << 40]);
-        assert_eq!((histogram.quantile(0.5), histogram.quantile(0.51)), (1, 991.max(histogram.quantile(0.51))));
+        assert_eq!(
+            (distribution.quantile(0.5), distribution.quantile(0.51)),
+            (1, 991.max(distribution.quantile(0.51)))
+        );
         // By one, across the edge.
         let mut edge = of(&[3]);
         edge.add(bucket(3), u64::from(u32::MAX) - 1);
@@ -482,26 +596,43 @@ mod tests {
         assert_eq!((edge.count(), edge.buckets().next()), ((1 << 32) + 1, Some((30..=30, 1 << 32))));
         // Even lies saturate.
         for _ in 0..100 {
-            let copy = histogram.clone();
-            histogram.merge(&copy);
+            let copy = distribution.clone();
+            distribution.merge(&copy);
         }
-        assert_eq!(histogram.count(), u64::MAX);
-        assert!(histogram.quantile(0.9) <= 1_000);
+        assert_eq!(distribution.count(), u64::MAX);
+        assert!(distribution.quantile(0.9) <= 1_000);
+    }
+
+    /// Of any length.
+    fn value() -> impl Strategy<Value = u64> {
+        (any::<u64>(), 0..=64_u32).prop_map(|(value, shift)| value.checked_shr(shift).unwrap_or(0))
     }
 
     proptest! {
         #[test]
-        fn any_values_within_the_bound(values in prop::collection::vec(any::<u64>().prop_flat_map(|v| (0_u32..64).prop_map(move |s| v >> s)), 1..300)) {
+        fn any_values_within_the_bound(values in prop::collection::vec(value(), 1..300)) {
             check(&values);
         }
 
+        /// In parts, which are merged in any order.
         #[test]
-        fn merge_equals_union(a in prop::collection::vec(any::<u64>(), 0..50), b in prop::collection::vec(0_u64..100_000, 0..50)) {
-            let mut merged = of(&a);
-            merged.merge(&of(&b));
-            let union = of(&[a, b].concat());
+        fn merges_equal_the_union(
+            parts in prop::collection::vec(prop::collection::vec(value(), 0..30), 1..8),
+            order in any::<prop::sample::Index>(),
+        ) {
+            let mut distributions: Vec<Distribution> = parts.iter().map(|part| of(part)).collect();
+            while distributions.len() > 1 {
+                let one = distributions.swap_remove(order.index(distributions.len()));
+                let at = order.index(distributions.len());
+                distributions[at].merge(&one);
+            }
+            let (merged, union) = (&distributions[0], of(&parts.concat()));
             prop_assert_eq!(merged.buckets().collect::<Vec<_>>(), union.buckets().collect::<Vec<_>>());
-            prop_assert_eq!((merged.count(), merged.sum(), merged.min(), merged.max()), (union.count(), union.sum(), union.min(), union.max()));
+            let exact = |all: &Distribution| (all.count(), all.sum(), all.min(), all.max());
+            prop_assert_eq!(exact(merged), exact(&union));
+            if !merged.is_empty() {
+                check_variance(merged, &parts.concat());
+            }
         }
     }
 }
