@@ -1,14 +1,16 @@
 //! What profilers analyse with: distributions that many events are counted into ([`Distribution`]), sums by key
-//! ([`keyed`]), how far back a loss reaches ([`loss_horizon`]), a map by thread ([`tid_map`]), what fell on each stack
-//! ([`weights`]).
+//! ([`keyed`]), latencies by key ([`latency`]), how far back a loss reaches ([`loss_horizon`]),
+//! a map by thread ([`tid_map`]), what fell on each stack ([`weights`]).
 
 pub mod distribution;
 pub mod keyed;
+pub mod latency;
 pub mod loss_horizon;
 pub mod tid_map;
 pub mod weights;
 
 pub use distribution::Distribution;
 pub use keyed::{KeyedSums, SumKey};
+pub use latency::{Latency, LatencyTable, WorstCase};
 pub use loss_horizon::LossHorizon;
 pub use tid_map::TidMap;

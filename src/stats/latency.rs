@@ -1,0 +1,111 @@
+//! Latencies by key: how they are distributed, and when the worst one was.
+
+use crate::stats::{Distribution, KeyedSums};
+
+/// Latencies, each under its key. In bounded memory, like all keyed sums.
+pub type LatencyTable<K> = KeyedSums<K, Latency>;
+
+/// Latencies of one key, ns.
+#[derive(Clone, Debug, Default)]
+pub struct Latency {
+    distribution: Distribution,
+    worst: Option<WorstCase>,
+}
+
+/// The greatest latency; of equal ones the earliest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorstCase {
+    pub ns: u64,
+    /// When it ended, ns, CLOCK_MONOTONIC.
+    pub at: u64,
+}
+
+impl Latency {
+    /// One of `ns` ended at `at`.
+    #[inline]
+    pub fn record(&mut self, ns: u64, at: u64) {
+        self.distribution.record(ns);
+        self.consider(WorstCase { ns, at });
+    }
+
+    /// Everything recorded in `other` counts here as well.
+    pub fn merge(&mut self, other: &Latency) {
+        self.distribution.merge(&other.distribution);
+        if let Some(case) = other.worst {
+            self.consider(case);
+        }
+    }
+
+    #[inline]
+    fn consider(&mut self, case: WorstCase) {
+        if self.worst.is_none_or(|worst| case.ns > worst.ns || case.ns == worst.ns && case.at < worst.at) {
+            self.worst = Some(case);
+        }
+    }
+
+    pub fn distribution(&self) -> &Distribution {
+        &self.distribution
+    }
+
+    /// None: nothing was recorded.
+    pub fn worst(&self) -> Option<WorstCase> {
+        self.worst
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::stats::SumKey;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    struct Key(Option<u8>);
+
+    impl SumKey for Key {
+        fn others(&self) -> Key {
+            Key(None)
+        }
+    }
+
+    proptest! {
+        /// Against the list of all latencies of each key; those without room are in one list. As they come, and in two parts
+        /// that are put together.
+        #[test]
+        fn each_key_has_its_latencies(
+            most in 0_usize..8,
+            recorded in prop::collection::vec((0_u8..12, 0_u64..50, 0_u64..1000), 0..200),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut table: LatencyTable<Key> = LatencyTable::new(most);
+            let mut plain: HashMap<Key, Vec<(u64, u64)>> = HashMap::new();
+            for &(key, ns, at) in &recorded {
+                table.sum(Key(Some(key))).record(ns, at);
+                let fits = plain.len() < most || plain.contains_key(&Key(Some(key)));
+                plain.entry(Key(Some(key).filter(|_| fits))).or_default().push((ns, at));
+            }
+            prop_assert_eq!(table.len(), plain.len());
+            for (key, all) in &plain {
+                let latency = table.get(key).expect("the key is known");
+                let at = cut.index(all.len() + 1);
+                let mut parts = [&all[..at], &all[at..]].map(|part| {
+                    let mut latency = Latency::default();
+                    part.iter().for_each(|(ns, at)| latency.record(*ns, *at));
+                    latency
+                });
+                let [one, other] = &mut parts;
+                other.merge(one);
+                let worst = all.iter().max_by_key(|(ns, at)| (*ns, Reverse(*at))).map(|(ns, at)| WorstCase { ns: *ns, at: *at });
+                for latency in [latency, other] {
+                    prop_assert_eq!(latency.worst(), worst);
+                    prop_assert_eq!(latency.distribution().count(), all.len() as u64);
+                    prop_assert_eq!(latency.distribution().sum(), all.iter().map(|(ns, _)| u128::from(*ns)).sum::<u128>());
+                }
+            }
+        }
+    }
+}
