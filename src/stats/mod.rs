@@ -1,11 +1,12 @@
 //! What profilers analyse with: distributions that many events are counted into ([`Distribution`]), sums by key
-//! ([`keyed`]), latencies by key ([`latency`]), how far back a loss reaches ([`loss_horizon`]),
+//! ([`keyed`]), latencies by key ([`latency`]), pairs of events ([`pairs`]), how far back a loss reaches ([`loss_horizon`]),
 //! a map by thread ([`tid_map`]), what fell on each stack ([`weights`]).
 
 pub mod distribution;
 pub mod keyed;
 pub mod latency;
 pub mod loss_horizon;
+pub mod pairs;
 pub mod tid_map;
 pub mod weights;
 
@@ -13,4 +14,5 @@ pub use distribution::Distribution;
 pub use keyed::{KeyedSums, SumKey};
 pub use latency::{Latency, LatencyTable, WorstCase};
 pub use loss_horizon::LossHorizon;
+pub use pairs::{Closed, OpenPair, PairCounts, PairKey, Pairs};
 pub use tid_map::TidMap;

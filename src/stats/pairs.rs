@@ -1,0 +1,393 @@
+//! Two events that belong together by a key: how long it is from the first to the second.
+
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+use crate::stats::LossHorizon;
+
+/// What two events of a pair have in common: a thread, a CPU, a request.
+pub trait PairKey: Eq + Hash {
+    /// The CPU on which all events of this key happen: no other CPU's losses concern it. None: they may happen on any CPU.
+    fn cpu(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// Pairs of which the first event was seen. A closing event ends the one that was opened last under its key.
+///
+/// All times are ns, CLOCK_MONOTONIC. Losses are told before the records behind them.
+#[derive(Debug)]
+pub struct Pairs<K, Open> {
+    open: FxHashMap<K, OpenPair<Open>>,
+    /// How many may be open.
+    most: usize,
+    /// None: they never expire.
+    longest_ns: Option<u64>,
+    losses: Losses,
+    counts: PairCounts,
+    /// When it was last looked for what could go, after it was full.
+    swept: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenPair<Open> {
+    pub since: u64,
+    pub open: Open,
+}
+
+/// What a closing event ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed<Open> {
+    Pair(OpenPair<Open>),
+    /// Nothing that is known: it was opened before anybody looked, or unseen, or found no room, or has gone since.
+    Unmatched,
+    /// A pair that was opened before the end of a loss: it may have been closed, and opened again, unseen.
+    Doubtful,
+}
+
+/// What is in no pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairCounts {
+    /// Closing events without an open pair.
+    pub unmatched: u64,
+    /// Pairs discarded since a loss makes them doubtful.
+    pub doubtful: u64,
+    /// Pairs that were opened again before they were closed, by what is known.
+    pub reopened: u64,
+    /// Pairs that were open for too long.
+    pub expired: u64,
+    /// Pairs for which there was no room.
+    pub no_room: u64,
+}
+
+/// Until when records were lost.
+#[derive(Debug, Default)]
+struct Losses {
+    anywhere: LossHorizon,
+    by_cpu: FxHashMap<u32, LossHorizon>,
+}
+
+impl Losses {
+    #[inline]
+    fn saw_all_since(&self, since: u64, cpu: Option<u32>) -> bool {
+        self.anywhere.saw_all_since(since)
+            || cpu.is_some_and(|cpu| self.by_cpu.get(&cpu).is_none_or(|horizon| horizon.saw_all_since(since)))
+    }
+}
+
+/// Why a pair goes without having been closed.
+enum Gone {
+    Doubtful,
+    Expired,
+}
+
+impl<K: PairKey, Open> Pairs<K, Open> {
+    /// `most_bytes`: of the table; what `Open` itself has on the heap is not in it. `longest_ns`: no pair is longer.
+    pub fn new(most_bytes: usize, longest_ns: Option<u64>) -> Pairs<K, Open> {
+        // The table has a power of two of slots, each with a byte beside, and uses seven eighths of them. Unless it is half
+        // empty, it would double its size to get rid of slots that were removed.
+        let slots = most_bytes / (size_of::<(K, OpenPair<Open>)>() + 1);
+        let slots = slots.checked_ilog2().map_or(0, |power| 1_usize << power);
+        Pairs {
+            open: FxHashMap::default(),
+            most: slots / 16 * 7,
+            longest_ns,
+            losses: Losses::default(),
+            counts: PairCounts::default(),
+            swept: 0,
+        }
+    }
+
+    /// The first event of a pair. One that is older than what is open comes late: its pair has been closed unseen.
+    #[inline]
+    pub fn open(&mut self, key: K, time: u64, open: Open) {
+        if let Some(pair) = self.open.get_mut(&key) {
+            let before =
+                if pair.since > time { time } else { std::mem::replace(pair, OpenPair { since: time, open }).since };
+            match self.gone(before, key.cpu(), time) {
+                None => self.counts.reopened += 1,
+                Some(gone) => self.counts.count(&gone),
+            }
+            return;
+        }
+        if self.open.len() >= self.most && !self.make_room(time) {
+            self.counts.no_room += 1;
+            return;
+        }
+        self.open.insert(key, OpenPair { since: time, open });
+    }
+
+    /// The second event of a pair. One that is older than what is open belongs to a pair before that.
+    #[inline]
+    pub fn close(&mut self, key: &K, time: u64) -> Closed<Open> {
+        let is_older = |pair: &OpenPair<Open>| time < pair.since;
+        if self.open.get(key).is_none_or(is_older) {
+            self.counts.unmatched += 1;
+            return Closed::Unmatched;
+        }
+        let Some(pair) = self.open.remove(key) else { return Closed::Unmatched };
+        let Some(gone) = self.gone(pair.since, key.cpu(), time) else { return Closed::Pair(pair) };
+        self.counts.count(&gone);
+        match gone {
+            Gone::Doubtful => Closed::Doubtful,
+            Gone::Expired => {
+                self.counts.unmatched += 1;
+                Closed::Unmatched
+            }
+        }
+    }
+
+    /// Records of `cpu` were lost up to `end`. Losses may come in any order.
+    pub fn lost(&mut self, cpu: u32, end: u64) {
+        self.losses.anywhere.lost_until(end);
+        self.losses.by_cpu.entry(cpu).or_default().lost_until(end);
+    }
+
+    /// Will not be closed: its task has exited, say.
+    pub fn forget(&mut self, key: &K) -> Option<OpenPair<Open>> {
+        self.open.remove(key)
+    }
+
+    /// What is still open at `now` and can be believed, in no order. What cannot be, goes: a closing event of it is unmatched.
+    pub fn still_open(&mut self, now: u64) -> impl Iterator<Item = (&K, &OpenPair<Open>)> {
+        self.sweep(now);
+        self.open.iter()
+    }
+
+    /// Counts since they were last taken.
+    pub fn take_counts(&mut self) -> PairCounts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// Whether a pair that was opened at `since` can be closed no more.
+    #[inline]
+    fn gone(&self, since: u64, cpu: Option<u32>, now: u64) -> Option<Gone> {
+        if !self.losses.saw_all_since(since, cpu) {
+            return Some(Gone::Doubtful);
+        }
+        let is_over = self.longest_ns.is_some_and(|longest| now.saturating_sub(since) > longest);
+        is_over.then_some(Gone::Expired)
+    }
+
+    fn sweep(&mut self, now: u64) {
+        let mut open = std::mem::take(&mut self.open);
+        let mut counts = self.counts;
+        open.retain(|key, pair| {
+            let gone = self.gone(pair.since, key.cpu(), now);
+            gone.iter().for_each(|gone| counts.count(gone));
+            gone.is_none()
+        });
+        (self.open, self.counts) = (open, counts);
+    }
+
+    /// A full table is looked through, not for each event that finds it so.
+    #[cold]
+    fn make_room(&mut self, now: u64) -> bool {
+        const PAUSE_NS: u64 = 100_000_000;
+        if now >= self.swept.saturating_add(PAUSE_NS) {
+            self.swept = now;
+            self.sweep(now);
+        }
+        self.open.len() < self.most
+    }
+}
+
+impl PairCounts {
+    fn count(&mut self, gone: &Gone) {
+        match gone {
+            Gone::Doubtful => self.doubtful += 1,
+            Gone::Expired => self.expired += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A CPU's, or anybody's.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    struct Key {
+        cpu: Option<u32>,
+        number: u8,
+    }
+
+    impl PairKey for Key {
+        fn cpu(&self) -> Option<u32> {
+            self.cpu
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Open(Key, u64),
+        Close(Key, u64),
+        Lost(u32, u64),
+        Forget(Key),
+        List,
+    }
+
+    fn key() -> impl Strategy<Value = Key> {
+        (prop::option::of(0_u32..2), 0_u8..3).prop_map(|(cpu, number)| Key { cpu, number })
+    }
+
+    /// Records come a little late now and then, losses at any time.
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (key(), 0_u64..4).prop_map(|(key, late)| Step::Open(key, late)),
+            6 => (key(), 0_u64..4).prop_map(|(key, late)| Step::Close(key, late)),
+            1 => (0_u32..2, 0_u64..9).prop_map(|(cpu, late)| Step::Lost(cpu, late)),
+            1 => key().prop_map(Step::Forget),
+            1 => Just(Step::List),
+        ]
+    }
+
+    /// All that is open, with the number of the step that opened it, and all losses.
+    struct Plain {
+        open: Vec<(Key, u64, usize)>,
+        losses: Vec<(u32, u64)>,
+        longest: u64,
+        counts: PairCounts,
+    }
+
+    impl Plain {
+        fn is_doubtful(&self, key: Key, since: u64) -> bool {
+            self.losses.iter().any(|(cpu, end)| *end > since && key.cpu.is_none_or(|its| its == *cpu))
+        }
+
+        /// Counts what was open since then, as it is at `now`. True: it is a pair.
+        fn count(&mut self, key: Key, since: u64, now: u64) -> bool {
+            let is_doubtful = self.is_doubtful(key, since);
+            let is_expired = !is_doubtful && now.saturating_sub(since) > self.longest;
+            self.counts.doubtful += u64::from(is_doubtful);
+            self.counts.expired += u64::from(is_expired);
+            !is_doubtful && !is_expired
+        }
+
+        fn place(&self, key: Key) -> Option<usize> {
+            self.open.iter().position(|(other, ..)| *other == key)
+        }
+
+        fn opened(&mut self, key: Key, time: u64, number: usize) {
+            let Some(at) = self.place(key) else { return self.open.push((key, time, number)) };
+            let before = self.open[at].1;
+            if before <= time {
+                self.open[at] = (key, time, number);
+            }
+            let is_pair = self.count(key, before.min(time), time);
+            self.counts.reopened += u64::from(is_pair);
+        }
+
+        fn closed(&mut self, key: Key, time: u64) -> Closed<usize> {
+            let Some(at) = self.place(key).filter(|at| self.open[*at].1 <= time) else {
+                self.counts.unmatched += 1;
+                return Closed::Unmatched;
+            };
+            let (_, since, open) = self.open.remove(at);
+            if self.count(key, since, time) {
+                Closed::Pair(OpenPair { since, open })
+            } else if self.is_doubtful(key, since) {
+                Closed::Doubtful
+            } else {
+                self.counts.unmatched += 1;
+                Closed::Unmatched
+            }
+        }
+
+        fn list(&mut self, now: u64) -> Vec<(Key, u64, usize)> {
+            let all = std::mem::take(&mut self.open);
+            self.open = all.into_iter().filter(|(key, since, _)| self.count(*key, *since, now)).collect();
+            self.open.clone()
+        }
+    }
+
+    fn sorted(mut all: Vec<(Key, u64, usize)>) -> Vec<(Key, u64, usize)> {
+        all.sort_by_key(|(_, _, number)| *number);
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn pairs_are_those_of_a_plain_list(
+            steps in prop::collection::vec(step(), 0..200),
+            longest in prop_oneof![Just(None), (3_u64..30).prop_map(Some)],
+        ) {
+            let mut pairs: Pairs<Key, usize> = Pairs::new(1 << 16, longest);
+            let longest = longest.unwrap_or(u64::MAX);
+            let mut plain = Plain { open: Vec::new(), losses: Vec::new(), longest, counts: PairCounts::default() };
+            for (number, step) in steps.into_iter().enumerate() {
+                let now = number as u64 + 10;
+                match step {
+                    Step::Open(key, late) => {
+                        pairs.open(key, now - late, number);
+                        plain.opened(key, now - late, number);
+                    }
+                    Step::Close(key, late) => {
+                        prop_assert_eq!(pairs.close(&key, now - late), plain.closed(key, now - late));
+                    }
+                    Step::Lost(cpu, late) => {
+                        pairs.lost(cpu, now - late);
+                        plain.losses.push((cpu, now - late));
+                    }
+                    Step::Forget(key) => {
+                        let forgotten = pairs.forget(&key).map(|pair| (key, pair.since, pair.open));
+                        let want = plain.place(key).map(|at| plain.open.remove(at));
+                        prop_assert_eq!(forgotten, want);
+                    }
+                    Step::List => {
+                        let listed = pairs.still_open(now).map(|(key, pair)| (*key, pair.since, pair.open)).collect();
+                        prop_assert_eq!(sorted(listed), sorted(plain.list(now)));
+                    }
+                }
+                prop_assert_eq!(pairs.counts, plain.counts);
+            }
+            prop_assert_eq!((pairs.take_counts(), pairs.take_counts()), (plain.counts, PairCounts::default()));
+        }
+
+        /// Many keys in a small table, opened and closed in any order: each is a pair, or had no room.
+        #[test]
+        fn the_table_stays_within_its_bytes(
+            most_bytes in 0_usize..4096,
+            keys in prop::collection::vec((any::<bool>(), 0_u8..255), 0..1000),
+        ) {
+            let mut pairs: Pairs<Key, u64> = Pairs::new(most_bytes, None);
+            let (mut opened, mut paired) = (0, 0);
+            for (time, (opens, number)) in (0..).zip(keys) {
+                let key = Key { cpu: None, number };
+                if opens {
+                    pairs.open(key, time, time);
+                    opened += 1;
+                } else {
+                    paired += u64::from(matches!(pairs.close(&key, time), Closed::Pair(_)));
+                }
+                let bytes = (pairs.open.capacity() * 8 / 7) * (size_of::<(Key, OpenPair<u64>)>() + 1);
+                prop_assert!(bytes <= most_bytes, "{} of {}", bytes, most_bytes);
+            }
+            let counts = pairs.take_counts();
+            prop_assert_eq!(opened, paired + counts.no_room + counts.reopened + pairs.still_open(2000).count() as u64);
+        }
+    }
+
+    #[test]
+    fn a_full_table_lets_go_of_what_can_be_closed_no_more() {
+        const SECOND: u64 = 1_000_000_000;
+        let key = |number| Key { cpu: Some(0), number };
+        let mut pairs: Pairs<Key, ()> = Pairs::new(64 * (size_of::<(Key, OpenPair<()>)>() + 1), Some(10 * SECOND));
+        let open_all = |pairs: &mut Pairs<Key, ()>, time: u64, first: u8| {
+            (first..first + 40).for_each(|number| pairs.open(key(number), time, ()));
+            pairs.take_counts()
+        };
+        assert_eq!(open_all(&mut pairs, SECOND, 0), PairCounts { no_room: 12, ..PairCounts::default() });
+        assert_eq!(open_all(&mut pairs, 2 * SECOND, 40), PairCounts { no_room: 40, ..PairCounts::default() });
+        pairs.lost(1, 2 * SECOND); // another CPU's
+        assert_eq!(open_all(&mut pairs, 3 * SECOND, 80), PairCounts { no_room: 40, ..PairCounts::default() });
+        pairs.lost(0, 3 * SECOND);
+        let freed = PairCounts { doubtful: 28, no_room: 12, ..PairCounts::default() };
+        assert_eq!(open_all(&mut pairs, 4 * SECOND, 120), freed);
+        let freed = PairCounts { expired: 28, no_room: 12, ..PairCounts::default() };
+        assert_eq!(open_all(&mut pairs, 15 * SECOND, 160), freed);
+    }
+}
