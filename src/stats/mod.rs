@@ -1,6 +1,6 @@
 //! What profilers analyse with: distributions that many events are counted into ([`Distribution`]), sums by key
-//! ([`keyed`]), latencies by key ([`latency`]), pairs of events ([`pairs`]), how far back a loss reaches ([`loss_horizon`]),
-//! a map by thread ([`tid_map`]), what fell on each stack ([`weights`]).
+//! ([`keyed`]), latencies by key ([`latency`]), the greatest of many ([`top_k`]), pairs of events ([`pairs`]), how far back a
+//! loss reaches ([`loss_horizon`]), a map by thread ([`tid_map`]), what fell on each stack ([`weights`]).
 
 pub mod distribution;
 pub mod keyed;
@@ -8,6 +8,7 @@ pub mod latency;
 pub mod loss_horizon;
 pub mod pairs;
 pub mod tid_map;
+pub mod top_k;
 pub mod weights;
 
 pub use distribution::Distribution;
@@ -16,3 +17,4 @@ pub use latency::{Latency, LatencyTable, WorstCase};
 pub use loss_horizon::LossHorizon;
 pub use pairs::{Closed, OpenPair, PairCounts, PairKey, Pairs};
 pub use tid_map::TidMap;
+pub use top_k::TopK;
