@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::escape::escape;
 use crate::output::fold::tree::{Functions, NO_ADDRESS, NONE, Node, PROGRAM, Texts, Tree};
+use crate::stats::TopK;
 use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
 use crate::symbol::names::Named;
@@ -295,11 +296,13 @@ impl Folded {
     /// What fell on each function itself, without those it called; the heaviest first.
     pub fn functions(&self, most: usize) -> Vec<(Function, Weight)> {
         let sums = self.functions.sums.iter().filter(|(_, sum)| sum.amount > 0);
-        let mut sums: Vec<(&Function, Weight)> = sums.map(|(function, sum)| (&**function, *sum)).collect();
-        let text = |function: &Function| (function.name.clone().unwrap_or_default(), function.module.clone());
-        sums.sort_unstable_by(|(a, one), (b, other)| other.cmp(one).then_with(|| text(a).cmp(&text(b))));
-        sums.into_iter().take(most).map(|(function, sum)| (function.clone(), sum)).collect()
+        let heaviest = TopK::of(most, sums.map(|(function, sum)| ((*sum, Reverse(by_name(function))), function)));
+        heaviest.into_sorted().into_iter().map(|((sum, _), function)| ((**function).clone(), sum)).collect()
     }
+}
+
+fn by_name(function: &Function) -> (&str, Option<&str>) {
+    (function.name.as_deref().unwrap_or_default(), function.module.as_deref())
 }
 
 fn innermost(frames: &[Named]) -> Function {

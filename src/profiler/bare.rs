@@ -1,6 +1,7 @@
 //! Names that stand alone in `-e`: `sched_switch`, `openat`, and what perf calls `page-faults`.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 
 use anyhow::Result;
 
@@ -9,6 +10,7 @@ use crate::cli::usage;
 use crate::event::counter;
 use crate::event::selector::{FORM, Head, Selector};
 use crate::profiler::Setup;
+use crate::stats::TopK;
 use crate::symbol::kallsyms::each_function;
 use crate::tep::format::likeness;
 use crate::tep::syscalls;
@@ -137,10 +139,9 @@ fn nearest(name: &str, events: &[String]) -> String {
         let its_name = event.split_once(':').map_or(event, |(_, name)| name);
         likeness(name, its_name).max(syscalls::call_of(event).map_or(0, |call| likeness(name, call)))
     };
-    let mut scored: Vec<(usize, &str)> =
-        events.iter().map(|event| (score(event), event.as_str())).filter(|(score, _)| *score > 0).collect();
-    scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
-    let near: Vec<&str> = scored.into_iter().take(OFFERED).map(|(_, event)| event).collect();
+    let scored = events.iter().map(|event| (score(event), event.as_str())).filter(|(score, _)| *score > 0);
+    let near = TopK::of(OFFERED, scored.map(|(score, event)| ((score, Reverse(event)), event))).into_sorted();
+    let near: Vec<&str> = near.into_iter().map(|(_, event)| event).collect();
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
 }
 

@@ -1,6 +1,7 @@
 //! The book of losses: counted per interval, with the windows they fell in and the cheapest cure.
 
 use crate::output::LostSpan;
+use crate::stats::TopK;
 
 /// Windows kept exactly per interval; beyond, those of one CPU are joined.
 const MOST_WINDOWS: usize = 256;
@@ -98,14 +99,14 @@ impl LossBook {
 
     /// One line for people: how much, where, and what would cure it. None when nothing was lost.
     pub fn line(&self, samples: u64, cure: &str) -> Option<String> {
+        const NAMED: usize = 4;
         if self.interval == 0 {
             return None;
         }
         let seen = samples + self.interval;
-        let mut cpus = self.by_cpu.clone();
-        cpus.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
-        let places: Vec<String> = cpus.iter().take(4).map(|(cpu, sum)| format!("CPU {cpu}: {sum}")).collect();
-        let more = if cpus.len() > 4 { ", ..." } else { "" };
+        let cpus = TopK::of(NAMED, self.by_cpu.iter().map(|(cpu, sum)| (*sum, *cpu))).into_sorted();
+        let places: Vec<String> = cpus.iter().map(|(sum, cpu)| format!("CPU {cpu}: {sum}")).collect();
+        let more = if self.by_cpu.len() > NAMED { ", ..." } else { "" };
         Some(format!("lost {} of {seen} events ({}{more}); {cure}", self.interval, places.join(", ")))
     }
 }
