@@ -182,7 +182,7 @@ impl TaskState {
         if DETAILS && self.narrowed && !self.is_wanted(&period) {
             return;
         }
-        if period.since < self.lost_until {
+        if !self.horizon.saw_all_since(period.since) {
             return self.account_unsure(period, ctx);
         }
         if period.began == Began::Exactly {

@@ -179,7 +179,7 @@ impl TaskState {
         let from = self.told_until;
         let elsewhere = |task: &Task| self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu));
         for (_, task) in self.machine.iter().filter(|(_, task)| !task.exited && !elsewhere(task)) {
-            if task.since < self.lost_until || task.doing == Doing::Away {
+            if !self.horizon.saw_all_since(task.since) || task.doing == Doing::Away {
                 unseen.add(task, now, from);
             }
         }

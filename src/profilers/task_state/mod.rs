@@ -40,6 +40,7 @@ use crate::profilers::task_state::states::State;
 use crate::profilers::task_state::table::{ByThread, STATES_OF_ALL, STATES_OF_THREADS, TimeTable, Times};
 use crate::profilers::task_state::whereabouts::{Allowance, Whereabouts};
 use crate::report::{Subject, Value};
+use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs;
@@ -163,8 +164,8 @@ pub struct TaskState {
     by_thread: ByThread,
     /// The idle task or another one was found hidden, and the wake-ups that happen while it is current with it.
     hides: bool,
-    /// Pairs that began before this may hide a loss.
-    lost_until: u64,
+    /// Periods that began before its end may hide a loss.
+    horizon: LossHorizon,
     /// Without an event since the start.
     unmet: Vec<Unmet>,
     /// The end of the last interval: what went on then was told up to here.
@@ -200,7 +201,7 @@ impl TaskState {
             all: Times::new(),
             by_thread: ByThread::default(),
             hides: false,
-            lost_until: 0,
+            horizon: LossHorizon::default(),
             unmet: Vec::new(),
             told_until: 0,
             looked_until: 0,
@@ -314,7 +315,7 @@ impl TaskState {
             };
             // After a loss nobody knows until the next event of the task.
             if task.exited
-                || task.since < self.lost_until
+                || !self.horizon.saw_all_since(task.since)
                 || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu))
             {
                 continue;
@@ -446,7 +447,7 @@ impl Profiler for TaskState {
             Event::Came { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
             Event::Tick { now } => self.on_tick(now, ctx),
             Event::Stopped { now } => self.on_stop(now, ctx),
-            Event::Lost(window) | Event::LostSide(window) => self.lost_until = self.lost_until.max(window.end_ns),
+            Event::Lost(window) | Event::LostSide(window) => self.horizon.lost_until(window.end_ns),
             _ => {}
         }
     }
@@ -525,17 +526,17 @@ impl TaskState {
         let clock = crate::sys::monotonic_ns();
         ctx.hurry = self.whereabouts.awaits(clock);
         self.whereabouts.take_note(clock).into_iter().for_each(|note| ctx.note(note));
-        let lost_until = self.lost_until;
-        let missed = self.machine.take_missed_on().into_iter().filter(|(_, since)| *since >= lost_until);
+        let horizon = self.horizon;
+        let missed = self.machine.take_missed_on().into_iter().filter(|(_, since)| horizon.saw_all_since(*since));
         missed.for_each(|(cpu, _)| ctx.missed_switches.push(cpu));
         if now >= self.next_sweep {
             self.next_sweep = now.saturating_add(SWEEP_NS);
-            if self.args.than.is_some() && self.lost_until > self.looked_until {
-                self.looked_until = self.lost_until;
+            if self.args.than.is_some() && horizon.end_ns() > self.looked_until {
+                self.looked_until = horizon.end_ns();
                 self.look_at_proc(Began::BeforeLoss, ctx); // the beginning of a wait may be lost too
             }
-            if self.lost_until != 0 && now < self.lost_until.saturating_add(AFTER_NS) {
-                self.machine.outlived(self.lost_until, |tid| ctx.tasks.has_exited(tid));
+            if horizon.any_loss() && now < horizon.end_ns().saturating_add(AFTER_NS) {
+                self.machine.outlived(horizon.end_ns(), |tid| ctx.tasks.has_exited(tid));
             }
             let machine = &self.machine;
             self.whereabouts.retain(|tid, since| machine.get(tid).is_some_and(|task| task.since == since));

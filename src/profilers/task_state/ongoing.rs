@@ -23,7 +23,7 @@ impl TaskState {
     pub(super) fn sight(&self) -> Verdict {
         let of = |task: &Task| match task.doing {
             _ if task.exited => Verdict::Exact,
-            _ if task.since < self.lost_until => Verdict::LowerBound,
+            _ if !self.horizon.saw_all_since(task.since) => Verdict::LowerBound,
             Doing::Unknown => Verdict::Discarded,
             _ => Verdict::Exact,
         };
@@ -64,7 +64,7 @@ impl TaskState {
             let (task, is_over) = (task.clone(), self.is_over);
             let state = match task.doing {
                 Doing::Blocked(state) => state,
-                Doing::Runnable { .. } if task.since >= self.lost_until => State::RUN_DELAY,
+                Doing::Runnable { .. } if self.horizon.saw_all_since(task.since) => State::RUN_DELAY,
                 _ => {
                     self.machine.doubt(tid);
                     continue;
@@ -104,7 +104,7 @@ impl TaskState {
 
     fn report_ongoing_wait(&mut self, tid: i32, now: Timestamp, ctx: &mut Context) {
         let Some(task) = self.machine.get_mut(tid) else { return };
-        let before_loss = task.since < self.lost_until;
+        let before_loss = !self.horizon.saw_all_since(task.since);
         let (state, blocked) = match task.doing {
             Doing::Blocked(state) => (state, true),
             _ => (State::RUN_DELAY, false),
@@ -210,7 +210,7 @@ impl TaskState {
                 _ => continue,
             };
             let elsewhere = self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu));
-            if task.exited || task.since < self.lost_until || elsewhere {
+            if task.exited || !self.horizon.saw_all_since(task.since) || elsewhere {
                 continue;
             }
             if let Some(us) = self.drawn(state, task.began, task.stack, now.saturating_sub(task.since)) {
@@ -253,8 +253,8 @@ impl TaskState {
                 self.meet_later(Unmet { tid, comm, since: at }, letter, began);
                 continue;
             };
-            let lost_until = self.lost_until;
-            let is_known = |task: &mut Task| task.since >= lost_until || task.doing == Doing::Blocked(state);
+            let horizon = self.horizon;
+            let is_known = |task: &mut Task| horizon.saw_all_since(task.since) || task.doing == Doing::Blocked(state);
             if self.machine.get_mut(tid).is_some_and(is_known) {
                 continue;
             }

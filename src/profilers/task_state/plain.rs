@@ -13,6 +13,7 @@ use crate::profilers::task_state::events::{Fields, Plan, Woken};
 use crate::profilers::task_state::machine::{Began, Change, Machine, Seen, Wakeup};
 use crate::profilers::task_state::states::{State, States, SwitchedOut};
 use crate::profilers::task_state::table::Times;
+use crate::stats::LossHorizon;
 use crate::task::Comm;
 use crate::tep::Field;
 
@@ -70,8 +71,8 @@ struct Sums<'a> {
     states: &'a mut States,
     machine: &'a mut Machine,
     all: &'a mut Times,
-    /// See [`TaskState::lost_until`].
-    lost_until: u64,
+    /// See [`TaskState::horizon`].
+    horizon: LossHorizon,
     /// See [`TaskState::told_until`].
     told_until: u64,
     /// Periods thrown away because of it.
@@ -81,10 +82,10 @@ struct Sums<'a> {
 impl TaskState {
     /// The samples at the start of `samples`: short ones, and one that may be something else.
     pub(super) fn sum_up(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
-        let TaskState { plan: Some(plan), machine, all, lost_until, told_until, .. } = self else { return };
+        let TaskState { plan: Some(plan), machine, all, horizon, told_until, .. } = self else { return };
         let Plan { switch, fields, states, places, .. } = plan;
-        let (lost_until, told_until) = (*lost_until, *told_until);
-        let mut sums = Sums { switch: *switch, states, machine, all, lost_until, told_until, unsure: 0 };
+        let (horizon, told_until) = (*horizon, *told_until);
+        let mut sums = Sums { switch: *switch, states, machine, all, horizon, told_until, unsure: 0 };
         match *places {
             Some(places) => {
                 samples.each_short::<false>(ctx, |event, sample, _| sums.short(event, sample, &places));
@@ -198,7 +199,7 @@ impl Sums<'_> {
     /// Counts a period that began exactly at `since`.
     #[inline(always)]
     fn sum(&mut self, state: State, since: u64, until: u64) -> bool {
-        if since < self.lost_until {
+        if !self.horizon.saw_all_since(since) {
             self.sum_unsure(state, since, until);
         } else {
             self.all.record(state, since, until, self.told_until);
@@ -216,7 +217,7 @@ impl Sums<'_> {
     fn sum_change(&mut self, change: Change) -> bool {
         if let Change::Ended(period) = &change
             && period.wakeup != Wakeup::Seen
-            && period.since >= self.lost_until
+            && self.horizon.saw_all_since(period.since)
         {
             self.all.note_unwoken(period.state, period.wakeup);
         }
@@ -225,7 +226,7 @@ impl Sums<'_> {
                 self.sum(period.state, period.since.min(period.until), period.until)
             }
             Change::Ended(period) => {
-                if period.since >= self.lost_until {
+                if self.horizon.saw_all_since(period.since) {
                     self.all.take_up(period.state, period.since, period.until, self.told_until);
                 } else {
                     self.all.take_unseen(period.state, period.since, period.until, self.told_until);
@@ -274,12 +275,12 @@ mod tests {
         let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
         let (mut machine, mut all) = (Machine::new(false), Times::new());
         [0, 5].into_iter().for_each(|tid| machine.hide(tid));
-        let (mut now, mut lost_until, mut unsure, mut ignored) = (1_000_000_u64, 0, 0, 0);
+        let (mut now, mut horizon, mut unsure, mut ignored) = (1_000_000_u64, LossHorizon::default(), 0, 0);
         let told_until = now + 1_000;
         for &(later, cpu, step) in steps {
             now = now.saturating_add_signed(later);
             let (states, machine, all) = (&mut states, &mut machine, &mut all);
-            let mut sums = Sums { switch: EventId::default(), states, machine, all, lost_until, told_until, unsure: 0 };
+            let mut sums = Sums { switch: EventId::default(), states, machine, all, horizon, told_until, unsure: 0 };
             let used = match step {
                 Step::Switch { prev, state, next } if is_usual => sums.switched(now, cpu, prev, state, next),
                 Step::Switch { prev, state, next } => {
@@ -301,7 +302,7 @@ mod tests {
                     Use::Relevant
                 }
                 Step::Lost => {
-                    lost_until = now;
+                    horizon.lost_until(now);
                     Use::Relevant
                 }
             };
