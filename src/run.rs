@@ -4,7 +4,8 @@
 //! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, what the samples of a dry run come
 //! to in `meter`, who else looks on in `onlookers`, what is asked for in `options`, what keeps it going beside a CPU that
 //! is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come and go in `rings` and `ring_sizes`,
-//! what is ready before events are opened in `setup`, what it tells of itself in mid-run in `tell`, in which words in
+//! what is ready before events are opened in `setup`, how often snapshots are made in `snapshots`, what it tells of itself in
+//! mid-run in `tell`, in which words in
 //! `words`.
 
 mod core;
@@ -19,6 +20,7 @@ mod probed;
 mod ring_sizes;
 mod rings;
 mod setup;
+mod snapshots;
 mod tell;
 #[cfg(test)]
 mod truth;
@@ -49,6 +51,7 @@ use crate::run::pace::Pace;
 pub use crate::run::ring_sizes::{default_ring_pages, side_ring_pages};
 use crate::run::rings::Rings;
 use crate::run::setup::{add_events, event_texts, max_stack, start_workload};
+use crate::run::snapshots::SnapshotPace;
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
 use crate::symbol::budget::{BUDGET_BYTES, Budget};
@@ -108,6 +111,7 @@ pub struct Run {
     intervals: u64,
     /// An interval is to be closed as soon as the output has room for what it says.
     report_due: bool,
+    snapshots: SnapshotPace,
     wakeups: u64,
     /// Samples before this interval.
     samples_before: u64,
@@ -263,6 +267,7 @@ impl Run {
             interval_start_ns: 0,
             intervals: 0,
             report_due: false,
+            snapshots: SnapshotPace::default(),
             wakeups: 0,
             samples_before: 0,
             discarded_before: 0,
@@ -448,7 +453,10 @@ impl Run {
                     self.told_to_end = true;
                     return Ok(Some(Stop::Asked));
                 }
-                Signal::SIGUSR1 => self.report_due = true,
+                Signal::SIGUSR1 => {
+                    self.report_due = true;
+                    self.snapshots.ask();
+                }
                 Signal::SIGUSR2 => self.tell_own_cost(),
                 _ => {
                     if self.workload.as_mut().is_some_and(Workload::ended) {
@@ -477,13 +485,19 @@ impl Run {
         self.core.tell_counted();
         self.core.weigh_samples();
         self.intervals += 1;
-        let mut report = Report::default();
+        let mut report = Report { takes_snapshots: last || self.snapshots.is_due(end_ns), ..Report::default() };
+        let cpu_ns = sys::thread_cpu_ns();
         for profiler in &mut self.core.profilers {
             if last {
                 profiler.deinit(end_ns, &mut report)?
             } else {
                 profiler.interval(end_ns, &mut report)?
             };
+        }
+        if report.tables.iter().any(|table| table.is_snapshot) {
+            let took_ns = sys::thread_cpu_ns().saturating_sub(cpu_ns);
+            let told = self.snapshots.made(end_ns, took_ns, self.options.interval).filter(|_| !last);
+            report.notes.extend(told.map(|line| format!("{}: {line}", self.options.profiler)));
         }
         self.core.missed_calls = self.tracefs.missed_calls().into_iter().map(|(_, calls)| calls).sum();
         let verdict = self.core.judge(&mut report, self.rings.undecodable());

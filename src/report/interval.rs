@@ -8,9 +8,11 @@ use crate::symbol::StackId;
 use crate::task::Comm;
 
 /// Where a profiler puts its tables.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Report {
     pub tables: Vec<Table>,
+    /// False: it is too early for another snapshot, which takes long.
+    pub takes_snapshots: bool,
     pub totals: Vec<(&'static str, Value)>,
     pub run_totals: Vec<(&'static str, Value)>,
     pub top: Option<Top>,
@@ -77,13 +79,28 @@ impl Table {
     }
 }
 
+impl Default for Report {
+    /// Of a profiler that may say whatever it has to say.
+    fn default() -> Report {
+        Report {
+            tables: Vec::new(),
+            takes_snapshots: true,
+            totals: Vec::new(),
+            run_totals: Vec::new(),
+            top: None,
+            weights: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
 impl Report {
     /// What happened since the last report.
     pub fn delta<R: Clone + Debug + Send>(&mut self, schema: &'static Schema<R>, rows: Vec<R>) -> &mut Table {
         self.table(schema, rows, false)
     }
 
-    /// What is now.
+    /// What is now. Who must go through much to know asks for [`Report::takes_snapshots`] before.
     pub fn snapshot<R: Clone + Debug + Send>(&mut self, schema: &'static Schema<R>, rows: Vec<R>) -> &mut Table {
         self.table(schema, rows, true)
     }

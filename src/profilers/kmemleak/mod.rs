@@ -414,6 +414,9 @@ impl Kmemleak {
     }
 
     fn report(&self, what: &'static str, now: Timestamp, report: &mut Report) {
+        if !report.takes_snapshots {
+            return;
+        }
         let sums = self.ledger.sums(now);
         let sizes = self.sources.iter().any(|source| source.size.is_some());
         let outstanding = report::outstanding(&sums);
@@ -477,6 +480,9 @@ mod tests {
         // Calls in the kernel may stay unfinished without a loss.
         kmemleak.ledger.counts = ledger::Counts { unfinished: 1, ..ledger::Counts::default() };
         assert_eq!(reported(&kmemleak), (Verdict::LowerBound, Some(Value::Unsigned(0))));
+        let mut report = Report { takes_snapshots: false, ..Report::default() };
+        kmemleak.report("outstanding", 10, &mut report);
+        assert!(report.tables.is_empty() && report.run_totals.is_empty());
     }
 
     #[test]
