@@ -25,6 +25,12 @@ impl<K: SumKey, V: Default> KeyedSums<K, V> {
         KeyedSums { sums: FxHashMap::default(), most }
     }
 
+    /// The same sums, with room for all that come.
+    #[must_use]
+    pub fn unbounded(self) -> KeyedSums<K, V> {
+        KeyedSums { most: usize::MAX, ..self }
+    }
+
     /// The sum of `key`, to be added to; without room for it that of [`SumKey::others`].
     #[inline]
     pub fn sum(&mut self, key: K) -> &mut V {
@@ -47,6 +53,10 @@ impl<K: SumKey, V: Default> KeyedSums<K, V> {
     /// In no order, as are the others.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.sums.iter()
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.sums.values()
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {

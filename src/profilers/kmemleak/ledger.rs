@@ -7,7 +7,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profilers::kmemleak::pointers::{Pointers, Record};
-use crate::stats::LossHorizon;
+use crate::stats::{KeyedSums, LossHorizon, SumKey};
 use crate::symbol::StackId;
 
 /// Whose addresses.
@@ -76,8 +76,33 @@ impl Sum {
     }
 }
 
-/// Sums by place and owner.
-pub type Sums = FxHashMap<(Option<StackId>, u32), Sum>;
+impl Default for Sum {
+    /// Of nothing.
+    fn default() -> Sum {
+        Sum { allocs: 0, bytes: 0, oldest_ns: 0, newest_ns: u64::MAX, exited: 0, unsure: 0, replaced: 0 }
+    }
+}
+
+/// Where something was allocated, and by whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    pub stack: Option<StackId>,
+    pub owner: u32,
+}
+
+impl Origin {
+    fn of(record: &Record) -> Origin {
+        Origin { stack: record.stack, owner: record.owner }
+    }
+}
+
+impl SumKey for Origin {
+    fn others(&self) -> Origin {
+        Origin { stack: None, owner: self.owner }
+    }
+}
+
+pub type Sums = KeyedSums<Origin, Sum>;
 
 /// Whose calls are paired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,7 +134,7 @@ struct Process {
 }
 
 /// Everything that is outstanding.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ledger {
     pub counts: Counts,
     kernel: Pointers,
@@ -120,7 +145,7 @@ pub struct Ledger {
     /// Processes that have exited and are not in `left` yet.
     ending: Vec<i32>,
     /// What was freed unseen, by place and owner.
-    replaced: FxHashMap<(Option<StackId>, u32), u64>,
+    replaced: FxHashMap<Origin, u64>,
     /// `--than`
     than_ns: u64,
     /// What is older may have been freed unseen.
@@ -139,7 +164,17 @@ const MOST_NESTED: usize = 8;
 impl Ledger {
     /// `than_ns`: younger allocations are not shown.
     pub fn new(than_ns: u64) -> Ledger {
-        Ledger { than_ns, ..Ledger::default() }
+        Ledger {
+            counts: Counts::default(),
+            kernel: Pointers::default(),
+            processes: FxHashMap::default(),
+            calls: FxHashMap::default(),
+            left: KeyedSums::new(MOST_LEFT),
+            ending: Vec::new(),
+            replaced: FxHashMap::default(),
+            than_ns,
+            horizon: LossHorizon::default(),
+        }
     }
 
     /// Takes an allocation down. False when its address was not free.
@@ -159,7 +194,7 @@ impl Ledger {
     #[cold]
     fn replaced(&mut self, record: Record) {
         self.counts.replaced += 1;
-        let key = (record.stack, record.owner);
+        let key = Origin::of(&record);
         if self.replaced.len() < MOST_REPLACED || self.replaced.contains_key(&key) {
             *self.replaced.entry(key).or_default() += 1;
         }
@@ -324,7 +359,7 @@ impl Ledger {
     fn fold(&mut self, pid: i32, now: u64) {
         let Some(process) = self.processes.remove(&pid) else { return };
         let now = process.exited_ns.unwrap_or(now);
-        let mut left = std::mem::take(&mut self.left);
+        let mut left = std::mem::replace(&mut self.left, KeyedSums::new(0));
         for record in process.pointers.iter() {
             self.sum(record, now, true, &mut left);
         }
@@ -347,24 +382,20 @@ impl Ledger {
             unsure: u64::from(!self.horizon.saw_all_since(record.time)),
             replaced: 0,
         };
-        let mut key = (record.stack, record.owner);
-        if exited && sums.len() >= MOST_LEFT && !sums.contains_key(&key) {
-            key.0 = None;
-        }
-        sums.entry(key).and_modify(|known| known.add(sum)).or_insert(sum);
+        sums.sum(Origin::of(record)).add(sum);
     }
 
     // What there is
 
     /// All that is outstanding, by place and owner.
     pub fn sums(&self, now: u64) -> Sums {
-        let mut sums = self.left.clone();
+        let mut sums = self.left.clone().unbounded();
         self.kernel.iter().for_each(|record| self.sum(record, now, false, &mut sums));
         for process in self.processes.values() {
             let (now, exited) = process.exited_ns.map_or((now, false), |exited| (exited, true));
             process.pointers.iter().for_each(|record| self.sum(record, now, exited, &mut sums));
         }
-        for (key, sum) in &mut sums {
+        for (key, sum) in sums.iter_mut() {
             sum.replaced = self.replaced.get(key).copied().unwrap_or(0);
         }
         sums
@@ -375,7 +406,7 @@ impl Ledger {
         let live = self.processes.values().map(|process| &process.pointers).chain([&self.kernel]);
         let live = live.flat_map(Pointers::iter).filter_map(|record| record.stack);
         let under_way = self.calls.values().flatten().filter_map(|call| call.old?.1.stack);
-        live.chain(under_way).chain(self.left.keys().chain(self.replaced.keys()).filter_map(|(stack, _)| *stack))
+        live.chain(under_way).chain(self.left.keys().chain(self.replaced.keys()).filter_map(|origin| origin.stack))
     }
 }
 

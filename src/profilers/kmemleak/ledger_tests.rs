@@ -29,7 +29,7 @@ fn freed(ledger: &mut Ledger, space: Space, ptr: u64, time: u64) -> Option<Recor
 }
 
 fn sum(ledger: &Ledger, now: u64) -> Option<Sum> {
-    ledger.sums(now).get(&(None, 1)).copied()
+    ledger.sums(now).get(&Origin { stack: None, owner: 1 }).copied()
 }
 
 fn call(pair: u16, bytes: u64) -> Open {

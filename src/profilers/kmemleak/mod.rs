@@ -444,7 +444,7 @@ impl Kmemleak {
         };
         report.snapshot(schema, rows).titled(what).above(lines).most(self.most).judged(verdict);
         if self.draws {
-            for (&(stack, owner), sum) in &sums {
+            for (&ledger::Origin { stack, owner }, sum) in sums.iter() {
                 let weight = if sizes { sum.bytes } else { sum.allocs };
                 report.weigh(-1, self.owners.task(owner).1, stack, weight);
             }

@@ -1,6 +1,6 @@
 //! The report: rows by place, and the lines above them.
 
-use crate::profilers::kmemleak::ledger::{Counts, Sum, Sums};
+use crate::profilers::kmemleak::ledger::{Counts, Origin, Sum, Sums};
 use crate::report::{Basis, Column, Names, Schema, Unit, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -57,7 +57,7 @@ const fn schema(columns: &'static [Column<PlaceRow>]) -> Schema<PlaceRow> {
 
 /// The rows, in no order. `sizes`: they are known.
 pub fn rows(sums: &Sums, sizes: bool, task: impl Fn(u32) -> (Option<i32>, Comm)) -> Vec<PlaceRow> {
-    let row = |(&(stack, owner), &sum): (&_, &Sum)| {
+    let row = |(&Origin { stack, owner }, &sum): (&Origin, &Sum)| {
         let (pid, comm) = task(owner);
         let bytes = sizes.then_some(sum.bytes);
         let owners = Names::of(pid, comm, [bytes.unwrap_or(0), sum.allocs]);
@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn sizes_that_nobody_knows_are_absent() {
         let sum = Sum { allocs: 2, bytes: 0, oldest_ns: 9, newest_ns: 5, exited: 0, unsure: 1, replaced: 0 };
-        let sums: Sums = [((None, 1), sum)].into_iter().collect();
+        let mut sums = Sums::new(1);
+        *sums.sum(Origin { stack: None, owner: 1 }) = sum;
         let mut rows = TypedRows::new(&PLACES, rows(&sums, false, |_| (Some(7), Comm::new(b"a"))));
         let cells = rows.cells(0, 1);
         assert_eq!(cells[..3], [Value::None, Value::Unsigned(2), Value::Age(9)]);
