@@ -301,8 +301,7 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
         seen_of: impl Fn(usize, u64) -> (u64, u64),
     ) -> Vec<StateRow> {
         let mut rows = Vec::new();
-        for at in 0..STATES {
-            let GoingOn { count, ns, longest_ns, in_interval_ns } = ongoing[at];
+        for (at, &GoingOn { count, ns, longest_ns, in_interval_ns }) in ongoing.iter().enumerate() {
             let state = State::at(at);
             let durations = &times.distributions[at];
             let total_ns = times.totals[at].saturating_add(in_interval_ns);
