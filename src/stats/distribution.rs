@@ -103,13 +103,6 @@ impl Distribution {
         }
     }
 
-    /// Forgets the values but keeps the memory, for the next interval.
-    pub fn clear(&mut self) {
-        let mut counts = std::mem::take(&mut self.counts);
-        counts.fill(0);
-        *self = Self { counts, first_biased: self.first_biased, ..Self::new() };
-    }
-
     pub fn is_empty(&self) -> bool {
         self.used().next().is_none()
     }
@@ -166,16 +159,7 @@ impl Distribution {
     /// Any other is the middle of the bucket that holds the value of that rank, within minimum and maximum: exact below 27, else
     /// off by at most [`MAX_ERROR`](Self::MAX_ERROR) of the true value.
     pub fn quantile(&self, q: f64) -> u64 {
-        self.quantile_of(self.count(), q)
-    }
-
-    /// Several at once, which takes half of the looks.
-    pub fn quantiles<const N: usize>(&self, qs: [f64; N]) -> [u64; N] {
         let all = self.count();
-        qs.map(|q| self.quantile_of(all, q))
-    }
-
-    fn quantile_of(&self, all: u64, q: f64) -> u64 {
         // 0.07 x 100 is a little over 7 in binary, and is meant as rank 7.
         let rank = (q * all as f64 * (1.0 - 4.0 * f64::EPSILON)).ceil() as u64;
         if rank <= 1 {
@@ -545,29 +529,18 @@ mod tests {
     }
 
     #[test]
-    fn empty_and_cleared() {
-        let mut distribution = of(&[5, 5_000]);
-        let heap = distribution.heap_bytes();
-        distribution.clear();
-        for distribution in [&distribution, &Distribution::new()] {
+    fn all_is_0_while_empty() {
+        let mut merged = Distribution::new();
+        merged.merge(&Distribution::new());
+        for distribution in [Distribution::new(), merged] {
             assert!(distribution.is_empty());
-            assert_eq!(
-                (distribution.count(), distribution.sum(), distribution.min(), distribution.max(), distribution.mean()),
-                (0, 0, 0, 0, 0)
-            );
-            assert_eq!(
-                (distribution.quantile(0.5), distribution.quantile(f64::NAN), distribution.buckets().count()),
-                (0, 0, 0)
-            );
+            assert_eq!((distribution.count(), distribution.sum(), distribution.mean()), (0, 0, 0));
+            assert_eq!((distribution.min(), distribution.max()), (0, 0));
+            assert_eq!((distribution.quantile(0.5), distribution.quantile(f64::NAN)), (0, 0));
             assert_eq!((distribution.sum_of_squares(), distribution.variance()), (0.0, 0.0));
-            assert_eq!((distribution.zeros(), distribution.scale_4().count()), (0, 0));
+            let used = (distribution.buckets().count(), distribution.zeros(), distribution.scale_4().count());
+            assert_eq!((used, distribution.heap_bytes()), ((0, 0, 0), 0));
         }
-        assert_eq!(distribution.heap_bytes(), heap);
-        distribution.record(7);
-        assert_eq!(
-            (distribution.min(), distribution.max(), distribution.mean(), distribution.quantile(0.5)),
-            (7, 7, 7, 7)
-        );
     }
 
     #[test]
