@@ -12,6 +12,7 @@ pub mod digits;
 pub mod escape;
 pub mod event;
 pub mod expr;
+pub mod glob;
 pub mod host;
 pub mod output;
 pub mod perf;

@@ -5,24 +5,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each room with those that it uses. A room stands below all that it uses, so there is no circle.
-const ROOMS: [(&str, &[&str]); 22] = [
+const ROOMS: [(&str, &[&str]); 23] = [
     ("caret", &[]),
     ("digits", &[]),
+    ("glob", &[]),
     ("host", &[]),
     ("ringbuf", &[]),
     ("sys", &[]),
     ("escape", &["digits"]),
     ("bpf", &["sys"]),
-    ("tep", &["caret", "digits", "sys"]),
+    ("tep", &["caret", "digits", "glob", "sys"]),
     ("perf", &["host", "ringbuf", "sys", "tep"]),
-    ("event", &["caret", "host", "perf"]),
+    ("event", &["caret", "glob", "host", "perf"]),
     ("expr", &["caret", "tep"]),
     ("task", &["escape", "host", "perf", "sys", "tep"]),
-    ("symbol", &["escape", "host", "perf", "sys", "task", "tep"]),
+    ("symbol", &["escape", "glob", "host", "perf", "sys", "task", "tep"]),
     ("stats", &["symbol", "task"]),
     ("report", &["perf", "stats", "symbol", "task", "tep"]),
     ("output", &["bpf", "digits", "escape", "host", "report", "stats", "symbol", "sys", "task", "tep"]),
-    ("cli", &["host", "output"]),
+    ("cli", &["glob", "host", "output"]),
     (
         "profiler",
         &[
@@ -50,6 +51,7 @@ const ROOMS: [(&str, &[&str]); 22] = [
             "bpf",
             "cli",
             "escape",
+            "glob",
             "host",
             "output",
             "perf",

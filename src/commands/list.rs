@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::cli::usage;
 use crate::escape::escape;
+use crate::glob::is_glob;
 use crate::output::json::Object;
 use crate::output::sink::Sink;
 use crate::output::wall::WallClock;
@@ -13,7 +14,7 @@ use crate::profiler::TracefsFinder;
 use crate::sys;
 use crate::tep::filter::Comparison;
 use crate::tep::format::Format;
-use crate::tep::tracefs::{Tracefs, event_pattern};
+use crate::tep::tracefs::{Tracefs, check_pattern};
 
 /// List the tracepoints of this kernel
 #[derive(Debug, clap::Args)]
@@ -45,7 +46,7 @@ impl ListArgs {
         let everything = ["*:*".to_owned()];
         let patterns = if self.patterns.is_empty() { &everything[..] } else { &self.patterns };
         for pattern in patterns.iter().filter(|pattern| is_glob(pattern)) {
-            event_pattern(pattern).map_err(|err| usage(format!("{err:#}")))?;
+            check_pattern(pattern).map_err(usage)?;
         }
         let tracefs = TracefsFinder::default();
         let tracefs = tracefs.get()?;
@@ -94,10 +95,6 @@ impl ListArgs {
         }
         Ok(())
     }
-}
-
-fn is_glob(pattern: &str) -> bool {
-    pattern.contains(['*', '?', '['])
 }
 
 /// `  prev_pid  pid_t  4  == != < <= > >= &`, aligned; nothing is cut.

@@ -14,6 +14,7 @@ use std::{error, fmt};
 
 use crate::caret::caret;
 use crate::event::part::{Fault, Part};
+use crate::glob::is_glob;
 use crate::host::parse_cpus;
 
 /// What every profiler knows. The part after `=` is for the message alone.
@@ -36,9 +37,8 @@ pub struct Selector {
 impl Selector {
     /// The name stands for every event, or function of a program, it matches.
     pub fn has_wildcard(&self) -> bool {
-        let wild = |text: &str| text.contains(['*', '?', '[']);
         match &self.head {
-            Head::Tracepoint { system, name } => wild(system) || wild(name),
+            Head::Tracepoint { system, name } => is_glob(system) || is_glob(name),
             Head::Uprobe(place, _) => place.is_pattern(),
             Head::Bare(_) | Head::Kprobe(_) => false,
         }
@@ -267,9 +267,8 @@ fn head(part: Part<'_>) -> Result<Head, Fault> {
 
 /// What may be the name of a tracepoint, a system call or an event of perf's own.
 fn bare(part: Part<'_>) -> Result<Head, Fault> {
-    let is_wild = part.text.contains(['*', '?', '[']);
     match file_name(part) {
-        Ok(pattern) if is_wild => part.fault(format!("`{pattern}` is not an event, {FORM}, or *:{pattern}")),
+        Ok(pattern) if is_glob(&pattern) => part.fault(format!("`{pattern}` is not an event, {FORM}, or *:{pattern}")),
         Ok(name) => Ok(Head::Bare(name)),
         Err(_) => part.fault(format!("`{}` is not an event, {FORM}", part.text)),
     }

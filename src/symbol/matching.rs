@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
+use crate::glob::glob;
 use crate::symbol::demangle::{demangled, function_name, is_piece};
 use crate::symbol::elf_file::Symbol;
 use crate::symbol::functions::{Code, STT_FUNC, STT_GNU_IFUNC};
 use crate::symbol::search::Search;
-use crate::tep::filter::glob;
 
 /// Of a name in a file. Longer ones are not made for people.
 const MOST_NAME_BYTES: usize = 4096;

@@ -6,13 +6,13 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
-use globset::{Glob, GlobBuilder};
+use anyhow::{Context, Result};
 use rustc_hash::FxHashSet;
 
 use super::drift;
 use super::format::{Format, FormatError, likeness};
 use super::probe::events::Group;
+use crate::glob::{self, glob, is_glob};
 use crate::sys;
 use crate::sys::mounts::Mount;
 
@@ -117,9 +117,9 @@ impl Tracefs {
     /// # Errors
     /// The pattern is no glob, or the events cannot be listed.
     pub fn matching(&self, pattern: &str) -> Result<Vec<String>> {
-        let glob = event_pattern(pattern)?.compile_matcher();
+        check_pattern(pattern).map_err(anyhow::Error::msg)?;
         let mut events = self.events()?;
-        events.retain(|event| glob.is_match(event));
+        events.retain(|event| glob(pattern.as_bytes(), event.as_bytes()));
         Ok(events)
     }
 
@@ -131,7 +131,7 @@ impl Tracefs {
         if text.contains(':') {
             return self.matching(text);
         }
-        if text.contains(['*', '?', '[', '{']) {
+        if is_glob(text) {
             let mut events = self.matching(&format!("*:{text}"))?;
             events.extend(self.matching(&format!("{text}:*"))?);
             events.sort_unstable();
@@ -203,13 +203,13 @@ impl Tracefs {
     }
 }
 
-/// A pattern for `system:name`.
+/// Refuses what is no pattern for `system:name`.
 ///
 /// # Errors
-/// It is no glob.
-pub fn event_pattern(pattern: &str) -> Result<Glob> {
-    let glob = GlobBuilder::new(pattern).backslash_escape(true).build();
-    glob.map_err(|err| anyhow!("`{pattern}` is no pattern for events: {}", err.kind()))
+/// It is no glob: the message says why.
+pub fn check_pattern(pattern: &str) -> Result<(), String> {
+    let fault = glob::fault(pattern).map(|fault| format!("`{pattern}` is no pattern for events: {fault}"));
+    fault.map_or(Ok(()), Err)
 }
 
 /// Up to 3 of `events` that the user may have meant: what other kernels call it, then names like it.

@@ -3,7 +3,7 @@
 use super::super::field::{Field, ReadError, until_nul};
 use super::super::types::IntType;
 use super::cpus::CpuSet;
-use super::glob::glob;
+use crate::glob::glob_of_kernel;
 
 /// What a filter looks at.
 pub struct Sample<'a> {
@@ -172,8 +172,8 @@ impl Op {
     fn match_text(self, bytes: &[u8], value: &[u8]) -> bool {
         let text = until_nul(bytes);
         match (self, value.split_first()) {
-            (Op::Glob, Some((b'!', pattern))) => !glob(pattern, text),
-            (Op::Glob, _) => glob(value, text),
+            (Op::Glob, Some((b'!', pattern))) => !glob_of_kernel(pattern, text),
+            (Op::Glob, _) => glob_of_kernel(value, text),
             // The kernel compares at most the size of the field: text that fills it without a NUL
             // also equals a longer value.
             _ if text.len() == bytes.len() && !bytes.is_empty() => value.starts_with(text),

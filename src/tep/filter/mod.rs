@@ -5,7 +5,6 @@
 
 mod cpus;
 mod eval;
-mod glob;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -16,8 +15,6 @@ use super::field::Field;
 use super::format::Format;
 use crate::caret::caret;
 use eval::{Node, Test};
-
-pub use glob::glob;
 
 /// A filter that fits an event.
 #[derive(Clone, Debug)]

@@ -1,0 +1,185 @@
+//! Patterns of names: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a literal character. A bracket that is never closed
+//! stands for itself, as in the kernel.
+
+/// Whether a pattern that somebody has typed for tasks, events or functions matches all of `text`. `[^a]` is the same as
+/// `[!a]`. Takes at most the lengths' product of steps.
+pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    matches(pattern, text, b"!^")
+}
+
+/// The same as the kernel has it for `~`, where `^` is a member of a set like any other: `glob_match`, lib/glob.c.
+pub fn glob_of_kernel(pattern: &[u8], text: &[u8]) -> bool {
+    matches(pattern, text, b"!")
+}
+
+/// True for a name that may stand for several.
+pub fn is_glob(name: &str) -> bool {
+    name.contains(['*', '?', '['])
+}
+
+/// What a pattern holds that nobody means: such a set matches itself, or nothing.
+pub fn fault(pattern: &str) -> Option<&'static str> {
+    let mut rest = pattern.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let mut is_backwards = false;
+        let used = match first {
+            b'\\' => 1,
+            b'[' => match set(behind, b"!^", |low, high| is_backwards |= low > high) {
+                None => return Some("a `[` is never closed"),
+                Some(_) if is_backwards => return Some("a range runs backwards"),
+                Some((_, used)) => used,
+            },
+            _ => 0,
+        };
+        rest = behind.get(used..).unwrap_or_default();
+    }
+    None
+}
+
+fn matches(pattern: &[u8], text: &[u8], inverting: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    // Where to go on after a mismatch: behind the last `*`, with one more byte given to it.
+    let mut retry: Option<(usize, usize)> = None;
+    loop {
+        if pattern.get(p) == Some(&b'*') {
+            p += 1;
+            retry = Some((p, t));
+            continue;
+        }
+        let Some(&byte) = text.get(t) else {
+            return p == pattern.len();
+        };
+        match one(pattern.get(p..).unwrap_or_default(), byte, inverting) {
+            Some(used) => {
+                p += used;
+                t += 1;
+            }
+            None => match &mut retry {
+                Some((behind, from)) => {
+                    *from += 1;
+                    (p, t) = (*behind, *from);
+                }
+                None => return false,
+            },
+        }
+    }
+}
+
+/// How much of the pattern `byte` uses up; None if it does not match its first element.
+fn one(pattern: &[u8], byte: u8, inverting: &[u8]) -> Option<usize> {
+    match *pattern {
+        [b'?', ..] => Some(1),
+        [b'[', ref class @ ..] => {
+            let mut found = false;
+            match set(class, inverting, |low, high| found |= (low..=high).contains(&byte)) {
+                Some((inverted, used)) => (found != inverted).then_some(1 + used),
+                None => (byte == b'[').then_some(1),
+            }
+        }
+        [b'\\', literal, ..] => (byte == literal).then_some(2),
+        [literal, ..] => (byte == literal).then_some(1),
+        [] => None,
+    }
+}
+
+/// The ranges of the set that starts behind a `[`: whether it is what is not in them, and its length with the `]`. None
+/// without a `]`. A `]` in the first place is a member.
+fn set(class: &[u8], inverting: &[u8], mut range: impl FnMut(u8, u8)) -> Option<(bool, usize)> {
+    let inverted = class.first().is_some_and(|first| inverting.contains(first));
+    let mut at = usize::from(inverted);
+    let first = at;
+    loop {
+        let low = *class.get(at)?;
+        if low == b']' && at > first {
+            return Some((inverted, at + 1));
+        }
+        let high = match (class.get(at + 1), class.get(at + 2)) {
+            (Some(b'-'), Some(&high)) if high != b']' => {
+                at += 2;
+                high
+            }
+            (Some(b'-'), None) => return None,
+            _ => low,
+        };
+        range(low, high);
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn matches_as_the_kernel_does() {
+        let cases: [(&str, &str, bool); 35] = [
+            ("a", "a", true),
+            ("a", "b", false),
+            ("a", "aa", false),
+            ("a", "", false),
+            ("", "", true),
+            ("", "a", false),
+            ("?", "a", true),
+            ("?", "", false),
+            ("??", "a", false),
+            ("*", "", true),
+            ("*", "abc", true),
+            ("a*", "abc", true),
+            ("*c", "abc", true),
+            ("*b", "abc", false),
+            ("a*c*", "abcd", true),
+            ("*bc*bc*", "xbcybcz", true),
+            ("*aaaaa", "aaaaaaaaaa", true),
+            ("*ab", "aab", true),
+            ("*ab*abc", "ababcabc", true),
+            ("[a]", "a", true),
+            ("[!a]", "a", false),
+            ("[!a]", "b", true),
+            ("[a-c]", "b", true),
+            ("[a-c]", "d", false),
+            ("[]a]", "]", true),
+            ("[!]a]", "]", false),
+            ("[a-]", "-", true),
+            ("[a", "[a", true),
+            ("[a", "a", false),
+            ("[a-", "[a-", true),
+            ("[", "[", true),
+            ("\\*", "*", true),
+            ("\\*", "a", false),
+            ("a\\", "a\\", true),
+            ("[1--]x*", "-xyz", false), // an empty range
+        ];
+        for (pattern, text, want) in cases {
+            let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+            assert_eq!([glob, glob_of_kernel].map(|glob| glob(pattern, text)), [want; 2], "{pattern:?} {text:?}");
+        }
+        let (people, kernel) = (|text: &[u8]| glob(b"[^a]", text), |text: &[u8]| glob_of_kernel(b"[^a]", text));
+        assert_eq!([people(b"a"), people(b"b"), kernel(b"^"), kernel(b"b")], [false, true, true, false]);
+    }
+
+    #[test]
+    fn tells_what_nobody_means() {
+        for pattern in ["[", "sched:[", "*[", "a[z-a]", "[a-", "[!]"] {
+            assert!(fault(pattern).is_some(), "{pattern}");
+        }
+        for pattern in ["", "\\[", "sched:[a-z]*", "[]]", "[!]a-]x", "[^[]", "\\"] {
+            assert_eq!(fault(pattern), None, "{pattern}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn globs_end(pattern in "[a*?\\[\\]!^\\\\-]{0,12}", text in "[ab]{0,15}") {
+            glob(pattern.as_bytes(), text.as_bytes());
+            fault(&pattern);
+        }
+
+        #[test]
+        fn survives_anything(pattern: Vec<u8>, text: Vec<u8>, typed: String) {
+            glob_of_kernel(&pattern, &text);
+            fault(&typed);
+        }
+    }
+}
