@@ -23,7 +23,7 @@ pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::evlist::idle::IdleWatch;
 use crate::perf::evlist::inherited::Keepers;
-use crate::perf::evsel::{Binding, ChainUse, EventId, Evsel, FILTER_MAX};
+use crate::perf::evsel::{Binding, ChainUse, EventId, Evsel};
 use crate::perf::ids::{Ids, NearIds, Route};
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::opening::{gone, refused, watch_error};
@@ -35,6 +35,7 @@ use crate::ringbuf::RingBuf;
 use crate::sys;
 use crate::sys::perf::Watch;
 use crate::sys::process::hand_over;
+use crate::tep::filter::{FILTER_MAX, Filter};
 
 /// All events of a run and, once open, their descriptors by CPU.
 #[derive(Debug, Default)]
@@ -93,13 +94,22 @@ impl Evlist {
     ///
     /// # Errors
     /// The text is longer than the kernel takes.
-    pub fn set_filter(&mut self, event: EventId, text: String) -> Result<()> {
+    pub fn set_filter(&mut self, event: EventId, text: impl Into<String>) -> Result<()> {
+        let text = text.into();
         let evsel = &mut self.evsels[event.index()];
         if text.len() > FILTER_MAX {
             bail!("the filter of {} has {} bytes, the kernel takes {FILTER_MAX}", evsel.name, text.len());
         }
         evsel.filter = Some(text);
         Ok(())
+    }
+
+    /// Hands over the first of `filters` that the kernel takes. False: it takes none.
+    pub fn narrow(&mut self, event: EventId, filters: impl IntoIterator<Item = Option<Filter>>) -> bool {
+        let taken = filters.into_iter().flatten().find(Filter::is_short);
+        let is_narrowed = taken.is_some();
+        self.evsels[event.index()].filter = taken.map(|filter| filter.text().to_owned());
+        is_narrowed
     }
 
     pub fn evsel(&self, event: EventId) -> &Evsel {

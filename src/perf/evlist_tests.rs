@@ -49,7 +49,7 @@ fn refuses_filters_that_are_too_long() {
     let mut evlist = Evlist::new();
     let event = evlist.add(Evsel::new("a:b", Attr::tracepoint(1))).unwrap();
     assert!(evlist.set_filter(event, "x".repeat(FILTER_MAX + 1)).is_err());
-    assert!(evlist.set_filter(event, "pid==1".into()).is_ok());
+    assert!(evlist.set_filter(event, "pid==1").is_ok());
     assert_eq!(evlist.evsel(event).filter(), Some("pid==1"));
 }
 

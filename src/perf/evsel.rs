@@ -5,9 +5,6 @@ use crate::perf::ids::Route;
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::record::{ChainForm, Innermost};
 
-/// The longest filter text that the kernel takes, in bytes.
-pub const FILTER_MAX: usize = 4095;
-
 /// One event of a run, by its place in the [`Evlist`](crate::perf::Evlist).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(pub(in crate::perf) u16);

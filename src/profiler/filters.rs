@@ -1,7 +1,6 @@
 //! What the kernel may drop before it costs a record: the texts of the filters of `signal` and `task-state` by task.
 
 use crate::cli::values::CommList;
-use crate::perf::evsel::FILTER_MAX;
 use crate::profiler::Setup;
 use crate::tep::Format;
 use crate::tep::filter::{Filter, quote};
@@ -27,15 +26,15 @@ impl<'a> Match<'a> {
         self.comms.is_none() && self.tids.is_none()
     }
 
-    /// The condition on an event whose fields are called `comm` and `pid`. None when the filter language cannot say it.
-    pub fn text(&self, comm: &str, pid: &str) -> Option<String> {
-        let by_name = self.comms.map(|comms| comm_text(comms, comm));
-        let by_tid = self.tids.as_ref().map(|tids| tid_text(tids, pid));
+    /// The condition on an event of `format`, whose fields are called `comm` and `pid`. None when the filter language cannot
+    /// say it.
+    pub fn filter(&self, comm: &str, pid: &str, format: &Format) -> Option<Filter> {
+        let parsed = |text: Option<String>| Filter::parse(&text?, format).ok();
+        let by_name = self.comms.map(|comms| parsed(comm_text(comms, comm)));
+        let by_tid = self.tids.as_ref().map(|tids| parsed(Some(tid_text(tids, pid))));
         match (by_name, by_tid) {
-            (None, None) => None,
-            (Some(name), None) => name,
-            (None, Some(tid)) => Some(tid),
-            (Some(name), Some(tid)) => Some(format!("({}) && ({tid})", name?)),
+            (Some(None), _) | (_, Some(None)) => None,
+            (by_name, by_tid) => Filter::all_of([by_name.flatten(), by_tid.flatten()]),
         }
     }
 }
@@ -71,33 +70,17 @@ pub fn note_too_long(setup: &Setup<'_>) {
     setup.note("the task filter is too long for the kernel: it is evaluated here".to_owned());
 }
 
-/// Either of the conditions that there are.
-pub fn any_of(tests: [Option<String>; 2]) -> Option<String> {
-    joined("||", tests)
-}
-
-/// All of the conditions that there are.
-pub fn all_of(tests: [Option<String>; 2]) -> Option<String> {
-    joined("&&", tests)
-}
-
-fn joined(operator: &str, tests: [Option<String>; 2]) -> Option<String> {
-    match tests {
-        [Some(one), Some(other)] => Some(format!("({one}) {operator} ({other})")),
-        [one, other] => one.or(other),
-    }
-}
-
-/// The text as the kernel takes it. None when it is too long or the event lacks a field.
-pub fn for_kernel(text: &str, format: &Format) -> Option<String> {
-    let text = Filter::parse(text, format).ok()?.text().to_owned();
-    (text.len() <= FILTER_MAX).then_some(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::values::comm_list;
+
+    fn format() -> Format {
+        let text = "name: sched_switch\nID: 1\nformat:\n\
+            \tfield:char c[16];\toffset:8;\tsize:16;\tsigned:0;\n\tfield:int p;\toffset:24;\tsize:4;\tsigned:1;\n\n\
+            print fmt: \"x\"\n";
+        Format::parse("sched", text).unwrap()
+    }
 
     #[test]
     fn names_and_tids_become_filters() {
@@ -106,11 +89,11 @@ mod tests {
         let cases = [
             (Match { comms: Some(&comms), tids: None }, Some(r#"c == "nginx" || c ~ "java*""#)),
             (Match { comms: None, tids: tids(&[11, 20, 21, 22, 27]) }, Some("p==11 || (p>=20&&p<=22) || p==27")),
-            (Match { comms: Some(&comms), tids: tids(&[1]) }, Some(r#"(c == "nginx" || c ~ "java*") && (p==1)"#)),
+            (Match { comms: Some(&comms), tids: tids(&[1]) }, Some(r#"(c == "nginx" || c ~ "java*" ) && p==1"#)),
             (Match::default(), None),
         ];
         for (tasks, want) in cases {
-            assert_eq!(tasks.text("c", "p").as_deref(), want);
+            assert_eq!(tasks.filter("c", "p", &format()).as_ref().map(Filter::text), want);
         }
     }
 
@@ -118,19 +101,16 @@ mod tests {
     fn what_the_language_cannot_say_is_left_to_us() {
         for text in ["[^a]b", "a\"b'c"] {
             let comms = comm_list(text).unwrap();
-            assert_eq!(Match { comms: Some(&comms), tids: None }.text("c", "p"), None, "{text}");
+            for tids in [None, Some(vec![1])] {
+                assert!(Match { comms: Some(&comms), tids }.filter("c", "p", &format()).is_none(), "{text}");
+            }
         }
     }
 
     #[test]
     fn long_texts_are_left_to_us() {
-        let text = "name: sched_switch\nID: 1\nformat:\n\
-            \tfield:int prev_pid;\toffset:8;\tsize:4;\tsigned:1;\n\nprint fmt: \"x\"\n";
-        let format = Format::parse("sched", text).unwrap();
-        let even: Vec<i32> = (0..2000).step_by(2).collect();
-        let text = Match { comms: None, tids: Some(even) }.text("prev_comm", "prev_pid").unwrap();
-        assert_eq!(for_kernel(&text, &format), None);
-        assert!(for_kernel("prev_pid==1", &format).is_some());
-        assert_eq!(for_kernel("pid==1", &format), None, "no such field");
+        let even = Match { comms: None, tids: Some((0..2000).step_by(2).collect()) };
+        assert!(!even.filter("c", "p", &format()).unwrap().is_short());
+        assert!(even.filter("c", "pid", &format()).is_none(), "no such field");
     }
 }

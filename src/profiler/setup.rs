@@ -15,7 +15,7 @@ use crate::perf::refusal::Reason;
 use crate::perf::target::{Target, Tasks};
 use crate::profiler::TracefsFinder;
 use crate::task::{Watched, procfs};
-use crate::tep::filter::FilterError;
+use crate::tep::filter::{Filter, FilterError};
 use crate::tep::format::Format;
 
 /// What a profiler knows before anything is opened.
@@ -95,9 +95,9 @@ impl Setup<'_> {
         }
     }
 
-    /// A kernel filter that leaves our own threads out: right for events that have no second party.
-    pub fn not_ourselves(&self) -> String {
-        self.own.map(|tid| format!("common_pid != {tid}")).join(" && ")
+    /// A filter that leaves our own threads out: right for events that have no second party.
+    pub fn not_ourselves(&self, format: &Format) -> Option<Filter> {
+        Filter::parse(&self.own.map(|tid| format!("common_pid != {tid}")).join(" && "), format).ok()
     }
 
     /// Something that everybody should hear.

@@ -14,7 +14,7 @@ use crate::cli::{CommonArgs, usage};
 use crate::event::selector::{self, Attrs, Head, Selector};
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{EventId, Evsel, FILTER_MAX};
+use crate::perf::evsel::{EventId, Evsel};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
 use crate::profilers::trace::system_calls::{Calls, Raw};
@@ -305,18 +305,16 @@ impl Profiler for Trace {
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         for traced in &mut self.traced {
-            let ours = (!has_second_party(&traced.format)).then(|| setup.not_ourselves());
+            let ours = if has_second_party(&traced.format) { None } else { setup.not_ourselves(&traced.format) };
             let numbers = traced.calls.as_ref().and_then(|calls| calls.filter.clone());
             let is_cut = traced.filter.as_ref().is_some_and(Filter::is_of_cut_text);
-            let filter = traced.filter.as_ref().map(|filter| filter.text().to_owned());
             // What is too long for the kernel is evaluated here; the numbers always are.
-            let all = joined([&filter, &ours, &numbers]).filter(|text| text.len() <= FILTER_MAX);
-            let text = all.or_else(|| joined([&filter, &ours]).filter(|text| text.len() <= FILTER_MAX));
-            if let Some(text) = text.filter(|_| !is_cut) {
-                evlist.set_filter(traced.event, text)?;
+            let without_numbers = Filter::all_of([traced.filter.clone(), ours.clone()]);
+            let all = Filter::all_of([without_numbers.clone(), numbers]);
+            if !is_cut && evlist.narrow(traced.event, [all, without_numbers]) {
                 continue;
             }
-            if filter.is_some() {
+            if traced.filter.is_some() {
                 let name = traced.format.full_name();
                 if is_cut && traced.filter.as_ref().is_some_and(Filter::is_kernels) {
                     bail!("{name}: a filter is either for text with a length or for what only the kernel knows");
@@ -325,9 +323,7 @@ impl Profiler for Trace {
                 setup.note(format!("{name}: the filter is {why}, it is evaluated here"));
             }
             traced.here = traced.filter.take();
-            if let Some(ours) = ours {
-                evlist.set_filter(traced.event, ours)?;
-            }
+            evlist.narrow(traced.event, [ours]);
         }
         Ok(())
     }
@@ -378,16 +374,6 @@ impl Profiler for Trace {
     }
 }
 
-/// A kernel filter of several conditions. The blank: the kernel reads a function name (.function) up to the next one.
-fn joined<const N: usize>(conditions: [&Option<String>; N]) -> Option<String> {
-    let given: Vec<&str> = conditions.into_iter().flatten().map(String::as_str).collect();
-    match given.as_slice() {
-        [] => None,
-        [only] => Some((*only).to_owned()),
-        several => Some(several.iter().map(|text| format!("({text} )")).collect::<Vec<_>>().join(" && ")),
-    }
-}
-
 /// An event about another task than the current one must be seen even when we cause it.
 fn has_second_party(format: &Format) -> bool {
     // A probe has what its user calls so.
@@ -411,19 +397,6 @@ mod tests {
         ];
         for (one, other, want) in cases {
             assert_eq!(both(one, other).as_deref(), want);
-        }
-    }
-
-    #[test]
-    fn conditions_are_joined() {
-        let (some, other, none) = (Some("a.function == b".to_owned()), Some("c".to_owned()), None);
-        let cases = [
-            ([&none, &none, &none], None),
-            ([&none, &some, &none], Some("a.function == b")),
-            ([&some, &none, &other], Some("(a.function == b ) && (c )")),
-        ];
-        for (conditions, want) in cases {
-            assert_eq!(joined(conditions).as_deref(), want);
         }
     }
 

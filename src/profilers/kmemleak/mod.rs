@@ -334,15 +334,10 @@ impl Profiler for Kmemleak {
         let short = |source: &Source| ShortSource::new(source, evlist.evsel(source.event).chain_form());
         self.short = self.sources.iter().map(short).collect::<Option<Vec<_>>>().unwrap_or_default();
         for source in &self.sources {
-            let filter = source.filter.as_ref().map(Filter::text);
             // In the kernel, what we allocate may be freed by others and the other way round; in a program it may not.
-            let text = match (filter, source.user) {
-                (filter, false) => filter.map(str::to_owned),
-                (None, true) => Some(setup.not_ourselves()),
-                (Some(filter), true) => Some(format!("({filter} ) && ({} )", setup.not_ourselves())),
-            };
-            if let Some(text) = text {
-                evlist.set_filter(source.event, text)?;
+            let ours = source.user.then(|| setup.not_ourselves(&source.format)).flatten();
+            if let Some(filter) = Filter::all_of([source.filter.clone(), ours]) {
+                evlist.set_filter(source.event, filter.text())?;
             }
         }
         Ok(())

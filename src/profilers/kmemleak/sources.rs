@@ -1,6 +1,7 @@
 //! Where allocations and frees are seen: the events of `--alloc` and `--free`, or those that a preset stands for.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -72,6 +73,7 @@ pub enum Argument {
 #[derive(Debug)]
 pub struct Source {
     pub event: EventId,
+    pub format: Arc<Format>,
     pub role: Role,
     /// Its addresses are those of the current process.
     pub user: bool,
@@ -243,7 +245,7 @@ pub fn open(wanted: &[Wanted], evlist: &mut Evlist, setup: &Setup<'_>) -> Result
         };
         let first = sources.len();
         for (evsel, format) in events {
-            sources.push(source(wanted, evsel, &format, evlist, setup)?);
+            sources.push(source(wanted, evsel, format, evlist, setup)?);
         }
         groups.push((wanted, first..sources.len()));
     }
@@ -251,10 +253,16 @@ pub fn open(wanted: &[Wanted], evlist: &mut Evlist, setup: &Setup<'_>) -> Result
     Ok(sources)
 }
 
-fn source(wanted: &Wanted, evsel: Evsel, format: &Format, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Source> {
+fn source(
+    wanted: &Wanted,
+    evsel: Evsel,
+    format: Arc<Format>,
+    evlist: &mut Evlist,
+    setup: &Setup<'_>,
+) -> Result<Source> {
     let field = |name: &str| format.field(name).map(|field| field.name.clone());
-    let ptr = program(wanted.ptr.as_ref(), field("ptr"), format)?;
-    let size = program(wanted.size.as_ref(), ALLOCATED_BYTES.into_iter().find_map(field), format)?;
+    let ptr = program(wanted.ptr.as_ref(), field("ptr"), &format)?;
+    let size = program(wanted.size.as_ref(), ALLOCATED_BYTES.into_iter().find_map(field), &format)?;
     let is_free = wanted.role == Role::Free;
     if ptr.is_none() && (is_free || size.is_none()) {
         let has: Vec<&str> = format.user_fields().map(|field| field.name.as_str()).collect();
@@ -282,13 +290,13 @@ fn source(wanted: &Wanted, evsel: Evsel, format: &Format, evlist: &mut Evlist, s
         }
     }
     let call_site = format.field("call_site").filter(|field| !stacks && !user && field.size == 8).cloned();
-    let filter = wanted.selector.filter.as_deref().map(|text| Filter::parse(text, format)).transpose();
-    let filter = filter.map_err(|err| setup.filter_error(err, format))?;
+    let filter = wanted.selector.filter.as_deref().map(|text| Filter::parse(text, &format)).transpose();
+    let filter = filter.map_err(|err| setup.filter_error(err, &format))?;
     if filter.as_ref().is_some_and(Filter::is_of_cut_text) {
         bail!("{}: the kernel has no filter for text with a length", format.full_name());
     }
     let argument = match &wanted.argument {
-        Some((what, expr)) => program(Some(expr), None, format)?.map(|program| (*what, program)),
+        Some((what, expr)) => program(Some(expr), None, &format)?.map(|program| (*what, program)),
         None => None,
     };
     let result_in_memory = wanted.result_in_memory;
@@ -296,7 +304,19 @@ fn source(wanted: &Wanted, evsel: Evsel, format: &Format, evlist: &mut Evlist, s
         evsel = evsel.user_stack(RESULT_WITHIN_BYTES);
     }
     let event = evlist.add(evsel)?;
-    Ok(Source { event, role: wanted.role, user, ptr, size, argument, result_in_memory, stacks, call_site, filter })
+    Ok(Source {
+        event,
+        format,
+        role: wanted.role,
+        user,
+        ptr,
+        size,
+        argument,
+        result_in_memory,
+        stacks,
+        call_site,
+        filter,
+    })
 }
 
 /// What is asked for, or else a field.

@@ -22,7 +22,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
 use crate::profiler::ProfilerArgs;
-use crate::profiler::filters::{Match, all_of, for_kernel, note_too_long};
+use crate::profiler::filters::{Match, note_too_long};
 use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Setup, Timestamp, Use};
 pub use crate::profilers::signal::args::SignalArgs;
 use crate::profilers::signal::args::SignalList;
@@ -39,6 +39,7 @@ use crate::task::Comm;
 use crate::task::procfs::{self, SignalState};
 use crate::tep::Field;
 use crate::tep::context::ContextFlags;
+use crate::tep::filter::Filter;
 
 impl ProfilerArgs for SignalArgs {
     const NAME: &'static str = "signal";
@@ -485,15 +486,13 @@ impl Profiler for Signal {
         let Some(plan) = &self.plan else { return Ok(()) };
         let tasks = Match::new(self.args.filter.as_ref(), setup);
         let format = setup.format("signal:signal_generate")?;
-        let of_signal = self.args.signals.as_ref().map(SignalList::text);
-        let of_task = tasks.text("comm", "pid").filter(|text| for_kernel(text, &format).is_some());
+        let of_signal = self.args.signals.as_ref().and_then(|signals| Filter::parse(&signals.text(), &format).ok());
+        let of_task = tasks.filter("comm", "pid", &format).filter(Filter::is_short);
         if of_task.is_none() && !tasks.is_all() {
             note_too_long(setup);
         }
-        let both = all_of([of_task.clone(), of_signal.clone()]).and_then(|text| for_kernel(&text, &format));
-        if let Some(text) = both.or(of_task).or(of_signal) {
-            evlist.set_filter(plan.generate, text)?;
-        }
+        let both = Filter::all_of([of_task.clone(), of_signal.clone()]);
+        evlist.narrow(plan.generate, [both, of_task, of_signal]);
         Ok(())
     }
 

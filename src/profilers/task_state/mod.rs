@@ -30,7 +30,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
 use crate::profiler::ProfilerArgs;
-use crate::profiler::filters::{Match, all_of, any_of, for_kernel, note_too_long};
+use crate::profiler::filters::{Match, note_too_long};
 use crate::profiler::{Context, Event, Profiler, Report, Samples, Setup, Timestamp, Use};
 use crate::profilers::task_state::coverage::Unmet;
 use crate::profilers::task_state::events::{Plan, Wanted};
@@ -45,6 +45,7 @@ use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::procfs;
 use crate::tep::context::ContextFlags;
+use crate::tep::{Filter, Format};
 
 /// Time spent running, sleeping, in D state, waiting for a CPU; and who waits too long
 #[derive(Debug, clap::Args)]
@@ -230,10 +231,10 @@ impl TaskState {
     }
 
     /// The switches out into the states that were asked for, and those that [`Plan::other`] is for.
-    fn states_in_kernel(&self, plan: &Plan) -> (Option<String>, Option<String>) {
+    fn states_in_kernel(&self, plan: &Plan, switch: &Format) -> (Option<Filter>, Option<Filter>) {
         let TaskStateArgs { interruptible, uninterruptible, .. } = self.args;
         let bit = |letter, wanted| if wanted { plan.states.bit(letter) } else { None };
-        let bits = |sleep, disk| any_bit(bit("S", sleep).unwrap_or(0) | bit("D", disk).unwrap_or(0));
+        let bits = |sleep, disk| any_bit(bit("S", sleep).unwrap_or(0) | bit("D", disk).unwrap_or(0), switch);
         let asked = bits(interruptible, uninterruptible);
         if self.blocked_only() {
             return (asked, bits(!interruptible, !uninterruptible));
@@ -241,9 +242,11 @@ impl TaskState {
         if plan.other.is_none() {
             return (None, None);
         }
-        let runnable = any_bit(plan.states.mask()).map(|blocked| format!("!({blocked}) && prev_pid != 0"));
-        let with_stack = any_of([asked, runnable]);
-        let others = with_stack.as_ref().map(|text| format!("!({text})"));
+        let not_idle = || Filter::parse("prev_pid != 0", switch).ok();
+        let runnable = any_bit(plan.states.mask(), switch)
+            .and_then(|blocked| Filter::all_of([Some(blocked.negated()), not_idle()]));
+        let with_stack = Filter::any_of([asked, runnable]);
+        let others = with_stack.clone().map(Filter::negated);
         (with_stack, others)
     }
 
@@ -326,8 +329,8 @@ impl TaskState {
 }
 
 /// Tasks that leave their CPU for one of these states. None: there is no such state.
-fn any_bit(bits: u64) -> Option<String> {
-    (bits != 0).then(|| format!("prev_state & {bits}"))
+fn any_bit(bits: u64, switch: &Format) -> Option<Filter> {
+    Filter::parse(&format!("prev_state & {bits}"), switch).ok().filter(|_| bits != 0)
 }
 
 impl Profiler for TaskState {
@@ -379,32 +382,28 @@ impl Profiler for TaskState {
         if !setup.watched.is_all() && setup.watched.fixed().is_none() {
             setup.note("the watched tasks may grow: they are told apart here, not in the kernel".to_owned());
         }
-        let (prev, next) = (tasks.text("prev_comm", "prev_pid"), tasks.text("next_comm", "next_pid"));
         let switch = setup.format("sched:sched_switch")?;
         let wakeup = setup.format("sched:sched_wakeup")?;
-        let kernel = |text: Option<String>| text.and_then(|text| for_kernel(&text, &switch));
-        let nothing = || Some("prev_pid == -1".to_owned());
-        let (states, other) = self.states_in_kernel(plan);
+        let prev = tasks.filter("prev_comm", "prev_pid", &switch);
+        let next = tasks.filter("next_comm", "next_pid", &switch);
+        let nothing = Filter::parse("prev_pid == -1", &switch).ok();
+        let (states, other) = self.states_in_kernel(plan, &switch);
         // A filter that is too long leaves the states to the kernel and the tasks to us.
         let (main, rest) = if self.blocked_only() {
-            let rest = any_of([other.clone().and_then(|states| all_of([Some(states), prev.clone()])), next]);
-            (kernel(all_of([states.clone(), prev])), kernel(rest))
+            let rest = other.clone().and_then(|states| Filter::all_of([Some(states), prev.clone()]));
+            (Filter::all_of([states.clone(), prev]), Filter::any_of([rest, next]))
         } else {
             // Each switch passes one of the two: both of its sides are read there.
-            let either = any_of([prev, next]);
-            (kernel(all_of([states.clone(), either.clone()])), kernel(all_of([other.clone(), either])))
+            let either = Filter::any_of([prev, next]);
+            (Filter::all_of([states.clone(), either.clone()]), Filter::all_of([other.clone(), either]))
         };
-        let woken = tasks.text("comm", "pid").and_then(|text| for_kernel(&text, &wakeup));
-        if !tasks.is_all() && (main.is_none() || woken.is_none()) {
+        let woken = tasks.filter("comm", "pid", &wakeup).filter(Filter::is_short);
+        if !tasks.is_all() && (woken.is_none() || !main.as_ref().is_some_and(Filter::is_short)) {
             note_too_long(setup);
         }
-        for (event, text) in [
-            (Some(plan.switch), main.or_else(|| kernel(states))),
-            (plan.other, rest.or_else(|| kernel(other)).or_else(|| kernel(nothing()))),
-        ] {
-            if let (Some(event), Some(text)) = (event, text) {
-                evlist.set_filter(event, text)?;
-            }
+        evlist.narrow(plan.switch, [main, states]);
+        if let Some(event) = plan.other {
+            evlist.narrow(event, [rest, other, nothing]);
         }
         let fields = &plan.fields;
         for (event, in_interrupt) in [
@@ -413,10 +412,9 @@ impl Profiler for TaskState {
             (fields.waking.as_ref().map(|woken| woken.event), fields.waking_interrupt.map(|_| false)),
             (fields.waking_interrupt, Some(true)),
         ] {
-            let context = in_interrupt.map(ContextFlags::filter);
-            let both = all_of([woken.clone(), context.clone()]).and_then(|text| for_kernel(&text, &wakeup));
-            if let (Some(event), Some(text)) = (event, both.or(context)) {
-                evlist.set_filter(event, text)?;
+            let context = in_interrupt.and_then(|is| Filter::parse(&ContextFlags::filter(is), &wakeup).ok());
+            if let Some(event) = event {
+                evlist.narrow(event, [Filter::all_of([woken.clone(), context.clone()]), context]);
             }
         }
         Ok(())

@@ -26,7 +26,7 @@ pub struct Raw {
     pub calls: Vec<(u32, Chosen)>,
     number: Field,
     /// See [`Calls::filter`].
-    filter: Option<String>,
+    filter: Option<Filter>,
 }
 
 /// Which system calls are shown of a raw event.
@@ -36,7 +36,7 @@ pub struct Calls {
     /// By number: what it is shown as.
     shown: Vec<Option<EventId>>,
     /// Passes the numbers that are shown. None: all pass.
-    pub filter: Option<String>,
+    pub filter: Option<Filter>,
 }
 
 impl Raw {
@@ -109,6 +109,7 @@ pub fn take(chosen: &mut Vec<Chosen>, ways: &[Way], setup: &Setup<'_>) -> Result
         let number = syscalls::number_field(&format).context("no number of a system call")?.clone();
         let wanted: BTreeSet<u32> = calls.iter().map(|(number, _)| *number).collect();
         let filter = syscalls::numbers_filter(&number.name, &wanted, &numbers(end, setup)?);
+        let filter = filter.and_then(|text| Filter::parse(&text, &format).ok());
         let evsel = evsel.with_abi();
         let event = Chosen { evsel, format, filter: filters.remove(&(way, end)).flatten(), way, optional: false };
         raws.push((event, Raw { calls, number, filter }));

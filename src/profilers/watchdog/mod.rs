@@ -452,7 +452,7 @@ impl Profiler for Watchdog {
         evlist.set_filter(events.expire, of_timer.clone())?;
         evlist.set_filter(events.start, of_timer)?;
         // migration/N is the stop task; before Linux 4.19 the watchdog had threads of its own.
-        evlist.set_filter(events.stop_task, "next_comm ~ \"migration/*\" || next_comm ~ \"watchdog/*\"".to_owned())
+        evlist.set_filter(events.stop_task, "next_comm ~ \"migration/*\" || next_comm ~ \"watchdog/*\"")
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {

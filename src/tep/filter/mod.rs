@@ -23,6 +23,9 @@ pub struct Filter {
     root: Node,
 }
 
+/// The longest text that the kernel takes, in bytes.
+pub const FILTER_MAX: usize = 4095;
+
 /// What a filter can do with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
@@ -92,6 +95,49 @@ impl Filter {
     /// The kernel would refuse it; the error says where and why.
     pub fn parse(text: &str, format: &Format) -> Result<Filter, FilterError> {
         parse::parse(text, format)
+    }
+
+    /// What matches both.
+    #[must_use]
+    pub fn and(self, other: Filter) -> Filter {
+        let text = format!("{} && {}", self.operand(true), other.operand(true));
+        Filter { kernel_text: text, root: Node::All(vec![self.root, other.root]) }
+    }
+
+    /// What matches either.
+    #[must_use]
+    pub fn or(self, other: Filter) -> Filter {
+        let text = format!("{} || {}", self.operand(false), other.operand(false));
+        Filter { kernel_text: text, root: Node::Any(vec![self.root, other.root]) }
+    }
+
+    /// What it does not match.
+    #[must_use]
+    pub fn negated(self) -> Filter {
+        // The blank: the kernel reads a function name (.function) up to the next one.
+        Filter { kernel_text: format!("!({} )", self.kernel_text), root: Node::Not(Box::new(self.root)) }
+    }
+
+    /// What matches all of those that there are.
+    pub fn all_of(filters: impl IntoIterator<Item = Option<Filter>>) -> Option<Filter> {
+        filters.into_iter().flatten().reduce(Filter::and)
+    }
+
+    /// What matches any of those that there are.
+    pub fn any_of(filters: impl IntoIterator<Item = Option<Filter>>) -> Option<Filter> {
+        filters.into_iter().flatten().reduce(Filter::or)
+    }
+
+    fn operand(&self, of_and: bool) -> String {
+        match (&self.root, of_and) {
+            (Node::Any(_), true) | (Node::All(_), false) => format!("({} )", self.kernel_text),
+            _ => self.kernel_text.clone(),
+        }
+    }
+
+    /// It is not too long for the kernel.
+    pub fn is_short(&self) -> bool {
+        self.kernel_text.len() <= FILTER_MAX
     }
 
     /// The filter as the kernel takes it: bare words quoted, and patterns written such that all

@@ -223,3 +223,43 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn filters_are_put_together() {
+    let parse = |text: &str| Filter::parse(text, &format()).unwrap();
+    let (one, either, both) = (parse("pid == 1"), parse("pid == 2 || pid == 3"), parse("flag & 1 && pid != 9"));
+    let cases = [
+        (one.clone().and(either.clone()), "pid == 1 && (pid == 2 || pid == 3 )"),
+        (one.clone().or(either.clone()), "pid == 1 || pid == 2 || pid == 3"),
+        (one.clone().and(both.clone()), "pid == 1 && flag & 1 && pid != 9"),
+        (
+            one.clone().or(both.clone()).and(either.clone()),
+            "(pid == 1 || (flag & 1 && pid != 9 ) ) && (pid == 2 || pid == 3 )",
+        ),
+        (either.clone().negated(), "!(pid == 2 || pid == 3 )"),
+    ];
+    for (filter, want) in cases {
+        assert_eq!(filter.text(), want);
+    }
+    assert!(Filter::all_of([None, None]).is_none());
+    for joined in [Filter::all_of([None, Some(one.clone())]), Filter::any_of([Some(one.clone()), None])] {
+        assert_eq!(joined.unwrap().text(), one.text());
+    }
+}
+
+#[test]
+fn what_is_put_together_matches_as_its_text_says() {
+    let texts =
+        ["pid == -2", "pid == 1", "flag & 1 && pid < 0", "pid == 1 || comm == 7zip", "!(pid == 1)", "ip.function == f"];
+    let parse = |text: &str| Filter::parse(text, &format()).unwrap();
+    let matches = |filter: &Filter| filter.matches(&record(), b"bash", 3);
+    for (one, other) in texts.iter().flat_map(|one| texts.iter().map(move |other| (parse(one), parse(other)))) {
+        let known = matches(&one).zip(matches(&other));
+        let (both, either) = (one.clone().and(other.clone()), one.clone().or(other.clone()));
+        assert!(known.is_none_or(|(one, other)| matches(&both) == Some(one && other)), "{}", both.text());
+        assert!(known.is_none_or(|(one, other)| matches(&either) == Some(one || other)), "{}", either.text());
+        for filter in [one.clone().negated(), both.clone().negated(), both, either] {
+            assert_eq!(matches(&parse(filter.text())), matches(&filter), "{}", filter.text());
+        }
+    }
+}
