@@ -25,8 +25,8 @@ pub fn fault(pattern: &str) -> Option<&'static str> {
         let used = match first {
             b'\\' => 1,
             b'[' => match set(behind, b"!^", |low, high| is_backwards |= low > high) {
-                None => return Some("a `[` is never closed"),
-                Some(_) if is_backwards => return Some("a range runs backwards"),
+                None => return Some("an unclosed `[`"),
+                Some(_) if is_backwards => return Some("a range that runs backwards"),
                 Some((_, used)) => used,
             },
             _ => 0,

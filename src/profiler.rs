@@ -1,11 +1,12 @@
 //! What a profiler is: its calls, and what it is given in each of them; `samples` is how it is given many at once. `setup` is
 //! what it has at hand when it asks for its events, `context` what while samples come. `tracefs` finds the files of events.
 //! `probes` defines what `kprobe:` and `uprobe:` select, `code` finds the files and bytes of the latter, `inherited` has
-//! children of the target seen by them. `filters` says in the kernel's language which tasks are asked for, `hits` what probes
-//! in programs cost these; `bare` what a name without its system stands for.
+//! children of the target seen by them. `bind` puts together what a selector asks for. `filters` says in the kernel's language
+//! which tasks are asked for, `hits` what probes in programs cost these; `bare` what a name without its system stands for.
 
 mod args;
 mod bare;
+mod bind;
 pub mod code;
 mod context;
 pub mod filters;

@@ -1,8 +1,10 @@
-//! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`. `counter` knows the events that
-//! are only counted.
+//! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`. `bound` is what it becomes, and
+//! `counter` knows the events that are only counted.
 
+mod bound;
 pub mod counter;
 mod part;
 pub mod selector;
 
+pub use bound::Bound;
 pub use selector::{Args, Attrs, Head, Place, Selector, SelectorError, parse, parse_with};

@@ -14,6 +14,7 @@ use std::{error, fmt};
 
 use crate::caret::caret;
 use crate::event::part::{Fault, Part};
+use crate::expr::Expr;
 use crate::glob::is_glob;
 use crate::host::parse_cpus;
 
@@ -127,8 +128,10 @@ pub struct Attrs {
     pub alias: Option<String>,
     pub cpus: Option<Vec<u32>>,
     pub args: Option<Args>,
-    pub most: Option<u16>,             // functions that the name may stand for
-    pub others: Vec<(String, String)>, // a profiler's own, see `parse_with`
+    pub most: Option<u16>, // functions that the name may stand for
+    /// A profiler's own, see [`parse_with`].
+    pub expressions: Vec<(String, Expr)>,
+    pub flags: Vec<String>,
 }
 
 /// What a probe records, as typed.
@@ -140,9 +143,9 @@ pub struct Args {
 }
 
 impl Attrs {
-    /// Value of a profiler's own attribute, empty for one without a value.
-    pub fn other(&self, name: &str) -> Option<&str> {
-        self.others.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    /// A profiler's own attribute without a value was given.
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|given| given == flag)
     }
 }
 
@@ -182,7 +185,7 @@ pub fn parse(text: &str) -> Result<Vec<Selector>, SelectorError> {
 }
 
 /// As [`parse`], with a profiler's own attributes, listed as the user is told about them: `["ptr=EXPR", "untraced"]`.
-/// One listed with `=` needs a value, one without takes none. They end up in [`Attrs::others`].
+/// One listed with `=` is an expression, one without takes no value.
 ///
 /// # Errors
 /// As [`parse`].
@@ -210,7 +213,7 @@ fn selector(part: Part<'_>, extra: &[&str]) -> Result<Selector, Fault> {
             let text = first.trim().unquote().trim().text;
             filter = (!text.is_empty()).then(|| text.to_owned());
             for (index, attr) in given.iter().enumerate() {
-                attribute(*attr, &given[..index], extra, &mut attrs)?;
+                attribute(*attr, &given[..index], extra, &head, &mut attrs)?;
             }
         }
         [.., last] => {
@@ -328,7 +331,7 @@ fn file_name(part: Part<'_>) -> Result<String, Fault> {
     }
 }
 
-fn attribute(part: Part<'_>, before: &[Part<'_>], extra: &[&str], attrs: &mut Attrs) -> Result<(), Fault> {
+fn attribute(part: Part<'_>, before: &[Part<'_>], extra: &[&str], head: &Head, attrs: &mut Attrs) -> Result<(), Fault> {
     let part = part.trim();
     let (name, value) = name_value(part);
     let known = || KNOWN.iter().chain(extra).copied();
@@ -369,7 +372,14 @@ fn attribute(part: Part<'_>, before: &[Part<'_>], extra: &[&str], attrs: &mut At
         "alias" => attrs.alias = Some(value.text.to_owned()),
         "args" => attrs.args = Some(Args { text: value.text.to_owned(), at: value.at }),
         "cpus" => attrs.cpus = Some(parse_cpus(value.text).or_else(|message| value.fault(message))?),
-        _ => attrs.others.push((name.text.to_owned(), value.text.to_owned())),
+        flag if !form.contains('=') => attrs.flags.push(flag.to_owned()),
+        name => {
+            let expr = Expr::parse(value.text).map_err(|err| Fault {
+                message: format!("{name} of {head}: {}", err.message()),
+                at: value.at + err.at(),
+            })?;
+            attrs.expressions.push((name.to_owned(), expr));
+        }
     }
     Ok(())
 }
@@ -461,8 +471,9 @@ mod tests {
         let both = attrs("a:b//cpus=\"0,2-3\"/alias='x y'/");
         assert_eq!((both.cpus.as_deref(), both.alias.as_deref()), (Some(&[0, 2, 3][..]), Some("x y")));
         let own = attrs("a:b//ptr=(x/8)/untraced/");
-        assert_eq!((own.other("ptr"), own.other("untraced"), own.other("size")), (Some("(x/8)"), Some(""), None));
-        assert_eq!(attrs("a:b//ptr=a==b/").other("ptr"), Some("a==b"));
+        let ptr = |text: &str| vec![("ptr".to_owned(), Expr::parse(text).unwrap())];
+        assert_eq!((own.has("untraced"), own.has("ptr"), own.expressions), (true, false, ptr("(x/8)")));
+        assert_eq!(attrs("a:b//ptr=a==b/").expressions, ptr("a==b"));
         let all = parse("a:b, uprobe:f//args='x=$arg1 y=+0($arg2):b4@0/32'/stack/").unwrap();
         let args = all[1].attrs.args.as_ref().unwrap();
         assert_eq!(args.text, "x=$arg1 y=+0($arg2):b4@0/32");

@@ -38,6 +38,15 @@ pub struct ExprError {
 }
 
 impl ExprError {
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Byte offset of the fault in the text.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
     /// The text is an expression, but of another event: it names a field that this one lacks.
     pub fn is_unknown_field(&self) -> bool {
         self.unknown_field

@@ -28,7 +28,7 @@ use crate::perf::ids::{Ids, NearIds, Route};
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::opening::{gone, refused, watch_error};
 pub use crate::perf::plan::Opened;
-use crate::perf::plan::{Bound, Plan, half, watches_of};
+use crate::perf::plan::{BoundTo, Plan, half, watches_of};
 use crate::perf::refusal::{Refused, Shrunk};
 use crate::perf::target::{Target, Tasks};
 use crate::ringbuf::RingBuf;
@@ -168,10 +168,10 @@ impl Evlist {
         let mut opened = Opened::default();
         let mut bound = match &target.tasks {
             Tasks::All => None,
-            Tasks::Threads(tids) => Some(Bound::Threads(tids.clone())),
-            Tasks::Processes(pids) => Some(Bound::Threads(pids.iter().flat_map(|&pid| threads(host, pid)).collect())),
-            Tasks::Cgroups(groups) => Some(Bound::Cgroups(groups.iter().map(|group| group.fd()).collect())),
-            Tasks::Workload(pid) => Some(Bound::Threads(vec![*pid])),
+            Tasks::Threads(tids) => Some(BoundTo::Threads(tids.clone())),
+            Tasks::Processes(pids) => Some(BoundTo::Threads(pids.iter().flat_map(|&pid| threads(host, pid)).collect())),
+            Tasks::Cgroups(groups) => Some(BoundTo::Cgroups(groups.iter().map(|group| group.fd()).collect())),
+            Tasks::Workload(pid) => Some(BoundTo::Threads(vec![*pid])),
         };
         (self.plan.classes, self.plan.rings) = classes::of(&self.evsels);
         let limit = sys::raise_open_files();
@@ -231,14 +231,14 @@ impl Evlist {
         (opened + self.plan.rings + 1 + self.idle_descriptors() as usize) * cpus // and the one for side records
     }
 
-    fn descriptors(&self, bound: Option<&Bound>, cpus: usize, others: usize) -> u64 {
+    fn descriptors(&self, bound: Option<&BoundTo>, cpus: usize, others: usize) -> u64 {
         const OURS: u64 = 64; // output, timers, tracefs, symbol files
         let of_cpu = self.event_descriptors(bound) + self.plan.rings as u64 + self.idle_descriptors();
         OURS + of_cpu * cpus as u64 + (watches_of(bound) + 1) * (cpus + others) as u64
     }
 
     /// Those of the events of one CPU.
-    fn event_descriptors(&self, bound: Option<&Bound>) -> u64 {
+    fn event_descriptors(&self, bound: Option<&BoundTo>) -> u64 {
         let of = |evsel: &Evsel| if evsel.binding == Binding::Task { watches_of(bound) } else { 1 };
         self.evsels.iter().filter(|evsel| evsel.is_opened()).map(of).sum()
     }

@@ -9,7 +9,7 @@ fn counts_descriptors() {
     evlist.add(Evsel::new("a:b", Attr::tracepoint(1))).unwrap();
     evlist.add(Evsel::new("a:c", Attr::tracepoint(2)).binding(Binding::Cpu)).unwrap();
     evlist.add(Evsel::new("a:d", Attr::tracepoint(3)).unopened()).unwrap();
-    let threads = Bound::Threads(vec![1, 2, 3]);
+    let threads = BoundTo::Threads(vec![1, 2, 3]);
     evlist.plan.rings = 1;
     assert_eq!(evlist.descriptors(None, 4, 0), 64 + (2 + 1 + 2) * 4);
     evlist.watch_idle(EventId(0));
@@ -29,7 +29,7 @@ fn probes_in_programs_are_kept_where_children_go() {
     evlist.add(probe(2).binding(Binding::Cpu)).unwrap();
     let target = |tasks| Target { wanted: None, tasks };
     let follows = target(Tasks::Processes(vec![7]));
-    let threads = Bound::Threads(vec![7, 8, 9]);
+    let threads = BoundTo::Threads(vec![7, 8, 9]);
     assert_eq!(evlist.keepers(&follows, Some(&threads)), 0, "one that is on whole CPUs is everywhere");
     let events = [3, 4].map(|id| evlist.add(probe(id)).unwrap());
     assert_eq!(evlist.inherited_probes(&follows), [(events[0], Some(3)), (events[1], Some(4))]);
@@ -62,7 +62,7 @@ fn a_new_cpu_is_opened_for_the_threads_of_now() {
     let mut evlist = Evlist::new();
     evlist.bind(Some(vec![7]));
     assert!(matches!(evlist.plan.watches(3)[..], [Watch::Cpu(3)]), "whole CPUs stay whole");
-    evlist.plan.bound = Some(Bound::Threads(vec![7]));
+    evlist.plan.bound = Some(BoundTo::Threads(vec![7]));
     evlist.bind(None);
     assert_eq!(tids(&evlist), [7]);
     evlist.bind(Some(vec![8, 9]));

@@ -169,6 +169,12 @@ impl Evsel {
         self
     }
 
+    /// The same, if they are wanted.
+    #[must_use]
+    pub fn callchain_if(self, wanted: bool, depth: u16) -> Evsel {
+        if wanted { self.callchain(depth) } else { self }
+    }
+
     /// Samples hold so much of the stack of the current task in user mode.
     #[must_use]
     pub fn user_stack(mut self, bytes: u32) -> Evsel {

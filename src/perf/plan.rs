@@ -11,7 +11,7 @@ use crate::sys::perf::Watch;
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// Threads or cgroup descriptors for task-bound events; None opens the whole CPU.
-    pub bound: Option<Bound>,
+    pub bound: Option<BoundTo>,
     pub side_on_cpu: bool,
     pub enable_on_exec: bool,
     pub inherit: bool,
@@ -22,7 +22,7 @@ pub(super) struct Plan {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Bound {
+pub(super) enum BoundTo {
     Threads(Vec<i32>),
     Cgroups(Vec<RawFd>),
 }
@@ -44,18 +44,18 @@ impl Plan {
     pub fn watches(&self, cpu: u32) -> Vec<Watch> {
         match &self.bound {
             None => vec![Watch::Cpu(cpu)],
-            Some(Bound::Threads(tids)) => tids.iter().map(|&tid| Watch::Task { tid, cpu }).collect(),
-            Some(Bound::Cgroups(dirs)) => dirs.iter().map(|&dir| Watch::Cgroup { dir, cpu }).collect(),
+            Some(BoundTo::Threads(tids)) => tids.iter().map(|&tid| Watch::Task { tid, cpu }).collect(),
+            Some(BoundTo::Cgroups(dirs)) => dirs.iter().map(|&dir| Watch::Cgroup { dir, cpu }).collect(),
         }
     }
 }
 
 /// How often a task-bound event is opened on each CPU.
-pub(super) fn watches_of(bound: Option<&Bound>) -> u64 {
+pub(super) fn watches_of(bound: Option<&BoundTo>) -> u64 {
     match bound {
         None => 1,
-        Some(Bound::Threads(tids)) => tids.len() as u64,
-        Some(Bound::Cgroups(fds)) => fds.len() as u64,
+        Some(BoundTo::Threads(tids)) => tids.len() as u64,
+        Some(BoundTo::Cgroups(fds)) => fds.len() as u64,
     }
 }
 

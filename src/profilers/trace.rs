@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result, bail};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::{CommonArgs, usage};
-use crate::event::selector::{self, Attrs, Head, Selector};
+use crate::event::{Attrs, Bound, Selector, selector};
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::evsel::EventId;
 use crate::profiler::ProfilerArgs;
 use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
 use crate::profilers::trace::system_calls::{Calls, Raw};
@@ -61,9 +61,6 @@ pub struct TraceArgs {
     common: CommonArgs,
 }
 
-/// The system of ftrace's own records, which have formats but no tracepoint.
-const NO_TRACEPOINTS: &str = "ftrace:";
-
 /// Of these, an event bound to a task shows only those in which it is the current one.
 const HALF_SEEN: [&str; 4] =
     ["sched:sched_switch", "sched:sched_wakeup", "sched:sched_wakeup_new", "sched:sched_waking"];
@@ -71,28 +68,24 @@ const HALF_SEEN: [&str; 4] =
 /// How an event is wanted, beside its name.
 #[derive(Debug, PartialEq)]
 struct Way {
-    /// As typed: its own and that of all.
+    /// As typed.
     filter: Option<String>,
     attrs: Attrs,
 }
 
 /// An event that was selected, not yet in the list.
 struct Chosen {
-    evsel: Evsel,
-    format: Arc<Format>,
-    filter: Option<Filter>,
+    bound: Bound,
     /// In [`Trace::ways`].
     way: usize,
-    /// No selector names it in full.
-    optional: bool,
 }
 
 /// The chosen events, each once for a way.
 #[derive(Default)]
 struct Selection {
     events: Vec<Chosen>,
-    /// By name and way.
-    places: FxHashMap<(String, usize), usize>,
+    /// By the event's number in the kernel and way.
+    places: FxHashMap<(u32, usize), usize>,
 }
 
 /// What is kept per event.
@@ -158,106 +151,47 @@ impl ProfilerArgs for TraceArgs {
 impl Trace {
     /// The events that a selector stands for, without those that are chosen already, in the same way.
     fn choose(&mut self, selector: &Selector, selection: &mut Selection, setup: &Setup<'_>) -> Result<()> {
-        let selector = &*setup.named_in_full(selector)?;
-        let Head::Tracepoint { system, name } = &selector.head else {
-            return self.choose_probes(selector, selection, setup);
-        };
-        let pattern = format!("{system}:{name}");
-        let way = self.way(selector);
-        if !selector.has_wildcard() {
-            return self.choose_one(&pattern, selector, way, selection, setup).map(drop);
-        }
-        let mut names = setup.tracefs.get()?.matching(&pattern)?;
-        names.retain(|name| !name.starts_with(NO_TRACEPOINTS));
-        if names.is_empty() {
-            bail!("no event matches {pattern:?}{}", setup.tracefs.get()?.alternatives(&pattern));
-        }
-        setup.note(format!("{pattern} is {}", names.join(" ")));
-        let mut unfit = Vec::new();
-        for name in &names {
-            if !self.choose_one(name, selector, way, selection, setup)? {
-                unfit.push(name.as_str());
-            }
-        }
-        if unfit.len() == names.len() {
-            bail!("no event of {pattern:?} has the fields that the filter asks for");
-        }
-        if !unfit.is_empty() {
-            setup.warn(format!("left out of {pattern}, without the fields of the filter: {}", unfit.join(" ")));
-        }
-        Ok(())
-    }
-
-    /// A function may be in several files.
-    fn choose_probes(&mut self, selector: &Selector, selection: &mut Selection, setup: &Setup<'_>) -> Result<()> {
-        let way = self.way(selector);
-        for (evsel, format) in setup.events(selector)? {
-            let filter = self.ways[way].filter.as_deref().map(|text| Filter::parse(text, &format)).transpose();
-            let filter = filter.map_err(|err| setup.filter_error(err, &format))?;
-            selection.events.push(Chosen { evsel, format, filter, way, optional: false });
-        }
-        Ok(())
-    }
-
-    fn way(&mut self, selector: &Selector) -> usize {
-        let filter = both(selector.filter.as_deref(), self.filter.as_deref());
-        let way = Way { filter, attrs: selector.attrs.clone() };
-        self.ways.iter().position(|other| *other == way).unwrap_or_else(|| {
+        let way = Way { filter: selector.filter.clone(), attrs: selector.attrs.clone() };
+        let way = self.ways.iter().position(|other| *other == way).unwrap_or_else(|| {
             self.ways.push(way);
             self.ways.len() - 1
-        })
-    }
-
-    /// False for an event of a pattern that the filter does not fit.
-    fn choose_one(
-        &self,
-        name: &str,
-        selector: &Selector,
-        way: usize,
-        selection: &mut Selection,
-        setup: &Setup<'_>,
-    ) -> Result<bool> {
-        if name.starts_with(NO_TRACEPOINTS) {
-            bail!("{name} belongs to ftrace itself: it is no tracepoint that could be opened");
+        });
+        for bound in setup.bind(selector, self.filter.as_deref())? {
+            let place = (bound.format.id, way);
+            match selection.places.get(&place) {
+                // One that is named in full must be there.
+                Some(&at) if !selector.has_wildcard() => selection.events[at].bound = bound,
+                Some(_) => {}
+                None => {
+                    let name = bound.evsel.name();
+                    if HALF_SEEN.contains(&name) && !setup.watched.is_all() {
+                        setup.warn(format!(
+                            "{name} is shown where a watched task is the current one: for its other half use task-state, \
+                             or a filter on a pid field without -p"
+                        ));
+                    }
+                    selection.places.insert(place, selection.events.len());
+                    selection.events.push(Chosen { bound, way });
+                }
+            }
         }
-        if let Some(&at) = selection.places.get(&(name.to_owned(), way)) {
-            selection.events[at].optional &= selector.has_wildcard();
-            return Ok(true);
-        }
-        let (evsel, format) = setup.tracepoint(name)?;
-        let filter = match self.ways[way].filter.as_deref().map(|text| Filter::parse(text, &format)).transpose() {
-            // A pattern means those of its events that the filter fits.
-            Err(err) if selector.has_wildcard() && err.is_unknown_field() => return Ok(false),
-            filter => filter.map_err(|err| setup.filter_error(err, &format))?,
-        };
-        if HALF_SEEN.contains(&name) && !setup.watched.is_all() {
-            setup.warn(format!(
-                "{name} is shown where a watched task is the current one: for its other half use task-state, or a filter on \
-                 a pid field without -p"
-            ));
-        }
-        selection.places.insert((name.to_owned(), way), selection.events.len());
-        selection.events.push(Chosen { evsel, format, filter, way, optional: selector.has_wildcard() });
-        Ok(true)
+        Ok(())
     }
 
     /// Puts an event that is opened into the list.
-    fn add(&mut self, chosen: Chosen, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let Chosen { mut evsel, format, filter, way, optional } = chosen;
-        let attrs = &self.ways[way].attrs;
-        if setup.stacks || attrs.stack {
-            evsel = evsel.callchain(attrs.max_stack.unwrap_or(0));
-        }
-        evsel = evsel.once().apart(filter.is_some());
-        let shows_stack = self.shows_stacks || attrs.stack;
-        let event = evlist.add(evsel.optional(optional).cpus(attrs.cpus.clone()).printed(attrs.alias.clone()))?;
+    fn add(&mut self, bound: Bound, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let (format, filter) = (bound.format.clone(), bound.filter.clone());
+        let Attrs { stack, alias, .. } = bound.attributes.clone();
+        let evsel = bound.into_evsel(setup.stacks || stack);
+        let event = evlist.add(evsel.apart(filter.is_some()).printed(alias))?;
         let context = ContextFlags::of(&format);
+        let shows_stack = self.shows_stacks || stack;
         self.traced.push(Traced { event, format, filter, here: None, calls: None, shows_stack, context });
         Ok(())
     }
 
     /// Puts raw events into the list, and behind them what they are shown as.
-    fn add_raw(&mut self, raws: Vec<(Chosen, Raw)>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+    fn add_raw(&mut self, raws: Vec<(Bound, Raw)>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let first = self.traced.len();
         let mut told = Vec::new();
         for (event, raw) in raws {
@@ -267,20 +201,12 @@ impl Trace {
         for (traced, mut raw) in self.traced[first..].iter_mut().zip(told) {
             let mut shown = Vec::new();
             for (number, call) in raw.calls.drain(..) {
-                let alias = self.ways[call.way].attrs.alias.clone();
-                shown.push((number, evlist.add(call.evsel.unopened().printed(alias))?));
+                let Bound { evsel, attributes, .. } = call.bound;
+                shown.push((number, evlist.add(evsel.unopened().printed(attributes.alias))?));
             }
             traced.calls = Some(raw.into_calls(&shown));
         }
         Ok(())
-    }
-}
-
-/// Two conditions, either of which may be absent.
-fn both(one: Option<&str>, other: Option<&str>) -> Option<String> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(format!("({one} ) && ({other} )")),
-        (one, other) => one.or(other).map(str::to_owned),
     }
 }
 
@@ -296,9 +222,9 @@ impl Profiler for Trace {
             self.choose(&selector, &mut selection, setup)?;
         }
         let mut chosen = selection.events;
-        let raws = system_calls::take(&mut chosen, &self.ways, setup)?;
+        let raws = system_calls::take(&mut chosen, &self.ways, self.filter.as_deref(), setup)?;
         for event in chosen {
-            self.add(event, evlist, setup)?;
+            self.add(event.bound, evlist, setup)?;
         }
         self.add_raw(raws, evlist, setup)
     }
@@ -386,19 +312,6 @@ fn has_second_party(format: &Format) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn filters_are_joined() {
-        let cases = [
-            (None, None, None),
-            (Some("a==1"), None, Some("a==1")),
-            (None, Some("b"), Some("b")),
-            (Some("a||b"), Some("c"), Some("(a||b ) && (c )")),
-        ];
-        for (one, other, want) in cases {
-            assert_eq!(both(one, other).as_deref(), want);
-        }
-    }
 
     #[test]
     fn knows_events_about_others() {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use anyhow::{Context, Result};
 
 use crate::perf::cpu_events::EventFd;
-use crate::perf::evlist::{Bound, Evlist, gone, watch_error};
+use crate::perf::evlist::{BoundTo, Evlist, gone, watch_error};
 use crate::perf::evsel::{Binding, EventId};
 use crate::sys;
 use crate::sys::perf::Watch;
@@ -42,7 +42,7 @@ impl Evlist {
             for event in events {
                 let evsel = &self.evsels[event.index()];
                 let watches = match &self.plan.bound {
-                    Some(Bound::Threads(_) | Bound::Cgroups(_)) if evsel.binding == Binding::Task => {
+                    Some(BoundTo::Threads(_) | BoundTo::Cgroups(_)) if evsel.binding == Binding::Task => {
                         self.plan.watches(cpu.cpu)
                     }
                     _ => vec![Watch::Cpu(cpu.cpu)],

@@ -20,7 +20,7 @@ use crate::perf::attr::Attr;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel, Keeping};
 use crate::perf::opening::{gone, watch_error};
-use crate::perf::plan::Bound;
+use crate::perf::plan::BoundTo;
 use crate::perf::target::{Target, Tasks};
 use crate::sys::perf::{Watch, open};
 
@@ -99,8 +99,8 @@ impl Evlist {
     }
 
     /// Descriptors that keep inherited probes.
-    pub(super) fn keepers(&self, target: &Target, bound: Option<&Bound>) -> u64 {
-        let (Some(Bound::Threads(tids)), false) = (bound, self.inherited_probes(target).is_empty()) else { return 0 };
+    pub(super) fn keepers(&self, target: &Target, bound: Option<&BoundTo>) -> u64 {
+        let (Some(BoundTo::Threads(tids)), false) = (bound, self.inherited_probes(target).is_empty()) else { return 0 };
         let apart = self.inherited(Keeping::Apart).next().map_or(0, |_| tids.len());
         (apart + self.inherited(Keeping::Everywhere).count()) as u64
     }
@@ -110,7 +110,7 @@ impl Evlist {
     /// # Errors
     /// As [`Evlist::open_cpu`].
     pub(super) fn open_keepers(&mut self) -> Result<()> {
-        let Some(Bound::Threads(tids)) = self.plan.bound.clone().filter(|_| self.plan.inherit) else { return Ok(()) };
+        let Some(BoundTo::Threads(tids)) = self.plan.bound.clone().filter(|_| self.plan.inherit) else { return Ok(()) };
         let cpu = nix::sched::sched_getcpu().map_or(0, |cpu| cpu as u32);
         let probes: Vec<(String, Attr)> = self
             .inherited(Keeping::Everywhere)

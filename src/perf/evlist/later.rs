@@ -9,7 +9,7 @@ use crate::host::{Host, threads};
 use crate::perf::cpu_events::EventFd;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Binding;
-use crate::perf::plan::Bound;
+use crate::perf::plan::BoundTo;
 use crate::perf::target::{Target, Tasks};
 use crate::sys;
 use crate::sys::perf::{self, Watch};
@@ -36,7 +36,7 @@ impl Evlist {
     pub fn join_process(&mut self, pid: i32, host: &Host) -> Result<()> {
         const MOST: usize = 1 << 16;
         let of_tasks = self.evsels.iter().filter(|evsel| evsel.is_opened() && evsel.binding == Binding::Task).count();
-        let need = if matches!(self.plan.bound, Some(Bound::Threads(_))) {
+        let need = if matches!(self.plan.bound, Some(BoundTo::Threads(_))) {
             threads(host, pid).len() * (of_tasks + 1) * self.cpus.len()
         } else {
             0
@@ -61,7 +61,7 @@ impl Evlist {
     fn open_threads_of(&mut self, pids: &[i32], host: &Host) -> Result<()> {
         const ROUNDS: usize = 5; // a process that creates threads faster than this is caught by the next ones' creators
         for _ in 0..ROUNDS {
-            let Some(Bound::Threads(known)) = &mut self.plan.bound else { return Ok(()) };
+            let Some(BoundTo::Threads(known)) = &mut self.plan.bound else { return Ok(()) };
             let now = pids.iter().flat_map(|&pid| threads(host, pid));
             let new: Vec<i32> = now.filter(|tid| !known.contains(tid)).collect();
             if new.is_empty() {
@@ -84,7 +84,7 @@ impl Evlist {
     /// What is opened from now on, on a CPU that came online, is opened for these threads: since the start some were created
     /// and others have exited, whose numbers may be used again. None: for whom it was at the start.
     pub fn bind(&mut self, threads: Option<Vec<i32>>) {
-        if let (Some(Bound::Threads(bound)), Some(threads)) = (&mut self.plan.bound, threads) {
+        if let (Some(BoundTo::Threads(bound)), Some(threads)) = (&mut self.plan.bound, threads) {
             *bound = threads;
         }
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 
 use crate::cli::usage;
-use crate::event::selector::{self, Head, Selector};
-use crate::expr::{Expr, Program};
+use crate::event::{Bound, Head, Selector, selector};
+use crate::expr::Program;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId, Evsel};
+use crate::perf::evsel::{Binding, EventId};
 use crate::perf::target::Tasks;
 use crate::profiler::Setup;
 use crate::sys;
@@ -49,9 +49,6 @@ pub enum Role {
 pub struct Wanted {
     selector: Selector,
     role: Role,
-    ptr: Option<Expr>,
-    size: Option<Expr>,
-    argument: Option<(Argument, Expr)>,
     /// See [`Source::result_in_memory`].
     result_in_memory: bool,
     /// Left out where there is no such event.
@@ -88,15 +85,12 @@ pub struct Source {
     pub filter: Option<Filter>,
 }
 
-/// An argument, and the name that it is recorded under.
-type Beside = Option<(Argument, &'static str)>;
-
-/// The C library's allocators: what they are given, their size, and beside it what matters of the rest.
-const MALLOC: [(&str, &str, &str, Beside); 8] = [
+/// The C library's allocators: what they are given, their size, and beside it what matters of the rest, under its own name.
+const MALLOC: [(&str, &str, &str, Option<Argument>); 8] = [
     ("malloc", "size=$arg1", "size", None),
     ("calloc", "count=$arg1 size=$arg2", "count*size", None),
-    ("realloc", "old=$arg1 size=$arg2", "size", Some((Argument::Old, "old"))),
-    ("posix_memalign", "result=$arg1 size=$arg3", "size", Some((Argument::Result, "result"))),
+    ("realloc", "old=$arg1 size=$arg2", "size", Some(Argument::Old)),
+    ("posix_memalign", "result=$arg1 size=$arg3", "size", Some(Argument::Result)),
     ("aligned_alloc", "size=$arg2", "size", None),
     ("memalign", "size=$arg2", "size", None),
     ("valloc", "size=$arg1", "size", None),
@@ -110,6 +104,17 @@ const RESULT_WITHIN_BYTES: u32 = 2048;
 /// Before, its functions can be probed: but what they are called, and which are inlined, differs.
 const NEEDS_VMALLOC: &str =
     "the preset vmalloc needs the events of Linux 6.3, and newer; on older ones put kprobes into --alloc and --free";
+
+impl Argument {
+    const ALL: [Argument; 2] = [Argument::Old, Argument::Result];
+
+    fn name(self) -> &'static str {
+        match self {
+            Argument::Old => "old",
+            Argument::Result => "result",
+        }
+    }
+}
 
 impl Preset {
     /// The events of both lists. `?` in front: older or newer kernels do without.
@@ -167,13 +172,15 @@ impl Preset {
 fn calls() -> Result<Vec<Wanted>> {
     let mut wanted = Vec::new();
     for (function, args, size, argument) in MALLOC {
-        let mut pair = allocs(&format!(
-            "uprobe:{function}//args='{args}'/size=({size})/,uretprobe:{function}//args='ptr=$retval'/"
-        ))?;
-        pair.iter_mut().for_each(|wanted| wanted.optional = !NEEDED.contains(&function));
-        if let ([entry, leaving], Some((what, text))) = (&mut pair[..], argument) {
-            entry.argument = Some((what, Expr::parse(text)?));
-            leaving.result_in_memory = what == Argument::Result;
+        let beside = argument.map_or(String::new(), |argument| format!("{0}={0}/", argument.name()));
+        let list = format!(
+            "uprobe:{function}//args='{args}'/size=({size})/{beside},uretprobe:{function}//args='ptr=$retval'/"
+        );
+        let mut pair = parsed("--alloc", &list, &["ptr=EXPR", "size=EXPR", "old=EXPR", "result=EXPR"], Role::Alloc)?;
+        for wanted in &mut pair {
+            wanted.optional = !NEEDED.contains(&function);
+            let returns = matches!(&wanted.selector.head, Head::Uprobe(place, _) if place.ret);
+            wanted.result_in_memory = returns && argument == Some(Argument::Result);
         }
         wanted.extend(pair);
     }
@@ -203,12 +210,7 @@ fn parsed(option: &str, list: &str, attrs: &[&str], role: Role) -> Result<Vec<Wa
         if selector.has_wildcard() {
             return Err(usage(format!("{option}: {} has a wildcard: name each event in full", selector.head)));
         }
-        let expr = |name: &str| -> Result<Option<Expr>> {
-            let expr = selector.attrs.other(name).map(Expr::parse).transpose();
-            expr.map_err(|err| usage(format!("{option}: {name} of {}: {err}", selector.head)))
-        };
-        let (ptr, size) = (expr("ptr")?, expr("size")?);
-        Ok(Wanted { selector, role, ptr, size, argument: None, result_in_memory: false, optional: false, needs: "" })
+        Ok(Wanted { selector, role, result_in_memory: false, optional: false, needs: "" })
     };
     selectors.into_iter().map(wanted).collect()
 }
@@ -238,14 +240,14 @@ pub fn open(wanted: &[Wanted], evlist: &mut Evlist, setup: &Setup<'_>) -> Result
         if let Some((twin, _)) = groups.iter().find(twin) {
             bail!("{} is given twice: each of its events would count double", twin.selector.head);
         }
-        let events = match setup.events(&wanted.selector) {
+        let events = match setup.bind(&wanted.selector, None) {
             Err(_) if wanted.optional => continue,
             Err(err) if !wanted.needs.is_empty() && is_absent(&err) => bail!("{}", wanted.needs),
             events => events?,
         };
         let first = sources.len();
-        for (evsel, format) in events {
-            sources.push(source(wanted, evsel, format, evlist, setup)?);
+        for bound in events {
+            sources.push(source(wanted, bound, evlist, setup)?);
         }
         groups.push((wanted, first..sources.len()));
     }
@@ -253,16 +255,10 @@ pub fn open(wanted: &[Wanted], evlist: &mut Evlist, setup: &Setup<'_>) -> Result
     Ok(sources)
 }
 
-fn source(
-    wanted: &Wanted,
-    evsel: Evsel,
-    format: Arc<Format>,
-    evlist: &mut Evlist,
-    setup: &Setup<'_>,
-) -> Result<Source> {
-    let field = |name: &str| format.field(name).map(|field| field.name.clone());
-    let ptr = program(wanted.ptr.as_ref(), field("ptr"), &format)?;
-    let size = program(wanted.size.as_ref(), ALLOCATED_BYTES.into_iter().find_map(field), &format)?;
+fn source(wanted: &Wanted, mut bound: Bound, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Source> {
+    let (format, filter) = (bound.format.clone(), bound.filter.clone());
+    let ptr = bound.value("ptr", &["ptr"])?;
+    let size = bound.value("size", &ALLOCATED_BYTES)?;
     let is_free = wanted.role == Role::Free;
     if ptr.is_none() && (is_free || size.is_none()) {
         let has: Vec<&str> = format.user_fields().map(|field| field.name.as_str()).collect();
@@ -273,36 +269,30 @@ fn source(
             if has.is_empty() { "none".to_owned() } else { has.join(", ") }
         );
     }
-    let attrs = &wanted.selector.attrs;
-    let user = is_user(&wanted.selector.head, setup)?;
-    let stacks = !is_free && ptr.is_some() && (setup.stacks || attrs.stack);
-    // Who frees may be anybody, unless only a process can free what is its own.
-    let anybody = is_free && !(user && matches!(setup.target.tasks, Tasks::Processes(_) | Tasks::Workload(_)));
-    let mut evsel = evsel
-        .once()
-        .binding(if anybody { Binding::Cpu } else { Binding::Task })
-        .cpus(attrs.cpus.clone().or_else(|| setup.target.wanted.clone().filter(|_| !is_free)));
-    if stacks {
-        evsel = evsel.callchain(attrs.max_stack.unwrap_or(0));
-        // Of a whole machine, it matters where in the kernel, not in which of many programs.
-        if !user && setup.watched.is_all() {
-            evsel = evsel.kernel_callchain();
-        }
-    }
-    let call_site = format.field("call_site").filter(|field| !stacks && !user && field.size == 8).cloned();
-    let filter = wanted.selector.filter.as_deref().map(|text| Filter::parse(text, &format)).transpose();
-    let filter = filter.map_err(|err| setup.filter_error(err, &format))?;
     if filter.as_ref().is_some_and(Filter::is_of_cut_text) {
         bail!("{}: the kernel has no filter for text with a length", format.full_name());
     }
-    let argument = match &wanted.argument {
-        Some((what, expr)) => program(Some(expr), None, &format)?.map(|program| (*what, program)),
-        None => None,
-    };
+    let mut argument = None;
+    for what in Argument::ALL {
+        argument = argument.or(bound.value(what.name(), &[])?.map(|program| (what, program)));
+    }
+    let user = is_user(&wanted.selector.head, setup)?;
+    let stacks = !is_free && ptr.is_some() && (setup.stacks || bound.attributes.stack);
+    // Who frees may be anybody, unless only a process can free what is its own.
+    let anybody = is_free && !(user && matches!(setup.target.tasks, Tasks::Processes(_) | Tasks::Workload(_)));
+    if bound.attributes.cpus.is_none() && !is_free {
+        bound.attributes.cpus.clone_from(&setup.target.wanted);
+    }
+    let mut evsel = bound.into_evsel(stacks).binding(if anybody { Binding::Cpu } else { Binding::Task });
+    // Of a whole machine, it matters where in the kernel, not in which of many programs.
+    if stacks && !user && setup.watched.is_all() {
+        evsel = evsel.kernel_callchain();
+    }
     let result_in_memory = wanted.result_in_memory;
     if result_in_memory {
         evsel = evsel.user_stack(RESULT_WITHIN_BYTES);
     }
+    let call_site = format.field("call_site").filter(|field| !stacks && !user && field.size == 8).cloned();
     let event = evlist.add(evsel)?;
     Ok(Source {
         event,
@@ -317,17 +307,6 @@ fn source(
         call_site,
         filter,
     })
-}
-
-/// What is asked for, or else a field.
-fn program(expr: Option<&Expr>, field: Option<String>, format: &Format) -> Result<Option<Program>> {
-    let of_field = field.as_deref().map(Expr::parse).transpose()?;
-    let Some(expr) = expr.or(of_field.as_ref()) else { return Ok(None) };
-    match expr.compile(format) {
-        Ok(program) => Ok(Some(program)),
-        Err(err) if err.is_unknown_field() => Err(anyhow::Error::new(err)),
-        Err(err) => Err(usage(err)),
-    }
 }
 
 /// Turns each event without an address, and the one behind it, into a pair: one in each file.

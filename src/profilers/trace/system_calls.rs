@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 
 use super::{Chosen, Way};
+use crate::event::Bound;
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::profiler::Setup;
@@ -69,12 +70,17 @@ impl Calls {
     }
 }
 
-/// Takes out of `chosen` what raw events will tell: the calls that are wanted in one way, if they are many. Returns the
-/// raw events, and what they tell.
+/// Takes out of `chosen` what raw events will tell: the calls that are wanted in one way, if they are many. `of_all`: a filter
+/// of all events, beside those of their ways. Returns the raw events, and what they tell.
 ///
 /// # Errors
 /// tracefs cannot be read.
-pub fn take(chosen: &mut Vec<Chosen>, ways: &[Way], setup: &Setup<'_>) -> Result<Vec<(Chosen, Raw)>> {
+pub fn take(
+    chosen: &mut Vec<Chosen>,
+    ways: &[Way],
+    of_all: Option<&str>,
+    setup: &Setup<'_>,
+) -> Result<Vec<(Bound, Raw)>> {
     let count = |events: &[Chosen]| events.iter().filter(|event| call(event).is_some()).count();
     if count(chosen) <= MOST {
         return Ok(Vec::new());
@@ -86,7 +92,11 @@ pub fn take(chosen: &mut Vec<Chosen>, ways: &[Way], setup: &Setup<'_>) -> Result
         let place = call(&event).and_then(|(end, number)| {
             let [enter, exit] = &formats;
             let raw = if end == End::Enter { enter } else { exit };
-            Some((end, number, filter_of_raw(&event, raw.as_ref()?, &ways[event.way])?))
+            Some((
+                end,
+                number,
+                filter_of_raw(&event.bound.format, raw.as_ref()?, [ways[event.way].filter.as_deref(), of_all])?,
+            ))
         });
         match place {
             Some((end, number, filter)) => {
@@ -111,7 +121,9 @@ pub fn take(chosen: &mut Vec<Chosen>, ways: &[Way], setup: &Setup<'_>) -> Result
         let filter = syscalls::numbers_filter(&number.name, &wanted, &numbers(end, setup)?);
         let filter = filter.and_then(|text| Filter::parse(&text, &format).ok());
         let evsel = evsel.with_abi();
-        let event = Chosen { evsel, format, filter: filters.remove(&(way, end)).flatten(), way, optional: false };
+        let of_user = filters.remove(&(way, end)).flatten();
+        let attributes = ways[way].attrs.clone();
+        let event = Bound { evsel, format, filter: of_user, expressions: Vec::new(), attributes };
         raws.push((event, Raw { calls, number, filter }));
     }
     tell(&raws, setup);
@@ -120,22 +132,21 @@ pub fn take(chosen: &mut Vec<Chosen>, ways: &[Way], setup: &Setup<'_>) -> Result
 
 /// The end and number of a system call that is chosen by name.
 fn call(event: &Chosen) -> Option<(End, u32)> {
-    let is_call = event.format.system == syscalls::SYSTEM;
-    if is_call { syscalls::end_and_number(&event.format.name) } else { None }
+    let format = &event.bound.format;
+    if format.system == syscalls::SYSTEM { syscalls::end_and_number(&format.name) } else { None }
 }
 
 /// The event's filter as a filter of the raw event. None: its records, or the filter, are of fields that the raw event
 /// has not, or has with another meaning.
-fn filter_of_raw(event: &Chosen, raw: &Format, way: &Way) -> Option<Option<Filter>> {
+fn filter_of_raw(format: &Format, raw: &Format, texts: [Option<&str>; 2]) -> Option<Option<Filter>> {
     /// Fields of some events, and of every event something else.
     const AMBIGUOUS: [&str; 4] = ["cpu", "CPU", "comm", "COMM"];
-    if !syscalls::fits(&syscalls::bare(&event.format), raw) {
+    if !syscalls::fits(&syscalls::bare(format), raw) {
         return None;
     }
-    let Some(text) = &way.filter else { return Some(None) };
-    let ambiguous = AMBIGUOUS.iter().any(|name| event.format.field(name).is_some());
-    let filter = Filter::parse(text, &syscalls::shared(&event.format, raw)).ok()?;
-    if ambiguous { None } else { Some(Some(filter)) }
+    let filter = Filter::parse_all(texts, &syscalls::shared(format, raw)).ok()?;
+    let is_ambiguous = AMBIGUOUS.iter().any(|name| format.field(name).is_some());
+    if filter.is_some() && is_ambiguous { None } else { Some(filter) }
 }
 
 /// All system calls that have an event at this end.
@@ -146,7 +157,7 @@ fn numbers(end: End, setup: &Setup<'_>) -> Result<BTreeSet<u32>> {
 }
 
 /// For `-v`: what was done, and what it costs.
-fn tell(raws: &[(Chosen, Raw)], setup: &Setup<'_>) {
+fn tell(raws: &[(Bound, Raw)], setup: &Setup<'_>) {
     if raws.is_empty() {
         return;
     }
@@ -160,7 +171,7 @@ fn tell(raws: &[(Chosen, Raw)], setup: &Setup<'_>) {
         names.join(" and "),
     ));
     let with_text = |format: &Arc<Format>| syscalls::bare(format).fields.len() < format.fields.len();
-    let cut = calls().filter(|(_, event)| with_text(&event.format)).count();
+    let cut = calls().filter(|(_, event)| with_text(&event.bound.format)).count();
     if cut > 0 {
         setup.note(format!(
             "{cut} of these lack the text that the kernel copies from user space: the raw events have the addresses only"
@@ -171,6 +182,7 @@ fn tell(raws: &[(Chosen, Raw)], setup: &Setup<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Attrs;
     use crate::perf::Attr;
     use crate::perf::evsel::Evsel;
 
@@ -188,7 +200,8 @@ mod tests {
     fn chosen(name: &str, fields: &[(&str, usize, usize)]) -> Chosen {
         let format = Arc::new(format("syscalls", name, &[&[("int __syscall_nr", 8, 4)], fields].concat()));
         let evsel = Evsel::new(format.full_name(), Attr::tracepoint(1));
-        Chosen { evsel, format, filter: None, way: 0, optional: true }
+        let bound = Bound { evsel, format, filter: None, expressions: Vec::new(), attributes: Attrs::default() };
+        Chosen { bound, way: 0 }
     }
 
     #[test]
@@ -212,9 +225,9 @@ mod tests {
             (&odd, &enter, None, false),
         ];
         for (event, raw, filter, want) in cases {
-            let way = Way { filter: filter.map(str::to_owned), attrs: Default::default() };
-            let got = filter_of_raw(event, raw, &way);
-            assert_eq!(got.is_some(), want, "{} {filter:?}", event.format.name);
+            let event = &event.bound.format;
+            let got = filter_of_raw(event, raw, [filter, None]);
+            assert_eq!(got.is_some(), want, "{} {filter:?}", event.name);
             assert_eq!(got.flatten().map(|filter| filter.text().to_owned()).as_deref(), filter.filter(|_| want));
         }
     }
@@ -224,7 +237,7 @@ mod tests {
         assert_eq!(call(&chosen("sys_exit_openat", &[])), Some((End::Exit, libc::SYS_openat as u32)));
         assert_eq!(call(&chosen("sys_exit_nosuch", &[])), None);
         let mut other = chosen("sys_enter_openat", &[]);
-        other.format = Arc::new(format("mine", "sys_enter_openat", &[]));
+        other.bound.format = Arc::new(format("mine", "sys_enter_openat", &[]));
         assert_eq!(call(&other), None);
     }
 }

@@ -97,6 +97,18 @@ impl Filter {
         parse::parse(text, format)
     }
 
+    /// All conditions that there are, each a text of its own.
+    ///
+    /// # Errors
+    /// The kernel would refuse one of them.
+    pub fn parse_all<'t>(
+        texts: impl IntoIterator<Item = Option<&'t str>>,
+        format: &Format,
+    ) -> Result<Option<Filter>, FilterError> {
+        let parsed = texts.into_iter().flatten().map(|text| Filter::parse(text, format));
+        Ok(parsed.collect::<Result<Vec<_>, _>>()?.into_iter().reduce(Filter::and))
+    }
+
     /// What matches both.
     #[must_use]
     pub fn and(self, other: Filter) -> Filter {

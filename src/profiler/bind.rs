@@ -1,0 +1,63 @@
+//! What a selector stands for: the events of its name or pattern, each with what was asked of it.
+
+use anyhow::{Result, bail};
+
+use crate::cli::usage;
+use crate::event::{Bound, Head, Selector};
+use crate::profiler::Setup;
+use crate::profiler::probes::SelectedEvent;
+use crate::tep::filter::Filter;
+
+/// The system of ftrace's own records, which have formats but no tracepoint.
+const NO_TRACEPOINTS: &str = "ftrace:";
+
+impl Setup<'_> {
+    /// The events of a selector. `filter` is a condition of all events, beside the selector's own. A pattern stands for those
+    /// events that have the fields of both filters.
+    ///
+    /// # Errors
+    /// As [`Setup::events`]; a filter or an expression that does not fit.
+    pub fn bind(&self, selector: &Selector, filter: Option<&str>) -> Result<Vec<Bound>> {
+        let selector = &*self.named_in_full(selector)?;
+        let pattern = selector.head.to_string();
+        let is_pattern = selector.has_wildcard() && matches!(selector.head, Head::Tracepoint { .. });
+        let events = if is_pattern { self.matching(&pattern)? } else { self.events(selector)? };
+        let (mut bound, mut unfit) = (Vec::new(), Vec::new());
+        for (evsel, format) in events {
+            let filter = match Filter::parse_all([selector.filter.as_deref(), filter], &format) {
+                Err(err) if is_pattern && err.is_unknown_field() => {
+                    unfit.push(format.full_name());
+                    continue;
+                }
+                filter => filter.map_err(|err| self.filter_error(err, &format))?,
+            };
+            let mut expressions = Vec::new();
+            for (name, expr) in &selector.attrs.expressions {
+                let program = expr.compile(&format).map_err(|err| match err.is_unknown_field() {
+                    true => anyhow::Error::new(err),
+                    false => usage(err),
+                })?;
+                expressions.push((name.clone(), program));
+            }
+            let (evsel, attributes) = (evsel.optional(is_pattern), selector.attrs.clone());
+            bound.push(Bound { evsel, format, filter, expressions, attributes });
+        }
+        if bound.is_empty() {
+            bail!("no event of {pattern:?} has the fields that the filter asks for");
+        }
+        if !unfit.is_empty() {
+            self.warn(format!("left out of {pattern}, without the fields of the filter: {}", unfit.join(" ")));
+        }
+        Ok(bound)
+    }
+
+    fn matching(&self, pattern: &str) -> Result<Vec<SelectedEvent>> {
+        let mut names = self.tracefs.get()?.matching(pattern)?;
+        names.retain(|name| !name.starts_with(NO_TRACEPOINTS));
+        if names.is_empty() {
+            bail!("no event matches {pattern:?}{}", self.tracefs.get()?.alternatives(pattern));
+        }
+        self.note(format!("{pattern} is {}", names.join(" ")));
+        names.iter().map(|name| self.tracepoint(name)).collect()
+    }
+}
