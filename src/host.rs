@@ -34,6 +34,11 @@ pub fn tickless_cpus(host: &Host) -> Vec<u32> {
     parse_cpus(text.trim()).unwrap_or_default()
 }
 
+/// A number below /proc/sys/kernel.
+pub fn sysctl(host: &Host, name: &str) -> Option<i64> {
+    fs::read_to_string(host.proc.join("sys/kernel").join(name)).ok()?.trim().parse().ok()
+}
+
 /// Beyond any kernel's NR_CPUS.
 const MAX_CPU: u32 = (1 << 20) - 1;
 

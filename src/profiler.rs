@@ -14,6 +14,7 @@ pub mod hits;
 mod inherited;
 pub mod probes;
 mod samples;
+pub mod sampling;
 mod setup;
 mod tracefs;
 

@@ -3,11 +3,10 @@
 //! [`Facts::probe`] asks the machine once something was refused; [`explain`] and [`explain_ring`] are plain logic.
 
 use std::io;
-use std::path::Path;
 
 use nix::errno::Errno;
 
-use crate::host::{Host, online_cpus};
+use crate::host::{Host, online_cpus, sysctl};
 use crate::perf::attr::{Attr, Exclude, Missing, Source};
 use crate::sys::open_files;
 use crate::sys::perf::Watch;
@@ -102,7 +101,7 @@ pub struct Facts {
 impl Facts {
     /// Asks the machine.
     pub fn probe(host: &Host) -> Facts {
-        let number = |name: &str| sysctl(&host.proc, name);
+        let number = |name: &str| sysctl(host, name);
         let online = online_cpus(host).unwrap_or_default();
         let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu: online.first().copied().unwrap_or(0) };
         Facts {
@@ -169,14 +168,9 @@ pub fn setcap(capabilities: &[Capability]) -> String {
     format!("{} (setcap {}+ep perf-prof)", names.join(" and "), names.join(",").to_ascii_lowercase())
 }
 
-/// A number below /proc/sys/kernel.
-pub fn sysctl(proc: &Path, name: &str) -> Option<i64> {
-    std::fs::read_to_string(proc.join("sys/kernel").join(name)).ok()?.trim().parse().ok()
-}
-
 /// Ring buffers of this process count against the limit of locked memory: perf_mmap, kernel/events/core.c.
 pub fn locks_little(host: &Host) -> bool {
-    let paranoid = sysctl(&host.proc, "perf_event_paranoid").is_none_or(|level| level > -1);
+    let paranoid = sysctl(host, "perf_event_paranoid").is_none_or(|level| level > -1);
     paranoid && !Privileges::of_self(&host.proc).has(Capability::IpcLock)
 }
 

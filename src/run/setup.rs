@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
-use crate::host::Host;
+use crate::host::{Host, sysctl};
 use crate::output::EventText;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
@@ -53,6 +53,5 @@ pub(super) fn event_texts(evlist: &Evlist, setup: &Setup<'_>) -> Result<Vec<Opti
 }
 
 pub(super) fn max_stack(host: &Host) -> usize {
-    let text = std::fs::read_to_string(host.proc.join("sys/kernel/perf_event_max_stack"));
-    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(127)
+    sysctl(host, "perf_event_max_stack").and_then(|limit| usize::try_from(limit).ok()).unwrap_or(127)
 }

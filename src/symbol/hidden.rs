@@ -4,14 +4,14 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 
-use crate::host::{Host, processes};
-use crate::perf::refusal::{Reason, sysctl};
+use crate::host::{Host, processes, sysctl};
+use crate::perf::refusal::Reason;
 use crate::sys::privileges::{Capability, Privileges};
 
 /// What will be without names. Empty for root.
 pub fn hidden(host: &Host) -> Vec<Reason> {
     let privileges = Privileges::of_self(&host.proc);
-    let restrict = sysctl(&host.proc, "kptr_restrict").unwrap_or(0);
+    let restrict = sysctl(host, "kptr_restrict").unwrap_or(0);
     let mut reasons = Vec::new();
     if !shows_addresses(host) {
         reasons.push(kernel_names(privileges.has(Capability::Syslog), restrict));

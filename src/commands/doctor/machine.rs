@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use crate::host::{Host, online_cpus, parse_cpus};
+use crate::host::{Host, online_cpus, parse_cpus, sysctl};
 use crate::perf::attr::{Attr, Exclude, Missing, Sampling};
 use crate::perf::no_tracefs::{Lockdown, NoTracefs, unreadable};
-use crate::perf::refusal::{Reason, sysctl};
+use crate::perf::refusal::Reason;
 use crate::profiler::TracefsFinder;
 use crate::sys;
 use crate::sys::perf::Watch;
@@ -95,7 +95,7 @@ pub fn limits(host: &Host) -> Vec<Limit> {
     ];
     let (soft, hard) = sys::open_files();
     let number = |value: u64| i64::try_from(value).ok();
-    let mut limits: Vec<Limit> = SYSCTLS.iter().map(|&name| (name, sysctl(&host.proc, name))).collect();
+    let mut limits: Vec<Limit> = SYSCTLS.iter().map(|&name| (name, sysctl(host, name))).collect();
     limits.push(("nofile_soft", number(soft)));
     limits.push(("nofile_hard", number(hard)));
     limits.push(("memlock_bytes", number(sys::locked_memory())));

@@ -12,8 +12,6 @@ mod shares;
 mod usage;
 mod windows;
 
-use std::io;
-
 use anyhow::{Result, bail};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -27,6 +25,7 @@ use crate::perf::opening::refused;
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
+use crate::profiler::sampling::{USER_ALONE, check_limit};
 use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
 use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
 use crate::profilers::profile::shares::{Kind, Left};
@@ -190,37 +189,24 @@ impl Profile {
 
     /// Cycles if this machine counts them, else the CPU clock.
     fn choose(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
-        // How busy a thread is in a second takes samples that stand for time.
-        if self.windows.is_some() && self.terms.targeted && self.terms.wanted_hz().is_some() {
-            return Ok(self.by_clock());
-        }
-        let cpu = online_cpus(setup.host)?.first().copied().unwrap_or(0);
-        let cycles = Attr::cycles(self.evenly(evlist, setup.host));
-        match evlist.probe(&cycles.clone().exclude(self.exclude), cpu) {
-            // There is a PMU for it, or the opening will say what is wrong.
-            Ok(()) => return Ok(Evsel::new("cycles", cycles)),
-            Err(err) if is_absent(&err) => {}
-            Err(err) if refused(&err) && evlist.probe(&cycles.clone().exclude(USER_ALONE), cpu).is_ok() => {
-                return Ok(Evsel::new("cycles", cycles));
-            }
-            Err(err) if refused(&err) => {} // it is refused before anybody looks for the PMU
-            Err(_) => return Ok(Evsel::new("cycles", cycles)),
-        }
-        let unit = if self.terms.wanted_hz().is_none() { "; -c is in ns of it" } else { "" };
-        setup.warn(format!(
-            "no hardware counter of cycles here (usual in virtual machines): sampling the CPU clock{unit}"
-        ));
-        if let Sampling::Period(period_ns) = self.terms.sampling {
-            check_clock_period(setup.host, period_ns)?;
-        }
-        Ok(self.by_clock())
-    }
-
-    fn by_clock(&mut self) -> Evsel {
-        self.terms.clock = true;
         let clock = Attr::cpu_clock(self.terms.sampling);
         // Where the idle task cannot be told from others, it is not sampled; cycles do not pass in it.
-        Evsel::new("cpu-clock", if self.nested { clock.exclude_idle() } else { clock })
+        let clock = if self.nested { clock.exclude_idle() } else { clock };
+        // How busy a thread is in a second takes samples that stand for time.
+        if self.windows.is_some() && self.terms.targeted && self.terms.wanted_hz().is_some() {
+            self.terms.clock = true;
+            return Ok(Evsel::new("cpu-clock", clock));
+        }
+        let cycles = Attr::cycles(self.evenly(evlist, setup.host));
+        let unit = if self.terms.wanted_hz().is_none() { "; -c is in ns of it" } else { "" };
+        let (evsel, is_clock) = setup.cycles_or_clock(evlist, [cycles, clock], self.exclude, unit)?;
+        self.terms.clock = is_clock;
+        if let Sampling::Period(period_ns) = self.terms.sampling
+            && is_clock
+        {
+            check_clock_period(setup.host, period_ns)?;
+        }
+        Ok(evsel)
     }
 
     /// As many cycles as make the frequency on a busy CPU. Asked for a frequency, the kernel would look for a period as it
@@ -238,7 +224,7 @@ impl Profile {
         if matches!(setup.target.tasks, Tasks::All | Tasks::Cgroups(_)) {
             return Ok(false);
         }
-        let cpu = online_cpus(setup.host)?.first().copied().unwrap_or(0);
+        let cpu = setup.some_cpu()?;
         let wide = evlist.probe_on_cpu(&evsel.attr().clone().exclude(self.exclude), cpu).is_ok();
         if !wide {
             setup.warn(
@@ -250,7 +236,7 @@ impl Profile {
 
     /// Who may not sample the kernel samples user code.
     fn settle_for_user(&mut self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let cpu = online_cpus(setup.host)?.first().copied().unwrap_or(0);
+        let cpu = setup.some_cpu()?;
         if self.exclude.kernel || self.exclude.user || !self.terms.targeted {
             return Ok(());
         }
@@ -329,24 +315,6 @@ impl Profile {
 fn living(ctx: &mut Context) -> Vec<(i32, i32, Comm)> {
     let living: Vec<(i32, i32)> = ctx.tasks.living().collect();
     living.into_iter().map(|(tid, pid)| (tid, pid, ctx.tasks.comm(pid))).collect()
-}
-
-const USER_ALONE: Exclude = Exclude { user: false, kernel: true, guest: false, host: false };
-
-pub(super) fn is_absent(err: &io::Error) -> bool {
-    matches!(err.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV))
-}
-
-/// Refuses more than a sysctl allows: the kernel itself would only say EINVAL.
-pub(super) fn check_limit(host: &Host, what: &str, wanted: u64, sysctl: &str) -> Result<()> {
-    let path = host.proc.join("sys/kernel").join(sysctl);
-    let limit: Option<u64> = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
-    match limit {
-        Some(limit) if wanted > limit => bail!(
-            "{what} {wanted} is over kernel.{sysctl}, which is {limit}: ask for less, or raise it (sysctl -w kernel.{sysctl}={wanted})"
-        ),
-        _ => Ok(()),
-    }
 }
 
 /// Refuses a period that the timer of the CPU clock does not keep.
@@ -550,16 +518,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_named() {
+    fn periods_of_the_clock_are_checked() {
         let dir = tempfile::tempdir().unwrap();
         let kernel = dir.path().join("sys/kernel");
         std::fs::create_dir_all(&kernel).unwrap();
         std::fs::write(kernel.join("perf_event_max_sample_rate"), "1000\n").unwrap();
         let host = Host { proc: dir.path().into(), cpu: dir.path().into() };
-        assert!(check_limit(&host, "-F", 1000, "perf_event_max_sample_rate").is_ok());
-        assert!(check_limit(&host, "-F", 1001, "absent").is_ok());
-        let err = check_limit(&host, "-F", 1001, "perf_event_max_sample_rate").unwrap_err().to_string();
-        assert!(err.contains("-F 1001") && err.contains("kernel.perf_event_max_sample_rate, which is 1000"), "{err}");
         assert!(check_clock_period(&host, 1_000_000).is_ok() && check_clock_period(&host, i64::MAX as u64).is_ok());
         for (period_ns, words) in [
             (9_999, "at least 10000, in ns"),

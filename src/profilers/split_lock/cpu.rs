@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Result, bail};
 
-use crate::host::Host;
+use crate::host::{Host, sysctl};
 use crate::perf::attr::Counter;
 
 /// SQ_MISC.SPLIT_LOCK: Intel's manual, volume 3, performance monitoring events.
@@ -35,11 +35,10 @@ pub fn refuse_if_fatal(host: &Host) -> Result<()> {
 
 /// The kernel makes who makes a split lock wait: handle_user_split_lock, arch/x86/kernel/cpu.
 pub fn slows_down(host: &Host) -> bool {
-    let mitigates = fs::read_to_string(host.proc.join("sys/kernel/split_lock_mitigate"));
     let info = cpuinfo(host);
     let detects = value(&info, "flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "split_lock_detect"));
     let off = command_line(host).split_ascii_whitespace().any(|word| word == "split_lock_detect=off");
-    detects && !off && mitigates.is_ok_and(|text| text.trim() == "1")
+    detects && !off && sysctl(host, "split_lock_mitigate") == Some(1)
 }
 
 fn cpuinfo(host: &Host) -> String {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::host::Host;
+use crate::host::{Host, sysctl};
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
@@ -120,8 +120,8 @@ impl Plan {
 /// Frames of an interrupt's stack: on the way from the network's softirq to a task that waits for a packet are some thirty.
 fn interrupt_depth(host: &Host) -> u16 {
     const MOST: u16 = 32;
-    let limit = std::fs::read_to_string(host.proc.join("sys/kernel/perf_event_max_stack"));
-    limit.ok().and_then(|text| text.trim().parse().ok()).map_or(MOST, |limit: u16| MOST.min(limit))
+    let limit = sysctl(host, "perf_event_max_stack").and_then(|limit| u16::try_from(limit).ok());
+    limit.map_or(MOST, |limit| MOST.min(limit))
 }
 
 impl Woken {

@@ -20,15 +20,14 @@ use crate::cli::CommonArgs;
 use crate::cli::values;
 use crate::digits::format_ns;
 use crate::host::{Host, online_cpus};
-use crate::perf::attr::Sampling;
+use crate::perf::attr::{Exclude, Sampling};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
-use crate::perf::opening::refused;
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
+use crate::profiler::sampling::check_limit;
 use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
-use crate::profilers::profile::{check_limit, is_absent};
 use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::settings::{Limits, Settings};
 use crate::profilers::watchdog::signs::SignBoard;
@@ -230,14 +229,17 @@ impl Watchdog {
     }
 
     /// Cycles if this machine counts them, else the CPU clock.
-    fn choose_sampler(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Evsel {
-        let cpu = self.settings.cpus.first().copied().unwrap_or(0);
-        let cycles = Attr::cycles(Sampling::Frequency(self.hz));
-        let probed = evlist.probe(&cycles, cpu);
+    fn choose_sampler(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
         self.sampler.period = 1_000_000_000 / self.hz.max(1);
-        if probed.is_err_and(|err| is_absent(&err) || refused(&err)) {
-            setup.warn("no PMU: sampling by timer; a CPU with interrupts off cannot be sampled".to_owned());
-            return Evsel::new("cpu-clock", Attr::cpu_clock(Sampling::Frequency(self.hz)));
+        let sampling = Sampling::Frequency(self.hz);
+        let (evsel, is_clock) = setup.cycles_or_clock(
+            evlist,
+            [Attr::cycles(sampling), Attr::cpu_clock(sampling)],
+            Exclude::default(),
+            "; a CPU with interrupts off cannot be sampled",
+        )?;
+        if is_clock {
+            return Ok(evsel);
         }
         self.sampler.is_nmi = counters_interrupt_always(setup.host);
         if !self.sampler.is_nmi {
@@ -245,7 +247,7 @@ impl Watchdog {
                 "the PMU interrupts like any device here: a CPU with interrupts off cannot be sampled".to_owned(),
             );
         }
-        Evsel::new("cycles", cycles)
+        Ok(evsel)
     }
 
     fn is_wanted(&self, cpu: u32) -> bool {
@@ -438,7 +440,7 @@ impl Profiler for Watchdog {
         let expire = add(setup.tracepoint("timer:hrtimer_expire_entry")?.0)?;
         let start = add(setup.tracepoint("timer:hrtimer_start")?.0)?;
         let stop_task = add(setup.tracepoint("sched:sched_switch")?.0)?;
-        let sampler = self.choose_sampler(evlist, setup);
+        let sampler = self.choose_sampler(evlist, setup)?;
         let sampler = if self.stacks { sampler.callchain(0).kernel_callchain() } else { sampler };
         let sampler = if is_all { sampler } else { sampler.binding(Binding::Cpu).cpus(self.wanted.clone()) };
         let sampler = evlist.add(sampler)?;
