@@ -21,7 +21,7 @@ const ROOMS: [(&str, &[&str]); 23] = [
     ("task", &["escape", "host", "perf", "sys", "tep"]),
     ("symbol", &["escape", "glob", "host", "perf", "sys", "task", "tep"]),
     ("stats", &["symbol", "task"]),
-    ("report", &["perf", "stats", "symbol", "task", "tep"]),
+    ("report", &["escape", "perf", "stats", "symbol", "task", "tep"]),
     ("output", &["bpf", "digits", "escape", "host", "report", "stats", "symbol", "sys", "task", "tep"]),
     ("cli", &["glob", "host", "output"]),
     (
