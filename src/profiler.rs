@@ -15,6 +15,7 @@ mod inherited;
 pub mod probes;
 mod samples;
 pub mod sampling;
+mod scope;
 mod setup;
 mod tracefs;
 
@@ -30,6 +31,7 @@ use crate::symbol::StackId;
 pub use args::{ProfilerArgs, Trial};
 pub use context::Context;
 pub use samples::{Samples, Use};
+pub use scope::Scope;
 pub use setup::{Setup, Warning};
 pub use tracefs::TracefsFinder;
 

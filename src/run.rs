@@ -172,18 +172,11 @@ impl Run {
         let tracefs = TracefsFinder::default();
         let mut evlist = Evlist::new();
         let setup = Setup {
-            tracefs: &tracefs,
-            target: &options.target,
-            host: &host,
-            watched: &watched,
             command: options.workload.first().map(OsString::as_os_str),
             stacks: options.stacks,
             flame_graph: options.flame.is_some(),
             interval: options.interval,
-            own: [nix::unistd::gettid().as_raw(), output.tid()],
-            weight: Default::default(),
-            notes: Default::default(),
-            warnings: Default::default(),
+            ..Setup::new(&tracefs, &options.target, &host, &watched, [nix::unistd::gettid().as_raw(), output.tid()])
         };
         if options.paced {
             evlist.leave_unread();
@@ -236,6 +229,7 @@ impl Run {
         poller.add(&signals, SIGNALS).context("cannot wait for signals")?;
         settle.send(settings);
         let mut output = output;
+        let scope = setup.scope.clone();
         let warnings = setup.warnings.take().into_iter().map(|warning| warning.to_string());
         let words = std::mem::take(&mut options.notes).into_iter().chain(words::watching(&options, rings.cpus()));
         words.chain(warnings).chain(rings.take_notes()).for_each(|note| output.note(note));
@@ -246,7 +240,7 @@ impl Run {
             words::describe(&evlist, &rings, &tracefs, notes).into_iter().for_each(|line| output.note(line));
         }
         let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host));
-        let mut core = Core::new(evlist, profilers, watched, stacks, host.clone(), output);
+        let mut core = Core::new(evlist, profilers, watched, scope, stacks, host.clone(), output);
         core.narrow_here = rings.narrow_here;
         core.doubts_children = !core.evlist.in_doubt().is_empty();
         core.limit = options.samples.filter(|_| !options.dry_run);

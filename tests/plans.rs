@@ -88,20 +88,7 @@ fn kernels() -> Vec<(String, PathBuf)> {
 fn plan(trial: &Trial, options: &[&str], tree: &Path) -> Result<usize, String> {
     let (host, target, tracefs) = (Host::default(), Target::everything(), TracefsFinder::at(Tracefs::at(tree)));
     let watched = Watched::new(&target, &host);
-    let setup = Setup {
-        tracefs: &tracefs,
-        target: &target,
-        host: &host,
-        watched: &watched,
-        command: None,
-        stacks: options.contains(&"-g"),
-        flame_graph: false,
-        interval: None,
-        own: [1, 2],
-        weight: Default::default(),
-        notes: Default::default(),
-        warnings: Default::default(),
-    };
+    let setup = Setup { stacks: options.contains(&"-g"), ..Setup::new(&tracefs, &target, &host, &watched, [1, 2]) };
     let mut profiler = (trial.build)(options).unwrap_or_else(|err| panic!("{} {options:?}: {err:#}", trial.name));
     let mut evlist = Evlist::new();
     let planned = profiler.init(&mut evlist, &setup).and_then(|()| profiler.filter(&mut evlist, &setup));

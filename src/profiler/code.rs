@@ -20,7 +20,7 @@ use crate::tep::probe::Machine;
 
 /// Whose memory a function is looked for in.
 #[derive(Debug)]
-pub enum Scope<'a> {
+pub enum Searched<'a> {
     Everything,
     Processes(Vec<i32>),
     /// A command that is not executed yet.
@@ -92,21 +92,21 @@ pub fn in_file(wanted: Wanted<'_>, path: &str, search: &Search) -> Result<Vec<Sp
 ///
 /// # Errors
 /// No file defines it, or one does more than once.
-pub fn in_target(wanted: Wanted<'_>, scope: &Scope<'_>, host: &Host, search: &Search) -> Result<Vec<Spot>> {
+pub fn in_target(wanted: Wanted<'_>, scope: &Searched<'_>, host: &Host, search: &Search) -> Result<Vec<Spot>> {
     let name = &wanted.place.function;
     if address(name).is_some() {
         bail!("the address {name} is one of a file: name it, as in uprobe:{name}@\"/bin/true\"");
     }
     match scope {
-        Scope::Processes(pids) => in_processes(wanted, pids, host, search),
-        Scope::Command(command) => {
+        Searched::Processes(pids) => in_processes(wanted, pids, host, search),
+        Searched::Command(command) => {
             let shown = escape(command.as_encoded_bytes());
             let program = of_command(Path::new(command));
             let program =
                 program.with_context(|| format!("{shown} is not found, or nothing that a probe could go into"))?;
             in_program(wanted, program, search)
         }
-        Scope::Everything => {
+        Searched::Everything => {
             let usual = Code::open(Path::new(USUAL_PROGRAM)).ok().and_then(Result::ok);
             let usual = usual.with_context(|| format!("{USUAL_PROGRAM} cannot be read"));
             let files = usual?.with_libraries(&[]);
@@ -531,7 +531,7 @@ mod tests {
         let own = std::process::id() as i32;
         let spots = in_target(
             Wanted { place: &place(name, 0), most: 100 },
-            &Scope::Processes(vec![own, own]),
+            &Searched::Processes(vec![own, own]),
             &Host::default(),
             &Search::within(MOST_OF_FILE_BYTES),
         )

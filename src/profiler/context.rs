@@ -7,7 +7,7 @@ use crate::output::Output;
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
-use crate::profiler::Timestamp;
+use crate::profiler::{Scope, Timestamp};
 use crate::report::{Command, Kin, Shape, Subject, Value};
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
@@ -17,6 +17,7 @@ use crate::task::{Ancestor, Comm, TaskTable, Watched, procfs};
 pub struct Context {
     pub tasks: TaskTable,
     pub watched: Watched,
+    pub scope: Scope,
     pub spaces: SpaceKeys,
     pub stacks: Stacks,
     pub weights: StackWeights,
@@ -40,6 +41,19 @@ pub struct Context {
 }
 
 impl Context {
+    /// True for a task of the answer.
+    #[inline]
+    pub fn is_ours(&self, tid: i32) -> bool {
+        self.watched.contains(tid) && !self.scope.is_own(tid)
+    }
+
+    /// Where and when a sample was, and of which task.
+    #[inline]
+    pub fn subject(&mut self, sample: &Sample<'_>) -> Subject {
+        let Sample { time, cpu, pid, tid, .. } = *sample;
+        Subject { time, cpu, pid, tid, comm: self.tasks.comm(tid) }
+    }
+
     /// Hands over a tracepoint's record to be printed as it is, and a lineage to be told beside it.
     pub fn emit_event(
         &mut self,

@@ -14,7 +14,7 @@ use crate::perf::Attr;
 use crate::perf::attr::Missing;
 use crate::perf::evsel::Evsel;
 use crate::perf::target::Tasks;
-use crate::profiler::code::{self, Near, Scope, did_you_mean};
+use crate::profiler::code::{self, Near, Searched, did_you_mean};
 use crate::profiler::{Setup, TracefsFinder};
 use crate::symbol::functions::{CodeFile, has_mapped};
 use crate::symbol::kallsyms::each_function;
@@ -109,7 +109,7 @@ impl Setup<'_> {
         let search = Search::within(path.map_or(MOST_OF_TARGET_BYTES, |_| MOST_OF_FILE_BYTES));
         let spots = match path {
             Some(path) => code::in_file(wanted, path, &search),
-            None => code::in_target(wanted, &self.scope(), self.host, &search),
+            None => code::in_target(wanted, &self.searched(), self.host, &search),
         };
         let spots = spots.with_context(|| head.to_string())?;
         if let Some(left_out) = search.left_out() {
@@ -126,7 +126,7 @@ impl Setup<'_> {
         };
         let spots = found.unwrap_or_else(|| self.find_function(selector, place, path))?;
         self.tell_functions(head, &spots);
-        let scope = self.scope();
+        let scope = self.searched();
         let mut events = Vec::new();
         let mut file_before: Option<Arc<CodeFile>> = None;
         for spot in spots {
@@ -134,7 +134,7 @@ impl Setup<'_> {
             let is_first = file_before.replace(spot.file.clone()).is_none_or(|file| !Arc::ptr_eq(&file, &spot.file));
             match (path, &scope) {
                 (None, _) => self.note(format!("{head} is in {shown}, at byte {:#x}", spot.offset)),
-                (Some(_), Scope::Processes(pids))
+                (Some(_), Searched::Processes(pids))
                     if is_first && !pids.iter().any(|&pid| has_mapped(self.host, pid, &spot.file)) =>
                 {
                     self.warn(format!("{head} is not seen yet: no process that is watched has loaded {shown}"));
@@ -161,19 +161,19 @@ impl Setup<'_> {
     }
 
     /// Whose files a function is looked for in.
-    fn scope(&self) -> Scope<'_> {
+    fn searched(&self) -> Searched<'_> {
         let of_threads = |tids: Vec<i32>| {
             let mut pids: Vec<i32> = tids.iter().filter_map(|&tid| procfs::pid_of(self.host, tid)).collect();
             pids.sort_unstable();
             pids.dedup();
-            Scope::Processes(pids)
+            Searched::Processes(pids)
         };
         match (&self.target.tasks, self.command) {
-            (Tasks::Processes(pids), _) => Scope::Processes(pids.clone()),
+            (Tasks::Processes(pids), _) => Searched::Processes(pids.clone()),
             (Tasks::Threads(tids), _) => of_threads(tids.clone()),
             (Tasks::Cgroups(groups), _) => of_threads(groups.iter().flat_map(|group| group.threads()).collect()),
-            (Tasks::All | Tasks::Workload(_), Some(command)) => Scope::Command(command),
-            (Tasks::All | Tasks::Workload(_), None) => Scope::Everything,
+            (Tasks::All | Tasks::Workload(_), Some(command)) => Searched::Command(command),
+            (Tasks::All | Tasks::Workload(_), None) => Searched::Everything,
         }
     }
 

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use crate::cli::usage;
 use crate::host::Host;
@@ -13,10 +13,13 @@ use crate::perf::Attr;
 use crate::perf::evsel::Evsel;
 use crate::perf::refusal::Reason;
 use crate::perf::target::{Target, Tasks};
-use crate::profiler::TracefsFinder;
+use crate::profiler::{Scope, TracefsFinder};
 use crate::task::{Watched, procfs};
 use crate::tep::filter::{Filter, FilterError};
 use crate::tep::format::Format;
+
+/// Where all tasks have numbers.
+const SEES_ALL_TASKS: &str = "run on the host, or in a container with --pid=host";
 
 /// What a profiler knows before anything is opened.
 pub struct Setup<'a> {
@@ -33,8 +36,7 @@ pub struct Setup<'a> {
     pub flame_graph: bool,
     /// `-i`.
     pub interval: Option<std::time::Duration>,
-    /// Our own threads.
-    pub own: [i32; 2],
+    pub scope: Scope,
     /// What stacks are weighed by, where a profiler has said so: see [`Setup::weighs`].
     pub weight: Cell<Option<&'static str>>,
     pub notes: RefCell<Vec<String>>,
@@ -52,6 +54,32 @@ pub struct Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", if self.degraded { "degraded: " } else { "" }, self.reason)
+    }
+}
+
+impl<'a> Setup<'a> {
+    /// That of a run without options. `own`: our threads.
+    pub fn new(
+        tracefs: &'a TracefsFinder,
+        target: &'a Target,
+        host: &'a Host,
+        watched: &'a Watched,
+        own: [i32; 2],
+    ) -> Setup<'a> {
+        Setup {
+            tracefs,
+            target,
+            host,
+            watched,
+            command: None,
+            stacks: false,
+            flame_graph: false,
+            interval: None,
+            scope: Scope::new(target.wanted.as_deref(), own),
+            weight: Cell::default(),
+            notes: RefCell::default(),
+            warnings: RefCell::default(),
+        }
     }
 }
 
@@ -97,7 +125,8 @@ impl Setup<'_> {
 
     /// A filter that leaves our own threads out: right for events that have no second party.
     pub fn not_ourselves(&self, format: &Format) -> Option<Filter> {
-        Filter::parse(&self.own.map(|tid| format!("common_pid != {tid}")).join(" && "), format).ok()
+        let others: Vec<String> = self.scope.own().map(|tid| format!("common_pid != {tid}")).collect();
+        Filter::parse(&others.join(" && "), format).ok()
     }
 
     /// Something that everybody should hear.
@@ -116,9 +145,20 @@ impl Setup<'_> {
         if procfs::is_nested(self.host) && matches!(self.target.tasks, Tasks::All | Tasks::Cgroups(_)) {
             self.degrade(Reason::new(
                 "tasks outside of this pid namespace have no numbers or names here: they are <outside>, number 0",
-                "run on the host, or in a container with --pid=host",
+                SEES_ALL_TASKS,
             ));
         }
+    }
+
+    /// Refuses a nested pid namespace, in which the kernel's task numbers mean nothing, for what `why` says.
+    ///
+    /// # Errors
+    /// We are in one.
+    pub fn require_host_pids(&self, why: &str) -> Result<()> {
+        if procfs::is_nested(self.host) {
+            bail!("{why}: {SEES_ALL_TASKS}");
+        }
+        Ok(())
     }
 
     /// A profiler weighs stacks by something else than its options say.

@@ -19,7 +19,7 @@ use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
 use crate::profilers::split_lock::sums::{COUNTS, Counts, Mode, PLACES, Places, Times};
-use crate::report::{Part, Shape, Subject, Value};
+use crate::report::{Part, Shape, Value};
 use crate::symbol::StackId;
 use crate::sys::split_lock::{POSSIBLE, SplitLocks};
 
@@ -110,7 +110,6 @@ impl SplitLockArgs {
 pub struct SplitLock {
     args: SplitLockArgs,
     event: Option<EventId>,
-    own: [i32; 2],
     counts: Counts,
     times: Times,
     places: Places,
@@ -136,7 +135,6 @@ impl SplitLock {
         SplitLock {
             args,
             event: None,
-            own: [0; 2],
             counts: Counts::default(),
             times: Times::default(),
             places: Places::default(),
@@ -147,7 +145,6 @@ impl SplitLock {
 
 impl Profiler for SplitLock {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        self.own = setup.own;
         self.times = match (&setup.target.tasks, &setup.target.wanted) {
             (Tasks::All | Tasks::Cgroups(_), _) => Times::Cpus,
             (_, None) => Times::Tasks,
@@ -171,26 +168,25 @@ impl Profiler for SplitLock {
         }
         let exclude = Exclude { host: self.args.exclude_host, ..Exclude::default() };
         let evsel = Evsel::new(named.name, Attr::counter(named.counter, self.args.trigger)).exclude(exclude).counted();
-        self.event = Some(evlist.add(if setup.stacks { evsel.callchain(0) } else { evsel })?);
+        self.event = Some(evlist.add(evsel.callchain_if(setup.stacks, 0))?);
         Ok(())
     }
 
     fn sample(&mut self, _event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        if self.own.contains(&sample.tid) {
+        if ctx.scope.is_own(sample.tid) {
             return Ok(Use::Ignored);
         }
         let mode = Mode::of(sample.misc());
         let count = self.args.trigger;
-        let comm = ctx.tasks.comm(sample.tid);
+        let subject = ctx.subject(sample);
         // The addresses of a guest mean nothing here.
         let place = mode.is_here().then(|| ctx.address(sample, mode == Mode::User)).flatten();
         let stack = if mode.is_here() && self.args.common.stacks() { ctx.stack(sample) } else { place };
-        self.places.add(mode, comm, sample.ip(), place, count);
+        self.places.add(mode, subject.comm, sample.ip(), place, count);
         if self.args.common.draws_stacks() {
             let stack = if mode.is_here() { ctx.stack(sample) } else { None };
-            ctx.weigh(sample.pid, comm, stack, count);
+            ctx.weigh(subject.pid, subject.comm, stack, count);
         }
-        let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
         let values = [Value::Unsigned(count), Value::Word(mode.word()), Value::Address(sample.ip())];
         ctx.emit(subject, &SHAPE, values, stack);
         Ok(Use::Relevant)

@@ -18,7 +18,6 @@ use crate::perf::evsel::EventId;
 use crate::profiler::ProfilerArgs;
 use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
 use crate::profilers::trace::system_calls::{Calls, Raw};
-use crate::report::Subject;
 use crate::symbol::StackId;
 use crate::tep::context::ContextFlags;
 use crate::tep::filter::Filter;
@@ -255,7 +254,7 @@ impl Profiler for Trace {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        let comm = ctx.tasks.comm(sample.tid);
+        let subject = ctx.subject(sample);
         let first = self.traced.first().map_or(0, |traced| traced.event.index());
         let at = event.index().checked_sub(first).context("an event of another profiler")?;
         let traced = self.traced.get(at).context("an event of another profiler")?;
@@ -265,13 +264,13 @@ impl Profiler for Trace {
         };
         let Some(shown) = shown else { return Ok(Use::Ignored) };
         if let Some(filter) = &traced.here
-            && filter.matches(sample.raw, comm.as_bytes(), sample.cpu) == Some(false)
+            && filter.matches(sample.raw, subject.comm.as_bytes(), sample.cpu) == Some(false)
         {
             return Ok(Use::Ignored);
         }
         let stack = ctx.stack(sample);
         if self.draws_stacks {
-            ctx.weigh(sample.pid, comm, stack, 1);
+            ctx.weigh(sample.pid, subject.comm, stack, 1);
         }
         if self.only_draws && !traced.shows_stack {
             return Ok(Use::Relevant);
@@ -280,7 +279,6 @@ impl Profiler for Trace {
         // Whom an interrupt has hit has no part in it.
         let lineage = (self.shows_lineage && !traced.context.in_interrupt(sample.raw)).then(|| ctx.lineage(sample.pid));
         let lineage = lineage.filter(|lineage| !lineage.is_empty());
-        let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
         ctx.emit_event(subject, shown, sample.raw, lineage, stack);
         Ok(Use::Relevant)
     }

@@ -12,7 +12,7 @@ use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
-use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Samples, Timestamp};
+use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Samples, Scope, Timestamp};
 use crate::report::{Basis, Verdict};
 use crate::ringbuf::{Item, ItemKind, Piece, Stamp};
 use crate::run::loss::LossBook;
@@ -116,6 +116,7 @@ impl Core {
         evlist: Evlist,
         profilers: Vec<Box<dyn Profiler>>,
         watched: Watched,
+        scope: Scope,
         stacks: Stacks,
         host: Host,
         output: Output,
@@ -129,6 +130,7 @@ impl Core {
             ctx: Context {
                 tasks: TaskTable::new(host.clone()),
                 watched,
+                scope,
                 spaces: SpaceKeys::default(),
                 stacks,
                 weights: StackWeights::default(),

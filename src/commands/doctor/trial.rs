@@ -164,20 +164,7 @@ impl<'a> Bench<'a> {
 
     fn open_events(&self, profiler: &mut dyn Profiler, target: &Target, evlist: &mut Evlist) -> Result<Opened> {
         let watched = Watched::new(target, self.host);
-        let setup = Setup {
-            tracefs: self.tracefs,
-            target,
-            host: self.host,
-            watched: &watched,
-            command: None,
-            stacks: false,
-            flame_graph: false,
-            interval: None,
-            own: [gettid().as_raw(); 2],
-            weight: Default::default(),
-            notes: Default::default(),
-            warnings: Default::default(),
-        };
+        let setup = Setup::new(self.tracefs, target, self.host, &watched, [gettid().as_raw(); 2]);
         profiler.init(evlist, &setup)?;
         profiler.filter(evlist, &setup)?;
         setup.degrade_outsiders();

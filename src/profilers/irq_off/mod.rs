@@ -12,7 +12,7 @@ mod silence;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use rustc_hash::FxHashSet;
 
 use crate::cli::values::{self, Time};
@@ -25,14 +25,14 @@ use crate::perf::record::Innermost;
 use crate::perf::refusal::Reason;
 use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
-use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Scope, Setup, Timestamp, Use};
 use crate::profilers::irq_off::judge::{Account, Counts, Kind, Others, Recent, Times, judge};
 use crate::profilers::irq_off::ongoing::Shown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
 use crate::report::{Column, Part, Schema, Shape, Subject, Value, Verdict};
 use crate::symbol::StackId;
+use crate::task::Comm;
 use crate::task::cpu_times::Reading;
-use crate::task::{Comm, procfs};
 use crate::tep::Field;
 
 /// CPUs that took no interrupts for too long, told from idle and stolen time
@@ -183,8 +183,7 @@ pub struct IrqOff {
     sampled: bool,
     plan: Option<Plan>,
     host: Host,
-    /// `-C`
-    wanted: Option<Vec<u32>>,
+    scope: Scope,
     cpus: BTreeMap<u32, Cpu>,
     pending: Vec<Finding>,
     times: Times,
@@ -245,7 +244,7 @@ impl IrqOff {
             sampled: false,
             plan: None,
             host: Host::default(),
-            wanted: None,
+            scope: Scope::default(),
             cpus: BTreeMap::new(),
             pending: Vec::new(),
             times: Times::default(),
@@ -255,15 +254,11 @@ impl IrqOff {
 
     /// The CPUs of the answer, and one more to compare a single one with.
     fn watched(&self, online: &[u32]) -> Option<Vec<u32>> {
-        let mut cpus = self.wanted.clone()?;
+        let mut cpus = self.scope.cpus()?;
         if cpus.iter().filter(|cpu| online.contains(cpu)).count() == 1 {
             cpus.extend(online.iter().find(|cpu| !cpus.contains(cpu)).copied());
         }
         Some(cpus)
-    }
-
-    fn is_wanted(&self, cpu: u32) -> bool {
-        self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&cpu))
     }
 
     fn is_tickless(&self, cpu: u32) -> bool {
@@ -284,7 +279,7 @@ impl IrqOff {
         let cpu = self.cpus.entry(sample.cpu).or_default();
         let Some(gap) = cpu.sample(sample.time, sample.tid, terms) else { return };
         cpu.shown = Shown::default();
-        if !self.is_wanted(sample.cpu) {
+        if !self.scope.has_cpu(sample.cpu) {
             return;
         }
         let stack = match gap.function {
@@ -294,7 +289,7 @@ impl IrqOff {
             _ => ctx.stack(sample),
         };
         let comm = if gap.idle { Comm::new(b"swapper") } else { ctx.tasks.comm(sample.tid) };
-        let subject = Subject { time: sample.time, cpu: sample.cpu, pid: sample.pid, tid: sample.tid, comm };
+        let subject = Subject { comm, ..ctx.subject(sample) };
         self.pending.push(Finding { gap, subject, stack });
     }
 
@@ -369,20 +364,18 @@ impl IrqOff {
 
 impl Profiler for IrqOff {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        if procfs::is_nested(setup.host) {
-            bail!(
-                "the idle task and tasks outside of this pid namespace look alike in it, so that a late timer cannot be told from interrupts off: run on the host, or in a container with --pid=host"
-            );
-        }
+        setup.require_host_pids(
+            "the idle task and tasks outside of this pid namespace look alike in it, so that a late timer cannot be told from interrupts off",
+        )?;
         self.host = setup.host.clone();
-        self.wanted = setup.target.wanted.clone();
+        self.scope = setup.scope.clone();
         self.again_ns = ongoing::again_ns(setup.interval);
         self.tickless = tickless_cpus(setup.host);
         let online = online_cpus(setup.host)?;
         let cpus = self.watched(&online);
         let attr = Attr::timer(self.terms.period_ns).kernel_callchain();
         let timer = Evsel::new("cpu-clock", attr).binding(Binding::Cpu).cpus(cpus.clone());
-        let timer = evlist.add(if setup.stacks { timer.callchain(0) } else { timer })?;
+        let timer = evlist.add(timer.callchain_if(setup.stacks, 0))?;
         let witness = match self.witness(evlist, setup, cpus.as_ref()) {
             Ok(witness) => Some(witness),
             Err(err) => {
@@ -392,7 +385,7 @@ impl Profiler for IrqOff {
                 None
             }
         };
-        self.cpus = online.iter().filter(|cpu| self.is_wanted(**cpu)).map(|cpu| (*cpu, Cpu::default())).collect();
+        self.cpus = online.iter().filter(|cpu| self.scope.has_cpu(**cpu)).map(|cpu| (*cpu, Cpu::default())).collect();
         if online.len() == 1 {
             setup.warn(
                 "only one CPU is online: it cannot tell interrupts off from a machine that was stopped".to_owned(),
@@ -442,13 +435,12 @@ impl Profiler for IrqOff {
 
     fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {
         let (mut rows, mut unsampled) = (Vec::new(), false);
-        let wanted = &self.wanted;
         for (&number, cpu) in &mut self.cpus {
             let samples = cpu.silence.take_samples();
             self.sampled |= samples > 0;
             let mut counts = std::mem::take(&mut cpu.counts);
             let longest_ns = std::mem::take(&mut cpu.longest_ns);
-            if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&number)) {
+            if !self.scope.has_cpu(number) {
                 continue;
             }
             unsampled |= *counts.of(Kind::NotSampled) > 0;

@@ -34,7 +34,7 @@ impl IrqOff {
 
     /// When `cpu` was heard of last, and when its timer was due, if both are too long ago.
     fn silent_since(&self, cpu: u32, now: Timestamp) -> Option<(u64, u64)> {
-        let known = self.cpus.get(&cpu).filter(|known| known.silence.is_known() && self.is_wanted(cpu))?;
+        let known = self.cpus.get(&cpu).filter(|known| known.silence.is_known() && self.scope.has_cpu(cpu))?;
         let (heard, due) = known.silence.since();
         let due = due.max(heard);
         (now.saturating_sub(due) > self.terms.limit_ns).then_some((heard, due))

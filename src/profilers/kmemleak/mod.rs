@@ -13,7 +13,7 @@ mod report;
 mod short;
 mod sources;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use rustc_hash::FxHashSet;
 
 use crate::cli::values::{self, Time};
@@ -32,7 +32,7 @@ use crate::profilers::kmemleak::short::ShortSource;
 use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, Wanted};
 use crate::report::{Value, Verdict};
 use crate::symbol::StackId;
-use crate::task::{TaskTable, procfs};
+use crate::task::TaskTable;
 use crate::tep::filter::Filter;
 
 /// What was allocated and not freed: where, how much, how old
@@ -91,9 +91,6 @@ pub struct Kmemleak {
     owners: Owners,
     than: Option<Time>,
     most: usize,
-    own: [i32; 2],
-    /// `-C`: elsewhere, a free of something unknown says nothing.
-    cpus: Option<Vec<u32>>,
     draws: bool,
     started_ns: Timestamp,
     look_at_ns: Option<Timestamp>,
@@ -146,8 +143,6 @@ impl Kmemleak {
             owners: Owners::default(),
             than,
             most: if all { usize::MAX } else { MOST_PLACES },
-            own: [0; 2],
-            cpus: None,
             draws: false,
             started_ns: 0,
             look_at_ns: None,
@@ -182,7 +177,7 @@ impl Kmemleak {
         who: Who,
         ctx: &mut Context,
     ) -> Use {
-        let is_own = self.own.contains(&who.tid);
+        let is_own = ctx.scope.is_own(who.tid);
         let owner = if is_own { OURSELVES } else { self.owners.number(who.pid, ctx.tasks.comm(who.tid)) };
         let record = pointers::Record { ptr, time: who.time, bytes, stack, owner };
         if !self.ledger.allocated(space, record) {
@@ -197,7 +192,7 @@ impl Kmemleak {
         match self.ledger.freed(space, ptr, time) {
             Some(record) if record.owner == OURSELVES => Use::Ignored,
             Some(_) => Use::Relevant,
-            None if self.counts(tid, cpu, ctx) => {
+            None if Kmemleak::counts(tid, cpu, ctx) => {
                 self.ledger.counts.unmatched();
                 Use::Relevant
             }
@@ -247,7 +242,7 @@ impl Kmemleak {
                 let caller = caller(source, sample);
                 let is_outermost = self.ledger.enters(caller, Open { pair, bytes, old: None, argument });
                 if is_outermost && argument != 0 && matches!(source.argument, Some((Argument::Old, _))) {
-                    let counts = self.counts(sample.tid, sample.cpu, ctx);
+                    let counts = Kmemleak::counts(sample.tid, sample.cpu, ctx);
                     self.ledger.reallocates(caller, space(source, sample), argument, sample.time, counts);
                 }
             }
@@ -261,10 +256,10 @@ impl Kmemleak {
         Ok(Use::Relevant)
     }
 
-    /// Whether a free of something unknown is one that the answer is about.
+    /// Whether a free of something unknown is one that the answer is about: with `-C`, elsewhere it says nothing.
     #[inline(never)]
-    fn counts(&self, tid: i32, cpu: u32, ctx: &Context) -> bool {
-        ctx.watched.contains(tid) && self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
+    fn counts(tid: i32, cpu: u32, ctx: &Context) -> bool {
+        ctx.watched.contains(tid) && ctx.scope.has_cpu(cpu)
     }
 }
 
@@ -317,15 +312,11 @@ fn lives(tasks: &TaskTable, pid: i32) -> bool {
 
 impl Profiler for Kmemleak {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        if procfs::is_nested(setup.host) {
-            bail!(
-                "tasks outside of this pid namespace have no numbers in it, so that their memory cannot be told apart: run on the host, or in a container with --pid=host"
-            );
-        }
+        setup.require_host_pids(
+            "tasks outside of this pid namespace have no numbers in it, so that their memory cannot be told apart",
+        )?;
         self.sources = sources::open(&self.wanted, evlist, setup)?;
         self.first = self.sources.first().map_or(0, |source| source.event.index());
-        self.own = setup.own;
-        self.cpus = setup.target.wanted.clone();
         self.draws = setup.flame_graph;
         Ok(())
     }

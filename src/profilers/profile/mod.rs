@@ -26,7 +26,7 @@ use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::sampling::{USER_ALONE, check_limit};
-use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, Report, Scope, Setup, Timestamp, Use};
 use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
 use crate::profilers::profile::shares::{Kind, Left};
 use crate::profilers::profile::usage::{CPUS, Owner, Starved, TASKS, Terms, Usage};
@@ -130,8 +130,7 @@ pub struct Profile {
     wide: bool,
     /// What tells how long the tasks of the answer ran.
     running: Option<EventId>,
-    /// `-C`
-    wanted: Option<Vec<u32>>,
+    scope: Scope,
     /// Number 0 is whoever is outside of our pid namespace.
     nested: bool,
     /// `-i`: the functions are listed at the end only.
@@ -173,7 +172,7 @@ impl Profile {
             },
             wide: false,
             running: None,
-            wanted: None,
+            scope: Scope::default(),
             nested: false,
             periodic: false,
             host: Host::default(),
@@ -263,7 +262,7 @@ impl Profile {
 
     /// Whether the accounts of processes are of what is sampled.
     fn has_accounts(&self, online: &[u32]) -> bool {
-        let whole = self.wanted.as_ref().is_none_or(|wanted| online.iter().all(|cpu| wanted.contains(cpu)));
+        let whole = online.iter().all(|&cpu| self.scope.has_cpu(cpu));
         whole && !self.terms.targeted && !self.terms.left.any() && !self.nested
     }
 
@@ -333,7 +332,7 @@ impl Profiler for Profile {
         check_limit(setup.host, "-F", self.terms.wanted_hz().unwrap_or(0), "perf_event_max_sample_rate")?;
         check_limit(setup.host, "--max-stack", self.max_stack.unwrap_or(0), "perf_event_max_stack")?;
         self.host = setup.host.clone();
-        self.wanted = setup.target.wanted.clone();
+        self.scope = setup.scope.clone();
         self.nested = procfs::is_nested(setup.host);
         self.periodic = setup.interval.is_some();
         self.terms.targeted = !setup.watched.is_all();
@@ -370,8 +369,8 @@ impl Profiler for Profile {
             return Ok(());
         }
         let evsel = if self.terms.clock { evsel.exclude_idle() } else { evsel };
-        evlist.add(evsel.binding(Binding::Cpu).cpus(self.wanted.clone()))?;
-        self.running = Some(evlist.add(Evsel::new("task-clock", Attr::task_clock()).cpus(self.wanted.clone()))?);
+        evlist.add(evsel.binding(Binding::Cpu).cpus(self.scope.cpus()))?;
+        self.running = Some(evlist.add(Evsel::new("task-clock", Attr::task_clock()).cpus(self.scope.cpus()))?);
         Ok(())
     }
 
@@ -445,7 +444,7 @@ impl Profiler for Profile {
         let reading = Reading::now(&self.host);
         let parts = |cpu| reading.since(&self.before, cpu);
         let mut cpus: Vec<u32> = if self.terms.targeted { Vec::new() } else { reading.cpus() };
-        cpus.retain(|cpu| self.wanted.as_ref().is_none_or(|wanted| wanted.contains(cpu)));
+        cpus.retain(|&cpu| self.scope.has_cpu(cpu));
         cpus.extend(self.usage.cpus());
         cpus.sort_unstable();
         cpus.dedup();

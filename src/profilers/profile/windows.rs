@@ -34,7 +34,7 @@ const fn line_with(idle: &'static str) -> [Part; 6] {
 
 /// What a window watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Scope {
+enum WindowKey {
     Cpu(u32),
     /// By its tid.
     Thread(i32),
@@ -45,21 +45,21 @@ enum Scope {
 /// Who was seen in a scope; tid 0 are those that found no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ThreadIn {
-    scope: Scope,
+    scope: WindowKey,
     tid: i32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct StackIn {
-    scope: Scope,
+    scope: WindowKey,
     pid: i32,
     comm: Comm,
     stack: Option<StackId>,
 }
 
-impl SumKey for Scope {
-    fn others(&self) -> Scope {
-        Scope::Others
+impl SumKey for WindowKey {
+    fn others(&self) -> WindowKey {
+        WindowKey::Others
     }
 }
 
@@ -110,7 +110,7 @@ pub struct Windows {
     /// Hundredths of a per cent.
     than: u32,
     end_ns: Timestamp,
-    sums: KeyedSums<Scope, Sums>,
+    sums: KeyedSums<WindowKey, Sums>,
     threads: KeyedSums<ThreadIn, Thread>,
     stacks: KeyedSums<StackIn, u64>,
     /// At its beginning.
@@ -139,7 +139,7 @@ impl Windows {
     }
 
     pub fn add(&mut self, seen: &Seen, terms: &Terms) {
-        let scope = if terms.targeted { Scope::Thread(seen.tid) } else { Scope::Cpu(seen.cpu) };
+        let scope = if terms.targeted { WindowKey::Thread(seen.tid) } else { WindowKey::Cpu(seen.cpu) };
         // Together they are no scope, whose tasks and stacks might be asked for.
         let fits = self.sums.len() < MOST || self.sums.get(&scope).is_some();
         // Of single tasks the time is measured: what a sample of cycles stands for follows from their frequency.
@@ -177,22 +177,23 @@ impl Windows {
 
     /// Samples of CPUs or threads of which nothing is known.
     fn without_room(&self) -> u64 {
-        self.sums.get(&Scope::Others).map_or(0, |others| others.samples)
+        self.sums.get(&WindowKey::Others).map_or(0, |others| others.samples)
     }
 
     /// What is over the limit in this window, `reading` being taken at its end.
     fn over(&self, terms: &Terms, reading: &Reading) -> Vec<Over> {
-        let mut scopes: Vec<Scope> = self.sums.keys().copied().filter(|scope| *scope != Scope::Others).collect();
+        let mut scopes: Vec<WindowKey> =
+            self.sums.keys().copied().filter(|scope| *scope != WindowKey::Others).collect();
         scopes.sort_unstable();
         scopes.into_iter().filter_map(|scope| self.look(scope, terms, reading)).collect()
     }
 
-    fn look(&self, scope: Scope, terms: &Terms, reading: &Reading) -> Option<Over> {
+    fn look(&self, scope: WindowKey, terms: &Terms, reading: &Reading) -> Option<Over> {
         let sums = self.sums.get(&scope)?;
         let base = if terms.targeted {
             Base::Span { ns: WINDOW_NS, idle: None }
         } else {
-            let cpu = if let Scope::Cpu(cpu) = scope { Some(cpu) } else { None };
+            let cpu = if let WindowKey::Cpu(cpu) = scope { Some(cpu) } else { None };
             terms.base(WINDOW_NS, cpu.and_then(|cpu| reading.since(&self.before, cpu)))
         };
         let shares = Shares::new(sums, base, terms.left);

@@ -14,7 +14,7 @@ mod pending;
 mod shown;
 mod table;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use rustc_hash::FxHashSet;
 
 use crate::cli::CommonArgs;
@@ -36,7 +36,7 @@ use crate::report::{Subject, Value, Verdict};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 use crate::task::Comm;
-use crate::task::procfs::{self, SignalState};
+use crate::task::procfs::SignalState;
 use crate::tep::Field;
 use crate::tep::context::ContextFlags;
 use crate::tep::filter::Filter;
@@ -102,9 +102,6 @@ struct Delivered {
 pub struct Signal {
     args: SignalArgs,
     plan: Option<Plan>,
-    own: [i32; 2],
-    /// `-C`
-    cpus: Option<Vec<u32>>,
     takes_stacks: bool,
     pending: Pending,
     sums: Sums,
@@ -129,8 +126,6 @@ impl Signal {
         Signal {
             args,
             plan: None,
-            own: [0; 2],
-            cpus: None,
             takes_stacks: false,
             pending: Pending::default(),
             sums: Sums::default(),
@@ -142,9 +137,7 @@ impl Signal {
     }
 
     fn is_ours(&self, tid: i32, comm: &[u8], ctx: &Context) -> bool {
-        ctx.watched.contains(tid)
-            && !self.own.contains(&tid)
-            && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm))
+        ctx.is_ours(tid) && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm))
     }
 
     /// See `--signal`.
@@ -163,7 +156,7 @@ impl Signal {
             return Ok(Use::Ignored);
         }
         // One from elsewhere is not shown, but may stand in front of another one in the queue.
-        let hidden = self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&sample.cpu));
+        let hidden = !ctx.scope.has_cpu(sample.cpu);
         let result = fields.result.read_i32(sample.raw)?;
         let target = Target {
             tid,
@@ -285,7 +278,7 @@ impl Signal {
         }
         match sent {
             Some(sent) => return Ok(self.arrive(&sent, &arrival, ctx)),
-            None if signo != SIGKILL && self.cpus.is_none() && self.is_asked_for(signo) => {
+            None if signo != SIGKILL && ctx.scope.cpus().is_none() && self.is_asked_for(signo) => {
                 let comm = ctx.tasks.comm(tid);
                 self.unsent += u64::from(self.is_ours(tid, comm.as_bytes(), ctx));
             }
@@ -453,13 +446,9 @@ fn why_pending(state: &SignalState, signo: u8) -> Value {
 
 impl Profiler for Signal {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        if procfs::is_nested(setup.host) {
-            bail!(
-                "the kernel's signal events carry the host's task numbers, which mean nothing in this pid namespace: run on the host, or in a container with --pid=host"
-            );
-        }
-        self.own = setup.own;
-        self.cpus = setup.target.wanted.clone();
+        setup.require_host_pids(
+            "the kernel's signal events carry the host's task numbers, which mean nothing in this pid namespace",
+        )?;
         self.takes_stacks = setup.stacks;
         let (evsel, format) = setup.tracepoint("signal:signal_generate")?;
         let field = |name: &str| format.require(name).cloned();
@@ -472,8 +461,7 @@ impl Profiler for Signal {
             result: field("result")?,
             context: ContextFlags::of(&format),
         };
-        let evsel = evsel.binding(Binding::Cpu);
-        let generate = evlist.add(if setup.stacks { evsel.callchain(0) } else { evsel })?;
+        let generate = evlist.add(evsel.binding(Binding::Cpu).callchain_if(setup.stacks, 0))?;
         let (evsel, format) = setup.tracepoint("signal:signal_deliver")?;
         let field = |name: &str| format.require(name).cloned();
         let delivered = Delivered { sig: field("sig")?, code: field("code")?, handler: field("sa_handler")? };

@@ -200,7 +200,7 @@ impl TaskState {
 
     #[inline(never)]
     fn is_wanted(&self, period: &Period) -> bool {
-        self.selects(period.state) && self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&period.cpu))
+        self.selects(period.state) && self.scope.has_cpu(period.cpu)
     }
 
     /// It may have ended, and another one begun, unseen; but what was shown of it was so, and is over now.

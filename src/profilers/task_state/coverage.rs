@@ -177,7 +177,7 @@ impl TaskState {
             *sum = sum.saturating_add(ns);
         }
         let from = self.told_until;
-        let elsewhere = |task: &Task| self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu));
+        let elsewhere = |task: &Task| !self.scope.has_cpu(task.cpu);
         for (_, task) in self.machine.iter().filter(|(_, task)| !task.exited && !elsewhere(task)) {
             if !self.horizon.saw_all_since(task.since) || task.doing == Doing::Away {
                 unseen.add(task, now, from);

@@ -76,7 +76,7 @@ impl Plan {
         let add = |evlist: &mut Evlist, name: &str, stacks: bool| -> Result<_> {
             let (evsel, format) = setup.tracepoint(name)?;
             let evsel = evsel.binding(Binding::Cpu);
-            Ok((evlist.add(if stacks { evsel.callchain(0) } else { evsel })?, format))
+            Ok((evlist.add(evsel.callchain_if(stacks, 0))?, format))
         };
         let woken = |evlist: &mut Evlist, name: &str| -> Result<Woken> {
             let (event, format) = add(evlist, name, false)?;

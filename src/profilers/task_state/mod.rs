@@ -21,7 +21,7 @@ mod table;
 mod usual;
 mod whereabouts;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::values::{self, CommList, Time};
@@ -31,7 +31,7 @@ use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::filters::{Match, note_too_long};
-use crate::profiler::{Context, Event, Profiler, Report, Samples, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, Report, Samples, Scope, Setup, Timestamp, Use};
 use crate::profilers::task_state::coverage::Unmet;
 use crate::profilers::task_state::events::{Plan, Wanted};
 use crate::profilers::task_state::line::{Line, SHAPE};
@@ -43,7 +43,6 @@ use crate::report::{Subject, Value};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 use crate::task::Comm;
-use crate::task::procfs;
 use crate::tep::context::ContextFlags;
 use crate::tep::{Filter, Format};
 
@@ -149,8 +148,7 @@ pub struct TaskState {
     /// The answer is about few tasks: their sleeps are worth a line while they go on. Of all tasks they would bury the rest.
     few: bool,
     /// The last one is the thread that looks into /proc.
-    own: [i32; 3],
-    cpus: Option<Vec<u32>>,
+    scope: Scope,
     /// Some periods are not counted: of other states, on other CPUs.
     narrowed: bool,
     /// Periods are of interest one by one, or by thread.
@@ -197,8 +195,7 @@ impl TaskState {
             plain: false,
             args,
             plan: None,
-            own: [0; 3],
-            cpus: None,
+            scope: Scope::default(),
             all: Times::new(),
             by_thread: ByThread::default(),
             hides: false,
@@ -262,7 +259,7 @@ impl TaskState {
 
     #[inline]
     fn is_ours(&self, tid: i32, comm: &Comm, ctx: &Context) -> bool {
-        tid > 0 && !self.own.contains(&tid) && (self.everybody || self.is_asked_for(tid, comm, ctx))
+        tid > 0 && !self.scope.is_own(tid) && (self.everybody || self.is_asked_for(tid, comm, ctx))
     }
 
     #[inline(never)]
@@ -317,10 +314,7 @@ impl TaskState {
                 Doing::Blocked(state) => state,
             };
             // After a loss nobody knows until the next event of the task.
-            if task.exited
-                || !self.horizon.saw_all_since(task.since)
-                || self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu))
-            {
+            if task.exited || !self.horizon.saw_all_since(task.since) || !self.scope.has_cpu(task.cpu) {
                 continue;
             }
             each(tid, task.comm, state, task.since);
@@ -335,23 +329,19 @@ fn any_bit(bits: u64, switch: &Format) -> Option<Filter> {
 
 impl Profiler for TaskState {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        if procfs::is_nested(setup.host) {
-            bail!(
-                "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace: run on the host, or in a container with --pid=host"
-            );
-        }
+        setup.require_host_pids(
+            "the scheduler's events carry the host's task numbers, which mean nothing in this pid namespace",
+        )?;
         if self.args.than.is_some() || self.args.common.draws_stacks() {
             self.whereabouts = Whereabouts::asked_of(setup.host, self.takes_stacks())?;
         }
-        let [reader, output] = setup.own;
-        self.own = [reader, output, self.whereabouts.asker()];
-        self.cpus = setup.target.wanted.clone();
-        self.narrowed |= self.cpus.is_some();
+        self.scope = setup.scope.clone().without(self.whereabouts.asker());
+        self.narrowed |= self.scope.cpus().is_some();
         self.few |= !setup.watched.is_all();
         self.everybody = setup.watched.is_all() && self.args.filter.is_none();
         self.plain = self.everybody && !self.narrowed && !self.detailed;
         if self.plain {
-            [0].into_iter().chain(self.own).for_each(|tid| self.machine.hide(tid));
+            [0].into_iter().chain(self.scope.own()).for_each(|tid| self.machine.hide(tid));
         }
         if self.args.perins && !self.narrowed {
             self.machine.lives.keep_apart();

@@ -85,7 +85,7 @@ impl TaskState {
     fn shows_ongoing(&self, task: &Task, state: State) -> bool {
         let noise =
             state == State::SLEEP && !self.few && (!self.args.interruptible || task.began == Began::BeforeStart);
-        self.reports(state) && !noise && self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&task.cpu))
+        self.reports(state) && !noise && self.scope.has_cpu(task.cpu)
     }
 
     /// There was no room for a line about these. Says how many have waited for one for long.
@@ -209,8 +209,7 @@ impl TaskState {
                 Doing::Runnable { .. } => State::RUN_DELAY,
                 _ => continue,
             };
-            let elsewhere = self.cpus.as_ref().is_some_and(|cpus| !cpus.contains(&task.cpu));
-            if task.exited || !self.horizon.saw_all_since(task.since) || elsewhere {
+            if task.exited || !self.horizon.saw_all_since(task.since) || !self.scope.has_cpu(task.cpu) {
                 continue;
             }
             if let Some(us) = self.drawn(state, task.began, task.stack, now.saturating_sub(task.since)) {
@@ -240,7 +239,7 @@ impl TaskState {
     pub(super) fn look_at_proc(&mut self, began: Began, ctx: &mut Context) {
         let living: Vec<i32> = ctx.tasks.living().map(|(tid, _)| tid).collect();
         for tid in living {
-            if !ctx.watched.contains(tid) || self.own.contains(&tid) {
+            if !ctx.watched.contains(tid) || self.scope.is_own(tid) {
                 continue;
             }
             let at = crate::sys::monotonic_ns();

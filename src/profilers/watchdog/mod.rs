@@ -27,7 +27,7 @@ use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::ProfilerArgs;
 use crate::profiler::sampling::check_limit;
-use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, Report, Scope, Setup, Timestamp, Use};
 use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::settings::{Limits, Settings};
 use crate::profilers::watchdog::signs::SignBoard;
@@ -103,8 +103,7 @@ pub struct Watchdog {
     host: Host,
     /// Number 0 is not the idle task alone.
     nested: bool,
-    /// `-C`
-    wanted: Option<Vec<u32>>,
+    scope: Scope,
     events: Option<Events>,
     sampler: Sampler,
     settings: Settings,
@@ -217,7 +216,7 @@ impl Watchdog {
             stacks: false,
             host: Host::default(),
             nested: false,
-            wanted: None,
+            scope: Scope::default(),
             events: None,
             sampler: Sampler::default(),
             settings: Settings::default(),
@@ -250,10 +249,6 @@ impl Watchdog {
         Ok(evsel)
     }
 
-    fn is_wanted(&self, cpu: u32) -> bool {
-        self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&cpu))
-    }
-
     /// Reads the kernel's settings again, and says how they have changed.
     fn follow_settings(&mut self, now: Timestamp, ctx: &mut Context) {
         self.next_settings = now.saturating_add(SETTINGS_NS);
@@ -268,9 +263,9 @@ impl Watchdog {
 
     /// Watches the CPUs that the kernel watches.
     fn choose_cpus(&mut self, now: Timestamp, retimed: bool) {
-        let Watchdog { settings, cpus, wanted, .. } = self;
-        let is_wanted = |cpu: &u32| wanted.as_ref().is_none_or(|wanted| wanted.contains(cpu));
-        let chosen: Vec<u32> = settings.cpus.iter().copied().filter(|cpu| settings.runs() && is_wanted(cpu)).collect();
+        let Watchdog { settings, cpus, scope, .. } = self;
+        let is_chosen = |cpu: &u32| settings.runs() && scope.has_cpu(*cpu);
+        let chosen: Vec<u32> = settings.cpus.iter().copied().filter(is_chosen).collect();
         let most = chosen.iter().max().map_or(0, |&cpu| cpu as usize + 1);
         cpus.resize(most.max(cpus.len()), Cpu::default());
         for (number, cpu) in cpus.iter_mut().enumerate() {
@@ -410,14 +405,12 @@ impl Profiler for Watchdog {
         check_limit(setup.host, "-F", self.hz, "perf_event_max_sample_rate")?;
         self.host = setup.host.clone();
         self.nested = procfs::is_nested(setup.host);
-        self.wanted = setup.target.wanted.clone();
+        self.scope = setup.scope.clone();
         self.stacks = setup.stacks;
         self.settings = Settings::read(setup.host)?;
         self.settings.check()?;
         self.limits = self.settings.limits();
-        if let Some(wanted) = &self.wanted
-            && !wanted.iter().any(|cpu| self.settings.cpus.contains(cpu))
-        {
+        if self.scope.cpus().is_some() && !self.settings.cpus.iter().any(|&cpu| self.scope.has_cpu(cpu)) {
             bail!("the kernel watches none of these CPUs (see kernel.watchdog_cpumask, and which are online)");
         }
         setup.note(self.limits.describe());
@@ -432,18 +425,15 @@ impl Profiler for Watchdog {
         })?;
         // Of a command that we run, it is the CPUs that are watched meanwhile.
         let is_all = matches!(setup.target.tasks, Tasks::All);
-        let wanted = self.wanted.clone();
+        let sampler = self.choose_sampler(evlist, setup)?;
         let mut add = |evsel: Evsel| {
-            let evsel = if is_all { evsel } else { evsel.binding(Binding::Cpu).cpus(wanted.clone()) };
+            let evsel = if is_all { evsel } else { evsel.binding(Binding::Cpu).cpus(setup.scope.cpus()) };
             evlist.add(evsel)
         };
         let expire = add(setup.tracepoint("timer:hrtimer_expire_entry")?.0)?;
         let start = add(setup.tracepoint("timer:hrtimer_start")?.0)?;
         let stop_task = add(setup.tracepoint("sched:sched_switch")?.0)?;
-        let sampler = self.choose_sampler(evlist, setup)?;
-        let sampler = if self.stacks { sampler.callchain(0).kernel_callchain() } else { sampler };
-        let sampler = if is_all { sampler } else { sampler.binding(Binding::Cpu).cpus(self.wanted.clone()) };
-        let sampler = evlist.add(sampler)?;
+        let sampler = add(if self.stacks { sampler.callchain(0).kernel_callchain() } else { sampler })?;
         self.events = Some(Events { timer, expire, start, stop_task, sampler });
         Ok(())
     }
@@ -491,7 +481,7 @@ impl Profiler for Watchdog {
             let (timer_ns, stop_ns) = (age(cpu.timer), age(cpu.stop));
             CpuRow { cpu: number as u32, state, timer_ns, stop_ns, running: cpu.seen }
         };
-        let wanted = self.cpus.iter().enumerate().filter(|(number, _)| self.is_wanted(*number as u32));
+        let wanted = self.cpus.iter().enumerate().filter(|(number, _)| self.scope.has_cpu(*number as u32));
         let is_behind = wanted.clone().any(|(_, cpu)| cpu.on && cpu.is_behind());
         let table = report.snapshot(&CPUS, wanted.map(row).collect());
         if is_behind {
@@ -511,7 +501,7 @@ impl Watchdog {
         self.next_settings = now.saturating_add(SETTINGS_NS);
         let online = online_cpus(&self.host).unwrap_or_default();
         let unwatched = |cpu: &&u32| online.contains(cpu) && !self.settings.cpus.contains(cpu);
-        let left_out: Vec<String> = self.wanted.iter().flatten().filter(unwatched).map(u32::to_string).collect();
+        let left_out: Vec<String> = self.scope.cpus().iter().flatten().filter(unwatched).map(u32::to_string).collect();
         if !left_out.is_empty() {
             let list = left_out.join(" ");
             ctx.note(format!("watchdog: CPU {list}: not watched by the kernel (see kernel.watchdog_cpumask)"));

@@ -145,30 +145,18 @@ impl World {
         let host = Host { proc: nowhere.clone(), cpu: nowhere };
         let (target, tracefs) = (Target::everything(), TracefsFinder::at(Tracefs::at(dir.path())));
         let watched = Watched::new(&target, &host);
-        let setup = Setup {
-            tracefs: &tracefs,
-            target: &target,
-            host: &host,
-            watched: &watched,
-            command: None,
-            stacks: false,
-            flame_graph: false,
-            interval: None,
-            own: [1, 2],
-            weight: Default::default(),
-            notes: Default::default(),
-            warnings: Default::default(),
-        };
+        let setup = Setup::new(&tracefs, &target, &host, &watched, [1, 2]);
         let trial = trials().into_iter().find(|trial| trial.name == profiler).unwrap();
         let mut profiler = (trial.build)(options).unwrap();
         let mut evlist = Evlist::new();
         profiler.init(&mut evlist, &setup).unwrap();
         profiler.filter(&mut evlist, &setup).unwrap();
         evlist.number();
+        let scope = setup.scope;
         let waker = Arc::new(Waker::new().unwrap());
         // Its thread waits for its settings: it prints nothing.
         let (output, settle) = Output::start(Sink::file("/dev/null".as_ref()).unwrap(), waker).unwrap();
-        let mut core = Core::new(evlist, vec![profiler], watched, Stacks::new(1 << 20, 127), host, output);
+        let mut core = Core::new(evlist, vec![profiler], watched, scope, Stacks::new(1 << 20, 127), host, output);
         core.started(START);
         let mut merge = Merge::new();
         let bytes = random.of(&[512, 1024, 2048, 4096]);

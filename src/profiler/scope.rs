@@ -1,0 +1,71 @@
+//! What the answer is about, beside the tasks that are watched: which CPUs, and not our own threads.
+
+use std::sync::Arc;
+
+/// The CPUs of the answer, and the threads that are none of its business.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// `-C`. None: all.
+    cpus: Option<Arc<[u32]>>,
+    own: [i32; 3],
+}
+
+/// No task has this number; one that has exited is -1 in its last records.
+const NOBODY: i32 = i32::MIN;
+
+impl Default for Scope {
+    /// Everything.
+    fn default() -> Scope {
+        Scope { cpus: None, own: [NOBODY; 3] }
+    }
+}
+
+impl Scope {
+    /// `own`: the threads of ours that every run has.
+    pub fn new(cpus: Option<&[u32]>, [reader, output]: [i32; 2]) -> Scope {
+        Scope { cpus: cpus.map(Arc::from), own: [reader, output, NOBODY] }
+    }
+
+    /// With a thread of a profiler's own.
+    #[must_use]
+    pub fn without(mut self, tid: i32) -> Scope {
+        self.own[2] = tid;
+        self
+    }
+
+    /// True for a thread of ours.
+    #[inline(always)]
+    pub fn is_own(&self, tid: i32) -> bool {
+        self.own.contains(&tid)
+    }
+
+    /// Our own threads.
+    pub fn own(&self) -> impl Iterator<Item = i32> {
+        self.own.into_iter().filter(|&tid| tid != NOBODY)
+    }
+
+    /// True for a CPU of the answer.
+    #[inline]
+    pub fn has_cpu(&self, cpu: u32) -> bool {
+        self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
+    }
+
+    /// The CPUs that were asked for. None: all.
+    pub fn cpus(&self) -> Option<Vec<u32>> {
+        self.cpus.as_ref().map(|cpus| cpus.to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_out_what_is_ours_or_elsewhere() {
+        let scope = Scope::new(Some(&[1, 3]), [10, 11]).without(12);
+        assert_eq!([0, 1, 2, 3].map(|cpu| scope.has_cpu(cpu)), [false, true, false, true]);
+        assert_eq!([10, 11, 12, 13, 0, -1].map(|tid| scope.is_own(tid)), [true, true, true, false, false, false]);
+        let everything = Scope::default();
+        assert!(everything.has_cpu(7) && everything.cpus().is_none() && everything.own().next().is_none());
+    }
+}
