@@ -50,6 +50,12 @@ pub fn count(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number of events from one sample to the next, which the kernel takes as a signed one.
+pub fn period(text: &str) -> Result<u64, String> {
+    let period = count(text)?;
+    if i64::try_from(period).is_err() { Err(format!("too large, the limit is {}", i64::MAX)) } else { Ok(period) }
+}
+
 /// Hundredths of a per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Percent(pub u32);

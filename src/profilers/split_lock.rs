@@ -9,15 +9,14 @@ mod sums;
 use anyhow::{Result, bail};
 use rustc_hash::FxHashSet;
 
-use crate::cli::{CommonArgs, usage};
+use crate::cli::{CommonArgs, usage, values};
 use crate::event::counter::{self, Named};
 use crate::perf::attr::{Counter, Exclude};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
-use crate::profiler::ProfilerArgs;
-use crate::profiler::{Context, Event, Profiler, Report, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
 use crate::profilers::split_lock::sums::{COUNTS, Counts, Mode, PLACES, Places, Times};
 use crate::report::{Part, Shape, Value};
 use crate::symbol::StackId;
@@ -58,7 +57,7 @@ pub struct SplitLockArgs {
 }
 
 fn trigger(text: &str) -> Result<u64, String> {
-    if text == "0" { Ok(0) } else { crate::cli::values::count(text) }
+    if text == "0" { Ok(0) } else { values::period(text) }
 }
 
 impl ProfilerArgs for SplitLockArgs {
@@ -74,10 +73,6 @@ impl ProfilerArgs for SplitLockArgs {
             return Err(usage(
                 "-T 0 takes no samples, so there are no stacks: leave out -T 0, or -g and --flame-graph",
             ));
-        }
-        // The kernel has a signed number of it.
-        if i64::try_from(self.trigger).is_err() {
-            return Err(usage(format!("-T {} is too large, the limit is {}", self.trigger, i64::MAX)));
         }
         if self.test {
             self.refuse_to_miss_the_test()?;

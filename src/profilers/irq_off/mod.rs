@@ -24,8 +24,7 @@ use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::record::Innermost;
 use crate::perf::refusal::Reason;
 use crate::perf::{Attr, Sample};
-use crate::profiler::ProfilerArgs;
-use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Scope, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Scope, Setup, Timestamp, Use};
 use crate::profilers::irq_off::judge::{Account, Counts, Kind, Others, Recent, Times, judge};
 use crate::profilers::irq_off::ongoing::Shown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
@@ -173,7 +172,7 @@ struct Finding {
 }
 
 /// The profiler behind [`IrqOffArgs`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct IrqOff {
     terms: Terms,
     all: bool,
@@ -236,20 +235,7 @@ static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
 
 impl IrqOff {
     fn new(terms: Terms, all: bool, common: &CommonArgs) -> IrqOff {
-        IrqOff {
-            terms,
-            all,
-            shows_stacks: common.stacks(),
-            again_ns: 0,
-            sampled: false,
-            plan: None,
-            host: Host::default(),
-            scope: Scope::default(),
-            cpus: BTreeMap::new(),
-            pending: Vec::new(),
-            times: Times::default(),
-            tickless: Vec::new(),
-        }
+        IrqOff { terms, all, shows_stacks: common.stacks(), ..IrqOff::default() }
     }
 
     /// The CPUs of the answer, and one more to compare a single one with.

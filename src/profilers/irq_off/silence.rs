@@ -9,7 +9,7 @@ const OFF_BEAT_NS: u64 = 150_000;
 const WINDOW: u32 = 32;
 
 /// How the samples of a CPU are judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// Of the timer.
     pub period_ns: u64,

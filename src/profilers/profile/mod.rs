@@ -24,9 +24,8 @@ use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::opening::refused;
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
-use crate::profiler::ProfilerArgs;
 use crate::profiler::sampling::{USER_ALONE, check_limit};
-use crate::profiler::{Context, Event, Profiler, Report, Scope, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Scope, Setup, Timestamp, Use};
 use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
 use crate::profilers::profile::shares::{Kind, Left};
 use crate::profilers::profile::usage::{CPUS, Owner, Starved, TASKS, Terms, Usage};
@@ -63,7 +62,7 @@ pub struct ProfileArgs {
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value = "99", value_parser = values::count)]
     frequency: u64,
     /// Instead each N cycles (CPU clock: N ns)
-    #[arg(short = 'c', long = "count", value_name = "N", value_parser = values::count, conflicts_with = "frequency")]
+    #[arg(short = 'c', long = "count", value_name = "N", value_parser = values::period, conflicts_with = "frequency")]
     period: Option<u64>,
     /// Show each second that was busier, in %
     #[arg(long, value_name = "PCT", value_parser = values::percent)]
@@ -107,16 +106,12 @@ impl ProfilerArgs for ProfileArgs {
         if self.exclude_host && self.exclude_guest {
             return Err(usage("--exclude-host and --exclude-guest together leave nothing to sample"));
         }
-        // The kernel has a signed number of it.
-        if let Some(period) = self.period.filter(|&period| i64::try_from(period).is_err()) {
-            return Err(usage(format!("-c {period} is too large, the limit is {}", i64::MAX)));
-        }
         Ok(Box::new(Profile::new(self)))
     }
 }
 
 /// The profiler behind [`ProfileArgs`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Profile {
     exclude: Exclude,
     max_stack: Option<u64>,
@@ -157,6 +152,7 @@ impl Profile {
             guest: args.exclude_guest,
             host: args.exclude_host,
         };
+        let sampling = args.period.map_or(Sampling::Frequency(args.frequency), Sampling::Period);
         Profile {
             exclude,
             max_stack: args.max_stack,
@@ -165,24 +161,9 @@ impl Profile {
                 Some(frames) => Some(usize::try_from(frames).unwrap_or(usize::MAX)),
                 None => args.full_stacks.then_some(usize::MAX),
             },
-            callchains: false,
-            terms: Terms {
-                sampling: args.period.map_or(Sampling::Frequency(args.frequency), Sampling::Period),
-                ..Terms::default()
-            },
-            wide: false,
-            running: None,
-            scope: Scope::default(),
-            nested: false,
-            periodic: false,
-            host: Host::default(),
-            usage: Usage::default(),
-            accounts: None,
-            measured: Measured::default(),
-            weighed: FxHashMap::default(),
+            terms: Terms { sampling, ..Terms::default() },
             windows: args.than.map(|than| Windows::new(than.0)),
-            interval_start_ns: 0,
-            before: Reading::default(),
+            ..Profile::default()
         }
     }
 

@@ -25,9 +25,8 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
-use crate::profiler::ProfilerArgs;
 use crate::profiler::sampling::check_limit;
-use crate::profiler::{Context, Event, Profiler, Report, Scope, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Scope, Setup, Timestamp, Use};
 use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::settings::{Limits, Settings};
 use crate::profilers::watchdog::signs::SignBoard;
@@ -73,7 +72,8 @@ impl ProfilerArgs for WatchdogArgs {
 
     fn build(self) -> Result<Box<dyn Profiler>> {
         self.common.refuse_tasks(Self::NAME)?;
-        Ok(Box::new(Watchdog::new(self)))
+        let (hz, verbose) = (self.frequency, self.common.verbose());
+        Ok(Box::new(Watchdog { hz, verbose, ..Watchdog::default() }))
     }
 }
 
@@ -95,7 +95,7 @@ struct Events {
 }
 
 /// The profiler behind [`WatchdogArgs`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Watchdog {
     hz: u64,
     verbose: bool,
@@ -209,24 +209,6 @@ static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
 );
 
 impl Watchdog {
-    fn new(args: WatchdogArgs) -> Watchdog {
-        Watchdog {
-            hz: args.frequency,
-            verbose: args.common.verbose(),
-            stacks: false,
-            host: Host::default(),
-            nested: false,
-            scope: Scope::default(),
-            events: None,
-            sampler: Sampler::default(),
-            settings: Settings::default(),
-            limits: Limits::default(),
-            cpus: Vec::new(),
-            since: 0,
-            next_settings: 0,
-        }
-    }
-
     /// Cycles if this machine counts them, else the CPU clock.
     fn choose_sampler(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
         self.sampler.period = 1_000_000_000 / self.hz.max(1);
