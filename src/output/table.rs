@@ -110,7 +110,11 @@ impl Place {
 
     /// True when there was a stack.
     pub fn has_stack(&self) -> bool {
-        !matches!(self.stack, RowStack::Nowhere | RowStack::Of(None))
+        match &self.stack {
+            RowStack::Nowhere => false,
+            RowStack::Of(id) => id.is_some(),
+            RowStack::Kept(frames) => !frames.is_empty(),
+        }
     }
 }
 
