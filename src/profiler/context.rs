@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use perf_event_open_sys::bindings::{PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_USER};
+
 use crate::host::Host;
 use crate::output::Output;
 use crate::perf::Sample;
@@ -9,6 +11,7 @@ use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
 use crate::profiler::{Scope, Timestamp};
 use crate::report::{Command, Kin, Shape, Subject, Value};
+use crate::stats::TaskStack;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
 use crate::task::{Ancestor, Comm, TaskTable, Watched, procfs};
@@ -89,14 +92,25 @@ impl Context {
         self.stacks.intern(sample.callchain, sample.chain_form(), sample.pid, &mut self.spaces)
     }
 
+    /// The sample's task, with its callchain or, where that is not wanted, with the instruction.
+    pub fn task_stack(&mut self, sample: &Sample<'_>, callchain: bool) -> TaskStack {
+        let stack = if callchain { self.stack(sample) } else { self.address(sample) };
+        TaskStack { pid: sample.pid, comm: self.tasks.comm(sample.tid), stack }
+    }
+
     /// The sample's callchain in the kernel, where its event has it for nothing but the place.
     pub fn kernel_place(&mut self, sample: &Sample<'_>) -> Option<StackId> {
         self.stacks.place(sample.callchain, sample.chain_form(), sample.pid, &mut self.spaces)
     }
 
-    /// The sample's address as a stack of its own.
-    pub fn address(&mut self, sample: &Sample<'_>, user: bool) -> Option<StackId> {
-        self.stacks.address(sample.ip(), user, Innermost::Executed, sample.pid, &mut self.spaces)
+    /// The sample's address as a stack of its own. None: it is one of a guest's, which means nothing here.
+    pub fn address(&mut self, sample: &Sample<'_>) -> Option<StackId> {
+        let is_user = match u32::from(sample.misc()) & PERF_RECORD_MISC_CPUMODE_MASK {
+            PERF_RECORD_MISC_USER => true,
+            PERF_RECORD_MISC_KERNEL => false,
+            _ => return None,
+        };
+        self.stacks.address(sample.ip(), is_user, Innermost::Executed, sample.pid, &mut self.spaces)
     }
 
     /// An address in the code of a process as a stack of its own, where the events of the run hold addresses.

@@ -174,8 +174,7 @@ impl Profiler for SplitLock {
         let mode = Mode::of(sample.misc());
         let count = self.args.trigger;
         let subject = ctx.subject(sample);
-        // The addresses of a guest mean nothing here.
-        let place = mode.is_here().then(|| ctx.address(sample, mode == Mode::User)).flatten();
+        let place = ctx.address(sample);
         let stack = if mode.is_here() && self.args.common.stacks() { ctx.stack(sample) } else { place };
         self.places.add(mode, subject.comm, sample.ip(), place, count);
         if self.args.common.draws_stacks() {

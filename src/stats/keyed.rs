@@ -5,6 +5,9 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+use crate::symbol::StackId;
+use crate::task::Comm;
+
 /// A key of [`KeyedSums`].
 pub trait SumKey: Eq + Hash {
     /// The key under which this one is summed up when there is no room for it. There are few of these: they come beside
@@ -13,11 +16,35 @@ pub trait SumKey: Eq + Hash {
     fn others(&self) -> Self;
 }
 
+/// A task and where it was: the key of what is summed up by both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskStack {
+    pub pid: i32,
+    pub comm: Comm,
+    /// None: there was none, or it was not kept.
+    pub stack: Option<StackId>,
+}
+
+impl SumKey for TaskStack {
+    fn others(&self) -> TaskStack {
+        TaskStack { pid: 0, comm: Comm::new(b"<others>"), stack: None }
+    }
+}
+
+/// Keys that are kept apart unless something else is said: rows of a table that somebody can still read.
+const USUAL_MOST: usize = 10_000;
+
 /// One sum for each key, for at most so many keys.
 #[derive(Clone, Debug)]
 pub struct KeyedSums<K, V> {
     sums: FxHashMap<K, V>,
     most: usize,
+}
+
+impl<K: SumKey, V: Default> Default for KeyedSums<K, V> {
+    fn default() -> KeyedSums<K, V> {
+        KeyedSums::new(USUAL_MOST)
+    }
 }
 
 impl<K: SumKey, V: Default> KeyedSums<K, V> {

@@ -12,7 +12,7 @@ pub mod top_k;
 pub mod weights;
 
 pub use distribution::Distribution;
-pub use keyed::{KeyedSums, SumKey};
+pub use keyed::{KeyedSums, SumKey, TaskStack};
 pub use latency::{Latency, LatencyTable, WorstCase};
 pub use loss_horizon::LossHorizon;
 pub use pairs::{Closed, OpenPair, PairCounts, PairKey, Pairs};

@@ -1,6 +1,6 @@
 //! How much fell on each stack of each task: what flame graphs and lists of functions are made of.
 
-use crate::stats::{KeyedSums, SumKey};
+use crate::stats::{KeyedSums, TaskStack};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -36,20 +36,6 @@ struct Sum {
     weight: Weight,
     /// Samples that have no weight yet.
     unweighed: u64,
-}
-
-/// What is told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct TaskStack {
-    pid: i32,
-    comm: Comm,
-    stack: Option<StackId>,
-}
-
-impl SumKey for TaskStack {
-    fn others(&self) -> TaskStack {
-        TaskStack { pid: 0, comm: Comm::new(b"<others>"), stack: None }
-    }
 }
 
 /// A sum per task and stack.

@@ -379,7 +379,7 @@ impl Profiler for Profile {
             Kind::Kernel if seen == Kind::User => None, // it is nowhere in the kernel any more
             _ if self.callchains => ctx.stack(sample),
             Kind::User => place.and_then(|addr| ctx.user_address(addr, sample.pid)),
-            Kind::Kernel | Kind::Idle => ctx.address(sample, false),
+            Kind::Kernel | Kind::Idle => ctx.address(sample),
         };
         let comm = ctx.tasks.comm(sample.tid);
         let process = if sample.pid == sample.tid { comm } else { ctx.tasks.comm(sample.pid) };

@@ -172,11 +172,8 @@ impl CountRow {
     }
 }
 
-/// Rows at most; what comes beyond is one more.
-const MOST: usize = 10_000;
-
 /// The samples of an interval, by the address of the instruction.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Places(KeyedSums<Place, Sum>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -198,12 +195,6 @@ impl SumKey for Place {
 struct Sum {
     samples: u64,
     events: u64,
-}
-
-impl Default for Places {
-    fn default() -> Places {
-        Places(KeyedSums::new(MOST))
-    }
 }
 
 impl Places {
@@ -285,11 +276,10 @@ mod tests {
         let brief: Vec<_> = ordered.map(|row| (row.samples, row.events, row.mode)).collect();
         let user = (1, 100, Mode::User);
         assert_eq!(brief, [(2, 200, Mode::Kernel), user, user, user]);
-        for ip in 0..MOST as u64 + 3 {
-            places.add(Mode::User, a, ip, None, 1);
-        }
+        let mut places = Places(KeyedSums::new(100));
+        (0..103).for_each(|ip| places.add(Mode::User, a, ip, None, 1));
         let rows = places.take_rows();
-        assert_eq!((rows.len(), rows.iter().map(|row| row.samples).max()), (MOST + 1, Some(3)));
+        assert_eq!((rows.len(), rows.iter().map(|row| row.samples).max()), (101, Some(3)));
     }
 
     #[test]
