@@ -131,7 +131,7 @@ pub(super) enum Cell<R: 'static> {
     Names(fn(&mut R) -> &mut Names),
     /// A part of the name of the row, by its frames.
     Stack(fn(&mut R) -> &mut Option<StackId>),
-    /// The same, of which the innermost function is shown.
+    /// The same, whose innermost function is a cell.
     Place(fn(&mut R) -> &mut Option<StackId>),
     /// It follows from other columns, and from the time that the table is about in ns.
     Derived(fn(&R, u64) -> Value),
@@ -202,7 +202,7 @@ impl<R> Column<R> {
         Column::new("stack", "", Cell::Stack(field))
     }
 
-    /// The same; its innermost function is shown as the cell.
+    /// The same; its innermost function is shown as the cell, and in text all of it where it has more frames than one.
     pub const fn place(
         key: &'static str,
         heading: &'static str,

@@ -107,9 +107,11 @@ impl Writer {
                 line.cells = name_values(stacks, names, commands, &line.cells).into_owned();
             }
             if let Some(cell) = place.and_then(|at| line.cells.get_mut(at)) {
-                let named = line.place.named(|id| name_stack(stacks, names, id));
-                *cell = named.and_then(|named| named.first().map(function)).unwrap_or(Value::None);
-                line.place = Place::nowhere();
+                let frames = line.place.named(|id| name_stack(stacks, names, id)).unwrap_or_default();
+                *cell = frames.first().map_or(Value::None, function);
+                if frames.len() < 2 && !self.settings.json {
+                    line.place = Place::nowhere(); // the cell says it all
+                }
             }
         }
     }
