@@ -1,27 +1,61 @@
-//! Makes a known number of page faults: each page of a fresh mapping is touched once.
+//! Makes a known number of page faults: each page of a fresh mapping is touched once, and each page of a file that is not
+//! in memory.
 //!
-//! `faults COUNT`: stays on one CPU, prints `ready`, awaits a line on stdin, makes COUNT faults and no other, prints
-//! `faults=COUNT`, and awaits another line.
+//! `faults MINOR [MAJOR FILE]`: stays on one CPU, writes FILE, which must be on a disk, prints `ready`, awaits a line on
+//! stdin, makes MINOR minor faults, MAJOR major ones and no other, prints `faults=MINOR`, and, with FILE, in the same line
+//! what getrusage(2) says of them: `minor=N major=N`. Then it awaits another line.
 
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::{env, mem, process, ptr};
 
 fn main() {
-    let Some(count) = env::args().nth(1).and_then(|text| text.parse::<usize>().ok()) else {
-        eprintln!("usage: faults COUNT");
-        process::exit(2);
+    let args: Vec<String> = env::args().skip(1).collect();
+    let number = |at: usize| args.get(at).and_then(|text| text.parse::<usize>().ok());
+    let (minor, major, path) = match (number(0), number(1), args.get(2)) {
+        (Some(minor), Some(major), Some(path)) => (minor, major, Some(path)),
+        (Some(minor), None, None) => (minor, 0, None),
+        _ => {
+            eprintln!("usage: faults MINOR [MAJOR FILE]");
+            process::exit(2);
+        }
     };
     stay_here();
     // All that is needed later is in memory after this: code, buffers, the mapping's tables.
     let page_bytes = page_bytes();
     touch(fresh(page_bytes), page_bytes, 1);
-    let pages = fresh(count * page_bytes);
-    let done = format!("faults={count}");
+    let pages = fresh(minor * page_bytes);
+    let file = path.map(|path| on_disk(path, (major + 1) * page_bytes));
+    if let Some(file) = file {
+        // SAFETY: the last page of the file's mapping, which nobody counts.
+        read(unsafe { file.add(major * page_bytes) }, page_bytes, 1);
+    }
+    let told = |before: [i64; 2], after: [i64; 2]| match file {
+        Some(_) => format!("faults={minor} minor={} major={}", after[0] - before[0], after[1] - before[1]),
+        None => format!("faults={minor}"),
+    };
+    drop(told(usage(), usage()));
     say("ready");
     await_line();
-    touch(pages, page_bytes, count);
-    say(&done);
+    let before = usage();
+    touch(pages, page_bytes, minor);
+    if let Some(file) = file {
+        read(file, page_bytes, major);
+    }
+    say(&told(before, usage()));
     await_line();
+}
+
+/// Minor and major faults so far.
+fn usage() -> [i64; 2] {
+    // SAFETY: the kernel fills the structure, of which all zeroes is a value.
+    let usage = unsafe {
+        let mut usage: libc::rusage = mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &raw mut usage), 0);
+        usage
+    };
+    [usage.ru_minflt, usage.ru_majflt]
 }
 
 fn say(text: &str) {
@@ -67,10 +101,32 @@ fn fresh(bytes: usize) -> *mut u8 {
     }
 }
 
+/// A new file, mapped, of which no page is in memory. The kernel reads none but those that are touched.
+fn on_disk(path: &str, bytes: usize) -> *const u8 {
+    let mut file = File::options().read(true).write(true).create(true).truncate(true).open(path).expect("create");
+    file.write_all(&vec![1; bytes]).and_then(|()| file.sync_all()).expect("write");
+    // SAFETY: a mapping of a file of ours at an address that the kernel chooses, which is never unmapped.
+    unsafe {
+        let pages = libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        assert!(pages != libc::MAP_FAILED, "mmap: {}", io::Error::last_os_error());
+        assert_eq!(libc::madvise(pages, bytes, libc::MADV_RANDOM), 0); // no page is read ahead
+        assert_eq!(libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED), 0);
+        pages.cast()
+    }
+}
+
 #[inline(never)]
 fn touch(pages: *mut u8, page_bytes: usize, count: usize) {
     for page in 0..count {
         // SAFETY: the mapping has at least `count` pages.
         unsafe { pages.add(page * page_bytes).write_volatile(1) };
+    }
+}
+
+#[inline(never)]
+fn read(pages: *const u8, page_bytes: usize, count: usize) {
+    for page in 0..count {
+        // SAFETY: the mapping has at least `count` pages.
+        unsafe { pages.add(page * page_bytes).read_volatile() };
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod irq_off;
 pub mod kmemleak;
+pub mod page_faults;
 pub mod profile;
 pub mod signal;
 pub mod split_lock;
@@ -17,6 +18,7 @@ macro_rules! profilers {
         $to! {
             IrqOff(irq_off::IrqOffArgs),
             Kmemleak(kmemleak::KmemleakArgs),
+            PageFaults(page_faults::PageFaultsArgs),
             Profile(profile::ProfileArgs),
             Signal(signal::SignalArgs),
             SplitLock(split_lock::SplitLockArgs),

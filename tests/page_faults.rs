@@ -1,0 +1,103 @@
+//! page-faults: the same numbers as getrusage(2) has, with the functions that fault.
+
+#[macro_use]
+mod common;
+
+use common::{Done, Load, Prog, example, load_number, run, run_over, start_watching};
+use serde_json::Value;
+
+const MINOR: u64 = 3000;
+const MAJOR: u64 = 200;
+
+/// A run over a program that faults between two lines of its input. It, and what getrusage says: minor and major faults.
+fn watched(options: &[&str], look: impl FnOnce(&Prog, &mut Load) -> String) -> (Done, [u64; 2]) {
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary file");
+    let path = file.path().to_str().expect("a path in UTF-8");
+    let mut load = Load::of(&example("faults"), &[&MINOR.to_string(), &MAJOR.to_string(), path]);
+    assert_eq!(load.says(), "ready");
+    let pid = load.pid().to_string();
+    let run = start_watching(&[&["page-faults", "-p", &pid], options].concat());
+    let said = look(&run, &mut load);
+    let done = run.interrupt().code(0);
+    (done, ["minor", "major"].map(|key| load_number(&said, key)))
+}
+
+fn go(_: &Prog, load: &mut Load) -> String {
+    load.tell("");
+    load.says()
+}
+
+/// Rows of the function whose name ends so.
+fn of_function(done: &Done, name: &str) -> Vec<Value> {
+    let rows = done.of_type("row").into_iter();
+    rows.filter(|row| row["place"].as_str().is_some_and(|place| place.contains(name))).collect()
+}
+
+#[test]
+fn faults_are_those_that_getrusage_knows() {
+    need_events!();
+    let (done, [minor, major]) = watched(&[], go);
+    assert_eq!((done.sum("minor", |_| true), done.sum("major", |_| true)), (minor, major), "{done:#?}");
+    assert!(minor >= MINOR, "{minor}");
+    let touched = of_function(&done, "faults::touch");
+    let [row] = &touched[..] else { panic!("one place: {touched:#?}") };
+    assert_eq!((&row["minor"], &row["major"], &row["comm"]), (&MINOR.into(), &0.into(), &"faults".into()), "{row}");
+    assert_eq!((&row["verdict"], row["stack"].as_array().map(Vec::len)), (&"exact".into(), Some(1)), "{row}");
+    if major == 0 {
+        skip!("no file here is on a disk");
+    }
+    assert_eq!(
+        (major, of_function(&done, "read").iter().map(|row| common::number(row, "major")).sum()),
+        (MAJOR, MAJOR)
+    );
+}
+
+#[test]
+fn major_faults_alone_are_asked_for() {
+    need_events!();
+    let (done, [_, major]) = watched(&["--major"], go);
+    assert_eq!((done.sum("minor", |_| true), done.sum("major", |_| true)), (0, major), "{done:#?}");
+    assert_eq!(done.total("samples"), major);
+}
+
+#[test]
+fn stacks_lead_to_the_fault() {
+    need_events!();
+    let done = run(&["page-faults", "-g", "--", &example("faults"), &MINOR.to_string()]).code(0);
+    let at = done.out.iter().position(|line| line.contains(" faults::touch")).expect("the greatest row");
+    let (row, frame) = (&done.out[at], &done.out[at + 1]);
+    assert!(row.trim_start().starts_with(&(MINOR + 1).to_string()), "and one before: {row}");
+    assert!(frame.starts_with("    0") && frame.contains("faults::touch"), "{done:#?}");
+}
+
+/// Whatever interval a fault falls in, the whole run has it once; and only the shown rows are limited.
+#[test]
+fn intervals_add_up() {
+    need_events!();
+    let program = [&*example("faults"), "20000"];
+    let done = run_over(&["page-faults", "--json", "-i", "5", "--top", "1"], &program);
+    let intervals = done.of_type("interval").len();
+    assert!(intervals > 1, "{intervals}");
+    let sum = |kind: &str| done.of_type(kind).iter().map(|row| common::number(row, "minor")).sum::<u64>();
+    assert!(sum("total") == sum("row") && sum("row") > 20_000, "{done:#?}");
+    assert_eq!(sum("row") + done.sum("major", |_| true), done.total("samples"));
+    assert!(done.of_type("total").len() > 1, "JSON has all rows");
+}
+
+#[test]
+fn the_rest_of_the_rows_is_summed_up() {
+    need_events!();
+    let done = run(&["page-faults", "--top", "2", "--", &example("faults"), "3000"]).code(0);
+    let at = done.out.iter().position(|line| line.starts_with("minor major ")).expect("a heading");
+    assert!(done.out[at + 3].starts_with("and ") && done.out[at + 3].contains(" more: "), "{done:#?}");
+}
+
+#[test]
+fn losses_are_marked() {
+    need_events!();
+    let (done, [minor, _]) = watched(&["-m", "1"], |run, load| run.stopped(|| go(run, load)));
+    let seen = done.sum("minor", |_| true) + done.sum("major", |_| true);
+    assert!(seen < minor && done.total("lost") > 0, "{done:#?}");
+    let rows = done.of_type("row");
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["verdict"] == "lower_bound"), "{rows:#?}");
+}
