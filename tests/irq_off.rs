@@ -31,7 +31,8 @@ fn innocent(done: &Done) -> Result<(), String> {
             return Err(event.to_string());
         }
         assert!(KINDS.contains(&kind) && event["still_silent"] == false, "{event}");
-        assert!(number(&event, "latency_ns") <= number(&event, "at_most_ns"), "{event}");
+        assert!(number(&event, "duration_ns") <= number(&event, "at_most_ns"), "{event}");
+        assert_eq!(event["latency_ns"], event["duration_ns"]);
     }
     for row in rows(done) {
         assert_eq!(number(&row, "count"), 0, "{row}");

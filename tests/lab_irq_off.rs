@@ -68,7 +68,7 @@ fn try_check_off(lab: Lab, fault: &str, ms: u64, symbol: &str) -> Result<(), Str
         return Err(format!("{version}: the host stopped the guest meanwhile: {event}"));
     }
     assert_eq!((&event["kind"], &event["cpu"]), (&"interrupts off".into(), &1.into()), "{version}: {event}");
-    let (least, most) = (number(event, "latency_ns"), number(event, "at_most_ns"));
+    let (least, most) = (number(event, "duration_ns"), number(event, "at_most_ns"));
     println!("{version}: {fault} {ms}: {least} to {most} ns, {took_ns} ns by the clock");
     let longest = (ms * MS * 11 / 10).max(took_ns + 20 * MS);
     assert!(least >= ms * MS * 9 / 10 && least <= longest, "{version}: {event}");

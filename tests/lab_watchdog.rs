@@ -102,7 +102,7 @@ fn check(output: &Output, fault: &Fault, cpu: u32) -> Result<(), String> {
     let events: Vec<Value> = done.of_type("event").into_iter().filter(of_cpu).collect();
     // A busy host stops CPUs, too, and that is told; but not for so long. From the last sign of life before the fault to the
     // first one behind it:
-    let is_end = |event: &Value| event["phase"] == "recovered" && number(event, "stuck_ns") >= (fault.ms - 100) * MS;
+    let is_end = |event: &Value| event["phase"] == "recovered" && number(event, "duration_ns") >= (fault.ms - 100) * MS;
     let end = events.iter().position(is_end).unwrap_or_else(|| panic!("{name}: it does not end: {done:?}"));
     let begins = |event: &Value| event["phase"] == "predicted";
     let begin = events[..end].iter().rposition(begins).unwrap_or_else(|| panic!("{name}: it does not begin: {done:?}"));

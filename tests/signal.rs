@@ -99,7 +99,7 @@ fn every_signal_is_counted_once() {
         ("SIGURG", "SI_USER", "ignored", n),
         ("SIGUSR1", "SI_TKILL", "delivered", n),
         ("SIGUSR1", "SI_USER", "delivered", n),
-        ("SIGUSR2", "SI_USER", "already_pending", n),
+        ("SIGUSR2", "SI_USER", "merged", n),
         ("SIGUSR2", "SI_USER", "delivered", 1),
         ("SIGUSR2", "SI_USER", "pending", 1),
     ];
@@ -134,14 +134,15 @@ fn details_are_right(done: &Done, line: &str) {
             assert_eq!(event["action"], if is_childs { "default" } else { "handler" }, "{event}");
             assert_eq!(event["handler"].as_str(), (!is_childs).then_some(handler), "{event}");
         } else {
-            assert!(event.get("delay_ns").is_none() && event.get("action").is_none(), "{event}");
+            assert!(event.get("duration_ns").is_none() && event.get("action").is_none(), "{event}");
         }
     }
     let find = |result: &str| events.iter().find(|event| is(event, "SIGUSR2", result)).expect("it was counted");
     let (pending, delivered) = (find("pending"), find("delivered"));
     assert_eq!(pending["why"], "blocked");
     assert_eq!(pending["time_ns"], delivered["time_ns"], "both tell when it was sent");
-    let delay = number(delivered, "delay_ns");
+    let delay = number(delivered, "duration_ns");
+    assert_eq!(delivered["delay_ns"], delivered["duration_ns"]);
     assert!(delay >= load_number(line, "blocked_ns"), "{delay}: {line}");
     assert!(delay <= number(&done.end(), "time_ns") - number(delivered, "time_ns"), "{delivered}");
 }
@@ -153,7 +154,7 @@ fn rows_add_up(done: &Done) {
         let events: Vec<Value> = done.of_type("event").into_iter().filter(|event| event["signal"] == signal).collect();
         let count = |result: &str| events.iter().filter(|event| event["result"] == result).count() as u64;
         assert_eq!(sum("count"), events.len() as u64 - count("pending"), "{signal}: {done:#?}");
-        for result in ["delivered", "ignored", "already_pending", "taken"] {
+        for result in ["delivered", "ignored", "merged", "taken"] {
             assert_eq!(sum(result), count(result), "{signal} {result}: {done:#?}");
         }
     }

@@ -1,7 +1,7 @@
 //! A flood of occurrences as few lines of text: equal ones become one line with their number, the longest first.
 //!
 //! Up to some lines a second each occurrence has its own, at once. What comes beyond is held for a second at most and put
-//! together as the [`Grouping`] of its shape says. Nothing is forgotten: what has no line of its own is counted in that of
+//! together as the [`Grouping`] of its kind says. Nothing is forgotten: what has no line of its own is counted in that of
 //! its group, and a group that has none in the last line.
 
 use std::cmp::Reverse;
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::report::{Grouping, Shape, Subject, Value};
+use crate::report::{Grouping, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::stack_key::StackKey;
 use crate::task::Comm;
@@ -45,7 +45,7 @@ pub struct Flood {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct FloodKey {
     /// By its address.
-    shape: usize,
+    layout: usize,
     same: Box<[Value]>,
     stack: StackKey,
     /// The best hint at the place, where there is no other.
@@ -55,7 +55,7 @@ struct FloodKey {
 /// Occurrences that are one line.
 #[derive(Debug)]
 pub struct FloodGroup {
-    pub shape: &'static Shape,
+    pub layout: &'static OccurrenceLayout,
     pub grouping: &'static Grouping,
     /// Of the longest.
     pub subject: Subject,
@@ -104,7 +104,7 @@ pub struct Held {
 #[derive(Clone, Copy, Debug)]
 pub struct Groupable<'a> {
     pub subject: &'a Subject,
-    pub shape: &'static Shape,
+    pub layout: &'static OccurrenceLayout,
     pub grouping: &'static Grouping,
     pub values: &'a [Value],
     pub stack: Option<StackId>,
@@ -141,10 +141,10 @@ impl Flood {
     /// Holds one. True when it is the first of its group.
     pub fn hold(&mut self, now: u64, one: Groupable<'_>, stack_key: StackKey) -> bool {
         self.held_since.get_or_insert(now);
-        let same = one.grouping.same.iter().map(|key| one.values.get(*key).cloned().unwrap_or(Value::None)).collect();
+        let same = one.grouping.same(one.values).cloned().collect();
         let has_place = !matches!(one.values.get(one.grouping.place), None | Some(Value::None));
         let comm = (stack_key == StackKey::Absent && !has_place).then_some(one.subject.comm);
-        let key = FloodKey { shape: std::ptr::from_ref(one.shape).addr(), same, stack: stack_key, comm };
+        let key = FloodKey { layout: std::ptr::from_ref(one.layout).addr(), same, stack: stack_key, comm };
         if let Some(group) = self.groups.get_mut(&key) {
             let before = group.bytes;
             group.add(&one);
@@ -231,7 +231,7 @@ impl FloodGroup {
         let values = 2 * (size_of_val(one.values) + heap); // the key has some of them, too
         let bytes = size_of::<FloodKey>() + size_of::<FloodGroup>() + stack_key.bytes() + values;
         let mut group = FloodGroup {
-            shape: one.shape,
+            layout: one.layout,
             grouping: one.grouping,
             subject: *one.subject,
             values: one.values.to_vec(),
@@ -317,31 +317,56 @@ fn duration(grouping: &Grouping, values: &[Value]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::{Detail, GroupBy, OccurrenceSchema};
     use crate::symbol::stack_key::FrameKey;
 
     const MS: u64 = 1_000_000;
 
-    static SHAPE: Shape = Shape {
-        keys: &["state", "duration_ns", "goes_on", "waker", "wchan"],
-        line: &[],
-        grouping: Some(Grouping { noun: "wait", same: &[0, 2, 4], place: 4, duration: 1, goes_on: 2 }),
-    };
+    struct Wait {
+        state: &'static str,
+        ns: u64,
+        waker: u64,
+        wchan: Value,
+    }
+
+    static WAITS: OccurrenceSchema<Wait> = OccurrenceSchema::<Wait>::new(
+        &[
+            Detail::new("state", |wait| Value::Word(wait.state)),
+            Detail::new("duration_ns", |wait| Value::Ns(wait.ns)),
+            Detail::new("goes_on", |_| Value::Bool(false)),
+            Detail::new("waker", |wait| Value::Unsigned(wait.waker)),
+            Detail::new("wchan", |wait| wait.wchan.clone()),
+        ],
+        &[],
+    )
+    .grouped(GroupBy {
+        noun: "wait",
+        same: &["state", "goes_on", "wchan"],
+        place: "wchan",
+        duration: "duration_ns",
+        goes_on: "goes_on",
+    });
 
     fn subject(time: u64, tid: i32, comm: &str) -> Subject {
         Subject { time, cpu: 0, pid: tid, tid, comm: Comm::new(comm.as_bytes()) }
     }
 
-    fn wait(state: &'static str, ns: u64, waker: u64) -> [Value; 5] {
-        [Value::Word(state), Value::Ns(ns), Value::Bool(false), Value::Unsigned(waker), Value::None]
+    fn wait(state: &'static str, ns: u64, waker: u64) -> Wait {
+        Wait { state, ns, waker, wchan: Value::None }
+    }
+
+    fn values(wait: &Wait) -> Vec<Value> {
+        WAITS.values(wait).collect()
     }
 
     fn stack(addr: u64) -> StackKey {
         StackKey::Frames([FrameKey::Kernel(addr)].into())
     }
 
-    fn hold(flood: &mut Flood, now: u64, subject: &Subject, values: &[Value], stack_key: StackKey) -> bool {
-        let grouping = SHAPE.grouping.as_ref().unwrap();
-        flood.hold(now, Groupable { subject, shape: &SHAPE, grouping, values, stack: None }, stack_key)
+    fn hold(flood: &mut Flood, now: u64, subject: &Subject, wait: &Wait, stack_key: StackKey) -> bool {
+        let (layout, values) = (WAITS.layout(), &values(wait)[..]);
+        let grouping = layout.grouping.as_ref().unwrap();
+        flood.hold(now, Groupable { subject, layout, grouping, values, stack: None }, stack_key)
     }
 
     #[test]
@@ -406,9 +431,8 @@ mod tests {
             .collect();
         assert_eq!(firsts, [true, false, false, true, true, true, true, false]);
         for (tid, comm) in [(1, "a"), (2, "b")] {
-            let mut values = wait("S", 0, 1);
-            values[4] = Value::Word("there");
-            assert_eq!(hold(&mut flood, 0, &subject(9, tid, comm), &values, StackKey::Absent), tid == 1);
+            let wait = Wait { wchan: Value::Word("there"), ..wait("S", 0, 1) };
+            assert_eq!(hold(&mut flood, 0, &subject(9, tid, comm), &wait, StackKey::Absent), tid == 1);
         }
         let held = flood.take(5);
         let brief = |group: &FloodGroup| {
@@ -426,9 +450,9 @@ mod tests {
             "2 0 0 at 9 of Some(2): \"a\" 1 \"b\" 1",
         ];
         assert_eq!(held.groups.iter().map(brief).collect::<Vec<_>>(), want);
-        let values = [Value::Word("S"), Value::Ns(9), Value::Bool(false), Value::None, Value::None];
-        assert_eq!(held.groups[0].values, values, "two tasks woke them");
-        assert_eq!(held.groups[1].values, wait("D", 8, 1));
+        let common = [Value::Word("S"), Value::Ns(9), Value::Bool(false), Value::None, Value::None];
+        assert_eq!(held.groups[0].values, common, "two tasks woke them");
+        assert_eq!(held.groups[1].values, values(&wait("D", 8, 1)));
         assert!(held.rests.is_empty() && flood.take(6).groups.is_empty());
     }
 
@@ -483,9 +507,14 @@ mod tests {
         for n in 0..COUNT {
             let of = subject(n, n as i32, &n.to_string());
             let ns = n.wrapping_mul(7919) % COUNT;
-            let mut values = wait("S", ns, n);
-            values[4] = if n % 3 == 0 { Value::Unsigned(n) } else { text(n) };
-            hold(&mut flood, 0, &of, &values, if n % 2 == 0 { long.clone() } else { stack(n) });
+            let wchan = if n % 3 == 0 { Value::Unsigned(n) } else { text(n) };
+            hold(
+                &mut flood,
+                0,
+                &of,
+                &Wait { wchan, ..wait("S", ns, n) },
+                if n % 2 == 0 { long.clone() } else { stack(n) },
+            );
             hold(&mut flood, 0, &of, &wait("D", 0, n), stack(0));
             assert!(flood.groups.len() <= MOST_GROUPS && flood.bytes <= MOST_BYTES);
             if n % 100 == 0 {

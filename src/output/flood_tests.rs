@@ -6,26 +6,35 @@ use super::tests::into_a_pipe;
 use super::*;
 use crate::output::tests::empty_table;
 use crate::perf::record::Innermost;
-use crate::report::{Grouping, Part, Shape, Subject, Value};
+use crate::report::layout::{SUBJECT, detail, text};
+use crate::report::{Detail, GroupBy, OccurrenceSchema, Subject, Value};
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
 
-static SHAPE: Shape = Shape {
-    keys: &["kind", "duration_ns", "goes_on"],
-    line: &[
-        Part::Value { key: 0, width: 0 },
-        Part::Text(" "),
-        Part::Value { key: 1, width: 0 },
-        Part::Text(" ms "),
-        Part::Subject,
+struct Wait {
+    kind: u64,
+    ms: u64,
+}
+
+static WAITS: OccurrenceSchema<Wait> = OccurrenceSchema::<Wait>::new(
+    &[
+        Detail::new("kind", |wait| Value::Unsigned(wait.kind)),
+        Detail::new("duration_ns", |wait| Value::Ns(wait.ms * 1_000_000)),
+        Detail::new("goes_on", |_| Value::Bool(false)),
     ],
-    grouping: Some(Grouping { noun: "wait", same: &[0, 2], place: 0, duration: 1, goes_on: 2 }),
-};
+    &[detail("kind"), text(" "), detail("duration_ns"), text(" ms "), SUBJECT],
+)
+.grouped(GroupBy {
+    noun: "wait",
+    same: &["kind", "goes_on"],
+    place: "kind",
+    duration: "duration_ns",
+    goes_on: "goes_on",
+});
 
 pub fn wait(batch: &mut Batch, kind: u64, ms: u64, stack: Option<StackId>) {
     let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::new(b"task") };
-    let values = [Value::Unsigned(kind), Value::Ns(ms * 1_000_000), Value::Bool(false)];
-    batch.shaped(subject, &SHAPE, values, stack);
+    batch.add(&WAITS, subject, &Wait { kind, ms }, stack);
 }
 
 fn lines(reader: PipeReader) -> impl Iterator<Item = String> {

@@ -8,7 +8,7 @@ use crate::escape::{escape, is_plain};
 use crate::output::EventText;
 use crate::output::table::Line;
 use crate::output::wall::WallClock;
-use crate::report::{ColumnHead, Command, Kin, Kind, Shape, Subject, Value};
+use crate::report::{ColumnHead, Command, Kin, Kind, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::coverage::Coverage;
 use crate::symbol::names::Named;
@@ -276,9 +276,11 @@ pub fn subject(object: &mut Object<'_>, subject: &Subject) {
     push_escaped(subject.comm.as_bytes(), object.labelled(b"\"comm\":"));
 }
 
-pub fn shaped(object: &mut Object<'_>, shape: &Shape, values: &[Value]) {
-    for (key, value) in shape.keys.iter().zip(values) {
-        object.value(key, value);
+/// What is told of an occurrence.
+pub fn details(object: &mut Object<'_>, layout: &OccurrenceLayout, values: &[Value]) {
+    for (detail, value) in layout.details().iter().zip(values).filter(|(detail, _)| detail.in_json) {
+        object.value(detail.name, value);
+        detail.alias.iter().for_each(|alias| object.value(alias, value));
     }
     // A stack or another key may follow: the last object is closed by an empty one of no object.
     object.value("", &Value::None);
@@ -400,6 +402,7 @@ pub fn function(object: &mut Object<'_>, name: Result<&str, &str>, module: Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::{Detail, OccurrenceSchema};
     use crate::task::Comm;
 
     fn parsed(build: impl FnOnce(&mut Object<'_>)) -> serde_json::Value {
@@ -412,20 +415,36 @@ mod tests {
 
     #[test]
     fn dotted_keys_make_objects() {
-        static SHAPE: Shape = Shape { keys: &["state", "waker.tid", "waker.comm", "wchan"], line: &[], grouping: None };
-        let comm = Value::Comm(Comm::new(b"a\x1b\"b"));
+        #[derive(Default)]
+        struct Wait {
+            state: Option<&'static str>,
+            waker: Option<Comm>,
+            wchan: Option<&'static str>,
+        }
+        static WAITS: OccurrenceSchema<Wait> = OccurrenceSchema::new(
+            &[
+                Detail::new("state", |wait| wait.state.map_or(Value::None, Value::Word)),
+                Detail::new("waker.tid", |wait| wait.waker.map_or(Value::None, |_| Value::Signed(7))),
+                Detail::new("waker.comm", |wait| wait.waker.map_or(Value::None, Value::Comm)),
+                Detail::text_only("here", |_| Value::Word("here")),
+                Detail::aliased("wchan", "place", |wait| wait.wchan.map_or(Value::None, Value::Word)),
+            ],
+            &[],
+        );
+        let (state, waker, wchan) = (Some("D"), Some(Comm::new(b"a\x1b\"b")), Some("x"));
         let cases = [
             (
-                [Value::Word("D"), Value::Signed(7), comm.clone(), Value::Text("x".into())],
-                r#"{"state":"D","waker":{"tid":7,"comm":"a\\x1b\"b"},"wchan":"x"}"#,
+                Wait { state, waker, wchan },
+                r#"{"state":"D","waker":{"tid":7,"comm":"a\\x1b\"b"},"wchan":"x","place":"x"}"#,
             ),
-            ([Value::Word("D"), Value::None, Value::None, Value::Text("x".into())], r#"{"state":"D","wchan":"x"}"#),
-            ([Value::None, Value::Signed(7), comm, Value::None], r#"{"waker":{"tid":7,"comm":"a\\x1b\"b"}}"#),
-            ([Value::None, Value::None, Value::None, Value::None], "{}"),
+            (Wait { waker: None, state, wchan }, r#"{"state":"D","wchan":"x","place":"x"}"#),
+            (Wait { waker, ..Wait::default() }, r#"{"waker":{"tid":7,"comm":"a\\x1b\"b"}}"#),
+            (Wait::default(), "{}"),
         ];
-        for (values, want) in cases {
+        for (wait, want) in cases {
+            let values: Vec<Value> = WAITS.values(&wait).collect();
             assert_eq!(
-                parsed(|object| shaped(object, &SHAPE, &values)),
+                parsed(|object| details(object, WAITS.layout(), &values)),
                 serde_json::from_str::<serde_json::Value>(want).unwrap()
             );
         }
@@ -433,9 +452,10 @@ mod tests {
 
     #[test]
     fn a_key_may_follow_an_object() {
-        static SHAPE: Shape = Shape { keys: &["waker.tid"], line: &[], grouping: None };
+        static ONE: OccurrenceSchema<i64> =
+            OccurrenceSchema::new(&[Detail::new("waker.tid", |tid| Value::Signed(*tid))], &[]);
         let value = parsed(|object| {
-            shaped(object, &SHAPE, &[Value::Signed(7)]);
+            details(object, ONE.layout(), &ONE.values(&7).collect::<Vec<_>>());
             object.unsigned("next", 1);
         });
         assert_eq!(value, serde_json::json!({"waker": {"tid": 7}, "next": 1}));

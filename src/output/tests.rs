@@ -6,12 +6,14 @@ use std::os::fd::AsRawFd;
 use super::thread::KEPT_BYTES;
 use super::*;
 use crate::perf::record::Innermost;
-use crate::report::{Column, Occurrence, Part, Report, Schema, Shape, Subject, Table, Value};
+use crate::report::layout::{detail, text};
+use crate::report::{Column, Detail, Occurrence, OccurrenceSchema, Report, Schema, Subject, Table, Value};
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
 
-static SHAPE: Shape = Shape { keys: &["n"], line: &[Part::Value { key: 0, width: 9 }], grouping: None };
+static NUMBERS: OccurrenceSchema<u64> =
+    OccurrenceSchema::new(&[Detail::new("n", |n| Value::Unsigned(*n))], &[detail("n").wide(9)]);
 
 /// An output, and the end of a pipe that nobody reads yet.
 pub fn into_a_pipe(json: bool) -> (Output, std::io::PipeReader) {
@@ -48,7 +50,7 @@ fn what_grew_in_a_rush_is_given_back() {
     let (mut output, reader) = into_a_pipe(false);
     let read = std::thread::spawn(move || BufReader::new(reader).lines().count());
     let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
-    (0..MANY).for_each(|n| output.batch.shaped(subject, &SHAPE, [Value::Unsigned(n)], None));
+    (0..MANY).for_each(|n| output.batch.add(&NUMBERS, subject, &n, None));
     assert!(output.batch.occurrences.capacity() * size_of::<Occurrence>() > 8 * KEPT_BYTES);
     output.flush();
     let used = output.used.recv().unwrap();
@@ -61,17 +63,19 @@ fn what_grew_in_a_rush_is_given_back() {
 /// What is rare is not dropped with a flood of something else.
 #[test]
 fn a_flood_drops_nothing_rare() {
-    static RARE: Shape =
-        Shape { keys: &["rare"], line: &[Part::Text("rare "), Part::Value { key: 0, width: 9 }], grouping: None };
+    static RARE: OccurrenceSchema<u64> = OccurrenceSchema::new(
+        &[Detail::new("rare", |n| Value::Unsigned(*n))],
+        &[text("rare "), detail("rare").wide(9)],
+    );
     const ROUNDS: u64 = 500;
     let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
     let (mut output, reader) = into_a_pipe(true);
     for round in 0..ROUNDS {
         for n in 0..1000 {
-            output.batch.shaped(subject, &SHAPE, [Value::Unsigned(n)], None);
+            output.batch.add(&NUMBERS, subject, &n, None);
             output.flush_large();
         }
-        output.batch.shaped(subject, &RARE, [Value::Unsigned(round)], None);
+        output.batch.add(&RARE, subject, &round, None);
         assert!(output.batch.bytes() <= BATCH_MOST_BYTES + BATCH_BYTES);
     }
     let dropped = output.dropped();
@@ -90,12 +94,13 @@ fn a_flood_drops_nothing_rare() {
 /// Many kinds, none of which is rare, give way like one.
 #[test]
 fn a_batch_of_many_kinds_gets_smaller() {
-    static SHAPES: [Shape; 4] = [const { Shape { keys: &["n"], line: &[], grouping: None } }; 4];
+    static DETAILS: [Detail<u64>; 1] = [Detail::new("n", |n| Value::Unsigned(*n))];
+    static KINDS: [OccurrenceSchema<u64>; 4] = [const { OccurrenceSchema::new(&DETAILS, &[]) }; 4];
     let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
     let mut batch = Batch::default();
     for n in 0..800 {
-        let shape = &SHAPES[if n % 16 == 0 { 0 } else { 1 + n % 3 }];
-        batch.shaped(subject, shape, [Value::Unsigned(n as u64)], None);
+        let kind = &KINDS[if n % 16 == 0 { 0 } else { 1 + n % 3 }];
+        batch.add(kind, subject, &(n as u64), None);
     }
     batch.thin();
     assert_eq!((batch.occurrences.len(), batch.values.len()), (50, 50));
@@ -112,7 +117,7 @@ fn a_blocked_output_loses_no_count() {
     let mut sent = 0;
     for round in 0..1000 {
         for n in sent..sent + EACH {
-            output.batch.shaped(subject, &SHAPE, [Value::Unsigned(n)], None);
+            output.batch.add(&NUMBERS, subject, &n, None);
             output.flush_large();
         }
         sent += EACH;
@@ -182,12 +187,12 @@ fn a_blocked_output_keeps_few_news() {
     let mut take = |output: &mut Output, ip: u64| {
         let id = stacks.address(ip, true, Innermost::Executed, 1, &mut keys).unwrap();
         output.tell(stacks.take_fresh());
-        output.batch.shaped(subject, &SHAPE, [Value::Unsigned(ip)], Some(id));
+        output.batch.add(&NUMBERS, subject, &ip, Some(id));
         id
     };
     let before = take(&mut output, 1);
     // The pipe is full, and then some.
-    (0..20_000).for_each(|n| output.batch.shaped(subject, &SHAPE, [Value::Unsigned(n)], None));
+    (0..20_000).for_each(|n| output.batch.add(&NUMBERS, subject, &n, None));
     output.flush();
     for n in 0..STORM {
         output.tell(std::iter::once(mapping(1, n)));
@@ -213,7 +218,7 @@ fn a_blocked_output_keeps_few_news() {
     let again = stacks.address(2, true, Innermost::Executed, 1, &mut keys).unwrap();
     assert_ne!(again, left_out, "the output is told of it");
     output.tell(stacks.take_fresh());
-    output.batch.shaped(subject, &SHAPE, [Value::Unsigned(3)], Some(again));
+    output.batch.add(&NUMBERS, subject, &3, Some(again));
     let dropped = output.dropped();
     assert!(output.finish(Vec::new(), || 0).is_none());
     let lines = lines.join().unwrap();

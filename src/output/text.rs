@@ -13,7 +13,8 @@ use crate::output::flood::{FloodGroup, Rest};
 use crate::output::frames;
 use crate::output::stack_numbers::StackMention;
 use crate::output::table::{Broken, Line, is_in_text};
-use crate::report::{ColumnHead, Command, Kin, Part, Shape, Subject, Value};
+use crate::report::layout::LineStep;
+use crate::report::{ColumnHead, Command, Kin, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::Named;
 use crate::task::Comm;
@@ -98,17 +99,17 @@ pub fn beside(values: &[Value], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends an occurrence as its shape lays it out.
-pub fn shaped(subject: &Subject, shape: &Shape, values: &[Value], out: &mut Vec<u8>) {
-    parts(shape.line, subject, &push_subject, values, out);
+/// Appends an occurrence as its layout has it.
+pub fn occurrence(subject: &Subject, layout: &OccurrenceLayout, values: &[Value], out: &mut Vec<u8>) {
+    line(layout, subject, &push_subject, values, out);
 }
 
 /// Appends a group of occurrences like a single one, with what they have in common. `values` are the group's, with names.
 pub fn group(group: &FloodGroup, values: &[Value], out: &mut Vec<u8>) {
     if group.count == 1 {
-        shaped(&group.subject, group.shape, values, out);
+        occurrence(&group.subject, group.layout, values, out);
     } else {
-        parts(group.shape.line, &group.subject, &|_, out| push_members(group, out), values, out);
+        line(group.layout, &group.subject, &|_, out| push_members(group, out), values, out);
     }
 }
 
@@ -190,23 +191,31 @@ fn push_subject(subject: &Subject, out: &mut Vec<u8>) {
 
 type PushSubject<'a> = &'a dyn Fn(&Subject, &mut Vec<u8>);
 
-fn parts(line: &[Part], subject: &Subject, push_subject: PushSubject<'_>, values: &[Value], out: &mut Vec<u8>) {
-    let known =
-        |key: &usize| !matches!(values.get(*key), None | Some(Value::None | Value::Bool(false) | Value::Pct(0)));
-    for part in line {
-        match part {
-            Part::Text(text) => out.extend_from_slice(text.as_bytes()),
-            Part::Value { key, width } => {
+fn line(
+    layout: &OccurrenceLayout,
+    subject: &Subject,
+    push_subject: PushSubject<'_>,
+    values: &[Value],
+    out: &mut Vec<u8>,
+) {
+    let value = |at: usize| values.get(at).unwrap_or(&Value::None);
+    let mut steps = layout.line().iter();
+    while let Some(step) = steps.next() {
+        match *step {
+            LineStep::Text(text) => out.extend_from_slice(text.as_bytes()),
+            LineStep::Value { at, width, in_seconds } => {
                 let start = out.len();
-                push_value(values.get(*key).unwrap_or(&Value::None), out);
-                pad_left(start, *width, out);
+                let push = if in_seconds { push_seconds } else { push_value };
+                push(value(at), out);
+                pad_left(start, width, out);
             }
-            Part::Subject => push_subject(subject, out),
-            Part::Seconds(key) => push_seconds(values.get(*key).unwrap_or(&Value::None), out),
-            Part::Cpu => push_unsigned(u64::from(subject.cpu), out),
-            Part::If(key, inner) if known(key) => parts(inner, subject, push_subject, values, out),
-            Part::IfNot(key, inner) if !known(key) => parts(inner, subject, push_subject, values, out),
-            Part::If(..) | Part::IfNot(..) => {}
+            LineStep::Subject => push_subject(subject, out),
+            LineStep::Cpu => push_unsigned(u64::from(subject.cpu), out),
+            LineStep::SkipUnless { at, is_known, steps: many } => {
+                if is_known == matches!(value(at), Value::None | Value::Bool(false) | Value::Pct(0)) {
+                    steps = steps.as_slice().get(many..).unwrap_or_default().iter();
+                }
+            }
         }
     }
 }
@@ -401,7 +410,8 @@ pub fn cell(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::output::flood::{Flood, Groupable};
-    use crate::report::{Grouping, Verdict};
+    use crate::report::layout::{self, CPU, SUBJECT, detail, seconds, unless, when};
+    use crate::report::{Detail, GroupBy, OccurrenceSchema, Verdict};
     use crate::symbol::stack_key::StackKey;
 
     fn text(build: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -450,62 +460,84 @@ mod tests {
     }
 
     #[test]
-    fn shapes_lay_out_lines() {
-        static SHAPE: Shape = Shape {
-            keys: &["state", "duration_ns", "waker.comm"],
-            line: &[
-                Part::Text("waited "),
-                Part::Value { key: 1, width: 9 },
-                Part::Text(" ms in "),
-                Part::Value { key: 0, width: 2 },
-                Part::Text(" "),
-                Part::Subject,
-                Part::If(2, &[Part::Text(", woken by "), Part::Value { key: 2, width: 0 }]),
-                Part::IfNot(2, &[Part::Text(", still")]),
+    fn schemas_lay_out_lines() {
+        struct Wait {
+            state: &'static str,
+            ns: u64,
+            waker: Option<Comm>,
+        }
+        static WAITS: OccurrenceSchema<Wait> = OccurrenceSchema::new(
+            &[
+                Detail::new("state", |wait| Value::Word(wait.state)),
+                Detail::new("duration_ns", |wait| Value::Ns(wait.ns)),
+                Detail::new("waker", |wait| wait.waker.map_or(Value::None, Value::Comm)),
             ],
-            grouping: None,
+            &[
+                layout::text("waited "),
+                detail("duration_ns").wide(9),
+                layout::text(" ms in "),
+                detail("state").wide(2),
+                layout::text(" "),
+                SUBJECT,
+                when("waker", &[layout::text(", woken"), detail("waker").between(" by <", ">")]),
+                unless("waker", &[layout::text(", still"), detail("waker").after(" by ")]),
+                layout::text(", "),
+                seconds("duration_ns"),
+                layout::text(" on "),
+                CPU,
+            ],
+        );
+        let line = |subject: &Subject, wait: &Wait| {
+            text(|out| occurrence(subject, WAITS.layout(), &WAITS.values(wait).collect::<Vec<_>>(), out))
         };
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"nginx") };
-        let values = [Value::Word("D"), Value::Ns(150_250_000), Value::Comm(Comm::new(b"sh"))];
-        assert_eq!(
-            text(|out| shaped(&subject, &SHAPE, &values, out)),
-            "waited   150.250 ms in  D nginx 8 [001], woken by sh"
-        );
+        let wait = Wait { state: "D", ns: 150_250_000, waker: Some(Comm::new(b"sh")) };
+        assert_eq!(line(&subject, &wait), "waited   150.250 ms in  D nginx 8 [001], woken by <sh>, 0.150 on 1");
         let without_number = Subject { pid: -1, tid: -1, comm: Comm::default(), ..subject };
-        assert_eq!(
-            text(|out| shaped(&without_number, &SHAPE, &values, out)),
-            "waited   150.250 ms in  D <exited> [001], woken by sh"
-        );
-        let values = [Value::Word("RD"), Value::Ns(0), Value::None];
-        assert_eq!(
-            text(|out| shaped(&subject, &SHAPE, &values, out)),
-            "waited     0.000 ms in RD nginx 8 [001], still"
-        );
+        assert_eq!(line(&without_number, &wait), "waited   150.250 ms in  D <exited> [001], woken by <sh>, 0.150 on 1");
+        let wait = Wait { state: "RD", ns: 0, waker: None };
+        assert_eq!(line(&subject, &wait), "waited     0.000 ms in RD nginx 8 [001], still, 0.000 on 1");
     }
 
     #[test]
     fn groups_read_like_single_ones() {
-        static SHAPE: Shape = Shape {
-            keys: &["state", "duration_ns", "goes_on", "waker"],
-            line: &[
-                Part::Value { key: 0, width: 2 },
-                Part::Text(" "),
-                Part::Value { key: 1, width: 8 },
-                Part::Text(" ms  "),
-                Part::Subject,
-                Part::If(2, &[Part::Text(" still waiting")]),
-                Part::If(3, &[Part::Text(", woken by "), Part::Value { key: 3, width: 0 }]),
+        struct Wait {
+            ms: u64,
+            goes_on: bool,
+            waker: u64,
+        }
+        static WAITS: OccurrenceSchema<Wait> = OccurrenceSchema::<Wait>::new(
+            &[
+                Detail::new("state", |_| Value::Word("D")),
+                Detail::new("duration_ns", |wait| Value::Ns(wait.ms * 1_000_000)),
+                Detail::new("goes_on", |wait| Value::Bool(wait.goes_on)),
+                Detail::new("waker", |wait| Value::Unsigned(wait.waker)),
             ],
-            grouping: Some(Grouping { noun: "wait", same: &[0, 2], place: 3, duration: 1, goes_on: 2 }),
-        };
+            &[
+                detail("state").wide(2),
+                layout::text(" "),
+                detail("duration_ns").wide(8),
+                layout::text(" ms  "),
+                SUBJECT,
+                when("goes_on", &[layout::text(" still waiting")]),
+                detail("waker").after(", woken by "),
+            ],
+        )
+        .grouped(GroupBy {
+            noun: "wait",
+            same: &["state", "goes_on"],
+            place: "waker",
+            duration: "duration_ns",
+            goes_on: "goes_on",
+        });
         let line = |ones: &[(i32, &str, u64, u64)], goes_on: bool| {
             let mut flood = Flood::default();
             for &(tid, comm, ms, waker) in ones {
                 let subject = Subject { time: 0, cpu: 1, pid: tid, tid, comm: Comm::new(comm.as_bytes()) };
-                let values =
-                    [Value::Word("D"), Value::Ns(ms * 1_000_000), Value::Bool(goes_on), Value::Unsigned(waker)];
-                let grouping = SHAPE.grouping.as_ref().unwrap();
-                let one = Groupable { subject: &subject, shape: &SHAPE, grouping, values: &values, stack: None };
+                let (layout, values) =
+                    (WAITS.layout(), &WAITS.values(&Wait { ms, goes_on, waker }).collect::<Vec<_>>()[..]);
+                let grouping = layout.grouping.as_ref().unwrap();
+                let one = Groupable { subject: &subject, layout, grouping, values, stack: None };
                 flood.hold(0, one, StackKey::LeftOut);
             }
             let held = flood.take(0);
@@ -534,9 +566,10 @@ mod tests {
 
     #[test]
     fn what_has_no_line_is_counted() {
-        static GROUPING: Grouping = Grouping { noun: "wait", same: &[], place: 0, duration: 0, goes_on: 0 };
-        let line =
-            |count, groups| text(|out| rest(&Rest { grouping: &GROUPING, count, groups, longest_ns: 12_345_678 }, out));
+        static WAITS: OccurrenceSchema<u64> = OccurrenceSchema::<u64>::new(&[Detail::new("n", |n| Value::Ns(*n))], &[])
+            .grouped(GroupBy { noun: "wait", same: &[], place: "n", duration: "n", goes_on: "n" });
+        let grouping = WAITS.layout().grouping.as_ref().unwrap();
+        let line = |count, groups| text(|out| rest(&Rest { grouping, count, groups, longest_ns: 12_345_678 }, out));
         assert_eq!(line(133, Some(40)), "and 133 more waits in 40 groups, up to 12.345 ms\n");
         assert_eq!(line(133, None), "and 133 more waits, up to 12.345 ms\n");
         assert_eq!(line(2, Some(2)), "and 2 more waits, up to 12.345 ms\n");

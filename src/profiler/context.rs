@@ -10,7 +10,7 @@ use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
 use crate::profiler::{Scope, Timestamp};
-use crate::report::{Command, Kin, Shape, Subject, Value};
+use crate::report::{Command, Kin, OccurrenceSchema, Subject, Value};
 use crate::stats::TaskStack;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
@@ -76,14 +76,14 @@ impl Context {
     }
 
     /// Hands over an occurrence of a profiler's own kind.
-    pub fn emit<const N: usize>(
+    pub fn emit<O>(
         &mut self,
+        schema: &'static OccurrenceSchema<O>,
         subject: Subject,
-        shape: &'static Shape,
-        values: [Value; N],
+        occurrence: &O,
         stack: Option<StackId>,
     ) {
-        self.output.batch.shaped(subject, shape, values, stack);
+        self.output.batch.add(schema, subject, occurrence, stack);
     }
 
     /// The sample's callchain, interned. None without one.
@@ -131,14 +131,14 @@ impl Context {
     }
 
     /// Hands over an occurrence in which many stacks had a share.
-    pub fn emit_weighted<const N: usize>(
+    pub fn emit_weighted<O>(
         &mut self,
+        schema: &'static OccurrenceSchema<O>,
         subject: Subject,
-        shape: &'static Shape,
-        values: [Value; N],
+        occurrence: &O,
         weights: impl Iterator<Item = Weighted>,
     ) {
-        self.output.batch.weighted(subject, shape, values, weights);
+        self.output.batch.add_weighted(schema, subject, occurrence, weights);
     }
 
     /// Something that people should hear on stderr, after the next tick.

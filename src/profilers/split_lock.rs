@@ -18,7 +18,8 @@ use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
 use crate::profilers::split_lock::sums::{COUNTS, Counts, Mode, PLACES, Places, Times};
-use crate::report::{Part, Shape, Value};
+use crate::report::layout::{SUBJECT, detail, text};
+use crate::report::{Detail, OccurrenceSchema, Value};
 use crate::symbol::StackId;
 use crate::sys::split_lock::{POSSIBLE, SplitLocks};
 
@@ -111,19 +112,22 @@ pub struct SplitLock {
     test: Option<SplitLocks>,
 }
 
-static SHAPE: Shape = Shape {
-    keys: &["count", "mode", "addr"],
-    line: &[
-        Part::Value { key: 0, width: 11 },
-        Part::Text("  "),
-        Part::Subject,
-        Part::Text(" "),
-        Part::Value { key: 1, width: 0 },
-        Part::Text(" "),
-        Part::Value { key: 2, width: 0 },
+/// A sample as it is shown.
+#[derive(Debug)]
+struct ShownSample {
+    count: u64,
+    mode: Mode,
+    addr: u64,
+}
+
+static SAMPLES: OccurrenceSchema<ShownSample> = OccurrenceSchema::new(
+    &[
+        Detail::new("count", |sample| Value::Unsigned(sample.count)),
+        Detail::new("mode", |sample| Value::Word(sample.mode.word())),
+        Detail::new("addr", |sample| Value::Address(sample.addr)),
     ],
-    grouping: None,
-};
+    &[detail("count").wide(11), text("  "), SUBJECT, text(" "), detail("mode"), text(" "), detail("addr")],
+);
 
 impl SplitLock {
     fn new(args: SplitLockArgs) -> SplitLock {
@@ -181,8 +185,7 @@ impl Profiler for SplitLock {
             let stack = if mode.is_here() { ctx.stack(sample) } else { None };
             ctx.weigh(subject.pid, subject.comm, stack, count);
         }
-        let values = [Value::Unsigned(count), Value::Word(mode.word()), Value::Address(sample.ip())];
-        ctx.emit(subject, &SHAPE, values, stack);
+        ctx.emit(&SAMPLES, subject, &ShownSample { count, mode, addr: sample.ip() }, stack);
         Ok(Use::Relevant)
     }
 

@@ -3,36 +3,38 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::EventId;
-use crate::report::{Shape, Subject, Value};
+use crate::report::{OccurrenceLayout, OccurrenceSchema, Value};
 use crate::stats::weights::Weighted;
 use crate::symbol::{News, StackId};
+use crate::task::Comm;
+
+/// Who, when and where of an occurrence.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject {
+    /// ns, CLOCK_MONOTONIC.
+    pub time: u64,
+    pub cpu: u32,
+    pub pid: i32,
+    pub tid: i32,
+    pub comm: Comm,
+}
 
 #[derive(Debug)]
 pub enum What {
     /// A tracepoint's record, `raw` in the batch's bytes; in its values what is told beside it, if anything is.
-    Event {
-        event: EventId,
-        raw: Span,
-        beside: Span,
-    },
-    Shaped {
-        shape: &'static Shape,
-        values: Span,
-    },
+    Event { event: EventId, raw: Span, beside: Span },
+    /// One of a profiler's own kind.
+    Detailed { layout: &'static OccurrenceLayout, values: Span },
     /// The same, of many stacks.
-    Weighted {
-        shape: &'static Shape,
-        values: Span,
-        weights: Span,
-    },
+    Weighted { layout: &'static OccurrenceLayout, values: Span, weights: Span },
 }
 
 impl What {
-    /// The same for what is of one kind: its event, or its shape.
+    /// The same for what is of one kind: its event, or its layout.
     fn kind(&self) -> (Option<EventId>, usize) {
         match self {
             What::Event { event, .. } => (Some(*event), 0),
-            What::Shaped { shape, .. } | What::Weighted { shape, .. } => (None, std::ptr::from_ref(*shape).addr()),
+            What::Detailed { layout, .. } | What::Weighted { layout, .. } => (None, std::ptr::from_ref(*layout).addr()),
         }
     }
 }
@@ -97,48 +99,47 @@ impl Batch {
         beside: Option<Value>,
         stack: Option<StackId>,
     ) {
-        let (start, first) = (self.raw.len(), self.values.len());
+        let start = self.raw.len();
         self.raw.extend_from_slice(raw);
-        if let Some(value) = beside {
-            self.heap_bytes += value.heap_bytes();
-            self.values.push(value);
-        }
-        let (raw, beside) = (Span::to_end(start, &self.raw), Span::to_end(first, &self.values));
+        let (raw, beside) = (Span::to_end(start, &self.raw), self.keep(beside.into_iter()));
         let what = What::Event { event, raw, beside };
         self.occurrences.push(Occurrence { subject, what, stack });
     }
 
-    pub fn shaped<const N: usize>(
+    /// An occurrence of a profiler's own kind.
+    pub fn add<O>(
         &mut self,
+        schema: &'static OccurrenceSchema<O>,
         subject: Subject,
-        shape: &'static Shape,
-        values: [Value; N],
+        occurrence: &O,
         stack: Option<StackId>,
     ) {
-        let start = self.values.len();
-        self.keep(values);
-        let what = What::Shaped { shape, values: Span::to_end(start, &self.values) };
+        let values = self.keep(schema.values(occurrence));
+        let what = What::Detailed { layout: schema.layout(), values };
         self.occurrences.push(Occurrence { subject, what, stack });
     }
 
-    /// An occurrence in which many stacks had a share.
-    pub fn weighted<const N: usize>(
+    /// One in which many stacks had a share.
+    pub fn add_weighted<O>(
         &mut self,
+        schema: &'static OccurrenceSchema<O>,
         subject: Subject,
-        shape: &'static Shape,
-        values: [Value; N],
+        occurrence: &O,
         weights: impl Iterator<Item = Weighted>,
     ) {
-        let (start, first) = (self.values.len(), self.weights.len());
-        self.keep(values);
+        let values = self.keep(schema.values(occurrence));
+        let first = self.weights.len();
         self.weights.extend(weights);
-        let (values, weights) = (Span::to_end(start, &self.values), Span::to_end(first, &self.weights));
-        self.occurrences.push(Occurrence { subject, what: What::Weighted { shape, values, weights }, stack: None });
+        let weights = Span::to_end(first, &self.weights);
+        let what = What::Weighted { layout: schema.layout(), values, weights };
+        self.occurrences.push(Occurrence { subject, what, stack: None });
     }
 
-    fn keep<const N: usize>(&mut self, values: [Value; N]) {
-        self.heap_bytes += values.iter().map(Value::heap_bytes).sum::<usize>();
+    fn keep(&mut self, values: impl Iterator<Item = Value>) -> Span {
+        let start = self.values.len();
         self.values.extend(values);
+        self.heap_bytes += self.values[start..].iter().map(Value::heap_bytes).sum::<usize>();
+        Span::to_end(start, &self.values)
     }
 
     /// What must be known before what follows is printed.
@@ -209,11 +210,11 @@ impl Batch {
                     raw: raw.moved(&old.raw, &mut self.raw),
                     beside: beside.moved(&old.values, &mut self.values),
                 },
-                What::Shaped { shape, values } => {
-                    What::Shaped { shape, values: values.moved(&old.values, &mut self.values) }
+                What::Detailed { layout, values } => {
+                    What::Detailed { layout, values: values.moved(&old.values, &mut self.values) }
                 }
-                What::Weighted { shape, values, weights } => What::Weighted {
-                    shape,
+                What::Weighted { layout, values, weights } => What::Weighted {
+                    layout,
                     values: values.moved(&old.values, &mut self.values),
                     weights: weights.moved(&old.weights, &mut self.weights),
                 },

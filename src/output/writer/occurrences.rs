@@ -75,10 +75,10 @@ impl Writer {
     }
 
     fn groupable<'a>(&self, occurrence: &'a Occurrence, batch: &'a Batch) -> Option<Groupable<'a>> {
-        let What::Shaped { shape, values } = &occurrence.what else { return None };
-        let grouping = shape.grouping.as_ref().filter(|_| !self.settings.prompt)?;
+        let What::Detailed { layout, values } = &occurrence.what else { return None };
+        let grouping = layout.grouping.as_ref().filter(|_| !self.settings.prompt)?;
         let Occurrence { subject, stack, .. } = occurrence;
-        Some(Groupable { subject, shape, grouping, values: values.of(&batch.values), stack: *stack })
+        Some(Groupable { subject, layout, grouping, values: values.of(&batch.values), stack: *stack })
     }
 
     /// One of a kind that may come in a flood. So many come at once, with this one.
@@ -95,7 +95,7 @@ impl Writer {
         self.wall.text(one.subject.time, &mut self.sink.buffer);
         self.sink.buffer.push(b' ');
         let named = name_values(&self.stacks, &mut self.names, &mut self.commands, one.values);
-        text::shaped(one.subject, one.shape, &named, &mut self.sink.buffer);
+        text::occurrence(one.subject, one.layout, &named, &mut self.sink.buffer);
         self.text_stack(one.stack, &key);
         let lines = self.stack_numbers.passed(&self.sink.buffer[start..]);
         self.flood.came(now, lines);
@@ -182,10 +182,10 @@ impl Writer {
                 let values = beside.of(&batch.values);
                 text::beside(&name_values(&self.stacks, &mut self.names, &mut self.commands, values), out);
             }
-            What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
+            What::Detailed { layout, values } | What::Weighted { layout, values, .. } => {
                 let values = values.of(&batch.values);
                 let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
-                text::shaped(&occurrence.subject, shape, &named, out);
+                text::occurrence(&occurrence.subject, layout, &named, out);
             }
         }
         out.push(b'\n');
@@ -218,10 +218,10 @@ impl Writer {
                     });
                 }
             }
-            What::Shaped { shape, values } | What::Weighted { shape, values, .. } => {
+            What::Detailed { layout, values } | What::Weighted { layout, values, .. } => {
                 let values = values.of(&batch.values);
                 let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
-                json::shaped(&mut object, shape, &named);
+                json::details(&mut object, layout, &named);
             }
         }
         if let What::Weighted { weights, .. } = &occurrence.what {
@@ -237,7 +237,7 @@ impl Writer {
 }
 
 fn is_groupable(occurrence: &Occurrence) -> bool {
-    matches!(occurrence.what, What::Shaped { shape, .. } if shape.grouping.is_some())
+    matches!(occurrence.what, What::Detailed { layout, .. } if layout.grouping.is_some())
 }
 
 /// Appends the text of a record, not yet escaped, and says where it starts.

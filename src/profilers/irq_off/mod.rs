@@ -11,6 +11,7 @@ mod ongoing;
 mod silence;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::Result;
 use rustc_hash::FxHashSet;
@@ -28,7 +29,8 @@ use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report
 use crate::profilers::irq_off::judge::{Account, Counts, Kind, Others, Recent, Times, judge};
 use crate::profilers::irq_off::ongoing::Shown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
-use crate::report::{Column, Part, Schema, Shape, Subject, Value, Verdict};
+use crate::report::layout::{SUBJECT, detail, text, when};
+use crate::report::{Column, Detail, OccurrenceSchema, Schema, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::cpu_times::Reading;
@@ -190,22 +192,42 @@ pub struct IrqOff {
     tickless: Vec<u32>,
 }
 
-static SHAPE: Shape = Shape {
-    keys: &["kind", "latency_ns", "at_most_ns", "still_silent", "stolen_ns", "runnable", "unaccounted_ns"],
-    line: &[
-        Part::Value { key: 0, width: 15 },
-        Part::Text(" "),
-        Part::Value { key: 1, width: 9 },
-        Part::Text(" to "),
-        Part::Value { key: 2, width: 9 },
-        Part::Text(" ms  "),
-        Part::Subject,
-        Part::If(3, &[Part::Text(" still silent")]),
-        Part::If(4, &[Part::Text(", stolen "), Part::Value { key: 4, width: 0 }, Part::Text(" ms")]),
-        Part::If(5, &[Part::Text(", one of "), Part::Value { key: 5, width: 0 }]),
+/// A silence of a CPU as it is shown.
+#[derive(Debug)]
+struct ShownSilence {
+    kind: &'static str,
+    at_least_ns: u64,
+    at_most_ns: u64,
+    still_silent: bool,
+    stolen_ns: Option<u64>,
+    /// Who may be there, when it is not one for sure.
+    runnable: Option<Arc<[String]>>,
+    unaccounted_ns: Option<u64>,
+}
+
+static SILENCES: OccurrenceSchema<ShownSilence> = OccurrenceSchema::new(
+    &[
+        Detail::new("kind", |silence| Value::Word(silence.kind)),
+        Detail::aliased("duration_ns", "latency_ns", |silence| Value::Ns(silence.at_least_ns)),
+        Detail::new("at_most_ns", |silence| Value::Ns(silence.at_most_ns)),
+        Detail::new("still_silent", |silence| Value::Bool(silence.still_silent)),
+        Detail::new("stolen_ns", |silence| silence.stolen_ns.map_or(Value::None, Value::Ns)),
+        Detail::new("runnable", |silence| silence.runnable.clone().map_or(Value::None, Value::Words)),
+        Detail::new("unaccounted_ns", |silence| silence.unaccounted_ns.map_or(Value::None, Value::Ns)),
     ],
-    grouping: None,
-};
+    &[
+        detail("kind").wide(15),
+        text(" "),
+        detail("duration_ns").wide(9),
+        text(" to "),
+        detail("at_most_ns").wide(9),
+        text(" ms  "),
+        SUBJECT,
+        when("still_silent", &[text(" still silent")]),
+        detail("stolen_ns").between(", stolen ", " ms"),
+        detail("runnable").after(", one of "),
+    ],
+);
 
 /// One CPU in an interval.
 #[derive(Clone, Debug)]
@@ -317,17 +339,17 @@ impl IrqOff {
             return;
         }
         let most_ns = gap.most_ns();
-        let ns = |time: Option<u64>| time.map_or(Value::None, |ns| Value::Ns(ns.min(most_ns)));
-        let values = [
-            Value::Word(kind.name()),
-            Value::Ns(gap.late_ns),
-            Value::Ns(most_ns),
-            Value::Bool(false),
-            ns(account.map(|account| account.stolen_ns).filter(|&ns| ns > 0)),
-            Value::None,
-            ns(account.and_then(|account| account.lost_ns)),
-        ];
-        ctx.emit(*subject, &SHAPE, values, stack.filter(|_| self.shows_stacks));
+        let within = |ns: Option<u64>| ns.map(|ns| ns.min(most_ns));
+        let silence = ShownSilence {
+            kind: kind.name(),
+            at_least_ns: gap.late_ns,
+            at_most_ns: most_ns,
+            still_silent: false,
+            stolen_ns: within(account.map(|account| account.stolen_ns).filter(|&ns| ns > 0)),
+            runnable: None,
+            unaccounted_ns: within(account.and_then(|account| account.lost_ns)),
+        };
+        ctx.emit(&SILENCES, *subject, &silence, stack.filter(|_| self.shows_stacks));
     }
 
     /// What the other CPUs did during a gap of `cpu`.

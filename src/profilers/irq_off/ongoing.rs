@@ -1,11 +1,12 @@
 //! CPUs that are silent now: shown while they are, as long as another CPU can run us.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::host::Host;
 use crate::profiler::{Context, Timestamp};
-use crate::profilers::irq_off::{IrqOff, SHAPE};
-use crate::report::{Subject, Value};
+use crate::profilers::irq_off::{IrqOff, SILENCES, ShownSilence};
+use crate::report::Subject;
 use crate::task::Comm;
 use crate::task::cpu_times::Reading;
 use crate::task::procfs::{self, Runnable};
@@ -67,16 +68,16 @@ impl IrqOff {
             }
             let nobody = Runnable { cpu: number, pid: -1, tid: -1, comm: Comm::new(b"?") };
             let Runnable { pid, tid, comm, .. } = *candidates.only(number).unwrap_or(&nobody);
-            let values = [
-                Value::Word("silent"),
-                Value::Ns(now.saturating_sub(due)),
-                Value::Ns(now.saturating_sub(heard)),
-                Value::Bool(true),
-                Value::None,
-                candidates.names(number).map_or(Value::None, |names| Value::Words(names.into())),
-                Value::None,
-            ];
-            ctx.emit(Subject { time: now, cpu: number, pid, tid, comm }, &SHAPE, values, None);
+            let silence = ShownSilence {
+                kind: "silent",
+                at_least_ns: now.saturating_sub(due),
+                at_most_ns: now.saturating_sub(heard),
+                still_silent: true,
+                stolen_ns: None,
+                runnable: candidates.names(number).map(Arc::from),
+                unaccounted_ns: None,
+            };
+            ctx.emit(&SILENCES, Subject { time: now, cpu: number, pid, tid, comm }, &silence, None);
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use perf_event_open_sys::bindings as b;
 
-use crate::report::Value;
 use crate::task::cpu_times::Parts;
 
 /// What a CPU was doing when a sample was taken.
@@ -163,10 +162,6 @@ impl Shares {
     /// What the CPU did that was sampled.
     pub fn busy(&self) -> u32 {
         [self.user, self.kernel, self.guest].into_iter().flatten().sum()
-    }
-
-    pub fn values(&self) -> [Value; 4] {
-        [self.user, self.kernel, self.guest, self.idle].map(|share| share.map_or(Value::None, Value::Pct))
     }
 }
 

@@ -4,7 +4,8 @@ use crate::host::Host;
 use crate::profiler::{Context, Timestamp};
 use crate::profilers::profile::shares::{Base, Kind, Shares, Sums};
 use crate::profilers::profile::usage::Terms;
-use crate::report::{Part, Shape, Subject, Value};
+use crate::report::layout::{SUBJECT, detail};
+use crate::report::{Detail, OccurrenceSchema, Subject, Value};
 use crate::stats::weights::{Weight, Weighted};
 use crate::stats::{KeyedSums, SumKey};
 use crate::symbol::StackId;
@@ -16,20 +17,27 @@ pub const WINDOW_NS: u64 = 1_000_000_000;
 /// CPUs or threads, tasks and stacks told apart in a window.
 const MOST: usize = 1 << 14;
 
-static CPU_SHAPE: Shape = Shape { keys: &KEYS, line: &line_with("% idle  "), grouping: None };
-static TASK_SHAPE: Shape = Shape { keys: &KEYS, line: &line_with("% off CPU  "), grouping: None };
+static BUSY: OccurrenceSchema<Over> = OccurrenceSchema::new(
+    &[
+        Detail::new("user_pct", |over| pct(over.shares.user)),
+        Detail::new("kernel_pct", |over| pct(over.shares.kernel)),
+        Detail::new("guest_pct", |over| pct(over.shares.guest)),
+        Detail::new("idle_pct", |over| pct(over.shares.idle)),
+        Detail::new("samples", |over| Value::Unsigned(over.samples)),
+        Detail::text_only("rest", |over| Value::Word(if over.is_thread { "% off CPU  " } else { "% idle  " })),
+    ],
+    &[
+        detail("user_pct").wide(5).between("", "% user "),
+        detail("kernel_pct").wide(5).between("", "% kernel "),
+        detail("guest_pct").wide(5).between("", "% guest "),
+        detail("idle_pct").wide(5),
+        detail("rest"),
+        SUBJECT,
+    ],
+);
 
-const KEYS: [&str; 5] = ["user_pct", "kernel_pct", "guest_pct", "idle_pct", "samples"];
-
-const fn line_with(idle: &'static str) -> [Part; 6] {
-    [
-        Part::If(0, &[Part::Value { key: 0, width: 5 }, Part::Text("% user ")]),
-        Part::If(1, &[Part::Value { key: 1, width: 5 }, Part::Text("% kernel ")]),
-        Part::If(2, &[Part::Value { key: 2, width: 5 }, Part::Text("% guest ")]),
-        Part::Value { key: 3, width: 5 },
-        Part::Text(idle),
-        Part::Subject,
-    ]
+fn pct(share: Option<u32>) -> Value {
+    share.map_or(Value::None, Value::Pct)
 }
 
 /// What a window watches.
@@ -98,6 +106,7 @@ pub struct Seen {
 /// A CPU or thread over the limit.
 #[derive(Debug)]
 struct Over {
+    is_thread: bool,
     subject: Subject,
     shares: Shares,
     samples: u64,
@@ -159,11 +168,8 @@ impl Windows {
             return;
         }
         let reading = if terms.targeted { Reading::default() } else { Reading::now(&ctx.host) };
-        let shape = if terms.targeted { &TASK_SHAPE } else { &CPU_SHAPE };
         for over in self.over(terms, &reading) {
-            let [user, kernel, guest, idle] = over.shares.values();
-            let values = [user, kernel, guest, idle, Value::Unsigned(over.samples)];
-            ctx.emit_weighted(over.subject, shape, values, over.weights.into_iter());
+            ctx.emit_weighted(&BUSY, over.subject, &over, over.weights.iter().copied());
         }
         ctx.untracked += self.without_room();
         self.sums.clear();
@@ -210,7 +216,7 @@ impl Windows {
             Weighted { pid, comm, stack, weight }
         };
         let weights = stacks.map(weighted).collect();
-        Some(Over { subject, shares, samples: sums.samples, weights })
+        Some(Over { is_thread: terms.targeted, subject, shares, samples: sums.samples, weights })
     }
 }
 

@@ -27,9 +27,9 @@ pub use crate::profilers::signal::args::SignalArgs;
 use crate::profilers::signal::args::SignalList;
 use crate::profilers::signal::doubt::{Doubts, Empty};
 use crate::profilers::signal::ending::{Deadly, Endings, Looked};
-use crate::profilers::signal::names::{DefaultAction, Origin, SIGKILL};
+use crate::profilers::signal::names::{Origin, SIGKILL};
 use crate::profilers::signal::pending::{Absent, Added, Key, Pending, Sender, Sent, Target};
-use crate::profilers::signal::shown::{SHAPE, Shown};
+use crate::profilers::signal::shown::{Delivery, SENT, ShownSignal};
 use crate::profilers::signal::table::{Fate, SIGNALS, Sums};
 use crate::report::{Subject, Value, Verdict};
 use crate::stats::LossHorizon;
@@ -237,13 +237,14 @@ impl Signal {
         ctx.discarded += u64::from(fate == Fate::Unknown);
         ctx.untracked += u64::from(fate == Fate::Untracked);
         self.sums.ended(sent, fate);
-        self.emit(sent, Shown::new(shown::result(fate, sent.signo)), ctx);
+        self.emit(&ShownSignal::new(sent, shown::result(fate, sent.signo)), ctx);
     }
 
-    fn emit(&self, sent: &Sent, shown: Shown, ctx: &mut Context) {
+    fn emit(&self, shown: &ShownSignal, ctx: &mut Context) {
+        let sent = &shown.sent;
         let Sender { pid, tid, comm, .. } = sent.sender;
         let subject = Subject { time: sent.time, cpu: sent.cpu, pid, tid, comm };
-        ctx.emit(subject, &SHAPE, shown.values(sent), sent.stack.filter(|_| self.args.common.stacks()));
+        ctx.emit(&SENT, subject, shown, sent.stack.filter(|_| self.args.common.stacks()));
     }
 
     fn on_deliver(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
@@ -296,22 +297,10 @@ impl Signal {
         let Arrival { time, pid, tid, handler } = *arrival;
         let delay_ns = time.saturating_sub(sent.time);
         self.sums.ended(sent, Fate::Delivered { delay_ns });
-        let (action, address) = match handler {
-            0 => (Value::Phrase { word: "default", text: DefaultAction::of(sent.signo).text() }, Value::None),
-            1 => (Value::Phrase { word: "ignore", text: "ignored there" }, Value::None),
-            address => (Value::Word("handler"), Value::Address(address)),
-        };
-        let receiver = if sent.target.tid == tid { Value::None } else { Value::Signed(tid.into()) };
-        let place = if handler > 1 && self.args.common.stacks() { ctx.user_address(handler, pid) } else { None };
-        let arrived = Shown {
-            delay: Value::Ns(delay_ns),
-            action,
-            handler: address,
-            function: place.map_or(Value::None, Value::Place),
-            receiver,
-            ..Shown::new(Value::Word("delivered"))
-        };
-        self.emit(sent, arrived, ctx);
+        let is_named = handler > 1 && self.args.common.stacks();
+        let function = if is_named { ctx.user_address(handler, pid) } else { None };
+        let delivery = Some(Delivery { delay_ns, tid, handler, function });
+        self.emit(&ShownSignal { delivery, ..ShownSignal::new(sent, Value::Word("delivered")) }, ctx);
         Use::Relevant
     }
 
@@ -330,7 +319,7 @@ impl Signal {
             Looked::Waits(sent) => {
                 let result = Value::Phrase { word: "pending", text: "not delivered yet" };
                 let why = Value::Phrase { word: "ending", text: "its process is ending" };
-                self.emit(&sent, Shown { why, ..Shown::new(result) }, ctx);
+                self.emit(&ShownSignal { why, ..ShownSignal::new(&sent, result) }, ctx);
             }
             Looked::Ended(Deadly { sent, time, tid }) => {
                 self.arrive(&sent, &Arrival { time, pid, tid, handler: 0 }, ctx);
@@ -407,7 +396,7 @@ impl Signal {
         queue.look_at = now.saturating_add(if waits_unseen { SETTLE_NS } else { AGAIN_NS });
         for sent in fresh {
             let result = Value::Phrase { word: "pending", text: "not delivered yet" };
-            self.emit(&sent, Shown { why: why.clone(), ..Shown::new(result) }, ctx);
+            self.emit(&ShownSignal { why: why.clone(), ..ShownSignal::new(&sent, result) }, ctx);
         }
     }
 }
@@ -570,7 +559,7 @@ impl Signal {
         }
         for sent in self.pending.take_unshown() {
             let result = Value::Phrase { word: "pending", text: "not delivered when the run ended" };
-            self.emit(&sent, Shown::new(result), ctx);
+            self.emit(&ShownSignal::new(&sent, result), ctx);
         }
     }
 

@@ -3,99 +3,105 @@
 use crate::profilers::signal::names::{self, DefaultAction, Origin};
 use crate::profilers::signal::pending::Sent;
 use crate::profilers::signal::table::Fate;
-use crate::report::{Part, Shape, Value};
+use crate::report::layout::{CPU, SUBJECT, detail, text, unless, when};
+use crate::report::{Detail, OccurrenceSchema, Value};
+use crate::symbol::StackId;
 
-pub static SHAPE: Shape = Shape {
-    keys: &[
-        "signo",
-        "signal",
-        "code",
-        "from",
-        "interrupt",
-        "target.tid",
-        "target.pid",
-        "target.comm",
-        "group",
-        "result",
-        "why",
-        "delay_ns",
-        "action",
-        "handler",
-        "receiver_tid",
-        "info_lost",
-        "function",
-        "lineage",
-    ],
-    line: &[
-        Part::Value { key: 1, width: 11 },
-        Part::Text("  "),
-        // The task that it interrupted has no part in it.
-        Part::If(4, &[Part::Text("an interrupt on CPU "), Part::Cpu]),
-        Part::IfNot(4, &[Part::Subject]),
-        Part::Text(" -> "),
-        Part::Value { key: 7, width: 0 },
-        Part::Text(" "),
-        Part::Value { key: 5, width: 0 },
-        Part::IfNot(8, &[Part::Text(" (thread)")]),
-        Part::Text(", "),
-        Part::Value { key: 2, width: 0 },
-        Part::Text(": "),
-        Part::Value { key: 9, width: 0 },
-        Part::If(10, &[Part::Text(": "), Part::Value { key: 10, width: 0 }]),
-        Part::If(11, &[Part::Text(" after "), Part::Value { key: 11, width: 0 }, Part::Text(" ms")]),
-        Part::If(14, &[Part::Text(" to thread "), Part::Value { key: 14, width: 0 }]),
-        Part::If(12, &[Part::Text(", "), Part::Value { key: 12, width: 0 }]),
-        Part::If(13, &[Part::Text(" "), Part::Value { key: 13, width: 0 }]),
-        Part::If(16, &[Part::Text(" "), Part::Value { key: 16, width: 0 }]),
-        Part::If(15, &[Part::Text(", without its details")]),
-        Part::If(17, &[Part::Text("\n    sent by "), Part::Value { key: 17, width: 0 }]),
-    ],
-    grouping: None,
-};
-
-/// How a signal is shown.
-pub struct Shown {
+/// A signal as it is shown.
+pub struct ShownSignal {
+    pub sent: Sent,
     pub result: Value,
+    /// Why it waits.
     pub why: Value,
-    pub delay: Value,
-    pub action: Value,
-    pub handler: Value,
-    pub function: Value,
-    pub receiver: Value,
+    pub delivery: Option<Delivery>,
 }
 
-impl Shown {
-    pub fn new(result: Value) -> Shown {
-        let none = || Value::None;
-        let (why, delay, action, handler, function, receiver) = (none(), none(), none(), none(), none(), none());
-        Shown { result, why, delay, action, handler, function, receiver }
-    }
+pub struct Delivery {
+    pub delay_ns: u64,
+    /// Who took it.
+    pub tid: i32,
+    /// 0: the default action. 1: it was ignored there.
+    pub handler: u64,
+    pub function: Option<StackId>,
+}
 
-    /// As [`SHAPE`] orders them.
-    pub fn values(self, sent: &Sent) -> [Value; 18] {
-        let code = names::code(sent.signo, sent.code);
-        [
-            Value::Unsigned(sent.signo.into()),
-            Value::Word(names::signal(sent.signo)),
-            code.map_or(Value::Signed(sent.code.into()), Value::Word),
-            Value::Word(Origin::of(sent.code).word()),
-            Value::Bool(sent.sender.interrupt),
-            Value::Signed(sent.target.tid.into()),
-            Value::Signed(sent.target.pid.into()),
-            Value::Comm(sent.target.comm),
-            Value::Bool(sent.target.group),
-            self.result,
-            self.why,
-            self.delay,
-            self.action,
-            self.handler,
-            self.receiver,
-            if sent.info_lost { Value::Bool(true) } else { Value::None },
-            self.function,
-            sent.lineage.clone().map_or(Value::None, Value::Lineage),
-        ]
+impl ShownSignal {
+    pub fn new(sent: &Sent, result: Value) -> ShownSignal {
+        ShownSignal { sent: sent.clone(), result, why: Value::None, delivery: None }
     }
 }
+
+impl Delivery {
+    fn action(&self, signo: u8) -> Value {
+        match self.handler {
+            0 => Value::Phrase { word: "default", text: DefaultAction::of(signo).text() },
+            1 => Value::Phrase { word: "ignore", text: "ignored there" },
+            _ => Value::Word("handler"),
+        }
+    }
+}
+
+pub static SENT: OccurrenceSchema<ShownSignal> = OccurrenceSchema::new(
+    &[
+        Detail::new("signo", |shown| Value::Unsigned(shown.sent.signo.into())),
+        Detail::new("signal", |shown| Value::Word(names::signal(shown.sent.signo))),
+        Detail::new("code", |ShownSignal { sent, .. }| {
+            names::code(sent.signo, sent.code).map_or(Value::Signed(sent.code.into()), Value::Word)
+        }),
+        Detail::new("from", |shown| Value::Word(Origin::of(shown.sent.code).word())),
+        Detail::new("interrupt", |shown| Value::Bool(shown.sent.sender.interrupt)),
+        Detail::new("target.tid", |shown| Value::Signed(shown.sent.target.tid.into())),
+        Detail::new("target.pid", |shown| Value::Signed(shown.sent.target.pid.into())),
+        Detail::new("target.comm", |shown| Value::Comm(shown.sent.target.comm)),
+        Detail::new("group", |shown| Value::Bool(shown.sent.target.group)),
+        Detail::new("result", |shown| shown.result.clone()),
+        Detail::new("why", |shown| shown.why.clone()),
+        Detail::aliased("duration_ns", "delay_ns", |shown| {
+            shown.delivery.as_ref().map_or(Value::None, |delivery| Value::Ns(delivery.delay_ns))
+        }),
+        Detail::new("action", |shown| {
+            shown.delivery.as_ref().map_or(Value::None, |delivery| delivery.action(shown.sent.signo))
+        }),
+        Detail::new("handler", |shown| match shown.delivery {
+            Some(Delivery { handler: handler @ 2.., .. }) => Value::Address(handler),
+            _ => Value::None,
+        }),
+        Detail::new("receiver_tid", |shown| match shown.delivery {
+            Some(Delivery { tid, .. }) if tid != shown.sent.target.tid => Value::Signed(tid.into()),
+            _ => Value::None,
+        }),
+        Detail::new("info_lost", |shown| if shown.sent.info_lost { Value::Bool(true) } else { Value::None }),
+        Detail::new("function", |shown| match shown.delivery {
+            Some(Delivery { function: Some(function), .. }) => Value::Place(function),
+            _ => Value::None,
+        }),
+        Detail::new("lineage", |shown| shown.sent.lineage.clone().map_or(Value::None, Value::Lineage)),
+    ],
+    &[
+        detail("signal").wide(11),
+        text("  "),
+        // The task that it interrupted has no part in it.
+        when("interrupt", &[text("an interrupt on CPU "), CPU]),
+        unless("interrupt", &[SUBJECT]),
+        text(" -> "),
+        detail("target.comm"),
+        text(" "),
+        detail("target.tid"),
+        unless("group", &[text(" (thread)")]),
+        text(", "),
+        detail("code"),
+        text(": "),
+        detail("result"),
+        detail("why").after(": "),
+        detail("duration_ns").between(" after ", " ms"),
+        detail("receiver_tid").after(" to thread "),
+        detail("action").after(", "),
+        detail("handler").after(" "),
+        detail("function").after(" "),
+        when("info_lost", &[text(", without its details")]),
+        detail("lineage").after("\n    sent by "),
+    ],
+);
 
 /// What became of a signal that was not seen to be delivered.
 pub fn result(fate: Fate, signo: u8) -> Value {
@@ -105,7 +111,7 @@ pub fn result(fate: Fate, signo: u8) -> Value {
             phrase("ignored", "ignored, but resumed if it was stopped")
         }
         Fate::Ignored => Value::Word("ignored"),
-        Fate::AlreadyPending => phrase("already_pending", "merged into an equal one that waits already"),
+        Fate::AlreadyPending => phrase("merged", "merged into an equal one that waits already"),
         Fate::Overflow => phrase("overflow", "refused, the queue of the target's user is full"),
         Fate::Taken => phrase("taken", "gone without a delivery: taken by sigwait or a signalfd, or discarded"),
         Fate::Gone => phrase("gone", "gone without a delivery: discarded"),
@@ -118,6 +124,7 @@ pub fn result(fate: Fate, signo: u8) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profilers::signal::pending::tests::sent;
     use crate::report::Subject;
     use crate::task::Comm;
 
@@ -137,12 +144,16 @@ mod tests {
     #[test]
     fn whom_an_interrupt_hit_is_not_called_the_sender() {
         let line = |interrupt| {
-            let mut values = vec![Value::None; SHAPE.keys.len()];
-            values[1] = Value::Word("SIGALRM");
-            values[4] = Value::Bool(interrupt);
+            let mut shown = ShownSignal::new(&sent(1, (7, 7, true), 14, 0x80), Value::Word("ignored"));
+            shown.sent.sender.interrupt = interrupt;
             let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"other") };
             let mut out = Vec::new();
-            crate::output::text::shaped(&subject, &SHAPE, &values, &mut out);
+            crate::output::text::occurrence(
+                &subject,
+                SENT.layout(),
+                &SENT.values(&shown).collect::<Vec<_>>(),
+                &mut out,
+            );
             String::from_utf8(out).unwrap()
         };
         assert!(line(true).starts_with("    SIGALRM  an interrupt on CPU 1 -> "), "{}", line(true));

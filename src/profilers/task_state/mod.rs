@@ -33,7 +33,7 @@ use crate::profiler::filters::{Match, note_too_long};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Samples, Scope, Setup, Timestamp, Use};
 use crate::profilers::task_state::coverage::Unmet;
 use crate::profilers::task_state::events::{Plan, Wanted};
-use crate::profilers::task_state::line::{Line, SHAPE};
+use crate::profilers::task_state::line::{ShownWait, WAITS};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
 use crate::profilers::task_state::states::State;
 use crate::profilers::task_state::table::{ByThread, STATES_OF_ALL, STATES_OF_THREADS, TimeTable, Times};
@@ -279,7 +279,7 @@ impl TaskState {
         if self.args.than.is_none_or(|than| duration < than.0) {
             return;
         }
-        let line = Line {
+        let wait = ShownWait {
             state: period.state,
             label: self.label(period.state),
             duration_ns: duration,
@@ -287,7 +287,7 @@ impl TaskState {
             began: period.began,
             waker: period.waker,
             preempted: period.preempted,
-            site: self.whereabouts.of_ended(period.tid, period.since, certain),
+            site: self.whereabouts.of_ended(period.tid, period.since, certain).cloned(),
         };
         let subject = Subject {
             time: period.until,
@@ -296,7 +296,7 @@ impl TaskState {
             tid: period.tid,
             comm: period.comm,
         };
-        ctx.emit(subject, &SHAPE, line.values(), period.stack.filter(|_| self.args.common.stacks()));
+        ctx.emit(&WAITS, subject, &wait, period.stack.filter(|_| self.args.common.stacks()));
     }
 
     fn label(&self, state: State) -> Value {

@@ -2,7 +2,7 @@
 
 use crate::profiler::{Context, Report, Timestamp};
 use crate::profilers::task_state::coverage::Unmet;
-use crate::profilers::task_state::line::{Line, SHAPE};
+use crate::profilers::task_state::line::{ShownWait, WAITS};
 use crate::profilers::task_state::machine::{Began, Doing, Seen, Task};
 use crate::profilers::task_state::states::{State, States};
 use crate::profilers::task_state::whereabouts::Progress;
@@ -162,7 +162,7 @@ impl TaskState {
             None if state != State::RUN_DELAY => Some(WaitSite { wchan: ctx.wait_channel(tid), ..WaitSite::default() }),
             None => None,
         };
-        let line = Line {
+        let wait = ShownWait {
             state,
             label: self.label(state),
             duration_ns: duration,
@@ -170,10 +170,10 @@ impl TaskState {
             began: task.began,
             waker: None,
             preempted: task.doing == Doing::Runnable { woken: false },
-            site: site.as_ref(),
+            site,
         };
         let subject = Subject { time: now, cpu: task.cpu, pid: ctx.tasks.pid(tid), tid, comm: task.comm };
-        ctx.emit(subject, &SHAPE, line.values(), task.stack.filter(|_| self.args.common.stacks()));
+        ctx.emit(&WAITS, subject, &wait, task.stack.filter(|_| self.args.common.stacks()));
     }
 
     /// Takes what is known by now of where tasks wait.

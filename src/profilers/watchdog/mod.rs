@@ -4,14 +4,13 @@
 //! to the stop task alone, all filtered in the kernel; and a sampler at `-F`: cycles, or the CPU clock where there is no PMU.
 //! Cost per CPU: three records in each 2/5 of kernel.watchdog_thresh, and the samples.
 //!
-//! `cpu` says what follows from the records of one CPU, `settings` reads the kernel's limits, `signs` looks at a CPU whose
+//! `cpu` says what follows from the records of one CPU, `lockup` how that is told, `settings` reads the kernel's limits, `signs` looks at a CPU whose
 //! records stay out.
 
 mod cpu;
+mod lockup;
 mod settings;
 mod signs;
-
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use rustc_hash::FxHashSet;
@@ -28,9 +27,10 @@ use crate::perf::{Attr, Sample};
 use crate::profiler::sampling::check_limit;
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Scope, Setup, Timestamp, Use};
 use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
+use crate::profilers::watchdog::lockup::{LOCKUPS, Lockup};
 use crate::profilers::watchdog::settings::{Limits, Settings};
 use crate::profilers::watchdog::signs::SignBoard;
-use crate::report::{Column, Part, Schema, Shape, Subject, Value, Verdict};
+use crate::report::{Column, Schema, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::kallsyms::{KallsymsError, address_of};
 use crate::task::{Comm, procfs};
@@ -114,72 +114,6 @@ pub struct Watchdog {
     since: Timestamp,
     next_settings: Timestamp,
 }
-
-static SHAPE: Shape = Shape {
-    keys: &[
-        "kind",
-        "phase",
-        "stuck_ns",
-        "kernel_limit_ns",
-        "dark",
-        "running.tid",
-        "running.comm",
-        "last_timer_ns",
-        "last_watchdog_ns",
-        "last_sample_ns",
-        "sampled.tid",
-        "sampled.comm",
-        "runnable",
-    ],
-    line: &[
-        Part::Text("CPU "),
-        Part::Cpu,
-        Part::Text(": "),
-        Part::Value { key: 0, width: 0 },
-        Part::Text(" "),
-        Part::Value { key: 1, width: 0 },
-        Part::Text(" "),
-        Part::Seconds(2),
-        Part::Text(" s"),
-        Part::If(
-            GOES_ON,
-            &[
-                Part::Value { key: GOES_ON, width: 0 },
-                Part::If(3, &[Part::Text(", the kernel reports at "), Part::Seconds(3), Part::Text(" s")]),
-                Part::IfNot(3, &[Part::Text(", the kernel will not report it")]),
-                Part::If(
-                    4,
-                    &[
-                        Part::Text("; dark"),
-                        Part::If(8, &[Part::Text(", last stop task "), Part::Seconds(8), Part::Text(" s ago")]),
-                        Part::IfNot(9, &[Part::Text(", never sampled")]),
-                        Part::If(
-                            9,
-                            &[
-                                Part::Text(", last sample "),
-                                Part::Seconds(9),
-                                Part::Text(" s ago of "),
-                                Part::Value { key: 11, width: 0 },
-                                Part::Text(" "),
-                                Part::Value { key: 10, width: 0 },
-                            ],
-                        ),
-                    ],
-                ),
-                Part::Text("; running "),
-                Part::Value { key: 6, width: 0 },
-                Part::Text(" "),
-                Part::Value { key: 5, width: 0 },
-                Part::If(SEVERAL, &[Part::Text("; runnable there: "), Part::Value { key: SEVERAL, width: 0 }]),
-            ],
-        ),
-    ],
-    grouping: None,
-};
-/// The value behind those of the keys: what is missing from the CPU. None when it came back.
-const GOES_ON: usize = 13;
-/// Who runs and who waits, when there is more than one.
-const SEVERAL: usize = 14;
 
 /// One CPU as it is now.
 #[derive(Clone, Debug)]
@@ -297,8 +231,7 @@ impl Watchdog {
     /// `runnable`: who runs there or waits for it, from /proc.
     fn tell(&self, number: u32, finding: Finding, runnable: &[(i32, Comm)], at: Timestamp, ctx: &mut Context) {
         let Some(cpu) = self.cpus.get(number as usize) else { return };
-        let age = |then: Option<u64>| then.map_or(Value::None, |then| Value::Ns(at.saturating_sub(then)));
-        let goes_on = finding.phase != Phase::Recovered;
+        let age = |then: Option<u64>| then.map(|then| at.saturating_sub(then));
         // Without its own records, who was seen last may have given way unseen.
         let blind = finding.dark || !self.sampler.is_nmi;
         let (tid, comm) = match (runnable.first(), cpu.seen) {
@@ -308,39 +241,23 @@ impl Watchdog {
             (None, None) => (0, ctx.tasks.comm(0)),
         };
         let pid = ctx.tasks.pid(tid);
-        let (kind, missing, limit) = match finding.kind {
-            Kind::Soft => ("soft lockup", " without its stop task", self.limits.soft),
-            Kind::Hard => ("hard lockup", " without a timer interrupt", self.limits.hard),
-        };
-        let phase = match finding.phase {
-            Phase::Predicted => Value::Phrase { word: "predicted", text: "ahead:" },
-            Phase::Ongoing => Value::Phrase { word: "ongoing", text: "goes on:" },
-            Phase::Recovered => Value::Phrase { word: "recovered", text: "is over: recovered after" },
+        let limit_ns = match finding.kind {
+            Kind::Soft => self.limits.soft,
+            Kind::Hard => self.limits.hard,
         };
         let name = |(tid, comm): &(i32, Comm)| format!("{}({tid})", String::from_utf8_lossy(comm.as_bytes()));
-        let names: Vec<String> = runnable.iter().take(MOST_RUNNABLE).map(name).collect();
-        let names: Arc<[String]> = Arc::from(names);
-        let listed = |from: usize| if names.len() < from { Value::None } else { Value::Words(names.clone()) };
-        let sampled = cpu.sampled.filter(|_| goes_on);
-        let values = [
-            Value::Word(kind),
-            phase,
-            Value::Ns(finding.stuck_ns),
-            limit.map_or(Value::None, Value::Ns),
-            Value::Bool(finding.dark),
-            Value::Signed(tid.into()),
-            Value::Comm(comm),
-            age(cpu.timer),
-            age(cpu.stop),
-            age(cpu.sampled.map(|seen| seen.at)),
-            sampled.map_or(Value::None, |seen| Value::Signed(seen.tid.into())),
-            sampled.map_or(Value::None, |seen| Value::Comm(seen.comm)),
-            listed(1),
-            if goes_on { Value::Word(missing) } else { Value::None },
-            listed(2),
-        ];
-        let stack = cpu.stack.filter(|_| goes_on);
-        ctx.emit(Subject { time: at, cpu: number, pid, tid, comm }, &SHAPE, values, stack);
+        let lockup = Lockup {
+            finding,
+            limit_ns,
+            running: (tid, comm),
+            timer_ns: age(cpu.timer),
+            stop_ns: age(cpu.stop),
+            sampled: cpu.sampled,
+            sampled_ns: age(cpu.sampled.map(|seen| seen.at)),
+            runnable: runnable.iter().take(MOST_RUNNABLE).map(name).collect(),
+        };
+        let stack = cpu.stack.filter(|_| lockup.goes_on());
+        ctx.emit(&LOCKUPS, Subject { time: at, cpu: number, pid, tid, comm }, &lockup, stack);
     }
 
     fn take(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Option<Finding> {

@@ -1,0 +1,111 @@
+//! A lockup as it is told.
+
+use std::sync::Arc;
+
+use crate::profilers::watchdog::cpu::{Finding, Kind, Phase, Seen};
+use crate::report::layout::{CPU, detail, seconds, text, unless, when};
+use crate::report::{Detail, OccurrenceSchema, Value};
+use crate::task::Comm;
+
+/// What was found of a CPU, and what is known of it.
+#[derive(Debug)]
+pub struct Lockup {
+    pub finding: Finding,
+    /// When the kernel reports it.
+    pub limit_ns: Option<u64>,
+    pub running: (i32, Comm),
+    /// So long ago.
+    pub timer_ns: Option<u64>,
+    pub stop_ns: Option<u64>,
+    pub sampled: Option<Seen>,
+    pub sampled_ns: Option<u64>,
+    /// Who runs there or waits for it, as far as /proc was asked.
+    pub runnable: Arc<[String]>,
+}
+
+pub static LOCKUPS: OccurrenceSchema<Lockup> = OccurrenceSchema::new(
+    &[
+        Detail::new("kind", |lockup| match lockup.finding.kind {
+            Kind::Soft => Value::Word("soft lockup"),
+            Kind::Hard => Value::Word("hard lockup"),
+        }),
+        Detail::new("phase", |lockup| match lockup.finding.phase {
+            Phase::Predicted => Value::Phrase { word: "predicted", text: "ahead:" },
+            Phase::Ongoing => Value::Phrase { word: "ongoing", text: "goes on:" },
+            Phase::Recovered => Value::Phrase { word: "recovered", text: "is over: recovered after" },
+        }),
+        Detail::aliased("duration_ns", "stuck_ns", |lockup| Value::Ns(lockup.finding.stuck_ns)),
+        Detail::new("kernel_limit_ns", |lockup| ns(lockup.limit_ns)),
+        Detail::new("dark", |lockup| Value::Bool(lockup.finding.dark)),
+        Detail::new("running.tid", |lockup| Value::Signed(lockup.running.0.into())),
+        Detail::new("running.comm", |lockup| Value::Comm(lockup.running.1)),
+        Detail::new("last_timer_ns", |lockup| ns(lockup.timer_ns)),
+        Detail::new("last_watchdog_ns", |lockup| ns(lockup.stop_ns)),
+        Detail::new("last_sample_ns", |lockup| ns(lockup.sampled_ns)),
+        Detail::new("sampled.tid", |lockup| {
+            lockup.last_sampled().map_or(Value::None, |seen| Value::Signed(seen.tid.into()))
+        }),
+        Detail::new("sampled.comm", |lockup| lockup.last_sampled().map_or(Value::None, |seen| Value::Comm(seen.comm))),
+        Detail::new("runnable", |lockup| lockup.runnable(1)),
+        Detail::text_only("several", |lockup| lockup.runnable(2)),
+        Detail::text_only("missing", |lockup| match lockup.finding.kind {
+            _ if !lockup.goes_on() => Value::None,
+            Kind::Soft => Value::Word(" without its stop task"),
+            Kind::Hard => Value::Word(" without a timer interrupt"),
+        }),
+    ],
+    &[
+        text("CPU "),
+        CPU,
+        text(": "),
+        detail("kind"),
+        text(" "),
+        detail("phase"),
+        text(" "),
+        seconds("duration_ns"),
+        text(" s"),
+        when(
+            "missing",
+            &[
+                detail("missing"),
+                seconds("kernel_limit_ns").between(", the kernel reports at ", " s"),
+                unless("kernel_limit_ns", &[text(", the kernel will not report it")]),
+                when(
+                    "dark",
+                    &[
+                        text("; dark"),
+                        seconds("last_watchdog_ns").between(", last stop task ", " s ago"),
+                        unless("last_sample_ns", &[text(", never sampled")]),
+                        seconds("last_sample_ns").between(", last sample ", " s ago of "),
+                        when("last_sample_ns", &[detail("sampled.comm"), text(" "), detail("sampled.tid")]),
+                    ],
+                ),
+                text("; running "),
+                detail("running.comm"),
+                text(" "),
+                detail("running.tid"),
+                detail("several").after("; runnable there: "),
+            ],
+        ),
+    ],
+);
+
+impl Lockup {
+    pub fn goes_on(&self) -> bool {
+        self.finding.phase != Phase::Recovered
+    }
+
+    /// Who was sampled there before it fell silent.
+    fn last_sampled(&self) -> Option<Seen> {
+        self.sampled.filter(|_| self.goes_on())
+    }
+
+    /// If there are so many.
+    fn runnable(&self, least: usize) -> Value {
+        if self.runnable.len() < least { Value::None } else { Value::Words(self.runnable.clone()) }
+    }
+}
+
+fn ns(time: Option<u64>) -> Value {
+    time.map_or(Value::None, Value::Ns)
+}

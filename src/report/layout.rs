@@ -1,0 +1,284 @@
+//! How occurrences of one kind are told, for readers that do not know their type: the names of their values, the line of
+//! text, and how a flood is put together.
+
+use crate::report::{DetailHead, Value};
+
+/// Details of an occurrence, and steps of its line, at most.
+const MOST_DETAILS: usize = 32;
+const MOST_STEPS: usize = 64;
+
+/// A piece of a line of text, as a schema has it. See [`text`], [`detail`], [`when`].
+#[derive(Clone, Copy, Debug)]
+pub enum LinePart {
+    Text(&'static str),
+    Detail(LineDetail),
+    Subject,
+    Cpu,
+    When { name: &'static str, is_known: bool, parts: &'static [LinePart] },
+}
+
+/// A detail in a line.
+#[derive(Clone, Copy, Debug)]
+pub struct LineDetail {
+    name: &'static str,
+    width: usize,
+    in_seconds: bool,
+    /// What stands around it; without a value there is nothing of all that.
+    between: Option<(&'static str, &'static str)>,
+}
+
+/// The subject: name, tid and CPU.
+pub const SUBJECT: LinePart = LinePart::Subject;
+/// The subject's CPU alone.
+pub const CPU: LinePart = LinePart::Cpu;
+
+pub const fn text(text: &'static str) -> LinePart {
+    LinePart::Text(text)
+}
+
+pub const fn detail(name: &'static str) -> LinePart {
+    LinePart::Detail(LineDetail { name, width: 0, in_seconds: false, between: None })
+}
+
+/// A duration in seconds.
+pub const fn seconds(name: &'static str) -> LinePart {
+    LinePart::Detail(LineDetail { name, width: 0, in_seconds: true, between: None })
+}
+
+/// Printed when the value is known, and not false or 0 %.
+pub const fn when(name: &'static str, parts: &'static [LinePart]) -> LinePart {
+    LinePart::When { name, is_known: true, parts }
+}
+
+/// Printed when it is not.
+pub const fn unless(name: &'static str, parts: &'static [LinePart]) -> LinePart {
+    LinePart::When { name, is_known: false, parts }
+}
+
+impl LinePart {
+    /// Right-aligned in `width` columns.
+    #[must_use]
+    pub const fn wide(self, width: usize) -> LinePart {
+        LinePart::Detail(LineDetail { width, ..self.as_detail() })
+    }
+
+    /// Printed with these around it when it is known.
+    #[must_use]
+    pub const fn between(self, before: &'static str, after: &'static str) -> LinePart {
+        LinePart::Detail(LineDetail { between: Some((before, after)), ..self.as_detail() })
+    }
+
+    /// Printed behind this when it is known.
+    #[must_use]
+    pub const fn after(self, before: &'static str) -> LinePart {
+        self.between(before, "")
+    }
+
+    const fn as_detail(self) -> LineDetail {
+        match self {
+            LinePart::Detail(detail) => detail,
+            _ => panic!("only a detail has a width and something around it"),
+        }
+    }
+}
+
+/// A step of a line that is printed. `at`: the place of a value.
+#[derive(Clone, Copy, Debug)]
+pub enum LineStep {
+    Text(&'static str),
+    Value {
+        at: usize,
+        width: usize,
+        in_seconds: bool,
+    },
+    Subject,
+    Cpu,
+    /// Leaves out so many steps, unless the value is known, or is not.
+    SkipUnless {
+        at: usize,
+        is_known: bool,
+        steps: usize,
+    },
+}
+
+/// When occurrences are one line of text in a flood, by the names of their details: they agree in some of them, and have
+/// equal stacks. Of the other details the line has those that are the same in all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupBy {
+    /// What one of them is called.
+    pub noun: &'static str,
+    pub same: &'static [&'static str],
+    /// Where it happened, of one without a stack. Without this either, only those of one name are put together.
+    pub place: &'static str,
+    /// How long each took, as [`Value::Ns`]: the line has the longest.
+    pub duration: &'static str,
+    /// True of what goes on: a sum would count the same time again and again.
+    pub goes_on: &'static str,
+}
+
+/// The same by their places.
+#[derive(Clone, Copy, Debug)]
+pub struct Grouping {
+    pub noun: &'static str,
+    /// A bit for each place.
+    same: u32,
+    pub place: usize,
+    pub duration: usize,
+    pub goes_on: usize,
+}
+
+impl Grouping {
+    /// The values in which those of a group agree.
+    pub fn same<'a>(&self, values: &'a [Value]) -> impl Iterator<Item = &'a Value> + use<'a> {
+        let same = self.same;
+        values.iter().enumerate().filter(move |(at, _)| same >> at & 1 != 0).map(|(_, value)| value)
+    }
+}
+
+/// How occurrences of one kind are told.
+#[derive(Debug)]
+pub struct OccurrenceLayout {
+    details: [DetailHead; MOST_DETAILS],
+    detail_count: usize,
+    steps: [LineStep; MOST_STEPS],
+    step_count: usize,
+    /// How a flood of them is put together in text. None: each of them is asked for.
+    pub grouping: Option<Grouping>,
+}
+
+impl OccurrenceLayout {
+    pub(super) const fn new() -> OccurrenceLayout {
+        OccurrenceLayout {
+            details: [DetailHead { name: "", alias: None, in_json: false }; MOST_DETAILS],
+            detail_count: 0,
+            steps: [LineStep::Text(""); MOST_STEPS],
+            step_count: 0,
+            grouping: None,
+        }
+    }
+
+    /// Of the values, in their order.
+    pub fn details(&self) -> &[DetailHead] {
+        &self.details[..self.detail_count]
+    }
+
+    pub fn line(&self) -> &[LineStep] {
+        &self.steps[..self.step_count]
+    }
+
+    pub(super) const fn push_detail(&mut self, head: DetailHead) {
+        assert!(self.detail_count < MOST_DETAILS, "an occurrence has too many details");
+        self.check_is_new(head.name);
+        if let Some(alias) = head.alias {
+            self.check_is_new(alias);
+        }
+        self.details[self.detail_count] = head;
+        self.detail_count += 1;
+    }
+
+    /// Details of one object are neighbours, since it is written at once.
+    const fn check_is_new(&self, name: &str) {
+        let mut at = 0;
+        while at < self.detail_count {
+            let head = self.details[at];
+            let is_known = are_equal(head.name, name) || matches!(head.alias, Some(alias) if are_equal(alias, name));
+            assert!(!is_known, "two details have one name");
+            let is_torn = at + 1 < self.detail_count
+                && are_of_one_object(head.name, name)
+                && !are_of_one_object(self.details[at + 1].name, name);
+            assert!(!is_torn, "details of one object are no neighbours");
+            at += 1;
+        }
+    }
+
+    pub(super) const fn push_parts(&mut self, parts: &[LinePart]) {
+        let mut at = 0;
+        while at < parts.len() {
+            match parts[at] {
+                LinePart::Text(text) => self.push_step(LineStep::Text(text)),
+                LinePart::Subject => self.push_step(LineStep::Subject),
+                LinePart::Cpu => self.push_step(LineStep::Cpu),
+                LinePart::When { name, is_known, parts } => {
+                    let skip = self.begin_skip();
+                    self.push_parts(parts);
+                    self.end_skip(skip, name, is_known);
+                }
+                LinePart::Detail(detail) => self.push_value(&detail),
+            }
+            at += 1;
+        }
+    }
+
+    const fn push_value(&mut self, detail: &LineDetail) {
+        let LineDetail { name, width, in_seconds, between } = *detail;
+        let value = LineStep::Value { at: self.place(name), width, in_seconds };
+        let Some((before, after)) = between else { return self.push_step(value) };
+        let skip = self.begin_skip();
+        self.push_step(LineStep::Text(before));
+        self.push_step(value);
+        if !after.is_empty() {
+            self.push_step(LineStep::Text(after));
+        }
+        self.end_skip(skip, name, true);
+    }
+
+    const fn begin_skip(&mut self) -> usize {
+        let at = self.step_count;
+        self.push_step(LineStep::Text("")); // what it is follows
+        at
+    }
+
+    const fn end_skip(&mut self, skip: usize, name: &str, is_known: bool) {
+        self.steps[skip] = LineStep::SkipUnless { at: self.place(name), is_known, steps: self.step_count - skip - 1 };
+    }
+
+    const fn push_step(&mut self, step: LineStep) {
+        assert!(self.step_count < MOST_STEPS, "a line has too many parts");
+        self.steps[self.step_count] = step;
+        self.step_count += 1;
+    }
+
+    pub(super) const fn group(&mut self, by: GroupBy) {
+        let (mut same, mut at) = (0, 0);
+        while at < by.same.len() {
+            same |= 1 << self.place(by.same[at]);
+            at += 1;
+        }
+        let (place, duration, goes_on) = (self.place(by.place), self.place(by.duration), self.place(by.goes_on));
+        self.grouping = Some(Grouping { noun: by.noun, same, place, duration, goes_on });
+    }
+
+    const fn place(&self, name: &str) -> usize {
+        let mut at = 0;
+        while at < self.detail_count {
+            if are_equal(self.details[at].name, name) {
+                return at;
+            }
+            at += 1;
+        }
+        panic!("no detail has the name that is asked for")
+    }
+}
+
+const fn are_equal(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    one.len() == other.len() && common_prefix(one, other) == one.len()
+}
+
+/// Whether both have a dot, and the same before it.
+const fn are_of_one_object(one: &str, other: &str) -> bool {
+    let one = one.as_bytes();
+    let mut dot = 0;
+    while dot < one.len() && one[dot] != b'.' {
+        dot += 1;
+    }
+    dot < one.len() && common_prefix(one, other.as_bytes()) > dot
+}
+
+const fn common_prefix(one: &[u8], other: &[u8]) -> usize {
+    let mut len = 0;
+    while len < one.len() && len < other.len() && one[len] == other[len] {
+        len += 1;
+    }
+    len
+}
