@@ -264,7 +264,8 @@ pub fn sums_of_rest<'a>(
 
 /// Whether text has a column.
 pub fn is_in_text(column: &ColumnHead, at: usize, lines: &[Line]) -> bool {
-    let says = |line: &Line| !matches!(line.cells.get(at), None | Some(Value::None | Value::Unsigned(0)));
+    let says =
+        |line: &Line| !matches!(line.cells.get(at), None | Some(Value::None | Value::Unsigned(0) | Value::Pct(0)));
     column.in_text && column.kind != Kind::Stack && (!column.if_any || lines.iter().any(says))
 }
 
@@ -373,7 +374,7 @@ mod tests {
             let mut placed = placed(vec![row(10, 5, "a", Some(id)), row(1, 1, "d", None)], &stacks);
             let name = |id| nameless().stack(stacks.get(id).unwrap());
             placed.places = placed.places.iter().map(|place| place.kept(name)).collect();
-            let entry = BookEntry { title: "", verdict: Verdict::Exact, span_ns: 7, most: None };
+            let entry = BookEntry { title: "", verdict: Verdict::Exact, span_ns: 7, most: None, in_text: true };
             book.add(&mut *placed.rows, &placed.places, entry);
         }
         let [table] = &mut book.tables().collect::<Vec<_>>()[..] else { panic!("one table") };

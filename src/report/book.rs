@@ -27,6 +27,8 @@ pub struct BookTable<P> {
     pub intervals: u64,
     /// Rows shown in text.
     pub most: Option<usize>,
+    /// Text had it in some interval.
+    pub in_text: bool,
 }
 
 /// What is said of the rows of an interval.
@@ -38,6 +40,8 @@ pub struct BookEntry {
     pub span_ns: u64,
     /// Rows shown in text.
     pub most: Option<usize>,
+    /// Whether text has it.
+    pub in_text: bool,
 }
 
 impl<P> Default for Book<P> {
@@ -49,17 +53,18 @@ impl<P> Default for Book<P> {
 impl<P: Clone + Eq + Hash> Book<P> {
     /// Adds the rows of an interval, each with its place.
     pub fn add(&mut self, rows: &mut dyn Rows, places: &[P], of: BookEntry) {
-        let BookEntry { title, verdict, span_ns, most } = of;
+        let BookEntry { title, verdict, span_ns, most, in_text } = of;
         let known = self.tables.iter().position(|table| table.is_of(rows, title));
         let at = known.unwrap_or_else(|| {
             let sums = RowSums::new(rows, MOST_ROWS);
-            self.tables.push(BookTable { sums, title, verdict, span_ns: 0, intervals: 0, most });
+            self.tables.push(BookTable { sums, title, verdict, span_ns: 0, intervals: 0, most, in_text });
             self.tables.len() - 1
         });
         let Some(table) = self.tables.get_mut(at) else { return };
         table.span_ns = table.span_ns.saturating_add(span_ns);
         table.verdict = table.verdict.max(verdict);
         table.intervals += 1;
+        table.in_text |= in_text;
         table.sums.rows().forget_gauges();
         for (at, place) in places.iter().enumerate() {
             table.sums.add(rows, at, place.clone());
@@ -137,7 +142,7 @@ mod tests {
             for interval in &intervals {
                 let rows: Vec<Row> = interval.iter().map(|(name, number)| row(*name, *number)).collect();
                 let places = vec![(); rows.len()];
-                let entry = BookEntry { title: "", verdict: Verdict::Exact, span_ns: 10, most: None };
+                let entry = BookEntry { title: "", verdict: Verdict::Exact, span_ns: 10, most: None, in_text: true };
                 book.add(&mut TypedRows::new(&ROWS, rows), &places, entry);
                 interval.iter().for_each(|(name, number)| told.entry(*name).or_default().push(*number));
             }

@@ -31,6 +31,8 @@ pub struct Table {
     pub below: Option<String>,
     /// Rows in text; JSON has all.
     pub most: Option<usize>,
+    /// False: in this interval text would but say again what stands above. JSON has it, and the whole run adds it up.
+    pub in_text: bool,
     /// No row is better than this.
     pub verdict: Verdict,
     /// It is about what is now, or about the whole run up to now: it replaces the one before. Else it is about its interval
@@ -66,6 +68,12 @@ impl Table {
     /// Rows shown in text.
     pub fn most(&mut self, rows: usize) -> &mut Table {
         self.most = Some(rows);
+        self
+    }
+
+    /// Whether text has it.
+    pub fn in_text(&mut self, in_text: bool) -> &mut Table {
+        self.in_text = in_text;
         self
     }
 
@@ -114,7 +122,8 @@ impl Report {
         let mut rows = TypedRows::new(schema, rows);
         let (title, bytes) = (rows.title(), rows.bytes());
         let (above, below, most, verdict) = (Vec::new(), None, None, Verdict::Exact);
-        self.tables.push_mut(Table { rows: Box::new(rows), title, above, below, most, verdict, is_snapshot, bytes })
+        let (rows, in_text) = (Box::new(rows), true);
+        self.tables.push_mut(Table { rows, title, above, below, most, in_text, verdict, is_snapshot, bytes })
     }
 
     /// Lists the functions, and stacks, that took most of the weight of the whole run.

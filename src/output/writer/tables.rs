@@ -41,7 +41,7 @@ impl Writer {
             return Ok(());
         }
         self.print_held()?;
-        let Table { rows, title, above, below, most, verdict, is_snapshot, .. } = table;
+        let Table { rows, title, above, below, most, in_text, verdict, is_snapshot, .. } = table;
         let mut placed = Placed::new(rows, &self.stacks, &mut self.names);
         if !is_snapshot {
             // The stacks may be forgotten before the run ends.
@@ -49,7 +49,10 @@ impl Writer {
             for place in placed.places.iter_mut().filter(|place| !matches!(place.stack, RowStack::Nowhere)) {
                 *place = place.kept(|id| name_stack(stacks, names, id));
             }
-            self.book.add(&mut *placed.rows, &placed.places, BookEntry { title, verdict, span_ns, most });
+            self.book.add(&mut *placed.rows, &placed.places, BookEntry { title, verdict, span_ns, most, in_text });
+        }
+        if !in_text && !self.settings.json {
+            return Ok(());
         }
         let heading = Heading { title, table: placed.rows.table(), interval: Some(interval), time_ns, span_ns };
         let lines = lines(&mut placed, verdict, span_ns);
@@ -62,7 +65,8 @@ impl Writer {
             return Ok(());
         }
         let mut book = std::mem::take(&mut self.book);
-        for table in book.tables().filter(|table| table.intervals > 1) {
+        let json = self.settings.json;
+        for table in book.tables().filter(|table| table.intervals > 1 && (table.in_text || json)) {
             let (span_ns, columns) = (table.span_ns, table.sums.rows().columns());
             let heading = Heading { title: table.title, table: table.sums.table(), interval: None, time_ns, span_ns };
             let lines = lines_of_sums(&mut table.sums, table.verdict, span_ns);
