@@ -31,6 +31,8 @@ struct Seen {
     events: u64,
     /// By thread, those of the load: how long it slept in all intervals, ns.
     slept_ns: BTreeMap<u64, u64>,
+    /// The same as the rows of the whole run have it.
+    slept_in_all_ns: BTreeMap<u64, u64>,
     intervals: Vec<Value>,
     end: Option<Value>,
 }
@@ -45,10 +47,11 @@ fn read(from: impl std::io::Read) -> Seen {
         }
         let object: Value = serde_json::from_str(&line).unwrap_or_else(|err| panic!("{err}: {line}"));
         match object["type"].as_str() {
-            Some("row") => {
+            Some(kind @ ("row" | "total")) => {
                 let of_load = object["comm"].as_str().is_some_and(|comm| comm.starts_with("thread-"));
                 if of_load && object["state"] == "S" {
-                    *seen.slept_ns.entry(number(&object, "tid")).or_default() += number(&object, "total_ns");
+                    let slept_ns = if kind == "row" { &mut seen.slept_ns } else { &mut seen.slept_in_all_ns };
+                    *slept_ns.entry(number(&object, "tid")).or_default() += number(&object, "total_ns");
                 }
             }
             Some("interval") => seen.intervals.push(object),
@@ -148,6 +151,7 @@ fn tables_that_nobody_reads_take_little_memory_and_lack_nothing() {
     let longest_ns = seen.intervals.iter().map(span_ns).max().expect("intervals");
     assert!(longest_ns > SLEPT_NS / 10, "the output was never full: {longest_ns} ns");
     assert!(seen.slept_ns.len() == 1000 && number(end, "lost") == 0, "{} threads: {end}", seen.slept_ns.len());
+    assert_eq!(seen.slept_in_all_ns, seen.slept_ns, "the whole run is what its intervals add up to");
     let least = seen.slept_ns.iter().min_by_key(|(_, ns)| **ns).expect("threads");
     assert!(*least.1 >= SLEPT_NS, "{least:?}");
 }

@@ -281,10 +281,10 @@ fn text_for_people() {
     load.stop();
     let at = done.out.iter().rposition(|line| line.ends_with(": outstanding")).unwrap_or_else(|| panic!("{done:?}"));
     let last = &done.out[at..];
-    assert!(last[1].contains(" bytes in ") && last[1].ends_with(" objects"), "{last:?}");
+    assert!(last[1].contains(" bytes in ") && last[1].ends_with(" allocs"), "{last:?}");
     assert!(last[2].contains(" allocated, ") && last[2].contains(" of them freed"), "{last:?}");
     let head = last.iter().position(|line| line.trim_start().starts_with("bytes ")).unwrap();
-    assert_eq!(last[head].split_whitespace().collect::<Vec<_>>(), ["bytes", "objects", "oldest", "newest", "comm"]);
+    assert_eq!(last[head].split_whitespace().collect::<Vec<_>>(), ["bytes", "allocs", "oldest", "newest", "comm"]);
     let of_kalloc = |line: &&String| {
         // Behind the mark of rows that are not exact.
         let bytes = line.trim_start_matches([' ', '~']).split_whitespace().next().and_then(|word| word.parse().ok());
@@ -321,7 +321,7 @@ fn a_flame_graph_of_what_is_kept() {
 
 // Programs
 
-/// What is left at the innermost function of this name: objects and bytes.
+/// What is left at the innermost function of this name: allocations and bytes.
 fn left_by(rows: &[Value], function: &str) -> (u64, u64) {
     let is = |row: &&Value| symbols(row).first().is_some_and(|symbol| symbol.ends_with(&format!("::{function}")));
     let rows: Vec<&Value> = rows.iter().filter(is).collect();

@@ -231,6 +231,7 @@ pub fn lines(placed: &mut Placed, verdict: Verdict, span_ns: u64) -> Vec<Line> {
 
 /// The same of sums.
 pub fn lines_of_sums(sums: &mut RowSums<Place>, verdict: Verdict, span_ns: u64) -> Vec<Line> {
+    sums.settle();
     let (columns, order) = (sums.rows().columns(), sums.order());
     let line = |at: usize| {
         let others = sums.others().filter(|others| others.at == at).map(|others| others.rows);

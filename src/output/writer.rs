@@ -186,6 +186,9 @@ impl Writer {
         if !lists && !draws {
             return Ok(());
         }
+        if lists && report.last {
+            self.totals_of_run(report.time_ns)?; // the lists are of the whole run, too: they stand below it
+        }
         let before = self.unsettled.take(|_| true);
         self.weights(&before);
         let mut ongoing = self.unsettled.rows();

@@ -50,7 +50,7 @@ impl ProfilerArgs for PageFaultsArgs {
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
-        Ok(Box::new(PageFaults { args: self, own: [0; 2], major_faults: None, sums: KeyedSums::default() }))
+        Ok(Box::new(PageFaults { args: self, major_faults: None, sums: KeyedSums::default() }))
     }
 }
 
@@ -76,14 +76,12 @@ static PLACES: Schema<(TaskStack, Faults)> = Schema::<(TaskStack, Faults)>::new(
 #[derive(Debug)]
 struct PageFaults {
     args: PageFaultsArgs,
-    own: [i32; 2],
     major_faults: Option<EventId>,
     sums: KeyedSums<TaskStack, Faults>,
 }
 
 impl Profiler for PageFaults {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        self.own = setup.own;
         let mut add = |name, counter: u32| {
             let evsel = Evsel::new(name, Attr::counter(Counter::Software(counter.into()), 1));
             evlist.add(if setup.stacks { evsel.callchain(0) } else { evsel })
@@ -96,7 +94,7 @@ impl Profiler for PageFaults {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        if self.own.contains(&sample.tid) {
+        if ctx.scope.is_own(sample.tid) {
             return Ok(Use::Ignored);
         }
         if self.args.common.draws_stacks() {

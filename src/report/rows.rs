@@ -35,6 +35,9 @@ pub trait Rows: Any + Debug + Send {
     /// How far a row can be trusted by what is in it.
     fn verdict(&self, at: usize) -> Verdict;
 
+    /// Works out what the first `count` rows say of several of them. After rows were added.
+    fn settle(&mut self, count: usize);
+
     /// The places of the rows in the order of their schema.
     fn order(&self) -> Vec<usize>;
 
@@ -65,7 +68,8 @@ pub struct TypedRows<R: 'static> {
 }
 
 impl<R> TypedRows<R> {
-    pub fn new(schema: &'static Schema<R>, rows: Vec<R>) -> TypedRows<R> {
+    pub fn new(schema: &'static Schema<R>, mut rows: Vec<R>) -> TypedRows<R> {
+        (schema.settle)(&mut rows);
         TypedRows { schema, rows }
     }
 
@@ -123,6 +127,11 @@ impl<R: Clone + Debug + Send + 'static> Rows for TypedRows<R> {
 
     fn verdict(&self, at: usize) -> Verdict {
         self.rows.get(at).map_or(Verdict::Exact, self.schema.verdict)
+    }
+
+    fn settle(&mut self, count: usize) {
+        let count = count.min(self.rows.len());
+        (self.schema.settle)(&mut self.rows[..count]);
     }
 
     fn order(&self) -> Vec<usize> {

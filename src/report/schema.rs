@@ -17,6 +17,8 @@ pub struct Schema<R: 'static> {
     pub columns: &'static [Column<R>],
     /// The order of the rows. None: as they come.
     pub order: Option<fn(&R, &R) -> Ordering>,
+    /// What rows say of several of them is worked out from all of them. It runs again when rows were added.
+    pub settle: fn(&mut [R]),
     /// How far a row can be trusted by what is in it.
     pub verdict: fn(&R) -> Verdict,
     pub rests_on: Basis,
@@ -38,7 +40,8 @@ pub enum Basis {
 impl<R> Schema<R> {
     /// A table of what the records of an interval tell.
     pub const fn new(table: &'static str, columns: &'static [Column<R>]) -> Schema<R> {
-        Schema { table, title: "", columns, order: None, verdict: |_| Verdict::Exact, rests_on: Basis::Interval }
+        let (order, settle) = (None, no_settling as fn(&mut [R]));
+        Schema { table, title: "", columns, order, settle, verdict: |_| Verdict::Exact, rests_on: Basis::Interval }
     }
 
     #[must_use]
@@ -55,6 +58,12 @@ impl<R> Schema<R> {
     }
 
     #[must_use]
+    pub const fn settled(mut self, settle: fn(&mut [R])) -> Schema<R> {
+        self.settle = settle;
+        self
+    }
+
+    #[must_use]
     pub const fn judged(mut self, verdict: fn(&R) -> Verdict) -> Schema<R> {
         self.verdict = verdict;
         self
@@ -66,6 +75,8 @@ impl<R> Schema<R> {
         self
     }
 }
+
+fn no_settling<R>(_: &mut [R]) {}
 
 /// What the numbers of a column count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -81,6 +81,12 @@ impl<P: Clone + Eq + Hash> RowSums<P> {
         self.others
     }
 
+    /// Makes the rows ready to be read. What found no room says nothing of other rows.
+    pub fn settle(&mut self) {
+        let count = self.others.map_or(self.rows.len(), |others| others.at);
+        self.rows.settle(count);
+    }
+
     /// The places of the rows in the order of their schema; the others come last.
     pub fn order(&self) -> Vec<usize> {
         let mut order = self.rows.order();

@@ -97,7 +97,7 @@ pub struct Kmemleak {
 
 impl ProfilerArgs for KmemleakArgs {
     const NAME: &'static str = "kmemleak";
-    // Bytes, or objects where no event tells a size.
+    // Bytes, or allocations where no event tells a size.
     const WEIGHT: &'static str = "outstanding";
     const TRIAL: &'static [&'static str] = &["slab"];
 

@@ -50,7 +50,11 @@ pub struct StateRow {
     /// Tasks that are in it as the interval ends, and for how long.
     ongoing: Option<u64>,
     ongoing_ns: Option<u64>,
-    /// How much of the time of the state, or of the thread, is known, and how much there is. Both 0: nobody knows.
+    /// How much of the time of the state, or of the thread, is known, and how much there is: adds up. One row of a thread
+    /// has it for all of them. Both 0: nobody knows.
+    known_ns: u64,
+    lived_ns: u64,
+    /// The same as it is shown: of the thread, in each of its rows.
     seen_ns: u64,
     of_ns: u64,
     /// That is said in text: once for each thread.
@@ -60,20 +64,21 @@ pub struct StateRow {
     unwoken_busy: Option<u64>,
     /// Periods that may have been of this state.
     unknown: Option<u64>,
-    /// What the thread has cost, so that rows of one stand together: ns of waiting unasked.
+    /// What the thread has cost, so that its rows stand together: ns of waiting unasked.
     cost_ns: u64,
 }
 
 /// A row for each state.
 pub static STATES_OF_ALL: Schema<StateRow> =
-    Schema::<StateRow>::new("states", COLUMNS.split_at(2).1).judged(StateRow::verdict);
+    Schema::<StateRow>::new("states", COLUMNS.split_at(2).1).settled(settle).judged(StateRow::verdict);
 
 /// A row for each thread and state: those first that have waited most, though they did not mean to.
 pub static STATES_OF_THREADS: Schema<StateRow> = Schema::<StateRow>::new("threads", COLUMNS)
     .ordered(|one, other| {
-        let rank = |row: &StateRow| (Reverse(row.cost_ns), row.thread.map(|(tid, _)| tid), row.state);
+        let rank = |row: &StateRow| (Reverse(row.cost_ns), row.thread, row.state);
         rank(one).cmp(&rank(other))
     })
+    .settled(settle)
     .judged(StateRow::verdict);
 
 const COLUMNS: &[Column<StateRow>] = &[
@@ -97,12 +102,47 @@ const COLUMNS: &[Column<StateRow>] = &[
     Column::<StateRow>::known_counter("unwoken_busy", "", |row| &mut row.unwoken_busy).json_only(),
     Column::<StateRow>::known_counter("unknown", "", |row| &mut row.unknown).json_only(),
     Column::<StateRow>::distribution("duration_ns", |row| &mut row.durations).ns(),
-    Column::<StateRow>::counter("known_ns", "", |row| &mut row.seen_ns).ns().hidden(),
-    Column::<StateRow>::counter("lived_ns", "", |row| &mut row.of_ns).ns().hidden(),
-    Column::<StateRow>::counter("cost_ns", "", |row| &mut row.cost_ns).ns().hidden(),
+    Column::<StateRow>::counter("known_ns", "", |row| &mut row.known_ns).ns().hidden(),
+    Column::<StateRow>::counter("lived_ns", "", |row| &mut row.lived_ns).ns().hidden(),
 ];
 
+/// What a row says of its thread is of all rows of it: not every interval has one of each state.
+fn settle(rows: &mut [StateRow]) {
+    let mut threads: FxHashMap<i32, Whole> = FxHashMap::default();
+    for row in rows.iter() {
+        let Some(thread) = row.thread else { continue };
+        let none = Whole { known_ns: 0, lived_ns: 0, cost_ns: 0, first: (thread.1, row.state) };
+        let whole = threads.entry(thread.0).or_insert(none);
+        whole.known_ns = whole.known_ns.saturating_add(row.known_ns);
+        whole.lived_ns = whole.lived_ns.saturating_add(row.lived_ns);
+        whole.cost_ns = whole.cost_ns.saturating_add(row.cost_of_its_own());
+        whole.first = whole.first.min((thread.1, row.state));
+    }
+    for row in rows {
+        let of_thread = row.thread.and_then(|(tid, comm)| threads.get(&tid).map(|whole| (comm, whole)));
+        (row.seen_ns, row.of_ns) = (row.known_ns, row.lived_ns);
+        if let Some((comm, whole)) = of_thread {
+            (row.seen_ns, row.of_ns, row.cost_ns) = (whole.known_ns, whole.lived_ns, whole.cost_ns);
+            row.says_seen = whole.first == (comm, row.state);
+        }
+    }
+}
+
+/// A thread, by all of its rows.
+struct Whole {
+    known_ns: u64,
+    lived_ns: u64,
+    cost_ns: u64,
+    /// The row that stands first.
+    first: (Comm, State),
+}
+
 impl StateRow {
+    fn cost_of_its_own(&self) -> u64 {
+        let is_asked_for = [State::RUNNING, State::SLEEP, State::IDLE].contains(&self.state);
+        if is_asked_for { 0 } else { self.total_ns }
+    }
+
     fn measured(&self, ns: u64) -> Value {
         if self.durations.is_empty() { Value::None } else { Value::Ns(ns) }
     }
@@ -277,14 +317,12 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
             let lapses = self.lapses.get(&tid).copied().unwrap_or(0);
             let mut none = Times::new();
             let times = known.as_mut().map_or(&mut none, |(_, times)| times);
-            let mut of_thread = self.rows_of(thread, times, &ongoing, lapses, |_, _| seen_of);
+            let mut of_thread = self.rows_of(thread, times, &ongoing, lapses, |_, _| (0, 0));
             if of_thread.is_empty() && seen_of.0 < seen_of.1 {
-                of_thread.push(StateRow { thread, seen_ns: seen_of.0, of_ns: seen_of.1, ..StateRow::unknown() });
+                of_thread.push(StateRow { thread, ..StateRow::unknown() });
             }
-            let unasked = |row: &&StateRow| ![State::RUNNING, State::SLEEP, State::IDLE].contains(&row.state);
-            let cost_ns = of_thread.iter().filter(unasked).fold(0, |sum: u64, row| sum.saturating_add(row.total_ns));
-            for (nth, row) in of_thread.iter_mut().enumerate() {
-                (row.cost_ns, row.says_seen) = (cost_ns, nth == 0);
+            if let Some(first) = of_thread.first_mut() {
+                (first.known_ns, first.lived_ns) = seen_of;
             }
             rows.append(&mut of_thread);
         }
@@ -323,8 +361,10 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
                 longest_ns: longest_ended.max((count > 0).then_some(longest_ns)),
                 ongoing: Some(count),
                 ongoing_ns: Some(ns),
-                seen_ns,
-                of_ns,
+                known_ns: seen_ns,
+                lived_ns: of_ns,
+                seen_ns: 0,
+                of_ns: 0,
                 says_seen: true,
                 unwoken: (all > 0 || may_be_woken).then_some(all),
                 unwoken_busy: (busy > 0).then_some(busy),
@@ -348,6 +388,8 @@ impl StateRow {
             longest_ns: None,
             ongoing: None,
             ongoing_ns: None,
+            known_ns: 0,
+            lived_ns: 0,
             seen_ns: 0,
             of_ns: 0,
             says_seen: true,
@@ -367,7 +409,7 @@ fn sum_of(ongoing: &Ongoing) -> u64 {
 mod tests {
     use super::*;
     use crate::profilers::task_state::states::tests::{NEW, sched_switch};
-    use crate::report::{Rows, TypedRows};
+    use crate::report::{RowSums, Rows, TypedRows};
 
     #[test]
     fn rows_have_what_ended_and_what_goes_on() {
@@ -383,7 +425,11 @@ mod tests {
             let seen_of = (row.seen_ns < row.of_ns).then_some((row.seen_ns, row.of_ns));
             (row.thread.unwrap().0, row.label.clone(), row.durations.count(), row.total_ns, row.longest_ns, seen_of)
         };
-        let rows = table.rows_by_thread(&mut threads.clone());
+        let settled = |mut rows: Vec<StateRow>| {
+            settle(&mut rows);
+            rows
+        };
+        let rows = settled(table.rows_by_thread(&mut threads.clone()));
         let row = |tid, state, count, total, longest| (tid, Value::Word(state), count, total, Some(longest), None);
         let want = [row(7, "S", 0, 30, 30), row(7, "D", 1, 3, 5), row(8, "D", 0, 15, 40)];
         assert_eq!(rows.iter().map(brief).collect::<Vec<_>>(), want);
@@ -394,12 +440,50 @@ mod tests {
         assert_eq!(TypedRows::new(&STATES_OF_THREADS, rows).order(), [2, 0, 1]);
         // One that is known to live, and of which nothing else is known; one of which all is; one of which too little is.
         table.cover([0; STATES], [(5, (comm, 60)), (7, (comm, 33)), (8, (comm, 20))].into_iter().collect());
-        let rows = table.rows_by_thread(&mut threads);
+        let rows = settled(table.rows_by_thread(&mut threads));
         let brief = |row: &StateRow| (row.thread.unwrap().0, row.label.clone(), row.seen_ns, row.of_ns);
         let row = |tid, state, seen_ns, of_ns| (tid, Value::Word(state), seen_ns, of_ns);
         let want = [row(5, "?", 0, 60), row(7, "S", 33, 33), row(7, "D", 33, 33), row(8, "D", 15, 20)];
         assert_eq!(rows.iter().map(brief).collect::<Vec<_>>(), want);
         let ongoing: Vec<_> = table.rows(&mut Times::new()).iter().map(|row| row.ongoing_ns.unwrap()).collect();
         assert_eq!(ongoing, [30, 40]);
+    }
+
+    /// Thread 7 is in D in the second interval only, and costs more than 8 by then: its rows stand together, and each has
+    /// what is known of the thread in both.
+    #[test]
+    fn rows_of_a_thread_stand_together_over_the_whole_run() {
+        let states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
+        let comm = Comm::new(b"t");
+        let mut sums: RowSums<()> = RowSums::new(&TypedRows::new(&STATES_OF_THREADS, Vec::new()), 100);
+        for (of_7, of_8) in [(&[State::SLEEP][..], State::DISK), (&[State::RUNNING, State::DISK], State::SLEEP)] {
+            let mut table = TimeTable::new(&states, |_| true, false, FxHashMap::default());
+            let mut threads = ByThread::default();
+            let mut times = |tid, state, ns| {
+                threads.entry(tid).or_insert((comm, Box::new(Times::new()))).1.record(state, 0, ns, 0);
+            };
+            of_7.iter().for_each(|state| times(7, *state, 20));
+            times(8, of_8, 15);
+            table.cover([0; STATES], [(7, (comm, 50)), (8, (comm, 15))].into_iter().collect());
+            let mut rows = TypedRows::new(&STATES_OF_THREADS, table.rows_by_thread(&mut threads));
+            for at in 0..rows.len() {
+                sums.add(&mut rows, at, ());
+            }
+        }
+        sums.settle();
+        let order = sums.order();
+        let rows = sums.rows().as_any().downcast_ref::<TypedRows<StateRow>>().unwrap().rows();
+        let brief = |at: usize| {
+            let row = &rows[at];
+            (row.thread.unwrap().0, row.state, row.seen_ns, row.of_ns, row.says_seen)
+        };
+        let want = [
+            (7, State::RUNNING, 60, 100, true),
+            (7, State::SLEEP, 60, 100, false),
+            (7, State::DISK, 60, 100, false),
+            (8, State::SLEEP, 30, 30, true),
+            (8, State::DISK, 30, 30, false),
+        ];
+        assert_eq!(order.into_iter().map(brief).collect::<Vec<_>>(), want);
     }
 }
