@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory;
 use common::shell::{call, check};
 use perf_prof::commands::Cli;
+use perf_prof::profilers::trials;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -130,4 +131,22 @@ fn command_lines_parse() {
         }
     }
     assert!(calls > 30, "{calls} command lines");
+}
+
+#[test]
+fn pages_tell_the_keys_of_occurrences() {
+    let mut told = 0;
+    for profiler in trials() {
+        let Some(layout) = profiler.occurrences else { continue };
+        let page = read(&root().join(format!("docs/profilers/{}.md", profiler.name)));
+        for detail in layout.details().iter().filter(|detail| detail.in_json) {
+            let (object, key) = detail.name.split_once('.').unwrap_or(("", detail.name));
+            let is_told = |key: &str| page.contains(&format!("`{key}`"));
+            let with_object = (is_told(key) && is_told(object)) || is_told(detail.name);
+            assert!(is_told(key) && object.is_empty() || with_object, "{}: {}", profiler.name, detail.name);
+            assert!(detail.alias.is_none_or(is_told), "{}: {:?}", profiler.name, detail.alias);
+            told += 1;
+        }
+    }
+    assert!(told > 55, "{told} keys");
 }

@@ -4,10 +4,13 @@ use anyhow::Result;
 
 use crate::cli::CommonArgs;
 use crate::profiler::Profiler;
+use crate::report::OccurrenceLayout;
 
 /// The options of a subcommand that is a profiler.
 pub trait ProfilerArgs {
     const NAME: &'static str;
+    /// What its occurrences are, for the documentation. None: it has none of a kind of its own.
+    const OCCURRENCES: Option<&'static OccurrenceLayout> = None;
     /// What the widths of its flame graph are.
     const WEIGHT: &'static str = "samples";
     /// The options of the run that `doctor` tries: as few as possible, a usual event where one must be named.
@@ -36,6 +39,7 @@ pub struct Trial {
     pub name: &'static str,
     /// The options it is tried with.
     pub options: &'static [&'static str],
+    pub occurrences: Option<&'static OccurrenceLayout>,
     /// Makes the profiler from its options.
     pub build: fn(&[&str]) -> Result<Box<dyn Profiler>>,
 }
@@ -46,6 +50,6 @@ impl Trial {
             let command = A::augment_args(clap::Command::new(A::NAME).no_binary_name(true));
             A::from_arg_matches(&command.try_get_matches_from(options)?)?.build()
         };
-        Trial { name: A::NAME, options: A::TRIAL, build }
+        Trial { name: A::NAME, options: A::TRIAL, occurrences: A::OCCURRENCES, build }
     }
 }

@@ -30,7 +30,7 @@ use crate::profilers::irq_off::judge::{Account, Counts, Kind, Others, Recent, Ti
 use crate::profilers::irq_off::ongoing::Shown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
 use crate::report::layout::{SUBJECT, detail, text, when};
-use crate::report::{Column, Detail, OccurrenceSchema, Schema, Subject, Value, Verdict};
+use crate::report::{Column, Detail, OccurrenceLayout, OccurrenceSchema, Schema, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::cpu_times::Reading;
@@ -82,6 +82,7 @@ pub struct IrqOffArgs {
 
 impl ProfilerArgs for IrqOffArgs {
     const NAME: &'static str = "irq-off";
+    const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SILENCES.layout());
     const WEIGHT: &'static str = "µs with interrupts off";
     const PACED: bool = true;
 

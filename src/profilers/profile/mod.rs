@@ -29,9 +29,8 @@ use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Scope, Set
 use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
 use crate::profilers::profile::shares::{Kind, Left};
 use crate::profilers::profile::usage::{CPUS, Owner, Starved, TASKS, Terms, Usage};
-use crate::profilers::profile::windows::{Seen, Windows};
-use crate::report::Top;
-use crate::report::Verdict;
+use crate::profilers::profile::windows::{BUSY, Seen, Windows};
+use crate::report::{OccurrenceLayout, Top, Verdict};
 use crate::stats::weights::StackWeights;
 use crate::symbol::StackId;
 use crate::symbol::stacks::innermost_user;
@@ -94,6 +93,7 @@ pub struct ProfileArgs {
 
 impl ProfilerArgs for ProfileArgs {
     const NAME: &'static str = "profile";
+    const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(BUSY.layout());
 
     fn common(&self) -> &CommonArgs {
         &self.common

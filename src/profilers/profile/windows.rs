@@ -17,7 +17,7 @@ pub const WINDOW_NS: u64 = 1_000_000_000;
 /// CPUs or threads, tasks and stacks told apart in a window.
 const MOST: usize = 1 << 14;
 
-static BUSY: OccurrenceSchema<Over> = OccurrenceSchema::new(
+pub static BUSY: OccurrenceSchema<Over> = OccurrenceSchema::new(
     &[
         Detail::new("user_pct", |over| pct(over.shares.user)),
         Detail::new("kernel_pct", |over| pct(over.shares.kernel)),
@@ -105,7 +105,7 @@ pub struct Seen {
 
 /// A CPU or thread over the limit.
 #[derive(Debug)]
-struct Over {
+pub struct Over {
     is_thread: bool,
     subject: Subject,
     shares: Shares,

@@ -30,7 +30,7 @@ use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::lockup::{LOCKUPS, Lockup};
 use crate::profilers::watchdog::settings::{Limits, Settings};
 use crate::profilers::watchdog::signs::SignBoard;
-use crate::report::{Column, Schema, Subject, Value, Verdict};
+use crate::report::{Column, OccurrenceLayout, Schema, Subject, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::kallsyms::{KallsymsError, address_of};
 use crate::task::{Comm, procfs};
@@ -63,6 +63,7 @@ pub struct WatchdogArgs {
 
 impl ProfilerArgs for WatchdogArgs {
     const NAME: &'static str = "watchdog";
+    const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(LOCKUPS.layout());
     const PACED: bool = true;
     const DURABLE: bool = true;
 
