@@ -2,9 +2,9 @@
 //!
 //! The rule: at most 70 lines of a profiler are `use` declarations and construction (`new` and `Default`) in the file of the
 //! profiler itself, and in any of its files the struct of its options, the impl of `ProfilerArgs`, schemas of its tables and
-//! shapes of its lines. Comments, help texts, empty lines and tests do not count; nor does `use` in other files, so that a
-//! subject of its own may have one. What is the same in two profilers belongs to what they are given: `Setup`, `Context`,
-//! `Scope`, `Evsel`, `report::Schema`.
+//! occurrences, with the functions that take a value from a row or an occurrence. Comments, help texts, empty lines and tests
+//! do not count; nor does `use` in other files, so that a subject of its own may have one. What is the same in two profilers
+//! belongs to what they are given: `Setup`, `Context`, `Scope`, `Evsel`, `report::Schema`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 const MOST: usize = 70;
 /// Those that have more. These numbers may only become smaller.
 const LARGER: [(&str, usize); 7] = [
-    ("irq_off", 82),
+    ("irq_off", 92),
     ("kmemleak", 112),
-    ("profile", 133),
-    ("signal", 127),
-    ("split_lock", 102),
-    ("task_state", 161),
-    ("watchdog", 116),
+    ("profile", 149),
+    ("signal", 142),
+    ("split_lock", 99),
+    ("task_state", 184),
+    ("watchdog", 122),
 ];
 
 /// What does not belong to a subject.
@@ -67,7 +67,7 @@ fn lines(path: &Path) -> Vec<String> {
 /// What a line begins, at the depth of an item or of a function of an impl. `is_first`: in the file of the profiler itself.
 fn begins(line: &str, is_first: bool) -> Option<Part> {
     let item = line.strip_prefix("pub(super) ").or_else(|| line.strip_prefix("pub ")).unwrap_or(line);
-    let is_table = || item.contains("Schema<") || item.contains(": Shape =") || item.contains("Column<");
+    let is_table = || item.contains("Schema<") || item.contains("Column<");
     match item {
         _ if is_first && item.starts_with("use ") => Some(Part::Uses),
         _ if (item.starts_with("static ") || item.starts_with("const ")) && is_table() => Some(Part::Tables),
