@@ -15,8 +15,9 @@ const TICK_NS: u64 = 10_000_000;
 pub struct CpuTimes {
     /// With iowait: nothing ran.
     pub idle_ns: u64,
-    /// Hard and soft interrupts.
+    /// Hard interrupts.
     pub irq_ns: u64,
+    pub softirq_ns: u64,
     /// A hypervisor ran something else meanwhile.
     pub steal_ns: u64,
     /// All that is accounted for, without steal: it grows as long as the CPU takes interrupts, or is idle.
@@ -35,6 +36,7 @@ pub struct Reading {
 pub struct Parts {
     pub idle: f64,
     pub irq: f64,
+    pub softirq: f64,
 }
 
 impl Reading {
@@ -76,7 +78,11 @@ impl Reading {
         let span = self.at_ns.checked_sub(before.at_ns).filter(|&span| span >= TICK_NS)? as f64;
         // Some of these numbers are known to step back a little.
         let part = |old: u64, new: u64| (new.saturating_sub(old) as f64 / span).min(1.0);
-        Some(Parts { idle: part(old.idle_ns, new.idle_ns), irq: part(old.irq_ns, new.irq_ns) })
+        Some(Parts {
+            idle: part(old.idle_ns, new.idle_ns),
+            irq: part(old.irq_ns, new.irq_ns),
+            softirq: part(old.softirq_ns, new.softirq_ns),
+        })
     }
 }
 
@@ -90,7 +96,8 @@ fn parse(text: &str) -> FxHashMap<u32, CpuTimes> {
         let ns = |at: usize| ticks.get(at).copied().unwrap_or(0).saturating_mul(TICK_NS);
         ticks.get(3)?;
         let sum = |from: usize, to: usize| (from..=to).fold(0_u64, |sum, at| sum.saturating_add(ns(at)));
-        Some((cpu, CpuTimes { idle_ns: sum(3, 4), irq_ns: sum(5, 6), steal_ns: ns(7), own_ns: sum(0, 6) }))
+        let (irq_ns, softirq_ns) = (ns(5), ns(6));
+        Some((cpu, CpuTimes { idle_ns: sum(3, 4), irq_ns, softirq_ns, steal_ns: ns(7), own_ns: sum(0, 6) }))
     };
     text.lines().filter_map(line).collect()
 }
@@ -103,12 +110,13 @@ mod tests {
     fn reads_the_lines_of_cpus() {
         let text = "cpu  9 9 9 9 9 9 9\ncpu0 1 2 3 40 5 6 7 8 0 0\ncpu12 1 2 3 4\ncpux 1 2 3 4\ncpu3 1 2\nintr 5\n";
         let got = parse(text);
-        let times = |idle, irq, steal, own| {
-            let [idle_ns, irq_ns, steal_ns, own_ns] = [idle, irq, steal, own].map(|ticks: u64| ticks * TICK_NS);
-            CpuTimes { idle_ns, irq_ns, steal_ns, own_ns }
+        let times = |idle, irq, softirq, steal, own| {
+            let ticks = [idle, irq, softirq, steal, own];
+            let [idle_ns, irq_ns, softirq_ns, steal_ns, own_ns] = ticks.map(|ticks: u64| ticks * TICK_NS);
+            CpuTimes { idle_ns, irq_ns, softirq_ns, steal_ns, own_ns }
         };
         assert_eq!(got.len(), 2);
-        assert_eq!((got[&0], got[&12]), (times(45, 13, 8, 64), times(4, 0, 0, 10)));
+        assert_eq!((got[&0], got[&12]), (times(45, 6, 7, 8, 64), times(4, 0, 0, 0, 10)));
     }
 
     #[test]

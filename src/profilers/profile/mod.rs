@@ -4,11 +4,16 @@
 //! `-c` have passed, on the tasks of the answer, or on whole CPUs where such tasks may be born meanwhile. Cost: one record
 //! per sample.
 //!
-//! `shares` turns sums into shares, `usage` holds the sums of an interval, `accounts` knows how long each process ran,
-//! `windows` watches for `--than`.
+//! `usage` holds the sums of an interval, `shares` and `terms` say how time was divided, `accounts` knows how long each
+//! process ran and `attribution` who had the time, `children` which processes are short-lived; `rows` are the tables of all
+//! that. `windows` watches for `--than`.
 
 mod accounts;
+mod attribution;
+mod children;
+mod rows;
 mod shares;
+mod terms;
 mod usage;
 mod windows;
 
@@ -23,12 +28,16 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::opening::refused;
 use crate::perf::target::Tasks;
-use crate::perf::{Attr, Sample};
+use crate::perf::{Attr, Record, Sample};
 use crate::profiler::sampling::{USER_ALONE, check_limit};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Scope, Setup, Timestamp, Use};
 use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
+use crate::profilers::profile::attribution::Attribution;
+use crate::profilers::profile::children::Children;
+use crate::profilers::profile::rows::{CPUS, LISTED, TASKS, THREADS, TaskRow};
 use crate::profilers::profile::shares::{Kind, Left};
-use crate::profilers::profile::usage::{CPUS, Owner, Starved, TASKS, Terms, Usage};
+use crate::profilers::profile::terms::Terms;
+use crate::profilers::profile::usage::{Owner, Starved, Usage};
 use crate::profilers::profile::windows::{BUSY, Seen, Windows};
 use crate::report::{OccurrenceLayout, Top, Verdict};
 use crate::stats::weights::StackWeights;
@@ -52,6 +61,8 @@ Examples:
     perf-prof profile -g -- ./job
   One sample for each ten million cycles of a process:
     perf-prof profile -c 10000000 -p nginx --for 10
+  Which threads of a process use the CPUs, every second, the first twenty:
+    perf-prof profile -p java --perins --top 20 -i 1000
 
 Per cent are of each CPU's time, and of one CPU in the table of tasks.
 With -p, -t, --cgroups or a command, --than is about each thread, else about
@@ -66,6 +77,12 @@ pub struct ProfileArgs {
     /// Show each second that was busier, in %
     #[arg(long, value_name = "PCT", value_parser = values::percent)]
     than: Option<Percent>,
+    /// A table of threads too
+    #[arg(long)]
+    perins: bool,
+    /// So many tasks and threads at most in text
+    #[arg(long, value_name = "ROWS", default_value_t = LISTED as u64, value_parser = values::count)]
+    top: u64,
     /// No samples of user code
     #[arg(long)]
     exclude_user: bool,
@@ -118,6 +135,9 @@ pub struct Profile {
     /// `-g`: stacks are listed at the end.
     lists_stacks: bool,
     print_depth: Option<usize>,
+    perins: bool,
+    /// Tasks and threads in text.
+    top: usize,
     /// Samples carry whole callchains.
     callchains: bool,
     terms: Terms,
@@ -132,6 +152,7 @@ pub struct Profile {
     periodic: bool,
     host: Host,
     usage: Usage,
+    children: Children,
     /// Of whole machines: of a part of the CPUs, or of user code alone, the accounts of processes say nothing.
     accounts: Option<Accounts>,
     /// As of the last look, in this interval.
@@ -161,6 +182,8 @@ impl Profile {
                 Some(frames) => Some(usize::try_from(frames).unwrap_or(usize::MAX)),
                 None => args.full_stacks.then_some(usize::MAX),
             },
+            perins: args.perins,
+            top: usize::try_from(args.top).unwrap_or(usize::MAX),
             terms: Terms { sampling, ..Terms::default() },
             windows: args.than.map(|than| Windows::new(than.0)),
             ..Profile::default()
@@ -237,7 +260,7 @@ impl Profile {
         if kind == Kind::Guest { self.exclude.guest } else { self.exclude.host }
     }
 
-    fn top(&self) -> Top {
+    fn top_of_run(&self) -> Top {
         Top { stacks: self.lists_stacks, depth: self.print_depth, by_time: self.accounts.is_some() }
     }
 
@@ -251,10 +274,10 @@ impl Profile {
     fn weigh(&mut self, now: Timestamp, reading: &Reading, weights: &mut StackWeights) {
         let span_ns = now.saturating_sub(self.interval_start_ns);
         let parts = |cpu| reading.since(&self.before, cpu);
-        let processes = self.usage.processes(&self.terms, span_ns, parts, &self.measured);
+        let attribution = Attribution::new(&self.usage, &self.terms, span_ns, parts, &self.measured);
         let mut each: FxHashMap<i32, f64> = FxHashMap::default();
         let mut all = (0.0, 0);
-        for (&pid, &(cpus, samples)) in &processes {
+        for (pid, (cpus, samples)) in attribution.processes() {
             let ns = cpus * span_ns as f64;
             let (weighed_ns, weighed) = self.weighed.insert(pid, (ns, samples)).unwrap_or_default();
             let (ns, samples) = ((ns - weighed_ns).max(0.0), samples.saturating_sub(weighed));
@@ -383,7 +406,7 @@ impl Profiler for Profile {
         };
         let comm = ctx.tasks.comm(sample.tid);
         let process = if sample.pid == sample.tid { comm } else { ctx.tasks.comm(sample.pid) };
-        let owner = Owner { pid: sample.pid, tid: sample.tid, comm: process };
+        let owner = Owner { pid: sample.pid, tid: sample.tid, comm: process, thread_comm: comm };
         self.usage.add(sample.cpu, owner, kind, sample.period());
         match self.accounts {
             Some(_) => ctx.weigh_later(sample.pid, comm, stack),
@@ -404,9 +427,15 @@ impl Profiler for Profile {
                 if let Some(accounts) = &mut self.accounts {
                     accounts.apply(record, time, |pid| ctx.tasks.comm(pid));
                 }
+                if !matches!(record, Record::Fork(fork) if !ctx.watched.contains(fork.tid)) {
+                    self.children.apply(record, time, |pid| ctx.tasks.comm(pid));
+                }
             }
             Event::Tick { now } => self.on_tick(now, ctx),
-            Event::LostSide(_) => self.accounts.iter_mut().for_each(Accounts::lost),
+            Event::LostSide(_) => {
+                self.accounts.iter_mut().for_each(Accounts::lost);
+                self.children.lost();
+            }
             Event::Throttled { cpu } => self.usage.throttled(cpu),
             Event::Counted { event, cpu, counted } if self.running == Some(event) && counted.running_ns > 0 => {
                 self.usage.counted(cpu, counted.running_ns, counted.span_ns);
@@ -432,15 +461,22 @@ impl Profiler for Profile {
         let title = if self.terms.targeted { "CPUs, % of the samples there" } else { "CPUs, % of their time" };
         let cpus = self.usage.cpu_rows(&cpus, &self.terms, span_ns, parts);
         report.delta(&CPUS, cpus).titled(title).judged(Verdict::Estimate);
-        let tasks = self.usage.task_rows(&self.terms, span_ns, parts, &self.measured);
-        report.delta(&TASKS, tasks).judged(Verdict::Estimate).most(usage::LISTED);
+        let attribution = Attribution::new(&self.usage, &self.terms, span_ns, parts, &self.measured);
+        let tasks = attribution.task_rows(&self.children);
+        report.delta(&TASKS, tasks).judged(Verdict::Estimate).most(self.top);
+        if self.perins {
+            let threads = attribution.thread_rows(&self.usage, &self.terms, parts, &self.children);
+            let says_more = threads.iter().any(TaskRow::is_other_thread);
+            report.delta(&THREADS, threads).judged(Verdict::Estimate).most(self.top).in_text(says_more);
+        }
         if let Some(line) = self.starved_line(&self.usage.starved(&self.terms, span_ns, parts)) {
             report.note(line);
         }
         if !self.periodic {
-            report.top(self.top()); // asked for by a signal
+            report.top(self.top_of_run()); // asked for by a signal
         }
         self.usage.clear();
+        self.children.next_interval();
         self.measured = Measured::default();
         self.weighed.clear();
         self.accounts.iter_mut().for_each(Accounts::next_interval);
@@ -451,7 +487,7 @@ impl Profiler for Profile {
 
     fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         self.interval(now, report)?;
-        report.top(self.top());
+        report.top(self.top_of_run());
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
-//! What samples say of how time was divided.
+//! What samples say of how time was divided, and the shares that a reader sees.
 
 use perf_event_open_sys::bindings as b;
 
+use crate::report::Value;
 use crate::task::cpu_times::Parts;
 
 /// What a CPU was doing when a sample was taken.
@@ -71,20 +72,20 @@ impl Left {
     }
 }
 
-/// Of what the shares are.
-#[derive(Clone, Copy, Debug)]
-pub enum Base {
-    /// Of all samples: only some tasks were sampled, or nobody knows how long the CPU was idle.
-    Samples,
-    /// Of the CPU's time, as divided by /proc/stat. `seen_idle`: an idle CPU is sampled like any other.
-    Cpu { parts: Parts, seen_idle: bool },
-    /// Of a span of time in which every weight is ns.
-    Span { ns: u64, idle: Option<f64> },
-    /// No more is known than how much of its time the CPU was idle.
-    Idle(f64),
+/// How time was divided: in ns, or in whatever the weights of samples are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Division {
+    pub user: u64,
+    pub kernel: u64,
+    pub guest: u64,
+    pub idle: u64,
+    /// Busy, without a sample that says with what.
+    pub unsampled: u64,
+    /// What all these are parts of. 0: nothing is known.
+    pub of: u64,
 }
 
-/// Parts of the base in hundredths of a per cent. None: not known.
+/// Parts of a division in hundredths of a per cent. None: not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     pub user: Option<u32>,
@@ -95,74 +96,110 @@ pub struct Shares {
 
 const WHOLE: u32 = 10_000;
 
-impl Shares {
-    pub fn new(sums: &Sums, base: Base, left: Left) -> Shares {
-        let shares = match base {
-            Base::Samples => Shares::of_samples(sums),
-            Base::Cpu { parts, seen_idle } => Shares::of_cpu(sums, parts, seen_idle),
-            Base::Span { ns, idle } => Shares::of_span(sums, ns, idle),
-            Base::Idle(idle) => Shares { idle: Some(hundredths(idle)), ..Shares::default() },
-        };
-        let unless = |out: bool, share: Option<u32>| share.filter(|_| !out);
-        Shares {
-            user: unless(left.user, shares.user),
-            kernel: unless(left.kernel, shares.kernel),
-            guest: unless(left.guest, shares.guest),
-            idle: shares.idle,
+impl Division {
+    /// Of all samples: only some tasks were sampled.
+    pub fn of_samples(sums: &Sums) -> Division {
+        let Sums { user, kernel, guest, idle, .. } = *sums;
+        Division { user, kernel, guest, idle, unsampled: 0, of: sums.busy().saturating_add(idle) }
+    }
+
+    /// Of the time of a CPU about which /proc/stat says nothing: as its samples are divided.
+    pub fn of_time_by_samples(sums: &Sums, ns: u64) -> Division {
+        let Division { user, kernel, guest, of, .. } = Division::of_samples(sums);
+        if of == 0 {
+            return Division::default();
         }
+        let part = |weight: u64| part_of(ns, weight as f64 / of as f64);
+        let (user, kernel, guest) = (part(user), part(kernel), part(guest));
+        let idle = if sums.idle == 0 { 0 } else { ns.saturating_sub(user + kernel + guest) };
+        // Of what is lost by rounding nobody has to know.
+        Division { user, kernel, guest, idle, unsampled: 0, of: user + kernel + guest + idle }
     }
 
-    /// The kernel gets the rest, so that the sum is exact.
-    fn with_rest(user: f64, guest: f64, idle: f64) -> Shares {
-        let (user, guest, idle) = (hundredths(user), hundredths(guest), hundredths(idle));
-        let guest = guest.min(WHOLE.saturating_sub(user));
-        let idle = idle.min(WHOLE.saturating_sub(user + guest));
-        let rest = WHOLE.saturating_sub(user + guest + idle);
-        Shares { user: Some(user), kernel: Some(rest), guest: Some(guest), idle: Some(idle) }
-    }
-
-    fn of_samples(sums: &Sums) -> Shares {
-        let all = sums.busy().saturating_add(sums.idle);
-        if all == 0 {
-            return Shares::default();
-        }
-        let part = |sum: u64| sum as f64 / all as f64;
-        Shares::with_rest(part(sums.user), part(sums.guest), part(sums.idle))
-    }
-
-    fn of_cpu(sums: &Sums, parts: Parts, seen_idle: bool) -> Shares {
+    /// Of a CPU's time, as /proc/stat divides it into idle and busy. `seen_idle`: an idle CPU is sampled like any other. What
+    /// is neither user code nor a guest is the kernel's: so interrupts in the idle task are, and the sum is exact.
+    pub fn of_cpu(sums: &Sums, ns: u64, parts: Parts, seen_idle: bool) -> Division {
         let in_idle = interrupts_in_idle(sums, parts, seen_idle);
+        let idle = part_of(ns, parts.idle).min(ns);
+        let busy = ns - idle;
         if sums.busy() == 0 && in_idle == 0.0 {
-            // Too little for a sample; or samples are missing, and nobody knows what the CPU did.
-            const LITTLE: f64 = 0.05;
-            return if 1.0 - parts.idle < LITTLE {
-                Shares::with_rest(0.0, 0.0, 1.0)
-            } else {
-                Shares { idle: Some(hundredths(parts.idle)), ..Shares::default() }
-            };
+            return Division { idle, unsampled: busy, of: ns, ..Division::default() };
         }
         let tasks = (1.0 - parts.idle - in_idle).max(0.0);
-        let part = |sum: u64| tasks * sum as f64 / sums.busy().max(1) as f64;
-        Shares::with_rest(part(sums.user), part(sums.guest), parts.idle)
+        let part = |sum: u64| part_of(ns, tasks * sum as f64 / sums.busy().max(1) as f64);
+        let user = part(sums.user).min(busy);
+        let guest = part(sums.guest).min(busy - user);
+        Division { user, kernel: busy - user - guest, guest, idle, unsampled: 0, of: ns }
     }
 
-    fn of_span(sums: &Sums, ns: u64, idle: Option<f64>) -> Shares {
+    /// Of a span of time in which every weight is ns; `idle` is the part of it in which nothing ran, if that is known.
+    pub fn of_span(sums: &Sums, ns: u64, idle: Option<f64>) -> Division {
+        let Sums { user, kernel, guest, .. } = *sums;
         // The ticks of a window may be one too many.
-        let ns = ns.max(sums.busy());
-        let part = |sum: u64| Some(hundredths(sum as f64 / ns.max(1) as f64).min(WHOLE));
-        let rest = (1.0 - sums.busy() as f64 / ns.max(1) as f64).max(0.0);
+        let of = ns.max(sums.busy());
+        let idle = idle.map_or(of - sums.busy(), |idle| part_of(of, idle));
+        Division { user, kernel, guest, idle, unsampled: 0, of }
+    }
+
+    /// No more is known of a CPU than how much of its time it was idle.
+    pub fn of_idle(ns: u64, idle: f64) -> Division {
+        let idle = part_of(ns, idle).min(ns);
+        Division { idle, unsampled: ns - idle, of: ns, ..Division::default() }
+    }
+
+    /// What is known of each kind. Busy time without samples is divided as that with samples is: then several intervals have
+    /// the shares that one of the same length would have.
+    pub fn shares(&self, left: Left) -> Shares {
+        /// A CPU may be busy for such a part of its time without a sample. Beyond that samples are missing.
+        const LITTLE: f64 = 0.05;
+        if self.of == 0 {
+            return Shares::default();
+        }
+        let [user, kernel, guest, idle] = [self.user, self.kernel, self.guest, self.idle].map(|part| part as f64);
+        let (sampled, unsampled, of) = (user + kernel + guest, self.unsampled as f64, self.of as f64);
+        let parts = if sampled > 0.0 || unsampled == 0.0 {
+            let scale = if unsampled == 0.0 { 1.0 } else { (sampled + unsampled) / sampled };
+            [user * scale, kernel * scale, guest * scale, idle]
+        } else if unsampled < LITTLE * of && !left.any() {
+            [0.0, 0.0, 0.0, idle + unsampled]
+        } else {
+            return Shares { idle: Some(hundredths(idle / of)), ..Shares::default() };
+        };
+        let [user, kernel, guest, idle] = rounded(parts, of);
+        let unless = |is_left: bool, share: u32| (!is_left).then_some(share);
         Shares {
-            user: part(sums.user),
-            kernel: part(sums.kernel),
-            guest: part(sums.guest),
-            idle: Some(hundredths(idle.unwrap_or(rest))),
+            user: unless(left.user, user),
+            kernel: unless(left.kernel, kernel),
+            guest: unless(left.guest, guest),
+            idle: Some(idle),
         }
     }
+}
 
+impl Shares {
     /// What the CPU did that was sampled.
     pub fn busy(&self) -> u32 {
         [self.user, self.kernel, self.guest].into_iter().flatten().sum()
     }
+}
+
+/// A share as a cell.
+pub fn share_value(share: Option<u32>) -> Value {
+    share.map_or(Value::None, Value::Pct)
+}
+
+fn part_of(ns: u64, part: f64) -> u64 {
+    (ns as f64 * part).round() as u64
+}
+
+/// Parts of `of` in hundredths of a per cent. Those of a whole add up to a whole: each sum of the first ones is rounded.
+pub fn rounded<const N: usize>(parts: [f64; N], of: f64) -> [u32; N] {
+    let (mut sum, mut before) = (0.0, 0);
+    parts.map(|part| {
+        sum += part;
+        let up_to = hundredths(sum / of).max(before);
+        up_to - std::mem::replace(&mut before, up_to)
+    })
 }
 
 /// The part of a CPU's time in which interrupts were served in the idle task: /proc/stat does not count it as idle, while
@@ -176,7 +213,7 @@ pub fn interrupts_in_idle(sums: &Sums, parts: Parts, seen_idle: bool) -> f64 {
     let busy = 1.0 - parts.idle;
     // A clock ticks in the waiting idle task too. Cycles do not pass while the CPU is halted; but polling takes some.
     let most = if seen_idle { in_idle_task - parts.idle } else { busy * in_idle_task };
-    most.min(parts.irq).clamp(0.0, busy.max(0.0))
+    most.min(parts.irq + parts.softirq).clamp(0.0, busy.max(0.0))
 }
 
 /// Of a part of one.
@@ -213,9 +250,13 @@ mod tests {
         }
     }
 
+    fn all(division: Division) -> Shares {
+        division.shares(Left::default())
+    }
+
     #[test]
     fn shares_of_a_cpu_follow_its_idle_time() {
-        let parts = |idle, irq| Parts { idle, irq };
+        let parts = |idle, irq| Parts { idle, irq, softirq: 0.0 };
         let cases = [
             // Whether the idle task is seen or not makes no difference.
             (sums(30, 10, 0, 60), parts(0.6, 0.0), true, shares(3000, 1000, 0, 6000)),
@@ -224,6 +265,7 @@ mod tests {
             (sums(0, 0, 8, 0), parts(0.2, 0.0), true, shares(0, 0, 8000, 2000)),
             // A third of the time interrupts were served in the idle task.
             (sums(0, 0, 0, 90), parts(0.67, 0.33), true, shares(0, 3300, 0, 6700)),
+            (sums(0, 0, 0, 90), Parts { idle: 0.67, irq: 0.03, softirq: 0.3 }, true, shares(0, 3300, 0, 6700)),
             (sums(10, 0, 0, 90), parts(0.5, 0.4), true, shares(1000, 4000, 0, 5000)),
             // By chance one more sample in the idle task, and no interrupts to speak of.
             (sums(39, 0, 0, 61), parts(0.6, 0.001), true, shares(3990, 10, 0, 6000)),
@@ -232,35 +274,50 @@ mod tests {
             (sums(0, 0, 0, 0), parts(1.0, 0.0), true, shares(0, 0, 0, 10_000)),
         ];
         for (sums, parts, seen_idle, want) in cases {
-            let got = Shares::new(&sums, Base::Cpu { parts, seen_idle }, Left::default());
-            assert_eq!(got, want, "{sums:?} {parts:?}");
+            assert_eq!(all(Division::of_cpu(&sums, 1_000_000, parts, seen_idle)), want, "{sums:?} {parts:?}");
         }
-        let unknown =
-            Shares::new(&sums(0, 0, 0, 0), Base::Cpu { parts: parts(0.1, 0.0), seen_idle: true }, Left::default());
+        let unknown = all(Division::of_cpu(&sums(0, 0, 0, 0), 1_000_000, parts(0.1, 0.0), true));
         assert_eq!(unknown, Shares { idle: Some(1000), ..Shares::default() });
     }
 
     #[test]
     fn shares_of_samples_and_of_a_span() {
-        assert_eq!(Shares::new(&sums(1, 1, 1, 0), Base::Samples, Left::default()), shares(3333, 3334, 3333, 0));
-        assert_eq!(Shares::new(&sums(0, 0, 0, 0), Base::Samples, Left::default()), Shares::default());
-        let span = Base::Span { ns: 1000, idle: None };
-        assert_eq!(Shares::new(&sums(200, 100, 0, 7), span, Left::default()), shares(2000, 1000, 0, 7000));
+        assert_eq!(all(Division::of_samples(&sums(1, 1, 1, 0))), shares(3333, 3334, 3333, 0));
+        assert_eq!(all(Division::of_samples(&Sums::default())), Shares::default());
+        let by_samples = |sums: &Sums| Division::of_time_by_samples(sums, 1_000_000_000);
+        assert_eq!(all(by_samples(&sums(1, 1, 1, 0))), shares(3333, 3334, 3333, 0));
+        assert_eq!(all(by_samples(&sums(1, 0, 0, 3))), shares(2500, 0, 0, 7500));
+        assert_eq!(by_samples(&Sums::default()), Division::default());
+        assert_eq!(all(Division::of_span(&sums(200, 100, 0, 7), 1000, None)), shares(2000, 1000, 0, 7000));
         let kernel_alone = Left { user: true, guest: true, ..Left::default() };
-        let span = Base::Span { ns: 1000, idle: Some(0.25) };
-        let got = Shares::new(&sums(0, 100, 0, 0), span, kernel_alone);
+        let got = Division::of_span(&sums(0, 100, 0, 0), 1000, Some(0.25)).shares(kernel_alone);
         assert_eq!(got, Shares { kernel: Some(1000), idle: Some(2500), ..Shares::default() });
         assert_eq!(got.busy(), 1000);
+        let got = Division::of_idle(1000, 0.99).shares(kernel_alone);
+        assert_eq!(got, Shares { idle: Some(9900), ..Shares::default() }, "a little of something unknown");
     }
 
     #[test]
     fn every_sum_is_a_whole() {
         for idle in 0..=100 {
             for user in 0..30 {
-                let base = Base::Cpu { parts: Parts { idle: f64::from(idle) / 100.0, irq: 0.1 }, seen_idle: true };
-                let got = Shares::new(&sums(user, 7, 3, 11), base, Left::default());
+                let parts = Parts { idle: f64::from(idle) / 100.0, irq: 0.1, softirq: 0.0 };
+                let division = Division::of_cpu(&sums(user, 7, 3, 11), 999_999_937, parts, true);
+                assert_eq!(division.user + division.kernel + division.guest + division.idle, division.of);
+                let got = all(division);
                 assert_eq!(got.busy() + got.idle.unwrap(), WHOLE, "{idle} {user}");
             }
         }
+    }
+
+    /// A CPU that was not sampled in its second interval has the shares that both would have as one.
+    #[test]
+    fn intervals_add_up_to_what_one_of_the_same_length_would_say() {
+        let parts = |idle| Parts { idle, irq: 0.0, softirq: 0.0 };
+        let one = Division::of_cpu(&sums(30, 10, 0, 0), 1_000_000, parts(0.6), true);
+        let other = Division::of_cpu(&Sums::default(), 1_000_000, parts(0.2), true);
+        let both = Division { idle: one.idle + other.idle, unsampled: other.unsampled, of: one.of + other.of, ..one };
+        let whole = Division::of_cpu(&sums(30, 10, 0, 0), 2_000_000, parts(0.4), true);
+        assert_eq!((all(both), all(whole)), (shares(4500, 1500, 0, 4000), shares(4500, 1500, 0, 4000)));
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::host::Host;
 use crate::profiler::{Context, Timestamp};
-use crate::profilers::profile::shares::{Base, Kind, Shares, Sums};
-use crate::profilers::profile::usage::Terms;
+use crate::profilers::profile::shares::{Division, Kind, Shares, Sums, share_value};
+use crate::profilers::profile::terms::Terms;
 use crate::report::layout::{SUBJECT, detail};
 use crate::report::{Detail, OccurrenceSchema, Subject, Value};
 use crate::stats::weights::{Weight, Weighted};
@@ -19,10 +19,10 @@ const MOST: usize = 1 << 14;
 
 pub static BUSY: OccurrenceSchema<Over> = OccurrenceSchema::new(
     &[
-        Detail::new("user_pct", |over| pct(over.shares.user)),
-        Detail::new("kernel_pct", |over| pct(over.shares.kernel)),
-        Detail::new("guest_pct", |over| pct(over.shares.guest)),
-        Detail::new("idle_pct", |over| pct(over.shares.idle)),
+        Detail::new("user_pct", |over| share_value(over.shares.user)),
+        Detail::new("kernel_pct", |over| share_value(over.shares.kernel)),
+        Detail::new("guest_pct", |over| share_value(over.shares.guest)),
+        Detail::new("idle_pct", |over| share_value(over.shares.idle)),
         Detail::new("samples", |over| Value::Unsigned(over.samples)),
         Detail::text_only("rest", |over| Value::Word(if over.is_thread { "% off CPU  " } else { "% idle  " })),
     ],
@@ -35,10 +35,6 @@ pub static BUSY: OccurrenceSchema<Over> = OccurrenceSchema::new(
         SUBJECT,
     ],
 );
-
-fn pct(share: Option<u32>) -> Value {
-    share.map_or(Value::None, Value::Pct)
-}
 
 /// What a window watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -196,13 +192,13 @@ impl Windows {
 
     fn look(&self, scope: WindowKey, terms: &Terms, reading: &Reading) -> Option<Over> {
         let sums = self.sums.get(&scope)?;
-        let base = if terms.targeted {
-            Base::Span { ns: WINDOW_NS, idle: None }
+        let division = if terms.targeted {
+            Division::of_span(sums, WINDOW_NS, None)
         } else {
             let cpu = if let WindowKey::Cpu(cpu) = scope { Some(cpu) } else { None };
-            terms.base(WINDOW_NS, cpu.and_then(|cpu| reading.since(&self.before, cpu)))
+            terms.divide(sums, WINDOW_NS, cpu.and_then(|cpu| reading.since(&self.before, cpu)))
         };
-        let shares = Shares::new(sums, base, terms.left);
+        let shares = division.shares(terms.left);
         if shares.busy() <= self.than {
             return None;
         }

@@ -1,0 +1,556 @@
+//! Who had the CPU time of an interval: processes by their accounts and samples, and their threads by samples.
+
+use rustc_hash::FxHashMap;
+
+use crate::profilers::profile::accounts::Measured;
+use crate::profilers::profile::children::Children;
+use crate::profilers::profile::rows::{TaskRow, Who};
+use crate::profilers::profile::shares::{Left, Sums};
+use crate::profilers::profile::terms::Terms;
+use crate::profilers::profile::usage::{OTHERS, TaskOnCpu, ThreadOnCpu, Usage};
+use crate::task::Comm;
+use crate::task::cpu_times::Parts;
+
+/// What one had of an interval.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// User, kernel and guest: weights, and the CPUs that these stand for. Of what was never sampled that is not known.
+    weights: [u64; 3],
+    cpus: [f64; 3],
+    /// Of all three.
+    all: f64,
+    samples: u64,
+    /// False for weights of which nobody knows how long they are.
+    known: bool,
+    /// By the account of its process.
+    by_account: bool,
+}
+
+impl Default for Part {
+    fn default() -> Part {
+        Part { weights: [0; 3], cpus: [0.0; 3], all: 0.0, samples: 0, known: true, by_account: false }
+    }
+}
+
+/// A process, with all the names that it had.
+#[derive(Clone, Copy, Debug, Default)]
+struct Process {
+    /// As samples alone have it.
+    sampled: Part,
+    /// In CPUs.
+    all: f64,
+    samples: u64,
+    known: bool,
+    by_account: bool,
+}
+
+/// Who had the CPU time of an interval.
+#[derive(Debug)]
+pub struct Attribution {
+    tasks: FxHashMap<(i32, Comm), Part>,
+    processes: FxHashMap<i32, Process>,
+    left: Left,
+    span_ns: u64,
+}
+
+impl Attribution {
+    /// `measured`: by the accounts of processes, as far as these count.
+    pub fn new(
+        usage: &Usage,
+        terms: &Terms,
+        span_ns: u64,
+        parts: impl Fn(u32) -> Option<Parts>,
+        measured: &Measured,
+    ) -> Attribution {
+        let mut rates = Rates { usage, terms, span_ns, parts, of_cpus: FxHashMap::default() };
+        let mut tasks: FxHashMap<(i32, Comm), Part> = FxHashMap::default();
+        let mut processes: FxHashMap<i32, Process> = FxHashMap::default();
+        for (&TaskOnCpu { pid, comm, cpu }, sums) in usage.tasks() {
+            let rate = rates.of(cpu);
+            tasks.entry((pid, comm)).or_default().add(sums, rate);
+            processes.entry(pid).or_default().sampled.add(sums, rate);
+        }
+        follow_accounts(&mut tasks, &processes, &most_of_threads(usage), measured);
+        for process in processes.values_mut() {
+            process.known = true;
+        }
+        for (&(pid, _), task) in &tasks {
+            let process = processes.entry(pid).or_insert(Process { known: true, ..Process::default() });
+            process.all += task.all;
+            process.samples += task.samples;
+            process.known &= task.known;
+            process.by_account |= task.by_account;
+        }
+        Attribution { tasks, processes, left: terms.left, span_ns }
+    }
+
+    /// Of each process the CPUs that it had, and its samples.
+    pub fn processes(&self) -> impl Iterator<Item = (i32, (f64, u64))> + '_ {
+        let known = self.processes.iter().filter(|(_, process)| process.known);
+        known.map(|(&pid, process)| (pid, (process.all, process.samples)))
+    }
+
+    /// Processes, in no order; short-lived ones by who has made them.
+    pub fn task_rows(&self, children: &Children) -> Vec<TaskRow> {
+        let tasks = self.tasks.iter().map(|(&(pid, comm), part)| (pid, Who::Process { pid, comm: shown(comm) }, *part));
+        self.rows(tasks, children)
+    }
+
+    /// The same of threads. Those of a process have together what it has, divided as its samples are.
+    pub fn thread_rows(
+        &self,
+        usage: &Usage,
+        terms: &Terms,
+        parts: impl Fn(u32) -> Option<Parts>,
+        children: &Children,
+    ) -> Vec<TaskRow> {
+        let mut rates = Rates { usage, terms, span_ns: self.span_ns, parts, of_cpus: FxHashMap::default() };
+        let mut threads: FxHashMap<(i32, i32), (Comm, Part)> = FxHashMap::default();
+        for (&ThreadOnCpu { pid, tid, cpu }, thread) in usage.threads() {
+            let (comm, part) = threads.entry((pid, tid)).or_insert((thread.comm, Part::default()));
+            part.add(&thread.sums, rates.of(cpu));
+            if tid == 0 && usage.lacks_threads() {
+                *comm = Comm::new(OTHERS);
+            }
+        }
+        let rows = threads.into_iter().map(|((pid, tid), (comm, mut part))| {
+            if let Some(process) = self.processes.get(&pid) {
+                part.follow(process, if is_one(pid) { 1.0 } else { f64::INFINITY });
+            }
+            (pid, Who::Thread { pid, tid, comm: shown(comm) }, part)
+        });
+        self.rows(rows, children)
+    }
+
+    fn rows(&self, all: impl Iterator<Item = (i32, Who, Part)>, children: &Children) -> Vec<TaskRow> {
+        let mut rows = Vec::new();
+        let mut of_children: FxHashMap<Comm, Part> = FxHashMap::default();
+        for (pid, who, part) in all {
+            match self.parent_of(pid, children) {
+                Some(parent) => of_children.entry(parent).or_default().join(&part),
+                None => rows.push(self.row(who, &part, 0)),
+            }
+        }
+        let mut counts: FxHashMap<Comm, u64> = FxHashMap::default();
+        for (pid, parent) in children.ended() {
+            let has_own_row = self.processes.contains_key(&pid) && self.parent_of(pid, children).is_none();
+            *counts.entry(parent).or_default() += u64::from(!has_own_row);
+        }
+        rows.extend(of_children.into_iter().map(|(parent, part)| {
+            let count = counts.get(&parent).copied().unwrap_or(0);
+            self.row(Who::ChildrenOf(shown(parent)), &part, count)
+        }));
+        rows
+    }
+
+    /// Under whose name a process is summed up.
+    fn parent_of(&self, pid: i32, children: &Children) -> Option<Comm> {
+        let process = self.processes.get(&pid).filter(|process| !process.by_account)?;
+        let ns = process.known.then(|| self.ns(process.all));
+        children.parent_of(pid, ns, process.samples)
+    }
+
+    fn ns(&self, cpus: f64) -> u64 {
+        (cpus * self.span_ns as f64).round() as u64
+    }
+
+    fn row(&self, who: Who, part: &Part, children: u64) -> TaskRow {
+        let [user_ns, kernel_ns, guest_ns] = part.cpus.map(|cpus| self.ns(cpus));
+        TaskRow {
+            who,
+            ns: part.known.then(|| self.ns(part.all)),
+            user_ns,
+            kernel_ns,
+            guest_ns,
+            left: self.left,
+            samples: part.samples,
+            children,
+            by_account: part.by_account.into(),
+            by_samples: (!part.by_account).into(),
+        }
+    }
+}
+
+fn shown(comm: Comm) -> Comm {
+    if comm.is_empty() { Comm::new(b"<gone>") } else { comm }
+}
+
+/// Number 0 is whoever has none: there may be many.
+fn is_one(pid: i32) -> bool {
+    pid > 0
+}
+
+/// The CPUs that a weight of one stands for, by the CPU that it was taken on.
+struct Rates<'a, P> {
+    usage: &'a Usage,
+    terms: &'a Terms,
+    span_ns: u64,
+    parts: P,
+    of_cpus: FxHashMap<u32, Option<f64>>,
+}
+
+impl<P: Fn(u32) -> Option<Parts>> Rates<'_, P> {
+    fn of(&mut self, cpu: u32) -> Option<f64> {
+        let Rates { usage, terms, span_ns, parts, of_cpus } = self;
+        *of_cpus.entry(cpu).or_insert_with(|| {
+            let sampled = usage.cpu(cpu)?;
+            Some(sampled.busy_part(terms, *span_ns, parts(cpu))? / sampled.sums.busy().max(1) as f64)
+        })
+    }
+}
+
+impl Part {
+    fn add(&mut self, sums: &Sums, rate: Option<f64>) {
+        for (at, weight) in [sums.user, sums.kernel, sums.guest].into_iter().enumerate() {
+            self.weights[at] = self.weights[at].saturating_add(weight);
+            self.cpus[at] += weight as f64 * rate.unwrap_or(0.0);
+        }
+        self.all = self.cpus.iter().sum();
+        self.samples += sums.samples;
+        self.known &= rate.is_some();
+    }
+
+    fn join(&mut self, other: &Part) {
+        for at in 0..self.cpus.len() {
+            self.weights[at] = self.weights[at].saturating_add(other.weights[at]);
+            self.cpus[at] += other.cpus[at];
+        }
+        self.all += other.all;
+        self.samples += other.samples;
+        self.known &= other.known;
+    }
+
+    fn weight(&self) -> f64 {
+        self.weights.iter().map(|&weight| weight as f64).sum()
+    }
+
+    /// That many CPUs, divided as the samples are.
+    fn by_weights(&mut self, cpus: f64) {
+        let weight = self.weight().max(1.0);
+        self.cpus = self.weights.map(|part| cpus * part as f64 / weight);
+        self.all = self.cpus.iter().sum();
+    }
+
+    fn scale(&mut self, factor: f64) {
+        self.cpus = self.cpus.map(|part| part * factor);
+        self.all *= factor;
+    }
+
+    /// A thread has its part of its process, but no more than `most` CPUs.
+    fn follow(&mut self, process: &Process, most: f64) {
+        (self.known, self.by_account) = (process.known, process.by_account);
+        if process.by_account {
+            self.by_weights(process.all * self.weight() / process.sampled.weight().max(1.0));
+        } else if process.sampled.all > 0.0 {
+            self.scale(process.all / process.sampled.all);
+        }
+        if self.all > most {
+            self.scale(most / self.all);
+        }
+    }
+}
+
+/// The CPUs that each process can have had at most: one for each of its threads that were sampled.
+fn most_of_threads(usage: &Usage) -> FxHashMap<i32, f64> {
+    let mut most = FxHashMap::default();
+    if usage.lacks_threads() {
+        return most;
+    }
+    let mut threads: Vec<(i32, i32)> = usage.threads().map(|(thread, _)| (thread.pid, thread.tid)).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    threads.into_iter().filter(|&(pid, _)| is_one(pid)).for_each(|(pid, _)| *most.entry(pid).or_insert(0.0) += 1.0);
+    most
+}
+
+/// The total of a process is what its account says, where there is one, and never more than its threads and the CPUs
+/// can have run. Samples divide it among the names that it had, and among user code, the kernel and guests.
+fn follow_accounts(
+    tasks: &mut FxHashMap<(i32, Comm), Part>,
+    processes: &FxHashMap<i32, Process>,
+    most: &FxHashMap<i32, f64>,
+    measured: &Measured,
+) {
+    let used = &measured.used;
+    for ((pid, _), task) in tasks.iter_mut() {
+        let Some(Process { sampled, .. }) = processes.get(pid) else { continue };
+        if let Some(used) = used.get(pid) {
+            task.by_weights(used.cpus * task.weight() / sampled.weight().max(1.0));
+            (task.known, task.by_account) = (true, true);
+        } else if let Some(&most) = most.get(pid)
+            && sampled.all > most
+        {
+            task.scale(most / sampled.all);
+        }
+    }
+    // Those without an account have no more than the others left of the busy time.
+    let sampled = tasks.values().filter(|task| !task.by_account).map(|task| task.all).sum::<f64>();
+    let rest = (measured.busy - used.values().map(|used| used.cpus).sum::<f64>()).max(0.0);
+    if sampled > rest {
+        tasks.values_mut().filter(|task| !task.by_account).for_each(|task| task.scale(rest / sampled));
+    }
+    // Never sampled: nobody knows what it did.
+    for (&pid, used) in used.iter().filter(|(pid, used)| used.cpus > 0.0 && !processes.contains_key(pid)) {
+        tasks.insert((pid, used.comm), Part { all: used.cpus, by_account: true, ..Part::default() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::Record;
+    use crate::perf::record::Task;
+    use crate::profilers::profile::accounts::Used;
+    use crate::profilers::profile::rows::{CPUS, TASKS, THREADS};
+    use crate::profilers::profile::shares::Kind;
+    use crate::profilers::profile::usage::Owner;
+    use crate::profilers::profile::usage::tests::{SECOND, cells, owner, parts, terms, usage, whole_run};
+    use crate::report::Value;
+
+    type Cells = Vec<Vec<Value>>;
+
+    /// The table of tasks.
+    fn tasks(
+        usage: &Usage,
+        terms: &Terms,
+        span_ns: u64,
+        parts: impl Fn(u32) -> Option<Parts>,
+        measured: &Measured,
+    ) -> Cells {
+        let rows = Attribution::new(usage, terms, span_ns, parts, measured).task_rows(&Children::default());
+        cells(&TASKS, rows, span_ns)
+    }
+
+    fn nobody() -> Measured {
+        Measured::default()
+    }
+
+    /// Process 5, which has so many CPUs by its account.
+    fn account(cpus: f64) -> Measured {
+        let used = Used { comm: Comm::new(b"main"), cpus };
+        Measured { used: [(5, used)].into_iter().collect(), busy: f64::INFINITY }
+    }
+
+    /// pid, share, samples.
+    fn brief(rows: &[Vec<Value>]) -> Vec<(Value, Value, Value)> {
+        rows.iter().map(|row| (row[0].clone(), row[3].clone(), row[7].clone())).collect()
+    }
+
+    #[test]
+    fn tasks_are_in_per_cent_of_one_cpu() {
+        // The idle time of CPU 1 was never sampled, but /proc/stat knows of it.
+        let parts = |cpu| Some(Parts { idle: [0.5, 0.2][cpu as usize], irq: 0.0, softirq: 0.0 });
+        let rows = tasks(&usage(), &terms(), SECOND, parts, &nobody());
+        let row = |pid, pct, samples| (Value::Signed(pid), Value::Pct(pct), Value::Unsigned(samples));
+        assert_eq!(brief(&rows), [row(5, 11_000, 110), row(6, 2000, 20)]);
+        // Half of the samples were throttled away: the shares stay.
+        let parts = |_| Some(Parts { idle: 0.0, irq: 0.0, softirq: 0.0 });
+        let mut usage = Usage::default();
+        (0..50).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
+        assert_eq!(brief(&tasks(&usage, &terms(), SECOND, parts, &nobody())), [row(5, 10_000, 50)]);
+    }
+
+    #[test]
+    fn tasks_of_the_answer_are_measured_by_how_long_they_ran() {
+        let mut usage = usage();
+        let terms = Terms { targeted: true, ..terms() };
+        usage.counted(0, SECOND, 2 * SECOND);
+        usage.counted(1, SECOND / 4, 2 * SECOND);
+        usage.counted(1, SECOND / 4, 2 * SECOND);
+        let row = |pid, pct, samples| (Value::Signed(pid), Value::Pct(pct), Value::Unsigned(samples));
+        let rows = tasks(&usage, &terms, 2 * SECOND, |_| None, &nobody());
+        // Half of what ran on CPU 0 was the idle task.
+        assert_eq!(brief(&rows), [row(5, 4000, 110), row(6, 1000, 20)]);
+        let cpus = cells(&CPUS, usage.cpu_rows(&[0, 1], &terms, 2 * SECOND, |_| None), 2 * SECOND);
+        let hz: Vec<&Value> = cpus.iter().map(|row| &row[8]).collect();
+        assert_eq!(hz, [&Value::Unsigned(100), &Value::Unsigned(160)]);
+        usage.counted(1, 2 * SECOND, 2 * SECOND); // more than there was: the clock of the samples is asked instead
+        assert_eq!(brief(&tasks(&usage, &terms, 2 * SECOND, |_| None, &nobody()))[0], row(5, 5500, 110));
+        let cleared = {
+            usage.clear();
+            tasks(&usage, &terms, SECOND, |_| None, &nobody())
+        };
+        assert!(cleared.is_empty());
+    }
+
+    /// A reader that had no CPU: the interval seems to be a ms long, and what was sampled and counted is of three seconds.
+    #[test]
+    fn no_share_is_more_than_can_be() {
+        let ms = SECOND / 1000;
+        let samples = |usage: &mut Usage, cpu, tid, count| {
+            (0..count).for_each(|_| usage.add(cpu, Owner { tid, ..owner(5) }, Kind::User, 10 * ms));
+        };
+        let mut usage = Usage::default();
+        samples(&mut usage, 0, 5, 300);
+        let of = |rows: &[Vec<Value>]| brief(rows).into_iter().map(|(_, pct, _)| pct).collect::<Vec<Value>>();
+        for targeted in [false, true] {
+            let terms = Terms { targeted, ..terms() };
+            assert_eq!(of(&tasks(&usage, &terms, ms, |_| None, &nobody())), [Value::Pct(10_000)], "{targeted}");
+        }
+        // One thread is on one CPU at a time, whatever samples there are of it on two.
+        samples(&mut usage, 1, 5, 300);
+        assert_eq!(of(&tasks(&usage, &terms(), ms, |_| None, &nobody())), [Value::Pct(10_000)]);
+        samples(&mut usage, 1, 6, 300);
+        assert_eq!(of(&tasks(&usage, &terms(), ms, |_| None, &nobody())), [Value::Pct(20_000)]);
+        // Counted in three seconds of its own, however long the interval seems to be.
+        let mut usage = Usage::default();
+        samples(&mut usage, 0, 5, 300);
+        usage.counted(0, 3 * SECOND / 2, 3 * SECOND);
+        let terms = Terms { targeted: true, ..terms() };
+        assert_eq!(of(&tasks(&usage, &terms, ms, |_| None, &nobody())), [Value::Pct(5000)]);
+    }
+
+    #[test]
+    fn accounts_say_how_much_and_samples_of_what() {
+        let used = |cpus| Used { comm: Comm::new(b"now"), cpus };
+        // In step with the samples 5 has all of them, 7 none.
+        let mut usage = Usage::default();
+        (0..30).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
+        (0..10).for_each(|_| usage.add(0, owner(5), Kind::Kernel, 10_000_000));
+        (0..20).for_each(|_| usage.add(0, Owner { comm: Comm::new(b"then"), ..owner(5) }, Kind::User, 10_000_000));
+        (0..40).for_each(|_| usage.add(0, owner(6), Kind::User, 10_000_000));
+        let known = [(5, used(0.3)), (7, used(0.25)), (8, used(0.0))].into_iter().collect();
+        let mut accounts = Measured { used: known, busy: 1.0 };
+        let parts = |_| Some(Parts { idle: 0.0, irq: 0.0, softirq: 0.0 });
+        let rows = tasks(&usage, &terms(), SECOND, parts, &accounts);
+        let brief = |row: &Vec<Value>| (row[0].clone(), row[1].clone(), row[3..6].to_vec(), row[8].clone());
+        let pct = |all, user, kernel| vec![Value::Pct(all), Value::Pct(user), Value::Pct(kernel)];
+        let name = |name: &[u8]| Value::Comm(Comm::new(name));
+        let (account, samples) = (Value::Word("account"), Value::Word("samples"));
+        let want = [
+            (Value::Signed(6), name(b"t"), pct(4000, 4000, 0), samples),
+            (Value::Signed(7), name(b"now"), vec![Value::Pct(2500), Value::None, Value::None], account.clone()),
+            (Value::Signed(5), name(b"t"), pct(2000, 1500, 500), account.clone()),
+            (Value::Signed(5), name(b"then"), pct(1000, 1000, 0), account),
+        ];
+        assert_eq!(rows.iter().map(brief).collect::<Vec<_>>(), want);
+        // The CPU was not busy for so long.
+        accounts.busy = 0.65;
+        let rows = tasks(&usage, &terms(), SECOND, parts, &accounts);
+        let of_6 = rows.iter().find(|row| row[0] == Value::Signed(6)).expect("its row");
+        assert_eq!(of_6[3..5], [Value::Pct(1000), Value::Pct(1000)]);
+    }
+
+    /// Two threads on two CPUs, one with three times the samples of the other.
+    #[test]
+    fn threads_have_their_part_of_their_process() {
+        let mut usage = Usage::default();
+        let add = |usage: &mut Usage, cpu, tid: i32, name: &[u8], kind, count| {
+            let owner = Owner { pid: 5, tid, comm: Comm::new(b"main"), thread_comm: Comm::new(name) };
+            (0..count).for_each(|_| usage.add(cpu, owner, kind, 10_000_000));
+        };
+        add(&mut usage, 0, 5, b"main", Kind::User, 20);
+        add(&mut usage, 1, 5, b"main", Kind::Kernel, 10);
+        add(&mut usage, 1, 6, b"worker", Kind::User, 10);
+        usage.add(0, owner(7), Kind::User, 10_000_000);
+        let threads = |measured: &Measured| {
+            let attribution = Attribution::new(&usage, &terms(), SECOND, |_| parts(0.0), measured);
+            let rows = attribution.thread_rows(&usage, &terms(), |_| parts(0.0), &Children::default());
+            assert!(rows.iter().any(TaskRow::is_other_thread));
+            cells(&THREADS, rows, SECOND)
+        };
+        let row = |tid, pid, name: &[u8], shares: [u32; 4], samples| {
+            let name = Value::Comm(Comm::new(name));
+            let labels = [Value::Signed(tid), Value::Signed(pid), name.clone(), name];
+            labels.into_iter().chain(shares.map(Value::Pct)).chain([Value::Unsigned(samples)]).collect::<Vec<Value>>()
+        };
+        let got: Cells = threads(&account(0.8)).into_iter().map(|row| row[..9].to_vec()).collect();
+        let want = [
+            row(5, 5, b"main", [6000, 4000, 2000, 0], 30),
+            row(6, 5, b"worker", [2000, 2000, 0, 0], 10),
+            row(7, 7, b"t", [476, 476, 0, 0], 1),
+        ];
+        assert_eq!(got, want);
+        // By samples alone: those on CPU 0 stand for 1/21 s each, those on CPU 1 for 50 ms. No thread has more than a CPU.
+        let got: Vec<Value> = threads(&nobody()).iter().map(|row| row[4].clone()).collect();
+        assert_eq!(got, [10_000, 5000, 476].map(Value::Pct));
+        // An account in one interval, and none in another.
+        let intervals = [account(0.8), nobody()].map(|measured| {
+            let attribution = Attribution::new(&usage, &terms(), SECOND, |_| parts(0.0), &measured);
+            (attribution.task_rows(&Children::default()), SECOND)
+        });
+        let of_run = whole_run(&TASKS, intervals.into());
+        assert_eq!((&of_run[0][3], &of_run[0][8]), (&Value::Pct((8000 + 19_524) / 2), &Value::Word("both")));
+    }
+
+    /// Whoever has no number is not one thread.
+    #[test]
+    fn tasks_outside_of_the_namespace_may_have_several_cpus() {
+        let mut usage = Usage::default();
+        for cpu in [0, 1] {
+            (0..100).for_each(|_| usage.add(cpu, owner(0), Kind::User, 10_000_000));
+        }
+        let attribution = Attribution::new(&usage, &terms(), SECOND, |_| parts(0.0), &nobody());
+        assert_eq!(cells(&TASKS, attribution.task_rows(&Children::default()), SECOND)[0][3], Value::Pct(20_000));
+        let threads = attribution.thread_rows(&usage, &terms(), |_| parts(0.0), &Children::default());
+        assert_eq!(cells(&THREADS, threads, SECOND)[0][4], Value::Pct(20_000));
+    }
+
+    /// Of an interval without samples its account says how much a process used; of what, those of other intervals say.
+    #[test]
+    fn the_whole_run_of_a_task_is_divided_as_its_samples_are() {
+        let mut usage = Usage::default();
+        (0..3).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
+        usage.add(0, owner(5), Kind::Kernel, 10_000_000);
+        let rows = |usage: &Usage, cpus| {
+            let attribution = Attribution::new(usage, &terms(), SECOND, |_| parts(0.0), &account(cpus));
+            let mut rows = attribution.task_rows(&Children::default());
+            rows.iter_mut().for_each(|row| row.who = Who::Process { pid: 5, comm: Comm::new(b"t") });
+            (rows, SECOND)
+        };
+        let of_run = whole_run(&TASKS, vec![rows(&usage, 0.2), rows(&Usage::default(), 0.1), rows(&usage, 0.0)]);
+        assert_eq!(of_run.len(), 1);
+        assert_eq!(of_run[0][3..7], [1000, 750, 250, 0].map(Value::Pct));
+        assert_eq!((&of_run[0][7], &of_run[0][8]), (&Value::Unsigned(8), &Value::Word("account")));
+    }
+
+    #[test]
+    fn short_lived_children_are_one_row() {
+        let mut children = Children::default();
+        let task = |pid| Task { pid, ppid: 2, tid: pid, ptid: 2, time: 0 };
+        let name = |_| Comm::new(b"make");
+        (10..=14).for_each(|pid| children.apply(&Record::Fork(task(pid)), 0, name));
+        (10..=13).for_each(|pid| children.apply(&Record::Exit(task(pid)), SECOND / 2, name));
+        let mut usage = Usage::default();
+        let add = |usage: &mut Usage, pid, comm: &[u8], count| {
+            let comm = Comm::new(comm);
+            let owner = Owner { pid, tid: pid, comm, thread_comm: comm };
+            (0..count).for_each(|_| usage.add(0, owner, Kind::User, 10_000_000));
+        };
+        add(&mut usage, 10, b"sh", 1);
+        add(&mut usage, 10, b"cc1", 2);
+        add(&mut usage, 11, b"cc1", 3);
+        add(&mut usage, 13, b"ld", 40); // it has done much
+        add(&mut usage, 14, b"cc1", 1); // it lives
+        add(&mut usage, 2, b"make", 1);
+        let stat = |_| parts(0.52);
+        let attribution = Attribution::new(&usage, &terms(), SECOND, stat, &nobody());
+        let row = |pid: Option<i64>, comm: &[u8], share, samples, children: Option<u64>| {
+            let (pid, children) =
+                (pid.map_or(Value::None, Value::Signed), children.map_or(Value::None, Value::Unsigned));
+            [pid, Value::Comm(Comm::new(comm)), Value::Pct(share), Value::Unsigned(samples), children]
+        };
+        let shown = |cells: &Cells, at: usize| -> Vec<[Value; 5]> {
+            cells.iter().map(|row| [0, 1, 3, 7, 9].map(|column| row[at + column].clone())).collect()
+        };
+        // 12 was never sampled.
+        let want = [
+            row(Some(13), b"ld", 4000, 40, None),
+            row(None, b"make", 600, 6, Some(3)),
+            row(Some(2), b"make", 100, 1, None),
+            row(Some(14), b"cc1", 100, 1, None),
+        ];
+        let tasks = cells(&TASKS, attribution.task_rows(&children), SECOND);
+        assert_eq!(shown(&tasks, 0), want);
+        assert_eq!(tasks[1][2], Value::Text("children of make".into()));
+        let threads = attribution.thread_rows(&usage, &terms(), stat, &children);
+        assert_eq!(shown(&cells(&THREADS, threads, SECOND), 1), want);
+    }
+
+    #[test]
+    fn cycles_are_no_time() {
+        let left = Left { kernel: true, ..Left::default() };
+        let rows = tasks(&usage(), &Terms { clock: false, left, ..terms() }, SECOND, |_| None, &nobody());
+        assert_eq!(rows[0][3..7], [Value::None, Value::None, Value::None, Value::None]);
+    }
+}

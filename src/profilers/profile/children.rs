@@ -1,0 +1,189 @@
+//! Processes that are born and end in a moment. A build or a script has thousands of them, each with a sample or none: they
+//! are one row under the name of who has made them.
+
+use rustc_hash::FxHashMap;
+
+use crate::perf::Record;
+use crate::profiler::Timestamp;
+use crate::task::Comm;
+
+/// Who lives for less is short-lived.
+const MOMENT_NS: u64 = 1_000_000_000;
+/// And has used less CPU time than this, or has fewer samples where nobody knows of what time these are: else it has a row
+/// of its own.
+const LITTLE_NS: u64 = 100_000_000;
+const FEW_SAMPLES: u64 = 10;
+/// Processes known at a time; others have rows of their own.
+const MOST: usize = 1 << 16;
+/// Short-lived ones that have made each other.
+const MOST_ANCESTORS: usize = 32;
+
+/// A process that was born in this run.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    comm: Comm,
+    born_ns: Timestamp,
+    ended_ns: Option<Timestamp>,
+    parent: i32,
+    /// As it was called then.
+    parent_comm: Comm,
+}
+
+impl Life {
+    fn was_short(&self) -> bool {
+        self.ended_ns.is_some_and(|ended_ns| ended_ns.saturating_sub(self.born_ns) < MOMENT_NS)
+    }
+}
+
+/// The processes that were born in this run, until the end of the interval in which they end.
+#[derive(Debug, Default)]
+pub struct Children {
+    lives: FxHashMap<i32, Life>,
+    uncertain: bool,
+}
+
+impl Children {
+    /// Somebody was born, named or has ended at `time`. `name` is that of a process.
+    pub fn apply(&mut self, record: &Record<'_>, time: Timestamp, mut name: impl FnMut(i32) -> Comm) {
+        match *record {
+            Record::Fork(fork) if fork.pid > 0 && fork.pid == fork.tid && fork.pid != fork.ppid => {
+                if self.lives.len() >= MOST && !self.lives.contains_key(&fork.pid) {
+                    return;
+                }
+                let (comm, parent_comm) = (name(fork.pid), name(fork.ppid));
+                let life = Life { comm, born_ns: time, ended_ns: None, parent: fork.ppid, parent_comm };
+                self.lives.insert(fork.pid, life);
+            }
+            Record::Exit(exit) if exit.pid == exit.tid => {
+                if let Some(life) = self.lives.get_mut(&exit.pid) {
+                    life.ended_ns = Some(time);
+                }
+            }
+            Record::Comm { pid, tid, comm, .. } if pid == tid => {
+                if let Some(life) = self.lives.get_mut(&pid) {
+                    // A thread that executes a program takes the place of the first one, which has exited.
+                    (life.comm, life.ended_ns) = (Comm::new(comm), None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Births and deaths may not have been seen.
+    pub fn lost(&mut self) {
+        self.uncertain = true;
+    }
+
+    /// Under whose name a process is summed up that has used so much. None: it has a row of its own.
+    pub fn parent_of(&self, pid: i32, ns: Option<u64>, samples: u64) -> Option<Comm> {
+        let life = self.lives.get(&pid).filter(|life| life.was_short())?;
+        let is_little = ns.map_or(samples < FEW_SAMPLES, |ns| ns < LITTLE_NS);
+        is_little.then(|| self.behind(life))
+    }
+
+    /// The short-lived processes that have ended in the interval, each with who is behind it.
+    pub fn ended(&self) -> impl Iterator<Item = (i32, Comm)> + '_ {
+        let short = self.lives.iter().filter(|(_, life)| life.was_short());
+        short.map(|(&pid, life)| (pid, self.behind(life)))
+    }
+
+    /// The nearest that is not short-lived itself: make, and not the shell and the gcc that it has made for a cc1.
+    fn behind(&self, life: &Life) -> Comm {
+        let mut life = life;
+        for _ in 0..MOST_ANCESTORS {
+            // Who was born later has the number of one that has gone.
+            let parent = self.lives.get(&life.parent).filter(|parent| parent.born_ns <= life.born_ns);
+            match parent {
+                Some(parent) if parent.was_short() => life = parent,
+                Some(parent) => return parent.comm,
+                None => return life.parent_comm,
+            }
+        }
+        life.parent_comm
+    }
+
+    /// Those that have ended are forgotten; all of them when nobody knows who has.
+    pub fn next_interval(&mut self) {
+        let uncertain = std::mem::take(&mut self.uncertain);
+        self.lives.retain(|_, life| !uncertain && life.ended_ns.is_none());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::record::Task;
+
+    const MS: u64 = 1_000_000;
+
+    fn name(pid: i32) -> Comm {
+        Comm::new(format!("p{pid}").as_bytes())
+    }
+
+    fn task(pid: i32, ppid: i32) -> Task {
+        Task { pid, ppid, tid: pid, ptid: ppid, time: 0 }
+    }
+
+    fn born(children: &mut Children, pid: i32, ppid: i32, ms: u64) {
+        children.apply(&Record::Fork(task(pid, ppid)), ms * MS, name);
+    }
+
+    fn ends(children: &mut Children, pid: i32, ms: u64) {
+        children.apply(&Record::Exit(task(pid, 0)), ms * MS, name);
+    }
+
+    fn parent(children: &Children, pid: i32) -> Option<Comm> {
+        children.parent_of(pid, Some(MS), 1)
+    }
+
+    #[test]
+    fn who_is_born_and_ends_in_a_moment_is_a_child_of_who_lives_on() {
+        let mut children = Children::default();
+        born(&mut children, 10, 2, 0); // lives on
+        born(&mut children, 11, 10, 100);
+        born(&mut children, 12, 11, 110);
+        children.apply(&Record::Comm { pid: 11, tid: 11, comm: b"gcc", exec: true }, 120 * MS, name);
+        born(&mut children, 13, 2, 130);
+        born(&mut children, 14, 2, 140);
+        ends(&mut children, 12, 200);
+        assert_eq!(parent(&children, 12), Some(Comm::new(b"gcc")), "nobody knows how long it will live");
+        for (pid, ms) in [(11, 300), (13, 1129), (14, 1140)] {
+            ends(&mut children, pid, ms);
+        }
+        assert_eq!([12, 11, 13].map(|pid| parent(&children, pid)), [name(10), name(10), name(2)].map(Some));
+        assert_eq!([14, 10, 2, 99].map(|pid| parent(&children, pid)), [None; 4], "long, alive, old, unknown");
+        let mut ended: Vec<(i32, Comm)> = children.ended().collect();
+        ended.sort_unstable();
+        assert_eq!(ended, [(11, name(10)), (12, name(10)), (13, name(2))]);
+        // Who has used more has a row of its own.
+        assert_eq!(children.parent_of(12, Some(LITTLE_NS), 1), None);
+        assert_eq!(children.parent_of(12, Some(LITTLE_NS - 1), 99), Some(name(10)));
+        assert_eq!([9, 10].map(|samples| children.parent_of(12, None, samples)), [Some(name(10)), None]);
+        children.next_interval();
+        assert_eq!(children.lives.keys().collect::<Vec<_>>(), [&10]);
+    }
+
+    #[test]
+    fn numbers_are_used_again_and_records_are_lost() {
+        let mut children = Children::default();
+        born(&mut children, 11, 10, 0);
+        born(&mut children, 10, 5, 100); // not the one that made 11
+        ends(&mut children, 11, 200);
+        ends(&mut children, 10, 200);
+        assert_eq!((parent(&children, 11), parent(&children, 10)), (Some(name(10)), Some(name(5))));
+        born(&mut children, 11, 6, 300);
+        assert_eq!(parent(&children, 11), None, "it lives again");
+        children.apply(&Record::Comm { pid: 10, tid: 10, comm: b"x", exec: true }, 300 * MS, name);
+        assert_eq!(parent(&children, 10), None, "another thread of it took its place");
+        children.lost();
+        children.next_interval();
+        assert!(children.lives.is_empty());
+        // Nonsense, but records: two that have made each other.
+        born(&mut children, 20, 21, 0);
+        born(&mut children, 21, 20, 0);
+        [20, 21].into_iter().for_each(|pid| ends(&mut children, pid, 1));
+        assert!(parent(&children, 20).is_some());
+        (0..i32::try_from(MOST).unwrap() + 10).for_each(|pid| born(&mut children, pid + 100, 2, 0));
+        assert_eq!(children.lives.len(), MOST);
+    }
+}
