@@ -25,7 +25,7 @@ fn on_first_cpu(program: &str, args: &[&str]) -> Load {
 /// Rows of processes, as (interval, pid, row).
 fn tasks(done: &Done) -> Vec<(u64, i64, Value)> {
     let rows = done.of_type("row").into_iter().filter(|row| row["pct_by"].is_string());
-    rows.map(|row| (number(&row, "interval"), row["pid"].as_i64().unwrap(), row)).collect()
+    rows.filter_map(|row| Some((number(&row, "interval"), row["pid"].as_i64()?, row))).collect()
 }
 
 /// What the scheduler says that a thread has run, looked up again and again while a test goes on.

@@ -1,0 +1,185 @@
+//! `profile`: its tables of threads, of short-lived processes, and of interrupts, against loads and counters that know.
+
+#[macro_use]
+mod common;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{Done, Load, example, load_number, number, run, run_over};
+use perf_prof::sys::monotonic_ns;
+use serde_json::Value;
+
+const HZ: &str = "997";
+
+fn rows(done: &Done, kind: &str, table: &str) -> Vec<Value> {
+    done.of_type(kind).into_iter().filter(|row| row["table"] == table).collect()
+}
+
+fn pct(row: &Value, key: &str) -> f64 {
+    row[key].as_f64().unwrap_or_else(|| panic!("{key} in {row}"))
+}
+
+/// The threads of `uneven` in some rows: the heavy one's part of both, in per cent, is what the load says; both have
+/// together what their process has.
+fn check_threads(threads: &[Value], tasks: &[Value], pid: u64, truth: f64) -> Result<(), String> {
+    let of = |comm: &str| {
+        let all: Vec<&Value> = threads.iter().filter(|row| row["pid"] == pid && row["comm"] == comm).collect();
+        assert_eq!(all.len(), 1, "{comm} in {threads:?}");
+        all[0]
+    };
+    let (heavy, light) = (pct(of("heavy"), "pct"), pct(of("light"), "pct"));
+    let process = tasks.iter().find(|row| row["pid"] == pid).expect("a row of the process");
+    let others: f64 =
+        threads.iter().filter(|row| row["pid"] == pid && row["tid"] == pid).map(|row| pct(row, "pct")).sum();
+    let all = heavy + light + others;
+    assert!((all - pct(process, "pct")).abs() < 0.1, "{threads:?} {process}");
+    assert_eq!(of("heavy")["pct_by"], process["pct_by"]);
+    let share = 100.0 * heavy / (heavy + light);
+    if (share - truth).abs() > 4.0 { Err(format!("{share} % instead of {truth}: {threads:?}")) } else { Ok(()) }
+}
+
+fn uneven_truth(load: &str) -> f64 {
+    let (heavy, light) = (load_number(load, "heavy_ns") as f64, load_number(load, "light_ns") as f64);
+    let truth = 100.0 * heavy / (heavy + light);
+    assert!((truth - 75.0).abs() < 1.0, "the load itself is wrong: {load}");
+    truth
+}
+
+#[test]
+fn threads_of_a_process_have_their_shares() {
+    need_events!(alone);
+    common::attempts(|| {
+        let done = run_over(&["profile", "--json", "-F", HZ, "--perins"], &[&example("uneven"), "2000"]);
+        let (threads, tasks) = (rows(&done, "row", "threads"), rows(&done, "row", "tasks"));
+        let tid = |comm: &str| threads.iter().find(|row| row["comm"] == comm).map(|row| number(row, "tid"));
+        let tids = ["heavy", "light"].map(|name| Some(load_number(&done.load, name)));
+        assert_eq!([tid("heavy"), tid("light")], tids, "{done:?}");
+        let samples = |rows: &[Value]| rows.iter().map(|row| number(row, "samples")).sum::<u64>();
+        assert_eq!(samples(&threads), samples(&tasks));
+        check_threads(&threads, &tasks, load_number(&done.load, "pid"), uneven_truth(&done.load))
+    });
+}
+
+/// By the account of their process, in each interval and in the whole run.
+#[test]
+fn threads_of_whole_machines_follow_the_account() {
+    need_events!(alone);
+    common::attempts(|| {
+        let mut command = Command::new(example("uneven"));
+        command.arg("2500");
+        let mut load = Load::start(command);
+        let done = run(&["profile", "--json", "-F", HZ, "--perins", "-i", "800", "--for", "1.6"]).code(0);
+        let pid = load.pid() as u64;
+        let truth = uneven_truth(&load.says());
+        let (threads, tasks) = (rows(&done, "total", "threads"), rows(&done, "total", "tasks"));
+        let own = tasks.iter().find(|row| row["pid"] == pid).expect("the process");
+        assert_eq!(own["pct_by"], "account", "{own}");
+        check_threads(&threads, &tasks, pid, truth)
+    });
+}
+
+/// Text has the table where it says more than that of processes.
+#[test]
+fn a_table_of_threads_says_more_than_one_of_processes() {
+    need_events!(alone);
+    let perins = ["profile", "-F", HZ, "--perins"];
+    let shown = |options: &[&str], load: &str| {
+        let done = run_over(options, &[&example(load), "600"]);
+        done.out.iter().any(|line| line.ends_with(": threads, % of one CPU"))
+    };
+    assert!(shown(&perins, "uneven") && !shown(&perins[..3], "uneven") && !shown(&perins, "parts"));
+    // So many rows in text.
+    let done = run_over(&[&perins[..], &["--top", "1"]].concat(), &[&example("uneven"), "600"]);
+    let lines = done.out.iter().filter(|line| line.contains(" light "));
+    assert_eq!(lines.count(), 0, "{done:?}");
+    let is_rest = |line: &String| line.starts_with("and 1 more: ") || line.starts_with("and 2 more: ");
+    assert!(done.out.iter().any(is_rest), "{done:?}"); // the first thread may have a sample
+}
+
+/// A script that starts scripts that start programs: all are the first one's.
+#[test]
+fn short_lived_children_are_one_row_of_their_parent() {
+    need_events!(alone);
+    common::attempts(|| {
+        let script = "for i in {1..150}; do sh -c '/bin/true; :'; done; echo";
+        let done = run_over(&["profile", "--json", "-F", HZ], &["bash", "-c", script]);
+        let tasks = rows(&done, "row", "tasks");
+        let samples: u64 = tasks.iter().map(|row| number(row, "samples")).sum();
+        assert_eq!(samples, number(&done.end(), "samples"), "{tasks:?}");
+        let summed: Vec<&Value> = tasks.iter().filter(|row| row["children"].is_u64()).collect();
+        let &[row] = summed.as_slice() else { return Err(format!("{tasks:?}")) };
+        assert!(row["comm"] == "bash" && row["pid"].is_null() && number(row, "samples") > 0, "{row}");
+        // One that had to wait for a CPU for long is not short-lived.
+        let others = tasks.len() as u64 - 2;
+        if number(row, "children") != 300 || others != 0 { Err(format!("{tasks:?}")) } else { Ok(()) }
+    });
+}
+
+/// Ticks of 10 ms in hard interrupts and softirqs, by CPU.
+fn interrupts() -> Vec<(u64, [u64; 2])> {
+    let text = fs::read_to_string("/proc/stat").expect("/proc/stat");
+    let cpu = |line: &str| {
+        let (cpu, rest) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let ticks: Vec<u64> = rest.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        Some((cpu.parse().ok()?, [ticks[5], ticks[6]]))
+    };
+    text.lines().filter_map(cpu).collect()
+}
+
+#[test]
+fn interrupts_are_those_of_proc_stat() {
+    need_events!(alone);
+    common::attempts(try_interrupts_are_those_of_proc_stat);
+}
+
+fn try_interrupts_are_those_of_proc_stat() -> Result<(), String> {
+    let ended = AtomicBool::new(false);
+    // Each datagram to oneself raises a softirq.
+    let send = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = socket.local_addr().expect("its address");
+        while !ended.load(Ordering::Relaxed) {
+            let _ = socket.send_to(&[0; 16], address);
+        }
+    };
+    let watch = || {
+        let mut looks = Vec::new();
+        while !ended.load(Ordering::Relaxed) {
+            looks.push((monotonic_ns(), interrupts()));
+            thread::sleep(Duration::from_millis(5)); // a series in time
+        }
+        looks
+    };
+    let (done, looks) = thread::scope(|scope| {
+        let (looks, _) = (scope.spawn(watch), scope.spawn(send));
+        let done = run(&["profile", "--json", "--for", "2"]);
+        ended.store(true, Ordering::Relaxed);
+        (done.code(0), looks.join().expect("the looks"))
+    });
+    let interval = &done.of_type("interval")[0];
+    let [start_ns, end_ns] = [number(interval, "start_ns"), number(interval, "end_ns")];
+    let at = |ns: u64| looks.iter().min_by_key(|(time, _)| time.abs_diff(ns)).expect("it was looked at");
+    let ((start_ns, before), (end_ns, after)) = (at(start_ns), at(end_ns));
+    let mut any = false;
+    for row in rows(&done, "row", "cpus") {
+        let of =
+            |look: &[(u64, [u64; 2])]| look.iter().find(|(cpu, _)| *cpu == number(&row, "cpu")).expect("the CPU").1;
+        for (which, key) in ["irq_pct", "softirq_pct"].into_iter().enumerate() {
+            let ticks = of(after)[which] - of(before)[which];
+            let want = 100.0 * ticks as f64 * 1e7 / (end_ns - start_ns) as f64;
+            any |= ticks > 0;
+            if (pct(&row, key) - want).abs() > 2.0 {
+                return Err(format!("{want} %: {row}"));
+            }
+        }
+    }
+    if !any {
+        println!("skipped: this kernel accounts for no interrupts");
+    }
+    Ok(())
+}
