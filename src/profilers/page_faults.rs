@@ -84,7 +84,7 @@ impl Profiler for PageFaults {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let mut add = |name, counter: u32| {
             let evsel = Evsel::new(name, Attr::counter(Counter::Software(counter.into()), 1));
-            evlist.add(if setup.stacks { evsel.callchain(0) } else { evsel })
+            evlist.add(evsel.callchain_if(setup.stacks, 0))
         };
         self.major_faults = Some(add("major-faults", PERF_COUNT_SW_PAGE_FAULTS_MAJ)?);
         if !self.args.major {
