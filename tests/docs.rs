@@ -150,3 +150,17 @@ fn pages_tell_the_keys_of_occurrences() {
     }
     assert!(told > 55, "{told} keys");
 }
+
+/// The design page shows a profiler line by line.
+#[test]
+fn the_profiler_of_the_design_page_is_the_real_one() {
+    let page = read(&root().join("docs/design.md"));
+    let file = read(&root().join("src/profilers/page_faults.rs"));
+    let (code, _) = file.split_once("\n#[cfg(test)]").expect("tests of its own");
+    let (_, part) = page.split_once("\n## How to add a profiler\n").expect("a part on it");
+    let part = part.split("\n## ").next().unwrap();
+    let shown: String = part.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let lines = |text: &str| text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    let (_, code) = code.split_once("\n/// ").expect("the options");
+    assert_eq!(lines(&shown), lines(&format!("/// {code}")));
+}
