@@ -547,7 +547,7 @@ impl Run {
         let ongoing = Arc::new(std::mem::take(&mut report.weights));
         self.report_sent = Arc::downgrade(&ongoing);
         let span_ns = time_ns.saturating_sub(self.start_ns);
-        let report = StackReport { interval: self.intervals, time_ns, span_ns, ongoing, top: report.top, last };
+        let report = StackReport { time_ns, span_ns, ongoing, top: report.top, last };
         Some([Message::Weights(self.core.ctx.weights.take()), Message::Stacks(report)])
     }
 }

@@ -80,7 +80,7 @@ fn stacks_that_find_no_room_are_counted() {
     only_counter(&end, Some("lost_stacks"));
     assert_eq!(number(&end, "outstanding"), COUNT, "{end}");
     let (mut numbers, mut without) = (BTreeSet::new(), 0);
-    for row in done.of_type("row") {
+    for row in done.rows_and_lists() {
         let frames = row["stack"].as_array().map(Vec::as_slice).unwrap_or_default();
         if frames.is_empty() {
             without += number(&row, "allocs");

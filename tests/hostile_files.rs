@@ -116,14 +116,14 @@ fn profile(pids: &str, options: &[&str]) -> Done {
     let own = done.end()["self"].clone();
     assert!(number(&own, "rss_peak_bytes") < MOST_RSS_BYTES, "{own}");
     assert!(number(&own, "cpu_ns") < MOST_CPU_NS, "{own}");
-    assert!(!done.of_type("row").is_empty(), "{done:#?}");
+    assert!(!done.rows_and_lists().is_empty(), "{done:#?}");
     done
 }
 
 /// The names, or reasons for having none, of frames in these files.
 fn frames_in(done: &Done, dir: &Path) -> Vec<String> {
     let at = format!("{}/f", dir.display());
-    let stacks = done.of_type("row").into_iter().filter_map(|row| row["stack"].as_array().cloned());
+    let stacks = done.rows_and_lists().into_iter().filter_map(|row| row["stack"].as_array().cloned());
     let frames =
         stacks.flatten().filter(|frame| frame["module"].as_str().is_some_and(|module| module.starts_with(&at)));
     let mut words: Vec<String> =
@@ -254,7 +254,7 @@ fn perf_maps_of_one_user_share_what_he_has() {
     }
     let pids = loads.each_ref().map(|load| load.pid().to_string()).join(",");
     let reasons = |done: &Done| {
-        let stacks = done.of_type("row").into_iter().filter_map(|row| row["stack"].as_array().cloned());
+        let stacks = done.rows_and_lists().into_iter().filter_map(|row| row["stack"].as_array().cloned());
         let mut reasons: Vec<String> =
             stacks.flatten().filter_map(|frame| Some(frame["reason"].as_str()?.to_owned())).collect();
         reasons.sort();

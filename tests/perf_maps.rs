@@ -140,7 +140,7 @@ fn sums_of_the_run_have_the_names_of_their_report() {
     let done = prof.interrupt().code(0);
     let _ = fs::remove_file(&map);
     drop(load);
-    let functions = done.of_type("row").into_iter().filter(|row| row["module"] == "//anon");
+    let functions = done.rows_and_lists().into_iter().filter(|row| row["module"] == "//anon");
     let functions: Vec<Value> = functions.filter(|row| row["stack"].is_null()).collect();
     assert!(functions.iter().any(|row| row["symbol"] == "call_from_jit"), "{functions:?}");
     assert!(functions.iter().all(|row| row["reason"].is_null()), "{functions:?}");

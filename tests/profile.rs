@@ -17,7 +17,7 @@ const WALL_MS: &str = "3000";
 
 /// The function rows of a run: symbol to per cent.
 fn functions(done: &Done) -> HashMap<String, f64> {
-    let rows = done.of_type("row").into_iter().filter(|row| row["symbol"].is_string());
+    let rows = done.rows_and_lists().into_iter().filter(|row| row["symbol"].is_string());
     rows.map(|row| (row["symbol"].as_str().unwrap().to_owned(), row["pct"].as_f64().unwrap())).collect()
 }
 
@@ -63,7 +63,7 @@ fn tasks_outside_of_a_nested_namespace_are_one() {
         skip!("{}", done.err());
     }
     let done = done.code(0).says(&["degraded: tasks outside of this pid namespace", "cure: run on the host"]);
-    let rows = done.of_type("row");
+    let rows = done.rows_and_lists();
     let nobody: Vec<&Value> = rows.iter().filter(|row| row["pid"] == 0).collect();
     assert!(nobody.len() == 1 && nobody[0]["comm"] == "<outside>", "{nobody:?}");
     // The CPU was busy all the time, by its own account too, and nearly all of that with them.
@@ -231,18 +231,18 @@ fn kinds_that_are_left_out() {
     let count = "3000000";
     let done = run_over(&["profile", "--json", "-g", "-F", HZ, "--exclude-kernel"], &[&flood, count]);
     let addresses = |done: &Done| -> Vec<String> {
-        let stacks = done.of_type("row").into_iter().filter_map(|row| row["stack"].as_array().cloned());
+        let stacks = done.rows_and_lists().into_iter().filter_map(|row| row["stack"].as_array().cloned());
         stacks.flatten().filter_map(|frame| frame["addr"].as_str().map(str::to_owned)).collect()
     };
     let is_kernel = |addr: &String| addr.len() == 18 && addr.starts_with("0xffff");
     let seen = addresses(&done);
     assert!(!seen.is_empty() && !seen.iter().any(is_kernel), "{seen:?}");
     assert!(
-        done.of_type("row").iter().all(|row| row["kernel_pct"].is_null() && row["module"] != "[kernel]"),
+        done.rows_and_lists().iter().all(|row| row["kernel_pct"].is_null() && row["module"] != "[kernel]"),
         "{done:?}"
     );
     let done = run_over(&["profile", "--json", "-F", HZ, "--exclude-user"], &[&flood, count]);
-    let modules: Vec<Value> = done.of_type("row").into_iter().filter(|row| row["symbol"].is_string()).collect();
+    let modules: Vec<Value> = done.rows_and_lists().into_iter().filter(|row| row["symbol"].is_string()).collect();
     assert!(
         !modules.is_empty() && modules.iter().all(|row| row["module"].as_str().unwrap().starts_with('[')),
         "{done:?}"
@@ -448,7 +448,7 @@ fn try_a_wait_is_drawn(path: &std::path::Path) -> Result<(), String> {
         .filter(|(stack, _)| stack[0] == "dstate" && stack.iter().any(|frame| frame.contains("kernel_clone")))
         .map(|(_, us)| us)
         .sum();
-    let rows = done.of_type("row");
+    let rows = done.rows_and_lists();
     let longest = rows.iter().filter(|row| row["state"] == "D").map(|row| number(row, "total_ns")).sum::<u64>() / 1000;
     if vfork == 0 {
         return Err(format!("the end of the wait: {text}"));
@@ -474,7 +474,7 @@ fn processes_that_live_for_less_than_a_sample_have_their_share() {
     need_events!(alone);
     usual_limits();
     let done = run_over(&["profile", "--json", "-F", "99"], &[&example("churn"), "200", "4"]);
-    let rows = done.of_type("row");
+    let rows = done.rows_and_lists();
     let burnt = rows.iter().find(|row| row["symbol"] == "churn_burn").map_or(0, |row| number(row, "samples")) as f64;
     // 800 times 3 ms, as far as chance goes. The timer of the CPU clock may be held up where tasks are born and die.
     let truth = 800.0 * 0.003 * 99.0;
@@ -496,7 +496,7 @@ fn one_cpu_of_a_process() {
     let [here, there] = [0, 1].map(|index| loads[index].pid().to_string());
     let pids = format!("{here},{there}");
     let done = run(&["profile", "--json", "-F", HZ, "-C", &one.to_string(), "-p", &pids, "--for", "1"]).code(0);
-    let rows = done.of_type("row");
+    let rows = done.rows_and_lists();
     let cpus: Vec<&Value> = rows.iter().filter(|row| row["cpu"].is_u64()).map(|row| &row["cpu"]).collect();
     assert_eq!(cpus, [one], "{done:?}");
     let tasks: Vec<String> = rows.iter().filter(|row| row["pid"].is_u64()).map(|row| row["pid"].to_string()).collect();

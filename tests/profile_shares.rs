@@ -137,7 +137,7 @@ fn try_functions_and_flame_graphs() -> Result<(), String> {
         println!("skipped: beside the names of others its own were given up: the list of functions cannot be compared");
         return Ok(());
     }
-    let functions = done.of_type("row").into_iter();
+    let functions = done.rows_and_lists().into_iter();
     let functions = functions.filter(|row| row["symbol"].as_str().is_some_and(|name| name.starts_with("parts::")));
     let listed: f64 = functions.map(|row| row["pct"].as_f64().unwrap()).sum();
     let drawn = 100.0 * parts as f64 / all as f64;

@@ -224,7 +224,7 @@ fn a_file_that_may_not_be_opened_says_so() {
     as_nobody.args(["--inh-caps", "+perfmon", "--ambient-caps", "+perfmon"]).arg(&prof);
     as_nobody.args(["profile", "-F", "199", "--for", "1", "-C", &cpu, "--json"]);
     let done = common::Prog::spawn(as_nobody).finish().code(0);
-    let rows = done.of_type("row");
+    let rows = done.rows_and_lists();
     let row = rows.iter().find(|row| row["module"].as_str().is_some_and(|module| module.ends_with("closed/parts")));
     assert_eq!(row.unwrap_or_else(|| panic!("{rows:?}"))["reason"], "no-perm");
     drop(load);
@@ -258,7 +258,7 @@ fn a_file_that_is_gone_says_so() {
     as_nobody.args(nobody).args(["--inh-caps", "+perfmon", "--ambient-caps", "+perfmon"]).arg(&prof);
     as_nobody.args(["profile", "-F", "199", "--for", "1", "-C", &cpu, "--json"]);
     let done = common::Prog::spawn(as_nobody).finish().code(0);
-    let rows = done.of_type("row");
+    let rows = done.rows_and_lists();
     let row = rows.iter().find(|row| row["module"].as_str().is_some_and(|module| Path::new(module) == parts));
     assert_eq!(row.unwrap_or_else(|| panic!("{rows:?}"))["reason"], "deleted");
     drop(load);

@@ -10,7 +10,6 @@ use crate::stats::weights::Weighted;
 /// A report of what fell on each stack from the start of the run up to an interval's end.
 #[derive(Debug)]
 pub struct StackReport {
-    pub interval: u64,
     pub time_ns: u64,
     pub span_ns: u64,
     /// What is not in the sums yet, because it goes on.

@@ -111,15 +111,15 @@ fn stack_of(group: &Group, depth: usize, out: &mut Vec<u8>) {
     frames::names(&group.frames, depth, out);
 }
 
-/// The rows for JSON, each behind the keys that `head` has written.
+/// The rows for JSON, each behind the keys that `head` has written for its table.
 pub fn json_rows(
     folded: &Folded,
     top: Top,
     out: &mut Vec<u8>,
-    mut head: impl for<'a> FnMut(&'a mut Vec<u8>) -> Object<'a>,
+    mut head: impl for<'a> FnMut(&'static str, &'a mut Vec<u8>) -> Object<'a>,
 ) {
-    let mut row = |weight: Weight, out: &mut Vec<u8>, rest: &dyn Fn(&mut Object<'_>)| {
-        let mut object = head(out);
+    let mut row = |table, weight: Weight, out: &mut Vec<u8>, rest: &dyn Fn(&mut Object<'_>)| {
+        let mut object = head(table, out);
         object.value("pct", &Value::Pct(share(weight.amount, folded.total().amount)));
         object.unsigned("samples", weight.samples);
         rest(&mut object);
@@ -127,12 +127,12 @@ pub fn json_rows(
         out.push(b'\n');
     };
     for (Function { name, module }, weight) in folded.functions(FUNCTIONS) {
-        row(weight, out, &|object| {
+        row("functions", weight, out, &|object| {
             json::function(object, name.as_deref().map_err(|reason| *reason), module.as_deref())
         });
     }
     for group in &folded.heaviest(if top.stacks { STACKS } else { 0 }) {
-        row(group.weight, out, &|object| json_group(object, group));
+        row("stacks", group.weight, out, &|object| json_group(object, group));
     }
 }
 
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn rows_have_their_keys() {
-        let lines = text(|out| json_rows(&example(), top(9), out, |out| Object::new(out)));
+        let lines = text(|out| json_rows(&example(), top(9), out, |_, out| Object::new(out)));
         let rows: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(rows.len(), 4);
         assert_eq!(rows[0], serde_json::json!({"pct": 75.0, "samples": 3, "symbol": "three", "module": "/bin/parts"}));

@@ -323,9 +323,9 @@ impl Writer {
 fn list(folded: &Folded, top: Top, report: &StackReport, settings: &Settings, wall: &mut WallClock, out: &mut Vec<u8>) {
     let profiler = settings.profiler;
     if settings.json {
-        return top::json_rows(folded, top, out, |out| {
-            let mut object = Object::head(out, "row", profiler, report.time_ns, wall);
-            object.unsigned("interval", report.interval);
+        return top::json_rows(folded, top, out, |table, out| {
+            let mut object = Object::head(out, "total", profiler, report.time_ns, wall);
+            object.text("table", table);
             object.value("verdict", &Value::Word(Verdict::Estimate.word()));
             object
         });
@@ -333,7 +333,7 @@ fn list(folded: &Folded, top: Top, report: &StackReport, settings: &Settings, wa
     let mut head = |out: &mut Vec<u8>| {
         wall.text(report.time_ns, out);
         let (seconds, millis) = (report.span_ns / 1_000_000_000, report.span_ns / 1_000_000 % 1000);
-        let _ = write!(out, " {profiler}, {seconds}.{millis:03} s");
+        let _ = write!(out, " {profiler}, whole run, {seconds}.{millis:03} s");
     };
     head(out);
     top::functions(folded, top, out);

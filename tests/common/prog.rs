@@ -296,6 +296,13 @@ impl Done {
 
     /// stdout as JSON.
     #[track_caller]
+    /// Rows of intervals, and of the lists of functions and stacks, which are of the whole run.
+    pub fn rows_and_lists(&self) -> Vec<Value> {
+        let is_list = |object: &Value| object["table"] == "functions" || object["table"] == "stacks";
+        let is_wanted = |object: &Value| object["type"] == "row" || object["type"] == "total" && is_list(object);
+        self.json().into_iter().filter(is_wanted).collect()
+    }
+
     pub fn json(&self) -> Vec<Value> {
         self.out
             .iter()

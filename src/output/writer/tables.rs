@@ -19,6 +19,8 @@ struct Heading {
     table: &'static str,
     /// None: the whole run.
     interval: Option<u64>,
+    /// It replaces the one of the interval before.
+    is_snapshot: bool,
     /// Its end, and how long it is.
     time_ns: u64,
     span_ns: u64,
@@ -54,7 +56,8 @@ impl Writer {
         if !in_text && !self.settings.json {
             return Ok(());
         }
-        let heading = Heading { title, table: placed.rows.table(), interval: Some(interval), time_ns, span_ns };
+        let table = placed.rows.table();
+        let heading = Heading { title, table, interval: Some(interval), is_snapshot, time_ns, span_ns };
         let lines = lines(&mut placed, verdict, span_ns);
         self.block(heading, Block { columns: placed.rows.columns(), lines, above, below, most })
     }
@@ -68,7 +71,8 @@ impl Writer {
         let json = self.settings.json;
         for table in book.tables().filter(|table| table.intervals > 1 && (table.in_text || json)) {
             let (span_ns, columns) = (table.span_ns, table.sums.rows().columns());
-            let heading = Heading { title: table.title, table: table.sums.table(), interval: None, time_ns, span_ns };
+            let (title, of, is_snapshot) = (table.title, table.sums.table(), false);
+            let heading = Heading { title, table: of, interval: None, is_snapshot, time_ns, span_ns };
             let lines = lines_of_sums(&mut table.sums, table.verdict, span_ns);
             self.block(heading, Block { columns, lines, above: Vec::new(), below: None, most: table.most })?;
         }
@@ -81,13 +85,16 @@ impl Writer {
         let (out, stacks, names) = (&mut self.sink.buffer, &self.stacks, &mut self.names);
         let name = |id| name_stack(stacks, names, id);
         if self.settings.json {
-            let Heading { table, interval, time_ns, .. } = heading;
+            let Heading { table, interval, is_snapshot, time_ns, .. } = heading;
             let mut name = name;
             for line in &block.lines {
                 let kind = if interval.is_some() { "row" } else { "total" };
                 let mut object = Object::head(out, kind, self.settings.profiler, time_ns, &mut self.wall);
                 object.text("table", table);
                 interval.iter().for_each(|interval| object.unsigned("interval", *interval));
+                if is_snapshot {
+                    object.value("snapshot", &Value::Bool(true));
+                }
                 object.value("verdict", &Value::Word(line.verdict.word()));
                 json::row(&mut object, &block.columns, line, &mut name);
                 object.end();
