@@ -46,10 +46,13 @@ impl Writer {
         let Table { rows, title, above, below, most, in_text, verdict, is_snapshot, .. } = table;
         let mut placed = Placed::new(rows, &self.stacks, &mut self.names);
         if !is_snapshot {
-            // The stacks may be forgotten before the run ends.
+            // The stacks may be forgotten before the run ends. Those that are shown have their names before time is up.
             let (stacks, names) = (&self.stacks, &mut self.names);
-            for place in placed.places.iter_mut().filter(|place| !matches!(place.stack, RowStack::Nowhere)) {
-                *place = place.kept(|id| name_stack(stacks, names, id));
+            for at in placed.rows.order() {
+                if let Some(place) = placed.places.get_mut(at).filter(|place| !matches!(place.stack, RowStack::Nowhere))
+                {
+                    *place = place.kept(|id| name_stack(stacks, names, id));
+                }
             }
             self.book.add(&mut *placed.rows, &placed.places, BookEntry { title, verdict, span_ns, most, in_text });
         }
