@@ -3,9 +3,9 @@
 //! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
 //! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, what the samples of a dry run come
 //! to in `meter`, who else looks on in `onlookers`, what is asked for in `options`, what keeps it going beside a CPU that
-//! is stuck in `pace`, what probes cost others in `probed`, rings and CPUs that come and go in `rings` and `ring_sizes`,
-//! what is ready before events are opened in `setup`, how often snapshots are made in `snapshots`, what it tells of itself in
-//! mid-run in `tell`, in which words in
+//! is stuck in `pace`, what probes cost others in `probed`, recorded rings played again in `replay`, rings and CPUs that come
+//! and go in `rings` and `ring_sizes`, what is ready before events are opened in `setup`, how often snapshots are made in
+//! `snapshots`, what it tells of itself in mid-run in `tell`, in which words in
 //! `words`.
 
 mod core;
@@ -17,6 +17,7 @@ mod onlookers;
 mod options;
 mod pace;
 mod probed;
+pub mod replay;
 mod ring_sizes;
 mod rings;
 mod setup;

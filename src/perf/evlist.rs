@@ -377,8 +377,7 @@ impl Evlist {
         Ok(())
     }
 
-    /// As if they were open: event N writes the id N + 1.
-    #[cfg(test)]
+    /// As if they were open: event N writes the id N + 1. For records that were made up, or recorded.
     pub fn number(&mut self) {
         self.unify();
         for index in 0..self.evsels.len() {
