@@ -30,7 +30,7 @@ use crate::symbol::StackId;
 
 pub use args::{ProfilerArgs, Trial};
 pub use context::Context;
-pub use samples::{Samples, Use};
+pub use samples::{Handler, Samples, Use};
 pub use scope::Scope;
 pub use setup::{Setup, Warning};
 pub use tracefs::TracefsFinder;
@@ -69,7 +69,7 @@ pub trait Profiler {
     /// Takes samples that follow each other. By default they come to `sample` one by one, without a virtual call for each.
     /// A profiler that has a shorter way for most of them hands the rest to the same handler as `sample`.
     fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
-        samples.each(ctx, |event, sample, ctx| self.sample(event, sample, ctx));
+        samples.each(self, ctx);
     }
 
     /// Reports an interval and starts the next. `now` is its end.

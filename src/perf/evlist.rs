@@ -24,12 +24,13 @@ use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
 use crate::perf::evlist::idle::IdleWatch;
 use crate::perf::evlist::inherited::Keepers;
 use crate::perf::evsel::{Binding, ChainUse, EventId, Evsel};
-use crate::perf::ids::{Ids, NearIds, Route};
+use crate::perf::ids::{Ids, Route, Routes};
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::opening::{gone, refused, watch_error};
 pub use crate::perf::plan::Opened;
 use crate::perf::plan::{BoundTo, Plan, half, watches_of};
 use crate::perf::refusal::{Refused, Shrunk};
+use crate::perf::sample::{LayoutOf, Sample};
 use crate::perf::target::{Target, Tasks};
 use crate::ringbuf::RingBuf;
 use crate::sys;
@@ -515,14 +516,25 @@ impl Evlist {
 
     /// Of the event that writes `id` into its samples.
     #[inline]
-    pub fn route(&self, id: u64) -> Option<Route> {
-        self.ids.get(id)
+    pub fn route(&self, id: u64) -> Option<&Route> {
+        self.ids.routes().get(id)
     }
 
-    /// The same for most of the ids.
+    /// Of all events.
     #[inline(always)]
-    pub fn near_ids(&self) -> NearIds<'_> {
-        self.ids.near()
+    pub fn routes(&self) -> Routes<'_> {
+        self.ids.routes()
+    }
+
+    /// The sample that is this record. None: as [`Layout::sample`].
+    pub fn sample<'a>(&'a self, route: &Route, record: &'a [u8]) -> Option<Sample<'a>> {
+        Sample::decode(LayoutOf::Event(&self.evsels, route.event), route.shape, record)
+    }
+
+    /// The sample at the start of `rest`, if it is a usual one: see [`Sample::usual`].
+    #[inline(always)]
+    pub fn usual_sample<'a>(&'a self, route: &Route, rest: &'a [u8]) -> Option<Sample<'a>> {
+        Sample::usual(LayoutOf::Event(&self.evsels, route.event), route.shape, rest)
     }
 
     /// The layout that all records agree on, as far as id and time go.

@@ -23,21 +23,6 @@ pub struct Ids {
     far: FxHashMap<u64, Route>,
 }
 
-/// The short table.
-#[derive(Clone, Copy, Debug)]
-pub struct NearIds<'a> {
-    base: u64,
-    routes: &'a [Route],
-}
-
-impl<'a> NearIds<'a> {
-    /// Perhaps it is nobody's. None: ask [`Ids::get`].
-    #[inline(always)]
-    pub fn get(self, id: u64) -> Option<&'a Route> {
-        self.routes.get(usize::try_from(id.wrapping_sub(self.base)).ok()?)
-    }
-}
-
 const NOBODY: u32 = u32::MAX;
 const NONE: Route = Route { event: EventId(0), owner: NOBODY, shape: Shape::Other };
 
@@ -61,27 +46,44 @@ impl Ids {
         }
     }
 
-    #[inline]
-    pub fn get(&self, id: u64) -> Option<Route> {
-        match self.get_near(id) {
-            Some(route) if route.owner != NOBODY => Some(*route),
+    /// For look-ups.
+    #[inline(always)]
+    pub fn routes(&self) -> Routes<'_> {
+        Routes { base: self.base, near: &self.near, far: &self.far }
+    }
+}
+
+/// What is looked up for each sample: a copy, so that it can stay in registers.
+#[derive(Clone, Copy)]
+pub struct Routes<'a> {
+    base: u64,
+    near: &'a [Route],
+    far: &'a FxHashMap<u64, Route>,
+}
+
+impl<'a> Routes<'a> {
+    /// Of the event that writes `id` into its samples.
+    #[inline(always)]
+    pub fn get(self, id: u64) -> Option<&'a Route> {
+        match self.near.get(id.wrapping_sub(self.base) as usize) {
+            Some(route) if route.owner != NOBODY => Some(route),
             _ => self.get_far(id),
         }
     }
 
+    /// The same, if the event is this owner's.
     #[inline(always)]
-    fn get_near(&self, id: u64) -> Option<&Route> {
-        self.near().get(id)
-    }
-
-    #[inline(always)]
-    pub fn near(&self) -> NearIds<'_> {
-        NearIds { base: self.base, routes: &self.near }
+    pub fn get_of(self, id: u64, owner: u32) -> Option<&'a Route> {
+        match self.near.get(id.wrapping_sub(self.base) as usize) {
+            Some(route) if route.owner == owner => Some(route),
+            _ => self.get_far(id).filter(|route| route.owner == owner),
+        }
     }
 
     #[cold]
-    fn get_far(&self, id: u64) -> Option<Route> {
-        self.far.get(&id).copied()
+    #[inline(never)]
+    fn get_far(self, id: u64) -> Option<&'a Route> {
+        self.far.get(&id)
     }
 }
 
@@ -105,7 +107,7 @@ mod tests {
             (u64::MAX, None),
         ];
         for (id, want) in cases {
-            assert_eq!(ids.get(id).map(|route| route.event.0), want, "{id}");
+            assert_eq!(ids.routes().get(id).map(|route| route.event.0), want, "{id}");
         }
     }
 }

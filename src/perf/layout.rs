@@ -4,7 +4,8 @@
 
 use perf_event_open_sys::bindings as b;
 
-use crate::perf::record::{Branches, Callchain, ChainForm, Extra, Malformed, ReadValues, Sample, SampleId};
+use crate::perf::record::{Branches, Callchain, ChainForm, Extra, Innermost, Malformed, ReadValues, SampleId};
+use crate::perf::sample::{LayoutOf, Sample};
 
 /// The `PERF_SAMPLE_*` bits of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,25 +103,35 @@ pub struct Layout {
 
 /// What comes between the fields of `BASE` and the end of RAW: how a sample is decoded in the shortest way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub struct Shape(u8);
+
+/// Bits, not an `enum`: a jump for each of them would take longer.
+#[expect(non_upper_case_globals)]
+impl Shape {
     /// Nothing: a tracepoint's record follows at once.
-    Plain,
-    Period,
-    Callchain,
-    PeriodAndCallchain,
+    pub const Plain: Shape = Shape(0);
+    pub const Period: Shape = Shape(1);
+    pub const Callchain: Shape = Shape(2);
+    pub const PeriodAndCallchain: Shape = Shape(3);
     /// Something else, or there is no tracepoint's record.
-    Other,
+    pub const Other: Shape = Shape(4);
 }
 
 impl Shape {
     #[inline(always)]
     pub fn has_period(self) -> bool {
-        matches!(self, Shape::Period | Shape::PeriodAndCallchain)
+        self.0 & Shape::Period.0 != 0
     }
 
     #[inline(always)]
     pub fn has_callchain(self) -> bool {
-        matches!(self, Shape::Callchain | Shape::PeriodAndCallchain)
+        self.0 & Shape::Callchain.0 != 0
+    }
+
+    /// It is none of the others.
+    #[inline(always)]
+    pub fn is_other(self) -> bool {
+        self.0 & Shape::Other.0 != 0
     }
 
     fn of(sample_type: SampleType) -> Shape {
@@ -139,57 +150,48 @@ impl Shape {
     }
 }
 
-pub(in crate::perf) const HEADER: usize = 8;
+const HEADER: usize = 8;
 /// Where the fields of [`SampleType::BASE`] are when there are no others in between.
 pub(in crate::perf) const USUAL_TID: usize = 16;
 pub(in crate::perf) const USUAL_TIME: usize = 24;
 pub(in crate::perf) const USUAL_CPU: usize = 32;
 /// Up to and with the CPU.
 pub(in crate::perf) const USUAL_BYTES: usize = 40;
-/// Words of a sample that every event asks for.
-struct Fixed {
-    tid: u64,
-    time: u64,
-    cpu: u64,
-}
-
-impl Fixed {
-    /// Constant places in an array need no check.
-    #[inline(always)]
-    fn usual(record: &[u8; USUAL_BYTES]) -> Fixed {
-        Fixed { tid: word_in(record, USUAL_TID), time: word_in(record, USUAL_TIME), cpu: word_in(record, USUAL_CPU) }
-    }
-}
 
 /// What is of no fixed length in a sample.
-struct Body<'a> {
-    callchain: Callchain<'a>,
-    raw: &'a [u8],
-    behind_raw: &'a [u8],
-}
-
-impl<'a> Body<'a> {
-    /// `rest`: behind the CPU.
-    #[inline(always)]
-    fn of_tracepoint(mut rest: &'a [u8], period: bool, callchain: bool) -> Result<Body<'a>, Malformed> {
-        if period {
-            (_, rest) = rest.split_first_chunk::<8>().ok_or(Malformed::Short)?;
-        }
-        let mut chain = Callchain::empty();
-        if callchain {
-            let (count, words) = rest.split_first_chunk::<8>().ok_or(Malformed::Short)?;
-            let len = u64::from_ne_bytes(*count).checked_mul(8).and_then(|len| usize::try_from(len).ok());
-            let words = len.and_then(|len| words.split_at_checked(len)).ok_or(Malformed::Length)?;
-            (chain, rest) = (Callchain::from_bytes(words.0), words.1);
-        }
-        let (size, data) = rest.split_first_chunk::<4>().ok_or(Malformed::Short)?;
-        let size = u32::from_ne_bytes(*size) as usize;
-        let (raw, behind_raw) = data.split_at_checked(size).ok_or(Malformed::Length)?;
-        Ok(Body { callchain: chain, raw, behind_raw })
-    }
+#[derive(Clone, Copy, Debug)]
+pub(in crate::perf) struct Parts<'a> {
+    pub record: &'a [u8],
+    pub callchain: Callchain<'a>,
+    pub raw: &'a [u8],
+    /// Where it ends in the record.
+    pub raw_end: usize,
 }
 
 impl Layout {
+    /// Of an event whose samples have no field.
+    pub const NONE: Layout = Layout {
+        sample_type: SampleType(0),
+        read_format: 0,
+        branch_sample_type: 0,
+        regs_user: 0,
+        regs_intr: 0,
+        ip: 0,
+        tid: 0,
+        time: 0,
+        addr: 0,
+        id: 0,
+        stream_id: 0,
+        cpu: 0,
+        period: 0,
+        variable: HEADER,
+        id_len: 0,
+        id_time: 0,
+        chain_form: ChainForm { depth: 0, innermost: Innermost::Executed },
+        is_usual: false,
+        shape: Shape::Other,
+    };
+
     /// The layout of an event whose attr has these bits.
     pub fn new(sample_type: SampleType, read_format: u64) -> Layout {
         Layout::full(sample_type, read_format, 0, 0, 0)
@@ -273,7 +275,7 @@ impl Layout {
     #[inline]
     pub fn sample_time(&self, record: &[u8]) -> Option<u64> {
         match record.first_chunk::<USUAL_BYTES>() {
-            Some(fixed) if self.is_usual => Some(word_in(fixed, USUAL_TIME)),
+            Some(fixed) if self.is_usual => u64_at(fixed, USUAL_TIME),
             _ if self.time == 0 => None,
             _ => u64_at(record, self.time),
         }
@@ -294,70 +296,48 @@ impl Layout {
         self.shape
     }
 
-    /// Decodes a sample. `record` starts with its header.
+    /// The sample at the start of `rest`, the long way.
     ///
     /// # Errors
-    /// The record ends before a field that its event asks for, or a length in it does not fit.
-    #[inline]
-    pub fn sample<'a>(&'a self, record: &'a [u8]) -> Result<Sample<'a>, Malformed> {
-        self.shaped_sample(Shape::Other, record)
+    /// As [`Layout::shaped_sample`].
+    pub fn sample<'a>(&'a self, rest: &'a [u8]) -> Result<Sample<'a>, Malformed> {
+        self.shaped_sample(Shape::Other, rest)
     }
 
-    /// As [`sample`](Layout::sample), in the shortest way for samples of this shape.
+    /// The same, in the shortest way for samples of this shape.
     ///
     /// # Errors
-    /// As there.
-    // In line, and put together in one place: a sample that is copied shows at a million per second.
-    #[inline(always)]
-    pub fn shaped_sample<'a>(&'a self, shape: Shape, record: &'a [u8]) -> Result<Sample<'a>, Malformed> {
-        let (fixed, body) = if shape == Shape::Other {
-            (self.fixed(record)?, self.body(record)?)
-        } else {
-            let (fixed, rest) = record.split_first_chunk::<USUAL_BYTES>().ok_or(Malformed::Short)?;
-            (Fixed::usual(fixed), Body::of_tracepoint(rest, shape.has_period(), shape.has_callchain())?)
-        };
-        Ok(Sample {
-            pid: low(fixed.tid) as i32,
-            tid: high(fixed.tid) as i32,
-            time: fixed.time,
-            cpu: low(fixed.cpu),
-            late: false,
-            callchain: body.callchain,
-            raw: body.raw,
-            behind_raw: body.behind_raw,
-            record,
-            layout: self,
-        })
+    /// It is not whole, or it ends before a field that its event asks for, or a length in it does not fit.
+    pub fn shaped_sample<'a>(&'a self, shape: Shape, rest: &'a [u8]) -> Result<Sample<'a>, Malformed> {
+        Sample::decode(LayoutOf::Known(self), shape, rest).ok_or(Malformed::Length)
     }
 
+    /// The words of `BASE` in a whole record: who, when and where.
     #[inline]
-    fn fixed(&self, record: &[u8]) -> Result<Fixed, Malformed> {
-        if record.len() < self.variable {
-            return Err(Malformed::Short);
+    pub(in crate::perf) fn base_words(&self, record: &[u8]) -> [u64; 3] {
+        [self.tid, self.time, self.cpu].map(|at| word(record, at))
+    }
+
+    /// The parts of variable length of the sample at the start of `rest`. None: as in [`Layout::sample`].
+    pub(in crate::perf) fn parts<'a>(&self, rest: &'a [u8]) -> Option<Parts<'a>> {
+        let record = rest.get(..size_in(rest.first_chunk::<HEADER>()?))?;
+        if record.len() < self.variable || !record.len().is_multiple_of(8) {
+            return None;
         }
-        Ok(match record.first_chunk::<USUAL_BYTES>() {
-            Some(fixed) if self.is_usual => Fixed::usual(fixed),
-            _ => Fixed { tid: word(record, self.tid), time: word(record, self.time), cpu: word(record, self.cpu) },
-        })
-    }
-
-    #[inline(never)]
-    fn body<'a>(&self, record: &'a [u8]) -> Result<Body<'a>, Malformed> {
         let mut cursor = Cursor { record, at: self.variable };
-        let mut body = Body { callchain: Callchain::empty(), raw: &[], behind_raw: &[] };
+        let (mut callchain, mut raw) = (Callchain::empty(), &[][..]);
         if self.sample_type.contains(SampleType::READ) {
-            self.read(&mut cursor)?;
+            self.read(&mut cursor).ok()?;
         }
         if self.sample_type.contains(SampleType::CALLCHAIN) {
-            let count = cursor.u64()?;
-            body.callchain = Callchain::from_bytes(cursor.words(count)?);
+            let count = cursor.u64().ok()?;
+            callchain = Callchain::from_bytes(cursor.words(count).ok()?);
         }
         if self.sample_type.contains(SampleType::RAW) {
-            let size = cursor.u32()? as usize;
-            body.raw = cursor.bytes(size)?;
+            let size = cursor.u32().ok()? as usize;
+            raw = cursor.bytes(size).ok()?;
         }
-        body.behind_raw = &record[cursor.at.min(record.len())..];
-        Ok(body)
+        Some(Parts { record, callchain, raw, raw_end: cursor.at })
     }
 
     #[inline]
@@ -498,27 +478,27 @@ fn word(record: &[u8], at: usize) -> u64 {
     if at == 0 { 0 } else { u64_at(record, at).unwrap_or(0) }
 }
 
-/// `at` is a constant.
+/// Bytes of a record, as its header says.
 #[inline(always)]
-fn word_in<const BYTES: usize>(fixed: &[u8; BYTES], at: usize) -> u64 {
-    u64_at(fixed, at).unwrap_or(0)
+pub(in crate::perf) fn size_in<const BYTES: usize>(start: &[u8; BYTES]) -> usize {
+    usize::from(u16::from_ne_bytes([start[6], start[7]]))
 }
 
 /// Two u32 in one word are stored in memory order.
 #[inline]
-fn low(word: u64) -> u32 {
+pub(in crate::perf) fn low(word: u64) -> u32 {
     let bytes = word.to_ne_bytes();
     u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
 #[inline]
-fn high(word: u64) -> u32 {
+pub(in crate::perf) fn high(word: u64) -> u32 {
     let bytes = word.to_ne_bytes();
     u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]])
 }
 
 #[inline]
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(in crate::perf) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     let word = bytes.get(at..at.checked_add(8)?)?;
     Some(u64::from_ne_bytes(word.try_into().ok()?))
 }

@@ -1,6 +1,6 @@
 //! Perf events as types: attributes ([`attr`]), events ([`evsel`]) and their descriptors ([`evlist`]), what they watch
 //! ([`target`]), why one is refused ([`refusal`], [`no_tracefs`]), and the records they write ([`layout`], [`record`],
-//! [`short`]). Safe code only; no profiler is known here.
+//! [`sample`]). Safe code only; no profiler is known here.
 
 pub mod attr;
 pub mod classes;
@@ -14,7 +14,7 @@ pub mod opening;
 mod plan;
 pub mod record;
 pub mod refusal;
-pub mod short;
+pub mod sample;
 pub mod target;
 
 #[cfg(test)]
@@ -25,5 +25,6 @@ mod record_tests;
 pub use attr::Attr;
 pub use evlist::Evlist;
 pub use evsel::EventId;
-pub use record::{Record, Sample};
+pub use record::Record;
+pub use sample::Sample;
 pub use target::Target;

@@ -16,109 +16,6 @@ pub enum Malformed {
     UnknownEvent,
 }
 
-/// One event, with everything its attr asked for; fields that it did not ask for are 0 or empty. Those that most profilers
-/// have no use for are read when asked for.
-#[derive(Clone, Debug)]
-pub struct Sample<'a> {
-    /// Process and thread that were current, in our pid namespace; -1 when already gone, 0 when of another.
-    pub pid: i32,
-    pub tid: i32,
-    /// ns, CLOCK_MONOTONIC.
-    pub time: u64,
-    pub cpu: u32,
-    /// It arrived after a record with a later stamp.
-    pub late: bool,
-    pub callchain: Callchain<'a>,
-    /// The tracepoint's record, padded to whole words.
-    pub raw: &'a [u8],
-    /// What follows RAW, before it is aligned: see [`Sample::rest`].
-    pub(in crate::perf) behind_raw: &'a [u8],
-    /// From its header on.
-    pub(in crate::perf) record: &'a [u8],
-    pub(in crate::perf) layout: &'a Layout,
-}
-
-impl<'a> Sample<'a> {
-    /// `PERF_RECORD_MISC_*`
-    #[inline]
-    pub fn misc(&self) -> u16 {
-        self.record.get(4..6).map_or(0, |misc| u16::from_ne_bytes([misc[0], misc[1]]))
-    }
-
-    #[inline]
-    pub fn ip(&self) -> u64 {
-        self.layout.ip(self.record)
-    }
-
-    pub fn addr(&self) -> u64 {
-        self.layout.addr(self.record)
-    }
-
-    pub fn id(&self) -> u64 {
-        self.layout.id(self.record)
-    }
-
-    pub fn stream_id(&self) -> u64 {
-        self.layout.stream_id(self.record)
-    }
-
-    #[inline]
-    pub fn period(&self) -> u64 {
-        self.layout.period(self.record)
-    }
-
-    /// `value`s of a sampled counter or group.
-    pub fn read(&self) -> ReadValues<'a> {
-        self.layout.read_values(self.record)
-    }
-
-    #[inline]
-    pub fn chain_form(&self) -> ChainForm {
-        self.layout.chain_form()
-    }
-
-    /// What follows RAW: see [`Sample::extra`].
-    #[inline]
-    pub fn rest(&self) -> &'a [u8] {
-        // The size of RAW and its data together fill whole words; perf counts the padding as data.
-        let at = self.record.len() - self.behind_raw.len();
-        self.record.get(at.next_multiple_of(8)..).unwrap_or_default()
-    }
-
-    /// Bytes of its record.
-    pub fn record_bytes(&self) -> usize {
-        self.record.len()
-    }
-
-    /// The current task is in 32-bit mode on a kernel of 64 bits: its system calls have numbers of their own. False where
-    /// the event does not ask for it ([`Attr::with_abi`](crate::perf::Attr)).
-    #[inline]
-    pub fn is_compat(&self) -> bool {
-        self.layout.user_abi(self.rest()) == Some(u64::from(b::PERF_SAMPLE_REGS_ABI_32))
-    }
-
-    /// The word, of 4 bytes in 32-bit mode, at an address of the current task, where the sample has a copy of that part of its stack
-    /// ([`Attr::user_stack`](crate::perf::Attr)).
-    pub fn user_word(&self, address: u64) -> Option<u64> {
-        let extra = self.extra().ok()?;
-        let (stack_pointer, _) = extra.regs_user?.split_first_chunk()?;
-        let at = usize::try_from(address.checked_sub(u64::from_ne_bytes(*stack_pointer))?).ok()?;
-        let stack = extra.stack_user.get(at..)?;
-        if self.is_compat() {
-            return stack.first_chunk().map(|word| u64::from(u32::from_ne_bytes(*word)));
-        }
-        stack.first_chunk().map(|word| u64::from_ne_bytes(*word))
-    }
-
-    /// Branches, registers, stack copies and the other rare fields.
-    ///
-    /// # Errors
-    /// A length in them does not fit.
-    pub fn extra(&self) -> Result<Extra<'a>, Malformed> {
-        self.layout.extra(self.rest())
-    }
-}
-
 /// What the words of an event's callchains mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChainForm {
@@ -342,10 +239,11 @@ pub fn record_type(record: &[u8]) -> u32 {
     }
 }
 
-/// The identifier of a sample, which BASE puts right behind the header.
-#[inline]
-pub fn sample_identifier(record: &[u8]) -> Option<u64> {
-    Some(u64::from_ne_bytes(record.get(8..16)?.try_into().ok()?))
+/// The identifier of the sample at the start of `rest`, which BASE puts right behind the header. None: something else is there.
+#[inline(always)]
+pub fn sample_identifier(rest: &[u8]) -> Option<u64> {
+    let (header, id) = rest.first_chunk::<16>()?.split_at(8);
+    if record_type(header) == b::PERF_RECORD_SAMPLE { Some(u64::from_ne_bytes(id.try_into().ok()?)) } else { None }
 }
 
 /// Decodes a record that is no sample.

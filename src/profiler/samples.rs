@@ -1,14 +1,13 @@
 //! Samples on their way to one profiler.
 
 use anyhow::Result;
-use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
+use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
-use crate::perf::layout::Shape;
-use crate::perf::record::{Sample, record_type, sample_identifier};
-use crate::perf::short::{Short, Start};
-use crate::profiler::Context;
+use crate::perf::record::sample_identifier;
+use crate::perf::sample::USUAL_LEAST;
+use crate::profiler::{Context, Profiler};
 use crate::ringbuf::Piece;
 
 /// The samples at the start of a piece that are of one profiler.
@@ -18,11 +17,15 @@ pub struct Samples<'p, 'a> {
     piece: &'p mut Piece<'a>,
     evlist: &'p Evlist,
     owner: u32,
-    taken: Taken,
     most: u64, // relevant ones
+    gate: Option<Gate<'p>>,
+    taken: Taken,
 }
 
-/// What became of them.
+/// Sees each sample before its profiler has it, in the few runs that need that. False: the profiler is not given it.
+pub type Gate<'p> = &'p mut dyn FnMut(EventId, &Sample<'_>, &Context) -> bool;
+
+/// What became of the samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taken {
     /// Those that the profiler did not ignore.
@@ -30,6 +33,14 @@ pub struct Taken {
     pub ignored: u64,
     /// Of the relevant ones.
     pub malformed: u64,
+    /// Those that did not pass the gate.
+    pub kept_out: u64,
+}
+
+impl Taken {
+    pub fn all(&self) -> u64 {
+        self.relevant + self.ignored + self.kept_out
+    }
 }
 
 /// What a sample was to its profiler.
@@ -42,139 +53,100 @@ pub enum Use {
     Malformed,
 }
 
+/// What samples are handed to. Not a closure: [`Samples::each`] calls it in two places, and has it in line only where that is
+/// asked for.
+pub trait Handler {
+    /// As [`Profiler::sample`].
+    ///
+    /// # Errors
+    /// As there.
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use>;
+}
+
+impl<P: Profiler + ?Sized> Handler for P {
+    #[inline(always)]
+    fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
+        Profiler::sample(self, event, sample, ctx)
+    }
+}
+
 impl<'p, 'a> Samples<'p, 'a> {
     /// Up to `most` that are relevant.
-    pub fn new(piece: &'p mut Piece<'a>, evlist: &'p Evlist, owner: u32, most: u64) -> Samples<'p, 'a> {
-        Samples { piece, evlist, owner, taken: Taken::default(), most }
+    pub fn new(
+        piece: &'p mut Piece<'a>,
+        evlist: &'p Evlist,
+        owner: u32,
+        most: u64,
+        gate: Option<Gate<'p>>,
+    ) -> Samples<'p, 'a> {
+        Samples { piece, evlist, owner, most, gate, taken: Taken::default() }
     }
 
     pub fn taken(&self) -> Taken {
         self.taken
     }
 
-    /// Gives them to `take`, one after the other. Ends early when something is to be done about the output.
+    /// Gives them to the handler, one after the other. Ends early when something is to be done about the output. Anything else
+    /// than a sound sample of this profiler is left where it is.
     #[inline(always)]
-    pub fn each(&mut self, ctx: &mut Context, take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<Use>) {
-        self.up_to(u64::MAX, ctx, take);
-    }
-
-    /// Gives it one.
-    #[inline(always)]
-    pub fn one(&mut self, ctx: &mut Context, take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<Use>) {
-        self.up_to(1, ctx, take);
-    }
-
-    /// Lets `take` have them, and then shows those that it took to `each`.
-    pub fn seen(&mut self, take: impl FnOnce(&mut Self), mut each: impl FnMut(EventId, &Sample<'_>)) {
-        self.piece.leave_trail();
-        take(self);
-        for piece in self.piece.take_trail() {
-            let mut piece = Piece::of(piece, false);
-            let mut samples = Samples::new(&mut piece, self.evlist, self.owner, u64::MAX);
-            while let Some((event, sample)) = samples.next() {
-                each(event, &sample);
-            }
-        }
-    }
-
-    /// Gives it those at the start that are short, and of events of the shape `Plain` or, with `ANY`, of any but `Other`. Ends
-    /// early when new stacks are known. For a profiler that has no output to hand over meanwhile, nor stacks without `ANY`.
-    #[inline(always)]
-    pub fn each_short<const ANY: bool>(
-        &mut self,
-        ctx: &mut Context,
-        mut take: impl FnMut(EventId, Short<'_>, &mut Context) -> Use,
-    ) {
-        /// Two cache lines: so much most tracepoints' records take at most without a callchain.
-        const SHORT: usize = 128;
-        let ids = self.evlist.near_ids();
+    pub fn each(&mut self, handler: &mut (impl Handler + ?Sized), ctx: &mut Context) {
+        /// Samples after which it is looked at what the output needs: more often it would cost too much.
+        const AT_ONCE: u64 = 64;
+        let (routes, owner) = (self.evlist.routes(), self.owner);
         loop {
             let mut walk = self.piece.walk();
-            let most = self.most - self.taken.relevant;
-            let (mut relevant, mut ignored, mut malformed) = (0, 0, 0);
-            while relevant < most
-                && let Some(start) = Start::of(walk.rest())
-                && let Some(route) = ids.get(start.identifier())
-                && route.owner == self.owner
-                && let Some(short) = match route.shape {
-                    shape if ANY => start.shaped(shape, walk.rest()),
-                    Shape::Plain => start.plain(SHORT),
-                    _ => None,
-                }
-                && walk.take::<ANY>(short.bytes(), short.time())
+            let most = if self.gate.is_none() { AT_ONCE.min(self.most - self.taken.relevant) } else { 0 };
+            let (mut left, mut ignored, mut malformed) = (most, 0, 0);
+            // Nearly all samples: usual ones. Measured: with the others in here, or their decoder, it takes half as long again.
+            while left > 0
+                && walk.rest().len() >= USUAL_LEAST // what follows need not ask again
+                && let Some(route) = sample_identifier(walk.rest()).and_then(|id| routes.get_of(id, owner))
+                && let Some(sample) = self.evlist.usual_sample(route, walk.rest())
+                && walk.take(sample.record().len(), sample.time)
             {
-                match take(route.event, short, ctx) {
-                    Use::Relevant => relevant += 1,
-                    Use::Ignored => ignored += 1,
-                    Use::Malformed => {
-                        relevant += 1;
-                        malformed += 1;
-                    }
-                }
-                if ANY && ctx.stacks.is_changed() {
-                    break;
+                left -= 1;
+                match handler.sample(route.event, &sample, ctx) {
+                    Ok(Use::Relevant) => {}
+                    Ok(Use::Ignored) => ignored += 1,
+                    Ok(Use::Malformed) | Err(_) => malformed += 1,
                 }
             }
-            self.piece.follow(walk, relevant + ignored);
-            self.taken.relevant += relevant;
+            self.piece.follow(walk, most - left);
+            self.taken.relevant += most - left - ignored;
             self.taken.ignored += ignored;
             self.taken.malformed += malformed;
-            if !self.piece.turn() {
+            if self.taken.relevant == self.most || ctx.stacks.is_changed() || ctx.output.is_large() {
+                break;
+            }
+            if (left > 0 || most == 0) && !self.piece.turn() && !self.one(handler, ctx) {
                 break;
             }
         }
     }
 
-    /// No more than so many, also of those that are ignored.
-    #[inline(always)]
-    fn up_to(
-        &mut self,
-        mut number: u64,
-        ctx: &mut Context,
-        mut take: impl FnMut(EventId, &Sample<'_>, &mut Context) -> Result<Use>,
-    ) {
-        let most = self.most - self.taken.relevant;
-        let mut left = most;
-        while left > 0
-            && number > 0
-            && let Some((event, sample)) = self.next()
-        {
-            number -= 1;
-            match take(event, &sample, ctx) {
-                Ok(Use::Relevant) => left -= 1,
-                Ok(Use::Ignored) => self.taken.ignored += 1,
-                Ok(Use::Malformed) | Err(_) => {
-                    left -= 1;
-                    self.taken.malformed += 1;
-                }
-            }
-            if ctx.stacks.is_changed() || ctx.output.is_large() {
-                break;
+    /// Gives it the next sample, whatever it is. Not in line: the profiler's code is there once more, out of the way.
+    #[cold]
+    #[inline(never)]
+    fn one(&mut self, handler: &mut (impl Handler + ?Sized), ctx: &mut Context) -> bool {
+        let Some(record) = self.piece.next_record() else { return false };
+        let Some(route) = sample_identifier(record).and_then(|id| self.evlist.routes().get_of(id, self.owner)) else {
+            return false;
+        };
+        let Some(mut sample) = self.evlist.sample(route, record) else { return false };
+        let Some(late) = self.piece.take(record.len(), sample.time) else { return self.piece.turn() };
+        sample.late = late;
+        if self.gate.as_mut().is_some_and(|gate| !gate(route.event, &sample, ctx)) {
+            self.taken.kept_out += 1;
+            return true;
+        }
+        match handler.sample(route.event, &sample, ctx) {
+            Ok(Use::Relevant) => self.taken.relevant += 1,
+            Ok(Use::Ignored) => self.taken.ignored += 1,
+            Ok(Use::Malformed) | Err(_) => {
+                self.taken.relevant += 1;
+                self.taken.malformed += 1;
             }
         }
-        self.taken.relevant += most - left;
-    }
-
-    /// Anything else than a sound sample of this profiler is left where it is.
-    #[inline(always)]
-    fn next(&mut self) -> Option<(EventId, Sample<'p>)> {
-        loop {
-            let next = self.piece.peek()?;
-            let record = next.record();
-            if record_type(record) != PERF_RECORD_SAMPLE {
-                return None;
-            }
-            let route = self.evlist.route(sample_identifier(record)?).filter(|route| route.owner == self.owner)?;
-            let layout = self.evlist.evsel(route.event).layout();
-            let mut sample = layout.shaped_sample(route.shape, record).ok()?;
-            match self.piece.take(next, sample.time) {
-                Some(late) => {
-                    sample.late = late;
-                    return Some((route.event, sample));
-                }
-                None if self.piece.turn() => {}
-                None => return None,
-            }
-        }
+        true
     }
 }

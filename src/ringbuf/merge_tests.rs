@@ -243,57 +243,6 @@ fn what_is_left_of_a_piece_is_delivered() {
     }
 }
 
-/// Takes all of each piece, and keeps what its trail has.
-struct Noting {
-    times: Vec<u64>,
-    trail: Vec<Vec<u64>>,
-}
-
-impl Sink for Noting {
-    fn stamp(&self, record: &[u8]) -> Stamp {
-        stamp_of(record)
-    }
-
-    fn take(&mut self, item: Item<'_>) -> ControlFlow<()> {
-        self.times.push(item.time);
-        ControlFlow::Continue(())
-    }
-
-    fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
-        let first = piece.next_item(stamp_of);
-        first.into_iter().for_each(|item| self.times.push(item.time));
-        piece.leave_trail();
-        while let Some(item) = piece.next_item(stamp_of) {
-            self.times.push(item.time);
-        }
-        for records in piece.take_trail() {
-            let mut records = Piece::of(records, false);
-            let times = std::iter::from_fn(|| records.next_item(stamp_of).map(|item| item.time));
-            self.trail.push(times.collect());
-        }
-        assert!(piece.take_trail().is_empty());
-        ControlFlow::Continue(())
-    }
-}
-
-#[test]
-fn a_trail_has_what_was_taken() {
-    let mut kernel: Vec<Producer> = (0..6).map(|_| Producer::tiny(1024).unwrap()).collect();
-    let mut merge = Merge::new();
-    kernel.iter().for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 6));
-    let rings = [0, 0, 3, 3, 3, 0, 5, 1, 1, 2, 4, 4, 0, 3];
-    for (&ring, time) in rings.iter().zip(1..) {
-        assert!(kernel[ring].write(&record(24, time, 0), 0));
-    }
-    merge.load(40);
-    let mut sink = Noting { times: Vec::new(), trail: Vec::new() };
-    assert_eq!(merge.drain_into(Limit::All, &mut sink).records, 14);
-    assert!(sink.times.iter().copied().eq(1..=14), "{:?}", sink.times);
-    // Each begins behind a piece's first record, and a piece ends with a ring's last one.
-    let runs: [&[u64]; 9] = [&[2], &[3, 4, 5], &[6], &[7], &[9], &[], &[12], &[], &[]];
-    assert_eq!(sink.trail, runs);
-}
-
 #[test]
 fn stamps_that_are_no_times_come_to_an_end() {
     let mut kernel: Vec<Producer> = (0..3).map(|_| Producer::tiny(1024).unwrap()).collect();

@@ -2,54 +2,31 @@
 
 use super::item::{Item, ItemKind, Stamp};
 use super::prefetch::{LINE_BYTES, prefetch};
-use super::ring::first_record;
+use super::ring::{AHEAD_BYTES, first_record};
 use super::turns::{Turn, Turns};
 
 /// Records that lie in one piece, of which no other ring's come in between up to a limit; behind the limit [`Piece::turn`]
 /// goes on with the piece of another ring.
 ///
-/// Whoever is given one takes of it what he can, from its start on. To go to the next one takes a few instructions here, and
-/// to another ring some dozens.
+/// The consumer takes records from the start on and may stop early; records that were not taken stay in the ring. To go to
+/// the next record takes a few instructions here, and to another ring some dozens.
 pub struct Piece<'a> {
     ring: usize,
     rest: &'a [u8],
-    near: isize,  // bytes of `rest` that were brought near
     last: u64,    // stamp of the last record taken, from this ring
     limit: u64,   // the highest stamp that may be taken
     newest: u64,  // highest stamp delivered, from any ring
     records: u64, // of all rings
     late: u64,
-    ahead: isize,        // bytes that are brought near before they are needed
     beyond: Option<u64>, // stamp of the next record, which is known to be beyond the limit
     turns: Option<Turns<'a>>,
-    trail: Option<Trail<'a>>,
 }
 
-/// What was taken.
-struct Trail<'a> {
-    pieces: Vec<&'a [u8]>,
-    /// Where the piece that has not ended began.
-    start: &'a [u8],
-}
-
-/// The next record of a piece, which is not taken yet.
+/// A piece's records, one after the other. It is a copy of what changes with each record, so that it can stay in registers; the
+/// [`Piece`] is brought up to date when the walk ends.
 #[derive(Clone, Copy)]
-pub struct Next<'a> {
-    record: &'a [u8],
-    rest: &'a [u8],
-}
-
-impl<'a> Next<'a> {
-    #[inline(always)]
-    pub fn record(self) -> &'a [u8] {
-        self.record
-    }
-}
-
-/// A piece's records, one after the other: what a [`Piece`] has beside is brought up to date when it ends.
 pub struct Walk<'a> {
     rest: &'a [u8],
-    ahead: usize,
     limit: u64,
     newest: u64,
     beyond: Option<u64>,
@@ -62,12 +39,10 @@ impl<'a> Walk<'a> {
         self.rest
     }
 
-    /// Takes the next record, an ordinary one of so many bytes, with this stamp. False when it is not whole, must wait or is
-    /// late: then it is not taken. `LONG`: it may take more than two cache lines.
+    /// Takes the next record, an ordinary one of so many bytes with this stamp. False when it is not whole, must wait or is
+    /// late: then it is not taken.
     #[inline(always)]
-    pub fn take<const LONG: bool>(&mut self, bytes: usize, time: u64) -> bool {
-        const LINE: usize = LINE_BYTES as usize;
-        debug_assert!(LONG || bytes <= 2 * LINE);
+    pub fn take(&mut self, bytes: usize, time: u64) -> bool {
         let Some(rest) = self.rest.get(bytes..) else { return false };
         if time > self.limit {
             self.beyond = Some(time);
@@ -77,18 +52,24 @@ impl<'a> Walk<'a> {
             return false;
         }
         (self.rest, self.newest) = (rest, time);
-        // Only those of the piece, up to its last byte: the kernel writes to the next.
-        let near = rest.as_ptr().wrapping_add(self.ahead.min(rest.len())).wrapping_sub(1);
-        prefetch(near);
-        prefetch(near.wrapping_sub(LINE));
-        if LONG {
-            let mut behind = 2 * LINE;
-            while behind < bytes {
-                prefetch(near.wrapping_sub(behind));
-                behind += LINE;
-            }
-        }
+        prefetch_behind(rest, bytes);
         true
+    }
+}
+
+/// Asks for as many bytes as were taken, so far ahead in `rest` that they are there when they are needed. Nothing beyond the
+/// end: the kernel writes to the next.
+#[inline(always)]
+fn prefetch_behind(rest: &[u8], bytes: usize) {
+    const LINE: usize = LINE_BYTES as usize;
+    let Some(ahead) = rest.first_chunk::<{ AHEAD_BYTES as usize }>() else { return };
+    let near = ahead.as_ptr_range().end.wrapping_sub(1);
+    prefetch(near);
+    prefetch(near.wrapping_sub(LINE));
+    let mut behind = 2 * LINE;
+    while behind < bytes {
+        prefetch(near.wrapping_sub(behind));
+        behind += LINE;
     }
 }
 
@@ -104,17 +85,15 @@ pub(super) struct Taken {
 impl<'a> Piece<'a> {
     #[inline(always)]
     pub(super) fn new(turns: Option<Turns<'a>>, turn: Turn<'a>, newest: u64) -> Piece<'a> {
-        let Turn { ring, rest, near, last, limit } = turn;
-        let (records, late, beyond, trail) = (0, 0, None, None);
-        Piece { ring, rest, near, last, limit, newest, records, late, ahead: near, beyond, turns, trail }
+        let Turn { ring, rest, last, limit } = turn;
+        Piece { ring, rest, last, limit, newest, records: 0, late: 0, beyond: None, turns }
     }
 
     /// Records on their own, ordinary and due.
     #[inline(always)]
     pub fn of(records: &'a [u8], late: bool) -> Piece<'a> {
         let turn = Turn { rest: records, limit: u64::MAX, ..Turn::default() };
-        let piece = Piece::new(None, turn, if late { u64::MAX } else { 0 });
-        Piece { near: isize::MAX, ..piece }
+        Piece::new(None, turn, if late { u64::MAX } else { 0 })
     }
 
     /// No more is taken.
@@ -129,16 +108,9 @@ impl<'a> Piece<'a> {
     #[inline(always)]
     pub fn turn(&mut self) -> bool {
         let Some(time) = self.beyond.take() else { return false };
-        if self.trail.is_some() { self.noted_turn(time) } else { self.turn_before(time) }
-    }
-
-    /// The ring's next record has this stamp.
-    #[inline(always)]
-    fn turn_before(&mut self, time: u64) -> bool {
-        match self.turns.as_mut().and_then(|turns| turns.next(self.rest, self.near, self.last, time)) {
-            Some(Turn { ring, rest, near, last, limit }) => {
-                (self.ring, self.rest, self.near) = (ring, rest, near);
-                (self.last, self.limit) = (last, limit);
+        match self.turns.as_mut().and_then(|turns| turns.next(self.rest, self.last, time)) {
+            Some(Turn { ring, rest, last, limit }) => {
+                (self.ring, self.rest, self.last, self.limit) = (ring, rest, last, limit);
                 true
             }
             None => {
@@ -148,106 +120,56 @@ impl<'a> Piece<'a> {
         }
     }
 
-    #[cold]
-    fn noted_turn(&mut self, time: u64) -> bool {
-        self.note();
-        let goes_on = self.turn_before(time);
-        self.trail.iter_mut().for_each(|trail| trail.start = self.rest);
-        goes_on
-    }
-
-    fn note(&mut self) {
-        if let Some(Trail { pieces, start }) = &mut self.trail {
-            let taken = start.len().saturating_sub(self.rest.len());
-            pieces.push(start.get(..taken).unwrap_or_default());
-        }
-    }
-
-    /// From here on it is noted what is taken.
-    pub fn leave_trail(&mut self) {
-        self.trail = Some(Trail { pieces: Vec::new(), start: self.rest });
-    }
-
-    /// What was taken since `leave_trail`, in pieces.
-    pub fn take_trail(&mut self) -> Vec<&'a [u8]> {
-        self.note();
-        self.trail.take().map_or_else(Vec::new, |trail| trail.pieces)
-    }
-
     /// The next record, if it is whole and its size can be true.
     #[inline(always)]
-    pub fn peek(&self) -> Option<Next<'a>> {
-        first_record(self.rest).map(|(record, rest)| Next { record, rest })
+    pub fn next_record(&self) -> Option<&'a [u8]> {
+        first_record(self.rest).map(|(record, _)| record)
     }
 
-    /// Takes the record that was peeked at, an ordinary one with this stamp. Gives whether it is late, or None when it must
-    /// wait: then it is not taken.
-    #[inline(always)]
-    pub fn take(&mut self, next: Next<'a>, time: u64) -> Option<bool> {
-        debug_assert_eq!(next.record.len() + next.rest.len(), self.rest.len(), "peeked at before another was taken");
-        if time > self.limit {
-            self.beyond = Some(time);
-            return None;
-        }
-        let late = time < self.newest;
-        if late {
-            self.late += 1;
-        } else {
-            self.newest = time;
-        }
-        self.records += 1;
-        (self.last, self.rest) = (time, next.rest);
-        self.near -= next.record.len() as isize;
-        if self.near < self.ahead {
-            self.ask_for_more();
-        }
-        Some(late)
-    }
-
-    /// To go over records in the fewest steps.
+    /// Begins to take records.
     #[inline(always)]
     pub fn walk(&self) -> Walk<'a> {
-        let &Piece { rest, ahead, limit, newest, .. } = self;
-        Walk { rest, ahead: ahead.max(0) as usize, limit, newest, beyond: None }
+        let &Piece { rest, limit, newest, .. } = self;
+        Walk { rest, limit, newest, beyond: None }
     }
 
-    /// Takes the records that a walk has taken since it left this piece.
+    /// Takes the records, so many, that a walk has taken since it left this piece.
     #[inline(always)]
     pub fn follow(&mut self, walk: Walk<'a>, records: u64) {
         self.beyond = walk.beyond;
         if records > 0 {
             (self.rest, self.newest, self.last) = (walk.rest, walk.newest, walk.newest);
-            self.near = self.ahead; // the walk asked for so much
             self.records += records;
         }
     }
 
-    /// Brings more bytes near, some lines at a time: to ask for each when it is due would cost more than it brings.
-    #[inline(never)]
-    fn ask_for_more(&mut self) {
-        const LINES: isize = 8;
-        const LINE: isize = LINE_BYTES as isize;
-        // Only those of the piece: the kernel writes to the next.
-        let end = (self.rest.len() as isize).min(self.ahead + LINES * LINE);
-        self.near = self.near.max(0); // a long record is passed already
-        while self.near < end {
-            prefetch(self.rest.as_ptr().wrapping_offset(self.near));
-            self.near += LINE;
+    /// Takes the next record, an ordinary one of so many bytes with this stamp. Gives whether it is late, or None when it must
+    /// wait: then it is not taken.
+    #[inline]
+    pub fn take(&mut self, bytes: usize, time: u64) -> Option<bool> {
+        let rest = self.rest.get(bytes..)?;
+        if time > self.limit {
+            self.beyond = Some(time);
+            return None;
         }
-        self.near = self.near.max(self.ahead);
+        let is_late = time < self.newest;
+        self.late += u64::from(is_late);
+        self.newest = self.newest.max(time);
+        (self.rest, self.last) = (rest, time);
+        self.records += 1;
+        prefetch_behind(rest, bytes);
+        Some(is_late)
     }
 
     /// Takes the next record as an item, if it is an ordinary one.
     #[inline(always)]
     pub fn next_item(&mut self, stamp: impl Fn(&[u8]) -> Stamp) -> Option<Item<'a>> {
         loop {
-            let next = self.peek()?;
-            let Stamp::At(time) = stamp(next.record) else { return None };
-            let after = self.last;
-            match self.take(next, time) {
-                Some(late) => {
-                    return Some(Item { ring: self.ring, time, after, late, kind: ItemKind::Record(next.record) });
-                }
+            let record = self.next_record()?;
+            let Stamp::At(time) = stamp(record) else { return None };
+            let (ring, after) = (self.ring, self.last);
+            match self.take(record.len(), time) {
+                Some(late) => return Some(Item { ring, time, after, late, kind: ItemKind::Record(record) }),
                 None if self.turn() => {}
                 None => return None,
             }

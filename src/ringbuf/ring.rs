@@ -20,7 +20,7 @@ const LARGEST_NEED_BYTES: u64 = (u16::MAX as u64 & !7) + 72;
 
 /// So many bytes of a ring are asked for before they are needed. Between two records of a ring come those of all others:
 /// by then the memory is there, also when the rings are more than a CPU follows by itself. 512 and 2,048 do as well.
-const AHEAD_BYTES: u64 = 1024;
+pub(super) const AHEAD_BYTES: u64 = 1024;
 
 /// One mapped ring buffer. The kernel moves `data_head`; only this type moves `data_tail`.
 pub struct RingBuf {
@@ -108,11 +108,6 @@ impl RingBuf {
         self.ahead = 0;
     }
 
-    /// Bytes behind the next record that are brought near.
-    pub(super) fn ahead(&self) -> u64 {
-        self.ahead
-    }
-
     /// Takes a new snapshot: what the kernel has published by now can be read.
     ///
     /// True as in [`publish`](RingBuf::publish): the kernel may have dropped a record since the
@@ -169,15 +164,16 @@ impl RingBuf {
         self.bytes(0, self.unread.min(self.contiguous()).min(most))
     }
 
-    /// Passes so many bytes of the piece, whole records. Who took them has asked for the next of it, up to `near` bytes.
+    /// Passes so many bytes of the piece, whole records, of which `left` bytes are left. Of these, all that are needed soon were
+    /// asked for.
     #[inline]
-    pub(super) fn pass(&mut self, bytes: u64, near: u64) {
+    pub(super) fn pass(&mut self, bytes: u64, left: u64) {
         assert!(bytes <= self.unread);
         self.start = self.start.wrapping_add(bytes);
         self.unread -= bytes;
         self.next = 0;
-        if near < self.ahead {
-            self.ask_for(near, self.ahead - near);
+        if left < self.ahead {
+            self.ask_for(left, self.ahead - left);
         }
     }
 

@@ -89,12 +89,6 @@ impl Slot {
         self.last
     }
 
-    /// See [`RingBuf::ahead`].
-    #[inline]
-    pub fn ahead(&self) -> isize {
-        self.ring.ahead() as isize
-    }
-
     /// Passes what was taken of the piece.
     #[inline]
     pub fn pass(&mut self, taken: &Taken) {

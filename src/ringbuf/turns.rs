@@ -22,8 +22,6 @@ pub(super) struct Turn<'a> {
     pub ring: usize,
     /// What is left of its piece.
     pub rest: &'a [u8],
-    /// Bytes of it that were brought near.
-    pub near: isize,
     /// Stamp of the last record taken.
     pub last: u64,
     /// The highest stamp that may be taken.
@@ -38,7 +36,6 @@ struct Lane<'a> {
     bytes: usize,
     /// As in [`Turn`].
     rest: &'a [u8],
-    near: isize,
     last: u64,
     /// Stamp of the next record.
     next: u64,
@@ -81,21 +78,18 @@ impl<'a> Turns<'a> {
     /// The next record of the ring whose turn it is has the stamp `time`, and must wait. Gives the turn of the ring that is first
     /// now. None: that has something else than a piece, or nothing is due.
     #[inline(never)]
-    pub fn next(&mut self, rest: &'a [u8], near: isize, last: u64, time: u64) -> Option<Turn<'a>> {
+    pub fn next(&mut self, rest: &'a [u8], last: u64, time: u64) -> Option<Turn<'a>> {
         let before = self.first;
         self.ended = true;
         if self.lanes.is_empty() {
             self.begin();
         }
         let lane = self.lanes.get_mut(before)?;
-        (lane.rest, lane.near, lane.last, lane.next) = (rest, near, last, time);
+        (lane.rest, lane.last, lane.next) = (rest, last, time);
         let first = self.due.replace(before, Some(time))?;
-        let &Lane { ring, bytes, rest, near, last, .. } = self.lanes.get(first)?;
-        let turn = if bytes > 0 {
-            Turn { ring, rest, near, last, limit: self.due.limit(first) }
-        } else {
-            self.first_turn(first)?
-        };
+        let &Lane { ring, bytes, rest, last, .. } = self.lanes.get(first)?;
+        let turn =
+            if bytes > 0 { Turn { ring, rest, last, limit: self.due.limit(first) } } else { self.first_turn(first)? };
         (self.first, self.ended) = (first, false);
         Some(turn)
     }
@@ -151,5 +145,5 @@ fn first_turn<'a>(slots: &'a [Option<Slot>], due: &Due, first: usize) -> Option<
     let ring = due.ring(first)?;
     let slot = slots.get(ring)?.as_ref()?;
     let limit = due.limit(first);
-    Some(Turn { ring, rest: slot.piece()?, near: slot.ahead(), last: slot.last(), limit })
+    Some(Turn { ring, rest: slot.piece()?, last: slot.last(), limit })
 }

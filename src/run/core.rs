@@ -12,6 +12,7 @@ use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
+use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Samples, Scope, Timestamp};
 use crate::report::{Basis, Verdict};
 use crate::ringbuf::{Item, ItemKind, Piece, Stamp};
@@ -181,9 +182,6 @@ impl Core {
     pub fn take(&mut self, item: &Item<'_>, place: impl Fn(usize) -> (u32, Class)) -> ControlFlow<()> {
         match item.kind {
             ItemKind::Record(record) if record_type(record) == PERF_RECORD_SAMPLE => {
-                if self.narrow_here && self.narrows(record) {
-                    return ControlFlow::Continue(());
-                }
                 let mut piece = Piece::of(record, item.late);
                 let flow = self.take_samples(&mut piece);
                 self.malformed += u64::from(piece.records() == 0); // it is no sample of ours
@@ -199,30 +197,27 @@ impl Core {
 
     /// Takes the samples at the start of a piece: a profiler has those that follow each other in one call.
     #[inline]
-    pub fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
-        if self.narrow_here {
-            return ControlFlow::Continue(()); // each of them is looked at
-        }
-        self.take_samples(piece)
-    }
-
-    #[inline]
-    fn take_samples(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
+    pub fn take_samples(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
         loop {
-            let Core { evlist, profilers, meter, ctx, .. } = self;
-            let route = piece.peek().and_then(|next| sample_identifier(next.record())).and_then(|id| evlist.route(id));
+            let Core { evlist, profilers, meter, ctx, narrow_here, narrowed, .. } = self;
+            let route = piece.next_record().and_then(sample_identifier).and_then(|id| evlist.route(id));
             let Some(owner) = route.map(|route| route.owner) else { break };
             let Some(profiler) = profilers.get_mut(owner as usize) else { break };
             let most = self.limit.map_or(u64::MAX, |limit| limit - self.samples);
-            let mut samples = Samples::new(piece, evlist, owner, most);
-            match meter {
-                None => profiler.samples(&mut samples, ctx),
-                Some(meter) => {
-                    samples.seen(|samples| profiler.samples(samples, ctx), |event, sample| meter.add(event, sample));
+            let is_gated = *narrow_here || meter.is_some();
+            let mut gate = |event: EventId, sample: &Sample<'_>, ctx: &Context| {
+                if *narrow_here && evlist.evsel(event).is_task_bound() && !ctx.watched.contains(sample.tid) {
+                    narrowed.samples += 1;
+                    narrowed.bytes += sample.record().len() as u64;
+                    return false;
                 }
-            }
+                meter.iter_mut().for_each(|meter| meter.add(event, sample));
+                true
+            };
+            let mut samples = Samples::new(piece, evlist, owner, most, if is_gated { Some(&mut gate) } else { None });
+            profiler.samples(&mut samples, ctx);
             let taken = samples.taken();
-            self.samples_read += taken.relevant + taken.ignored;
+            self.samples_read += taken.all();
             self.samples += taken.relevant;
             self.malformed += taken.malformed;
             self.give_stacks();
@@ -231,7 +226,7 @@ impl Core {
                 self.ended_ns = Some(piece.last());
                 return ControlFlow::Break(());
             }
-            if taken.relevant + taken.ignored == 0 {
+            if taken.all() == 0 {
                 break;
             }
         }
@@ -258,24 +253,6 @@ impl Core {
     #[inline]
     pub fn enough(&self) -> bool {
         self.limit.is_some_and(|limit| self.samples >= limit)
-    }
-
-    /// Counts a sample that is of none of the tasks asked for, though its event is opened on them.
-    #[inline(never)]
-    fn narrows(&mut self, record: &[u8]) -> bool {
-        let Some(route) = sample_identifier(record).and_then(|id| self.evlist.route(id)) else { return false };
-        let evsel = self.evlist.evsel(route.event);
-        if !evsel.is_task_bound() {
-            return false;
-        }
-        let Ok(sample) = evsel.layout().shaped_sample(route.shape, record) else { return false };
-        if self.ctx.watched.contains(sample.tid) {
-            return false;
-        }
-        self.samples_read += 1;
-        self.narrowed.samples += 1;
-        self.narrowed.bytes += record.len() as u64;
-        true
     }
 
     /// Stacks seen for the first time travel with the batch that refers to them.

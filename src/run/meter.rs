@@ -42,7 +42,7 @@ impl Meter {
     pub fn add(&mut self, event: EventId, sample: &Sample<'_>) {
         if let Some(metered) = self.by_event.get_mut(event.index()) {
             metered.samples += 1;
-            metered.bytes += sample.record_bytes() as u64;
+            metered.bytes += sample.record().len() as u64;
             metered.periods = metered.periods.saturating_add(sample.period());
             metered.addresses += sample.callchain.len() as u64;
         }

@@ -471,7 +471,7 @@ impl<P: Fn(usize) -> (u32, Class)> Sink for Delivery<'_, P> {
 
     #[inline]
     fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
-        self.core.take_piece(piece)
+        self.core.take_samples(piece)
     }
 }
 

@@ -22,7 +22,7 @@ pub mod syscalls;
 pub mod tracefs;
 mod types;
 
-pub use field::{Field, FieldValue, Int32, Kind, ReadError};
+pub use field::{Field, FieldValue, Int32, Int64, Kind, ReadError};
 pub use fields_text::render_fields;
 pub use filter::{Comparison, Filter, FilterError};
 pub use format::{FieldError, Format, FormatError};

@@ -3,15 +3,15 @@
 //! Events: those of `--alloc` and `--free`, or of a preset, period 1. An allocation is paired with its free by address, and
 //! by process where the addresses are a process's. Cost: one record per allocation and per free.
 //!
-//! `sources` are the events, `short` is the shortest way of their samples, `pointers` the table of what is live, `ledger` the
-//! books over all tables, `report` the rows.
+//! `sources` are the events, `usual` those that tell address and size as they are, `pointers` the table of what is
+//! live, `ledger` the books over all tables, `report` the rows.
 
 pub mod ledger;
 mod owners;
 pub mod pointers;
 mod report;
-mod short;
 mod sources;
+mod usual;
 
 use anyhow::{Result, anyhow};
 use rustc_hash::FxHashSet;
@@ -24,11 +24,11 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
 use crate::perf::{Record, Sample};
-use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Samples, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
 use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space};
 use crate::profilers::kmemleak::owners::Owners;
-use crate::profilers::kmemleak::short::ShortSource;
 use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, Wanted};
+use crate::profilers::kmemleak::usual::UsualSource;
 use crate::report::{Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::TaskTable;
@@ -84,8 +84,8 @@ pub struct Kmemleak {
     /// By event, from the first.
     sources: Vec<Source>,
     first: usize,
-    /// The same for short samples, if that will do for all of them.
-    short: Vec<ShortSource>,
+    /// The same of usual ones, if all are.
+    usual: Vec<UsualSource>,
     ledger: Ledger,
     owners: Owners,
     than: Option<Time>,
@@ -137,7 +137,7 @@ impl Kmemleak {
             wanted,
             sources: Vec::new(),
             first: 0,
-            short: Vec::new(),
+            usual: Vec::new(),
             ledger: Ledger::new(than.map_or(0, |than| than.0)),
             owners: Owners::default(),
             than,
@@ -216,7 +216,6 @@ impl Kmemleak {
         Use::Relevant
     }
 
-    #[inline(always)]
     fn on_event(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         let at = event.index().wrapping_sub(self.first);
         let Some(source) = self.sources.get(at) else { return Err(without_source()) };
@@ -321,8 +320,8 @@ impl Profiler for Kmemleak {
     }
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let short = |source: &Source| ShortSource::new(source, evlist.evsel(source.event).chain_form());
-        self.short = self.sources.iter().map(short).collect::<Option<Vec<_>>>().unwrap_or_default();
+        let usual = |source: &Source| UsualSource::new(source, evlist.evsel(source.event).chain_form());
+        self.usual = self.sources.iter().map(usual).collect::<Option<Vec<_>>>().unwrap_or_default();
         for source in &self.sources {
             // In the kernel, what we allocate may be freed by others and the other way round; in a program it may not.
             let ours = source.user.then(|| setup.not_ourselves(&source.format)).flatten();
@@ -335,14 +334,9 @@ impl Profiler for Kmemleak {
 
     #[inline(always)]
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        self.on_event(event, sample, ctx)
-    }
-
-    fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
-        if self.short.is_empty() {
-            samples.each(ctx, |event, sample, ctx| self.sample(event, sample, ctx));
-        } else {
-            self.pair_up(samples, ctx);
+        match self.usual.get(event.index().wrapping_sub(self.first)) {
+            Some(&usual) => self.on_usual(usual, sample, ctx),
+            None => self.on_event(event, &sample.clone(), ctx),
         }
     }
 

@@ -13,24 +13,17 @@ use crate::profilers::task_state::{MOST_THREADS, TaskState};
 use crate::task::Comm;
 
 impl TaskState {
-    /// `DETAILS`: names, stacks or single periods matter, or not all periods count. Without, nothing is asked of an event
-    /// that has one answer for all: a third of the time.
     #[inline(always)]
-    pub(super) fn on_event<const DETAILS: bool>(
-        &mut self,
-        event: EventId,
-        sample: &Sample<'_>,
-        ctx: &mut Context,
-    ) -> Result<Use> {
+    pub(super) fn on_event(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         let Some(plan) = &self.plan else { return Ok(Use::Relevant) };
         let is = |woken: &Option<Woken>| woken.as_ref().is_some_and(|woken| woken.event == event);
-        if event == plan.switch || DETAILS && Some(event) == plan.other {
-            self.on_switch::<DETAILS>(event, sample, ctx)
+        if event == plan.switch || Some(event) == plan.other {
+            self.on_switch(event, sample, ctx)
         } else if event == plan.fields.wakeup.event {
-            self.on_wakeup::<DETAILS>(sample, false, ctx)
+            self.on_wakeup(sample, false, ctx)
         } else if is(&plan.fields.wakeup_new) {
-            self.on_wakeup::<DETAILS>(sample, true, ctx)
-        } else if DETAILS && (is(&plan.fields.waking) || plan.fields.waking_interrupt == Some(event)) {
+            self.on_wakeup(sample, true, ctx)
+        } else if is(&plan.fields.waking) || plan.fields.waking_interrupt == Some(event) {
             self.on_waking(sample, ctx)
         } else {
             Ok(Use::Relevant)
@@ -38,22 +31,17 @@ impl TaskState {
     }
 
     #[inline(always)]
-    fn on_switch<const DETAILS: bool>(
-        &mut self,
-        event: EventId,
-        sample: &Sample<'_>,
-        ctx: &mut Context,
-    ) -> Result<Use> {
+    fn on_switch(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         let Some(plan) = &mut self.plan else { return Ok(Use::Relevant) };
-        let is_other = DETAILS && plan.other == Some(event);
+        let is_other = plan.other == Some(event);
         let fields = &plan.fields;
         let prev = fields.prev_pid.read(sample.raw)?;
         let next = fields.next_pid.read(sample.raw)?;
-        let prev_comm = name(DETAILS && self.named, &fields.prev_comm, sample.raw)?;
-        let next_comm = name(DETAILS && self.named, &fields.next_comm, sample.raw)?;
-        let how = plan.states.decode(fields.prev_state.read_u64(sample.raw)?);
+        let prev_comm = name(self.named, &fields.prev_comm, sample.raw)?;
+        let next_comm = name(self.named, &fields.next_comm, sample.raw)?;
+        let how = plan.states.decode(fields.prev_state.read(sample.raw)?);
         let seen = |tid, comm| Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let blocked_only = DETAILS && self.blocked_only();
+        let blocked_only = self.blocked_only();
         let (leaves, comes) = (self.is_ours(prev, &prev_comm, ctx), self.is_ours(next, &next_comm, ctx));
         if leaves {
             let relevant = match how {
@@ -63,10 +51,10 @@ impl TaskState {
             if relevant && is_other && blocked_only {
                 // The switch to another of the tasks: the first event has told of this side.
             } else if relevant {
-                let stack = if DETAILS && self.takes_stacks() && !is_other { ctx.stack(sample) } else { None };
-                let report_at = self.report_at::<DETAILS>(sample.time);
-                let change = self.machine.switched_out::<DETAILS>(seen(prev, prev_comm), how, stack, report_at);
-                self.account::<DETAILS>(change.ended(), ctx);
+                let stack = if self.takes_stacks() && !is_other { ctx.stack(sample) } else { None };
+                let report_at = self.report_at(sample.time);
+                let change = self.machine.switched_out::<true>(seen(prev, prev_comm), how, stack, report_at);
+                self.account(change.ended(), ctx);
             } else {
                 self.machine.discard(prev); // it waits, but not for anything that was asked for
             }
@@ -75,31 +63,31 @@ impl TaskState {
             self.machine.changed_hands(sample.time, sample.cpu, prev, next);
         }
         if comes {
-            let change = self.machine.switched_in::<DETAILS>(seen(next, next_comm), prev == 0);
-            self.account::<DETAILS>(change.ended(), ctx);
+            let change = self.machine.switched_in::<true>(seen(next, next_comm), prev == 0);
+            self.account(change.ended(), ctx);
         }
         Ok(if leaves || comes { Use::Relevant } else { Use::Ignored })
     }
 
     #[inline(always)]
-    fn on_wakeup<const DETAILS: bool>(&mut self, sample: &Sample<'_>, is_new: bool, ctx: &mut Context) -> Result<Use> {
+    fn on_wakeup(&mut self, sample: &Sample<'_>, is_new: bool, ctx: &mut Context) -> Result<Use> {
         let Some(plan) = &self.plan else { return Ok(Use::Relevant) };
         let fields = if is_new { plan.fields.wakeup_new.as_ref() } else { Some(&plan.fields.wakeup) };
         let Some(fields) = fields.filter(|fields| fields.happened(sample.raw)) else { return Ok(Use::Relevant) };
         let tid = fields.pid.read(sample.raw)?;
-        let comm = name(DETAILS && self.named, &fields.comm, sample.raw)?;
+        let comm = name(self.named, &fields.comm, sample.raw)?;
         if !self.is_ours(tid, &comm, ctx) {
             return Ok(Use::Ignored);
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let change = self.machine.woken::<DETAILS>(seen, is_new, self.report_at::<DETAILS>(sample.time));
+        let change = self.machine.woken::<true>(seen, is_new, self.report_at(sample.time));
         let ended = change.ended();
-        let (ended, waker) = if DETAILS { self.with_waker(ended, sample, fields, ctx) } else { (ended, None) };
+        let (ended, waker) = self.with_waker(ended, sample, fields, ctx);
         // Where somebody else may have asked for it, that is told by a waking.
-        if DETAILS && (is_new || plan.fields.waking.is_none()) {
+        if is_new || plan.fields.waking.is_none() {
             self.machine.woken_by(tid, sample.time, waker);
         }
-        self.account::<DETAILS>(ended, ctx);
+        self.account(ended, ctx);
         Ok(Use::Relevant)
     }
 
@@ -113,10 +101,10 @@ impl TaskState {
             return Ok(Use::Ignored);
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let change = self.machine.waking(seen, self.report_at::<true>(sample.time));
+        let change = self.machine.waking(seen, self.report_at(sample.time));
         let (ended, waker) = self.with_waker(change.ended(), sample, fields, ctx);
         self.machine.woken_by(tid, sample.time, waker);
-        self.account::<true>(ended, ctx);
+        self.account(ended, ctx);
         Ok(Use::Relevant)
     }
 
@@ -136,7 +124,7 @@ impl TaskState {
             let change = self.machine.switched_in::<true>(Seen { at: time, cpu, tid, comm }, prev == Some(0));
             let ended = change.ended();
             self.hides |= !self.blocked_only() || ended.is_some();
-            self.account::<true>(ended, ctx);
+            self.account(ended, ctx);
         }
         ctx.discarded += self.machine.take_unseen();
     }
@@ -147,7 +135,7 @@ impl TaskState {
         if self.is_ours(tid, &comm, ctx) {
             let ended = self.machine.left(Seen { at: time, cpu, tid, comm }).ended();
             self.hides |= ended.is_some();
-            self.account::<true>(ended, ctx);
+            self.account(ended, ctx);
         }
     }
 
@@ -177,9 +165,9 @@ impl TaskState {
     ///
     /// In line, or half of the time goes into writing the period down and reading it again.
     #[inline(always)]
-    fn account<const DETAILS: bool>(&mut self, period: Option<Period>, ctx: &mut Context) {
+    fn account(&mut self, period: Option<Period>, ctx: &mut Context) {
         let Some(period) = period else { return };
-        if DETAILS && self.narrowed && !self.is_wanted(&period) {
+        if self.narrowed && !self.is_wanted(&period) {
             return;
         }
         if !self.horizon.saw_all_since(period.since) {
@@ -193,7 +181,7 @@ impl TaskState {
         if period.wakeup != Wakeup::Seen {
             self.all.note_unwoken(period.state, period.wakeup);
         }
-        if DETAILS && self.detailed {
+        if self.detailed {
             self.account_details(period, ctx);
         }
     }

@@ -8,11 +8,10 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
 use crate::profiler::{Context, Setup};
 use crate::profilers::task_state::machine::Waker;
-use crate::profilers::task_state::plain::Places;
 use crate::profilers::task_state::states::States;
 use crate::task::Comm;
 use crate::tep::context::ContextFlags;
-use crate::tep::{Field, Int32, ReadError, drift};
+use crate::tep::{Field, Int32, Int64, ReadError, drift};
 
 const WAKING: &str = "sched:sched_waking";
 
@@ -38,8 +37,6 @@ pub struct Plan {
     /// asked for, and, where tasks are told apart in the kernel, back to the CPU.
     pub other: Option<EventId>,
     pub fields: Fields,
-    /// The same in short samples.
-    pub places: Option<Places>,
     pub states: States,
 }
 
@@ -48,7 +45,7 @@ pub struct Plan {
 pub struct Fields {
     pub prev_pid: Int32,
     pub prev_comm: Field,
-    pub prev_state: Field,
+    pub prev_state: PrevState,
     pub next_pid: Int32,
     pub next_comm: Field,
     pub wakeup: Woken,
@@ -56,6 +53,36 @@ pub struct Fields {
     pub waking: Option<Woken>,
     /// The same event once more, with the kernel's stack, for those that happen in an interrupt. The other one has the rest.
     pub waking_interrupt: Option<EventId>,
+}
+
+/// What a switch says of the state in which a task leaves: a word where the kernel has 64 bits.
+#[derive(Debug)]
+pub enum PrevState {
+    Word(Int64),
+    Other(Field),
+}
+
+impl PrevState {
+    fn of(field: Field) -> PrevState {
+        field.int64().map_or(PrevState::Other(field), PrevState::Word)
+    }
+
+    /// # Errors
+    /// As [`Field::read_u64`].
+    #[inline(always)]
+    pub fn read(&self, raw: &[u8]) -> Result<u64, ReadError> {
+        match self {
+            PrevState::Word(word) => word.read(raw),
+            PrevState::Other(field) => read_other(field, raw),
+        }
+    }
+}
+
+/// Out of the way of the others.
+#[cold]
+#[inline(never)]
+fn read_other(field: &Field, raw: &[u8]) -> Result<u64, ReadError> {
+    field.read_u64(raw)
 }
 
 /// Those of a wake-up.
@@ -104,7 +131,7 @@ impl Plan {
         let fields = Fields {
             prev_pid: field("prev_pid")?.int32()?,
             prev_comm: field("prev_comm")?,
-            prev_state: field("prev_state")?,
+            prev_state: PrevState::of(field("prev_state")?),
             next_pid: field("next_pid")?.int32()?,
             next_comm: field("next_comm")?,
             wakeup: woken(evlist, "sched:sched_wakeup")?,
@@ -113,7 +140,7 @@ impl Plan {
             waking_interrupt,
         };
         let other = if wanted.other { Some(add(evlist, "sched:sched_switch", false)?.0) } else { None };
-        Ok(Plan { switch, other, places: Places::new(&fields), fields, states })
+        Ok(Plan { switch, other, fields, states })
     }
 }
 
@@ -125,11 +152,6 @@ fn interrupt_depth(host: &Host) -> u16 {
 }
 
 impl Woken {
-    /// What says whether it happened, where that is said.
-    pub fn success(&self) -> Option<&Field> {
-        self.success.as_ref()
-    }
-
     /// False for a wake-up in vain.
     #[inline]
     pub fn happened(&self, raw: &[u8]) -> bool {

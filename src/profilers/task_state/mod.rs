@@ -269,9 +269,8 @@ impl TaskState {
 
     /// When a wait that began at `since` is first reported while it goes on.
     #[inline]
-    fn report_at<const DETAILS: bool>(&self, since: u64) -> u64 {
-        let than = self.args.than.filter(|_| DETAILS);
-        than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(FIRST_NS)))
+    fn report_at(&self, since: u64) -> u64 {
+        self.args.than.map_or(u64::MAX, |than| since.saturating_add(than.0.max(FIRST_NS)))
     }
 
     /// Reports a wait that has ended, and lasted at least until `certain`.
@@ -411,21 +410,13 @@ impl Profiler for TaskState {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        let used = self.on_event::<true>(event, sample, ctx);
+        let used = self.on_event(event, sample, ctx);
         ctx.discarded += self.machine.take_unseen();
         used
     }
 
     fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
-        if self.plain {
-            return self.sum_up(samples, ctx);
-        }
-        if self.named || self.narrowed {
-            samples.each(ctx, |event, sample, ctx| self.sample(event, sample, ctx));
-        } else {
-            samples.each(ctx, |event, sample, ctx| self.on_event::<false>(event, sample, ctx));
-            ctx.discarded += self.machine.take_unseen();
-        }
+        if self.plain { self.sum_up(samples, ctx) } else { samples.each(self, ctx) }
     }
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {

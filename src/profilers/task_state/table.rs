@@ -1,6 +1,7 @@
 //! The tables: how often and how long tasks were in each state, and how many are in it now.
 
 use std::cmp::Reverse;
+use std::hint::cold_path;
 
 use rustc_hash::FxHashMap;
 
@@ -19,9 +20,10 @@ pub type ByThread = FxHashMap<i32, (Comm, Box<Times>)>;
 #[derive(Clone, Debug)]
 pub struct Times {
     pub distributions: Distributions,
-    /// Of each period what lies in the interval, ns: not what a table before has told already. Also of those whose length is
-    /// not known.
-    totals: [u64; STATES],
+    /// What of these a table before has told already, ns. Rarely added to, which a sum of the rest would be at each period.
+    told_before: [u128; STATES],
+    /// What lies in the interval of periods whose length is not known, ns.
+    of_no_length: [u64; STATES],
     /// The same of periods that may have ended, and others begun, in a loss.
     pub unseen: [u64; STATES],
     unwoken: [Unwoken; STATES],
@@ -172,7 +174,8 @@ impl Times {
     pub const fn new() -> Times {
         Times {
             distributions: [const { Distribution::new() }; STATES],
-            totals: [0; STATES],
+            told_before: [0; STATES],
+            of_no_length: [0; STATES],
             unseen: [0; STATES],
             unwoken: [Unwoken { all: 0, busy: 0 }; STATES],
         }
@@ -181,15 +184,19 @@ impl Times {
     /// A period ended. The interval began at `from`.
     #[inline(always)]
     pub fn record(&mut self, state: State, since: u64, until: u64, from: u64) {
-        self.distributions[state.index()].record(until.saturating_sub(since));
-        self.take_up(state, since, until, from);
+        let length = until.saturating_sub(since);
+        self.distributions[state.index()].record(length);
+        if since < from {
+            cold_path(); // once per task and interval
+            self.told_before[state.index()] += u128::from(length - until.saturating_sub(from));
+        }
     }
 
     /// The same of one that began before anybody looked.
     #[inline(always)]
     pub fn take_up(&mut self, state: State, since: u64, until: u64, from: u64) {
-        let total = &mut self.totals[state.index()];
-        *total = total.saturating_add(until.saturating_sub(since.max(from)));
+        let sum = &mut self.of_no_length[state.index()];
+        *sum = sum.saturating_add(until.saturating_sub(since.max(from)));
     }
 
     /// The same of one that is thrown away.
@@ -200,12 +207,15 @@ impl Times {
 
     /// Time in any state.
     pub fn all_states(&self) -> u64 {
-        self.totals.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns))
+        self.totals().into_iter().fold(0, u64::saturating_add)
     }
 
-    #[cfg(test)]
+    /// By state, what lies in the interval of each period, ns: not what a table before has told already.
     pub fn totals(&self) -> [u64; STATES] {
-        self.totals
+        std::array::from_fn(|at| {
+            let ended = self.distributions[at].sum().saturating_sub(self.told_before[at]);
+            u64::try_from(ended).unwrap_or(u64::MAX).saturating_add(self.of_no_length[at])
+        })
     }
 
     /// By state, of all and of busy CPUs.
@@ -339,10 +349,11 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
         seen_of: impl Fn(usize, u64) -> (u64, u64),
     ) -> Vec<StateRow> {
         let mut rows = Vec::new();
+        let totals = times.totals();
         for (at, &GoingOn { count, ns, longest_ns, in_interval_ns }) in ongoing.iter().enumerate() {
             let state = State::at(at);
             let durations = &times.distributions[at];
-            let total_ns = times.totals[at].saturating_add(in_interval_ns);
+            let total_ns = totals[at].saturating_add(in_interval_ns);
             let (seen_ns, of_ns) = seen_of(at, total_ns);
             let is_missing = thread.is_none() && of_ns > seen_ns;
             if (durations.is_empty() && count == 0 && total_ns == 0 && !is_missing) || !(self.selects)(state) {

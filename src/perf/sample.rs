@@ -1,0 +1,185 @@
+//! A sample as it lies in the ring: decoded where it is used, and borrowed from there.
+
+use perf_event_open_sys::bindings as b;
+
+use crate::perf::evsel::{EventId, Evsel};
+use crate::perf::layout::{
+    Layout, Parts, Shape, USUAL_BYTES, USUAL_CPU, USUAL_TID, USUAL_TIME, high, low, size_in, u64_at,
+};
+use crate::perf::record::{Callchain, ChainForm, Extra, Malformed, ReadValues};
+
+/// One event, with everything its attr asked for; fields that it did not ask for are 0 or empty. Those that most profilers
+/// have no use for are read when asked for.
+#[derive(Clone, Debug)]
+pub struct Sample<'a> {
+    /// Process and thread that were current, in our pid namespace; -1 when already gone, 0 when of another.
+    pub pid: i32,
+    pub tid: i32,
+    /// ns, CLOCK_MONOTONIC.
+    pub time: u64,
+    pub cpu: u32,
+    /// It arrived after a record with a later stamp.
+    pub late: bool,
+    pub callchain: Callchain<'a>,
+    /// The tracepoint's record, padded to whole words.
+    pub raw: &'a [u8],
+    /// Where RAW ends in the record, before that is aligned: see [`Sample::rest`].
+    raw_end: usize,
+    /// From its header on.
+    record: &'a [u8],
+    layout: LayoutOf<'a>,
+}
+
+/// Bytes of the shortest of usual samples: those of `BASE`, and the size of RAW.
+pub const USUAL_LEAST: usize = USUAL_BYTES + 4;
+
+/// Where the layout of a sample is. It is looked up when somebody asks: most never do.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::perf) enum LayoutOf<'a> {
+    Known(&'a Layout),
+    /// The event's, among all events.
+    Event(&'a [Evsel], EventId),
+}
+
+impl<'a> LayoutOf<'a> {
+    fn get(self) -> &'a Layout {
+        match self {
+            LayoutOf::Known(layout) => layout,
+            LayoutOf::Event(evsels, event) => evsels.get(event.index()).map_or(&Layout::NONE, Evsel::layout),
+        }
+    }
+}
+
+impl<'a> Sample<'a> {
+    /// The sample at the start of `rest`. `shape`: its layout's, which the caller has at hand sooner. None: it is not whole, or
+    /// it ends before a field that its event asks for, or a length in it does not fit.
+    pub(in crate::perf) fn decode(layout: LayoutOf<'a>, shape: Shape, rest: &'a [u8]) -> Option<Sample<'a>> {
+        Sample::usual(layout, shape, rest).or_else(|| Sample::any(layout, rest))
+    }
+
+    /// The same of nearly all samples: the shape is a usual one, and nothing follows RAW. None: it is another one, or malformed.
+    // In line, and put together in registers: a sample that goes through memory shows at a million per second.
+    #[inline(always)]
+    pub(in crate::perf) fn usual(layout: LayoutOf<'a>, shape: Shape, rest: &'a [u8]) -> Option<Sample<'a>> {
+        if shape == Shape::Plain {
+            return Sample::with_raw(layout, rest, Callchain::empty(), USUAL_BYTES);
+        }
+        if shape.is_other() {
+            return None;
+        }
+        let mut at = USUAL_BYTES;
+        if shape.has_period() {
+            at += 8;
+        }
+        if !shape.has_callchain() {
+            return Sample::with_raw(layout, rest, Callchain::empty(), at);
+        }
+        let (count, behind) = rest.get(at..)?.split_first_chunk::<8>()?;
+        let bytes = usize::try_from(u64::from_ne_bytes(*count).checked_mul(8)?).ok()?;
+        Sample::with_raw(layout, rest, Callchain::from_bytes(behind.get(..bytes)?), at + 8 + bytes)
+    }
+
+    /// One whose RAW, with its size, begins at `at`. The kernel makes its size such that it ends with the record.
+    #[inline(always)]
+    fn with_raw(layout: LayoutOf<'a>, rest: &'a [u8], callchain: Callchain<'a>, at: usize) -> Option<Sample<'a>> {
+        let (raw_bytes, raw_at) = (u32::from_ne_bytes(*rest.get(at..at + 4)?.first_chunk()?), at + 4);
+        let (fixed, raw_end) = (rest.first_chunk::<USUAL_BYTES>()?, raw_at + raw_bytes as usize);
+        let size = size_in(fixed);
+        if raw_end != size || !size.is_multiple_of(8) {
+            return None;
+        }
+        let record = rest.get(..size)?;
+        let raw = record.get(raw_at..)?;
+        let [tid, time, cpu] = [USUAL_TID, USUAL_TIME, USUAL_CPU].map(|at| u64_at(fixed, at).unwrap_or(0));
+        let (pid, tid) = (low(tid) as i32, high(tid) as i32);
+        Some(Sample { pid, tid, time, cpu: low(cpu), late: false, callchain, raw, raw_end, record, layout })
+    }
+
+    /// Whatever its event asks for.
+    fn any(layout: LayoutOf<'a>, rest: &'a [u8]) -> Option<Sample<'a>> {
+        let of = layout.get();
+        let Parts { record, callchain, raw, raw_end } = of.parts(rest)?;
+        let [tid, time, cpu] = of.base_words(record);
+        let (pid, tid) = (low(tid) as i32, high(tid) as i32);
+        Some(Sample { pid, tid, time, cpu: low(cpu), late: false, callchain, raw, raw_end, record, layout })
+    }
+
+    /// `PERF_RECORD_MISC_*`
+    #[inline]
+    pub fn misc(&self) -> u16 {
+        self.record.get(4..6).map_or(0, |misc| u16::from_ne_bytes([misc[0], misc[1]]))
+    }
+
+    #[inline]
+    pub fn ip(&self) -> u64 {
+        self.layout.get().ip(self.record)
+    }
+
+    pub fn addr(&self) -> u64 {
+        self.layout.get().addr(self.record)
+    }
+
+    pub fn id(&self) -> u64 {
+        self.layout.get().id(self.record)
+    }
+
+    pub fn stream_id(&self) -> u64 {
+        self.layout.get().stream_id(self.record)
+    }
+
+    #[inline]
+    pub fn period(&self) -> u64 {
+        self.layout.get().period(self.record)
+    }
+
+    /// `value`s of a sampled counter or group.
+    pub fn read(&self) -> ReadValues<'a> {
+        self.layout.get().read_values(self.record)
+    }
+
+    #[inline]
+    pub fn chain_form(&self) -> ChainForm {
+        self.layout.get().chain_form()
+    }
+
+    /// What follows RAW: see [`Sample::extra`].
+    #[inline]
+    pub fn rest(&self) -> &'a [u8] {
+        // The size of RAW and its data together fill whole words; perf counts the padding as data.
+        self.record.get(self.raw_end.next_multiple_of(8)..).unwrap_or_default()
+    }
+
+    /// Its record, from the header on.
+    #[inline(always)]
+    pub fn record(&self) -> &'a [u8] {
+        self.record
+    }
+
+    /// The current task is in 32-bit mode on a kernel of 64 bits: its system calls have numbers of their own. False where
+    /// the event does not ask for it ([`Attr::with_abi`](crate::perf::Attr)).
+    #[inline]
+    pub fn is_compat(&self) -> bool {
+        self.layout.get().user_abi(self.rest()) == Some(u64::from(b::PERF_SAMPLE_REGS_ABI_32))
+    }
+
+    /// The word, of 4 bytes in 32-bit mode, at an address of the current task, where the sample has a copy of that part of its stack
+    /// ([`Attr::user_stack`](crate::perf::Attr)).
+    pub fn user_word(&self, address: u64) -> Option<u64> {
+        let extra = self.extra().ok()?;
+        let (stack_pointer, _) = extra.regs_user?.split_first_chunk()?;
+        let at = usize::try_from(address.checked_sub(u64::from_ne_bytes(*stack_pointer))?).ok()?;
+        let stack = extra.stack_user.get(at..)?;
+        if self.is_compat() {
+            return stack.first_chunk().map(|word| u64::from(u32::from_ne_bytes(*word)));
+        }
+        stack.first_chunk().map(|word| u64::from_ne_bytes(*word))
+    }
+
+    /// Branches, registers, stack copies and the other rare fields.
+    ///
+    /// # Errors
+    /// A length in them does not fit.
+    pub fn extra(&self) -> Result<Extra<'a>, Malformed> {
+        self.layout.get().extra(self.rest())
+    }
+}
