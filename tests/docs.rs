@@ -9,6 +9,7 @@ use clap::CommandFactory;
 use common::shell::{call, check};
 use perf_prof::commands::Cli;
 use perf_prof::profilers::trials;
+use perf_prof::report::{ColumnHead, Kind, TableHead, Unit};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -163,4 +164,87 @@ fn the_profiler_of_the_design_page_is_the_real_one() {
     let lines = |text: &str| text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>();
     let (_, code) = code.split_once("\n/// ").expect("the options");
     assert_eq!(lines(&shown), lines(&format!("/// {code}")));
+}
+
+const BEGIN: &str = "<!-- tables: made from the schemas by tests/docs.rs -->\n";
+const END: &str = "<!-- end of the tables -->\n";
+
+/// `PERF_PROF_WRITE_DOCS=1` writes it anew.
+#[test]
+fn the_keys_of_tables_are_those_of_the_schemas() {
+    let path = root().join("docs/json.md");
+    let text = read(&path);
+    let (before, rest) = text.split_once(BEGIN).expect("where the tables begin");
+    let (told, after) = rest.split_once(END).expect("where they end");
+    let mut tables = String::new();
+    for profiler in trials() {
+        assert_eq!(profiler.tables.is_empty(), profiler.name == "trace", "{} tells its tables", profiler.name);
+        profiler.tables.iter().for_each(|table| push_table(profiler.name, table, &mut tables));
+    }
+    assert!(tables.matches("\n###").count() >= 8, "{tables}");
+    if std::env::var_os("PERF_PROF_WRITE_DOCS").is_some() {
+        fs::write(&path, [before, BEGIN, &tables, END, after].concat()).expect("written");
+    } else {
+        assert!(told == tables, "docs/json.md is old: PERF_PROF_WRITE_DOCS=1 cargo test --test docs writes it anew");
+    }
+}
+
+fn push_table(profiler: &str, head: &TableHead, out: &mut String) {
+    let TableHead { table, columns, meanings, is_snapshot } = head;
+    let shown: Vec<&ColumnHead> = columns.iter().filter(|column| column.in_text || column.in_json).collect();
+    *out += &format!("\n### {profiler}: {table}\n\n");
+    if *is_snapshot {
+        *out += "Of what is now: rows of a later interval replace them.\n\n";
+    }
+    let over = if *is_snapshot { ["", ""] } else { [" | over intervals", " | ---"] };
+    *out += &format!("| key | in text | unit{} | meaning |\n| --- | --- | ---{} | --- |\n", over[0], over[1]);
+    for column in &shown {
+        let meaning = meanings.iter().find(|(key, _)| *key == column.key);
+        let (_, meaning) =
+            meaning.unwrap_or_else(|| panic!("{profiler}, {table}: nobody tells what {} is", column.key));
+        let key = if column.in_json { format!("`{}`", column.key) } else { String::new() };
+        let mut row = vec![key, in_text(column), unit(column).to_owned()];
+        row.extend((!is_snapshot).then(|| over_intervals(column.kind).to_owned()));
+        row.push((*meaning).to_owned());
+        *out += &format!("| {} |\n", row.join(" | "));
+    }
+    for (key, _) in *meanings {
+        assert!(shown.iter().any(|column| column.key == *key), "{profiler}, {table}: no column is {key}");
+    }
+}
+
+fn in_text(column: &ColumnHead) -> String {
+    match column {
+        ColumnHead { kind: Kind::Stack, .. } => "lines below".to_owned(),
+        ColumnHead { in_text: false, .. } => String::new(),
+        ColumnHead { heading: " ", .. } => "behind the row".to_owned(),
+        ColumnHead { if_any: true, heading, .. } => format!("`{heading}`, if any"),
+        ColumnHead { heading, .. } => format!("`{heading}`"),
+    }
+}
+
+/// In JSON.
+fn unit(column: &ColumnHead) -> &'static str {
+    match column.unit {
+        _ if column.key.ends_with("_ns") => "ns",
+        _ if column.key.ends_with("pct") => "%",
+        _ if column.key.ends_with("_hz") => "Hz",
+        Unit::Ns | Unit::Age => "ns",
+        Unit::Bytes => "bytes",
+        Unit::Hz => "Hz",
+        Unit::Count => "",
+    }
+}
+
+/// How cells of several intervals become one.
+fn over_intervals(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Label | Kind::Stack | Kind::Place => "names the row",
+        Kind::Counter => "adds up",
+        Kind::Gauge => "the newest",
+        Kind::Greatest => "the greatest",
+        Kind::Least => "the least",
+        Kind::Names => "all of them",
+        Kind::Distribution | Kind::Derived => "worked out anew",
+    }
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::cli::CommonArgs;
 use crate::profiler::Profiler;
-use crate::report::OccurrenceLayout;
+use crate::report::{OccurrenceLayout, TableHead};
 
 /// The options of a subcommand that is a profiler.
 pub trait ProfilerArgs {
@@ -25,6 +25,11 @@ pub trait ProfilerArgs {
     /// It has tables, not only lines as things happen.
     const REPORTS: bool = true;
 
+    /// What its tables are, for the documentation.
+    fn tables() -> Vec<TableHead> {
+        Vec::new()
+    }
+
     fn common(&self) -> &CommonArgs;
 
     /// The profiler with its own options.
@@ -40,6 +45,7 @@ pub struct Trial {
     /// The options it is tried with.
     pub options: &'static [&'static str],
     pub occurrences: Option<&'static OccurrenceLayout>,
+    pub tables: Vec<TableHead>,
     /// Makes the profiler from its options.
     pub build: fn(&[&str]) -> Result<Box<dyn Profiler>>,
 }
@@ -50,6 +56,7 @@ impl Trial {
             let command = A::augment_args(clap::Command::new(A::NAME).no_binary_name(true));
             A::from_arg_matches(&command.try_get_matches_from(options)?)?.build()
         };
-        Trial { name: A::NAME, options: A::TRIAL, occurrences: A::OCCURRENCES, build }
+        let (occurrences, tables) = (A::OCCURRENCES, A::tables());
+        Trial { name: A::NAME, options: A::TRIAL, occurrences, tables, build }
     }
 }

@@ -13,7 +13,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
-use crate::report::{Column, Schema, Value};
+use crate::report::{Column, Schema, TableHead, Value};
 use crate::stats::{KeyedSums, TaskStack};
 use crate::symbol::StackId;
 
@@ -45,6 +45,10 @@ impl ProfilerArgs for PageFaultsArgs {
     const NAME: &'static str = "page-faults";
     const WEIGHT: &'static str = "faults";
 
+    fn tables() -> Vec<TableHead> {
+        vec![PLACES.head()]
+    }
+
     fn common(&self) -> &CommonArgs {
         &self.common
     }
@@ -70,6 +74,13 @@ static PLACES: Schema<(TaskStack, Faults)> = Schema::<(TaskStack, Faults)>::new(
         Column::place("place", "function", |(task, _)| &mut task.stack),
     ],
 )
+.explained(&[
+    ("minor", "faults whose page was in memory, or a new one"),
+    ("major", "faults that waited for a read, from a file or from swap"),
+    ("pid", "the process"),
+    ("comm", "name of the thread"),
+    ("place", "function of the instruction that faulted, with the offset in it, or why it has no name"),
+])
 .ordered(|(one, few), (other, many)| (many.minor + many.major).cmp(&(few.minor + few.major)).then(one.cmp(other)));
 
 /// The profiler behind [`PageFaultsArgs`].

@@ -119,6 +119,7 @@ impl Report {
         rows: Vec<R>,
         is_snapshot: bool,
     ) -> &mut Table {
+        debug_assert_eq!(schema.is_snapshot, is_snapshot, "{}: the documentation tells of the schema", schema.table);
         let mut rows = TypedRows::new(schema, rows);
         let (title, bytes) = (rows.title(), rows.bytes());
         let (above, below, most, verdict) = (Vec::new(), None, None, Verdict::Exact);

@@ -15,6 +15,8 @@ pub struct Schema<R: 'static> {
     /// What the rows are, in text, where a report has several tables.
     pub title: &'static str,
     pub columns: &'static [Column<R>],
+    /// What the columns that somebody is shown mean, by their keys, for the documentation.
+    pub meanings: &'static [(&'static str, &'static str)],
     /// The order of the rows. None: as they come.
     pub order: Option<fn(&R, &R) -> Ordering>,
     /// What rows say of several of them is worked out from all of them. It runs again when rows were added.
@@ -22,6 +24,8 @@ pub struct Schema<R: 'static> {
     /// How far a row can be trusted by what is in it.
     pub verdict: fn(&R) -> Verdict,
     pub rests_on: Basis,
+    /// Its rows are of what is now, and replace those of the interval before.
+    pub is_snapshot: bool,
 }
 
 /// What a table rests on, and thus what a loss means for it.
@@ -41,7 +45,16 @@ impl<R> Schema<R> {
     /// A table of what the records of an interval tell.
     pub const fn new(table: &'static str, columns: &'static [Column<R>]) -> Schema<R> {
         let (order, settle) = (None, no_settling as fn(&mut [R]));
-        Schema { table, title: "", columns, order, settle, verdict: |_| Verdict::Exact, rests_on: Basis::Interval }
+        let (title, meanings) = ("", &[] as &[_]);
+        let (verdict, rests_on): (fn(&R) -> Verdict, Basis) = (|_| Verdict::Exact, Basis::Interval);
+        Schema { table, title, columns, meanings, order, settle, verdict, rests_on, is_snapshot: false }
+    }
+
+    /// What each key means, in a few words: `docs/json.md` has them.
+    #[must_use]
+    pub const fn explained(mut self, meanings: &'static [(&'static str, &'static str)]) -> Schema<R> {
+        self.meanings = meanings;
+        self
     }
 
     #[must_use]
@@ -60,6 +73,13 @@ impl<R> Schema<R> {
     #[must_use]
     pub const fn settled(mut self, settle: fn(&mut [R])) -> Schema<R> {
         self.settle = settle;
+        self
+    }
+
+    /// A table for [`crate::report::Report::snapshot`].
+    #[must_use]
+    pub const fn of_now(mut self) -> Schema<R> {
+        self.is_snapshot = true;
         self
     }
 
@@ -284,6 +304,23 @@ impl ColumnHead {
     pub const fn plain(heading: &'static str) -> ColumnHead {
         let (kind, unit) = (Kind::Label, Unit::Count);
         ColumnHead { key: heading, heading, kind, unit, in_text: true, if_any: false, in_json: true }
+    }
+}
+
+/// What a reader is told of a table whose type of row it does not know.
+#[derive(Clone, Debug)]
+pub struct TableHead {
+    pub table: &'static str,
+    pub columns: Vec<ColumnHead>,
+    /// Of the columns, by their keys.
+    pub meanings: &'static [(&'static str, &'static str)],
+    pub is_snapshot: bool,
+}
+
+impl<R> Schema<R> {
+    pub fn head(&self) -> TableHead {
+        let columns = self.columns.iter().map(Column::head).collect();
+        TableHead { table: self.table, columns, meanings: self.meanings, is_snapshot: self.is_snapshot }
     }
 }
 

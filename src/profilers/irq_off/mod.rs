@@ -30,7 +30,7 @@ use crate::profilers::irq_off::judge::{Account, Counts, Kind, Others, Recent, Ti
 use crate::profilers::irq_off::ongoing::Shown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
 use crate::report::layout::{SUBJECT, detail, text, when};
-use crate::report::{Column, Detail, OccurrenceLayout, OccurrenceSchema, Schema, Subject, Value, Verdict};
+use crate::report::{Column, Detail, OccurrenceLayout, OccurrenceSchema, Schema, Subject, TableHead, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::cpu_times::Reading;
@@ -85,6 +85,10 @@ impl ProfilerArgs for IrqOffArgs {
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SILENCES.layout());
     const WEIGHT: &'static str = "µs with interrupts off";
     const PACED: bool = true;
+
+    fn tables() -> Vec<TableHead> {
+        vec![CPUS.head()]
+    }
 
     fn common(&self) -> &CommonArgs {
         &self.common
@@ -254,7 +258,21 @@ static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
         Column::counter("samples", "samples", |row| &mut row.samples),
     ],
 )
+.explained(MEANINGS)
 .judged(|row| if row.samples == 0 { Verdict::LowerBound } else { Verdict::Exact }); // without samples it rests on nothing
+
+const MEANINGS: &[(&str, &str)] = &[
+    ("cpu", "the CPU"),
+    ("count", "how often interrupts were off for longer than the limit"),
+    ("max_ns", "the longest of these, at least; absent when there was none"),
+    ("timer_late", "how often the timer was late, and nothing tells why"),
+    ("machine_stopped", "how often the whole machine stood still"),
+    ("stolen", "how often a hypervisor took most of a silence"),
+    ("idle", "how often the idle task was woken late"),
+    ("sampling_holes", "how often interrupts were taken, and only samples are missing"),
+    ("not_sampled", "how often records were lost or held back, or the CPU was offline"),
+    ("samples", "samples of the timer; with none the CPU was not watched at all, and the row is a lower bound"),
+];
 
 impl IrqOff {
     fn new(terms: Terms, all: bool, common: &CommonArgs) -> IrqOff {

@@ -43,6 +43,8 @@ pub static OWNERS: Schema<PlaceRow> = schema(COLUMNS.split_at(COLUMNS.len() - 1)
 
 const fn schema(columns: &'static [Column<PlaceRow>]) -> Schema<PlaceRow> {
     Schema::<PlaceRow>::new("outstanding", columns)
+        .explained(MEANINGS)
+        .of_now()
         .ordered(|one, other| {
             let size = |row: &PlaceRow| (row.bytes, row.sum.allocs);
             size(other).cmp(&size(one))
@@ -54,6 +56,20 @@ const fn schema(columns: &'static [Column<PlaceRow>]) -> Schema<PlaceRow> {
         })
         .rests_on(Basis::RunByRow)
 }
+
+const MEANINGS: &[(&str, &str)] = &[
+    ("bytes", "outstanding at this place; absent where no event has a size"),
+    ("allocs", "how many allocations are"),
+    ("oldest_ns", "age of the oldest; of what a process left at its end, the age then"),
+    ("newest_ns", "age of the newest"),
+    ("exited", "left by a process that has ended, or has executed another program"),
+    ("unsure", "allocated before events were lost: they may have been freed unseen"),
+    ("pid", "process with the most of it, as `comm`"),
+    ("comm", "who has most of it"),
+    ("comms", "all who have some, those first that have most"),
+    ("freed_unseen", "freed without an event, found out when their addresses were given out again; a mark in text"),
+    ("stack", "where they were allocated; absent for events that do not tell"),
+];
 
 /// The rows, in no order. `sizes`: they are known.
 pub fn rows(sums: &Sums, sizes: bool, task: impl Fn(u32) -> (Option<i32>, Comm)) -> Vec<PlaceRow> {

@@ -39,7 +39,7 @@ use crate::profilers::profile::shares::{Kind, Left};
 use crate::profilers::profile::terms::Terms;
 use crate::profilers::profile::usage::{Owner, Starved, Usage};
 use crate::profilers::profile::windows::{BUSY, Seen, Windows};
-use crate::report::{OccurrenceLayout, Top, Verdict};
+use crate::report::{OccurrenceLayout, TableHead, Top, Verdict};
 use crate::stats::weights::StackWeights;
 use crate::symbol::StackId;
 use crate::symbol::stacks::innermost_user;
@@ -111,6 +111,10 @@ pub struct ProfileArgs {
 impl ProfilerArgs for ProfileArgs {
     const NAME: &'static str = "profile";
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(BUSY.layout());
+
+    fn tables() -> Vec<TableHead> {
+        vec![CPUS.head(), TASKS.head(), THREADS.head()]
+    }
 
     fn common(&self) -> &CommonArgs {
         &self.common

@@ -57,7 +57,21 @@ pub static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
         Column::<CpuRow>::counter("timed_samples", "", |row| &mut row.timed_samples).hidden(),
         Column::<CpuRow>::counter("timed_ns", "", |row| &mut row.timed_ns).ns().hidden(),
     ],
-);
+)
+.explained(&[
+    ("cpu", "the CPU"),
+    ("user_pct", "share of its time, or of the samples of the target on it, in programs; the four add up to 100"),
+    ("kernel_pct", "in the kernel"),
+    ("guest_pct", "in virtual machines that run here"),
+    ("idle_pct", "idle, waiting for disks included"),
+    ("irq_pct", "of its time, in hard interrupts, as /proc/stat says; in text where there was some"),
+    ("softirq_pct", "the same in softirqs"),
+    ("samples", "samples on that CPU, those of the idle task included"),
+    ("achieved_hz", "samples per second of busy time; absent when that was under 0.3 s"),
+    ("wanted_hz", "`-F`; absent with `-c`"),
+    ("period", "`-c`; absent without"),
+    ("throttled", "how often the kernel held back samples"),
+]);
 
 impl CpuRow {
     fn shares(&self) -> Shares {
@@ -151,6 +165,22 @@ const COUNT: Column<TaskRow> = Column::<TaskRow>::counter("count", "", |row| &mu
 const BY_ACCOUNT: Column<TaskRow> = Column::<TaskRow>::counter("by_account", "", |row| &mut row.by_account).hidden();
 const BY_SAMPLES: Column<TaskRow> = Column::<TaskRow>::counter("by_samples", "", |row| &mut row.by_samples).hidden();
 
+/// What the columns of threads mean; those of tasks lack the first.
+const MEANINGS: &[(&str, &str)] = &[
+    ("tid", "the thread"),
+    ("pid", "the process; absent for short-lived children"),
+    ("comm", "its name when the samples were taken: there is a row before and one after an exec; of children that of who has made them"),
+    ("name", "the same; `children of make`"),
+    ("pct", "CPU time, in per cent of one CPU: a process with four busy threads has 400"),
+    ("user_pct", "what of it was in programs"),
+    ("kernel_pct", "in the kernel"),
+    ("guest_pct", "in virtual machines"),
+    ("samples", "samples"),
+    ("pct_by", "where the share comes from: `account`, `samples` or `both`"),
+    ("children", "how many short-lived children the row is about; absent in others"),
+    ("cpu_ns", "CPU time"),
+];
+
 /// Those first that took most.
 pub static TASKS: Schema<TaskRow> = Schema::<TaskRow>::new(
     "tasks",
@@ -175,6 +205,7 @@ pub static TASKS: Schema<TaskRow> = Schema::<TaskRow>::new(
     ],
 )
 .titled("tasks, % of one CPU")
+.explained(MEANINGS.split_at(1).1)
 .ordered(rank);
 
 /// The same by thread.
@@ -202,6 +233,7 @@ pub static THREADS: Schema<TaskRow> = Schema::<TaskRow>::new(
     ],
 )
 .titled("threads, % of one CPU")
+.explained(MEANINGS)
 .ordered(rank);
 
 fn rank(one: &TaskRow, other: &TaskRow) -> Ordering {

@@ -33,6 +33,24 @@ pub static SIGNALS: Schema<SignalRow> = Schema::<SignalRow>::new(
         Column::<SignalRow>::counter("unknown", "", |row| &mut row.sum.unknown).hidden(),
     ],
 )
+.explained(&[
+    ("signal", "its name"),
+    (
+        "sender",
+        "name of the task that sent it; `<interrupt>`, `<exited>`, or `<gone>` where nobody knows the name any more",
+    ),
+    ("target", "name of the task it was for"),
+    ("count", "sent in the interval"),
+    ("delivered", "a thread of the target has taken it; like all fates also of what was sent in an earlier interval"),
+    ("ignored", "the target ignores it, or its default is to do nothing"),
+    ("merged", "an equal one waits already: there will be only one delivery"),
+    ("other", "`taken`, `overflow`, `target_ended`, and those that nobody could follow"),
+    ("pending", "signals that wait as the interval ends"),
+    ("max_delay_ns", "the longest way to a delivery"),
+    ("taken", "taken by `sigwait` or a signalfd, or discarded"),
+    ("overflow", "refused: the queue of real-time signals is full"),
+    ("target_ended", "not seen to arrive, the target has ended"),
+])
 .ordered(|one, other| (Reverse(one.sum.count), one.who).cmp(&(Reverse(other.sum.count), other.who)));
 
 /// What became of the signals of one kind, from one to another.

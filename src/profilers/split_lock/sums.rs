@@ -35,6 +35,13 @@ pub static COUNTS: Schema<CountRow> = Schema::<CountRow>::new(
     ],
 )
 .titled("CPUs, counted")
+.explained(&[
+    ("cpu", "the CPU"),
+    ("count", "counted since the start of the run"),
+    ("delta", "counted in the interval"),
+    ("run_pct", "how much of the time the event had a counter; less than 100 when there are more events than counters"),
+    ("estimate", "only then: how many there would have been at the same pace in all of the time"),
+])
 .rests_on(Basis::Counters);
 
 /// Where samples were.
@@ -60,6 +67,14 @@ pub static PLACES: Schema<PlaceRow> = Schema::<PlaceRow>::new(
     ],
 )
 .titled("where the samples were")
+.explained(&[
+    ("samples", "samples at this address"),
+    ("events", "events that the samples stand for: `-T` times as many"),
+    ("mode", "`user`, `kernel`, `guest-user`, `guest-kernel`, `hypervisor` or `unknown`"),
+    ("comm", "name of the task"),
+    ("addr", "address of the instruction"),
+    ("place", "function at the address, or why it has no name"),
+])
 .ordered(|one, other| {
     let name = |row: &PlaceRow| (Reverse(row.samples), row.mode, row.comm, row.addr);
     name(one).cmp(&name(other))

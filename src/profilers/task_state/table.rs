@@ -71,8 +71,10 @@ pub struct StateRow {
 }
 
 /// A row for each state.
-pub static STATES_OF_ALL: Schema<StateRow> =
-    Schema::<StateRow>::new("states", COLUMNS.split_at(2).1).settled(settle).judged(StateRow::verdict);
+pub static STATES_OF_ALL: Schema<StateRow> = Schema::<StateRow>::new("states", COLUMNS.split_at(2).1)
+    .explained(MEANINGS.split_at(2).1)
+    .settled(settle)
+    .judged(StateRow::verdict);
 
 /// A row for each thread and state: those first that have waited most, though they did not mean to.
 pub static STATES_OF_THREADS: Schema<StateRow> = Schema::<StateRow>::new("threads", COLUMNS)
@@ -81,7 +83,32 @@ pub static STATES_OF_THREADS: Schema<StateRow> = Schema::<StateRow>::new("thread
         rank(one).cmp(&rank(other))
     })
     .settled(settle)
+    .explained(MEANINGS)
     .judged(StateRow::verdict);
+
+const MEANINGS: &[(&str, &str)] = &[
+    ("tid", "the thread"),
+    ("comm", "its name"),
+    ("state", "R, S, D, T, t, I or RD; `?` of a thread without any event so far"),
+    ("count", "periods that ended in the interval"),
+    (
+        "total_ns",
+        "how much of the interval tasks spent in the state, summed: also in periods that go on, or began before the start",
+    ),
+    ("min_ns", "the shortest that ended"),
+    ("p50_ns", "half of those that ended were no longer; off by 2.2 % at most, as all percentiles"),
+    ("p95_ns", "95 of 100"),
+    ("p99_ns", "99 of 100"),
+    ("max_ns", "the longest; of those that go on, so far"),
+    ("ongoing", "tasks that are in the state as the interval ends"),
+    ("seen", "where time is missing: `seen_ns` of `of_ns`, with threads once for each"),
+    ("seen_ns", "only where time is missing: so much of the time of the state, or of the thread, is known"),
+    ("of_ns", "and so much there is"),
+    ("ongoing_ns", "how long those of `ongoing` are in the state so far, summed; not before the run began"),
+    ("unwoken", "only where tasks are hidden: waits whose wake-up went unseen"),
+    ("unwoken_busy", "those of them that may have waited for a busy CPU"),
+    ("unknown", "periods that may have been of this state"),
+];
 
 const COLUMNS: &[Column<StateRow>] = &[
     Column::label("tid", "tid", |row| row.thread.map_or(Value::None, |(tid, _)| Value::Signed(tid.into()))),

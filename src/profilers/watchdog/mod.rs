@@ -30,7 +30,7 @@ use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::lockup::{LOCKUPS, Lockup};
 use crate::profilers::watchdog::settings::{Limits, Settings};
 use crate::profilers::watchdog::signs::SignBoard;
-use crate::report::{Column, OccurrenceLayout, Schema, Subject, Value, Verdict};
+use crate::report::{Column, OccurrenceLayout, Schema, Subject, TableHead, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::kallsyms::{KallsymsError, address_of};
 use crate::task::{Comm, procfs};
@@ -66,6 +66,10 @@ impl ProfilerArgs for WatchdogArgs {
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(LOCKUPS.layout());
     const PACED: bool = true;
     const DURABLE: bool = true;
+
+    fn tables() -> Vec<TableHead> {
+        vec![CPUS.head()]
+    }
 
     fn common(&self) -> &CommonArgs {
         &self.common
@@ -141,7 +145,16 @@ static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
             row.running.map_or(Value::None, |seen| Value::Signed(seen.tid.into()))
         }),
     ],
-);
+)
+.explained(&[
+    ("cpu", "the CPU"),
+    ("state", "`ok`, `soft lockup`, `hard lockup`, `timer unseen`, `not seen yet` or `not watched`"),
+    ("last_timer_ns", "how long before the end of the interval its watchdog timer was seen last"),
+    ("last_watchdog_ns", "the same of its stop task"),
+    ("running.comm", "name of the task of the last record"),
+    ("running.tid", "its thread"),
+])
+.of_now();
 
 impl Watchdog {
     /// Cycles if this machine counts them, else the CPU clock.
