@@ -169,7 +169,10 @@ const BY_SAMPLES: Column<TaskRow> = Column::<TaskRow>::counter("by_samples", "",
 const MEANINGS: &[(&str, &str)] = &[
     ("tid", "the thread"),
     ("pid", "the process; absent for short-lived children"),
-    ("comm", "its name when the samples were taken: there is a row before and one after an exec; of children that of who has made them"),
+    (
+        "comm",
+        "its name when the samples were taken: there is a row before and one after an exec; of children that of who has made them",
+    ),
     ("name", "the same; `children of make`"),
     ("pct", "CPU time, in per cent of one CPU: a process with four busy threads has 400"),
     ("user_pct", "what of it was in programs"),
