@@ -1,10 +1,11 @@
 //! How many lines of a profiler are not about its subject, so that the next one costs little.
 //!
 //! The rule: at most 70 lines of a profiler are `use` declarations and construction (`new` and `Default`) in the file of the
-//! profiler itself, and in any of its files the struct of its options, the impl of `ProfilerArgs`, schemas of its tables and
-//! occurrences, with the functions that take a value from a row or an occurrence. Comments, help texts, empty lines and tests
-//! do not count; nor does `use` in other files, so that a subject of its own may have one. What is the same in two profilers
-//! belongs to what they are given: `Setup`, `Context`, `Scope`, `Evsel`, `report::Schema`.
+//! profiler itself, and in any of its files the struct of its options and the impl of `ProfilerArgs`. Comments, help texts,
+//! empty lines and tests do not count; nor does `use` in other files, so that a subject of its own may have one. What is the
+//! same in two profilers belongs to what they are given: `Setup`, `Context`, `Scope`, `Evsel`, `report::Schema`.
+//!
+//! Schemas are counted and told, but apart: what a column says of a row is what the profiler is for.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,15 +13,7 @@ use std::path::{Path, PathBuf};
 
 const MOST: usize = 70;
 /// Those that have more. These numbers may only become smaller.
-const LARGER: [(&str, usize); 7] = [
-    ("irq_off", 92),
-    ("kmemleak", 112),
-    ("profile", 149),
-    ("signal", 142),
-    ("split_lock", 99),
-    ("task_state", 184),
-    ("watchdog", 122),
-];
+const LARGER: [(&str, usize); 3] = [("kmemleak", 83), ("profile", 98), ("task_state", 85)];
 
 /// What does not belong to a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,7 +107,7 @@ fn profilers_are_about_their_subjects() {
     let mut faults = Vec::new();
     for (name, files) in profilers() {
         let counts = count(&files);
-        let sum: usize = counts.values().sum();
+        let sum: usize = counts.iter().filter(|(part, _)| **part != Part::Tables).map(|(_, lines)| lines).sum();
         let most = LARGER.iter().find(|(larger, _)| *larger == name).map_or(MOST, |(_, most)| *most);
         println!("{name}: {sum} {counts:?}");
         if sum > most {
