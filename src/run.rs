@@ -1,18 +1,21 @@
 //! One run: open the events, wait, merge, dispatch, report, stop.
 //!
-//! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `core`,
+//! [`Run::new`] turns options into open events; [`Run::start`] is the loop. What is done with a record is in `dispatcher`,
 //! the end in `finish`, what it would cost in `forecast`, the book of losses in `loss`, what the samples of a dry run come
 //! to in `meter`, who else looks on in `onlookers`, what is asked for in `options`, what keeps it going beside a CPU that
 //! is stuck in `pace`, what probes cost others in `probed`, recorded rings played again in `replay`, rings and CPUs that come
 //! and go in `rings` and `ring_sizes`, what is ready before events are opened in `setup`, how often snapshots are made in
 //! `snapshots`, what it tells of itself in mid-run in `tell`, in which words in
-//! `words`.
+//! `messages`.
 
-mod core;
+mod dispatcher;
 mod finish;
 pub mod forecast;
 mod loss;
+mod messages;
 mod meter;
+#[cfg(test)]
+mod model_tests;
 mod onlookers;
 mod options;
 mod pace;
@@ -23,9 +26,6 @@ mod rings;
 mod setup;
 mod snapshots;
 mod tell;
-#[cfg(test)]
-mod truth;
-mod words;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -44,7 +44,7 @@ use crate::profiler::hits::HitCost;
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::report::{Table, Value};
 use crate::ringbuf::Limit;
-use crate::run::core::Core;
+use crate::run::dispatcher::Dispatcher;
 use crate::run::loss::coverage;
 use crate::run::onlookers::Onlookers;
 pub use crate::run::options::Options;
@@ -96,7 +96,7 @@ const WAKER: u64 = SIGNALS + 2;
 pub struct Run {
     options: Options,
     host: Host,
-    core: Core,
+    core: Dispatcher,
     rings: Rings,
     poller: Poller,
     signals: Signals,
@@ -218,7 +218,7 @@ impl Run {
                 .flame
                 .clone()
                 .filter(|_| !options.dry_run)
-                .map(|flame| FlameWriter::new(flame, words::about(&options, &evlist), weight)),
+                .map(|flame| FlameWriter::new(flame, messages::about(&options, &evlist), weight)),
         };
         let mut rings = Rings::open(&mut evlist, &options.target, &host, options.ring, &poller)?;
         if !options.dry_run {
@@ -232,17 +232,17 @@ impl Run {
         let mut output = output;
         let scope = setup.scope.clone();
         let warnings = setup.warnings.take().into_iter().map(|warning| warning.to_string());
-        let words = std::mem::take(&mut options.notes).into_iter().chain(words::watching(&options, rings.cpus()));
+        let words = std::mem::take(&mut options.notes).into_iter().chain(messages::watching(&options, rings.cpus()));
         words.chain(warnings).chain(rings.take_notes()).for_each(|note| output.note(note));
         if evlist.any_address() {
             hidden(&host).into_iter().for_each(|reason| output.note(format!("degraded: {reason}")));
         }
         if options.verbose {
-            words::describe(&evlist, &rings, &tracefs, notes).into_iter().for_each(|line| output.note(line));
+            messages::describe(&evlist, &rings, &tracefs, notes).into_iter().for_each(|line| output.note(line));
         }
         let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host));
-        let mut core = Core::new(evlist, profilers, watched, scope, stacks, host.clone(), output);
-        core.narrow_here = rings.narrow_here;
+        let mut core = Dispatcher::new(evlist, profilers, watched, scope, stacks, host.clone(), output);
+        core.filter_in_user = rings.filter_in_user;
         core.doubts_children = !core.evlist.in_doubt().is_empty();
         core.limit = options.samples.filter(|_| !options.dry_run);
         let mut run = Run {
@@ -398,7 +398,7 @@ impl Run {
                 && now - self.start_ns > SILENCE.as_nanos() as u64
             {
                 silence_said = true;
-                let line = words::waiting_for(self.options.profiler, &self.core.evlist);
+                let line = messages::waiting_for(self.options.profiler, &self.core.evlist);
                 self.core.ctx.output.note(line);
             }
         }

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use common::seccomp::{Arg, Refusal, refused};
 use common::{Done, Load, Prog, command, copy_program, example, run_over, start_watching, until};
-use perf_prof::event::Place;
-use perf_prof::profiler::code::{self, Spot, Wanted};
+use perf_prof::event::ProbePoint;
+use perf_prof::profiler::code::{self, Spot, WantedFunctions};
 use perf_prof::symbol::search::{MOST_OF_FILE_BYTES, Search};
 use perf_prof::sys::mount::private_tracefs;
 use serde_json::Value;
@@ -75,9 +75,9 @@ fn all_of_a_sister(run: fn(&[&str], &[&str]) -> Done) {
 }
 
 /// The only place of a function in a file.
-fn in_file(place: &Place, path: &str) -> Spot {
+fn in_file(place: &ProbePoint, path: &str) -> Spot {
     let search = Search::within(MOST_OF_FILE_BYTES);
-    code::in_file(Wanted { place, most: 1 }, path, &search).expect("the function").remove(0)
+    code::in_file(WantedFunctions { place, most: 1 }, path, &search).expect("the function").remove(0)
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn run_from_a_shell(options: &[&str], workload: &[&str]) -> Done {
 fn probes_of_others_too() {
     need_uprobes!();
     let own = Own::copy_of("calls");
-    let place = Place { function: "calls_add".to_owned(), offset: 0, ret: false };
+    let place = ProbePoint { function: "calls_add".to_owned(), offset: 0, ret: false };
     let spot = in_file(&place, &own.path);
     let tracefs = private_tracefs().expect("a tracefs of our own");
     let list = tracefs.root().join("uprobe_events");

@@ -13,8 +13,8 @@ use std::process::Command;
 use common::{Done, Load, Prog, command, example, load_number, number, run, run_over, start, start_watching, until};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::Signal;
-use perf_prof::event::Place;
-use perf_prof::profiler::code::{self, Spot, Wanted};
+use perf_prof::event::ProbePoint;
+use perf_prof::profiler::code::{self, Spot, WantedFunctions};
 use perf_prof::symbol::functions::Code;
 use perf_prof::symbol::search::{MOST_OF_FILE_BYTES, Search};
 use perf_prof::sys::mount::{PrivateTracefs, private_tracefs};
@@ -66,9 +66,9 @@ impl Kernel {
 }
 
 /// The only place of a function in a file.
-fn in_file(place: &Place, path: &str) -> Spot {
+fn in_file(place: &ProbePoint, path: &str) -> Spot {
     let search = Search::within(MOST_OF_FILE_BYTES);
-    code::in_file(Wanted { place, most: 1 }, path, &search).expect("the function").remove(0)
+    code::in_file(WantedFunctions { place, most: 1 }, path, &search).expect("the function").remove(0)
 }
 
 /// Leaves the test where programs cannot be probed.
@@ -376,7 +376,7 @@ fn a_path_of_any_kind() {
 #[test]
 fn an_address_is_a_function_too() {
     need_uprobes!();
-    let place = Place { function: "calls_add".to_owned(), offset: 0, ret: false };
+    let place = ProbePoint { function: "calls_add".to_owned(), offset: 0, ret: false };
     let spot = in_file(&place, &example("calls"));
     // Of the linker's: what the file's bytes are off by is the same for all code of a program.
     let program = Code::open(Path::new(&spot.file.path)).expect("a file").expect("a program");
@@ -517,7 +517,7 @@ fn nothing_is_left_after_an_end() {
 
 /// The first byte of a function in a file, and in the memory of a process that has mapped it.
 fn first_bytes(pid: i32, function: &str, path: &str) -> [u8; 2] {
-    let place = Place { function: function.to_owned(), offset: 0, ret: false };
+    let place = ProbePoint { function: function.to_owned(), offset: 0, ret: false };
     let offset = in_file(&place, path).offset;
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
     let hex = |text: &str| u64::from_str_radix(text, 16).expect("hex");
@@ -660,7 +660,7 @@ struct Own<'a> {
 
 impl<'a> Own<'a> {
     fn define(kernel: &'a Kernel, name: &str) -> Own<'a> {
-        let place = Place { function: "calls_add".to_owned(), offset: 0, ret: false };
+        let place = ProbePoint { function: "calls_add".to_owned(), offset: 0, ret: false };
         let spot = in_file(&place, &example("calls"));
         let own = Own { kernel, name: format!("uprobes/{name}{}", std::process::id()) };
         let register = if cfg!(target_arch = "aarch64") { "%x1" } else { "%si" };

@@ -106,7 +106,8 @@ fn after_tests(text: &str) -> String {
 }
 
 fn is_test(path: &Path) -> bool {
-    let is_test = |name: &str| name == "tests" || name == "truth" || name.ends_with("_tests.rs") || name == "tests.rs";
+    let is_test =
+        |name: &str| name == "tests" || name == "model_tests" || name.ends_with("_tests.rs") || name == "tests.rs";
     path.iter().any(|part| is_test(part.to_str().unwrap()))
 }
 

@@ -4,7 +4,7 @@ use crate::perf::attr::Counter;
 
 /// An event by the name that a user knows it under.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedCounter {
     pub name: String,
     pub counter: Counter,
 }
@@ -30,13 +30,13 @@ const NAMES: [(&str, Counter); 16] = [
 ];
 
 /// A name of the list, or `r10f4`: a number of the CPU's manual, in hex.
-pub fn parse(text: &str) -> Result<Named, String> {
+pub fn parse(text: &str) -> Result<NamedCounter, String> {
     if let Some((name, counter)) = NAMES.iter().find(|(name, _)| *name == text) {
-        return Ok(Named { name: (*name).to_owned(), counter: *counter });
+        return Ok(NamedCounter { name: (*name).to_owned(), counter: *counter });
     }
     let hex = text.strip_prefix('r').filter(|hex| !hex.is_empty() && hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
     match hex.map(|hex| u64::from_str_radix(hex, 16)) {
-        Some(Ok(number)) => Ok(Named { name: text.to_owned(), counter: Counter::Raw(number) }),
+        Some(Ok(number)) => Ok(NamedCounter { name: text.to_owned(), counter: Counter::Raw(number) }),
         Some(Err(_)) => Err("too large, a raw event has 64 bits".to_owned()),
         None => {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();

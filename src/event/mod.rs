@@ -7,4 +7,4 @@ mod part;
 pub mod selector;
 
 pub use bound::Bound;
-pub use selector::{Args, Attrs, Head, Place, Selector, SelectorError, parse, parse_with};
+pub use selector::{Args, Attrs, Head, ProbePoint, Selector, SelectorError, parse, parse_with};

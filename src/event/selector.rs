@@ -55,14 +55,14 @@ pub enum Head {
     },
     /// A name without its system, or of something that is no tracepoint: for others to find out.
     Bare(String),
-    Kprobe(Place),
+    Kprobe(ProbePoint),
     /// Without a path the function is looked for in what the target has mapped.
-    Uprobe(Place, Option<String>),
+    Uprobe(ProbePoint, Option<String>),
 }
 
 /// Where in a program a probe is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ProbePoint {
     pub function: String,
     /// From its start, in bytes. 0 for one that waits for the return.
     pub offset: u64,
@@ -70,7 +70,7 @@ pub struct Place {
     pub ret: bool,
 }
 
-impl Place {
+impl ProbePoint {
     /// The function stands for every one it matches. A `[` alone is part of names: `operator[]`.
     pub fn is_pattern(&self) -> bool {
         self.function.contains(['*', '?'])
@@ -89,7 +89,7 @@ impl Head {
 
     /// `uretprobe:malloc@"/lib/libc.so.6"` in two: what is before the colon, if there is one, and what is behind it.
     pub fn parts(&self) -> (String, String) {
-        let kind = |letter: char, place: &Place| format!("{letter}{}probe", if place.ret { "ret" } else { "" });
+        let kind = |letter: char, place: &ProbePoint| format!("{letter}{}probe", if place.ret { "ret" } else { "" });
         match self {
             Head::Tracepoint { system, name } => (system.clone(), name.clone()),
             Head::Bare(name) => (String::new(), name.clone()),
@@ -111,7 +111,7 @@ impl fmt::Display for Head {
 }
 
 /// Prints as it is typed: `vfs_read+0x10`.
-impl fmt::Display for Place {
+impl fmt::Display for ProbePoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.offset {
             0 => f.write_str(&self.function),
@@ -278,7 +278,7 @@ fn bare(part: Part<'_>) -> Result<Head, Fault> {
 }
 
 /// In a program a name may stand for several functions.
-fn in_program(part: Part<'_>, ret: bool, example: &str) -> Result<Place, Fault> {
+fn in_program(part: Part<'_>, ret: bool, example: &str) -> Result<ProbePoint, Fault> {
     let part = part.trim();
     let mut place = place(part, ret, example)?;
     place.function.truncate(place.function.trim_end().len()); // before an offset
@@ -289,7 +289,7 @@ fn in_program(part: Part<'_>, ret: bool, example: &str) -> Result<Place, Fault> 
 }
 
 /// The kernel or the symbol table decides what a function is called.
-fn place(part: Part<'_>, ret: bool, example: &str) -> Result<Place, Fault> {
+fn place(part: Part<'_>, ret: bool, example: &str) -> Result<ProbePoint, Fault> {
     let is_kernel = example.starts_with("kprobe:");
     // `<a as b>::c`, `operator new`
     if let Some(at) = part.text.find(|c: char| is_kernel && c == ' ' || c != ' ' && c.is_whitespace() || c.is_control())
@@ -309,9 +309,9 @@ fn place(part: Part<'_>, ret: bool, example: &str) -> Result<Place, Fault> {
         None => offset.text.parse(),
     };
     match bytes {
-        Ok(0) => Ok(Place { function: name.to_owned(), offset: 0, ret }),
+        Ok(0) => Ok(ProbePoint { function: name.to_owned(), offset: 0, ret }),
         Ok(_) if ret => offset.fault("a function returns as a whole: no offset here"),
-        Ok(offset) => Ok(Place { function: name.to_owned(), offset, ret }),
+        Ok(offset) => Ok(ProbePoint { function: name.to_owned(), offset, ret }),
         Err(_) => offset.fault("the offset is a number of bytes, as in vfs_read+0x10"),
     }
 }
@@ -433,10 +433,10 @@ mod tests {
         let is = |text, test: fn(&Head) -> bool| test(&one(text).head);
         assert!(is("a:b", |head| matches!(head, Head::Tracepoint { system, name } if system == "a" && name == "b")));
         assert!(is("b", |head| matches!(head, Head::Bare(name) if name == "b")));
-        assert!(is("kprobe:b", |head| matches!(head, Head::Kprobe(Place { ret: false, .. }))));
+        assert!(is("kprobe:b", |head| matches!(head, Head::Kprobe(ProbePoint { ret: false, .. }))));
         assert!(is(
             "uretprobe:b@'c'",
-            |head| matches!(head, Head::Uprobe(Place { ret: true, .. }, Some(path)) if path == "c")
+            |head| matches!(head, Head::Uprobe(ProbePoint { ret: true, .. }, Some(path)) if path == "c")
         ));
         assert!(is("uprobe:b", |head| matches!(head, Head::Uprobe(_, None))));
         assert!(is("kprobe:b+16", |head| matches!(head, Head::Kprobe(place) if place.offset == 16)));

@@ -24,13 +24,13 @@ pub struct Forecast {
     pub side_bytes_per_s: f64,
     /// Of perf-prof, in per cent of one CPU.
     pub cpu_pct: f64,
-    pub pace: Pace,
+    pub pace: ForecastPace,
     pub ring: RingForecast,
 }
 
 /// Whether the reader keeps up with the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum ForecastPace {
     KeepsUp,
     /// It would, but others have the CPU.
     Crowded,
@@ -39,15 +39,15 @@ pub enum Pace {
     TooSlow,
 }
 
-impl Pace {
+impl ForecastPace {
     /// `busy`: the CPU that it needs; `share`: what others leave to it; `own`: what other threads of perf-prof leave.
-    pub fn of(busy: f64, share: f64, own: f64) -> Pace {
+    pub fn of(busy: f64, share: f64, own: f64) -> ForecastPace {
         const MOST: f64 = 0.9;
         match () {
-            () if busy >= MOST => Pace::TooSlow,
-            () if busy >= MOST * own => Pace::Alone,
-            () if busy >= MOST * share => Pace::Crowded,
-            () => Pace::KeepsUp,
+            () if busy >= MOST => ForecastPace::TooSlow,
+            () if busy >= MOST * own => ForecastPace::Alone,
+            () if busy >= MOST * share => ForecastPace::Crowded,
+            () => ForecastPace::KeepsUp,
         }
     }
 }
@@ -229,13 +229,13 @@ impl Forecast {
             lines.push(format!("{who} -m {pages} at most; cure: {cure}"));
         }
         let why = match self.pace {
-            Pace::KeepsUp => return,
-            Pace::Crowded => "other tasks leave perf-prof too little of a CPU: start it with chrt -f 1",
-            Pace::Alone => {
+            ForecastPace::KeepsUp => return,
+            ForecastPace::Crowded => "other tasks leave perf-prof too little of a CPU: start it with chrt -f 1",
+            ForecastPace::Alone => {
                 "reading and output take more than the one CPU that perf-prof may use: allow it a second, or narrow the \
                  events with a filter, -C or -p"
             }
-            Pace::TooSlow => "perf-prof can hardly keep up: narrow the events with a filter, -C or -p",
+            ForecastPace::TooSlow => "perf-prof can hardly keep up: narrow the events with a filter, -C or -p",
         };
         lines.push(format!("{why}; in a long run no ring buffer is enough"));
     }
@@ -255,7 +255,7 @@ impl Forecast {
         object.decimal("bytes_per_s", self.bytes_per_s);
         object.decimal("side_bytes_per_s", self.side_bytes_per_s);
         object.decimal("cpu_pct", self.cpu_pct);
-        object.bool("keeps_up", self.pace == Pace::KeepsUp);
+        object.bool("keeps_up", self.pace == ForecastPace::KeepsUp);
         object.unsigned("ring_pages", self.ring.pages);
         object.unsigned("rings_per_cpu", self.ring.rings as u64);
         object.unsigned("ring_bytes", self.ring.pages.saturating_mul(self.ring.page_bytes));
@@ -264,7 +264,7 @@ impl Forecast {
             object.unsigned("allowed_ring_pages", allowed.pages);
         }
         let is_there = self.ring.there_is(self.ring.pages) == self.ring.pages;
-        object.bool("ring_suffices", is_there && !self.ring.is_most && self.pace == Pace::KeepsUp);
+        object.bool("ring_suffices", is_there && !self.ring.is_most && self.pace == ForecastPace::KeepsUp);
         object.end();
         out.push(b'\n');
     }
@@ -337,7 +337,7 @@ mod tests {
             bytes_per_s: 2_001_050.0,
             side_bytes_per_s: 1000.0,
             cpu_pct: 3.1,
-            pace: Pace::KeepsUp,
+            pace: ForecastPace::KeepsUp,
             ring,
         }
     }
@@ -388,26 +388,34 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
             let allowed = Some(Allowed { pages, who: "the mlock limit allows", cure: "a larger one" });
             RingForecast { allowed, asked, ..ring }
         };
-        let cases: [(RingForecast, Pace, &str); 13] = [
-            (asked(64), Pace::KeepsUp, "should lose nothing; -m 64 is enough"),
-            (asked(32), Pace::KeepsUp, "should lose nothing; -m 32 is too small"),
-            (RingForecast { pages: 4096, ..ring }, Pace::KeepsUp, "the default, 2048 (8 MiB), is too small"),
+        let cases: [(RingForecast, ForecastPace, &str); 13] = [
+            (asked(64), ForecastPace::KeepsUp, "should lose nothing; -m 64 is enough"),
+            (asked(32), ForecastPace::KeepsUp, "should lose nothing; -m 32 is too small"),
+            (RingForecast { pages: 4096, ..ring }, ForecastPace::KeepsUp, "the default, 2048 (8 MiB), is too small"),
             (
                 RingForecast { is_most: true, ..ring },
-                Pace::KeepsUp,
+                ForecastPace::KeepsUp,
                 "even the largest, -m 64 (256 KiB per CPU), may lose",
             ),
-            (RingForecast { rings: 2, ..ring }, Pace::KeepsUp, "-m 64 (256 KiB each, 2 per CPU) should lose nothing"),
-            (few(64, None), Pace::KeepsUp, "the default, 2048, cut to 64 (256 KiB), is enough"),
-            (few(32, None), Pace::KeepsUp, "lose nothing; the default, 2048, cut to 32 (128 KiB), is too small"),
-            (few(32, Some(128)), Pace::KeepsUp, "-m 128, cut to 32 (128 KiB), is too small"),
-            (few(32, Some(16)), Pace::KeepsUp, "lose nothing; -m 16 is too small"),
-            (few(32, None), Pace::KeepsUp, "the mlock limit allows -m 32 at most; cure: a larger one"),
-            (ring, Pace::of(0.95, 1.0, 0.5), "can hardly keep up: narrow the events"),
-            (ring, Pace::of(0.2, 0.21, 1.0), "other tasks leave perf-prof too little of a CPU"),
+            (
+                RingForecast { rings: 2, ..ring },
+                ForecastPace::KeepsUp,
+                "-m 64 (256 KiB each, 2 per CPU) should lose nothing",
+            ),
+            (few(64, None), ForecastPace::KeepsUp, "the default, 2048, cut to 64 (256 KiB), is enough"),
+            (
+                few(32, None),
+                ForecastPace::KeepsUp,
+                "lose nothing; the default, 2048, cut to 32 (128 KiB), is too small",
+            ),
+            (few(32, Some(128)), ForecastPace::KeepsUp, "-m 128, cut to 32 (128 KiB), is too small"),
+            (few(32, Some(16)), ForecastPace::KeepsUp, "lose nothing; -m 16 is too small"),
+            (few(32, None), ForecastPace::KeepsUp, "the mlock limit allows -m 32 at most; cure: a larger one"),
+            (ring, ForecastPace::of(0.95, 1.0, 0.5), "can hardly keep up: narrow the events"),
+            (ring, ForecastPace::of(0.2, 0.21, 1.0), "other tasks leave perf-prof too little of a CPU"),
             (
                 ring,
-                Pace::of(0.5, 0.5, 0.5),
+                ForecastPace::of(0.5, 0.5, 0.5),
                 "the one CPU that perf-prof may use: allow it a second, or narrow the events",
             ),
         ];
@@ -415,7 +423,7 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
             let lines = Forecast { ring, pace, ..forecast() }.lines();
             assert!(lines.iter().any(|line| line.contains(want)), "{want:?}: {lines:#?}");
         }
-        assert_eq!(Pace::of(0.2, 0.5, 0.5), Pace::KeepsUp);
+        assert_eq!(ForecastPace::of(0.2, 0.5, 0.5), ForecastPace::KeepsUp);
     }
 
     #[test]

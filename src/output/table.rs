@@ -19,22 +19,22 @@ use crate::symbol::{Frame, Frames, StackId};
 
 /// Where a row is. Rows with equal keys are one.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct RowPlace {
     key: PlaceKey,
     pub stack: RowStack,
     /// Broken stacks that are shown as one.
     pub broken: Option<Broken>,
 }
 
-impl PartialEq for Place {
-    fn eq(&self, other: &Place) -> bool {
+impl PartialEq for RowPlace {
+    fn eq(&self, other: &RowPlace) -> bool {
         self.key == other.key
     }
 }
 
-impl Eq for Place {}
+impl Eq for RowPlace {}
 
-impl Hash for Place {
+impl Hash for RowPlace {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.key.hash(state);
     }
@@ -79,14 +79,14 @@ enum Known {
     Nowhere(&'static str),
 }
 
-impl Place {
+impl RowPlace {
     /// Of a table without stacks.
-    pub fn nowhere() -> Place {
-        Place { key: PlaceKey::Nowhere, stack: RowStack::Nowhere, broken: None }
+    pub fn nowhere() -> RowPlace {
+        RowPlace { key: PlaceKey::Nowhere, stack: RowStack::Nowhere, broken: None }
     }
 
-    fn of(id: Option<StackId>, stacks: &Frames) -> Place {
-        Place { key: PlaceKey::Whole(StackKey::exact(id, stacks)), stack: RowStack::Of(id), broken: None }
+    fn of(id: Option<StackId>, stacks: &Frames) -> RowPlace {
+        RowPlace { key: PlaceKey::Whole(StackKey::exact(id, stacks)), stack: RowStack::Of(id), broken: None }
     }
 
     /// The frames as text has them. None: the table has no stacks.
@@ -103,9 +103,9 @@ impl Place {
     }
 
     /// The same with the frames that it has now, for a time when the stack may be forgotten.
-    pub fn kept(&self, name: impl FnMut(StackId) -> Vec<Named>) -> Place {
+    pub fn kept(&self, name: impl FnMut(StackId) -> Vec<Named>) -> RowPlace {
         let stack = self.named(name).map_or(RowStack::Nowhere, |frames| RowStack::Kept(frames.into()));
-        Place { stack, ..self.clone() }
+        RowPlace { stack, ..self.clone() }
     }
 
     /// True when there was a stack.
@@ -121,7 +121,7 @@ impl Place {
 /// Rows that are no more than one of each name and place, in no order.
 pub struct Placed {
     pub rows: Box<dyn Rows>,
-    pub places: Vec<Place>,
+    pub places: Vec<RowPlace>,
 }
 
 impl Placed {
@@ -129,13 +129,13 @@ impl Placed {
     pub fn new(mut rows: Box<dyn Rows>, stacks: &Frames, names: &mut Names) -> Placed {
         let has_stacks = rows.columns().iter().any(|column| matches!(column.kind, Kind::Stack | Kind::Place));
         if !has_stacks {
-            let places = vec![Place::nowhere(); rows.len()];
+            let places = vec![RowPlace::nowhere(); rows.len()];
             return Placed { rows, places };
         }
         let mut sums = RowSums::new(&*rows, usize::MAX);
         for at in 0..rows.len() {
             let id = rows.stack(at).flatten();
-            sums.add(&mut *rows, at, Place::of(id, stacks));
+            sums.add(&mut *rows, at, RowPlace::of(id, stacks));
         }
         let order = sums.order(); // the greatest first: they have their names before time is up
         let (rows, places) = sums.into_parts();
@@ -152,7 +152,7 @@ fn join_broken(mut placed: Placed, order: &[usize], stacks: &Frames, names: &mut
         let id = if let RowStack::Of(id) = place.stack { id } else { None };
         let known = id.and_then(|id| stacks.get(id)).and_then(|frames| known(frames, names));
         let place = match known {
-            Some(known) => Place { key: PlaceKey::Broken(known.into()), ..place.clone() },
+            Some(known) => RowPlace { key: PlaceKey::Broken(known.into()), ..place.clone() },
             None => place.clone(),
         };
         *counts.entry(sums.add(&mut *placed.rows, at, place)).or_default() += 1;
@@ -204,7 +204,7 @@ pub struct Line {
     /// One for each column.
     pub cells: Vec<Value>,
     pub verdict: Verdict,
-    pub place: Place,
+    pub place: RowPlace,
     /// So many rows for which there was no room, in one.
     pub others: Option<u64>,
 }
@@ -212,7 +212,7 @@ pub struct Line {
 impl Line {
     /// One of which no more is known.
     pub fn plain(cells: Vec<Value>) -> Line {
-        Line { cells, verdict: Verdict::Exact, place: Place::nowhere(), others: None }
+        Line { cells, verdict: Verdict::Exact, place: RowPlace::nowhere(), others: None }
     }
 }
 
@@ -223,26 +223,26 @@ pub fn lines(placed: &mut Placed, verdict: Verdict, span_ns: u64) -> Vec<Line> {
     let line = |at: usize| Line {
         cells: rows.cells(at, span_ns),
         verdict: verdict.max(rows.verdict(at)),
-        place: places.get(at).cloned().unwrap_or_else(Place::nowhere),
+        place: places.get(at).cloned().unwrap_or_else(RowPlace::nowhere),
         others: None,
     };
     order.into_iter().map(line).collect()
 }
 
 /// The same of sums.
-pub fn lines_of_sums(sums: &mut RowSums<Place>, verdict: Verdict, span_ns: u64) -> Vec<Line> {
+pub fn lines_of_sums(sums: &mut RowSums<RowPlace>, verdict: Verdict, span_ns: u64) -> Vec<Line> {
     sums.settle();
     let (columns, order) = (sums.rows().columns(), sums.order());
     let line = |at: usize| {
         let others = sums.others().filter(|others| others.at == at).map(|others| others.rows);
         let mut cells = sums.rows().cells(at, span_ns);
-        let mut place = sums.place(at).cloned().unwrap_or_else(Place::nowhere);
+        let mut place = sums.place(at).cloned().unwrap_or_else(RowPlace::nowhere);
         if others.is_some() {
             let labels = cells.iter_mut().zip(&columns).filter(|(_, column)| column.kind == Kind::Label);
             for (nth, (cell, _)) in labels.enumerate() {
                 *cell = if nth == 0 { Value::Word("<others>") } else { Value::None };
             }
-            place = Place::nowhere();
+            place = RowPlace::nowhere();
         }
         Line { cells, verdict: verdict.max(sums.rows().verdict(at)), place, others }
     };
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn places_add_up_over_intervals() {
         let ids = ids(2);
-        let mut book: Book<Place> = Book::default();
+        let mut book: Book<RowPlace> = Book::default();
         for id in ids {
             let mut stacks = Frames::default();
             stacks.insert(id, [Frame::Kernel { addr: 5, behind_call: false }]);

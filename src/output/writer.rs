@@ -15,7 +15,7 @@ use crate::output::frames;
 use crate::output::json::Object;
 use crate::output::sink::Sink;
 use crate::output::stack_numbers::StackNumbers;
-use crate::output::table::Place;
+use crate::output::table::RowPlace;
 use crate::output::unsettled::Unsettled;
 use crate::output::wall::WallClock;
 use crate::output::{IntervalEnd, RunEnd, Settings, StackReport, json, top};
@@ -44,7 +44,7 @@ pub struct Writer {
     flood: Flood,
     stack_numbers: StackNumbers,
     /// What the tables of the intervals add up to.
-    book: Book<Place>,
+    book: Book<RowPlace>,
     step: CurrentStep,
     commands: Commands,
     /// Nothing more is said on stderr either.

@@ -28,7 +28,7 @@ use crate::perf::ids::{Ids, Route, Routes};
 use crate::perf::layout::{Layout, SampleType};
 use crate::perf::opening::{gone, refused, watch_error};
 pub use crate::perf::plan::Opened;
-use crate::perf::plan::{BoundTo, Plan, half, watches_of};
+use crate::perf::plan::{BoundTo, OpenPlan, half, watches_of};
 use crate::perf::refusal::{Refused, Shrunk};
 use crate::perf::sample::{LayoutOf, Sample};
 use crate::perf::target::{Target, Tasks};
@@ -45,7 +45,7 @@ pub struct Evlist {
     missing: Missing,
     cpus: Vec<CpuEvents>,
     ids: Ids,
-    plan: Plan,
+    plan: OpenPlan,
     adding_for: usize,
     left_out: Vec<String>,
     /// See [`Evlist::watch_all_tasks`].
@@ -191,7 +191,7 @@ impl Evlist {
                     evsel.name
                 );
             }
-            opened.narrow_here = true;
+            opened.filter_in_user = true;
             opened.notes.push(format!(
                 "degraded: opening each task's events takes {need} file descriptors, {limit} are allowed: watching whole \
                  CPUs and dropping what is of other tasks; cure: raise `ulimit -n`"
@@ -211,7 +211,7 @@ impl Evlist {
             );
         }
         let any_cpu = bound.is_none() || self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu);
-        self.plan = Plan {
+        self.plan = OpenPlan {
             side_on_cpu: any_cpu || self.all_tasks,
             enable_on_exec: matches!(target.tasks, Tasks::Workload(_)) && bound.is_some(),
             inherit: matches!(target.tasks, Tasks::Workload(_) | Tasks::Processes(_)),

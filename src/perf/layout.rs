@@ -98,54 +98,54 @@ pub struct Layout {
     chain_form: ChainForm,
     /// The fields of `BASE` are in their usual places.
     is_usual: bool,
-    shape: Shape,
+    shape: SampleLayoutKind,
 }
 
 /// What comes between the fields of `BASE` and the end of RAW: how a sample is decoded in the shortest way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape(u8);
+pub struct SampleLayoutKind(u8);
 
 /// Bits, not an `enum`: a jump for each of them would take longer.
 #[expect(non_upper_case_globals)]
-impl Shape {
+impl SampleLayoutKind {
     /// Nothing: a tracepoint's record follows at once.
-    pub const Plain: Shape = Shape(0);
-    pub const Period: Shape = Shape(1);
-    pub const Callchain: Shape = Shape(2);
-    pub const PeriodAndCallchain: Shape = Shape(3);
+    pub const Plain: SampleLayoutKind = SampleLayoutKind(0);
+    pub const Period: SampleLayoutKind = SampleLayoutKind(1);
+    pub const Callchain: SampleLayoutKind = SampleLayoutKind(2);
+    pub const PeriodAndCallchain: SampleLayoutKind = SampleLayoutKind(3);
     /// Something else, or there is no tracepoint's record.
-    pub const Other: Shape = Shape(4);
+    pub const Other: SampleLayoutKind = SampleLayoutKind(4);
 }
 
-impl Shape {
+impl SampleLayoutKind {
     #[inline(always)]
     pub fn has_period(self) -> bool {
-        self.0 & Shape::Period.0 != 0
+        self.0 & SampleLayoutKind::Period.0 != 0
     }
 
     #[inline(always)]
     pub fn has_callchain(self) -> bool {
-        self.0 & Shape::Callchain.0 != 0
+        self.0 & SampleLayoutKind::Callchain.0 != 0
     }
 
     /// It is none of the others.
     #[inline(always)]
     pub fn is_other(self) -> bool {
-        self.0 & Shape::Other.0 != 0
+        self.0 & SampleLayoutKind::Other.0 != 0
     }
 
-    fn of(sample_type: SampleType) -> Shape {
+    fn of(sample_type: SampleType) -> SampleLayoutKind {
         let others = [SampleType::IP, SampleType::ADDR, SampleType::ID, SampleType::STREAM_ID, SampleType::READ];
         if !sample_type.contains(SampleType::BASE.with(SampleType::RAW))
             || others.iter().any(|bit| sample_type.contains(*bit))
         {
-            return Shape::Other;
+            return SampleLayoutKind::Other;
         }
         match [SampleType::PERIOD, SampleType::CALLCHAIN].map(|bit| sample_type.contains(bit)) {
-            [false, false] => Shape::Plain,
-            [true, false] => Shape::Period,
-            [false, true] => Shape::Callchain,
-            [true, true] => Shape::PeriodAndCallchain,
+            [false, false] => SampleLayoutKind::Plain,
+            [true, false] => SampleLayoutKind::Period,
+            [false, true] => SampleLayoutKind::Callchain,
+            [true, true] => SampleLayoutKind::PeriodAndCallchain,
         }
     }
 }
@@ -189,7 +189,7 @@ impl Layout {
         id_time: 0,
         chain_form: ChainForm { depth: 0, innermost: Innermost::Executed },
         is_usual: false,
-        shape: Shape::Other,
+        shape: SampleLayoutKind::Other,
     };
 
     /// The layout of an event whose attr has these bits.
@@ -249,7 +249,7 @@ impl Layout {
             id_time,
             chain_form: ChainForm::default(),
             is_usual: tid == USUAL_TID && time == USUAL_TIME && cpu == USUAL_CPU,
-            shape: Shape::of(sample_type),
+            shape: SampleLayoutKind::of(sample_type),
         }
     }
 
@@ -292,7 +292,7 @@ impl Layout {
     }
 
     #[inline]
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> SampleLayoutKind {
         self.shape
     }
 
@@ -301,14 +301,14 @@ impl Layout {
     /// # Errors
     /// As [`Layout::shaped_sample`].
     pub fn sample<'a>(&'a self, rest: &'a [u8]) -> Result<Sample<'a>, Malformed> {
-        self.shaped_sample(Shape::Other, rest)
+        self.shaped_sample(SampleLayoutKind::Other, rest)
     }
 
     /// The same, in the shortest way for samples of this shape.
     ///
     /// # Errors
     /// It is not whole, or it ends before a field that its event asks for, or a length in it does not fit.
-    pub fn shaped_sample<'a>(&'a self, shape: Shape, rest: &'a [u8]) -> Result<Sample<'a>, Malformed> {
+    pub fn shaped_sample<'a>(&'a self, shape: SampleLayoutKind, rest: &'a [u8]) -> Result<Sample<'a>, Malformed> {
         Sample::decode(LayoutOf::Known(self), shape, rest).ok_or(Malformed::Length)
     }
 

@@ -7,7 +7,7 @@ use perf_event_open_sys::bindings as b;
 use proptest::prelude::*;
 
 use crate::perf::Sample;
-use crate::perf::layout::{Layout, SampleType, Shape};
+use crate::perf::layout::{Layout, SampleLayoutKind, SampleType};
 use crate::perf::record::{Branches, Extra, Malformed, decode};
 
 const MISC: u16 = 2; // PERF_RECORD_MISC_USER
@@ -534,10 +534,10 @@ fn samples_cut_anywhere_are_the_same_in_short() {
     let others = of(&[SampleType::IP, SampleType::ADDR, SampleType::ID, SampleType::STREAM_ID, SampleType::READ]);
     let (period, callchain) = (SampleType::PERIOD, SampleType::CALLCHAIN);
     for (without, shape) in [
-        (of(&[]), Shape::PeriodAndCallchain),
-        (of(&[period]), Shape::Callchain),
-        (of(&[callchain]), Shape::Period),
-        (of(&[period, callchain]), Shape::Plain),
+        (of(&[]), SampleLayoutKind::PeriodAndCallchain),
+        (of(&[period]), SampleLayoutKind::Callchain),
+        (of(&[callchain]), SampleLayoutKind::Period),
+        (of(&[period, callchain]), SampleLayoutKind::Plain),
     ] {
         for case in variants() {
             let case = Case { bits: case.bits & !others & !without, ..case };
@@ -547,7 +547,7 @@ fn samples_cut_anywhere_are_the_same_in_short() {
             assert!(sound > 0, "{case:?}");
         }
     }
-    assert!(variants().iter().all(|case| case.layout().shape() == Shape::Other));
+    assert!(variants().iter().all(|case| case.layout().shape() == SampleLayoutKind::Other));
 }
 
 proptest! {
@@ -572,7 +572,7 @@ proptest! {
     /// Samples of tracepoints whose lengths may be right.
     #[test]
     fn samples_of_random_lengths_are_the_same_in_short(
-        shape in prop::sample::select(&[Shape::Plain, Shape::Period, Shape::Callchain, Shape::PeriodAndCallchain][..]),
+        shape in prop::sample::select(&[SampleLayoutKind::Plain, SampleLayoutKind::Period, SampleLayoutKind::Callchain, SampleLayoutKind::PeriodAndCallchain][..]),
         filling in prop::collection::vec(any::<u8>(), 512),
         words in 5_usize..40,
         chain in 0_u64..30,

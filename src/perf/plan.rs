@@ -9,7 +9,7 @@ use crate::sys::perf::Watch;
 
 /// How the events of a CPU are opened, settled once per run.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct OpenPlan {
     /// Threads or cgroup descriptors for task-bound events; None opens the whole CPU.
     pub bound: Option<BoundTo>,
     pub side_on_cpu: bool,
@@ -31,11 +31,11 @@ pub(super) enum BoundTo {
 #[derive(Debug, Default)]
 pub struct Opened {
     /// Task-bound events had to be opened on whole CPUs: the run must drop other tasks' samples.
-    pub narrow_here: bool,
+    pub filter_in_user: bool,
     pub notes: Vec<String>,
 }
 
-impl Plan {
+impl OpenPlan {
     /// What the owner of a ring watches: it counts nothing.
     pub fn watch_of_owner(&self, cpu: u32) -> Watch {
         if self.side_on_cpu { Watch::Cpu(cpu) } else { Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu } }

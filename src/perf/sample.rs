@@ -4,7 +4,7 @@ use perf_event_open_sys::bindings as b;
 
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::layout::{
-    Layout, Parts, Shape, USUAL_BYTES, USUAL_CPU, USUAL_TID, USUAL_TIME, high, low, size_in, u64_at,
+    Layout, Parts, SampleLayoutKind, USUAL_BYTES, USUAL_CPU, USUAL_TID, USUAL_TIME, high, low, size_in, u64_at,
 };
 use crate::perf::record::{Callchain, ChainForm, Extra, Malformed, ReadValues};
 
@@ -53,15 +53,15 @@ impl<'a> LayoutOf<'a> {
 impl<'a> Sample<'a> {
     /// The sample at the start of `rest`. `shape`: its layout's, which the caller has at hand sooner. None: it is not whole, or
     /// it ends before a field that its event asks for, or a length in it does not fit.
-    pub(in crate::perf) fn decode(layout: LayoutOf<'a>, shape: Shape, rest: &'a [u8]) -> Option<Sample<'a>> {
+    pub(in crate::perf) fn decode(layout: LayoutOf<'a>, shape: SampleLayoutKind, rest: &'a [u8]) -> Option<Sample<'a>> {
         Sample::usual(layout, shape, rest).or_else(|| Sample::any(layout, rest))
     }
 
     /// The same of nearly all samples: the shape is a usual one, and nothing follows RAW. None: it is another one, or malformed.
     // In line, and put together in registers: a sample that goes through memory shows at a million per second.
     #[inline(always)]
-    pub(in crate::perf) fn usual(layout: LayoutOf<'a>, shape: Shape, rest: &'a [u8]) -> Option<Sample<'a>> {
-        if shape == Shape::Plain {
+    pub(in crate::perf) fn usual(layout: LayoutOf<'a>, shape: SampleLayoutKind, rest: &'a [u8]) -> Option<Sample<'a>> {
+        if shape == SampleLayoutKind::Plain {
             return Sample::with_raw(layout, rest, Callchain::empty(), USUAL_BYTES);
         }
         if shape.is_other() {

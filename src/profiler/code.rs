@@ -8,10 +8,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::escape::escape;
-use crate::event::selector::{MOST_OF_MOST, Place};
+use crate::event::selector::{MOST_OF_MOST, ProbePoint};
 use crate::host::Host;
 use crate::symbol::elf::NOT_ELF;
-use crate::symbol::functions::{Code, CodeFile, Named, is_stuck, library_path, mapped, of_command};
+use crate::symbol::functions::{Code, CodeFile, NamedCode, is_stuck, library_path, mapped, of_command};
 use crate::symbol::matching::{MatchList, WantedName, last_part};
 use crate::symbol::search::Search;
 use crate::sys::poll::is_told_to_end;
@@ -39,12 +39,12 @@ pub struct Spot {
 
 /// What a name, and how many functions, may stand for.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    pub place: &'a Place,
+pub struct WantedFunctions<'a> {
+    pub place: &'a ProbePoint,
     pub most: u16,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> WantedFunctions<'a> {
     fn name(self) -> WantedName<'a> {
         WantedName::new(&self.place.function, self.place.is_pattern())
     }
@@ -62,7 +62,7 @@ const OFFERED: usize = 4;
 ///
 /// # Errors
 /// No such file or function, more than one of a compiler's name, or more of those that people call so than were asked for.
-pub fn in_file(wanted: Wanted<'_>, path: &str, search: &Search) -> Result<Vec<Spot>> {
+pub fn in_file(wanted: WantedFunctions<'_>, path: &str, search: &Search) -> Result<Vec<Spot>> {
     let shown = escape(path.as_bytes());
     let code = match Code::open(Path::new(path)) {
         Ok(code) => code,
@@ -74,11 +74,11 @@ pub fn in_file(wanted: Wanted<'_>, path: &str, search: &Search) -> Result<Vec<Sp
         why => anyhow!("{shown} is no program or library: {why}"),
     })?;
     let named = match address(&wanted.place.function) {
-        Some(address) => Named::Function { address, size: 0 },
-        None if wanted.place.is_pattern() => Named::Unknown,
+        Some(address) => NamedCode::Function { address, size: 0 },
+        None if wanted.place.is_pattern() => NamedCode::Unknown,
         None => code.find(&wanted.place.function, search),
     };
-    if matches!(named, Named::Unknown | Named::Elsewhere) {
+    if matches!(named, NamedCode::Unknown | NamedCode::Elsewhere) {
         let functions = code.matching(wanted.name(), false, search);
         if !functions.functions.is_empty() || wanted.place.is_pattern() {
             return spots_of(wanted, code, functions, search);
@@ -92,7 +92,7 @@ pub fn in_file(wanted: Wanted<'_>, path: &str, search: &Search) -> Result<Vec<Sp
 ///
 /// # Errors
 /// No file defines it, or one does more than once.
-pub fn in_target(wanted: Wanted<'_>, scope: &Searched<'_>, host: &Host, search: &Search) -> Result<Vec<Spot>> {
+pub fn in_target(wanted: WantedFunctions<'_>, scope: &Searched<'_>, host: &Host, search: &Search) -> Result<Vec<Spot>> {
     let name = &wanted.place.function;
     if address(name).is_some() {
         bail!("the address {name} is one of a file: name it, as in uprobe:{name}@\"/bin/true\"");
@@ -122,7 +122,7 @@ pub fn in_target(wanted: Wanted<'_>, scope: &Searched<'_>, host: &Host, search: 
     }
 }
 
-fn in_processes(wanted: Wanted<'_>, pids: &[i32], host: &Host, search: &Search) -> Result<Vec<Spot>> {
+fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: &Search) -> Result<Vec<Spot>> {
     let (place, name) = (wanted.place, &wanted.place.function);
     let (mut spots, mut near): (Vec<Spot>, Vec<String>) = (Vec::new(), Vec::new());
     let mut judged = FxHashMap::default();
@@ -188,7 +188,7 @@ fn in_processes(wanted: Wanted<'_>, pids: &[i32], host: &Host, search: &Search) 
 }
 
 /// Functions that people call so, in a program, which comes first, or else in those of its libraries that have any.
-fn in_one_of(wanted: Wanted<'_>, files: &mut Vec<Code>, search: &Search) -> Option<Result<Vec<Spot>>> {
+fn in_one_of(wanted: WantedFunctions<'_>, files: &mut Vec<Code>, search: &Search) -> Option<Result<Vec<Spot>>> {
     let program = files.first()?;
     let own = program.matching(wanted.name(), false, search);
     if !own.functions.is_empty() || own.chosen > 0 {
@@ -201,7 +201,7 @@ fn in_one_of(wanted: Wanted<'_>, files: &mut Vec<Code>, search: &Search) -> Opti
 }
 
 /// The same in the exports of libraries, by the compiler's name first. None when there are none: the files stay.
-fn in_libraries(wanted: Wanted<'_>, libraries: &mut Vec<Code>, search: &Search) -> Option<Result<Vec<Spot>>> {
+fn in_libraries(wanted: WantedFunctions<'_>, libraries: &mut Vec<Code>, search: &Search) -> Option<Result<Vec<Spot>>> {
     let (place, name) = (wanted.place, &wanted.place.function);
     if !place.is_pattern()
         && let Some(at) = libraries.iter().position(|code| code.exports(name, search))
@@ -255,15 +255,16 @@ fn defining(
 }
 
 /// What a compiler's name stands for in a program. None when it is not there.
-fn in_itself(program: &Code, place: &Place, search: &Search) -> Option<Named> {
+fn in_itself(program: &Code, place: &ProbePoint, search: &Search) -> Option<NamedCode> {
     if place.is_pattern() {
         return None;
     }
-    Some(program.find(&place.function, search)).filter(|named| !matches!(named, Named::Unknown | Named::Elsewhere))
+    Some(program.find(&place.function, search))
+        .filter(|named| !matches!(named, NamedCode::Unknown | NamedCode::Elsewhere))
 }
 
 /// In the program itself, else in its libraries.
-fn in_program(wanted: Wanted<'_>, program: Code, search: &Search) -> Result<Vec<Spot>> {
+fn in_program(wanted: WantedFunctions<'_>, program: Code, search: &Search) -> Result<Vec<Spot>> {
     let (place, name) = (wanted.place, &wanted.place.function);
     if let Some(named) = in_itself(&program, place, search) {
         return Ok(vec![spot_of(place, program, named, search)?]);
@@ -288,13 +289,18 @@ fn in_program(wanted: Wanted<'_>, program: Code, search: &Search) -> Result<Vec<
 }
 
 /// The byte of the file.
-fn spot(place: &Place, code: Code, search: &Search) -> Result<Spot> {
+fn spot(place: &ProbePoint, code: Code, search: &Search) -> Result<Spot> {
     let named = code.find(&place.function, search);
     spot_of(place, code, named, search)
 }
 
 /// Not more functions than were asked for.
-fn check_count(wanted: Wanted<'_>, count: usize, search: &Search, names: impl FnOnce() -> Vec<String>) -> Result<()> {
+fn check_count(
+    wanted: WantedFunctions<'_>,
+    count: usize,
+    search: &Search,
+    names: impl FnOnce() -> Vec<String>,
+) -> Result<()> {
     let name = escape(wanted.place.function.as_bytes());
     if count <= usize::from(wanted.most) {
         return Ok(());
@@ -316,7 +322,7 @@ fn check_count(wanted: Wanted<'_>, count: usize, search: &Search, names: impl Fn
 }
 
 /// The places of functions that people call so.
-fn spots_of(wanted: Wanted<'_>, code: Code, matches: MatchList, search: &Search) -> Result<Vec<Spot>> {
+fn spots_of(wanted: WantedFunctions<'_>, code: Code, matches: MatchList, search: &Search) -> Result<Vec<Spot>> {
     let name = escape(wanted.place.function.as_bytes());
     let path = escape(code.file.path.as_bytes());
     let MatchList { mut functions, chosen } = matches;
@@ -325,7 +331,7 @@ fn spots_of(wanted: Wanted<'_>, code: Code, matches: MatchList, search: &Search)
         functions.iter().map(|found| escape(found.name.as_bytes())).collect()
     })?;
     if let ([only], false) = (functions.as_slice(), wanted.place.is_pattern()) {
-        let named = Named::Function { address: only.address, size: only.size };
+        let named = NamedCode::Function { address: only.address, size: only.size };
         return Ok(vec![spot_of(wanted.place, code, named, search)?]);
     }
     if wanted.place.offset > 0 {
@@ -362,7 +368,7 @@ fn machine_of(code: &Code) -> Result<Machine> {
 }
 
 /// As [`spot`], of what was found.
-fn spot_of(place: &Place, code: Code, named: Named, search: &Search) -> Result<Spot> {
+fn spot_of(place: &ProbePoint, code: Code, named: NamedCode, search: &Search) -> Result<Spot> {
     let (name, path) = (escape(place.function.as_bytes()), escape(code.file.path.as_bytes()));
     let machine = machine_of(&code)?;
     let (start, size) = function(&place.function, named, &code, search)?;
@@ -377,12 +383,12 @@ fn spot_of(place: &Place, code: Code, named: Named, search: &Search) -> Result<S
 }
 
 /// Address and size of a function by its name.
-fn function(wanted: &str, named: Named, code: &Code, search: &Search) -> Result<(u64, u64)> {
+fn function(wanted: &str, named: NamedCode, code: &Code, search: &Search) -> Result<(u64, u64)> {
     let (name, path) = (escape(wanted.as_bytes()), escape(code.file.path.as_bytes()));
     let near = || near_names(wanted, std::slice::from_ref(code), search);
     match named {
-        Named::Function { address, size } => Ok((address, size)),
-        Named::Several(all) => {
+        NamedCode::Function { address, size } => Ok((address, size)),
+        NamedCode::Several(all) => {
             let some: Vec<String> = all.iter().take(OFFERED).map(|address| format!("{address:#x}")).collect();
             let more = if all.len() > OFFERED { ", ..." } else { "" };
             let example = some.first().map_or("", String::as_str);
@@ -392,17 +398,17 @@ fn function(wanted: &str, named: Named, code: &Code, search: &Search) -> Result<
                 some.join(", ")
             )
         }
-        Named::Chosen => {
+        NamedCode::Chosen => {
             let near: Vec<String> = near().into_iter().filter(|near| near.contains(wanted)).collect();
             let near = did_you_mean(&near);
             bail!(
                 "`{name}` in {path} is chosen among several functions at load time (IFUNC): name the one in use{near}"
             )
         }
-        Named::Elsewhere => bail!(
+        NamedCode::Elsewhere => bail!(
             "`{name}` is not in {path} itself, a library defines it: name that one, or leave the file out and name the process with -p"
         ),
-        Named::Unknown => {
+        NamedCode::Unknown => {
             let stripped = if code.is_stripped() { STRIPPED } else { INLINED };
             let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
             bail!("{path} has no function `{name}`{left_out}{stripped}{}", did_you_mean(&near()))
@@ -474,8 +480,8 @@ mod tests {
     use super::*;
     use crate::symbol::search::MOST_OF_FILE_BYTES;
 
-    fn place(function: &str, offset: u64) -> Place {
-        Place { function: function.to_owned(), offset, ret: false }
+    fn place(function: &str, offset: u64) -> ProbePoint {
+        ProbePoint { function: function.to_owned(), offset, ret: false }
     }
 
     #[test]
@@ -509,7 +515,9 @@ mod tests {
         let name = "perf_prof_test_function_of_a_name_of_its_own";
         let exe = std::env::current_exe().unwrap();
         let exe = exe.to_str().unwrap();
-        let in_file = |place: &Place| in_file(Wanted { place, most: 100 }, exe, &Search::within(MOST_OF_FILE_BYTES));
+        let in_file = |place: &ProbePoint| {
+            in_file(WantedFunctions { place, most: 100 }, exe, &Search::within(MOST_OF_FILE_BYTES))
+        };
         let found = in_file(&place(name, 0)).unwrap().remove(0);
         assert_eq!(found.machine, Machine::of_kernel());
         // Where it is in memory: the file's first byte is mapped where the lowest mapping of it is.
@@ -522,7 +530,7 @@ mod tests {
             (hex(start) <= here && here < hex(end)).then(|| here - hex(start) + hex(words.nth(1).unwrap()))
         });
         assert_eq!(Some(found.offset), of_code);
-        let said = |place: &Place| format!("{:#}", in_file(place).unwrap_err());
+        let said = |place: &ProbePoint| format!("{:#}", in_file(place).unwrap_err());
         assert!(
             said(&place("perf_prof_test_function_of_a_name_of_its_owm", 0)).contains(&format!("did you mean {name}?"))
         );
@@ -530,7 +538,7 @@ mod tests {
         assert!(said(&place("0x7fffffffffffffff", 0)).contains("there is no code at"));
         let own = std::process::id() as i32;
         let spots = in_target(
-            Wanted { place: &place(name, 0), most: 100 },
+            WantedFunctions { place: &place(name, 0), most: 100 },
             &Searched::Processes(vec![own, own]),
             &Host::default(),
             &Search::within(MOST_OF_FILE_BYTES),
@@ -542,7 +550,7 @@ mod tests {
     #[test]
     fn says_what_is_wrong_with_a_file() {
         let place = place("main", 0);
-        let wanted = Wanted { place: &place, most: 100 };
+        let wanted = WantedFunctions { place: &place, most: 100 };
         let said = |path: &str| format!("{:#}", in_file(wanted, path, &Search::within(1 << 20)).unwrap_err());
         assert!(said("/nonexistent/x").starts_with("cannot open /nonexistent/x: No such file"));
         assert_eq!(said("/proc"), "/proc is no regular file");

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use crate::caret::caret;
 use crate::cli::usage;
 use crate::escape::escape;
-use crate::event::selector::{Args, Head, Place, Selector, USUAL_MOST};
+use crate::event::selector::{Args, Head, ProbePoint, Selector, USUAL_MOST};
 use crate::host::{Host, processes};
 use crate::perf::Attr;
 use crate::perf::attr::Missing;
@@ -100,12 +100,12 @@ impl Setup<'_> {
         Ok(())
     }
 
-    fn find_function(&self, selector: &Selector, place: &Place, path: Option<&str>) -> Result<Vec<code::Spot>> {
+    fn find_function(&self, selector: &Selector, place: &ProbePoint, path: Option<&str>) -> Result<Vec<code::Spot>> {
         let head = &selector.head;
         if !has_uprobes(self.tracefs.get_as_root(ROOT_ONLY)?.root()) {
             bail!("{head}: {NO_UPROBES}");
         }
-        let wanted = code::Wanted { place, most: selector.attrs.most.unwrap_or(USUAL_MOST) };
+        let wanted = code::WantedFunctions { place, most: selector.attrs.most.unwrap_or(USUAL_MOST) };
         let search = Search::within(path.map_or(MOST_OF_TARGET_BYTES, |_| MOST_OF_FILE_BYTES));
         let spots = match path {
             Some(path) => code::in_file(wanted, path, &search),
@@ -118,7 +118,7 @@ impl Setup<'_> {
         Ok(spots)
     }
 
-    fn in_programs(&self, selector: &Selector, place: &Place, path: Option<&str>) -> Result<Vec<SelectedEvent>> {
+    fn in_programs(&self, selector: &Selector, place: &ProbePoint, path: Option<&str>) -> Result<Vec<SelectedEvent>> {
         let head = &selector.head;
         let found = {
             let mut all = self.tracefs.spots.borrow_mut();
@@ -207,7 +207,13 @@ impl Setup<'_> {
     }
 
     /// Why the kernel does not take a probe, in one sentence.
-    fn refused(&self, selector: &Selector, place: &Place, definition: &Definition, refusal: Refusal) -> anyhow::Error {
+    fn refused(
+        &self,
+        selector: &Selector,
+        place: &ProbePoint,
+        definition: &Definition,
+        refusal: Refusal,
+    ) -> anyhow::Error {
         let head = &selector.head;
         let Refusal { error, complaint } = refusal;
         let errno = error.raw_os_error().unwrap_or(0);
@@ -238,7 +244,7 @@ impl Setup<'_> {
     }
 }
 
-fn site(place: &Place, user: bool, machine: Machine) -> Site {
+fn site(place: &ProbePoint, user: bool, machine: Machine) -> Site {
     Site { user, ret: place.ret, entry: place.offset == 0 && !place.ret, machine }
 }
 
@@ -254,7 +260,7 @@ fn lower_first(text: &str) -> String {
 }
 
 /// What is wrong with a place in the kernel.
-fn kernel_place(host: &Host, function: &str, place: &Place, errno: i32, said: Option<&str>) -> Option<String> {
+fn kernel_place(host: &Host, function: &str, place: &ProbePoint, errno: i32, said: Option<&str>) -> Option<String> {
     let name = function.rsplit(':').next().unwrap_or(function); // of a module's function
     let (mut near, mut places) = (Near::new(name), 0);
     each_function(&host.proc.join("kallsyms"), |known, _| {
@@ -283,7 +289,7 @@ fn kernel_place(host: &Host, function: &str, place: &Place, errno: i32, said: Op
 
 /// How far it is to the next function in the kernel: newer ones take an offset to whatever it leads. Only looked at for
 /// an offset.
-fn len_of(host: &Host, place: &Place) -> Option<u64> {
+fn len_of(host: &Host, place: &ProbePoint) -> Option<u64> {
     if place.offset == 0 {
         return None;
     }

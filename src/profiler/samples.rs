@@ -8,18 +8,18 @@ use crate::perf::evsel::EventId;
 use crate::perf::record::sample_identifier;
 use crate::perf::sample::USUAL_LEAST;
 use crate::profiler::{Context, Profiler};
-use crate::ringbuf::Piece;
+use crate::ringbuf::RecordRun;
 
 /// The samples at the start of a piece that are of one profiler.
 ///
 /// They are decoded where they are used: what a profiler does not look at is not even read.
 pub struct Samples<'p, 'a> {
-    piece: &'p mut Piece<'a>,
+    piece: &'p mut RecordRun<'a>,
     evlist: &'p Evlist,
     owner: u32,
     most: u64, // relevant ones
     gate: Option<Gate<'p>>,
-    taken: Taken,
+    taken: SampleCounts,
 }
 
 /// Sees each sample before its profiler has it, in the few runs that need that. False: the profiler is not given it.
@@ -27,7 +27,7 @@ pub type Gate<'p> = &'p mut dyn FnMut(EventId, &Sample<'_>, &Context) -> bool;
 
 /// What became of the samples.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Taken {
+pub struct SampleCounts {
     /// Those that the profiler did not ignore.
     pub relevant: u64,
     pub ignored: u64,
@@ -37,7 +37,7 @@ pub struct Taken {
     pub kept_out: u64,
 }
 
-impl Taken {
+impl SampleCounts {
     pub fn all(&self) -> u64 {
         self.relevant + self.ignored + self.kept_out
     }
@@ -73,16 +73,16 @@ impl<P: Profiler + ?Sized> Handler for P {
 impl<'p, 'a> Samples<'p, 'a> {
     /// Up to `most` that are relevant.
     pub fn new(
-        piece: &'p mut Piece<'a>,
+        piece: &'p mut RecordRun<'a>,
         evlist: &'p Evlist,
         owner: u32,
         most: u64,
         gate: Option<Gate<'p>>,
     ) -> Samples<'p, 'a> {
-        Samples { piece, evlist, owner, most, gate, taken: Taken::default() }
+        Samples { piece, evlist, owner, most, gate, taken: SampleCounts::default() }
     }
 
-    pub fn taken(&self) -> Taken {
+    pub fn taken(&self) -> SampleCounts {
         self.taken
     }
 
@@ -118,7 +118,7 @@ impl<'p, 'a> Samples<'p, 'a> {
             if self.taken.relevant == self.most || ctx.stacks.is_changed() || ctx.output.is_large() {
                 break;
             }
-            if (left > 0 || most == 0) && !self.piece.turn() && !self.one(handler, ctx) {
+            if (left > 0 || most == 0) && !self.piece.switch_ring() && !self.one(handler, ctx) {
                 break;
             }
         }
@@ -133,7 +133,7 @@ impl<'p, 'a> Samples<'p, 'a> {
             return false;
         };
         let Some(mut sample) = self.evlist.sample(route, record) else { return false };
-        let Some(late) = self.piece.take(record.len(), sample.time) else { return self.piece.turn() };
+        let Some(late) = self.piece.take(record.len(), sample.time) else { return self.piece.switch_ring() };
         sample.late = late;
         if self.gate.as_mut().is_some_and(|gate| !gate(route.event, &sample, ctx)) {
             self.taken.kept_out += 1;

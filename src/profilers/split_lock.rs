@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use rustc_hash::FxHashSet;
 
 use crate::cli::{CommonArgs, usage, values};
-use crate::event::counter::{self, Named};
+use crate::event::counter::{self, NamedCounter};
 use crate::perf::attr::{Counter, Exclude};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{EventId, Evsel};
@@ -52,7 +52,7 @@ pub struct SplitLockArgs {
     test: bool,
     /// Another event: page-faults, cycles, r10f4
     #[arg(long, value_name = "EVENT", value_parser = counter::parse)]
-    event: Option<Named>,
+    event: Option<NamedCounter>,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -83,7 +83,9 @@ impl ProfilerArgs for SplitLockArgs {
         if self.test {
             self.refuse_to_miss_the_test()?;
         }
-        if let Some(Named { name, counter: Counter::Software(_) }) = self.event.as_ref().filter(|_| self.exclude_host) {
+        if let Some(NamedCounter { name, counter: Counter::Software(_) }) =
+            self.event.as_ref().filter(|_| self.exclude_host)
+        {
             return Err(usage(format!(
                 "-G leaves out nothing of {name}, which the kernel counts itself, and on this host alone: leave out -G"
             )));
@@ -156,7 +158,7 @@ impl Profiler for SplitLock {
         };
         let named = match &self.args.event {
             Some(named) => named.clone(),
-            None => Named { name: "split-locks".to_owned(), counter: cpu::split_locks(setup.host)? },
+            None => NamedCounter { name: "split-locks".to_owned(), counter: cpu::split_locks(setup.host)? },
         };
         if self.args.test {
             if !POSSIBLE {

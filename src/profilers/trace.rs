@@ -65,7 +65,7 @@ const HALF_SEEN: [&str; 4] =
 
 /// How an event is wanted, beside its name.
 #[derive(Debug, PartialEq)]
-struct Way {
+struct EventSpec {
     /// As typed.
     filter: Option<String>,
     attrs: Attrs,
@@ -75,14 +75,14 @@ struct Way {
 struct Chosen {
     bound: Bound,
     /// In [`Trace::ways`].
-    way: usize,
+    spec: usize,
 }
 
-/// The chosen events, each once for a way.
+/// The chosen events, each once for a spec.
 #[derive(Default)]
 struct Selection {
     events: Vec<Chosen>,
-    /// By the event's number in the kernel and way.
+    /// By the event's number in the kernel and spec.
     places: FxHashMap<(u32, usize), usize>,
 }
 
@@ -107,7 +107,7 @@ struct Traced {
 pub struct Trace {
     selectors: Vec<Selector>,
     filter: Option<String>,
-    ways: Vec<Way>,
+    ways: Vec<EventSpec>,
     /// `-g`
     shows_stacks: bool,
     draws_stacks: bool,
@@ -147,15 +147,15 @@ impl ProfilerArgs for TraceArgs {
 }
 
 impl Trace {
-    /// The events that a selector stands for, without those that are chosen already, in the same way.
+    /// The events that a selector stands for, without those that are chosen already, in the same spec.
     fn choose(&mut self, selector: &Selector, selection: &mut Selection, setup: &Setup<'_>) -> Result<()> {
-        let way = Way { filter: selector.filter.clone(), attrs: selector.attrs.clone() };
-        let way = self.ways.iter().position(|other| *other == way).unwrap_or_else(|| {
-            self.ways.push(way);
+        let spec = EventSpec { filter: selector.filter.clone(), attrs: selector.attrs.clone() };
+        let spec = self.ways.iter().position(|other| *other == spec).unwrap_or_else(|| {
+            self.ways.push(spec);
             self.ways.len() - 1
         });
         for bound in setup.bind(selector, self.filter.as_deref())? {
-            let place = (bound.format.id, way);
+            let place = (bound.format.id, spec);
             match selection.places.get(&place) {
                 // One that is named in full must be there.
                 Some(&at) if !selector.has_wildcard() => selection.events[at].bound = bound,
@@ -169,7 +169,7 @@ impl Trace {
                         ));
                     }
                     selection.places.insert(place, selection.events.len());
-                    selection.events.push(Chosen { bound, way });
+                    selection.events.push(Chosen { bound, spec });
                 }
             }
         }

@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 
 use super::RingBuf;
-use super::due::Due;
 use super::item::{Item, ItemKind, Stamp};
-use super::piece::Piece;
+use super::loser_tree::LoserTree;
+use super::record_run::RecordRun;
+use super::ring_switch::{RingSwitcher, Store};
 use super::slot::{Leaving, NO_GAP, Next, Slot};
-use super::turns::{Store, Turns};
 
 /// How far a [`drain`](Merge::drain) goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Limit {
 }
 
 /// Where a [`drain`](Merge::drain_into) goes.
-pub trait Sink {
+pub trait RecordSink {
     /// What a record is to the merge.
     fn stamp(&self, record: &[u8]) -> Stamp;
 
@@ -29,7 +29,7 @@ pub trait Sink {
 
     /// Takes deliveries off a piece, as many as it can. A record that is first in a piece and not taken comes to `take`.
     #[inline(always)]
-    fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
+    fn take_run(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
         while let Some(item) = piece.next_item(|record| self.stamp(record)) {
             self.take(item)?;
         }
@@ -37,8 +37,8 @@ pub trait Sink {
     }
 }
 
-/// Two functions: [`Sink::stamp`] and [`Sink::take`].
-impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> Sink for (S, E) {
+/// Two functions: [`RecordSink::stamp`] and [`RecordSink::take`].
+impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> RecordSink for (S, E) {
     #[inline]
     fn stamp(&self, record: &[u8]) -> Stamp {
         (self.0)(record)
@@ -72,7 +72,7 @@ pub struct Merge {
     horizon: u64,             // last moment before the `now` of the one before
     newest: u64,              // highest stamp delivered
     undecodable: u64,
-    due: Due,          // the rings that have something up to the horizon
+    tree: LoserTree,   // the rings that have something up to the horizon
     store: Store,      // for the turns
     tight: Vec<usize>, // for `next_tight`
 }
@@ -168,20 +168,20 @@ impl Merge {
     }
 
     /// Delivers the records of the snapshots in time order, each ring in its own order.
-    pub fn drain_into(&mut self, limit: Limit, sink: &mut impl Sink) -> Drained {
+    pub fn drain_into(&mut self, limit: Limit, sink: &mut impl RecordSink) -> Drained {
         let horizon = if limit == Limit::All || self.rings < 2 { u64::MAX } else { self.horizon };
-        let Merge { slots, due, store, .. } = self;
-        let mut run = Run { now: self.now, newest: self.newest, undecodable: 0, drained: Drained::default(), sink };
-        due.clear(horizon);
+        let Merge { slots, tree, store, .. } = self;
+        let mut run = Drain { now: self.now, newest: self.newest, undecodable: 0, drained: Drained::default(), sink };
+        tree.clear(horizon);
         for (index, slot) in slots.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
             if let Some(key) = run.settle(slot) {
-                run.drained.held |= !due.push(index, key);
+                run.drained.held |= !tree.push(index, key);
             }
         }
-        due.build(self.now);
-        while let Some(first) = due.first() {
-            if run.deliver(slots, store, due, first).is_break() {
+        tree.build(self.now);
+        while let Some(first) = tree.first() {
+            if run.deliver(slots, store, tree, first).is_break() {
                 run.drained.stopped = true;
                 break;
             }
@@ -233,7 +233,7 @@ impl Merge {
 }
 
 /// What one `drain` carries from ring to ring.
-struct Run<'a, S> {
+struct Drain<'a, S> {
     now: u64,
     newest: u64,
     undecodable: u64,
@@ -241,28 +241,28 @@ struct Run<'a, S> {
     sink: &'a mut S,
 }
 
-impl<S: Sink> Run<'_, S> {
+impl<S: RecordSink> Drain<'_, S> {
     /// Hands records over in pieces, as long as they are taken so. Else delivers the next item of the ring that is `first`.
     #[inline]
     fn deliver(
         &mut self,
         slots: &mut [Option<Slot>],
         store: &mut Store,
-        due: &mut Due,
+        tree: &mut LoserTree,
         first: usize,
     ) -> ControlFlow<()> {
         let mut whose = Some(first);
         let mut records = 0;
-        if let Some((turns, turn)) = Turns::new(slots, store, due, first) {
-            let mut piece = Piece::new(Some(turns), turn, self.newest);
-            let flow = self.sink.take_piece(&mut piece);
+        if let Some((switcher, switch)) = RingSwitcher::new(slots, store, tree, first) {
+            let mut piece = RecordRun::new(Some(switcher), switch, self.newest);
+            let flow = self.sink.take_run(&mut piece);
             let taken = piece.end();
             (whose, records, self.newest) = (taken.first, taken.records, taken.newest);
             self.drained.records += taken.records;
             self.drained.late += taken.late;
             for taken in store.taken.drain(..) {
                 self.drained.bytes += taken.bytes as u64;
-                self.drained.held |= taken.next.is_some_and(|time| time > due.horizon());
+                self.drained.held |= taken.next.is_some_and(|time| time > tree.horizon());
                 if let Some(Some(slot)) = slots.get_mut(taken.ring) {
                     slot.pass(&taken);
                 }
@@ -270,14 +270,14 @@ impl<S: Sink> Run<'_, S> {
             flow?;
         }
         let Some(leaf) = whose else { return ControlFlow::Continue(()) };
-        let Some(ring) = due.ring(leaf) else { return ControlFlow::Break(()) };
+        let Some(ring) = tree.ring(leaf) else { return ControlFlow::Break(()) };
         let Some(Some(slot)) = slots.get_mut(ring) else { return ControlFlow::Break(()) };
         if records == 0 {
             self.deliver_one(slot, ring)?;
         }
         let key = self.settle(slot);
-        self.drained.held |= key.is_some_and(|key| key > due.horizon());
-        due.replace(leaf, key);
+        self.drained.held |= key.is_some_and(|key| key > tree.horizon());
+        tree.replace(leaf, key);
         ControlFlow::Continue(())
     }
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use super::order_tests::{What, got, record, stamp_of};
 use super::sim::Producer;
-use super::{Drained, Item, Limit, Merge, Piece, Sink, Stamp};
+use super::{Drained, Item, Limit, Merge, RecordRun, RecordSink, Stamp};
 
 /// Times and kinds of one drain.
 fn drain(merge: &mut Merge, limit: Limit) -> (Vec<(usize, u64, What)>, Drained) {
@@ -202,7 +202,7 @@ struct Picky {
     stop_at: u64,
 }
 
-impl Sink for Picky {
+impl RecordSink for Picky {
     fn stamp(&self, record: &[u8]) -> Stamp {
         stamp_of(record)
     }
@@ -212,7 +212,7 @@ impl Sink for Picky {
         if item.time == self.stop_at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
+    fn take_run(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
         while piece.records() < self.most
             && let Some(item) = piece.next_item(stamp_of)
         {

@@ -27,9 +27,9 @@
 //! **Many rings.** Which of them is first is a tournament over one small array. The memory of a ring is asked for a kilobyte
 //! ahead. So a record of 128 rings costs little more than one of 16.
 //!
-//! **Turns.** What the first ring has in one piece is handed over as a [`Piece`], with the time up to which it stays first. Behind
-//! that the piece itself goes on with the ring that is first then ([`Piece::turn`]): who walks it stays where he is, on a
-//! machine with one busy CPU as on one where all take turns at every record. A piece ends where its ring wraps, at a gap, and
+//! **Switching rings.** What the first ring has in one piece is handed over as a [`RecordRun`], with the time up to which it
+//! stays first. Behind that time the run goes on with the ring that is first then ([`RecordRun::switch_ring`]): its consumer
+//! need not return to the merge, on a machine with one busy CPU as on one where the rings take turns at every record. A piece ends where its ring wraps, at a gap, and
 //! at a quarter of the ring, so that room is given back in time. What is no ordinary record, what is not whole in a piece
 //! and what was left of one is delivered as an [`Item`] of its own.
 //!
@@ -41,16 +41,16 @@
 //! stamped after the drop. Who pairs records drops every pair with `open < time && close > after`.
 //! Rings of up to 64 KiB are always tight, since one record can be that long.
 
-mod due;
 mod item;
+mod loser_tree;
 mod memory;
 mod merge;
-mod piece;
 mod prefetch;
+mod record_run;
 mod ring;
+mod ring_switch;
 pub mod sim;
 mod slot;
-mod turns;
 
 #[cfg(test)]
 mod merge_tests;
@@ -60,6 +60,6 @@ mod order_tests;
 mod ring_tests;
 
 pub use item::{Item, ItemKind, Stamp};
-pub use merge::{Drained, Limit, Merge, Sink};
-pub use piece::{Piece, Walk};
+pub use merge::{Drained, Limit, Merge, RecordSink};
+pub use record_run::{RecordRun, Walk};
 pub use ring::RingBuf;

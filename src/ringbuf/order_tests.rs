@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use proptest::prelude::*;
 
 use super::sim::Producer;
-use super::{Item, ItemKind, Limit, Merge, Piece, Sink, Stamp};
+use super::{Item, ItemKind, Limit, Merge, RecordRun, RecordSink, Stamp};
 
 const SAMPLE: u8 = 9;
 const LOST: u8 = 2;
@@ -177,7 +177,7 @@ struct Taking<E, N> {
     most: N,
 }
 
-impl<E: FnMut(Item<'_>) -> ControlFlow<()>, N: Iterator<Item = u64>> Sink for Taking<E, N> {
+impl<E: FnMut(Item<'_>) -> ControlFlow<()>, N: Iterator<Item = u64>> RecordSink for Taking<E, N> {
     fn stamp(&self, record: &[u8]) -> Stamp {
         stamp_of(record)
     }
@@ -186,7 +186,7 @@ impl<E: FnMut(Item<'_>) -> ControlFlow<()>, N: Iterator<Item = u64>> Sink for Ta
         (self.each)(item)
     }
 
-    fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
+    fn take_run(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
         let most = self.most.next().unwrap_or(u64::MAX);
         while piece.records() < most
             && let Some(item) = piece.next_item(stamp_of)

@@ -1,7 +1,7 @@
 //! One ring of a merge.
 
 use super::RingBuf;
-use super::turns::Taken;
+use super::ring_switch::Taken;
 
 /// One ring, and what is known of its next item.
 pub struct Slot {

@@ -14,8 +14,8 @@ use crate::perf::evlist::Evlist;
 use crate::profiler::TracefsFinder;
 use crate::report::Value;
 use crate::ringbuf::Limit;
-use crate::run::core::Core;
-use crate::run::{Outcome, Run, Stop, words};
+use crate::run::dispatcher::Dispatcher;
+use crate::run::{Outcome, Run, Stop, messages};
 use crate::sys;
 use crate::task::procfs;
 
@@ -39,7 +39,7 @@ impl Run {
             format!("{name}: {count} calls were not seen: they came inside of another probe, or too many were pending")
         };
         messages.extend(self.tracefs.missed_calls().into_iter().map(say).map(Message::Note));
-        messages.extend(words::of_children(self.options.profiler, self.core.children_in_doubt).map(Message::Note));
+        messages.extend(messages::of_children(self.options.profiler, self.core.children_in_doubt).map(Message::Note));
         let hits = self.hits_so_far();
         let lost = self.core.loss.total();
         let dropped = self.core.ctx.output.dropped();
@@ -77,13 +77,13 @@ impl Run {
         let missing = end.missing().max(u64::from(!end.filtered_by.is_empty()));
         if !self.options.json {
             let counts_lost = self.core.evlist.counts_lost();
-            end.summary = words::summary(self.options.profiler, &end, counts_lost);
+            end.summary = messages::summary(self.options.profiler, &end, counts_lost);
             end.summary.extend(hits.map(|hits| hits.line(self.options.profiler)));
             if self.options.verbose {
-                end.summary.push(words::own_cost(&cost));
+                end.summary.push(messages::own_cost(&cost));
             }
         }
-        let follows = self.core.narrow_here || self.core.evlist.any_cpu_bound();
+        let follows = self.core.filter_in_user || self.core.evlist.any_cpu_bound();
         if self.core.ctx.watched.awaits_exec() && follows && self.core.loss.total() + self.core.loss.side_total() > 0 {
             messages.push(Message::Note(format!(
                 "{}: nothing is known of the command: the record of its exec was lost; a larger -m keeps it",
@@ -99,7 +99,7 @@ impl Run {
     /// Writes what is left and leaves nothing behind. True when it could not wait for all to be written.
     pub(super) fn leave(self, messages: Vec<Message>) -> Result<bool> {
         let Run { core, signals, workload, host, told_to_end, tracefs, options, .. } = self;
-        let Core { evlist, ctx, .. } = core;
+        let Dispatcher { evlist, ctx, .. } = core;
         let removal = remove_probes(evlist, tracefs);
         if let Some(mut workload) = workload {
             workload.end(&descendants(&host, workload.pid())); // if it still runs

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::output::forecast::{Allowed, EventForecast, Forecast, Pace, RingForecast};
+use crate::output::forecast::{Allowed, EventForecast, Forecast, ForecastPace, RingForecast};
 use crate::output::sink::Sink;
 use crate::perf::EventId;
 use crate::perf::attr::PerCount;
 use crate::perf::evlist::counters::Counters;
 use crate::perf::evsel::Evsel;
 use crate::ringbuf::Limit;
-use crate::run::forecast::book::{Book, Need, Phase, rate};
+use crate::run::forecast::book::{ForecastBook, Need, Phase, rate};
 use crate::run::meter::{Meter, Metered};
 use crate::run::ring_sizes::{default_ring_pages, most_pages};
 use crate::run::rings::why_shrunk;
@@ -80,7 +80,7 @@ struct Look {
     counters: Option<Counters>,
     /// What the events had counted when they were read last.
     before: Vec<u64>,
-    book: Book,
+    book: ForecastBook,
     cost: Cost,
     /// The cost is that of samples after the warm-up.
     is_warm: bool,
@@ -141,7 +141,7 @@ impl Run {
             raw_bytes,
             counters,
             before: Vec::new(),
-            book: Book::new(events),
+            book: ForecastBook::new(events),
             cost: Cost::default(),
             is_warm: false,
             sampling_ns: 0,
@@ -431,7 +431,7 @@ impl Run {
             bytes_per_s: bytes_per_s + side_bytes_per_s,
             side_bytes_per_s,
             cpu_pct: (reader + others) * 100.0,
-            pace: Pace::of(busy, cost.share(), own),
+            pace: ForecastPace::of(busy, cost.share(), own),
             ring: self.ring_forecast(need.ring_bytes()),
             events,
         }

@@ -17,7 +17,7 @@ use crate::perf::target::Target;
 use crate::profiler::{Profiler, Setup, TracefsFinder};
 use crate::ringbuf::sim::Producer;
 use crate::ringbuf::{Limit, Merge};
-use crate::run::core::Core;
+use crate::run::dispatcher::Dispatcher;
 use crate::run::rings::deliver;
 use crate::symbol::Stacks;
 use crate::sys::poll::Waker;
@@ -29,7 +29,7 @@ pub const RING_PAGES: usize = 2048;
 
 /// A run of one profiler over rings that are written by hand.
 pub struct Replay {
-    core: Core,
+    core: Dispatcher,
     merge: Merge,
     rings: Vec<Producer>,
     /// CPU and class of each.
@@ -72,7 +72,7 @@ impl Replay {
         let scope = setup.scope;
         // Its thread waits for its settings: it prints nothing.
         let (output, settle) = Output::start(Sink::file("/dev/null".as_ref())?, Arc::new(Waker::new()?))?;
-        let core = Core::new(evlist, vec![profiler], watched, scope, Stacks::new(64 << 20, 127), host, output);
+        let core = Dispatcher::new(evlist, vec![profiler], watched, scope, Stacks::new(64 << 20, 127), host, output);
         let mut merge = Merge::new();
         let rings: Vec<Producer> = places.iter().map(|_| Producer::new(RING_PAGES)).collect::<io::Result<_>>()?;
         for ring in &rings {
@@ -121,7 +121,7 @@ impl Replay {
     }
 
     pub fn played(&self) -> Played {
-        let Core { samples, malformed, late, .. } = self.core;
+        let Dispatcher { samples, malformed, late, .. } = self.core;
         let lost_output = self.core.ctx.output.dropped();
         Played { samples, malformed, late, discarded: self.core.ctx.discarded, lost_output }
     }

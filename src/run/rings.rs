@@ -17,8 +17,8 @@ use crate::perf::layout::Layout;
 use crate::perf::refusal::{Refused, Shrunk, locks_little};
 use crate::perf::target::{Target, Tasks};
 use crate::profiler::LostWindow;
-use crate::ringbuf::{Drained, Item, Limit, Merge, Piece, RingBuf, Sink, Stamp};
-use crate::run::core::Core;
+use crate::ringbuf::{Drained, Item, Limit, Merge, RecordRun, RecordSink, RingBuf, Stamp};
+use crate::run::dispatcher::Dispatcher;
 use crate::run::loss::{RingUse, cure};
 use crate::run::ring_sizes::{MOST_BYTES, most_pages, side_ring_pages, wanted_pages};
 use crate::sys;
@@ -44,7 +44,7 @@ struct Ring {
 
 impl Ring {
     /// Asks the kernel what was lost since the last time.
-    fn count_lost(&mut self, core: &mut Core) {
+    fn count_lost(&mut self, core: &mut Dispatcher) {
         let Lost { samples, side, switches } = core.evlist.take_lost(self.cpu, self.class);
         self.lost += samples;
         self.lost_at_worst = self.lost_at_worst.max(self.lost);
@@ -70,7 +70,7 @@ pub struct Rings {
     /// When the list of CPUs was read last, and which directory each had in sysfs: one that was offline has a new one.
     looked_ns: u64,
     directories: FxHashMap<u32, u64>,
-    pub narrow_here: bool,
+    pub filter_in_user: bool,
     /// CPUs that could not be opened when they came online: not tried again.
     refused: Vec<u32>,
     notes: Vec<String>,
@@ -109,7 +109,7 @@ impl Rings {
             complete_ns: 0,
             looked_ns: sys::monotonic_ns(),
             directories: online.iter().filter_map(|&cpu| Some((cpu, directory_of(host, cpu)?))).collect(),
-            narrow_here: opened.narrow_here,
+            filter_in_user: opened.filter_in_user,
             refused: Vec::new(),
             notes: opened.notes,
         };
@@ -208,7 +208,7 @@ impl Rings {
     }
 
     /// Attaches CPUs that came online, detaches those that went.
-    pub fn follow_hotplug(&mut self, core: &mut Core, target: &Target, host: &Host, poller: &Poller) {
+    pub fn follow_hotplug(&mut self, core: &mut Dispatcher, target: &Target, host: &Host, poller: &Poller) {
         let Ok(online) = online_cpus(host) else { return core.ctx.watched.refresh(target, host) };
         let looked_ns = sys::monotonic_ns();
         let before_ns = std::mem::replace(&mut self.looked_ns, looked_ns);
@@ -289,7 +289,7 @@ impl Rings {
     }
 
     /// Nobody knows which events of the time between two moments were kept from the rings.
-    pub fn doubt(&self, core: &mut Core, start_ns: u64, end_ns: u64) {
+    pub fn doubt(&self, core: &mut Dispatcher, start_ns: u64, end_ns: u64) {
         for ring in self.rings.iter().filter(|ring| !ring.leaving && ring.class == Class::Events(0)) {
             core.lost(LostWindow { cpu: ring.cpu, start_ns, end_ns, count: 0 }, ring.class);
         }
@@ -318,7 +318,7 @@ impl Rings {
     }
 
     /// Lets go of a CPU of which not everything could be opened.
-    fn leave(&mut self, cpu: u32, core: &mut Core, poller: &Poller) {
+    fn leave(&mut self, cpu: u32, core: &mut Dispatcher, poller: &Poller) {
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving && ring.cpu == cpu) {
             ring.leaving = true;
             self.merge.remove(ring.index);
@@ -330,14 +330,14 @@ impl Rings {
     }
 
     /// Delivers all that was stamped before this call.
-    pub fn catch_up(&mut self, core: &mut Core) {
+    pub fn catch_up(&mut self, core: &mut Dispatcher) {
         // The second round sees everything that was stamped before the first one's clock reading.
         self.round(Limit::Horizon, core);
         self.round(Limit::Horizon, core);
     }
 
     /// One round: heads, losses, records up to the limit, tails. True when records had to stay above the horizon.
-    pub fn round(&mut self, limit: Limit, core: &mut Core) -> bool {
+    pub fn round(&mut self, limit: Limit, core: &mut Dispatcher) -> bool {
         self.complete_ns = self.loaded_ns;
         self.loaded_ns = sys::monotonic_ns();
         self.merge.load(self.loaded_ns);
@@ -365,7 +365,7 @@ impl Rings {
     }
 
     /// Asks the kernel for all that was lost since the last time.
-    pub fn read_lost(&mut self, core: &mut Core) {
+    pub fn read_lost(&mut self, core: &mut Dispatcher) {
         for ring in self.rings.iter_mut().filter(|ring| !ring.leaving) {
             ring.count_lost(core);
         }
@@ -410,7 +410,7 @@ impl Rings {
         self.rings.iter().map(use_of).max_by_key(part).unwrap_or((0, 0))
     }
 
-    /// Records that could not be decoded, beyond those that [`Core`] counts.
+    /// Records that could not be decoded, beyond those that [`Dispatcher`] counts.
     pub fn undecodable(&self) -> u64 {
         self.merge.undecodable()
     }
@@ -454,14 +454,14 @@ pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl 
 /// The way from the rings to the core.
 struct Delivery<'a, P> {
     layout: Layout,
-    core: &'a mut Core,
+    core: &'a mut Dispatcher,
     place: P,
 }
 
-impl<P: Fn(usize) -> (u32, Class)> Sink for Delivery<'_, P> {
+impl<P: Fn(usize) -> (u32, Class)> RecordSink for Delivery<'_, P> {
     #[inline(always)]
     fn stamp(&self, record: &[u8]) -> Stamp {
-        Core::stamp(&self.layout, record)
+        Dispatcher::stamp(&self.layout, record)
     }
 
     #[inline(always)]
@@ -470,13 +470,18 @@ impl<P: Fn(usize) -> (u32, Class)> Sink for Delivery<'_, P> {
     }
 
     #[inline]
-    fn take_piece(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
+    fn take_run(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
         self.core.take_samples(piece)
     }
 }
 
 /// Hands what the rings have, up to the limit, to the core, and gives them the room back. `place`: CPU and class of a ring.
-pub fn deliver(merge: &mut Merge, limit: Limit, core: &mut Core, place: impl Fn(usize) -> (u32, Class)) -> Drained {
+pub fn deliver(
+    merge: &mut Merge,
+    limit: Limit,
+    core: &mut Dispatcher,
+    place: impl Fn(usize) -> (u32, Class),
+) -> Drained {
     let drained = if core.enough() {
         Drained { stopped: true, ..Drained::default() }
     } else {

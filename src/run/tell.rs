@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::run::Run;
-use crate::run::words::{self, Backlog, OwnCost};
+use crate::run::messages::{self, Backlog, OwnCost};
 use crate::symbol::functions::{has_mapped_inode, is_stuck};
 use crate::sys;
 use crate::task::listed;
@@ -88,8 +88,10 @@ impl Run {
         let backlog =
             Backlog { fullest_bytes, ring_bytes, output_bytes: output.waiting_bytes(), dropped: output.dropped() };
         let profiler = self.options.profiler;
-        let lines =
-            [format!("{profiler}: {}", words::own_cost(&cost)), format!("{profiler}: {}", words::backlog(&backlog))];
+        let lines = [
+            format!("{profiler}: {}", messages::own_cost(&cost)),
+            format!("{profiler}: {}", messages::backlog(&backlog)),
+        ];
         lines.into_iter().for_each(|line| self.core.ctx.output.note(line));
     }
 

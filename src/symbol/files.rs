@@ -32,7 +32,7 @@ pub enum FileKey {
 
 /// What is known of a mapping when its file is looked for.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct WantedFile<'a> {
     pub pid: i32,
     pub start: u64,
     pub end: u64,
@@ -54,7 +54,7 @@ pub const OUTSIDE: Reason = "outside of this pid namespace";
 /// So many files are open that no other can be.
 pub const NO_ROOM: Reason = "too many files are mapped: a larger `ulimit -n` helps";
 
-impl Wanted<'_> {
+impl WantedFile<'_> {
     /// Opens the file: by the mapping itself, which is right even if the path leads elsewhere by now, else by its path as
     /// its process, or the next living ancestor, sees it.
     ///
@@ -131,7 +131,7 @@ pub fn path_of_line<'a>(host: &Host, pid: i32, line: &MapsLine<'a>) -> Cow<'a, [
         rest = if is_newline { &rest[NEWLINE.len()..] } else { behind };
     }
     let own = Path::new(OsStr::from_bytes(path.strip_suffix(DELETED_MARK).unwrap_or(&path)));
-    let wanted = Wanted { pid, start: line.start, end: line.end, path: own, key: &line.key, ancestors: &[] };
+    let wanted = WantedFile { pid, start: line.start, end: line.end, path: own, key: &line.key, ancestors: &[] };
     if wanted.open(host).is_ok() { path.into() } else { line.path.into() }
 }
 
@@ -180,7 +180,7 @@ mod tests {
         let path = dir.path().join("lib.so");
         fs::write(&path, "old").unwrap();
         let key = key_of(&path);
-        let wanted = Wanted { pid: -1, start: 0, end: 1, path: &path, key: &key, ancestors: &[] };
+        let wanted = WantedFile { pid: -1, start: 0, end: 1, path: &path, key: &key, ancestors: &[] };
         let host = Host::default();
         assert!(wanted.open(&host).is_ok());
         let kept = File::open(&path).unwrap(); // its inode stays taken
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(wanted.open(&host).err(), Some(EXITED));
         fs::write(&path, "new").unwrap();
         assert_eq!(wanted.open(&host).err(), Some(DELETED));
-        assert!(Wanted { key: &FileKey::Unknown, ..wanted }.open(&host).is_ok());
+        assert!(WantedFile { key: &FileKey::Unknown, ..wanted }.open(&host).is_ok());
         drop(kept);
     }
 
@@ -202,9 +202,9 @@ mod tests {
         let host = Host { proc, ..Host::default() };
         let key = key_of(&file);
         let wanted =
-            Wanted { pid: 9, start: 0, end: 1, path: Path::new("/only/in/there"), key: &key, ancestors: &[8, 7] };
+            WantedFile { pid: 9, start: 0, end: 1, path: Path::new("/only/in/there"), key: &key, ancestors: &[8, 7] };
         assert!(wanted.open(&host).is_ok());
-        assert_eq!(Wanted { ancestors: &[8], ..wanted }.open(&host).err(), Some(EXITED));
+        assert_eq!(WantedFile { ancestors: &[8], ..wanted }.open(&host).err(), Some(EXITED));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::host::{Host, threads};
 use crate::symbol::elf::{NOT_ELF, decompress, separate_file, usual_debug_dirs};
 use crate::symbol::elf_file::{Dynamic, ElfFile, MOST_FILES, MOST_PATH_BYTES, Symbol};
-use crate::symbol::files::{DELETED_MARK, FileKey, Reason, Wanted, is_on_overlay, open_regular, path_of_line};
+use crate::symbol::files::{DELETED_MARK, FileKey, Reason, WantedFile, is_on_overlay, open_regular, path_of_line};
 use crate::symbol::mappings::parse_maps_line;
 use crate::symbol::search::Search;
 use crate::task::procfs;
@@ -48,7 +48,7 @@ pub struct Code {
 
 /// What a name stands for in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum NamedCode {
     Function {
         address: u64,
         size: u64,
@@ -113,7 +113,7 @@ impl Code {
     }
 
     /// Looks for a function among what is exported, then in each other table that there is.
-    pub fn find(&self, name: &str, search: &Search) -> Named {
+    pub fn find(&self, name: &str, search: &Search) -> NamedCode {
         let mut found = Matches::default();
         let file = &self.file.file;
         let mut is_whole = search.named(&self.elf, file, true, name, |symbol| {
@@ -132,7 +132,7 @@ impl Code {
         if !is_whole {
             search.leave_out(&self.file.path);
         }
-        if found.is_called { Named::Elsewhere } else { Named::Unknown }
+        if found.is_called { NamedCode::Elsewhere } else { NamedCode::Unknown }
     }
 
     /// What there is to read for [`Code::exports`].
@@ -265,15 +265,17 @@ impl Matches {
     }
 
     /// One that others can call is meant before those that only their own source file knows.
-    fn verdict(self) -> Option<Named> {
+    fn verdict(self) -> Option<NamedCode> {
         if self.is_chosen {
-            return Some(Named::Chosen);
+            return Some(NamedCode::Chosen);
         }
         let found = [self.global, self.local, self.old].into_iter().find(|found| !found.is_empty())?;
         let mut found = found.into_iter();
         match (found.next(), found.len()) {
-            (Some((address, size)), 0) => Some(Named::Function { address, size }),
-            (first, _) => Some(Named::Several(first.into_iter().chain(found).map(|(address, _)| address).collect())),
+            (Some((address, size)), 0) => Some(NamedCode::Function { address, size }),
+            (first, _) => {
+                Some(NamedCode::Several(first.into_iter().chain(found).map(|(address, _)| address).collect()))
+            }
         }
     }
 }
@@ -311,7 +313,7 @@ pub fn mapped(host: &Host, pid: i32, search: &Search) -> Vec<Code> {
         }
         let path = path_of_line(host, pid, &line);
         let path = Path::new(OsStr::from_bytes(path.strip_suffix(DELETED_MARK).unwrap_or(&path)));
-        let wanted = Wanted { pid, start: line.start, end: line.end, path, key: &line.key, ancestors: &[] };
+        let wanted = WantedFile { pid, start: line.start, end: line.end, path, key: &line.key, ancestors: &[] };
         let shown = path.to_string_lossy().into_owned();
         let opened = wanted.open(host).and_then(|file| {
             let is_room = search.spend(HEAD_BYTES);
@@ -417,8 +419,8 @@ mod tests {
     #[test]
     fn which_of_several_is_meant() {
         const OBJECT: u8 = 1;
-        let function = |address| Some(Named::Function { address, size: 8 });
-        type Case<'a> = (&'a [(u8, bool, u64, bool)], Option<Named>);
+        let function = |address| Some(NamedCode::Function { address, size: 8 });
+        type Case<'a> = (&'a [(u8, bool, u64, bool)], Option<NamedCode>);
         let cases: [Case<'_>; 10] = [
             (&[], None),
             (&[(STT_FUNC, false, 16, false)], function(16)),
@@ -426,8 +428,8 @@ mod tests {
             (&[(STT_FUNC, true, 16, false), (STT_FUNC, false, 32, false)], function(32)),
             (&[(STT_FUNC, false, 16, true), (STT_FUNC, false, 32, false)], function(32)),
             (&[(STT_FUNC, false, 16, true)], function(16)),
-            (&[(STT_FUNC, true, 16, false), (STT_FUNC, true, 32, false)], Some(Named::Several(vec![16, 32]))),
-            (&[(STT_GNU_IFUNC, false, 16, false)], Some(Named::Chosen)),
+            (&[(STT_FUNC, true, 16, false), (STT_FUNC, true, 32, false)], Some(NamedCode::Several(vec![16, 32]))),
+            (&[(STT_GNU_IFUNC, false, 16, false)], Some(NamedCode::Chosen)),
             (&[(OBJECT, false, 16, false)], None),
             (&[(STT_FUNC, false, 0, false)], None),
         ];
@@ -465,7 +467,7 @@ mod tests {
         assert!(of_command(Path::new("/nonexistent")).is_none() && of_command(Path::new("no such command")).is_none());
     }
 
-    fn look(bytes: &[u8]) -> Option<(Named, usize)> {
+    fn look(bytes: &[u8]) -> Option<(NamedCode, usize)> {
         let code = Code::of(in_memory(&mut &*bytes).unwrap(), "x".to_owned()).ok()?;
         let mut names = 0;
         let search = Search::within(1 << 20);

@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::host::{Host, threads};
 use crate::symbol::files::{
-    DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, Reason, Wanted, path_of_line, room_for_files,
+    DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, Reason, WantedFile, path_of_line, room_for_files,
 };
 use crate::symbol::mappings::{
     Content, MOST_MAPPINGS, Mapping, Mappings, Module, is_made_at_run_time, parse_maps_line,
@@ -313,7 +313,7 @@ impl Spaces {
         }
         let ancestors = self.ancestors(pid);
         let file_path = Path::new(OsStr::from_bytes(raw));
-        let wanted = Wanted { pid, start, end, path: file_path, key: &of_file.1, ancestors: &ancestors };
+        let wanted = WantedFile { pid, start, end, path: file_path, key: &of_file.1, ancestors: &ancestors };
         let content = match wanted.open(&self.host) {
             Ok(file) if elf_file::is_elf(&file) => Content::File(file),
             Ok(_) if path.starts_with("/memfd:") => return self.unnamed(&path, JIT_NO_MAP),

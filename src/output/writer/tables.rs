@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::output::json::{self, Object};
-use crate::output::table::{Line, Place, Placed, RowStack, lines, lines_of_sums, sums_of_rest};
+use crate::output::table::{Line, Placed, RowPlace, RowStack, lines, lines_of_sums, sums_of_rest};
 use crate::output::text;
 use crate::output::writer::{Writer, name_stack, name_values, needs_names};
 use crate::output::{Settings, frames};
@@ -124,7 +124,7 @@ impl Writer {
                 let frames = line.place.named(|id| name_stack(stacks, names, id)).unwrap_or_default();
                 *cell = frames.first().map_or(Value::None, function);
                 if frames.len() < 2 && !self.settings.json {
-                    line.place = Place::nowhere(); // the cell says it all
+                    line.place = RowPlace::nowhere(); // the cell says it all
                 }
             }
         }

@@ -27,7 +27,7 @@ use crate::perf::refusal::Reason;
 use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Scope, Setup, Timestamp, Use};
 use crate::profilers::irq_off::judge::{Account, Counts, Kind, Others, Recent, Times, judge};
-use crate::profilers::irq_off::ongoing::Shown;
+use crate::profilers::irq_off::ongoing::OngoingShown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
 use crate::report::layout::{SUBJECT, detail, text, when};
 use crate::report::{Column, Detail, OccurrenceLayout, OccurrenceSchema, Schema, Subject, TableHead, Value, Verdict};
@@ -136,7 +136,7 @@ const LOOK_NS: u64 = 200_000_000;
 
 /// What is known once the events are.
 #[derive(Debug)]
-struct Plan {
+struct IrqOffEvents {
     timer: EventId,
     witness: Option<Witness>,
 }
@@ -156,7 +156,7 @@ struct Cpu {
     recent: Recent,
     counts: Counts,
     longest_ns: u64,
-    shown: Shown,
+    shown: OngoingShown,
 }
 
 impl Cpu {
@@ -187,7 +187,7 @@ pub struct IrqOff {
     again_ns: u64,
     /// A sample of the timer was seen in this run.
     sampled: bool,
-    plan: Option<Plan>,
+    plan: Option<IrqOffEvents>,
     host: Host,
     scope: Scope,
     cpus: BTreeMap<u32, Cpu>,
@@ -305,7 +305,7 @@ impl IrqOff {
         let terms = self.terms;
         let cpu = self.cpus.entry(sample.cpu).or_default();
         let Some(gap) = cpu.sample(sample.time, sample.tid, terms) else { return };
-        cpu.shown = Shown::default();
+        cpu.shown = OngoingShown::default();
         if !self.scope.has_cpu(sample.cpu) {
             return;
         }
@@ -418,7 +418,7 @@ impl Profiler for IrqOff {
                 "only one CPU is online: it cannot tell interrupts off from a machine that was stopped".to_owned(),
             );
         }
-        self.plan = Some(Plan { timer, witness });
+        self.plan = Some(IrqOffEvents { timer, witness });
         Ok(())
     }
 

@@ -21,7 +21,7 @@ pub fn again_ns(interval: Option<Duration>) -> u64 {
 
 /// What was shown of a silence.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shown {
+pub struct OngoingShown {
     next_ns: u64,
 }
 

@@ -27,7 +27,7 @@ use crate::perf::{Record, Sample};
 use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
 use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space};
 use crate::profilers::kmemleak::owners::Owners;
-use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, Wanted};
+use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, WantedSource};
 use crate::profilers::kmemleak::usual::UsualSource;
 use crate::report::{TableHead, Value, Verdict};
 use crate::symbol::StackId;
@@ -80,7 +80,7 @@ const LOOK_AFTER_NS: u64 = 2_000_000_000;
 /// The profiler behind [`KmemleakArgs`].
 #[derive(Debug)]
 pub struct Kmemleak {
-    wanted: Vec<Wanted>,
+    wanted: Vec<WantedSource>,
     /// By event, from the first.
     sources: Vec<Source>,
     first: usize,
@@ -136,7 +136,7 @@ impl ProfilerArgs for KmemleakArgs {
 }
 
 impl Kmemleak {
-    fn new(wanted: Vec<Wanted>, than: Option<Time>, all: bool) -> Kmemleak {
+    fn new(wanted: Vec<WantedSource>, than: Option<Time>, all: bool) -> Kmemleak {
         Kmemleak {
             wanted,
             sources: Vec::new(),
@@ -166,12 +166,12 @@ impl Kmemleak {
             None => None,
         };
         let who = Who { pid: sample.pid, tid: sample.tid, time: sample.time };
-        self.take_down(space, ptr, bytes, stack, who, ctx)
+        self.record_alloc(space, ptr, bytes, stack, who, ctx)
     }
 
     /// Takes an allocation down.
     #[inline(always)]
-    fn take_down(
+    fn record_alloc(
         &mut self,
         space: Space,
         ptr: u64,

@@ -46,7 +46,7 @@ pub enum Role {
 
 /// An event as it is asked for.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct WantedSource {
     selector: Selector,
     role: Role,
     /// See [`Source::result_in_memory`].
@@ -150,7 +150,7 @@ impl Preset {
     ///
     /// # Errors
     /// None: the lists are ours.
-    pub fn wanted(self) -> Result<Vec<Wanted>> {
+    pub fn wanted(self) -> Result<Vec<WantedSource>> {
         let [alloc, free] = self.lists();
         let mut wanted = if self == Preset::Malloc { calls()? } else { Vec::new() };
         for (list, is_alloc) in [(alloc, true), (free, false)] {
@@ -169,7 +169,7 @@ impl Preset {
 }
 
 /// Entries and returns of the C library's allocators.
-fn calls() -> Result<Vec<Wanted>> {
+fn calls() -> Result<Vec<WantedSource>> {
     let mut wanted = Vec::new();
     for (function, args, size, argument) in MALLOC {
         let beside = argument.map_or(String::new(), |argument| format!("{0}={0}/", argument.name()));
@@ -192,7 +192,7 @@ fn calls() -> Result<Vec<Wanted>> {
 ///
 /// # Errors
 /// Text that does not parse.
-pub fn allocs(list: &str) -> Result<Vec<Wanted>> {
+pub fn allocs(list: &str) -> Result<Vec<WantedSource>> {
     parsed("--alloc", list, &["ptr=EXPR", "size=EXPR"], Role::Alloc)
 }
 
@@ -200,17 +200,17 @@ pub fn allocs(list: &str) -> Result<Vec<Wanted>> {
 ///
 /// # Errors
 /// Text that does not parse.
-pub fn frees(list: &str) -> Result<Vec<Wanted>> {
+pub fn frees(list: &str) -> Result<Vec<WantedSource>> {
     parsed("--free", list, &["ptr=EXPR"], Role::Free)
 }
 
-fn parsed(option: &str, list: &str, attrs: &[&str], role: Role) -> Result<Vec<Wanted>> {
+fn parsed(option: &str, list: &str, attrs: &[&str], role: Role) -> Result<Vec<WantedSource>> {
     let selectors = selector::parse_with(list, attrs).map_err(|err| usage(format!("{option}: {err}")))?;
-    let wanted = |selector: Selector| -> Result<Wanted> {
+    let wanted = |selector: Selector| -> Result<WantedSource> {
         if selector.has_wildcard() {
             return Err(usage(format!("{option}: {} has a wildcard: name each event in full", selector.head)));
         }
-        Ok(Wanted { selector, role, result_in_memory: false, optional: false, needs: "" })
+        Ok(WantedSource { selector, role, result_in_memory: false, optional: false, needs: "" })
     };
     selectors.into_iter().map(wanted).collect()
 }
@@ -223,17 +223,17 @@ fn is_absent(err: &anyhow::Error) -> bool {
 ///
 /// # Errors
 /// An event or field that this kernel lacks.
-pub fn open(wanted: &[Wanted], evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Vec<Source>> {
-    let in_full = |wanted: &Wanted| -> Result<Wanted> {
-        Ok(Wanted { selector: setup.named_in_full(&wanted.selector)?.into_owned(), ..wanted.clone() })
+pub fn open(wanted: &[WantedSource], evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Vec<Source>> {
+    let in_full = |wanted: &WantedSource| -> Result<WantedSource> {
+        Ok(WantedSource { selector: setup.named_in_full(&wanted.selector)?.into_owned(), ..wanted.clone() })
     };
-    let wanted: Vec<Wanted> = wanted.iter().map(in_full).collect::<Result<_>>()?;
+    let wanted: Vec<WantedSource> = wanted.iter().map(in_full).collect::<Result<_>>()?;
     let mut sources: Vec<Source> = Vec::new();
     // The ones of each wanted event: a function may be in several files.
-    let mut groups: Vec<(&Wanted, Range<usize>)> = Vec::new();
+    let mut groups: Vec<(&WantedSource, Range<usize>)> = Vec::new();
     setup.find_functions(wanted.iter().map(|wanted| (&wanted.selector, !wanted.optional)))?;
     for wanted in &wanted {
-        let twin = |(other, _): &&(&Wanted, Range<usize>)| {
+        let twin = |(other, _): &&(&WantedSource, Range<usize>)| {
             let (one, other) = (&wanted.selector, (&other.selector, other.role));
             (other.1, &other.0.head, &other.0.filter) == (wanted.role, &one.head, &one.filter)
         };
@@ -255,7 +255,7 @@ pub fn open(wanted: &[Wanted], evlist: &mut Evlist, setup: &Setup<'_>) -> Result
     Ok(sources)
 }
 
-fn source(wanted: &Wanted, mut bound: Bound, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Source> {
+fn source(wanted: &WantedSource, mut bound: Bound, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Source> {
     let (format, filter) = (bound.format.clone(), bound.filter.clone());
     let ptr = bound.value("ptr", &["ptr"])?;
     let size = bound.value("size", &ALLOCATED_BYTES)?;
@@ -310,7 +310,7 @@ fn source(wanted: &Wanted, mut bound: Bound, evlist: &mut Evlist, setup: &Setup<
 }
 
 /// Turns each event without an address, and the one behind it, into a pair: one in each file.
-fn pair(sources: &mut [Source], groups: &[(&Wanted, Range<usize>)]) -> Result<()> {
+fn pair(sources: &mut [Source], groups: &[(&WantedSource, Range<usize>)]) -> Result<()> {
     for (at, (wanted, entries)) in groups.iter().enumerate() {
         let is_entry = |index: &usize| {
             sources.get(*index).is_some_and(|source| source.role == Role::Alloc && source.ptr.is_none())

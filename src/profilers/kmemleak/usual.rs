@@ -60,6 +60,6 @@ impl Kmemleak {
             None
         };
         let who = Who { pid: sample.pid, tid: sample.tid, time: sample.time };
-        Ok(self.take_down(Space::Kernel, ptr, bytes, stack, who, ctx))
+        Ok(self.record_alloc(Space::Kernel, ptr, bytes, stack, who, ctx))
     }
 }

@@ -76,7 +76,7 @@ mod result {
 
 /// What is known once the events are.
 #[derive(Debug)]
-struct Plan {
+struct SignalEvents {
     generate: EventId,
     deliver: EventId,
     generated: Generated,
@@ -105,7 +105,7 @@ struct Delivered {
 #[derive(Debug)]
 pub struct Signal {
     args: SignalArgs,
-    plan: Option<Plan>,
+    plan: Option<SignalEvents>,
     takes_stacks: bool,
     pending: Pending,
     sums: Sums,
@@ -201,7 +201,7 @@ impl Signal {
         }
         let used = match result {
             result::DELIVERED | result::LOSE_INFO => {
-                self.fall_in_step(Key::of(&sent), sent.time, ctx);
+                self.resync(Key::of(&sent), sent.time, ctx);
                 self.doubts.sent(&sent);
                 match self.pending.add(sent, sample.time.saturating_add(SETTLE_NS)) {
                     Added::Alone => {}
@@ -261,7 +261,7 @@ impl Signal {
         let (pid, tid) = (sample.pid, sample.tid);
         let mut arrival = Arrival { time: sample.time, pid, tid, handler };
         for (id, group) in [(tid, false), (pid, true)] {
-            self.fall_in_step(Key { id, group, signo }, sample.time, ctx);
+            self.resync(Key { id, group, signo }, sample.time, ctx);
         }
         let mut sent = self.pending.take(tid, pid, signo, code);
         if signo == SIGKILL {
@@ -344,7 +344,7 @@ impl Signal {
 
     /// All up to `now` was seen: a queue that was empty before has nothing from then.
     #[inline]
-    fn fall_in_step(&mut self, key: Key, now: Timestamp, ctx: &mut Context) {
+    fn resync(&mut self, key: Key, now: Timestamp, ctx: &mut Context) {
         let Some(empty) = self.doubts.take_answer(key, now) else { return };
         for sent in self.pending.take_older(key, empty.from) {
             self.end(&sent, Fate::Taken, ctx);
@@ -459,7 +459,7 @@ impl Profiler for Signal {
         let field = |name: &str| format.require(name).cloned();
         let delivered = Delivered { sig: field("sig")?, code: field("code")?, handler: field("sa_handler")? };
         let deliver = evlist.add(evsel.binding(Binding::Cpu))?;
-        self.plan = Some(Plan { generate, deliver, generated, delivered });
+        self.plan = Some(SignalEvents { generate, deliver, generated, delivered });
         Ok(())
     }
 
@@ -551,7 +551,7 @@ impl Signal {
             self.look(key, now, ctx);
         }
         for key in self.doubts.answered(now) {
-            self.fall_in_step(key, now, ctx);
+            self.resync(key, now, ctx);
         }
         for key in self.doubts.to_ask(MOST_LOOKS) {
             self.look_whether_empty(key, ctx);

@@ -189,10 +189,10 @@ impl CountRow {
 
 /// The samples of an interval, by the address of the instruction.
 #[derive(Debug, Default)]
-pub struct Places(KeyedSums<Place, Sum>);
+pub struct Places(KeyedSums<CodePlace, Sum>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Place {
+struct CodePlace {
     mode: Mode,
     comm: Comm,
     ip: u64,
@@ -200,9 +200,9 @@ struct Place {
     stack: Option<StackId>,
 }
 
-impl SumKey for Place {
-    fn others(&self) -> Place {
-        Place { mode: Mode::Unknown, comm: Comm::new(b"<others>"), ip: 0, stack: None }
+impl SumKey for CodePlace {
+    fn others(&self) -> CodePlace {
+        CodePlace { mode: Mode::Unknown, comm: Comm::new(b"<others>"), ip: 0, stack: None }
     }
 }
 
@@ -214,7 +214,7 @@ struct Sum {
 
 impl Places {
     pub fn add(&mut self, mode: Mode, comm: Comm, ip: u64, stack: Option<StackId>, events: u64) {
-        let sum = self.0.sum(Place { mode, comm, ip, stack });
+        let sum = self.0.sum(CodePlace { mode, comm, ip, stack });
         sum.samples += 1;
         sum.events = sum.events.saturating_add(events);
     }
@@ -225,7 +225,7 @@ impl Places {
 
     /// In no order. The next interval begins.
     pub fn take_rows(&mut self) -> Vec<PlaceRow> {
-        let row = |(Place { mode, comm, ip, stack }, Sum { samples, events })| {
+        let row = |(CodePlace { mode, comm, ip, stack }, Sum { samples, events })| {
             let addr = ip;
             PlaceRow { mode, comm, addr, stack, samples, events }
         };

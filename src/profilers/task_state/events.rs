@@ -17,7 +17,7 @@ const WAKING: &str = "sched:sched_waking";
 
 /// Which events, beside switches and wake-ups.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct WantedEvents {
     /// Of switches.
     pub stacks: bool,
     pub new_tasks: bool,
@@ -25,13 +25,13 @@ pub struct Wanted {
     pub wakings: bool,
     /// Which interrupts ask for a wake-up.
     pub interrupts: bool,
-    /// See [`Plan::other`].
+    /// See [`TaskStateEvents::other`].
     pub other: bool,
 }
 
 /// What is known once the events are.
 #[derive(Debug)]
-pub struct Plan {
+pub struct TaskStateEvents {
     pub switch: EventId,
     /// With -S or -D, the other switches that tell of a wait's end when its waking goes unseen: into the state that was not
     /// asked for, and, where tasks are told apart in the kernel, back to the CPU.
@@ -96,10 +96,10 @@ pub struct Woken {
     success: Option<Field>,
 }
 
-impl Plan {
+impl TaskStateEvents {
     /// # Errors
     /// There is no such event here, or it lacks a field.
-    pub fn open(wanted: Wanted, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Plan> {
+    pub fn open(wanted: WantedEvents, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<TaskStateEvents> {
         let add = |evlist: &mut Evlist, name: &str, stacks: bool| -> Result<_> {
             let (evsel, format) = setup.tracepoint(name)?;
             let evsel = evsel.binding(Binding::Cpu);
@@ -140,7 +140,7 @@ impl Plan {
             waking_interrupt,
         };
         let other = if wanted.other { Some(add(evlist, "sched:sched_switch", false)?.0) } else { None };
-        Ok(Plan { switch, other, fields, states })
+        Ok(TaskStateEvents { switch, other, fields, states })
     }
 }
 

@@ -32,7 +32,7 @@ use crate::perf::{Record, Sample};
 use crate::profiler::filters::{Match, note_too_long};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Samples, Scope, Setup, Timestamp, Use};
 use crate::profilers::task_state::coverage::Unmet;
-use crate::profilers::task_state::events::{Plan, Wanted};
+use crate::profilers::task_state::events::{TaskStateEvents, WantedEvents};
 use crate::profilers::task_state::line::{ShownWait, WAITS};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
 use crate::profilers::task_state::states::State;
@@ -147,7 +147,7 @@ const MOST_THREADS: usize = 50_000;
 #[derive(Debug)]
 pub struct TaskState {
     args: TaskStateArgs,
-    plan: Option<Plan>,
+    plan: Option<TaskStateEvents>,
     machine: Machine,
     /// The answer is about few tasks: their sleeps are worth a line while they go on. Of all tasks they would bury the rest.
     few: bool,
@@ -161,7 +161,7 @@ pub struct TaskState {
     named: bool,
     /// No task is left out but our own.
     everybody: bool,
-    /// All that is wanted is one table of it, and `sum_up` takes the samples.
+    /// All that is wanted is one table of it, and `aggregate` takes the samples.
     plain: bool,
     all: Times,
     by_thread: ByThread,
@@ -231,8 +231,8 @@ impl TaskState {
         }
     }
 
-    /// The switches out into the states that were asked for, and those that [`Plan::other`] is for.
-    fn states_in_kernel(&self, plan: &Plan, switch: &Format) -> (Option<Filter>, Option<Filter>) {
+    /// The switches out into the states that were asked for, and those that [`TaskStateEvents::other`] is for.
+    fn states_in_kernel(&self, plan: &TaskStateEvents, switch: &Format) -> (Option<Filter>, Option<Filter>) {
         let TaskStateArgs { interruptible, uninterruptible, .. } = self.args;
         let bit = |letter, wanted| if wanted { plan.states.bit(letter) } else { None };
         let bits = |sleep, disk| any_bit(bit("S", sleep).unwrap_or(0) | bit("D", disk).unwrap_or(0), switch);
@@ -351,7 +351,7 @@ impl Profiler for TaskState {
         }
         let blocked_only = self.blocked_only();
         let narrowed = self.args.filter.is_some() || setup.watched.fixed().is_some();
-        let wanted = Wanted {
+        let wanted = WantedEvents {
             stacks: self.takes_stacks(),
             new_tasks: !blocked_only,
             // Where single waits matter, their end is taken from where it is certain.
@@ -363,7 +363,7 @@ impl Profiler for TaskState {
                 self.args.run_delay && self.takes_stacks()
             },
         };
-        let plan = Plan::open(wanted, evlist, setup)?;
+        let plan = TaskStateEvents::open(wanted, evlist, setup)?;
         evlist.watch_idle(plan.switch);
         self.plan = Some(plan);
         Ok(())
@@ -420,7 +420,7 @@ impl Profiler for TaskState {
     }
 
     fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
-        if self.plain { self.sum_up(samples, ctx) } else { samples.each(self, ctx) }
+        if self.plain { self.aggregate(samples, ctx) } else { samples.each(self, ctx) }
     }
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {

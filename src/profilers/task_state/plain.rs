@@ -9,7 +9,7 @@ use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::profiler::{Context, Handler, Samples, Use};
 use crate::profilers::task_state::TaskState;
-use crate::profilers::task_state::events::{Fields, Plan};
+use crate::profilers::task_state::events::{Fields, TaskStateEvents};
 use crate::profilers::task_state::machine::{Began, Change, Machine, Seen, Wakeup};
 use crate::profilers::task_state::states::{State, States, SwitchedOut};
 use crate::profilers::task_state::table::Times;
@@ -32,9 +32,9 @@ struct Sums<'a> {
 
 impl TaskState {
     /// The samples at the start of `samples`.
-    pub(super) fn sum_up(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
+    pub(super) fn aggregate(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
         let TaskState { plan: Some(plan), machine, all, horizon, told_until, .. } = self else { return };
-        let Plan { switch, fields, states, .. } = plan;
+        let TaskStateEvents { switch, fields, states, .. } = plan;
         let (horizon, told_until) = (*horizon, *told_until);
         let sums = Sums { switch: *switch, states, machine, all, horizon, told_until, unsure: 0 };
         let mut plainly = Plainly { sums, fields };

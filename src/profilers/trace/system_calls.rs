@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
-use super::{Chosen, Way};
+use super::{Chosen, EventSpec};
 use crate::event::Bound;
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
@@ -19,7 +19,7 @@ use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 use crate::tep::syscalls::{self, End};
 
-/// Up to so many events that are wanted in one way are opened as they are.
+/// Up to so many events that are wanted in one spec are opened as they are.
 const MOST: usize = 16;
 
 /// What a raw event tells.
@@ -70,14 +70,14 @@ impl Calls {
     }
 }
 
-/// Takes out of `chosen` what raw events will tell: the calls that are wanted in one way, if they are many. `of_all`: a filter
+/// Takes out of `chosen` what raw events will tell: the calls that are wanted in one spec, if they are many. `of_all`: a filter
 /// of all events, beside those of their ways. Returns the raw events, and what they tell.
 ///
 /// # Errors
 /// tracefs cannot be read.
 pub fn take(
     chosen: &mut Vec<Chosen>,
-    ways: &[Way],
+    ways: &[EventSpec],
     of_all: Option<&str>,
     setup: &Setup<'_>,
 ) -> Result<Vec<(Bound, Raw)>> {
@@ -95,23 +95,23 @@ pub fn take(
             Some((
                 end,
                 number,
-                filter_of_raw(&event.bound.format, raw.as_ref()?, [ways[event.way].filter.as_deref(), of_all])?,
+                filter_of_raw(&event.bound.format, raw.as_ref()?, [ways[event.spec].filter.as_deref(), of_all])?,
             ))
         });
         match place {
             Some((end, number, filter)) => {
-                filters.entry((event.way, end)).or_insert(filter);
-                groups.entry((event.way, end)).or_default().push((number, event));
+                filters.entry((event.spec, end)).or_insert(filter);
+                groups.entry((event.spec, end)).or_default().push((number, event));
             }
             None => chosen.push(event),
         }
     }
     let of_way =
-        |way: usize| groups.iter().filter(|(key, _)| key.0 == way).map(|(_, calls)| calls.len()).sum::<usize>();
-    let many: BTreeSet<usize> = groups.keys().map(|key| key.0).filter(|way| of_way(*way) > MOST).collect();
+        |spec: usize| groups.iter().filter(|(key, _)| key.0 == spec).map(|(_, calls)| calls.len()).sum::<usize>();
+    let many: BTreeSet<usize> = groups.keys().map(|key| key.0).filter(|spec| of_way(*spec) > MOST).collect();
     let mut raws = Vec::new();
-    for ((way, end), calls) in groups {
-        if !many.contains(&way) {
+    for ((spec, end), calls) in groups {
+        if !many.contains(&spec) {
             chosen.extend(calls.into_iter().map(|(_, event)| event));
             continue;
         }
@@ -121,8 +121,8 @@ pub fn take(
         let filter = syscalls::numbers_filter(&number.name, &wanted, &numbers(end, setup)?);
         let filter = filter.and_then(|text| Filter::parse(&text, &format).ok());
         let evsel = evsel.with_abi();
-        let of_user = filters.remove(&(way, end)).flatten();
-        let attributes = ways[way].attrs.clone();
+        let of_user = filters.remove(&(spec, end)).flatten();
+        let attributes = ways[spec].attrs.clone();
         let event = Bound { evsel, format, filter: of_user, expressions: Vec::new(), attributes };
         raws.push((event, Raw { calls, number, filter }));
     }
@@ -201,7 +201,7 @@ mod tests {
         let format = Arc::new(format("syscalls", name, &[&[("int __syscall_nr", 8, 4)], fields].concat()));
         let evsel = Evsel::new(format.full_name(), Attr::tracepoint(1));
         let bound = Bound { evsel, format, filter: None, expressions: Vec::new(), attributes: Attrs::default() };
-        Chosen { bound, way: 0 }
+        Chosen { bound, spec: 0 }
     }
 
     #[test]

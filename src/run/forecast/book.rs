@@ -41,7 +41,7 @@ pub fn rate(count: f64, ns: u64) -> f64 {
 
 /// All readings.
 #[derive(Debug, Default)]
-pub struct Book {
+pub struct ForecastBook {
     events: usize,
     /// One after the other.
     slices: Vec<Slice>,
@@ -64,9 +64,9 @@ struct Ring {
     bytes: f64,
 }
 
-impl Book {
-    pub fn new(events: usize) -> Book {
-        Book { events, ..Book::default() }
+impl ForecastBook {
+    pub fn new(events: usize) -> ForecastBook {
+        ForecastBook { events, ..ForecastBook::default() }
     }
 
     /// What is added from now on is of this phase.
@@ -242,8 +242,8 @@ mod tests {
     use super::*;
 
     /// What was counted per second in turn with what was sampled.
-    fn book(turns: &[(u64, u64)]) -> Book {
-        let mut book = Book::new(1);
+    fn book(turns: &[(u64, u64)]) -> ForecastBook {
+        let mut book = ForecastBook::new(1);
         let mut phase = |phase, ns, per_s| {
             let count = per_s * ns / 1_000_000_000;
             book.begin(phase);
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn what_ends_early_is_told_by_what_there_was() {
-        let mut book = Book::new(1);
+        let mut book = ForecastBook::new(1);
         for (phase, ns, count, want) in [
             (Phase::WarmUp, 100_000_000, 2, 20.0),
             (Phase::Counted, 0, 0, 20.0),
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn the_peak_is_that_of_a_window_on_one_cpu() {
-        let mut book = Book::new(1);
+        let mut book = ForecastBook::new(1);
         book.begin(Phase::Counted);
         for step in 0..20 {
             for cpu in [3, 7] {
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_short_count_tells_of_a_longer_time_too() {
-        let mut book = Book::new(1);
+        let mut book = ForecastBook::new(1);
         book.begin(Phase::Counted);
         for _ in 0..2 {
             book.count((0, 0), 0, 1, 1.0, 100.0);

@@ -12,7 +12,7 @@ use super::tree::{Function, List, Node, NodeId, Qualifiers};
 
 /// A name, and what its nesting says of the function.
 #[derive(Clone, Copy)]
-struct Named {
+struct NestedName {
     node: NodeId,
     of_this: OfThis,
 }
@@ -66,7 +66,7 @@ impl<'a> Parser<'a> {
         if matches!(self.peek(), Some(b'T' | b'G')) {
             return self.special();
         }
-        let Named { node, of_this } = self.name()?;
+        let NestedName { node, of_this } = self.name()?;
         if let Some(arguments) = self.last_arguments(node) {
             self.tree.set_arguments(self.scope, arguments);
         }
@@ -136,8 +136,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn name(&mut self) -> Option<Named> {
-        let plain = |node| Named { node, of_this: OfThis::default() };
+    fn name(&mut self) -> Option<NestedName> {
+        let plain = |node| NestedName { node, of_this: OfThis::default() };
         match self.peek()? {
             b'N' => self.nested_name(),
             b'Z' => self.local_name(),
@@ -147,7 +147,7 @@ impl<'a> Parser<'a> {
 
     /// A name as a type or an expression has it.
     pub fn class_name(&mut self) -> Option<NodeId> {
-        let Named { node, of_this } = self.name()?;
+        let NestedName { node, of_this } = self.name()?;
         if of_this.qualifiers.is_empty() { Some(node) } else { self.add(Node::Qualify(of_this.qualifiers, node)) }
     }
 
@@ -186,7 +186,7 @@ impl<'a> Parser<'a> {
         Some(node)
     }
 
-    fn nested_name(&mut self) -> Option<Named> {
+    fn nested_name(&mut self) -> Option<NestedName> {
         self.expect("N")?;
         let is_explicit = self.eat("H");
         let qualifiers = self.qualifiers();
@@ -218,7 +218,7 @@ impl<'a> Parser<'a> {
                 self.substitutable(node);
             }
         }
-        Some(Named { node: prefix?, of_this: OfThis { qualifiers, reference, is_explicit } })
+        Some(NestedName { node: prefix?, of_this: OfThis { qualifiers, reference, is_explicit } })
     }
 
     fn reference_of_this(&mut self) -> &'static str {
@@ -236,23 +236,23 @@ impl<'a> Parser<'a> {
     }
 
     /// Something within a function.
-    fn local_name(&mut self) -> Option<Named> {
+    fn local_name(&mut self) -> Option<NestedName> {
         self.expect("Z")?;
         let function = self.encoding()?;
         self.expect("E")?;
         if self.eat("s") {
             self.discriminator()?;
             let text = self.add(Node::StringLiteral)?;
-            return Some(Named { node: self.add(Node::Local(function, text))?, of_this: OfThis::default() });
+            return Some(NestedName { node: self.add(Node::Local(function, text))?, of_this: OfThis::default() });
         }
         let argument = if self.eat("d") { Some(self.number_from_underscore()?) } else { None };
-        let Named { mut node, of_this } = self.nest(Self::name)?;
+        let NestedName { mut node, of_this } = self.nest(Self::name)?;
         self.discriminator()?;
         if let Some(number) = argument {
             let argument = self.add(Node::DefaultArgument(number))?;
             node = self.add(Node::Local(argument, node))?;
         }
-        Some(Named { node: self.add(Node::Local(function, node))?, of_this })
+        Some(NestedName { node: self.add(Node::Local(function, node))?, of_this })
     }
 
     /// Which of several of one name: `_0`, `__10_`.

@@ -10,7 +10,7 @@ use crate::digits::{push_hex, push_hex16, push_signed, push_unsigned};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direct {
-    Integer(Load, Shown),
+    Integer(Load, NumberForm),
     /// The text in these bytes of the record.
     Text {
         offset: usize,
@@ -35,7 +35,7 @@ pub struct Load {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum NumberForm {
     Signed,
     Unsigned,
     Hex,
@@ -55,14 +55,14 @@ impl Direct {
             (Kind::Integer { radix, signed, upper: false, bytes }, _) => {
                 let load = Load::of(argument)?.cast(IntType { size: bytes, signed })?;
                 let shown = match radix {
-                    10 if signed => Shown::Signed,
-                    10 => Shown::Unsigned,
-                    16 => Shown::Hex,
+                    10 if signed => NumberForm::Signed,
+                    10 => NumberForm::Unsigned,
+                    16 => NumberForm::Hex,
                     _ => return None,
                 };
                 Some(Direct::Integer(load, shown))
             }
-            (Kind::Pointer(PointerKind::Address), _) => Some(Direct::Integer(Load::of(argument)?, Shown::Address)),
+            (Kind::Pointer(PointerKind::Address), _) => Some(Direct::Integer(Load::of(argument)?, NumberForm::Address)),
             (Kind::Text, Op::Place { offset, size }) => {
                 Some(Direct::Text { offset: *offset, end: offset.checked_add(*size)? })
             }
@@ -79,10 +79,10 @@ impl Direct {
             Direct::Integer(load, shown) => {
                 let bits = load.read(raw)?;
                 match shown {
-                    Shown::Signed => push_signed(bits as i64, out),
-                    Shown::Unsigned => push_unsigned(bits, out),
-                    Shown::Hex => push_hex(bits, out),
-                    Shown::Address => push_hex16(bits, out),
+                    NumberForm::Signed => push_signed(bits as i64, out),
+                    NumberForm::Unsigned => push_unsigned(bits, out),
+                    NumberForm::Hex => push_hex(bits, out),
+                    NumberForm::Address => push_hex16(bits, out),
                 }
             }
             Direct::Text { offset, end } => out.extend_from_slice(until_nul(raw.get(offset..end).ok_or(Fault)?)),

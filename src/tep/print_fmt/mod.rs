@@ -79,13 +79,13 @@ impl Names for NoNames {
 /// A compiled `print fmt`.
 #[derive(Clone, Debug)]
 pub struct PrintFmt {
-    pieces: Vec<Piece>,
+    pieces: Vec<FormatPiece>,
     fields: Vec<(String, usize)>, // name and offset, for `flag_table`
     gaps: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
-enum Piece {
+enum FormatPiece {
     Literal(Vec<u8>),
     Direct(Direct),
     Conversion(Conversion, Expr),
@@ -140,20 +140,20 @@ impl PrintFmt {
         let start = out.len();
         for piece in &self.pieces {
             match piece {
-                Piece::Literal(text) => out.extend_from_slice(text),
-                Piece::Direct(direct) => {
+                FormatPiece::Literal(text) => out.extend_from_slice(text),
+                FormatPiece::Direct(direct) => {
                     if direct.render(raw, out).is_err() {
                         out.push(b'?'); // nothing was written
                     }
                 }
-                Piece::Conversion(conversion, argument) => {
+                FormatPiece::Conversion(conversion, argument) => {
                     let before = out.len();
                     if render_conversion(conversion, argument, raw, names, out).is_err() {
                         out.truncate(before);
                         out.push(b'?');
                     }
                 }
-                Piece::Gap(gap) => {
+                FormatPiece::Gap(gap) => {
                     let before = out.len();
                     if render_conversion(&gap.conversion, &gap.argument, raw, names, out).is_err() {
                         out.truncate(before);
@@ -180,9 +180,9 @@ impl PrintFmt {
     pub fn flag_table(&self, field: &str) -> Option<FlagTable> {
         let &(_, offset) = self.fields.iter().find(|(name, _)| name == field)?;
         self.pieces.iter().find_map(|piece| match piece {
-            Piece::Conversion(_, argument) => FlagTable::find(argument, offset),
-            Piece::Gap(gap) => FlagTable::find(&gap.argument, offset),
-            Piece::Literal(_) | Piece::Direct(_) => None, // a table is a call
+            FormatPiece::Conversion(_, argument) => FlagTable::find(argument, offset),
+            FormatPiece::Gap(gap) => FlagTable::find(&gap.argument, offset),
+            FormatPiece::Literal(_) | FormatPiece::Direct(_) => None, // a table is a call
         })
     }
 }
@@ -212,7 +212,11 @@ fn splits(print_fmt: &str, long: usize) -> Vec<(Vec<u8>, &str)> {
     all
 }
 
-fn compile_split(format: &Format, text: &[u8], arguments: &str) -> Result<(Vec<Piece>, Vec<String>), Unsupported> {
+fn compile_split(
+    format: &Format,
+    text: &[u8],
+    arguments: &str,
+) -> Result<(Vec<FormatPiece>, Vec<String>), Unsupported> {
     let long = format.long_size();
     let mut parser = Parser::new(format, Lexer::new(arguments, long));
     let mut arguments = parser.arguments()?.into_iter();
@@ -221,7 +225,7 @@ fn compile_split(format: &Format, text: &[u8], arguments: &str) -> Result<(Vec<P
     let mut pieces = Vec::new();
     for part in printf::parse(text, long)? {
         match part {
-            Part::Literal(text) => pieces.push(Piece::Literal(text)),
+            Part::Literal(text) => pieces.push(FormatPiece::Literal(text)),
             Part::Conversion(mut conversion) => {
                 let mut fault = None;
                 for size in [&mut conversion.width, &mut conversion.precision] {
@@ -236,11 +240,11 @@ fn compile_split(format: &Format, text: &[u8], arguments: &str) -> Result<(Vec<P
                     Some(reason) => {
                         let stand_in = StandIn::new(&reason, source, format);
                         gaps.push(reason);
-                        Piece::Gap(Box::new(Gap { conversion, argument, stand_in }))
+                        FormatPiece::Gap(Box::new(Gap { conversion, argument, stand_in }))
                     }
                     None => match Direct::new(&conversion, &argument) {
-                        Some(direct) => Piece::Direct(direct),
-                        None => Piece::Conversion(conversion, argument),
+                        Some(direct) => FormatPiece::Direct(direct),
+                        None => FormatPiece::Conversion(conversion, argument),
                     },
                 });
             }

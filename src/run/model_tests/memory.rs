@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::report::Verdict;
-use crate::run::truth::{Shown, World, common, number};
+use crate::run::model_tests::{Shown, World, common, number};
 
 pub const FORMATS: [&str; 2] = [
     "kmem:kmalloc

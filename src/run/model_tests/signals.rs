@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::report::{Value, Verdict};
-use crate::run::truth::{Shown, World, cell, common, number, text};
+use crate::run::model_tests::{Shown, World, cell, common, number, text};
 
 pub const FORMATS: [&str; 2] = [
     "signal:signal_generate

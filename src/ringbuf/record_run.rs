@@ -3,14 +3,14 @@
 use super::item::{Item, ItemKind, Stamp};
 use super::prefetch::{LINE_BYTES, prefetch};
 use super::ring::{AHEAD_BYTES, first_record};
-use super::turns::{Turn, Turns};
+use super::ring_switch::{RingSwitch, RingSwitcher};
 
-/// Records that lie in one piece, of which no other ring's come in between up to a limit; behind the limit [`Piece::turn`]
-/// goes on with the piece of another ring.
+/// Records that lie in one piece of memory, with no record of another ring between them up to a limit; behind the limit
+/// [`RecordRun::switch_ring`] goes on with the piece of another ring.
 ///
 /// The consumer takes records from the start on and may stop early; records that were not taken stay in the ring. To go to
 /// the next record takes a few instructions here, and to another ring some dozens.
-pub struct Piece<'a> {
+pub struct RecordRun<'a> {
     ring: usize,
     rest: &'a [u8],
     last: u64,    // stamp of the last record taken, from this ring
@@ -19,11 +19,11 @@ pub struct Piece<'a> {
     records: u64, // of all rings
     late: u64,
     beyond: Option<u64>, // stamp of the next record, which is known to be beyond the limit
-    turns: Option<Turns<'a>>,
+    switcher: Option<RingSwitcher<'a>>,
 }
 
 /// A piece's records, one after the other. It is a copy of what changes with each record, so that it can stay in registers; the
-/// [`Piece`] is brought up to date when the walk ends.
+/// [`RecordRun`] is brought up to date when the walk ends.
 #[derive(Clone, Copy)]
 pub struct Walk<'a> {
     rest: &'a [u8],
@@ -82,34 +82,34 @@ pub(super) struct Taken {
     pub first: Option<usize>,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> RecordRun<'a> {
     #[inline(always)]
-    pub(super) fn new(turns: Option<Turns<'a>>, turn: Turn<'a>, newest: u64) -> Piece<'a> {
-        let Turn { ring, rest, last, limit } = turn;
-        Piece { ring, rest, last, limit, newest, records: 0, late: 0, beyond: None, turns }
+    pub(super) fn new(switcher: Option<RingSwitcher<'a>>, switch: RingSwitch<'a>, newest: u64) -> RecordRun<'a> {
+        let RingSwitch { ring, rest, last, limit } = switch;
+        RecordRun { ring, rest, last, limit, newest, records: 0, late: 0, beyond: None, switcher }
     }
 
     /// Records on their own, ordinary and due.
     #[inline(always)]
-    pub fn of(records: &'a [u8], late: bool) -> Piece<'a> {
-        let turn = Turn { rest: records, limit: u64::MAX, ..Turn::default() };
-        Piece::new(None, turn, if late { u64::MAX } else { 0 })
+    pub fn of(records: &'a [u8], late: bool) -> RecordRun<'a> {
+        let switch = RingSwitch { rest: records, limit: u64::MAX, ..RingSwitch::default() };
+        RecordRun::new(None, switch, if late { u64::MAX } else { 0 })
     }
 
     /// No more is taken.
     pub(super) fn end(self) -> Taken {
-        let Piece { ring, rest, last, beyond, records, late, newest, turns, .. } = self;
-        let first = turns.and_then(|turns| turns.end(ring, rest.len(), last, beyond));
+        let RecordRun { ring, rest, last, beyond, records, late, newest, switcher, .. } = self;
+        let first = switcher.and_then(|switcher| switcher.end(ring, rest.len(), last, beyond));
         Taken { records, late, newest, first }
     }
 
     /// When the next record must wait: goes on with the ring that is first now. False if there is nothing to go on with, and
     /// then nothing is left to be taken, or if it need not wait.
     #[inline(always)]
-    pub fn turn(&mut self) -> bool {
+    pub fn switch_ring(&mut self) -> bool {
         let Some(time) = self.beyond.take() else { return false };
-        match self.turns.as_mut().and_then(|turns| turns.next(self.rest, self.last, time)) {
-            Some(Turn { ring, rest, last, limit }) => {
+        match self.switcher.as_mut().and_then(|switcher| switcher.next(self.rest, self.last, time)) {
+            Some(RingSwitch { ring, rest, last, limit }) => {
                 (self.ring, self.rest, self.last, self.limit) = (ring, rest, last, limit);
                 true
             }
@@ -129,7 +129,7 @@ impl<'a> Piece<'a> {
     /// Begins to take records.
     #[inline(always)]
     pub fn walk(&self) -> Walk<'a> {
-        let &Piece { rest, limit, newest, .. } = self;
+        let &RecordRun { rest, limit, newest, .. } = self;
         Walk { rest, limit, newest, beyond: None }
     }
 
@@ -170,7 +170,7 @@ impl<'a> Piece<'a> {
             let (ring, after) = (self.ring, self.last);
             match self.take(record.len(), time) {
                 Some(late) => return Some(Item { ring, time, after, late, kind: ItemKind::Record(record) }),
-                None if self.turn() => {}
+                None if self.switch_ring() => {}
                 None => return None,
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::report::{Value, Verdict};
-use crate::run::truth::{SeenRow, SeenTable, Shown, World, cell, common, number, text};
+use crate::run::model_tests::{SeenRow, SeenTable, Shown, World, cell, common, number, text};
 
 const FORMATS: [&str; 3] = [
     "sched:sched_switch

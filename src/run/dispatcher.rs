@@ -15,7 +15,7 @@ use crate::perf::record::{Malformed, Record, decode, record_type, sample_identif
 use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Samples, Scope, Timestamp};
 use crate::report::{Basis, Verdict};
-use crate::ringbuf::{Item, ItemKind, Piece, Stamp};
+use crate::ringbuf::{Item, ItemKind, RecordRun, Stamp};
 use crate::run::loss::LossBook;
 use crate::run::meter::Meter;
 use crate::stats::weights::StackWeights;
@@ -25,7 +25,7 @@ use crate::task::cpu_times::Reading;
 use crate::task::{TaskTable, Watched};
 
 /// The state behind the merge.
-pub struct Core {
+pub struct Dispatcher {
     pub evlist: Evlist,
     /// Where the time is in every record of the run.
     pub layout: Layout,
@@ -38,7 +38,7 @@ pub struct Core {
     pub ctx: Context,
     pub loss: LossBook,
     /// Task-bound events see other tasks too.
-    pub narrow_here: bool,
+    pub filter_in_user: bool,
     /// What that left out.
     pub narrowed: Narrowed,
     /// `-N`
@@ -111,7 +111,7 @@ impl Missed {
     }
 }
 
-impl Core {
+impl Dispatcher {
     /// Before anything was read: no task is known, and nothing is left out.
     pub fn new(
         evlist: Evlist,
@@ -121,8 +121,8 @@ impl Core {
         stacks: Stacks,
         host: Host,
         output: Output,
-    ) -> Core {
-        Core {
+    ) -> Dispatcher {
+        Dispatcher {
             layout: evlist.shared_layout(),
             any_address: evlist.any_address(),
             evlist,
@@ -146,7 +146,7 @@ impl Core {
                 hurry: false,
             },
             loss: LossBook::default(),
-            narrow_here: false,
+            filter_in_user: false,
             narrowed: Narrowed::default(),
             limit: None,
             ended_ns: None,
@@ -182,7 +182,7 @@ impl Core {
     pub fn take(&mut self, item: &Item<'_>, place: impl Fn(usize) -> (u32, Class)) -> ControlFlow<()> {
         match item.kind {
             ItemKind::Record(record) if record_type(record) == PERF_RECORD_SAMPLE => {
-                let mut piece = Piece::of(record, item.late);
+                let mut piece = RecordRun::of(record, item.late);
                 let flow = self.take_samples(&mut piece);
                 self.malformed += u64::from(piece.records() == 0); // it is no sample of ours
                 flow
@@ -197,16 +197,16 @@ impl Core {
 
     /// Takes the samples at the start of a piece: a profiler has those that follow each other in one call.
     #[inline]
-    pub fn take_samples(&mut self, piece: &mut Piece<'_>) -> ControlFlow<()> {
+    pub fn take_samples(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
         loop {
-            let Core { evlist, profilers, meter, ctx, narrow_here, narrowed, .. } = self;
+            let Dispatcher { evlist, profilers, meter, ctx, filter_in_user, narrowed, .. } = self;
             let route = piece.next_record().and_then(sample_identifier).and_then(|id| evlist.route(id));
             let Some(owner) = route.map(|route| route.owner) else { break };
             let Some(profiler) = profilers.get_mut(owner as usize) else { break };
             let most = self.limit.map_or(u64::MAX, |limit| limit - self.samples);
-            let is_gated = *narrow_here || meter.is_some();
+            let is_gated = *filter_in_user || meter.is_some();
             let mut gate = |event: EventId, sample: &Sample<'_>, ctx: &Context| {
-                if *narrow_here && evlist.evsel(event).is_task_bound() && !ctx.watched.contains(sample.tid) {
+                if *filter_in_user && evlist.evsel(event).is_task_bound() && !ctx.watched.contains(sample.tid) {
                     narrowed.samples += 1;
                     narrowed.bytes += sample.record().len() as u64;
                     return false;
@@ -305,7 +305,7 @@ impl Core {
 
     /// Tells all profilers.
     fn tell(&mut self, event: Event<'_>) {
-        let Core { profilers, ctx, .. } = self;
+        let Dispatcher { profilers, ctx, .. } = self;
         profilers.iter_mut().for_each(|profiler| profiler.on(event, ctx));
     }
 
@@ -374,7 +374,7 @@ impl Core {
     pub fn tell_counted(&mut self) {
         for (cpu, event, counted) in self.evlist.take_counted() {
             let owner = self.evlist.evsel(event).owner();
-            if let Some(profiler) = self.profilers.get_mut(owner).filter(|_| !self.narrow_here) {
+            if let Some(profiler) = self.profilers.get_mut(owner).filter(|_| !self.filter_in_user) {
                 profiler.on(Event::Counted { event, cpu, counted: &counted }, &mut self.ctx);
             }
         }

@@ -1,6 +1,6 @@
 //! Each place where something can be lost counts for itself.
 
-use crate::run::truth::{World, common, memory, signals};
+use crate::run::model_tests::{World, common, memory, signals};
 use crate::symbol::Stacks;
 
 /// The ring, what is followed, the stacks, the output.

@@ -18,7 +18,7 @@ const NONE: u64 = u64::MAX;
 /// the lower. Half of what the upper bits hold lies before the round's clock, half after: 100 days each with 1,000 rings.
 /// Keys outside are no times of this run. They come first, or last.
 #[derive(Default)]
-pub(super) struct Due {
+pub(super) struct LoserTree {
     leaves: Vec<Leaf>, // in ring order
     games: Vec<u64>,   // the losers; the children of the game `at` are at twice `at` and behind. At 0 the winner
     base: u64,         // the lowest key
@@ -26,7 +26,7 @@ pub(super) struct Due {
     horizon: u64,
 }
 
-impl Due {
+impl LoserTree {
     /// Begins anew. No key above `horizon` is due.
     pub fn clear(&mut self, horizon: u64) {
         self.leaves.clear();
@@ -151,20 +151,20 @@ mod tests {
 
     /// Takes all keys of all rings. The first one goes on up to its limit, or not.
     fn order(rings: &[Vec<u64>], now: u64, horizon: u64, choices: &mut impl FnMut() -> bool) -> Vec<(u64, usize)> {
-        let mut due = Due::default();
+        let mut tree = LoserTree::default();
         let mut at = vec![0; rings.len()];
         let mut taken = Vec::new();
-        due.clear(horizon);
+        tree.clear(horizon);
         for (ring, keys) in rings.iter().enumerate() {
             if let Some(&key) = keys.first() {
-                assert_eq!(due.push(ring, key), key <= horizon);
+                assert_eq!(tree.push(ring, key), key <= horizon);
             }
         }
-        due.build(now);
-        while let Some(first) = due.first() {
-            let ring = due.ring(first).unwrap();
+        tree.build(now);
+        while let Some(first) = tree.first() {
+            let ring = tree.ring(first).unwrap();
             let next = |at: &[usize]| rings[ring].get(at[ring]).copied();
-            let limit = choices().then(|| due.limit(first));
+            let limit = choices().then(|| tree.limit(first));
             loop {
                 taken.push((rings[ring][at[ring]], ring));
                 at[ring] += 1;
@@ -172,7 +172,7 @@ mod tests {
                     break;
                 }
             }
-            due.replace(first, next(&at));
+            tree.replace(first, next(&at));
         }
         taken
     }

@@ -25,7 +25,7 @@ use crate::profilers::trials;
 use crate::report::{Table, Value, Verdict};
 use crate::ringbuf::sim::Producer;
 use crate::ringbuf::{Limit, Merge};
-use crate::run::core::Core;
+use crate::run::dispatcher::Dispatcher;
 use crate::run::rings::{deliver, mark_gaps};
 use crate::symbol::Stacks;
 use crate::sys::poll::Waker;
@@ -76,7 +76,7 @@ struct Cpu {
 
 /// A run of one profiler over the rings of a machine that we play.
 pub struct World {
-    pub core: Core,
+    pub core: Dispatcher,
     pub clock: u64,
     pub random: Random,
     /// When a record was dropped last, or came too late.
@@ -156,7 +156,7 @@ impl World {
         let waker = Arc::new(Waker::new().unwrap());
         // Its thread waits for its settings: it prints nothing.
         let (output, settle) = Output::start(Sink::file("/dev/null".as_ref()).unwrap(), waker).unwrap();
-        let mut core = Core::new(evlist, vec![profiler], watched, scope, Stacks::new(1 << 20, 127), host, output);
+        let mut core = Dispatcher::new(evlist, vec![profiler], watched, scope, Stacks::new(1 << 20, 127), host, output);
         core.started(START);
         let mut merge = Merge::new();
         let bytes = random.of(&[512, 1024, 2048, 4096]);
@@ -318,7 +318,7 @@ fn place(index: usize) -> (u32, Class) {
     (index as u32 / 2, if index.is_multiple_of(2) { Class::Events(0) } else { Class::Side })
 }
 
-fn count_lost(cpu: &mut Cpu, number: u32, class: Class, core: &mut Core) -> u64 {
+fn count_lost(cpu: &mut Cpu, number: u32, class: Class, core: &mut Dispatcher) -> u64 {
     let (ring, counted) = match class {
         Class::Events(_) => (&cpu.events, &mut cpu.counted[0]),
         Class::Side => (&cpu.side, &mut cpu.counted[1]),
