@@ -22,9 +22,9 @@ mod layout_tests;
 #[cfg(test)]
 mod record_tests;
 
-pub use attr::Attr;
+pub use attr::{Attr, Counter};
 pub use evlist::Evlist;
-pub use evsel::EventId;
+pub use evsel::{EventId, Evsel};
 pub use record::Record;
 pub use sample::Sample;
 pub use target::Target;

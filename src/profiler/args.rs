@@ -4,13 +4,15 @@ use anyhow::Result;
 
 use crate::cli::CommonArgs;
 use crate::profiler::Profiler;
-use crate::report::{OccurrenceLayout, TableHead};
+use crate::report::{OccurrenceLayout, TableSchema};
 
 /// The options of a subcommand that is a profiler.
 pub trait ProfilerArgs {
     const NAME: &'static str;
     /// What its occurrences are, for the documentation. None: it has none of a kind of its own.
     const OCCURRENCES: Option<&'static OccurrenceLayout> = None;
+    /// Its tables, for the documentation.
+    const TABLES: &'static [&'static dyn TableSchema] = &[];
     /// What the widths of its flame graph are.
     const WEIGHT: &'static str = "samples";
     /// The options of the run that `doctor` tries: as few as possible, a usual event where one must be named.
@@ -24,11 +26,6 @@ pub trait ProfilerArgs {
 
     /// It has tables, not only lines as things happen.
     const REPORTS: bool = true;
-
-    /// What its tables are, for the documentation.
-    fn tables() -> Vec<TableHead> {
-        Vec::new()
-    }
 
     fn common(&self) -> &CommonArgs;
 
@@ -45,7 +42,7 @@ pub struct Trial {
     /// The options it is tried with.
     pub options: &'static [&'static str],
     pub occurrences: Option<&'static OccurrenceLayout>,
-    pub tables: Vec<TableHead>,
+    pub tables: &'static [&'static dyn TableSchema],
     /// Makes the profiler from its options.
     pub build: fn(&[&str]) -> Result<Box<dyn Profiler>>,
 }
@@ -56,7 +53,6 @@ impl Trial {
             let command = A::augment_args(clap::Command::new(A::NAME).no_binary_name(true));
             A::from_arg_matches(&command.try_get_matches_from(options)?)?.build()
         };
-        let (occurrences, tables) = (A::OCCURRENCES, A::tables());
-        Trial { name: A::NAME, options: A::TRIAL, occurrences, tables, build }
+        Trial { name: A::NAME, options: A::TRIAL, occurrences: A::OCCURRENCES, tables: A::TABLES, build }
     }
 }

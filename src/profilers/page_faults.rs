@@ -8,12 +8,9 @@ use perf_event_open_sys::bindings::{PERF_COUNT_SW_PAGE_FAULTS_MAJ, PERF_COUNT_SW
 use rustc_hash::FxHashSet;
 
 use crate::cli::{CommonArgs, values};
-use crate::perf::attr::Counter;
-use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{EventId, Evsel};
-use crate::perf::{Attr, Sample};
+use crate::perf::{Attr, Counter, EventId, Evlist, Evsel, Sample};
 use crate::profiler::{Context, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
-use crate::report::{Column, Schema, TableHead, Value};
+use crate::report::{Column, Schema, TableSchema, Value};
 use crate::stats::{KeyedSums, TaskStack};
 use crate::symbol::StackId;
 
@@ -43,11 +40,8 @@ pub struct PageFaultsArgs {
 
 impl ProfilerArgs for PageFaultsArgs {
     const NAME: &'static str = "page-faults";
+    const TABLES: &'static [&'static dyn TableSchema] = &[&PLACES];
     const WEIGHT: &'static str = "faults";
-
-    fn tables() -> Vec<TableHead> {
-        vec![PLACES.head()]
-    }
 
     fn common(&self) -> &CommonArgs {
         &self.common
@@ -77,9 +71,6 @@ static PLACES: Schema<(TaskStack, Faults)> = Schema::<(TaskStack, Faults)>::new(
 .explained(&[
     ("minor", "faults whose page was in memory, or a new one"),
     ("major", "faults that waited for a read, from a file or from swap"),
-    ("pid", "the process"),
-    ("comm", "name of the thread"),
-    ("place", "function of the instruction that faulted, with the offset in it, or why it has no name"),
 ])
 .ordered(|(one, few), (other, many)| (many.minor + many.major).cmp(&(few.minor + few.major)).then(one.cmp(other)));
 

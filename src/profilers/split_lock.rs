@@ -19,7 +19,7 @@ use crate::perf::{Attr, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
 use crate::profilers::split_lock::sums::{COUNTS, Counts, Mode, PLACES, Places, Times};
 use crate::report::layout::{SUBJECT, detail, text};
-use crate::report::{Detail, OccurrenceLayout, OccurrenceSchema, TableHead, Value};
+use crate::report::{Detail, OccurrenceLayout, OccurrenceSchema, TableSchema, Value};
 use crate::symbol::StackId;
 use crate::sys::split_lock::{POSSIBLE, SplitLocks};
 
@@ -63,12 +63,9 @@ fn trigger(text: &str) -> Result<u64, String> {
 
 impl ProfilerArgs for SplitLockArgs {
     const NAME: &'static str = "split-lock";
+    const TABLES: &'static [&'static dyn TableSchema] = &[&PLACES, &COUNTS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SAMPLES.layout());
     const WEIGHT: &'static str = "events";
-
-    fn tables() -> Vec<TableHead> {
-        vec![PLACES.head(), COUNTS.head()]
-    }
 
     fn common(&self) -> &CommonArgs {
         &self.common

@@ -317,8 +317,13 @@ pub struct TableHead {
     pub is_snapshot: bool,
 }
 
-impl<R> Schema<R> {
-    pub fn head(&self) -> TableHead {
+/// A schema, whatever its rows are.
+pub trait TableSchema: Sync {
+    fn head(&self) -> TableHead;
+}
+
+impl<R> TableSchema for Schema<R> {
+    fn head(&self) -> TableHead {
         let columns = self.columns.iter().map(Column::head).collect();
         TableHead { table: self.table, columns, meanings: self.meanings, is_snapshot: self.is_snapshot }
     }

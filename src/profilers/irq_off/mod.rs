@@ -30,7 +30,7 @@ use crate::profilers::irq_off::judge::{Account, Counts, Kind, Others, Recent, Ti
 use crate::profilers::irq_off::ongoing::OngoingShown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
 use crate::report::layout::{SUBJECT, detail, text, when};
-use crate::report::{Column, Detail, OccurrenceLayout, OccurrenceSchema, Schema, Subject, TableHead, Value, Verdict};
+use crate::report::{Column, Detail, OccurrenceLayout, OccurrenceSchema, Schema, Subject, TableSchema, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::task::cpu_times::Reading;
@@ -82,13 +82,10 @@ pub struct IrqOffArgs {
 
 impl ProfilerArgs for IrqOffArgs {
     const NAME: &'static str = "irq-off";
+    const TABLES: &'static [&'static dyn TableSchema] = &[&CPUS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SILENCES.layout());
     const WEIGHT: &'static str = "µs with interrupts off";
     const PACED: bool = true;
-
-    fn tables() -> Vec<TableHead> {
-        vec![CPUS.head()]
-    }
 
     fn common(&self) -> &CommonArgs {
         &self.common
@@ -262,7 +259,6 @@ static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
 .judged(|row| if row.samples == 0 { Verdict::LowerBound } else { Verdict::Exact }); // without samples it rests on nothing
 
 const MEANINGS: &[(&str, &str)] = &[
-    ("cpu", "the CPU"),
     ("count", "how often interrupts were off for longer than the limit"),
     ("max_ns", "the longest of these, at least; absent when there was none"),
     ("timer_late", "how often the timer was late, and nothing tells why"),

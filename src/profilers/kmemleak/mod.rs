@@ -29,7 +29,7 @@ use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space}
 use crate::profilers::kmemleak::owners::Owners;
 use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, WantedSource};
 use crate::profilers::kmemleak::usual::UsualSource;
-use crate::report::{TableHead, Value, Verdict};
+use crate::report::{TableSchema, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::TaskTable;
 use crate::tep::filter::Filter;
@@ -97,13 +97,10 @@ pub struct Kmemleak {
 
 impl ProfilerArgs for KmemleakArgs {
     const NAME: &'static str = "kmemleak";
+    const TABLES: &'static [&'static dyn TableSchema] = &[&report::PLACES];
     // Bytes, or allocations where no event tells a size.
     const WEIGHT: &'static str = "outstanding";
     const TRIAL: &'static [&'static str] = &["slab"];
-
-    fn tables() -> Vec<TableHead> {
-        vec![report::PLACES.head()]
-    }
 
     fn common(&self) -> &CommonArgs {
         &self.common

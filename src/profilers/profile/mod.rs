@@ -39,7 +39,7 @@ use crate::profilers::profile::shares::{Kind, Left};
 use crate::profilers::profile::terms::Terms;
 use crate::profilers::profile::usage::{Owner, Starved, Usage};
 use crate::profilers::profile::windows::{BUSY, Seen, Windows};
-use crate::report::{OccurrenceLayout, TableHead, Top, Verdict};
+use crate::report::{OccurrenceLayout, TableSchema, Top, Verdict};
 use crate::stats::weights::StackWeights;
 use crate::symbol::StackId;
 use crate::symbol::stacks::innermost_user;
@@ -110,11 +110,8 @@ pub struct ProfileArgs {
 
 impl ProfilerArgs for ProfileArgs {
     const NAME: &'static str = "profile";
+    const TABLES: &'static [&'static dyn TableSchema] = &[&CPUS, &TASKS, &THREADS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(BUSY.layout());
-
-    fn tables() -> Vec<TableHead> {
-        vec![CPUS.head(), TASKS.head(), THREADS.head()]
-    }
 
     fn common(&self) -> &CommonArgs {
         &self.common

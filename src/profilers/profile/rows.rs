@@ -59,7 +59,6 @@ pub static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
     ],
 )
 .explained(&[
-    ("cpu", "the CPU"),
     ("user_pct", "share of its time, or of the samples of the target on it, in programs; the four add up to 100"),
     ("kernel_pct", "in the kernel"),
     ("guest_pct", "in virtual machines that run here"),

@@ -31,7 +31,7 @@ use crate::profilers::signal::names::{Origin, SIGKILL};
 use crate::profilers::signal::pending::{Absent, Added, Key, Pending, Sender, Sent, Target};
 use crate::profilers::signal::shown::{Delivery, SENT, ShownSignal};
 use crate::profilers::signal::table::{Fate, SIGNALS, Sums};
-use crate::report::{OccurrenceLayout, Subject, TableHead, Value, Verdict};
+use crate::report::{OccurrenceLayout, Subject, TableSchema, Value, Verdict};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -42,12 +42,9 @@ use crate::tep::filter::Filter;
 
 impl ProfilerArgs for SignalArgs {
     const NAME: &'static str = "signal";
+    const TABLES: &'static [&'static dyn TableSchema] = &[&SIGNALS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SENT.layout());
     const WEIGHT: &'static str = "signals";
-
-    fn tables() -> Vec<TableHead> {
-        vec![SIGNALS.head()]
-    }
 
     fn common(&self) -> &CommonArgs {
         &self.common

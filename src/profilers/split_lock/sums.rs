@@ -36,7 +36,6 @@ pub static COUNTS: Schema<CountRow> = Schema::<CountRow>::new(
 )
 .titled("CPUs, counted")
 .explained(&[
-    ("cpu", "the CPU"),
     ("count", "counted since the start of the run"),
     ("delta", "counted in the interval"),
     ("run_pct", "how much of the time the event had a counter; less than 100 when there are more events than counters"),
@@ -71,7 +70,6 @@ pub static PLACES: Schema<PlaceRow> = Schema::<PlaceRow>::new(
     ("samples", "samples at this address"),
     ("events", "events that the samples stand for: `-T` times as many"),
     ("mode", "`user`, `kernel`, `guest-user`, `guest-kernel`, `hypervisor` or `unknown`"),
-    ("comm", "name of the task"),
     ("addr", "address of the instruction"),
     ("place", "function at the address, or why it has no name"),
 ])

@@ -38,7 +38,7 @@ use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen,
 use crate::profilers::task_state::states::State;
 use crate::profilers::task_state::table::{ByThread, STATES_OF_ALL, STATES_OF_THREADS, TimeTable, Times};
 use crate::profilers::task_state::whereabouts::{Allowance, Whereabouts};
-use crate::report::{OccurrenceLayout, Subject, TableHead, Value};
+use crate::report::{OccurrenceLayout, Subject, TableSchema, Value};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 use crate::task::Comm;
@@ -96,12 +96,9 @@ pub struct TaskStateArgs {
 
 impl ProfilerArgs for TaskStateArgs {
     const NAME: &'static str = "task-state";
+    const TABLES: &'static [&'static dyn TableSchema] = &[&STATES_OF_ALL, &STATES_OF_THREADS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(WAITS.layout());
     const WEIGHT: &'static str = "µs of waiting";
-
-    fn tables() -> Vec<TableHead> {
-        vec![STATES_OF_ALL.head(), STATES_OF_THREADS.head()]
-    }
 
     fn common(&self) -> &CommonArgs {
         &self.common

@@ -72,7 +72,7 @@ pub struct StateRow {
 
 /// A row for each state.
 pub static STATES_OF_ALL: Schema<StateRow> = Schema::<StateRow>::new("states", COLUMNS.split_at(2).1)
-    .explained(MEANINGS.split_at(2).1)
+    .explained(MEANINGS)
     .settled(settle)
     .judged(StateRow::verdict);
 
@@ -87,8 +87,6 @@ pub static STATES_OF_THREADS: Schema<StateRow> = Schema::<StateRow>::new("thread
     .judged(StateRow::verdict);
 
 const MEANINGS: &[(&str, &str)] = &[
-    ("tid", "the thread"),
-    ("comm", "its name"),
     ("state", "R, S, D, T, t, I or RD; `?` of a thread without any event so far"),
     ("count", "periods that ended in the interval"),
     (

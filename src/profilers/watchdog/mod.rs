@@ -30,7 +30,7 @@ use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::lockup::{LOCKUPS, Lockup};
 use crate::profilers::watchdog::settings::{Limits, Settings};
 use crate::profilers::watchdog::signs::SignBoard;
-use crate::report::{Column, OccurrenceLayout, Schema, Subject, TableHead, Value, Verdict};
+use crate::report::{Column, OccurrenceLayout, Schema, Subject, TableSchema, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::kallsyms::{KallsymsError, address_of};
 use crate::task::{Comm, procfs};
@@ -63,13 +63,10 @@ pub struct WatchdogArgs {
 
 impl ProfilerArgs for WatchdogArgs {
     const NAME: &'static str = "watchdog";
+    const TABLES: &'static [&'static dyn TableSchema] = &[&CPUS];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(LOCKUPS.layout());
     const PACED: bool = true;
     const DURABLE: bool = true;
-
-    fn tables() -> Vec<TableHead> {
-        vec![CPUS.head()]
-    }
 
     fn common(&self) -> &CommonArgs {
         &self.common
@@ -147,7 +144,6 @@ static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
     ],
 )
 .explained(&[
-    ("cpu", "the CPU"),
     ("state", "`ok`, `soft lockup`, `hard lockup`, `timer unseen`, `not seen yet` or `not watched`"),
     ("last_timer_ns", "how long before the end of the interval its watchdog timer was seen last"),
     ("last_watchdog_ns", "the same of its stop task"),
