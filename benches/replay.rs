@@ -159,7 +159,7 @@ fn record(directory: &Path, command: &[&str], load: &[&str]) -> Result<()> {
     loop {
         // As a run: a round that had something is followed by another one.
         let _ = poller.wait(Duration::from_millis(if follow_up { 2 } else { 100 }))?;
-        let is_over = loads.iter_mut().map(|load| load.try_wait()).collect::<Result<Vec<_>, _>>()?;
+        let is_over = loads.iter_mut().map(std::process::Child::try_wait).collect::<Result<Vec<_>, _>>()?;
         let is_over = is_over.iter().all(Option::is_some);
         if is_over {
             sys::perf::disable_all()?;

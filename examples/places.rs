@@ -211,9 +211,9 @@ fn main() {
     let waits = env::var("PLACES_GO").is_ok_and(|value| value == "stdin");
     let calls = || (0..count).for_each(|_| start_thread(function));
     if waits {
-        io::stdin().lines().for_each(|_| calls())
+        io::stdin().lines().for_each(|_| calls());
     } else {
-        calls()
+        calls();
     }
     if place == "perf-map" && file.is_none() {
         fs::remove_file(&map).expect("remove the map");

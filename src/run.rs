@@ -484,9 +484,9 @@ impl Run {
         let cpu_ns = sys::thread_cpu_ns();
         for profiler in &mut self.core.profilers {
             if last {
-                profiler.deinit(end_ns, &mut report)?
+                profiler.deinit(end_ns, &mut report)?;
             } else {
-                profiler.interval(end_ns, &mut report)?
+                profiler.interval(end_ns, &mut report)?;
             };
         }
         if report.tables.iter().any(|table| table.is_snapshot) {

@@ -454,7 +454,7 @@ fn too_few_descriptors_are_told_in_numbers() {
 #[test]
 fn too_few_descriptors_for_each_task() {
     need_events!();
-    let load = common::Load::of(&example("threads"), &["200", "1000000"]);
+    let load = Load::of(&example("threads"), &["200", "1000000"]);
     let pid = load.pid().to_string();
     common::until("200 threads", || fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 200));
     let counting = ["split-lock", "--event", "page-faults", "-T", "0", "-p", &pid, "--for", "1ms"];

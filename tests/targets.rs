@@ -411,7 +411,7 @@ fn a_cgroup_is_those_in_it_and_below() {
 }
 
 /// Ends when nothing of the target happens any more, and so many of its tasks wait.
-fn await_silence(mut states: common::Prog, waiting: u64) {
+fn await_silence(mut states: Prog, waiting: u64) {
     let interval = states.object(|object| object["type"] == "interval" && object["samples"] == 0);
     // What went on when its task left the target may be told once more.
     let next = states.object(|object| {

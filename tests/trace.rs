@@ -54,7 +54,7 @@ fn a_name_alone_is_that_of_one_event() {
     // Chosen twice: told once, shown once.
     let done = execs(&["-e", "sched_process_exec,sched_process_exec", "-e", EXEC]);
     assert_eq!((done.err.iter().filter(alone).count(), done.of_type("event").len()), (1, 2), "{done:?}");
-    if common::run(&["list", "syscalls:sys_enter_execve"]).out.is_empty() {
+    if run(&["list", "syscalls:sys_enter_execve"]).out.is_empty() {
         skip!("this kernel has no events of system calls");
     }
     let done = execs(&["-e", "execve"]).says(&["execve: syscalls:sys_enter_execve"]);

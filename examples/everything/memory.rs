@@ -154,9 +154,9 @@ fn many_threads() {
 
 /// Memory that the kernel takes for itself: big tables and areas made of many pages.
 fn kernel_pages() {
-    let name = std::path::Path::new("/proc/self/smaps");
+    let name = Path::new("/proc/self/smaps");
     let _ = std::fs::read(name);
-    let epoll = open(std::path::Path::new("/proc/self/status"), libc::O_RDONLY);
+    let epoll = open(Path::new("/proc/self/status"), libc::O_RDONLY);
     // A table of descriptors for 70,000 files.
     let limit = [100_000u64, 1 << 20];
     call(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, at(&limit), 0]);

@@ -31,7 +31,7 @@ pub fn child(run: impl FnOnce()) -> Option<Pid> {
             let is_alone = getppid() != parent; // it had gone by then
             let ended = catch_unwind(AssertUnwindSafe(|| {
                 if !is_alone {
-                    run()
+                    run();
                 }
             }));
             process::exit(ended.is_err().into());

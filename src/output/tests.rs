@@ -16,8 +16,8 @@ static NUMBERS: OccurrenceSchema<u64> =
     OccurrenceSchema::new(&[Detail::new("n", |n| Value::Unsigned(*n))], &[detail("n").wide(9)]);
 
 /// An output, and the end of a pipe that nobody reads yet.
-pub fn into_a_pipe(json: bool) -> (Output, std::io::PipeReader) {
-    let (reader, writer) = std::io::pipe().unwrap();
+pub fn into_a_pipe(json: bool) -> (Output, io::PipeReader) {
+    let (reader, writer) = io::pipe().unwrap();
     let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
     let sink = Sink::file(path.as_ref()).unwrap();
     let (output, settle) = Output::start(sink, Arc::new(Waker::new().unwrap())).unwrap();
@@ -148,14 +148,14 @@ fn a_blocked_output_loses_no_count() {
 /// A quiet run would wait for ever for something to write.
 #[test]
 fn the_end_of_the_thread_is_noticed() {
-    let (_reader, writer) = std::io::pipe().unwrap();
+    let (_reader, writer) = io::pipe().unwrap();
     let sink = Sink::file(format!("/proc/self/fd/{}", writer.as_raw_fd()).as_ref()).unwrap();
     let waker = Arc::new(Waker::new().unwrap());
     let (mut output, settle) = Output::start(sink, waker.clone()).unwrap();
     settle.send(settings(false));
     assert!(!output.is_closed());
     output.send(Message::Panic);
-    let mut poller = crate::sys::poll::Poller::new().unwrap();
+    let mut poller = sys::poll::Poller::new().unwrap();
     poller.add(&*waker, 7).unwrap();
     assert!(poller.wait(Duration::from_secs(60)).unwrap().eq([7]), "the reading side was not woken");
     assert!(output.is_closed());

@@ -128,7 +128,7 @@ pub fn json_rows(
     };
     for (Function { name, module }, weight) in folded.functions(FUNCTIONS) {
         row("functions", weight, out, &|object| {
-            json::function(object, name.as_deref().map_err(|reason| *reason), module.as_deref())
+            json::function(object, name.as_deref().map_err(|reason| *reason), module.as_deref());
         });
     }
     for group in &folded.heaviest(if top.stacks { STACKS } else { 0 }) {

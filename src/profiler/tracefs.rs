@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_reason_keeps_its_cure_apart() {
         let nowhere = Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() };
-        let none = NoTracefs::new(std::io::Error::from_raw_os_error(libc::EPERM), &nowhere);
+        let none = NoTracefs::new(io::Error::from_raw_os_error(libc::EPERM), &nowhere);
         let reason = TracefsFinder::default().reason(&anyhow::Error::from(none).context("no second witness"));
         assert!(reason.why.contains("tracefs") && !reason.why.contains("cure"), "{reason}");
         assert!(reason.cure.is_some(), "{reason}");

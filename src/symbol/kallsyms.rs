@@ -66,7 +66,7 @@ pub fn each_function(path: &Path, mut take: impl FnMut(&str, u64)) {
     loop {
         line.clear();
         // A line that is longer than any is no symbol; what is left of it is none either.
-        let len = io::Read::by_ref(&mut lines).take(2 * MAX_NAME as u64).read_until(b'\n', &mut line);
+        let len = Read::by_ref(&mut lines).take(2 * MAX_NAME as u64).read_until(b'\n', &mut line);
         if !len.is_ok_and(|len| len > 0) {
             return;
         }

@@ -491,7 +491,7 @@ mod tests {
     fn a_text_of_the_kernels_may_name_data() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = "ffffffff81000000 T function\nffffffff82000000 d its_ops\nffffffff82000040 D next\n";
-        std::fs::write(file.path(), text).unwrap();
+        fs::write(file.path(), text).unwrap();
         let mut names = Names { kallsyms_path: file.path().into(), ..names() };
         let (function, data) = (0xffff_ffff_8100_0000, 0xffff_ffff_8200_0008);
         assert!(names.kernel(data).symbol.is_err());
@@ -507,7 +507,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = "ffffffff81000000 T never_returns_to\nffffffff81000010 T asm_sysvec_apic_timer_interrupt\n\
             ffffffff81000020 T next\n";
-        std::fs::write(file.path(), text).unwrap();
+        fs::write(file.path(), text).unwrap();
         let mut names = Names { kallsyms_path: file.path().into(), ..names() };
         let kernel = |low: u64, behind_call| Frame::Kernel { addr: 0xffff_ffff_8100_0000 + low, behind_call };
         type Case<'a> = (&'a [Frame], &'a [(&'a str, u64)]);

@@ -208,7 +208,7 @@ fn take_off(probe: &HeldProbe<'_>) {
             return; // also for somebody else has done it
         }
         // SAFETY: reads its first argument only.
-        unsafe { libc::nanosleep(&PAUSE, std::ptr::null_mut()) };
+        unsafe { libc::nanosleep(&raw const PAUSE, std::ptr::null_mut()) };
     }
 }
 

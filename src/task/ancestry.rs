@@ -106,7 +106,7 @@ impl Ancestry {
     pub fn correct(&mut self) {
         let mut living = FxHashMap::default();
         for pid in processes(&self.host) {
-            if let Some(stat) = procfs::stat(&self.host, pid).filter(|stat| stat.is_alive()) {
+            if let Some(stat) = procfs::stat(&self.host, pid).filter(procfs::Stat::is_alive) {
                 living.insert(pid, stat);
             }
         }

@@ -111,7 +111,7 @@ impl TaskTable {
         let mut living = FxHashSet::default();
         for pid in processes(&self.host) {
             for tid in threads(&self.host, pid) {
-                if let Some(stat) = procfs::stat(&self.host, tid).filter(|stat| stat.is_alive()) {
+                if let Some(stat) = procfs::stat(&self.host, tid).filter(procfs::Stat::is_alive) {
                     living.insert(tid);
                     self.tasks.insert(tid, Task { pid, comm: stat.comm, exited: false });
                 }

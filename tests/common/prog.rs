@@ -98,7 +98,7 @@ impl Prog {
             match command.spawn() {
                 // A copy of the program: what another test starts has it open for writing until its own exec.
                 Err(err) if err.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < until => {
-                    thread::yield_now()
+                    thread::yield_now();
                 }
                 spawned => break spawned.unwrap_or_else(|err| panic!("{what}: {err}")),
             }
