@@ -531,7 +531,7 @@ impl Evlist {
         Sample::decode(LayoutOf::Event(&self.evsels, route.event), route.shape, record)
     }
 
-    /// The sample at the start of `rest`, if it is a usual one: see [`Sample::usual`].
+    /// The sample at the start of `rest`, if it is a usual one: see `Sample::usual`.
     #[inline(always)]
     pub fn usual_sample<'a>(&'a self, route: &Route, rest: &'a [u8]) -> Option<Sample<'a>> {
         Sample::usual(LayoutOf::Event(&self.evsels, route.event), route.shape, rest)

@@ -32,7 +32,7 @@ pub struct Setup<'a> {
     pub command: Option<&'a OsStr>,
     /// `-g`, or a flame graph.
     pub stacks: bool,
-    /// A flame graph is wanted: see [`Context::weigh`].
+    /// A flame graph is wanted: see [`Context::weigh`](crate::profiler::Context::weigh).
     pub flame_graph: bool,
     /// `-i`.
     pub interval: Option<std::time::Duration>,
