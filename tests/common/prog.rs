@@ -294,8 +294,6 @@ impl Done {
         self
     }
 
-    /// stdout as JSON.
-    #[track_caller]
     /// Rows of intervals, and of the lists of functions and stacks, which are of the whole run.
     pub fn rows_and_lists(&self) -> Vec<Value> {
         let is_list = |object: &Value| object["table"] == "functions" || object["table"] == "stacks";
@@ -303,6 +301,8 @@ impl Done {
         self.json().into_iter().filter(is_wanted).collect()
     }
 
+    /// stdout as JSON.
+    #[track_caller]
     pub fn json(&self) -> Vec<Value> {
         self.out
             .iter()
