@@ -141,8 +141,8 @@ fn try_more_events_than_counters() -> Result<(), String> {
     for run in 1..=9 {
         let done = output.results(&run.to_string()).code(0);
         let samples = |name: &str| {
-            let is = |row: &&Value| row["symbol"].as_str().is_some_and(|symbol| symbol.ends_with(&format!("::{name}")));
-            done.of_type("total").into_iter().filter(is).map(|row| number(row, "samples")).sum::<u64>()
+            let is = |row: &Value| row["symbol"].as_str().is_some_and(|symbol| symbol.ends_with(&format!("::{name}")));
+            done.of_type("total").into_iter().filter(is).map(|row| number(&row, "samples")).sum::<u64>()
         };
         three += samples("three_parts");
         one += samples("one_part");
