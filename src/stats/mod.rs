@@ -2,6 +2,7 @@
 //! ([`keyed`]), latencies by key ([`latency`]), the greatest of many ([`top_k`]), pairs of events ([`pairs`]), how far back a
 //! loss reaches ([`loss_horizon`]), a map by thread ([`tid_map`]), what fell on each stack ([`weights`]).
 
+mod buckets;
 pub mod distribution;
 pub mod keyed;
 pub mod latency;
