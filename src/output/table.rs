@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::report::{ColumnHead, Kind, RowSums, Rows, Value, Verdict};
+use crate::report::{ColumnHead, Kind, RowSite, RowSums, Rows, Value, Verdict};
 use crate::symbol::names::{Named, Names};
 use crate::symbol::naming::GIVEN_UP;
 use crate::symbol::quality::Quality;
@@ -37,6 +37,18 @@ impl Eq for RowPlace {}
 impl Hash for RowPlace {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.key.hash(state);
+    }
+}
+
+impl RowSite for RowPlace {
+    fn heap_bytes(&self) -> usize {
+        let key = match &self.key {
+            PlaceKey::Nowhere => 0,
+            PlaceKey::Whole(stack) => stack.bytes(),
+            PlaceKey::Broken(known) => size_of_val(&known[..]),
+        };
+        // Names of functions are shared, too; their number is that of the functions of programs.
+        key + if let RowStack::Kept(frames) = &self.stack { size_of_val(&frames[..]) } else { 0 }
     }
 }
 
@@ -132,7 +144,7 @@ impl Placed {
             let places = vec![RowPlace::nowhere(); rows.len()];
             return Placed { rows, places };
         }
-        let mut sums = RowSums::new(&*rows, usize::MAX);
+        let mut sums = RowSums::unbounded(&*rows);
         for at in 0..rows.len() {
             let id = rows.stack(at).flatten();
             sums.add(&mut *rows, at, RowPlace::of(id, stacks));
@@ -145,7 +157,7 @@ impl Placed {
 
 /// Rows of stacks that are broken and have the same known frames become one.
 fn join_broken(mut placed: Placed, order: &[usize], stacks: &Frames, names: &mut Names) -> Placed {
-    let mut sums = RowSums::new(&*placed.rows, usize::MAX);
+    let mut sums = RowSums::unbounded(&*placed.rows);
     let mut counts: FxHashMap<usize, u64> = FxHashMap::default();
     for &at in order {
         let Some(place) = placed.places.get(at) else { continue };
@@ -238,15 +250,19 @@ pub fn lines_of_sums(sums: &mut RowSums<RowPlace>, verdict: Verdict, span_ns: u6
         let mut cells = sums.rows().cells(at, span_ns);
         let mut place = sums.place(at).cloned().unwrap_or_else(RowPlace::nowhere);
         if others.is_some() {
-            let labels = cells.iter_mut().zip(&columns).filter(|(_, column)| column.kind == Kind::Label);
-            for (nth, (cell, _)) in labels.enumerate() {
-                *cell = if nth == 0 { Value::Word("<others>") } else { Value::None };
+            for (cell, _) in cells.iter_mut().zip(&columns).filter(|(_, column)| column.kind == Kind::Label) {
+                *cell = if is_text(cell) { Value::Word("<others>") } else { Value::None };
             }
             place = RowPlace::nowhere();
         }
         Line { cells, verdict: verdict.max(sums.rows().verdict(at)), place, others }
     };
     order.into_iter().map(line).collect()
+}
+
+/// Who reads a key as a number shall find one, or nothing.
+fn is_text(cell: &Value) -> bool {
+    matches!(cell, Value::Word(_) | Value::Comm(_) | Value::Text(_))
 }
 
 /// Sums of the counters of lines that are not shown, as far as those of all lines are.
@@ -444,5 +460,26 @@ mod tests {
         let shown: Vec<&str> = out.lines().skip(2).collect();
         let want = "    (3 broken stacks: what follows differs, and leads nowhere)";
         assert!(shown.len() == 2 && shown[0].contains(" one+0x4 (") && shown[1] == want, "{out}");
+    }
+
+    /// A key that is a number has none, rather than a word.
+    #[test]
+    fn others_are_named_where_names_are() {
+        static TASKS: Schema<(i32, u64)> = Schema::<(i32, u64)>::new(
+            "tasks",
+            &[
+                Column::label("pid", "pid", |row| Value::Signed(row.0.into())),
+                Column::label("comm", "comm", |_| Value::Comm(Comm::new(b"a"))),
+                Column::counter("count", "count", |row| &mut row.1),
+            ],
+        );
+        let mut rows = TypedRows::new(&TASKS, vec![(1, 5), (2, 6), (3, 7)]);
+        let mut sums = RowSums::new(&rows, 1, usize::MAX);
+        for at in 0..3 {
+            sums.add(&mut rows, at, RowPlace::nowhere());
+        }
+        let lines = lines_of_sums(&mut sums, Verdict::Exact, 1);
+        assert_eq!(lines[1].cells, [Value::None, Value::Word("<others>"), Value::Unsigned(13)]);
+        assert_eq!(lines.iter().map(|line| line.others).collect::<Vec<_>>(), [None, Some(2)]);
     }
 }

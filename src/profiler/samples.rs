@@ -10,11 +10,11 @@ use crate::perf::sample::USUAL_LEAST;
 use crate::profiler::{Context, Profiler};
 use crate::ringbuf::RecordRun;
 
-/// The samples at the start of a piece that are of one profiler.
+/// The samples at the start of a run of records that are of one profiler.
 ///
 /// They are decoded where they are used: what a profiler does not look at is not even read.
 pub struct Samples<'p, 'a> {
-    piece: &'p mut RecordRun<'a>,
+    run: &'p mut RecordRun<'a>,
     evlist: &'p Evlist,
     owner: u32,
     most: u64, // relevant ones
@@ -73,13 +73,13 @@ impl<P: Profiler + ?Sized> Handler for P {
 impl<'p, 'a> Samples<'p, 'a> {
     /// Up to `most` that are relevant.
     pub fn new(
-        piece: &'p mut RecordRun<'a>,
+        run: &'p mut RecordRun<'a>,
         evlist: &'p Evlist,
         owner: u32,
         most: u64,
         gate: Option<Gate<'p>>,
     ) -> Samples<'p, 'a> {
-        Samples { piece, evlist, owner, most, gate, taken: SampleCounts::default() }
+        Samples { run, evlist, owner, most, gate, taken: SampleCounts::default() }
     }
 
     pub fn taken(&self) -> SampleCounts {
@@ -94,7 +94,7 @@ impl<'p, 'a> Samples<'p, 'a> {
         const AT_ONCE: u64 = 64;
         let (routes, owner) = (self.evlist.routes(), self.owner);
         loop {
-            let mut walk = self.piece.walk();
+            let mut walk = self.run.walk();
             let most = if self.gate.is_none() { AT_ONCE.min(self.most - self.taken.relevant) } else { 0 };
             let (mut left, mut ignored, mut malformed) = (most, 0, 0);
             // Nearly all samples: usual ones. Measured: with the others in here, or their decoder, it takes half as long again.
@@ -111,14 +111,14 @@ impl<'p, 'a> Samples<'p, 'a> {
                     Ok(Use::Malformed) | Err(_) => malformed += 1,
                 }
             }
-            self.piece.follow(walk, most - left);
+            self.run.follow(walk, most - left);
             self.taken.relevant += most - left - ignored;
             self.taken.ignored += ignored;
             self.taken.malformed += malformed;
             if self.taken.relevant == self.most || ctx.stacks.is_changed() || ctx.output.is_large() {
                 break;
             }
-            if (left > 0 || most == 0) && !self.piece.switch_ring() && !self.one(handler, ctx) {
+            if (left > 0 || most == 0) && !self.run.switch_ring() && !self.one(handler, ctx) {
                 break;
             }
         }
@@ -128,12 +128,12 @@ impl<'p, 'a> Samples<'p, 'a> {
     #[cold]
     #[inline(never)]
     fn one(&mut self, handler: &mut (impl Handler + ?Sized), ctx: &mut Context) -> bool {
-        let Some(record) = self.piece.next_record() else { return false };
+        let Some(record) = self.run.next_record() else { return false };
         let Some(route) = sample_identifier(record).and_then(|id| self.evlist.routes().get_of(id, self.owner)) else {
             return false;
         };
         let Some(mut sample) = self.evlist.sample(route, record) else { return false };
-        let Some(late) = self.piece.take(record.len(), sample.time) else { return self.piece.switch_ring() };
+        let Some(late) = self.run.take(record.len(), sample.time) else { return self.run.switch_ring() };
         sample.late = late;
         if self.gate.as_mut().is_some_and(|gate| !gate(route.event, &sample, ctx)) {
             self.taken.kept_out += 1;

@@ -1,12 +1,10 @@
 //! The book: what the intervals of a run add up to, table by table.
 
-use std::hash::Hash;
-
-use crate::report::{RowSums, Rows, Verdict};
+use crate::report::{RowSite, RowSums, Rows, Verdict};
 
 /// Rows of a table that are kept apart.
 const MOST_ROWS: usize = 10_000;
-/// Of a table: from then on new rows are added up in one.
+/// Of the rows of a table, with their names: from then on new rows are added up in one.
 const MOST_BYTES: usize = 32 << 20;
 
 /// All tables of what happened, since the start of the run. `P` says where a row is.
@@ -50,13 +48,13 @@ impl<P> Default for Book<P> {
     }
 }
 
-impl<P: Clone + Eq + Hash> Book<P> {
+impl<P: RowSite> Book<P> {
     /// Adds the rows of an interval, each with its place.
     pub fn add(&mut self, rows: &mut dyn Rows, places: &[P], of: BookEntry) {
         let BookEntry { title, verdict, span_ns, most, in_text } = of;
         let known = self.tables.iter().position(|table| table.is_of(rows, title));
         let at = known.unwrap_or_else(|| {
-            let sums = RowSums::new(rows, MOST_ROWS);
+            let sums = RowSums::new(rows, MOST_ROWS, MOST_BYTES);
             self.tables.push(BookTable { sums, title, verdict, span_ns: 0, intervals: 0, most, in_text });
             self.tables.len() - 1
         });
@@ -69,7 +67,7 @@ impl<P: Clone + Eq + Hash> Book<P> {
         for (at, place) in places.iter().enumerate() {
             table.sums.add(rows, at, place.clone());
         }
-        if table.sums.rows().bytes() > MOST_BYTES {
+        if table.sums.bytes() > MOST_BYTES {
             table.sums.close();
         }
     }
@@ -79,7 +77,7 @@ impl<P: Clone + Eq + Hash> Book<P> {
     }
 }
 
-impl<P: Clone + Eq + Hash> BookTable<P> {
+impl<P: RowSite> BookTable<P> {
     fn is_of(&self, rows: &dyn Rows, title: &'static str) -> bool {
         self.title == title && self.sums.table() == rows.table()
     }
@@ -177,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_added_up_in_one_row() {
-        let mut sums: RowSums<()> = RowSums::new(&TypedRows::new(&ROWS, Vec::new()), 2);
+        let mut sums: RowSums<()> = RowSums::new(&TypedRows::new(&ROWS, Vec::new()), 2, usize::MAX);
         for name in [1, 2, 3, 4, 1, 3] {
             sums.add(&mut TypedRows::new(&ROWS, vec![row(name, Some(10))]), 0, ());
         }
@@ -185,5 +183,27 @@ mod tests {
         assert_eq!((others.rows, sums.order().last()), (3, Some(&others.at)));
         let counts: Vec<Value> = sums.order().into_iter().map(|at| sums.rows().cells(at, 1)[1].clone()).collect();
         assert_eq!(counts, [20, 10, 30].map(Value::Unsigned));
+    }
+
+    /// A site that takes much.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct Stack(u64);
+
+    impl RowSite for Stack {
+        fn heap_bytes(&self) -> usize {
+            10_000
+        }
+    }
+
+    #[test]
+    fn names_find_room_for_so_many_bytes() {
+        let mut sums: RowSums<Stack> = RowSums::new(&TypedRows::new(&ROWS, Vec::new()), 1000, 100_000);
+        for number in 0..1000 {
+            sums.add(&mut TypedRows::new(&ROWS, vec![row(1, Some(1))]), 0, Stack(number));
+        }
+        let others = sums.others().unwrap();
+        assert!((9..=10).contains(&others.at), "{others:?}");
+        assert_eq!(others.rows + others.at as u64, 1000);
+        assert!((100_000..200_000).contains(&sums.bytes()), "{}", sums.bytes());
     }
 }

@@ -25,6 +25,6 @@ pub use names::{NamedTask, Names};
 pub use occurrence_schema::{Detail, DetailHead, OccurrenceSchema};
 pub use rows::{Rows, TypedRows};
 pub use schema::{Basis, Column, ColumnHead, Kind, Schema, TableHead, TableSchema, Unit};
-pub use sums::{Others, RowSums};
+pub use sums::{Others, RowSite, RowSums};
 pub use value::{Command, Kin, OVERHEAD_BYTES, Value};
 pub use verdict::Verdict;

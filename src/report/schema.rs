@@ -223,7 +223,7 @@ impl<R> Column<R> {
         Column { shown: Shown::Nowhere, ..Column::new(key, "", Cell::Distribution(field)) }
     }
 
-    /// Who has a part in the row. In JSON the one with the most is at `comm`, and all are at `comms`.
+    /// Who has a part in the row: the names that have most of it first.
     pub const fn names(key: &'static str, heading: &'static str, field: fn(&mut R) -> &mut Names) -> Column<R> {
         Column::new(key, heading, Cell::Names(field))
     }

@@ -6,14 +6,30 @@ use rustc_hash::FxHashMap;
 
 use crate::report::{Rows, Value};
 
-/// Rows by their labels and places. `P` says where a row is: the reader knows its frames.
+/// Where a row is: the reader knows its frames.
+pub trait RowSite: Clone + Eq + Hash {
+    /// About as much memory as it takes beside its own.
+    fn heap_bytes(&self) -> usize;
+}
+
+impl RowSite for () {
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+/// Rows by their labels and places.
 #[derive(Debug)]
 pub struct RowSums<P> {
     rows: Box<dyn Rows>,
     /// Of each row.
     places: Vec<P>,
     by_name: FxHashMap<(Vec<Value>, P), usize>,
+    /// Of the labels and places.
+    name_bytes: usize,
     most: usize,
+    /// No more names when these take so much.
+    most_bytes: usize,
     others: Option<Others>,
 }
 
@@ -26,10 +42,16 @@ pub struct Others {
     pub rows: u64,
 }
 
-impl<P: Clone + Eq + Hash> RowSums<P> {
-    /// No rows, of the schema of `like`, and up to `most` of them.
-    pub fn new(like: &dyn Rows, most: usize) -> RowSums<P> {
-        RowSums { rows: like.none(), places: Vec::new(), by_name: FxHashMap::default(), most, others: None }
+impl<P: RowSite> RowSums<P> {
+    /// No rows, of the schema of `like`.
+    pub fn unbounded(like: &dyn Rows) -> RowSums<P> {
+        RowSums::new(like, usize::MAX, usize::MAX)
+    }
+
+    /// The same, of up to `most` rows, whose names take `most_bytes`.
+    pub fn new(like: &dyn Rows, most: usize, most_bytes: usize) -> RowSums<P> {
+        let (rows, by_name) = (like.none(), FxHashMap::default());
+        RowSums { rows, places: Vec::new(), by_name, name_bytes: 0, most, most_bytes, others: None }
     }
 
     /// Adds a row that is at `place`; gives its number here.
@@ -40,7 +62,8 @@ impl<P: Clone + Eq + Hash> RowSums<P> {
             return known;
         }
         let next = self.rows.len();
-        if self.by_name.len() < self.most {
+        if self.by_name.len() < self.most && self.name_bytes < self.most_bytes {
+            self.name_bytes += bytes_of(&name.0, &name.1);
             self.push(from, at, name.1.clone());
             self.by_name.insert(name, next);
             return next;
@@ -102,7 +125,18 @@ impl<P: Clone + Eq + Hash> RowSums<P> {
         self.most = self.most.min(self.by_name.len());
     }
 
+    /// Of the rows and their names.
+    pub fn bytes(&mut self) -> usize {
+        self.name_bytes + self.rows.bytes()
+    }
+
     pub fn into_parts(self) -> (Box<dyn Rows>, Vec<P>) {
         (self.rows, self.places)
     }
+}
+
+/// A name is kept twice but for its labels, and what it has on the heap is shared.
+fn bytes_of<P: RowSite>(labels: &[Value], place: &P) -> usize {
+    let labels = size_of_val(labels) + labels.iter().map(Value::heap_bytes).sum::<usize>();
+    labels + 2 * size_of::<P>() + place.heap_bytes()
 }

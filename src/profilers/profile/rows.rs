@@ -183,60 +183,37 @@ const MEANINGS: &[(&str, &str)] = &[
     ("cpu_ns", "CPU time"),
 ];
 
+/// Those of threads; tasks lack the first.
+const COLUMNS: &[Column<TaskRow>] = &[
+    TID,
+    PID,
+    COMM,
+    NAME,
+    CPU,
+    USER,
+    KERNEL,
+    GUEST,
+    SAMPLES,
+    MEASURED_BY,
+    CHILDREN,
+    CPU_NS,
+    USER_NS,
+    KERNEL_NS,
+    GUEST_NS,
+    COUNT,
+    BY_ACCOUNT,
+    BY_SAMPLES,
+];
+
 /// Those first that took most.
-pub static TASKS: Schema<TaskRow> = Schema::<TaskRow>::new(
-    "tasks",
-    &[
-        PID,
-        COMM,
-        NAME,
-        CPU,
-        USER,
-        KERNEL,
-        GUEST,
-        SAMPLES,
-        MEASURED_BY,
-        CHILDREN,
-        CPU_NS,
-        USER_NS,
-        KERNEL_NS,
-        GUEST_NS,
-        COUNT,
-        BY_ACCOUNT,
-        BY_SAMPLES,
-    ],
-)
-.titled("tasks, % of one CPU")
-.explained(MEANINGS.split_at(1).1)
-.ordered(rank);
+pub static TASKS: Schema<TaskRow> = Schema::<TaskRow>::new("tasks", COLUMNS.split_at(1).1)
+    .titled("tasks, % of one CPU")
+    .explained(MEANINGS.split_at(1).1)
+    .ordered(rank);
 
 /// The same by thread.
-pub static THREADS: Schema<TaskRow> = Schema::<TaskRow>::new(
-    "threads",
-    &[
-        TID,
-        PID,
-        COMM,
-        NAME,
-        CPU,
-        USER,
-        KERNEL,
-        GUEST,
-        SAMPLES,
-        MEASURED_BY,
-        CHILDREN,
-        CPU_NS,
-        USER_NS,
-        KERNEL_NS,
-        GUEST_NS,
-        COUNT,
-        BY_ACCOUNT,
-        BY_SAMPLES,
-    ],
-)
-.titled("threads, % of one CPU")
-.explained(MEANINGS)
-.ordered(rank);
+pub static THREADS: Schema<TaskRow> =
+    Schema::<TaskRow>::new("threads", COLUMNS).titled("threads, % of one CPU").explained(MEANINGS).ordered(rank);
 
 fn rank(one: &TaskRow, other: &TaskRow) -> Ordering {
     let rank = |row: &TaskRow| (Reverse(row.ns), Reverse(row.samples), row.who);

@@ -491,7 +491,7 @@ mod tests {
     fn rows_of_a_thread_stand_together_over_the_whole_run() {
         let states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
         let comm = Comm::new(b"t");
-        let mut sums: RowSums<()> = RowSums::new(&TypedRows::new(&STATES_OF_THREADS, Vec::new()), 100);
+        let mut sums: RowSums<()> = RowSums::new(&TypedRows::new(&STATES_OF_THREADS, Vec::new()), 100, usize::MAX);
         for (of_7, of_8) in [(&[State::SLEEP][..], State::DISK), (&[State::RUNNING, State::DISK], State::SLEEP)] {
             let mut table = TimeTable::new(&states, |_| true, false, FxHashMap::default());
             let mut threads = ByThread::default();
