@@ -1,5 +1,6 @@
 //! The options that all profilers share, and what the texts of options mean.
 
+mod call_graph;
 pub mod values;
 
 use std::ffi::OsString;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+pub use crate::cli::call_graph::CallGraph;
 use crate::cli::values::{PidOrName, RingSize, Time};
 use crate::host::parse_cpus;
 use crate::output::flame::FlameGraph;
@@ -60,9 +62,10 @@ pub struct CommonArgs {
     /// Only tell what a run would cost, from 1 s
     #[arg(long, help_heading = "Run")]
     pub dry_run: bool,
-    /// Show callchains
-    #[arg(short = 'g', long = "call-graph", help_heading = "Output")]
-    pub stacks: bool,
+    /// Show callchains; of programs by frame pointers (=fp) or unwind tables (=dwarf[,BYTES]) [default: what fits]
+    #[arg(short = 'g', long, help_heading = "Output", value_name = "HOW", num_args = 0..=1, require_equals = true,
+        default_missing_value = "auto", value_parser = CallGraph::parse)]
+    pub call_graph: Option<CallGraph>,
     /// Draw the stacks: FILE.svg, FILE.folded, -
     #[arg(long, value_name = "FILE|-", help_heading = "Output", value_parser = FlameGraph::parse)]
     pub flame_graph: Option<FlameGraph>,
@@ -119,7 +122,7 @@ impl CommonArgs {
 
     /// `-g`
     pub fn stacks(&self) -> bool {
-        self.stacks
+        self.call_graph.is_some()
     }
 
     pub fn draws_stacks(&self) -> bool {
@@ -129,7 +132,7 @@ impl CommonArgs {
     /// A picture is all that is wanted: no option asks for anything beside it.
     pub fn only_draws(&self) -> bool {
         let draws = self.flame_graph.as_ref().is_some_and(|flame| flame.path().is_some());
-        draws && !self.stacks && !self.json && self.output.is_none()
+        draws && !self.stacks() && !self.json && self.output.is_none()
     }
 
     /// `-v`

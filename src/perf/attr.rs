@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use perf_event_open_sys::bindings as b;
 
 use crate::perf::layout::SampleType;
+use crate::perf::user_window::{MOST_WINDOW_BYTES, WINDOW_REGS};
 use crate::sys::perf::{Watch, open};
 
 /// Where an event does not count.
@@ -274,6 +275,43 @@ impl Attr {
         self.raw.sample_regs_user = STACK_POINTER;
         self.raw.sample_stack_user = bytes.next_multiple_of(8);
         self
+    }
+
+    /// Each sample holds what unwinding takes: registers, and `bytes` of the user's stack.
+    pub fn user_window(mut self, bytes: u32) -> Attr {
+        self.raw.sample_type |= SampleType::REGS_USER.with(SampleType::STACK_USER).bits();
+        self.raw.sample_regs_user = WINDOW_REGS;
+        self.raw.sample_stack_user = bytes.min(MOST_WINDOW_BYTES).next_multiple_of(8);
+        self
+    }
+
+    /// The same event, whose samples hold a window and nothing else.
+    pub fn only_user_window(mut self, bytes: u32) -> Attr {
+        self.raw.sample_type &= !SampleType::CALLCHAIN.with(SampleType::RAW).bits();
+        self.raw.sample_max_stack = 0;
+        self.raw.set_exclude_callchain_kernel(0);
+        self.user_window(bytes)
+    }
+
+    /// How often it samples per second at most, where a clock or a hardware counter paces it. None: as often as its tasks please.
+    pub fn paced_hz(&self) -> Option<u64> {
+        let is_clock = self.raw.type_ == b::PERF_TYPE_SOFTWARE
+            && [b::PERF_COUNT_SW_CPU_CLOCK, b::PERF_COUNT_SW_TASK_CLOCK].map(u64::from).contains(&self.raw.config);
+        match self.raw.freq() {
+            0 if is_clock => 1_000_000_000_u64.checked_div(self.period_or_hz),
+            0 => None,
+            _ => Some(self.period_or_hz),
+        }
+    }
+
+    /// Its samples hold a window of the user's stack.
+    pub fn has_user_window(&self) -> bool {
+        self.raw.sample_regs_user == WINDOW_REGS && self.sample_type().contains(SampleType::STACK_USER)
+    }
+
+    /// Its callchains hold the program's part.
+    pub fn has_user_callchain(&self) -> bool {
+        self.sample_type().contains(SampleType::CALLCHAIN) && self.raw.exclude_callchain_user() == 0
     }
 
     /// Each sample says whether the current task is in 32-bit mode: see [`Sample::is_compat`](crate::perf::Sample).

@@ -40,12 +40,13 @@ const LOUD: [&str; 19] = [
     "x86_fpu:",
 ];
 
-/// By event, the number of its ring; and how many rings there are.
-pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize) {
+/// By event, the number of its ring; how many rings there are; and which of them is for windows of user stacks.
+pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
     let is_alone = |evsel: &Evsel| evsel.is_opened() && evsel.is_apart && !is_loud(evsel);
     let alone = evsels.iter().filter(|evsel| is_alone(evsel)).count();
     // The first ring is for what is not alone.
-    let first = usize::from(evsels.iter().any(|evsel| evsel.is_opened() && !is_alone(evsel)));
+    let shares = |evsel: &Evsel| evsel.is_opened() && !evsel.is_window() && !is_alone(evsel);
+    let first = usize::from(evsels.iter().any(shares));
     let mut next = first;
     let mut class = |evsel: &Evsel| {
         if !is_alone(evsel) {
@@ -55,13 +56,17 @@ pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize) {
         next += usize::from(alone <= MOST_ALONE);
         class
     };
-    let classes = evsels.iter().map(&mut class).collect();
-    let rings = first + if alone <= MOST_ALONE { alone } else { 1 };
-    (classes, rings.max(1))
+    let mut classes: Vec<usize> = evsels.iter().map(&mut class).collect();
+    let rings = (first + if alone <= MOST_ALONE { alone } else { 1 }).max(1);
+    let windows = evsels.iter().any(Evsel::is_window).then_some(rings);
+    for (class, _) in classes.iter_mut().zip(evsels).filter(|(_, evsel)| evsel.is_window()) {
+        *class = rings;
+    }
+    (classes, rings + usize::from(windows.is_some()), windows)
 }
 
 /// What its user filters may well be rare.
-fn is_loud(evsel: &Evsel) -> bool {
+pub(super) fn is_loud(evsel: &Evsel) -> bool {
     !evsel.is_filtered && LOUD.iter().any(|loud| evsel.name.starts_with(loud))
 }
 
@@ -89,18 +94,18 @@ mod tests {
         ];
         for (names, classes, rings) in cases {
             let evsels: Vec<Evsel> = names.iter().copied().map(evsel).collect();
-            assert_eq!(of(&evsels), (classes.to_vec(), rings), "{names:?}");
+            assert_eq!(of(&evsels), (classes.to_vec(), rings, None), "{names:?}");
         }
     }
 
     #[test]
     fn events_that_belong_together_stay_together() {
         let evsels = [Evsel::new("signal:a", Attr::tracepoint(1)), Evsel::new("signal:b", Attr::tracepoint(2))];
-        assert_eq!(of(&evsels), (vec![0, 0], 1));
+        assert_eq!(of(&evsels), (vec![0, 0], 1, None));
         let unopened = [
             Evsel::new("raw_syscalls:sys_enter", Attr::tracepoint(1)).apart(false),
             Evsel::new("a:b", Attr::tracepoint(2)).apart(false).unopened(),
         ];
-        assert_eq!(of(&unopened), (vec![0, 0], 1));
+        assert_eq!(of(&unopened), (vec![0, 0], 1, None));
     }
 }

@@ -1,6 +1,7 @@
 //! The events of a run: what each is, and where it is opened. How a CPU's are opened is settled in `plan`, what a refusal
 //! means is in `opening`, what their descriptors say in `cpu_events`; `side` records tell what tasks are called and do,
 //! `counters` only count, for a forecast; `inherited` keeps probes in programs where children of the target go,
+//! `windows` adds copies of user stacks,
 //! `later` opens events for threads that come later.
 
 pub mod counters;
@@ -9,6 +10,7 @@ pub(super) mod idle;
 mod inherited;
 mod later;
 mod side;
+pub mod windows;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -117,9 +119,10 @@ impl Evlist {
         &self.evsels[event.index()]
     }
 
-    /// All events, also those that are never opened.
+    /// All events, also those that are never opened; without the companions of events.
     pub fn iter(&self) -> impl Iterator<Item = (EventId, &Evsel)> {
-        self.evsels.iter().enumerate().map(|(index, evsel)| (EventId(index as u16), evsel))
+        let all = self.evsels.iter().enumerate().map(|(index, evsel)| (EventId(index as u16), evsel));
+        all.filter(|(_, evsel)| !evsel.is_window())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -174,7 +177,7 @@ impl Evlist {
             Tasks::Cgroups(groups) => Some(BoundTo::Cgroups(groups.iter().map(|group| group.fd()).collect())),
             Tasks::Workload(pid) => Some(BoundTo::Threads(vec![*pid])),
         };
-        (self.plan.classes, self.plan.rings) = classes::of(&self.evsels);
+        (self.plan.classes, self.plan.rings, self.plan.windows) = classes::of(&self.evsels);
         let limit = sys::raise_open_files();
         let keepers = self.keepers(target, bound.as_ref());
         let mut need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
@@ -219,6 +222,7 @@ impl Evlist {
             bound,
             classes: std::mem::take(&mut self.plan.classes),
             rings: self.plan.rings,
+            windows: self.plan.windows,
         };
         self.unify();
         self.open_keepers()?;

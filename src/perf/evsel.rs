@@ -70,6 +70,8 @@ pub struct Evsel {
     pub(super) chain_use: ChainUse,
     /// Its user wants what it counts.
     pub(super) is_counted: bool,
+    /// The event that it has a window of the user's stack for.
+    pub(super) window_of: Option<EventId>,
     /// Which profiler of the run it belongs to.
     pub(in crate::perf) owner: usize,
 }
@@ -105,6 +107,7 @@ impl Evsel {
             is_filtered: false,
             chain_use: ChainUse::Shown,
             is_counted: false,
+            window_of: None,
             owner: 0,
         }
     }
@@ -251,7 +254,7 @@ impl Evsel {
 
     /// See [`ChainForm`].
     pub fn chain_form(&self) -> ChainForm {
-        ChainForm { depth: self.attr.max_stack(), innermost: self.innermost }
+        ChainForm { depth: self.attr.max_stack(), innermost: self.innermost, ..ChainForm::default() }
     }
 
     /// Of a probe in a program, whose file has this inode.

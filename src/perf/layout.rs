@@ -4,8 +4,11 @@
 
 use perf_event_open_sys::bindings as b;
 
-use crate::perf::record::{Branches, Callchain, ChainForm, Extra, Innermost, Malformed, ReadValues, SampleId};
+use crate::perf::record::{
+    Branches, Callchain, ChainForm, Extra, Innermost, Malformed, ReadValues, SampleId, UserPart,
+};
 use crate::perf::sample::{LayoutOf, Sample};
+use crate::perf::user_window::{UserWindow, WINDOW_REGS};
 
 /// The `PERF_SAMPLE_*` bits of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +190,7 @@ impl Layout {
         variable: HEADER,
         id_len: 0,
         id_time: 0,
-        chain_form: ChainForm { depth: 0, innermost: Innermost::Executed },
+        chain_form: ChainForm { depth: 0, innermost: Innermost::Executed, user: UserPart::FramePointers },
         is_usual: false,
         shape: SampleLayoutKind::Other,
     };
@@ -419,6 +422,7 @@ impl Layout {
             // The kernel copies fewer bytes than it reserves and then says how many.
             let filled = if size == 0 { 0 } else { usize::try_from(cursor.u64()?).map_err(|_| Malformed::Length)? };
             extra.stack_user = stack.get(..filled).ok_or(Malformed::Length)?;
+            extra.stack_reserved = size;
         }
         if has(SampleType::WEIGHT) || has(SampleType::WEIGHT_STRUCT) {
             extra.weight = Some(cursor.u64()?);
@@ -439,6 +443,17 @@ impl Layout {
             extra.aux = cursor.bytes(size)?;
         }
         Ok(extra)
+    }
+
+    /// The user's registers and stack in `rest`, of an event that asks for what unwinding takes.
+    #[inline]
+    pub(in crate::perf) fn user_window<'a>(&self, rest: &'a [u8]) -> Option<UserWindow<'a>> {
+        if self.regs_user != WINDOW_REGS || !self.sample_type.contains(SampleType::STACK_USER) {
+            return None;
+        }
+        let abi = self.user_abi(rest)?;
+        let extra = self.extra(rest).ok()?;
+        UserWindow::new(abi, extra.regs_user?, extra.stack_user, extra.stack_reserved)
     }
 
     /// The ABI of the user's registers in `rest`. None: the event does not ask for it.

@@ -314,6 +314,7 @@ impl Case {
                 Some(_) => &self.stack[..self.stack_filled],
                 None => &[],
             },
+            stack_reserved: if self.has(b::PERF_SAMPLE_STACK_USER) { self.stack.len() } else { 0 },
             weight: word(b::PERF_SAMPLE_WEIGHT | b::PERF_SAMPLE_WEIGHT_STRUCT, 0x0002_0003_0000_0001),
             data_src: word(b::PERF_SAMPLE_DATA_SRC, 0xd5),
             transaction: word(b::PERF_SAMPLE_TRANSACTION, 0x7a),

@@ -1,6 +1,6 @@
 //! Perf events as types: attributes ([`attr`]), events ([`evsel`]) and their descriptors ([`evlist`]), what they watch
 //! ([`target`]), why one is refused ([`refusal`], [`no_tracefs`]), and the records they write ([`layout`], [`record`],
-//! [`sample`]). Safe code only; no profiler is known here.
+//! [`sample`], [`user_window`]). Safe code only; no profiler is known here.
 
 pub mod attr;
 pub mod classes;
@@ -16,6 +16,7 @@ pub mod record;
 pub mod refusal;
 pub mod sample;
 pub mod target;
+pub mod user_window;
 
 #[cfg(test)]
 mod layout_tests;

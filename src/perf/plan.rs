@@ -19,6 +19,8 @@ pub(super) struct OpenPlan {
     /// By event, which of the rings of a CPU its records go to.
     pub classes: Vec<usize>,
     pub rings: usize,
+    /// The ring of windows that have one.
+    pub windows: Option<usize>,
 }
 
 #[derive(Clone, Debug)]

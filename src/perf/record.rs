@@ -4,6 +4,7 @@ use perf_event_open_sys::bindings as b;
 use thiserror::Error;
 
 use crate::perf::layout::Layout;
+pub use crate::perf::user_window::UserPart;
 
 /// Why a record cannot be decoded. It is counted and skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -22,6 +23,7 @@ pub struct ChainForm {
     /// How many addresses there are at most; 0: the kernel's limit.
     pub depth: u16,
     pub innermost: Innermost,
+    pub user: UserPart,
 }
 
 /// Which instruction the innermost address of a callchain is of. All others are return addresses: behind a call.
@@ -128,6 +130,8 @@ pub struct Extra<'a> {
     /// One word per bit of the event's register mask.
     pub regs_user: Option<&'a [u8]>,
     pub stack_user: &'a [u8],
+    /// Bytes that the kernel reserved for it.
+    pub stack_reserved: usize,
     pub weight: Option<u64>,
     pub data_src: Option<u64>,
     pub transaction: Option<u64>,

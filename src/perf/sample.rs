@@ -7,6 +7,7 @@ use crate::perf::layout::{
     Layout, Parts, SampleLayoutKind, USUAL_BYTES, USUAL_CPU, USUAL_TID, USUAL_TIME, high, low, size_in, u64_at,
 };
 use crate::perf::record::{Callchain, ChainForm, Extra, Malformed, ReadValues};
+use crate::perf::user_window::UserWindow;
 
 /// One event, with everything its attr asked for; fields that it did not ask for are 0 or empty. Those that most profilers
 /// have no use for are read when asked for.
@@ -173,6 +174,12 @@ impl<'a> Sample<'a> {
             return stack.first_chunk().map(|word| u64::from(u32::from_ne_bytes(*word)));
         }
         stack.first_chunk().map(|word| u64::from_ne_bytes(*word))
+    }
+
+    /// The task's registers and the innermost part of its stack, where the event asks for what unwinding takes
+    /// ([`Attr::user_window`](crate::perf::Attr)). None: a task without a 64-bit user mode.
+    pub fn user_window(&self) -> Option<UserWindow<'a>> {
+        self.layout.get().user_window(self.rest())
     }
 
     /// Branches, registers, stack copies and the other rare fields.

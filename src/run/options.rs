@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::cli::values::{CommPattern, PidOrName, RingSize};
-use crate::cli::{CgroupList, CommonArgs, CpuList, TaskList, TidList, usage};
+use crate::cli::{CallGraph, CgroupList, CommonArgs, CpuList, TaskList, TidList, usage};
 use crate::digits::format_ns;
 use crate::escape::escape;
 use crate::host::{Host, processes, threads};
@@ -28,6 +28,8 @@ pub struct Options {
     pub stacks: bool,
     /// `-g`
     pub shows_stacks: bool,
+    /// How the callchains of programs are found.
+    pub call_graph: CallGraph,
     pub flame: Option<FlameGraph>,
     /// What its widths are.
     pub weight: &'static str,
@@ -107,13 +109,15 @@ impl Options {
         } else {
             Tasks::All
         };
+        let (shows_stacks, call_graph) = (common.stacks(), common.call_graph.unwrap_or_default());
         Ok(Options {
             profiler,
             target: Target { wanted: common.cpus.map(|CpuList(cpus)| cpus), tasks },
             interval,
             ring: common.mmap_pages,
-            stacks: common.stacks || common.flame_graph.is_some(),
-            shows_stacks: common.stacks,
+            stacks: shows_stacks || common.flame_graph.is_some(),
+            shows_stacks,
+            call_graph,
             flame: common.flame_graph,
             weight,
             samples: common.exit_n,

@@ -405,7 +405,13 @@ impl Stacks {
         let mut words = [0; 16];
         words[..8].copy_from_slice(&head);
         words[8..].copy_from_slice(&tail);
-        self.find(Callchain::from_bytes(&words), ChainForm { depth: u16::MAX, innermost }, pid, spaces, 0)
+        self.find(
+            Callchain::from_bytes(&words),
+            ChainForm { depth: u16::MAX, innermost, ..ChainForm::default() },
+            pid,
+            spaces,
+            0,
+        )
     }
 
     /// A stack read from /proc. Rare, so it is not looked up.

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::host::Host;
 use crate::perf::Record;
+use crate::perf::record::UserPart;
 
 fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
@@ -18,7 +19,7 @@ fn form(depth: u16) -> ChainForm {
     ChainForm { depth, ..ChainForm::default() }
 }
 
-const FORM: ChainForm = ChainForm { depth: 0, innermost: Innermost::Executed };
+const FORM: ChainForm = ChainForm { depth: 0, innermost: Innermost::Executed, user: UserPart::FramePointers };
 
 fn frames(stacks: &mut Stacks) -> Vec<Vec<Frame>> {
     let mut spaces = Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() });
@@ -230,7 +231,7 @@ fn return_addresses_are_told_from_others() {
     ];
     let mut ids = FxHashSet::default();
     for (words, innermost, want) in cases {
-        ids.extend(stacks.intern(chain(words), ChainForm { depth: 0, innermost }, 5, &mut keys));
+        ids.extend(stacks.intern(chain(words), ChainForm { innermost, ..FORM }, 5, &mut keys));
         let behind_call = |frame: &Frame| match frame {
             Frame::Kernel { behind_call, .. } | Frame::User { behind_call, .. } => *behind_call,
             _ => unreachable!("{frame:?}"),

@@ -1,0 +1,70 @@
+//! `-g`: how the callchains of programs are found.
+
+use crate::cli::values;
+use crate::perf::user_window::MOST_WINDOW_BYTES;
+
+/// How the callchains of programs are found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallGraph {
+    /// By unwind tables, where events come rarely enough for copies of stacks; else by frame pointers.
+    #[default]
+    Auto,
+    /// By frame pointers, in the kernel.
+    FramePointers,
+    /// By unwind tables, from copies of so many bytes; None: by how often an event comes.
+    Dwarf(Option<u32>),
+}
+
+impl CallGraph {
+    /// `auto`, `fp`, `dwarf`, `dwarf,BYTES`.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(text: &str) -> Result<CallGraph, String> {
+        match text.split_once(',').map_or((text, None), |(how, bytes)| (how, Some(bytes))) {
+            ("auto", None) => Ok(CallGraph::Auto),
+            ("fp", None) => Ok(CallGraph::FramePointers),
+            ("dwarf", None) => Ok(CallGraph::Dwarf(None)),
+            ("dwarf", Some(bytes)) => CallGraph::window(bytes).map(|bytes| CallGraph::Dwarf(Some(bytes))),
+            _ => Err("one of auto, fp, dwarf, dwarf,BYTES".to_owned()),
+        }
+    }
+
+    fn window(text: &str) -> Result<u32, String> {
+        const LEAST: u32 = 256; // less holds hardly a frame
+        let bytes = values::bytes(text)?;
+        let range = LEAST..=MOST_WINDOW_BYTES;
+        // As people write it for the most that there is.
+        let bytes = if bytes == 64 << 10 { u64::from(MOST_WINDOW_BYTES) } else { bytes };
+        match u32::try_from(bytes) {
+            Ok(bytes) if range.contains(&bytes) => Ok(bytes),
+            _ => Err(format!("a copy of a stack has {LEAST} bytes to 64K")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_and_sizes() {
+        let cases = [
+            ("auto", Some(CallGraph::Auto)),
+            ("fp", Some(CallGraph::FramePointers)),
+            ("dwarf", Some(CallGraph::Dwarf(None))),
+            ("dwarf,8192", Some(CallGraph::Dwarf(Some(8192)))),
+            ("dwarf,16K", Some(CallGraph::Dwarf(Some(16_384)))),
+            ("dwarf,64K", Some(CallGraph::Dwarf(Some(65_528)))),
+            ("dwarf,128K", None),
+            ("dwarf,8", None),
+            ("dwarf,", None),
+            ("fp,8", None),
+            ("lbr", None),
+            ("", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(CallGraph::parse(text).ok(), want, "{text:?}");
+        }
+    }
+}

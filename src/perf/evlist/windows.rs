@@ -1,0 +1,120 @@
+//! Windows of user stacks: which events carry them, and the companions of those that must not.
+
+use std::os::fd::AsFd;
+
+use crate::perf::classes::{Class, is_loud};
+use crate::perf::evlist::Evlist;
+use crate::perf::evsel::{ChainUse, EventId, Evsel};
+use crate::sys;
+
+/// The owner of windows: no profiler has this number.
+pub const WINDOW_OWNER: usize = u32::MAX as usize - 1;
+
+/// Which windows a run asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowPlan {
+    /// Bytes of each; None: by how often the event comes.
+    pub bytes: Option<u32>,
+    /// Also beside events that are known to come a hundred thousand times a second.
+    pub loud_too: bool,
+}
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowsAdded {
+    /// Bytes of the largest window.
+    pub most_bytes: u32,
+    /// Events whose samples have one themselves.
+    pub own: usize,
+    pub companions: usize,
+    /// Events that come too often for one.
+    pub too_loud: usize,
+}
+
+/// Of a paced event: at 1,000 Hz these are 33 MB/s per CPU, which cost the load about 1 %.
+const PACED_BYTES: u32 = 32 << 10;
+/// Of one that is paced faster.
+const FAST_BYTES: u32 = 16 << 10;
+const FAST_HZ: u64 = 1000;
+/// Of an event that comes as often as its tasks please: copying them takes as long as a callchain, 1.7 µs.
+const COMPANION_BYTES: u32 = 8 << 10;
+
+impl Evlist {
+    /// Gives every event with callchains of programs a window in its samples, or a companion that has one. After all
+    /// filters are set, before the events are opened: a companion is enabled after its event, and the kernel calls what was
+    /// enabled last first (`perf_trace_add`, kernel/trace/trace_event_perf.c), so a window comes before its sample.
+    pub fn add_windows(&mut self, plan: WindowPlan, any_task: bool) -> WindowsAdded {
+        let mut added = WindowsAdded::default();
+        for index in 0..self.evsels.len() {
+            let evsel = &mut self.evsels[index];
+            if !evsel.is_opened() || evsel.chain_use != ChainUse::Shown || !evsel.attr.has_user_callchain() {
+                continue;
+            }
+            let bytes = match evsel.attr.paced_hz() {
+                Some(hz) => {
+                    let bytes = plan.bytes.unwrap_or(if hz > FAST_HZ { FAST_BYTES } else { PACED_BYTES });
+                    evsel.attr = evsel.attr.clone().user_window(bytes);
+                    added.own += 1;
+                    bytes
+                }
+                None if any_task && !plan.loud_too && is_loud(evsel) && evsel.filter.is_none() => {
+                    added.too_loud += 1;
+                    continue;
+                }
+                None => {
+                    let bytes = plan.bytes.unwrap_or(COMPANION_BYTES);
+                    let companion = evsel.window_companion(EventId(index as u16), bytes);
+                    if self.evsels.len() > usize::from(u16::MAX) {
+                        continue; // there are no numbers left
+                    }
+                    self.evsels.push(companion);
+                    added.companions += 1;
+                    bytes
+                }
+            };
+            added.most_bytes = added.most_bytes.max(bytes);
+        }
+        added
+    }
+
+    /// Windows that come beside their samples are in rings of their own.
+    pub fn holds_windows(&self, class: Class) -> bool {
+        self.plan.windows.map(Class::Events) == Some(class)
+    }
+
+    /// Starts or ends the companions, and nothing else.
+    pub fn turn_windows(&self, on: bool) {
+        let turn = if on { sys::perf::enable } else { sys::perf::disable };
+        for event in self.cpus.iter().flat_map(|cpu| &cpu.events) {
+            if self.evsels.get(event.event.index()).is_some_and(Evsel::is_window) {
+                let _ = turn(event.fd.as_fd()); // of a task that has gone, perhaps
+            }
+        }
+    }
+
+    /// Some event has a window, or a companion with one.
+    pub fn any_windows(&self) -> bool {
+        self.evsels.iter().any(|evsel| evsel.is_window() || evsel.attr.has_user_window())
+    }
+}
+
+impl Evsel {
+    /// The same event once more, whose samples hold a window of the user's stack and nothing else.
+    fn window_companion(&self, event: EventId, bytes: u32) -> Evsel {
+        let mut companion = Evsel::new(self.name.clone(), self.attr.clone().only_user_window(bytes));
+        companion.binding = self.binding;
+        companion.cpus = self.cpus.clone();
+        companion.filter = self.filter.clone();
+        companion.optional = self.optional;
+        companion.is_probe = self.is_probe;
+        companion.in_program = self.in_program;
+        companion.owner = WINDOW_OWNER;
+        companion.window_of = Some(event);
+        companion
+    }
+
+    /// It is the companion of another event.
+    pub fn is_window(&self) -> bool {
+        self.window_of.is_some()
+    }
+}
