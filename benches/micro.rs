@@ -17,7 +17,7 @@ use perf_prof::perf::record::{Callchain, ChainForm};
 use perf_prof::stats::Distribution;
 use perf_prof::symbol::budget::Budget;
 use perf_prof::symbol::elf::SymbolOptions;
-use perf_prof::symbol::{Names, SpaceKeys, Stacks};
+use perf_prof::symbol::{FrameNames, SpaceKeys, Stacks};
 use perf_prof::tep::{Format, NoNames, PrintFmt};
 
 const TURNS: usize = 9;
@@ -116,7 +116,7 @@ fn kernel_names() -> Result<()> {
     }
     file.flush()?;
     let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Budget::default() };
-    let mut names = Names::new(file.path(), options);
+    let mut names = FrameNames::new(file.path(), options);
     names.read_kernel();
     report("name a kernel address seen before", OPERATIONS, || {
         for number in 0..OPERATIONS {

@@ -56,7 +56,7 @@ use crate::run::snapshots::SnapshotPace;
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
 use crate::symbol::budget::{BUDGET_BYTES, Budget};
-use crate::symbol::elf::{SymbolOptions, usual_debug_dirs};
+use crate::symbol::elf::{SymbolOptions, default_debug_dirs};
 use crate::symbol::hidden::hidden;
 use crate::sys;
 use crate::sys::poll::{Poller, Signals, Ticker, Waker, ending_signals};
@@ -208,7 +208,7 @@ impl Run {
             callchains: evlist.any_callchain(),
             symbols: SymbolOptions {
                 demangle: options.demangle,
-                debug_dirs: usual_debug_dirs(),
+                debug_dirs: default_debug_dirs(),
                 budget: Budget::new(options.symbol_memory.unwrap_or(BUDGET_BYTES)),
             },
             coverage: options.verbose && evlist.any_address(),

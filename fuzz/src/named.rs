@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use perf_prof::symbol::budget::Budget;
 use perf_prof::symbol::elf::SymbolOptions;
-use perf_prof::symbol::{Content, Frame, Module, Names};
+use perf_prof::symbol::{Content, Frame, FrameNames, Module};
 use perf_prof::sys;
 
 use super::input::file_of;
@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
     let frames: Vec<Frame> = offsets
         .map(|offset| Frame::User { addr: offset, behind_call: offset & 16 == 0, place: Ok((module.clone(), offset)) })
         .collect();
-    let mut names = Names::new("/nonexistent", options);
+    let mut names = FrameNames::new("/nonexistent", options);
     let (before_ns, _) = sys::cpu_ns();
     for named in names.stack(&frames) {
         assert!(named.symbol.map_or(0, |name| name.len()) <= MOST_NAME_BYTES);

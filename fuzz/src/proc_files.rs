@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use perf_prof::host::Host;
 use perf_prof::perf::Record;
 use perf_prof::perf::record::{FileId, Mmap, Task};
-use perf_prof::symbol::{SpaceKeys, Spaces};
+use perf_prof::symbol::{AddressSpaces, SpaceKeys};
 use perf_prof::task::procfs;
 
 use super::input::Input;
@@ -66,7 +66,7 @@ fn task(host: &Host) {
 }
 
 fn spaces(host: Host, mut input: Input<'_>) {
-    let (mut spaces, mut keys, mut time) = (Spaces::new(host), SpaceKeys::default(), 0_u64);
+    let (mut spaces, mut keys, mut time) = (AddressSpaces::new(host), SpaceKeys::default(), 0_u64);
     locate(&mut spaces, PID, 0x7000_0000_0000);
     for _ in 0..32 {
         if input.is_empty() {
@@ -102,10 +102,10 @@ fn spaces(host: Host, mut input: Input<'_>) {
             }
         }
     }
-    spaces.get_to_know(PID);
+    spaces.preload(PID);
     spaces.forget_unused();
 }
 
-fn locate(spaces: &mut Spaces, pid: i32, address: u64) -> Option<u64> {
+fn locate(spaces: &mut AddressSpaces, pid: i32, address: u64) -> Option<u64> {
     spaces.locate(pid, address).ok().map(|(_, offset)| offset)
 }

@@ -100,9 +100,9 @@ fn every_occurrence_is_counted_once_and_before_what_comes_later() {
 fn a_stack_that_stands_above_is_named() {
     let (mut output, reader) = into_a_pipe(false);
     let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
-    let mut id = |ip| stacks.address(ip, true, Innermost::Executed, 1, &mut keys).unwrap();
+    let mut id = |ip| stacks.intern_address(ip, true, Innermost::Executed, 1, &mut keys).unwrap();
     let [one, other, last] = [1, 2, 3].map(|ip| id(1 << 63 | ip)); // in no file
-    output.tell(stacks.take_fresh());
+    output.tell(stacks.take_updates());
     for (kind, stack) in [(1, Some(one)), (2, Some(other)), (3, Some(one)), (4, None)] {
         wait(&mut output.batch, kind, 1, stack);
     }
@@ -110,7 +110,7 @@ fn a_stack_that_stands_above_is_named() {
     for (ms, stack) in [(2, other), (1, last)] {
         (0..50).for_each(|_| wait(&mut output.batch, 5, ms, Some(stack)));
     }
-    output.tell(std::iter::once(News::Forget { last, kept: Default::default() }));
+    output.tell(std::iter::once(SymbolUpdate::Forget { last, kept: Default::default() }));
     output.flush();
     assert!(output.finish(Vec::new(), || 0).is_none());
     let told: Vec<String> = lines(reader)

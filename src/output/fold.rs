@@ -13,8 +13,8 @@ use crate::output::fold::tree::{Functions, NO_ADDRESS, NONE, Node, PROGRAM, Text
 use crate::stats::TopK;
 use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
-use crate::symbol::names::Named;
-use crate::symbol::places::Function;
+use crate::symbol::name_cache::FunctionName;
+use crate::symbol::names::NamedFrame;
 use crate::task::Comm;
 
 /// Kernel functions in which an idle CPU waits. What happens in the idle task anywhere else is work: interrupts.
@@ -65,7 +65,7 @@ pub struct Group {
     pub pid: Option<i32>,
     pub weight: Weight,
     /// Innermost first; of each the address is one of several.
-    pub frames: Vec<Named>,
+    pub frames: Vec<NamedFrame>,
 }
 
 /// Stacks of tasks on a CPU that was not idle, with their sums by function and by stack.
@@ -107,7 +107,7 @@ impl Default for Folded {
 }
 
 impl Folded {
-    pub fn new(rows: &[Weighted], name: impl FnMut(StackId) -> Vec<Named>) -> Folded {
+    pub fn new(rows: &[Weighted], name: impl FnMut(StackId) -> Vec<NamedFrame>) -> Folded {
         let mut folded = Folded::default();
         folded.extend(rows, name);
         folded
@@ -127,7 +127,7 @@ impl Folded {
     }
 
     /// Adds what fell on more stacks.
-    pub fn extend(&mut self, rows: &[Weighted], mut name: impl FnMut(StackId) -> Vec<Named>) {
+    pub fn extend(&mut self, rows: &[Weighted], mut name: impl FnMut(StackId) -> Vec<NamedFrame>) {
         for row in rows {
             let frames = row.stack.map_or_else(Vec::new, &mut name);
             if !is_idle(row.pid, &frames) {
@@ -136,7 +136,7 @@ impl Folded {
         }
     }
 
-    fn add(&mut self, row: &Weighted, frames: &[Named]) {
+    fn add(&mut self, row: &Weighted, frames: &[NamedFrame]) {
         self.total = self.total.and(row.weight);
         let innermost = self.function(innermost(frames));
         self.functions.add(innermost, row.weight);
@@ -147,11 +147,11 @@ impl Folded {
     }
 
     /// Adds to the sum of a stack.
-    fn count(&mut self, comm: Comm, sum: Sum, frames: &[Named]) {
+    fn count(&mut self, comm: Comm, sum: Sum, frames: &[NamedFrame]) {
         let program = self.text(&program(comm));
         self.programs.entry(program).or_insert(comm);
         // What only looks like an address of the kernel is in no module.
-        let is_kernels = |frame: &Named| frame.module.is_some() && is_kernel(frame);
+        let is_kernels = |frame: &NamedFrame| frame.module.is_some() && is_kernel(frame);
         let kernel = frames.iter().rposition(is_kernels).map_or(0, |outermost| outermost + 1);
         let (inner, outer) = frames.split_at(kernel);
         let outer = if outer.is_empty() { NONE } else { self.part(outer, PROGRAM | program, sum.weight.amount) };
@@ -170,7 +170,7 @@ impl Folded {
     }
 
     /// Where frames, innermost first, end in the tree, inside of `root`.
-    fn part(&mut self, frames: &[Named], root: u32, heaviest: u64) -> u32 {
+    fn part(&mut self, frames: &[NamedFrame], root: u32, heaviest: u64) -> u32 {
         frames.iter().rev().fold(root, |around, frame| {
             let text = self.text(&frame_text(frame));
             let function = self.function(frame.function());
@@ -188,7 +188,7 @@ impl Folded {
         number
     }
 
-    fn function(&mut self, function: Function) -> u32 {
+    fn function(&mut self, function: FunctionName) -> u32 {
         let (number, bytes) = self.functions.number(function);
         self.bytes += bytes;
         number
@@ -212,7 +212,7 @@ impl Folded {
         self.count(Comm::new(b"<others>"), Sum { pid: Some(0), weight: others }, &[]);
     }
 
-    fn keep_functions(&mut self, mut functions: Vec<(Arc<Function>, Weight)>) {
+    fn keep_functions(&mut self, mut functions: Vec<(Arc<FunctionName>, Weight)>) {
         const PART: usize = 8; // of the room
         functions.sort_unstable_by_key(|(_, sum)| Reverse(*sum));
         let mut others = Weight::default();
@@ -224,7 +224,7 @@ impl Folded {
                 others = others.and(sum);
             }
         }
-        let function = self.function(Function { name: Err("others"), module: None });
+        let function = self.function(FunctionName { name: Err("others"), module: None });
         self.functions.add(function, others);
     }
 
@@ -257,10 +257,10 @@ impl Folded {
         self.tree.outwards(key.inner).chain(self.tree.outwards(key.outer))
     }
 
-    fn frames(&self, key: Key) -> Vec<Named> {
+    fn frames(&self, key: Key) -> Vec<NamedFrame> {
         let named = |node: &Node| {
             let (function, _) = self.functions.sums.get(node.function as usize)?;
-            Some(Named {
+            Some(NamedFrame {
                 addr: (node.addr != NO_ADDRESS).then_some(node.addr),
                 symbol: function.name.clone(),
                 offset: node.offset,
@@ -294,31 +294,31 @@ impl Folded {
     }
 
     /// What fell on each function itself, without those it called; the heaviest first.
-    pub fn functions(&self, most: usize) -> Vec<(Function, Weight)> {
+    pub fn functions(&self, most: usize) -> Vec<(FunctionName, Weight)> {
         let sums = self.functions.sums.iter().filter(|(_, sum)| sum.amount > 0);
         let heaviest = TopK::of(most, sums.map(|(function, sum)| ((*sum, Reverse(by_name(function))), function)));
         heaviest.into_sorted().into_iter().map(|((sum, _), function)| ((**function).clone(), sum)).collect()
     }
 }
 
-fn by_name(function: &Function) -> (&str, Option<&str>) {
+fn by_name(function: &FunctionName) -> (&str, Option<&str>) {
     (function.name.as_deref().unwrap_or_default(), function.module.as_deref())
 }
 
-fn innermost(frames: &[Named]) -> Function {
+fn innermost(frames: &[NamedFrame]) -> FunctionName {
     match frames.first() {
         Some(frame) => frame.function(),
-        None => Function { name: Err("no stack"), module: None },
+        None => FunctionName { name: Err("no stack"), module: None },
     }
 }
 
 /// True for the idle task while it waits.
-fn is_idle(pid: i32, frames: &[Named]) -> bool {
-    let waits = |frame: &Named| frame.symbol.as_ref().map_or(true, |symbol| IDLE.contains(&&**symbol));
+fn is_idle(pid: i32, frames: &[NamedFrame]) -> bool {
+    let waits = |frame: &NamedFrame| frame.symbol.as_ref().map_or(true, |symbol| IDLE.contains(&&**symbol));
     pid == 0 && frames.first().is_some_and(|frame| is_kernel(frame) && waits(frame))
 }
 
-fn is_kernel(frame: &Named) -> bool {
+fn is_kernel(frame: &NamedFrame) -> bool {
     // From /proc/TID/stack: no address, but a module; unlike the mark of a cut stack.
     frame.addr.map_or(frame.module.is_some(), |addr| addr >> 63 == 1)
 }
@@ -337,7 +337,7 @@ fn program(comm: Comm) -> String {
     text
 }
 
-fn frame_text(frame: &Named) -> String {
+fn frame_text(frame: &NamedFrame) -> String {
     match (&frame.symbol, frame.module.as_deref()) {
         (Ok(symbol), _) => {
             let mut text = neutral(&escape(symbol.as_bytes()));
@@ -373,12 +373,12 @@ pub mod tests {
 
     const KERNEL: u64 = 0xffff_ffff_8100_0000;
 
-    pub fn named(addr: u64, symbol: Result<&str, &'static str>, module: Option<&str>) -> Named {
-        Named { addr: Some(addr), symbol: symbol.map(Into::into), offset: 0, module: module.map(Into::into) }
+    pub fn named(addr: u64, symbol: Result<&str, &'static str>, module: Option<&str>) -> NamedFrame {
+        NamedFrame { addr: Some(addr), symbol: symbol.map(Into::into), offset: 0, module: module.map(Into::into) }
     }
 
-    fn truncated() -> Named {
-        Named { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None }
+    fn truncated() -> NamedFrame {
+        NamedFrame { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None }
     }
 
     fn seen(samples: u64) -> Weight {
@@ -386,7 +386,7 @@ pub mod tests {
     }
 
     /// Rows with a stack each, of pid, comm, weight and frames innermost first.
-    pub fn folded(rows: &[(i32, &str, u64, Vec<Named>)]) -> Folded {
+    pub fn folded(rows: &[(i32, &str, u64, Vec<NamedFrame>)]) -> Folded {
         let mut folded = Folded::default();
         for (pid, comm, weight, frames) in rows {
             let row = Weighted { pid: *pid, comm: Comm::new(comm.as_bytes()), stack: None, weight: seen(*weight) };
@@ -488,7 +488,7 @@ pub mod tests {
     #[test]
     fn each_row_is_named_by_its_stack() {
         let id = crate::symbol::Stacks::new(1 << 20, 127)
-            .address(7, true, Default::default(), 1, &mut Default::default())
+            .intern_address(7, true, Default::default(), 1, &mut Default::default())
             .unwrap();
         let row = Weighted { pid: 1, comm: Comm::new(b"a"), stack: Some(id), weight: seen(2) };
         let folded = Folded::new(&[row, Weighted { stack: None, ..row }], |_| vec![named(7, Ok("main"), None)]);

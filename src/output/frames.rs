@@ -6,7 +6,7 @@ use std::io::Write;
 
 use crate::escape::escape_into;
 use crate::symbol::matching::without_arguments;
-use crate::symbol::names::{KERNEL, Named};
+use crate::symbol::names::{KERNEL, NamedFrame};
 
 /// Frames of one kind in a row that are shown; of more there is a count.
 const MOST_ALIKE: usize = 3;
@@ -14,7 +14,7 @@ const MOST_ALIKE: usize = 3;
 const MOST_NAME: usize = 120;
 
 /// Appends the frames of a stack, a line each, with their addresses.
-pub fn stack(frames: &[Named], out: &mut Vec<u8>) {
+pub fn stack(frames: &[NamedFrame], out: &mut Vec<u8>) {
     lines(frames, frames.len(), is_again, out, |frame, out| {
         if let Some(addr) = frame.addr {
             let _ = write!(out, "{addr:016x} ");
@@ -44,25 +44,25 @@ pub fn stack(frames: &[Named], out: &mut Vec<u8>) {
 }
 
 /// Appends up to `depth` frames of stacks that differ in their addresses: names alone.
-pub fn names(frames: &[Named], depth: usize, out: &mut Vec<u8>) {
-    let is_alike = |one: &Named, other: &Named| (&one.symbol, &one.module) == (&other.symbol, &other.module);
+pub fn names(frames: &[NamedFrame], depth: usize, out: &mut Vec<u8>) {
+    let is_alike = |one: &NamedFrame, other: &NamedFrame| (&one.symbol, &one.module) == (&other.symbol, &other.module);
     lines(frames, depth, is_alike, out, |frame, out| {
         function(frame.symbol.as_deref().map_err(|reason| *reason), frame.module.as_deref(), out);
     });
 }
 
 /// A frame like the one before: of a recursion, or without a name for the same reason.
-fn is_again(one: &Named, other: &Named) -> bool {
+fn is_again(one: &NamedFrame, other: &NamedFrame) -> bool {
     (&one.symbol, &one.module) == (&other.symbol, &other.module) && (one.symbol.is_err() || one.addr == other.addr)
 }
 
 /// `depth`: lines at most.
 fn lines(
-    frames: &[Named],
+    frames: &[NamedFrame],
     depth: usize,
-    is_alike: impl Fn(&Named, &Named) -> bool,
+    is_alike: impl Fn(&NamedFrame, &NamedFrame) -> bool,
     out: &mut Vec<u8>,
-    line: impl Fn(&Named, &mut Vec<u8>),
+    line: impl Fn(&NamedFrame, &mut Vec<u8>),
 ) {
     let mut shown = 0;
     let mut rest = frames;
@@ -87,7 +87,7 @@ fn lines(
 }
 
 /// Appends where an address is: `function+0x1a file`.
-pub fn place(frame: &Named, out: &mut Vec<u8>) {
+pub fn place(frame: &NamedFrame, out: &mut Vec<u8>) {
     let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
     match &frame.symbol {
         Ok(symbol) => drop(write!(out, "{symbol}+{:#x}", frame.offset)),
@@ -138,8 +138,8 @@ fn brief(name: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    fn named(addr: u64, symbol: Result<&str, &'static str>, module: Option<&str>) -> Named {
-        Named { addr: Some(addr), symbol: symbol.map(Into::into), offset: 16, module: module.map(Into::into) }
+    fn named(addr: u64, symbol: Result<&str, &'static str>, module: Option<&str>) -> NamedFrame {
+        NamedFrame { addr: Some(addr), symbol: symbol.map(Into::into), offset: 16, module: module.map(Into::into) }
     }
 
     fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -154,7 +154,7 @@ mod tests {
             named(0x7f00, Ok("main"), Some("/usr/bin/prog")),
             named(0x7f00, Err("stripped"), Some("/lib/x.so")),
             named(0x7f00, Ok("schedule"), Some(KERNEL)),
-            Named { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None },
+            NamedFrame { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None },
         ];
         let want = "    0000000000007f00 main+0x10 (prog)\n    0000000000007f00 x.so+0x10 (stripped)\n    \
                     0000000000007f00 schedule+0x10 [kernel]\n    [truncated]\n";
@@ -164,15 +164,16 @@ mod tests {
     #[test]
     fn what_repeats_is_counted() {
         let unnamed = |addr| named(addr, Err("jit-no-map"), Some("//anon"));
-        let mut frames: Vec<Named> = (0..104).map(unnamed).collect();
+        let mut frames: Vec<NamedFrame> = (0..104).map(unnamed).collect();
         frames.push(named(1, Ok("main"), None));
-        let lines = |frames: &[Named]| text(|out| stack(frames, out)).lines().map(str::to_owned).collect::<Vec<_>>();
+        let lines =
+            |frames: &[NamedFrame]| text(|out| stack(frames, out)).lines().map(str::to_owned).collect::<Vec<_>>();
         let shown = lines(&frames);
         assert_eq!(shown.len(), 5, "{shown:?}");
         assert_eq!(shown[3], "    ... 101 more like it");
         assert!(shown[4].ends_with("main"), "{shown:?}");
         assert_eq!(lines(&frames[..4]).len(), 4, "one more line says as much");
-        let recursion: Vec<Named> = [7, 7, 7, 7, 7, 8].map(|addr| named(addr, Ok("f"), None)).into();
+        let recursion: Vec<NamedFrame> = [7, 7, 7, 7, 7, 8].map(|addr| named(addr, Ok("f"), None)).into();
         assert_eq!(lines(&recursion).len(), 5, "calls from elsewhere are told apart");
         let only_names = text(|out| names(&recursion, 10, out));
         assert_eq!(only_names.lines().count(), 4, "{only_names}");

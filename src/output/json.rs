@@ -11,8 +11,8 @@ use crate::output::wall::WallClock;
 use crate::report::{ColumnHead, Command, Kin, Kind, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::coverage::Coverage;
-use crate::symbol::names::Named;
-use crate::symbol::quality::StackQuality;
+use crate::symbol::names::NamedFrame;
+use crate::symbol::quality::QualityCounts;
 use crate::tep::field::FieldValue;
 
 /// The largest integer that every JSON reader takes exactly.
@@ -237,7 +237,7 @@ pub fn attached(programs: &[Attached], out: &mut Vec<u8>) {
 }
 
 /// What became of the callchains.
-pub fn quality(object: &mut Object<'_>, stacks: &StackQuality) {
+pub fn quality(object: &mut Object<'_>, stacks: &QualityCounts) {
     let mut inner = Object::new(object.key("stacks"));
     for (key, count) in [
         ("taken", stacks.total()),
@@ -287,7 +287,7 @@ pub fn details(object: &mut Object<'_>, layout: &OccurrenceLayout, values: &[Val
 }
 
 /// The cells of a row, and its frames.
-pub fn row(object: &mut Object<'_>, columns: &[ColumnHead], line: &Line, name: impl FnMut(StackId) -> Vec<Named>) {
+pub fn row(object: &mut Object<'_>, columns: &[ColumnHead], line: &Line, name: impl FnMut(StackId) -> Vec<NamedFrame>) {
     for (column, value) in columns.iter().zip(&line.cells).filter(|(column, _)| column.in_json) {
         if column.kind != Kind::Stack {
             object.value(column.key, value);
@@ -358,7 +358,7 @@ fn push_field(value: FieldValue<'_>, out: &mut Vec<u8>) {
     }
 }
 
-pub fn stack(object: &mut Object<'_>, frames: &[Named]) {
+pub fn stack(object: &mut Object<'_>, frames: &[NamedFrame]) {
     objects(object, "stack", frames.iter(), |object, frame| {
         if let Some(addr) = frame.addr {
             object.text("addr", &format!("{addr:#x}"));

@@ -50,7 +50,7 @@ use crate::output::writer::Writer;
 use crate::report::Batch;
 use crate::stats::weights::Weighted;
 use crate::symbol::elf::SymbolOptions;
-use crate::symbol::{CurrentStep, News, StackId};
+use crate::symbol::{CurrentStep, StackId, SymbolUpdate};
 use crate::sys;
 use crate::sys::poll::{Waker, block_signals};
 use crate::tep::field::Field;
@@ -260,18 +260,22 @@ impl Output {
     }
 
     /// What must be known before the occurrences that follow are printed.
-    pub fn tell(&mut self, news: impl Iterator<Item = News>) {
+    pub fn tell(&mut self, news: impl Iterator<Item = SymbolUpdate>) {
         for one in news {
             let taken = self.under_way.news_bytes() + self.batch.news_bytes();
             let has_room = taken == 0 || taken + one.bytes() <= MOST_NEWS_BYTES;
             match &one {
                 // They lead to other things: a stack that came before a gap means what it meant.
-                News::Taken { .. } | News::Forget { .. } | News::Anew if has_room => self.batch.tell(one),
-                News::Taken { .. } | News::Forget { .. } | News::Anew => {}
-                News::Stack(_) if self.gap.is_none() => self.batch.tell(one),
-                News::Space(_) if has_room && self.gap.is_none() => self.batch.tell(one),
-                News::Space(_) => drop(self.gap.get_or_insert_default()),
-                News::Stack(stack) => {
+                SymbolUpdate::StackCounts { .. } | SymbolUpdate::Forget { .. } | SymbolUpdate::RereadMaps
+                    if has_room =>
+                {
+                    self.batch.tell(one)
+                }
+                SymbolUpdate::StackCounts { .. } | SymbolUpdate::Forget { .. } | SymbolUpdate::RereadMaps => {}
+                SymbolUpdate::Stack(_) if self.gap.is_none() => self.batch.tell(one),
+                SymbolUpdate::Space(_) if has_room && self.gap.is_none() => self.batch.tell(one),
+                SymbolUpdate::Space(_) => drop(self.gap.get_or_insert_default()),
+                SymbolUpdate::Stack(stack) => {
                     self.gap.get_or_insert_default().first.get_or_insert(stack.id);
                     self.dropped_stacks += 1;
                 }
@@ -283,7 +287,7 @@ impl Output {
     /// what each process has mapped is looked at anew.
     pub fn end_gap(&mut self) -> Option<NewsGap> {
         let gap = self.gap.take_if(|_| self.under_way.is_done())?;
-        self.batch.tell(News::Anew);
+        self.batch.tell(SymbolUpdate::RereadMaps);
         Some(gap)
     }
 

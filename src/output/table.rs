@@ -11,9 +11,9 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::report::{ColumnHead, Kind, RowSite, RowSums, Rows, Value, Verdict};
-use crate::symbol::names::{Named, Names};
+use crate::symbol::names::{FrameNames, NamedFrame};
 use crate::symbol::naming::GIVEN_UP;
-use crate::symbol::quality::Quality;
+use crate::symbol::quality::CallchainQuality;
 use crate::symbol::stack_key::{FrameKey, StackKey};
 use crate::symbol::{Frame, Frames, StackId};
 
@@ -69,7 +69,7 @@ pub enum RowStack {
     /// None: there was none, or it was not kept.
     Of(Option<StackId>),
     /// Of one that may be forgotten since.
-    Kept(Arc<[Named]>),
+    Kept(Arc<[NamedFrame]>),
 }
 
 /// So many stacks that break off, and differ only behind the first `frames`.
@@ -102,7 +102,7 @@ impl RowPlace {
     }
 
     /// The frames as text has them. None: the table has no stacks.
-    pub fn named(&self, mut name: impl FnMut(StackId) -> Vec<Named>) -> Option<Vec<Named>> {
+    pub fn named(&self, mut name: impl FnMut(StackId) -> Vec<NamedFrame>) -> Option<Vec<NamedFrame>> {
         let mut frames = match &self.stack {
             RowStack::Nowhere => return None,
             RowStack::Of(id) => id.map_or_else(Vec::new, &mut name),
@@ -115,7 +115,7 @@ impl RowPlace {
     }
 
     /// The same with the frames that it has now, for a time when the stack may be forgotten.
-    pub fn kept(&self, name: impl FnMut(StackId) -> Vec<Named>) -> RowPlace {
+    pub fn kept(&self, name: impl FnMut(StackId) -> Vec<NamedFrame>) -> RowPlace {
         let stack = self.named(name).map_or(RowStack::Nowhere, |frames| RowStack::Kept(frames.into()));
         RowPlace { stack, ..self.clone() }
     }
@@ -138,7 +138,7 @@ pub struct Placed {
 
 impl Placed {
     /// The rows of a report.
-    pub fn new(mut rows: Box<dyn Rows>, stacks: &Frames, names: &mut Names) -> Placed {
+    pub fn new(mut rows: Box<dyn Rows>, stacks: &Frames, names: &mut FrameNames) -> Placed {
         let has_stacks = rows.columns().iter().any(|column| matches!(column.kind, Kind::Stack | Kind::Place));
         if !has_stacks {
             let places = vec![RowPlace::nowhere(); rows.len()];
@@ -156,7 +156,7 @@ impl Placed {
 }
 
 /// Rows of stacks that are broken and have the same known frames become one.
-fn join_broken(mut placed: Placed, order: &[usize], stacks: &Frames, names: &mut Names) -> Placed {
+fn join_broken(mut placed: Placed, order: &[usize], stacks: &Frames, names: &mut FrameNames) -> Placed {
     let mut sums = RowSums::unbounded(&*placed.rows);
     let mut counts: FxHashMap<usize, u64> = FxHashMap::default();
     for &at in order {
@@ -181,8 +181,8 @@ fn join_broken(mut placed: Placed, order: &[usize], stacks: &Frames, names: &mut
 
 /// What is known of a broken stack, innermost first: where the program was, and the functions that called it up to the first
 /// frame that is in none. None: the stack is whole, or there was no time to find out.
-fn known(frames: &[Frame], names: &mut Names) -> Option<Vec<Known>> {
-    if !matches!(Quality::of(frames, names), Quality::Broken(_) | Quality::BrokenLibc(_)) {
+fn known(frames: &[Frame], names: &mut FrameNames) -> Option<Vec<Known>> {
+    if !matches!(CallchainQuality::of(frames, names), CallchainQuality::Broken(_) | CallchainQuality::BrokenLibc(_)) {
         return None;
     }
     // A frame that would have shown that it is whole may be among those without a name for lack of time.
@@ -330,9 +330,9 @@ mod tests {
         Row { bytes, allocs: 1, oldest_ns: Some(age), owners, stack }
     }
 
-    fn nameless() -> Names {
+    fn nameless() -> FrameNames {
         let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() };
-        Names::new("/nonexistent", options)
+        FrameNames::new("/nonexistent", options)
     }
 
     fn placed(rows: Vec<Row>, stacks: &Frames) -> Placed {
@@ -347,7 +347,7 @@ mod tests {
 
     fn ids(count: u64) -> Vec<StackId> {
         let (mut interned, mut keys) = (crate::symbol::Stacks::new(1 << 20, 127), Default::default());
-        (1..=count).filter_map(|ip| interned.address(ip, false, Default::default(), 0, &mut keys)).collect()
+        (1..=count).filter_map(|ip| interned.intern_address(ip, false, Default::default(), 0, &mut keys)).collect()
     }
 
     #[test]

@@ -171,9 +171,9 @@ pub fn empty_table() -> Table {
     report.tables.remove(0)
 }
 
-fn mapping(pid: i32, n: u64) -> News {
+fn mapping(pid: i32, n: u64) -> SymbolUpdate {
     let (path, key) = (vec![b'x'; 1000].into(), crate::symbol::files::FileKey::Unknown);
-    News::Space(SpaceChange::Map { pid, start: n << 12, end: (n + 1) << 12, offset: 0, path, key })
+    SymbolUpdate::Space(SpaceChange::Map { pid, start: n << 12, end: (n + 1) << 12, offset: 0, path, key })
 }
 
 /// What processes map takes little memory while the output is blocked, whoever maps how much. Afterwards no stack means
@@ -185,8 +185,8 @@ fn a_blocked_output_keeps_few_news() {
     let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
     let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::default() };
     let mut take = |output: &mut Output, ip: u64| {
-        let id = stacks.address(ip, true, Innermost::Executed, 1, &mut keys).unwrap();
-        output.tell(stacks.take_fresh());
+        let id = stacks.intern_address(ip, true, Innermost::Executed, 1, &mut keys).unwrap();
+        output.tell(stacks.take_updates());
         output.batch.add(&NUMBERS, subject, &ip, Some(id));
         id
     };
@@ -215,9 +215,9 @@ fn a_blocked_output_keeps_few_news() {
     assert_eq!(gap.first, Some(left_out));
     assert!(before < left_out);
     stacks.forget_from(left_out);
-    let again = stacks.address(2, true, Innermost::Executed, 1, &mut keys).unwrap();
+    let again = stacks.intern_address(2, true, Innermost::Executed, 1, &mut keys).unwrap();
     assert_ne!(again, left_out, "the output is told of it");
-    output.tell(stacks.take_fresh());
+    output.tell(stacks.take_updates());
     output.batch.add(&NUMBERS, subject, &3, Some(again));
     let dropped = output.dropped();
     assert!(output.finish(Vec::new(), || 0).is_none());

@@ -16,7 +16,7 @@ use crate::output::table::{Broken, Line, is_in_text};
 use crate::report::layout::LineStep;
 use crate::report::{ColumnHead, Command, Kin, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
-use crate::symbol::names::Named;
+use crate::symbol::names::NamedFrame;
 use crate::task::Comm;
 
 /// Appends `comm tid flags [cpu]` of a traced event, the comm right-aligned as trace readers know it.
@@ -327,7 +327,12 @@ fn shortened(line: &str) -> Cow<'_, str> {
 
 /// Appends a table: headings, then rows, every column as wide as its widest cell. Names are left-aligned. The frames of a
 /// row stand below it. A row that is not exact has a mark in front, which is explained below the table.
-pub fn table(columns: &[ColumnHead], lines: &[Line], mut name: impl FnMut(StackId) -> Vec<Named>, out: &mut Vec<u8>) {
+pub fn table(
+    columns: &[ColumnHead],
+    lines: &[Line],
+    mut name: impl FnMut(StackId) -> Vec<NamedFrame>,
+    out: &mut Vec<u8>,
+) {
     let mut marks: Vec<(&str, &str)> = Vec::new();
     let marked = lines.iter().any(|line| line.verdict.mark().is_some());
     let shown: Vec<usize> = (0..columns.len()).filter(|&at| is_in_text(&columns[at], at, lines)).collect();

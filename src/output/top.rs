@@ -9,8 +9,8 @@ use crate::output::json::{self, Object};
 use crate::report::Top;
 use crate::report::Value;
 use crate::stats::weights::Weight;
-use crate::symbol::names::Named;
-use crate::symbol::places::Function;
+use crate::symbol::name_cache::FunctionName;
+use crate::symbol::names::NamedFrame;
 use crate::task::Comm;
 
 /// Functions listed.
@@ -80,7 +80,8 @@ pub fn stacks_of_one(folded: &Folded, out: &mut Vec<u8>) {
 /// The place, its callers, and as many more as tell it from each of the others: nobody reads ninety frames.
 fn telling_depth(group: &Group, groups: &[Group]) -> usize {
     const LEAST: usize = 8;
-    let is_same = |(one, other): &(&Named, &Named)| (&one.symbol, &one.module) == (&other.symbol, &other.module);
+    let is_same =
+        |(one, other): &(&NamedFrame, &NamedFrame)| (&one.symbol, &one.module) == (&other.symbol, &other.module);
     let shared = |other: &Group| group.frames.iter().zip(&other.frames).take_while(is_same).count();
     let others = groups.iter().filter(|other| !std::ptr::eq(*other, group));
     others.map(|other| shared(other) + 2).max().unwrap_or(0).max(LEAST)
@@ -126,7 +127,7 @@ pub fn json_rows(
         object.end();
         out.push(b'\n');
     };
-    for (Function { name, module }, weight) in folded.functions(FUNCTIONS) {
+    for (FunctionName { name, module }, weight) in folded.functions(FUNCTIONS) {
         row("functions", weight, out, &|object| {
             json::function(object, name.as_deref().map_err(|reason| *reason), module.as_deref());
         });

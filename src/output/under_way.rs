@@ -129,7 +129,7 @@ mod tests {
     use crate::output::IntervalEnd;
     use crate::output::tests::into_a_pipe;
     use crate::report::{Batch, Column, Report, Schema, Value};
-    use crate::symbol::News;
+    use crate::symbol::SymbolUpdate;
     use crate::symbol::files::FileKey;
     use crate::symbol::space_keys::SpaceChange;
 
@@ -147,10 +147,10 @@ mod tests {
         let table = report.tables.remove(0);
         let mut batch = Batch::default();
         batch.raw.resize(5000, 0);
-        batch.tell(News::Anew);
+        batch.tell(SymbolUpdate::RereadMaps);
         let path: Box<[u8]> = vec![b'x'; 4000].into();
         let key = FileKey::Unknown;
-        batch.tell(News::Space(SpaceChange::Map { pid: 5, start: 0, end: 1, offset: 0, path, key }));
+        batch.tell(SymbolUpdate::Space(SpaceChange::Map { pid: 5, start: 0, end: 1, offset: 0, path, key }));
         let messages = [
             Message::Table { table, interval: 1, time_ns: 0, span_ns: 0 },
             Message::Note("a line".to_owned()),

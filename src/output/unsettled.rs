@@ -48,8 +48,9 @@ mod tests {
     #[test]
     fn sums_by_stack_until_they_are_taken() {
         let (mut stacks, mut keys) = (Stacks::new(16 << 20, 127), SpaceKeys::default());
-        let ids: Vec<StackId> =
-            (0..=MOST as u64).filter_map(|n| stacks.address(n, false, Innermost::Executed, 5, &mut keys)).collect();
+        let ids: Vec<StackId> = (0..=MOST as u64)
+            .filter_map(|n| stacks.intern_address(n, false, Innermost::Executed, 5, &mut keys))
+            .collect();
         let row = |stack, weight| Weighted {
             pid: 7,
             comm: Comm::new(b"x"),

@@ -21,26 +21,26 @@ use crate::output::wall::WallClock;
 use crate::output::{IntervalEnd, RunEnd, Settings, StackReport, json, top};
 use crate::report::{Batch, Book, Top, Value, Verdict};
 use crate::stats::weights::Weighted;
-use crate::symbol::files::Reason;
+use crate::symbol::files::UnnamedReason;
 use crate::symbol::interrupt;
-use crate::symbol::names::Named;
-use crate::symbol::quality::{Quality, StackQuality};
-use crate::symbol::stacks::Stack;
-use crate::symbol::{CurrentStep, Frames, Names, News, Spaces, StackId};
+use crate::symbol::names::NamedFrame;
+use crate::symbol::quality::{CallchainQuality, QualityCounts};
+use crate::symbol::stacks::NewStack;
+use crate::symbol::{AddressSpaces, CurrentStep, FrameNames, Frames, StackId, SymbolUpdate};
 
 pub struct Writer {
     settings: Settings,
     sink: Sink,
     wall: WallClock,
-    names: Names,
-    spaces: Spaces,
+    names: FrameNames,
+    spaces: AddressSpaces,
     stacks: Frames,
     /// Processes whose mappings are not known yet.
     unread: Vec<i32>,
     /// What fell on stacks so far, but for what is unsettled.
     folded: Folded,
     unsettled: Unsettled,
-    quality: StackQuality,
+    quality: QualityCounts,
     flood: Flood,
     stack_numbers: StackNumbers,
     /// What the tables of the intervals add up to.
@@ -54,11 +54,11 @@ pub struct Writer {
 impl Writer {
     pub fn new(settings: Settings, sink: Sink, step: CurrentStep) -> Writer {
         let kallsyms = settings.host.proc.join("kallsyms");
-        let mut names = Names::observed(kallsyms, settings.symbols.clone(), step.clone());
+        let mut names = FrameNames::observed(kallsyms, settings.symbols.clone(), step.clone());
         if settings.prompt && settings.stacks {
             names.read_kernel();
         }
-        let spaces = Spaces::new(settings.host.clone());
+        let spaces = AddressSpaces::new(settings.host.clone());
         let sink = if settings.durable { sink.durable() } else { sink };
         let commands = Commands::new(settings.host.clone(), step.clone());
         Writer {
@@ -71,7 +71,7 @@ impl Writer {
             unread: Vec::new(),
             folded: Folded::default(),
             unsettled: Unsettled::default(),
-            quality: StackQuality::default(),
+            quality: QualityCounts::default(),
             flood: Flood::default(),
             stack_numbers: StackNumbers::default(),
             book: Book::default(),
@@ -118,7 +118,7 @@ impl Writer {
     /// Looks at one more process. False when there is none left.
     pub fn read_ahead(&mut self) -> bool {
         let next = self.unread.pop();
-        next.inspect(|pid| self.step.in_process(*pid, || self.spaces.get_to_know(*pid))).is_some()
+        next.inspect(|pid| self.step.in_process(*pid, || self.spaces.preload(*pid))).is_some()
     }
 
     pub fn batch(&mut self, batch: &mut Batch) -> io::Result<()> {
@@ -126,12 +126,12 @@ impl Writer {
         for news in batch.take_news() {
             match news {
                 // To look at a process may take long.
-                News::Space(_) | News::Stack(_) if self.step.is_in_hurry() => {}
-                News::Space(change) => self.step.in_process(change.pid(), || self.spaces.apply(change)),
-                News::Stack(stack) => self.keep_stack(stack),
-                News::Taken { stacks, empty } => self.judge(&stacks, empty),
-                News::Forget { last, kept } => forget = Some((last, kept)),
-                News::Anew => self.spaces.forget_processes(),
+                SymbolUpdate::Space(_) | SymbolUpdate::Stack(_) if self.step.is_in_hurry() => {}
+                SymbolUpdate::Space(change) => self.step.in_process(change.pid(), || self.spaces.apply(change)),
+                SymbolUpdate::Stack(stack) => self.keep_stack(stack),
+                SymbolUpdate::StackCounts { stacks, empty } => self.judge(&stacks, empty),
+                SymbolUpdate::Forget { last, kept } => forget = Some((last, kept)),
+                SymbolUpdate::RereadMaps => self.spaces.forget_processes(),
             }
         }
         self.occurrences(batch)?;
@@ -149,7 +149,7 @@ impl Writer {
         Ok(())
     }
 
-    fn keep_stack(&mut self, stack: Stack) {
+    fn keep_stack(&mut self, stack: NewStack) {
         let (id, pid) = (stack.id, stack.pid);
         let frames = self.step.in_process(pid, || stack.frames(&mut self.spaces));
         self.stacks.insert(id, frames);
@@ -162,17 +162,17 @@ impl Writer {
         }
         for (id, taken) in stacks {
             if let Some(frames) = self.stacks.get(*id) {
-                self.quality.add(Quality::of(frames, &mut self.names), *taken);
+                self.quality.add(CallchainQuality::of(frames, &mut self.names), *taken);
             }
         }
-        self.quality.add(Quality::Empty, empty);
+        self.quality.add(CallchainQuality::Empty, empty);
     }
 
     /// Adds what fell on stacks, and what fell on those whose names were given up before.
     pub fn weights(&mut self, rows: &[Weighted]) {
         for row in rows {
             let frames = row.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
-            if !frames.iter().any(Named::may_be_named_yet) || !self.unsettled.add(row) {
+            if !frames.iter().any(NamedFrame::may_get_name) || !self.unsettled.add(row) {
                 self.folded.extend(std::slice::from_ref(row), |_| frames.clone());
             }
         }
@@ -356,7 +356,7 @@ fn needs_names(values: &[Value]) -> bool {
 /// The values, with the name of each place in its stead, and the command lines of processes.
 fn name_values<'v>(
     stacks: &Frames,
-    names: &mut Names,
+    names: &mut FrameNames,
     commands: &mut Commands,
     values: &'v [Value],
 ) -> Cow<'v, [Value]> {
@@ -381,17 +381,17 @@ fn name_values<'v>(
 }
 
 /// The frames of a stack with their names: these are kept per address, not per stack, of which there may be very many.
-fn name_stack(stacks: &Frames, names: &mut Names, id: StackId) -> Vec<Named> {
+fn name_stack(stacks: &Frames, names: &mut FrameNames, id: StackId) -> Vec<NamedFrame> {
     match stacks.get(id) {
         Some(frames) => names.stack(frames),
-        None => vec![Named { addr: None, symbol: Err(LEFT_OUT), offset: 0, module: None }],
+        None => vec![NamedFrame { addr: None, symbol: Err(LEFT_OUT), offset: 0, module: None }],
     }
 }
 
 /// The reading side left the stack out, or the mappings that its addresses were in.
-const LEFT_OUT: Reason = "stack left out: the output could not keep up";
+const LEFT_OUT: UnnamedReason = "stack left out: the output could not keep up";
 
-fn fold(stacks: &Frames, names: &mut Names, rows: &[Weighted]) -> Folded {
+fn fold(stacks: &Frames, names: &mut FrameNames, rows: &[Weighted]) -> Folded {
     Folded::new(rows, |id| name_stack(stacks, names, id))
 }
 
@@ -414,9 +414,9 @@ mod tests {
         let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
         let pid = std::process::id() as i32;
         let ip = names_that_were_given_up_are_looked_for_again as *const () as u64;
-        let id = stacks.address(ip, true, Innermost::Executed, pid, &mut keys);
+        let id = stacks.intern_address(ip, true, Innermost::Executed, pid, &mut keys);
         let mut batch = Batch::default();
-        stacks.take_fresh().for_each(|news| batch.tell(news));
+        stacks.take_updates().for_each(|news| batch.tell(news));
         writer.batch(&mut batch).unwrap();
         let row = Weighted { pid, comm: Comm::new(b"test"), stack: id, weight: Weight { amount: 7, samples: 1 } };
         step.set_hurry();
@@ -439,9 +439,9 @@ mod tests {
         let mut writer = Writer::new(crate::output::tests::settings(false), sink, step.clone());
         let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
         let ip = a_stack_without_its_names_is_printed_again as *const () as u64;
-        let id = stacks.address(ip, true, Innermost::Executed, std::process::id() as i32, &mut keys);
+        let id = stacks.intern_address(ip, true, Innermost::Executed, std::process::id() as i32, &mut keys);
         let mut batch = Batch::default();
-        stacks.take_fresh().for_each(|news| batch.tell(news));
+        stacks.take_updates().for_each(|news| batch.tell(news));
         writer.batch(&mut batch).unwrap();
         step.set_hurry();
         for is_named in [false, false, true] {

@@ -11,7 +11,9 @@ use crate::escape::escape;
 use crate::event::selector::{MOST_OF_MOST, ProbePoint};
 use crate::host::Host;
 use crate::symbol::elf::NOT_ELF;
-use crate::symbol::functions::{Code, CodeFile, NamedCode, is_stuck, library_path, mapped, of_command};
+use crate::symbol::functions::{
+    Binary, BinaryFile, FunctionLookup, find_command, is_stuck, library_path, mapped_binaries,
+};
 use crate::symbol::matching::{MatchList, WantedName, last_part};
 use crate::symbol::search::Search;
 use crate::sys::poll::is_told_to_end;
@@ -30,7 +32,7 @@ pub enum Searched<'a> {
 /// A byte of a file that is executed.
 #[derive(Debug)]
 pub struct Spot {
-    pub file: Arc<CodeFile>,
+    pub file: Arc<BinaryFile>,
     pub offset: u64,
     pub machine: Machine,
     /// What people call the function, where the name that was typed stands for several.
@@ -64,7 +66,7 @@ const OFFERED: usize = 4;
 /// No such file or function, more than one of a compiler's name, or more of those that people call so than were asked for.
 pub fn in_file(wanted: WantedFunctions<'_>, path: &str, search: &Search) -> Result<Vec<Spot>> {
     let shown = escape(path.as_bytes());
-    let code = match Code::open(Path::new(path)) {
+    let code = match Binary::open(Path::new(path)) {
         Ok(code) => code,
         Err(err) if err.kind() == std::io::ErrorKind::InvalidInput => bail!("{shown} is no regular file"),
         Err(err) => return Err(anyhow::Error::new(err).context(format!("cannot open {shown}"))),
@@ -74,11 +76,11 @@ pub fn in_file(wanted: WantedFunctions<'_>, path: &str, search: &Search) -> Resu
         why => anyhow!("{shown} is no program or library: {why}"),
     })?;
     let named = match address(&wanted.place.function) {
-        Some(address) => NamedCode::Function { address, size: 0 },
-        None if wanted.place.is_pattern() => NamedCode::Unknown,
+        Some(address) => FunctionLookup::Function { address, size: 0 },
+        None if wanted.place.is_pattern() => FunctionLookup::Unknown,
         None => code.find(&wanted.place.function, search),
     };
-    if matches!(named, NamedCode::Unknown | NamedCode::Elsewhere) {
+    if matches!(named, FunctionLookup::Unknown | FunctionLookup::Elsewhere) {
         let functions = code.matching(wanted.name(), false, search);
         if !functions.functions.is_empty() || wanted.place.is_pattern() {
             return spots_of(wanted, code, functions, search);
@@ -101,16 +103,16 @@ pub fn in_target(wanted: WantedFunctions<'_>, scope: &Searched<'_>, host: &Host,
         Searched::Processes(pids) => in_processes(wanted, pids, host, search),
         Searched::Command(command) => {
             let shown = escape(command.as_encoded_bytes());
-            let program = of_command(Path::new(command));
+            let program = find_command(Path::new(command));
             let program =
                 program.with_context(|| format!("{shown} is not found, or nothing that a probe could go into"))?;
             in_program(wanted, program, search)
         }
         Searched::Everything => {
-            let usual = Code::open(Path::new(USUAL_PROGRAM)).ok().and_then(Result::ok);
+            let usual = Binary::open(Path::new(USUAL_PROGRAM)).ok().and_then(Result::ok);
             let usual = usual.with_context(|| format!("{USUAL_PROGRAM} cannot be read"));
             let files = usual?.with_libraries(&[]);
-            let mut libraries: Vec<Code> = files.into_iter().skip(1).collect();
+            let mut libraries: Vec<Binary> = files.into_iter().skip(1).collect();
             if let Some(found) = in_libraries(wanted, &mut libraries, search) {
                 return found;
             }
@@ -134,8 +136,8 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
                 "process {pid} waits in the kernel (state D), and so would who asks what it has mapped: name the file"
             );
         }
-        let mut files = mapped(host, pid, search);
-        let is_new = |code: &Code, spots: &[Spot]| !spots.iter().any(|spot| spot.file.is_same(&code.file));
+        let mut files = mapped_binaries(host, pid, search);
+        let is_new = |code: &Binary, spots: &[Spot]| !spots.iter().any(|spot| spot.file.is_same(&code.file));
         if let Some(program) = files.first()
             && let Some(named) = in_itself(program, place, search)
         {
@@ -156,7 +158,7 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
         if files.iter().any(|code| !is_new(code, &spots)) {
             continue; // as of another process
         }
-        let (known, rest): (Vec<Code>, Vec<Code>) =
+        let (known, rest): (Vec<Binary>, Vec<Binary>) =
             files.into_iter().partition(|code| without.contains(&code.file.identity()));
         files = rest;
         match in_one_of(wanted, &mut files, search) {
@@ -188,7 +190,7 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
 }
 
 /// Functions that people call so, in a program, which comes first, or else in those of its libraries that have any.
-fn in_one_of(wanted: WantedFunctions<'_>, files: &mut Vec<Code>, search: &Search) -> Option<Result<Vec<Spot>>> {
+fn in_one_of(wanted: WantedFunctions<'_>, files: &mut Vec<Binary>, search: &Search) -> Option<Result<Vec<Spot>>> {
     let program = files.first()?;
     let own = program.matching(wanted.name(), false, search);
     if !own.functions.is_empty() || own.chosen > 0 {
@@ -201,7 +203,11 @@ fn in_one_of(wanted: WantedFunctions<'_>, files: &mut Vec<Code>, search: &Search
 }
 
 /// The same in the exports of libraries, by the compiler's name first. None when there are none: the files stay.
-fn in_libraries(wanted: WantedFunctions<'_>, libraries: &mut Vec<Code>, search: &Search) -> Option<Result<Vec<Spot>>> {
+fn in_libraries(
+    wanted: WantedFunctions<'_>,
+    libraries: &mut Vec<Binary>,
+    search: &Search,
+) -> Option<Result<Vec<Spot>>> {
     let (place, name) = (wanted.place, &wanted.place.function);
     if !place.is_pattern()
         && let Some(at) = libraries.iter().position(|code| code.exports(name, search))
@@ -237,34 +243,34 @@ fn only_chosen(name: &str) -> anyhow::Error {
 /// Which of the files of a process, its program first, a call of a function that is not in the program may lead to: every
 /// library that others may call it in. `judged` are libraries that were looked at before.
 fn defining(
-    files: &[Code],
+    files: &[Binary],
     name: &str,
     judged: &mut FxHashMap<Option<(u64, u64)>, bool>,
     search: &Search,
 ) -> Vec<usize> {
-    let mut exports = |code: &Code| *judged.entry(code.file.identity()).or_insert_with(|| code.exports(name, search));
+    let mut exports = |code: &Binary| *judged.entry(code.file.identity()).or_insert_with(|| code.exports(name, search));
     // A large one must not take the room of all others.
-    let mut all: Vec<(usize, &Code)> = files.iter().enumerate().skip(1).collect();
+    let mut all: Vec<(usize, &Binary)> = files.iter().enumerate().skip(1).collect();
     all.sort_by_key(|(_, code)| code.exported_bytes());
     all.retain(|(_, code)| exports(code));
     all.sort_by_key(|(at, _)| *at);
     // The dynamic linker has functions of these names for itself, until the C library is there.
-    let is_linker = |code: &Code| code.file.path.rsplit('/').next().is_some_and(|file| file.starts_with("ld-linux"));
+    let is_linker = |code: &Binary| code.file.path.rsplit('/').next().is_some_and(|file| file.starts_with("ld-linux"));
     let others = all.iter().filter(|(_, code)| !is_linker(code)).map(|(at, _)| *at).collect::<Vec<_>>();
     if others.is_empty() { all.into_iter().map(|(at, _)| at).collect() } else { others }
 }
 
 /// What a compiler's name stands for in a program. None when it is not there.
-fn in_itself(program: &Code, place: &ProbePoint, search: &Search) -> Option<NamedCode> {
+fn in_itself(program: &Binary, place: &ProbePoint, search: &Search) -> Option<FunctionLookup> {
     if place.is_pattern() {
         return None;
     }
     Some(program.find(&place.function, search))
-        .filter(|named| !matches!(named, NamedCode::Unknown | NamedCode::Elsewhere))
+        .filter(|named| !matches!(named, FunctionLookup::Unknown | FunctionLookup::Elsewhere))
 }
 
 /// In the program itself, else in its libraries.
-fn in_program(wanted: WantedFunctions<'_>, program: Code, search: &Search) -> Result<Vec<Spot>> {
+fn in_program(wanted: WantedFunctions<'_>, program: Binary, search: &Search) -> Result<Vec<Spot>> {
     let (place, name) = (wanted.place, &wanted.place.function);
     if let Some(named) = in_itself(&program, place, search) {
         return Ok(vec![spot_of(place, program, named, search)?]);
@@ -289,7 +295,7 @@ fn in_program(wanted: WantedFunctions<'_>, program: Code, search: &Search) -> Re
 }
 
 /// The byte of the file.
-fn spot(place: &ProbePoint, code: Code, search: &Search) -> Result<Spot> {
+fn spot(place: &ProbePoint, code: Binary, search: &Search) -> Result<Spot> {
     let named = code.find(&place.function, search);
     spot_of(place, code, named, search)
 }
@@ -322,7 +328,7 @@ fn check_count(
 }
 
 /// The places of functions that people call so.
-fn spots_of(wanted: WantedFunctions<'_>, code: Code, matches: MatchList, search: &Search) -> Result<Vec<Spot>> {
+fn spots_of(wanted: WantedFunctions<'_>, code: Binary, matches: MatchList, search: &Search) -> Result<Vec<Spot>> {
     let name = escape(wanted.place.function.as_bytes());
     let path = escape(code.file.path.as_bytes());
     let MatchList { mut functions, chosen } = matches;
@@ -331,7 +337,7 @@ fn spots_of(wanted: WantedFunctions<'_>, code: Code, matches: MatchList, search:
         functions.iter().map(|found| escape(found.name.as_bytes())).collect()
     })?;
     if let ([only], false) = (functions.as_slice(), wanted.place.is_pattern()) {
-        let named = NamedCode::Function { address: only.address, size: only.size };
+        let named = FunctionLookup::Function { address: only.address, size: only.size };
         return Ok(vec![spot_of(wanted.place, code, named, search)?]);
     }
     if wanted.place.offset > 0 {
@@ -359,7 +365,7 @@ fn spots_of(wanted: WantedFunctions<'_>, code: Code, matches: MatchList, search:
     Ok(spots.collect())
 }
 
-fn machine_of(code: &Code) -> Result<Machine> {
+fn machine_of(code: &Binary) -> Result<Machine> {
     let machine = Machine::of_elf(code.machine());
     if !Machine::of_kernel().runs(machine) {
         bail!("{} is a program of another machine", escape(code.file.path.as_bytes()));
@@ -368,7 +374,7 @@ fn machine_of(code: &Code) -> Result<Machine> {
 }
 
 /// As [`spot`], of what was found.
-fn spot_of(place: &ProbePoint, code: Code, named: NamedCode, search: &Search) -> Result<Spot> {
+fn spot_of(place: &ProbePoint, code: Binary, named: FunctionLookup, search: &Search) -> Result<Spot> {
     let (name, path) = (escape(place.function.as_bytes()), escape(code.file.path.as_bytes()));
     let machine = machine_of(&code)?;
     let (start, size) = function(&place.function, named, &code, search)?;
@@ -383,12 +389,12 @@ fn spot_of(place: &ProbePoint, code: Code, named: NamedCode, search: &Search) ->
 }
 
 /// Address and size of a function by its name.
-fn function(wanted: &str, named: NamedCode, code: &Code, search: &Search) -> Result<(u64, u64)> {
+fn function(wanted: &str, named: FunctionLookup, code: &Binary, search: &Search) -> Result<(u64, u64)> {
     let (name, path) = (escape(wanted.as_bytes()), escape(code.file.path.as_bytes()));
     let near = || near_names(wanted, std::slice::from_ref(code), search);
     match named {
-        NamedCode::Function { address, size } => Ok((address, size)),
-        NamedCode::Several(all) => {
+        FunctionLookup::Function { address, size } => Ok((address, size)),
+        FunctionLookup::Several(all) => {
             let some: Vec<String> = all.iter().take(OFFERED).map(|address| format!("{address:#x}")).collect();
             let more = if all.len() > OFFERED { ", ..." } else { "" };
             let example = some.first().map_or("", String::as_str);
@@ -398,17 +404,17 @@ fn function(wanted: &str, named: NamedCode, code: &Code, search: &Search) -> Res
                 some.join(", ")
             )
         }
-        NamedCode::Chosen => {
+        FunctionLookup::Chosen => {
             let near: Vec<String> = near().into_iter().filter(|near| near.contains(wanted)).collect();
             let near = did_you_mean(&near);
             bail!(
                 "`{name}` in {path} is chosen among several functions at load time (IFUNC): name the one in use{near}"
             )
         }
-        NamedCode::Elsewhere => bail!(
+        FunctionLookup::Elsewhere => bail!(
             "`{name}` is not in {path} itself, a library defines it: name that one, or leave the file out and name the process with -p"
         ),
-        NamedCode::Unknown => {
+        FunctionLookup::Unknown => {
             let stripped = if code.is_stripped() { STRIPPED } else { INLINED };
             let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
             bail!("{path} has no function `{name}`{left_out}{stripped}{}", did_you_mean(&near()))
@@ -421,7 +427,7 @@ fn address(name: &str) -> Option<u64> {
     u64::from_str_radix(name.strip_prefix("0x")?, 16).ok()
 }
 
-fn near_names(wanted: &str, files: &[Code], search: &Search) -> Vec<String> {
+fn near_names(wanted: &str, files: &[Binary], search: &Search) -> Vec<String> {
     let mut near = Near::new(wanted);
     files.iter().for_each(|code| code.each_name(search, |name| near.offer(name)));
     near.names()

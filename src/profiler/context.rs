@@ -100,7 +100,7 @@ impl Context {
 
     /// The sample's callchain in the kernel, where its event has it for nothing but the place.
     pub fn kernel_place(&mut self, sample: &Sample<'_>) -> Option<StackId> {
-        self.stacks.place(sample.callchain, sample.chain_form(), sample.pid, &mut self.spaces)
+        self.stacks.intern_uncounted(sample.callchain, sample.chain_form(), sample.pid, &mut self.spaces)
     }
 
     /// The sample's address as a stack of its own. None: it is one of a guest's, which means nothing here.
@@ -110,12 +110,12 @@ impl Context {
             PERF_RECORD_MISC_KERNEL => false,
             _ => return None,
         };
-        self.stacks.address(sample.ip(), is_user, Innermost::Executed, sample.pid, &mut self.spaces)
+        self.stacks.intern_address(sample.ip(), is_user, Innermost::Executed, sample.pid, &mut self.spaces)
     }
 
     /// An address in the code of a process as a stack of its own, where the events of the run hold addresses.
     pub fn user_address(&mut self, addr: u64, pid: i32) -> Option<StackId> {
-        self.stacks.address(addr, true, Innermost::Executed, pid, &mut self.spaces)
+        self.stacks.intern_address(addr, true, Innermost::Executed, pid, &mut self.spaces)
     }
 
     /// Adds to what fell on a stack of a task, for the flame graph and the lists of functions.

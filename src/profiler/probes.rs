@@ -16,7 +16,7 @@ use crate::perf::evsel::Evsel;
 use crate::perf::target::Tasks;
 use crate::profiler::code::{self, Near, Searched, did_you_mean};
 use crate::profiler::{Setup, TracefsFinder};
-use crate::symbol::functions::{CodeFile, has_mapped};
+use crate::symbol::functions::{BinaryFile, has_mapped};
 use crate::symbol::kallsyms::each_function;
 use crate::symbol::search::{MOST_OF_FILE_BYTES, MOST_OF_TARGET_BYTES, Search};
 use crate::sys;
@@ -128,7 +128,7 @@ impl Setup<'_> {
         self.tell_functions(head, &spots);
         let scope = self.searched();
         let mut events = Vec::new();
-        let mut file_before: Option<Arc<CodeFile>> = None;
+        let mut file_before: Option<Arc<BinaryFile>> = None;
         for spot in spots {
             let shown = escape(spot.file.path.as_bytes());
             let is_first = file_before.replace(spot.file.clone()).is_none_or(|file| !Arc::ptr_eq(&file, &spot.file));

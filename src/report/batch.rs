@@ -5,7 +5,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::perf::EventId;
 use crate::report::{OccurrenceLayout, OccurrenceSchema, Value};
 use crate::stats::weights::Weighted;
-use crate::symbol::{News, StackId};
+use crate::symbol::{StackId, SymbolUpdate};
 use crate::task::Comm;
 
 /// Who, when and where of an occurrence.
@@ -86,7 +86,7 @@ pub struct Batch {
     heap_bytes: usize,
     pub weights: Vec<Weighted>,
     /// What must be known before the occurrences are printed.
-    news: Vec<News>,
+    news: Vec<SymbolUpdate>,
     news_bytes: usize,
 }
 
@@ -143,13 +143,13 @@ impl Batch {
     }
 
     /// What must be known before what follows is printed.
-    pub fn tell(&mut self, news: News) {
+    pub fn tell(&mut self, news: SymbolUpdate) {
         self.news_bytes += news.bytes();
         self.news.push(news);
     }
 
     /// Takes the news out.
-    pub fn take_news(&mut self) -> impl Iterator<Item = News> + '_ {
+    pub fn take_news(&mut self) -> impl Iterator<Item = SymbolUpdate> + '_ {
         self.news_bytes = 0;
         self.news.drain(..)
     }

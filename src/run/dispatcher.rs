@@ -265,20 +265,20 @@ impl Dispatcher {
 
     #[inline(never)]
     fn give_news(&mut self) {
-        if self.ctx.stacks.has_fresh() {
-            self.ctx.output.tell(self.ctx.stacks.take_fresh());
+        if self.ctx.stacks.has_updates() {
+            self.ctx.output.tell(self.ctx.stacks.take_updates());
         }
         if self.ctx.stacks.should_forget() {
             self.forget_stacks();
         }
-        self.ctx.stacks.settled();
+        self.ctx.stacks.clear_changed();
     }
 
     /// Lets go of the stacks that nobody will refer to.
     #[cold]
     fn forget_stacks(&mut self) {
         if !self.ctx.output.flush_all() {
-            self.ctx.stacks.postpone(); // what was not printed refers to them
+            self.ctx.stacks.postpone_forgetting(); // what was not printed refers to them
             return;
         }
         let (start_ns, _) = sys::cpu_ns();
@@ -286,7 +286,7 @@ impl Dispatcher {
         let mut used = FxHashSet::default();
         self.profilers.iter().for_each(|profiler| profiler.stacks_in_use(&mut used));
         self.ctx.output.tell(self.ctx.stacks.forget(used).into_iter());
-        self.ctx.stacks.renew_after(Duration::from_nanos(sys::cpu_ns().0.saturating_sub(start_ns)));
+        self.ctx.stacks.set_growth(Duration::from_nanos(sys::cpu_ns().0.saturating_sub(start_ns)));
     }
 
     /// What fell on stacks since the last time goes to the output, which gives them their names and adds it up.
@@ -341,7 +341,7 @@ impl Dispatcher {
         if self.any_address
             && let Some(change) = self.ctx.spaces.apply(&side, id.time)
         {
-            self.ctx.stacks.tell(change);
+            self.ctx.stacks.push_change(change);
             self.give_stacks();
         }
         if let Record::Fork(fork) = &side {

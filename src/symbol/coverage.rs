@@ -3,18 +3,18 @@
 use rustc_hash::FxHashMap;
 
 use crate::symbol::elf;
-use crate::symbol::files::{DELETED, EXITED, NO_PERM, Reason};
+use crate::symbol::files::{DELETED, EXITED, NO_PERM, UnnamedReason};
 use crate::symbol::names::HIDDEN;
 use crate::symbol::perf_map_file::{JIT_NO_MAP, Runtime};
 
 /// Distinct places, by whether they have a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct PlaceCounts {
     pub named: u64,
     pub unnamed: u64,
 }
 
-impl Count {
+impl PlaceCounts {
     fn add(&mut self, named: bool) {
         *self.of(named) += 1;
     }
@@ -30,8 +30,8 @@ impl Count {
 
 /// A count of places that may be looked up more than once, with another result each time.
 #[derive(Debug, Default)]
-pub struct Tally {
-    pub count: Count,
+pub struct PlaceTally {
+    pub count: PlaceCounts,
     /// Whether those that were not settled had a name.
     unsettled: FxHashMap<u64, bool>,
 }
@@ -39,7 +39,7 @@ pub struct Tally {
 /// Places told apart. What comes beyond counts at every look-up.
 const MOST_UNSETTLED: usize = 1 << 16;
 
-impl Tally {
+impl PlaceTally {
     /// A settled place is not looked up again.
     pub fn add(&mut self, place: u64, named: bool, settled: bool) {
         if let Some(before) = self.unsettled.remove(&place) {
@@ -56,9 +56,9 @@ impl Tally {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleCoverage {
     pub module: String,
-    pub count: Count,
+    pub count: PlaceCounts,
     /// Why some have none.
-    pub reason: Reason,
+    pub reason: UnnamedReason,
     /// Where its process makes code, what it is.
     pub runtimes: Vec<Runtime>,
 }
@@ -66,7 +66,7 @@ pub struct ModuleCoverage {
 /// The places of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    pub count: Count,
+    pub count: PlaceCounts,
     /// In no module: among the unnamed.
     pub nowhere: u64,
     /// Those that lack names, the worst first.
@@ -79,7 +79,7 @@ const MOST: usize = 5;
 impl Coverage {
     /// Of all modules, and of places in none.
     pub fn of(mut modules: Vec<ModuleCoverage>, nowhere: u64) -> Coverage {
-        let mut count = Count { named: 0, unnamed: nowhere };
+        let mut count = PlaceCounts { named: 0, unnamed: nowhere };
         for module in &modules {
             count.named += module.count.named;
             count.unnamed += module.count.unnamed;
@@ -141,7 +141,7 @@ fn cure_of_code(runtimes: &[Runtime]) -> String {
 }
 
 /// What would give a module its names.
-fn cure(reason: Reason) -> Option<&'static str> {
+fn cure(reason: UnnamedReason) -> Option<&'static str> {
     match reason {
         elf::STRIPPED => Some("its debug file in /usr/lib/debug/.build-id would help"),
         NO_PERM => Some("root may open it"),
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_place_counts_once_however_often_it_is_looked_up() {
-        let mut tally = Tally::default();
+        let mut tally = PlaceTally::default();
         let steps = [
             ((1, false, false), (0, 1)),
             ((1, false, false), (0, 1)),
@@ -170,7 +170,7 @@ mod tests {
         ];
         for ((place, named, settled), (with, without)) in steps {
             tally.add(place, named, settled);
-            assert_eq!(tally.count, Count { named: with, unnamed: without }, "{place} {named}");
+            assert_eq!(tally.count, PlaceCounts { named: with, unnamed: without }, "{place} {named}");
         }
         for place in 0..2 * MOST_UNSETTLED as u64 {
             tally.add(place, false, false);
@@ -183,7 +183,7 @@ mod tests {
         assert!(Coverage::default().describe().is_empty());
         let module = |module: &str, named, unnamed, reason| ModuleCoverage {
             module: module.to_owned(),
-            count: Count { named, unnamed },
+            count: PlaceCounts { named, unnamed },
             reason,
             runtimes: Vec::new(),
         };
@@ -197,7 +197,7 @@ mod tests {
         ];
         modules.extend((0..4).map(|index| module(&format!("/odd/{index}"), 0, 1, "odd")));
         let coverage = Coverage::of(modules, 3);
-        assert_eq!(coverage.count, Count { named: 41, unnamed: 18 });
+        assert_eq!(coverage.count, PlaceCounts { named: 41, unnamed: 18 });
         let names: Vec<&str> = coverage.modules.iter().map(|module| module.module.as_str()).collect();
         assert_eq!(names, ["//anon", "/bin/a", "/bin/b", "/odd/0", "/odd/1"]);
         let lines = coverage.describe();

@@ -13,16 +13,16 @@ use lzma_rust2::XzReader;
 
 use crate::symbol::budget::Budget;
 use crate::symbol::demangle;
-use crate::symbol::elf_file::{ElfFile, Loads, Range, build_id, in_memory};
-use crate::symbol::files::{NO_ROOM, Reason, open_regular};
+use crate::symbol::elf_file::{ElfFile, FileRange, LoadSegments, build_id, in_memory};
+use crate::symbol::files::{NO_ROOM, UnnamedReason, open_regular};
 use crate::symbol::tables::{self, Tables};
 use crate::sys;
 
-pub const NOT_ELF: Reason = "non-elf";
-pub const STRIPPED: Reason = "stripped";
-const NO_SYMBOL: Reason = "between symbols";
-pub const TOO_LARGE: Reason = "too many symbols: a larger `--symbol-memory` helps";
-const UNREADABLE: Reason = "cannot be read";
+pub const NOT_ELF: UnnamedReason = "non-elf";
+pub const STRIPPED: UnnamedReason = "stripped";
+const NO_SYMBOL: UnnamedReason = "between symbols";
+pub const TOO_LARGE: UnnamedReason = "too many symbols: a larger `--symbol-memory` helps";
+const UNREADABLE: UnnamedReason = "cannot be read";
 
 /// Of one decompressed `.gnu_debugdata`.
 pub(super) const MOST_DEBUGDATA_BYTES: u64 = 64 << 20;
@@ -30,13 +30,13 @@ pub(super) const MOST_DEBUGDATA_BYTES: u64 = 64 << 20;
 const MOST_DICTIONARY_KIB: u32 = 64 << 10;
 
 /// Symbols of one file, opened table by table as look-ups fail.
-pub struct Symbols {
-    layers: Vec<Layer>,
-    loads: Loads,
+pub struct FileSymbols {
+    layers: Vec<SymbolLayer>,
+    loads: LoadSegments,
     entry: Option<u64>,
     build_id: Option<Vec<u8>>,
     /// Not looked at yet.
-    debugdata: Option<(File, Range)>,
+    debugdata: Option<(File, FileRange)>,
     separate: bool,
     has_symtab: bool,
     options: SymbolOptions,
@@ -54,23 +54,23 @@ pub struct SymbolOptions {
 }
 
 /// One table.
-struct Layer {
+struct SymbolLayer {
     symbolizer: Symbolizer,
     source: Source<'static>,
     demangle: bool,
     _tables: Tables, // the descriptor is in `source`
 }
 
-impl Symbols {
+impl FileSymbols {
     /// `users`: whose processes have mapped it.
     ///
     /// # Errors
     /// It is no ELF file, or cannot be read; the budget of its users is spent.
-    pub fn open(file: &File, options: &SymbolOptions, users: &[u32]) -> Result<Symbols, Reason> {
+    pub fn open(file: &File, options: &SymbolOptions, users: &[u32]) -> Result<FileSymbols, UnnamedReason> {
         let elf = ElfFile::read(file).ok_or(NOT_ELF)?;
-        let layer = Layer::open(&elf, file, options, users)?;
+        let layer = SymbolLayer::open(&elf, file, options, users)?;
         let debugdata = elf.debugdata(file).and_then(|range| Some((file.try_clone().ok()?, range)));
-        Ok(Symbols {
+        Ok(FileSymbols {
             layers: vec![layer],
             build_id: elf.build_id(file),
             debugdata,
@@ -87,7 +87,7 @@ impl Symbols {
     ///
     /// # Errors
     /// No table has a symbol there.
-    pub fn resolve(&mut self, offset: u64) -> Result<(String, u64), Reason> {
+    pub fn resolve(&mut self, offset: u64) -> Result<(String, u64), UnnamedReason> {
         let missing = if self.has_symtab { NO_SYMBOL } else { STRIPPED };
         let address = self.loads.address(offset).ok_or(missing)?;
         let mut next = 0;
@@ -96,7 +96,7 @@ impl Symbols {
                 match layer.resolve(address) {
                     Ok(Some(found)) => return Ok(found),
                     Ok(None) => next += 1,
-                    Err(Damaged) => drop(self.layers.remove(next)),
+                    Err(DamagedTables) => drop(self.layers.remove(next)),
                 }
             }
             if !self.open_next() {
@@ -128,7 +128,7 @@ impl Symbols {
     }
 
     /// What is decompressed is there twice, as a file and as the decompressor's dictionary, before its tables are copied.
-    fn open_debugdata(&mut self, file: &File, xz: Range) -> bool {
+    fn open_debugdata(&mut self, file: &File, xz: FileRange) -> bool {
         let most = MOST_DEBUGDATA_BYTES.min(self.options.budget.room(&self.users) / 3);
         let share = self.options.budget.take(2 * most, &self.users);
         let file = share.as_ref().and_then(|_| decompress(file, xz, most).ok());
@@ -137,7 +137,7 @@ impl Symbols {
 
     fn push(&mut self, file: &File) -> bool {
         let Some(elf) = ElfFile::read(file) else { return false };
-        let Ok(layer) = Layer::open(&elf, file, &self.options, &self.users) else { return false };
+        let Ok(layer) = SymbolLayer::open(&elf, file, &self.options, &self.users) else { return false };
         self.has_symtab = true;
         self.layers.push(layer);
         true
@@ -145,10 +145,10 @@ impl Symbols {
 }
 
 /// A table that is not what it claims to be.
-struct Damaged;
+struct DamagedTables;
 
-impl Layer {
-    fn open(elf: &ElfFile, file: &File, options: &SymbolOptions, users: &[u32]) -> Result<Layer, Reason> {
+impl SymbolLayer {
+    fn open(elf: &ElfFile, file: &File, options: &SymbolOptions, users: &[u32]) -> Result<SymbolLayer, UnnamedReason> {
         let tables = tables::copy(elf, file, &options.budget, users).map_err(|err| match err.kind() {
             io::ErrorKind::QuotaExceeded => TOO_LARGE,
             _ if sys::lacks_descriptors(&err) => NO_ROOM,
@@ -162,10 +162,10 @@ impl Layer {
             .enable_auto_reload(false)
             .enable_demangling(false) // it takes `f` for `float`, see `demangle`
             .build();
-        Ok(Layer { symbolizer, source: Source::Elf(source), demangle: options.demangle, _tables: tables })
+        Ok(SymbolLayer { symbolizer, source: Source::Elf(source), demangle: options.demangle, _tables: tables })
     }
 
-    fn resolve(&mut self, address: u64) -> Result<Option<(String, u64)>, Damaged> {
+    fn resolve(&mut self, address: u64) -> Result<Option<(String, u64)>, DamagedTables> {
         let input = Input::VirtOffset(address);
         // The tables are somebody else's: what they do to their reader must not end the run.
         let found = catch_unwind(AssertUnwindSafe(|| match self.symbolizer.symbolize_single(&self.source, input) {
@@ -176,7 +176,7 @@ impl Layer {
             }
             _ => None,
         }));
-        found.map_err(|_| Damaged)
+        found.map_err(|_| DamagedTables)
     }
 }
 
@@ -185,7 +185,7 @@ impl Layer {
 ///
 /// # Errors
 /// It is no such thing, or there is no memory.
-pub(super) fn decompress(file: &File, xz: Range, most: u64) -> io::Result<File> {
+pub(super) fn decompress(file: &File, xz: FileRange, most: u64) -> io::Result<File> {
     let xz = BufReader::new(FilePart { file, rest: xz });
     let mut table = XzReader::new_mem_limit(xz, false, MOST_DICTIONARY_KIB).take(most);
     in_memory(&mut table)
@@ -194,14 +194,14 @@ pub(super) fn decompress(file: &File, xz: Range, most: u64) -> io::Result<File> 
 /// Reads a part of a file.
 struct FilePart<'a> {
     file: &'a File,
-    rest: Range,
+    rest: FileRange,
 }
 
 impl Read for FilePart<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = usize::try_from(self.rest.len).unwrap_or(usize::MAX).min(buffer.len());
         let len = self.file.read_at(&mut buffer[..len], self.rest.offset)?;
-        self.rest = Range { offset: self.rest.offset + len as u64, len: self.rest.len - len as u64 };
+        self.rest = FileRange { offset: self.rest.offset + len as u64, len: self.rest.len - len as u64 };
         Ok(len)
     }
 }
@@ -221,7 +221,7 @@ pub(super) fn separate_file(id: &[u8], dirs: &[PathBuf]) -> Option<File> {
 }
 
 /// Where debug files of others usually are.
-pub fn usual_debug_dirs() -> Vec<PathBuf> {
+pub fn default_debug_dirs() -> Vec<PathBuf> {
     let cache = std::env::var_os("DEBUGINFOD_CACHE_PATH").map(PathBuf::from).or_else(|| {
         let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
         let base = base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
@@ -261,7 +261,7 @@ pub(super) mod tests {
 
     fn resolve_some(bytes: &[u8]) -> usize {
         let file = in_memory(&mut &*bytes).unwrap();
-        let Ok(mut symbols) = Symbols::open(&file, &options(), &[0]) else { return 0 };
+        let Ok(mut symbols) = FileSymbols::open(&file, &options(), &[0]) else { return 0 };
         (0..8192).step_by(64).filter(|offset| symbols.resolve(*offset).is_ok()).count()
     }
 
@@ -275,7 +275,7 @@ pub(super) mod tests {
             bytes[at..at + 2].copy_from_slice(b"f\0");
             bytes[start..start + 2].copy_from_slice(b"f\0");
         }
-        let mut symbols = Symbols::open(&in_memory(&mut bytes.as_slice()).unwrap(), &options(), &[0]).unwrap();
+        let mut symbols = FileSymbols::open(&in_memory(&mut bytes.as_slice()).unwrap(), &options(), &[0]).unwrap();
         let names: Vec<String> = (0..8192).step_by(16).filter_map(|at| Some(symbols.resolve(at).ok()?.0)).collect();
         assert!(names.iter().any(|name| name == "f") && !names.iter().any(|name| name == "float"), "{names:?}");
     }
@@ -299,8 +299,8 @@ pub(super) mod tests {
     fn tables_that_are_dropped_leave_room_for_others() {
         let file = in_memory(&mut vdso().as_slice()).unwrap();
         let options = SymbolOptions { budget: Budget::new(128 << 10), ..options() };
-        let open = || Symbols::open(&file, &options, &[0]);
-        let mut kept: Vec<Symbols> = std::iter::from_fn(|| open().ok()).take(1024).collect();
+        let open = || FileSymbols::open(&file, &options, &[0]);
+        let mut kept: Vec<FileSymbols> = std::iter::from_fn(|| open().ok()).take(1024).collect();
         assert!((1..1024).contains(&kept.len()), "{}", kept.len());
         assert_eq!(open().err(), Some(TOO_LARGE));
         kept.pop();
@@ -317,14 +317,14 @@ pub(super) mod tests {
         let mut writer = lzma_rust2::XzWriter::new(Vec::new(), Default::default()).unwrap();
         writer.write_all(&whole).unwrap();
         let xz = writer.finish().unwrap();
-        let mut symbols = Symbols::open(&in_memory(&mut stripped.as_slice()).unwrap(), &options(), &[0]).unwrap();
+        let mut symbols = FileSymbols::open(&in_memory(&mut stripped.as_slice()).unwrap(), &options(), &[0]).unwrap();
         assert_eq!(symbols.resolve(0x40), Err(STRIPPED));
-        let range = Range { offset: 0, len: xz.len() as u64 };
+        let range = FileRange { offset: 0, len: xz.len() as u64 };
         symbols.debugdata = Some((in_memory(&mut xz.as_slice()).unwrap(), range));
         let found = (0..8192).step_by(64).filter(|offset| symbols.resolve(*offset).is_ok()).count();
         assert_eq!(found, resolve_some(&whole));
         for xz in [&b"rubbish"[..], b""] {
-            let range = Range { offset: 0, len: 1 << 40 };
+            let range = FileRange { offset: 0, len: 1 << 40 };
             assert!(decompress(&in_memory(&mut &*xz).unwrap(), range, 1 << 20).is_err());
         }
     }

@@ -18,7 +18,7 @@ pub const MOST_PATH_BYTES: usize = 4096; // PATH_MAX
 /// Files that one program is made of.
 pub const MOST_FILES: usize = 256;
 /// Of one file, to look for its libraries in.
-const MOST_DIRECTORIES: usize = 128;
+const MOST_LIBRARY_DIRS: usize = 128;
 /// Linkers make four or five.
 const MOST_LOADS: usize = 256;
 
@@ -44,25 +44,25 @@ pub struct ElfFile {
     /// The linker's address of where a program begins; 0: nowhere.
     entry: u64,
     /// Of a 64-bit machine.
-    wide: bool,
-    segments: Vec<Header>,
-    sections: Vec<Header>,
+    is_64_bit: bool,
+    segments: Vec<ElfHeader>,
+    sections: Vec<ElfHeader>,
     /// The section of the sections' names.
     names: usize,
 }
 
 /// Where the parts of a file go that are loaded: their bytes, and the address of the first.
 #[derive(Clone, Debug, Default)]
-pub struct Loads(Vec<(Range, u64)>);
+pub struct LoadSegments(Vec<(FileRange, u64)>);
 
 /// A segment or a section.
 #[derive(Clone, Copy, Debug, Default)]
-struct Header {
+struct ElfHeader {
     /// Of a section, where its name is.
     name: u32,
     kind: u32,
     address: u64,
-    at: Range,
+    at: FileRange,
     /// Of a symbol table, the section of its names.
     link: u32,
     /// Of a segment, whether it is code.
@@ -71,7 +71,7 @@ struct Header {
 
 /// An entry of a symbol table.
 #[derive(Clone, Copy, Debug)]
-pub struct Symbol<'a> {
+pub struct ElfSymbol<'a> {
     /// The table of names, from where this one starts: to look for the end of each would take a hostile file's time.
     pub names: &'a [u8],
     /// Where it is in its table of names.
@@ -89,7 +89,7 @@ pub struct Symbol<'a> {
 
 /// What a file wants of the dynamic linker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Dynamic {
+pub struct DynamicSection {
     /// DT_NEEDED
     pub libraries: Vec<String>,
     /// DT_RUNPATH, DT_RPATH
@@ -98,7 +98,7 @@ pub struct Dynamic {
 
 /// Bytes of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Range {
+pub struct FileRange {
     pub offset: u64,
     pub len: u64,
 }
@@ -120,34 +120,34 @@ impl ElfFile {
         let mut head = vec![0; 64];
         file.read_exact_at(&mut head, 0).ok()?;
         let [0x7f, b'E', b'L', b'F', class @ 1..=2, 1, ..] = head[..] else { return None };
-        let wide = class == 2;
+        let is_64_bit = class == 2;
         let half = |at: usize| u64::from(u16::from_le_bytes([head[at], head[at + 1]]));
-        let place = |narrow: usize, wide_at: usize| if wide { long(&head, wide_at) } else { word(&head, narrow) };
-        let counts = if wide { 0x36 } else { 0x2a };
-        let (program_size, section_size) = if wide { (56, 64) } else { (32, 40) };
-        let programs = Range { offset: place(0x1c, 0x20), len: half(counts + 2) * program_size };
-        let mut table = Range { offset: place(0x20, 0x28), len: half(counts + 6) * section_size };
+        let place = |narrow: usize, wide_at: usize| if is_64_bit { long(&head, wide_at) } else { word(&head, narrow) };
+        let counts = if is_64_bit { 0x36 } else { 0x2a };
+        let (program_size, section_size) = if is_64_bit { (56, 64) } else { (32, 40) };
+        let programs = FileRange { offset: place(0x1c, 0x20), len: half(counts + 2) * program_size };
+        let mut table = FileRange { offset: place(0x20, 0x28), len: half(counts + 6) * section_size };
         if table.offset > 0 && table.len == 0 {
             // Too many for the header: the first section tells.
-            let first = Range { len: section_size, ..table };
-            let count = if wide { long(&read(file, first)?, 32) } else { word(&read(file, first)?, 20) };
+            let first = FileRange { len: section_size, ..table };
+            let count = if is_64_bit { long(&read(file, first)?, 32) } else { word(&read(file, first)?, 20) };
             table.len = count.min(MOST_SECTIONS) * section_size;
         }
         let names = half(counts + 8) as usize;
         let segments = read(file, programs).unwrap_or_default();
         let segments =
-            segments.chunks_exact(program_size as usize).map(|bytes| Header::of_segment(bytes, wide)).collect();
+            segments.chunks_exact(program_size as usize).map(|bytes| ElfHeader::of_segment(bytes, is_64_bit)).collect();
         let sections = read(file, table).unwrap_or_default();
         let sections =
-            sections.chunks_exact(section_size as usize).map(|bytes| Header::of_section(bytes, wide)).collect();
+            sections.chunks_exact(section_size as usize).map(|bytes| ElfHeader::of_section(bytes, is_64_bit)).collect();
         let (machine, entry) = (word(&head, 0x12) as u16, place(0x18, 0x18));
-        Some(ElfFile { machine, entry, wide, segments, sections, names })
+        Some(ElfFile { machine, entry, is_64_bit, segments, sections, names })
     }
 
     /// The parts that are loaded, for files of which no more is asked.
-    pub fn loads(&self) -> Loads {
+    pub fn loads(&self) -> LoadSegments {
         let loads = self.segments.iter().filter(|segment| segment.kind == PT_LOAD);
-        Loads(loads.take(MOST_LOADS).map(|segment| (segment.at, segment.address)).collect())
+        LoadSegments(loads.take(MOST_LOADS).map(|segment| (segment.at, segment.address)).collect())
     }
 
     /// The byte of the file at which a program begins.
@@ -160,7 +160,7 @@ impl ElfFile {
         self.offset(address, |segment| segment.is_code)
     }
 
-    fn offset(&self, address: u64, wanted: impl Fn(&Header) -> bool) -> Option<u64> {
+    fn offset(&self, address: u64, wanted: impl Fn(&ElfHeader) -> bool) -> Option<u64> {
         self.segments.iter().filter(|segment| segment.kind == PT_LOAD && wanted(segment)).find_map(|segment| {
             let into = address.checked_sub(segment.address).filter(|into| *into < segment.at.len)?;
             segment.at.offset.checked_add(into)
@@ -174,7 +174,7 @@ impl ElfFile {
 
     /// True for a file that runs on the same machine, in the same mode.
     pub fn is_like(&self, other: &ElfFile) -> bool {
-        (self.machine(), self.wide) == (other.machine(), other.wide)
+        (self.machine(), self.is_64_bit) == (other.machine(), other.is_64_bit)
     }
 
     /// The dynamic linker that it asks for. None for a static program, or a library.
@@ -185,7 +185,7 @@ impl ElfFile {
     }
 
     /// None for a file without a dynamic section.
-    pub fn dynamic(&self, file: &File) -> Option<Dynamic> {
+    pub fn dynamic(&self, file: &File) -> Option<DynamicSection> {
         const NEEDED: u64 = 1;
         const STRTAB: u64 = 5;
         const STRSZ: u64 = 10;
@@ -193,21 +193,21 @@ impl ElfFile {
         const RUNPATH: u64 = 29;
         let segment = self.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
         let bytes = read(file, segment.at.within(MOST_DYNAMIC_BYTES)?)?;
-        let half = if self.wide { 8 } else { 4 };
-        let number = |bytes: &[u8], at| if self.wide { long(bytes, at) } else { word(bytes, at) };
+        let half = if self.is_64_bit { 8 } else { 4 };
+        let number = |bytes: &[u8], at| if self.is_64_bit { long(bytes, at) } else { word(bytes, at) };
         let entries = bytes.chunks_exact(2 * half).map(|entry| (number(entry, 0), number(entry, half)));
         let entries: Vec<(u64, u64)> = entries.take_while(|(tag, _)| *tag != 0).collect();
         let value = |wanted| entries.iter().find(|(tag, _)| *tag == wanted).map(|(_, value)| *value);
-        let names = Range { offset: self.offset(value(STRTAB)?, |_| true)?, len: value(STRSZ)? };
+        let names = FileRange { offset: self.offset(value(STRTAB)?, |_| true)?, len: value(STRSZ)? };
         let names = read(file, names.within(MOST_NAMES_BYTES)?)?;
-        let mut dynamic = Dynamic::default();
+        let mut dynamic = DynamicSection::default();
         for (tag, at) in entries {
             let text = || text_at(&names, usize::try_from(at).unwrap_or(usize::MAX));
             match tag {
                 NEEDED if dynamic.libraries.len() < MOST_FILES => dynamic.libraries.push(text()),
-                RPATH | RUNPATH if dynamic.directories.len() < MOST_DIRECTORIES => {
+                RPATH | RUNPATH if dynamic.directories.len() < MOST_LIBRARY_DIRS => {
                     dynamic.directories.extend(text().split(':').map(str::to_owned));
-                    dynamic.directories.truncate(MOST_DIRECTORIES);
+                    dynamic.directories.truncate(MOST_LIBRARY_DIRS);
                 }
                 _ => {}
             }
@@ -243,16 +243,16 @@ impl ElfFile {
     }
 
     /// `.gnu_debugdata`, compressed.
-    pub fn debugdata(&self, file: &File) -> Option<Range> {
+    pub fn debugdata(&self, file: &File) -> Option<FileRange> {
         let names = read(file, self.sections.get(self.names)?.at.within(MOST_NAMES_BYTES)?)?;
-        let is_it = |section: &&Header| {
+        let is_it = |section: &&ElfHeader| {
             names.get(section.name as usize..).is_some_and(|name| name.starts_with(b".gnu_debugdata\0"))
         };
         self.sections.iter().find(is_it)?.at.in_file(file)
     }
 
     /// The first table of exported symbols, or of those for debuggers, and their names.
-    pub fn symbol_table(&self, file: &File, exported: bool) -> Option<(Range, Range)> {
+    pub fn symbol_table(&self, file: &File, exported: bool) -> Option<(FileRange, FileRange)> {
         let wanted = if exported { SHT_DYNSYM } else { SHT_SYMTAB };
         let table = self.sections.iter().find(|section| section.kind == wanted)?;
         let names = self.sections.get(table.link as usize)?;
@@ -261,22 +261,22 @@ impl ElfFile {
 
     /// Of an entry in a symbol table.
     pub fn symbol_bytes(&self) -> u64 {
-        if self.wide { 24 } else { 16 }
+        if self.is_64_bit { 24 } else { 16 }
     }
 
     /// What an entry of [`ElfFile::symbol_bytes`] bytes says.
-    pub fn symbol<'a>(&self, entry: &[u8], names: &'a [u8], index: usize) -> Symbol<'a> {
-        Symbol::of(entry, self.wide, names, index)
+    pub fn symbol<'a>(&self, entry: &[u8], names: &'a [u8], index: usize) -> ElfSymbol<'a> {
+        ElfSymbol::of(entry, self.is_64_bit, names, index)
     }
 
     /// True for `$x` and `$d` of ARM, which tell code from data and are no names of it.
-    pub fn marks_code(&self, symbol: &Symbol<'_>) -> bool {
+    pub fn is_mapping_symbol(&self, symbol: &ElfSymbol<'_>) -> bool {
         const ARM: [u16; 2] = [40, 183]; // EM_ARM, EM_AARCH64
         ARM.contains(&self.machine) && symbol.kind == STT_NOTYPE && symbol.is_local && symbol.size == 0
     }
 }
 
-impl Loads {
+impl LoadSegments {
     /// The address that the linker gave to a byte of the file.
     pub fn address(&self, offset: u64) -> Option<u64> {
         self.0.iter().find_map(|(at, address)| {
@@ -286,38 +286,44 @@ impl Loads {
     }
 }
 
-impl Header {
-    fn of_segment(bytes: &[u8], wide: bool) -> Header {
-        let (offset, address, len) = if wide {
+impl ElfHeader {
+    fn of_segment(bytes: &[u8], is_64_bit: bool) -> ElfHeader {
+        let (offset, address, len) = if is_64_bit {
             (long(bytes, 8), long(bytes, 16), long(bytes, 32))
         } else {
             (word(bytes, 4), word(bytes, 8), word(bytes, 16))
         };
-        let flags = word(bytes, if wide { 4 } else { 24 }) as u32;
+        let flags = word(bytes, if is_64_bit { 4 } else { 24 }) as u32;
         let is_code = flags & PF_X != 0;
-        Header { kind: word(bytes, 0) as u32, address, at: Range { offset, len }, is_code, ..Header::default() }
+        ElfHeader {
+            kind: word(bytes, 0) as u32,
+            address,
+            at: FileRange { offset, len },
+            is_code,
+            ..ElfHeader::default()
+        }
     }
 
-    fn of_section(bytes: &[u8], wide: bool) -> Header {
-        let (address, offset, len, link) = if wide {
+    fn of_section(bytes: &[u8], is_64_bit: bool) -> ElfHeader {
+        let (address, offset, len, link) = if is_64_bit {
             (long(bytes, 16), long(bytes, 24), long(bytes, 32), word(bytes, 40))
         } else {
             (word(bytes, 12), word(bytes, 16), word(bytes, 20), word(bytes, 24))
         };
         let (name, kind) = (word(bytes, 0) as u32, word(bytes, 4) as u32);
-        Header { name, kind, address, at: Range { offset, len }, link: link as u32, is_code: false }
+        ElfHeader { name, kind, address, at: FileRange { offset, len }, link: link as u32, is_code: false }
     }
 }
 
-impl<'a> Symbol<'a> {
-    fn of(entry: &[u8], wide: bool, names: &'a [u8], index: usize) -> Symbol<'a> {
+impl<'a> ElfSymbol<'a> {
+    fn of(entry: &[u8], is_64_bit: bool, names: &'a [u8], index: usize) -> ElfSymbol<'a> {
         const LOCAL: u8 = 0; // STB_LOCAL
-        let (info, section, address, size) = if wide {
+        let (info, section, address, size) = if is_64_bit {
             (entry[4], word(entry, 4) >> 16, long(entry, 8), long(entry, 16))
         } else {
             (entry[12], word(entry, 12) >> 16, word(entry, 4), word(entry, 8))
         };
-        Symbol {
+        ElfSymbol {
             names: names.get(word(entry, 0) as usize..).unwrap_or_default(),
             name_at: word(entry, 0) as u32,
             kind: info & 0xf,
@@ -357,9 +363,9 @@ fn text_at(names: &[u8], at: usize) -> String {
     String::from_utf8_lossy(&text[..len]).into_owned()
 }
 
-impl Range {
+impl FileRange {
     /// None when it is longer than `most`.
-    fn within(self, most: u64) -> Option<Range> {
+    fn within(self, most: u64) -> Option<FileRange> {
         (self.len <= most).then_some(self)
     }
 
@@ -368,15 +374,15 @@ impl Range {
     }
 
     /// None when the file does not have all of it.
-    fn in_file(self, file: &File) -> Option<Range> {
+    fn in_file(self, file: &File) -> Option<FileRange> {
         (self.end() <= file.metadata().ok()?.len()).then_some(self)
     }
 
     /// In parts of up to `bytes`.
-    pub fn chunks(self, bytes: u64) -> impl Iterator<Item = Range> {
+    pub fn chunks(self, bytes: u64) -> impl Iterator<Item = FileRange> {
         let starts = std::iter::successors(Some(self.offset), move |at| at.checked_add(bytes));
         let starts = starts.take_while(move |at| *at < self.end());
-        starts.map(move |offset| Range { offset, len: bytes.min(self.end() - offset) })
+        starts.map(move |offset| FileRange { offset, len: bytes.min(self.end() - offset) })
     }
 }
 
@@ -389,7 +395,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     word(bytes, at) | word(bytes, at + 4) << 32
 }
 
-fn read(file: &File, range: Range) -> Option<Vec<u8>> {
+fn read(file: &File, range: FileRange) -> Option<Vec<u8>> {
     let range = range.in_file(file)?;
     let mut bytes = vec![0; usize::try_from(range.len).ok()?];
     file.read_exact_at(&mut bytes, range.offset).ok()?;
@@ -464,7 +470,7 @@ mod tests {
     }
 
     /// A 64-bit file of sections of a kind, offset, length and link each, and one segment that is all of it.
-    fn generated(sections: &[(u32, u64, u64, u32)], dynamic: Range, content: &[(u64, &[u8])], len: u64) -> File {
+    fn generated(sections: &[(u32, u64, u64, u32)], dynamic: FileRange, content: &[(u64, &[u8])], len: u64) -> File {
         let mut bytes = vec![0; 64 + 2 * 56];
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
         let table = bytes.len() as u64;
@@ -497,10 +503,10 @@ mod tests {
         let entries = [head, tags(1, 10_000), tags(29, 10_000), tags(15, 10_000)].concat();
         for (byte, lengths) in [(b'x', MOST_PATH_BYTES), (b':', 0)] {
             let names = vec![byte; NAMES];
-            let dynamic = Range { offset: at, len: entries.len() as u64 };
+            let dynamic = FileRange { offset: at, len: entries.len() as u64 };
             let file = generated(&[], dynamic, &[(at, &entries), (names_at, &names)], 2 << 20);
             let found = ElfFile::read(&file).unwrap().dynamic(&file).unwrap();
-            assert_eq!((found.libraries.len(), found.directories.len()), (MOST_FILES, MOST_DIRECTORIES));
+            assert_eq!((found.libraries.len(), found.directories.len()), (MOST_FILES, MOST_LIBRARY_DIRS));
             assert!(found.libraries.iter().all(|name| name.len() == MOST_PATH_BYTES));
             assert!(found.directories.iter().all(|name| name.len() == lengths));
         }
@@ -508,7 +514,7 @@ mod tests {
 
     #[test]
     fn names_end_with_their_version() {
-        let symbol = |names: &'static [u8]| Symbol { names, ..Symbol::of(&[0; 24], true, &[], 0) };
+        let symbol = |names: &'static [u8]| ElfSymbol { names, ..ElfSymbol::of(&[0; 24], true, &[], 0) };
         let name = |names, most, mut left| (symbol(names).name_within(most, &mut left), left);
         assert_eq!(name(b"memcpy\0next\0", 6, 100), (Some(&b"memcpy"[..]), 93));
         assert_eq!(name(b"memcpy@@GLIBC_2.14\0", 60, 100), (Some(&b"memcpy"[..]), 93));

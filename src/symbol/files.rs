@@ -44,15 +44,15 @@ pub struct WantedFile<'a> {
 }
 
 /// Why a file could not be opened, in the words of a frame's reason.
-pub type Reason = &'static str;
+pub type UnnamedReason = &'static str;
 
-pub const DELETED: Reason = "deleted";
-pub const NO_PERM: Reason = "no-perm";
-pub const EXITED: Reason = "exited";
+pub const DELETED: UnnamedReason = "deleted";
+pub const NO_PERM: UnnamedReason = "no-perm";
+pub const EXITED: UnnamedReason = "exited";
 /// The process has no number in our pid namespace.
-pub const OUTSIDE: Reason = "outside of this pid namespace";
+pub const OUTSIDE: UnnamedReason = "outside of this pid namespace";
 /// So many files are open that no other can be.
-pub const NO_ROOM: Reason = "too many files are mapped: a larger `ulimit -n` helps";
+pub const NO_ROOM: UnnamedReason = "too many files are mapped: a larger `ulimit -n` helps";
 
 impl WantedFile<'_> {
     /// Opens the file: by the mapping itself, which is right even if the path leads elsewhere by now, else by its path as
@@ -60,10 +60,10 @@ impl WantedFile<'_> {
     ///
     /// # Errors
     /// It cannot be reached any more, or what can be reached is another one.
-    pub fn open(&self, host: &Host) -> Result<File, Reason> {
+    pub fn open(&self, host: &Host) -> Result<File, UnnamedReason> {
         let process = host.proc.join(self.pid.to_string());
         let by_mapping = process.join(format!("map_files/{:x}-{:x}", self.start, self.end));
-        if self.is_link_to_path(&by_mapping)
+        if self.links_to_path(&by_mapping)
             && let Ok(file) = open_regular(&by_mapping)
         {
             return Ok(file);
@@ -87,7 +87,7 @@ impl WantedFile<'_> {
     }
 
     /// The mapping at these addresses may be another one by now.
-    fn is_link_to_path(&self, link: &Path) -> bool {
+    fn links_to_path(&self, link: &Path) -> bool {
         fs::read_link(link).is_ok_and(|target| {
             let target = target.as_os_str().as_bytes();
             target.strip_suffix(DELETED_MARK).unwrap_or(target) == self.path.as_os_str().as_bytes()
@@ -144,7 +144,7 @@ pub const DELETED_MARK: &[u8] = b" (deleted)";
 
 /// Opens a regular file for reading; anything else is not touched: a fifo would block, a device might do something.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    open_place(&OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?)
+    open_o_path(&OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?)
 }
 
 /// As [`open_regular`], below the root of others, where no part of `path` may be a link.
@@ -152,10 +152,10 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// # Errors
 /// ELOOP where one is; InvalidInput for what is no regular file.
 pub fn open_regular_below(root: &Path, path: &Path) -> io::Result<File> {
-    open_place(&File::from(sys::below::open_below(root, path)?))
+    open_o_path(&File::from(sys::below::open_below(root, path)?))
 }
 
-fn open_place(place: &File) -> io::Result<File> {
+fn open_o_path(place: &File) -> io::Result<File> {
     if !place.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }

@@ -13,14 +13,14 @@ pub struct Frames {
 }
 
 /// Room for so many more.
-const AT_ONCE: usize = 1024;
+const MIN_GROWTH: usize = 1024;
 
 impl Frames {
     pub fn insert(&mut self, id: StackId, frames: impl IntoIterator<Item = Frame>) {
         let start = self.frames.len();
         for frame in frames {
             if self.frames.len() == self.frames.capacity() {
-                self.frames.reserve_exact(AT_ONCE.max(self.frames.len() / 4)); // twice as many would be too much to have in vain
+                self.frames.reserve_exact(MIN_GROWTH.max(self.frames.len() / 4)); // twice as many would be too much to have in vain
             }
             self.frames.push(frame);
         }
@@ -64,7 +64,7 @@ mod tests {
         let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
         let mut frames = Frames::default();
         let ids: Vec<StackId> =
-            (1..50).filter_map(|n| stacks.address(n, false, Innermost::Executed, 5, &mut keys)).collect();
+            (1..50).filter_map(|n| stacks.intern_address(n, false, Innermost::Executed, 5, &mut keys)).collect();
         for (n, &id) in ids.iter().enumerate() {
             frames.insert(id, (1..=n as u64 + 1).map(|addr| Frame::Kernel { addr, behind_call: false }));
         }

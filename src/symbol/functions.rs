@@ -14,9 +14,11 @@ use std::thread;
 use std::time::Duration;
 
 use crate::host::{Host, threads};
-use crate::symbol::elf::{NOT_ELF, decompress, separate_file, usual_debug_dirs};
-use crate::symbol::elf_file::{Dynamic, ElfFile, MOST_FILES, MOST_PATH_BYTES, Symbol};
-use crate::symbol::files::{DELETED_MARK, FileKey, Reason, WantedFile, is_on_overlay, open_regular, path_of_line};
+use crate::symbol::elf::{NOT_ELF, decompress, default_debug_dirs, separate_file};
+use crate::symbol::elf_file::{DynamicSection, ElfFile, ElfSymbol, MOST_FILES, MOST_PATH_BYTES};
+use crate::symbol::files::{
+    DELETED_MARK, FileKey, UnnamedReason, WantedFile, is_on_overlay, open_regular, path_of_line,
+};
 use crate::symbol::mappings::parse_maps_line;
 use crate::symbol::search::Search;
 use crate::task::procfs;
@@ -25,15 +27,15 @@ pub const STT_FUNC: u8 = 2;
 pub const STT_GNU_IFUNC: u8 = 10;
 /// Segments and sections of a file: programs and libraries have a hundred at most.
 const MOST_HEADERS: usize = 1024;
-const TOO_MANY_HEADERS: Reason = "too many sections";
+const TOO_MANY_HEADERS: UnnamedReason = "too many sections";
 /// Functions of one name that are told apart.
-const MOST_OF_A_NAME: usize = 1024;
+const MOST_ADDRESSES: usize = 1024;
 /// Scripts that run scripts.
 const MOST_INTERPRETERS: usize = 4;
 
 /// The file of a program or a library.
 #[derive(Debug)]
-pub struct CodeFile {
+pub struct BinaryFile {
     pub file: File,
     /// As people call it.
     pub path: String,
@@ -41,14 +43,14 @@ pub struct CodeFile {
 
 /// A program or a library, and where its parts are.
 #[derive(Debug)]
-pub struct Code {
-    pub file: CodeFile,
+pub struct Binary {
+    pub file: BinaryFile,
     elf: ElfFile,
 }
 
 /// What a name stands for in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NamedCode {
+pub enum FunctionLookup {
     Function {
         address: u64,
         size: u64,
@@ -62,7 +64,7 @@ pub enum NamedCode {
     Unknown,
 }
 
-impl CodeFile {
+impl BinaryFile {
     /// Device and inode.
     pub fn identity(&self) -> Option<(u64, u64)> {
         self.file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
@@ -70,7 +72,7 @@ impl CodeFile {
 
     /// True when a probe in both would be two in one file: the kernel puts them into the file below an overlay
     /// (d_real_inode, kernel/trace/trace_uprobe.c), which has a device of its own in each.
-    pub fn is_same(&self, other: &CodeFile) -> bool {
+    pub fn is_same(&self, other: &BinaryFile) -> bool {
         let (Ok(one), Ok(two)) = (self.file.metadata(), other.file.metadata()) else { return false };
         // An overlay may use the upper half of the inode's number. A copy in its upper layer has the number of the
         // original, too, but times of its own.
@@ -80,21 +82,21 @@ impl CodeFile {
     }
 }
 
-impl Code {
+impl Binary {
     /// # Errors
     /// It cannot be read.
-    pub fn open(path: &Path) -> io::Result<Result<Code, Reason>> {
-        Ok(Code::of(open_regular(path)?, path.to_string_lossy().into_owned()))
+    pub fn open(path: &Path) -> io::Result<Result<Binary, UnnamedReason>> {
+        Ok(Binary::of(open_regular(path)?, path.to_string_lossy().into_owned()))
     }
 
     /// # Errors
     /// It is no ELF file, or no program or library.
-    pub fn of(file: File, path: String) -> Result<Code, Reason> {
+    pub fn of(file: File, path: String) -> Result<Binary, UnnamedReason> {
         let elf = ElfFile::read(&file).ok_or(NOT_ELF)?;
         if elf.headers() > MOST_HEADERS {
             return Err(TOO_MANY_HEADERS);
         }
-        Ok(Code { file: CodeFile { file, path }, elf })
+        Ok(Binary { file: BinaryFile { file, path }, elf })
     }
 
     /// `e_machine`
@@ -113,8 +115,8 @@ impl Code {
     }
 
     /// Looks for a function among what is exported, then in each other table that there is.
-    pub fn find(&self, name: &str, search: &Search) -> NamedCode {
-        let mut found = Matches::default();
+    pub fn find(&self, name: &str, search: &Search) -> FunctionLookup {
+        let mut found = NameMatches::default();
         let file = &self.file.file;
         let mut is_whole = search.named(&self.elf, file, true, name, |symbol| {
             found.take(symbol, self.elf.is_old_version(file, symbol.index));
@@ -132,10 +134,10 @@ impl Code {
         if !is_whole {
             search.leave_out(&self.file.path);
         }
-        if found.is_called { NamedCode::Elsewhere } else { NamedCode::Unknown }
+        if found.is_called { FunctionLookup::Elsewhere } else { FunctionLookup::Unknown }
     }
 
-    /// What there is to read for [`Code::exports`].
+    /// What there is to read for [`Binary::exports`].
     pub fn exported_bytes(&self) -> u64 {
         let (entries, names) = self.elf.symbol_table(&self.file.file, true).unwrap_or_default();
         entries.len.saturating_add(names.len)
@@ -143,7 +145,7 @@ impl Code {
 
     /// True when other files may call a function of this name that is defined here.
     pub fn exports(&self, name: &str, search: &Search) -> bool {
-        let mut found = Matches::default();
+        let mut found = NameMatches::default();
         let is_whole = search.named(&self.elf, &self.file.file, true, name, |symbol| found.take(symbol, false));
         if !is_whole {
             search.leave_out(&self.file.path);
@@ -164,48 +166,48 @@ impl Code {
     }
 
     /// Beside what is exported, in the order in which they are looked at; opened one by one.
-    fn tables<'a>(&'a self, search: &'a Search) -> impl Iterator<Item = Table<'a>> {
-        const MOST_CARRIED_BYTES: u64 = 32 << 20; // and as much while it is decompressed
-        let own = std::iter::once_with(|| Some(Table::Own(self)));
+    fn tables<'a>(&'a self, search: &'a Search) -> impl Iterator<Item = SymbolTable<'a>> {
+        const MOST_DEBUGDATA_BYTES: u64 = 32 << 20; // and as much while it is decompressed
+        let own = std::iter::once_with(|| Some(SymbolTable::Own(self)));
         let carried = std::iter::once_with(|| {
             let carried = self.elf.debugdata(&self.file.file)?;
-            let most = MOST_CARRIED_BYTES.min(search.left_bytes());
+            let most = MOST_DEBUGDATA_BYTES.min(search.left_bytes());
             let file = decompress(&self.file.file, carried, most).ok()?;
             if !search.spend(file.metadata().ok()?.len()) {
                 search.leave_out(&self.file.path);
                 return None;
             }
-            Some(Table::Other(ElfFile::read(&file)?, file))
+            Some(SymbolTable::Other(ElfFile::read(&file)?, file))
         });
         let separate = std::iter::once_with(|| {
-            let file = separate_file(&self.elf.build_id(&self.file.file)?, &usual_debug_dirs())?;
-            Some(Table::Other(ElfFile::read(&file)?, file))
+            let file = separate_file(&self.elf.build_id(&self.file.file)?, &default_debug_dirs())?;
+            Some(SymbolTable::Other(ElfFile::read(&file)?, file))
         });
         own.chain(carried).chain(separate).flatten()
     }
 
     /// It and the libraries that the dynamic linker would load for it, in its order.
-    pub fn with_libraries(self, library_path: &[PathBuf]) -> Vec<Code> {
+    pub fn with_libraries(self, library_path: &[PathBuf]) -> Vec<Binary> {
         let interpreter = self.elf.interpreter(&self.file.file).map(PathBuf::from);
         let mut all = vec![self];
         let mut at = 0;
         while let Some(code) = all.get(at) {
             at += 1;
-            let Dynamic { libraries, directories } = code.elf.dynamic(&code.file.file).unwrap_or_default();
+            let DynamicSection { libraries, directories } = code.elf.dynamic(&code.file.file).unwrap_or_default();
             let origin = Path::new(&code.file.path).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
             let own = directories
                 .iter()
                 .map(|dir| PathBuf::from(dir.replace("$ORIGIN", &origin).replace("${ORIGIN}", &origin)))
                 .filter(|dir| dir.as_os_str().len() < MOST_PATH_BYTES);
-            let usual = usual_library_dirs(code.machine(), interpreter.as_deref());
-            let places: Vec<PathBuf> = library_path.iter().cloned().chain(own).chain(usual).collect();
+            let default = default_library_dirs(code.machine(), interpreter.as_deref());
+            let places: Vec<PathBuf> = library_path.iter().cloned().chain(own).chain(default).collect();
             for name in libraries {
-                let known = |other: &Code| Path::new(&other.file.path).file_name().is_some_and(|file| *file == *name);
+                let known = |other: &Binary| Path::new(&other.file.path).file_name().is_some_and(|file| *file == *name);
                 if all.len() >= MOST_FILES || all.iter().any(known) {
                     continue;
                 }
                 // A name with a slash is a path: then the join is that path, or is below a place where it is not.
-                let found = places.iter().filter_map(|place| Code::open(&place.join(&name)).ok()?.ok());
+                let found = places.iter().filter_map(|place| Binary::open(&place.join(&name)).ok()?.ok());
                 let fits =
                     found.into_iter().find(|other| all.first().is_some_and(|first| other.elf.is_like(&first.elf)));
                 all.extend(fits);
@@ -220,23 +222,23 @@ fn times(meta: &Metadata) -> [(i64, i64); 2] {
     [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())]
 }
 
-enum Table<'a> {
-    Own(&'a Code),
+enum SymbolTable<'a> {
+    Own(&'a Binary),
     Other(ElfFile, File),
 }
 
-impl Table<'_> {
+impl SymbolTable<'_> {
     fn parts(&self) -> (&ElfFile, &File) {
         match self {
-            Table::Own(code) => (&code.elf, &code.file.file),
-            Table::Other(elf, file) => (elf, file),
+            SymbolTable::Own(code) => (&code.elf, &code.file.file),
+            SymbolTable::Other(elf, file) => (elf, file),
         }
     }
 }
 
 /// The symbols of one name.
 #[derive(Clone, Debug, Default)]
-struct Matches {
+struct NameMatches {
     /// Sizes by address.
     global: BTreeMap<u64, u64>,
     local: BTreeMap<u64, u64>,
@@ -245,8 +247,8 @@ struct Matches {
     is_called: bool,
 }
 
-impl Matches {
-    fn take(&mut self, symbol: &Symbol<'_>, is_old: bool) {
+impl NameMatches {
+    fn take(&mut self, symbol: &ElfSymbol<'_>, is_old: bool) {
         match symbol.kind {
             _ if !symbol.is_defined => self.is_called = true,
             STT_GNU_IFUNC => self.is_chosen = true,
@@ -256,7 +258,7 @@ impl Matches {
                     (false, true) => &mut self.old,
                     (false, false) => &mut self.global,
                 };
-                if place.len() < MOST_OF_A_NAME {
+                if place.len() < MOST_ADDRESSES {
                     place.insert(symbol.address, symbol.size);
                 }
             }
@@ -265,16 +267,16 @@ impl Matches {
     }
 
     /// One that others can call is meant before those that only their own source file knows.
-    fn verdict(self) -> Option<NamedCode> {
+    fn verdict(self) -> Option<FunctionLookup> {
         if self.is_chosen {
-            return Some(NamedCode::Chosen);
+            return Some(FunctionLookup::Chosen);
         }
         let found = [self.global, self.local, self.old].into_iter().find(|found| !found.is_empty())?;
         let mut found = found.into_iter();
         match (found.next(), found.len()) {
-            (Some((address, size)), 0) => Some(NamedCode::Function { address, size }),
+            (Some((address, size)), 0) => Some(FunctionLookup::Function { address, size }),
             (first, _) => {
-                Some(NamedCode::Several(first.into_iter().chain(found).map(|(address, _)| address).collect()))
+                Some(FunctionLookup::Several(first.into_iter().chain(found).map(|(address, _)| address).collect()))
             }
         }
     }
@@ -298,7 +300,7 @@ pub fn is_stuck(host: &Host, pid: i32) -> bool {
 }
 
 /// The files that a process executes, its program first. Nothing of one that [`is_stuck`] should be asked.
-pub fn mapped(host: &Host, pid: i32, search: &Search) -> Vec<Code> {
+pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Vec<Binary> {
     // What is read before there is a Code, and of one that has too many headers.
     const HEAD_BYTES: u64 = 64 << 10;
     const MOST_HEADS_BYTES: u64 = 8 << 20;
@@ -306,7 +308,7 @@ pub fn mapped(host: &Host, pid: i32, search: &Search) -> Vec<Code> {
     let text = fs::read(process.join("maps")).unwrap_or_default();
     let program = fs::metadata(process.join("exe")).map(|meta| (meta.dev(), meta.ino())).ok();
     let mut seen = Vec::new();
-    let mut all: Vec<Code> = Vec::new();
+    let mut all: Vec<Binary> = Vec::new();
     for line in text.split(|&byte| byte == b'\n').filter_map(parse_maps_line) {
         if !line.path.starts_with(b"/") || seen.contains(&line.key) || seen.len() >= MOST_FILES {
             continue;
@@ -317,7 +319,7 @@ pub fn mapped(host: &Host, pid: i32, search: &Search) -> Vec<Code> {
         let shown = path.to_string_lossy().into_owned();
         let opened = wanted.open(host).and_then(|file| {
             let is_room = search.spend(HEAD_BYTES);
-            if is_room { Code::of(file, shown) } else { Err(TOO_MANY_HEADERS) }
+            if is_room { Binary::of(file, shown) } else { Err(TOO_MANY_HEADERS) }
         });
         match opened {
             Ok(code) => all.push(code),
@@ -334,7 +336,7 @@ pub fn mapped(host: &Host, pid: i32, search: &Search) -> Vec<Code> {
 }
 
 /// True when a process executes this file. On an overlay the device differs from what its mappings say.
-pub fn has_mapped(host: &Host, pid: i32, file: &CodeFile) -> bool {
+pub fn has_mapped(host: &Host, pid: i32, file: &BinaryFile) -> bool {
     // Who is stuck has, as far as anybody knows.
     file.identity().is_some_and(|(_, inode)| is_stuck(host, pid) || has_mapped_inode(host, pid, inode))
 }
@@ -347,7 +349,7 @@ pub fn has_mapped_inode(host: &Host, pid: i32, wanted: u64) -> bool {
 }
 
 /// The program that a command starts, as execvp(3) finds it; of a script, what runs it.
-pub fn of_command(command: &Path) -> Option<Code> {
+pub fn find_command(command: &Path) -> Option<Binary> {
     let mut path = if command.components().count() > 1 {
         command.to_owned()
     } else {
@@ -355,7 +357,7 @@ pub fn of_command(command: &Path) -> Option<Code> {
         std::env::split_paths(&places).map(|place| place.join(command)).find(|path| is_executable(path))?
     };
     for _ in 0..MOST_INTERPRETERS {
-        if let Ok(code) = Code::open(&path).ok()? {
+        if let Ok(code) = Binary::open(&path).ok()? {
             return Some(code);
         }
         path = interpreter_of(&path)?;
@@ -385,7 +387,7 @@ pub fn library_path() -> Vec<PathBuf> {
 }
 
 /// Where the dynamic linker looks, and distributions put libraries.
-fn usual_library_dirs(machine: u16, interpreter: Option<&Path>) -> Vec<PathBuf> {
+fn default_library_dirs(machine: u16, interpreter: Option<&Path>) -> Vec<PathBuf> {
     let triplet = match machine {
         3 => "i386-linux-gnu",
         40 => "arm-linux-gnueabihf",
@@ -411,16 +413,16 @@ mod tests {
     use crate::symbol::matching::WantedName;
     use crate::symbol::names::own_vdso;
 
-    fn symbol(name: &str, kind: u8, is_local: bool, address: u64) -> Symbol<'_> {
+    fn symbol(name: &str, kind: u8, is_local: bool, address: u64) -> ElfSymbol<'_> {
         let names = name.as_bytes();
-        Symbol { names, name_at: 0, kind, is_local, is_defined: address > 0, address, size: 8, index: 0 }
+        ElfSymbol { names, name_at: 0, kind, is_local, is_defined: address > 0, address, size: 8, index: 0 }
     }
 
     #[test]
     fn which_of_several_is_meant() {
         const OBJECT: u8 = 1;
-        let function = |address| Some(NamedCode::Function { address, size: 8 });
-        type Case<'a> = (&'a [(u8, bool, u64, bool)], Option<NamedCode>);
+        let function = |address| Some(FunctionLookup::Function { address, size: 8 });
+        type Case<'a> = (&'a [(u8, bool, u64, bool)], Option<FunctionLookup>);
         let cases: [Case<'_>; 10] = [
             (&[], None),
             (&[(STT_FUNC, false, 16, false)], function(16)),
@@ -428,13 +430,13 @@ mod tests {
             (&[(STT_FUNC, true, 16, false), (STT_FUNC, false, 32, false)], function(32)),
             (&[(STT_FUNC, false, 16, true), (STT_FUNC, false, 32, false)], function(32)),
             (&[(STT_FUNC, false, 16, true)], function(16)),
-            (&[(STT_FUNC, true, 16, false), (STT_FUNC, true, 32, false)], Some(NamedCode::Several(vec![16, 32]))),
-            (&[(STT_GNU_IFUNC, false, 16, false)], Some(NamedCode::Chosen)),
+            (&[(STT_FUNC, true, 16, false), (STT_FUNC, true, 32, false)], Some(FunctionLookup::Several(vec![16, 32]))),
+            (&[(STT_GNU_IFUNC, false, 16, false)], Some(FunctionLookup::Chosen)),
             (&[(OBJECT, false, 16, false)], None),
             (&[(STT_FUNC, false, 0, false)], None),
         ];
         for (symbols, want) in cases {
-            let mut found = Matches::default();
+            let mut found = NameMatches::default();
             symbols.iter().for_each(|&(kind, local, address, old)| found.take(&symbol("f", kind, local, address), old));
             assert_eq!(found.verdict(), want, "{symbols:?}");
         }
@@ -442,7 +444,7 @@ mod tests {
 
     #[test]
     fn libraries_are_found_as_the_linker_would() {
-        let own = Code::open(Path::new("/proc/self/exe")).unwrap().unwrap();
+        let own = Binary::open(Path::new("/proc/self/exe")).unwrap().unwrap();
         if own.elf.interpreter(&own.file.file).is_none() {
             return; // static: there are none
         }
@@ -460,15 +462,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");
         fs::write(&script, "#! /bin/sh -e\ntrue\n").unwrap();
-        assert_eq!(of_command(&script).unwrap().file.path, "/bin/sh");
-        assert_eq!(of_command(Path::new("sh")).unwrap().file.path.rsplit('/').next(), Some("sh"));
+        assert_eq!(find_command(&script).unwrap().file.path, "/bin/sh");
+        assert_eq!(find_command(Path::new("sh")).unwrap().file.path.rsplit('/').next(), Some("sh"));
         fs::write(&script, format!("#!{}\n", script.display())).unwrap();
-        assert!(of_command(&script).is_none(), "runs itself");
-        assert!(of_command(Path::new("/nonexistent")).is_none() && of_command(Path::new("no such command")).is_none());
+        assert!(find_command(&script).is_none(), "runs itself");
+        assert!(
+            find_command(Path::new("/nonexistent")).is_none() && find_command(Path::new("no such command")).is_none()
+        );
     }
 
-    fn look(bytes: &[u8]) -> Option<(NamedCode, usize)> {
-        let code = Code::of(in_memory(&mut &*bytes).unwrap(), "x".to_owned()).ok()?;
+    fn look(bytes: &[u8]) -> Option<(FunctionLookup, usize)> {
+        let code = Binary::of(in_memory(&mut &*bytes).unwrap(), "x".to_owned()).ok()?;
         let mut names = 0;
         let search = Search::within(1 << 20);
         code.each_name(&search, |_| names += 1);

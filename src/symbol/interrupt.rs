@@ -1,7 +1,7 @@
 //! Which interrupt the kernel was in, by its stack: the innermost function that hands over to what serves an interrupt, and
 //! what it has called.
 
-use crate::symbol::names::{Named, interrupts};
+use crate::symbol::names::{NamedFrame, interrupts};
 use crate::tep::context::Interruption;
 
 /// What hands over.
@@ -69,7 +69,7 @@ const WAKERS: [&str; 4] = ["try_to_wake_up", "wake_up_process", "wake_up_state",
 const OWN_TIMEOUTS: [&str; 2] = ["hrtimer_wakeup", "process_timeout"];
 
 /// What to call the interrupt of which `frames` is the stack, innermost first. None: it cannot be told.
-pub fn name(kind: Interruption, frames: &[Named]) -> Option<String> {
+pub fn name(kind: Interruption, frames: &[NamedFrame]) -> Option<String> {
     let unknown = || (kind == Interruption::Soft).then(|| "softirq".to_owned());
     let mut inner = None;
     for frame in frames {
@@ -119,8 +119,8 @@ mod tests {
     use super::*;
 
     fn told(kind: Interruption, functions: &str) -> Option<String> {
-        let named = |symbol: &str| Named { addr: Some(1), symbol: Ok(symbol.into()), offset: 0, module: None };
-        let frames: Vec<Named> = functions.split(' ').map(named).collect();
+        let named = |symbol: &str| NamedFrame { addr: Some(1), symbol: Ok(symbol.into()), offset: 0, module: None };
+        let frames: Vec<NamedFrame> = functions.split(' ').map(named).collect();
         name(kind, &frames)
     }
 
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn without_names_nothing_is_said() {
-        let unnamed = Named { addr: Some(1), symbol: Err("kallsyms cannot be read"), offset: 0, module: None };
+        let unnamed = NamedFrame { addr: Some(1), symbol: Err("kallsyms cannot be read"), offset: 0, module: None };
         assert_eq!(name(Interruption::Hard, std::slice::from_ref(&unnamed)), None);
         assert_eq!(name(Interruption::Soft, &[unnamed]).as_deref(), Some("softirq"));
         assert_eq!(name(Interruption::Nmi, &[]), None);

@@ -23,14 +23,14 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Where the kernel's functions are, or its data.
 #[derive(Debug)]
 pub struct Kallsyms {
-    entries: Vec<Entry>, // sorted, one per address
-    names: Vec<u8>,      // of each name its type letter, then the name
+    entries: Vec<KallsymsEntry>, // sorted, one per address
+    names: Vec<u8>,              // of each name its type letter, then the name
     modules: Vec<String>,
 }
 
 /// A symbol, or (`len` 0) an address from which nothing has a name.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct KallsymsEntry {
     address: u64,
     name: u32, // offset in `names`, 0 if it has none
     len: u16,
@@ -39,7 +39,7 @@ struct Entry {
 
 /// A kernel address by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Symbol<'a> {
+pub struct KernelSymbol<'a> {
     pub name: &'a [u8],
     pub offset: u64, // of the address from the symbol
     pub module: Option<&'a str>,
@@ -105,7 +105,7 @@ impl Kallsyms {
     }
 
     /// `None` where no function is: user addresses, data, gaps. In a table of data: where none is.
-    pub fn resolve(&self, address: u64) -> Option<Symbol<'_>> {
+    pub fn resolve(&self, address: u64) -> Option<KernelSymbol<'_>> {
         let after = self.entries.partition_point(|entry| entry.address <= address);
         let entry = self.entries[..after].last().filter(|entry| entry.len > 0)?;
         let offset = address - entry.address;
@@ -117,7 +117,7 @@ impl Kallsyms {
             return None;
         }
         let module = usize::from(entry.module).checked_sub(1);
-        Some(Symbol {
+        Some(KernelSymbol {
             name: entry.name(&self.names),
             offset,
             module: module.and_then(|at| self.modules.get(at)).map(String::as_str),
@@ -144,13 +144,13 @@ impl Kallsyms {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>()
+        self.entries.capacity() * size_of::<KallsymsEntry>()
             + self.names.capacity()
             + self.modules.iter().map(String::capacity).sum::<usize>()
     }
 }
 
-impl Entry {
+impl KallsymsEntry {
     fn name(self, names: &[u8]) -> &[u8] {
         &names[self.name as usize..][..usize::from(self.len)]
     }
@@ -179,7 +179,7 @@ fn is_boundary(name: &[u8]) -> bool {
 /// Takes lines one by one.
 #[derive(Default)]
 struct Builder {
-    entries: Vec<Entry>,
+    entries: Vec<KallsymsEntry>,
     names: Vec<u8>,
     modules: Vec<String>,
     module_ids: FxHashMap<String, u16>,
@@ -256,7 +256,7 @@ impl Builder {
             len = name.len() as u16;
             self.names.extend_from_slice(name);
         }
-        self.entries.push(Entry { address, name: at, len, module });
+        self.entries.push(KallsymsEntry { address, name: at, len, module });
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::symbol::files::{FileKey, Reason};
+use crate::symbol::files::{FileKey, UnnamedReason};
 use crate::symbol::perf_map_file::PerfMapFile;
 
 /// Mappings kept of one process at most: the list is not ours.
@@ -27,7 +27,7 @@ pub enum Content {
     /// The kernel's code in every process. Its length tells one architecture's from another's.
     Vdso { len: u64 },
     /// No symbols of its own, for this reason; but the process may name code that it has made in a perf map.
-    Unnamed { reason: Reason, map: Option<Arc<PerfMapFile>> },
+    Unnamed { reason: UnnamedReason, map: Option<Arc<PerfMapFile>> },
 }
 
 impl Module {
@@ -66,7 +66,7 @@ pub(super) struct Mapping {
 impl Mapping {
     pub fn new((start, end): (u64, u64), offset: u64, module: Arc<Module>) -> Mapping {
         // Memory without a file has an offset too, which says nothing.
-        let is_file = module.path.starts_with('/') && !is_made_at_run_time(&module.path);
+        let is_file = module.path.starts_with('/') && !is_anonymous(&module.path);
         Mapping { start, end, offset: if is_file { offset } else { 0 }, module }
     }
 }
@@ -137,7 +137,7 @@ impl Mappings {
 }
 
 /// Memory without a file that outlives it: as the kernel or prctl(PR_SET_VMA_ANON_NAME) calls it.
-pub(super) fn is_made_at_run_time(path: &str) -> bool {
+pub(super) fn is_anonymous(path: &str) -> bool {
     const PREFIXES: [&str; 8] =
         ["//anon", "[anon", "[heap]", "[stack", "/dev/zero", "/SYSV", "/anon_hugepage", "anon_inode:"];
     PREFIXES.iter().any(|prefix| path.starts_with(prefix))

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use crate::glob::glob;
 use crate::symbol::demangle::{demangled, function_name, is_piece};
-use crate::symbol::elf_file::Symbol;
-use crate::symbol::functions::{Code, STT_FUNC, STT_GNU_IFUNC};
+use crate::symbol::elf_file::ElfSymbol;
+use crate::symbol::functions::{Binary, STT_FUNC, STT_GNU_IFUNC};
 use crate::symbol::search::Search;
 
 /// Of a name in a file. Longer ones are not made for people.
@@ -124,7 +124,7 @@ pub fn last_part(name: &str) -> String {
     name.rsplit("::").next().unwrap_or_default().to_owned()
 }
 
-impl Code {
+impl Binary {
     /// The functions that a name may mean, by what people call them: of the file's exports, and unless only these are asked
     /// for, of all its tables.
     pub fn matching(&self, wanted: WantedName<'_>, exports_only: bool, search: &Search) -> MatchList {
@@ -163,10 +163,10 @@ impl Code {
     }
 
     /// Each function that is defined. False when the search did not come to the end.
-    fn each_symbol(&self, search: &Search, exports_only: bool, mut take: impl FnMut(&str, &Symbol<'_>)) -> bool {
+    fn each_symbol(&self, search: &Search, exports_only: bool, mut take: impl FnMut(&str, &ElfSymbol<'_>)) -> bool {
         let (mut left, mut number) = (MOST_NAMES_BYTES, 0_u32);
         let is_over = Cell::new(false);
-        let mut take = |symbol: &Symbol<'_>| {
+        let mut take = |symbol: &ElfSymbol<'_>| {
             if is_over.get() || !symbol.is_defined || !matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC) {
                 return;
             }

@@ -1,8 +1,8 @@
 //! Addresses to names, in two halves. The reading side interns callchains ([`stacks`]) under a number per address space
 //! ([`space_keys`]), and touches no file. The output side is told of new stacks and new mappings in order
-//! ([`stacks::News`]): it knows what each process had mapped at the moment ([`spaces`], [`mappings`], [`files`]), so that a
+//! ([`stacks::SymbolUpdate`]): it knows what each process had mapped at the moment ([`spaces`], [`mappings`], [`files`]), so that a
 //! later exec or exit cannot rename a frame, and keeps its [`frames`], and gives each its text when it is first printed
-//! ([`names`], [`places`]): from the kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`], copied by [`tables`],
+//! ([`names`], [`name_cache`]): from the kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`], copied by [`tables`],
 //! read by [`demangle`]) or what a process says of code that it made itself ([`perf_map`], [`perf_map_file`]), within a
 //! [`budget`] of memory and one of time ([`naming`]).
 //! The other way, [`functions`] finds code by its name, or by what people call it ([`matching`]), in a bounded [`search`].
@@ -23,11 +23,11 @@ pub mod interrupt;
 pub mod kallsyms;
 pub mod mappings;
 pub mod matching;
+pub mod name_cache;
 pub mod names;
 pub mod naming;
 pub mod perf_map;
 pub mod perf_map_file;
-pub mod places;
 pub mod quality;
 pub mod search;
 pub mod space_keys;
@@ -38,8 +38,8 @@ pub mod tables;
 
 pub use frames::Frames;
 pub use mappings::{Content, Module};
-pub use names::Names;
+pub use names::FrameNames;
 pub use naming::CurrentStep;
 pub use space_keys::SpaceKeys;
-pub use spaces::Spaces;
-pub use stacks::{Frame, News, StackId, Stacks};
+pub use spaces::AddressSpaces;
+pub use stacks::{Frame, StackId, Stacks, SymbolUpdate};

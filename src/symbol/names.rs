@@ -8,34 +8,34 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use crate::symbol::coverage::{Coverage, ModuleCoverage, Tally};
-use crate::symbol::elf::{SymbolOptions, Symbols, TOO_LARGE};
+use crate::symbol::coverage::{Coverage, ModuleCoverage, PlaceTally};
+use crate::symbol::elf::{FileSymbols, SymbolOptions, TOO_LARGE};
 use crate::symbol::elf_file;
-use crate::symbol::files::Reason;
+use crate::symbol::files::UnnamedReason;
 use crate::symbol::kallsyms::{Kallsyms, KallsymsError};
 use crate::symbol::mappings::{Content, Module};
+use crate::symbol::name_cache::{FunctionName, NameCache};
 use crate::symbol::naming::{CurrentStep, GIVEN_UP, NamingTime};
 use crate::symbol::perf_map::PerfMap;
 use crate::symbol::perf_map_file::{self, JIT_NO_MAP};
-use crate::symbol::places::{Function, Places};
 use crate::symbol::spaces::NO_ADDRESS;
 use crate::symbol::stacks::Frame;
 
 /// A frame with its name, or with why it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedFrame {
     /// None for frames from /proc, which have no address, and for the mark of a cut stack.
     pub addr: Option<u64>,
     /// The symbol, or why there is none.
-    pub symbol: Result<Arc<str>, Reason>,
+    pub symbol: Result<Arc<str>, UnnamedReason>,
     /// From the start of the symbol; of the file or address without one.
     pub offset: u64,
     pub module: Option<Arc<str>>,
 }
 
-impl Named {
-    fn of(function: &Function, offset: u64, addr: Option<u64>) -> Named {
-        Named { addr, symbol: function.name.clone(), offset, module: function.module.clone() }
+impl NamedFrame {
+    fn of(function: &FunctionName, offset: u64, addr: Option<u64>) -> NamedFrame {
+        NamedFrame { addr, symbol: function.name.clone(), offset, module: function.module.clone() }
     }
 
     /// There was no time to look for its name.
@@ -44,21 +44,21 @@ impl Named {
     }
 
     /// It may be had another time: there was no time, or its process may name it in a perf map.
-    pub fn may_be_named_yet(&self) -> bool {
-        let by_map = |why: &Reason| *why == NOT_IN_MAP || perf_map_file::is_cured_by_another(why);
+    pub fn may_get_name(&self) -> bool {
+        let by_map = |why: &UnnamedReason| *why == NOT_IN_MAP || perf_map_file::is_cured_by_another(why);
         self.is_given_up() || self.symbol.as_ref().is_err_and(by_map)
     }
 
-    pub fn function(&self) -> Function {
-        Function { name: self.symbol.clone(), module: self.module.clone() }
+    pub fn function(&self) -> FunctionName {
+        FunctionName { name: self.symbol.clone(), module: self.module.clone() }
     }
 }
 
 /// Resolves frames, each place once. Opens kallsyms and files only when a frame needs them.
-pub struct Names {
+pub struct FrameNames {
     kallsyms_path: PathBuf,
     /// And when it was read.
-    kernel: Option<(Result<Kallsyms, Reason>, Instant)>,
+    kernel: Option<(Result<Kallsyms, UnnamedReason>, Instant)>,
     /// None inside when the kernel names none. Read when first asked for.
     data: Option<Option<Kallsyms>>,
     options: SymbolOptions,
@@ -66,38 +66,38 @@ pub struct Names {
     perf_maps: FxHashMap<usize, PerfMap>,
     vdso: Option<Option<Vdso>>,
     /// By module and offset into it.
-    places: Places<(usize, u64)>,
-    addresses: Places<u64>,
-    kernel_tally: Tally,
+    places: NameCache<(usize, u64)>,
+    addresses: NameCache<u64>,
+    kernel_tally: PlaceTally,
     /// In no module: by address alone, as nothing else is known of them.
-    nowhere: Tally,
+    nowhere: PlaceTally,
     time: NamingTime,
 }
 
 /// What is known of a module. It is named by its address in memory, so it must stay.
 struct ModuleNames {
     module: Arc<Module>,
-    symbols: Option<Result<Symbols, Reason>>,
+    symbols: Option<Result<FileSymbols, UnnamedReason>>,
     /// How many had mapped it when its symbols were read.
     users: usize,
-    tally: Tally,
-    reason: Option<Reason>,
+    tally: PlaceTally,
+    reason: Option<UnnamedReason>,
 }
 
 /// Our own copy of the code that the kernel maps into every process.
 struct Vdso {
     len: u64,
-    symbols: Symbols,
+    symbols: FileSymbols,
 }
 
-impl Names {
-    pub fn new(kallsyms: impl Into<PathBuf>, options: SymbolOptions) -> Names {
-        Names::observed(kallsyms, options, CurrentStep::default())
+impl FrameNames {
+    pub fn new(kallsyms: impl Into<PathBuf>, options: SymbolOptions) -> FrameNames {
+        FrameNames::observed(kallsyms, options, CurrentStep::default())
     }
 
-    /// As [`Names::new`], and says meanwhile what it does.
-    pub fn observed(kallsyms: impl Into<PathBuf>, options: SymbolOptions, step: CurrentStep) -> Names {
-        Names {
+    /// As [`FrameNames::new`], and says meanwhile what it does.
+    pub fn observed(kallsyms: impl Into<PathBuf>, options: SymbolOptions, step: CurrentStep) -> FrameNames {
+        FrameNames {
             kallsyms_path: kallsyms.into(),
             kernel: None,
             data: None,
@@ -105,17 +105,17 @@ impl Names {
             modules: FxHashMap::default(),
             perf_maps: FxHashMap::default(),
             vdso: None,
-            places: Places::default(),
-            addresses: Places::default(),
-            kernel_tally: Tally::default(),
-            nowhere: Tally::default(),
+            places: NameCache::default(),
+            addresses: NameCache::default(),
+            kernel_tally: PlaceTally::default(),
+            nowhere: PlaceTally::default(),
             time: NamingTime::new(step),
         }
     }
 
     /// Of a whole stack, innermost first.
-    pub fn stack(&mut self, frames: &[Frame]) -> Vec<Named> {
-        let mut named: Vec<Named> = Vec::with_capacity(frames.len());
+    pub fn stack(&mut self, frames: &[Frame]) -> Vec<NamedFrame> {
+        let mut named: Vec<NamedFrame> = Vec::with_capacity(frames.len());
         for frame in frames {
             let was_interrupted = named.last().is_some_and(|inner| inner.symbol.as_deref().is_ok_and(interrupts));
             named.push(match frame {
@@ -141,45 +141,45 @@ impl Names {
         self.time.spend_all();
     }
 
-    pub fn frame(&mut self, frame: &Frame) -> Named {
+    pub fn frame(&mut self, frame: &Frame) -> NamedFrame {
         match frame {
             Frame::Kernel { addr, behind_call: false } => self.kernel(*addr),
             Frame::Kernel { addr, behind_call: true } => {
                 let before = self.kernel(addr.saturating_sub(1));
-                Named { addr: Some(*addr), offset: before.offset + 1, ..before }
+                NamedFrame { addr: Some(*addr), offset: before.offset + 1, ..before }
             }
             Frame::User { addr, behind_call, place: Ok((module, offset)) } => {
-                Named { addr: Some(*addr), ..self.user(module, *addr, *offset, *behind_call) }
+                NamedFrame { addr: Some(*addr), ..self.user(module, *addr, *offset, *behind_call) }
             }
             Frame::User { addr, place: Err(reason), .. } => {
                 if *reason != NO_ADDRESS {
                     self.nowhere.add(*addr, false, false);
                 }
-                Named { addr: Some(*addr), symbol: Err(reason), offset: *addr, module: None }
+                NamedFrame { addr: Some(*addr), symbol: Err(reason), offset: *addr, module: None }
             }
-            Frame::Named(named) => Named {
+            Frame::Named(named) => NamedFrame {
                 addr: None,
                 symbol: Ok(named.symbol.as_str().into()),
                 offset: named.offset,
                 module: Some(named.module.as_deref().unwrap_or(KERNEL).into()),
             },
-            Frame::Truncated => Named { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None },
+            Frame::Truncated => NamedFrame { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None },
         }
     }
 
     /// The kernel function at an address, or why it has no name.
-    pub fn kernel(&mut self, addr: u64) -> Named {
+    pub fn kernel(&mut self, addr: u64) -> NamedFrame {
         self.kernel_place(addr, false)
     }
 
     /// The kernel function or data at an address, as the kernel prints it.
-    pub fn kernel_or_data(&mut self, addr: u64) -> Named {
+    pub fn kernel_or_data(&mut self, addr: u64) -> NamedFrame {
         self.kernel_place(addr, true)
     }
 
-    fn kernel_place(&mut self, addr: u64, or_data: bool) -> Named {
+    fn kernel_place(&mut self, addr: u64, or_data: bool) -> NamedFrame {
         if let Some((function, offset)) = self.addresses.get(&addr) {
-            return Named::of(function, offset, Some(addr));
+            return NamedFrame::of(function, offset, Some(addr));
         }
         let mut named = self.look_up_kernel(addr);
         if or_data && named.symbol.is_err() {
@@ -203,7 +203,7 @@ impl Names {
         self.look_up_kernel(0);
     }
 
-    fn look_up_kernel(&mut self, addr: u64) -> Named {
+    fn look_up_kernel(&mut self, addr: u64) -> NamedFrame {
         const LOAD_AGAIN: Duration = Duration::from_secs(10);
         let path = &self.kallsyms_path;
         let load = || (Kallsyms::load(path).map_err(reason), Instant::now());
@@ -219,10 +219,10 @@ impl Names {
                 None => (Err(NO_KERNEL_SYMBOL), addr, None),
             },
         };
-        Named { addr: Some(addr), symbol, offset, module: Some(module.unwrap_or(KERNEL).into()) }
+        NamedFrame { addr: Some(addr), symbol, offset, module: Some(module.unwrap_or(KERNEL).into()) }
     }
 
-    fn look_up_data(&mut self, addr: u64) -> Option<Named> {
+    fn look_up_data(&mut self, addr: u64) -> Option<NamedFrame> {
         let is_kernels = addr >> 63 == 1;
         let has_functions = self.kernel.as_ref().is_some_and(|(table, _)| table.is_ok());
         if !is_kernels || !has_functions {
@@ -232,15 +232,15 @@ impl Names {
         let found = data.as_ref()?.resolve(addr)?;
         let symbol = String::from_utf8_lossy(found.name).into();
         let module = Some(found.module.unwrap_or(KERNEL).into());
-        Some(Named { addr: Some(addr), symbol: Ok(symbol), offset: found.offset, module })
+        Some(NamedFrame { addr: Some(addr), symbol: Ok(symbol), offset: found.offset, module })
     }
 
     /// `offset`: of the call where `addr` is behind one.
-    fn user(&mut self, module: &Arc<Module>, addr: u64, offset: u64, behind_call: bool) -> Named {
+    fn user(&mut self, module: &Arc<Module>, addr: u64, offset: u64, behind_call: bool) -> NamedFrame {
         const BEHIND_CALL: u64 = 1 << 63; // no file is that large
         let key = (Arc::as_ptr(module) as usize, offset | if behind_call { BEHIND_CALL } else { 0 });
         if let Some((function, offset)) = self.places.get(&key) {
-            return Named::of(function, offset, None);
+            return NamedFrame::of(function, offset, None);
         }
         let found = if behind_call {
             let found =
@@ -255,7 +255,7 @@ impl Names {
             Ok((symbol, into)) => (Ok(symbol.into()), into),
             Err(reason) => (Err(reason), offset + u64::from(behind_call)),
         };
-        let named = Named { addr: None, symbol, offset: into, module: Some(module.path.clone()) };
+        let named = NamedFrame { addr: None, symbol, offset: into, module: Some(module.path.clone()) };
         // A perf map may still come, or get the name, or another one for new code in the same place.
         let may_change = matches!(module.content, Content::Unnamed { map: Some(_), .. })
             || matches!(named.symbol, Err(TOO_LARGE | MAP_TOO_LARGE | GIVEN_UP));
@@ -269,7 +269,7 @@ impl Names {
     }
 
     /// True for a byte of a file in the function at which its program begins. `named`: what it is called.
-    pub fn is_entry(&self, module: &Arc<Module>, named: &Named, offset: u64) -> bool {
+    pub fn is_entry(&self, module: &Arc<Module>, named: &NamedFrame, offset: u64) -> bool {
         const ENTRY_BYTES: u64 = 64; // it is short in every C library
         let known = self.modules.get(&(Arc::as_ptr(module) as usize));
         let entry = known.and_then(|known| known.symbols.as_ref()?.as_ref().ok()?.entry());
@@ -279,7 +279,12 @@ impl Names {
         })
     }
 
-    fn look_up_in_time(&mut self, module: &Arc<Module>, addr: u64, offset: u64) -> Result<(String, u64), Reason> {
+    fn look_up_in_time(
+        &mut self,
+        module: &Arc<Module>,
+        addr: u64,
+        offset: u64,
+    ) -> Result<(String, u64), UnnamedReason> {
         if let Content::Unnamed { reason, map: None } = &module.content {
             return Err(reason); // that takes no time
         }
@@ -294,12 +299,12 @@ impl Names {
             module: module.clone(),
             symbols: None,
             users: 0,
-            tally: Tally::default(),
+            tally: PlaceTally::default(),
             reason: None,
         })
     }
 
-    fn look_up(&mut self, module: &Arc<Module>, addr: u64, offset: u64) -> Result<(String, u64), Reason> {
+    fn look_up(&mut self, module: &Arc<Module>, addr: u64, offset: u64) -> Result<(String, u64), UnnamedReason> {
         match &module.content {
             Content::File(file) => {
                 let options = self.options.clone();
@@ -308,7 +313,7 @@ impl Names {
                 let users = module.users();
                 let may_fit = matches!(known.symbols, Some(Err(TOO_LARGE))) && known.users < users.len();
                 if known.symbols.is_none() || may_fit {
-                    known.symbols = Some(Symbols::open(file, &options, &users));
+                    known.symbols = Some(FileSymbols::open(file, &options, &users));
                     known.users = users.len();
                 }
                 known.symbols.as_mut().ok_or(TOO_LARGE)?.as_mut().map_err(|reason| *reason)?.resolve(offset)
@@ -373,7 +378,7 @@ impl Vdso {
     /// It is the same in all processes of an architecture, and no file: a copy of it is made into one.
     fn ours(options: &SymbolOptions) -> Option<Vdso> {
         let bytes = own_vdso()?;
-        let symbols = Symbols::open(&elf_file::in_memory(&mut bytes.as_slice()).ok()?, options, &[ROOT]).ok()?;
+        let symbols = FileSymbols::open(&elf_file::in_memory(&mut bytes.as_slice()).ok()?, options, &[ROOT]).ok()?;
         Some(Vdso { len: bytes.len() as u64, symbols })
     }
 }
@@ -418,17 +423,17 @@ fn returns_from_signals(function: &str) -> bool {
     ["__restore_rt", "__restore", "__kernel_rt_sigreturn", "__kernel_sigreturn"].contains(&function)
 }
 
-const VDSO: Reason = "vdso";
-const NOT_IN_MAP: Reason = "not in its perf map";
-const MAP_TOO_LARGE: Reason = "perf map too large: a larger `--symbol-memory` helps";
+const VDSO: UnnamedReason = "vdso";
+const NOT_IN_MAP: UnnamedReason = "not in its perf map";
+const MAP_TOO_LARGE: UnnamedReason = "perf map too large: a larger `--symbol-memory` helps";
 /// Who pays for what is the kernel's.
 const ROOT: u32 = 0;
 
 pub const KERNEL: &str = "[kernel]";
-const NO_KERNEL_SYMBOL: Reason = "no kernel symbol there";
-pub const HIDDEN: Reason = "no-perm: kernel.kptr_restrict hides addresses";
+const NO_KERNEL_SYMBOL: UnnamedReason = "no kernel symbol there";
+pub const HIDDEN: UnnamedReason = "no-perm: kernel.kptr_restrict hides addresses";
 
-fn reason(err: KallsymsError) -> Reason {
+fn reason(err: KallsymsError) -> UnnamedReason {
     match err {
         KallsymsError::Restricted => HIDDEN,
         KallsymsError::Empty => "the kernel lists no symbols",
@@ -440,11 +445,14 @@ fn reason(err: KallsymsError) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbol::coverage::Count;
+    use crate::symbol::coverage::PlaceCounts;
     use crate::symbol::perf_map_file::PerfMapFile;
 
-    fn names() -> Names {
-        Names::new("/nonexistent", SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() })
+    fn names() -> FrameNames {
+        FrameNames::new(
+            "/nonexistent",
+            SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() },
+        )
     }
 
     #[test]
@@ -472,9 +480,9 @@ mod tests {
         std::hint::black_box(42)
     }
 
-    fn of_this_process(addr: u64) -> Named {
+    fn of_this_process(addr: u64) -> NamedFrame {
         // While a thread of another test is in D, nobody asks what this process has mapped.
-        let look = || crate::symbol::Spaces::new(Default::default()).locate(std::process::id() as i32, addr);
+        let look = || crate::symbol::AddressSpaces::new(Default::default()).locate(std::process::id() as i32, addr);
         let place = std::iter::repeat_with(look).take(10_000).find(Result::is_ok).unwrap_or_else(look);
         names().frame(&Frame::User { addr, behind_call: false, place })
     }
@@ -492,7 +500,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = "ffffffff81000000 T function\nffffffff82000000 d its_ops\nffffffff82000040 D next\n";
         fs::write(file.path(), text).unwrap();
-        let mut names = Names { kallsyms_path: file.path().into(), ..names() };
+        let mut names = FrameNames { kallsyms_path: file.path().into(), ..names() };
         let (function, data) = (0xffff_ffff_8100_0000, 0xffff_ffff_8200_0008);
         assert!(names.kernel(data).symbol.is_err());
         let named = names.kernel_or_data(data);
@@ -508,7 +516,7 @@ mod tests {
         let text = "ffffffff81000000 T never_returns_to\nffffffff81000010 T asm_sysvec_apic_timer_interrupt\n\
             ffffffff81000020 T next\n";
         fs::write(file.path(), text).unwrap();
-        let mut names = Names { kallsyms_path: file.path().into(), ..names() };
+        let mut names = FrameNames { kallsyms_path: file.path().into(), ..names() };
         let kernel = |low: u64, behind_call| Frame::Kernel { addr: 0xffff_ffff_8100_0000 + low, behind_call };
         type Case<'a> = (&'a [Frame], &'a [(&'a str, u64)]);
         let stacks: [Case<'_>; 3] = [
@@ -535,7 +543,7 @@ mod tests {
             names.frame(&Frame::User { addr: 7, behind_call: false, place: Err("exited") });
         }
         let coverage = names.coverage();
-        assert_eq!((coverage.count, coverage.nowhere), (Count { named: 0, unnamed: 2 }, 1));
+        assert_eq!((coverage.count, coverage.nowhere), (PlaceCounts { named: 0, unnamed: 2 }, 1));
     }
 
     #[test]
@@ -572,6 +580,6 @@ mod tests {
         assert!(at(0x2000).symbol.is_err());
         std::io::Write::write_all(&mut file, b"2000 100 later\n").unwrap();
         assert_eq!(at(0x2000).symbol, Ok("later".into()));
-        assert_eq!(names.coverage().count, Count { named: 2, unnamed: 0 });
+        assert_eq!(names.coverage().count, PlaceCounts { named: 2, unnamed: 0 });
     }
 }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use crate::symbol::files::Reason;
+use crate::symbol::files::UnnamedReason;
 use crate::sys;
 
 /// In place of a name that the time did not suffice for.
-pub const GIVEN_UP: Reason = "names given up";
+pub const GIVEN_UP: UnnamedReason = "names given up";
 
 /// CPU time for names that are looked up anew, of a report: no file of others decides how long a report takes.
 const MOST_NS: u64 = 500_000_000;
@@ -21,10 +21,10 @@ const RENEWED_AFTER: Duration = Duration::from_secs(1);
 
 /// What the output thread does now that may take long; and whether somebody wants it to end soon.
 #[derive(Clone, Debug, Default)]
-pub struct CurrentStep(Arc<Step>);
+pub struct CurrentStep(Arc<StepState>);
 
 #[derive(Debug, Default)]
-struct Step {
+struct StepState {
     /// The file whose names are looked for.
     file: Mutex<Option<Arc<str>>>,
     /// The process whose mappings are read, else 0.
@@ -172,7 +172,7 @@ mod tests {
     use crate::symbol::elf::SymbolOptions;
     use crate::symbol::elf_file::in_memory;
     use crate::symbol::names::own_vdso;
-    use crate::symbol::{Content, Frame, Module, Names};
+    use crate::symbol::{Content, Frame, FrameNames, Module};
 
     /// Of a small file.
     fn frames_of_a_file() -> impl Fn(u64) -> Frame {
@@ -182,9 +182,9 @@ mod tests {
         move |offset| Frame::User { addr: offset, behind_call: false, place: Ok((module.clone(), offset)) }
     }
 
-    fn names(step: &CurrentStep) -> Names {
+    fn names(step: &CurrentStep) -> FrameNames {
         let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() };
-        Names::observed("/nonexistent", options, step.clone())
+        FrameNames::observed("/nonexistent", options, step.clone())
     }
 
     /// What is given up in one report is found in the next.

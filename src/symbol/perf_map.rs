@@ -32,7 +32,7 @@ pub struct PerfMap {
     /// When all of it may be read again.
     next_reading: Option<Instant>,
     /// By start; of entries that overlap the later one of the file counts, for code is replaced in place.
-    entries: Vec<Entry>,
+    entries: Vec<PerfMapEntry>,
     sorted: bool,
     names: Vec<u8>,
     budget: Budget,
@@ -45,7 +45,7 @@ pub struct PerfMap {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct PerfMapEntry {
     start: u64,
     end: u64,
     order: u32,
@@ -93,7 +93,7 @@ impl PerfMap {
         Some((String::from_utf8_lossy(name).into_owned(), addr - entry.start))
     }
 
-    fn find(&mut self, addr: u64) -> Option<Entry> {
+    fn find(&mut self, addr: u64) -> Option<PerfMapEntry> {
         if !self.sorted {
             self.entries.sort_by_key(|entry| (entry.start, entry.order));
             self.sorted = true;
@@ -156,7 +156,7 @@ impl PerfMap {
         if names + entries == 0 || self.is_cut {
             return !self.is_cut;
         }
-        let more_bytes = (names + entries * size_of::<Entry>()) as u64;
+        let more_bytes = (names + entries * size_of::<PerfMapEntry>()) as u64;
         match &mut self.share {
             Some(share) => self.is_cut = !share.grow(more_bytes),
             None => {
@@ -186,7 +186,13 @@ impl PerfMap {
         }
         self.names.extend_from_slice(name);
         self.sorted &= self.entries.last().is_none_or(|last| last.start <= start);
-        self.entries.push(Entry { start, end: start.saturating_add(size), order, name: at, len: name.len() as u16 });
+        self.entries.push(PerfMapEntry {
+            start,
+            end: start.saturating_add(size),
+            order,
+            name: at,
+            len: name.len() as u16,
+        });
     }
 }
 
@@ -246,7 +252,7 @@ mod tests {
         let mut map = PerfMap::new(file.reopen().unwrap(), &budget);
         assert_eq!(name(&mut map, 0x15).unwrap().0, "function_1");
         assert!(name(&mut map, 99_999 * 16).is_none() && !map.is_whole());
-        let kept = map.names.capacity() + map.entries.capacity() * size_of::<Entry>();
+        let kept = map.names.capacity() + map.entries.capacity() * size_of::<PerfMapEntry>();
         assert!(kept as u64 + budget.room(&user) == room && map.entries.len() > 1000, "{kept} of {room}");
         drop(map);
         assert_eq!(budget.room(&user), room);

@@ -10,18 +10,18 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::host::Host;
-use crate::symbol::files::{Reason, open_regular_below};
+use crate::symbol::files::{UnnamedReason, open_regular_below};
 use crate::task::procfs;
 
 /// There is none.
-pub const JIT_NO_MAP: Reason = "jit-no-map";
-const LINK: Reason = "perf map behind a link";
-const NO_FILE: Reason = "perf map is no file";
-const FOREIGN: Reason = "perf map of another user";
-const OPEN_TO_OTHERS: Reason = "perf map that others may write";
+pub const JIT_NO_MAP: UnnamedReason = "jit-no-map";
+const LINK: UnnamedReason = "perf map behind a link";
+const NO_FILE: UnnamedReason = "perf map is no file";
+const FOREIGN: UnnamedReason = "perf map of another user";
+const OPEN_TO_OTHERS: UnnamedReason = "perf map that others may write";
 
 /// True for the reasons that a file of the process's own would end.
-pub fn is_cured_by_another(reason: Reason) -> bool {
+pub fn is_cured_by_another(reason: UnnamedReason) -> bool {
     [JIT_NO_MAP, LINK, NO_FILE, FOREIGN, OPEN_TO_OTHERS].contains(&reason)
 }
 
@@ -84,7 +84,7 @@ pub struct Process {
 #[derive(Debug)]
 struct State {
     owner: Option<u32>,
-    found: Result<Arc<File>, Reason>,
+    found: Result<Arc<File>, UnnamedReason>,
     next_look: Option<Instant>,
 }
 
@@ -113,7 +113,7 @@ impl PerfMapFile {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn find(&self) -> Result<Arc<File>, Reason> {
+    pub fn find(&self) -> Result<Arc<File>, UnnamedReason> {
         let own = self.find_own();
         own.or_else(|why| self.inherited.iter().find_map(|ancestor| ancestor.upgrade()?.known()).ok_or(why))
     }
@@ -122,7 +122,7 @@ impl PerfMapFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).found.as_ref().ok().cloned()
     }
 
-    fn find_own(&self) -> Result<Arc<File>, Reason> {
+    fn find_own(&self) -> Result<Arc<File>, UnnamedReason> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_there = |file: &Arc<File>| file.metadata().is_ok_and(|meta| meta.nlink() > 0);
         let now = Instant::now();
@@ -140,7 +140,7 @@ impl PerfMapFile {
         state.found.clone()
     }
 
-    fn look(&self, owner: &mut Option<u32>) -> Result<File, Reason> {
+    fn look(&self, owner: &mut Option<u32>) -> Result<File, UnnamedReason> {
         let Process { host, pid, started, ancestors, .. } = &self.process;
         let has_gone = started.is_none() || procfs::start_ticks(host, *pid) != *started;
         if !has_gone {
@@ -181,7 +181,7 @@ fn numbers(host: &Host, pid: i32) -> Vec<i32> {
 }
 
 /// Why a file is not the word of a process of this user, that lived after `began`.
-fn distrust(file: &File, owner: u32, began: Option<SystemTime>) -> Option<Reason> {
+fn distrust(file: &File, owner: u32, began: Option<SystemTime>) -> Option<UnnamedReason> {
     const OTHERS_WRITE: u32 = 0o022;
     const CLOCK_TICK: Duration = Duration::from_secs(1); // files get the time of the last one
     let Ok(meta) = file.metadata() else { return Some(NO_FILE) };
@@ -254,7 +254,7 @@ mod tests {
             PerfMapFile::new(process, Vec::new(), self.began)
         }
 
-        fn find(&self) -> Result<Arc<File>, Reason> {
+        fn find(&self) -> Result<Arc<File>, UnnamedReason> {
             self.search(None).find()
         }
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::symbol::mappings::Module;
-use crate::symbol::names::Names;
+use crate::symbol::names::FrameNames;
 use crate::symbol::stacks::Frame;
 
 /// What became of a callchain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Quality {
+pub enum CallchainQuality {
     Good,
     /// It ends in the C library or the loader, before it has come to any other code.
     BrokenLibc(Arc<str>),
@@ -23,31 +23,31 @@ pub enum Quality {
     Empty,
 }
 
-impl Quality {
+impl CallchainQuality {
     /// Of the frames of one stack.
-    pub fn of(frames: &[Frame], names: &mut Names) -> Quality {
-        let Some(outermost) = frames.last() else { return Quality::Empty };
+    pub fn of(frames: &[Frame], names: &mut FrameNames) -> CallchainQuality {
+        let Some(outermost) = frames.last() else { return CallchainQuality::Empty };
         if matches!(outermost, Frame::Truncated) {
-            return Quality::Truncated;
+            return CallchainQuality::Truncated;
         }
         let modules: Vec<&Arc<Module>> = frames.iter().filter_map(module).collect();
         let is_libc = !modules.is_empty() && modules.iter().all(|module| is_libc(module.name()));
-        let broken = matches!(outermost, Frame::User { .. }) && !is_beginning(frames, names);
+        let broken = matches!(outermost, Frame::User { .. }) && !starts_thread(frames, names);
         match modules.last().map(|module| module.path.clone()) {
-            _ if !broken => Quality::Good,
-            Some(path) if is_libc => Quality::BrokenLibc(path),
-            path => Quality::Broken(path),
+            _ if !broken => CallchainQuality::Good,
+            Some(path) if is_libc => CallchainQuality::BrokenLibc(path),
+            path => CallchainQuality::Broken(path),
         }
     }
 }
 
 /// True where a program or a thread begins: its outermost frame lies in the file's entry function or in one that starts
 /// threads, or has called `main`. The C library is mostly stripped: what is there has no name to go by.
-fn is_beginning(frames: &[Frame], names: &mut Names) -> bool {
+fn starts_thread(frames: &[Frame], names: &mut FrameNames) -> bool {
     let [inner @ .., outermost] = frames else { return false };
     let Frame::User { place: Ok((module, offset)), behind_call, .. } = outermost else { return false };
     let named = names.frame(outermost);
-    named.symbol.as_deref().is_ok_and(is_start)
+    named.symbol.as_deref().is_ok_and(is_thread_start)
         || names.is_entry(module, &named, offset + u64::from(*behind_call))
         || inner.last().is_some_and(|inner| names.frame(inner).symbol.as_deref() == Ok("main"))
 }
@@ -66,7 +66,7 @@ fn is_libc(name: &str) -> bool {
 }
 
 /// Nobody calls these functions.
-fn is_start(symbol: &str) -> bool {
+fn is_thread_start(symbol: &str) -> bool {
     const NAMES: [&str; 14] = [
         "_rt0_amd64_linux",
         "_start",
@@ -90,7 +90,7 @@ fn is_start(symbol: &str) -> bool {
 
 /// The callchains of a run by what became of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StackQuality {
+pub struct QualityCounts {
     pub good: u64,
     pub broken_libc: u64,
     pub broken: u64,
@@ -100,15 +100,15 @@ pub struct StackQuality {
     places: FxHashMap<Arc<str>, u64>,
 }
 
-impl StackQuality {
+impl QualityCounts {
     /// A stack that was taken so often.
-    pub fn add(&mut self, quality: Quality, taken: u64) {
+    pub fn add(&mut self, quality: CallchainQuality, taken: u64) {
         let (sum, place) = match quality {
-            Quality::Good => (&mut self.good, None),
-            Quality::BrokenLibc(path) => (&mut self.broken_libc, Some(path)),
-            Quality::Broken(path) => (&mut self.broken, path),
-            Quality::Truncated => (&mut self.truncated, None),
-            Quality::Empty => (&mut self.empty, None),
+            CallchainQuality::Good => (&mut self.good, None),
+            CallchainQuality::BrokenLibc(path) => (&mut self.broken_libc, Some(path)),
+            CallchainQuality::Broken(path) => (&mut self.broken, path),
+            CallchainQuality::Truncated => (&mut self.truncated, None),
+            CallchainQuality::Empty => (&mut self.empty, None),
         };
         *sum += taken;
         if let Some(path) = place {
@@ -171,7 +171,7 @@ mod tests {
         Frame::Kernel { addr, behind_call: false }
     }
 
-    fn nowhere(reason: crate::symbol::files::Reason) -> Frame {
+    fn nowhere(reason: crate::symbol::files::UnnamedReason) -> Frame {
         Frame::User { addr: 7, behind_call: true, place: Err(reason) }
     }
 
@@ -179,43 +179,43 @@ mod tests {
     fn a_chain_is_good_when_it_leads_to_a_start() {
         const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
         let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() };
-        let mut names = Names::new("/nonexistent", options);
-        let at_libc = || Quality::BrokenLibc(LIBC.into());
-        let cases: [(Vec<Frame>, Quality); 12] = [
-            (vec![], Quality::Empty),
-            (vec![kernel(1), kernel(2)], Quality::Good),
-            (vec![kernel(1), user("/a"), user("/a")], Quality::Broken(Some("/a".into()))),
-            (vec![user("/a"), user("/a"), Frame::Truncated], Quality::Truncated),
-            (vec![kernel(1), user("/a")], Quality::Broken(Some("/a".into()))),
+        let mut names = FrameNames::new("/nonexistent", options);
+        let at_libc = || CallchainQuality::BrokenLibc(LIBC.into());
+        let cases: [(Vec<Frame>, CallchainQuality); 12] = [
+            (vec![], CallchainQuality::Empty),
+            (vec![kernel(1), kernel(2)], CallchainQuality::Good),
+            (vec![kernel(1), user("/a"), user("/a")], CallchainQuality::Broken(Some("/a".into()))),
+            (vec![user("/a"), user("/a"), Frame::Truncated], CallchainQuality::Truncated),
+            (vec![kernel(1), user("/a")], CallchainQuality::Broken(Some("/a".into()))),
             (vec![kernel(1), user(LIBC)], at_libc()),
             (vec![user(LIBC), user("/lib64/ld-linux-x86-64.so.2"), user(LIBC)], at_libc()),
             (vec![user(LIBC), nowhere(NO_ADDRESS)], at_libc()),
-            (vec![user(LIBC), user("/a"), user(LIBC)], Quality::Broken(Some(LIBC.into()))),
-            (vec![user("/a"), user("/b"), nowhere(NOT_MAPPED)], Quality::Broken(Some("/b".into()))),
-            (vec![nowhere(NO_ADDRESS)], Quality::Broken(None)),
-            (vec![user("/a"), nowhere(EXITED)], Quality::Broken(Some("/a".into()))),
+            (vec![user(LIBC), user("/a"), user(LIBC)], CallchainQuality::Broken(Some(LIBC.into()))),
+            (vec![user("/a"), user("/b"), nowhere(NOT_MAPPED)], CallchainQuality::Broken(Some("/b".into()))),
+            (vec![nowhere(NO_ADDRESS)], CallchainQuality::Broken(None)),
+            (vec![user("/a"), nowhere(EXITED)], CallchainQuality::Broken(Some("/a".into()))),
         ];
         for (frames, want) in cases {
-            assert_eq!(Quality::of(&frames, &mut names), want, "{frames:?}");
+            assert_eq!(CallchainQuality::of(&frames, &mut names), want, "{frames:?}");
         }
         for symbol in ["_start", "clone3", "__libc_start_main@@GLIBC_2.34", "__libc_start_main_impl"] {
-            assert!(is_start(symbol), "{symbol}");
+            assert!(is_thread_start(symbol), "{symbol}");
         }
-        assert!(!is_start("main") && !is_start("clone_it"));
+        assert!(!is_thread_start("main") && !is_thread_start("clone_it"));
     }
 
     #[test]
     fn the_shares_and_the_culprits() {
-        let mut stacks = StackQuality::default();
+        let mut stacks = QualityCounts::default();
         assert!(stacks.describe().is_empty());
         for (quality, taken) in [
-            (Quality::Good, 50),
-            (Quality::BrokenLibc("/l/libc.so.6".into()), 20),
-            (Quality::Broken(Some("/b".into())), 5),
-            (Quality::Broken(Some("/b".into())), 4),
-            (Quality::Broken(None), 1),
-            (Quality::Truncated, 12),
-            (Quality::Empty, 8),
+            (CallchainQuality::Good, 50),
+            (CallchainQuality::BrokenLibc("/l/libc.so.6".into()), 20),
+            (CallchainQuality::Broken(Some("/b".into())), 5),
+            (CallchainQuality::Broken(Some("/b".into())), 4),
+            (CallchainQuality::Broken(None), 1),
+            (CallchainQuality::Truncated, 12),
+            (CallchainQuality::Empty, 8),
         ] {
             stacks.add(quality, taken);
         }

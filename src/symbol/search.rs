@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::escape::escape;
-use crate::symbol::elf_file::{ElfFile, Range, Symbol};
+use crate::symbol::elf_file::{ElfFile, ElfSymbol, FileRange};
 use crate::sys;
 use crate::sys::poll::is_told_to_end;
 
@@ -84,7 +84,7 @@ impl Search {
         file: &File,
         exported: bool,
         name: &str,
-        mut take: impl FnMut(&Symbol<'_>),
+        mut take: impl FnMut(&ElfSymbol<'_>),
     ) -> bool {
         let Some((entries, names)) = elf.symbol_table(file, exported) else { return true };
         if !self.spend(entries.len.saturating_add(names.len)) {
@@ -100,7 +100,7 @@ impl Search {
     }
 
     /// Hands over all symbols of a table, with their text. False when the search did not come to the end.
-    pub fn each(&self, elf: &ElfFile, file: &File, exported: bool, take: impl FnMut(&Symbol<'_>)) -> bool {
+    pub fn each(&self, elf: &ElfFile, file: &File, exported: bool, take: impl FnMut(&ElfSymbol<'_>)) -> bool {
         let Some((entries, names)) = elf.symbol_table(file, exported) else { return true };
         if names.len > MOST_NAMES_BYTES || !self.spend(entries.len.saturating_add(names.len)) {
             return false;
@@ -110,7 +110,13 @@ impl Search {
     }
 }
 
-fn each_entry(elf: &ElfFile, file: &File, entries: Range, names: &[u8], mut take: impl FnMut(&Symbol<'_>)) -> bool {
+fn each_entry(
+    elf: &ElfFile,
+    file: &File,
+    entries: FileRange,
+    names: &[u8],
+    mut take: impl FnMut(&ElfSymbol<'_>),
+) -> bool {
     let size = elf.symbol_bytes();
     let (mut bytes, mut index) = (Vec::new(), 0);
     for chunk in entries.chunks(CHUNK_BYTES / size * size) {
@@ -127,7 +133,7 @@ fn each_entry(elf: &ElfFile, file: &File, entries: Range, names: &[u8], mut take
 
 /// Where in a table of names a name, or the end of a longer one, stands before a zero or a version, in ascending order. None
 /// when the table cannot be read, or there are too many.
-fn places_of(file: &File, names: Range, wanted: &[u8]) -> Option<Vec<u32>> {
+fn places_of(file: &File, names: FileRange, wanted: &[u8]) -> Option<Vec<u32>> {
     let mut places = Vec::new();
     let Some(first) = wanted.first().filter(|_| !wanted.contains(&b'@')) else { return Some(places) };
     let mut bytes = Vec::new();
@@ -137,7 +143,7 @@ fn places_of(file: &File, names: Range, wanted: &[u8]) -> Option<Vec<u32>> {
         if is_told_to_end() {
             return None;
         }
-        read(file, Range { len, ..chunk }, &mut bytes)?;
+        read(file, FileRange { len, ..chunk }, &mut bytes)?;
         let mut at = 0;
         while let Some(next) = bytes.get(at..chunk.len as usize)?.iter().position(|byte| byte == first) {
             at += next;
@@ -153,7 +159,7 @@ fn places_of(file: &File, names: Range, wanted: &[u8]) -> Option<Vec<u32>> {
     Some(places)
 }
 
-fn read(file: &File, range: Range, bytes: &mut Vec<u8>) -> Option<()> {
+fn read(file: &File, range: FileRange, bytes: &mut Vec<u8>) -> Option<()> {
     bytes.resize(usize::try_from(range.len).ok()?, 0);
     file.read_exact_at(bytes, range.offset).ok()
 }

@@ -29,11 +29,11 @@ pub struct SpaceKeys {
     last: u32,
     exited: VecDeque<(u64, i32)>,
     /// What records told of, by pid.
-    told: FxHashMap<i32, Told>,
+    told: FxHashMap<i32, KnownMappings>,
 }
 
 /// Mappings by start: their end, and what is mapped there.
-type Told = BTreeMap<u64, (u64, u64)>;
+type KnownMappings = BTreeMap<u64, (u64, u64)>;
 
 /// Mappings remembered per process; one with more gets a new number more often than it must.
 const MOST_TOLD: usize = 4096;

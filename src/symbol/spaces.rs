@@ -16,76 +16,74 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::host::{Host, threads};
 use crate::symbol::files::{
-    DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, Reason, WantedFile, path_of_line, room_for_files,
+    DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, UnnamedReason, WantedFile, path_of_line, room_for_files,
 };
-use crate::symbol::mappings::{
-    Content, MOST_MAPPINGS, Mapping, Mappings, Module, is_made_at_run_time, parse_maps_line,
-};
+use crate::symbol::mappings::{Content, MOST_MAPPINGS, Mapping, Mappings, Module, is_anonymous, parse_maps_line};
 use crate::symbol::perf_map_file::{JIT_NO_MAP, PerfMapFile, Process};
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::{elf, elf_file};
 use crate::task::procfs;
 
 #[derive(Clone, Debug, Default)]
-struct Space {
+struct AddressSpace {
     maps: Arc<Mappings>,
     parent: Option<i32>,
     /// The user, when last seen.
     owner: Option<u32>,
     /// When its process exited, in the time of records.
-    gone: Option<u64>,
+    exited_at: Option<u64>,
     /// Where names of code made at run time may be, once it has been seen to run some.
     perf_map: Option<Arc<PerfMapFile>>,
     /// The modules that these are for.
-    with_map: Vec<Arc<Module>>,
+    jit_modules: Vec<Arc<Module>>,
     /// When /proc may be asked again for its mappings.
-    next_look: Option<Instant>,
+    reread_at: Option<Instant>,
 }
 
 /// The address spaces of all processes seen.
 #[derive(Debug)]
-pub struct Spaces {
+pub struct AddressSpaces {
     host: Host,
-    spaces: FxHashMap<i32, Space>,
+    spaces: FxHashMap<i32, AddressSpace>,
     /// Those with an open file.
     modules: FxHashMap<(Vec<u8>, FileKey), Arc<Module>>,
     /// Those without, by path.
-    nameless: FxHashMap<String, Vec<Arc<Module>>>,
+    unnamed_modules: FxHashMap<String, Vec<Arc<Module>>>,
     /// Files that are known to be none of ours to read, whoever maps them.
     not_elf: FxHashSet<(Vec<u8>, FileKey)>,
     exited: VecDeque<(u64, i32)>,
     began: std::time::SystemTime,
     /// Descriptors spent on pinned files at most.
-    most_pinned: usize,
+    max_pinned: usize,
 }
 
 /// The same, where there is room for more.
-const MOST_PINNED: usize = 2048;
+const MAX_PINNED: usize = 2048;
 /// Each may take as many again for copies of its tables, and /proc must stay readable.
-const ROOM_PER_FILE: usize = 3;
+const DESCRIPTORS_PER_FILE: usize = 3;
 /// Files remembered for not being ELF.
 const MOST_NOT_ELF: usize = 4096;
 /// How long the mappings of a process that exited are kept, ns.
 const KEEP_EXITED_NS: u64 = 2_000_000_000;
 /// /proc is asked again for what a process has mapped no sooner than that.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const REREAD_AFTER: Duration = Duration::from_secs(1);
 /// Ancestors whose files are tried for a process that has gone.
 const MOST_ANCESTORS: usize = 8;
 /// Modules of one process that it may name in its perf map: there are one or two.
-const MOST_WITH_MAP: usize = 16;
+const MOST_JIT_MODULES: usize = 16;
 
-impl Spaces {
-    pub fn new(host: Host) -> Spaces {
-        let most_pinned = MOST_PINNED.min(room_for_files(&host) / ROOM_PER_FILE);
-        Spaces {
+impl AddressSpaces {
+    pub fn new(host: Host) -> AddressSpaces {
+        let max_pinned = MAX_PINNED.min(room_for_files(&host) / DESCRIPTORS_PER_FILE);
+        AddressSpaces {
             host,
             spaces: FxHashMap::default(),
             modules: FxHashMap::default(),
-            nameless: FxHashMap::default(),
+            unnamed_modules: FxHashMap::default(),
             not_elf: FxHashSet::default(),
             exited: VecDeque::new(),
             began: std::time::SystemTime::now(),
-            most_pinned,
+            max_pinned,
         }
     }
 
@@ -93,7 +91,7 @@ impl Spaces {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn locate(&mut self, pid: i32, addr: u64) -> Result<(Arc<Module>, u64), Reason> {
+    pub fn locate(&mut self, pid: i32, addr: u64) -> Result<(Arc<Module>, u64), UnnamedReason> {
         const LOWEST: u64 = 1 << 16; // vm.mmap_min_addr
         const HIGHEST: u64 = 1 << 57; // of user space on any of our architectures
         let mut found = self.find(pid, addr);
@@ -101,19 +99,19 @@ impl Spaces {
             return Err(NO_ADDRESS);
         }
         if found.is_none() {
-            self.fill(pid);
+            self.reread_maps(pid);
             found = self.find(pid, addr);
         }
         let Some((module, offset)) = found else {
             return Err(match pid {
                 0 => OUTSIDE,
                 // Of one whose mappings are known, what is in none of them is in none, also when it has exited.
-                _ if self.space(pid).maps.is_empty() && self.is_gone(pid) => EXITED,
+                _ if self.space(pid).maps.is_empty() && self.has_exited(pid) => EXITED,
                 _ => NOT_MAPPED,
             });
         };
         match module.content {
-            Content::Unnamed { reason, .. } => Ok((self.with_map(pid, &module, reason), offset)),
+            Content::Unnamed { reason, .. } => Ok((self.jit_module(pid, &module, reason), offset)),
             _ => Ok((module, offset)),
         }
     }
@@ -129,22 +127,23 @@ impl Spaces {
                 let owner = self.spaces.get(&pid).and_then(|space| space.owner);
                 let module = self.module(pid, owner, (start, end), &path, key);
                 if let Some(space) = self.spaces.get_mut(&pid) {
-                    space.gone = None; // threads of it live on, or it is another one whose fork was lost
+                    space.exited_at = None; // threads of it live on, or it is another one whose fork was lost
                     Arc::make_mut(&mut space.maps).insert(Mapping::new((start, end), offset, module));
                 }
             }
             SpaceChange::Fork { parent, child } => {
                 let space = self.space(parent);
                 let (maps, owner) = (space.maps.clone(), space.owner);
-                self.spaces.insert(child, Space { maps, owner, parent: Some(parent), ..Space::default() });
+                self.spaces
+                    .insert(child, AddressSpace { maps, owner, parent: Some(parent), ..AddressSpace::default() });
             }
             SpaceChange::Exec { pid } => {
                 let (parent, owner) = self.spaces.get(&pid).map_or((None, None), |space| (space.parent, space.owner));
-                self.spaces.insert(pid, Space { parent, owner, ..Space::default() });
+                self.spaces.insert(pid, AddressSpace { parent, owner, ..AddressSpace::default() });
             }
             SpaceChange::Exit { pid, time } => {
                 if let Some(space) = self.spaces.get_mut(&pid) {
-                    space.gone = Some(time);
+                    space.exited_at = Some(time);
                     self.exited.push_back((time, pid));
                 }
                 self.expire(time);
@@ -156,11 +155,11 @@ impl Spaces {
     fn expire(&mut self, now: u64) {
         let is_over = |(time, _): &mut (u64, i32)| time.saturating_add(KEEP_EXITED_NS) < now;
         while let Some((time, pid)) = self.exited.pop_front_if(is_over) {
-            let Some(space) = self.spaces.get_mut(&pid).filter(|space| space.gone == Some(time)) else { continue };
+            let Some(space) = self.spaces.get_mut(&pid).filter(|space| space.exited_at == Some(time)) else { continue };
             if threads(&self.host, pid).is_empty() {
                 self.spaces.remove(&pid);
             } else {
-                space.gone = Some(now);
+                space.exited_at = Some(now);
                 self.exited.push_back((now, pid));
             }
         }
@@ -172,13 +171,13 @@ impl Spaces {
         self.exited.clear();
     }
 
-    fn is_gone(&self, pid: i32) -> bool {
+    fn has_exited(&self, pid: i32) -> bool {
         !self.host.proc.join(pid.to_string()).exists()
     }
 
     /// True when no more files can be opened.
     pub fn is_full(&self) -> bool {
-        self.modules.len() >= self.most_pinned
+        self.modules.len() >= self.max_pinned
     }
 
     /// Closes files that nobody else refers to any more.
@@ -187,29 +186,30 @@ impl Spaces {
     }
 
     /// Reads what a process has mapped, and finds its perf map, while it is there to be asked.
-    pub fn get_to_know(&mut self, pid: i32) {
+    pub fn preload(&mut self, pid: i32) {
         let makes_code = |module: &Module| matches!(module.content, Content::Unnamed { .. });
         if self.space(pid).maps.modules().any(makes_code) {
             let _ = self.perf_map(pid).find(); // it stays open
         }
     }
 
-    fn space(&mut self, pid: i32) -> &Space {
+    fn space(&mut self, pid: i32) -> &AddressSpace {
         if !self.spaces.contains_key(&pid) {
             let owner = procfs::owner(&self.host, pid);
             let maps = Arc::new(self.read_maps(pid, owner));
-            self.spaces.insert(pid, Space { maps, owner, ..Space::default() });
+            self.spaces.insert(pid, AddressSpace { maps, owner, ..AddressSpace::default() });
         }
         &self.spaces[&pid]
     }
 
     /// Takes from /proc what records did not tell of, for they may have been lost.
-    fn fill(&mut self, pid: i32) {
+    fn reread_maps(&mut self, pid: i32) {
         // The number of one that has gone may be another's.
         let now = Instant::now();
-        let may_look = |space: &&mut Space| space.gone.is_none() && space.next_look.is_none_or(|next| now >= next);
-        let Some(space) = self.spaces.get_mut(&pid).filter(may_look) else { return };
-        space.next_look = Some(now + LOOK_AGAIN);
+        let may_reread =
+            |space: &&mut AddressSpace| space.exited_at.is_none() && space.reread_at.is_none_or(|next| now >= next);
+        let Some(space) = self.spaces.get_mut(&pid).filter(may_reread) else { return };
+        space.reread_at = Some(now + REREAD_AFTER);
         let owner = space.owner;
         let seen = self.read_maps(pid, owner);
         if let Some(space) = self.spaces.get_mut(&pid) {
@@ -222,9 +222,9 @@ impl Spaces {
         if let Some(known) = &space.perf_map {
             return known.clone();
         }
-        let (owner, has_gone) = (space.owner, space.gone.is_some());
+        let (owner, has_exited) = (space.owner, space.exited_at.is_some());
         // The number of one that has gone may be another's.
-        let started = if has_gone { None } else { procfs::start_ticks(&self.host, pid) };
+        let started = if has_exited { None } else { procfs::start_ticks(&self.host, pid) };
         let ancestors = self.ancestors(pid);
         let maps = ancestors.iter().filter_map(|ancestor| self.spaces.get(ancestor)?.perf_map.as_ref());
         let inherited = maps.map(Arc::downgrade).collect();
@@ -237,7 +237,7 @@ impl Spaces {
     }
 
     /// `module` as this process names it, or may come to.
-    fn with_map(&mut self, pid: i32, module: &Arc<Module>, reason: Reason) -> Arc<Module> {
+    fn jit_module(&mut self, pid: i32, module: &Arc<Module>, reason: UnnamedReason) -> Arc<Module> {
         let map = self.perf_map(pid);
         let fresh = || {
             let content = Content::Unnamed { reason, map: Some(map) };
@@ -248,22 +248,22 @@ impl Spaces {
             matches!(known.content, Content::Unnamed { reason: other, .. } if other == reason)
                 && known.path == module.path
         };
-        if let Some(known) = space.with_map.iter().find(same) {
+        if let Some(known) = space.jit_modules.iter().find(same) {
             return known.clone();
         }
-        if space.with_map.len() >= MOST_WITH_MAP {
-            space.with_map.clear(); // their users keep theirs
+        if space.jit_modules.len() >= MOST_JIT_MODULES {
+            space.jit_modules.clear(); // their users keep theirs
         }
         let module = fresh();
-        space.with_map.push(module.clone());
+        space.jit_modules.push(module.clone());
         module
     }
 
     fn read_maps(&mut self, pid: i32, owner: Option<u32>) -> Mappings {
         // Its list is locked while one of its threads waits for a page of a dead file server: whoever reads it waits too.
-        const LOOKS: usize = 256;
+        const MAX_THREADS: usize = 256;
         let is_stuck = |tid: &i32| procfs::stat(&self.host, *tid).is_some_and(|stat| stat.state == b'D');
-        if threads(&self.host, pid).iter().take(LOOKS).any(is_stuck) {
+        if threads(&self.host, pid).iter().take(MAX_THREADS).any(is_stuck) {
             return Mappings::default(); // looked at again when an address of it is not found
         }
         let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
@@ -292,20 +292,20 @@ impl Spaces {
         if path == "[vdso]" {
             let same = |known: &Arc<Module>| matches!(known.content, Content::Vdso { len } if len == end.saturating_sub(start));
             let vdso = || Content::Vdso { len: end.saturating_sub(start) };
-            return self.nameless(&path, same, vdso);
+            return self.unnamed_module(&path, same, vdso);
         }
-        if is_made_at_run_time(&path) {
+        if is_anonymous(&path) {
             return self.unnamed(&path, JIT_NO_MAP);
         }
         if !path.starts_with('/') {
             return self.unnamed(&path, "no file");
         }
-        let of_file = (raw.to_vec(), key);
-        if let Some(known) = self.modules.get(&of_file) {
+        let path_and_key = (raw.to_vec(), key);
+        if let Some(known) = self.modules.get(&path_and_key) {
             owner.into_iter().for_each(|owner| known.used_by(owner));
             return known.clone();
         }
-        if self.not_elf.contains(&of_file) {
+        if self.not_elf.contains(&path_and_key) {
             return self.unnamed(&path, elf::NOT_ELF);
         }
         if self.is_full() {
@@ -313,12 +313,12 @@ impl Spaces {
         }
         let ancestors = self.ancestors(pid);
         let file_path = Path::new(OsStr::from_bytes(raw));
-        let wanted = WantedFile { pid, start, end, path: file_path, key: &of_file.1, ancestors: &ancestors };
+        let wanted = WantedFile { pid, start, end, path: file_path, key: &path_and_key.1, ancestors: &ancestors };
         let content = match wanted.open(&self.host) {
             Ok(file) if elf_file::is_elf(&file) => Content::File(file),
             Ok(_) if path.starts_with("/memfd:") => return self.unnamed(&path, JIT_NO_MAP),
             Ok(_) => {
-                self.remember_not_elf(of_file);
+                self.remember_not_elf(path_and_key);
                 return self.unnamed(&path, elf::NOT_ELF);
             }
             // The kernel's word: the paths that were tried may have failed for lesser reasons.
@@ -332,38 +332,38 @@ impl Spaces {
             _ => None,
         };
         owner.or_else(maker).into_iter().for_each(|user| module.used_by(user));
-        self.modules.insert(of_file, module.clone());
+        self.modules.insert(path_and_key, module.clone());
         module
     }
 
     /// Every process that maps it, and every look at /proc, would have it opened again.
-    fn remember_not_elf(&mut self, of_file: (Vec<u8>, FileKey)) {
-        if of_file.1 == FileKey::Unknown {
+    fn remember_not_elf(&mut self, path_and_key: (Vec<u8>, FileKey)) {
+        if path_and_key.1 == FileKey::Unknown {
             return;
         }
         if self.not_elf.len() >= MOST_NOT_ELF {
             self.not_elf.clear();
         }
-        self.not_elf.insert(of_file);
+        self.not_elf.insert(path_and_key);
     }
 
-    fn unnamed(&mut self, path: &str, reason: Reason) -> Arc<Module> {
+    fn unnamed(&mut self, path: &str, reason: UnnamedReason) -> Arc<Module> {
         let same =
             |known: &Arc<Module>| matches!(known.content, Content::Unnamed { reason: other, .. } if other == reason);
-        self.nameless(path, same, || Content::Unnamed { reason, map: None })
+        self.unnamed_module(path, same, || Content::Unnamed { reason, map: None })
     }
 
     /// A module without a file, shared by all processes that have it.
-    fn nameless(
+    fn unnamed_module(
         &mut self,
         path: &str,
         same: impl Fn(&Arc<Module>) -> bool,
         content: impl FnOnce() -> Content,
     ) -> Arc<Module> {
-        if self.nameless.len() >= MOST_PINNED {
-            self.nameless.clear(); // their users keep theirs
+        if self.unnamed_modules.len() >= MAX_PINNED {
+            self.unnamed_modules.clear(); // their users keep theirs
         }
-        let known = self.nameless.entry(path.to_owned()).or_default();
+        let known = self.unnamed_modules.entry(path.to_owned()).or_default();
         if let Some(known) = known.iter().find(|known| same(known)) {
             return known.clone();
         }
@@ -379,9 +379,9 @@ impl Spaces {
 }
 
 /// In no executable mapping.
-pub const NOT_MAPPED: Reason = "not mapped when last seen";
+pub const NOT_MAPPED: UnnamedReason = "not mapped when last seen";
 /// The word was no address at all.
-pub const NO_ADDRESS: Reason = "no address: no frame pointers here";
+pub const NO_ADDRESS: UnnamedReason = "no address: no frame pointers here";
 
 #[cfg(test)]
 mod tests {
@@ -390,8 +390,8 @@ mod tests {
     use crate::perf::record::{FileId, Mmap};
     use crate::symbol::SpaceKeys;
 
-    fn spaces() -> Spaces {
-        Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() })
+    fn spaces() -> AddressSpaces {
+        AddressSpaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() })
     }
 
     fn mmap(pid: i32, addr: u64, len: u64, offset: u64, path: &str) -> Record<'_> {
@@ -399,11 +399,11 @@ mod tests {
         Record::Mmap(Mmap { pid, tid: pid, addr, len, offset, file, path: path.as_bytes() })
     }
 
-    fn apply(spaces: &mut Spaces, record: &Record<'_>) {
+    fn apply(spaces: &mut AddressSpaces, record: &Record<'_>) {
         spaces.apply(SpaceKeys::default().apply(record, 0).unwrap());
     }
 
-    fn at(spaces: &mut Spaces, pid: i32, addr: u64) -> Option<(String, u64)> {
+    fn at(spaces: &mut AddressSpaces, pid: i32, addr: u64) -> Option<(String, u64)> {
         spaces.locate(pid, addr).ok().map(|(module, offset)| (module.name().to_owned(), offset))
     }
 
@@ -440,7 +440,7 @@ mod tests {
         fs::create_dir(dir.path().join("5")).unwrap();
         let lines = "10000-90000 r-xp 0 0:0 1 /no/a\n30000-40000 r-xp 0 0:0 2 /no/b\n20000-22000 r-xp 0 0:0 3 /no/c\n";
         fs::write(dir.path().join("5/maps"), lines).unwrap();
-        let mut spaces = Spaces::new(Host { proc: dir.path().into(), cpu: "/nonexistent".into() });
+        let mut spaces = AddressSpaces::new(Host { proc: dir.path().into(), cpu: "/nonexistent".into() });
         let cases = [(0x1ffff, "a"), (0x21fff, "c"), (0x22000, "a"), (0x30000, "b"), (0x40000, "a"), (0x8ffff, "a")];
         for (addr, name) in cases {
             assert_eq!(at(&mut spaces, 5, addr).map(|found| found.0).as_deref(), Some(name), "{addr:#x}");
@@ -476,7 +476,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let task = dir.path().join("5/task");
         fs::create_dir_all(task.join("6")).unwrap();
-        let mut spaces = Spaces::new(Host { proc: dir.path().into(), cpu: "/nonexistent".into() });
+        let mut spaces = AddressSpaces::new(Host { proc: dir.path().into(), cpu: "/nonexistent".into() });
         apply(&mut spaces, &mmap(5, 0x1000, 0x1000, 0, "/no/a"));
         spaces.apply(SpaceChange::Exit { pid: 5, time: S });
         for time in [4 * S, 10 * S] {

@@ -148,7 +148,7 @@ mod tests {
         ];
         let (mut interned, mut spaces, mut stacks) =
             (Stacks::new(1 << 20, 127), SpaceKeys::default(), Frames::default());
-        let mut id = |ip| interned.address(ip, false, Innermost::Executed, 1, &mut spaces);
+        let mut id = |ip| interned.intern_address(ip, false, Innermost::Executed, 1, &mut spaces);
         let mut known: Vec<(i32, StackKey)> = vec![(-1, StackKey::Absent), (-2, StackKey::LeftOut)];
         for (ip, (place, frames)) in cases.into_iter().enumerate() {
             let id = id(ip as u64 + 1).unwrap();

@@ -7,10 +7,10 @@ use std::time::Duration;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::perf::record::{Callchain, ChainForm, Innermost};
-use crate::symbol::files::Reason;
+use crate::symbol::files::UnnamedReason;
 use crate::symbol::mappings::Module;
 use crate::symbol::space_keys::{SpaceChange, SpaceKeys};
-use crate::symbol::spaces::{NO_ADDRESS, Spaces};
+use crate::symbol::spaces::{AddressSpaces, NO_ADDRESS};
 use crate::task::procfs::KernelFrame;
 
 /// An interned stack.
@@ -19,14 +19,14 @@ pub struct StackId(NonZeroU32);
 
 /// A stack on its way to the output thread, once.
 #[derive(Clone, Debug)]
-pub struct Stack {
+pub struct NewStack {
     pub id: StackId,
     pub pid: i32,
-    pub body: Body,
+    pub body: StackBody,
 }
 
 #[derive(Clone, Debug)]
-pub enum Body {
+pub enum StackBody {
     /// Addresses and markers as the kernel wrote them; `cut`: the depth limit was reached.
     Chain { words: Box<[u64]>, cut: bool, innermost: Innermost },
     /// From /proc/TID/stack, which gives names but no addresses.
@@ -35,11 +35,11 @@ pub enum Body {
 
 /// What the output thread must know before it prints what follows, in order.
 #[derive(Clone, Debug)]
-pub enum News {
-    Stack(Stack),
+pub enum SymbolUpdate {
+    Stack(NewStack),
     Space(SpaceChange),
     /// How often each stack was taken since the last time, and how many callchains were empty.
-    Taken {
+    StackCounts {
         stacks: Vec<(StackId, u64)>,
         empty: u64,
     },
@@ -49,23 +49,23 @@ pub enum News {
         kept: FxHashSet<StackId>,
     },
     /// Changes of address spaces were left out before: what a process has mapped is to be asked anew.
-    Anew,
+    RereadMaps,
 }
 
-impl News {
+impl SymbolUpdate {
     /// About as much memory as it takes.
     pub fn bytes(&self) -> usize {
         /// Of an allocator, for each piece of memory.
         const OVERHEAD_BYTES: usize = 16;
         let heap = match self {
-            News::Stack(Stack { body: Body::Chain { words, .. }, .. }) => size_of_val(&words[..]),
-            News::Stack(Stack { body: Body::Named(frames), .. }) => size_of_val(&frames[..]),
-            News::Space(change) => change.heap_bytes(),
-            News::Taken { stacks, .. } => size_of_val(&stacks[..]),
-            News::Forget { kept, .. } => kept.capacity() * (size_of::<StackId>() + 1),
-            News::Anew => 0,
+            SymbolUpdate::Stack(NewStack { body: StackBody::Chain { words, .. }, .. }) => size_of_val(&words[..]),
+            SymbolUpdate::Stack(NewStack { body: StackBody::Named(frames), .. }) => size_of_val(&frames[..]),
+            SymbolUpdate::Space(change) => change.heap_bytes(),
+            SymbolUpdate::StackCounts { stacks, .. } => size_of_val(&stacks[..]),
+            SymbolUpdate::Forget { kept, .. } => kept.capacity() * (size_of::<StackId>() + 1),
+            SymbolUpdate::RereadMaps => 0,
         };
-        size_of::<News>() + OVERHEAD_BYTES + heap
+        size_of::<SymbolUpdate>() + OVERHEAD_BYTES + heap
     }
 }
 
@@ -82,25 +82,25 @@ pub enum Frame {
         /// address itself is another function then.
         behind_call: bool,
         /// Of the instruction before it then: the module and the offset in its file, or why it is in none.
-        place: Result<(Arc<Module>, u64), Reason>,
+        place: Result<(Arc<Module>, u64), UnnamedReason>,
     },
     Named(Box<KernelFrame>),
     /// The stack went on; the depth limit cut it.
     Truncated,
 }
 
-impl Stack {
+impl NewStack {
     /// The frames, with user addresses as places in files as they are mapped now.
-    pub fn frames(self, spaces: &mut Spaces) -> Vec<Frame> {
+    pub fn frames(self, spaces: &mut AddressSpaces) -> Vec<Frame> {
         let (words, cut, innermost) = match self.body {
-            Body::Named(frames) => return frames.into_iter().map(|frame| Frame::Named(Box::new(frame))).collect(),
-            Body::Chain { words, cut, innermost } => (words, cut, innermost),
+            StackBody::Named(frames) => return frames.into_iter().map(|frame| Frame::Named(Box::new(frame))).collect(),
+            StackBody::Chain { words, cut, innermost } => (words, cut, innermost),
         };
         let mut frames = Vec::with_capacity(words.len() + 1);
-        let (before, of_process) = words.split_at(before_process(words.iter().copied(), words.len()));
+        let (before, user_words) = words.split_at(user_part_start(words.iter().copied(), words.len()));
         let mut kernel = true;
         let mut is_first = true; // of the kernel's, or of the user's: where that was left
-        for &addr in without_end_mark(before) {
+        for &addr in without_end_marker(before) {
             if addr >= PERF_CONTEXT_MAX {
                 kernel = addr == PERF_CONTEXT_KERNEL;
                 is_first = true;
@@ -119,7 +119,7 @@ impl Stack {
             });
         }
         let mut is_first = true;
-        for &addr in without_end_mark(of_process).iter().skip(1) {
+        for &addr in without_end_marker(user_words).iter().skip(1) {
             let behind_call = !is_first || innermost == Innermost::BehindCall && frames.is_empty();
             is_first = false;
             let place = spaces.locate(self.pid, addr.saturating_sub(u64::from(behind_call)));
@@ -135,13 +135,13 @@ impl Stack {
 /// How many words come before the process's part of a chain, which is the last one and begins with its marker,
 /// perf_callchain() in kernel/events/callchain.c. Behind it a word that looks like a marker is what the process had on its
 /// stack.
-fn before_process(mut words: impl Iterator<Item = u64>, len: usize) -> usize {
+fn user_part_start(mut words: impl Iterator<Item = u64>, len: usize) -> usize {
     words.position(|word| word == PERF_CONTEXT_USER).unwrap_or(len)
 }
 
 /// Without the zero that a user stack may end with. On arm64 the kernel writes down the return address of the outermost
 /// frame, which has none.
-fn without_end_mark(words: &[u64]) -> &[u64] {
+fn without_end_marker(words: &[u64]) -> &[u64] {
     match words {
         [rest @ .., before, 0] if *before < PERF_CONTEXT_MAX => words.get(..=rest.len()).unwrap_or(words),
         _ => words,
@@ -152,22 +152,22 @@ fn without_end_mark(words: &[u64]) -> &[u64] {
 /// those that nobody refers to any more are forgotten: on a machine where processes come and go each has stacks of its own.
 #[derive(Debug)]
 pub struct Stacks {
-    by_hash: FxHashMap<u64, Vec<(StackId, Key)>>,
+    by_hash: FxHashMap<u64, Vec<(StackId, InternedStack)>>,
     words: Vec<[u8; 8]>,
-    /// Those that came last, by [`recent_place`]: most come again soon.
-    recent: Box<[Option<Recent>]>,
+    /// Those that came last, by [`recent_slot`]: most come again soon.
+    recent: Box<[Option<RecentStack>]>,
     /// What each takes.
     sizes: Vec<(StackId, u32)>,
     bytes: usize,
     /// When it is time to forget.
-    renew_at_bytes: usize,
+    forget_at_bytes: usize,
     /// New stacks since the last time.
-    since: u32,
+    new_since_forgetting: u32,
     limit_bytes: usize,
     depth_limit: usize,
     last: u32,
     /// Not yet sent to the output thread.
-    fresh: Vec<News>,
+    updates: Vec<SymbolUpdate>,
     changed: bool,
     refused: u64,
     /// Callchains without an address.
@@ -175,7 +175,7 @@ pub struct Stacks {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Key {
+struct InternedStack {
     space: u32,
     start: usize,
     len: usize,
@@ -188,9 +188,9 @@ struct Key {
     taken: u64,
 }
 
-/// A stack of the table, and how often it came since its [`Key`] was told of that.
+/// A stack of the table, and how often it came since its [`InternedStack`] was told of that.
 #[derive(Clone, Copy, Debug)]
-struct Recent {
+struct RecentStack {
     id: StackId,
     /// Of the words alone.
     hash: u64,
@@ -211,15 +211,15 @@ const PERF_CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const PERF_CONTEXT_USER: u64 = -512_i64 as u64;
 
 /// At most this part of the limit may be taken by stacks that nobody refers to any more, unless the output is blocked.
-const RENEW_PART: usize = 4;
+const GROWTH_SHARE: usize = 4;
 /// This part of the limit is for stacks that nobody refers to, but that come again and again.
-const FREQUENT_PART: usize = 8;
+const FREQUENT_SHARE: usize = 8;
 /// So much always may: a look at who refers to what is not worth it for less.
-const RENEW_LEAST_BYTES: usize = 1 << 20;
+const MIN_GROWTH_BYTES: usize = 1 << 20;
 /// It takes a while, and may find that nearly all are needed.
-const AT_LEAST: usize = 1024;
+const MIN_NEW_STACKS: usize = 1024;
 /// And so much per ms that the last look has taken.
-const RENEW_BYTES_PER_MS: usize = 1 << 20;
+const GROWTH_BYTES_PER_MS: usize = 1 << 20;
 
 /// The address at which `chain` leaves the process. None when it is not in the process at all.
 pub fn innermost_user(chain: Callchain<'_>) -> Option<u64> {
@@ -229,7 +229,7 @@ pub fn innermost_user(chain: Callchain<'_>) -> Option<u64> {
 
 /// Where a stack is looked for among the recent ones. A few words must do, as what is found there is compared in full.
 #[inline(always)]
-fn recent_place(chain: Callchain<'_>) -> usize {
+fn recent_slot(chain: Callchain<'_>) -> usize {
     const FACTORS: [u64; 2] = [0xf135_7aea_2e62_a9c5, 0xbf58_476d_1ce4_e5b9];
     // The first two are a marker and the function that calls the event: most have these in common.
     let hash = if let [_, _, a, b, c, .., last] = chain.words() {
@@ -259,12 +259,12 @@ impl Stacks {
             recent: vec![None; 1 << RECENT_BITS].into_boxed_slice(),
             sizes: Vec::new(),
             bytes: 0,
-            renew_at_bytes: RENEW_LEAST_BYTES.min(limit_bytes / RENEW_PART),
-            since: 0,
+            forget_at_bytes: MIN_GROWTH_BYTES.min(limit_bytes / GROWTH_SHARE),
+            new_since_forgetting: 0,
             limit_bytes,
             depth_limit,
             last: 0,
-            fresh: Vec::new(),
+            updates: Vec::new(),
             changed: false,
             refused: 0,
             empty: 0,
@@ -288,7 +288,7 @@ impl Stacks {
     }
 
     /// As [`Stacks::intern`], of a callchain that is none of those which somebody has asked for.
-    pub fn place(
+    pub fn intern_uncounted(
         &mut self,
         chain: Callchain<'_>,
         form: ChainForm,
@@ -308,7 +308,7 @@ impl Stacks {
         spaces: &mut SpaceKeys,
         taken: u64,
     ) -> Option<StackId> {
-        let place = recent_place(chain);
+        let place = recent_slot(chain);
         if let Some(recent) = &mut self.recent[place]
             && recent.form == form
             && is_same(&self.words[recent.start..recent.start + recent.len], chain)
@@ -318,11 +318,11 @@ impl Stacks {
             recent.taken += taken;
             return Some(recent.id);
         }
-        self.find_any(chain, place, form, pid, spaces, taken)
+        self.find_or_insert(chain, place, form, pid, spaces, taken)
     }
 
     #[inline(never)]
-    fn find_any(
+    fn find_or_insert(
         &mut self,
         chain: Callchain<'_>,
         place: usize,
@@ -337,14 +337,14 @@ impl Stacks {
         let space = if has_user { spaces.key(pid) } else { 0 };
         let most = if form.depth == 0 { self.depth_limit } else { usize::from(form.depth) };
         let is_cut = || {
-            let before = before_process(chain.iter(), chain.len());
+            let before = user_part_start(chain.iter(), chain.len());
             let markers = chain.iter().take(before + 1).filter(|word| *word >= PERF_CONTEXT_MAX).count();
             chain.len() - markers >= most
         };
         let cut = chain.len() >= most && is_cut();
         let words = &self.words;
         let innermost = form.innermost;
-        let is_it = |key: &Key| {
+        let is_it = |key: &InternedStack| {
             (key.space, key.cut, key.innermost) == (space, cut, innermost)
                 && is_same(&words[key.start..key.start + key.len], chain)
         };
@@ -358,20 +358,24 @@ impl Stacks {
             (*id, key.start)
         } else {
             let start = self.words.len();
-            let id = self.keep(pid, Body::Chain { words: chain.iter().collect(), cut, innermost }, chain.len())?;
+            let id =
+                self.insert(pid, StackBody::Chain { words: chain.iter().collect(), cut, innermost }, chain.len())?;
             self.words.extend(chain.iter().map(u64::to_ne_bytes));
             let len = chain.len();
-            self.by_hash.entry(key).or_default().push((id, Key { space, start, len, cut, innermost, seen: 1, taken }));
+            self.by_hash
+                .entry(key)
+                .or_default()
+                .push((id, InternedStack { space, start, len, cut, innermost, seen: 1, taken }));
             (id, start)
         };
-        let recent = Recent { id, hash, form, has_user, space, start, len: chain.len(), seen: 0, taken: 0 };
+        let recent = RecentStack { id, hash, form, has_user, space, start, len: chain.len(), seen: 0, taken: 0 };
         if let Some(before) = self.recent[place].replace(recent) {
-            self.tell_key(before);
+            self.add_counts(before);
         }
         Some(id)
     }
 
-    fn tell_key(&mut self, recent: Recent) {
+    fn add_counts(&mut self, recent: RecentStack) {
         if (recent.seen, recent.taken) == (0, 0) {
             return; // as most where stacks are many
         }
@@ -383,16 +387,16 @@ impl Stacks {
     }
 
     /// Lets all keys know how often their stacks came. None is recent any more.
-    fn tell_keys(&mut self) {
+    fn flush_recent(&mut self) {
         for at in 0..self.recent.len() {
             if let Some(recent) = self.recent[at].take() {
-                self.tell_key(recent);
+                self.add_counts(recent);
             }
         }
     }
 
     /// As [`Stacks::intern`], of one address without its callers.
-    pub fn address(
+    pub fn intern_address(
         &mut self,
         ip: u64,
         user: bool,
@@ -415,15 +419,15 @@ impl Stacks {
     }
 
     /// A stack read from /proc. Rare, so it is not looked up.
-    pub fn named(&mut self, frames: Vec<KernelFrame>) -> Option<StackId> {
+    pub fn intern_named(&mut self, frames: Vec<KernelFrame>) -> Option<StackId> {
         let len = frames.len();
-        if len == 0 { None } else { self.keep(0, Body::Named(frames), len) }
+        if len == 0 { None } else { self.insert(0, StackBody::Named(frames), len) }
     }
 
-    fn keep(&mut self, pid: i32, body: Body, len: usize) -> Option<StackId> {
+    fn insert(&mut self, pid: i32, body: StackBody, len: usize) -> Option<StackId> {
         // The words here, the frames on the output side, and the maps' own share, roughly.
         let bytes = len * (size_of::<u64>() + size_of::<Frame>()) + 128;
-        self.since = self.since.saturating_add(1);
+        self.new_since_forgetting = self.new_since_forgetting.saturating_add(1);
         self.changed = true;
         let next = self.last.checked_add(1).filter(|_| self.bytes + bytes <= self.limit_bytes);
         let Some(id) = next.and_then(NonZeroU32::new).map(StackId) else {
@@ -433,56 +437,56 @@ impl Stacks {
         self.bytes += bytes;
         self.last = id.0.get();
         self.sizes.push((id, u32::try_from(bytes).unwrap_or(u32::MAX)));
-        self.fresh.push(News::Stack(Stack { id, pid, body }));
+        self.updates.push(SymbolUpdate::Stack(NewStack { id, pid, body }));
         Some(id)
     }
 
     /// True when there are many stacks, of which some may not be needed any more.
     pub fn should_forget(&self) -> bool {
-        self.bytes >= self.renew_at_bytes && self.since as usize >= self.new_at_least()
+        self.bytes >= self.forget_at_bytes && self.new_since_forgetting as usize >= self.min_new_stacks()
     }
 
     /// Nothing can be forgotten now: not before there are many more.
-    pub fn postpone(&mut self) {
-        self.since = (self.new_at_least() - AT_LEAST) as u32;
+    pub fn postpone_forgetting(&mut self) {
+        self.new_since_forgetting = (self.min_new_stacks() - MIN_NEW_STACKS) as u32;
     }
 
     /// So many new ones are worth a look.
-    fn new_at_least(&self) -> usize {
-        AT_LEAST.max(self.sizes.len() / 4)
+    fn min_new_stacks(&self) -> usize {
+        MIN_NEW_STACKS.max(self.sizes.len() / 4)
     }
 
     /// How often each was taken since the last time.
-    pub fn taken(&mut self) -> News {
-        self.tell_keys();
+    pub fn take_counts(&mut self) -> SymbolUpdate {
+        self.flush_recent();
         let keys = self.by_hash.values_mut().flatten().filter(|(_, key)| key.taken > 0);
         let stacks = keys.map(|(id, key)| (*id, std::mem::take(&mut key.taken))).collect();
-        News::Taken { stacks, empty: std::mem::take(&mut self.empty) }
+        SymbolUpdate::StackCounts { stacks, empty: std::mem::take(&mut self.empty) }
     }
 
     /// Forgets all but the stacks in `kept`, and those that came more than once since the last time. What of the others
     /// comes again gets a new id.
-    pub fn forget(&mut self, mut kept: FxHashSet<StackId>) -> Vec<News> {
-        self.tell_keys();
-        self.keep_frequent(&mut kept);
-        let taken = self.taken();
+    pub fn forget(&mut self, mut kept: FxHashSet<StackId>) -> Vec<SymbolUpdate> {
+        self.flush_recent();
+        self.add_frequent(&mut kept);
+        let taken = self.take_counts();
         self.retain(|id| kept.contains(&id));
-        self.since = 0;
-        self.renew_after(Duration::ZERO);
+        self.new_since_forgetting = 0;
+        self.set_growth(Duration::ZERO);
         let last = NonZeroU32::new(self.last).map(StackId);
-        std::iter::once(taken).chain(last.map(|last| News::Forget { last, kept })).collect()
+        std::iter::once(taken).chain(last.map(|last| SymbolUpdate::Forget { last, kept })).collect()
     }
 
     /// Forgets the stacks from `first` on: nobody was told of them. One that comes again gets a new id.
     pub fn forget_from(&mut self, first: StackId) {
-        self.tell_keys();
+        self.flush_recent();
         self.retain(|id| id < first);
     }
 
     fn retain(&mut self, is_kept: impl Fn(StackId) -> bool) {
         let before = std::mem::take(&mut self.words);
         let words = &mut self.words;
-        let mut keep = |(id, key): &mut (StackId, Key)| {
+        let mut keep = |(id, key): &mut (StackId, InternedStack)| {
             if is_kept(*id) {
                 let start = words.len();
                 words.extend_from_slice(&before[key.start..key.start + key.len]);
@@ -500,8 +504,8 @@ impl Stacks {
         self.bytes = self.sizes.iter().map(|(_, bytes)| *bytes as usize).sum();
     }
 
-    fn keep_frequent(&self, kept: &mut FxHashSet<StackId>) {
-        let mut room = self.limit_bytes / FREQUENT_PART;
+    fn add_frequent(&self, kept: &mut FxHashSet<StackId>) {
+        let mut room = self.limit_bytes / FREQUENT_SHARE;
         let frequent = self.by_hash.values().flatten().filter(|(_, key)| key.seen > 1);
         let frequent: FxHashSet<StackId> = frequent.map(|(id, _)| *id).collect();
         for (id, bytes) in &self.sizes {
@@ -514,36 +518,37 @@ impl Stacks {
 
     /// It took so long to find out what is still needed, and to forget the rest: how many more there may be before the next
     /// time. Most of the time goes to what is needed.
-    pub fn renew_after(&mut self, took: Duration) {
+    pub fn set_growth(&mut self, took: Duration) {
         let most = self.limit_bytes - self.limit_bytes / 16;
-        let part = self.limit_bytes / RENEW_PART;
-        let by_time = usize::try_from(took.as_micros()).unwrap_or(usize::MAX).saturating_mul(RENEW_BYTES_PER_MS / 1000);
-        let room = by_time.max(self.bytes / 2).clamp(RENEW_LEAST_BYTES.min(part), part);
-        self.renew_at_bytes = (self.bytes + room).min(most);
+        let part = self.limit_bytes / GROWTH_SHARE;
+        let by_time =
+            usize::try_from(took.as_micros()).unwrap_or(usize::MAX).saturating_mul(GROWTH_BYTES_PER_MS / 1000);
+        let room = by_time.max(self.bytes / 2).clamp(MIN_GROWTH_BYTES.min(part), part);
+        self.forget_at_bytes = (self.bytes + room).min(most);
     }
 
     /// A change that later stacks depend on.
-    pub fn tell(&mut self, change: SpaceChange) {
-        self.fresh.push(News::Space(change));
+    pub fn push_change(&mut self, change: SpaceChange) {
+        self.updates.push(SymbolUpdate::Space(change));
         self.changed = true;
     }
 
     /// What the output thread does not know yet.
-    pub fn take_fresh(&mut self) -> std::vec::Drain<'_, News> {
-        self.fresh.drain(..)
+    pub fn take_updates(&mut self) -> std::vec::Drain<'_, SymbolUpdate> {
+        self.updates.drain(..)
     }
 
-    pub fn has_fresh(&self) -> bool {
-        !self.fresh.is_empty()
+    pub fn has_updates(&self) -> bool {
+        !self.updates.is_empty()
     }
 
-    /// Whether there may be fresh ones, or more than should be kept, since the last [`settled`](Stacks::settled).
+    /// Whether there may be fresh ones, or more than should be kept, since the last [`clear_changed`](Stacks::clear_changed).
     #[inline]
     pub fn is_changed(&self) -> bool {
         self.changed
     }
 
-    pub fn settled(&mut self) {
+    pub fn clear_changed(&mut self) {
         self.changed = false;
     }
 

@@ -22,19 +22,19 @@ fn form(depth: u16) -> ChainForm {
 const FORM: ChainForm = ChainForm { depth: 0, innermost: Innermost::Executed, user: UserPart::FramePointers };
 
 fn frames(stacks: &mut Stacks) -> Vec<Vec<Frame>> {
-    let mut spaces = Spaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() });
+    let mut spaces = AddressSpaces::new(Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() });
     let frames = |news| match news {
-        News::Stack(stack) => stack.frames(&mut spaces),
+        SymbolUpdate::Stack(stack) => stack.frames(&mut spaces),
         _ => Vec::new(),
     };
-    stacks.take_fresh().map(frames).collect()
+    stacks.take_updates().map(frames).collect()
 }
 
 #[test]
 fn the_zero_at_the_end_is_no_frame() {
-    assert_eq!(without_end_mark(&[PERF_CONTEXT_USER, 5, 6, 0]), [PERF_CONTEXT_USER, 5, 6]);
+    assert_eq!(without_end_marker(&[PERF_CONTEXT_USER, 5, 6, 0]), [PERF_CONTEXT_USER, 5, 6]);
     for words in [&[PERF_CONTEXT_USER, 0][..], &[PERF_CONTEXT_USER, 0, 6], &[0], &[]] {
-        assert_eq!(without_end_mark(words), words, "it is all there is, or not the end");
+        assert_eq!(without_end_marker(words), words, "it is all there is, or not the end");
     }
 }
 
@@ -92,7 +92,7 @@ fn a_forged_marker_is_no_address() {
         Frame::User { addr, place: Err(reason), .. } => (*addr, *reason),
         other => panic!("{other:?}"),
     };
-    let user: Vec<(u64, Reason)> = frames[1..].iter().map(place).collect();
+    let user: Vec<(u64, UnnamedReason)> = frames[1..].iter().map(place).collect();
     let want = [(0x40_1000, "exited"), (PERF_CONTEXT_KERNEL, NO_ADDRESS), (0xffff_ffff_8100_0000, NO_ADDRESS)];
     assert_eq!(user, want);
 }
@@ -129,9 +129,9 @@ fn equal_stacks_share_an_id() {
 #[test]
 fn one_address_is_a_stack() {
     let (mut stacks, mut keys) = (Stacks::new(1 << 20, 1), SpaceKeys::default());
-    let kernel = stacks.address(7, false, Innermost::Executed, 5, &mut keys);
-    assert_eq!(kernel, stacks.address(7, false, Innermost::Executed, 6, &mut keys));
-    assert_ne!(kernel, stacks.address(7, true, Innermost::Executed, 5, &mut keys));
+    let kernel = stacks.intern_address(7, false, Innermost::Executed, 5, &mut keys);
+    assert_eq!(kernel, stacks.intern_address(7, false, Innermost::Executed, 6, &mut keys));
+    assert_ne!(kernel, stacks.intern_address(7, true, Innermost::Executed, 5, &mut keys));
     let frames = frames(&mut stacks);
     assert!(matches!(frames[0][..], [Frame::Kernel { addr: 7, behind_call: false }]), "{frames:?}");
     assert!(matches!(frames[1][..], [Frame::User { addr: 7, .. }]), "{frames:?}");
@@ -148,7 +148,10 @@ fn forgetting_makes_room() {
         intern(&mut stacks, n);
         if stacks.should_forget() {
             let news = stacks.forget([held].into_iter().collect());
-            let [News::Taken { stacks: some, .. }, News::Forget { last, kept }] = &news[..] else { panic!() };
+            let [SymbolUpdate::StackCounts { stacks: some, .. }, SymbolUpdate::Forget { last, kept }] = &news[..]
+            else {
+                panic!()
+            };
             assert!(*last > held && kept.contains(&held) && stacks.sizes.len() == 1);
             taken += some.iter().map(|(_, taken)| taken).sum::<u64>();
             forgot += 1;
@@ -156,7 +159,7 @@ fn forgetting_makes_room() {
     }
     assert!(forgot > 5 && stacks.refused() == 0, "{forgot}");
     assert_eq!(intern(&mut stacks, 1), held, "it was kept");
-    let News::Taken { stacks: last, empty: 0 } = stacks.taken() else { panic!() };
+    let SymbolUpdate::StackCounts { stacks: last, empty: 0 } = stacks.take_counts() else { panic!() };
     assert_eq!(taken + last.iter().map(|(_, taken)| taken).sum::<u64>(), 30_000, "each was counted once");
     assert_eq!(last.iter().find(|(id, _)| *id == held), Some(&(held, 1)), "since the last time");
     assert!(stacks.words.len() < 4 * 30_000, "the words of the others are gone");
@@ -179,7 +182,7 @@ fn what_is_frequent_is_not_forgotten() {
     assert_ne!(intern(&mut stacks, 70), often[70], "it did not come again");
     assert_ne!(intern(&mut stacks, 20), often[20], "once is not often");
     // There is room for so many of them.
-    let (most, bytes) = (stacks.limit_bytes / FREQUENT_PART, stacks.bytes / stacks.sizes.len());
+    let (most, bytes) = (stacks.limit_bytes / FREQUENT_SHARE, stacks.bytes / stacks.sizes.len());
     for _ in 0..2 {
         (0..30_000).for_each(|n| _ = intern(&mut stacks, n));
     }
@@ -253,9 +256,9 @@ fn some_chain(number: u64) -> Vec<u8> {
     }
 }
 
-fn taken(news: &News) -> FxHashMap<StackId, u64> {
+fn taken(news: &SymbolUpdate) -> FxHashMap<StackId, u64> {
     match news {
-        News::Taken { stacks, .. } => stacks.iter().copied().collect(),
+        SymbolUpdate::StackCounts { stacks, .. } => stacks.iter().copied().collect(),
         _ => unreachable!("{news:?}"),
     }
 }
@@ -273,7 +276,7 @@ proptest! {
         let (mut last, mut unsure) = (None, FxHashSet::default());
         for (step, number, pid, depth) in steps {
             match step {
-                0 => prop_assert_eq!(taken(&stacks.taken()), std::mem::take(&mut counts)),
+                0 => prop_assert_eq!(taken(&stacks.take_counts()), std::mem::take(&mut counts)),
                 1 => {
                     let ids = || model.values().copied();
                     let kept: FxHashSet<StackId> = ids().filter(|id: &StackId| id.0.get().is_multiple_of(3)).collect();

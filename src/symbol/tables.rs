@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use crate::symbol::budget::{Budget, Share};
-use crate::symbol::elf_file::{ElfFile, Range, Symbol, memory_file};
+use crate::symbol::elf_file::{ElfFile, ElfSymbol, FileRange, memory_file};
 
 /// A copy in memory: what becomes of the file does not hurt whoever maps it.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ const SHT_DYNSYM: u32 = 11;
 struct Section {
     name: u32,
     kind: u32,
-    at: Range,
+    at: FileRange,
     link: u32,
     entry_bytes: u64,
 }
@@ -47,7 +47,7 @@ struct Section {
 /// QuotaExceeded: the budget is spent. Otherwise there is no memory or no descriptor, or the file cannot be read.
 pub fn copy(elf: &ElfFile, file: &File, budget: &Budget, users: &[u32]) -> io::Result<Tables> {
     let found = [false, true].map(|exported| elf.symbol_table(file, exported));
-    let cost = |(entries, names): &(Range, Range)| {
+    let cost = |(entries, names): &(FileRange, FileRange)| {
         let entries = entries.len / elf.symbol_bytes();
         entries.saturating_mul(ENTRY_BYTES + INDEX_BYTES).saturating_add(names.len)
     };
@@ -56,20 +56,20 @@ pub fn copy(elf: &ElfFile, file: &File, budget: &Budget, users: &[u32]) -> io::R
     let copy = memory_file()?;
     let mut end = HEADER_BYTES;
     let mut kept = FRAME_BYTES;
-    let mut sections = vec![Section { name: 0, kind: 0, at: Range::default(), link: 0, entry_bytes: 0 }];
+    let mut sections = vec![Section { name: 0, kind: 0, at: FileRange::default(), link: 0, entry_bytes: 0 }];
     for (kind, name, tables) in [(SHT_SYMTAB, 1, found[0]), (SHT_DYNSYM, 17, found[1])] {
         let (entries, names) = tables.unwrap_or_default();
         let len = copy_entries(elf, file, entries, &copy, end)?;
         let link = sections.len() as u32 + 1;
-        sections.push(Section { name, kind, at: Range { offset: end, len }, link, entry_bytes: ENTRY_BYTES });
+        sections.push(Section { name, kind, at: FileRange { offset: end, len }, link, entry_bytes: ENTRY_BYTES });
         let names_at = end + len;
         let names_len = copy_names(file, names, &copy, names_at)?;
-        let at = Range { offset: names_at, len: names_len };
+        let at = FileRange { offset: names_at, len: names_len };
         sections.push(Section { name: name + 8, kind: SHT_STRTAB, at, link: 0, entry_bytes: 0 });
         end = (names_at + names_len).next_multiple_of(8);
         kept += len / ENTRY_BYTES * (ENTRY_BYTES + INDEX_BYTES) + names_len;
     }
-    let at = Range { offset: end, len: SECTION_NAMES.len() as u64 };
+    let at = FileRange { offset: end, len: SECTION_NAMES.len() as u64 };
     copy.write_all_at(SECTION_NAMES, end)?;
     sections.push(Section { name: 33, kind: SHT_STRTAB, at, link: 0, entry_bytes: 0 });
     let headers_at = (at.end()).next_multiple_of(8);
@@ -81,7 +81,7 @@ pub fn copy(elf: &ElfFile, file: &File, budget: &Budget, users: &[u32]) -> io::R
 }
 
 /// Writes those that are defined somewhere and may be code, as a 64-bit machine has them. Returns their length.
-fn copy_entries(elf: &ElfFile, file: &File, entries: Range, to: &File, start: u64) -> io::Result<u64> {
+fn copy_entries(elf: &ElfFile, file: &File, entries: FileRange, to: &File, start: u64) -> io::Result<u64> {
     let size = elf.symbol_bytes();
     let mut at = start;
     let mut copied = Vec::new();
@@ -91,7 +91,7 @@ fn copy_entries(elf: &ElfFile, file: &File, entries: Range, to: &File, start: u6
         copied.clear();
         for entry in bytes.chunks_exact(size as usize) {
             let symbol = elf.symbol(entry, &[], 0);
-            if symbol.is_place() && !elf.marks_code(&symbol) {
+            if symbol.is_place() && !elf.is_mapping_symbol(&symbol) {
                 copied.extend(entry_of(&symbol));
             }
         }
@@ -101,7 +101,7 @@ fn copy_entries(elf: &ElfFile, file: &File, entries: Range, to: &File, start: u6
     Ok(at - start)
 }
 
-fn entry_of(symbol: &Symbol<'_>) -> [u8; ENTRY_BYTES as usize] {
+fn entry_of(symbol: &ElfSymbol<'_>) -> [u8; ENTRY_BYTES as usize] {
     const SOME_SECTION: u16 = 1; // it says no more than that the symbol is defined
     let mut entry = [0; ENTRY_BYTES as usize];
     entry[..4].copy_from_slice(&symbol.name_at.to_le_bytes());
@@ -113,7 +113,7 @@ fn entry_of(symbol: &Symbol<'_>) -> [u8; ENTRY_BYTES as usize] {
 }
 
 /// Each name ends, the last one too. Stretches of zeros stay holes. Returns the length.
-fn copy_names(file: &File, names: Range, to: &File, start: u64) -> io::Result<u64> {
+fn copy_names(file: &File, names: FileRange, to: &File, start: u64) -> io::Result<u64> {
     let mut at = start;
     let mut in_name = 0;
     for chunk in names.chunks(CHUNK_BYTES) {

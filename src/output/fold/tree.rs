@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::stats::weights::Weight;
-use crate::symbol::places::Function;
+use crate::symbol::name_cache::FunctionName;
 
 /// A map's share of an entry, and the allocator's of its parts.
 const ENTRY_BYTES: usize = 64;
@@ -43,8 +43,8 @@ pub const NO_ADDRESS: u64 = u64::MAX;
 /// Functions by number, with what fell on each itself.
 #[derive(Clone, Debug, Default)]
 pub struct Functions {
-    numbers: FxHashMap<Arc<Function>, u32>,
-    pub sums: Vec<(Arc<Function>, Weight)>,
+    numbers: FxHashMap<Arc<FunctionName>, u32>,
+    pub sums: Vec<(Arc<FunctionName>, Weight)>,
 }
 
 /// Texts by number.
@@ -73,7 +73,7 @@ impl Texts {
 
 impl Functions {
     /// The number of a function, and what it takes if it is new.
-    pub fn number(&mut self, function: Function) -> (u32, usize) {
+    pub fn number(&mut self, function: FunctionName) -> (u32, usize) {
         if let Some(number) = self.numbers.get(&function) {
             return (*number, 0);
         }
@@ -81,7 +81,7 @@ impl Functions {
         let name_bytes = function.name.as_ref().map_or(0, |name| name.len());
         self.numbers.insert(function.clone(), number);
         self.sums.push((function, Weight::default()));
-        (number, size_of::<Function>() + name_bytes + ENTRY_BYTES)
+        (number, size_of::<FunctionName>() + name_bytes + ENTRY_BYTES)
     }
 
     pub fn add(&mut self, number: u32, weight: Weight) {

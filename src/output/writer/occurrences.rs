@@ -9,9 +9,9 @@ use crate::output::stack_numbers::StackMention;
 use crate::output::writer::{Writer, fold, name_stack, name_values};
 use crate::output::{EventText, frames, json, text, top};
 use crate::report::{Batch, Occurrence, What};
-use crate::symbol::names::{KERNEL, Named};
+use crate::symbol::names::{KERNEL, NamedFrame};
 use crate::symbol::stack_key::StackKey;
-use crate::symbol::{Names, StackId};
+use crate::symbol::{FrameNames, StackId};
 use crate::sys;
 use crate::tep::fields_text::render_fields;
 use crate::tep::print_fmt;
@@ -24,7 +24,7 @@ const MOST_LINES: u32 = 100;
 
 /// Lets print formats name kernel addresses.
 struct KernelNames<'a> {
-    names: std::cell::RefCell<&'a mut Names>,
+    names: std::cell::RefCell<&'a mut FrameNames>,
     strings: &'a KernelStrings,
 }
 
@@ -118,7 +118,7 @@ impl Writer {
         if let Some(id) = stack.filter(|_| !matches!(mention, Some(StackMention::Above(_)))) {
             let frames = name_stack(&self.stacks, &mut self.names, id);
             frames::stack(&frames, out);
-            if frames.iter().any(Named::is_given_up) {
+            if frames.iter().any(NamedFrame::is_given_up) {
                 self.stack_numbers.print_again(key);
             }
         }
@@ -241,7 +241,7 @@ fn is_groupable(occurrence: &Occurrence) -> bool {
 }
 
 /// Appends the text of a record, not yet escaped, and says where it starts.
-fn render(event: &EventText, raw: &[u8], names: &mut Names, strings: &KernelStrings, out: &mut Vec<u8>) -> usize {
+fn render(event: &EventText, raw: &[u8], names: &mut FrameNames, strings: &KernelStrings, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     match &event.print {
         Some(print) => print.render(raw, &KernelNames { names: names.into(), strings }, out),

@@ -9,7 +9,7 @@ use crate::output::writer::{Writer, name_stack, name_values, needs_names};
 use crate::output::{Settings, frames};
 use crate::report::{BookEntry, ColumnHead, Kind, Table, Value};
 use crate::symbol::StackId;
-use crate::symbol::names::Named;
+use crate::symbol::names::NamedFrame;
 
 /// What a block of rows is about.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +132,7 @@ impl Writer {
 }
 
 /// The function of a frame, as a cell.
-fn function(frame: &Named) -> Value {
+fn function(frame: &NamedFrame) -> Value {
     let mut text = Vec::new();
     frames::place(frame, &mut text);
     Value::Text(String::from_utf8_lossy(&text).into())
@@ -153,7 +153,7 @@ impl Heading {
 
 impl Block {
     /// Appends the lines as text.
-    fn push(&self, name: impl FnMut(StackId) -> Vec<Named>, out: &mut Vec<u8>) {
+    fn push(&self, name: impl FnMut(StackId) -> Vec<NamedFrame>, out: &mut Vec<u8>) {
         let Block { columns, lines, above, below, most } = self;
         above.iter().for_each(|line| drop(writeln!(out, "{line}")));
         let (shown, rest) = lines.split_at(most.map_or(lines.len(), |most| most.min(lines.len())));

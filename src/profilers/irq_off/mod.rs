@@ -307,7 +307,7 @@ impl IrqOff {
         }
         let stack = match gap.function {
             Some(function) if !sample.callchain.is_empty() => {
-                ctx.stacks.address(function, false, Innermost::Executed, sample.pid, &mut ctx.spaces)
+                ctx.stacks.intern_address(function, false, Innermost::Executed, sample.pid, &mut ctx.spaces)
             }
             _ => ctx.stack(sample),
         };

@@ -158,7 +158,7 @@ impl Kmemleak {
             _ if source.stacks => ctx.stack(sample),
             Some(field) => {
                 let ip = field.read_u64(sample.raw).unwrap_or(0);
-                ctx.stacks.address(ip, false, Innermost::BehindTracepoint, sample.pid, &mut ctx.spaces)
+                ctx.stacks.intern_address(ip, false, Innermost::BehindTracepoint, sample.pid, &mut ctx.spaces)
             }
             None => None,
         };

@@ -185,7 +185,7 @@ impl TaskState {
         };
         for (tid, frames) in self.whereabouts.believe(now, goes_on) {
             if let Some(task) = self.machine.get_mut(tid).filter(|task| task.stack.is_none()) {
-                task.stack = ctx.stacks.named(frames);
+                task.stack = ctx.stacks.intern_named(frames);
             }
         }
     }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::symbol::files::Reason;
+use crate::symbol::files::UnnamedReason;
 
 /// A function, or why there is no name for it, with its module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Function {
-    pub name: Result<Arc<str>, Reason>,
+pub struct FunctionName {
+    pub name: Result<Arc<str>, UnnamedReason>,
     pub module: Option<Arc<str>>,
 }
 
@@ -23,34 +23,34 @@ const MOST_NAME_BYTES: usize = 8 << 20;
 
 /// Places, a few words each, and their functions.
 #[derive(Debug)]
-pub struct Places<K> {
+pub struct NameCache<K> {
     /// The function, and how far into it.
     of: FxHashMap<K, (u32, u32)>,
-    functions: Vec<Function>,
-    numbers: FxHashMap<Function, u32>,
+    functions: Vec<FunctionName>,
+    numbers: FxHashMap<FunctionName, u32>,
     name_bytes: usize,
 }
 
-impl Function {
+impl FunctionName {
     fn name_bytes(&self) -> usize {
         self.name.as_ref().map_or(0, |name| name.len())
     }
 }
 
-impl<K> Default for Places<K> {
-    fn default() -> Places<K> {
-        Places { of: FxHashMap::default(), functions: Vec::new(), numbers: FxHashMap::default(), name_bytes: 0 }
+impl<K> Default for NameCache<K> {
+    fn default() -> NameCache<K> {
+        NameCache { of: FxHashMap::default(), functions: Vec::new(), numbers: FxHashMap::default(), name_bytes: 0 }
     }
 }
 
-impl<K: Eq + Hash> Places<K> {
-    pub fn get(&self, place: &K) -> Option<(&Function, u64)> {
+impl<K: Eq + Hash> NameCache<K> {
+    pub fn get(&self, place: &K) -> Option<(&FunctionName, u64)> {
         let (number, offset) = self.of.get(place)?;
         Some((self.functions.get(*number as usize)?, u64::from(*offset)))
     }
 
     /// False: there is no room, or it is too far into the file.
-    pub fn keep(&mut self, place: K, function: Function, offset: u64) -> bool {
+    pub fn keep(&mut self, place: K, function: FunctionName, offset: u64) -> bool {
         let Ok(offset) = u32::try_from(offset) else { return false };
         let is_long = || self.name_bytes + function.name_bytes() > MOST_NAME_BYTES;
         if self.of.len() >= MOST_KEPT || is_long() && !self.numbers.contains_key(&function) {
@@ -88,13 +88,13 @@ impl<K: Eq + Hash> Places<K> {
 mod tests {
     use super::*;
 
-    fn function(name: &str) -> Function {
-        Function { name: Ok(name.into()), module: Some("m".into()) }
+    fn function(name: &str) -> FunctionName {
+        FunctionName { name: Ok(name.into()), module: Some("m".into()) }
     }
 
     #[test]
     fn places_of_one_function_share_it() {
-        let mut places = Places::default();
+        let mut places = NameCache::default();
         for place in 0..100_u64 {
             assert!(places.keep(place, function(if place < 90 { "a" } else { "b" }), place * 2));
         }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn long_names_take_a_bound_of_memory() {
-        let mut places = Places::default();
+        let mut places = NameCache::default();
         let long = |n: u64| function(&format!("{n:04096}"));
         let kept = (0..4096_u64).filter(|n| places.keep(*n, long(*n), 0)).count();
         assert_eq!(kept, MOST_NAME_BYTES / 4096);
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_kept_is_said() {
-        let mut places = Places::default();
-        let unnamed = Function { name: Err("stripped"), module: None };
+        let mut places = NameCache::default();
+        let unnamed = FunctionName { name: Err("stripped"), module: None };
         assert!(!places.keep(u64::MAX, unnamed.clone(), 1 << 32));
         for place in 0..MOST_KEPT as u64 {
             assert!(places.keep(place, unnamed.clone(), u64::from(u32::MAX)));
