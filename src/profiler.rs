@@ -86,6 +86,13 @@ pub trait Profiler {
         self.interval(now, report)
     }
 
+    /// Between samples, with all events older than `now` seen: ten times a second, and sooner where an outcome asks for it.
+    /// For what must be reported although no event comes, such as a wait that goes on. By default nothing is to be done.
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        let _ = (now, ctx);
+        TickOutcome::default()
+    }
+
     /// Takes what is rare. By default nothing of it matters.
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         let _ = (event, ctx);
@@ -93,6 +100,26 @@ pub trait Profiler {
 
     /// The stacks that it will show or weigh some time: all others may be forgotten now.
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>);
+}
+
+/// What a profiler asks of the run after a tick.
+#[derive(Clone, Debug, Default)]
+pub struct TickOutcome {
+    /// The profiler waits for a thread of its own, or for records up to now: the next tick is to come within 10 ms.
+    pub is_urgent: bool,
+    /// CPUs that may not run or wake a thread, until the next tick: a paced run keeps its own threads away from them.
+    pub suspects: Vec<u32>,
+    /// CPUs on which a switch went unseen though no record was lost, once for each.
+    pub missed_switches: Vec<u32>,
+}
+
+impl TickOutcome {
+    /// Adds what another profiler of the run asks for.
+    pub fn merge(&mut self, other: TickOutcome) {
+        self.is_urgent |= other.is_urgent;
+        self.suspects.extend(other.suspects);
+        self.missed_switches.extend(other.missed_switches);
+    }
 }
 
 /// What happens in a run beside samples, and is rare.
@@ -106,8 +133,6 @@ pub enum Event<'a> {
     /// `tid` has got `cpu`, from the task `prev` if that is told. Only where idle tasks are watched, see
     /// [`Evlist::watch_idle`]; the event of the same switch comes before, if it was seen.
     Came { tid: i32, prev: Option<i32>, time: Timestamp, cpu: u32 },
-    /// Ten times a second, between samples, with all events older than `now` seen.
-    Tick { now: Timestamp },
     /// Events are off and all were seen: the last moment to hand over an occurrence. Does not happen when `-N` ended the run.
     /// [`Profiler::deinit`] follows.
     Stopped { now: Timestamp },

@@ -79,8 +79,8 @@ const LATENCY: Duration = Duration::from_millis(100);
 const EAGER: Duration = Duration::from_millis(5);
 /// After a round that had to leave records above the horizon.
 const FOLLOW_UP: Duration = Duration::from_millis(2);
-/// While a profiler is in a hurry.
-const HURRY: Duration = Duration::from_millis(10);
+/// While a profiler waits for something that is about to come, see `TickOutcome::is_urgent`.
+const URGENT: Duration = Duration::from_millis(10);
 /// How long nothing may be seen before a line says what is waited for.
 const SILENCE: Duration = Duration::from_secs(3);
 /// How often CPUs that came or went are looked for.
@@ -334,8 +334,8 @@ impl Run {
             // Somebody who has just started it waits for the first line: look often at first.
             let age = Duration::from_nanos(now - self.start_ns).max(EAGER);
             let mut timeout = if follow_up { FOLLOW_UP } else { LATENCY.min(age) };
-            if self.core.ctx.hurry {
-                timeout = timeout.min(HURRY);
+            if self.core.last_tick.is_urgent {
+                timeout = timeout.min(URGENT);
             }
             if let Some(deadline) = deadline {
                 timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now)));
@@ -352,7 +352,7 @@ impl Run {
             self.core.judge_idle();
             self.core.tick(self.rings.complete_to());
             if let Some(pace) = &mut self.pace {
-                pace.avoid(&self.core.ctx.suspects);
+                pace.avoid(&self.core.last_tick.suspects);
             }
             self.core.ctx.output.flush();
             self.core.ctx.output.tell_standstill(self.options.profiler);

@@ -31,16 +31,10 @@ pub struct Context {
     pub(crate) output: Output,
     /// Pairs that were thrown away because an end of theirs may not have been seen.
     pub discarded: u64,
-    /// CPUs on which switches went unseen though nothing was lost, once for each.
-    pub missed_switches: Vec<u32>,
     /// What could not be followed because too much is followed already.
     pub untracked: u64,
-    /// CPUs that may not run or wake a thread, as of the last tick: a paced run keeps its own away.
-    pub(crate) suspects: Vec<u32>,
     /// What people should hear on stderr, until after the next tick.
     pub(crate) notes: Vec<String>,
-    /// Set by a profiler that waits for a thread of its own, or for records up to now: the next [`Event::Tick`](crate::profiler::Event::Tick) is soon.
-    pub hurry: bool,
 }
 
 impl Context {
@@ -144,11 +138,6 @@ impl Context {
     /// Something that people should hear on stderr, after the next tick.
     pub fn note(&mut self, text: String) {
         self.notes.push(text);
-    }
-
-    /// A CPU may not run or wake a thread. Forgotten before the next tick, which has to say so again.
-    pub fn suspect(&mut self, cpu: u32) {
-        self.suspects.push(cpu);
     }
 
     /// What a waiting thread is waiting in, from /proc, now.

@@ -13,7 +13,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
 use crate::perf::{EventId, Sample};
-use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Samples, Scope, Timestamp};
+use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Samples, Scope, TickOutcome, Timestamp};
 use crate::report::{Basis, Verdict};
 use crate::ringbuf::{Item, ItemKind, RecordRun, Stamp};
 use crate::run::loss::LossBook;
@@ -36,6 +36,8 @@ pub struct Dispatcher {
     pub meter: Option<Meter>,
     /// All that a profiler may use.
     pub ctx: Context,
+    /// What the profilers asked for after the last tick.
+    pub last_tick: TickOutcome,
     pub loss: LossBook,
     /// Task-bound events see other tasks too.
     pub filter_in_user: bool,
@@ -139,12 +141,10 @@ impl Dispatcher {
                 started_ns: 0,
                 output,
                 discarded: 0,
-                missed_switches: Vec::new(),
                 untracked: 0,
-                suspects: Vec::new(),
                 notes: Vec::new(),
-                hurry: false,
             },
+            last_tick: TickOutcome::default(),
             loss: LossBook::default(),
             filter_in_user: false,
             narrowed: Narrowed::default(),
@@ -406,8 +406,10 @@ impl Dispatcher {
     /// Between samples; everything up to `now` was seen.
     pub fn tick(&mut self, now: Timestamp) {
         self.end_gap();
-        self.ctx.suspects.clear();
-        self.tell(Event::Tick { now });
+        self.last_tick = TickOutcome::default();
+        for profiler in &mut self.profilers {
+            self.last_tick.merge(profiler.tick(now, &mut self.ctx));
+        }
         self.give_stacks();
         if self.ctx.weights.are_many() && self.ctx.output.flush_all() {
             self.send_weights();
@@ -439,7 +441,7 @@ impl Dispatcher {
 
     /// Looks at what was learnt of idle tasks. They may be hidden on some CPUs: that is told once.
     pub fn judge_idle(&mut self) {
-        for cpu in std::mem::take(&mut self.ctx.missed_switches) {
+        for cpu in std::mem::take(&mut self.last_tick.missed_switches) {
             self.evlist.missed_switch(cpu);
         }
         for cpu in self.evlist.judge_idle() {

@@ -37,7 +37,7 @@ impl Run {
             return;
         }
         // Who opens an event of a CPU that does not answer holds what the question needs.
-        let look = attached::look(self.core.evlist.tracepoints(&self.core.ctx.suspects));
+        let look = attached::look(self.core.evlist.tracepoints(&self.core.last_tick.suspects));
         let now = sys::monotonic_ns();
         let before_ns = std::mem::replace(&mut self.onlookers.looked_ns, now);
         self.take_look(look);

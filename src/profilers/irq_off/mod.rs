@@ -25,7 +25,9 @@ use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::record::Innermost;
 use crate::perf::refusal::Reason;
 use crate::perf::{Attr, Sample};
-use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Scope, Setup, Timestamp, Use};
+use crate::profiler::{
+    Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Scope, Setup, TickOutcome, Timestamp, Use,
+};
 use crate::profilers::irq_off::judge::{Account, Counts, Kind, Others, Recent, Times, judge};
 use crate::profilers::irq_off::ongoing::OngoingShown;
 use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
@@ -435,10 +437,13 @@ impl Profiler for IrqOff {
         Ok(Use::Ignored)
     }
 
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        self.on_tick(now, ctx)
+    }
+
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
             Event::Started { .. } => self.times.add(Reading::now(&self.host)),
-            Event::Tick { now } => self.on_tick(now, ctx),
             Event::Stopped { .. } => {
                 self.times.add(Reading::now(&self.host));
                 self.settle(u64::MAX, ctx);
@@ -494,9 +499,8 @@ impl Profiler for IrqOff {
 }
 
 impl IrqOff {
-    fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) {
+    fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
         let suspects = self.suspects(now);
-        suspects.iter().for_each(|&cpu| ctx.suspect(cpu));
         let pause = if suspects.is_empty() { LOOK_NS } else { LOOK_NS / 4 };
         let time = crate::sys::monotonic_ns();
         if time >= self.times.last_ns().saturating_add(pause) {
@@ -504,6 +508,7 @@ impl IrqOff {
         }
         self.settle(now.min(self.times.last_ns()).saturating_sub(SETTLE_NS), ctx);
         self.report_silent(&suspects, now, ctx);
+        TickOutcome { suspects, ..TickOutcome::default() }
     }
 }
 

@@ -24,7 +24,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
 use crate::perf::{Record, Sample};
-use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space};
 use crate::profilers::kmemleak::owners::Owners;
 use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, WantedSource};
@@ -341,11 +341,15 @@ impl Profiler for Kmemleak {
         }
     }
 
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        self.on_tick(now, ctx);
+        TickOutcome::default()
+    }
+
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
             Event::Started { now } => self.started_ns = now,
             Event::Task { record, time, .. } => self.on_task(record, time, ctx),
-            Event::Tick { now } => self.on_tick(now, ctx),
             Event::Lost(window) | Event::LostSide(window) => self.on_loss(window),
             _ => {}
         }

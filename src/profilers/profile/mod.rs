@@ -30,7 +30,7 @@ use crate::perf::opening::refused;
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Record, Sample};
 use crate::profiler::sampling::{USER_ALONE, check_limit};
-use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Scope, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Scope, Setup, TickOutcome, Timestamp, Use};
 use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
 use crate::profilers::profile::attribution::Attribution;
 use crate::profilers::profile::children::Children;
@@ -421,6 +421,11 @@ impl Profiler for Profile {
         Ok(Use::Relevant)
     }
 
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        self.on_tick(now, ctx);
+        TickOutcome::default()
+    }
+
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
             Event::Started { .. } => self.on_start(ctx),
@@ -432,7 +437,6 @@ impl Profiler for Profile {
                     self.children.apply(record, time, |pid| ctx.tasks.comm(pid));
                 }
             }
-            Event::Tick { now } => self.on_tick(now, ctx),
             Event::LostSide(_) => {
                 self.accounts.iter_mut().for_each(Accounts::lost);
                 self.children.lost();

@@ -22,7 +22,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
 use crate::profiler::filters::{Match, note_too_long};
-use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 pub use crate::profilers::signal::args::SignalArgs;
 use crate::profilers::signal::args::SignalList;
 use crate::profilers::signal::doubt::{Doubts, Empty};
@@ -485,11 +485,15 @@ impl Profiler for Signal {
         }
     }
 
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        self.on_tick(now, ctx);
+        TickOutcome::default()
+    }
+
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
             Event::Started { .. } => ctx.tasks.follow_ancestry(),
             Event::Task { record, time, .. } => self.on_task(record, time, ctx),
-            Event::Tick { now } => self.on_tick(now, ctx),
             Event::Stopped { now } => self.on_stop(now, ctx),
             Event::Lost(window) | Event::LostSide(window) => self.on_loss(window),
             _ => {}

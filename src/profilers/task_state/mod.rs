@@ -30,7 +30,9 @@ use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
 use crate::profiler::filters::{Match, note_too_long};
-use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Samples, Scope, Setup, Timestamp, Use};
+use crate::profiler::{
+    Context, Event, Profiler, ProfilerArgs, Report, Samples, Scope, Setup, TickOutcome, Timestamp, Use,
+};
 use crate::profilers::task_state::coverage::Unmet;
 use crate::profilers::task_state::events::{TaskStateEvents, WantedEvents};
 use crate::profilers::task_state::line::{ShownWait, WAITS};
@@ -420,12 +422,15 @@ impl Profiler for TaskState {
         if self.plain { self.aggregate(samples, ctx) } else { samples.each(self, ctx) }
     }
 
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        self.on_tick(now, ctx)
+    }
+
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
             Event::Started { .. } => self.look_at_proc(Began::BeforeStart, ctx),
             Event::Task { record, time, cpu } => self.on_task(record, time, cpu, ctx),
             Event::Came { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
-            Event::Tick { now } => self.on_tick(now, ctx),
             Event::Stopped { now } => self.on_stop(now, ctx),
             Event::Lost(window) | Event::LostSide(window) => self.horizon.lost_until(window.end_ns),
             _ => {}
@@ -493,22 +498,25 @@ impl TaskState {
         }
     }
 
-    fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) {
+    fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
         const LOOK_NS: u64 = 50_000_000;
         const SWEEP_NS: u64 = 1_000_000_000;
         const GONE_NS: u64 = 2_000_000_000;
         const AFTER_NS: u64 = 5_000_000_000; // by then /proc was asked who lives
         self.take_answers(now, ctx);
-        if self.args.than.is_some() && (ctx.hurry || now >= self.next_look) {
+        if self.args.than.is_some() && now >= self.next_look {
             self.next_look = now + LOOK_NS;
             self.report_ongoing(now, ctx);
         }
         let clock = crate::sys::monotonic_ns();
-        ctx.hurry = self.whereabouts.awaits(clock);
+        let is_urgent = self.whereabouts.awaits(clock);
+        if is_urgent {
+            self.next_look = now;
+        }
         self.whereabouts.take_note(clock).into_iter().for_each(|note| ctx.note(note));
         let horizon = self.horizon;
         let missed = self.machine.take_missed_on().into_iter().filter(|(_, since)| horizon.saw_all_since(*since));
-        missed.for_each(|(cpu, _)| ctx.missed_switches.push(cpu));
+        let missed_switches = missed.map(|(cpu, _)| cpu).collect();
         if now >= self.next_sweep {
             self.next_sweep = now.saturating_add(SWEEP_NS);
             if self.args.than.is_some() && horizon.end_ns() > self.looked_until {
@@ -523,6 +531,7 @@ impl TaskState {
             let everybody = self.everybody;
             self.machine.expire(now.saturating_sub(GONE_NS), |tid| everybody || ctx.watched.contains(tid));
         }
+        TickOutcome { is_urgent, missed_switches, ..TickOutcome::default() }
     }
 
     fn on_stop(&mut self, now: Timestamp, ctx: &mut Context) {

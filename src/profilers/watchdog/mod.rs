@@ -25,7 +25,7 @@ use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::sampling::check_limit;
-use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Scope, Setup, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Scope, Setup, TickOutcome, Timestamp, Use};
 use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::lockup::{LOCKUPS, Lockup};
 use crate::profilers::watchdog::settings::{Limits, Settings};
@@ -363,10 +363,13 @@ impl Profiler for Watchdog {
         Ok(Use::Relevant)
     }
 
+    fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
+        self.on_tick(now, ctx)
+    }
+
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match event {
             Event::Started { now } => self.on_start(now, ctx),
-            Event::Tick { now } => self.on_tick(now, ctx),
             Event::Lost(window) => {
                 if let Some(cpu) = self.cpus.get_mut(window.cpu as usize) {
                     cpu.lost(window.end_ns);
@@ -417,7 +420,7 @@ impl Watchdog {
         }
     }
 
-    fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) {
+    fn on_tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
         let limits = self.limits;
         if now >= self.next_settings || self.cpus.iter().any(|cpu| cpu.begins_to_doubt(now, &limits)) {
             self.follow_settings(now, ctx);
@@ -426,12 +429,13 @@ impl Watchdog {
         let (limits, sampler) = (self.limits, self.sampler);
         let (mut signs, mut runnable) = (SignBoard::default(), None);
         let own = std::process::id() as i32;
+        let mut outcome = TickOutcome::default();
         for number in 0..self.cpus.len() {
             let (host, cpu) = (&self.host, &mut self.cpus[number]);
             let number = number as u32;
             let finding = cpu.check(now, &sampler, &limits, || signs.of(host, number));
             if cpu.is_suspect(now, &limits) {
-                ctx.suspect(number);
+                outcome.suspects.push(number);
             }
             if let Some(finding) = finding {
                 let looks = finding.kind == Kind::Hard && finding.phase != Phase::Recovered;
@@ -448,5 +452,6 @@ impl Watchdog {
                 self.tell(number, finding, &here, now, ctx);
             }
         }
+        outcome
     }
 }
