@@ -26,3 +26,4 @@ pub mod symbol;
 pub mod sys;
 pub mod task;
 pub mod tep;
+pub mod unwind;

@@ -1,0 +1,59 @@
+//! Entries of `.eh_frame` and `.debug_frame`: found by their place, and looked at only when they are of a size that is
+//! bounded. DWARF 5, 6.4.1; LSB, "Exception Frames".
+
+use std::ops::Range;
+
+use gimli::{
+    BaseAddresses, CommonInformationEntry, EndianSlice, FrameDescriptionEntry, LittleEndian, UnwindOffset,
+    UnwindSection,
+};
+
+/// Bytes of a section.
+pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+pub(super) type Fde<'a> = FrameDescriptionEntry<Bytes<'a>>;
+pub(super) type Cie<'a> = CommonInformationEntry<Bytes<'a>>;
+
+/// Of one entry that is looked at. Those of the largest functions have some thousand.
+const MOST_ENTRY_BYTES: usize = 64 << 10;
+
+/// Where a section's entry ends that starts at `at`. None: it is not within the section.
+pub(super) fn entry(section: &[u8], at: usize) -> Option<Range<usize>> {
+    let number = |at: usize, len: usize| -> Option<u64> {
+        let bytes = section.get(at..at.checked_add(len)?)?;
+        Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    let (len, start) = match number(at, 4)? {
+        0xffff_ffff => (number(at + 4, 8)?, at + 12), // of 64-bit DWARF
+        len => (len, at + 4),
+    };
+    let end = start.checked_add(usize::try_from(len).ok()?).filter(|end| *end <= section.len())?;
+    Some(at..end)
+}
+
+/// The entry of a function at a place in its section.
+pub(super) fn fde<'a, S: UnwindSection<Bytes<'a>>>(
+    section: &S,
+    bytes: &'a [u8],
+    bases: &BaseAddresses,
+    at: usize,
+    mut cie: impl FnMut(usize) -> gimli::Result<Cie<'a>>,
+) -> Option<Fde<'a>> {
+    let range = entry(bytes, at)?;
+    if range.len() > MOST_ENTRY_BYTES {
+        return None;
+    }
+    section.fde_from_offset(bases, S::Offset::from(at), |_, _, offset| cie(UnwindOffset::into(offset))).ok()
+}
+
+/// What an entry of a function refers to.
+pub(super) fn cie<'a, S: UnwindSection<Bytes<'a>>>(
+    section: &S,
+    bytes: &'a [u8],
+    bases: &BaseAddresses,
+    at: usize,
+) -> gimli::Result<Cie<'a>> {
+    match entry(bytes, at) {
+        Some(range) if range.len() <= MOST_ENTRY_BYTES => section.cie_from_offset(bases, S::Offset::from(at)),
+        _ => Err(gimli::Error::NotCieId(at as u64)),
+    }
+}

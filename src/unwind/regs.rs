@@ -1,0 +1,132 @@
+//! The registers that a walk starts from, and what differs among architectures.
+
+/// Whose code is walked. Both are walked on any host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arch {
+    X86_64,
+    Aarch64,
+}
+
+/// The registers of a thread at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserRegs {
+    pub pc: u64,
+    pub sp: u64,
+    /// rbp, x29
+    pub fp: u64,
+    /// x30; nothing on x86_64.
+    pub lr: u64,
+    /// By their numbers in DWARF, as far as they are known.
+    general: [u64; GENERAL],
+    known: u16,
+}
+
+/// rax to r15: hand-written code finds its frame by any of them. On aarch64 nothing does.
+const GENERAL: usize = 16;
+
+impl Arch {
+    /// The host's; x86_64 where there is no other.
+    pub const NATIVE: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };
+
+    /// What the CPU jumps to for a return address: on aarch64 the bits above the address may be a signature.
+    pub(super) fn address(self, word: u64) -> u64 {
+        const ADDRESS_BITS: u32 = 48; // more only for who asks mmap for it
+        match self {
+            Arch::X86_64 => word,
+            Arch::Aarch64 => word & ((1 << ADDRESS_BITS) - 1),
+        }
+    }
+
+    /// The stack pointer's number in DWARF.
+    pub(super) fn sp(self) -> u16 {
+        match self {
+            Arch::X86_64 => 7,
+            Arch::Aarch64 => 31,
+        }
+    }
+
+    /// The frame pointer's number in DWARF.
+    pub(super) fn fp(self) -> u16 {
+        match self {
+            Arch::X86_64 => 6,
+            Arch::Aarch64 => 29,
+        }
+    }
+
+    /// The number in DWARF of what holds the return address: a column without a register, or the link register.
+    pub(super) fn return_address(self) -> u16 {
+        match self {
+            Arch::X86_64 => 16,
+            Arch::Aarch64 => 30,
+        }
+    }
+
+    /// Where the kernel has put the registers of who was interrupted by a signal, in bytes from the stack pointer of the code
+    /// that returns from it: `struct rt_sigframe`, arch/*/include/uapi/asm/sigcontext.h.
+    pub(super) fn signal_frame(self) -> SignalFrame {
+        match self {
+            Arch::X86_64 => SignalFrame { pc: 168, sp: 160, fp: 120, lr: None },
+            Arch::Aarch64 => SignalFrame { pc: 568, sp: 560, fp: 544, lr: Some(552) },
+        }
+    }
+}
+
+/// See [`Arch::signal_frame`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SignalFrame {
+    pub pc: u64,
+    pub sp: u64,
+    pub fp: u64,
+    pub lr: Option<u64>,
+}
+
+impl SignalFrame {
+    /// Where one of x86_64's general registers is, by its number in DWARF.
+    pub fn general(number: u8) -> Option<u64> {
+        // struct sigcontext_64: r8 to r15, di, si, bp, bx, dx, ax, cx, sp.
+        const AT: [u64; GENERAL] = [144, 136, 152, 128, 112, 104, 120, 160, 40, 48, 56, 64, 72, 80, 88, 96];
+        AT.get(usize::from(number)).copied()
+    }
+}
+
+impl UserRegs {
+    /// `lr` is 0 on x86_64.
+    pub fn new(pc: u64, sp: u64, fp: u64, lr: u64) -> UserRegs {
+        UserRegs { pc, sp, fp, lr, general: [0; GENERAL], known: 0 }
+    }
+
+    /// With a general register of x86_64's more, by its number in DWARF: rax 0, rdx 1, rcx 2, rbx 3, rsi 4, rdi 5, rbp 6,
+    /// rsp 7, r8 to r15. Some hand-written code has its frame in one of them.
+    #[must_use]
+    pub fn with_general(mut self, number: u8, value: u64) -> UserRegs {
+        if let Some(register) = self.general.get_mut(usize::from(number)) {
+            *register = value;
+            self.known |= 1 << number;
+        }
+        self
+    }
+
+    /// None for one that nobody told of.
+    pub(super) fn general(&self, number: u8) -> Option<u64> {
+        let value = self.general.get(usize::from(number))?;
+        (self.known >> number & 1 == 1).then_some(*value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_register_is_known_or_not() {
+        let regs = UserRegs::new(1, 2, 3, 0).with_general(15, 7).with_general(0, 9).with_general(16, 5);
+        let known: Vec<Option<u64>> = [0, 1, 15, 16, 255].map(|number| regs.general(number)).to_vec();
+        assert_eq!(known, [Some(9), None, Some(7), None, None]);
+    }
+
+    #[test]
+    fn signatures_are_no_part_of_an_address() {
+        assert_eq!(Arch::Aarch64.address(0x003f_aaaa_bbbb_cccc), 0xaaaa_bbbb_cccc);
+        assert_eq!(Arch::X86_64.address(0x00ff_aaaa_bbbb_cccc), 0x00ff_aaaa_bbbb_cccc);
+    }
+}

@@ -1,0 +1,337 @@
+//! How the caller's registers are found from those of a function, at one address: what the instructions of a file's entry
+//! add up to. DWARF 5, 6.4.2.
+//!
+//! Only what compilers and well-known assembly make is understood, and no expression is evaluated: of the forms that occur
+//! each is known by its bytes ([`Form`]). All else is [`Rule::Missing`].
+
+use gimli::{BaseAddresses, CallFrameInstruction, Register, UnwindExpression, UnwindSection};
+
+use crate::unwind::Arch;
+use crate::unwind::cfi::{Bytes, Fde};
+use crate::unwind::forms::{Form, form};
+
+/// What is known of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// Nothing, or nothing that is understood.
+    Missing,
+    /// There is no caller.
+    End,
+    /// The kernel has put the registers of who was interrupted on the stack.
+    Signal,
+    Frame(FrameRule),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FrameRule {
+    pub cfa: Cfa,
+    pub fp: Saved,
+    pub return_address: ReturnAddress,
+}
+
+/// The canonical frame address: what the caller's stack pointer will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cfa {
+    /// A register and so many bytes.
+    At(Base, i32),
+    /// What is in memory at such a place, and so many bytes.
+    Behind(Base, i32, u8),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Base {
+    Sp,
+    Fp,
+    /// By its number in DWARF.
+    General(u8),
+}
+
+/// Where the frame pointer of the caller's is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Saved {
+    /// In the register.
+    Kept,
+    /// Nowhere.
+    Lost,
+    /// In memory, in words of 8 bytes from the canonical frame address.
+    Cfa(i16),
+    /// As many from the frame pointer.
+    Fp(i16),
+    /// As many from the stack pointer.
+    Sp(i16),
+}
+
+/// Where the return address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReturnAddress {
+    /// In the link register.
+    Kept,
+    /// In memory, in words from the canonical frame address, the frame pointer or the stack pointer.
+    Cfa(i16),
+    Fp(i16),
+    Sp(i16),
+    /// As many from the canonical frame address; what is there was interrupted, and called nobody.
+    Interrupted(i16),
+}
+
+/// Instructions looked at for one rule.
+const MOST_INSTRUCTIONS: usize = 4096;
+/// States remembered at a time; compilers use one.
+const MOST_REMEMBERED: usize = 8;
+
+/// One row of the table that the instructions describe, as far as we need it.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    cfa: CfaColumn,
+    sp: Column,
+    fp: Column,
+    return_address: Column,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum CfaColumn {
+    Unset,
+    Register(Register, i64),
+    Expression(UnwindExpression<usize>),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Column {
+    /// Nothing was said.
+    Unset,
+    Same,
+    Undefined,
+    /// Saved at so many bytes from the canonical frame address.
+    Cfa(i64),
+    /// Is that address and so many bytes.
+    ValueOfCfa(i64),
+    Expression(UnwindExpression<usize>),
+    NotUnderstood,
+}
+
+/// The rule for an address that the entry covers.
+pub(super) fn rule<'a, S: UnwindSection<Bytes<'a>>>(
+    section: &S,
+    bases: &BaseAddresses,
+    fde: &Fde<'a>,
+    address: u64,
+    arch: Arch,
+) -> Rule {
+    let row = row(section, bases, fde, address, arch);
+    row.and_then(|row| row.rule(section, fde.is_signal_trampoline(), address, arch)).unwrap_or(Rule::Missing)
+}
+
+/// None: the entry is not what it claims to be.
+fn row<'a, S: UnwindSection<Bytes<'a>>>(
+    section: &S,
+    bases: &BaseAddresses,
+    fde: &Fde<'a>,
+    address: u64,
+    arch: Arch,
+) -> Option<Row> {
+    let cie = fde.cie();
+    if cie.return_address_register().0 != arch.return_address() {
+        return None;
+    }
+    let factors = (cie.code_alignment_factor(), cie.data_alignment_factor());
+    let mut left = MOST_INSTRUCTIONS;
+    let mut row = Row::UNSET;
+    let mut instructions = cie.instructions(section, bases);
+    while let Some(instruction) = instructions.next().ok()? {
+        left = left.checked_sub(1)?;
+        row.apply(&instruction, factors.1, &Row::UNSET, arch)?;
+    }
+    let initial = row;
+    let mut remembered = [Row::UNSET; MOST_REMEMBERED];
+    let mut depth = 0;
+    let mut at = fde.initial_address();
+    let mut instructions = fde.instructions(section, bases);
+    while let Some(instruction) = instructions.next().ok()? {
+        left = left.checked_sub(1)?;
+        match instruction {
+            CallFrameInstruction::AdvanceLoc { delta } => at = at.checked_add(factors.0.checked_mul(delta.into())?)?,
+            CallFrameInstruction::SetLoc { address } if address >= at => at = address,
+            CallFrameInstruction::SetLoc { .. } => return None,
+            CallFrameInstruction::RememberState => {
+                *remembered.get_mut(depth)? = row;
+                depth += 1;
+            }
+            CallFrameInstruction::RestoreState => {
+                depth = depth.checked_sub(1)?;
+                row = remembered[depth];
+            }
+            _ => row.apply(&instruction, factors.1, &initial, arch)?,
+        }
+        if at > address {
+            break;
+        }
+    }
+    Some(row)
+}
+
+impl Row {
+    const UNSET: Row =
+        Row { cfa: CfaColumn::Unset, sp: Column::Unset, fp: Column::Unset, return_address: Column::Unset };
+
+    /// None: the instruction cannot be where it is.
+    fn apply(
+        &mut self,
+        instruction: &CallFrameInstruction<usize>,
+        factor: i64,
+        initial: &Row,
+        arch: Arch,
+    ) -> Option<()> {
+        use CallFrameInstruction as I;
+        let signed = |offset: u64| i64::try_from(offset).ok();
+        let factored = |offset: u64| signed(offset)?.checked_mul(factor);
+        match *instruction {
+            I::DefCfa { register, offset } => self.cfa = CfaColumn::Register(register, signed(offset)?),
+            I::DefCfaSf { register, factored_offset } => {
+                self.cfa = CfaColumn::Register(register, factored_offset.checked_mul(factor)?);
+            }
+            I::DefCfaRegister { register } => match &mut self.cfa {
+                CfaColumn::Register(old, _) => *old = register,
+                CfaColumn::Unset | CfaColumn::Expression(_) => return None,
+            },
+            I::DefCfaOffset { offset } => self.set_cfa_offset(signed(offset)?)?,
+            I::DefCfaOffsetSf { factored_offset } => self.set_cfa_offset(factored_offset.checked_mul(factor)?)?,
+            I::DefCfaExpression { expression } => self.cfa = CfaColumn::Expression(expression),
+            I::Undefined { register } => self.set(register, Column::Undefined, arch),
+            I::SameValue { register } => self.set(register, Column::Same, arch),
+            I::Offset { register, factored_offset } => {
+                self.set(register, Column::Cfa(factored(factored_offset)?), arch);
+            }
+            I::OffsetExtendedSf { register, factored_offset } => {
+                self.set(register, Column::Cfa(factored_offset.checked_mul(factor)?), arch);
+            }
+            I::ValOffset { register, factored_offset } => {
+                self.set(register, Column::ValueOfCfa(factored(factored_offset)?), arch);
+            }
+            I::ValOffsetSf { register, factored_offset } => {
+                self.set(register, Column::ValueOfCfa(factored_offset.checked_mul(factor)?), arch);
+            }
+            I::Expression { register, expression } => self.set(register, Column::Expression(expression), arch),
+            I::Register { dest_register: register, .. } | I::ValExpression { register, .. } => {
+                self.set(register, Column::NotUnderstood, arch);
+            }
+            I::Restore { register } => {
+                let mut initial = *initial;
+                if let (Some(column), Some(first)) = (self.column(register, arch), initial.column(register, arch)) {
+                    *column = *first;
+                }
+            }
+            // The signature of a return address is cut off, whether it has one or not.
+            I::NegateRaState | I::ArgsSize { .. } | I::Nop => {}
+            // Only functions have rows; the caller knows what to do there.
+            I::AdvanceLoc { .. } | I::SetLoc { .. } | I::RememberState | I::RestoreState => return None,
+        }
+        Some(())
+    }
+
+    fn set_cfa_offset(&mut self, offset: i64) -> Option<()> {
+        match &mut self.cfa {
+            CfaColumn::Register(_, old) => *old = offset,
+            CfaColumn::Unset | CfaColumn::Expression(_) => return None,
+        }
+        Some(())
+    }
+
+    fn set(&mut self, register: Register, to: Column, arch: Arch) {
+        if let Some(column) = self.column(register, arch) {
+            *column = to;
+        }
+    }
+
+    /// None for a register that we do not follow.
+    fn column(&mut self, register: Register, arch: Arch) -> Option<&mut Column> {
+        match register.0 {
+            number if number == arch.sp() => Some(&mut self.sp),
+            number if number == arch.fp() => Some(&mut self.fp),
+            number if number == arch.return_address() => Some(&mut self.return_address),
+            _ => None,
+        }
+    }
+
+    /// None: it is not understood.
+    fn rule<'a>(
+        &self,
+        section: &impl UnwindSection<Bytes<'a>>,
+        is_of_signal: bool,
+        address: u64,
+        arch: Arch,
+    ) -> Option<Rule> {
+        if matches!(self.return_address, Column::Undefined) {
+            return Some(Rule::End);
+        }
+        let form_of = |expression: UnwindExpression<usize>| form(expression.get(section).ok()?.0.slice());
+        let cfa = match self.cfa {
+            CfaColumn::Unset => return None,
+            CfaColumn::Register(register, offset) => Cfa::At(Base::of(register.0, arch)?, i32::try_from(offset).ok()?),
+            CfaColumn::Expression(expression) => Cfa::of(form_of(expression)?, address, arch)?,
+        };
+        if is_of_signal
+            && matches!(cfa, Cfa::Behind(Base::Sp, at, 0) if u64::try_from(at) == Ok(arch.signal_frame().sp))
+        {
+            return Some(Rule::Signal);
+        }
+        if !matches!(self.sp, Column::Unset | Column::ValueOfCfa(0)) {
+            return None; // the caller's is something else than the canonical frame address
+        }
+        let saved = |column| match column {
+            Column::Unset | Column::Same => Some(Saved::Kept),
+            Column::Undefined => Some(Saved::Lost),
+            Column::Cfa(offset) => Some(Saved::Cfa(words(offset)?)),
+            Column::Expression(expression) => match form_of(expression)? {
+                Form::Register(register, offset) if register == arch.fp() => Some(Saved::Fp(words(offset)?)),
+                Form::Register(register, offset) if register == arch.sp() => Some(Saved::Sp(words(offset)?)),
+                _ => None,
+            },
+            Column::ValueOfCfa(_) | Column::NotUnderstood => None,
+        };
+        let return_address = match saved(self.return_address)? {
+            Saved::Cfa(words) if is_of_signal => ReturnAddress::Interrupted(words),
+            _ if is_of_signal => return None,
+            Saved::Kept if arch == Arch::Aarch64 => ReturnAddress::Kept,
+            Saved::Kept | Saved::Lost => return None, // no register holds it
+            Saved::Cfa(words) => ReturnAddress::Cfa(words),
+            Saved::Fp(words) => ReturnAddress::Fp(words),
+            Saved::Sp(words) => ReturnAddress::Sp(words),
+        };
+        // A chain goes on without it as long as nobody's frame is found by it.
+        Some(Rule::Frame(FrameRule { cfa, fp: saved(self.fp).unwrap_or(Saved::Lost), return_address }))
+    }
+}
+
+impl Base {
+    fn of(register: u16, arch: Arch) -> Option<Base> {
+        match register {
+            number if number == arch.sp() => Some(Base::Sp),
+            number if number == arch.fp() => Some(Base::Fp),
+            number if arch == Arch::X86_64 && number < 16 => Some(Base::General(u8::try_from(number).ok()?)),
+            _ => None,
+        }
+    }
+}
+
+impl Cfa {
+    fn of(form: Form, address: u64, arch: Arch) -> Option<Cfa> {
+        let offset = |offset: i64| i32::try_from(offset).ok();
+        match form {
+            Form::Register(register, by) => Some(Cfa::At(Base::of(register, arch)?, offset(by)?)),
+            Form::Behind(register, by, plus) => {
+                Some(Cfa::Behind(Base::of(register, arch)?, offset(by)?, u8::try_from(plus).ok()?))
+            }
+            // Each entry pushes a number, and jumps.
+            Form::Plt { register, offset: by, pc, pushed } if arch == Arch::X86_64 && pc == arch.return_address() => {
+                let has_pushed = address & 15 >= pushed;
+                Some(Cfa::At(Base::of(register, arch)?, offset(by.checked_add(if has_pushed { 8 } else { 0 })?)?))
+            }
+            Form::Plt { .. } => None,
+        }
+    }
+}
+
+/// None for what is no multiple of a word, or too far away for any window.
+fn words(bytes: i64) -> Option<i16> {
+    (bytes % 8 == 0).then(|| i16::try_from(bytes / 8).ok()).flatten()
+}

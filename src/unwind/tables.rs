@@ -1,0 +1,216 @@
+//! The unwind tables of one ELF file: copies of its sections, and which entry is for which address.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Range;
+
+use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian, UnwindSection, Vendor};
+
+use crate::unwind::Arch;
+use crate::unwind::cfi::{self, Bytes, Fde};
+use crate::unwind::index::{FdeIndex, HeaderTable};
+use crate::unwind::rules::{self, Rule};
+
+/// What the tables of a file are made from. A part that a file lacks is empty.
+pub struct FrameSections {
+    pub arch: Arch,
+    pub eh_frame: FrameSection,
+    pub eh_frame_hdr: FrameSection,
+    /// Not compressed.
+    pub debug_frame: FrameSection,
+    /// The executable segments.
+    pub loads: Vec<CodeLoad>,
+    /// The linker's address of where a program begins; None for what is no program.
+    pub entry: Option<u64>,
+    /// The linker's addresses of code that returns from signals: `mov $15, %eax; syscall`, or `mov x8, #139; svc #0`.
+    pub sigreturns: Vec<u64>,
+    /// What is given back when nobody has the tables any more.
+    pub paid: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// A section, and the linker's address of its first byte.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrameSection {
+    pub address: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// Which bytes of a file are at which of the linker's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeLoad {
+    pub offset: u64,
+    pub len: u64,
+    pub address: u64,
+}
+
+/// See [`FrameSections`].
+#[derive(Debug)]
+pub struct FrameTables {
+    sections: FrameSections,
+    header: Option<HeaderTable>,
+    /// Where there is no header.
+    eh_index: FdeIndex,
+    debug_index: FdeIndex,
+}
+
+impl Default for FrameSections {
+    fn default() -> FrameSections {
+        FrameSections {
+            arch: Arch::NATIVE,
+            eh_frame: FrameSection::default(),
+            eh_frame_hdr: FrameSection::default(),
+            debug_frame: FrameSection::default(),
+            loads: Vec::new(),
+            entry: None,
+            sigreturns: Vec::new(),
+            paid: None,
+        }
+    }
+}
+
+impl fmt::Debug for FrameSections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FrameSections { arch, eh_frame, eh_frame_hdr, debug_frame, loads, entry, sigreturns, paid: _ } = self;
+        let lens = [eh_frame, eh_frame_hdr, debug_frame].map(|section| section.bytes.len());
+        write!(f, "FrameSections {{ {arch:?}, {lens:?} bytes, {loads:x?}, entry {entry:x?}, {sigreturns:x?} }}")
+    }
+}
+
+impl FrameTables {
+    /// Takes time in proportion to the sections' lengths.
+    pub fn new(mut sections: FrameSections) -> FrameTables {
+        sections.sigreturns.sort_unstable();
+        let base = sections.loads.iter().map(|load| load.address).min().unwrap_or(0);
+        let header = HeaderTable::of(&sections.eh_frame_hdr);
+        let mut tables =
+            FrameTables { sections, header, eh_index: FdeIndex::default(), debug_index: FdeIndex::default() };
+        if tables.header.is_none() {
+            let bytes = &tables.sections.eh_frame.bytes;
+            tables.eh_index = FdeIndex::of(&tables.eh_frame(), bytes, &tables.bases(), base);
+        }
+        let bytes = &tables.sections.debug_frame.bytes;
+        tables.debug_index = FdeIndex::of(&tables.debug_frame(), bytes, &tables.bases(), base);
+        tables
+    }
+
+    /// The memory that they take.
+    pub fn bytes(&self) -> usize {
+        let FrameSections { eh_frame, eh_frame_hdr, debug_frame, loads, sigreturns, .. } = &self.sections;
+        let sections: usize =
+            [eh_frame, eh_frame_hdr, debug_frame].iter().map(|section| section.bytes.capacity()).sum();
+        let lists = loads.capacity() * size_of::<CodeLoad>() + sigreturns.capacity() * size_of::<u64>();
+        size_of::<FrameTables>() + sections + lists + self.eh_index.bytes() + self.debug_index.bytes()
+    }
+
+    /// The function around a byte of the file, by the file's tables: its first byte, and the one behind it.
+    pub fn function(&self, offset: u64) -> Option<Range<u64>> {
+        let address = self.address(offset)?;
+        let fde = match self.eh_fde(address) {
+            Some(fde) => fde,
+            None => self.debug_fde(address)?,
+        };
+        let start = offset.checked_sub(address.checked_sub(fde.initial_address())?)?;
+        Some(start..start.checked_add(fde.len())?)
+    }
+
+    pub(super) fn arch(&self) -> Arch {
+        self.sections.arch
+    }
+
+    /// The linker's address of a byte of the file, if it is code.
+    pub(super) fn address(&self, offset: u64) -> Option<u64> {
+        self.sections.loads.iter().find_map(|load| {
+            let into = offset.checked_sub(load.offset).filter(|into| *into < load.len)?;
+            load.address.checked_add(into)
+        })
+    }
+
+    /// How the caller of the code at one of the linker's addresses is found.
+    pub(super) fn rule(&self, address: u64) -> Rule {
+        if self.returns_from_signal(address) {
+            return Rule::Signal;
+        }
+        let arch = self.arch();
+        let bases = self.bases();
+        let (covers_entry, rule) = if let Some(fde) = self.eh_fde(address) {
+            (self.is_of_entry(&fde), rules::rule(&self.eh_frame(), &bases, &fde, address, arch))
+        } else if let Some(fde) = self.debug_fde(address) {
+            (self.is_of_entry(&fde), rules::rule(&self.debug_frame(), &bases, &fde, address, arch))
+        } else {
+            return if self.is_near_entry(address) { Rule::End } else { Rule::Missing };
+        };
+        if covers_entry { Rule::End } else { rule }
+    }
+
+    /// The address may be that before the one which a function returns to.
+    fn returns_from_signal(&self, address: u64) -> bool {
+        const CODE_BYTES: u64 = 8; // before the system call is done
+        let first = self.sections.sigreturns.partition_point(|start| start.saturating_add(CODE_BYTES) <= address);
+        self.sections.sigreturns.get(first).is_some_and(|start| start.saturating_sub(1) <= address)
+    }
+
+    fn is_of_entry(&self, fde: &Fde<'_>) -> bool {
+        self.sections.entry.is_some_and(|entry| fde.contains(entry))
+    }
+
+    /// Where a program begins there may be no table: the first function is short in every C library.
+    fn is_near_entry(&self, address: u64) -> bool {
+        const ENTRY_BYTES: u64 = 64;
+        let into = self.sections.entry.and_then(|entry| address.checked_sub(entry));
+        into.is_some_and(|into| into < ENTRY_BYTES)
+    }
+
+    fn eh_fde(&self, address: u64) -> Option<Fde<'_>> {
+        let FrameSections { eh_frame, eh_frame_hdr, .. } = &self.sections;
+        let at = match self.header {
+            Some(header) => {
+                let place = header.find(eh_frame_hdr, address)?.checked_sub(eh_frame.address)?;
+                usize::try_from(place).ok()?
+            }
+            None => self.eh_index.find(address)?,
+        };
+        fde_for(&self.eh_frame(), &eh_frame.bytes, &self.bases(), at, address)
+    }
+
+    fn debug_fde(&self, address: u64) -> Option<Fde<'_>> {
+        let at = self.debug_index.find(address)?;
+        fde_for(&self.debug_frame(), &self.sections.debug_frame.bytes, &self.bases(), at, address)
+    }
+
+    fn eh_frame(&self) -> EhFrame<Bytes<'_>> {
+        let mut section = EhFrame::new(&self.sections.eh_frame.bytes, LittleEndian);
+        section.set_address_size(8);
+        section.set_vendor(self.vendor());
+        section
+    }
+
+    fn debug_frame(&self) -> DebugFrame<Bytes<'_>> {
+        let mut section = DebugFrame::new(&self.sections.debug_frame.bytes, LittleEndian);
+        section.set_address_size(8);
+        section.set_vendor(self.vendor());
+        section
+    }
+
+    fn vendor(&self) -> Vendor {
+        match self.arch() {
+            Arch::X86_64 => Vendor::Default,
+            Arch::Aarch64 => Vendor::AArch64,
+        }
+    }
+
+    fn bases(&self) -> BaseAddresses {
+        BaseAddresses::default().set_eh_frame(self.sections.eh_frame.address)
+    }
+}
+
+/// The entry at a place, if it is for the address.
+fn fde_for<'a, S: UnwindSection<Bytes<'a>>>(
+    section: &S,
+    bytes: &'a [u8],
+    bases: &BaseAddresses,
+    at: usize,
+    address: u64,
+) -> Option<Fde<'a>> {
+    let fde = cfi::fde(section, bytes, bases, at, |offset| cfi::cie(section, bytes, bases, offset))?;
+    fde.contains(address).then_some(fde)
+}

@@ -1,0 +1,405 @@
+//! From the innermost function outward, one caller at a time.
+
+use std::sync::Arc;
+
+use crate::unwind::cache::{CacheKey, RuleCache};
+use crate::unwind::regs::SignalFrame;
+use crate::unwind::rules::{Base, Cfa, FrameRule, ReturnAddress, Rule, Saved};
+use crate::unwind::{Arch, CodeKind, CodeRange, LoadTables, MOST_FRAMES, MappedCode, SpaceCode, UserRegs};
+
+/// Walks stacks, and remembers rules from one to the next.
+#[derive(Debug, Default)]
+pub struct Unwinder {
+    cache: RuleCache,
+    counts: UnwinderCounts,
+}
+
+/// What was done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnwinderCounts {
+    /// Rules looked up, the made ones among them.
+    pub rules: u64,
+    /// Rules made from tables.
+    pub made: u64,
+}
+
+/// How a chain ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walked {
+    /// The chain reaches the start of its thread.
+    Whole,
+    /// The chain reaches the start, but some caller was found by a frame pointer that nothing proves.
+    Guessed,
+    /// There are more callers.
+    Truncated(Cut),
+    /// What comes next is not known.
+    Broken(Broken),
+    /// Code with this number has no tables yet. The chain is left out: walk again when it has.
+    NoTables(u32),
+}
+
+/// Where a chain was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The copied bytes of the stack ended.
+    Window,
+    /// There were [`MOST_FRAMES`].
+    Frames,
+}
+
+/// Why a caller was not found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The address, or the return address, is in no code.
+    NotCode,
+    /// The tables say nothing, and the frame pointer leads nowhere.
+    NoRule,
+    /// A register that the rule needs is not known any more.
+    NoRegister,
+    /// The caller's stack pointer would not be above its callee's.
+    NotRising,
+    /// A return probe has taken the place of the return address.
+    ReturnProbe,
+}
+
+/// One walk.
+struct Walk<'a, 'b> {
+    unwinder: &'a mut Unwinder,
+    arch: Arch,
+    stack: Window<'a>,
+    kernel_chain: &'a [[u8; 8]],
+    space: &'a SpaceCode,
+    load: &'a mut dyn LoadTables,
+    out: &'b mut Vec<u64>,
+    /// Where the chain starts in `out`.
+    first: usize,
+    /// Which range was found last.
+    near: usize,
+    at: Position<'a>,
+    is_guessed: bool,
+}
+
+/// The registers of one function.
+#[derive(Clone, Copy)]
+struct Position<'a> {
+    pc: u64,
+    sp: u64,
+    fp: Option<u64>,
+    /// Those that no caller's rule restores.
+    scratch: Scratch<'a>,
+    /// `pc` is no return address, and its own instruction is the next to run.
+    is_exact: bool,
+}
+
+/// The registers that a callee may have used for something else.
+#[derive(Clone, Copy)]
+enum Scratch<'a> {
+    Sampled(&'a UserRegs),
+    /// As a signal found them: its frame is at this address.
+    Signal(u64),
+    Unknown,
+}
+
+/// Bytes of the stack.
+#[derive(Clone, Copy)]
+struct Window<'a> {
+    start: u64,
+    bytes: &'a [u8],
+}
+
+impl Unwinder {
+    /// Appends the chain to `out`, innermost first: the address in `regs`, and at most [`MOST_FRAMES`] in all.
+    ///
+    /// `stack`: the bytes from the stack pointer on. `kernel_chain`: the user's addresses in the chain that the kernel made by
+    /// frame pointers, which tells what no stack does.
+    #[allow(clippy::too_many_arguments)]
+    pub fn walk(
+        &mut self,
+        arch: Arch,
+        regs: &UserRegs,
+        stack: &[u8],
+        kernel_chain: &[[u8; 8]],
+        space: &SpaceCode,
+        load: &mut dyn LoadTables,
+        out: &mut Vec<u64>,
+    ) -> Walked {
+        let first = out.len();
+        let at = Position {
+            pc: arch.address(regs.pc),
+            sp: regs.sp,
+            fp: Some(regs.fp),
+            scratch: Scratch::Sampled(regs),
+            is_exact: true,
+        };
+        let stack = Window { start: regs.sp, bytes: stack };
+        let mut walk =
+            Walk { unwinder: self, arch, stack, kernel_chain, space, load, out, first, near: 0, at, is_guessed: false };
+        walk.run()
+    }
+
+    pub fn counts(&self) -> UnwinderCounts {
+        self.counts
+    }
+}
+
+/// A walk goes on, or it ends so.
+type Step = Result<(), Walked>;
+
+impl<'a> Walk<'a, '_> {
+    fn run(&mut self) -> Walked {
+        self.out.push(self.at.pc);
+        let ended = loop {
+            if let Err(ended) = self.step() {
+                break ended;
+            }
+        };
+        match ended {
+            Walked::Truncated(Cut::Window) => self.go_on_by_kernel_chain(),
+            Walked::Whole if self.is_guessed => Walked::Guessed,
+            Walked::NoTables(_) => {
+                self.out.truncate(self.first);
+                ended
+            }
+            _ => ended,
+        }
+    }
+
+    /// To the caller.
+    fn step(&mut self) -> Step {
+        // A call may be the last instruction of its function.
+        let address = if self.at.is_exact { self.at.pc } else { self.at.pc.wrapping_sub(1) };
+        let space = self.space;
+        let range = space.find_near(address, &mut self.near).ok_or(Walked::Broken(Broken::NotCode))?;
+        match self.rule(range, address)? {
+            Rule::End => Err(Walked::Whole),
+            Rule::Signal => self.step_over_signal(),
+            Rule::Frame(frame) => self.step_by(&frame),
+            Rule::Missing => self.guess(range.code.kind()),
+        }
+    }
+
+    fn rule(&mut self, range: &CodeRange, address: u64) -> Result<Rule, Walked> {
+        let code = &range.code;
+        if code.tables().is_some_and(|tables| tables.is_none()) {
+            return Ok(Rule::Missing);
+        }
+        let offset = range.offset_of(address);
+        let key = CacheKey::new(code.id(), offset);
+        self.unwinder.counts.rules += 1;
+        if let Some(known) = key.and_then(|key| self.unwinder.cache.get(key)) {
+            return Ok(known);
+        }
+        let rule = self.make_rule(code, offset)?;
+        if let Some(key) = key {
+            self.unwinder.cache.keep(key, rule);
+        }
+        Ok(rule)
+    }
+
+    #[cold]
+    fn make_rule(&mut self, code: &Arc<MappedCode>, offset: u64) -> Result<Rule, Walked> {
+        if code.tables().is_none() {
+            self.load.load(code);
+        }
+        let tables = code.tables().ok_or(Walked::NoTables(code.id()))?;
+        self.unwinder.counts.made += 1;
+        let tables = tables.filter(|tables| tables.arch() == self.arch);
+        Ok(tables.map_or(Rule::Missing, |tables| tables.address(offset).map_or(Rule::Missing, |at| tables.rule(at))))
+    }
+
+    fn step_by(&mut self, rule: &FrameRule) -> Step {
+        let Position { sp, fp, scratch, .. } = self.at;
+        let (base, offset) = match rule.cfa {
+            Cfa::At(base, offset) | Cfa::Behind(base, offset, _) => (base, offset),
+        };
+        let base = match base {
+            Base::Sp => sp,
+            Base::Fp => fp.ok_or(Walked::Broken(Broken::NoRegister))?,
+            Base::General(number) => self.general(scratch, number)?,
+        };
+        let mut cfa = base.wrapping_add_signed(offset.into());
+        if let Cfa::Behind(_, _, plus) = rule.cfa {
+            cfa = self.stack.word(cfa)?.wrapping_add(plus.into());
+        }
+        // Where nothing is pushed for a call, the innermost function may have no frame.
+        let is_without_frame = cfa == sp && self.arch == Arch::Aarch64 && !matches!(scratch, Scratch::Unknown);
+        if cfa <= sp && !is_without_frame {
+            return Err(Walked::Broken(Broken::NotRising));
+        }
+        let word = |from: u64, words: i16| self.stack.word(from.wrapping_add_signed(i64::from(words) * 8));
+        let known_fp = || fp.ok_or(Walked::Broken(Broken::NoRegister));
+        let return_address = match rule.return_address {
+            ReturnAddress::Kept => self.link_register(scratch)?.ok_or(Walked::Broken(Broken::NoRegister))?,
+            ReturnAddress::Cfa(words) | ReturnAddress::Interrupted(words) => word(cfa, words)?,
+            ReturnAddress::Fp(words) => word(known_fp()?, words)?,
+            ReturnAddress::Sp(words) => word(sp, words)?,
+        };
+        let is_interrupted = matches!(rule.return_address, ReturnAddress::Interrupted(_));
+        let fp = match rule.fp {
+            Saved::Kept => fp,
+            Saved::Lost => None,
+            Saved::Cfa(words) => Some(word(cfa, words)?),
+            Saved::Fp(words) => Some(word(known_fp()?, words)?),
+            Saved::Sp(words) => Some(word(sp, words)?),
+        };
+        self.at = Position { pc: return_address, sp: cfa, fp, scratch: Scratch::Unknown, is_exact: is_interrupted };
+        // Where a frame pointer is kept, the kernel has seen the same callers.
+        let is_kernels = rule.cfa == Cfa::At(Base::Fp, 16);
+        self.enter(is_kernels)
+    }
+
+    /// Takes `at.pc` as a return address.
+    fn enter(&mut self, is_kernels: bool) -> Step {
+        if self.space.is_trampoline(self.at.pc) {
+            self.at.pc = self.behind_probe().ok_or(Walked::Broken(Broken::ReturnProbe))?;
+            self.is_guessed |= !is_kernels;
+        }
+        let pc = self.arch.address(self.at.pc);
+        if pc == 0 {
+            return Err(Walked::Whole); // whoever made the thread has put it there
+        }
+        let address = if self.at.is_exact { pc } else { pc - 1 };
+        self.space.find_near(address, &mut self.near).ok_or(Walked::Broken(Broken::NotCode))?;
+        if self.out.len() - self.first >= MOST_FRAMES {
+            return Err(Walked::Truncated(Cut::Frames));
+        }
+        self.at.pc = pc;
+        self.out.push(pc);
+        Ok(())
+    }
+
+    /// To who was interrupted by a signal. The handler may have had a stack of its own.
+    fn step_over_signal(&mut self) -> Step {
+        let frame = self.at.sp;
+        let SignalFrame { pc, sp, fp, .. } = self.arch.signal_frame();
+        let word = |at: u64| self.stack.word(frame.wrapping_add(at));
+        self.at = Position {
+            pc: word(pc)?,
+            sp: word(sp)?,
+            fp: Some(word(fp)?),
+            scratch: Scratch::Signal(frame),
+            is_exact: true,
+        };
+        self.enter(false)
+    }
+
+    fn general(&self, scratch: Scratch<'_>, number: u8) -> Result<u64, Walked> {
+        let missing = Walked::Broken(Broken::NoRegister);
+        match scratch {
+            Scratch::Sampled(regs) => regs.general(number).ok_or(missing),
+            Scratch::Signal(frame) => self.stack.word(frame.wrapping_add(SignalFrame::general(number).ok_or(missing)?)),
+            Scratch::Unknown => Err(missing),
+        }
+    }
+
+    fn link_register(&self, scratch: Scratch<'_>) -> Result<Option<u64>, Walked> {
+        match (scratch, self.arch.signal_frame().lr) {
+            (Scratch::Sampled(regs), Some(_)) => Ok(Some(regs.lr)),
+            (Scratch::Signal(frame), Some(lr)) => self.stack.word(frame.wrapping_add(lr)).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Where no table helps.
+    fn guess(&mut self, kind: CodeKind) -> Step {
+        let Position { sp, fp, is_exact, .. } = self.at;
+        let missing = Walked::Broken(Broken::NoRule);
+        if is_exact && kind == CodeKind::File && self.guess_without_frame()? {
+            return Ok(());
+        }
+        let fp = fp.ok_or(missing)?;
+        if fp == 0 && !is_exact {
+            return Err(Walked::Whole); // as the ABIs have the outermost frame marked
+        }
+        if fp < sp || !fp.is_multiple_of(8) {
+            return Err(missing);
+        }
+        let (caller, return_address) = (self.stack.word(fp)?, self.stack.word(fp.wrapping_add(8))?);
+        self.is_guessed = true;
+        self.at = Position {
+            pc: return_address,
+            sp: fp.wrapping_add(16),
+            fp: Some(caller),
+            scratch: Scratch::Unknown,
+            is_exact: false,
+        };
+        self.enter(true)
+    }
+
+    /// In files whose compiled functions have tables, the innermost function without is short assembly, which pushes nothing.
+    /// True where that leads to code that has a rule.
+    fn guess_without_frame(&mut self) -> Result<bool, Walked> {
+        let Position { sp, scratch, .. } = self.at;
+        let (word, caller_sp) = match self.arch {
+            Arch::X86_64 => (self.stack.word(sp).ok(), sp.wrapping_add(8)),
+            Arch::Aarch64 => (self.link_register(scratch)?, sp),
+        };
+        let Some(word) = word else { return Ok(false) };
+        let address = self.arch.address(word).wrapping_sub(1);
+        let mut near = self.near;
+        let space = self.space;
+        let Some(range) = space.find_near(address, &mut near) else { return Ok(false) };
+        if self.rule(range, address)? == Rule::Missing {
+            return Ok(false);
+        }
+        self.is_guessed = true;
+        self.at = Position { pc: word, sp: caller_sp, scratch: Scratch::Unknown, is_exact: false, ..self.at };
+        self.enter(false).map(|()| true)
+    }
+
+    /// The return address that a probe has taken the place of. The kernel's chain has it in the same place, since 6.11:
+    /// fixup_uretprobe_trampoline_entries(), arch/x86/events/core.c and kernel/events/callchain.c.
+    fn behind_probe(&self) -> Option<u64> {
+        let chain = &self.out[self.first..];
+        let kernel = |at: usize| self.kernel_chain.get(at).map(|word| self.arch.address(u64::from_ne_bytes(*word)));
+        let is_same = (0..chain.len()).all(|at| kernel(at) == Some(chain[at]));
+        let at = if is_same { chain.len() } else { self.in_kernel_chain(*chain.last()?)? + 1 };
+        kernel(at).filter(|address| !self.space.is_trampoline(*address))
+    }
+
+    /// Where an address is in the kernel's chain, if it is there once.
+    fn in_kernel_chain(&self, address: u64) -> Option<usize> {
+        let is_it = |word: &[u8; 8]| self.arch.address(u64::from_ne_bytes(*word)) == address;
+        let at = self.kernel_chain.iter().position(is_it)?;
+        (!self.kernel_chain[at + 1..].iter().any(is_it)).then_some(at)
+    }
+
+    /// Behind the end of the window.
+    fn go_on_by_kernel_chain(&mut self) -> Walked {
+        let cut = Walked::Truncated(Cut::Window);
+        let Some(&last) = self.out.last() else { return cut };
+        let is_once = self.out[self.first..].iter().filter(|address| **address == last).count() == 1;
+        let Some(at) = self.in_kernel_chain(last).filter(|_| is_once) else { return cut };
+        for word in &self.kernel_chain[at + 1..] {
+            if self.out.len() - self.first >= MOST_FRAMES {
+                return Walked::Truncated(Cut::Frames);
+            }
+            let address = self.arch.address(u64::from_ne_bytes(*word));
+            if self.space.find_near(address.wrapping_sub(1), &mut self.near).is_none() {
+                return cut;
+            }
+            self.out.push(address);
+        }
+        let Some(&last) = self.out.last() else { return cut };
+        let address = last.wrapping_sub(1);
+        let space = self.space;
+        match space.find_near(address, &mut self.near).map(|range| self.rule(range, address)) {
+            Some(Ok(Rule::End)) => Walked::Guessed,
+            Some(Err(Walked::NoTables(id))) => {
+                self.out.truncate(self.first);
+                Walked::NoTables(id)
+            }
+            _ => cut,
+        }
+    }
+}
+
+impl Window<'_> {
+    /// A word of the stack. What is below the window is no caller's: the stack pointer was wrong, or is of another stack.
+    #[inline]
+    fn word(self, address: u64) -> Result<u64, Walked> {
+        let at = address.checked_sub(self.start).ok_or(Walked::Broken(Broken::NotRising))?;
+        let word = usize::try_from(at).ok().and_then(|at| self.bytes.get(at..)?.first_chunk());
+        word.map(|word| u64::from_le_bytes(*word)).ok_or(Walked::Truncated(Cut::Window))
+    }
+}
