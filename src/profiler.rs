@@ -18,6 +18,7 @@ pub mod sampling;
 mod scope;
 mod setup;
 mod tracefs;
+pub mod user_stacks;
 
 use anyhow::Result;
 use rustc_hash::FxHashSet;

@@ -26,6 +26,7 @@ mod rings;
 mod setup;
 mod snapshots;
 mod tell;
+mod windows;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -53,6 +54,7 @@ pub use crate::run::ring_sizes::{default_ring_pages, side_ring_pages};
 use crate::run::rings::Rings;
 use crate::run::setup::{add_events, event_texts, max_stack, start_workload};
 use crate::run::snapshots::SnapshotPace;
+use crate::run::windows::WindowPace;
 use crate::stats::weights::Weighted;
 use crate::symbol::Stacks;
 use crate::symbol::budget::{BUDGET_BYTES, Budget};
@@ -113,6 +115,7 @@ pub struct Run {
     /// An interval is to be closed as soon as the output has room for what it says.
     report_due: bool,
     snapshots: SnapshotPace,
+    window_pace: WindowPace,
     wakeups: u64,
     /// Samples before this interval.
     samples_before: u64,
@@ -191,6 +194,7 @@ impl Run {
         for profiler in &mut profilers {
             profiler.filter(&mut evlist, &setup)?;
         }
+        let windows = windows::add(&mut evlist, &options)?;
         setup.keep_inherited_probes(&mut evlist);
         setup.degrade_outsiders();
         let notes = setup.notes.take();
@@ -238,11 +242,14 @@ impl Run {
             hidden(&host).into_iter().for_each(|reason| output.note(format!("degraded: {reason}")));
         }
         if options.verbose {
-            messages::describe(&evlist, &rings, &tracefs, notes).into_iter().for_each(|line| output.note(line));
+            let lines = messages::describe(&evlist, &rings, &tracefs, notes).into_iter();
+            lines.chain(windows::describe(&windows, options.call_graph)).for_each(|line| output.note(line));
         }
         let stacks = Stacks::new(STACKS_LIMIT_BYTES, max_stack(&host));
+        let evlist_has_windows = evlist.any_windows();
         let mut core = Dispatcher::new(evlist, profilers, watched, scope, stacks, host.clone(), output);
         core.filter_in_user = rings.filter_in_user;
+        core.ctx.user_stacks.turn(evlist_has_windows);
         core.doubts_children = !core.evlist.in_doubt().is_empty();
         core.limit = options.samples.filter(|_| !options.dry_run);
         let mut run = Run {
@@ -263,6 +270,7 @@ impl Run {
             intervals: 0,
             report_due: false,
             snapshots: SnapshotPace::default(),
+            window_pace: WindowPace::new(windows.companions > 0),
             wakeups: 0,
             samples_before: 0,
             discarded_before: 0,
@@ -351,6 +359,7 @@ impl Run {
             }
             self.core.judge_idle();
             self.core.tick(self.rings.complete_to());
+            self.window_pace.check(&mut self.core, sys::monotonic_ns());
             if let Some(pace) = &mut self.pace {
                 pace.avoid(&self.core.last_tick.suspects);
             }

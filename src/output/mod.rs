@@ -57,6 +57,7 @@ use crate::tep::field::Field;
 use crate::tep::format::Format;
 use crate::tep::print_fmt::PrintFmt;
 use crate::tep::strings::KernelStrings;
+use crate::unwind::SpaceCode;
 
 /// How one event's records become text.
 #[derive(Debug)]
@@ -133,6 +134,8 @@ pub struct Output {
     tid: i32,
     sender: Option<Sender<Message>>,
     used: Receiver<Batch>,
+    /// Code of address spaces that the output thread had to look at to unwind stacks.
+    published: Receiver<(u32, Arc<SpaceCode>)>,
     thread: Option<JoinHandle<()>>,
     ending: Arc<Ending>,
     pub batch: Batch,
@@ -181,6 +184,8 @@ const QUEUE: usize = 512;
 const BATCH_BYTES: usize = 64 * 1024;
 /// Empty batches kept for use again: as many as a round usually hands over at once, or each would grow anew.
 const USED: usize = (8 << 20) / BATCH_BYTES;
+/// Address spaces published at most that nobody has taken yet: one that finds no room is published when it is asked for again.
+const PUBLISHED: usize = 1024;
 /// While there is no room under way, a batch grows to this before its occurrences are dropped.
 const BATCH_MOST_BYTES: usize = 1024 * 1024;
 /// Messages that wait for a blocked output at most.
@@ -199,6 +204,7 @@ impl Output {
         let (tell_tid, tid) = bounded::<i32>(1);
         let (sender, receiver) = bounded::<Message>(QUEUE);
         let (give_back, used) = bounded::<Batch>(USED);
+        let (publish, published) = bounded(PUBLISHED);
         let ending = Arc::new(Ending::new(waker));
         let under_way = Arc::new(UnderWay::default());
         let (waits, step) = (sink.waits(), CurrentStep::default());
@@ -208,7 +214,7 @@ impl Output {
             block_signals(); // they are the reading side's
             let _ = tell_tid.send(nix::unistd::gettid().as_raw());
             let Ok(settings) = settings.recv() else { return };
-            let mut writer = Writer::new(settings, sink, at);
+            let mut writer = Writer::new(settings, sink, at, publish);
             write_all(&mut writer, &receiver, &give_back, &taken, &ended);
         };
         let thread =
@@ -218,6 +224,7 @@ impl Output {
             tid,
             sender: Some(sender),
             used,
+            published,
             thread: Some(thread),
             ending,
             batch: Batch::default(),
@@ -232,6 +239,11 @@ impl Output {
             dropped_stacks: 0,
         };
         Ok((output, Settle(settle)))
+    }
+
+    /// By number, the code of address spaces in which stacks were to be unwound.
+    pub fn published(&self) -> &Receiver<(u32, Arc<SpaceCode>)> {
+        &self.published
     }
 
     /// The output thread.

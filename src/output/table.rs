@@ -425,8 +425,8 @@ mod tests {
             (5, vec![kernel(2), user(&one, 3), nowhere(20)]), // called by other places in the kernel
             (60, vec![kernel(1), kernel(2)]),                 // whole
             (61, vec![kernel(1), kernel(3)]),
-            (40, vec![user(&one, 3), nowhere(20), Frame::Truncated]),
-            (41, vec![user(&one, 3), nowhere(21), Frame::Truncated]),
+            (40, vec![user(&one, 3), nowhere(20), Frame::Truncated(StackCut::DepthLimit)]),
+            (41, vec![user(&one, 3), nowhere(21), Frame::Truncated(StackCut::DepthLimit)]),
         ];
         let mut stacks = Frames::default();
         let mut rows = Vec::new();

@@ -5,7 +5,10 @@ mod tables;
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Instant;
+
+use crossbeam_channel::Sender;
 
 use crate::escape::escape;
 use crate::output::commands::Commands;
@@ -26,7 +29,9 @@ use crate::symbol::interrupt;
 use crate::symbol::names::NamedFrame;
 use crate::symbol::quality::{CallchainQuality, QualityCounts};
 use crate::symbol::stacks::NewStack;
+use crate::symbol::unwinding::Unwinding;
 use crate::symbol::{AddressSpaces, CurrentStep, FrameNames, Frames, StackId, SymbolUpdate};
+use crate::unwind::SpaceCode;
 
 pub struct Writer {
     settings: Settings,
@@ -34,6 +39,7 @@ pub struct Writer {
     wall: WallClock,
     names: FrameNames,
     spaces: AddressSpaces,
+    unwinding: Unwinding,
     stacks: Frames,
     /// Processes whose mappings are not known yet.
     unread: Vec<i32>,
@@ -52,7 +58,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn new(settings: Settings, sink: Sink, step: CurrentStep) -> Writer {
+    pub fn new(
+        settings: Settings,
+        sink: Sink,
+        step: CurrentStep,
+        publish: Sender<(u32, Arc<SpaceCode>)>,
+    ) -> Writer {
         let kallsyms = settings.host.proc.join("kallsyms");
         let mut names = FrameNames::observed(kallsyms, settings.symbols.clone(), step.clone());
         if settings.prompt && settings.stacks {
@@ -62,6 +73,7 @@ impl Writer {
         let sink = if settings.durable { sink.durable() } else { sink };
         let commands = Commands::new(settings.host.clone(), step.clone());
         Writer {
+            unwinding: Unwinding::new(settings.symbols.budget.clone(), publish),
             settings,
             sink,
             wall: WallClock::now(),
@@ -151,7 +163,10 @@ impl Writer {
 
     fn keep_stack(&mut self, stack: NewStack) {
         let (id, pid) = (stack.id, stack.pid);
-        let frames = self.step.in_process(pid, || stack.frames(&mut self.spaces));
+        let frames = self.step.in_process(pid, || {
+            let stack = self.unwinding.finish(stack, &mut self.spaces);
+            stack.frames(&mut self.spaces)
+        });
         self.stacks.insert(id, frames);
     }
 

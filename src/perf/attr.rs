@@ -285,12 +285,12 @@ impl Attr {
         self
     }
 
-    /// The same event, whose samples hold a window and nothing else.
-    pub fn only_user_window(mut self, bytes: u32) -> Attr {
+    /// The same event, whose samples hold a window and, if that is wanted, the program's part of the callchain.
+    pub fn only_user_window(mut self, bytes: u32, callchain: bool) -> Attr {
         self.raw.sample_type &= !SampleType::CALLCHAIN.with(SampleType::RAW).bits();
         self.raw.sample_max_stack = 0;
-        self.raw.set_exclude_callchain_kernel(0);
-        self.user_window(bytes)
+        let attr = if callchain { self.callchain(0).user_callchain() } else { self };
+        attr.user_window(bytes)
     }
 
     /// How often it samples per second at most, where a clock or a hardware counter paces it. None: as often as its tasks please.

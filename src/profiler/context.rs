@@ -9,6 +9,7 @@ use crate::output::Output;
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
+use crate::profiler::user_stacks::UserStacks;
 use crate::profiler::{Scope, Timestamp};
 use crate::report::{Command, Kin, OccurrenceSchema, Subject, Value};
 use crate::stats::TaskStack;
@@ -23,6 +24,8 @@ pub struct Context {
     pub scope: Scope,
     pub spaces: SpaceKeys,
     pub stacks: Stacks,
+    /// Where events carry windows of user stacks.
+    pub user_stacks: UserStacks,
     pub weights: StackWeights,
     pub host: Host,
     /// No event is older than the run: it began just before they were enabled.
@@ -83,6 +86,9 @@ impl Context {
     /// The sample's callchain, interned. None without one.
     #[inline(always)]
     pub fn stack(&mut self, sample: &Sample<'_>) -> Option<StackId> {
+        if self.user_stacks.is_on() {
+            return self.user_stacks.intern(sample, &mut self.stacks, &mut self.spaces, self.output.published());
+        }
         self.stacks.intern(sample.callchain, sample.chain_form(), sample.pid, &mut self.spaces)
     }
 

@@ -10,9 +10,11 @@ use crate::host::Host;
 use crate::output::Output;
 use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
+use crate::perf::evlist::windows::WINDOW_OWNER;
 use crate::perf::layout::Layout;
 use crate::perf::record::{Malformed, Record, decode, record_type, sample_identifier};
 use crate::perf::{EventId, Sample};
+use crate::profiler::user_stacks::UserStacks;
 use crate::profiler::{Context, Event, LostWindow, Profiler, Report, Samples, Scope, TickOutcome, Timestamp};
 use crate::report::{Basis, Verdict};
 use crate::ringbuf::{Item, ItemKind, RecordRun, Stamp};
@@ -43,6 +45,10 @@ pub struct Dispatcher {
     pub filter_in_user: bool,
     /// What that left out.
     pub narrowed: Narrowed,
+    /// Bytes of windows of user stacks that came beside samples.
+    pub window_bytes: u64,
+    /// And those that found their rings full.
+    pub lost_windows: u64,
     /// `-N`
     pub limit: Option<u64>,
     /// When the last of them was.
@@ -136,6 +142,7 @@ impl Dispatcher {
                 scope,
                 spaces: SpaceKeys::default(),
                 stacks,
+                user_stacks: UserStacks::default(),
                 weights: StackWeights::default(),
                 host,
                 started_ns: 0,
@@ -148,6 +155,8 @@ impl Dispatcher {
             loss: LossBook::default(),
             filter_in_user: false,
             narrowed: Narrowed::default(),
+            window_bytes: 0,
+            lost_windows: 0,
             limit: None,
             ended_ns: None,
             samples: 0,
@@ -202,6 +211,12 @@ impl Dispatcher {
             let Dispatcher { evlist, profilers, meter, ctx, filter_in_user, narrowed, .. } = self;
             let route = piece.next_record().and_then(sample_identifier).and_then(|id| evlist.route(id));
             let Some(owner) = route.map(|route| route.owner) else { break };
+            if owner as usize == WINDOW_OWNER {
+                if !self.take_window(piece) {
+                    break;
+                }
+                continue;
+            }
             let Some(profiler) = profilers.get_mut(owner as usize) else { break };
             let most = self.limit.map_or(u64::MAX, |limit| limit - self.samples);
             let is_gated = *filter_in_user || meter.is_some();
@@ -233,6 +248,22 @@ impl Dispatcher {
         ControlFlow::Continue(())
     }
 
+    /// Takes the window of a user stack that comes before its sample. False: there is no more to take.
+    fn take_window(&mut self, piece: &mut RecordRun<'_>) -> bool {
+        let Dispatcher { evlist, ctx, filter_in_user, window_bytes, .. } = self;
+        let Some(record) = piece.next_record() else { return false };
+        let Some(route) = sample_identifier(record).and_then(|id| evlist.route(id)) else { return false };
+        let Some(sample) = evlist.sample(route, record) else { return false };
+        if piece.take(record.len(), sample.time).is_none() {
+            return piece.switch_ring();
+        }
+        *window_bytes += record.len() as u64;
+        if !*filter_in_user || !evlist.evsel(route.event).is_task_bound() || ctx.watched.contains(sample.tid) {
+            ctx.user_stacks.companion(&sample, &mut ctx.spaces, ctx.output.published());
+        }
+        true
+    }
+
     /// One that is no sample, from a ring of `cpu`.
     #[inline(never)]
     fn take_other(&mut self, item: &Item<'_>, cpu: u32, class: Class) {
@@ -244,6 +275,7 @@ impl Dispatcher {
         let least = u64::from(matches!(item.kind, ItemKind::Corrupt));
         match class {
             Class::Side => self.loss.count_side(least),
+            Class::Events(_) if self.evlist.holds_windows(class) => self.lost_windows += least,
             Class::Events(_) => self.loss.count(cpu, least),
         }
         self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count: 0 }, class);
@@ -316,9 +348,14 @@ impl Dispatcher {
                 self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count }, class);
                 match class {
                     _ if self.evlist.counts_lost() => {}
+                    _ if self.evlist.holds_windows(class) => self.lost_windows += count,
                     Class::Side => self.loss.count_side(count),
                     Class::Events(_) => self.loss.count(cpu, count),
                 }
+                return Ok(());
+            }
+            Record::LostSamples { count } if self.evlist.holds_windows(class) => {
+                self.lost_windows += count;
                 return Ok(());
             }
             Record::LostSamples { count } => {
@@ -362,6 +399,7 @@ impl Dispatcher {
                 self.loss.side_window();
                 self.tell(Event::LostSide(&window));
             }
+            Class::Events(_) if self.evlist.holds_windows(class) => {} // no sample is missing
             Class::Events(_) => {
                 self.loss.window(window);
                 self.tell(Event::Lost(&window));

@@ -46,6 +46,10 @@ impl Ring {
     /// Asks the kernel what was lost since the last time.
     fn count_lost(&mut self, core: &mut Dispatcher) {
         let Lost { samples, side, switches } = core.evlist.take_lost(self.cpu, self.class);
+        if core.evlist.holds_windows(self.class) {
+            core.lost_windows += samples;
+            return;
+        }
         self.lost += samples;
         self.lost_at_worst = self.lost_at_worst.max(self.lost);
         core.loss.count(self.cpu, samples);

@@ -35,6 +35,8 @@ pub mod spaces;
 pub mod stack_key;
 pub mod stacks;
 pub mod tables;
+pub mod unwinding;
+pub mod windows;
 
 pub use frames::Frames;
 pub use mappings::{Content, Module};

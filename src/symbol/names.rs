@@ -19,7 +19,7 @@ use crate::symbol::naming::{CurrentStep, GIVEN_UP, NamingTime};
 use crate::symbol::perf_map::PerfMap;
 use crate::symbol::perf_map_file::{self, JIT_NO_MAP};
 use crate::symbol::spaces::NO_ADDRESS;
-use crate::symbol::stacks::Frame;
+use crate::symbol::stacks::{Frame, StackCut};
 
 /// A frame with its name, or with why it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +163,13 @@ impl FrameNames {
                 offset: named.offset,
                 module: Some(named.module.as_deref().unwrap_or(KERNEL).into()),
             },
-            Frame::Truncated => NamedFrame { addr: None, symbol: Ok("[truncated]".into()), offset: 0, module: None },
+            Frame::Truncated(cut) => {
+                let symbol = match cut {
+                    StackCut::DepthLimit => "[truncated]".into(),
+                    StackCut::Window { kib } => format!("[truncated after {kib} KiB]").into(),
+                };
+                NamedFrame { addr: None, symbol: Ok(symbol), offset: 0, module: None }
+            }
         }
     }
 
@@ -552,7 +558,7 @@ mod tests {
         let module = Arc::new(Module::new("x", Content::Vdso { len: 1 }));
         names.frame(&Frame::User { addr: 7, behind_call: false, place: Ok((module, 3)) });
         names.frame(&Frame::User { addr: 7, behind_call: false, place: Err("exited") });
-        names.frame(&Frame::Truncated);
+        names.frame(&Frame::Truncated(StackCut::DepthLimit));
         assert!(names.kernel.is_none());
         names.frame(&Frame::Kernel { addr: 7, behind_call: false });
         assert!(names.kernel.is_some());

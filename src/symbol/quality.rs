@@ -27,7 +27,7 @@ impl CallchainQuality {
     /// Of the frames of one stack.
     pub fn of(frames: &[Frame], names: &mut FrameNames) -> CallchainQuality {
         let Some(outermost) = frames.last() else { return CallchainQuality::Empty };
-        if matches!(outermost, Frame::Truncated) {
+        if matches!(outermost, Frame::Truncated(_)) {
             return CallchainQuality::Truncated;
         }
         let modules: Vec<&Arc<Module>> = frames.iter().filter_map(module).collect();
@@ -156,6 +156,7 @@ impl QualityCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbol::stacks::StackCut;
     use crate::symbol::elf::SymbolOptions;
     use crate::symbol::files::EXITED;
     use crate::symbol::mappings::Content;
@@ -185,7 +186,7 @@ mod tests {
             (vec![], CallchainQuality::Empty),
             (vec![kernel(1), kernel(2)], CallchainQuality::Good),
             (vec![kernel(1), user("/a"), user("/a")], CallchainQuality::Broken(Some("/a".into()))),
-            (vec![user("/a"), user("/a"), Frame::Truncated], CallchainQuality::Truncated),
+            (vec![user("/a"), user("/a"), Frame::Truncated(StackCut::DepthLimit)], CallchainQuality::Truncated),
             (vec![kernel(1), user("/a")], CallchainQuality::Broken(Some("/a".into()))),
             (vec![kernel(1), user(LIBC)], at_libc()),
             (vec![user(LIBC), user("/lib64/ld-linux-x86-64.so.2"), user(LIBC)], at_libc()),

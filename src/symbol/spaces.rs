@@ -202,19 +202,20 @@ impl AddressSpaces {
         &self.spaces[&pid]
     }
 
-    /// Takes from /proc what records did not tell of, for they may have been lost.
-    fn reread_maps(&mut self, pid: i32) {
+    /// Takes from /proc what records did not tell of, for they may have been lost. False: it is too early to ask again.
+    pub(super) fn reread_maps(&mut self, pid: i32) -> bool {
         // The number of one that has gone may be another's.
         let now = Instant::now();
         let may_reread =
             |space: &&mut AddressSpace| space.exited_at.is_none() && space.reread_at.is_none_or(|next| now >= next);
-        let Some(space) = self.spaces.get_mut(&pid).filter(may_reread) else { return };
+        let Some(space) = self.spaces.get_mut(&pid).filter(may_reread) else { return false };
         space.reread_at = Some(now + REREAD_AFTER);
         let owner = space.owner;
         let seen = self.read_maps(pid, owner);
         if let Some(space) = self.spaces.get_mut(&pid) {
             Arc::make_mut(&mut space.maps).fill(seen);
         }
+        true
     }
 
     fn perf_map(&mut self, pid: i32) -> Arc<PerfMapFile> {

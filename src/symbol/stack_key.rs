@@ -4,6 +4,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Weak};
 
+use crate::symbol::stacks::StackCut;
 use crate::symbol::{Frame, Frames, Module, StackId};
 use crate::task::procfs::KernelFrame;
 
@@ -28,7 +29,7 @@ pub enum FrameKey {
     /// The same further out, wherever it is. Code without frame pointers leaves such addresses by chance, and what a task that is stuck has
     /// mapped is not looked at: the frames before them tell the place.
     Nowhere,
-    Truncated,
+    Truncated(StackCut),
 }
 
 /// A module by its address, which is not given to another one as long as there is a key.
@@ -103,7 +104,7 @@ impl FrameKey {
             }
             Frame::User { place: Err(_), .. } => FrameKey::Nowhere,
             Frame::Named(frame) => FrameKey::Named(frame.clone()),
-            Frame::Truncated => FrameKey::Truncated,
+            Frame::Truncated(cut) => FrameKey::Truncated(*cut),
         }
     }
 }
@@ -136,7 +137,7 @@ mod tests {
             (3, vec![kernel(2), file(100, &libc, 5)]),
             (4, vec![kernel(1), nowhere(7), file(100, &libc, 5)]),
             (4, vec![kernel(1), nowhere(8), nowhere(9), file(100, &libc, 5)]),
-            (5, vec![kernel(1), file(100, &libc, 5), Frame::Truncated]),
+            (5, vec![kernel(1), file(100, &libc, 5), Frame::Truncated(StackCut::DepthLimit)]),
             (6, vec![named("a", 1)]),
             (6, vec![named("a", 1)]),
             (7, vec![named("a", 2)]),

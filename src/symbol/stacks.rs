@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::perf::record::{Callchain, ChainForm, Innermost};
+use crate::perf::record::{Callchain, ChainForm, Innermost, UserPart};
 use crate::symbol::files::UnnamedReason;
 use crate::symbol::mappings::Module;
 use crate::symbol::space_keys::{SpaceChange, SpaceKeys};
 use crate::symbol::spaces::{AddressSpaces, NO_ADDRESS};
+use crate::symbol::windows::StackWindow;
 use crate::task::procfs::KernelFrame;
 
 /// An interned stack.
@@ -27,8 +28,10 @@ pub struct NewStack {
 
 #[derive(Clone, Debug)]
 pub enum StackBody {
-    /// Addresses and markers as the kernel wrote them; `cut`: the depth limit was reached.
-    Chain { words: Box<[u64]>, cut: bool, innermost: Innermost },
+    /// Addresses and markers as the kernel writes them; `cut`: the depth limit was reached.
+    Chain { words: Box<[u64]>, cut: bool, innermost: Innermost, user: UserPart },
+    /// The user part is yet to be unwound.
+    Window(Arc<StackWindow>),
     /// From /proc/TID/stack, which gives names but no addresses.
     Named(Vec<KernelFrame>),
 }
@@ -60,6 +63,9 @@ impl SymbolUpdate {
         let heap = match self {
             SymbolUpdate::Stack(NewStack { body: StackBody::Chain { words, .. }, .. }) => size_of_val(&words[..]),
             SymbolUpdate::Stack(NewStack { body: StackBody::Named(frames), .. }) => size_of_val(&frames[..]),
+            SymbolUpdate::Stack(NewStack { body: StackBody::Window(window), .. }) => {
+                window.bytes()
+            }
             SymbolUpdate::Space(change) => change.heap_bytes(),
             SymbolUpdate::StackCounts { stacks, .. } => size_of_val(&stacks[..]),
             SymbolUpdate::Forget { kept, .. } => kept.capacity() * (size_of::<StackId>() + 1),
@@ -85,16 +91,26 @@ pub enum Frame {
         place: Result<(Arc<Module>, u64), UnnamedReason>,
     },
     Named(Box<KernelFrame>),
-    /// The stack went on; the depth limit cut it.
-    Truncated,
+    /// The stack went on.
+    Truncated(StackCut),
+}
+
+/// What cut a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StackCut {
+    DepthLimit,
+    /// The copy of the user's stack ended after so many KiB.
+    Window { kib: u8 },
 }
 
 impl NewStack {
     /// The frames, with user addresses as places in files as they are mapped now.
     pub fn frames(self, spaces: &mut AddressSpaces) -> Vec<Frame> {
-        let (words, cut, innermost) = match self.body {
+        let (words, cut, innermost, user) = match self.body {
             StackBody::Named(frames) => return frames.into_iter().map(|frame| Frame::Named(Box::new(frame))).collect(),
-            StackBody::Chain { words, cut, innermost } => (words, cut, innermost),
+            StackBody::Chain { words, cut, innermost, user } => (words, cut, innermost, user),
+            // Nobody has unwound it: what the kernel found is what there is.
+            StackBody::Window(window) => (window.words.clone(), false, window.form.innermost, UserPart::FramePointers),
         };
         let mut frames = Vec::with_capacity(words.len() + 1);
         let (before, user_words) = words.split_at(user_part_start(words.iter().copied(), words.len()));
@@ -125,8 +141,10 @@ impl NewStack {
             let place = spaces.locate(self.pid, addr.saturating_sub(u64::from(behind_call)));
             frames.push(Frame::User { addr, behind_call, place });
         }
-        if cut {
-            frames.push(Frame::Truncated);
+        match user {
+            _ if cut || user == UserPart::TooDeep => frames.push(Frame::Truncated(StackCut::DepthLimit)),
+            UserPart::Truncated { kib } => frames.push(Frame::Truncated(StackCut::Window { kib })),
+            _ => {}
         }
         frames
     }
@@ -135,7 +153,7 @@ impl NewStack {
 /// How many words come before the process's part of a chain, which is the last one and begins with its marker,
 /// perf_callchain() in kernel/events/callchain.c. Behind it a word that looks like a marker is what the process had on its
 /// stack.
-fn user_part_start(mut words: impl Iterator<Item = u64>, len: usize) -> usize {
+pub fn user_part_start(mut words: impl Iterator<Item = u64>, len: usize) -> usize {
     words.position(|word| word == PERF_CONTEXT_USER).unwrap_or(len)
 }
 
@@ -172,6 +190,8 @@ pub struct Stacks {
     refused: u64,
     /// Callchains without an address.
     empty: u64,
+    /// Callchains that were handed on to be unwound since the last counts.
+    windows: Vec<StackId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -182,6 +202,7 @@ struct InternedStack {
     /// Deeper than it was allowed to be: it is no stack that ends there.
     cut: bool,
     innermost: Innermost,
+    user: UserPart,
     /// How often it came since the last look, once or more.
     seen: u32,
     /// How often it was the callchain of a sample.
@@ -206,9 +227,9 @@ struct RecentStack {
 /// Of so many stacks that came last.
 const RECENT_BITS: u32 = 9;
 
-const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/uapi/linux/perf_event.h
+pub(super) const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/uapi/linux/perf_event.h
 const PERF_CONTEXT_KERNEL: u64 = -128_i64 as u64;
-const PERF_CONTEXT_USER: u64 = -512_i64 as u64;
+pub(super) const PERF_CONTEXT_USER: u64 = -512_i64 as u64;
 
 /// At most this part of the limit may be taken by stacks that nobody refers to any more, unless the output is blocked.
 const GROWTH_SHARE: usize = 4;
@@ -268,6 +289,7 @@ impl Stacks {
             changed: false,
             refused: 0,
             empty: 0,
+            windows: Vec::new(),
         }
     }
 
@@ -335,7 +357,11 @@ impl Stacks {
         let has_user = chain.iter().fold(false, |any, word| any | is_user(word)); // without a branch for each
         // Kernel addresses mean the same in every process.
         let space = if has_user { spaces.key(pid) } else { 0 };
-        let most = if form.depth == 0 { self.depth_limit } else { usize::from(form.depth) };
+        let most = match form.depth {
+            0 if form.user == UserPart::FramePointers => self.depth_limit,
+            0 => usize::MAX,
+            depth => usize::from(depth),
+        };
         let is_cut = || {
             let before = user_part_start(chain.iter(), chain.len());
             let markers = chain.iter().take(before + 1).filter(|word| *word >= PERF_CONTEXT_MAX).count();
@@ -343,9 +369,9 @@ impl Stacks {
         };
         let cut = chain.len() >= most && is_cut();
         let words = &self.words;
-        let innermost = form.innermost;
+        let ChainForm { innermost, user, .. } = form;
         let is_it = |key: &InternedStack| {
-            (key.space, key.cut, key.innermost) == (space, cut, innermost)
+            (key.space, key.cut, key.innermost, key.user) == (space, cut, innermost, user)
                 && is_same(&words[key.start..key.start + key.len], chain)
         };
         let hash = chain.hash();
@@ -358,14 +384,14 @@ impl Stacks {
             (*id, key.start)
         } else {
             let start = self.words.len();
-            let id =
-                self.insert(pid, StackBody::Chain { words: chain.iter().collect(), cut, innermost }, chain.len())?;
+            let body = StackBody::Chain { words: chain.iter().collect(), cut, innermost, user };
+            let id = self.insert(pid, body, chain.len())?;
             self.words.extend(chain.iter().map(u64::to_ne_bytes));
             let len = chain.len();
             self.by_hash
                 .entry(key)
                 .or_default()
-                .push((id, InternedStack { space, start, len, cut, innermost, seen: 1, taken }));
+                .push((id, InternedStack { space, start, len, cut, innermost, user, seen: 1, taken }));
             (id, start)
         };
         let recent = RecentStack { id, hash, form, has_user, space, start, len: chain.len(), seen: 0, taken: 0 };
@@ -424,6 +450,14 @@ impl Stacks {
         if len == 0 { None } else { self.insert(0, StackBody::Named(frames), len) }
     }
 
+    /// A callchain that the output thread unwinds. It has a number of its own: what it is equal to is not known yet.
+    pub fn defer(&mut self, window: StackWindow, pid: i32) -> Option<StackId> {
+        const USUAL_FRAMES: usize = 32;
+        let id = self.insert(pid, StackBody::Window(Arc::new(window)), USUAL_FRAMES)?;
+        self.windows.push(id);
+        Some(id)
+    }
+
     fn insert(&mut self, pid: i32, body: StackBody, len: usize) -> Option<StackId> {
         // The words here, the frames on the output side, and the maps' own share, roughly.
         let bytes = len * (size_of::<u64>() + size_of::<Frame>()) + 128;
@@ -460,7 +494,8 @@ impl Stacks {
     pub fn take_counts(&mut self) -> SymbolUpdate {
         self.flush_recent();
         let keys = self.by_hash.values_mut().flatten().filter(|(_, key)| key.taken > 0);
-        let stacks = keys.map(|(id, key)| (*id, std::mem::take(&mut key.taken))).collect();
+        let counts = keys.map(|(id, key)| (*id, std::mem::take(&mut key.taken)));
+        let stacks = counts.chain(self.windows.drain(..).map(|id| (id, 1))).collect();
         SymbolUpdate::StackCounts { stacks, empty: std::mem::take(&mut self.empty) }
     }
 

@@ -66,7 +66,7 @@ proptest! {
         let ends_with_mark = matches!(user[..], [.., before, 0] if before < PERF_CONTEXT_MAX);
         want.truncate(want.len() - usize::from(ends_with_mark));
         let is_cut = kernel.len() + user.len() >= most;
-        prop_assert_eq!(matches!(frames.last(), Some(Frame::Truncated)), is_cut);
+        prop_assert_eq!(matches!(frames.last(), Some(Frame::Truncated(StackCut::DepthLimit))), is_cut);
         prop_assert_eq!(frames.len(), want.len() + usize::from(is_cut));
         for (at, (frame, want)) in frames.iter().zip(&want).enumerate() {
             match frame {
@@ -205,7 +205,7 @@ fn a_cut_stack_says_so() {
     for (depth, addresses, want) in [(0, 3, true), (0, 2, false), (2, 2, true), (7, 3, false)] {
         let words: Vec<u64> = [PERF_CONTEXT_KERNEL].into_iter().chain(depth..depth + addresses).collect();
         stacks.intern(chain(&bytes(&words)), form(depth as u16), 5, &mut keys);
-        let cut = matches!(frames(&mut stacks)[0].last(), Some(Frame::Truncated));
+        let cut = matches!(frames(&mut stacks)[0].last(), Some(Frame::Truncated(StackCut::DepthLimit)));
         assert_eq!(cut, want, "{addresses} of {depth}");
     }
 }

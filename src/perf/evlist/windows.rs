@@ -39,6 +39,38 @@ const FAST_HZ: u64 = 1000;
 /// Of an event that comes as often as its tasks please: copying them takes as long as a callchain, 1.7 µs.
 const COMPANION_BYTES: u32 = 8 << 10;
 
+/// How an event gets windows, of so many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WindowUse {
+    /// It has no callchain of programs.
+    None,
+    TooLoud,
+    Own(u32),
+    Companion(u32),
+}
+
+impl WindowUse {
+    fn bytes(self) -> u32 {
+        match self {
+            WindowUse::None | WindowUse::TooLoud => 0,
+            WindowUse::Own(bytes) | WindowUse::Companion(bytes) => bytes,
+        }
+    }
+}
+
+impl WindowPlan {
+    fn of(self, evsel: &Evsel, any_task: bool) -> WindowUse {
+        if !evsel.is_opened() || evsel.chain_use != ChainUse::Shown || !evsel.attr.has_user_callchain() {
+            return WindowUse::None;
+        }
+        match evsel.attr.paced_hz() {
+            Some(hz) => WindowUse::Own(self.bytes.unwrap_or(if hz > FAST_HZ { FAST_BYTES } else { PACED_BYTES })),
+            None if any_task && !self.loud_too && is_loud(evsel) && evsel.filter.is_none() => WindowUse::TooLoud,
+            None => WindowUse::Companion(self.bytes.unwrap_or(COMPANION_BYTES)),
+        }
+    }
+}
+
 impl Evlist {
     /// Gives every event with callchains of programs a window in its samples, or a companion that has one. After all
     /// filters are set, before the events are opened: a companion is enabled after its event, and the kernel calls what was
@@ -47,34 +79,34 @@ impl Evlist {
         let mut added = WindowsAdded::default();
         for index in 0..self.evsels.len() {
             let evsel = &mut self.evsels[index];
-            if !evsel.is_opened() || evsel.chain_use != ChainUse::Shown || !evsel.attr.has_user_callchain() {
-                continue;
-            }
-            let bytes = match evsel.attr.paced_hz() {
-                Some(hz) => {
-                    let bytes = plan.bytes.unwrap_or(if hz > FAST_HZ { FAST_BYTES } else { PACED_BYTES });
-                    evsel.attr = evsel.attr.clone().user_window(bytes);
-                    added.own += 1;
-                    bytes
-                }
-                None if any_task && !plan.loud_too && is_loud(evsel) && evsel.filter.is_none() => {
+            let use_of = plan.of(evsel, any_task);
+            match use_of {
+                WindowUse::None => continue,
+                WindowUse::TooLoud => {
                     added.too_loud += 1;
                     continue;
                 }
-                None => {
-                    let bytes = plan.bytes.unwrap_or(COMPANION_BYTES);
+                WindowUse::Own(bytes) => {
+                    evsel.attr = evsel.attr.clone().user_window(bytes);
+                    added.own += 1;
+                }
+                WindowUse::Companion(bytes) => {
                     let companion = evsel.window_companion(EventId(index as u16), bytes);
                     if self.evsels.len() > usize::from(u16::MAX) {
                         continue; // there are no numbers left
                     }
                     self.evsels.push(companion);
                     added.companions += 1;
-                    bytes
                 }
-            };
-            added.most_bytes = added.most_bytes.max(bytes);
+            }
+            added.most_bytes = added.most_bytes.max(use_of.bytes());
         }
         added
+    }
+
+    /// Bytes of the largest window that [`Evlist::add_windows`] would add.
+    pub fn most_window_bytes(&self, plan: WindowPlan, any_task: bool) -> u32 {
+        self.evsels.iter().map(|evsel| plan.of(evsel, any_task).bytes()).max().unwrap_or(0)
     }
 
     /// Windows that come beside their samples are in rings of their own.
@@ -101,7 +133,9 @@ impl Evlist {
 impl Evsel {
     /// The same event once more, whose samples hold a window of the user's stack and nothing else.
     fn window_companion(&self, event: EventId, bytes: u32) -> Evsel {
-        let mut companion = Evsel::new(self.name.clone(), self.attr.clone().only_user_window(bytes));
+        // What a return probe has put in the place of a return address only the kernel's chain tells.
+        let attr = self.attr.clone().only_user_window(bytes, self.is_probe || self.in_program.is_some());
+        let mut companion = Evsel::new(self.name.clone(), attr);
         companion.binding = self.binding;
         companion.cpus = self.cpus.clone();
         companion.filter = self.filter.clone();

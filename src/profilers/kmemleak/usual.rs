@@ -54,7 +54,9 @@ impl Kmemleak {
             return Ok(self.freed(Space::Kernel, ptr, sample.time, sample.tid, sample.cpu, ctx));
         }
         let bytes = source.size.map_or(Ok(0), |size| size.read(sample.raw))?;
-        let stack = if source.stacks {
+        let stack = if source.stacks && ctx.user_stacks.is_on() {
+            ctx.stack(sample)
+        } else if source.stacks {
             ctx.stacks.intern(sample.callchain, source.chain_form, sample.pid, &mut ctx.spaces)
         } else {
             None

@@ -1,0 +1,287 @@
+//! The user's part of callchains by unwind tables, on the reading side.
+//!
+//! A sample has a window of its task's stack itself, or a companion event has written one just before it. It is walked where
+//! it lies in the ring, with the tables that the output thread has published. Where these are missing the window is copied and
+//! travels to the output thread as a stack that is yet to be unwound.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use rustc_hash::FxHashMap;
+
+use crate::perf::Sample;
+use crate::perf::record::{Callchain, ChainForm, UserPart};
+use crate::perf::user_window::UserWindow;
+use crate::symbol::stacks::user_part_start;
+use crate::symbol::windows::{WindowPool, unwound_words, user_part};
+use crate::symbol::{SpaceKeys, StackId, Stacks};
+use crate::unwind::{Arch, LoadNothing, SpaceCode, Unwinder, UserRegs};
+
+/// Finds user stacks in windows.
+#[derive(Debug)]
+pub struct UserStacks {
+    is_on: bool,
+    unwinder: Unwinder,
+    /// By number of the address space. None: the output thread has been asked.
+    spaces: FxHashMap<u32, Arc<SpaceCode>>,
+    pool: WindowPool,
+    /// By CPU, what the companion of an event has seen last.
+    companions: Vec<Companion>,
+    counts: UserStackCounts,
+    /// The chain under construction.
+    words: Vec<[u8; 8]>,
+    addresses: Vec<u64>,
+}
+
+/// User stacks that are not what they might be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserStackCounts {
+    /// Walked on either side.
+    pub windows: u64,
+    /// No room for a copy on its way to the output thread: the kernel's chain stands in.
+    pub no_room: u64,
+    /// No window came with the sample: the kernel's chain stands in.
+    pub no_window: u64,
+}
+
+/// A window that came beside a sample.
+#[derive(Debug, Default)]
+struct Companion {
+    tid: i32,
+    time: u64,
+    /// None: the task had no user stack, or what was here has been used.
+    user: Option<CompanionUser>,
+    addresses: Vec<u64>,
+    stack: Vec<u8>,
+    /// Of records since the last look.
+    bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum CompanionUser {
+    /// The addresses are the chain.
+    Chain(UserPart),
+    /// The bytes are the stack.
+    Window { regs: UserRegs, kib: u8 },
+}
+
+/// How the user's part of one chain was found.
+enum Found {
+    Chain(UserPart),
+    /// The output thread has to find it.
+    Later,
+}
+
+/// Address spaces whose code is kept at most.
+const MOST_SPACES: usize = 4096;
+/// Windows on their way to the output thread.
+const POOL_BYTES: usize = 4 << 20;
+/// A window and its sample are written one after the other; more lies between them where the hypervisor takes the CPU away.
+const TOGETHER_NS: u64 = 50_000;
+
+impl Default for UserStacks {
+    fn default() -> UserStacks {
+        UserStacks {
+            is_on: false,
+            unwinder: Unwinder::default(),
+            spaces: FxHashMap::default(),
+            pool: WindowPool::new(POOL_BYTES),
+            companions: Vec::new(),
+            counts: UserStackCounts::default(),
+            words: Vec::new(),
+            addresses: Vec::new(),
+        }
+    }
+}
+
+impl UserStacks {
+    /// Events carry windows from now on, or no longer.
+    pub fn turn(&mut self, on: bool) {
+        self.is_on = on;
+    }
+
+    #[inline(always)]
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    pub fn counts(&self) -> UserStackCounts {
+        self.counts
+    }
+
+    /// Interns the callchain of a sample, whose user part is unwound if there is a window for it.
+    #[inline(never)]
+    pub fn intern(
+        &mut self,
+        sample: &Sample<'_>,
+        stacks: &mut Stacks,
+        spaces: &mut SpaceKeys,
+        published: &Receiver<(u32, Arc<SpaceCode>)>,
+    ) -> Option<StackId> {
+        let (chain, form, pid) = (sample.callchain, sample.chain_form(), sample.pid);
+        let words = chain.words();
+        let user_at = user_part_start(chain.iter(), words.len());
+        if user_at == words.len() {
+            return stacks.intern(chain, form, pid, spaces); // a thread of the kernel, or a guest
+        }
+        let (kernel, by_frame_pointers) = words.split_at(user_at);
+        let by_frame_pointers = by_frame_pointers.get(1..).unwrap_or_default();
+        if let Some(window) = sample.user_window() {
+            self.counts.windows += 1;
+            let space = spaces.key(pid);
+            let mut addresses = std::mem::take(&mut self.addresses);
+            addresses.clear();
+            let found = self.walk(&window, by_frame_pointers, space, published, &mut addresses);
+            let id = match found {
+                Found::Chain(user) => self.intern_chain(kernel, &addresses, ChainForm { user, ..form }, pid, stacks, spaces),
+                Found::Later => {
+                    let regs = registers(&window);
+                    self.defer(chain, form, pid, space, regs, window.stack, kib(&window), stacks, spaces)
+                }
+            };
+            self.addresses = addresses;
+            return id;
+        }
+        let at = sample.cpu as usize;
+        let is_beside = |companion: &&Companion| {
+            companion.tid == sample.tid && sample.time.wrapping_sub(companion.time) <= TOGETHER_NS
+        };
+        let user = self.companions.get(at).filter(is_beside).and_then(|companion| companion.user);
+        match user {
+            Some(CompanionUser::Chain(user)) => {
+                let addresses = std::mem::take(&mut self.companions[at].addresses);
+                let id = self.intern_chain(kernel, &addresses, ChainForm { user, ..form }, pid, stacks, spaces);
+                self.companions[at].addresses = addresses;
+                id
+            }
+            Some(CompanionUser::Window { regs, kib }) => {
+                let stack = std::mem::take(&mut self.companions[at].stack);
+                let space = spaces.key(pid);
+                let id = self.defer(chain, form, pid, space, regs, &stack, kib, stacks, spaces);
+                self.companions[at].stack = stack;
+                id
+            }
+            None => {
+                self.counts.no_window += 1;
+                stacks.intern(chain, form, pid, spaces)
+            }
+        }
+    }
+
+    /// Takes the window that the companion of an event has written: its sample comes next.
+    pub fn companion(
+        &mut self,
+        sample: &Sample<'_>,
+        spaces: &mut SpaceKeys,
+        published: &Receiver<(u32, Arc<SpaceCode>)>,
+    ) {
+        const MOST_CPUS: usize = 1 << 16;
+        let at = sample.cpu as usize;
+        if at >= self.companions.len() {
+            if at >= MOST_CPUS {
+                return;
+            }
+            self.companions.resize_with(at + 1, Companion::default);
+        }
+        let mut companion = std::mem::take(&mut self.companions[at]);
+        (companion.tid, companion.time, companion.user) = (sample.tid, sample.time, None);
+        companion.bytes += sample.record().len() as u64;
+        if let Some(window) = sample.user_window() {
+            self.counts.windows += 1;
+            companion.addresses.clear();
+            let words = sample.callchain.words();
+            let user_at = user_part_start(sample.callchain.iter(), words.len());
+            let by_frame_pointers = words.get(user_at + 1..).unwrap_or_default();
+            let space = spaces.key(sample.pid);
+            companion.user =
+                Some(match self.walk(&window, by_frame_pointers, space, published, &mut companion.addresses) {
+                    Found::Chain(user) => CompanionUser::Chain(user),
+                    Found::Later => {
+                        companion.stack.clear();
+                        companion.stack.extend_from_slice(window.stack);
+                        CompanionUser::Window { regs: registers(&window), kib: kib(&window) }
+                    }
+                });
+        }
+        self.companions[at] = companion;
+    }
+
+    /// The CPU with most bytes of windows beside samples since the last call, and how many.
+    pub fn take_fullest(&mut self) -> Option<(usize, u64)> {
+        let taken = self.companions.iter_mut().map(|companion| std::mem::take(&mut companion.bytes));
+        taken.enumerate().max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0)
+    }
+
+    fn walk(
+        &mut self,
+        window: &UserWindow<'_>,
+        by_frame_pointers: &[[u8; 8]],
+        space: u32,
+        published: &Receiver<(u32, Arc<SpaceCode>)>,
+        addresses: &mut Vec<u64>,
+    ) -> Found {
+        if !self.spaces.contains_key(&space) {
+            for (space, code) in published.try_iter() {
+                if self.spaces.len() >= MOST_SPACES {
+                    self.spaces.clear(); // what is needed is published again
+                }
+                self.spaces.insert(space, code);
+            }
+        }
+        let Some(code) = self.spaces.get(&space) else { return Found::Later };
+        let walked = self.unwinder.walk(
+            Arch::NATIVE,
+            &registers(window),
+            window.stack,
+            by_frame_pointers,
+            code,
+            &mut LoadNothing,
+            addresses,
+        );
+        user_part(walked, kib(window)).map_or(Found::Later, Found::Chain)
+    }
+
+    fn intern_chain(
+        &mut self,
+        kernel: &[[u8; 8]],
+        addresses: &[u64],
+        form: ChainForm,
+        pid: i32,
+        stacks: &mut Stacks,
+        spaces: &mut SpaceKeys,
+    ) -> Option<StackId> {
+        unwound_words(kernel, addresses, form, &mut self.words);
+        stacks.intern(Callchain::from_bytes(self.words.as_flattened()), form, pid, spaces)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn defer(
+        &mut self,
+        chain: Callchain<'_>,
+        form: ChainForm,
+        pid: i32,
+        space: u32,
+        regs: UserRegs,
+        stack: &[u8],
+        kib: u8,
+        stacks: &mut Stacks,
+        spaces: &mut SpaceKeys,
+    ) -> Option<StackId> {
+        match self.pool.window(space, chain.iter(), form, regs, stack, kib) {
+            Some(window) => stacks.defer(window, pid),
+            None => {
+                self.counts.no_room += 1;
+                stacks.intern(chain, form, pid, spaces)
+            }
+        }
+    }
+}
+
+fn registers(window: &UserWindow<'_>) -> UserRegs {
+    let regs = UserRegs::new(window.pc, window.sp, window.fp, window.lr);
+    window.general().fold(regs, |regs, (number, value)| regs.with_general(number, value))
+}
+
+fn kib(window: &UserWindow<'_>) -> u8 {
+    u8::try_from(window.asked.div_ceil(1024)).unwrap_or(u8::MAX)
+}

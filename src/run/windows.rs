@@ -1,0 +1,100 @@
+//! Windows of user stacks: which events of a run have them, and when there are too many.
+
+use anyhow::{Result, bail};
+
+use crate::cli::CallGraph;
+use crate::perf::evlist::Evlist;
+use crate::perf::evlist::windows::{WindowPlan, WindowsAdded};
+use crate::perf::target::Tasks;
+use crate::profiler::Timestamp;
+use crate::run::Options;
+use crate::run::dispatcher::Dispatcher;
+use crate::sys;
+
+/// Windows that a ring must hold.
+const LEAST_IN_RING: usize = 16;
+
+/// Asks for windows where the options and the events do.
+///
+/// # Errors
+/// The rings that were asked for are too small for the windows that were.
+pub(super) fn add(evlist: &mut Evlist, options: &Options) -> Result<WindowsAdded> {
+    let plan = match options.call_graph {
+        CallGraph::FramePointers => return Ok(WindowsAdded::default()),
+        // What it costs to count is what is asked, without stacks.
+        _ if options.dry_run || options.paced => return Ok(WindowsAdded::default()),
+        CallGraph::Auto => WindowPlan { bytes: None, loud_too: false },
+        CallGraph::Dwarf(bytes) => WindowPlan { bytes, loud_too: true },
+    };
+    let any_task = matches!(options.target.tasks, Tasks::All) && options.samples.is_none();
+    let ring_bytes = options.ring.map(|ring| ring.pages(sys::page_size()) * sys::page_size());
+    let most_bytes = evlist.most_window_bytes(plan, any_task) as usize;
+    if let Some(ring_bytes) = ring_bytes.filter(|bytes| *bytes < LEAST_IN_RING * most_bytes) {
+        if options.call_graph == CallGraph::Auto {
+            return Ok(WindowsAdded::default());
+        }
+        bail!(
+            "rings of {} KiB hold fewer than {LEAST_IN_RING} copies of stacks of {} KiB: give -m {}K or more, or \
+             --call-graph=dwarf,BYTES with fewer bytes",
+            ring_bytes / 1024,
+            most_bytes / 1024,
+            (LEAST_IN_RING * most_bytes).next_power_of_two() / 1024,
+        );
+    }
+    Ok(evlist.add_windows(plan, any_task))
+}
+
+/// For `-v`.
+pub(super) fn describe(added: &WindowsAdded, call_graph: CallGraph) -> Option<String> {
+    let kib = added.most_bytes / 1024;
+    match added {
+        WindowsAdded { own: 0, companions: 0, too_loud: 0, .. } => None,
+        WindowsAdded { own: 0, companions: 0, .. } => Some(
+            "user stacks by frame pointers: the events come too often for copies of stacks; -p, a filter or \
+             --call-graph=dwarf has them unwound"
+                .to_owned(),
+        ),
+        _ if call_graph == CallGraph::Auto => Some(format!("user stacks by unwind tables, from copies of {kib} KiB at most")),
+        _ => Some(format!("user stacks by unwind tables, from copies of {kib} KiB")),
+    }
+}
+
+/// Ends windows beside samples where these come too often.
+#[derive(Debug, Default)]
+pub(super) struct WindowPace {
+    is_on: bool,
+    checked_ns: Timestamp,
+}
+
+/// A ring of 8 MiB must hold them for as long as a busy machine keeps us from a CPU, some 37 ms, twice.
+const MOST_BYTES_PER_S: u64 = 100_000_000;
+/// A burst may be shorter.
+const CHECK_NS: u64 = 100_000_000;
+
+impl WindowPace {
+    /// `on`: events have companions that may be ended.
+    pub fn new(on: bool) -> WindowPace {
+        WindowPace { is_on: on, checked_ns: sys::monotonic_ns() }
+    }
+
+    /// Everything up to `now` was seen.
+    pub fn check(&mut self, core: &mut Dispatcher, now: Timestamp) {
+        let span_ns = now.saturating_sub(self.checked_ns);
+        if !self.is_on || span_ns < CHECK_NS {
+            return;
+        }
+        self.checked_ns = now;
+        let Some((cpu, bytes)) = core.ctx.user_stacks.take_fullest() else { return };
+        let per_s = u128::from(bytes) * 1_000_000_000 / u128::from(span_ns);
+        if per_s <= u128::from(MOST_BYTES_PER_S) {
+            return;
+        }
+        self.is_on = false;
+        core.evlist.turn_windows(false);
+        core.ctx.output.note(format!(
+            "degraded: copies of stacks on CPU {cpu} come to {} MB/s: from now on user stacks are by frame pointers; cure: \
+             a filter, fewer tasks, or --call-graph=dwarf,1K",
+            per_s / 1_000_000
+        ));
+    }
+}

@@ -1,0 +1,80 @@
+//! The output thread's part of unwinding: it walks the windows for which the reading side had no tables, and publishes what
+//! it had to load for them.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+
+use crate::perf::record::UserPart;
+use crate::symbol::AddressSpaces;
+use crate::symbol::budget::Budget;
+use crate::symbol::stacks::{NewStack, StackBody, user_part_start};
+use crate::symbol::windows::{StackWindow, unwound_words, user_part};
+use crate::unwind::{Arch, Broken, MappedCode, SpaceCode, Unwinder, Walked};
+
+/// Walks windows, and loads the tables for it.
+#[derive(Debug)]
+pub struct Unwinding {
+    unwinder: Unwinder,
+    budget: Budget,
+    publish: Sender<(u32, Arc<SpaceCode>)>,
+}
+
+impl Unwinding {
+    pub fn new(budget: Budget, publish: Sender<(u32, Arc<SpaceCode>)>) -> Unwinding {
+        Unwinding { unwinder: Unwinder::default(), budget, publish }
+    }
+
+    /// A stack whose user part is found: one that came as a window is walked.
+    pub fn finish(&mut self, stack: NewStack, spaces: &mut AddressSpaces) -> NewStack {
+        let NewStack { id, pid, body } = stack;
+        let body = match body {
+            StackBody::Window(window) => self.walk(&window, pid, spaces),
+            body => body,
+        };
+        NewStack { id, pid, body }
+    }
+
+    fn walk(&mut self, window: &StackWindow, pid: i32, spaces: &mut AddressSpaces) -> StackBody {
+        let words: Vec<[u8; 8]> = window.words.iter().map(|word| word.to_ne_bytes()).collect();
+        let (kernel, by_frame_pointers) = words.split_at(user_part_start(window.words.iter().copied(), words.len()));
+        let by_frame_pointers = by_frame_pointers.get(1..).unwrap_or_default();
+        let mut addresses = Vec::new();
+        let mut code = spaces.space_code(pid);
+        let mut walked = self.walk_in(&code, window, by_frame_pointers, spaces, &mut addresses);
+        // Mappings that nobody told of, as those of a process that was there before the run.
+        if walked == Walked::Broken(Broken::NotCode) && spaces.reread_maps(pid) {
+            code = spaces.space_code(pid);
+            walked = self.walk_in(&code, window, by_frame_pointers, spaces, &mut addresses);
+        }
+        // Where the channel is full the reading side asks again.
+        let _ = self.publish.try_send((window.space, code));
+        let user = user_part(walked, window.kib).unwrap_or(UserPart::Broken);
+        let mut all = Vec::new();
+        unwound_words(kernel, &addresses, window.form, &mut all);
+        let words = all.into_iter().map(u64::from_ne_bytes).collect();
+        StackBody::Chain { words, cut: false, innermost: window.form.innermost, user }
+    }
+
+    fn walk_in(
+        &mut self,
+        code: &SpaceCode,
+        window: &StackWindow,
+        by_frame_pointers: &[[u8; 8]],
+        spaces: &AddressSpaces,
+        addresses: &mut Vec<u64>,
+    ) -> Walked {
+        addresses.clear();
+        let budget = &self.budget;
+        let mut load = |code: &Arc<MappedCode>| spaces.load_tables(code, budget);
+        self.unwinder.walk(
+            Arch::NATIVE,
+            &window.regs,
+            &window.stack,
+            by_frame_pointers,
+            code,
+            &mut load,
+            addresses,
+        )
+    }
+}
