@@ -20,7 +20,7 @@ const ROOMS: [(&str, &[&str]); 24] = [
     ("expr", &["caret", "tep"]),
     ("event", &["caret", "expr", "glob", "host", "perf", "tep"]),
     ("task", &["escape", "host", "perf", "sys", "tep"]),
-    ("symbol", &["escape", "glob", "host", "perf", "sys", "task", "tep"]),
+    ("symbol", &["escape", "glob", "host", "perf", "sys", "task", "tep", "unwind"]),
     ("stats", &["symbol", "task"]),
     ("report", &["escape", "perf", "stats", "symbol", "task", "tep"]),
     ("output", &["bpf", "digits", "escape", "host", "report", "stats", "symbol", "sys", "task", "tep"]),

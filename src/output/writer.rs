@@ -58,12 +58,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn new(
-        settings: Settings,
-        sink: Sink,
-        step: CurrentStep,
-        publish: Sender<(u32, Arc<SpaceCode>)>,
-    ) -> Writer {
+    pub fn new(settings: Settings, sink: Sink, step: CurrentStep, publish: Sender<(u32, Arc<SpaceCode>)>) -> Writer {
         let kallsyms = settings.host.proc.join("kallsyms");
         let mut names = FrameNames::observed(kallsyms, settings.symbols.clone(), step.clone());
         if settings.prompt && settings.stacks {

@@ -69,8 +69,21 @@ impl<'a> UserWindow<'a> {
     /// aarch64, where no code needs them.
     pub fn general(&self) -> impl Iterator<Item = (u8, u64)> + use<'a> {
         const DWARF: [(u8, usize); 15] = [
-            (0, 0), (1, 3), (2, 2), (3, 1), (4, 4), (5, 5), (6, 6), // the kernel has ax bx cx dx
-            (8, 9), (9, 10), (10, 11), (11, 12), (12, 13), (13, 14), (14, 15), (15, 16),
+            (0, 0),
+            (1, 3),
+            (2, 2),
+            (3, 1),
+            (4, 4),
+            (5, 5),
+            (6, 6), // the kernel has ax bx cx dx
+            (8, 9),
+            (9, 10),
+            (10, 11),
+            (11, 12),
+            (12, 13),
+            (13, 14),
+            (14, 15),
+            (15, 16),
         ];
         let words = if cfg!(target_arch = "aarch64") { &[] } else { self.words };
         DWARF.into_iter().filter_map(|(number, at)| Some((number, u64::from_ne_bytes(*words.get(at)?))))

@@ -133,7 +133,9 @@ impl UserStacks {
             addresses.clear();
             let found = self.walk(&window, by_frame_pointers, space, published, &mut addresses);
             let id = match found {
-                Found::Chain(user) => self.intern_chain(kernel, &addresses, ChainForm { user, ..form }, pid, stacks, spaces),
+                Found::Chain(user) => {
+                    self.intern_chain(kernel, &addresses, ChainForm { user, ..form }, pid, stacks, spaces)
+                }
                 Found::Later => {
                     let regs = registers(&window);
                     self.defer(chain, form, pid, space, regs, window.stack, kib(&window), stacks, spaces)

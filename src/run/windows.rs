@@ -54,7 +54,9 @@ pub(super) fn describe(added: &WindowsAdded, call_graph: CallGraph) -> Option<St
              --call-graph=dwarf has them unwound"
                 .to_owned(),
         ),
-        _ if call_graph == CallGraph::Auto => Some(format!("user stacks by unwind tables, from copies of {kib} KiB at most")),
+        _ if call_graph == CallGraph::Auto => {
+            Some(format!("user stacks by unwind tables, from copies of {kib} KiB at most"))
+        }
         _ => Some(format!("user stacks by unwind tables, from copies of {kib} KiB")),
     }
 }

@@ -28,8 +28,10 @@ const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
 const SHT_SYMTAB: u32 = 2;
 const SHT_NOTE: u32 = 7;
+const SHT_NOBITS: u32 = 8;
 const SHT_DYNSYM: u32 = 11;
 const SHT_GNU_VERSYM: u32 = 0x6fff_ffff;
+const SHF_COMPRESSED: u64 = 0x800;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
@@ -67,6 +69,8 @@ struct ElfHeader {
     link: u32,
     /// Of a segment, whether it is code.
     is_code: bool,
+    /// Of a section, whether its bytes are in the file as they are used.
+    is_plain: bool,
 }
 
 /// An entry of a symbol table.
@@ -150,6 +154,17 @@ impl ElfFile {
         LoadSegments(loads.take(MOST_LOADS).map(|segment| (segment.at, segment.address)).collect())
     }
 
+    /// Those of them that are code: their bytes, and the address of the first.
+    pub fn code_segments(&self) -> impl Iterator<Item = (FileRange, u64)> {
+        let code = self.segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.is_code);
+        code.take(MOST_LOADS).map(|segment| (segment.at, segment.address))
+    }
+
+    /// The linker's address of where a program begins.
+    pub fn entry_address(&self) -> Option<u64> {
+        (self.entry != 0).then_some(self.entry)
+    }
+
     /// The byte of the file at which a program begins.
     pub fn entry(&self) -> Option<u64> {
         self.code_offset(self.entry).filter(|_| self.entry != 0)
@@ -170,6 +185,11 @@ impl ElfFile {
     /// `e_machine`
     pub fn machine(&self) -> u16 {
         self.machine
+    }
+
+    /// Of a machine with addresses of 64 bits.
+    pub fn is_64_bit(&self) -> bool {
+        self.is_64_bit
     }
 
     /// True for a file that runs on the same machine, in the same mode.
@@ -244,11 +264,22 @@ impl ElfFile {
 
     /// `.gnu_debugdata`, compressed.
     pub fn debugdata(&self, file: &File) -> Option<FileRange> {
-        let names = read(file, self.sections.get(self.names)?.at.within(MOST_NAMES_BYTES)?)?;
-        let is_it = |section: &&ElfHeader| {
-            names.get(section.name as usize..).is_some_and(|name| name.starts_with(b".gnu_debugdata\0"))
-        };
-        self.sections.iter().find(is_it)?.at.in_file(file)
+        let [found] = self.sections_named(file, [b".gnu_debugdata"]);
+        Some(found?.0)
+    }
+
+    /// Sections of these names with their addresses, as far as the file has them in it, and not compressed by a linker.
+    pub fn sections_named<const N: usize>(&self, file: &File, wanted: [&[u8]; N]) -> [Option<(FileRange, u64)>; N] {
+        let names = self.sections.get(self.names).and_then(|section| read(file, section.at.within(MOST_NAMES_BYTES)?));
+        let names = names.unwrap_or_default();
+        wanted.map(|wanted| {
+            let is_it = |section: &&ElfHeader| {
+                let name = names.get(section.name as usize..).and_then(|name| name.strip_prefix(wanted));
+                section.is_plain && name.is_some_and(|rest| rest.first() == Some(&0))
+            };
+            let section = self.sections.iter().find(is_it)?;
+            Some((section.at.in_file(file)?, section.address))
+        })
     }
 
     /// The first table of exported symbols, or of those for debuggers, and their names.
@@ -311,7 +342,10 @@ impl ElfHeader {
             (word(bytes, 12), word(bytes, 16), word(bytes, 20), word(bytes, 24))
         };
         let (name, kind) = (word(bytes, 0) as u32, word(bytes, 4) as u32);
-        ElfHeader { name, kind, address, at: FileRange { offset, len }, link: link as u32, is_code: false }
+        let flags = if is_64_bit { long(bytes, 8) } else { word(bytes, 8) };
+        let is_plain = kind as u32 != SHT_NOBITS && flags & SHF_COMPRESSED == 0;
+        let at = FileRange { offset, len };
+        ElfHeader { name, kind, address, at, link: link as u32, is_plain, ..ElfHeader::default() }
     }
 }
 

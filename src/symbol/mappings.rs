@@ -1,10 +1,11 @@
 //! What one process has mapped executable: by address, and as a line of /proc/PID/maps tells of it.
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::symbol::files::{FileKey, UnnamedReason};
-use crate::symbol::perf_map_file::PerfMapFile;
+use crate::symbol::perf_map_file::{JIT_NO_MAP, PerfMapFile};
+use crate::unwind::{CodeKind, CodeRange, MappedCode, SpaceCode};
 
 /// Mappings kept of one process at most: the list is not ours.
 pub(super) const MOST_MAPPINGS: usize = 16_384;
@@ -15,6 +16,8 @@ pub struct Module {
     /// As the process names it.
     pub path: Arc<str>,
     pub content: Content,
+    /// What a walk of stacks knows of it.
+    pub code: Arc<MappedCode>,
     /// Whose processes have it mapped.
     users: Mutex<Vec<u32>>,
 }
@@ -32,7 +35,15 @@ pub enum Content {
 
 impl Module {
     pub fn new(path: impl Into<Arc<str>>, content: Content) -> Module {
-        Module { path: path.into(), content, users: Mutex::default() }
+        let path = path.into();
+        let kind = match content {
+            Content::File(_) => CodeKind::File,
+            Content::Vdso { .. } => CodeKind::Vdso,
+            Content::Unnamed { .. } if *path == *"[uprobes]" => CodeKind::Trampoline,
+            Content::Unnamed { reason, .. } if reason == JIT_NO_MAP => CodeKind::Anonymous,
+            Content::Unnamed { .. } => CodeKind::NoTables,
+        };
+        Module { path, content, code: Arc::new(MappedCode::new(kind)), users: Mutex::default() }
     }
 
     /// A process of this user has it mapped.
@@ -73,35 +84,50 @@ impl Mapping {
 
 /// Those of a process, sorted; none overlaps another.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Mappings(Vec<Mapping>);
+pub(super) struct Mappings {
+    all: Vec<Mapping>,
+    /// Made when it is asked for.
+    code: OnceLock<Arc<SpaceCode>>,
+}
 
 impl Mappings {
     /// Of which an earlier one is cut by a later one.
     pub fn of(mut seen: Vec<Mapping>) -> Mappings {
         seen.sort_by_key(|mapping| mapping.start);
-        let mut all = Mappings(Vec::with_capacity(seen.len()));
+        let mut all = Mappings { all: Vec::with_capacity(seen.len()), code: OnceLock::new() };
         seen.into_iter().for_each(|mapping| all.insert(mapping));
         all
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     pub fn modules(&self) -> impl Iterator<Item = &Module> {
-        self.0.iter().map(|mapping| &*mapping.module)
+        self.all.iter().map(|mapping| &*mapping.module)
     }
 
     /// What is mapped at an address, and its offset in the file.
     pub fn find(&self, addr: u64) -> Option<(&Arc<Module>, u64)> {
-        let at = self.0.partition_point(|mapping| mapping.start <= addr).checked_sub(1)?;
-        let mapping = self.0.get(at).filter(|mapping| addr < mapping.end)?;
+        let at = self.all.partition_point(|mapping| mapping.start <= addr).checked_sub(1)?;
+        let mapping = self.all.get(at).filter(|mapping| addr < mapping.end)?;
         Some((&mapping.module, (addr - mapping.start).wrapping_add(mapping.offset)))
+    }
+
+    /// The same for who walks stacks.
+    pub fn code(&self) -> Arc<SpaceCode> {
+        let range = |mapping: &Mapping| CodeRange {
+            start: mapping.start,
+            end: mapping.end,
+            offset: mapping.offset,
+            code: mapping.module.code.clone(),
+        };
+        self.code.get_or_init(|| Arc::new(SpaceCode::new(self.all.iter().map(range).collect()))).clone()
     }
 
     /// Adds a mapping; what it overlaps is cut.
     pub fn insert(&mut self, new: Mapping) {
-        let maps = &mut self.0;
+        let maps = &mut self.all;
         if new.start >= new.end || maps.len() >= MOST_MAPPINGS {
             return;
         }
@@ -123,13 +149,14 @@ impl Mappings {
         pieces.push(new);
         pieces.sort_by_key(|mapping| mapping.start);
         maps.splice(first..last, pieces);
+        self.code.take();
     }
 
     /// Adds those of `others` that overlap none.
     pub fn fill(&mut self, others: Mappings) {
-        for mapping in others.0 {
-            let first = self.0.partition_point(|old| old.end <= mapping.start);
-            if self.0.get(first).is_none_or(|old| old.start >= mapping.end) {
+        for mapping in others.all {
+            let first = self.all.partition_point(|old| old.end <= mapping.start);
+            if self.all.get(first).is_none_or(|old| old.start >= mapping.end) {
                 self.insert(mapping);
             }
         }

@@ -4,7 +4,7 @@
 //! later exec or exit cannot rename a frame, and keeps its [`frames`], and gives each its text when it is first printed
 //! ([`names`], [`name_cache`]): from the kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`], copied by [`tables`],
 //! read by [`demangle`]) or what a process says of code that it made itself ([`perf_map`], [`perf_map_file`]), within a
-//! [`budget`] of memory and one of time ([`naming`]).
+//! [`budget`] of memory and one of time ([`naming`]). Of the same budget are the [`unwind_tables`] by which stacks are walked.
 //! The other way, [`functions`] finds code by its name, or by what people call it ([`matching`]), in a bounded [`search`].
 //! When two stacks are one for a reader is told by [`stack_key`].
 //! Whether a callchain is whole is told by [`quality`], what lacks names by [`coverage`], and which interrupt a stack is of
@@ -35,6 +35,7 @@ pub mod spaces;
 pub mod stack_key;
 pub mod stacks;
 pub mod tables;
+pub mod unwind_tables;
 pub mod unwinding;
 pub mod windows;
 

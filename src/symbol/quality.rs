@@ -156,12 +156,12 @@ impl QualityCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbol::stacks::StackCut;
     use crate::symbol::elf::SymbolOptions;
     use crate::symbol::files::EXITED;
     use crate::symbol::mappings::Content;
     use crate::symbol::perf_map_file::JIT_NO_MAP;
     use crate::symbol::spaces::{NO_ADDRESS, NOT_MAPPED};
+    use crate::symbol::stacks::StackCut;
 
     fn user(path: &str) -> Frame {
         let content = Content::Unnamed { reason: JIT_NO_MAP, map: None };

@@ -15,14 +15,17 @@ use std::time::{Duration, Instant};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::host::{Host, threads};
+use crate::symbol::budget::Budget;
 use crate::symbol::files::{
     DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, UnnamedReason, WantedFile, path_of_line, room_for_files,
 };
 use crate::symbol::mappings::{Content, MOST_MAPPINGS, Mapping, Mappings, Module, is_anonymous, parse_maps_line};
 use crate::symbol::perf_map_file::{JIT_NO_MAP, PerfMapFile, Process};
 use crate::symbol::space_keys::SpaceChange;
+use crate::symbol::unwind_tables::tables_of;
 use crate::symbol::{elf, elf_file};
 use crate::task::procfs;
+use crate::unwind::{MappedCode, SpaceCode};
 
 #[derive(Clone, Debug, Default)]
 struct AddressSpace {
@@ -114,6 +117,21 @@ impl AddressSpaces {
             Content::Unnamed { reason, .. } => Ok((self.jit_module(pid, &module, reason), offset)),
             _ => Ok((module, offset)),
         }
+    }
+
+    /// What `pid` has mapped executable, for who walks stacks. Where it is unchanged it is the same one.
+    pub fn space_code(&mut self, pid: i32) -> Arc<SpaceCode> {
+        self.space(pid).maps.code()
+    }
+
+    /// Gives code its unwind tables, if it can have any: that reads its file. Afterwards [`MappedCode::tables`] is set.
+    pub fn load_tables(&self, code: &MappedCode, budget: &Budget) {
+        if code.tables().is_some() {
+            return;
+        }
+        let vdsos = self.unnamed_modules.get(VDSO).into_iter().flatten();
+        let module = self.modules.values().chain(vdsos).find(|module| module.code.id() == code.id());
+        code.set_tables(module.and_then(|module| tables_of(module, budget)));
     }
 
     fn find(&mut self, pid: i32, addr: u64) -> Option<(Arc<Module>, u64)> {
@@ -290,7 +308,7 @@ impl AddressSpaces {
         let is_deleted = path.ends_with(DELETED_MARK);
         let raw = path.strip_suffix(DELETED_MARK).unwrap_or(path);
         let path = String::from_utf8_lossy(raw);
-        if path == "[vdso]" {
+        if path == VDSO {
             let same = |known: &Arc<Module>| matches!(known.content, Content::Vdso { len } if len == end.saturating_sub(start));
             let vdso = || Content::Vdso { len: end.saturating_sub(start) };
             return self.unnamed_module(&path, same, vdso);
@@ -379,6 +397,7 @@ impl AddressSpaces {
     }
 }
 
+const VDSO: &str = "[vdso]";
 /// In no executable mapping.
 pub const NOT_MAPPED: UnnamedReason = "not mapped when last seen";
 /// The word was no address at all.

@@ -63,9 +63,7 @@ impl SymbolUpdate {
         let heap = match self {
             SymbolUpdate::Stack(NewStack { body: StackBody::Chain { words, .. }, .. }) => size_of_val(&words[..]),
             SymbolUpdate::Stack(NewStack { body: StackBody::Named(frames), .. }) => size_of_val(&frames[..]),
-            SymbolUpdate::Stack(NewStack { body: StackBody::Window(window), .. }) => {
-                window.bytes()
-            }
+            SymbolUpdate::Stack(NewStack { body: StackBody::Window(window), .. }) => window.bytes(),
             SymbolUpdate::Space(change) => change.heap_bytes(),
             SymbolUpdate::StackCounts { stacks, .. } => size_of_val(&stacks[..]),
             SymbolUpdate::Forget { kept, .. } => kept.capacity() * (size_of::<StackId>() + 1),
@@ -100,7 +98,9 @@ pub enum Frame {
 pub enum StackCut {
     DepthLimit,
     /// The copy of the user's stack ended after so many KiB.
-    Window { kib: u8 },
+    Window {
+        kib: u8,
+    },
 }
 
 impl NewStack {

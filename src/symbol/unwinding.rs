@@ -67,14 +67,6 @@ impl Unwinding {
         addresses.clear();
         let budget = &self.budget;
         let mut load = |code: &Arc<MappedCode>| spaces.load_tables(code, budget);
-        self.unwinder.walk(
-            Arch::NATIVE,
-            &window.regs,
-            &window.stack,
-            by_frame_pointers,
-            code,
-            &mut load,
-            addresses,
-        )
+        self.unwinder.walk(Arch::NATIVE, &window.regs, &window.stack, by_frame_pointers, code, &mut load, addresses)
     }
 }

@@ -81,7 +81,8 @@ pub fn unwound_words(kernel: &[[u8; 8]], addresses: &[u64], form: ChainForm, wor
     words.extend_from_slice(kernel);
     words.push(PERF_CONTEXT_USER.to_ne_bytes());
     let markers = kernel.iter().filter(|word| u64::from_ne_bytes(**word) >= PERF_CONTEXT_MAX).count();
-    let most = if form.depth == 0 { usize::MAX } else { usize::from(form.depth).saturating_sub(kernel.len() - markers) };
+    let most =
+        if form.depth == 0 { usize::MAX } else { usize::from(form.depth).saturating_sub(kernel.len() - markers) };
     words.extend(addresses.iter().take(most).map(|address| address.to_ne_bytes()));
 }
 

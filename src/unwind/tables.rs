@@ -12,6 +12,7 @@ use crate::unwind::index::{FdeIndex, HeaderTable};
 use crate::unwind::rules::{self, Rule};
 
 /// What the tables of a file are made from. A part that a file lacks is empty.
+#[derive(Clone, Debug)]
 pub struct FrameSections {
     pub arch: Arch,
     pub eh_frame: FrameSection,
@@ -24,8 +25,6 @@ pub struct FrameSections {
     pub entry: Option<u64>,
     /// The linker's addresses of code that returns from signals: `mov $15, %eax; syscall`, or `mov x8, #139; svc #0`.
     pub sigreturns: Vec<u64>,
-    /// What is given back when nobody has the tables any more.
-    pub paid: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// A section, and the linker's address of its first byte.
@@ -44,13 +43,14 @@ pub struct CodeLoad {
 }
 
 /// See [`FrameSections`].
-#[derive(Debug)]
 pub struct FrameTables {
     sections: FrameSections,
     header: Option<HeaderTable>,
     /// Where there is no header.
     eh_index: FdeIndex,
     debug_index: FdeIndex,
+    /// Dropped with the tables.
+    _beside: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Default for FrameSections {
@@ -63,16 +63,13 @@ impl Default for FrameSections {
             loads: Vec::new(),
             entry: None,
             sigreturns: Vec::new(),
-            paid: None,
         }
     }
 }
 
-impl fmt::Debug for FrameSections {
+impl fmt::Debug for FrameTables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FrameSections { arch, eh_frame, eh_frame_hdr, debug_frame, loads, entry, sigreturns, paid: _ } = self;
-        let lens = [eh_frame, eh_frame_hdr, debug_frame].map(|section| section.bytes.len());
-        write!(f, "FrameSections {{ {arch:?}, {lens:?} bytes, {loads:x?}, entry {entry:x?}, {sigreturns:x?} }}")
+        f.debug_struct("FrameTables").field("bytes", &self.bytes()).finish_non_exhaustive()
     }
 }
 
@@ -82,8 +79,8 @@ impl FrameTables {
         sections.sigreturns.sort_unstable();
         let base = sections.loads.iter().map(|load| load.address).min().unwrap_or(0);
         let header = HeaderTable::of(&sections.eh_frame_hdr);
-        let mut tables =
-            FrameTables { sections, header, eh_index: FdeIndex::default(), debug_index: FdeIndex::default() };
+        let (eh_index, debug_index) = (FdeIndex::default(), FdeIndex::default());
+        let mut tables = FrameTables { sections, header, eh_index, debug_index, _beside: None };
         if tables.header.is_none() {
             let bytes = &tables.sections.eh_frame.bytes;
             tables.eh_index = FdeIndex::of(&tables.eh_frame(), bytes, &tables.bases(), base);
@@ -91,6 +88,12 @@ impl FrameTables {
         let bytes = &tables.sections.debug_frame.bytes;
         tables.debug_index = FdeIndex::of(&tables.debug_frame(), bytes, &tables.bases(), base);
         tables
+    }
+
+    /// With what is to be dropped when nobody has the tables any more: what was paid for them.
+    #[must_use]
+    pub fn keeping(self, beside: Box<dyn Any + Send + Sync>) -> FrameTables {
+        FrameTables { _beside: Some(beside), ..self }
     }
 
     /// The memory that they take.

@@ -1,0 +1,114 @@
+//! The unwind tables of mapped files, for [`crate::unwind`]: copies of their sections, within the budget of those who have
+//! the files mapped.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::symbol::budget::Budget;
+use crate::symbol::elf_file::{ElfFile, FileRange, in_memory};
+use crate::symbol::mappings::{Content, Module};
+use crate::symbol::names::own_vdso;
+use crate::unwind::{Arch, CodeLoad, FrameSection, FrameSections, FrameTables};
+
+const ROOT: u32 = 0;
+/// Code that is looked through for the end of signal handlers.
+const MOST_SCANNED_BYTES: u64 = 32 << 20;
+const CHUNK_BYTES: u64 = 64 << 10;
+/// A C library has one or two.
+const MOST_SIGRETURNS: usize = 16;
+
+/// None: the module has no code of a file, or none with tables that are understood, or the budget of its users is spent.
+pub fn tables_of(module: &Module, budget: &Budget) -> Option<FrameTables> {
+    match &module.content {
+        Content::File(file) => tables_of_file(file, budget, &module.users()),
+        Content::Vdso { len } => {
+            let bytes = own_vdso().filter(|bytes| bytes.len() as u64 == *len)?;
+            tables_of_file(&in_memory(&mut bytes.as_slice()).ok()?, budget, &[ROOT])
+        }
+        Content::Unnamed { .. } => None,
+    }
+}
+
+/// See [`tables_of`].
+pub fn tables_of_file(file: &File, budget: &Budget, users: &[u32]) -> Option<FrameTables> {
+    let elf = ElfFile::read(file)?;
+    let arch = arch(&elf)?;
+    let sections = elf.sections_named(file, [b".eh_frame", b".eh_frame_hdr", b".debug_frame"]);
+    let [eh_frame, eh_frame_hdr, debug_frame] = sections;
+    let len = |section: Option<(FileRange, u64)>| section.map_or(0, |(at, _)| at.len);
+    // An index of ours takes half of what it is of, and as much again while it is made.
+    let bytes = [eh_frame, eh_frame_hdr, debug_frame].into_iter().map(len).fold(0, u64::saturating_add);
+    let mut share = budget.take(bytes.saturating_mul(2), users)?;
+    let copy = |section: Option<(FileRange, u64)>| match section {
+        Some((at, address)) => Some(FrameSection { address, bytes: read(file, at)? }),
+        None => Some(FrameSection::default()),
+    };
+    let sections = FrameSections {
+        arch,
+        eh_frame: copy(eh_frame)?,
+        eh_frame_hdr: copy(eh_frame_hdr)?,
+        debug_frame: copy(debug_frame)?,
+        loads: elf.code_segments().map(|(at, address)| CodeLoad { offset: at.offset, len: at.len, address }).collect(),
+        entry: elf.entry_address(),
+        sigreturns: sigreturns(&elf, file, arch),
+    };
+    let tables = FrameTables::new(sections);
+    let bytes = tables.bytes() as u64;
+    share.shrink_to(bytes);
+    Some(tables.keeping(Box::new(share)))
+}
+
+fn arch(elf: &ElfFile) -> Option<Arch> {
+    const EM_X86_64: u16 = 62;
+    const EM_AARCH64: u16 = 183;
+    match elf.machine() {
+        EM_X86_64 if elf.is_64_bit() => Some(Arch::X86_64),
+        EM_AARCH64 if elf.is_64_bit() => Some(Arch::Aarch64),
+        _ => None,
+    }
+}
+
+fn read(file: &File, at: FileRange) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(at.len).ok()?];
+    file.read_exact_at(&mut bytes, at.offset).ok()?;
+    Some(bytes)
+}
+
+/// Where signal handlers return to, by the code. Only files that need no other have it: C libraries, which may have no table
+/// for it, static programs and the vdso.
+fn sigreturns(elf: &ElfFile, file: &File, arch: Arch) -> Vec<u64> {
+    if elf.dynamic(file).is_some_and(|dynamic| !dynamic.libraries.is_empty()) {
+        return Vec::new();
+    }
+    // rt_sigreturn is system call 15 here and 139 there.
+    let codes: &[&[u8]] = match arch {
+        Arch::X86_64 => &[&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]],
+        Arch::Aarch64 => &[&[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4]],
+    };
+    let mut found = Vec::new();
+    let mut left = MOST_SCANNED_BYTES;
+    for (at, address) in elf.code_segments() {
+        let at = FileRange { len: at.len.min(left), ..at };
+        left -= at.len;
+        for chunk in at.chunks(CHUNK_BYTES) {
+            // The code may go on in the next one.
+            let chunk = FileRange { len: (chunk.len + 16).min(at.end() - chunk.offset), ..chunk };
+            let Some(bytes) = read(file, chunk) else { return found };
+            let start = address.saturating_add(chunk.offset - at.offset);
+            for code in codes {
+                found.extend(positions(&bytes, code).map(|at| start.saturating_add(at as u64)));
+            }
+            found.sort_unstable();
+            found.dedup();
+            if found.len() >= MOST_SIGRETURNS {
+                found.truncate(MOST_SIGRETURNS);
+                return found;
+            }
+        }
+    }
+    found
+}
+
+fn positions<'a>(bytes: &'a [u8], code: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    bytes.windows(code.len()).enumerate().filter(move |(_, window)| *window == code).map(|(at, _)| at)
+}
