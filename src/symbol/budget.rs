@@ -1,5 +1,6 @@
-//! What files of others may cost us: the bytes that are read of them at a time, and those that are kept. Whoever owns the
-//! processes decides what these files hold, so each user has a share of his own, and nobody takes that of the others.
+//! What files of others may cost us: the bytes that are read of them at a time, and those that are kept. Whoever owns
+//! the processes decides what these files hold, so each user has a share of his own, and nobody takes that of the
+//! others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,8 +22,8 @@ struct Account {
     by_user: FxHashMap<u32, u64>,
 }
 
-/// A part of a budget, which has it again when this is dropped: where files come and go, all tables that there ever were
-/// are more than those that there are.
+/// A part of a budget, which has it again when this is dropped: where files come and go, all tables that there ever
+/// were are more than those that there are.
 #[derive(Debug)]
 pub struct Share {
     budget: Budget,

@@ -1,4 +1,4 @@
-//! The symbols of one ELF file: its own tables, then the ones it carries compressed, then a separate debug file.
+//! The symbols of one ELF file: from its own tables, then `.gnu_debugdata`, then a separate debug file.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -24,48 +24,49 @@ const NO_SYMBOL: UnnamedReason = "between symbols";
 pub const TOO_LARGE: UnnamedReason = "too many symbols: a larger `--symbol-memory` helps";
 const UNREADABLE: UnnamedReason = "cannot be read";
 
-/// Of one decompressed `.gnu_debugdata`.
+/// Most bytes of a decompressed `.gnu_debugdata`.
 pub(super) const MOST_DEBUGDATA_BYTES: u64 = 64 << 20;
-/// Of the decompressor, whose dictionary size is the file's own claim.
+/// Most memory of the decompressor: the file states the size of its dictionary.
 const MOST_DICTIONARY_KIB: u32 = 64 << 10;
 
-/// Symbols of one file, opened table by table as look-ups fail.
+/// Symbols of one file. The next table is opened when a look-up fails in all before it.
 pub struct FileSymbols {
     layers: Vec<SymbolLayer>,
     loads: LoadSegments,
     entry: Option<u64>,
     build_id: Option<Vec<u8>>,
-    /// Not looked at yet.
+    /// The file and its `.gnu_debugdata`, until it is opened.
     debugdata: Option<(File, FileRange)>,
+    /// The separate debug file has not been looked for yet.
     separate: bool,
     has_symtab: bool,
     options: SymbolOptions,
     users: Vec<u32>,
 }
 
-/// How symbols are looked for.
+/// Options of symbol look-ups.
 #[derive(Clone, Debug)]
 pub struct SymbolOptions {
     pub demangle: bool,
     /// Where distributions put separate debug files.
     pub debug_dirs: Vec<PathBuf>,
-    /// What is kept of files.
+    /// Memory for what is read from files.
     pub budget: Budget,
 }
 
-/// One table.
+/// The symbols of one file on disk or in memory.
 struct SymbolLayer {
     symbolizer: Symbolizer,
     source: Source<'static>,
     demangle: bool,
-    _tables: Tables, // the descriptor is in `source`
+    _tables: Tables, // keeps open the descriptor that `source` names
 }
 
 impl FileSymbols {
-    /// `users`: whose processes have mapped it.
+    /// Opens the symbols of a file. `users`: uids of the processes that have mapped it; their share of the budget pays.
     ///
     /// # Errors
-    /// It is no ELF file, or cannot be read; the budget of its users is spent.
+    /// The file is not ELF, or cannot be read; the budget of its users is spent.
     pub fn open(file: &File, options: &SymbolOptions, users: &[u32]) -> Result<FileSymbols, UnnamedReason> {
         let elf = ElfFile::read(file).ok_or(NOT_ELF)?;
         let layer = SymbolLayer::open(&elf, file, options, users)?;
@@ -83,7 +84,7 @@ impl FileSymbols {
         })
     }
 
-    /// The function at `offset` in the file, and how far into it that is.
+    /// The function at `offset` in the file, and the distance from its start.
     ///
     /// # Errors
     /// No table has a symbol there.
@@ -106,12 +107,12 @@ impl FileSymbols {
         Err(if self.has_symtab { NO_SYMBOL } else { STRIPPED })
     }
 
-    /// Where in the file a program begins.
+    /// The offset in the file of the program's entry point.
     pub fn entry(&self) -> Option<u64> {
         self.entry
     }
 
-    /// Opens the next table that there is.
+    /// Opens the next table. False when there is none.
     fn open_next(&mut self) -> bool {
         if let Some((file, xz)) = self.debugdata.take()
             && self.open_debugdata(&file, xz)
@@ -127,7 +128,8 @@ impl FileSymbols {
         false
     }
 
-    /// What is decompressed is there twice, as a file and as the decompressor's dictionary, before its tables are copied.
+    /// Decompressed data takes memory twice until its tables are copied: as a file, and as the decompressor's
+    /// dictionary.
     fn open_debugdata(&mut self, file: &File, xz: FileRange) -> bool {
         let most = MOST_DEBUGDATA_BYTES.min(self.options.budget.room(&self.users) / 3);
         let share = self.options.budget.take(2 * most, &self.users);
@@ -144,7 +146,7 @@ impl FileSymbols {
     }
 }
 
-/// A table that is not what it claims to be.
+/// Tables whose content made the reader panic.
 struct DamagedTables;
 
 impl SymbolLayer {
@@ -160,14 +162,14 @@ impl SymbolLayer {
             .enable_code_info(false)
             .enable_inlined_fns(false)
             .enable_auto_reload(false)
-            .enable_demangling(false) // it takes `f` for `float`, see `demangle`
+            .enable_demangling(false) // blazesym takes `f` for `float`, see `demangle`
             .build();
         Ok(SymbolLayer { symbolizer, source: Source::Elf(source), demangle: options.demangle, _tables: tables })
     }
 
     fn resolve(&mut self, address: u64) -> Result<Option<(String, u64)>, DamagedTables> {
         let input = Input::VirtOffset(address);
-        // The tables are somebody else's: what they do to their reader must not end the run.
+        // The tables come from others: a panic of their reader must not end the run.
         let found = catch_unwind(AssertUnwindSafe(|| match self.symbolizer.symbolize_single(&self.source, input) {
             Ok(Symbolized::Sym(symbol)) => {
                 let name = self.demangle.then(|| demangle::demangled(&symbol.name)).flatten();
@@ -180,18 +182,18 @@ impl SymbolLayer {
     }
 }
 
-/// `.gnu_debugdata` is a whole ELF file, compressed with xz. Of `most` bytes at most: what is larger is no error, and not
-/// whole.
+/// Decompresses `.gnu_debugdata`, a whole ELF file compressed with xz. Data beyond `most` bytes is cut off, without an
+/// error.
 ///
 /// # Errors
-/// It is no such thing, or there is no memory.
+/// The range is not xz data, or memory is short.
 pub(super) fn decompress(file: &File, xz: FileRange, most: u64) -> io::Result<File> {
     let xz = BufReader::new(FilePart { file, rest: xz });
     let mut table = XzReader::new_mem_limit(xz, false, MOST_DICTIONARY_KIB).take(most);
     in_memory(&mut table)
 }
 
-/// Reads a part of a file.
+/// Reader of a range of a file.
 struct FilePart<'a> {
     file: &'a File,
     rest: FileRange,
@@ -206,7 +208,8 @@ impl Read for FilePart<'_> {
     }
 }
 
-/// The debug file of a build id: `DIR/.build-id/ab/cdef.debug`, or as debuginfod's cache names it.
+/// Opens the debug file of a build id: `DIR/.build-id/ab/cdef.debug`, or `DIR/abcdef/debuginfo` as in debuginfod's
+/// cache.
 pub(super) fn separate_file(id: &[u8], dirs: &[PathBuf]) -> Option<File> {
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     if hex.len() < 8 {
@@ -216,11 +219,11 @@ pub(super) fn separate_file(id: &[u8], dirs: &[PathBuf]) -> Option<File> {
     let named =
         |dir: &Path| [dir.join(".build-id").join(head).join(format!("{tail}.debug")), dir.join(&hex).join("debuginfo")];
     let files = dirs.iter().flat_map(|dir| named(dir)).filter_map(|path| open_regular(&path).ok());
-    // Whoever may write there may have written anything.
+    // The file may be anything that somebody with write access has put there.
     files.into_iter().find(|file| build_id(file).as_deref() == Some(id))
 }
 
-/// Where debug files of others usually are.
+/// Default directories of separate debug files: that of distributions, and debuginfod's cache.
 pub fn default_debug_dirs() -> Vec<PathBuf> {
     let cache = std::env::var_os("DEBUGINFOD_CACHE_PATH").map(PathBuf::from).or_else(|| {
         let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -246,7 +249,7 @@ pub(super) mod tests {
         own_vdso().expect("every process has one")
     }
 
-    /// A small ELF file that somebody has spoilt.
+    /// A small ELF file with random bytes changed, cut at a random length.
     pub fn damaged() -> impl Strategy<Value = Vec<u8>> {
         let damage = proptest::collection::vec((0_usize..4096, any::<u8>()), 1..20);
         (damage, 0_usize..9000).prop_map(|(damage, cut)| {
@@ -267,7 +270,7 @@ pub(super) mod tests {
 
     #[test]
     fn functions_of_c_keep_their_names() {
-        const NAME: &[u8] = b"gettimeofday\0"; // or __vdso_gettimeofday, whose end it may be
+        const NAME: &[u8] = b"gettimeofday\0"; // or the end of __vdso_gettimeofday
         let mut bytes = vdso();
         let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(NAME)).collect();
         for at in places {
@@ -339,7 +342,7 @@ pub(super) mod tests {
         std::fs::create_dir_all(&place).unwrap();
         let path = place.join(format!("{}.debug", &hex[2..]));
         std::fs::write(&path, vdso()).unwrap();
-        assert!(separate_file(&id, &[dir.path().into()]).is_none(), "another's");
+        assert!(separate_file(&id, &[dir.path().into()]).is_none(), "a file with another build id");
         std::fs::copy("/proc/self/exe", &path).unwrap();
         assert!(separate_file(&id, &[dir.path().into()]).is_some());
     }

@@ -1,7 +1,7 @@
-//! What an ELF file says of itself: its segments, its build id, and where its symbol tables are.
+//! The headers of an ELF file: segments, build id, dynamic section, and where the symbol tables are.
 //!
-//! The file is somebody else's and may change, or shrink, while it is read: it is never mapped, every size is checked, and
-//! what is read is bounded. See elf(5).
+//! Files belong to others and may change or shrink while they are read. So they are never mapped, every size is
+//! checked, and the number of bytes read is bounded. See elf(5).
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -9,17 +9,17 @@ use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-/// Notes are a few hundred bytes.
+/// Most bytes of a note segment or section; usual are a few hundred.
 const MOST_NOTE_BYTES: u64 = 64 << 10;
 const MOST_NAMES_BYTES: u64 = 1 << 20;
 const MOST_SECTIONS: u64 = 1 << 16;
 const MOST_DYNAMIC_BYTES: u64 = 1 << 20;
 pub const MOST_PATH_BYTES: usize = 4096; // PATH_MAX
-/// Files that one program is made of.
+/// Most files of one program: itself, and its libraries.
 pub const MOST_FILES: usize = 256;
-/// Of one file, to look for its libraries in.
+/// Most directories of DT_RUNPATH and DT_RPATH, per file.
 const MOST_LIBRARY_DIRS: usize = 128;
-/// Linkers make four or five.
+/// Most PT_LOAD segments kept per file; linkers make four or five.
 const MOST_LOADS: usize = 256;
 
 const STT_NOTYPE: u8 = 0;
@@ -43,31 +43,31 @@ const NT_GNU_BUILD_ID: u32 = 3;
 #[derive(Debug, Default)]
 pub struct ElfFile {
     machine: u16,
-    /// The linker's address of where a program begins; 0: nowhere.
+    /// `e_entry`, the virtual address at which the program starts; 0 without one.
     entry: u64,
-    /// Of a 64-bit machine.
+    /// ELFCLASS64.
     is_64_bit: bool,
     segments: Vec<ElfHeader>,
     sections: Vec<ElfHeader>,
-    /// The section of the sections' names.
+    /// `e_shstrndx`, the section with the names of sections.
     names: usize,
 }
 
-/// Where the parts of a file go that are loaded: their bytes, and the address of the first.
+/// The PT_LOAD segments of a file: bytes of the file, and the virtual address of the first one.
 #[derive(Clone, Debug, Default)]
 pub struct LoadSegments(Vec<(FileRange, u64)>);
 
-/// A segment or a section.
+/// A program header (segment) or a section header.
 #[derive(Clone, Copy, Debug, Default)]
 struct ElfHeader {
-    /// Of a section, where its name is.
+    /// Of a section: the offset of its name.
     name: u32,
     kind: u32,
     address: u64,
     at: FileRange,
-    /// Of a symbol table, the section of its names.
+    /// `sh_link`; of a symbol table, the section with the names.
     link: u32,
-    /// Of a segment, whether it is code.
+    /// Of a segment: PF_X is set.
     is_code: bool,
     /// Of a section, whether its bytes are in the file as they are used.
     is_plain: bool,
@@ -76,22 +76,23 @@ struct ElfHeader {
 /// An entry of a symbol table.
 #[derive(Clone, Copy, Debug)]
 pub struct ElfSymbol<'a> {
-    /// The table of names, from where this one starts: to look for the end of each would take a hostile file's time.
+    /// The string table, from the start of this name on. The end is not searched for each symbol: a hostile file could
+    /// make that take long.
     pub names: &'a [u8],
-    /// Where it is in its table of names.
+    /// Offset of the name in the string table.
     pub name_at: u32,
-    /// STT_FUNC and so on.
+    /// STT_FUNC, STT_OBJECT ...
     pub kind: u8,
     pub is_local: bool,
-    /// False for what another file defines.
+    /// False for a symbol that another file defines.
     pub is_defined: bool,
     pub address: u64,
     pub size: u64,
-    /// Which it is in its table.
+    /// Index in the symbol table.
     pub index: usize,
 }
 
-/// What a file wants of the dynamic linker.
+/// What a file asks of the dynamic linker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DynamicSection {
     /// DT_NEEDED
@@ -100,14 +101,14 @@ pub struct DynamicSection {
     pub directories: Vec<String>,
 }
 
-/// Bytes of a file.
+/// A range of bytes in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileRange {
     pub offset: u64,
     pub len: u64,
 }
 
-/// True when a file starts as ELF files do.
+/// True when a file starts with the magic number of ELF.
 pub fn is_elf(file: &File) -> bool {
     let mut magic = [0; 4];
     file.read_exact_at(&mut magic, 0).is_ok() && magic == *b"\x7fELF"
@@ -119,7 +120,7 @@ pub fn build_id(file: &File) -> Option<Vec<u8>> {
 }
 
 impl ElfFile {
-    /// None for what is no ELF file of a little-endian machine.
+    /// Reads the headers. None for a file that is not ELF, or not little-endian.
     pub fn read(file: &File) -> Option<ElfFile> {
         let mut head = vec![0; 64];
         file.read_exact_at(&mut head, 0).ok()?;
@@ -132,7 +133,7 @@ impl ElfFile {
         let programs = FileRange { offset: place(0x1c, 0x20), len: half(counts + 2) * program_size };
         let mut table = FileRange { offset: place(0x20, 0x28), len: half(counts + 6) * section_size };
         if table.offset > 0 && table.len == 0 {
-            // Too many for the header: the first section tells.
+            // Too many sections for `e_shnum`: the first section header has their number.
             let first = FileRange { len: section_size, ..table };
             let count = if is_64_bit { long(&read(file, first)?, 32) } else { word(&read(file, first)?, 20) };
             table.len = count.min(MOST_SECTIONS) * section_size;
@@ -148,7 +149,7 @@ impl ElfFile {
         Some(ElfFile { machine, entry, is_64_bit, segments, sections, names })
     }
 
-    /// The parts that are loaded, for files of which no more is asked.
+    /// The PT_LOAD segments, for callers that keep nothing else of the file.
     pub fn loads(&self) -> LoadSegments {
         let loads = self.segments.iter().filter(|segment| segment.kind == PT_LOAD);
         LoadSegments(loads.take(MOST_LOADS).map(|segment| (segment.at, segment.address)).collect())
@@ -165,12 +166,12 @@ impl ElfFile {
         (self.entry != 0).then_some(self.entry)
     }
 
-    /// The byte of the file at which a program begins.
+    /// The offset in the file of the program's entry point.
     pub fn entry(&self) -> Option<u64> {
         self.code_offset(self.entry).filter(|_| self.entry != 0)
     }
 
-    /// The byte of the file that will be at an address of the linker's, if it is code.
+    /// The offset in the file of a virtual address, if that is in an executable segment.
     pub fn code_offset(&self, address: u64) -> Option<u64> {
         self.offset(address, |segment| segment.is_code)
     }
@@ -182,7 +183,7 @@ impl ElfFile {
         })
     }
 
-    /// `e_machine`
+    /// `e_machine`.
     pub fn machine(&self) -> u16 {
         self.machine
     }
@@ -192,19 +193,19 @@ impl ElfFile {
         self.is_64_bit
     }
 
-    /// True for a file that runs on the same machine, in the same mode.
+    /// True for a file of the same machine and class.
     pub fn is_like(&self, other: &ElfFile) -> bool {
         (self.machine(), self.is_64_bit) == (other.machine(), other.is_64_bit)
     }
 
-    /// The dynamic linker that it asks for. None for a static program, or a library.
+    /// The path of the dynamic linker (PT_INTERP). None for a static program or a library.
     pub fn interpreter(&self, file: &File) -> Option<String> {
         let segment = self.segments.iter().find(|segment| segment.kind == PT_INTERP)?;
         let path = read(file, segment.at.within(MOST_PATH_BYTES as u64)?)?;
         Some(text_at(&path, 0))
     }
 
-    /// None for a file without a dynamic section.
+    /// The libraries and their directories. None for a file without a dynamic segment.
     pub fn dynamic(&self, file: &File) -> Option<DynamicSection> {
         const NEEDED: u64 = 1;
         const STRTAB: u64 = 5;
@@ -235,7 +236,8 @@ impl ElfFile {
         Some(dynamic)
     }
 
-    /// Whether an exported symbol is an old version, kept for programs that were linked against it.
+    /// Whether an exported symbol is an old version, kept for programs that were linked against it. `index`: its
+    /// [`ElfSymbol::index`].
     pub fn is_old_version(&self, file: &File, index: usize) -> bool {
         const HIDDEN: u16 = 0x8000; // VERSYM_HIDDEN
         let Some(section) = self.sections.iter().find(|section| section.kind == SHT_GNU_VERSYM) else { return false };
@@ -247,7 +249,7 @@ impl ElfFile {
             && u16::from_le_bytes(entry) & HIDDEN != 0
     }
 
-    /// How many segments and sections it has.
+    /// Number of segments and sections.
     pub fn headers(&self) -> usize {
         self.segments.len() + self.sections.len()
     }
@@ -262,7 +264,7 @@ impl ElfFile {
         notes.take(64).find_map(|note| build_id_of(&read(file, note.at.within(MOST_NOTE_BYTES)?)?))
     }
 
-    /// `.gnu_debugdata`, compressed.
+    /// The section `.gnu_debugdata`, a compressed ELF file.
     pub fn debugdata(&self, file: &File) -> Option<FileRange> {
         let [found] = self.sections_named(file, [b".gnu_debugdata"]);
         Some(found?.0)
@@ -282,7 +284,7 @@ impl ElfFile {
         })
     }
 
-    /// The first table of exported symbols, or of those for debuggers, and their names.
+    /// The entries and the string table of `.dynsym` (`exported`) or `.symtab`.
     pub fn symbol_table(&self, file: &File, exported: bool) -> Option<(FileRange, FileRange)> {
         let wanted = if exported { SHT_DYNSYM } else { SHT_SYMTAB };
         let table = self.sections.iter().find(|section| section.kind == wanted)?;
@@ -290,17 +292,17 @@ impl ElfFile {
         Some((table.at.in_file(file)?, names.at.in_file(file)?))
     }
 
-    /// Of an entry in a symbol table.
+    /// Size of an entry in a symbol table.
     pub fn symbol_bytes(&self) -> u64 {
         if self.is_64_bit { 24 } else { 16 }
     }
 
-    /// What an entry of [`ElfFile::symbol_bytes`] bytes says.
+    /// Parses an entry of [`ElfFile::symbol_bytes`] bytes.
     pub fn symbol<'a>(&self, entry: &[u8], names: &'a [u8], index: usize) -> ElfSymbol<'a> {
         ElfSymbol::of(entry, self.is_64_bit, names, index)
     }
 
-    /// True for `$x` and `$d` of ARM, which tell code from data and are no names of it.
+    /// True for the mapping symbols of ARM (`$x`, `$d`), which tell code from data and name nothing.
     pub fn is_mapping_symbol(&self, symbol: &ElfSymbol<'_>) -> bool {
         const ARM: [u16; 2] = [40, 183]; // EM_ARM, EM_AARCH64
         ARM.contains(&self.machine) && symbol.kind == STT_NOTYPE && symbol.is_local && symbol.size == 0
@@ -308,7 +310,7 @@ impl ElfFile {
 }
 
 impl LoadSegments {
-    /// The address that the linker gave to a byte of the file.
+    /// The virtual address of an offset in the file.
     pub fn address(&self, offset: u64) -> Option<u64> {
         self.0.iter().find_map(|(at, address)| {
             let into = offset.checked_sub(at.offset).filter(|into| *into < at.len)?;
@@ -369,18 +371,19 @@ impl<'a> ElfSymbol<'a> {
         }
     }
 
-    /// True for what has an address in this file, where code may be.
+    /// True for a symbol with an address in this file that may be code.
     pub fn is_place(&self) -> bool {
         self.is_defined && matches!(self.kind, STT_NOTYPE | STT_OBJECT | STT_FUNC | STT_GNU_IFUNC)
     }
 
-    /// True for `memcpy@@GLIBC_2.14`, too, when `memcpy` is wanted.
+    /// True when the name is `wanted`, with or without a version: `memcpy` matches `memcpy@@GLIBC_2.14`.
     pub fn is_named(&self, wanted: &str) -> bool {
         let rest = self.names.strip_prefix(wanted.as_bytes());
         matches!(rest, Some([0 | b'@', ..])) && !wanted.is_empty() && !wanted.contains('@')
     }
 
-    /// The name without its version, unless it is longer than `most`. What is looked at is taken from `left`.
+    /// The name without its version. None when it is longer than `most`, or than `left`, from which the bytes read are
+    /// subtracted.
     pub fn name_within(&self, most: usize, left: &mut usize) -> Option<&'a [u8]> {
         let text = &self.names[..self.names.len().min(most.saturating_add(1)).min(*left)];
         let len = text.iter().position(|byte| matches!(byte, 0 | b'@'));
@@ -389,7 +392,7 @@ impl<'a> ElfSymbol<'a> {
     }
 }
 
-/// The text that starts at a byte of `names`, as far as it can be a path.
+/// The text at an offset of `names`, up to a zero or [`MOST_PATH_BYTES`].
 fn text_at(names: &[u8], at: usize) -> String {
     let text = names.get(at..).unwrap_or_default();
     let text = &text[..text.len().min(MOST_PATH_BYTES)];
@@ -398,7 +401,7 @@ fn text_at(names: &[u8], at: usize) -> String {
 }
 
 impl FileRange {
-    /// None when it is longer than `most`.
+    /// None for a range longer than `most`.
     fn within(self, most: u64) -> Option<FileRange> {
         (self.len <= most).then_some(self)
     }
@@ -407,12 +410,12 @@ impl FileRange {
         self.offset.saturating_add(self.len)
     }
 
-    /// None when the file does not have all of it.
+    /// None for a range that reaches beyond the end of the file.
     fn in_file(self, file: &File) -> Option<FileRange> {
         (self.end() <= file.metadata().ok()?.len()).then_some(self)
     }
 
-    /// In parts of up to `bytes`.
+    /// The range in parts of up to `bytes`.
     pub fn chunks(self, bytes: u64) -> impl Iterator<Item = FileRange> {
         let starts = std::iter::successors(Some(self.offset), move |at| at.checked_add(bytes));
         let starts = starts.take_while(move |at| *at < self.end());
@@ -420,7 +423,7 @@ impl FileRange {
     }
 }
 
-/// The caller knows that the bytes are there.
+/// Reads 32 bits; 0 when `bytes` ends before.
 fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 4).map_or(0, |bytes| u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])))
 }
@@ -449,12 +452,12 @@ fn build_id_of(mut notes: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// A file without a name or a disk.
+/// An empty file in memory, see memfd_create(2).
 pub fn memory_file() -> io::Result<File> {
     Ok(File::from(memfd_create("perf-prof symbols", MFdFlags::MFD_CLOEXEC)?))
 }
 
-/// As [`memory_file`], with this content.
+/// A file in memory with this content.
 pub fn in_memory(content: &mut dyn io::Read) -> io::Result<File> {
     let mut file = memory_file()?;
     io::copy(content, &mut file)?;
@@ -468,7 +471,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_of_any_shape() {
+    fn finds_the_build_id_in_notes() {
         let note = |name: &[u8], kind: u32, id: &[u8]| {
             let mut bytes = Vec::new();
             for number in [name.len() as u32, id.len() as u32, kind] {
@@ -492,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_claims_more_than_it_has_is_not_believed() {
+    fn headers_beyond_the_end_of_the_file_are_ignored() {
         let own = File::open("/proc/self/exe").unwrap();
         let mut bytes = vec![0; 64];
         own.read_exact_at(&mut bytes, 0).unwrap();
@@ -503,7 +506,7 @@ mod tests {
         assert!([false, true].iter().all(|exported| elf.symbol_table(&lying, *exported).is_none()));
     }
 
-    /// A 64-bit file of sections of a kind, offset, length and link each, and one segment that is all of it.
+    /// A 64-bit file with these sections (kind, offset, length, link), and one segment over the whole file.
     fn generated(sections: &[(u32, u64, u64, u32)], dynamic: FileRange, content: &[(u64, &[u8])], len: u64) -> File {
         let mut bytes = vec![0; 64 + 2 * 56];
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -528,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_an_end_do_not_add_up() {
+    fn names_without_an_end_are_bounded() {
         const NAMES: usize = 64 << 10;
         let tags = |tag: u64, count: usize| [tag.to_le_bytes(), 0_u64.to_le_bytes()].concat().repeat(count);
         let pair = |tag: u64, value: u64| [tag.to_le_bytes(), value.to_le_bytes()].concat();
@@ -547,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn names_end_with_their_version() {
+    fn names_end_before_their_version() {
         let symbol = |names: &'static [u8]| ElfSymbol { names, ..ElfSymbol::of(&[0; 24], true, &[], 0) };
         let name = |names, most, mut left| (symbol(names).name_within(most, &mut left), left);
         assert_eq!(name(b"memcpy\0next\0", 6, 100), (Some(&b"memcpy"[..]), 93));

@@ -1,4 +1,4 @@
-//! Files behind mappings: opened while they can be reached, and only believed to be the ones that were mapped.
+//! The files of mappings: opened while they can be reached, and checked to be the ones that were mapped.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -16,13 +16,13 @@ use crate::symbol::elf_file;
 use crate::symbol::mappings::MapsLine;
 use crate::sys;
 
-/// How many files this process may open yet.
+/// Number of files that this process may still open.
 pub fn room_for_files(host: &Host) -> usize {
     let taken = fs::read_dir(host.proc.join("self/fd")).map_or(0, Iterator::count);
     usize::try_from(sys::open_files().0).unwrap_or(usize::MAX).saturating_sub(taken)
 }
 
-/// Which file a mapping is of, as the kernel says.
+/// Identity of a mapped file, as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FileKey {
     Inode { major: u32, minor: u32, inode: u64 },
@@ -30,20 +30,20 @@ pub enum FileKey {
     Unknown,
 }
 
-/// What is known of a mapping when its file is looked for.
+/// A mapping whose file is to be opened.
 #[derive(Debug)]
 pub struct WantedFile<'a> {
     pub pid: i32,
     pub start: u64,
     pub end: u64,
-    /// As the process names it, without a mark of deletion.
+    /// The path, as the process sees it, without [`DELETED_MARK`].
     pub path: &'a Path,
     pub key: &'a FileKey,
-    /// Its parent, the parent's parent and so on: they outlive it, and mostly see the same files.
+    /// Parent, grandparent and so on: they may outlive the process, and mostly see the same files.
     pub ancestors: &'a [i32],
 }
 
-/// Why a file could not be opened, in the words of a frame's reason.
+/// Why a frame has no name, in the words of the output; also why the file that would name it could not be opened.
 pub type UnnamedReason = &'static str;
 
 pub const DELETED: UnnamedReason = "deleted";
@@ -51,15 +51,15 @@ pub const NO_PERM: UnnamedReason = "no-perm";
 pub const EXITED: UnnamedReason = "exited";
 /// The process has no number in our pid namespace.
 pub const OUTSIDE: UnnamedReason = "outside of this pid namespace";
-/// So many files are open that no other can be.
+/// The limit of open files is reached.
 pub const NO_ROOM: UnnamedReason = "too many files are mapped: a larger `ulimit -n` helps";
 
 impl WantedFile<'_> {
-    /// Opens the file: by the mapping itself, which is right even if the path leads elsewhere by now, else by its path as
-    /// its process, or the next living ancestor, sees it.
+    /// Opens the file: through `map_files`, which is right even if the path leads elsewhere by now, else by its path as
+    /// the process, or the nearest living ancestor, sees it.
     ///
     /// # Errors
-    /// It cannot be reached any more, or what can be reached is another one.
+    /// The file cannot be reached any more, or another file is at its path.
     pub fn open(&self, host: &Host) -> Result<File, UnnamedReason> {
         let process = host.proc.join(self.pid.to_string());
         let by_mapping = process.join(format!("map_files/{:x}-{:x}", self.start, self.end));
@@ -77,7 +77,7 @@ impl WantedFile<'_> {
         for path in paths {
             match open_regular(&path) {
                 Ok(file) if self.is_same(&file) => return Ok(file),
-                Ok(_) => reason = DELETED, // another one has taken its place
+                Ok(_) => reason = DELETED, // another file has taken its place
                 Err(err) if sys::lacks_descriptors(&err) => return Err(NO_ROOM),
                 Err(err) if err.kind() == io::ErrorKind::PermissionDenied => reason = NO_PERM,
                 Err(_) => {}
@@ -86,7 +86,7 @@ impl WantedFile<'_> {
         Err(reason)
     }
 
-    /// The mapping at these addresses may be another one by now.
+    /// Whether a `map_files` link leads to the wanted path: another mapping may be at these addresses by now.
     fn links_to_path(&self, link: &Path) -> bool {
         fs::read_link(link).is_ok_and(|target| {
             let target = target.as_os_str().as_bytes();
@@ -100,7 +100,7 @@ impl WantedFile<'_> {
             FileKey::BuildId(id) => elf_file::build_id(file).is_some_and(|own| own == **id),
             FileKey::Inode { major, minor, inode } => file.metadata().is_ok_and(|meta| {
                 let device = (libc::major(meta.dev()), libc::minor(meta.dev()));
-                // Where one file system stands for another, their devices differ.
+                // A layered file system (overlay, btrfs) reports different devices in stat and in mappings.
                 let is_layered = || device.0 == 0 || is_on_overlay(file);
                 meta.ino() == *inode && (device == (*major, *minor) || is_layered())
             }),
@@ -108,8 +108,9 @@ impl WantedFile<'_> {
     }
 }
 
-/// The path in a line of /proc/PID/maps, where a newline is written as `\012` and a backslash as itself, show_map_vma() in
-/// fs/proc/task_mmu.c: the link of the mapping tells which it is, else the file that is found does.
+/// The path in a line of /proc/PID/maps. The kernel writes a newline as `\012`, but a backslash as itself
+/// (show_map_vma() in fs/proc/task_mmu.c). The `map_files` link tells the two apart; without it, the path at which the
+/// file is found.
 pub fn path_of_line<'a>(host: &Host, pid: i32, line: &MapsLine<'a>) -> Cow<'a, [u8]> {
     const NEWLINE: &[u8] = b"\\012";
     if !line.path.windows(NEWLINE.len()).any(|bytes| bytes == NEWLINE) {
@@ -139,15 +140,15 @@ pub(super) fn is_on_overlay(file: &File) -> bool {
     fstatfs(file).is_ok_and(|stat| stat.filesystem_type() == OVERLAYFS_SUPER_MAGIC)
 }
 
-/// Behind the path of a file that has no name any more, d_path(), fs/d_path.c.
+/// Appended to the path of a deleted file, d_path() in fs/d_path.c.
 pub const DELETED_MARK: &[u8] = b" (deleted)";
 
-/// Opens a regular file for reading; anything else is not touched: a fifo would block, a device might do something.
+/// Opens a regular file for reading, and nothing else: a fifo would block, and opening a device may have effects.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     open_o_path(&OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)?)
 }
 
-/// As [`open_regular`], below the root of others, where no part of `path` may be a link.
+/// As [`open_regular`], for a `path` below the root directory of others; no component may be a symbolic link.
 ///
 /// # Errors
 /// ELOOP where one is; InvalidInput for what is no regular file.
@@ -159,7 +160,7 @@ fn open_o_path(place: &File) -> io::Result<File> {
     if !place.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // Whoever holds a lease on it could keep us waiting.
+    // Without O_NONBLOCK, the holder of a lease on the file could make open(2) wait.
     let path = format!("/proc/self/fd/{}", place.as_raw_fd());
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)
 }
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_took_the_place_is_not_believed() {
+    fn a_file_that_replaced_the_mapped_one_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lib.so");
         fs::write(&path, "old").unwrap();
@@ -183,7 +184,7 @@ mod tests {
         let wanted = WantedFile { pid: -1, start: 0, end: 1, path: &path, key: &key, ancestors: &[] };
         let host = Host::default();
         assert!(wanted.open(&host).is_ok());
-        let kept = File::open(&path).unwrap(); // its inode stays taken
+        let kept = File::open(&path).unwrap(); // keeps its inode number in use
         fs::remove_file(&path).unwrap();
         assert_eq!(wanted.open(&host).err(), Some(EXITED));
         fs::write(&path, "new").unwrap();
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ancestor_lends_its_root() {
+    fn the_root_of_an_ancestor_is_tried() {
         let dir = tempfile::tempdir().unwrap();
         let proc = dir.path().join("proc");
         let file = proc.join("7/root/only/in/there");
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newline_in_a_path_is_told_from_its_number() {
+    fn a_newline_in_a_path_is_told_from_its_octal_code() {
         let dir = tempfile::tempdir().unwrap();
         let proc = dir.path().join("proc");
         let links = proc.join("7/map_files");
@@ -219,7 +220,7 @@ mod tests {
         let as_written = format!("1000-2000 r-xp 0 1:2 3 {}", String::from_utf8(number.clone()).unwrap());
         let seen = |text: &str| path_of_line(&host, 7, &parse_maps_line(text.as_bytes()).unwrap()).into_owned();
         assert_eq!(seen("1000-2000 r-xp 0 1:2 3 /a b\\011c\\"), b"/a b\\011c\\");
-        assert_eq!(seen(&as_written), number, "neither is there");
+        assert_eq!(seen(&as_written), number, "neither file exists");
         for file in [&newline, &number] {
             let link = links.join("1000-2000");
             std::os::unix::fs::symlink(Path::new(OsStr::from_bytes(file)), &link).unwrap();
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_opened() {
+    fn only_regular_files_are_opened() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();

@@ -1,18 +1,19 @@
-//! The frames of the stacks that the output side knows, one behind the other: there are many of all lengths that come and
-//! go, and each in memory of its own would leave holes that nothing else fits into.
+//! Frames of the stacks that the output thread knows, in one array. Stacks of all lengths come and go: separate
+//! allocations would fragment the heap.
 
 use rustc_hash::FxHashMap;
 
 use crate::symbol::stacks::{Frame, StackId};
 
+/// Frames by stack.
 #[derive(Debug, Default)]
 pub struct Frames {
     frames: Vec<Frame>,
-    /// First and behind the last.
+    /// Range of the frames in `frames`: first, and one past the last.
     spans: FxHashMap<StackId, (usize, usize)>,
 }
 
-/// Room for so many more.
+/// Frames by which the array grows at least.
 const MIN_GROWTH: usize = 1024;
 
 impl Frames {
@@ -20,20 +21,20 @@ impl Frames {
         let start = self.frames.len();
         for frame in frames {
             if self.frames.len() == self.frames.capacity() {
-                self.frames.reserve_exact(MIN_GROWTH.max(self.frames.len() / 4)); // twice as many would be too much to have in vain
+                self.frames.reserve_exact(MIN_GROWTH.max(self.frames.len() / 4)); // doubling would waste too much
             }
             self.frames.push(frame);
         }
         self.spans.insert(id, (start, self.frames.len()));
     }
 
-    /// Innermost first.
+    /// The frames of a stack, innermost first. None for an unknown stack.
     pub fn get(&self, id: StackId) -> Option<&[Frame]> {
         let &(start, end) = self.spans.get(&id)?;
         self.frames.get(start..end)
     }
 
-    /// Forgets all but these, and gives the memory back.
+    /// Forgets all stacks but those for which `keep` is true, and frees their memory.
     pub fn retain(&mut self, mut keep: impl FnMut(StackId) -> bool) {
         self.spans.retain(|&id, _| keep(id));
         let mut spans: Vec<&mut (usize, usize)> = self.spans.values_mut().collect();
@@ -42,7 +43,7 @@ impl Frames {
         for span in spans {
             let start = behind;
             for from in span.0..span.1 {
-                self.frames.swap(behind, from); // never forwards
+                self.frames.swap(behind, from); // `behind` is never above `from`
                 behind += 1;
             }
             *span = (start, behind);
@@ -60,7 +61,7 @@ mod tests {
     use crate::symbol::{SpaceKeys, Stacks};
 
     #[test]
-    fn what_is_kept_stays_what_it_was() {
+    fn kept_stacks_keep_their_frames() {
         let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
         let mut frames = Frames::default();
         let ids: Vec<StackId> =

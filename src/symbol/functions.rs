@@ -1,7 +1,7 @@
-//! Functions of a program or library by name, and the files in which a name is looked for.
+//! Functions of a program or library by name, and the files of processes and commands in which a name is looked for.
 //!
-//! A function may be exported (`.dynsym`), listed for debuggers (`.symtab`), or known only to tables that are carried
-//! compressed or lie in a file of their own: the same address each time. See elf(5).
+//! A function may be exported (`.dynsym`), listed for debuggers (`.symtab`), or listed only in `.gnu_debugdata` or a
+//! separate debug file; its address is the same in all of these. See elf(5).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -25,41 +25,41 @@ use crate::task::procfs;
 
 pub const STT_FUNC: u8 = 2;
 pub const STT_GNU_IFUNC: u8 = 10;
-/// Segments and sections of a file: programs and libraries have a hundred at most.
+/// Most segments and sections of a file; programs and libraries have up to a hundred.
 const MOST_HEADERS: usize = 1024;
 const TOO_MANY_HEADERS: UnnamedReason = "too many sections";
-/// Functions of one name that are told apart.
+/// Most functions of one name that are listed.
 const MOST_ADDRESSES: usize = 1024;
-/// Scripts that run scripts.
+/// Longest chain of scripts that run scripts.
 const MOST_INTERPRETERS: usize = 4;
 
 /// The file of a program or a library.
 #[derive(Debug)]
 pub struct BinaryFile {
     pub file: File,
-    /// As people call it.
+    /// The path to show.
     pub path: String,
 }
 
-/// A program or a library, and where its parts are.
+/// A program or a library, with its headers.
 #[derive(Debug)]
 pub struct Binary {
     pub file: BinaryFile,
     elf: ElfFile,
 }
 
-/// What a name stands for in a file.
+/// Result of looking up a function by name in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FunctionLookup {
     Function {
         address: u64,
         size: u64,
     },
-    /// Different functions of the same name: their addresses.
+    /// Addresses of several functions of the same name.
     Several(Vec<u64>),
-    /// Which function it is, the program decides when it is loaded.
+    /// An indirect function (STT_GNU_IFUNC): the implementation is chosen when the program is loaded.
     Chosen,
-    /// It is called here and defined elsewhere.
+    /// The function is called here, but defined in another file.
     Elsewhere,
     Unknown,
 }
@@ -70,12 +70,12 @@ impl BinaryFile {
         self.file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
     }
 
-    /// True when a probe in both would be two in one file: the kernel puts them into the file below an overlay
-    /// (d_real_inode, kernel/trace/trace_uprobe.c), which has a device of its own in each.
+    /// True when probes in both files would be in one file: the kernel puts them into the file below an overlay
+    /// (d_real_inode, kernel/trace/trace_uprobe.c), and each overlay reports a device of its own.
     pub fn is_same(&self, other: &BinaryFile) -> bool {
         let (Ok(one), Ok(two)) = (self.file.metadata(), other.file.metadata()) else { return false };
-        // An overlay may use the upper half of the inode's number. A copy in its upper layer has the number of the
-        // original, too, but times of its own.
+        // An overlay may use the upper half of the inode number. A copy in its upper layer keeps the inode number of
+        // the original, but has times of its own.
         let below = |meta: &Metadata| (meta.ino() as u32, meta.size(), times(meta));
         (one.dev(), one.ino()) == (two.dev(), two.ino())
             || below(&one) == below(&two) && (is_on_overlay(&self.file) || is_on_overlay(&other.file))
@@ -83,14 +83,18 @@ impl BinaryFile {
 }
 
 impl Binary {
+    /// Opens a program or library.
+    ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read; inside: as [`Binary::of`].
     pub fn open(path: &Path) -> io::Result<Result<Binary, UnnamedReason>> {
         Ok(Binary::of(open_regular(path)?, path.to_string_lossy().into_owned()))
     }
 
+    /// Reads the headers of a program or library. `path`: the path to show.
+    ///
     /// # Errors
-    /// It is no ELF file, or no program or library.
+    /// The file is not ELF, or has too many headers for a program or library.
     pub fn of(file: File, path: String) -> Result<Binary, UnnamedReason> {
         let elf = ElfFile::read(&file).ok_or(NOT_ELF)?;
         if elf.headers() > MOST_HEADERS {
@@ -99,22 +103,22 @@ impl Binary {
         Ok(Binary { file: BinaryFile { file, path }, elf })
     }
 
-    /// `e_machine`
+    /// `e_machine`.
     pub fn machine(&self) -> u16 {
         self.elf.machine()
     }
 
-    /// True when only what it exports has a name.
+    /// True for a file without `.symtab`: only exported functions have names in it.
     pub fn is_stripped(&self) -> bool {
         !self.elf.has_symtab()
     }
 
-    /// The byte of the file that is executed at an address of the linker's.
+    /// The offset in the file of a virtual address, if that is in an executable segment.
     pub fn offset(&self, address: u64) -> Option<u64> {
         self.elf.code_offset(address)
     }
 
-    /// Looks for a function among what is exported, then in each other table that there is.
+    /// Looks up a function among the exported ones, then in each other symbol table.
     pub fn find(&self, name: &str, search: &Search) -> FunctionLookup {
         let mut found = NameMatches::default();
         let file = &self.file.file;
@@ -137,13 +141,13 @@ impl Binary {
         if found.is_called { FunctionLookup::Elsewhere } else { FunctionLookup::Unknown }
     }
 
-    /// What there is to read for [`Binary::exports`].
+    /// Bytes that [`Binary::exports`] reads.
     pub fn exported_bytes(&self) -> u64 {
         let (entries, names) = self.elf.symbol_table(&self.file.file, true).unwrap_or_default();
         entries.len.saturating_add(names.len)
     }
 
-    /// True when other files may call a function of this name that is defined here.
+    /// True when the file defines and exports a function of this name.
     pub fn exports(&self, name: &str, search: &Search) -> bool {
         let mut found = NameMatches::default();
         let is_whole = search.named(&self.elf, &self.file.file, true, name, |symbol| found.take(symbol, false));
@@ -157,7 +161,7 @@ impl Binary {
         (&self.elf, &self.file.file)
     }
 
-    /// Hands over each table that there is beside the exports.
+    /// Calls `take` for each symbol table besides `.dynsym`.
     pub fn each_table(&self, search: &Search, mut take: impl FnMut(&ElfFile, &File)) {
         for table in self.tables(search) {
             let (elf, file) = table.parts();
@@ -165,9 +169,9 @@ impl Binary {
         }
     }
 
-    /// Beside what is exported, in the order in which they are looked at; opened one by one.
+    /// The symbol tables besides `.dynsym`, in order of search. Each is opened when the iterator reaches it.
     fn tables<'a>(&'a self, search: &'a Search) -> impl Iterator<Item = SymbolTable<'a>> {
-        const MOST_DEBUGDATA_BYTES: u64 = 32 << 20; // and as much while it is decompressed
+        const MOST_DEBUGDATA_BYTES: u64 = 32 << 20; // twice as much while it is decompressed
         let own = std::iter::once_with(|| Some(SymbolTable::Own(self)));
         let carried = std::iter::once_with(|| {
             let carried = self.elf.debugdata(&self.file.file)?;
@@ -186,27 +190,28 @@ impl Binary {
         own.chain(carried).chain(separate).flatten()
     }
 
-    /// It and the libraries that the dynamic linker would load for it, in its order.
+    /// The binary and the libraries that the dynamic linker would load for it, in the order of loading.
     pub fn with_libraries(self, library_path: &[PathBuf]) -> Vec<Binary> {
         let interpreter = self.elf.interpreter(&self.file.file).map(PathBuf::from);
         let mut all = vec![self];
         let mut at = 0;
-        while let Some(code) = all.get(at) {
+        while let Some(binary) = all.get(at) {
             at += 1;
-            let DynamicSection { libraries, directories } = code.elf.dynamic(&code.file.file).unwrap_or_default();
-            let origin = Path::new(&code.file.path).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
+            let DynamicSection { libraries, directories } = binary.elf.dynamic(&binary.file.file).unwrap_or_default();
+            let origin = Path::new(&binary.file.path).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
             let own = directories
                 .iter()
                 .map(|dir| PathBuf::from(dir.replace("$ORIGIN", &origin).replace("${ORIGIN}", &origin)))
                 .filter(|dir| dir.as_os_str().len() < MOST_PATH_BYTES);
-            let default = default_library_dirs(code.machine(), interpreter.as_deref());
+            let default = default_library_dirs(binary.machine(), interpreter.as_deref());
             let places: Vec<PathBuf> = library_path.iter().cloned().chain(own).chain(default).collect();
             for name in libraries {
                 let known = |other: &Binary| Path::new(&other.file.path).file_name().is_some_and(|file| *file == *name);
                 if all.len() >= MOST_FILES || all.iter().any(known) {
                     continue;
                 }
-                // A name with a slash is a path: then the join is that path, or is below a place where it is not.
+                // A name with a slash is a path. An absolute one replaces `place` in the join; a relative one is not
+                // found.
                 let found = places.iter().filter_map(|place| Binary::open(&place.join(&name)).ok()?.ok());
                 let fits =
                     found.into_iter().find(|other| all.first().is_some_and(|first| other.elf.is_like(&first.elf)));
@@ -217,11 +222,12 @@ impl Binary {
     }
 }
 
-/// Of the content, and of the inode.
+/// Times of the last change of the content (mtime) and of the inode (ctime).
 fn times(meta: &Metadata) -> [(i64, i64); 2] {
     [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())]
 }
 
+/// A file whose `.symtab` is searched.
 enum SymbolTable<'a> {
     Own(&'a Binary),
     Other(ElfFile, File),
@@ -230,16 +236,16 @@ enum SymbolTable<'a> {
 impl SymbolTable<'_> {
     fn parts(&self) -> (&ElfFile, &File) {
         match self {
-            SymbolTable::Own(code) => (&code.elf, &code.file.file),
+            SymbolTable::Own(binary) => (&binary.elf, &binary.file.file),
             SymbolTable::Other(elf, file) => (elf, file),
         }
     }
 }
 
-/// The symbols of one name.
+/// Symbols of one name, by kind.
 #[derive(Clone, Debug, Default)]
 struct NameMatches {
-    /// Sizes by address.
+    /// Sizes by address, as in `local` and `old`.
     global: BTreeMap<u64, u64>,
     local: BTreeMap<u64, u64>,
     old: BTreeMap<u64, u64>,
@@ -266,7 +272,8 @@ impl NameMatches {
         }
     }
 
-    /// One that others can call is meant before those that only their own source file knows.
+    /// The function that is meant. A global one goes before local ones, and these before old versions. None without
+    /// one.
     fn verdict(self) -> Option<FunctionLookup> {
         if self.is_chosen {
             return Some(FunctionLookup::Chosen);
@@ -282,8 +289,8 @@ impl NameMatches {
     }
 }
 
-/// True while the list of what a process has mapped may be locked for long: whoever reads it would wait, too. See the
-/// same in `spaces`.
+/// True while a thread of the process may hold the lock of its mappings for long, so that reading them would wait, too.
+/// See `AddressSpaces::read_maps`.
 pub fn is_stuck(host: &Host, pid: i32) -> bool {
     const LOOKS: u32 = 5; // a wait for a disk is short
     const PAUSE: Duration = Duration::from_millis(20);
@@ -299,9 +306,9 @@ pub fn is_stuck(host: &Host, pid: i32) -> bool {
     !waiting.is_empty()
 }
 
-/// The files that a process executes, its program first. Nothing of one that [`is_stuck`] should be asked.
+/// The binaries that a process has mapped, its program first. Not for a process that [`is_stuck`].
 pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Vec<Binary> {
-    // What is read before there is a Code, and of one that has too many headers.
+    // Bytes read to open a binary, and at most for one that has too many headers.
     const HEAD_BYTES: u64 = 64 << 10;
     const MOST_HEADS_BYTES: u64 = 8 << 20;
     let process = host.proc.join(pid.to_string());
@@ -322,7 +329,7 @@ pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Vec<Binary> {
             if is_room { Binary::of(file, shown) } else { Err(TOO_MANY_HEADERS) }
         });
         match opened {
-            Ok(code) => all.push(code),
+            Ok(binary) => all.push(binary),
             Err(TOO_MANY_HEADERS) => {
                 search.spend(MOST_HEADS_BYTES);
                 search.leave_out(&path.to_string_lossy());
@@ -331,24 +338,25 @@ pub fn mapped_binaries(host: &Host, pid: i32, search: &Search) -> Vec<Binary> {
         }
         seen.push(line.key);
     }
-    all.sort_by_key(|code| program.is_none() || code.file.identity() != program); // stable
+    all.sort_by_key(|binary| program.is_none() || binary.file.identity() != program); // stable
     all
 }
 
-/// True when a process executes this file. On an overlay the device differs from what its mappings say.
+/// True when a process has mapped this file executable. Only inodes are compared: on an overlay, the mappings have
+/// another device.
 pub fn has_mapped(host: &Host, pid: i32, file: &BinaryFile) -> bool {
-    // Who is stuck has, as far as anybody knows.
+    // A stuck process cannot be asked: it may have mapped the file.
     file.identity().is_some_and(|(_, inode)| is_stuck(host, pid) || has_mapped_inode(host, pid, inode))
 }
 
-/// The same of the file of this inode, whatever its device. Nothing of one that [`is_stuck`] should be asked.
+/// As [`has_mapped`], for the file of an inode on any device. Not for a process that [`is_stuck`].
 pub fn has_mapped_inode(host: &Host, pid: i32, wanted: u64) -> bool {
     let text = fs::read(host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
     let mut lines = text.split(|&byte| byte == b'\n').filter_map(parse_maps_line);
     lines.any(|line| matches!(line.key, FileKey::Inode { inode, .. } if inode == wanted))
 }
 
-/// The program that a command starts, as execvp(3) finds it; of a script, what runs it.
+/// The program that a command starts, as execvp(3) finds it; for a script, its interpreter.
 pub fn find_command(command: &Path) -> Option<Binary> {
     let mut path = if command.components().count() > 1 {
         command.to_owned()
@@ -357,8 +365,8 @@ pub fn find_command(command: &Path) -> Option<Binary> {
         std::env::split_paths(&places).map(|place| place.join(command)).find(|path| is_executable(path))?
     };
     for _ in 0..MOST_INTERPRETERS {
-        if let Ok(code) = Binary::open(&path).ok()? {
-            return Some(code);
+        if let Ok(binary) = Binary::open(&path).ok()? {
+            return Some(binary);
         }
         path = interpreter_of(&path)?;
     }
@@ -370,7 +378,7 @@ fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.mode() & ANY_X != 0)
 }
 
-/// Of `#!/bin/sh -e`, the path.
+/// The interpreter of a script: `/bin/sh` for `#!/bin/sh -e`.
 fn interpreter_of(script: &Path) -> Option<PathBuf> {
     const MOST_BYTES: u64 = 256; // BINPRM_BUF_SIZE
     let mut head = Vec::new();
@@ -380,13 +388,13 @@ fn interpreter_of(script: &Path) -> Option<PathBuf> {
     path.split_ascii_whitespace().next().map(PathBuf::from)
 }
 
-/// LD_LIBRARY_PATH, as a program that we start gets it.
+/// The absolute directories of LD_LIBRARY_PATH, which a program that we start inherits.
 pub fn library_path() -> Vec<PathBuf> {
     let places = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     std::env::split_paths(&places).filter(|place| place.is_absolute()).collect()
 }
 
-/// Where the dynamic linker looks, and distributions put libraries.
+/// Directories in which the dynamic linker looks, and into which distributions put libraries.
 fn default_library_dirs(machine: u16, interpreter: Option<&Path>) -> Vec<PathBuf> {
     let triplet = match machine {
         3 => "i386-linux-gnu",
@@ -419,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn which_of_several_is_meant() {
+    fn the_function_meant_by_several_symbols() {
         const OBJECT: u8 = 1;
         let function = |address| Some(FunctionLookup::Function { address, size: 8 });
         type Case<'a> = (&'a [(u8, bool, u64, bool)], Option<FunctionLookup>);
@@ -446,9 +454,9 @@ mod tests {
     fn libraries_are_found_as_the_linker_would() {
         let own = Binary::open(Path::new("/proc/self/exe")).unwrap().unwrap();
         if own.elf.interpreter(&own.file.file).is_none() {
-            return; // static: there are none
+            return; // a static program has no libraries
         }
-        let files: Vec<String> = own.with_libraries(&[]).into_iter().map(|code| code.file.path).collect();
+        let files: Vec<String> = own.with_libraries(&[]).into_iter().map(|binary| binary.file.path).collect();
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         for path in &files[1..] {
             let real = fs::canonicalize(path).unwrap();
@@ -458,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_run_by_programs() {
+    fn the_program_of_a_script_is_its_interpreter() {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script");
         fs::write(&script, "#! /bin/sh -e\ntrue\n").unwrap();
@@ -472,20 +480,20 @@ mod tests {
     }
 
     fn look(bytes: &[u8]) -> Option<(FunctionLookup, usize)> {
-        let code = Binary::of(in_memory(&mut &*bytes).unwrap(), "x".to_owned()).ok()?;
+        let binary = Binary::of(in_memory(&mut &*bytes).unwrap(), "x".to_owned()).ok()?;
         let mut names = 0;
         let search = Search::within(1 << 20);
-        code.each_name(&search, |_| names += 1);
-        let found = code.find("clock_gettime", &search);
-        let matching = code.matching(WantedName::new("*get*", true), false, &search);
+        binary.each_name(&search, |_| names += 1);
+        let found = binary.find("clock_gettime", &search);
+        let matching = binary.matching(WantedName::new("*get*", true), false, &search);
         assert!(matching.functions.len() <= names, "{matching:?}");
-        let _ = (code.offset(0x1000), code.exports("x", &search), code.elf.interpreter(&code.file.file));
-        let _ = code.with_libraries(&[]).len();
+        let _ = (binary.offset(0x1000), binary.exports("x", &search), binary.elf.interpreter(&binary.file.file));
+        let _ = binary.with_libraries(&[]).len();
         Some((found, names))
     }
 
     #[test]
-    fn a_library_by_its_exports() {
+    fn exported_functions_have_names() {
         let (_, names) = look(&own_vdso().unwrap()).unwrap();
         assert!(names > 3, "{names}");
         assert!(look(b"\x7fELF").is_none());

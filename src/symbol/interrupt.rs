@@ -1,7 +1,7 @@
-//! Which interrupt the kernel was in, by its stack: the innermost function that hands over to what serves an interrupt, and
-//! what it has called.
+//! Which interrupt the kernel was in, by its stack: the innermost function that hands over to what serves an interrupt,
+//! and what it has called.
 
-use crate::symbol::names::{NamedFrame, interrupts};
+use crate::symbol::names::{NamedFrame, is_interrupt_entry};
 use crate::tep::context::Interruption;
 
 /// What hands over.
@@ -77,7 +77,7 @@ pub fn name(kind: Interruption, frames: &[NamedFrame]) -> Option<String> {
         // What the compiler has made of a function: `.isra.0`, `.llvm.123`.
         let function = symbol.split('.').next().unwrap_or_default();
         // What lies behind was interrupted.
-        if interrupts(function) {
+        if is_interrupt_entry(function) {
             return unknown();
         }
         if let Some((_, dispatch)) = DISPATCHERS.iter().find(|(name, _)| *name == function) {

@@ -1,9 +1,9 @@
 //! The kernel's own symbol table, `/proc/kallsyms`, read once and kept small.
 //!
-//! An address has a name only where a function can be: from its symbol up to whatever symbol comes next, code or data. `_etext`
-//! and `_einittext` end the kernel's code; they name nothing. The last symbol of a module, or before a wide gap, has no next one
-//! that bounds it and is given `TAIL_BYTES`. Data is a table of its own ([`Kallsyms::load_data`]): it is as big again, and
-//! few ask for it.
+//! An address has a name only where a function can be: from its symbol up to whatever symbol comes next, code or data.
+//! `_etext` and `_einittext` end the kernel's code; they name nothing. The last symbol of a module, or before a wide
+//! gap, has no next one that bounds it and is given `TAIL_BYTES`. Data is a table of its own ([`Kallsyms::load_data`]):
+//! it is as big again, and few ask for it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -86,7 +86,8 @@ impl Kallsyms {
         Builder::default().load(path)
     }
 
-    /// The kernel's data, as far as the kernel itself names any: that takes CONFIG_KALLSYMS_ALL, and then local data is listed.
+    /// The kernel's data, as far as the kernel itself names any: that takes CONFIG_KALLSYMS_ALL, and then local data is
+    /// listed.
     ///
     /// # Errors
     /// As for functions.
@@ -124,8 +125,8 @@ impl Kallsyms {
         })
     }
 
-    /// How far it is from the symbol of `address` to the next one, which is how the kernel sizes them. None where nothing
-    /// bounds it.
+    /// How far it is from the symbol of `address` to the next one, which is how the kernel sizes them. None where
+    /// nothing bounds it.
     pub fn size(&self, address: u64) -> Option<u64> {
         let after = self.entries.partition_point(|entry| entry.address <= address);
         let entry = self.entries.get(..after)?.last().filter(|entry| entry.len > 0)?;
@@ -155,8 +156,8 @@ impl KallsymsEntry {
         &names[self.name as usize..][..usize::from(self.len)]
     }
 
-    /// Of the names of one address the least is shown: a function before a mere boundary; then global, weak, local; then the
-    /// plainest: fewest underscores in front, shortest.
+    /// Of the names of one address the least is shown: a function before a mere boundary; then global, weak, local;
+    /// then the plainest: fewest underscores in front, shortest.
     fn rank<'a>(&self, names: &'a [u8]) -> (bool, bool, u8, usize, usize, &'a [u8]) {
         let name = self.name(names);
         let letter = (self.name as usize).checked_sub(1).and_then(|at| names.get(at));
@@ -202,7 +203,8 @@ impl Builder {
                 Err(err) => return Err(err.into()),
             }
             if filled == chunk.len() {
-                // Whole lines are parsed, the start of the next one moves to the front. One longer than the chunk is no symbol.
+                // Whole lines are parsed, the start of the next one moves to the front. One longer than the chunk is no
+                // symbol.
                 let lines = chunk.iter().rposition(|&byte| byte == b'\n').map_or(filled, |at| at + 1);
                 self.lines(&chunk[..lines])?;
                 chunk.copy_within(lines.., 0);
@@ -236,8 +238,8 @@ impl Builder {
             return Ok(());
         }
         let is_text = matches!(kind, b't' | b'T' | b'w' | b'W' | b'i');
-        // `$x` marks where code turns into data (arm64), `.L` is a label in a function: neither ends it. Absolute symbols
-        // (`A`, old per-cpu offsets too) are no places at all.
+        // `$x` marks where code turns into data (arm64), `.L` is a label in a function: neither ends it. Absolute
+        // symbols (`A`, old per-cpu offsets too) are no places at all.
         if name.starts_with(b"$") || name.starts_with(b".L") || matches!(kind, b'a' | b'A') {
             return Ok(());
         }

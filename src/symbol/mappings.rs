@@ -1,4 +1,4 @@
-//! What one process has mapped executable: by address, and as a line of /proc/PID/maps tells of it.
+//! The executable mappings of one process, and the parser of /proc/PID/maps.
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -7,29 +7,29 @@ use crate::symbol::files::{FileKey, UnnamedReason};
 use crate::symbol::perf_map_file::{JIT_NO_MAP, PerfMapFile};
 use crate::unwind::{CodeKind, CodeRange, MappedCode, SpaceCode};
 
-/// Mappings kept of one process at most: the list is not ours.
+/// Most mappings kept per process: the process decides how many it makes.
 pub(super) const MOST_MAPPINGS: usize = 16_384;
 
 /// A mapped file, or something that has no file (`[vdso]`, `//anon`).
 #[derive(Debug)]
 pub struct Module {
-    /// As the process names it.
+    /// The path, as the process sees it.
     pub path: Arc<str>,
     pub content: Content,
     /// What a walk of stacks knows of it.
     pub code: Arc<MappedCode>,
-    /// Whose processes have it mapped.
+    /// Users (uids) whose processes have mapped it.
     users: Mutex<Vec<u32>>,
 }
 
 /// Where the names of a module come from.
 #[derive(Debug)]
 pub enum Content {
-    /// Opened when first mapped, so that it can still be read after it was replaced or its process has gone.
+    /// Opened when first mapped: it stays readable after it was replaced or its process exited.
     File(File),
-    /// The kernel's code in every process. Its length tells one architecture's from another's.
+    /// The vdso, which the kernel maps into every process. Its length differs among architectures.
     Vdso { len: u64 },
-    /// No symbols of its own, for this reason; but the process may name code that it has made in a perf map.
+    /// No symbols, for this reason; a perf map of the process may name code that it generated.
     Unnamed { reason: UnnamedReason, map: Option<Arc<PerfMapFile>> },
 }
 
@@ -46,9 +46,9 @@ impl Module {
         Module { path, content, code: Arc::new(MappedCode::new(kind)), users: Mutex::default() }
     }
 
-    /// A process of this user has it mapped.
+    /// Notes that a process of this user has mapped it.
     pub fn used_by(&self, user: u32) {
-        const MOST: usize = 16; // it is one of them who pays for its symbols
+        const MOST: usize = 16; // one of them is charged for its symbols
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         if !users.contains(&user) && users.len() < MOST {
             users.push(user);
@@ -59,7 +59,7 @@ impl Module {
         self.users.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The last part of the path.
+    /// The last component of the path.
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(&self.path)
     }
@@ -69,20 +69,20 @@ impl Module {
 pub(super) struct Mapping {
     start: u64,
     end: u64,
-    /// Of `start`, in the file.
+    /// Offset of `start` in the file.
     offset: u64,
     module: Arc<Module>,
 }
 
 impl Mapping {
     pub fn new((start, end): (u64, u64), offset: u64, module: Arc<Module>) -> Mapping {
-        // Memory without a file has an offset too, which says nothing.
+        // Memory without a file has a meaningless offset.
         let is_file = module.path.starts_with('/') && !is_anonymous(&module.path);
         Mapping { start, end, offset: if is_file { offset } else { 0 }, module }
     }
 }
 
-/// Those of a process, sorted; none overlaps another.
+/// The mappings of a process, sorted and without overlaps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mappings {
     all: Vec<Mapping>,
@@ -91,7 +91,7 @@ pub(super) struct Mappings {
 }
 
 impl Mappings {
-    /// Of which an earlier one is cut by a later one.
+    /// Sorts the mappings by start. Where two overlap, the one with the higher start cuts the other.
     pub fn of(mut seen: Vec<Mapping>) -> Mappings {
         seen.sort_by_key(|mapping| mapping.start);
         let mut all = Mappings { all: Vec::with_capacity(seen.len()), code: OnceLock::new() };
@@ -107,7 +107,7 @@ impl Mappings {
         self.all.iter().map(|mapping| &*mapping.module)
     }
 
-    /// What is mapped at an address, and its offset in the file.
+    /// The module mapped at an address, and the offset of the address in its file.
     pub fn find(&self, addr: u64) -> Option<(&Arc<Module>, u64)> {
         let at = self.all.partition_point(|mapping| mapping.start <= addr).checked_sub(1)?;
         let mapping = self.all.get(at).filter(|mapping| addr < mapping.end)?;
@@ -125,7 +125,7 @@ impl Mappings {
         self.code.get_or_init(|| Arc::new(SpaceCode::new(self.all.iter().map(range).collect()))).clone()
     }
 
-    /// Adds a mapping; what it overlaps is cut.
+    /// Adds a mapping, and cuts those that it overlaps.
     pub fn insert(&mut self, new: Mapping) {
         let maps = &mut self.all;
         if new.start >= new.end || maps.len() >= MOST_MAPPINGS {
@@ -152,7 +152,7 @@ impl Mappings {
         self.code.take();
     }
 
-    /// Adds those of `others` that overlap none.
+    /// Adds those of `others` that overlap no mapping.
     pub fn fill(&mut self, others: Mappings) {
         for mapping in others.all {
             let first = self.all.partition_point(|old| old.end <= mapping.start);
@@ -163,23 +163,24 @@ impl Mappings {
     }
 }
 
-/// Memory without a file that outlives it: as the kernel or prctl(PR_SET_VMA_ANON_NAME) calls it.
+/// True for the names that the kernel and prctl(PR_SET_VMA_ANON_NAME) give to memory without a file.
 pub(super) fn is_anonymous(path: &str) -> bool {
     const PREFIXES: [&str; 8] =
         ["//anon", "[anon", "[heap]", "[stack", "/dev/zero", "/SYSV", "/anon_hugepage", "anon_inode:"];
     PREFIXES.iter().any(|prefix| path.starts_with(prefix))
 }
 
+/// One executable line of /proc/PID/maps.
 pub struct MapsLine<'a> {
     pub start: u64,
     pub end: u64,
     pub offset: u64,
     pub key: FileKey,
-    /// See [`path_of_line`](crate::symbol::files::path_of_line).
+    /// As in the line, see [`path_of_line`](crate::symbol::files::path_of_line).
     pub path: &'a [u8],
 }
 
-/// One executable line of /proc/PID/maps.
+/// Parses a line of /proc/PID/maps. None for a malformed one, or a mapping that is not executable.
 pub(super) fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     let mut words = line.splitn(6, |&byte| byte == b' ');
     let hex = |bytes: &[u8]| u64::from_str_radix(std::str::from_utf8(bytes).ok()?, 16).ok();
@@ -198,7 +199,7 @@ pub(super) fn parse_maps_line(line: &[u8]) -> Option<MapsLine<'_>> {
     (permissions.get(2) == Some(&b'x') && start < end).then_some(MapsLine { start, end, offset, key, path })
 }
 
-/// Which byte of a file is at an executable address, as /proc/PID/maps says.
+/// The offset in its file of an executable address, by the content of /proc/PID/maps.
 pub fn offset_in_file(maps: &[u8], address: u64) -> Option<u64> {
     let mut lines = maps.split(|&byte| byte == b'\n').filter_map(parse_maps_line);
     let line = lines.find(|line| (line.start..line.end).contains(&address))?;

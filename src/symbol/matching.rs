@@ -1,5 +1,5 @@
-//! Functions by what people call them: `word_counter::count`, `word_counter::*`. The names in a file are those of its compiler,
-//! and each must be read before it is known what it stands for: in a bounded time, since they are others'.
+//! Functions by what people call them: `word_counter::count`, `word_counter::*`. The names in a file are those of its
+//! compiler, and each must be read before it is known what it stands for: in a bounded time, since they are others'.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -86,7 +86,8 @@ fn plain(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// `a<b<c>, d>::e()` as `a<...>::e()`, and Rust's `<a<b> as c>::d` as `<a<...> as c>::d`. None where brackets do not match.
+/// `a<b<c>, d>::e()` as `a<...>::e()`, and Rust's `<a<b> as c>::d` as `<a<...> as c>::d`. None where brackets do not
+/// match.
 pub fn without_arguments(name: &str) -> Option<String> {
     const OPERATOR: &str = "operator";
     let mut short = String::with_capacity(name.len());
@@ -125,8 +126,8 @@ pub fn last_part(name: &str) -> String {
 }
 
 impl Binary {
-    /// The functions that a name may mean, by what people call them: of the file's exports, and unless only these are asked
-    /// for, of all its tables.
+    /// The functions that a name may mean, by what people call them: of the file's exports, and unless only these are
+    /// asked for, of all its tables.
     pub fn matching(&self, wanted: WantedName<'_>, exports_only: bool, search: &Search) -> MatchList {
         let mut matches = BTreeMap::new();
         let (mut chosen, mut has_typed) = (0, false);

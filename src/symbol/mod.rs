@@ -1,14 +1,20 @@
-//! Addresses to names, in two halves. The reading side interns callchains ([`stacks`]) under a number per address space
-//! ([`space_keys`]), and touches no file. The output side is told of new stacks and new mappings in order
-//! ([`stacks::SymbolUpdate`]): it knows what each process had mapped at the moment ([`spaces`], [`mappings`], [`files`]), so that a
-//! later exec or exit cannot rename a frame, and keeps its [`frames`], and gives each its text when it is first printed
-//! ([`names`], [`name_cache`]): from the kernel's list ([`kallsyms`]), a file's tables ([`elf`], [`elf_file`], copied by [`tables`],
-//! read by [`demangle`]) or what a process says of code that it made itself ([`perf_map`], [`perf_map_file`]), within a
-//! [`budget`] of memory and one of time ([`naming`]). Of the same budget are the [`unwind_tables`] by which stacks are walked.
-//! The other way, [`functions`] finds code by its name, or by what people call it ([`matching`]), in a bounded [`search`].
-//! When two stacks are one for a reader is told by [`stack_key`].
-//! Whether a callchain is whole is told by [`quality`], what lacks names by [`coverage`], and which interrupt a stack is of
-//! by [`interrupt`].
+//! Names of addresses. The work is split between two threads:
+//!
+//! - The main thread interns callchains ([`stacks`]) under a key per address space ([`space_keys`]), and opens no file.
+//! - The output thread receives new stacks and mappings in order ([`stacks::SymbolUpdate`]). It tracks what each
+//!   process has mapped ([`spaces`], [`mappings`], [`files`]), so that a later exec or exit does not rename a frame. It
+//!   keeps the [`frames`], and names each when it is first printed ([`names`], [`name_cache`]).
+//!
+//! Names come from kallsyms ([`kallsyms`]), from symbol tables of files ([`elf`], [`elf_file`]; copied by [`tables`],
+//! names read by [`demangle`]), and from perf maps, in which processes name code that they generate ([`perf_map`],
+//! [`perf_map_file`]). The memory for these is bounded by a [`budget`], the time by [`naming`].
+//!
+//! In the other direction, [`functions`] finds the address of a function by its name or a pattern ([`matching`]), in a
+//! bounded [`search`].
+//!
+//! What is known about stacks: [`stack_key`] says which two are equal for a reader, [`quality`] whether a callchain is
+//! whole, [`coverage`] what has no name, [`hidden`] why the kernel hides addresses, and [`interrupt`] which interrupt a
+//! stack belongs to.
 
 pub mod budget;
 pub mod coverage;

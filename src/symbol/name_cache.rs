@@ -1,5 +1,4 @@
-//! The names of places that were looked up. There are many more places than functions, so that each names its function by
-//! a number.
+//! Cache of names by place. There are many more places than functions, so a place refers to its function by an index.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -8,26 +7,26 @@ use rustc_hash::FxHashMap;
 
 use crate::symbol::files::UnnamedReason;
 
-/// A function, or why there is no name for it, with its module.
+/// The name of a function, or why there is none, with its module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionName {
     pub name: Result<Arc<str>, UnnamedReason>,
     pub module: Option<Arc<str>>,
 }
 
-/// What is kept of each kind: of the kernel 4 MiB, of programs 5. There are always more places: records of a run of days,
-/// or an address that differs each time. What comes often comes early.
+/// Most places per cache: 4 MiB for the kernel, 5 for programs. A run of days, or an address that differs each time,
+/// has more; frequent places come early.
 const MOST_KEPT: usize = 1 << 16;
-/// Of the functions' names, which others have chosen.
+/// Most bytes of function names, which others choose.
 const MOST_NAME_BYTES: usize = 8 << 20;
 
-/// Places, a few words each, and their functions.
+/// Functions by place.
 #[derive(Debug)]
 pub struct NameCache<K> {
-    /// The function, and how far into it.
-    of: FxHashMap<K, (u32, u32)>,
+    /// Index of the function, and the offset in it.
+    places: FxHashMap<K, (u32, u32)>,
     functions: Vec<FunctionName>,
-    numbers: FxHashMap<FunctionName, u32>,
+    indices: FxHashMap<FunctionName, u32>,
     name_bytes: usize,
 }
 
@@ -39,43 +38,44 @@ impl FunctionName {
 
 impl<K> Default for NameCache<K> {
     fn default() -> NameCache<K> {
-        NameCache { of: FxHashMap::default(), functions: Vec::new(), numbers: FxHashMap::default(), name_bytes: 0 }
+        NameCache { places: FxHashMap::default(), functions: Vec::new(), indices: FxHashMap::default(), name_bytes: 0 }
     }
 }
 
 impl<K: Eq + Hash> NameCache<K> {
+    /// The function of a place, and the offset in it.
     pub fn get(&self, place: &K) -> Option<(&FunctionName, u64)> {
-        let (number, offset) = self.of.get(place)?;
-        Some((self.functions.get(*number as usize)?, u64::from(*offset)))
+        let (index, offset) = self.places.get(place)?;
+        Some((self.functions.get(*index as usize)?, u64::from(*offset)))
     }
 
-    /// False: there is no room, or it is too far into the file.
+    /// Keeps a place. False when the cache is full, or the offset is 4 GiB or more.
     pub fn keep(&mut self, place: K, function: FunctionName, offset: u64) -> bool {
         let Ok(offset) = u32::try_from(offset) else { return false };
         let is_long = || self.name_bytes + function.name_bytes() > MOST_NAME_BYTES;
-        if self.of.len() >= MOST_KEPT || is_long() && !self.numbers.contains_key(&function) {
+        if self.places.len() >= MOST_KEPT || is_long() && !self.indices.contains_key(&function) {
             return false;
         }
         let next = self.functions.len() as u32; // no more than places
-        let number = *self.numbers.entry(function).or_insert_with_key(|function| {
+        let index = *self.indices.entry(function).or_insert_with_key(|function| {
             self.name_bytes += function.name_bytes();
             self.functions.push(function.clone());
             next
         });
-        self.of.insert(place, (number, offset));
+        self.places.insert(place, (index, offset));
         true
     }
 
-    /// Forgets the others, and functions that none of these is in.
+    /// Forgets places for which `keep` is false, and functions without places.
     pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
-        self.of.retain(|place, _| keep(place));
+        self.places.retain(|place, _| keep(place));
         let before = std::mem::take(&mut self.functions);
-        self.numbers.clear();
+        self.indices.clear();
         self.name_bytes = 0;
-        for (number, _) in self.of.values_mut() {
-            let Some(function) = before.get(*number as usize) else { continue };
+        for (index, _) in self.places.values_mut() {
+            let Some(function) = before.get(*index as usize) else { continue };
             let next = self.functions.len() as u32;
-            *number = *self.numbers.entry(function.clone()).or_insert_with_key(|function| {
+            *index = *self.indices.entry(function.clone()).or_insert_with_key(|function| {
                 self.name_bytes += function.name_bytes();
                 self.functions.push(function.clone());
                 next
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_take_a_bound_of_memory() {
+    fn the_memory_of_long_names_is_bounded() {
         let mut places = NameCache::default();
         let long = |n: u64| function(&format!("{n:04096}"));
         let kept = (0..4096_u64).filter(|n| places.keep(*n, long(*n), 0)).count();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_said() {
+    fn a_full_cache_keeps_no_place() {
         let mut places = NameCache::default();
         let unnamed = FunctionName { name: Err("stripped"), module: None };
         assert!(!places.keep(u64::MAX, unnamed.clone(), 1 << 32));

@@ -1,4 +1,4 @@
-//! Text for frames, on the output thread: each is resolved once, the first time it is printed.
+//! Names of frames, on the output thread: a frame is named when it is first printed, and the name is kept.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -21,14 +21,14 @@ use crate::symbol::perf_map_file::{self, JIT_NO_MAP};
 use crate::symbol::spaces::NO_ADDRESS;
 use crate::symbol::stacks::{Frame, StackCut};
 
-/// A frame with its name, or with why it has none.
+/// A frame with its name, or the reason why it has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedFrame {
-    /// None for frames from /proc, which have no address, and for the mark of a cut stack.
+    /// None for frames from /proc, which have no address, and for the marker of a cut stack.
     pub addr: Option<u64>,
-    /// The symbol, or why there is none.
+    /// The symbol, or why the frame has none.
     pub symbol: Result<Arc<str>, UnnamedReason>,
-    /// From the start of the symbol; of the file or address without one.
+    /// Offset from the start of the symbol. Without a symbol: the offset in the file, or the address.
     pub offset: u64,
     pub module: Option<Arc<str>>,
 }
@@ -38,12 +38,12 @@ impl NamedFrame {
         NamedFrame { addr, symbol: function.name.clone(), offset, module: function.module.clone() }
     }
 
-    /// There was no time to look for its name.
+    /// True when the time for names was used up before this one was looked for.
     pub fn is_given_up(&self) -> bool {
         self.symbol == Err(GIVEN_UP)
     }
 
-    /// It may be had another time: there was no time, or its process may name it in a perf map.
+    /// True when a later look-up may find a name: the time was used up, or a perf map may still name the frame.
     pub fn may_get_name(&self) -> bool {
         let by_map = |why: &UnnamedReason| *why == NOT_IN_MAP || perf_map_file::is_cured_by_another(why);
         self.is_given_up() || self.symbol.as_ref().is_err_and(by_map)
@@ -54,37 +54,41 @@ impl NamedFrame {
     }
 }
 
-/// Resolves frames, each place once. Opens kallsyms and files only when a frame needs them.
+/// Names frames, and keeps the names of places. Opens kallsyms and files only when a frame needs them.
 pub struct FrameNames {
     kallsyms_path: PathBuf,
-    /// And when it was read.
+    /// Functions of kallsyms, and when they were read.
     kernel: Option<(Result<Kallsyms, UnnamedReason>, Instant)>,
-    /// None inside when the kernel names none. Read when first asked for.
+    /// Data of kallsyms, read when first needed; None inside when kallsyms cannot be read or lists none.
     data: Option<Option<Kallsyms>>,
     options: SymbolOptions,
+    /// By address of the [`Module`].
     modules: FxHashMap<usize, ModuleNames>,
+    /// By address of the open file.
     perf_maps: FxHashMap<usize, PerfMap>,
     vdso: Option<Option<Vdso>>,
-    /// By module and offset into it.
+    /// Places in modules: by address of the [`Module`], and offset.
     places: NameCache<(usize, u64)>,
+    /// Kernel addresses.
     addresses: NameCache<u64>,
     kernel_tally: PlaceTally,
-    /// In no module: by address alone, as nothing else is known of them.
+    /// User addresses in no module.
     nowhere: PlaceTally,
     time: NamingTime,
 }
 
-/// What is known of a module. It is named by its address in memory, so it must stay.
+/// What is known of a module. `module` keeps the allocation, whose address is the key.
 struct ModuleNames {
     module: Arc<Module>,
     symbols: Option<Result<FileSymbols, UnnamedReason>>,
-    /// How many had mapped it when its symbols were read.
+    /// Number of users that had mapped the module when its symbols were read.
     users: usize,
     tally: PlaceTally,
+    /// Why the last frame without a name has none.
     reason: Option<UnnamedReason>,
 }
 
-/// Our own copy of the code that the kernel maps into every process.
+/// Symbols of the vdso of this process.
 struct Vdso {
     len: u64,
     symbols: FileSymbols,
@@ -95,7 +99,7 @@ impl FrameNames {
         FrameNames::observed(kallsyms, options, CurrentStep::default())
     }
 
-    /// As [`FrameNames::new`], and says meanwhile what it does.
+    /// As [`FrameNames::new`]; `step` tells other threads which file is being read.
     pub fn observed(kallsyms: impl Into<PathBuf>, options: SymbolOptions, step: CurrentStep) -> FrameNames {
         FrameNames {
             kallsyms_path: kallsyms.into(),
@@ -113,11 +117,12 @@ impl FrameNames {
         }
     }
 
-    /// Of a whole stack, innermost first.
+    /// Names the frames of a stack, innermost first.
     pub fn stack(&mut self, frames: &[Frame]) -> Vec<NamedFrame> {
         let mut named: Vec<NamedFrame> = Vec::with_capacity(frames.len());
         for frame in frames {
-            let was_interrupted = named.last().is_some_and(|inner| inner.symbol.as_deref().is_ok_and(interrupts));
+            let was_interrupted =
+                named.last().is_some_and(|inner| inner.symbol.as_deref().is_ok_and(is_interrupt_entry));
             named.push(match frame {
                 Frame::Kernel { addr, behind_call: true } if was_interrupted => self.kernel(*addr),
                 frame => self.frame(frame),
@@ -126,12 +131,12 @@ impl FrameNames {
         named
     }
 
-    /// A message is taken up, one of a report or a batch of occurrences: its names may take their time.
+    /// Starts the time for the names of a message: of a report, or of a batch of occurrences.
     pub fn start(&mut self, is_report: bool) {
         self.time.start(is_report);
     }
 
-    /// What is said of names that were given up, once a report at most.
+    /// The message on names that were given up, at most once per report.
     pub fn take_given_up(&mut self) -> Option<String> {
         self.time.take_line()
     }
@@ -141,6 +146,7 @@ impl FrameNames {
         self.time.spend_all();
     }
 
+    /// Names one frame.
     pub fn frame(&mut self, frame: &Frame) -> NamedFrame {
         match frame {
             Frame::Kernel { addr, behind_call: false } => self.kernel(*addr),
@@ -173,12 +179,12 @@ impl FrameNames {
         }
     }
 
-    /// The kernel function at an address, or why it has no name.
+    /// Names the kernel function at an address.
     pub fn kernel(&mut self, addr: u64) -> NamedFrame {
         self.kernel_place(addr, false)
     }
 
-    /// The kernel function or data at an address, as the kernel prints it.
+    /// Names the kernel function or data at an address, as `%pS` of the kernel does.
     pub fn kernel_or_data(&mut self, addr: u64) -> NamedFrame {
         self.kernel_place(addr, true)
     }
@@ -191,20 +197,20 @@ impl FrameNames {
         if or_data && named.symbol.is_err() {
             named = self.look_up_data(addr).unwrap_or(named);
         }
-        // One without a name may get it from a module that is loaded yet.
+        // An address without a name may get one from a kernel module that is loaded later.
         let is_final = named.symbol.is_ok() && self.addresses.keep(addr, named.function(), named.offset);
         self.kernel_tally.add(addr, named.symbol.is_ok(), is_final);
         named
     }
 
-    /// The size of the kernel symbol at an address, as the kernel prints it.
+    /// The size of the kernel symbol at an address, as `%pS` of the kernel prints it.
     pub fn kernel_size(&self, addr: u64) -> Option<u64> {
         let (table, _) = self.kernel.as_ref()?;
         let table = table.as_ref().ok()?;
         table.size(addr).or_else(|| self.data.as_ref()?.as_ref()?.size(addr))
     }
 
-    /// Reads the kernel's symbols before the first address comes: names may be wanted in a hurry.
+    /// Reads kallsyms ahead of the first kernel address, which may have to be named quickly.
     pub fn read_kernel(&mut self) {
         self.look_up_kernel(0);
     }
@@ -214,7 +220,7 @@ impl FrameNames {
         let path = &self.kallsyms_path;
         let load = || (Kallsyms::load(path).map_err(reason), Instant::now());
         let (table, loaded) = self.kernel.get_or_insert_with(load);
-        // A module or a BPF program may have come since.
+        // A kernel module or BPF program may have been loaded since.
         if table.as_ref().is_ok_and(|table| table.resolve(addr).is_none()) && loaded.elapsed() > LOAD_AGAIN {
             (*table, *loaded) = load();
         }
@@ -232,7 +238,7 @@ impl FrameNames {
         let is_kernels = addr >> 63 == 1;
         let has_functions = self.kernel.as_ref().is_some_and(|(table, _)| table.is_ok());
         if !is_kernels || !has_functions {
-            return None; // nothing would be found
+            return None; // not a kernel address, or kallsyms is unreadable
         }
         let data = self.data.get_or_insert_with(|| Kallsyms::load_data(&self.kallsyms_path).ok());
         let found = data.as_ref()?.resolve(addr)?;
@@ -241,7 +247,7 @@ impl FrameNames {
         Some(NamedFrame { addr: Some(addr), symbol: Ok(symbol), offset: found.offset, module })
     }
 
-    /// `offset`: of the call where `addr` is behind one.
+    /// Names a user frame. `offset`: with `behind_call`, that of the call, one byte before `addr`.
     fn user(&mut self, module: &Arc<Module>, addr: u64, offset: u64, behind_call: bool) -> NamedFrame {
         const BEHIND_CALL: u64 = 1 << 63; // no file is that large
         let key = (Arc::as_ptr(module) as usize, offset | if behind_call { BEHIND_CALL } else { 0 });
@@ -251,7 +257,7 @@ impl FrameNames {
         let found = if behind_call {
             let found =
                 self.look_up_in_time(module, addr.saturating_sub(1), offset).map(|(symbol, into)| (symbol, into + 1));
-            // What a signal's handler returns to is no call, and the first instruction of its function.
+            // A signal handler returns to the first instruction of a trampoline, which is behind no call.
             let at = self.look_up_in_time(module, addr, offset.saturating_add(1));
             if at.as_ref().is_ok_and(|(symbol, into)| *into == 0 && returns_from_signals(symbol)) { at } else { found }
         } else {
@@ -262,7 +268,7 @@ impl FrameNames {
             Err(reason) => (Err(reason), offset + u64::from(behind_call)),
         };
         let named = NamedFrame { addr: None, symbol, offset: into, module: Some(module.path.clone()) };
-        // A perf map may still come, or get the name, or another one for new code in the same place.
+        // A perf map may still be written, or name this place later, or rename it for new code.
         let may_change = matches!(module.content, Content::Unnamed { map: Some(_), .. })
             || matches!(named.symbol, Err(TOO_LARGE | MAP_TOO_LARGE | GIVEN_UP));
         let is_final = !may_change && self.places.keep(key, named.function(), into);
@@ -274,9 +280,9 @@ impl FrameNames {
         named
     }
 
-    /// True for a byte of a file in the function at which its program begins. `named`: what it is called.
+    /// True for an offset in the entry function of its file. `named`: the name of the frame.
     pub fn is_entry(&self, module: &Arc<Module>, named: &NamedFrame, offset: u64) -> bool {
-        const ENTRY_BYTES: u64 = 64; // it is short in every C library
+        const ENTRY_BYTES: u64 = 64; // `_start` is shorter in every C library
         let known = self.modules.get(&(Arc::as_ptr(module) as usize));
         let entry = known.and_then(|known| known.symbols.as_ref()?.as_ref().ok()?.entry());
         entry.is_some_and(|entry| match named.symbol {
@@ -292,7 +298,7 @@ impl FrameNames {
         offset: u64,
     ) -> Result<(String, u64), UnnamedReason> {
         if let Content::Unnamed { reason, map: None } = &module.content {
-            return Err(reason); // that takes no time
+            return Err(reason); // takes no time
         }
         let start_ns = self.time.begin(&module.path).ok_or(GIVEN_UP)?;
         let found = self.look_up(module, addr, offset);
@@ -315,7 +321,8 @@ impl FrameNames {
             Content::File(file) => {
                 let options = self.options.clone();
                 let known = self.of_module(module);
-                // One that failed stays failed: it would be read again for every frame. But a user more may pay for it.
+                // A failure is kept: else each frame would read the file again. But a new user may have budget left for
+                // it.
                 let users = module.users();
                 let may_fit = matches!(known.symbols, Some(Err(TOO_LARGE))) && known.users < users.len();
                 if known.symbols.is_none() || may_fit {
@@ -327,7 +334,7 @@ impl FrameNames {
             Content::Vdso { len } => {
                 let options = &self.options;
                 match self.vdso.get_or_insert_with(|| Vdso::ours(options)) {
-                    // That of a 32-bit program may be as long; it is where only such programs have it.
+                    // The vdso of a 32-bit program may be as long, but is below 4 GiB.
                     Some(vdso) if vdso.len == *len && addr > u64::from(u32::MAX) => {
                         vdso.symbols.resolve(offset).map_err(|_| VDSO)
                     }
@@ -336,7 +343,7 @@ impl FrameNames {
             }
             Content::Unnamed { reason, map: Some(map) } => {
                 let file = map.find().map_err(|why| if *reason == JIT_NO_MAP { why } else { *reason })?;
-                let key = Arc::as_ptr(&file) as usize; // which the map keeps
+                let key = Arc::as_ptr(&file) as usize; // the map keeps the file
                 let known = self.perf_maps.entry(key).or_insert_with(|| PerfMap::new(file, &self.options.budget));
                 let missing = if known.is_whole() { NOT_IN_MAP } else { MAP_TOO_LARGE };
                 known.resolve(addr).ok_or(missing)
@@ -345,10 +352,10 @@ impl FrameNames {
         }
     }
 
-    /// Forgets modules that nobody else refers to any more.
+    /// Forgets modules that nobody else refers to.
     pub fn forget_unused(&mut self) {
         let before = self.modules.len();
-        // The table of open files has one of its own.
+        // `AddressSpaces` keeps a reference to modules with an open file.
         let others = |module: &Module| 1 + usize::from(matches!(module.content, Content::File(_)));
         self.modules.retain(|_, known| Arc::strong_count(&known.module) > others(&known.module));
         if self.modules.len() < before {
@@ -358,7 +365,7 @@ impl FrameNames {
         }
     }
 
-    /// How many distinct places got names, and which modules have most without.
+    /// Numbers of distinct places with and without names, and the modules with most unnamed places.
     pub fn coverage(&self) -> Coverage {
         let kernel_reason = self.kernel.as_ref().and_then(|(table, _)| table.as_ref().err().copied());
         let kernel = ModuleCoverage {
@@ -381,7 +388,7 @@ impl FrameNames {
 }
 
 impl Vdso {
-    /// It is the same in all processes of an architecture, and no file: a copy of it is made into one.
+    /// The vdso is the same in all processes of an architecture. It has no file, so its memory is copied into one.
     fn ours(options: &SymbolOptions) -> Option<Vdso> {
         let bytes = own_vdso()?;
         let symbols = FileSymbols::open(&elf_file::in_memory(&mut bytes.as_slice()).ok()?, options, &[ROOT]).ok()?;
@@ -389,7 +396,7 @@ impl Vdso {
     }
 }
 
-/// The vdso of this process: a small ELF file.
+/// The content of the vdso of this process, a small ELF file.
 pub(super) fn own_vdso() -> Option<Vec<u8>> {
     const MOST_BYTES: u64 = 1 << 20;
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
@@ -403,9 +410,9 @@ pub(super) fn own_vdso() -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// True for the code that the CPU enters in the kernel when it is interrupted: what it calls is behind no call of the code
-/// that was interrupted. Of x86 (arch/x86/entry/entry_64.S, also as it was before 5.8) and arm64 (arch/arm64/kernel/entry.S).
-pub(super) fn interrupts(function: &str) -> bool {
+/// True for the entry points of interrupts and exceptions: the address in the frame further out was interrupted, and is
+/// no return address. For x86 (arch/x86/entry/entry_64.S, also before 5.8) and arm64 (arch/arm64/kernel/entry.S).
+pub(super) fn is_interrupt_entry(function: &str) -> bool {
     const NAMES: [&str; 12] = [
         "apic_timer_interrupt",
         "async_page_fault",
@@ -424,7 +431,7 @@ pub(super) fn interrupts(function: &str) -> bool {
     STARTS.iter().any(|start| function.starts_with(start)) || NAMES.binary_search(&function).is_ok()
 }
 
-/// Of glibc, musl, and the vdso.
+/// True for the signal trampolines of glibc, musl, and the vdso.
 fn returns_from_signals(function: &str) -> bool {
     ["__restore_rt", "__restore", "__kernel_rt_sigreturn", "__kernel_sigreturn"].contains(&function)
 }
@@ -432,7 +439,7 @@ fn returns_from_signals(function: &str) -> bool {
 const VDSO: UnnamedReason = "vdso";
 const NOT_IN_MAP: UnnamedReason = "not in its perf map";
 const MAP_TOO_LARGE: UnnamedReason = "perf map too large: a larger `--symbol-memory` helps";
-/// Who pays for what is the kernel's.
+/// The user charged for the vdso.
 const ROOT: u32 = 0;
 
 pub const KERNEL: &str = "[kernel]";
@@ -487,7 +494,7 @@ mod tests {
     }
 
     fn of_this_process(addr: u64) -> NamedFrame {
-        // While a thread of another test is in D, nobody asks what this process has mapped.
+        // While a thread of another test is in state D, the mappings of this process are not read.
         let look = || crate::symbol::AddressSpaces::new(Default::default()).locate(std::process::id() as i32, addr);
         let place = std::iter::repeat_with(look).take(10_000).find(Result::is_ok).unwrap_or_else(look);
         names().frame(&Frame::User { addr, behind_call: false, place })
@@ -502,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_the_kernels_may_name_data() {
+    fn a_kernel_message_may_name_data() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = "ffffffff81000000 T function\nffffffff82000000 d its_ops\nffffffff82000040 D next\n";
         fs::write(file.path(), text).unwrap();
@@ -517,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_a_call_is_named_after_the_call() {
+    fn a_return_address_is_named_after_the_call() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = "ffffffff81000000 T never_returns_to\nffffffff81000010 T asm_sysvec_apic_timer_interrupt\n\
             ffffffff81000020 T next\n";

@@ -1,7 +1,7 @@
 //! Where the perf map of a process is, and whether it is the process's own word.
 //!
-//! Whoever may write to a /tmp may put such a file there: a link to a file that he may not read himself, or names for the
-//! code of others.
+//! Whoever may write to a /tmp may put such a file there: a link to a file that he may not read himself, or names for
+//! the code of others.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -149,7 +149,8 @@ impl PerfMapFile {
         // Of one that went before anybody could ask, only what is our own is believed.
         let owner = owner.or_else(|| has_gone.then(|| nix::unistd::geteuid().as_raw())).ok_or(JIT_NO_MAP)?;
         let root = |pid: &i32| host.proc.join(pid.to_string()).join("root");
-        // In a root of others it has the number that we know. One that has no root of its own any more is looked for there.
+        // In a root of others it has the number that we know. One that has no root of its own any more is looked for
+        // there.
         let elsewhere = ancestors.iter().map(root).chain([PathBuf::from("/")]).map(|root| (root, *pid));
         let own = if has_gone { Vec::new() } else { numbers(host, *pid) };
         let places = own.into_iter().map(|number| (root(pid), number)).chain(elsewhere);

@@ -1,5 +1,5 @@
-//! How good callchains are: whether they lead to where their task began. They follow frame pointers, and code that was
-//! compiled without them breaks them off.
+//! Quality of callchains: whether they lead to the function that started their thread. Callchains follow frame
+//! pointers, so they break off at code that was compiled without them.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use crate::symbol::mappings::Module;
 use crate::symbol::names::FrameNames;
 use crate::symbol::stacks::Frame;
 
-/// What became of a callchain.
+/// Whether a callchain is whole, and where it breaks off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallchainQuality {
     Good,
-    /// It ends in the C library or the loader, before it has come to any other code.
+    /// The chain ends in the C library or the loader, and has no frame in other user code.
     BrokenLibc(Arc<str>),
-    /// It ends elsewhere in mid-way: in this module, if it has come to any.
+    /// The chain ends halfway elsewhere; in this module, if any frame is in one.
     Broken(Option<Arc<str>>),
     /// The depth limit cut it.
     Truncated,
-    /// It holds no address.
+    /// The chain has no address.
     Empty,
 }
 
 impl CallchainQuality {
-    /// Of the frames of one stack.
+    /// The quality of a stack by its frames.
     pub fn of(frames: &[Frame], names: &mut FrameNames) -> CallchainQuality {
         let Some(outermost) = frames.last() else { return CallchainQuality::Empty };
         if matches!(outermost, Frame::Truncated(_)) {
@@ -41,8 +41,9 @@ impl CallchainQuality {
     }
 }
 
-/// True where a program or a thread begins: its outermost frame lies in the file's entry function or in one that starts
-/// threads, or has called `main`. The C library is mostly stripped: what is there has no name to go by.
+/// True for a stack that reaches the start of a program or thread: its outermost frame lies in the entry function of
+/// its file or in a function that starts threads, or has called `main`. Names do not suffice: the C library is mostly
+/// stripped.
 fn starts_thread(frames: &[Frame], names: &mut FrameNames) -> bool {
     let [inner @ .., outermost] = frames else { return false };
     let Frame::User { place: Ok((module, offset)), behind_call, .. } = outermost else { return false };
@@ -59,13 +60,13 @@ fn module(frame: &Frame) -> Option<&Arc<Module>> {
     }
 }
 
-/// The C library, its parts, and the loader, of glibc and musl.
+/// True for the C library, its parts, and the loader, of glibc and musl.
 fn is_libc(name: &str) -> bool {
     const NAMES: [&str; 7] = ["libc.so", "libc-2.", "libpthread", "ld-linux", "ld-2.", "ld-musl", "ld.so"];
     NAMES.iter().any(|start| name.starts_with(start)) || name.starts_with("libc.musl")
 }
 
-/// Nobody calls these functions.
+/// True for functions that have no caller.
 fn is_thread_start(symbol: &str) -> bool {
     const NAMES: [&str; 14] = [
         "_rt0_amd64_linux",
@@ -88,7 +89,7 @@ fn is_thread_start(symbol: &str) -> bool {
     NAMES.contains(&plain) || plain.starts_with("__libc_start_main")
 }
 
-/// The callchains of a run by what became of them.
+/// Numbers of callchains of a run, by quality.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QualityCounts {
     pub good: u64,
@@ -96,12 +97,12 @@ pub struct QualityCounts {
     pub broken: u64,
     pub truncated: u64,
     pub empty: u64,
-    /// Where they break.
+    /// Broken callchains by the module in which they end.
     places: FxHashMap<Arc<str>, u64>,
 }
 
 impl QualityCounts {
-    /// A stack that was taken so often.
+    /// Adds a stack that was sampled `taken` times.
     pub fn add(&mut self, quality: CallchainQuality, taken: u64) {
         let (sum, place) = match quality {
             CallchainQuality::Good => (&mut self.good, None),
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_good_when_it_leads_to_a_start() {
+    fn a_chain_is_good_when_it_reaches_the_start_of_a_thread() {
         const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
         let options = SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: Default::default() };
         let mut names = FrameNames::new("/nonexistent", options);
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shares_and_the_culprits() {
+    fn describes_shares_and_modules() {
         let mut stacks = QualityCounts::default();
         assert!(stacks.describe().is_empty());
         for (quality, taken) in [

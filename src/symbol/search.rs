@@ -1,5 +1,5 @@
-//! Looking for functions by their names in tables that others have made: what is read of these is bounded, and so is what is
-//! held of them at a time.
+//! Looking for functions by their names in tables that others have made: what is read of these is bounded, and so is
+//! what is held of them at a time.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -76,8 +76,8 @@ impl Search {
         (!some.is_empty()).then(|| format!("not searched for want of room: {}{more}", some.join(", ")))
     }
 
-    /// Hands over the symbols of a name among those that a file exports, or those for debuggers, without their text. Also
-    /// `memcpy@@GLIBC_2.14` when `memcpy` is wanted. False when the search did not come to the end.
+    /// Hands over the symbols of a name among those that a file exports, or those for debuggers, without their text.
+    /// Also `memcpy@@GLIBC_2.14` when `memcpy` is wanted. False when the search did not come to the end.
     pub fn named(
         &self,
         elf: &ElfFile,
@@ -131,8 +131,8 @@ fn each_entry(
     true
 }
 
-/// Where in a table of names a name, or the end of a longer one, stands before a zero or a version, in ascending order. None
-/// when the table cannot be read, or there are too many.
+/// Where in a table of names a name, or the end of a longer one, stands before a zero or a version, in ascending order.
+/// None when the table cannot be read, or there are too many.
 fn places_of(file: &File, names: FileRange, wanted: &[u8]) -> Option<Vec<u32>> {
     let mut places = Vec::new();
     let Some(first) = wanted.first().filter(|_| !wanted.contains(&b'@')) else { return Some(places) };
@@ -174,7 +174,8 @@ mod tests {
     const SYMTAB: u32 = 2;
     const ENTRY_BYTES: usize = 24;
 
-    /// A file with one table for debuggers: for each entry where its name is. Behind these it has `holes` bytes of names.
+    /// A file with one table for debuggers: for each entry where its name is. Behind these it has `holes` bytes of
+    /// names.
     fn file_of(names: &[u8], entries: &[u32], holes: u64) -> File {
         let table: Vec<u8> =
             entries.iter().flat_map(|&at| [&at.to_le_bytes()[..], &[2; ENTRY_BYTES - 4]].concat()).collect();

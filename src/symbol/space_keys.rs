@@ -1,4 +1,4 @@
-//! Which stacks of a process may share a name: the reading side's part of address spaces.
+//! Keys of address spaces on the main thread: two user stacks may be equal only under the same key.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -9,7 +9,7 @@ use crate::perf::Record;
 use crate::perf::record::{FileId, Mmap, Task};
 use crate::symbol::files::FileKey;
 
-/// How long the number of a process that exited is kept, ns.
+/// How long the key of an exited process is kept, ns.
 const KEEP_EXITED_NS: u64 = 2_000_000_000;
 
 /// A change of an address space, on its way to the output thread.
@@ -21,21 +21,20 @@ pub enum SpaceChange {
     Exit { pid: i32, time: u64 },
 }
 
-/// A number per address space. It changes with every new mapping: equal addresses under different numbers may mean
-/// different code.
+/// A key per process. It changes with every new mapping: equal addresses under different keys may mean different code.
 #[derive(Debug, Default)]
 pub struct SpaceKeys {
     keys: FxHashMap<i32, u32>,
     last: u32,
     exited: VecDeque<(u64, i32)>,
-    /// What records told of, by pid.
+    /// Mappings that records reported, by pid.
     told: FxHashMap<i32, KnownMappings>,
 }
 
-/// Mappings by start: their end, and what is mapped there.
+/// Mappings by start address: the end address, and a hash of file and offset.
 type KnownMappings = BTreeMap<u64, (u64, u64)>;
 
-/// Mappings remembered per process; one with more gets a new number more often than it must.
+/// Most mappings remembered per process. A process with more gets a new key more often than necessary.
 const MOST_TOLD: usize = 4096;
 
 impl SpaceKeys {
@@ -52,19 +51,19 @@ impl SpaceKeys {
         self.last
     }
 
-    /// Nothing of what was told counts any more: every process gets a new number, and its mappings are told of again.
+    /// Forgets all mappings. Every process gets a new key, and its mappings are passed on again.
     pub fn renew_all(&mut self) {
         self.keys.clear();
         self.told.clear();
     }
 
-    /// What the record means for the output thread.
+    /// Updates the keys by a record, and returns the change for the output thread, if there is one.
     pub fn apply(&mut self, record: &Record<'_>, time: u64) -> Option<SpaceChange> {
         match record {
-            // Tasks of other pid namespaces have no number here: whose mapping it is nobody knows.
+            // Tasks of other pid namespaces have no pid in ours, so the mapping belongs to no process that we know.
             Record::Mmap(Mmap { pid: ..=0, .. }) | Record::Comm { pid: ..=0, .. } => None,
             Record::Fork(Task { pid: ..=0, .. }) | Record::Exit(Task { pid: ..=0, .. }) => None,
-            // A run-time compiler changes the rights of the same pages over and over.
+            // A run-time compiler changes the permissions of the same pages over and over.
             Record::Mmap(mmap) if self.knows(mmap) => None,
             Record::Mmap(mmap) => {
                 self.renew(mmap.pid);
@@ -73,7 +72,7 @@ impl SpaceKeys {
             Record::Fork(fork) if fork.pid != fork.ppid => {
                 let key = self.key(fork.ppid);
                 self.keys.insert(fork.pid, key);
-                self.told.remove(&fork.pid); // of another one that had this number
+                self.told.remove(&fork.pid); // those of an earlier process with this pid
                 Some(SpaceChange::Fork { parent: fork.ppid, child: fork.pid })
             }
             Record::Comm { pid, exec: true, .. } => {
@@ -89,7 +88,7 @@ impl SpaceKeys {
         }
     }
 
-    /// Forgets processes that exited a while before `now`. One that is seen again gets a new number.
+    /// Forgets processes that exited 2 s before `now`. A pid that is seen again gets a new key.
     pub fn expire(&mut self, now: u64) {
         while let Some((_, pid)) = self.exited.pop_front_if(|(time, _)| time.saturating_add(KEEP_EXITED_NS) < now) {
             self.keys.remove(&pid);
@@ -97,7 +96,7 @@ impl SpaceKeys {
         }
     }
 
-    /// True for a mapping that was told of before, with nothing else in its place since; else it is remembered.
+    /// True for a mapping that was reported before and not overlapped since. Else the mapping is remembered.
     fn knows(&mut self, mmap: &Mmap<'_>) -> bool {
         let mut hasher = FxHasher::default();
         (mmap.offset, mmap.path).hash(&mut hasher);
@@ -126,7 +125,7 @@ impl SpaceKeys {
 }
 
 impl SpaceChange {
-    /// The process whose mappings are looked at.
+    /// The process whose mappings must be read to apply the change.
     pub fn pid(&self) -> i32 {
         match self {
             SpaceChange::Map { pid, .. } | SpaceChange::Exec { pid } | SpaceChange::Exit { pid, .. } => *pid,
@@ -134,7 +133,7 @@ impl SpaceChange {
         }
     }
 
-    /// What it takes beside its own size.
+    /// Heap memory of the change, in bytes.
     pub fn heap_bytes(&self) -> usize {
         match self {
             SpaceChange::Map { path, key: FileKey::BuildId(id), .. } => path.len() + id.len(),
@@ -160,7 +159,7 @@ mod tests {
     use crate::perf::record::Task;
 
     #[test]
-    fn a_mapping_told_again_changes_nothing() {
+    fn a_repeated_mapping_changes_nothing() {
         let mut keys = SpaceKeys::default();
         let file = FileId::Inode { major: 0, minor: 0, inode: 7 };
         let mut map = |pid, addr, len, path: &str| {
@@ -170,17 +169,17 @@ mod tests {
         assert!(map(5, 0x1000, 0x1000, "//anon") && !map(5, 0x1000, 0x1000, "//anon"));
         assert!(map(6, 0x1000, 0x1000, "//anon"), "another process");
         assert!(map(5, 0x3000, 0x1000, "/lib/a") && !map(5, 0x1000, 0x1000, "//anon"));
-        assert!(map(5, 0x1800, 0x100, "/lib/a"), "it covers a part");
+        assert!(map(5, 0x1800, 0x100, "/lib/a"), "it overlaps a part");
         assert!(map(5, 0x1000, 0x1000, "//anon") && map(5, 0x1000, 0x800, "//anon"));
         let before = keys.key(5);
         assert!(keys.apply(&Record::Comm { pid: 5, tid: 5, comm: b"x", exec: true }, 2).is_some());
         assert_ne!(keys.key(5), before);
         let mmap = Mmap { pid: 5, tid: 5, addr: 0x1000, len: 0x800, offset: 0, file, path: b"//anon" };
-        assert!(keys.apply(&Record::Mmap(mmap), 3).is_some(), "after an exec all is new");
+        assert!(keys.apply(&Record::Mmap(mmap), 3).is_some(), "exec forgets all mappings");
         let outside = Mmap { pid: 0, tid: 0, ..mmap };
-        assert!(keys.apply(&Record::Mmap(outside), 3).is_none(), "of nobody knows whom");
+        assert!(keys.apply(&Record::Mmap(outside), 3).is_none(), "its process is unknown");
         let fork = Task { pid: 5, ppid: 4, tid: 5, ptid: 4, time: 4 };
         assert!(keys.apply(&Record::Fork(fork), 4).is_some());
-        assert!(keys.apply(&Record::Mmap(mmap), 5).is_some(), "a number that is used again is of another process");
+        assert!(keys.apply(&Record::Mmap(mmap), 5).is_some(), "a reused pid is another process");
     }
 }

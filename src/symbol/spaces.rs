@@ -1,7 +1,8 @@
-//! What every process has mapped executable: from /proc at first sight, from MMAP2, FORK and exec records after.
+//! Executable mappings of each process: from /proc when a process is first seen, then from MMAP2, FORK and exec
+//! records.
 //!
-//! The reading side only keeps a number per address space ([`crate::symbol::SpaceKeys`]) and passes the changes on in
-//! order. The files and /proc are for the output thread: opening a file of a process that is stuck may get us stuck too.
+//! The main thread keeps only a number per address space ([`crate::symbol::SpaceKeys`]) and passes the changes on in
+//! order. The output thread opens files and reads /proc: opening a file of a stuck process may block the reader, too.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -27,19 +28,20 @@ use crate::symbol::{elf, elf_file};
 use crate::task::procfs;
 use crate::unwind::{MappedCode, SpaceCode};
 
+/// What is known of one process.
 #[derive(Clone, Debug, Default)]
 struct AddressSpace {
     maps: Arc<Mappings>,
     parent: Option<i32>,
-    /// The user, when last seen.
+    /// The user (uid), when last read.
     owner: Option<u32>,
-    /// When its process exited, in the time of records.
+    /// When the process exited, in the clock of records.
     exited_at: Option<u64>,
-    /// Where names of code made at run time may be, once it has been seen to run some.
+    /// The perf map; created when the process is first seen to run code without a file.
     perf_map: Option<Arc<PerfMapFile>>,
-    /// The modules that these are for.
+    /// Modules whose names come from this perf map.
     jit_modules: Vec<Arc<Module>>,
-    /// When /proc may be asked again for its mappings.
+    /// When the mappings may be read from /proc again.
     reread_at: Option<Instant>,
 }
 
@@ -48,31 +50,31 @@ struct AddressSpace {
 pub struct AddressSpaces {
     host: Host,
     spaces: FxHashMap<i32, AddressSpace>,
-    /// Those with an open file.
+    /// Modules with an open file.
     modules: FxHashMap<(Vec<u8>, FileKey), Arc<Module>>,
-    /// Those without, by path.
+    /// Modules without one, by path.
     unnamed_modules: FxHashMap<String, Vec<Arc<Module>>>,
-    /// Files that are known to be none of ours to read, whoever maps them.
+    /// Files that were opened and found not to be ELF.
     not_elf: FxHashSet<(Vec<u8>, FileKey)>,
     exited: VecDeque<(u64, i32)>,
     began: std::time::SystemTime,
-    /// Descriptors spent on pinned files at most.
+    /// Most files that are kept open.
     max_pinned: usize,
 }
 
-/// The same, where there is room for more.
+/// Most files that are kept open, where the limit of descriptors allows more.
 const MAX_PINNED: usize = 2048;
-/// Each may take as many again for copies of its tables, and /proc must stay readable.
+/// Descriptors per file: a file may take as many again for copies of its tables, and /proc must stay readable.
 const DESCRIPTORS_PER_FILE: usize = 3;
-/// Files remembered for not being ELF.
+/// Most files that are remembered as not ELF.
 const MOST_NOT_ELF: usize = 4096;
 /// How long the mappings of a process that exited are kept, ns.
 const KEEP_EXITED_NS: u64 = 2_000_000_000;
-/// /proc is asked again for what a process has mapped no sooner than that.
+/// The mappings of a process are read from /proc again no sooner than this.
 const REREAD_AFTER: Duration = Duration::from_secs(1);
-/// Ancestors whose files are tried for a process that has gone.
+/// Ancestors whose root directories are tried for the files of an exited process.
 const MOST_ANCESTORS: usize = 8;
-/// Modules of one process that it may name in its perf map: there are one or two.
+/// Most modules per process that its perf map may name; usual are one or two.
 const MOST_JIT_MODULES: usize = 16;
 
 impl AddressSpaces {
@@ -93,7 +95,7 @@ impl AddressSpaces {
     /// The module behind `addr` in `pid`, and the offset in its file.
     ///
     /// # Errors
-    /// Why there is none.
+    /// `addr` is in no mapping, for the reason given.
     pub fn locate(&mut self, pid: i32, addr: u64) -> Result<(Arc<Module>, u64), UnnamedReason> {
         const LOWEST: u64 = 1 << 16; // vm.mmap_min_addr
         const HIGHEST: u64 = 1 << 57; // of user space on any of our architectures
@@ -108,7 +110,7 @@ impl AddressSpaces {
         let Some((module, offset)) = found else {
             return Err(match pid {
                 0 => OUTSIDE,
-                // Of one whose mappings are known, what is in none of them is in none, also when it has exited.
+                // With known mappings, an address outside of them is not mapped, whether or not the process has exited.
                 _ if self.space(pid).maps.is_empty() && self.has_exited(pid) => EXITED,
                 _ => NOT_MAPPED,
             });
@@ -145,7 +147,7 @@ impl AddressSpaces {
                 let owner = self.spaces.get(&pid).and_then(|space| space.owner);
                 let module = self.module(pid, owner, (start, end), &path, key);
                 if let Some(space) = self.spaces.get_mut(&pid) {
-                    space.exited_at = None; // threads of it live on, or it is another one whose fork was lost
+                    space.exited_at = None; // its threads live on, or the FORK record of a new process was lost
                     Arc::make_mut(&mut space.maps).insert(Mapping::new((start, end), offset, module));
                 }
             }
@@ -169,7 +171,8 @@ impl AddressSpaces {
         }
     }
 
-    /// Forgets processes that exited a while before `now`. One whose threads live on is looked at again after as long.
+    /// Forgets processes that exited 2 s before `now`. One whose threads live on is checked again after
+    /// as long.
     fn expire(&mut self, now: u64) {
         let is_over = |(time, _): &mut (u64, i32)| time.saturating_add(KEEP_EXITED_NS) < now;
         while let Some((time, pid)) = self.exited.pop_front_if(is_over) {
@@ -183,7 +186,7 @@ impl AddressSpaces {
         }
     }
 
-    /// Changes were left out: what each process has mapped is read anew when it is asked for.
+    /// Forgets all processes, because changes were dropped. Mappings are read again when an address is next looked up.
     pub fn forget_processes(&mut self) {
         self.spaces.clear();
         self.exited.clear();
@@ -198,16 +201,16 @@ impl AddressSpaces {
         self.modules.len() >= self.max_pinned
     }
 
-    /// Closes files that nobody else refers to any more.
+    /// Closes files of modules that nobody else refers to.
     pub fn forget_unused(&mut self) {
         self.modules.retain(|_, module| Arc::strong_count(module) > 1);
     }
 
-    /// Reads what a process has mapped, and finds its perf map, while it is there to be asked.
+    /// Reads the mappings of a process and opens its perf map while it is alive.
     pub fn preload(&mut self, pid: i32) {
         let makes_code = |module: &Module| matches!(module.content, Content::Unnamed { .. });
         if self.space(pid).maps.modules().any(makes_code) {
-            let _ = self.perf_map(pid).find(); // it stays open
+            let _ = self.perf_map(pid).find(); // the map stays open
         }
     }
 
@@ -220,9 +223,9 @@ impl AddressSpaces {
         &self.spaces[&pid]
     }
 
-    /// Takes from /proc what records did not tell of, for they may have been lost. False: it is too early to ask again.
+    /// Adds mappings from /proc whose records may have been lost. False: it is too early to read them again.
     pub(super) fn reread_maps(&mut self, pid: i32) -> bool {
-        // The number of one that has gone may be another's.
+        // The pid of an exited process may belong to another one by now.
         let now = Instant::now();
         let may_reread =
             |space: &&mut AddressSpace| space.exited_at.is_none() && space.reread_at.is_none_or(|next| now >= next);
@@ -242,7 +245,7 @@ impl AddressSpaces {
             return known.clone();
         }
         let (owner, has_exited) = (space.owner, space.exited_at.is_some());
-        // The number of one that has gone may be another's.
+        // The pid of an exited process may belong to another one by now.
         let started = if has_exited { None } else { procfs::start_ticks(&self.host, pid) };
         let ancestors = self.ancestors(pid);
         let maps = ancestors.iter().filter_map(|ancestor| self.spaces.get(ancestor)?.perf_map.as_ref());
@@ -255,7 +258,7 @@ impl AddressSpaces {
         map
     }
 
-    /// `module` as this process names it, or may come to.
+    /// The module of this process that is equal to `module` but has the perf map of the process.
     fn jit_module(&mut self, pid: i32, module: &Arc<Module>, reason: UnnamedReason) -> Arc<Module> {
         let map = self.perf_map(pid);
         let fresh = || {
@@ -271,7 +274,7 @@ impl AddressSpaces {
             return known.clone();
         }
         if space.jit_modules.len() >= MOST_JIT_MODULES {
-            space.jit_modules.clear(); // their users keep theirs
+            space.jit_modules.clear(); // whoever refers to one keeps it
         }
         let module = fresh();
         space.jit_modules.push(module.clone());
@@ -279,11 +282,12 @@ impl AddressSpaces {
     }
 
     fn read_maps(&mut self, pid: i32, owner: Option<u32>) -> Mappings {
-        // Its list is locked while one of its threads waits for a page of a dead file server: whoever reads it waits too.
+        // A thread that waits for a page of a dead file server holds the lock of the mappings: reading them would wait,
+        // too.
         const MAX_THREADS: usize = 256;
         let is_stuck = |tid: &i32| procfs::stat(&self.host, *tid).is_some_and(|stat| stat.state == b'D');
         if threads(&self.host, pid).iter().take(MAX_THREADS).any(is_stuck) {
-            return Mappings::default(); // looked at again when an address of it is not found
+            return Mappings::default(); // read again when an address is not found
         }
         let text = fs::read(self.host.proc.join(pid.to_string()).join("maps")).unwrap_or_default();
         let mut seen = Vec::new();
@@ -292,11 +296,11 @@ impl AddressSpaces {
             let module = self.module(pid, owner, (line.start, line.end), &path, line.key);
             seen.push(Mapping::new((line.start, line.end), line.offset, module));
         }
-        // The kernel writes the list page by page: one that was moved meanwhile may overlap others.
+        // The kernel writes the list page by page: a mapping that was moved meanwhile may overlap others.
         Mappings::of(seen)
     }
 
-    /// `owner`: of the process.
+    /// The module of a mapping. `owner`: uid of the process.
     fn module(
         &mut self,
         pid: i32,
@@ -340,12 +344,12 @@ impl AddressSpaces {
                 self.remember_not_elf(path_and_key);
                 return self.unnamed(&path, elf::NOT_ELF);
             }
-            // The kernel's word: the paths that were tried may have failed for lesser reasons.
+            // The kernel says so; the paths that were tried may have failed for lesser reasons.
             Err(_) if is_deleted => return self.unnamed(&path, DELETED),
             Err(reason) => return self.unnamed(&path, reason),
         };
         let module = Arc::new(Module::new(path, content));
-        // Of a process that went too soon, who made the file stands for who ran it.
+        // For a process that exited too soon, the owner of the file stands for the user who ran it.
         let maker = || match &module.content {
             Content::File(file) => file.metadata().ok().map(|meta| meta.uid()),
             _ => None,
@@ -355,7 +359,8 @@ impl AddressSpaces {
         module
     }
 
-    /// Every process that maps it, and every look at /proc, would have it opened again.
+    /// Remembers a file that is not ELF: else each process that maps it, and each reading of /proc, would open it
+    /// again.
     fn remember_not_elf(&mut self, path_and_key: (Vec<u8>, FileKey)) {
         if path_and_key.1 == FileKey::Unknown {
             return;
@@ -372,7 +377,7 @@ impl AddressSpaces {
         self.unnamed_module(path, same, || Content::Unnamed { reason, map: None })
     }
 
-    /// A module without a file, shared by all processes that have it.
+    /// A module without a file, shared by all processes that map it.
     fn unnamed_module(
         &mut self,
         path: &str,
@@ -380,7 +385,7 @@ impl AddressSpaces {
         content: impl FnOnce() -> Content,
     ) -> Arc<Module> {
         if self.unnamed_modules.len() >= MAX_PINNED {
-            self.unnamed_modules.clear(); // their users keep theirs
+            self.unnamed_modules.clear(); // whoever refers to one keeps it
         }
         let known = self.unnamed_modules.entry(path.to_owned()).or_default();
         if let Some(known) = known.iter().find(|known| same(known)) {
@@ -398,9 +403,9 @@ impl AddressSpaces {
 }
 
 const VDSO: &str = "[vdso]";
-/// In no executable mapping.
+/// Reason for an address in no executable mapping.
 pub const NOT_MAPPED: UnnamedReason = "not mapped when last seen";
-/// The word was no address at all.
+/// Reason for a word of a user stack that cannot be a user address.
 pub const NO_ADDRESS: UnnamedReason = "no address: no frame pointers here";
 
 #[cfg(test)]
@@ -501,18 +506,18 @@ mod tests {
         spaces.apply(SpaceChange::Exit { pid: 5, time: S });
         for time in [4 * S, 10 * S] {
             spaces.apply(SpaceChange::Exit { pid: 7, time });
-            assert_eq!(at(&mut spaces, 5, 0x1000), Some(("a".to_owned(), 0)), "a thread of it lives");
+            assert_eq!(at(&mut spaces, 5, 0x1000), Some(("a".to_owned(), 0)), "one of its threads lives");
             assert_eq!(spaces.exited.iter().filter(|(_, pid)| *pid == 5).count(), 1);
         }
         fs::remove_dir_all(task).unwrap();
         spaces.apply(SpaceChange::Exit { pid: 7, time: 11 * S });
-        assert!(spaces.spaces.contains_key(&5), "it is looked at again after a while");
+        assert!(spaces.spaces.contains_key(&5), "it is checked again later");
         spaces.apply(SpaceChange::Exit { pid: 7, time: 13 * S });
         assert!(!spaces.spaces.contains_key(&5));
     }
 
     #[test]
-    fn what_is_in_no_mapping_has_exited_only_if_none_was_seen() {
+    fn an_address_in_no_mapping_has_exited_only_if_none_was_seen() {
         let mut spaces = spaces();
         apply(&mut spaces, &mmap(5, 0x10000, 0x1000, 0, "/no/a"));
         let why = [5, 6].map(|pid| spaces.locate(pid, 0x20000).err());
@@ -520,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_of_a_process_that_exited_is_of_another_one() {
+    fn a_mapping_after_an_exit_belongs_to_another_process() {
         let (mut spaces, mut keys) = (spaces(), SpaceKeys::default());
         let exit = |pid| Record::Exit(crate::perf::record::Task { pid, ppid: 1, tid: pid, ptid: 1, time: 0 });
         let map = |addr| mmap(5, addr, 0x1000, 0, "/no/a");
@@ -529,7 +534,7 @@ mod tests {
             (0, map(0x10000)),
             (1, exit(5)),
             (4, map(0x20000)),
-            (5, exit(6)), // those that exited 2 s ago are forgotten
+            (5, exit(6)), // processes that exited 2 s ago are forgotten
             (6, map(0x20000)),
             (7, exit(5)),
             (8, exit(6)),
@@ -539,7 +544,7 @@ mod tests {
             keys.expire(time * S);
             keys.apply(&record, time * S).into_iter().for_each(|change| spaces.apply(change));
         }
-        assert_eq!(at(&mut spaces, 5, 0x20000), Some(("a".to_owned(), 0)), "as it was told of only once");
+        assert_eq!(at(&mut spaces, 5, 0x20000), Some(("a".to_owned(), 0)), "its record came only once");
         spaces.apply(SpaceChange::Exit { pid: 5, time: 10 * S });
         spaces.apply(SpaceChange::Exit { pid: 6, time: 13 * S });
         assert!(!spaces.spaces.contains_key(&5), "it is forgotten in the end");

@@ -26,8 +26,8 @@ pub enum FrameKey {
     File(ModuleKey, u64),
     /// Code in no file that we know of.
     Anywhere(u64),
-    /// The same further out, wherever it is. Code without frame pointers leaves such addresses by chance, and what a task that is stuck has
-    /// mapped is not looked at: the frames before them tell the place.
+    /// The same further out, wherever it is. Code without frame pointers leaves such addresses by chance, and what a
+    /// task that is stuck has mapped is not looked at: the frames before them tell the place.
     Nowhere,
     Truncated(StackCut),
 }

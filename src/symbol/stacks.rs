@@ -18,7 +18,7 @@ use crate::task::procfs::KernelFrame;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(NonZeroU32);
 
-/// A stack on its way to the output thread, once.
+/// A stack that was just interned, on its way to the output thread.
 #[derive(Clone, Debug)]
 pub struct NewStack {
     pub id: StackId,
@@ -26,6 +26,7 @@ pub struct NewStack {
     pub body: StackBody,
 }
 
+/// The frames of a stack before their addresses are located.
 #[derive(Clone, Debug)]
 pub enum StackBody {
     /// Addresses and markers as the kernel writes them; `cut`: the depth limit was reached.
@@ -36,29 +37,29 @@ pub enum StackBody {
     Named(Vec<KernelFrame>),
 }
 
-/// What the output thread must know before it prints what follows, in order.
+/// A message to the output thread. It is applied in order, before what follows it is printed.
 #[derive(Clone, Debug)]
 pub enum SymbolUpdate {
     Stack(NewStack),
     Space(SpaceChange),
-    /// How often each stack was taken since the last time, and how many callchains were empty.
+    /// How often each stack was sampled since the last such message, and how many callchains were empty.
     StackCounts {
         stacks: Vec<(StackId, u64)>,
         empty: u64,
     },
-    /// Of the stacks up to `last` only those in `kept` are referred to after this batch.
+    /// After this batch, nothing refers to stacks up to `last` except those in `kept`.
     Forget {
         last: StackId,
         kept: FxHashSet<StackId>,
     },
-    /// Changes of address spaces were left out before: what a process has mapped is to be asked anew.
+    /// Changes of address spaces were dropped before this message: the mappings of processes must be read again.
     RereadMaps,
 }
 
 impl SymbolUpdate {
-    /// About as much memory as it takes.
+    /// Approximate memory of the message, in bytes.
     pub fn bytes(&self) -> usize {
-        /// Of an allocator, for each piece of memory.
+        /// Overhead of the allocator per allocation.
         const OVERHEAD_BYTES: usize = 16;
         let heap = match self {
             SymbolUpdate::Stack(NewStack { body: StackBody::Chain { words, .. }, .. }) => size_of_val(&words[..]),
@@ -73,7 +74,7 @@ impl SymbolUpdate {
     }
 }
 
-/// A frame, innermost first.
+/// A frame of a stack. Stacks list their frames innermost first.
 #[derive(Clone, Debug)]
 pub enum Frame {
     Kernel {
@@ -82,10 +83,11 @@ pub enum Frame {
     },
     User {
         addr: u64,
-        /// It is a return address. The call before it may be the last thing that its function does: what lies at the
-        /// address itself is another function then.
+        /// `addr` is a return address. The call before it may be the last instruction of its function; `addr` itself
+        /// then lies in another function.
         behind_call: bool,
-        /// Of the instruction before it then: the module and the offset in its file, or why it is in none.
+        /// The module and the offset in its file, or why there is none. Of a return address: the place of the call, one
+        /// byte before `addr`.
         place: Result<(Arc<Module>, u64), UnnamedReason>,
     },
     Named(Box<KernelFrame>),
@@ -104,7 +106,7 @@ pub enum StackCut {
 }
 
 impl NewStack {
-    /// The frames, with user addresses as places in files as they are mapped now.
+    /// The frames; user addresses become offsets in the files that are mapped now.
     pub fn frames(self, spaces: &mut AddressSpaces) -> Vec<Frame> {
         let (words, cut, innermost, user) = match self.body {
             StackBody::Named(frames) => return frames.into_iter().map(|frame| Frame::Named(Box::new(frame))).collect(),
@@ -115,7 +117,7 @@ impl NewStack {
         let mut frames = Vec::with_capacity(words.len() + 1);
         let (before, user_words) = words.split_at(user_part_start(words.iter().copied(), words.len()));
         let mut kernel = true;
-        let mut is_first = true; // of the kernel's, or of the user's: where that was left
+        let mut is_first = true; // the innermost address since the last marker
         for &addr in without_end_marker(before) {
             if addr >= PERF_CONTEXT_MAX {
                 kernel = addr == PERF_CONTEXT_KERNEL;
@@ -150,15 +152,14 @@ impl NewStack {
     }
 }
 
-/// How many words come before the process's part of a chain, which is the last one and begins with its marker,
-/// perf_callchain() in kernel/events/callchain.c. Behind it a word that looks like a marker is what the process had on its
-/// stack.
+/// Index of PERF_CONTEXT_USER in a callchain, or `len` without one. The user part comes last (perf_callchain() in
+/// kernel/events/callchain.c): a word in it that looks like a marker is data from the stack of the process.
 pub fn user_part_start(mut words: impl Iterator<Item = u64>, len: usize) -> usize {
     words.position(|word| word == PERF_CONTEXT_USER).unwrap_or(len)
 }
 
-/// Without the zero that a user stack may end with. On arm64 the kernel writes down the return address of the outermost
-/// frame, which has none.
+/// Drops the zero that may end a user stack: on arm64 the kernel records the return address of the outermost frame,
+/// too, which is 0.
 fn without_end_marker(words: &[u64]) -> &[u64] {
     match words {
         [rest @ .., before, 0] if *before < PERF_CONTEXT_MAX => words.get(..=rest.len()).unwrap_or(words),
@@ -166,25 +167,26 @@ fn without_end_marker(words: &[u64]) -> &[u64] {
     }
 }
 
-/// The table of stacks. It grows to a limit in bytes; then new stacks are counted instead of kept. Before it comes to that,
-/// those that nobody refers to any more are forgotten: on a machine where processes come and go each has stacks of its own.
+/// The table of stacks. It grows up to a limit in bytes; beyond it, new stacks are counted as refused. Stacks that
+/// nobody refers to are forgotten before that: on a machine where processes come and go, each process adds stacks of
+/// its own.
 #[derive(Debug)]
 pub struct Stacks {
     by_hash: FxHashMap<u64, Vec<(StackId, InternedStack)>>,
     words: Vec<[u8; 8]>,
-    /// Those that came last, by [`recent_slot`]: most come again soon.
+    /// Cache of recent stacks, by [`recent_slot`]: most stacks recur soon.
     recent: Box<[Option<RecentStack>]>,
-    /// What each takes.
+    /// Bytes of each stack.
     sizes: Vec<(StackId, u32)>,
     bytes: usize,
-    /// When it is time to forget.
+    /// Size of the table at which unreferenced stacks are looked for.
     forget_at_bytes: usize,
-    /// New stacks since the last time.
+    /// New stacks since the last such search, refused ones included.
     new_since_forgetting: u32,
     limit_bytes: usize,
     depth_limit: usize,
     last: u32,
-    /// Not yet sent to the output thread.
+    /// Messages that the output thread has not been sent yet.
     updates: Vec<SymbolUpdate>,
     changed: bool,
     refused: u64,
@@ -194,26 +196,28 @@ pub struct Stacks {
     windows: Vec<StackId>,
 }
 
+/// A stack in the table.
 #[derive(Clone, Copy, Debug)]
 struct InternedStack {
+    /// Its address space, from [`SpaceKeys::key`]; 0 without user frames.
     space: u32,
     start: usize,
     len: usize,
-    /// Deeper than it was allowed to be: it is no stack that ends there.
+    /// The depth limit cut the stack: it differs from a whole stack of equal frames.
     cut: bool,
     innermost: Innermost,
     user: UserPart,
-    /// How often it came since the last look, once or more.
+    /// Look-ups since the last forgetting, including the first one.
     seen: u32,
-    /// How often it was the callchain of a sample.
+    /// Samples with this callchain since the last [`SymbolUpdate::StackCounts`].
     taken: u64,
 }
 
-/// A stack of the table, and how often it came since its [`InternedStack`] was told of that.
+/// An entry of the cache of recent stacks. Its counts are added to the [`InternedStack`] when it leaves the cache.
 #[derive(Clone, Copy, Debug)]
 struct RecentStack {
     id: StackId,
-    /// Of the words alone.
+    /// Hash of the words, without the address space.
     hash: u64,
     form: ChainForm,
     has_user: bool,
@@ -224,35 +228,35 @@ struct RecentStack {
     taken: u64,
 }
 
-/// Of so many stacks that came last.
+/// Number of entries in the cache of recent stacks, as a power of two.
 const RECENT_BITS: u32 = 9;
 
 pub(super) const PERF_CONTEXT_MAX: u64 = -4095_i64 as u64; // markers are above, include/uapi/linux/perf_event.h
 const PERF_CONTEXT_KERNEL: u64 = -128_i64 as u64;
 pub(super) const PERF_CONTEXT_USER: u64 = -512_i64 as u64;
 
-/// At most this part of the limit may be taken by stacks that nobody refers to any more, unless the output is blocked.
+/// At most 1/GROWTH_SHARE of the limit is added between two forgettings, unless the output is blocked.
 const GROWTH_SHARE: usize = 4;
-/// This part of the limit is for stacks that nobody refers to, but that come again and again.
+/// 1/FREQUENT_SHARE of the limit is kept for stacks that recur although nobody refers to them.
 const FREQUENT_SHARE: usize = 8;
-/// So much always may: a look at who refers to what is not worth it for less.
+/// Growth that is always allowed between two forgettings: finding out which stacks are in use is not worth it for less.
 const MIN_GROWTH_BYTES: usize = 1 << 20;
-/// It takes a while, and may find that nearly all are needed.
+/// New stacks that are always allowed between two forgettings: a search takes time, and may find nearly all in use.
 const MIN_NEW_STACKS: usize = 1024;
-/// And so much per ms that the last look has taken.
+/// Growth allowed per millisecond of CPU time that the last forgetting took.
 const GROWTH_BYTES_PER_MS: usize = 1 << 20;
 
-/// The address at which `chain` leaves the process. None when it is not in the process at all.
+/// The innermost user address of `chain`. None for a chain without a user part.
 pub fn innermost_user(chain: Callchain<'_>) -> Option<u64> {
     let mut words = chain.iter().skip_while(|word| *word != PERF_CONTEXT_USER).skip(1);
     words.next().filter(|word| *word < PERF_CONTEXT_MAX)
 }
 
-/// Where a stack is looked for among the recent ones. A few words must do, as what is found there is compared in full.
+/// The cache slot of a callchain. A few words suffice for this hash, because the entry found is compared in full.
 #[inline(always)]
 fn recent_slot(chain: Callchain<'_>) -> usize {
     const FACTORS: [u64; 2] = [0xf135_7aea_2e62_a9c5, 0xbf58_476d_1ce4_e5b9];
-    // The first two are a marker and the function that calls the event: most have these in common.
+    // Words 0 and 1 are a marker and the function that raises the event: most chains share them.
     let hash = if let [_, _, a, b, c, .., last] = chain.words() {
         let [a, b, c, last] = [a, b, c, last].map(|word| u64::from_ne_bytes(*word));
         let outer = (c ^ last.rotate_left(32)).wrapping_add(chain.len() as u64);
@@ -263,7 +267,7 @@ fn recent_slot(chain: Callchain<'_>) -> usize {
     (hash >> (u64::BITS - RECENT_BITS)) as usize
 }
 
-/// All words are looked at: they are few, and to stop early takes a jump for each, or a call.
+/// Compares all words: they are few, and stopping early would cost a branch per word, or a call.
 #[inline(always)]
 fn is_same(words: &[[u8; 8]], chain: Callchain<'_>) -> bool {
     let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
@@ -272,7 +276,7 @@ fn is_same(words: &[[u8; 8]], chain: Callchain<'_>) -> bool {
 }
 
 impl Stacks {
-    /// `depth_limit`: at how many addresses the kernel cuts (`kernel.perf_event_max_stack`).
+    /// `depth_limit`: number of addresses at which the kernel cuts (`kernel.perf_event_max_stack`).
     pub fn new(limit_bytes: usize, depth_limit: usize) -> Stacks {
         Stacks {
             by_hash: FxHashMap::default(),
@@ -309,7 +313,7 @@ impl Stacks {
         self.find(chain, form, pid, spaces, 1)
     }
 
-    /// As [`Stacks::intern`], of a callchain that is none of those which somebody has asked for.
+    /// As [`Stacks::intern`], but neither the stack nor an empty chain is counted in [`SymbolUpdate::StackCounts`].
     pub fn intern_uncounted(
         &mut self,
         chain: Callchain<'_>,
@@ -320,7 +324,7 @@ impl Stacks {
         if chain.is_empty() { None } else { self.find(chain, form, pid, spaces, 0) }
     }
 
-    /// As [`Stacks::intern`], and counts it as so many callchains.
+    /// As [`Stacks::intern`]; adds `taken` to the samples of the stack.
     #[inline]
     fn find(
         &mut self,
@@ -354,7 +358,7 @@ impl Stacks {
         taken: u64,
     ) -> Option<StackId> {
         let is_user = |word| word >= PERF_CONTEXT_MAX && word != PERF_CONTEXT_KERNEL;
-        let has_user = chain.iter().fold(false, |any, word| any | is_user(word)); // without a branch for each
+        let has_user = chain.iter().fold(false, |any, word| any | is_user(word)); // no branch per word
         // Kernel addresses mean the same in every process.
         let space = if has_user { spaces.key(pid) } else { 0 };
         let most = match form.depth {
@@ -403,7 +407,7 @@ impl Stacks {
 
     fn add_counts(&mut self, recent: RecentStack) {
         if (recent.seen, recent.taken) == (0, 0) {
-            return; // as most where stacks are many
+            return; // most entries, where stacks are many
         }
         let bucket = self.by_hash.get_mut(&(recent.hash ^ u64::from(recent.space)));
         if let Some((_, key)) = bucket.and_then(|bucket| bucket.iter_mut().find(|(id, _)| *id == recent.id)) {
@@ -412,7 +416,7 @@ impl Stacks {
         }
     }
 
-    /// Lets all keys know how often their stacks came. None is recent any more.
+    /// Adds the counts of all recent stacks to their entries, and empties the cache.
     fn flush_recent(&mut self) {
         for at in 0..self.recent.len() {
             if let Some(recent) = self.recent[at].take() {
@@ -421,7 +425,7 @@ impl Stacks {
         }
     }
 
-    /// As [`Stacks::intern`], of one address without its callers.
+    /// As [`Stacks::intern_uncounted`], for one address without its callers.
     pub fn intern_address(
         &mut self,
         ip: u64,
@@ -444,7 +448,7 @@ impl Stacks {
         )
     }
 
-    /// A stack read from /proc. Rare, so it is not looked up.
+    /// Adds a stack read from /proc. These are rare, so equal ones are not looked for.
     pub fn intern_named(&mut self, frames: Vec<KernelFrame>) -> Option<StackId> {
         let len = frames.len();
         if len == 0 { None } else { self.insert(0, StackBody::Named(frames), len) }
@@ -459,7 +463,7 @@ impl Stacks {
     }
 
     fn insert(&mut self, pid: i32, body: StackBody, len: usize) -> Option<StackId> {
-        // The words here, the frames on the output side, and the maps' own share, roughly.
+        // The words here, the frames on the output side, and roughly what the maps take.
         let bytes = len * (size_of::<u64>() + size_of::<Frame>()) + 128;
         self.new_since_forgetting = self.new_since_forgetting.saturating_add(1);
         self.changed = true;
@@ -475,22 +479,22 @@ impl Stacks {
         Some(id)
     }
 
-    /// True when there are many stacks, of which some may not be needed any more.
+    /// True when it is time to look for stacks that nobody refers to.
     pub fn should_forget(&self) -> bool {
         self.bytes >= self.forget_at_bytes && self.new_since_forgetting as usize >= self.min_new_stacks()
     }
 
-    /// Nothing can be forgotten now: not before there are many more.
+    /// Nothing can be forgotten now: the next attempt waits for more stacks.
     pub fn postpone_forgetting(&mut self) {
         self.new_since_forgetting = (self.min_new_stacks() - MIN_NEW_STACKS) as u32;
     }
 
-    /// So many new ones are worth a look.
+    /// New stacks after which the next search is worth its time.
     fn min_new_stacks(&self) -> usize {
         MIN_NEW_STACKS.max(self.sizes.len() / 4)
     }
 
-    /// How often each was taken since the last time.
+    /// How often each stack was sampled since the last call.
     pub fn take_counts(&mut self) -> SymbolUpdate {
         self.flush_recent();
         let keys = self.by_hash.values_mut().flatten().filter(|(_, key)| key.taken > 0);
@@ -499,8 +503,8 @@ impl Stacks {
         SymbolUpdate::StackCounts { stacks, empty: std::mem::take(&mut self.empty) }
     }
 
-    /// Forgets all but the stacks in `kept`, and those that came more than once since the last time. What of the others
-    /// comes again gets a new id.
+    /// Forgets all stacks except those in `kept` and those seen more than once since the last call. A forgotten stack
+    /// that recurs gets a new id.
     pub fn forget(&mut self, mut kept: FxHashSet<StackId>) -> Vec<SymbolUpdate> {
         self.flush_recent();
         self.add_frequent(&mut kept);
@@ -512,7 +516,7 @@ impl Stacks {
         std::iter::once(taken).chain(last.map(|last| SymbolUpdate::Forget { last, kept })).collect()
     }
 
-    /// Forgets the stacks from `first` on: nobody was told of them. One that comes again gets a new id.
+    /// Forgets the stacks from `first` on, which the output thread never received. One that recurs gets a new id.
     pub fn forget_from(&mut self, first: StackId) {
         self.flush_recent();
         self.retain(|id| id < first);
@@ -539,6 +543,7 @@ impl Stacks {
         self.bytes = self.sizes.iter().map(|(_, bytes)| *bytes as usize).sum();
     }
 
+    /// Adds to `kept` the stacks seen more than once, oldest first, within 1/[`FREQUENT_SHARE`] of the limit.
     fn add_frequent(&self, kept: &mut FxHashSet<StackId>) {
         let mut room = self.limit_bytes / FREQUENT_SHARE;
         let frequent = self.by_hash.values().flatten().filter(|(_, key)| key.seen > 1);
@@ -551,8 +556,8 @@ impl Stacks {
         }
     }
 
-    /// It took so long to find out what is still needed, and to forget the rest: how many more there may be before the next
-    /// time. Most of the time goes to what is needed.
+    /// Sets how far the table may grow before the next forgetting. `took`: CPU time of the last one, which goes mostly
+    /// to the stacks that stay.
     pub fn set_growth(&mut self, took: Duration) {
         let most = self.limit_bytes - self.limit_bytes / 16;
         let part = self.limit_bytes / GROWTH_SHARE;
@@ -562,13 +567,13 @@ impl Stacks {
         self.forget_at_bytes = (self.bytes + room).min(most);
     }
 
-    /// A change that later stacks depend on.
+    /// Queues a change of an address space; stacks interned later depend on it.
     pub fn push_change(&mut self, change: SpaceChange) {
         self.updates.push(SymbolUpdate::Space(change));
         self.changed = true;
     }
 
-    /// What the output thread does not know yet.
+    /// The messages that the output thread has not been sent yet.
     pub fn take_updates(&mut self) -> std::vec::Drain<'_, SymbolUpdate> {
         self.updates.drain(..)
     }
@@ -577,7 +582,8 @@ impl Stacks {
         !self.updates.is_empty()
     }
 
-    /// Whether there may be fresh ones, or more than should be kept, since the last [`clear_changed`](Stacks::clear_changed).
+    /// Whether there may be messages to send or stacks to forget since the last
+    /// [`clear_changed`](Stacks::clear_changed).
     #[inline]
     pub fn is_changed(&self) -> bool {
         self.changed
@@ -587,7 +593,7 @@ impl Stacks {
         self.changed = false;
     }
 
-    /// How many stacks found the table full.
+    /// Number of stacks that were not kept because the table was full.
     pub fn refused(&self) -> u64 {
         self.refused
     }

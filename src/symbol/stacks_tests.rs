@@ -1,4 +1,4 @@
-//! The table of stacks, by hand and against a plain one.
+//! Tests of the table of stacks: single cases, and random steps compared with a plain map.
 
 use proptest::prelude::*;
 
@@ -34,11 +34,11 @@ fn frames(stacks: &mut Stacks) -> Vec<Vec<Frame>> {
 fn the_zero_at_the_end_is_no_frame() {
     assert_eq!(without_end_marker(&[PERF_CONTEXT_USER, 5, 6, 0]), [PERF_CONTEXT_USER, 5, 6]);
     for words in [&[PERF_CONTEXT_USER, 0][..], &[PERF_CONTEXT_USER, 0, 6], &[0], &[]] {
-        assert_eq!(without_end_marker(words), words, "it is all there is, or not the end");
+        assert_eq!(without_end_marker(words), words, "the only word, or not the last one");
     }
 }
 
-/// A word as a process may have it on its stack, to be taken for something of the kernel's.
+/// A word that a process may put on its stack to pass for a marker or a kernel address.
 fn forged() -> impl Strategy<Value = u64> {
     let marker = prop::sample::select(vec![PERF_CONTEXT_KERNEL, PERF_CONTEXT_USER, PERF_CONTEXT_MAX, u64::MAX]);
     prop_oneof![marker, 0xffff_ffff_8000_0000..PERF_CONTEXT_MAX, any::<u64>()]
@@ -165,7 +165,7 @@ fn forgetting_makes_room() {
     assert!(stacks.words.len() < 4 * 30_000, "the words of the others are gone");
 }
 
-/// Those that come again and again are kept for it, as long as they do.
+/// Stacks that recur are kept as long as they do.
 #[test]
 fn what_is_frequent_is_not_forgotten() {
     let (mut stacks, mut keys) = (Stacks::new(16 << 20, 127), SpaceKeys::default());
@@ -181,7 +181,7 @@ fn what_is_frequent_is_not_forgotten() {
     look(&mut stacks);
     assert_ne!(intern(&mut stacks, 70), often[70], "it did not come again");
     assert_ne!(intern(&mut stacks, 20), often[20], "once is not often");
-    // There is room for so many of them.
+    // Frequent stacks have a limit.
     let (most, bytes) = (stacks.limit_bytes / FREQUENT_SHARE, stacks.bytes / stacks.sizes.len());
     for _ in 0..2 {
         (0..30_000).for_each(|n| _ = intern(&mut stacks, n));
@@ -245,7 +245,7 @@ fn return_addresses_are_told_from_others() {
     assert_eq!(ids.len(), cases.len(), "the same words mean something else");
 }
 
-/// More than are remembered as recent, many of them alike.
+/// More distinct chains than the cache of recent stacks holds, many of them alike.
 fn some_chain(number: u64) -> Vec<u8> {
     let ip = number / 4;
     match number % 4 {
@@ -266,7 +266,7 @@ fn taken(news: &SymbolUpdate) -> FxHashMap<StackId, u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// One id per stack, in its space, as long as it is kept; and each is counted.
+    /// A stack keeps one id per address space until it is forgotten, and all its samples are counted.
     #[test]
     fn does_what_a_map_does(
         steps in prop::collection::vec((0..200_u8, 0_u64..2400, 1..4_i32, prop::sample::select(vec![0_u16, 2])), 0..4000)
