@@ -155,13 +155,13 @@ impl ElfFile {
         LoadSegments(loads.take(MOST_LOADS).map(|segment| (segment.at, segment.address)).collect())
     }
 
-    /// Those of them that are code: their bytes, and the address of the first.
+    /// The executable PT_LOAD segments: bytes of the file, and the virtual address of the first one.
     pub fn code_segments(&self) -> impl Iterator<Item = (FileRange, u64)> {
         let code = self.segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.is_code);
         code.take(MOST_LOADS).map(|segment| (segment.at, segment.address))
     }
 
-    /// The linker's address of where a program begins.
+    /// The virtual address of the program's entry point.
     pub fn entry_address(&self) -> Option<u64> {
         (self.entry != 0).then_some(self.entry)
     }
@@ -188,7 +188,7 @@ impl ElfFile {
         self.machine
     }
 
-    /// Of a machine with addresses of 64 bits.
+    /// ELFCLASS64.
     pub fn is_64_bit(&self) -> bool {
         self.is_64_bit
     }

@@ -16,7 +16,7 @@ pub struct Module {
     /// The path, as the process sees it.
     pub path: Arc<str>,
     pub content: Content,
-    /// What a walk of stacks knows of it.
+    /// What the unwinder knows of its code.
     pub code: Arc<MappedCode>,
     /// Users (uids) whose processes have mapped it.
     users: Mutex<Vec<u32>>,
@@ -114,7 +114,7 @@ impl Mappings {
         Some((&mapping.module, (addr - mapping.start).wrapping_add(mapping.offset)))
     }
 
-    /// The same for who walks stacks.
+    /// The mappings as the unwinder needs them.
     pub fn code(&self) -> Arc<SpaceCode> {
         let range = |mapping: &Mapping| CodeRange {
             start: mapping.start,

@@ -7,7 +7,8 @@
 //!
 //! Names come from kallsyms ([`kallsyms`]), from symbol tables of files ([`elf`], [`elf_file`]; copied by [`tables`],
 //! names read by [`demangle`]), and from perf maps, in which processes name code that they generate ([`perf_map`],
-//! [`perf_map_file`]). The memory for these is bounded by a [`budget`], the time by [`naming`].
+//! [`perf_map_file`]). The memory for these and for
+//! [`unwind_tables`] is bounded by a [`budget`], the time for names by [`naming`].
 //!
 //! In the other direction, [`functions`] finds the address of a function by its name or a pattern ([`matching`]), in a
 //! bounded [`search`].

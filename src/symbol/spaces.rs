@@ -223,7 +223,7 @@ impl AddressSpaces {
         &self.spaces[&pid]
     }
 
-    /// Adds mappings from /proc whose records may have been lost. False: it is too early to read them again.
+    /// Adds mappings from /proc whose records may have been lost. False when it is too early to read them again.
     pub(super) fn reread_maps(&mut self, pid: i32) -> bool {
         // The pid of an exited process may belong to another one by now.
         let now = Instant::now();

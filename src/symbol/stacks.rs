@@ -33,7 +33,7 @@ pub enum StackBody {
     Chain { words: Box<[u64]>, cut: bool, innermost: Innermost, user: UserPart },
     /// The user part is yet to be unwound.
     Window(Arc<StackWindow>),
-    /// From /proc/TID/stack, which gives names but no addresses.
+    /// Frames of /proc/TID/stack, which gives names but no addresses.
     Named(Vec<KernelFrame>),
 }
 
@@ -91,7 +91,7 @@ pub enum Frame {
         place: Result<(Arc<Module>, u64), UnnamedReason>,
     },
     Named(Box<KernelFrame>),
-    /// The stack went on.
+    /// The stack went on here, but was cut.
     Truncated(StackCut),
 }
 
@@ -99,7 +99,7 @@ pub enum Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StackCut {
     DepthLimit,
-    /// The copy of the user's stack ended after so many KiB.
+    /// The copy of the user stack ended after so many KiB.
     Window {
         kib: u8,
     },
