@@ -30,7 +30,7 @@ pub fn run(data: &[u8]) {
     for exported in [false, true] {
         let (mut left, mut seen) = (1 << 16, 0_u64);
         let search = Search::within(BUDGET_BYTES);
-        search.each(&elf, &file, exported, |symbol| {
+        search.each_symbol(&elf, &file, exported, |symbol| {
             seen += 1;
             let name = symbol.name_within(512, &mut left);
             assert!(name.is_none_or(|name| name.len() <= 512 && !name.contains(&0)));
@@ -38,7 +38,7 @@ pub fn run(data: &[u8]) {
         });
         assert!(seen == 0 || elf.has_symtab() || exported);
         let mut named = 0;
-        search.named(&elf, &file, exported, "main", |_| named += 1);
+        search.each_named(&elf, &file, exported, "main", |_| named += 1);
         assert!(named <= seen);
     }
     let budget = Budget::new(BUDGET_BYTES);
@@ -49,7 +49,7 @@ pub fn run(data: &[u8]) {
         let copy = ElfFile::read(&tables.file).expect("an ELF file");
         for exported in [false, true] {
             assert!(copy.symbol_table(&tables.file, exported).is_some());
-            Search::within(u64::MAX).each(&copy, &tables.file, exported, |symbol| assert!(symbol.is_place()));
+            Search::within(u64::MAX).each_symbol(&copy, &tables.file, exported, |symbol| assert!(symbol.may_be_code()));
         }
     }
     assert_eq!(budget.room(&[1]), room);

@@ -98,7 +98,7 @@ mod tests {
     fn a_stack_keeps_its_number() {
         use StackMention::{Above, Printed};
         let mut numbers = StackNumbers::default();
-        assert_eq!((numbers.mention(&StackKey::Absent), numbers.mention(&StackKey::LeftOut)), (None, None));
+        assert_eq!((numbers.mention(&StackKey::Absent), numbers.mention(&StackKey::Unknown)), (None, None));
         assert_eq!((numbers.mention(&key(1)), numbers.mention(&key(2))), (Some(Printed(1)), Some(Printed(2))));
         assert_eq!(numbers.passed(&[b'\n'; NEAR_LINES as usize]), NEAR_LINES as u32);
         assert!(numbers.is_above(&key(1)) && !numbers.is_above(&key(3)));

@@ -543,7 +543,7 @@ mod tests {
                     (WAITS.layout(), &WAITS.values(&Wait { ms, goes_on, waker }).collect::<Vec<_>>()[..]);
                 let grouping = layout.grouping.as_ref().unwrap();
                 let one = Groupable { subject: &subject, layout, grouping, values, stack: None };
-                flood.hold(0, one, StackKey::LeftOut);
+                flood.hold(0, one, StackKey::Unknown);
             }
             let held = flood.take(0);
             assert_eq!(held.groups.len(), 1);

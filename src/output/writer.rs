@@ -303,7 +303,7 @@ impl Writer {
             lines = self.quality.describe();
             lines.append(&mut self.names.coverage().describe());
         } else if !self.settings.json {
-            lines.extend(self.names.coverage().cure_of_code());
+            lines.extend(self.names.coverage().jit_cure());
         }
         for line in lines.iter().chain(&end.summary) {
             self.note(line)?;

@@ -193,7 +193,7 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
 fn in_one_of(wanted: WantedFunctions<'_>, files: &mut Vec<Binary>, search: &Search) -> Option<Result<Vec<Spot>>> {
     let program = files.first()?;
     let own = program.matching(wanted.name(), false, search);
-    if !own.functions.is_empty() || own.chosen > 0 {
+    if !own.functions.is_empty() || own.indirect > 0 {
         return Some(spots_of(wanted, files.remove(0), own, search));
     }
     let mut libraries = files.split_off(1);
@@ -215,7 +215,7 @@ fn in_libraries(
         return Some(spot(place, libraries.remove(at), search).map(|spot| vec![spot]));
     }
     let found: Vec<MatchList> = libraries.iter().map(|code| code.matching(wanted.name(), true, search)).collect();
-    if found.iter().all(|matches| matches.functions.is_empty() && matches.chosen == 0) {
+    if found.iter().all(|matches| matches.functions.is_empty() && matches.indirect == 0) {
         return None;
     }
     let mut spots = Vec::new();
@@ -237,7 +237,7 @@ fn in_libraries(
 
 fn only_chosen(name: &str) -> anyhow::Error {
     let name = escape(name.as_bytes());
-    anyhow!("what `{name}` stands for is chosen among several functions at load time (IFUNC): name those in use")
+    anyhow!("what `{name}` stands for is indirect among several functions at load time (IFUNC): name those in use")
 }
 
 /// Which of the files of a process, its program first, a call of a function that is not in the program may lead to: every
@@ -331,7 +331,7 @@ fn check_count(
 fn spots_of(wanted: WantedFunctions<'_>, code: Binary, matches: MatchList, search: &Search) -> Result<Vec<Spot>> {
     let name = escape(wanted.place.function.as_bytes());
     let path = escape(code.file.path.as_bytes());
-    let MatchList { mut functions, chosen } = matches;
+    let MatchList { mut functions, indirect } = matches;
     let machine = machine_of(&code)?;
     check_count(wanted, functions.len(), search, || {
         functions.iter().map(|found| escape(found.name.as_bytes())).collect()
@@ -347,7 +347,7 @@ fn spots_of(wanted: WantedFunctions<'_>, code: Binary, matches: MatchList, searc
             functions.len()
         );
     }
-    if functions.is_empty() && chosen > 0 {
+    if functions.is_empty() && indirect > 0 {
         return Err(only_chosen(&wanted.place.function));
     }
     let offset_of = |address: u64| code.offset(if machine == Machine::Arm { address & !1 } else { address });
@@ -404,11 +404,11 @@ fn function(wanted: &str, named: FunctionLookup, code: &Binary, search: &Search)
                 some.join(", ")
             )
         }
-        FunctionLookup::Chosen => {
+        FunctionLookup::Indirect => {
             let near: Vec<String> = near().into_iter().filter(|near| near.contains(wanted)).collect();
             let near = did_you_mean(&near);
             bail!(
-                "`{name}` in {path} is chosen among several functions at load time (IFUNC): name the one in use{near}"
+                "`{name}` in {path} is indirect among several functions at load time (IFUNC): name the one in use{near}"
             )
         }
         FunctionLookup::Elsewhere => bail!(

@@ -1,14 +1,13 @@
-//! What files of others may cost us: the bytes that are read of them at a time, and those that are kept. Whoever owns
-//! the processes decides what these files hold, so each user has a share of his own, and nobody takes that of the
-//! others.
+//! Memory budget for files of others: bytes read of them at a time, and bytes kept. The owner of a process decides what
+//! its files hold, so each user has a share, and cannot use up that of the others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-/// Of all users together, unless the command line says otherwise. Symbols of a large C++ program take 30 MiB.
+/// Bytes for all users together, unless the command line says otherwise. Symbols of a large C++ program take 30 MiB.
 pub const BUDGET_BYTES: u64 = 256 << 20;
-/// What one user may have of it.
+/// One user may have 1/SHARES of the budget.
 const SHARES: u64 = 4;
 
 /// Bytes for symbol tables, perf maps and what is decompressed, shared by all files of a run.
@@ -22,8 +21,8 @@ struct Account {
     by_user: FxHashMap<u32, u64>,
 }
 
-/// A part of a budget, which has it again when this is dropped: where files come and go, all tables that there ever
-/// were are more than those that there are.
+/// Bytes taken from a budget, which are given back on drop: where files come and go, all tables that ever existed take
+/// more than those that exist.
 #[derive(Debug)]
 pub struct Share {
     budget: Budget,
@@ -42,21 +41,21 @@ impl Budget {
         Budget(Arc::new(Mutex::new(Account { most: bytes, taken: 0, by_user: FxHashMap::default() })))
     }
 
-    /// Takes so many bytes from the user of `users` who has most left. None when nobody has so many.
+    /// Takes bytes from the one of `users` who has most left. None when nobody has enough.
     pub fn take(&self, bytes: u64, users: &[u32]) -> Option<Share> {
         let mut account = self.account();
         let user = account.richest(users)?;
         account.add(user, bytes).then(|| Share { budget: self.clone(), user, bytes })
     }
 
-    /// The most that [`Budget::take`] would give.
+    /// The most bytes that [`Budget::take`] would give.
     pub fn room(&self, users: &[u32]) -> u64 {
         let account = self.account();
         account.richest(users).map_or(0, |user| account.room(user))
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner) // numbers are right at any time
+        self.0.lock().unwrap_or_else(PoisonError::into_inner) // the numbers are consistent at any time
     }
 }
 
@@ -91,14 +90,14 @@ impl Account {
 }
 
 impl Share {
-    /// Takes so many bytes more, if they are there.
+    /// Takes more bytes. False, and no change, when not enough are left.
     pub fn grow(&mut self, bytes: u64) -> bool {
         let fits = self.budget.account().add(self.user, bytes);
         self.bytes += if fits { bytes } else { 0 };
         fits
     }
 
-    /// Gives back what is above `bytes`.
+    /// Gives back all but `bytes`.
     pub fn shrink_to(&mut self, bytes: u64) {
         let less = self.bytes.saturating_sub(bytes);
         self.budget.account().sub(self.user, less);
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn all_together_have_the_whole() {
+    fn all_users_together_have_the_whole_budget() {
         let budget = Budget::new(100);
         let shares: Vec<Share> = (0..10).map_while(|user| budget.take(25, &[user])).collect();
         assert_eq!((shares.len(), budget.room(&[10])), (4, 0));

@@ -1,4 +1,4 @@
-//! How many of the places that were looked up have a name, and what the others lack.
+//! Share of the places that have a name, and why the others have none.
 
 use rustc_hash::FxHashMap;
 
@@ -7,7 +7,7 @@ use crate::symbol::files::{DELETED, EXITED, NO_PERM, UnnamedReason};
 use crate::symbol::names::HIDDEN;
 use crate::symbol::perf_map_file::{JIT_NO_MAP, Runtime};
 
-/// Distinct places, by whether they have a name.
+/// Numbers of distinct places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaceCounts {
     pub named: u64,
@@ -28,19 +28,19 @@ impl PlaceCounts {
     }
 }
 
-/// A count of places that may be looked up more than once, with another result each time.
+/// Counter of places that may be looked up several times, with different results.
 #[derive(Debug, Default)]
 pub struct PlaceTally {
     pub count: PlaceCounts,
-    /// Whether those that were not settled had a name.
+    /// Places that may be looked up again, and whether they had a name last time.
     unsettled: FxHashMap<u64, bool>,
 }
 
-/// Places told apart. What comes beyond counts at every look-up.
+/// Most unsettled places. Beyond that, each look-up counts as a place.
 const MOST_UNSETTLED: usize = 1 << 16;
 
 impl PlaceTally {
-    /// A settled place is not looked up again.
+    /// Counts a look-up. A settled place is not looked up again.
     pub fn add(&mut self, place: u64, named: bool, settled: bool) {
         if let Some(before) = self.unsettled.remove(&place) {
             *self.count.of(before) -= 1;
@@ -57,9 +57,9 @@ impl PlaceTally {
 pub struct ModuleCoverage {
     pub module: String,
     pub count: PlaceCounts,
-    /// Why some have none.
+    /// Why some places have no name.
     pub reason: UnnamedReason,
-    /// Where its process makes code, what it is.
+    /// The run-time compilers of the processes, for generated code.
     pub runtimes: Vec<Runtime>,
 }
 
@@ -67,17 +67,17 @@ pub struct ModuleCoverage {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     pub count: PlaceCounts,
-    /// In no module: among the unnamed.
+    /// Unnamed places in no module; included in `count`.
     pub nowhere: u64,
-    /// Those that lack names, the worst first.
+    /// Modules with unnamed places, those with most first.
     pub modules: Vec<ModuleCoverage>,
 }
 
-/// Modules that are told of.
+/// Most modules that are listed.
 const MOST: usize = 5;
 
 impl Coverage {
-    /// Of all modules, and of places in none.
+    /// Sums up modules. `nowhere`: places in no module.
     pub fn of(mut modules: Vec<ModuleCoverage>, nowhere: u64) -> Coverage {
         let mut count = PlaceCounts { named: 0, unnamed: nowhere };
         for module in &modules {
@@ -85,7 +85,7 @@ impl Coverage {
             count.unnamed += module.count.unnamed;
         }
         modules.retain(|module| module.count.unnamed > 0);
-        // Code that processes made has a module in each of them.
+        // Generated code has a module per process.
         modules.sort_by(|a, b| (&a.module, a.reason).cmp(&(&b.module, b.reason)));
         modules.dedup_by(|other, one| {
             let is_same = (&one.module, one.reason) == (&other.module, other.reason);
@@ -101,17 +101,17 @@ impl Coverage {
         Coverage { count, nowhere, modules }
     }
 
-    /// Code made at run time has no names: what would help. For who did not ask for more.
-    pub fn cure_of_code(&self) -> Option<String> {
+    /// What would name generated code, if any has no name. Printed without `-v`, too.
+    pub fn jit_cure(&self) -> Option<String> {
         let code = self.modules.iter().filter(|module| module.reason == JIT_NO_MAP);
         let (unnamed, runtimes) = code.fold((0, Vec::new()), |(unnamed, mut runtimes), module| {
             runtimes.extend_from_slice(&module.runtimes);
             (unnamed + module.count.unnamed, runtimes)
         });
-        (unnamed > 0).then(|| format!("jit-no-map: places without a name: {unnamed}; {}", cure_of_code(&runtimes)))
+        (unnamed > 0).then(|| format!("jit-no-map: places without a name: {unnamed}; {}", jit_cure(&runtimes)))
     }
 
-    /// For `-v`.
+    /// The lines for `-v`.
     pub fn describe(&self) -> Vec<String> {
         let (named, all) = (self.count.named, self.count.total());
         if all == 0 {
@@ -120,7 +120,7 @@ impl Coverage {
         let mut lines = vec![format!("symbols: {named} of {all} places named ({} %)", named * 100 / all)];
         lines.extend(self.modules.iter().map(|ModuleCoverage { module, count, reason, runtimes }| {
             let cure = match *reason {
-                JIT_NO_MAP => format!("; {}", cure_of_code(runtimes)),
+                JIT_NO_MAP => format!("; {}", jit_cure(runtimes)),
                 reason => cure(reason).map(|cure| format!("; {cure}")).unwrap_or_default(),
             };
             format!("symbols: {} of {} without a name in {module} ({reason}){cure}", count.unnamed, count.total())
@@ -132,15 +132,15 @@ impl Coverage {
     }
 }
 
-/// What would give code its names that was made at run time.
-fn cure_of_code(runtimes: &[Runtime]) -> String {
+/// What would name generated code.
+fn jit_cure(runtimes: &[Runtime]) -> String {
     let known = Runtime::ALL.into_iter().filter(|runtime| runtimes.contains(runtime));
     let known: Vec<&str> = known.map(Runtime::cure).collect();
     let cures = if known.is_empty() { Runtime::ALL.map(Runtime::cure).to_vec() } else { known };
     format!("it is named in /tmp/perf-PID.map, which is written by {}", cures.join(", "))
 }
 
-/// What would give a module its names.
+/// What would name the places of a module.
 fn cure(reason: UnnamedReason) -> Option<&'static str> {
     match reason {
         elf::STRIPPED => Some("its debug file in /usr/lib/debug/.build-id would help"),
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(lines[4], "symbols: 1 of 1 without a name in /odd/0 (odd)");
         assert_eq!(lines[6], "symbols: 3 frames in no module: wrong frame pointers, or gone");
         assert_eq!(lines.len(), 7);
-        assert!(cure_of_code(&[Runtime::Node, Runtime::Node]).ends_with("written by `node --perf-basic-prof`"));
-        assert_eq!(cure_of_code(&[]), cure_of_code(&Runtime::ALL));
+        assert!(jit_cure(&[Runtime::Node, Runtime::Node]).ends_with("written by `node --perf-basic-prof`"));
+        assert_eq!(jit_cure(&[]), jit_cure(&Runtime::ALL));
     }
 }

@@ -372,7 +372,7 @@ impl<'a> ElfSymbol<'a> {
     }
 
     /// True for a symbol with an address in this file that may be code.
-    pub fn is_place(&self) -> bool {
+    pub fn may_be_code(&self) -> bool {
         self.is_defined && matches!(self.kind, STT_NOTYPE | STT_OBJECT | STT_FUNC | STT_GNU_IFUNC)
     }
 

@@ -58,7 +58,7 @@ pub enum FunctionLookup {
     /// Addresses of several functions of the same name.
     Several(Vec<u64>),
     /// An indirect function (STT_GNU_IFUNC): the implementation is chosen when the program is loaded.
-    Chosen,
+    Indirect,
     /// The function is called here, but defined in another file.
     Elsewhere,
     Unknown,
@@ -122,7 +122,7 @@ impl Binary {
     pub fn find(&self, name: &str, search: &Search) -> FunctionLookup {
         let mut found = NameMatches::default();
         let file = &self.file.file;
-        let mut is_whole = search.named(&self.elf, file, true, name, |symbol| {
+        let mut is_whole = search.each_named(&self.elf, file, true, name, |symbol| {
             found.take(symbol, self.elf.is_old_version(file, symbol.index));
         });
         if let Some(named) = found.clone().verdict() {
@@ -130,7 +130,7 @@ impl Binary {
         }
         for table in self.tables(search) {
             let (elf, file) = table.parts();
-            is_whole &= search.named(elf, file, false, name, |symbol| found.take(symbol, false));
+            is_whole &= search.each_named(elf, file, false, name, |symbol| found.take(symbol, false));
             if let Some(named) = found.clone().verdict() {
                 return named;
             }
@@ -150,7 +150,7 @@ impl Binary {
     /// True when the file defines and exports a function of this name.
     pub fn exports(&self, name: &str, search: &Search) -> bool {
         let mut found = NameMatches::default();
-        let is_whole = search.named(&self.elf, &self.file.file, true, name, |symbol| found.take(symbol, false));
+        let is_whole = search.each_named(&self.elf, &self.file.file, true, name, |symbol| found.take(symbol, false));
         if !is_whole {
             search.leave_out(&self.file.path);
         }
@@ -249,7 +249,7 @@ struct NameMatches {
     global: BTreeMap<u64, u64>,
     local: BTreeMap<u64, u64>,
     old: BTreeMap<u64, u64>,
-    is_chosen: bool,
+    is_indirect: bool,
     is_called: bool,
 }
 
@@ -257,7 +257,7 @@ impl NameMatches {
     fn take(&mut self, symbol: &ElfSymbol<'_>, is_old: bool) {
         match symbol.kind {
             _ if !symbol.is_defined => self.is_called = true,
-            STT_GNU_IFUNC => self.is_chosen = true,
+            STT_GNU_IFUNC => self.is_indirect = true,
             STT_FUNC => {
                 let place = match (symbol.is_local, is_old) {
                     (true, _) => &mut self.local,
@@ -275,8 +275,8 @@ impl NameMatches {
     /// The function that is meant. A global one goes before local ones, and these before old versions. None without
     /// one.
     fn verdict(self) -> Option<FunctionLookup> {
-        if self.is_chosen {
-            return Some(FunctionLookup::Chosen);
+        if self.is_indirect {
+            return Some(FunctionLookup::Indirect);
         }
         let found = [self.global, self.local, self.old].into_iter().find(|found| !found.is_empty())?;
         let mut found = found.into_iter();
@@ -439,7 +439,7 @@ mod tests {
             (&[(STT_FUNC, false, 16, true), (STT_FUNC, false, 32, false)], function(32)),
             (&[(STT_FUNC, false, 16, true)], function(16)),
             (&[(STT_FUNC, true, 16, false), (STT_FUNC, true, 32, false)], Some(FunctionLookup::Several(vec![16, 32]))),
-            (&[(STT_GNU_IFUNC, false, 16, false)], Some(FunctionLookup::Chosen)),
+            (&[(STT_GNU_IFUNC, false, 16, false)], Some(FunctionLookup::Indirect)),
             (&[(OBJECT, false, 16, false)], None),
             (&[(STT_FUNC, false, 0, false)], None),
         ];

@@ -1,4 +1,4 @@
-//! Which names this process cannot see, and what would show them.
+//! Names that this process lacks the privileges to see, and what would show them.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -8,7 +8,7 @@ use crate::host::{Host, processes, sysctl};
 use crate::perf::refusal::Reason;
 use crate::sys::privileges::{Capability, Privileges};
 
-/// What will be without names. Empty for root.
+/// Why some frames will have no names. Empty for root.
 pub fn hidden(host: &Host) -> Vec<Reason> {
     let privileges = Privileges::of_self(&host.proc);
     let restrict = sysctl(host, "kptr_restrict").unwrap_or(0);
@@ -25,7 +25,7 @@ pub fn hidden(host: &Host) -> Vec<Reason> {
     reasons
 }
 
-/// kallsyms_show_value, kernel/ksyms_common.c.
+/// Why kallsyms shows no addresses, by kallsyms_show_value() in kernel/ksyms_common.c.
 fn kernel_names(has_syslog: bool, restrict: i64) -> Reason {
     const WHY: &str = "no names for kernel functions";
     match restrict {
@@ -38,17 +38,17 @@ fn kernel_names(has_syslog: bool, restrict: i64) -> Reason {
     }
 }
 
-/// The first symbols have addresses; hidden ones are all zero.
+/// Whether any of the first symbols has an address; hidden ones are all zero.
 fn shows_addresses(host: &Host) -> bool {
     let mut start = String::new();
     let Ok(file) = File::open(host.proc.join("kallsyms")) else { return false };
-    // A symbol of the first page may be no UTF-8 in a fixture; then nothing is shown either.
+    // A page that is not UTF-8 counts as hidden.
     let read = file.take(4096).read_to_string(&mut start);
     let address = |line: &str| line.split(' ').next().is_some_and(|word| word.bytes().any(|byte| byte != b'0'));
     read.is_ok() && start.lines().any(address)
 }
 
-/// Some process of another user does not show what it has mapped.
+/// Whether the mappings of some process of another user may not be read.
 fn hides_maps(host: &Host, uid: u32) -> bool {
     processes(host).iter().any(|pid| {
         let dir = host.proc.join(pid.to_string());

@@ -1,29 +1,29 @@
-//! Which interrupt the kernel was in, by its stack: the innermost function that hands over to what serves an interrupt,
-//! and what it has called.
+//! The interrupt that the kernel was in, by its stack: the innermost function that dispatches interrupts tells the
+//! kind, the function it called tells which one.
 
 use crate::symbol::names::{NamedFrame, is_interrupt_entry};
 use crate::tep::context::Interruption;
 
-/// What hands over.
+/// Kind of a function that dispatches to handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dispatch {
-    /// Of high resolution, in a hard interrupt or its softirq.
-    HighTimer,
+    /// High-resolution timers, in a hard interrupt or their softirq.
+    HighResTimer,
     Timer,
     Softirq,
-    /// To a device's handler.
-    Device,
-    /// To what another CPU wants done here.
-    Call,
-    Work,
+    /// To the handler of a device.
+    DeviceIrq,
+    /// To a function that another CPU asked this one to call.
+    SmpCall,
+    IrqWork,
 }
 
-/// As kernels since 4.3 call them; of a function that the compiler has put into its caller, the caller.
+/// Names of kernels since 4.3. Callers stand for functions that the compiler may have inlined into them.
 const DISPATCHERS: [(&str, Dispatch); 21] = [
-    ("__hrtimer_run_queues", Dispatch::HighTimer),
-    ("hrtimer_run_queues", Dispatch::HighTimer),
-    ("hrtimer_interrupt", Dispatch::HighTimer),
-    ("hrtimer_run_softirq", Dispatch::HighTimer),
+    ("__hrtimer_run_queues", Dispatch::HighResTimer),
+    ("hrtimer_run_queues", Dispatch::HighResTimer),
+    ("hrtimer_interrupt", Dispatch::HighResTimer),
+    ("hrtimer_run_softirq", Dispatch::HighResTimer),
     ("call_timer_fn", Dispatch::Timer),
     ("expire_timers", Dispatch::Timer),
     ("__run_timers", Dispatch::Timer),
@@ -31,19 +31,19 @@ const DISPATCHERS: [(&str, Dispatch); 21] = [
     ("handle_softirqs", Dispatch::Softirq),
     ("__do_softirq", Dispatch::Softirq),
     ("__softirqentry_text_start", Dispatch::Softirq), // the same address
-    ("__handle_irq_event_percpu", Dispatch::Device),
-    ("handle_irq_event_percpu", Dispatch::Device),
-    ("handle_percpu_devid_irq", Dispatch::Device),
-    ("handle_percpu_irq", Dispatch::Device),
-    ("__flush_smp_call_function_queue", Dispatch::Call),
-    ("flush_smp_call_function_queue", Dispatch::Call),
-    ("generic_smp_call_function_single_interrupt", Dispatch::Call),
-    ("irq_work_single", Dispatch::Work),
-    ("irq_work_run_list", Dispatch::Work),
-    ("irq_work_run", Dispatch::Work),
+    ("__handle_irq_event_percpu", Dispatch::DeviceIrq),
+    ("handle_irq_event_percpu", Dispatch::DeviceIrq),
+    ("handle_percpu_devid_irq", Dispatch::DeviceIrq),
+    ("handle_percpu_irq", Dispatch::DeviceIrq),
+    ("__flush_smp_call_function_queue", Dispatch::SmpCall),
+    ("flush_smp_call_function_queue", Dispatch::SmpCall),
+    ("generic_smp_call_function_single_interrupt", Dispatch::SmpCall),
+    ("irq_work_single", Dispatch::IrqWork),
+    ("irq_work_run_list", Dispatch::IrqWork),
+    ("irq_work_run", Dispatch::IrqWork),
 ];
 
-/// `softirq_to_name`, kernel/softirq.c, by what serves each.
+/// Names of softirqs (`softirq_to_name`, kernel/softirq.c) by their handlers.
 const SOFTIRQS: [(&str, &str); 15] = [
     ("tasklet_hi_action", "HI"),
     ("run_timer_softirq", "TIMER"),
@@ -62,21 +62,22 @@ const SOFTIRQS: [(&str, &str); 15] = [
     ("rcu_process_callbacks", "RCU"),
 ];
 
-/// They wake up whomever they are told to, and say nothing of what for. What calls one last leaves the stack to it.
+/// Functions that wake up a task without telling what for. A handler that ends with such a call may be missing on the
+/// stack (tail call).
 const WAKERS: [&str; 4] = ["try_to_wake_up", "wake_up_process", "wake_up_state", "default_wake_function"];
 
-/// The functions of a timer that a task has set to wake itself up.
+/// Handlers of timers that a task sets to wake itself up.
 const OWN_TIMEOUTS: [&str; 2] = ["hrtimer_wakeup", "process_timeout"];
 
-/// What to call the interrupt of which `frames` is the stack, innermost first. None: it cannot be told.
+/// The name of the interrupt with the stack `frames`, innermost first. None when the stack does not tell.
 pub fn name(kind: Interruption, frames: &[NamedFrame]) -> Option<String> {
     let unknown = || (kind == Interruption::Soft).then(|| "softirq".to_owned());
     let mut inner = None;
     for frame in frames {
         let Ok(symbol) = &frame.symbol else { return unknown() };
-        // What the compiler has made of a function: `.isra.0`, `.llvm.123`.
+        // Without suffixes of the compiler: `.isra.0`, `.llvm.123`.
         let function = symbol.split('.').next().unwrap_or_default();
-        // What lies behind was interrupted.
+        // The frames further out were interrupted.
         if is_interrupt_entry(function) {
             return unknown();
         }
@@ -90,7 +91,7 @@ pub fn name(kind: Interruption, frames: &[NamedFrame]) -> Option<String> {
 }
 
 impl Dispatch {
-    /// `called`: the function that it has handed over to, where that is known.
+    /// `called`: the function called by the dispatcher, where that is known.
     fn name(self, kind: Interruption, called: Option<&str>) -> Option<String> {
         let is_hard = kind == Interruption::Hard;
         let with = |word: &str| called.map_or_else(|| word.to_owned(), |called| format!("{word} {called}"));
@@ -99,16 +100,16 @@ impl Dispatch {
             other.map_or_else(|| "timer".to_owned(), |called| format!("timer {called}"))
         };
         match self {
-            Dispatch::HighTimer => Some(of_timer()),
+            Dispatch::HighResTimer => Some(of_timer()),
             Dispatch::Timer if !is_hard => Some(of_timer()),
             Dispatch::Softirq if !is_hard => {
                 let known = SOFTIRQS.iter().find(|(function, _)| Some(*function) == called);
                 Some(known.map_or_else(|| with("softirq"), |(_, name)| format!("softirq {name}")))
             }
-            Dispatch::Device if is_hard => called.filter(|called| *called != "__irq_wake_thread").map(str::to_owned),
-            Dispatch::Call if is_hard => Some(with("IPI")),
-            Dispatch::Work if is_hard => Some(with("irq_work")),
-            // It is not what the flags of the record say.
+            Dispatch::DeviceIrq if is_hard => called.filter(|called| *called != "__irq_wake_thread").map(str::to_owned),
+            Dispatch::SmpCall if is_hard => Some(with("IPI")),
+            Dispatch::IrqWork if is_hard => Some(with("irq_work")),
+            // The stack contradicts the flags of the record.
             _ => None,
         }
     }
@@ -118,14 +119,14 @@ impl Dispatch {
 mod tests {
     use super::*;
 
-    fn told(kind: Interruption, functions: &str) -> Option<String> {
+    fn name_of(kind: Interruption, functions: &str) -> Option<String> {
         let named = |symbol: &str| NamedFrame { addr: Some(1), symbol: Ok(symbol.into()), offset: 0, module: None };
         let frames: Vec<NamedFrame> = functions.split(' ').map(named).collect();
         name(kind, &frames)
     }
 
     #[test]
-    fn the_innermost_dispatcher_tells() {
+    fn the_innermost_dispatcher_names_the_interrupt() {
         use Interruption::{Hard, Soft};
         let cases = [
             (Hard, "try_to_wake_up hrtimer_wakeup __hrtimer_run_queues hrtimer_interrupt", Some("timer")),
@@ -150,7 +151,7 @@ mod tests {
             (Hard, "try_to_wake_up nvme_irq __handle_irq_event_percpu handle_irq_event", Some("nvme_irq")),
             (Hard, "try_to_wake_up __irq_wake_thread __handle_irq_event_percpu", None),
             (Hard, "try_to_wake_up deep deeper", None),
-            // On arm64 a device's handler finds out which timer it is.
+            // On arm64, the timer is behind a handler of a device.
             (
                 Hard,
                 "try_to_wake_up hrtimer_wakeup __hrtimer_run_queues hrtimer_interrupt arch_timer_handler_virt \
@@ -163,17 +164,17 @@ mod tests {
                 "try_to_wake_up perf_pending_irq irq_work_single irq_work_run_list",
                 Some("irq_work perf_pending_irq"),
             ),
-            // An interrupt that is not known, in a softirq that has no part in it.
+            // An unknown interrupt of a softirq, which must not name it.
             (Hard, "try_to_wake_up strange asm_sysvec_strange net_rx_action handle_softirqs", None),
             (Hard, "try_to_wake_up strange net_rx_action handle_softirqs", None),
         ];
         for (kind, functions, want) in cases {
-            assert_eq!(told(kind, functions).as_deref(), want, "{kind:?} {functions}");
+            assert_eq!(name_of(kind, functions).as_deref(), want, "{kind:?} {functions}");
         }
     }
 
     #[test]
-    fn without_names_nothing_is_said() {
+    fn a_stack_without_names_tells_nothing() {
         let unnamed = NamedFrame { addr: Some(1), symbol: Err("kallsyms cannot be read"), offset: 0, module: None };
         assert_eq!(name(Interruption::Hard, std::slice::from_ref(&unnamed)), None);
         assert_eq!(name(Interruption::Soft, &[unnamed]).as_deref(), Some("softirq"));

@@ -13,22 +13,22 @@ use rustc_hash::FxHashMap;
 
 /// `KSYM_NAME_LEN`, include/linux/kallsyms.h.
 const MAX_NAME: usize = 512;
-/// No function is as long as that: beyond lies another section, or nothing.
+/// No function is this long: the next symbol belongs to another section.
 const MAX_GAP_BYTES: u64 = 1 << 20;
-/// As `symbols__fixup_end` of tools/perf does.
+/// Length of a symbol that no other one bounds, as `symbols__fixup_end` of tools/perf assumes.
 const TAIL_BYTES: u64 = 4096;
-/// The kernel writes at most a page per read(2) whatever is asked for; this is what is parsed at a time.
+/// Bytes parsed at a time. A read(2) returns up to a page of them, whatever its buffer.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Where the kernel's functions are, or its data.
+/// The kernel's functions, or its data, by address.
 #[derive(Debug)]
 pub struct Kallsyms {
     entries: Vec<KallsymsEntry>, // sorted, one per address
-    names: Vec<u8>,              // of each name its type letter, then the name
+    names: Vec<u8>,              // per name: its type letter, then the name
     modules: Vec<String>,
 }
 
-/// A symbol, or (`len` 0) an address from which nothing has a name.
+/// A symbol; with `len` 0 an address that ends the symbol before it and has no name.
 #[derive(Clone, Copy, Debug)]
 struct KallsymsEntry {
     address: u64,
@@ -37,11 +37,11 @@ struct KallsymsEntry {
     module: u16, // index + 1, 0 for the kernel proper
 }
 
-/// A kernel address by name.
+/// The symbol of a kernel address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelSymbol<'a> {
     pub name: &'a [u8],
-    pub offset: u64, // of the address from the symbol
+    pub offset: u64, // distance of the address from the symbol
     pub module: Option<&'a str>,
 }
 
@@ -58,14 +58,14 @@ pub enum KallsymsError {
     Io(#[from] io::Error),
 }
 
-/// Hands over the name of every function in `/proc/kallsyms`, and its address; 0 when that is hidden.
+/// Calls `take` with the name and address of each function in `/proc/kallsyms`. Hidden addresses are 0.
 pub fn each_function(path: &Path, mut take: impl FnMut(&str, u64)) {
     let Ok(file) = File::open(path) else { return };
     let mut lines = BufReader::with_capacity(CHUNK_BYTES, file);
     let mut line = Vec::new();
     loop {
         line.clear();
-        // A line that is longer than any is no symbol; what is left of it is none either.
+        // A longer line is no symbol, and the rest of it does not parse as one.
         let len = Read::by_ref(&mut lines).take(2 * MAX_NAME as u64).read_until(b'\n', &mut line);
         if !len.is_ok_and(|len| len > 0) {
             return;
@@ -80,22 +80,23 @@ pub fn each_function(path: &Path, mut take: impl FnMut(&str, u64)) {
 }
 
 impl Kallsyms {
+    /// Reads the functions.
+    ///
     /// # Errors
     /// There are no symbols, their addresses are hidden, or `path` cannot be read.
     pub fn load(path: &Path) -> Result<Self, KallsymsError> {
         Builder::default().load(path)
     }
 
-    /// The kernel's data, as far as the kernel itself names any: that takes CONFIG_KALLSYMS_ALL, and then local data is
-    /// listed.
+    /// Reads the data. Only a kernel with CONFIG_KALLSYMS_ALL lists its data; the local symbols show that it does.
     ///
     /// # Errors
-    /// As for functions.
+    /// As [`Kallsyms::load`].
     pub fn load_data(path: &Path) -> Result<Self, KallsymsError> {
         Builder { is_of_data: true, ..Builder::default() }.load(path)
     }
 
-    /// `text` is all of `/proc/kallsyms`. Lines that are none of its own are skipped.
+    /// Parses the functions in `text`, the content of `/proc/kallsyms`. Malformed lines are skipped.
     ///
     /// # Errors
     /// There are no symbols, or their addresses are hidden.
@@ -105,7 +106,8 @@ impl Kallsyms {
         builder.finish()
     }
 
-    /// `None` where no function is: user addresses, data, gaps. In a table of data: where none is.
+    /// The symbol of an address. `None` outside of functions (user addresses, data, gaps), or of data in a table of
+    /// data.
     pub fn resolve(&self, address: u64) -> Option<KernelSymbol<'_>> {
         let after = self.entries.partition_point(|entry| entry.address <= address);
         let entry = self.entries[..after].last().filter(|entry| entry.len > 0)?;
@@ -125,8 +127,8 @@ impl Kallsyms {
         })
     }
 
-    /// How far it is from the symbol of `address` to the next one, which is how the kernel sizes them. None where
-    /// nothing bounds it.
+    /// Distance from the symbol of `address` to the next one, which the kernel takes for its size. None where no symbol
+    /// bounds it.
     pub fn size(&self, address: u64) -> Option<u64> {
         let after = self.entries.partition_point(|entry| entry.address <= address);
         let entry = self.entries.get(..after)?.last().filter(|entry| entry.len > 0)?;
@@ -135,7 +137,7 @@ impl Kallsyms {
         (size <= MAX_GAP_BYTES && (next.module == entry.module || next.len == 0)).then_some(size)
     }
 
-    /// Named addresses.
+    /// Number of addresses with a name.
     pub fn len(&self) -> usize {
         self.entries.iter().filter(|entry| entry.len > 0).count()
     }
@@ -156,8 +158,8 @@ impl KallsymsEntry {
         &names[self.name as usize..][..usize::from(self.len)]
     }
 
-    /// Of the names of one address the least is shown: a function before a mere boundary; then global, weak, local;
-    /// then the plainest: fewest underscores in front, shortest.
+    /// Sort key of the names of one address, of which the first is shown: functions before boundaries of sections; then
+    /// global, weak, local; then by leading underscores and length.
     fn rank<'a>(&self, names: &'a [u8]) -> (bool, bool, u8, usize, usize, &'a [u8]) {
         let name = self.name(names);
         let letter = (self.name as usize).checked_sub(1).and_then(|at| names.get(at));
@@ -171,22 +173,22 @@ impl KallsymsEntry {
     }
 }
 
-/// One of the linker script's own names for the edge of a section: `_stext`, `__irqentry_text_end`.
+/// True for symbols that the linker script defines at the edge of a section: `_stext`, `__irqentry_text_end`.
 fn is_boundary(name: &[u8]) -> bool {
     let edge = |word: &[u8]| name.starts_with(b"_") && name.ends_with(word);
     edge(b"text") || edge(b"text_start") || edge(b"text_end") || edge(b"_begin")
 }
 
-/// Takes lines one by one.
+/// Parser of the lines of kallsyms.
 #[derive(Default)]
 struct Builder {
     entries: Vec<KallsymsEntry>,
     names: Vec<u8>,
     modules: Vec<String>,
     module_ids: FxHashMap<String, u16>,
-    last_module: u16, // a module's symbols stand together
+    last_module: u16, // symbols of a module are adjacent
     hidden: bool,     // an address was 0
-    is_of_data: bool, // not of functions
+    is_of_data: bool, // keeps data, not functions
     has_local_data: bool,
 }
 
@@ -203,8 +205,8 @@ impl Builder {
                 Err(err) => return Err(err.into()),
             }
             if filled == chunk.len() {
-                // Whole lines are parsed, the start of the next one moves to the front. One longer than the chunk is no
-                // symbol.
+                // Whole lines are parsed, and the start of the next one moves to the front. A line longer than the
+                // chunk is no symbol.
                 let lines = chunk.iter().rposition(|&byte| byte == b'\n').map_or(filled, |at| at + 1);
                 self.lines(&chunk[..lines])?;
                 chunk.copy_within(lines.., 0);
@@ -216,7 +218,7 @@ impl Builder {
     }
 
     fn lines(&mut self, text: &[u8]) -> Result<(), KallsymsError> {
-        // An average line is 44 bytes, 26 of them name.
+        // A line has 44 bytes on average, 26 of them the name.
         self.entries.reserve(text.len() / 44);
         self.names.reserve(text.len() * 26 / 44);
         text.split(|&byte| byte == b'\n').try_for_each(|line| self.line(line))
@@ -238,8 +240,8 @@ impl Builder {
             return Ok(());
         }
         let is_text = matches!(kind, b't' | b'T' | b'w' | b'W' | b'i');
-        // `$x` marks where code turns into data (arm64), `.L` is a label in a function: neither ends it. Absolute
-        // symbols (`A`, old per-cpu offsets too) are no places at all.
+        // `$x` marks where data turns into code (arm64), `.L` is a label in a function: neither ends the function.
+        // Absolute symbols (`A`; per-CPU offsets of old kernels) are no addresses.
         if name.starts_with(b"$") || name.starts_with(b".L") || matches!(kind, b'a' | b'A') {
             return Ok(());
         }
@@ -284,10 +286,11 @@ impl Builder {
         if entries.iter().all(|entry| entry.len == 0) || is_of_data && !has_local_data {
             return Err(if hidden { KallsymsError::Restricted } else { KallsymsError::Empty });
         }
-        // The kernel proper comes sorted; modules, ftrace and BPF come as they were loaded. This sort likes runs.
+        // The kernel proper is sorted; modules, ftrace and BPF follow in order of loading. The sort is fast on such
+        // runs.
         entries.sort_by(|a, b| a.address.cmp(&b.address).then_with(|| a.rank(&names).cmp(&b.rank(&names))));
         entries.dedup_by_key(|entry| entry.address);
-        // Of neighbours without a name the first is enough: most of all symbols, with CONFIG_KALLSYMS_ALL.
+        // The first of adjacent entries without a name suffices; with CONFIG_KALLSYMS_ALL these are most symbols.
         entries.dedup_by(|next, entry| next.len == 0 && entry.len == 0);
         entries.shrink_to_fit();
         names.shrink_to_fit();
@@ -295,7 +298,7 @@ impl Builder {
     }
 }
 
-/// Where the kernel's function `name` is. None when there is none, or not of this name alone.
+/// The address of the kernel's function `name`, outside of modules. None without such a function.
 ///
 /// # Errors
 /// Addresses are hidden, or `path` cannot be read.
@@ -305,7 +308,7 @@ pub fn address_of(path: &Path, name: &str) -> Result<Option<u64>, KallsymsError>
         let line = line?;
         let Some((address, [b' ', b't' | b'T' | b'w' | b'W', b' ', rest @ ..])) = hex(&line) else { continue };
         let (its_name, module) = split_module(rest);
-        // With link-time optimization, a local function's name ends with a number: `name.llvm.123`.
+        // Link-time optimization appends a number to the names of local functions: `name.llvm.123`.
         let tail = its_name.strip_prefix(name.as_bytes());
         if module.is_none() && tail.is_some_and(|tail| tail.is_empty() || tail.starts_with(b".llvm.")) {
             if address != 0 {
@@ -317,7 +320,7 @@ pub fn address_of(path: &Path, name: &str) -> Result<Option<u64>, KallsymsError>
     if hidden { Err(KallsymsError::Restricted) } else { Ok(None) }
 }
 
-/// `name\t[module]`.
+/// Splits `name\t[module]`.
 fn split_module(text: &[u8]) -> (&[u8], Option<&[u8]>) {
     match text.iter().position(|&byte| byte == b'\t').map(|tab| text.split_at(tab)) {
         Some((name, [b'\t', b'[', module @ .., b']'])) => (name, Some(module)),
@@ -325,7 +328,7 @@ fn split_module(text: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// One to 16 hexadecimal digits, and what follows them.
+/// Parses one to 16 hexadecimal digits; also returns the text behind them.
 fn hex(text: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0;
     let mut len = 0;
@@ -344,7 +347,7 @@ mod tests {
 
     use super::*;
 
-    // Of a 6.18 kernel, shortened; the modules are made up, out of order as they may be.
+    // From kernel 6.18, shortened; the modules are invented, and out of order as loaded ones may be.
     const TEXT: &str = "\
 0000000000000000 A fixed_percpu_data
 0000000000001000 A cpu_tss_rw
@@ -421,7 +424,7 @@ ffffffffc0300040 d a_data\t[mod_a]
     }
 
     #[test]
-    fn skips_what_is_no_symbol() {
+    fn skips_malformed_lines() {
         let long = "x".repeat(513);
         let text = format!(
             "\n \nffffffff81000000\nffffffff81000000 T\nxyz T a\n1ffffffff81000000 T b\n+1 T c\nffffffff81000000 TT d\n\
@@ -434,7 +437,7 @@ ffffffffc0300040 d a_data\t[mod_a]
     }
 
     #[test]
-    fn hands_over_functions_that_have_a_name() {
+    fn lists_functions_with_a_name() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"ff10 T one\nff20 d data\nff30 T \t[mod]\nff40 T \nff50 t two\t[mod]\n0 w three\n").unwrap();
         let mut functions = Vec::new();
@@ -488,7 +491,7 @@ ffffffffc0300040 d a_data\t[mod_a]
     }
 
     #[test]
-    fn a_size_is_that_of_a_symbol() {
+    fn a_size_reaches_to_the_next_symbol() {
         let table = Kallsyms::parse(TEXT.as_bytes()).unwrap();
         let sizes = [0xffff_ffff_8100_1041, 0xffff_ffff_8200_0000, 0xffff_ffff_c040_0100, 0];
         assert_eq!(sizes.map(|address| table.size(address)), [Some(0x10), None, None, None]);
@@ -511,7 +514,7 @@ ffffffffc0300040 d a_data\t[mod_a]
     }
 
     #[test]
-    fn says_why_there_are_none() {
+    fn says_why_there_are_no_symbols() {
         let hidden = "0000000000000000 T _stext\n0000000000000000 t a\t[mod]\n";
         assert!(matches!(Kallsyms::parse(hidden.as_bytes()), Err(KallsymsError::Restricted)));
         for text in ["", "\n", "garbage", "ffffffff81000000 D data\n", "0000000000000000 A percpu\n"] {

@@ -1,64 +1,65 @@
-//! Functions by what people call them: `word_counter::count`, `word_counter::*`. The names in a file are those of its
-//! compiler, and each must be read before it is known what it stands for: in a bounded time, since they are others'.
+//! Functions by their names in the source, or by a pattern: `word_counter::count`, `word_counter::*`. Names in a file
+//! are mangled, and each must be demangled before it can be compared. Files belong to others, so the time for that is
+//! bounded.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use crate::glob::glob;
-use crate::symbol::demangle::{demangled, function_name, is_piece};
+use crate::symbol::demangle::{demangled, function_name, is_split_part};
 use crate::symbol::elf_file::ElfSymbol;
 use crate::symbol::functions::{Binary, STT_FUNC, STT_GNU_IFUNC};
 use crate::symbol::search::Search;
 
-/// Of a name in a file. Longer ones are not made for people.
+/// Longest name in a file that is compared.
 const MOST_NAME_BYTES: usize = 4096;
-/// Of all names of a file that are looked at: a browser with all its symbols has fewer.
+/// Most bytes of names that are read per file; a browser with all its symbols has fewer.
 const MOST_NAMES_BYTES: usize = 256 << 20;
-/// Functions whose names are kept: nobody asks for more.
+/// Most functions whose names are kept.
 const MOST_NAMED: usize = 1000;
-/// Functions that are counted.
+/// Most functions that are counted.
 const MOST_COUNTED: usize = 100_000;
-/// Names that are read before the time is looked at.
-const AT_A_TIME: u32 = 64;
+/// Names that are read between two checks of the time.
+const NAMES_PER_CLOCK_READ: u32 = 64;
 
-/// What a user has typed.
+/// A name or pattern as the user typed it.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedName<'a> {
     text: &'a str,
     is_pattern: bool,
 }
 
-/// A function that is so called.
+/// A function that matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Match {
+pub struct MatchedFunction {
     pub address: u64,
     pub size: u64,
-    /// As people call it. Empty beyond `MOST_NAMED`.
+    /// The name in the source. Empty beyond the first 1000 functions.
     pub name: String,
 }
 
-/// What a name stands for in a file.
+/// The functions of a file that match.
 #[derive(Debug, Default)]
 pub struct MatchList {
-    /// By address. Two symbols of one address are one function.
-    pub functions: Vec<Match>,
-    /// Names of those that are chosen when the file is loaded.
-    pub chosen: usize,
+    /// Sorted by address. Symbols of one address are one function.
+    pub functions: Vec<MatchedFunction>,
+    /// Number of matching indirect functions (STT_GNU_IFUNC), whose address is chosen when the file is loaded.
+    pub indirect: usize,
 }
 
 impl<'a> WantedName<'a> {
-    /// `is_pattern`: it stands for whatever it matches.
+    /// `is_pattern`: `text` is a pattern with `*` and `?`.
     pub fn new(text: &'a str, is_pattern: bool) -> WantedName<'a> {
         WantedName { text, is_pattern }
     }
 
-    /// What people call the symbol `name`, if they may mean it, and whether it is what was typed to the letter.
-    fn meant(self, name: &str) -> Option<(String, bool)> {
+    /// The source name of the symbol `name`, if it matches, and whether it matches literally rather than as a pattern.
+    fn match_symbol(self, name: &str) -> Option<(String, bool)> {
         if name == self.text {
             return Some((name.to_owned(), true));
         }
-        if is_piece(name) {
+        if is_split_part(name) {
             return None;
         }
         let function = function_name(name);
@@ -72,13 +73,13 @@ impl<'a> WantedName<'a> {
         (is_own || self.is_pattern && glob(self.text.as_bytes(), function.as_bytes())).then_some((function, false))
     }
 
-    /// All instances of a template are meant where no arguments are given.
+    /// True when `name` is the text; without its template arguments, where the text has none.
     fn is_typed(self, name: &str) -> bool {
         name == self.text || !self.text.contains('<') && plain(name) == self.text
     }
 }
 
-/// A name without the arguments of its templates.
+/// A name without template arguments.
 fn plain(name: &str) -> Cow<'_, str> {
     match without_arguments(name) {
         Some(short) if name.contains('<') => short.replace("::<...>", "").replace("<...>", "").into(),
@@ -86,13 +87,13 @@ fn plain(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// `a<b<c>, d>::e()` as `a<...>::e()`, and Rust's `<a<b> as c>::d` as `<a<...> as c>::d`. None where brackets do not
-/// match.
+/// Shortens template arguments: `a<b<c>, d>::e()` to `a<...>::e()`, and Rust's `<a<b> as c>::d` to `<a<...> as c>::d`.
+/// None where brackets do not match.
 pub fn without_arguments(name: &str) -> Option<String> {
     const OPERATOR: &str = "operator";
     let mut short = String::with_capacity(name.len());
     let mut depth = 0_usize;
-    let mut is_qualified = name.starts_with('<'); // and that bracket is open
+    let mut is_qualified = name.starts_with('<'); // until that bracket is closed
     let mut before = ' ';
     for (at, char) in name.char_indices() {
         let of_operator = matches!(char, '<' | '>' | '=')
@@ -119,27 +120,26 @@ pub fn without_arguments(name: &str) -> Option<String> {
     (depth == 0 && !is_qualified).then_some(short)
 }
 
-/// The last part of a name: `count` of `word_counter::count` and of `word_counter::count<int>`.
+/// The last component of a name: `count` of `word_counter::count` and of `word_counter::count<int>`.
 pub fn last_part(name: &str) -> String {
     let name = plain(name);
     name.rsplit("::").next().unwrap_or_default().to_owned()
 }
 
 impl Binary {
-    /// The functions that a name may mean, by what people call them: of the file's exports, and unless only these are
-    /// asked for, of all its tables.
+    /// The functions that match `wanted`: exported ones, and without `exports_only` those of all symbol tables.
     pub fn matching(&self, wanted: WantedName<'_>, exports_only: bool, search: &Search) -> MatchList {
         let mut matches = BTreeMap::new();
-        let (mut chosen, mut has_typed) = (0, false);
+        let (mut indirect, mut has_typed) = (0, false);
         let is_whole = self.each_symbol(search, exports_only, |name, symbol| {
-            let Some((name, is_typed)) = wanted.meant(name) else { return };
+            let Some((name, is_typed)) = wanted.match_symbol(name) else { return };
             if symbol.kind == STT_GNU_IFUNC {
-                chosen += 1;
+                indirect += 1;
                 return;
             }
             if is_typed && !has_typed {
                 has_typed = true;
-                matches.clear(); // of a pattern that is a name, too
+                matches.clear(); // the text is also the literal name of a function
             }
             if is_typed == has_typed && matches.len() < MOST_COUNTED {
                 let name = if matches.len() < MOST_NAMED { name } else { String::new() };
@@ -149,21 +149,21 @@ impl Binary {
         if !is_whole {
             search.leave_out(&self.file.path);
         }
-        let functions = matches.into_iter().map(|(address, (size, name))| Match { address, size, name });
-        MatchList { functions: functions.collect(), chosen }
+        let functions = matches.into_iter().map(|(address, (size, name))| MatchedFunction { address, size, name });
+        MatchList { functions: functions.collect(), indirect }
     }
 
-    /// Hands over what people call every function, but for names that are longer than anybody types.
+    /// Calls `take` with the source name of each function, except for very long ones.
     pub fn each_name(&self, search: &Search, mut take: impl FnMut(&str)) {
-        const MOST_TYPED_BYTES: usize = 512;
+        const MOST_SUGGESTED_BYTES: usize = 512;
         self.each_symbol(search, false, |name, _| {
-            if name.len() <= MOST_TYPED_BYTES {
+            if name.len() <= MOST_SUGGESTED_BYTES {
                 take(function_name(name).as_deref().unwrap_or(name));
             }
         });
     }
 
-    /// Each function that is defined. False when the search did not come to the end.
+    /// Calls `take` for each function that is defined. False when the search was cut short.
     fn each_symbol(&self, search: &Search, exports_only: bool, mut take: impl FnMut(&str, &ElfSymbol<'_>)) -> bool {
         let (mut left, mut number) = (MOST_NAMES_BYTES, 0_u32);
         let is_over = Cell::new(false);
@@ -171,7 +171,7 @@ impl Binary {
             if is_over.get() || !symbol.is_defined || !matches!(symbol.kind, STT_FUNC | STT_GNU_IFUNC) {
                 return;
             }
-            if number.is_multiple_of(AT_A_TIME) && !search.has_time() {
+            if number.is_multiple_of(NAMES_PER_CLOCK_READ) && !search.has_time() {
                 is_over.set(true);
                 return;
             }
@@ -182,10 +182,10 @@ impl Binary {
             }
         };
         let (elf, file) = self.parts();
-        let mut is_whole = search.each(elf, file, true, &mut take);
+        let mut is_whole = search.each_symbol(elf, file, true, &mut take);
         if !exports_only {
             self.each_table(search, |elf, file| {
-                is_whole &= is_over.get() || search.each(elf, file, false, &mut take);
+                is_whole &= is_over.get() || search.each_symbol(elf, file, false, &mut take);
             });
         }
         is_whole && !is_over.get() && left > 0
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_as_people_call_them() {
+    fn matches_names_of_the_source() {
         const OVERLOAD: &str = "_ZN12word_counter5countEi";
         let cases = [
             ("malloc", "malloc", Some(("malloc", true))),
@@ -215,11 +215,11 @@ mod tests {
             ("main*", "main.part.0", None),
             ("main.part.0", "main.part.0", Some(("main.part.0", true))),
             ("word_counter::count", "_ZN12word_counter5countEi.constprop.0", Some(("word_counter::count", true))),
-            // Of a template, one or all.
+            // One instance of a template, or all.
             ("f", "_Z1fIiEvv", Some(("f", true))),
             ("f<int>", "_Z1fIiEvv", Some(("f<int>", true))),
             ("f<char>", "_Z1fIiEvv", None),
-            // The tags of gcc are for linkers.
+            // The ABI tags of gcc are left out.
             ("A::name", "_ZN1A4nameB5cxx11Ev", Some(("A::name", true))),
             ("A::operator*", "_ZN1AmlEi", Some(("A::operator*", true))),
             ("A::operator*", "_ZN1AplEi", Some(("A::operator+", false))),
@@ -229,13 +229,13 @@ mod tests {
             ("core::*::write", "_ZN4core3fmt5write17h0123456789abcdefE", Some(("core::fmt::write", false))),
         ];
         for (typed, name, want) in cases {
-            let got = WantedName::new(typed, typed.contains(['*', '?'])).meant(name);
+            let got = WantedName::new(typed, typed.contains(['*', '?'])).match_symbol(name);
             assert_eq!(got.as_ref().map(|(name, typed)| (name.as_str(), *typed)), want, "{typed} {name}");
         }
     }
 
     #[test]
-    fn the_last_part() {
+    fn the_last_component_of_a_name() {
         let cases = [
             ("count", "count"),
             ("a::b<c::d>::count<e::f>", "count"),

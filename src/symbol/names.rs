@@ -45,7 +45,7 @@ impl NamedFrame {
 
     /// True when a later look-up may find a name: the time was used up, or a perf map may still name the frame.
     pub fn may_get_name(&self) -> bool {
-        let by_map = |why: &UnnamedReason| *why == NOT_IN_MAP || perf_map_file::is_cured_by_another(why);
+        let by_map = |why: &UnnamedReason| *why == NOT_IN_MAP || perf_map_file::may_be_replaced(why);
         self.is_given_up() || self.symbol.as_ref().is_err_and(by_map)
     }
 
@@ -138,7 +138,7 @@ impl FrameNames {
 
     /// The message on names that were given up, at most once per report.
     pub fn take_given_up(&mut self) -> Option<String> {
-        self.time.take_line()
+        self.time.take_message()
     }
 
     #[cfg(test)]

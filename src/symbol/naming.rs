@@ -1,4 +1,4 @@
-//! How much of the output thread's time names may take, and what it is at meanwhile, for those who wait for it.
+//! Bounds the time that the output thread spends on names, and tells waiting threads what it is reading.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,25 +9,25 @@ use rustc_hash::FxHashMap;
 use crate::symbol::files::UnnamedReason;
 use crate::sys;
 
-/// In place of a name that the time did not suffice for.
+/// Reason for a frame whose name there was no time for.
 pub const GIVEN_UP: UnnamedReason = "names given up";
 
-/// CPU time for names that are looked up anew, of a report: no file of others decides how long a report takes.
-const MOST_NS: u64 = 500_000_000;
-/// Of that for one file: a large one, or a hostile one, takes no names from the others.
-const MOST_OF_ONE_NS: u64 = 400_000_000;
-/// Occurrences come in batches all the time: their names have as much again after this.
-const RENEWED_AFTER: Duration = Duration::from_secs(1);
+/// CPU time per report for names that are looked up, ns: files of others must not decide how long a report takes.
+const MOST_REPORT_NS: u64 = 500_000_000;
+/// Share of it for one file, ns: a large or hostile file must not use up the time of the others.
+const MOST_FILE_NS: u64 = 400_000_000;
+/// After this, the names of occurrences have the full time again: they arrive in batches all the time.
+const RENEW_AFTER: Duration = Duration::from_secs(1);
 
-/// What the output thread does now that may take long; and whether somebody wants it to end soon.
+/// What the output thread is doing that may take long, and whether it should end soon.
 #[derive(Clone, Debug, Default)]
 pub struct CurrentStep(Arc<StepState>);
 
 #[derive(Debug, Default)]
 struct StepState {
-    /// The file whose names are looked for.
+    /// The file in which names are looked up.
     file: Mutex<Option<Arc<str>>>,
-    /// The process whose mappings are read, else 0.
+    /// The process whose mappings are read, or 0.
     pid: AtomicI32,
     is_last_report: AtomicBool,
     is_in_hurry: AtomicBool,
@@ -38,7 +38,7 @@ impl CurrentStep {
         *self.0.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
     }
 
-    /// Reads what a process has mapped, while `work` runs.
+    /// Runs `work`, which reads the mappings of a process.
     pub fn in_process<T>(&self, pid: i32, work: impl FnOnce() -> T) -> T {
         self.0.pid.store(pid, Ordering::Relaxed);
         let result = work();
@@ -46,12 +46,12 @@ impl CurrentStep {
         result
     }
 
-    /// It looks into a file, or at a process, of somebody else.
+    /// True while the thread reads a file, or the mappings of a process.
     pub fn is_any(&self) -> bool {
         self.0.pid.load(Ordering::Relaxed) != 0 || self.0.file.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// In words that follow "the output".
+    /// The step in words, which follow "the output".
     pub fn describe(&self) -> Option<String> {
         if let Some(file) = &*self.0.file.lock().unwrap_or_else(PoisonError::into_inner) {
             return Some(format!("looks for names in {file}"));
@@ -60,12 +60,12 @@ impl CurrentStep {
         (pid != 0).then(|| format!("reads what process {pid} has mapped"))
     }
 
-    /// What comes now is the run's last report.
+    /// The last report of the run begins.
     pub fn set_last_report(&self) {
         self.0.is_last_report.store(true, Ordering::Relaxed);
     }
 
-    /// The run has ended, and somebody waits: nothing new is looked for.
+    /// The run has ended, and the user waits: no more names are looked up.
     pub fn set_hurry(&self) {
         self.0.is_in_hurry.store(true, Ordering::Relaxed);
     }
@@ -80,50 +80,52 @@ impl CurrentStep {
     }
 }
 
-/// The time that names have.
+/// The CPU time left for names.
 #[derive(Debug)]
 pub struct NamingTime {
     step: CurrentStep,
     left_ns: u64,
-    renewed: Instant,
-    had_last: bool,
-    /// By file, since the last renewal.
+    renewed_at: Instant,
+    had_last_report: bool,
+    /// CPU time spent per file since the last renewal.
     spent_ns: FxHashMap<Arc<str>, u64>,
+    /// Some names were given up since the last message.
     gave_up: bool,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl NamingTime {
     pub fn new(step: CurrentStep) -> NamingTime {
         NamingTime {
             step,
-            left_ns: MOST_NS,
-            renewed: Instant::now(),
-            had_last: false,
+            left_ns: MOST_REPORT_NS,
+            renewed_at: Instant::now(),
+            had_last_report: false,
             spent_ns: FxHashMap::default(),
             gave_up: false,
-            is_told: false,
+            is_reported: false,
         }
     }
 
-    /// A message is taken up: one of a report, or a batch of occurrences. The last report has time of its own, whatever
-    /// came before it; nothing has more after that.
+    /// Starts a message: of a report, or of a batch of occurrences. The last report always has the full time; no
+    /// message after it has.
     pub fn start(&mut self, is_report: bool) {
         let is_last = self.step.0.is_last_report.load(Ordering::Relaxed);
-        let is_time = if is_last { is_report && !self.had_last } else { self.renewed.elapsed() >= RENEWED_AFTER };
+        let is_time =
+            if is_last { is_report && !self.had_last_report } else { self.renewed_at.elapsed() >= RENEW_AFTER };
         if is_time {
-            self.had_last = is_last;
-            self.left_ns = MOST_NS;
-            self.renewed = Instant::now();
+            self.had_last_report = is_last;
+            self.left_ns = MOST_REPORT_NS;
+            self.renewed_at = Instant::now();
             self.spent_ns.clear();
-            self.is_told = false;
+            self.is_reported = false;
         }
     }
 
-    /// A name is to be looked for in a file: since when, in CPU time, if there is time for that.
+    /// Starts a look-up in a file. Returns the CPU time at the start, or None when no time is left.
     pub fn begin(&mut self, path: &Arc<str>) -> Option<u64> {
         let spent_ns = self.spent_ns.get(path).copied().unwrap_or(0);
-        if self.left_ns == 0 || spent_ns >= MOST_OF_ONE_NS || self.step.is_in_hurry() {
+        if self.left_ns == 0 || spent_ns >= MOST_FILE_NS || self.step.is_in_hurry() {
             self.gave_up = true;
             return None;
         }
@@ -131,7 +133,7 @@ impl NamingTime {
         Some(sys::thread_cpu_ns())
     }
 
-    /// It was looked for since then.
+    /// Ends a look-up that began at `start_ns`.
     pub fn end(&mut self, path: &Arc<str>, start_ns: u64) {
         self.step.set_file(None);
         self.charge(path, sys::thread_cpu_ns().saturating_sub(start_ns));
@@ -142,8 +144,8 @@ impl NamingTime {
             Some(spent_ns) => spent_ns,
             None => self.spent_ns.entry(path.clone()).or_default(),
         };
-        // A single look takes as long as it takes.
-        self.left_ns = self.left_ns.saturating_sub(took_ns.min(MOST_OF_ONE_NS.saturating_sub(*spent_ns)));
+        // A single look-up cannot be interrupted, so a file may exceed its share; the others do not pay for that.
+        self.left_ns = self.left_ns.saturating_sub(took_ns.min(MOST_FILE_NS.saturating_sub(*spent_ns)));
         *spent_ns += took_ns;
     }
 
@@ -152,16 +154,16 @@ impl NamingTime {
         self.left_ns = 0;
     }
 
-    /// What is said of names that were given up, once a report at most.
-    pub fn take_line(&mut self) -> Option<String> {
-        let is_due = std::mem::take(&mut self.gave_up) && !std::mem::replace(&mut self.is_told, true);
+    /// The message on names that were given up, at most once per report.
+    pub fn take_message(&mut self) -> Option<String> {
+        let is_due = std::mem::take(&mut self.gave_up) && !std::mem::replace(&mut self.is_reported, true);
         if !is_due {
             return None;
         }
         let most = self.spent_ns.iter().max_by_key(|(_, spent)| **spent);
         let most = most.map(|(file, _)| format!(", most of it on {file}")).unwrap_or_default();
         let spent_ms = self.spent_ns.values().sum::<u64>() / 1_000_000;
-        let then = if self.had_last { "" } else { ", and looked for again in the next report" };
+        let then = if self.had_last_report { "" } else { ", and looked for again in the next report" };
         Some(format!("names: {spent_ms} ms of CPU time were spent{most}; the others are shown as ({GIVEN_UP}){then}"))
     }
 }
@@ -174,7 +176,7 @@ mod tests {
     use crate::symbol::names::own_vdso;
     use crate::symbol::{Content, Frame, FrameNames, Module};
 
-    /// Of a small file.
+    /// Frames in a small file, by offset.
     fn frames_of_a_file() -> impl Fn(u64) -> Frame {
         let file = in_memory(&mut own_vdso().expect("every process has one").as_slice()).unwrap();
         let module = Arc::new(Module::new("/a", Content::File(file)));
@@ -187,7 +189,7 @@ mod tests {
         FrameNames::observed("/nonexistent", options, step.clone())
     }
 
-    /// What is given up in one report is found in the next.
+    /// Names given up in one report are found in the next.
     #[test]
     fn names_take_their_time_and_no_more() {
         let (frame, step) = (frames_of_a_file(), CurrentStep::default());
@@ -223,7 +225,7 @@ mod tests {
         assert_eq!(time.begin(&large), None);
         let start_ns = time.begin(&other).expect("there is time for this one");
         time.end(&other, start_ns);
-        assert!(time.take_line().is_some_and(|line| line.contains("most of it on /large")));
+        assert!(time.take_message().is_some_and(|line| line.contains("most of it on /large")));
         time.spend_all();
         assert_eq!(time.begin(&other), None);
     }

@@ -1,4 +1,4 @@
-//! `/tmp/perf-PID.map`: the names that a run-time compiler gives to the code it has made.
+//! `/tmp/perf-PID.map`: names of code that a run-time compiler has generated.
 //!
 //! Lines are `START SIZE NAME`, numbers in hex without a prefix. The file grows while its process runs.
 
@@ -9,38 +9,38 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::symbol::budget::{Budget, Share};
 
-/// Bytes read of one file at most.
+/// Most bytes read per file.
 const MOST_BYTES: u64 = 32 << 20;
-/// A large Java program has 100,000.
+/// Most entries per file; a large Java program has 100,000.
 const MOST_ENTRIES: usize = 500_000;
-/// Of a line; a longer one is none of ours.
-const MOST_LINE: usize = 4096;
-const MOST_NAME: usize = 512;
-/// Compared to see whether a file was only added to: a few lines.
+/// A longer line is no entry.
+const MOST_LINE_BYTES: usize = 4096;
+const MOST_NAME_BYTES: usize = 512;
+/// Bytes compared to see whether a file was only appended to: a few lines.
 const TAIL_BYTES: usize = 256;
-/// One that is written anew all the time is read no more often than that.
-const READ_AGAIN: Duration = Duration::from_secs(1);
+/// A file that is rewritten all the time is reread no sooner than this.
+const REREAD_AFTER: Duration = Duration::from_secs(1);
 
 /// The parsed part of a map file.
 #[derive(Debug)]
 pub struct PerfMap {
     file: Arc<File>,
     read_bytes: u64,
-    /// The end of what was read: another one there is a file that was written anew.
+    /// The last bytes read. Other bytes in their place mean that the file was rewritten.
     tail: Vec<u8>,
-    changed: Option<SystemTime>,
-    /// When all of it may be read again.
-    next_reading: Option<Instant>,
-    /// By start; of entries that overlap the later one of the file counts, for code is replaced in place.
+    modified: Option<SystemTime>,
+    /// When a rewritten file may be read again.
+    reread_at: Option<Instant>,
+    /// Sorted by start. Of overlapping entries the later one in the file counts: code is replaced in place.
     entries: Vec<PerfMapEntry>,
     sorted: bool,
     names: Vec<u8>,
     budget: Budget,
-    /// Who owns the file.
+    /// Owner of the file (uid), who is charged.
     user: u32,
-    /// None until something is kept.
+    /// None until an entry is kept.
     share: Option<Share>,
-    /// The budget did not let all of it in.
+    /// The budget did not suffice for the whole file.
     is_cut: bool,
 }
 
@@ -48,7 +48,9 @@ pub struct PerfMap {
 struct PerfMapEntry {
     start: u64,
     end: u64,
+    /// Index of the entry in the file.
     order: u32,
+    /// Offset in `names`.
     name: u32,
     len: u16,
 }
@@ -62,8 +64,8 @@ impl PerfMap {
             file,
             read_bytes: 0,
             tail: Vec::new(),
-            changed: None,
-            next_reading: None,
+            modified: None,
+            reread_at: None,
             entries: Vec::new(),
             sorted: true,
             names,
@@ -74,20 +76,20 @@ impl PerfMap {
         }
     }
 
-    /// False when there was more than may be kept.
+    /// False when the budget did not suffice for the whole file.
     pub fn is_whole(&self) -> bool {
         !self.is_cut
     }
 
-    /// False when no process refers to its file any more.
+    /// False when no process refers to the file any more.
     pub fn is_used(&self) -> bool {
         Arc::strong_count(&self.file) > 1
     }
 
-    /// The name of the code at `addr`, and how far into it that is. Reads what the file has grown by when it is needed.
+    /// The name of the code at `addr`, and the distance from its start. Reads first what was appended to the file.
     pub fn resolve(&mut self, addr: u64) -> Option<(String, u64)> {
-        // What is known may have been replaced since.
-        self.read_on();
+        // The code at `addr` may have been replaced since.
+        self.read_appended();
         let entry = self.find(addr)?;
         let name = self.names.get(entry.name as usize..)?.get(..usize::from(entry.len))?;
         Some((String::from_utf8_lossy(name).into_owned(), addr - entry.start))
@@ -98,36 +100,36 @@ impl PerfMap {
             self.entries.sort_by_key(|entry| (entry.start, entry.order));
             self.sorted = true;
         }
-        const OVERLAPS: usize = 64; // how far back a longer entry is looked for
+        const OVERLAPS: usize = 64; // entries checked for one that starts earlier and reaches `addr`
         let after = self.entries.partition_point(|entry| entry.start <= addr);
         let near = &self.entries[after.saturating_sub(OVERLAPS)..after];
         near.iter().filter(|entry| addr < entry.end).max_by_key(|entry| entry.order).copied()
     }
 
-    fn read_on(&mut self) {
+    fn read_appended(&mut self) {
         let Ok(meta) = self.file.metadata() else { return };
-        let (len, changed) = (meta.len().min(MOST_BYTES), meta.modified().ok());
-        if len < self.read_bytes || changed != self.changed && !self.is_continued() {
+        let (len, modified) = (meta.len().min(MOST_BYTES), meta.modified().ok());
+        if len < self.read_bytes || modified != self.modified && !self.is_appended_to() {
             let now = Instant::now();
-            if self.next_reading.is_some_and(|next| now < next) {
+            if self.reread_at.is_some_and(|at| now < at) {
                 return;
             }
-            // Written anew.
-            self.next_reading = Some(now + READ_AGAIN);
+            // The file was rewritten.
+            self.reread_at = Some(now + REREAD_AFTER);
             (self.read_bytes, self.sorted) = (0, true);
             self.entries = Vec::new();
             self.names = Vec::new();
             self.tail.clear();
             (self.share, self.is_cut) = (None, false);
         }
-        self.changed = changed;
+        self.modified = modified;
         let mut chunk = vec![0; 64 << 10];
         while self.read_bytes < len && self.has_room(chunk.len()) {
             let Ok(got @ 1..) = self.file.read_at(&mut chunk, self.read_bytes) else { return };
-            // Half a line is read again when the rest of it is there.
+            // An incomplete line is read again when the rest has been written.
             let whole = match chunk[..got].iter().rposition(|&byte| byte == b'\n') {
                 Some(at) => at + 1,
-                None if got >= MOST_LINE => got,
+                None if got >= MOST_LINE_BYTES => got,
                 None => return,
             };
             chunk[..whole].split(|&byte| byte == b'\n').for_each(|line| self.line(line));
@@ -136,18 +138,18 @@ impl PerfMap {
         }
     }
 
-    /// What was read last is still there.
-    fn is_continued(&self) -> bool {
+    /// True when the last bytes read are unchanged.
+    fn is_appended_to(&self) -> bool {
         let mut there = vec![0; self.tail.len()];
         let at = self.read_bytes - self.tail.len() as u64;
         self.file.read_exact_at(&mut there, at).is_ok() && there == self.tail
     }
 
-    /// Makes room for what `bytes` more of the file may say: more than that at a time, so that what is there is not
+    /// Reserves memory for the entries in `bytes` more of the file. Grows by half at least, so that entries are not
     /// copied too often.
     fn has_room(&mut self, bytes: usize) -> bool {
         const SHORTEST_LINE: usize = 6; // `0 1 x`
-        // What it grows by.
+        // Elements by which the capacity must grow.
         let grown = |len: usize, capacity: usize, more: usize| {
             if len + more <= capacity { 0 } else { (len + more.max(len / 2)).saturating_sub(capacity) }
         };
@@ -179,7 +181,7 @@ impl PerfMap {
         };
         let (Some(start), Some(size)) = (hex(), hex()) else { return };
         let name = words.next().unwrap_or_default().trim_ascii();
-        let name = &name[..name.len().min(MOST_NAME)];
+        let name = &name[..name.len().min(MOST_NAME_BYTES)];
         let (Ok(at), Ok(order)) = (u32::try_from(self.names.len()), u32::try_from(self.entries.len())) else { return };
         if name.is_empty() || size == 0 || self.entries.len() >= MOST_ENTRIES {
             return;
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_the_budget_allows() {
+    fn the_budget_bounds_what_is_kept() {
         let lines: String = (0..100_000).map(|n| format!("{n:x}0 10 function_{n}\n")).collect();
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(lines.as_bytes()).unwrap();
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_written_anew_is_read_anew() {
+    fn a_rewritten_file_is_reread() {
         let lines = |names: &[&str]| {
             let line = |(n, name): (usize, &&str)| format!("{n}000 100 {name}\n");
             (1..).zip(names).map(line).collect::<String>()
@@ -275,7 +277,7 @@ mod tests {
             assert_eq!(map.entries.len(), after.len());
             written.set_len(0).unwrap();
             assert_eq!(name(&mut map, 0x1000).unwrap().0, after[0], "too soon to read it again");
-            map.next_reading = None;
+            map.reread_at = None;
             assert_eq!(name(&mut map, 0x1000), None);
         }
     }

@@ -1,7 +1,7 @@
-//! Where the perf map of a process is, and whether it is the process's own word.
+//! Finds the perf map of a process, and checks that the process itself wrote it.
 //!
-//! Whoever may write to a /tmp may put such a file there: a link to a file that he may not read himself, or names for
-//! the code of others.
+//! Anybody with write access to a /tmp can put such a file there: a link to a file that only root may read, or names
+//! for the code of others.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -13,34 +13,34 @@ use crate::host::Host;
 use crate::symbol::files::{UnnamedReason, open_regular_below};
 use crate::task::procfs;
 
-/// There is none.
+/// No perf map was found.
 pub const JIT_NO_MAP: UnnamedReason = "jit-no-map";
 const LINK: UnnamedReason = "perf map behind a link";
 const NO_FILE: UnnamedReason = "perf map is no file";
 const FOREIGN: UnnamedReason = "perf map of another user";
-const OPEN_TO_OTHERS: UnnamedReason = "perf map that others may write";
+const OTHERS_MAY_WRITE: UnnamedReason = "perf map that others may write";
 
-/// True for the reasons that a file of the process's own would end.
-pub fn is_cured_by_another(reason: UnnamedReason) -> bool {
-    [JIT_NO_MAP, LINK, NO_FILE, FOREIGN, OPEN_TO_OTHERS].contains(&reason)
+/// True for the reasons that no longer hold once the process writes a map of its own.
+pub fn may_be_replaced(reason: UnnamedReason) -> bool {
+    [JIT_NO_MAP, LINK, NO_FILE, FOREIGN, OTHERS_MAY_WRITE].contains(&reason)
 }
 
-/// A file may come, or another one take its place: it is looked for no sooner than that.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The map is searched for again no sooner than this: it may be written late, or be replaced.
+const SEARCH_AGAIN: Duration = Duration::from_secs(1);
 
 /// The perf map of a process, which may write one at any time.
 #[derive(Debug)]
 pub struct PerfMapFile {
-    process: Process,
-    /// When the run began: of a process that has gone only what was written later can be its own.
+    process: MapProcess,
+    /// When the run began: the map of a process that has exited must be younger.
     began: SystemTime,
-    /// Of its ancestors: from the time before the fork it has code of theirs.
+    /// The maps of its ancestors, for code generated before the fork.
     inherited: Vec<Weak<PerfMapFile>>,
     runtime: Option<Runtime>,
-    state: Mutex<State>,
+    state: Mutex<MapSearch>,
 }
 
-/// What makes code at run time, by the name of its program: each is told in its own way to write a map.
+/// Run-time compilers, by the name of the program: each has its own option to write a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Runtime {
     Java,
@@ -56,7 +56,7 @@ impl Runtime {
         starts.into_iter().find(|(start, _)| name.starts_with(start)).map(|(_, runtime)| runtime)
     }
 
-    /// How it is told to.
+    /// What makes the program write a map.
     pub fn cure(self) -> &'static str {
         match self {
             Runtime::Java => "`jcmd PID Compiler.perfmap` (Java 17 and newer)",
@@ -68,51 +68,52 @@ impl Runtime {
     pub const ALL: [Runtime; 3] = [Runtime::Java, Runtime::Node, Runtime::Python];
 }
 
-/// Whose map is looked for.
+/// A process whose map is searched for.
 #[derive(Debug)]
-pub struct Process {
+pub struct MapProcess {
     pub host: Host,
     pub pid: i32,
-    /// When it was started, which tells it from a later one of this number. None when it has gone.
+    /// Start time, which tells the process from a later one with this pid. None when it has exited.
     pub started: Option<u64>,
-    /// The user, when last seen.
+    /// The user (uid), when last read.
     pub owner: Option<u32>,
-    /// Its parent, the parent's parent and so on.
+    /// Parent, grandparent and so on.
     pub ancestors: Vec<i32>,
 }
 
+/// State of the search.
 #[derive(Debug)]
-struct State {
+struct MapSearch {
     owner: Option<u32>,
     found: Result<Arc<File>, UnnamedReason>,
-    next_look: Option<Instant>,
+    search_at: Option<Instant>,
 }
 
 impl PerfMapFile {
-    pub fn new(process: Process, inherited: Vec<Weak<PerfMapFile>>, began: SystemTime) -> PerfMapFile {
-        let state = State { owner: process.owner, found: Err(JIT_NO_MAP), next_look: None };
+    pub fn new(process: MapProcess, inherited: Vec<Weak<PerfMapFile>>, began: SystemTime) -> PerfMapFile {
+        let state = MapSearch { owner: process.owner, found: Err(JIT_NO_MAP), search_at: None };
         let runtime = process.started.and_then(|_| Runtime::of(&process.host, process.pid));
         PerfMapFile { process, began, inherited, runtime, state: Mutex::new(state) }
     }
 
-    /// What the process is, if that is known.
+    /// The run-time compiler of the process, if known.
     pub fn runtime(&self) -> Option<Runtime> {
         self.runtime
     }
 
-    /// One that was found.
+    /// A map that was found already.
     #[cfg(test)]
     pub fn of(file: File) -> PerfMapFile {
-        let process = Process { host: Host::default(), pid: -1, started: None, owner: None, ancestors: Vec::new() };
+        let process = MapProcess { host: Host::default(), pid: -1, started: None, owner: None, ancestors: Vec::new() };
         let map = PerfMapFile::new(process, Vec::new(), SystemTime::now());
         map.state.lock().unwrap().found = Ok(Arc::new(file));
         map
     }
 
-    /// The file as it is by now, or an ancestor's.
+    /// The current map of the process, or that of an ancestor.
     ///
     /// # Errors
-    /// Why there is none.
+    /// No trustworthy map exists, for the reason given.
     pub fn find(&self) -> Result<Arc<File>, UnnamedReason> {
         let own = self.find_own();
         own.or_else(|why| self.inherited.iter().find_map(|ancestor| ancestor.upgrade()?.known()).ok_or(why))
@@ -126,12 +127,12 @@ impl PerfMapFile {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_there = |file: &Arc<File>| file.metadata().is_ok_and(|meta| meta.nlink() > 0);
         let now = Instant::now();
-        if state.next_look.is_none_or(|next| now >= next) {
-            state.next_look = Some(now + LOOK_AGAIN);
+        if state.search_at.is_none_or(|next| now >= next) {
+            state.search_at = Some(now + SEARCH_AGAIN);
             if !state.found.as_ref().is_ok_and(is_there) {
-                match self.look(&mut state.owner) {
+                match self.search(&mut state.owner) {
                     Ok(file) => state.found = Ok(Arc::new(file)),
-                    // One that was removed still holds the names.
+                    // A removed file is kept: its names still hold.
                     Err(why) if state.found.is_err() => state.found = Err(why),
                     Err(_) => {}
                 }
@@ -140,26 +141,25 @@ impl PerfMapFile {
         state.found.clone()
     }
 
-    fn look(&self, owner: &mut Option<u32>) -> Result<File, UnnamedReason> {
-        let Process { host, pid, started, ancestors, .. } = &self.process;
-        let has_gone = started.is_none() || procfs::start_ticks(host, *pid) != *started;
-        if !has_gone {
+    fn search(&self, owner: &mut Option<u32>) -> Result<File, UnnamedReason> {
+        let MapProcess { host, pid, started, ancestors, .. } = &self.process;
+        let has_exited = started.is_none() || procfs::start_ticks(host, *pid) != *started;
+        if !has_exited {
             *owner = procfs::owner(host, *pid).or(*owner);
         }
-        // Of one that went before anybody could ask, only what is our own is believed.
-        let owner = owner.or_else(|| has_gone.then(|| nix::unistd::geteuid().as_raw())).ok_or(JIT_NO_MAP)?;
+        // For a process that exited before its user was read, only files of our own user are trusted.
+        let owner = owner.or_else(|| has_exited.then(|| nix::unistd::geteuid().as_raw())).ok_or(JIT_NO_MAP)?;
         let root = |pid: &i32| host.proc.join(pid.to_string()).join("root");
-        // In a root of others it has the number that we know. One that has no root of its own any more is looked for
-        // there.
+        // In the root directories of its ancestors, the file is named by the pid that we know.
         let elsewhere = ancestors.iter().map(root).chain([PathBuf::from("/")]).map(|root| (root, *pid));
-        let own = if has_gone { Vec::new() } else { numbers(host, *pid) };
+        let own = if has_exited { Vec::new() } else { namespace_pids(host, *pid) };
         let places = own.into_iter().map(|number| (root(pid), number)).chain(elsewhere);
         let mut refused = None;
         for (root, number) in places {
             let path = format!("tmp/perf-{number}.map");
-            let began = has_gone.then_some(self.began);
+            let began = has_exited.then_some(self.began);
             match open_regular_below(&root, Path::new(&path)) {
-                Ok(file) => match distrust(&file, owner, began) {
+                Ok(file) => match why_untrusted(&file, owner, began) {
                     None => return Ok(file),
                     why => refused = refused.or(why),
                 },
@@ -172,8 +172,8 @@ impl PerfMapFile {
     }
 }
 
-/// That of a process in each of its pid namespaces: its own comes first, as it writes the file.
-fn numbers(host: &Host, pid: i32) -> Vec<i32> {
+/// The pids of a process in its pid namespaces, the innermost first: the process names its file by that.
+fn namespace_pids(host: &Host, pid: i32) -> Vec<i32> {
     let status = fs::read_to_string(host.proc.join(format!("{pid}/status"))).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     let numbers = numbers.split_ascii_whitespace().rev().filter_map(|word| word.parse().ok());
@@ -181,10 +181,10 @@ fn numbers(host: &Host, pid: i32) -> Vec<i32> {
     if numbers.is_empty() { vec![pid] } else { numbers } // before 4.1
 }
 
-/// Why a file is not the word of a process of this user, that lived after `began`.
-fn distrust(file: &File, owner: u32, began: Option<SystemTime>) -> Option<UnnamedReason> {
+/// Why a file cannot be the map of a process of this user; with `began`, of one that lived after that time.
+fn why_untrusted(file: &File, owner: u32, began: Option<SystemTime>) -> Option<UnnamedReason> {
     const OTHERS_WRITE: u32 = 0o022;
-    const CLOCK_TICK: Duration = Duration::from_secs(1); // files get the time of the last one
+    const CLOCK_TICK: Duration = Duration::from_secs(1); // granularity of file times
     let Ok(meta) = file.metadata() else { return Some(NO_FILE) };
     let is_later = |began: SystemTime| {
         let began = began.checked_sub(CLOCK_TICK).unwrap_or(began);
@@ -193,7 +193,7 @@ fn distrust(file: &File, owner: u32, began: Option<SystemTime>) -> Option<Unname
     if meta.uid() != owner {
         Some(FOREIGN)
     } else if meta.mode() & OTHERS_WRITE != 0 {
-        Some(OPEN_TO_OTHERS)
+        Some(OTHERS_MAY_WRITE)
     } else {
         (!began.is_none_or(is_later)).then_some(JIT_NO_MAP)
     }
@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// A /proc in which process 7 is the 1 of a namespace of its own, and 6 its parent.
+    /// A /proc in which process 7 is pid 1 of its own namespace, and 6 its parent.
     struct Fixture {
         dir: tempfile::TempDir,
         began: SystemTime,
@@ -232,7 +232,7 @@ mod tests {
             fs::write(self.dir.path().join("7/status"), status).unwrap();
         }
 
-        /// Its number is used again, by a process of another user.
+        /// Process 7 exits, and its pid is reused by a process of another user.
         fn exit(&self) {
             fs::write(self.dir.path().join("7/status"), "Uid:\t1\t1\t1\t1\n").unwrap();
             fs::write(self.dir.path().join("7/task/7/stat"), "7 (x) S 1").unwrap();
@@ -247,11 +247,11 @@ mod tests {
             fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
         }
 
-        /// As it is seen by who has not looked yet.
+        /// A new search, with nothing found yet.
         fn search(&self, owner: Option<u32>) -> PerfMapFile {
             let host = Host { proc: self.dir.path().into(), ..Host::default() };
             let started = procfs::start_ticks(&host, 7);
-            let process = Process { host, pid: 7, started, owner, ancestors: vec![6] };
+            let process = MapProcess { host, pid: 7, started, owner, ancestors: vec![6] };
             PerfMapFile::new(process, Vec::new(), self.began)
         }
 
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_word_of_the_process_itself_is_believed() {
+    fn only_a_map_of_the_process_itself_is_trusted() {
         let fixture = Fixture::new();
         assert_eq!(fixture.find().err(), Some(JIT_NO_MAP));
         let map = fixture.map(7, 1);
@@ -269,7 +269,7 @@ mod tests {
         assert!(fixture.find().is_ok());
         for mode in [0o664, 0o646, 0o622] {
             fs::set_permissions(&map, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(fixture.find().err(), Some(OPEN_TO_OTHERS), "{mode:o}");
+            assert_eq!(fixture.find().err(), Some(OTHERS_MAY_WRITE), "{mode:o}");
         }
         fixture.write(&map);
         fixture.live(nix::unistd::geteuid().as_raw() + 1);
@@ -285,7 +285,7 @@ mod tests {
         nix::unistd::mkfifo(&map, nix::sys::stat::Mode::S_IRUSR).unwrap();
         assert_eq!(fixture.find().err(), Some(NO_FILE));
         fixture.write(&fixture.map(7, 7));
-        assert!(fixture.find().is_ok(), "under its other number");
+        assert!(fixture.find().is_ok(), "under its pid outside of the namespace");
     }
 
     #[test]
@@ -304,25 +304,25 @@ mod tests {
         let uid = Some(nix::unistd::geteuid().as_raw());
         let before = fixture.search(uid);
         fixture.exit();
-        fixture.write(&fixture.map(7, 1)); // of who has its number now
+        fixture.write(&fixture.map(7, 1)); // belongs to the process that reuses the pid
         fixture.write(&fixture.map(6, 7));
         let search = |owner| PerfMapFile {
-            process: Process { started: None, owner, ..fixture.search(None).process },
+            process: MapProcess { started: None, owner, ..fixture.search(None).process },
             ..fixture.search(owner)
         };
         assert!(search(uid).find().is_ok() && before.find().is_ok());
-        assert!(search(None).find().is_ok(), "nobody knows whose it was, but it is ours");
+        assert!(search(None).find().is_ok(), "the user is unknown, but the file is ours");
         assert_eq!(search(uid.map(|uid| uid + 1)).find().err(), Some(FOREIGN));
         let old = File::options().write(true).open(fixture.map(6, 7)).unwrap();
         old.set_modified(fixture.began - Duration::from_secs(60)).unwrap();
-        assert_eq!(search(uid).find().err(), Some(JIT_NO_MAP), "of an earlier one");
+        assert_eq!(search(uid).find().err(), Some(JIT_NO_MAP), "of an earlier process");
     }
 
     #[test]
-    fn a_file_that_comes_later_or_anew_is_found() {
+    fn a_late_or_replaced_file_is_found() {
         let fixture = Fixture::new();
         let search = fixture.search(None);
-        let now = || search.state.lock().unwrap().next_look = None;
+        let now = || search.state.lock().unwrap().search_at = None;
         assert_eq!(search.find().err(), Some(JIT_NO_MAP));
         let map = fixture.map(7, 1);
         fixture.write(&map);

@@ -1,5 +1,4 @@
-//! Looking for functions by their names in tables that others have made: what is read of these is bounded, and so is
-//! what is held of them at a time.
+//! Searches symbol tables for names. The tables come from others: the bytes read of them are bounded, and the memory.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -10,37 +9,39 @@ use crate::symbol::elf_file::{ElfFile, ElfSymbol, FileRange};
 use crate::sys;
 use crate::sys::poll::is_told_to_end;
 
-/// Of a file that the user has named: the tables of a browser with all its symbols.
+/// Most bytes read of a file that the user has named: the tables of a browser with all its symbols.
 pub const MOST_OF_FILE_BYTES: u64 = 1 << 30;
-/// Of all files that the processes of a target have mapped: they choose which and how many.
+/// Most bytes read of all files that the processes of a target have mapped, which choose the files.
 pub const MOST_OF_TARGET_BYTES: u64 = 256 << 20;
 
 const CHUNK_BYTES: u64 = 256 << 10;
-/// Of a table of names that is held as a whole, to look for similar ones.
+/// Largest string table that is held in memory, to look for patterns and similar names.
 const MOST_NAMES_BYTES: u64 = 32 << 20;
-/// CPU time for reading names that compilers have made. A million takes a few seconds.
+/// CPU time for demangling, ns. A million names take a few seconds.
 const MOST_NAMES_NS: u64 = 10_000_000_000;
-/// Places of one name in a table of names: it may be the end of others, as `free` of `xfree`.
-const MOST_PLACES: usize = 1 << 20;
-/// Files that are told of.
-const TOLD: usize = 3;
+/// Most offsets of a name in a string table: it may be the end of other names, as `free` of `xfree`.
+const MOST_OFFSETS: usize = 1 << 20;
+/// Most files listed as not searched.
+const MOST_LISTED: usize = 3;
 
-/// One search, in any number of files.
+/// The bounds of one search, in any number of files, and the files it could not search.
 #[derive(Debug)]
 pub struct Search {
-    /// Bytes that may be read yet.
+    /// Bytes that may still be read.
     left: Cell<u64>,
     /// CPU time of this thread at which no more names are read.
     names_until_ns: Cell<Option<u64>>,
+    /// Paths of files that were not searched to their end.
     left_out: RefCell<Vec<String>>,
 }
 
 impl Search {
+    /// A search that reads up to `bytes`.
     pub fn within(bytes: u64) -> Search {
         Search { left: Cell::new(bytes), names_until_ns: Cell::default(), left_out: RefCell::default() }
     }
 
-    /// False when names have taken too long to read, or nobody waits for the result any more.
+    /// False when the CPU time for names is used up, or the run is told to end.
     pub fn has_time(&self) -> bool {
         let now_ns = sys::thread_cpu_ns();
         let until_ns = self.names_until_ns.get().unwrap_or(now_ns.saturating_add(MOST_NAMES_NS));
@@ -48,7 +49,7 @@ impl Search {
         now_ns < until_ns && !is_told_to_end()
     }
 
-    /// False when so many bytes are too many, or nobody waits for the result any more.
+    /// Takes `bytes` from what may be read. False when fewer are left, or the run is told to end.
     pub fn spend(&self, bytes: u64) -> bool {
         let left = self.left.get().checked_sub(bytes).filter(|_| !is_told_to_end());
         self.left.set(left.unwrap_or(self.left.get()));
@@ -59,7 +60,7 @@ impl Search {
         self.left.get()
     }
 
-    /// A file was not searched, or not to its end.
+    /// Notes a file that was not searched to its end.
     pub fn leave_out(&self, path: &str) {
         let mut left_out = self.left_out.borrow_mut();
         if left_out.last().is_none_or(|last| last != path) {
@@ -67,18 +68,18 @@ impl Search {
         }
     }
 
-    /// Which files were left out, in words. None when all were searched.
+    /// The message on files that were not searched. None when all were.
     pub fn left_out(&self) -> Option<String> {
         let left_out = self.left_out.borrow();
-        let some: Vec<String> = left_out.iter().take(TOLD).map(|path| escape(path.as_bytes())).collect();
-        let more = left_out.len().checked_sub(TOLD).filter(|more| *more > 0);
+        let some: Vec<String> = left_out.iter().take(MOST_LISTED).map(|path| escape(path.as_bytes())).collect();
+        let more = left_out.len().checked_sub(MOST_LISTED).filter(|more| *more > 0);
         let more = more.map_or_else(String::new, |more| format!(" and {more} more"));
         (!some.is_empty()).then(|| format!("not searched for want of room: {}{more}", some.join(", ")))
     }
 
-    /// Hands over the symbols of a name among those that a file exports, or those for debuggers, without their text.
-    /// Also `memcpy@@GLIBC_2.14` when `memcpy` is wanted. False when the search did not come to the end.
-    pub fn named(
+    /// Calls `take` for the symbols of a name in `.dynsym` (`exported`) or `.symtab`; their `names` are empty. `memcpy`
+    /// also finds `memcpy@@GLIBC_2.14`. False when the search was cut short.
+    pub fn each_named(
         &self,
         elf: &ElfFile,
         file: &File,
@@ -90,17 +91,17 @@ impl Search {
         if !self.spend(entries.len.saturating_add(names.len)) {
             return false;
         }
-        let Some(places) = places_of(file, names, name.as_bytes()) else { return false };
-        places.is_empty()
+        let Some(offsets) = name_offsets(file, names, name.as_bytes()) else { return false };
+        offsets.is_empty()
             || each_entry(elf, file, entries, &[], |symbol| {
-                if places.binary_search(&symbol.name_at).is_ok() {
+                if offsets.binary_search(&symbol.name_at).is_ok() {
                     take(symbol);
                 }
             })
     }
 
-    /// Hands over all symbols of a table, with their text. False when the search did not come to the end.
-    pub fn each(&self, elf: &ElfFile, file: &File, exported: bool, take: impl FnMut(&ElfSymbol<'_>)) -> bool {
+    /// Calls `take` for all symbols of a table. False when the search was cut short.
+    pub fn each_symbol(&self, elf: &ElfFile, file: &File, exported: bool, take: impl FnMut(&ElfSymbol<'_>)) -> bool {
         let Some((entries, names)) = elf.symbol_table(file, exported) else { return true };
         if names.len > MOST_NAMES_BYTES || !self.spend(entries.len.saturating_add(names.len)) {
             return false;
@@ -131,14 +132,14 @@ fn each_entry(
     true
 }
 
-/// Where in a table of names a name, or the end of a longer one, stands before a zero or a version, in ascending order.
-/// None when the table cannot be read, or there are too many.
-fn places_of(file: &File, names: FileRange, wanted: &[u8]) -> Option<Vec<u32>> {
-    let mut places = Vec::new();
-    let Some(first) = wanted.first().filter(|_| !wanted.contains(&b'@')) else { return Some(places) };
+/// Offsets in a string table at which `wanted` stands before a zero or a version, ascending; also at the end of other
+/// names. None when the table cannot be read, or there are too many.
+fn name_offsets(file: &File, names: FileRange, wanted: &[u8]) -> Option<Vec<u32>> {
+    let mut offsets = Vec::new();
+    let Some(first) = wanted.first().filter(|_| !wanted.contains(&b'@')) else { return Some(offsets) };
     let mut bytes = Vec::new();
     for chunk in names.chunks(CHUNK_BYTES) {
-        // A name that starts in it ends behind it.
+        // A name that starts in the chunk may end behind it.
         let len = chunk.len.saturating_add(wanted.len() as u64).min(names.end() - chunk.offset);
         if is_told_to_end() {
             return None;
@@ -148,15 +149,15 @@ fn places_of(file: &File, names: FileRange, wanted: &[u8]) -> Option<Vec<u32>> {
         while let Some(next) = bytes.get(at..chunk.len as usize)?.iter().position(|byte| byte == first) {
             at += next;
             if matches!(bytes[at..].strip_prefix(wanted), Some([0 | b'@', ..])) {
-                places.push(u32::try_from(chunk.offset - names.offset + at as u64).ok()?);
+                offsets.push(u32::try_from(chunk.offset - names.offset + at as u64).ok()?);
             }
             at += 1;
         }
-        if places.len() > MOST_PLACES {
+        if offsets.len() > MOST_OFFSETS {
             return None;
         }
     }
-    Some(places)
+    Some(offsets)
 }
 
 fn read(file: &File, range: FileRange, bytes: &mut Vec<u8>) -> Option<()> {
@@ -174,8 +175,8 @@ mod tests {
     const SYMTAB: u32 = 2;
     const ENTRY_BYTES: usize = 24;
 
-    /// A file with one table for debuggers: for each entry where its name is. Behind these it has `holes` bytes of
-    /// names.
+    /// A file with a `.symtab`; `entries` are the offsets of the names. The string table ends with a hole of `holes`
+    /// bytes.
     fn file_of(names: &[u8], entries: &[u32], holes: u64) -> File {
         let table: Vec<u8> =
             entries.iter().flat_map(|&at| [&at.to_le_bytes()[..], &[2; ENTRY_BYTES - 4]].concat()).collect();
@@ -203,7 +204,7 @@ mod tests {
 
     fn indexes(search: &Search, file: &File, name: &str) -> (Vec<usize>, bool) {
         let (elf, mut all) = (ElfFile::read(file).unwrap(), Vec::new());
-        let is_whole = search.named(&elf, file, false, name, |symbol| all.push(symbol.index));
+        let is_whole = search.each_named(&elf, file, false, name, |symbol| all.push(symbol.index));
         (all, is_whole)
     }
 
@@ -221,7 +222,7 @@ mod tests {
         for name in ["", "fre", "free@@V1", "nothing"] {
             assert!(found(name).is_empty(), "{name}");
         }
-        // Across the chunks in which names are read.
+        // A name across two chunks.
         for at in [CHUNK_BYTES - 3, CHUNK_BYTES - 1, CHUNK_BYTES, 2 * CHUNK_BYTES - 5] {
             let mut names = vec![0; at as usize];
             names.extend(b"malloc\0");
@@ -240,15 +241,15 @@ mod tests {
         assert_eq!(indexes(&search, &small, "main"), (vec![0], true));
         assert_eq!(search.left_bytes(), 100 - 24 - 6);
         (0..4).for_each(|_| _ = indexes(&search, &small, "main"));
-        assert_eq!(indexes(&search, &small, "main"), (vec![], false), "all of them together");
+        assert_eq!(indexes(&search, &small, "main"), (vec![], false), "the limit is that of all files together");
         let elf = ElfFile::read(&large).unwrap();
-        assert!(!Search::within(u64::MAX).each(&elf, &large, false, |_| panic!("a terabyte of names")));
-        let repeated = file_of(&b"main\0".repeat(MOST_PLACES + 2), &[1], 0);
+        assert!(!Search::within(u64::MAX).each_symbol(&elf, &large, false, |_| panic!("a terabyte of names")));
+        let repeated = file_of(&b"main\0".repeat(MOST_OFFSETS + 2), &[1], 0);
         assert!(!indexes(&Search::within(1 << 30), &repeated, "main").1);
     }
 
     #[test]
-    fn what_was_left_out_is_told() {
+    fn lists_files_that_were_not_searched() {
         let search = Search::within(0);
         assert_eq!(search.left_out(), None);
         search.leave_out("/a");
@@ -262,7 +263,7 @@ mod tests {
     proptest! {
         /// Against the names themselves.
         #[test]
-        fn finds_what_is_named(
+        fn finds_all_symbols_of_a_name(
             names in prop::collection::vec(prop::sample::select(b"ab@\0".to_vec()), 0..40),
             entries in prop::collection::vec(0_u32..45, 0..10),
             name in prop::sample::select(vec!["a", "ab", "ba", "aab", "", "a@"]),
@@ -270,7 +271,7 @@ mod tests {
             let file = file_of(&names, &entries, 0);
             let mut want = Vec::new();
             let elf = ElfFile::read(&file).unwrap();
-            let is_whole = Search::within(1 << 20).each(&elf, &file, false, |symbol| {
+            let is_whole = Search::within(1 << 20).each_symbol(&elf, &file, false, |symbol| {
                 if symbol.is_named(name) {
                     want.push(symbol.index);
                 }

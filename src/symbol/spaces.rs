@@ -21,7 +21,7 @@ use crate::symbol::files::{
     DELETED, DELETED_MARK, EXITED, FileKey, NO_ROOM, OUTSIDE, UnnamedReason, WantedFile, path_of_line, room_for_files,
 };
 use crate::symbol::mappings::{Content, MOST_MAPPINGS, Mapping, Mappings, Module, is_anonymous, parse_maps_line};
-use crate::symbol::perf_map_file::{JIT_NO_MAP, PerfMapFile, Process};
+use crate::symbol::perf_map_file::{JIT_NO_MAP, MapProcess, PerfMapFile};
 use crate::symbol::space_keys::SpaceChange;
 use crate::symbol::unwind_tables::tables_of;
 use crate::symbol::{elf, elf_file};
@@ -250,7 +250,7 @@ impl AddressSpaces {
         let ancestors = self.ancestors(pid);
         let maps = ancestors.iter().filter_map(|ancestor| self.spaces.get(ancestor)?.perf_map.as_ref());
         let inherited = maps.map(Arc::downgrade).collect();
-        let process = Process { host: self.host.clone(), pid, started, owner, ancestors };
+        let process = MapProcess { host: self.host.clone(), pid, started, owner, ancestors };
         let map = Arc::new(PerfMapFile::new(process, inherited, self.began));
         if let Some(space) = self.spaces.get_mut(&pid) {
             space.perf_map = Some(map.clone());

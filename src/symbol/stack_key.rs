@@ -1,5 +1,5 @@
-//! When two stacks are one for a reader: their frames are at the same places in the same files. Two threads, or two
-//! processes that run one program, have stacks of their own that lead to one place.
+//! Keys of stacks: equal where the frames are at the same offsets of the same files. Two threads, or two processes of
+//! one program, have different stack ids for what a reader takes for one stack.
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Weak};
@@ -8,31 +8,31 @@ use crate::symbol::stacks::StackCut;
 use crate::symbol::{Frame, Frames, Module, StackId};
 use crate::task::procfs::KernelFrame;
 
-/// Equal for stacks that are one for a reader. Cheap to clone; keeps no file open.
+/// Key of a stack. Cheap to clone; keeps no file open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StackKey {
     /// There is no stack.
     Absent,
-    /// The output was not told of its frames.
-    LeftOut,
+    /// The output thread does not have its frames.
+    Unknown,
     Frames(Arc<[FrameKey]>),
 }
 
-/// The address of a frame says little, since each process has its own.
+/// Key of a frame. User addresses are not compared where an offset in a file is known, since they differ by process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FrameKey {
     Kernel(u64),
     Named(Box<KernelFrame>),
     File(ModuleKey, u64),
-    /// Code in no file that we know of.
-    Anywhere(u64),
-    /// The same further out, wherever it is. Code without frame pointers leaves such addresses by chance, and what a
-    /// task that is stuck has mapped is not looked at: the frames before them tell the place.
-    Nowhere,
+    /// The innermost frame: an address in no known file.
+    Address(u64),
+    /// Any address in no known file, further out. Code without frame pointers leaves such addresses by chance, and the
+    /// mappings of a stuck task are not read: the frames before them tell the place.
+    AnyAddress,
     Truncated(StackCut),
 }
 
-/// A module by its address, which is not given to another one as long as there is a key.
+/// A module by the address of its allocation, which the weak reference keeps from being reused.
 #[derive(Clone, Debug)]
 pub struct ModuleKey(Weak<Module>);
 
@@ -51,33 +51,34 @@ impl Hash for ModuleKey {
 }
 
 impl StackKey {
+    /// The key of a stack. Addresses in no file count only in the innermost frame.
     pub fn of(id: Option<StackId>, stacks: &Frames) -> StackKey {
         let Some(id) = id else { return StackKey::Absent };
-        let Some(frames) = stacks.get(id) else { return StackKey::LeftOut };
+        let Some(frames) = stacks.get(id) else { return StackKey::Unknown };
         let mut keys: Vec<FrameKey> = frames.iter().map(FrameKey::of).collect();
         if let (Some(key), Some(innermost)) = (keys.first_mut(), frames.first()) {
             *key = FrameKey::exact(innermost);
         }
-        keys.dedup_by(|one, other| *one == FrameKey::Nowhere && *other == FrameKey::Nowhere);
-        // What the caller would be is not known.
-        keys.pop_if(|key| *key == FrameKey::Nowhere);
+        keys.dedup_by(|one, other| *one == FrameKey::AnyAddress && *other == FrameKey::AnyAddress);
+        // At the end, such a frame does not tell whether there is a caller.
+        keys.pop_if(|key| *key == FrameKey::AnyAddress);
         StackKey::Frames(keys.into())
     }
 
-    /// As [`StackKey::of`], but what lies in no file is compared too.
+    /// As [`StackKey::of`], but all addresses in no file are compared, too.
     pub fn exact(id: Option<StackId>, stacks: &Frames) -> StackKey {
         let Some(id) = id else { return StackKey::Absent };
         stacks
             .get(id)
-            .map_or(StackKey::LeftOut, |frames| StackKey::Frames(frames.iter().map(FrameKey::exact).collect()))
+            .map_or(StackKey::Unknown, |frames| StackKey::Frames(frames.iter().map(FrameKey::exact).collect()))
     }
 
-    /// How many frames are compared.
+    /// Number of frames in the key.
     pub fn frames(&self) -> u32 {
         if let StackKey::Frames(frames) = self { frames.len() as u32 } else { 0 }
     }
 
-    /// About as much memory as it takes.
+    /// Approximate heap memory of the key, in bytes.
     pub fn bytes(&self) -> usize {
         let StackKey::Frames(frames) = self else { return 0 };
         let named = |frame: &FrameKey| match frame {
@@ -89,9 +90,10 @@ impl StackKey {
 }
 
 impl FrameKey {
+    /// The key of a frame, in which an address in no file counts, too.
     pub fn exact(frame: &Frame) -> FrameKey {
         match frame {
-            Frame::User { addr, place: Err(_), .. } => FrameKey::Anywhere(*addr),
+            Frame::User { addr, place: Err(_), .. } => FrameKey::Address(*addr),
             frame => FrameKey::of(frame),
         }
     }
@@ -102,7 +104,7 @@ impl FrameKey {
             Frame::User { place: Ok((module, offset)), .. } => {
                 FrameKey::File(ModuleKey(Arc::downgrade(module)), *offset)
             }
-            Frame::User { place: Err(_), .. } => FrameKey::Nowhere,
+            Frame::User { place: Err(_), .. } => FrameKey::AnyAddress,
             Frame::Named(frame) => FrameKey::Named(frame.clone()),
             Frame::Truncated(cut) => FrameKey::Truncated(*cut),
         }
@@ -150,7 +152,7 @@ mod tests {
         let (mut interned, mut spaces, mut stacks) =
             (Stacks::new(1 << 20, 127), SpaceKeys::default(), Frames::default());
         let mut id = |ip| interned.intern_address(ip, false, Innermost::Executed, 1, &mut spaces);
-        let mut known: Vec<(i32, StackKey)> = vec![(-1, StackKey::Absent), (-2, StackKey::LeftOut)];
+        let mut known: Vec<(i32, StackKey)> = vec![(-1, StackKey::Absent), (-2, StackKey::Unknown)];
         for (ip, (place, frames)) in cases.into_iter().enumerate() {
             let id = id(ip as u64 + 1).unwrap();
             stacks.insert(id, frames);
@@ -160,7 +162,7 @@ mod tests {
             known.iter().for_each(|(other, it)| assert_eq!(place == other, key == it, "{place} {other}"));
         }
         assert_eq!(StackKey::of(None, &stacks), StackKey::Absent);
-        assert_eq!(StackKey::of(id(99), &stacks), StackKey::LeftOut);
+        assert_eq!(StackKey::of(id(99), &stacks), StackKey::Unknown);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The symbol tables of a file, copied into a small ELF file of our own making, so that whoever looks into them sees
-//! nothing that was not checked: headers, section names and positions are ours, and each entry was looked at.
+//! Copies the symbol tables of a file into a small ELF file of our own, so that the symbolizer reads only checked data:
+//! headers, section names and offsets are ours, and each entry was checked.
 
 use std::fs::File;
 use std::io;
@@ -8,22 +8,22 @@ use std::os::unix::fs::FileExt;
 use crate::symbol::budget::{Budget, Share};
 use crate::symbol::elf_file::{ElfFile, ElfSymbol, FileRange, memory_file};
 
-/// A copy in memory: what becomes of the file does not hurt whoever maps it.
+/// A copy in memory. It can be mapped: later changes of the original do not reach it.
 #[derive(Debug)]
 pub struct Tables {
     pub file: File,
     _share: Share,
 }
 
-/// Of an entry in the copy, Elf64_Sym.
+/// Size of an entry in the copy, Elf64_Sym.
 const ENTRY_BYTES: u64 = 24;
-/// What the symbolizer makes of an entry: a place in its index.
+/// Memory per entry in the index of the symbolizer.
 const INDEX_BYTES: u64 = 8;
 const SECTION_BYTES: u64 = 64;
 const HEADER_BYTES: u64 = 64;
-/// Headers, names of sections and what aligns them.
-const FRAME_BYTES: u64 = 512;
-/// Of one name. Looking for the end of a longer one takes time at each look-up.
+/// Fixed size of the copy: headers, section names, and alignment.
+const FIXED_BYTES: u64 = 512;
+/// Longest name; looking for the end of a longer one would take time at each look-up.
 const MOST_NAME_BYTES: usize = 64 << 10;
 const SECTION_NAMES: &[u8] = b"\0.symtab\0.strtab\0.dynsym\0.dynstr\0.names\0";
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -41,21 +41,22 @@ struct Section {
     entry_bytes: u64,
 }
 
-/// Copies what has a name and an address; the users pay for it. A table that is not within the file is left out.
+/// Copies symbols with an address that may be code, and the string tables. The budget of `users` pays. A table that
+/// reaches beyond the end of the file is left out.
 ///
 /// # Errors
-/// QuotaExceeded: the budget is spent. Otherwise there is no memory or no descriptor, or the file cannot be read.
+/// QuotaExceeded when the budget is spent. Otherwise memory or descriptors are short, or the file cannot be read.
 pub fn copy(elf: &ElfFile, file: &File, budget: &Budget, users: &[u32]) -> io::Result<Tables> {
     let found = [false, true].map(|exported| elf.symbol_table(file, exported));
     let cost = |(entries, names): &(FileRange, FileRange)| {
         let entries = entries.len / elf.symbol_bytes();
         entries.saturating_mul(ENTRY_BYTES + INDEX_BYTES).saturating_add(names.len)
     };
-    let bytes = found.iter().flatten().map(cost).fold(FRAME_BYTES, u64::saturating_add);
+    let bytes = found.iter().flatten().map(cost).fold(FIXED_BYTES, u64::saturating_add);
     let mut share = budget.take(bytes, users).ok_or(io::ErrorKind::QuotaExceeded)?;
     let copy = memory_file()?;
     let mut end = HEADER_BYTES;
-    let mut kept = FRAME_BYTES;
+    let mut kept = FIXED_BYTES;
     let mut sections = vec![Section { name: 0, kind: 0, at: FileRange::default(), link: 0, entry_bytes: 0 }];
     for (kind, name, tables) in [(SHT_SYMTAB, 1, found[0]), (SHT_DYNSYM, 17, found[1])] {
         let (entries, names) = tables.unwrap_or_default();
@@ -80,7 +81,7 @@ pub fn copy(elf: &ElfFile, file: &File, budget: &Budget, users: &[u32]) -> io::R
     Ok(Tables { file: copy, _share: share })
 }
 
-/// Writes those that are defined somewhere and may be code, as a 64-bit machine has them. Returns their length.
+/// Writes the entries that may be code to `to` as Elf64_Sym, from `start` on. Returns their length in bytes.
 fn copy_entries(elf: &ElfFile, file: &File, entries: FileRange, to: &File, start: u64) -> io::Result<u64> {
     let size = elf.symbol_bytes();
     let mut at = start;
@@ -91,7 +92,7 @@ fn copy_entries(elf: &ElfFile, file: &File, entries: FileRange, to: &File, start
         copied.clear();
         for entry in bytes.chunks_exact(size as usize) {
             let symbol = elf.symbol(entry, &[], 0);
-            if symbol.is_place() && !elf.is_mapping_symbol(&symbol) {
+            if symbol.may_be_code() && !elf.is_mapping_symbol(&symbol) {
                 copied.extend(entry_of(&symbol));
             }
         }
@@ -102,17 +103,18 @@ fn copy_entries(elf: &ElfFile, file: &File, entries: FileRange, to: &File, start
 }
 
 fn entry_of(symbol: &ElfSymbol<'_>) -> [u8; ENTRY_BYTES as usize] {
-    const SOME_SECTION: u16 = 1; // it says no more than that the symbol is defined
+    const ANY_SECTION: u16 = 1; // any nonzero section: the symbol is defined
     let mut entry = [0; ENTRY_BYTES as usize];
     entry[..4].copy_from_slice(&symbol.name_at.to_le_bytes());
     entry[4] = symbol.kind;
-    entry[6..8].copy_from_slice(&SOME_SECTION.to_le_bytes());
+    entry[6..8].copy_from_slice(&ANY_SECTION.to_le_bytes());
     entry[8..16].copy_from_slice(&symbol.address.to_le_bytes());
     entry[16..].copy_from_slice(&symbol.size.min(u64::MAX - symbol.address).to_le_bytes());
     entry
 }
 
-/// Each name ends, the last one too. Stretches of zeros stay holes. Returns the length.
+/// Copies a string table, in which each name ends with a zero, also the last one. Zero chunks stay holes. Returns the
+/// length in bytes.
 fn copy_names(file: &File, names: FileRange, to: &File, start: u64) -> io::Result<u64> {
     let mut at = start;
     let mut in_name = 0;
@@ -129,7 +131,8 @@ fn copy_names(file: &File, names: FileRange, to: &File, start: u64) -> io::Resul
     Ok(at + 1 - start)
 }
 
-/// Cuts names that are too long, of which the first goes on from bytes before. Returns how long the last one is so far.
+/// Cuts names that are too long. `in_name`: length of the first name in the chunks before. Returns that of the last one
+/// so far.
 fn end_long_names(bytes: &mut [u8], mut in_name: usize) -> usize {
     for byte in bytes {
         if in_name == MOST_NAME_BYTES {
@@ -141,7 +144,7 @@ fn end_long_names(bytes: &mut [u8], mut in_name: usize) -> usize {
 }
 
 impl Section {
-    /// Elf64_Shdr
+    /// The section header, Elf64_Shdr.
     fn header(&self) -> [u8; SECTION_BYTES as usize] {
         let mut header = [0; SECTION_BYTES as usize];
         for (at, number) in [(0, self.name), (4, self.kind), (40, self.link)] {
@@ -154,7 +157,7 @@ impl Section {
     }
 }
 
-/// Elf64_Ehdr
+/// The file header, Elf64_Ehdr.
 fn file_header(machine: u16, sections_at: u64, sections: u16) -> [u8; HEADER_BYTES as usize] {
     const ET_DYN: u16 = 3;
     let mut header = [0; HEADER_BYTES as usize];
@@ -176,7 +179,7 @@ mod tests {
     use crate::symbol::search::Search;
 
     #[test]
-    fn long_names_are_ended() {
+    fn long_names_are_cut() {
         let ended = |len: usize, before: usize| {
             let mut bytes = vec![b'x'; len];
             let rest = end_long_names(&mut bytes, before);
@@ -197,8 +200,8 @@ mod tests {
         let tables = copy(&elf, &file, &Budget::default(), &[1]).unwrap();
         let of = |elf: &ElfFile, file: &File, exported| {
             let mut all = Vec::new();
-            Search::within(u64::MAX).each(elf, file, exported, |symbol| {
-                if symbol.is_place() {
+            Search::within(u64::MAX).each_symbol(elf, file, exported, |symbol| {
+                if symbol.may_be_code() {
                     let name = symbol.names.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
                     all.push((name, symbol.address, symbol.size, symbol.kind));
                 }
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn it_costs_what_it_holds() {
+    fn the_budget_pays_for_the_copy() {
         let file = in_memory(&mut own_vdso().expect("every process has one").as_slice()).unwrap();
         let elf = ElfFile::read(&file).unwrap();
         let budget = Budget::new(1 << 20);
@@ -222,7 +225,7 @@ mod tests {
         assert!(tables.file.metadata().unwrap().len() <= room - budget.room(&[1]));
         drop(tables);
         assert_eq!(budget.room(&[1]), room);
-        let refused = copy(&elf, &file, &Budget::new(4 * FRAME_BYTES), &[1]).unwrap_err();
+        let refused = copy(&elf, &file, &Budget::new(4 * FIXED_BYTES), &[1]).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
     }
 }

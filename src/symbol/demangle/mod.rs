@@ -1,8 +1,8 @@
 //! Names of C++ and Rust functions as their sources call them.
 //!
-//! The names are those of files that anybody may have written: one of 90 bytes can stand for gigabytes, or ask for as many
-//! steps. So a name, the steps that it takes, its nesting and its text are bounded; one that exceeds a bound stays mangled,
-//! but for its text, which is cut.
+//! The names are those of files that anybody may have written: one of 90 bytes can stand for gigabytes, or ask for as
+//! many steps. So a name, the steps that it takes, its nesting and its text are bounded; one that exceeds a bound stays
+//! mangled, but for its text, which is cut.
 
 mod arguments;
 mod expressions;
@@ -49,7 +49,7 @@ pub fn demangled(name: &str) -> Option<String> {
 }
 
 /// A piece of a function that a compiler has made a symbol of.
-pub fn is_piece(name: &str) -> bool {
+pub fn is_split_part(name: &str) -> bool {
     [".cold", ".part."].iter().any(|piece| name.contains(piece))
 }
 
