@@ -174,7 +174,7 @@ impl Removal {
 /// What a workload has started. Each was its descendant still when its descriptor was open: numbers are used again.
 fn descendants(host: &Host, pid: i32) -> Vec<OwnedFd> {
     let open = |pid: i32| Some((pid, sys::poll::pidfd(pid).ok()?));
-    let opened: Vec<(i32, OwnedFd)> = procfs::family(host, pid).into_iter().filter_map(open).collect();
-    let family = procfs::family(host, pid);
+    let opened: Vec<(i32, OwnedFd)> = procfs::descendants(host, pid).into_iter().filter_map(open).collect();
+    let family = procfs::descendants(host, pid);
     opened.into_iter().filter(|(pid, _)| family.contains(pid)).map(|(_, fd)| fd).collect()
 }

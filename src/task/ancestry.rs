@@ -1,7 +1,7 @@
-//! Which process has made which, and how they were called: from /proc at first sight, from side records after.
+//! Which process created which, and their names: from /proc when a process is first seen, then from side records.
 //!
-//! A number is used again when its process has gone. So what a process has come from is not a number but an entry here,
-//! and that of a process that has gone stays for as long as any that it made is known.
+//! Pids are reused. So a process refers to its parent by an entry of this table, not by pid, and the entry of a process
+//! that has exited stays while any process that it created is known.
 
 use std::collections::BTreeSet;
 
@@ -12,46 +12,47 @@ use crate::perf::Record;
 use crate::task::procfs;
 use crate::task::table::Comm;
 
-/// A process that an event leads back to.
+/// A process in the lineage of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ancestor {
     pub pid: i32,
-    /// As it was called then.
+    /// Its current name; of an exited process, its last one.
     pub comm: Comm,
 }
 
-/// Processes in a lineage at most, beside the first.
+/// Most ancestors in a lineage.
 const MOST_ANCESTORS: usize = 8;
-/// Processes that have gone and are kept for those that they have made, at most: one after the other may make the next
-/// and end. Then the oldest are forgotten, and lineages end in front of them.
-const MOST_GONE: usize = 1 << 14;
+/// Most exited processes that are kept for their descendants: a chain of processes may each create the next and exit.
+/// Beyond that, the oldest are forgotten, and lineages end before them.
+const MOST_RETAINED: usize = 1 << 14;
 
-/// An entry: it is never given to another process.
-type Id = u64;
+/// Key of an entry, never reused.
+type ProcessId = u64;
 
 #[derive(Clone, Copy, Debug)]
 struct Process {
     pid: i32,
     comm: Comm,
-    /// None: nobody, or nobody knows.
-    parent: Option<Id>,
-    /// Entries that have it as their parent.
+    /// None without a parent, or if it is unknown.
+    parent: Option<ProcessId>,
+    /// Number of entries with this parent.
     children: u32,
     ended: bool,
 }
 
+/// The table of processes.
 #[derive(Debug)]
 pub struct Ancestry {
     host: Host,
-    last: Id,
-    processes: FxHashMap<Id, Process>,
-    by_pid: FxHashMap<i32, Id>,
-    /// Those that have lost their number and are kept for others, the oldest first.
-    gone: BTreeSet<Id>,
+    last: ProcessId,
+    processes: FxHashMap<ProcessId, Process>,
+    by_pid: FxHashMap<i32, ProcessId>,
+    /// Entries without a pid, kept for their children; the oldest first.
+    retained: BTreeSet<ProcessId>,
 }
 
 impl Ancestry {
-    /// All processes that live now, as /proc has them.
+    /// Reads all living processes from /proc.
     pub fn new(host: Host) -> Ancestry {
         let living = processes(&host);
         let mut ancestry = Ancestry {
@@ -59,7 +60,7 @@ impl Ancestry {
             last: 0,
             processes: FxHashMap::default(),
             by_pid: FxHashMap::default(),
-            gone: BTreeSet::new(),
+            retained: BTreeSet::new(),
         };
         for pid in living {
             ancestry.find(pid, Comm::default());
@@ -67,7 +68,7 @@ impl Ancestry {
         ancestry
     }
 
-    /// A process and those that have made it, the next one first. `comm`: how it is called, if /proc knows nothing of it.
+    /// A process and its ancestors, parent first. `comm`: its name, if it is unknown here and in /proc.
     pub fn lineage(&mut self, pid: i32, comm: Comm) -> Vec<Ancestor> {
         let mut lineage = Vec::with_capacity(1 + MOST_ANCESTORS);
         let mut next = self.find(pid, comm);
@@ -80,11 +81,11 @@ impl Ancestry {
         lineage
     }
 
-    /// Records in the order of time.
+    /// Applies a record. Records must be in time order.
     pub fn apply(&mut self, record: &Record<'_>) {
         match *record {
-            Record::Comm { pid, tid, comm, .. } if pid == tid => self.called(pid, Comm::new(comm)),
-            Record::Fork(fork) if fork.pid > 0 && fork.pid != fork.ppid => self.made(fork.pid, fork.ppid),
+            Record::Comm { pid, tid, comm, .. } if pid == tid => self.set_comm(pid, Comm::new(comm)),
+            Record::Fork(fork) if fork.pid > 0 && fork.pid != fork.ppid => self.add_child(fork.pid, fork.ppid),
             Record::Exit(exit) if exit.pid == exit.tid => {
                 if let Some(process) = self.by_pid.get(&exit.pid).and_then(|id| self.processes.get_mut(id)) {
                     process.ended = true;
@@ -94,15 +95,15 @@ impl Ancestry {
         }
     }
 
-    /// A thread that has exited is forgotten.
+    /// Forgets an exited thread.
     pub fn expire(&mut self, tid: i32) {
         let process = self.by_pid.get(&tid).and_then(|id| self.processes.get(id));
         if process.is_some_and(|process| process.ended) {
-            self.leave(tid);
+            self.release_pid(tid);
         }
     }
 
-    /// Records were lost: /proc says how processes are called, and whether their numbers are those of others by now.
+    /// Corrects names and reused pids from /proc after records were lost.
     pub fn correct(&mut self) {
         let mut living = FxHashMap::default();
         for pid in processes(&self.host) {
@@ -110,18 +111,18 @@ impl Ancestry {
                 living.insert(pid, stat);
             }
         }
-        let known: Vec<(i32, Id)> = self.by_pid.iter().map(|(&pid, &id)| (pid, id)).collect();
+        let known: Vec<(i32, ProcessId)> = self.by_pid.iter().map(|(&pid, &id)| (pid, id)).collect();
         for (pid, id) in known {
             let Some(process) = self.processes.get(&id).copied() else { continue };
             let Some(stat) = living.get(&pid) else {
-                self.leave(pid);
+                self.release_pid(pid);
                 continue;
             };
-            // Whose parent has gone reports to another one. Who reports to another one though his parent lives is not he.
+            // An orphan gets another parent. A process with another parent, although its own lives, is a new one.
             let parent = process.parent.and_then(|id| self.processes.get(&id)).map(|parent| parent.pid);
             let is_other = parent.is_some_and(|parent| parent != stat.parent && living.contains_key(&parent));
             if is_other || process.ended {
-                self.leave(pid);
+                self.release_pid(pid);
             } else {
                 self.processes.entry(id).and_modify(|process| process.comm = stat.comm);
             }
@@ -131,32 +132,32 @@ impl Ancestry {
         }
     }
 
-    fn called(&mut self, pid: i32, comm: Comm) {
+    fn set_comm(&mut self, pid: i32, comm: Comm) {
         let id = self.find(pid, comm);
         if let Some(process) = id.and_then(|id| self.processes.get_mut(&id)) {
-            // A thread that executes a program takes the place of the first one, which has exited.
+            // A thread that calls exec takes over the pid of the first thread, which has exited.
             (process.comm, process.ended) = (comm, false);
         }
     }
 
-    fn made(&mut self, pid: i32, by: i32) {
+    fn add_child(&mut self, pid: i32, by: i32) {
         let parent = self.find(by, Comm::default());
         if let Some(id) = self.by_pid.get(&pid).copied() {
-            // /proc had it before the record came.
+            // The process was read from /proc before the record arrived.
             if self.processes.get(&id).is_some_and(|process| !process.ended && process.parent == parent) {
                 return;
             }
-            self.leave(pid);
+            self.release_pid(pid);
         }
         let comm = parent.and_then(|id| self.processes.get(&id)).map_or(Comm::default(), |parent| parent.comm);
         self.enter(pid, comm, parent);
     }
 
-    /// A process by its number; one never seen is asked of /proc, with those that have made it.
-    fn find(&mut self, pid: i32, comm: Comm) -> Option<Id> {
+    /// The entry of a pid. An unknown one is read from /proc, with its ancestors.
+    fn find(&mut self, pid: i32, comm: Comm) -> Option<ProcessId> {
         let mut unknown = Vec::new();
         let mut next = pid;
-        // Whoever has no number is nobody, or outside of our pid namespace.
+        // Pid 0 is no process, or one outside of our pid namespace.
         while next > 0 && !self.by_pid.contains_key(&next) && unknown.iter().all(|(pid, _)| *pid != next) {
             let stat = procfs::stat(&self.host, next);
             unknown.push((next, stat.map_or(comm, |stat| stat.comm)));
@@ -169,7 +170,7 @@ impl Ancestry {
         found
     }
 
-    fn enter(&mut self, pid: i32, comm: Comm, parent: Option<Id>) -> Id {
+    fn enter(&mut self, pid: i32, comm: Comm, parent: Option<ProcessId>) -> ProcessId {
         self.last += 1;
         if let Some(parent) = parent.and_then(|id| self.processes.get_mut(&id)) {
             parent.children += 1;
@@ -179,32 +180,32 @@ impl Ancestry {
         self.last
     }
 
-    /// A process loses its number.
-    fn leave(&mut self, pid: i32) {
+    /// Takes the pid from its entry.
+    fn release_pid(&mut self, pid: i32) {
         let Some(id) = self.by_pid.remove(&pid) else { return };
-        self.gone.insert(id);
-        self.forget_unneeded(id);
-        if self.gone.len() > MOST_GONE
-            && let Some(oldest) = self.gone.first().copied()
+        self.retained.insert(id);
+        self.remove_unreferenced(id);
+        if self.retained.len() > MOST_RETAINED
+            && let Some(oldest) = self.retained.first().copied()
             && let Some(parent) = self.remove(oldest)
         {
-            self.forget_unneeded(parent);
+            self.remove_unreferenced(parent);
         }
     }
 
-    /// Forgets a process that has gone when none that it has made is known; then those that have made it.
-    fn forget_unneeded(&mut self, id: Id) {
+    /// Forgets an exited process without known children; then its ancestors of that kind.
+    fn remove_unreferenced(&mut self, id: ProcessId) {
         let mut next = Some(id);
-        while let Some(id) = next.filter(|id| self.gone.contains(id))
+        while let Some(id) = next.filter(|id| self.retained.contains(id))
             && self.processes.get(&id).is_none_or(|process| process.children == 0)
         {
             next = self.remove(id);
         }
     }
 
-    /// Returns its parent.
-    fn remove(&mut self, id: Id) -> Option<Id> {
-        self.gone.remove(&id);
+    /// Removes an entry, and returns its parent.
+    fn remove(&mut self, id: ProcessId) -> Option<ProcessId> {
+        self.retained.remove(&id);
         let parent = self.processes.remove(&id)?.parent?;
         if let Some(parent) = self.processes.get_mut(&parent) {
             parent.children = parent.children.saturating_sub(1);
@@ -227,7 +228,7 @@ mod tests {
         fs::write(task.join("stat"), stat).unwrap();
     }
 
-    /// An init and a cron.
+    /// Init (pid 1) and cron (pid 5).
     fn start() -> (tempfile::TempDir, Ancestry) {
         let dir = tempfile::tempdir().unwrap();
         put(dir.path(), 1, "1 (init) S 0 1");
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn ancestors_are_those_that_made_them() {
+    fn ancestors_are_the_creating_processes() {
         let (_dir, mut ancestry) = start();
         let thread = Record::Fork(Task { pid: 9, ppid: 9, tid: 10, ptid: 9, time: 0 });
         for record in [fork(7, 5), exec(7, b"cleanup.sh"), fork(9, 7), exec(9, b"pkill"), thread, exit(7)] {
@@ -262,23 +263,23 @@ mod tests {
         }
         assert_eq!(lineage(&mut ancestry, 9), "pkill 9 < cleanup.sh 7 < cron 5 < init 1");
         assert_eq!(lineage(&mut ancestry, 1), "init 1");
-        assert_eq!(lineage(&mut ancestry, 70), "? 70", "nobody knows it");
+        assert_eq!(lineage(&mut ancestry, 70), "? 70", "it is unknown");
         assert_eq!((lineage(&mut ancestry, 0), lineage(&mut ancestry, -1)), (String::new(), String::new()));
         for record in [fork(20, 21), fork(21, 20)] {
             ancestry.apply(&record);
         }
-        assert!(lineage(&mut ancestry, 20).starts_with(" 20 <  21"), "nonsense, but records");
+        assert!(lineage(&mut ancestry, 20).starts_with(" 20 <  21"), "a loop made by odd records");
     }
 
     #[test]
-    fn one_that_has_gone_is_known_while_what_it_has_made_is() {
+    fn an_exited_process_is_kept_for_its_children() {
         let (_dir, mut ancestry) = start();
         for record in [fork(7, 5), exec(7, b"start.sh"), fork(9, 7), exec(9, b"daemon"), exit(7)] {
             ancestry.apply(&record);
         }
         ancestry.expire(7);
         assert_eq!(lineage(&mut ancestry, 9), "daemon 9 < start.sh 7 < cron 5 < init 1");
-        // Its number is another's by now.
+        // Its pid is reused.
         for record in [fork(7, 1), exec(7, b"other"), fork(8, 7)] {
             ancestry.apply(&record);
         }
@@ -288,11 +289,11 @@ mod tests {
             ancestry.apply(&exit(pid));
             ancestry.expire(pid);
         }
-        assert_eq!((ancestry.processes.len(), ancestry.by_pid.len(), ancestry.gone.len()), (2, 2, 0));
+        assert_eq!((ancestry.processes.len(), ancestry.by_pid.len(), ancestry.retained.len()), (2, 2, 0));
     }
 
     #[test]
-    fn a_thread_that_executes_a_program_is_its_process() {
+    fn a_thread_that_calls_exec_is_its_process() {
         let (_dir, mut ancestry) = start();
         for record in [fork(7, 5), exit(7), exec(7, b"new")] {
             ancestry.apply(&record);
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_proc_had_first_is_not_made_twice() {
+    fn a_process_known_from_proc_is_not_added_twice() {
         let (dir, mut ancestry) = start();
         put(dir.path(), 8, "8 (child) S 7 8");
         put(dir.path(), 7, "7 (sh) S 5 7");
@@ -310,22 +311,22 @@ mod tests {
         for record in [fork(7, 5), exec(7, b"make")] {
             ancestry.apply(&record);
         }
-        assert_eq!(lineage(&mut ancestry, 8), "child 8 < make 7 < cron 5 < init 1", "it is called so now");
+        assert_eq!(lineage(&mut ancestry, 8), "child 8 < make 7 < cron 5 < init 1", "its current name");
     }
 
     #[test]
-    fn a_chain_of_those_that_have_gone_is_bounded() {
+    fn a_chain_of_exited_processes_is_bounded() {
         let (_dir, mut ancestry) = start();
         let first = 10;
         ancestry.apply(&fork(first, 5));
-        let last = first + MOST_GONE as i32 + 100;
+        let last = first + MOST_RETAINED as i32 + 100;
         for pid in first..last {
             ancestry.apply(&fork(pid + 1, pid));
             ancestry.apply(&exit(pid));
             ancestry.expire(pid);
         }
-        assert_eq!((ancestry.gone.len(), ancestry.by_pid.len()), (MOST_GONE, 3));
-        assert_eq!(ancestry.processes.len(), MOST_GONE + 3);
+        assert_eq!((ancestry.retained.len(), ancestry.by_pid.len()), (MOST_RETAINED, 3));
+        assert_eq!(ancestry.processes.len(), MOST_RETAINED + 3);
         assert_eq!(ancestry.lineage(last, Comm::default()).len(), 1 + MOST_ANCESTORS);
     }
 
@@ -336,13 +337,13 @@ mod tests {
             ancestry.apply(&record);
         }
         put(dir.path(), 7, "7 (sh) S 5 7");
-        put(dir.path(), 8, "8 (other) S 1 8"); // though 7 lives: not the one that 7 has made
+        put(dir.path(), 8, "8 (other) S 1 8"); // although 7 lives: not the child of 7
         put(dir.path(), 9, "9 (child) S 8 9");
         put(dir.path(), 10, "10 (unseen) S 9 10");
         ancestry.correct();
         assert_eq!(lineage(&mut ancestry, 8), "other 8 < init 1");
         assert_eq!(lineage(&mut ancestry, 7), "sh 7 < cron 5 < init 1");
-        assert!(!ancestry.by_pid.contains_key(&6), "it has gone");
+        assert!(!ancestry.by_pid.contains_key(&6), "it has exited");
         assert!(lineage(&mut ancestry, 10).starts_with("unseen 10 < child 9 < "));
     }
 }

@@ -1,5 +1,5 @@
-//! Asks /proc what waiting threads wait in, on a thread of its own: some of it is behind a lock that an exec holds, and an
-//! exec may be stuck itself. Whoever asks goes on, and has the answer later or never.
+//! Reads from /proc what waiting threads wait in, on a thread of its own: some of these files take a lock that an exec
+//! holds, and the exec may be stuck itself. The caller goes on, and gets the answer later or never.
 
 use std::io;
 use std::sync::Arc;
@@ -15,64 +15,67 @@ use crate::task::call::{SystemCall, call};
 use crate::task::descriptor::Mounts;
 use crate::task::procfs::{self, KernelFrame};
 
+/// A thread whose wait is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     pub tid: i32,
-    /// When the wait began, by which the asker knows it again.
+    /// When the wait began; copied into the answer to identify the wait.
     pub since: u64,
-    /// The kernel stack is wanted too.
+    /// Read the kernel stack, too.
     pub stack: bool,
 }
 
-/// The end of one question.
+/// The answer to one question.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub tid: i32,
     pub since: u64,
-    /// By then all was read. The same clock as that of the records.
+    /// When all was read, in the clock of records.
     pub until_ns: u64,
-    /// None: the thread did not wait all the time.
+    /// None when the thread did not wait all the time.
     pub site: Option<WaitSite>,
 }
 
-/// What a thread waits in: all of it in one and the same wait.
+/// What a thread waits in. All fields are of the same wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitSite {
     pub wchan: Option<String>,
     pub call: Option<SystemCall>,
     pub stack: Vec<KernelFrame>,
-    /// CPU time that it had used.
+    /// CPU time that the thread has used, ns.
     pub ran_ns: Option<u64>,
 }
 
-/// Questions under way at most.
+/// Most pending questions.
 const MOST: usize = 64;
 
-/// The other end of the thread. When it is dropped the thread ends, if it does not hang.
+/// Handle of the thread, which ends when this is dropped, unless it hangs.
 #[derive(Debug)]
 pub struct Asker {
     tid: i32,
     questions: Sender<Question>,
     answers: Receiver<Answer>,
-    at: Arc<At>,
+    current: Arc<CurrentQuestion>,
 }
 
-/// Which thread is being asked about, and since when.
+/// The thread whose files are being read (0: none), and since when.
 #[derive(Debug, Default)]
-struct At {
+struct CurrentQuestion {
     tid: AtomicI32,
     since_ns: AtomicU64,
 }
 
 impl Asker {
+    /// Starts the thread.
+    ///
     /// # Errors
     /// No thread can be started.
     pub fn start(host: Host) -> Result<Asker> {
         let (questions, to_ask) = bounded::<Question>(MOST);
         let (give, answers) = bounded::<Answer>(2 * MOST);
         let (tell_tid, tid) = bounded::<i32>(1);
-        let at = Arc::new(At::default());
-        let shared = at.clone();
+        let current = Arc::new(CurrentQuestion::default());
+        let shared = current.clone();
         let work = move || {
             block_signals();
             let _ = tell_tid.send(nix::unistd::gettid().as_raw());
@@ -80,7 +83,7 @@ impl Asker {
             for question in to_ask {
                 shared.since_ns.store(monotonic_ns(), Ordering::Relaxed);
                 shared.tid.store(question.tid, Ordering::Release);
-                let site = look(&host, question, &mut mounts);
+                let site = read_wait_site(&host, question, &mut mounts);
                 shared.tid.store(0, Ordering::Release);
                 let Question { tid, since, .. } = question;
                 if give.send(Answer { tid, since, until_ns: monotonic_ns(), site }).is_err() {
@@ -91,34 +94,34 @@ impl Asker {
         let spawned: io::Result<_> = std::thread::Builder::new().name("asker".into()).spawn(work);
         spawned.context("cannot start the thread that asks /proc")?;
         let tid = tid.recv().context("the thread that asks /proc ended at once")?;
-        Ok(Asker { tid, questions, answers, at })
+        Ok(Asker { tid, questions, answers, current })
     }
 
-    /// The thread.
+    /// The tid of the thread.
     pub fn tid(&self) -> i32 {
         self.tid
     }
 
-    /// False when there are too many questions already.
+    /// Queues a question. False when too many are pending.
     pub fn ask(&self, question: Question) -> bool {
         self.questions.try_send(question).is_ok()
     }
 
-    /// Those that have come since the last call.
+    /// The answers since the last call.
     pub fn answers(&self) -> impl Iterator<Item = Answer> + '_ {
         self.answers.try_iter()
     }
 
-    /// The thread about which /proc has not answered for so long.
+    /// The thread whose files have been read for at least `for_ns` without an end.
     pub fn hangs_at(&self, now: u64, for_ns: u64) -> Option<i32> {
-        let tid = self.at.tid.load(Ordering::Acquire);
-        let since = self.at.since_ns.load(Ordering::Relaxed);
+        let tid = self.current.tid.load(Ordering::Acquire);
+        let since = self.current.since_ns.load(Ordering::Relaxed);
         (tid != 0 && now.saturating_sub(since) >= for_ns).then_some(tid)
     }
 }
 
-/// What a thread waits in. It must neither run nor change its state meanwhile, or what is read is of several waits.
-fn look(host: &Host, question: Question, mounts: &mut Mounts) -> Option<WaitSite> {
+/// Reads what a thread waits in. None when it ran or changed its state meanwhile: the fields may be of several waits.
+fn read_wait_site(host: &Host, question: Question, mounts: &mut Mounts) -> Option<WaitSite> {
     let tid = question.tid;
     let wait = || {
         let state = procfs::stat(host, tid)?.state;
@@ -143,12 +146,12 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
-    use crate::task::fixture::Process;
+    use crate::task::fixture::FixtureProcess;
 
     const GUARD: Duration = Duration::from_secs(60);
 
-    fn waiting() -> Process {
-        let process = Process::new(5);
+    fn waiting() -> FixtureProcess {
+        let process = FixtureProcess::new(5);
         process.write("stat", "5 (x) D 1 5").write("schedstat", "77 0 1\n").write("wchan", "folio_wait");
         process.write("stack", "[<0>] folio_wait+0x1/0x2\n");
         process
@@ -159,27 +162,27 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_looked_at_as_a_whole() {
+    fn all_fields_are_of_one_wait() {
         let process = waiting();
-        let site = |stack| look(&process.host(), question(stack), &mut Mounts::default());
+        let site = |stack| read_wait_site(&process.host(), question(stack), &mut Mounts::default());
         let got = site(true).unwrap();
         assert_eq!((got.wchan.as_deref(), got.stack.len(), got.ran_ns), (Some("folio_wait"), 1, Some(77)));
         assert_eq!(site(false).unwrap().stack, []);
         process.write("stat", "5 (x) R 1 5");
         assert_eq!(site(true), None, "it runs");
         fs::remove_file(process.path("stat")).unwrap();
-        assert_eq!(site(true), None, "it has gone");
+        assert_eq!(site(true), None, "it has exited");
     }
 
     #[test]
-    fn who_asks_does_not_wait() {
+    fn the_caller_does_not_wait() {
         let process = waiting();
         let asker = Asker::start(process.host()).unwrap();
         assert!(asker.tid() > 0 && asker.tid() != nix::unistd::gettid().as_raw());
         let fifo = process.path("syscall");
         mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         assert!(asker.ask(question(false)));
-        // It hangs in the file as it would in a lock; more questions find room until there are too many.
+        // The thread hangs in the FIFO as in a lock; more questions are queued up to the limit.
         while asker.hangs_at(monotonic_ns(), 0) != Some(5) {
             std::thread::yield_now();
         }
@@ -187,7 +190,7 @@ mod tests {
         let more = (0..2 * MOST).filter(|_| asker.ask(question(false))).count();
         assert_eq!(more, MOST);
         assert_eq!(asker.answers().count(), 0);
-        // What it waits for comes.
+        // The FIFO gets a writer.
         process.write("stat", "5 (x) S 1 5");
         let writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
         fs::remove_file(&fifo).unwrap();

@@ -1,8 +1,8 @@
-//! In which system call a thread waits, and on which of its descriptors.
+//! The system call that a thread waits in, and its file descriptors.
 //!
-//! /proc/TID/syscall has the number, six arguments, the stack pointer and the program counter as the thread left user mode
-//! (`proc_pid_syscall`, fs/proc/base.c). It does not say by which table the number is meant: that is asked of the auxiliary
-//! vector, which is in the kernel's memory, while the program's file may be where nobody answers.
+//! /proc/TID/syscall has the number, six arguments, the stack pointer and the program counter as the thread left user
+//! mode (`proc_pid_syscall`, fs/proc/base.c). The number depends on the ABI, which is read from the auxiliary vector:
+//! that is in the kernel's memory, while reading the file of the program may hang.
 
 use std::fs;
 use std::io::Read;
@@ -12,29 +12,31 @@ use crate::task::descriptor::{Mounts, OpenFile};
 use crate::task::procfs::file;
 use crate::tep::syscalls;
 
-/// A system call that somebody is in.
+/// A system call in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemCall {
     pub name: &'static str,
-    /// What it works on.
+    /// The files it works on.
     pub files: Vec<Descriptor>,
 }
 
+/// A file descriptor among the arguments of a system call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     pub fd: i32,
-    /// None: nobody may know, or it is closed.
+    /// None when the descriptor is closed, or cannot be read.
     pub file: Option<OpenFile>,
 }
 
-/// The line of /proc/TID/syscall of one that is in a call.
+/// Number and arguments of a system call, from /proc/TID/syscall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entered {
+struct EnteredCall {
     number: u64,
     args: [u64; 6],
 }
 
-/// The call that a thread is in. None: it is in none, runs, has another ABI than the machine's own, or may not be looked at.
+/// The call that a thread is in. None when it is in none, runs, uses another ABI than the native one, or cannot be
+/// read.
 pub fn call(host: &Host, tid: i32, mounts: &mut Mounts) -> Option<SystemCall> {
     const MOST_BYTES: u64 = 512;
     let line = read(host, tid, "syscall", MOST_BYTES)?;
@@ -55,9 +57,9 @@ fn read(host: &Host, tid: i32, name: &str, most_bytes: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// None for `running`, and for -1: an exception, such as a page fault. A thread that was never in user mode, such as a
-/// kernel thread or a worker of io_uring, has the registers of nobody.
-fn parse_entered(line: &str) -> Option<Entered> {
+/// Parses /proc/TID/syscall. None for `running`, and for -1, an exception such as a page fault; also for a thread that
+/// was never in user mode (kernel thread, io_uring worker), whose registers are 0.
+fn parse_entered(line: &str) -> Option<EnteredCall> {
     let mut words = line.split_ascii_whitespace();
     let number = words.next()?.parse().ok()?;
     let mut register = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
@@ -66,17 +68,17 @@ fn parse_entered(line: &str) -> Option<Entered> {
         *arg = register()?;
     }
     let (stack, program) = (register()?, register()?);
-    (stack != 0 && program != 0).then_some(Entered { number, args })
+    (stack != 0 && program != 0).then_some(EnteredCall { number, args })
 }
 
-/// Whether a thread executes a program of the machine's own ABI, as far as its program tells: numbers of system calls mean
-/// others in 32-bit mode.
+/// Whether the program of a thread has the native ABI: system calls have other numbers in 32-bit mode.
 fn is_native(host: &Host, tid: i32) -> bool {
     const MOST_BYTES: u64 = 4096;
     read(host, tid, "auxv", MOST_BYTES).is_some_and(|bytes| is_native_vector(&bytes))
 }
 
-/// Pairs of words, of the program's own width: the size of a program header is another in each.
+/// Whether an auxiliary vector is native. Its words have the width of the program. AT_PHENT, the size of a program
+/// header, differs by width.
 fn is_native_vector(bytes: &[u8]) -> bool {
     const AT_PHENT: u64 = 4;
     const PROGRAM_HEADER_BYTES: u64 = 56; // Elf64_Phdr
@@ -85,7 +87,7 @@ fn is_native_vector(bytes: &[u8]) -> bool {
     pairs.iter().map(|pair| pair.map(u64::from_ne_bytes)).any(|pair| pair == [AT_PHENT, PROGRAM_HEADER_BYTES])
 }
 
-/// Which arguments of a system call are descriptors that it works on.
+/// The arguments of a system call that are file descriptors, by index.
 fn descriptors(name: &str) -> &'static [usize] {
     let known = DESCRIPTORS.iter().find(|(_, names)| names.contains(&name));
     known.map_or(&[], |(at, _)| at)
@@ -110,7 +112,7 @@ const DESCRIPTORS: &[DescriptorArgs] = &[
         // Sockets.
         "sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "accept", "accept4", "connect", "bind", "listen",
         "shutdown", "getsockopt", "setsockopt",
-        // What others happen on.
+        // Descriptors of events, queues and processes.
         "epoll_wait", "epoll_pwait", "epoll_pwait2", "epoll_ctl", "io_uring_enter", "io_uring_register", "mq_timedsend",
         "mq_timedreceive", "inotify_add_watch", "timerfd_settime", "setns", "pidfd_send_signal", "fsconfig", "fsmount",
     ]),
@@ -123,13 +125,13 @@ const DESCRIPTORS: &[DescriptorArgs] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::fixture::Process;
+    use crate::task::fixture::FixtureProcess;
 
-    /// A number, then arguments 0 to 5, the stack pointer and the program counter.
+    /// Arguments 0 to 5, the stack pointer and the program counter.
     pub const READ_OF_7: &str = "0x7 0x7ffc5e29b050 0x10 0x0 0x0 0x0 0x7ffc5e29af30 0x7ff2b23a2aec";
 
     #[test]
-    fn lines_of_those_who_are_in_a_call() {
+    fn parses_lines_of_threads_in_a_call() {
         let cases: [(&str, Option<(u64, u64)>); 14] = [
             ("0 0x7 0x1 0x2 0x3 0x4 0x5 0x7ffc 0x7ff2\n", Some((0, 7))),
             ("270 0xffffffffffffff9c 0x1 0x2 0x3 0x4 0x5 0x1 0x1", Some((270, u64::MAX - 99))),
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_width_of_a_program_is_in_its_vector() {
+    fn the_abi_is_in_the_auxiliary_vector() {
         let wide = |pairs: &[(u64, u64)]| -> Vec<u8> {
             pairs.iter().flat_map(|(key, value)| [key.to_ne_bytes(), value.to_ne_bytes()].concat()).collect()
         };
@@ -200,15 +202,15 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn a_call_has_its_file() {
-        let process = Process::new(5);
+        let process = FixtureProcess::new(5);
         process.auxv(56).write("syscall", &format!("0 {READ_OF_7}\n")).descriptor(7, "/var/log/x", "mnt_id:\t40\n");
         process.write("mountinfo", "40 1 254:16 / /var rw - ext4 /dev/vdb rw\n");
-        let call = |process: &Process| call(&process.host(), 5, &mut Mounts::default());
+        let call = |process: &FixtureProcess| call(&process.host(), 5, &mut Mounts::default());
         let got = call(&process).unwrap();
         assert_eq!((got.name, got.files.len(), got.files[0].fd), ("read", 1, 7));
         let file = got.files[0].file.clone().unwrap();
         assert_eq!((&file.path[..], file.device.as_deref()), (&b"/var/log/x"[..], Some(&b"/dev/vdb"[..])));
-        // What is not there is left out.
+        // A closed descriptor has no file.
         process.write("syscall", &format!("0 {}\n", READ_OF_7.replacen("0x7 ", "0x8 ", 1)));
         assert_eq!(call(&process).unwrap().files, [Descriptor { fd: 8, file: None }]);
         process.write("syscall", &format!("257 {}\n", READ_OF_7.replacen("0x7 ", "0xffffff9c ", 1)));

@@ -1,4 +1,4 @@
-//! What /proc/stat says of each CPU: how long it was idle, and how long it served interrupts.
+//! Times of each CPU from /proc/stat: idle, in interrupts, stolen.
 
 use std::fs;
 
@@ -7,45 +7,47 @@ use rustc_hash::FxHashMap;
 use crate::host::Host;
 use crate::sys;
 
-/// A tick of /proc/stat: USER_HZ is 100 on x86_64 and aarch64, whatever the kernel's own (include/asm-generic/param.h).
+/// A tick of /proc/stat: USER_HZ is 100 on x86_64 and aarch64, whatever the HZ of the kernel
+/// (include/asm-generic/param.h).
 const TICK_NS: u64 = 10_000_000;
 
-/// Since the CPU came up, ns.
+/// Times since the CPU came online, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// With iowait: nothing ran.
+    /// Idle, including iowait.
     pub idle_ns: u64,
     /// Hard interrupts.
     pub irq_ns: u64,
     pub softirq_ns: u64,
-    /// A hypervisor ran something else meanwhile.
+    /// The hypervisor ran other guests.
     pub steal_ns: u64,
-    /// All that is accounted for, without steal: it grows as long as the CPU takes interrupts, or is idle.
+    /// Sum of all times except steal: it grows while the CPU takes interrupts, or is idle.
     pub own_ns: u64,
 }
 
-/// All CPUs at one moment.
+/// The times of all CPUs at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     at_ns: u64,
     cpus: FxHashMap<u32, CpuTimes>,
 }
 
-/// Parts of a CPU's time, 0 to 1.
+/// Shares of the time of a CPU, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Parts {
+pub struct CpuShares {
     pub idle: f64,
     pub irq: f64,
     pub softirq: f64,
 }
 
 impl Reading {
+    /// Reads /proc/stat.
     pub fn now(host: &Host) -> Reading {
         let text = fs::read_to_string(host.proc.join("stat")).unwrap_or_default();
         Reading::of(sys::monotonic_ns(), &text)
     }
 
-    /// As the text of /proc/stat says.
+    /// Parses the content of /proc/stat.
     pub fn of(at_ns: u64, text: &str) -> Reading {
         Reading { at_ns, cpus: parse(text) }
     }
@@ -57,28 +59,28 @@ impl Reading {
         cpus
     }
 
-    /// A hypervisor has taken time of some CPU since it came up.
+    /// True when any CPU has steal time.
     pub fn any_stolen(&self) -> bool {
         self.cpus.values().any(|times| times.steal_ns > 0)
     }
 
-    /// CLOCK_MONOTONIC.
+    /// When the times were read, CLOCK_MONOTONIC.
     pub fn at_ns(&self) -> u64 {
         self.at_ns
     }
 
-    /// None when the CPU is not online.
+    /// The times of a CPU. None when it is offline.
     pub fn cpu(&self, cpu: u32) -> Option<&CpuTimes> {
         self.cpus.get(&cpu)
     }
 
-    /// How `cpu` spent its time from `before` until now. None when it was not online all the time.
-    pub fn since(&self, before: &Reading, cpu: u32) -> Option<Parts> {
+    /// How `cpu` spent the time from `before` to this reading. None when it was offline, or the span is below a tick.
+    pub fn since(&self, before: &Reading, cpu: u32) -> Option<CpuShares> {
         let (old, new) = (before.cpus.get(&cpu)?, self.cpus.get(&cpu)?);
         let span = self.at_ns.checked_sub(before.at_ns).filter(|&span| span >= TICK_NS)? as f64;
-        // Some of these numbers are known to step back a little.
+        // Some of these counters step back a little at times.
         let part = |old: u64, new: u64| (new.saturating_sub(old) as f64 / span).min(1.0);
-        Some(Parts {
+        Some(CpuShares {
             idle: part(old.idle_ns, new.idle_ns),
             irq: part(old.irq_ns, new.irq_ns),
             softirq: part(old.softirq_ns, new.softirq_ns),
@@ -90,7 +92,7 @@ impl Reading {
 fn parse(text: &str) -> FxHashMap<u32, CpuTimes> {
     let line = |line: &str| {
         let (cpu, rest) = line.strip_prefix("cpu")?.split_once(' ')?;
-        let cpu: u32 = cpu.parse().ok()?; // the sum over all has no number
+        let cpu: u32 = cpu.parse().ok()?; // the line of the sum has no number
         let words = rest.split_ascii_whitespace();
         let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
         let ns = |at: usize| ticks.get(at).copied().unwrap_or(0).saturating_mul(TICK_NS);
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_of_the_time_between() {
+    fn shares_are_of_the_time_between_two_readings() {
         let times = |idle_ns| CpuTimes { idle_ns, ..CpuTimes::default() };
         let reading = |at_ns, idle_ns| Reading { at_ns, cpus: [(0, times(idle_ns))].into_iter().collect() };
         let idle = |before: &Reading, now: &Reading| now.since(before, 0).map(|parts| parts.idle);

@@ -1,7 +1,8 @@
-//! What a descriptor of a process is open on: its path, and where that is mounted from.
+//! The file behind a descriptor of a process: its path, and the device it is mounted from.
 //!
-//! Nothing here opens, follows or asks the file itself: it may be on a server that has gone, and who asks waits too. The
-//! link in /proc/TID/fd has the path, the kernel's own; `mnt_id` in /proc/TID/fdinfo leads to a line of /proc/TID/mountinfo.
+//! The file itself is never opened or examined: it may be on a dead server, and the reader would hang. The link in
+//! /proc/TID/fd has the path as the kernel knows it; `mnt_id` in /proc/TID/fdinfo leads to a line of
+//! /proc/TID/mountinfo.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,31 +16,31 @@ use crate::sys::monotonic_ns;
 use crate::sys::mounts::unescaped;
 use crate::task::procfs::file;
 
-/// Text of the process and of who mounted it: anything may be in it.
+/// An open file. Path and device are chosen by others, and may contain any bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenFile {
-    /// Or `socket:[1]`, `pipe:[2]`, `anon_inode:[eventpoll]`; with ` (deleted)` behind it when it is.
+    /// A path, with ` (deleted)` appended if it is, or `socket:[1]`, `pipe:[2]`, `anon_inode:[eventpoll]`.
     pub path: Vec<u8>,
-    /// What is mounted there: a device, a server's directory, or the name of the file system when that is all.
+    /// The source of the mount: a device, a directory of a server, or else the name of the file system.
     pub device: Option<Vec<u8>>,
 }
 
-/// Where files are mounted from, by the number of the mount, as of a moment ago: a number may be given to another one.
+/// Cache of the sources of mounts by mount id. Entries expire, since ids are reused.
 #[derive(Debug, Default)]
 pub struct Mounts(FxHashMap<u64, (u64, Vec<u8>)>);
 
-/// How long an answer is good enough.
+/// How long an entry is valid, ns.
 const KEEP_NS: u64 = 1_000_000_000;
-/// Answers kept.
+/// Most entries.
 const MOST: usize = 256;
 
 impl Mounts {
-    /// What `fd` of a thread is open on. None: it is not, or nobody may know.
+    /// The file that `fd` of a thread is open on. None when it is closed, or cannot be read.
     pub fn open_file(&mut self, host: &Host, tid: i32, fd: i32) -> Option<OpenFile> {
         let link = || fs::read_link(file(host, tid, &format!("fd/{fd}"))).ok();
         let path = link()?;
         let device = has_mount(path.as_os_str().as_encoded_bytes()).then(|| self.device(host, tid, fd)).flatten();
-        // Another thread may have put another file there.
+        // Another thread may have reopened the descriptor meanwhile.
         let device = device.filter(|_| link().as_ref() == Some(&path));
         Some(OpenFile { path: OsString::from(path).into_vec(), device })
     }
@@ -64,19 +65,19 @@ impl Mounts {
     }
 }
 
-/// Pipes, sockets and the like are in no mount that anybody sees. A device's own driver adds to what is in fdinfo, and may
-/// wait for a lock of its own.
+/// Whether the mount of a path may be read. Pipes and sockets are in no visible mount. The driver of a device adds
+/// lines to fdinfo, and may wait for its own locks.
 fn has_mount(path: &[u8]) -> bool {
     path.starts_with(b"/") && !path.starts_with(b"/dev/")
 }
 
-/// The kernel's lines come before those that a file system adds.
+/// Parses `mnt_id` of fdinfo, which is before the lines that a file system adds.
 fn mount_id(fdinfo: &[u8]) -> Option<u64> {
     let value = fdinfo.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"mnt_id:"))?;
     std::str::from_utf8(value).ok()?.trim().parse().ok()
 }
 
-/// What the mount of this number has for its source.
+/// The source of a mount, from mountinfo.
 fn source_of(mount: u64, mountinfo: impl Read) -> Option<Vec<u8>> {
     const MOST_BYTES: u64 = 4 << 20; // containers have thousands of lines
     BufReader::new(mountinfo.take(MOST_BYTES)).split(b'\n').map_while(Result::ok).find_map(|line| {
@@ -85,7 +86,7 @@ fn source_of(mount: u64, mountinfo: impl Read) -> Option<Vec<u8>> {
         if number != mount {
             return None;
         }
-        // After optional fields, one dash: `- ext4 /dev/vdb rw`.
+        // A dash ends the optional fields: `- ext4 /dev/vdb rw`.
         words.by_ref().skip(5).find(|word| *word == b"-")?;
         let (kind, source) = (words.next()?, words.next()?);
         Some(unescaped(if matches!(source, b"" | b"none") { kind } else { source }))
@@ -95,7 +96,7 @@ fn source_of(mount: u64, mountinfo: impl Read) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::fixture::Process;
+    use crate::task::fixture::FixtureProcess;
 
     const MOUNTINFO: &str = "\
         22 27 0:21 / /proc rw,relatime - proc proc rw\n\
@@ -111,7 +112,7 @@ mod tests {
         47 27 0:55 / /last rw - btrfs /dev/vdc rw";
 
     #[test]
-    fn sources_of_mounts() {
+    fn finds_the_source_of_a_mount() {
         let cases: [(u64, Option<&[u8]>); 11] = [
             (22, Some(b"proc")),
             (27, Some(b"/dev/vda")),
@@ -119,7 +120,7 @@ mod tests {
             (41, Some(b"filer:/vol 1")),
             (42, Some(b"tmpfs")),
             (43, Some(b"tmpfs")),
-            (44, Some(b"\x1b[2J\nD\t")), // as it is: who prints it escapes it
+            (44, Some(b"\x1b[2J\nD\t")), // raw: it is escaped when printed
             (45, None),
             (46, None),
             (47, Some(b"/dev/vdc")),
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_mounts() {
+    fn parses_mount_ids() {
         let cases: [(&[u8], Option<u64>); 6] = [
             (b"pos:\t0\nflags:\t0100000\nmnt_id:\t27\nino:\t5\n", Some(27)),
             (b"pos:\t0\nmnt_id:\t27\nmnt_id:\t28\n", Some(27)),
@@ -150,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn files_and_what_is_none() {
-        let process = Process::new(5);
+    fn finds_path_and_device_of_a_descriptor() {
+        let process = FixtureProcess::new(5);
         process.write("mountinfo", MOUNTINFO);
         let cases: [(&str, &str, Option<&[u8]>); 7] = [
             ("/mnt/log (deleted)", "mnt_id:\t40\n", Some(b"/dev/loop0")),
@@ -174,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_asked_once_a_second() {
-        let process = Process::new(5);
+    fn mounts_are_read_once_a_second() {
+        let process = FixtureProcess::new(5);
         process.write("mountinfo", MOUNTINFO).descriptor(1, "/x", "mnt_id:\t40\n");
         let mut mounts = Mounts::default();
         let device = |mounts: &mut Mounts| mounts.open_file(&process.host(), 5, 1).and_then(|file| file.device);

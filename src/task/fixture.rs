@@ -1,4 +1,4 @@
-//! A /proc of one process, for tests.
+//! A fixture of /proc with one process, for tests.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,17 +8,18 @@ use tempfile::TempDir;
 
 use crate::host::Host;
 
-pub struct Process {
+/// A /proc with one process.
+pub struct FixtureProcess {
     root: TempDir,
     task: PathBuf,
 }
 
-impl Process {
-    pub fn new(pid: i32) -> Process {
+impl FixtureProcess {
+    pub fn new(pid: i32) -> FixtureProcess {
         let root = tempfile::tempdir().unwrap();
         let task = root.path().join(format!("{pid}/task/{pid}"));
         ["fd", "fdinfo"].iter().for_each(|dir| fs::create_dir_all(task.join(dir)).unwrap());
-        Process { root, task }
+        FixtureProcess { root, task }
     }
 
     pub fn host(&self) -> Host {
@@ -29,19 +30,19 @@ impl Process {
         self.task.join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) -> &Process {
+    pub fn write(&self, name: &str, text: &str) -> &FixtureProcess {
         fs::write(self.path(name), text).unwrap();
         self
     }
 
-    /// The vector of a program whose headers have so many bytes each.
-    pub fn auxv(&self, header_bytes: u64) -> &Process {
+    /// Writes the auxiliary vector of a program with program headers of `header_bytes`.
+    pub fn auxv(&self, header_bytes: u64) -> &FixtureProcess {
         let words = [6, 4096, 4, header_bytes, 0, 0].map(u64::to_ne_bytes);
         fs::write(self.path("auxv"), words.concat()).unwrap();
         self
     }
 
-    pub fn descriptor(&self, fd: i32, path: &str, info: &str) -> &Process {
+    pub fn descriptor(&self, fd: i32, path: &str, info: &str) -> &FixtureProcess {
         let link = self.path(&format!("fd/{fd}"));
         let _ = fs::remove_file(&link);
         symlink(path, link).unwrap();

@@ -1,6 +1,6 @@
-//! Who is who: names and processes of threads ([`TaskTable`]), which process has made which ([`ancestry`]), the tasks a run
-//! is about ([`watched::Watched`]), which of those it was asked about have ended ([`Targets`]), what /proc says of a task
-//! right now ([`procfs`]) and of the CPUs ([`cpu_times`]), how long a thread of ours was kept from one ([`run_delay`]).
+//! Tasks: names and processes of threads ([`TaskTable`]), which process created which ([`ancestry`]), the tasks a run
+//! is about ([`watched::Watched`]) and the end of those given by pid or name ([`Targets`]), /proc of a task
+//! ([`procfs`]) and of the CPUs ([`cpu_times`]), and how long a thread of ours waited for a CPU ([`run_delay`]).
 //! [`asker`] finds out what a thread waits in: which system [`call`], on which [`descriptor`].
 
 pub mod ancestry;

@@ -1,4 +1,4 @@
-//! What /proc says of one thread. Everything may vanish at any moment, so nothing here is an error but silence.
+//! Reads files of one thread in /proc. Any of them may vanish at any moment, so a missing one is no error.
 
 use std::fs;
 use std::io::Read;
@@ -13,11 +13,11 @@ pub struct Stat {
     pub comm: Comm,
     /// R S D T t X Z P I, as in proc(5).
     pub state: u8,
-    /// The process that its process reports to.
+    /// The parent process.
     pub parent: i32,
     /// Its process group.
     pub group: i32,
-    /// Where it runs, or was last.
+    /// The CPU on which it runs, or ran last.
     pub cpu: u32,
 }
 
@@ -29,7 +29,8 @@ pub struct KernelFrame {
     pub module: Option<String>,
 }
 
-/// A file of one thread. That of /proc/TID itself would speak of the whole process, and take as long as it has threads.
+/// Path of a file of one thread. The files of /proc/TID itself are of the whole process, and take longer with each
+/// thread.
 pub(super) fn file(host: &Host, tid: i32, name: &str) -> PathBuf {
     host.proc.join(format!("{tid}/task/{tid}/{name}"))
 }
@@ -40,18 +41,18 @@ pub fn comm(host: &Host, tid: i32) -> Option<Comm> {
     Some(Comm::new(text.strip_suffix(b"\n").unwrap_or(&text)))
 }
 
-/// State and name of a thread.
+/// Reads /proc/TID/stat of a thread.
 pub fn stat(host: &Host, tid: i32) -> Option<Stat> {
     parse_stat(&fs::read(file(host, tid, "stat")).ok()?)
 }
 
-/// False when a thread has gone, or has exited and waits to be reaped.
+/// False when a thread does not exist, or has exited and waits to be reaped.
 pub fn is_alive(host: &Host, tid: i32) -> bool {
     stat(host, tid).is_some_and(|stat| stat.is_alive())
 }
 
 impl Stat {
-    /// False for one that has exited and waits to be reaped.
+    /// False for a thread that has exited and waits to be reaped.
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, b'Z' | b'X')
     }
@@ -74,8 +75,8 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { comm: Comm::new(text.get(open + 1..close)?), state, parent, group, cpu })
 }
 
-/// The words of a process's command line, joined by blanks, as far as one would read them. None of a kernel thread, of one
-/// that has gone, and while a thread of it is in D: its memory may be locked, and who reads in it waits too.
+/// The command line of a process, up to 4 KiB, words joined by blanks. None for a kernel thread, an exited process, and
+/// while a thread of it is in state D: its memory may be locked, and the reader would wait, too.
 pub fn command_line(host: &Host, pid: i32) -> Option<String> {
     const MOST_BYTES: u64 = 4096;
     const LOOKS: usize = 256;
@@ -89,9 +90,9 @@ pub fn command_line(host: &Host, pid: i32) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// The descendants of a process that are in its process group, each behind its parent. Those that left the group, or whose
-/// parent has gone, have been let go. Empty on a kernel without CONFIG_PROC_CHILDREN.
-pub fn family(host: &Host, pid: i32) -> Vec<i32> {
+/// The descendants of a process in its process group, each behind its parent. Descendants that left the group, or whose
+/// parent has exited, are not included. Empty on a kernel without CONFIG_PROC_CHILDREN.
+pub fn descendants(host: &Host, pid: i32) -> Vec<i32> {
     let Some(group) = stat(host, pid).map(|stat| stat.group) else { return Vec::new() };
     let mut family = vec![pid];
     let mut at = 0;
@@ -110,7 +111,7 @@ pub fn family(host: &Host, pid: i32) -> Vec<i32> {
     family.split_off(1)
 }
 
-/// When a thread was started, in ticks since boot: with its number, that is the thread and no later one.
+/// Start time of a thread, in ticks since boot. Together with the tid it identifies the thread, though tids are reused.
 pub fn start_ticks(host: &Host, tid: i32) -> Option<u64> {
     let text = fs::read(file(host, tid, "stat")).ok()?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
@@ -124,7 +125,7 @@ pub fn pid_namespace(host: &Host, pid: i32) -> Option<u64> {
     namespace(&host.proc.join(pid.to_string()))
 }
 
-/// That of this process.
+/// The pid namespace of this process, by its inode.
 pub fn own_pid_namespace(host: &Host) -> Option<u64> {
     namespace(&host.proc.join("self"))
 }
@@ -134,7 +135,7 @@ fn namespace(process: &Path) -> Option<u64> {
     link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// A thread that runs, or waits for its CPU.
+/// A runnable thread: it runs, or waits for its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runnable {
     pub cpu: u32,
@@ -143,8 +144,8 @@ pub struct Runnable {
     pub comm: Comm,
 }
 
-/// Those of the first `most` threads of the machine that run or wait for a CPU, without the process `but`; and whether
-/// there are more threads.
+/// The runnable threads among the first `most` threads of the machine, without the process `but`; and whether there are
+/// more threads.
 pub fn runnable(host: &Host, but: i32, most: usize) -> (Vec<Runnable>, bool) {
     let others = processes(host).into_iter().filter(|&pid| pid != but);
     let mut all = others.flat_map(|pid| threads(host, pid).into_iter().map(move |tid| (pid, tid)));
@@ -156,9 +157,9 @@ pub fn runnable(host: &Host, but: i32, most: usize) -> (Vec<Runnable>, bool) {
     (found, all.next().is_some())
 }
 
-/// Those of them on `cpu`. Who runs comes first, as far as the kernel lets see (CONFIG_SCHED_DEBUG).
-pub fn latest_first(host: &Host, runnable: &[Runnable], cpu: u32) -> Vec<(i32, Comm)> {
-    const MOST: usize = 64; // nobody reads on
+/// The threads in `runnable` on `cpu`. The running one comes first on a kernel with CONFIG_SCHED_DEBUG.
+pub fn latest_run_first(host: &Host, runnable: &[Runnable], cpu: u32) -> Vec<(i32, Comm)> {
+    const MOST: usize = 64; // more would not be read
     let here = runnable.iter().filter(|task| task.cpu == cpu).map(|task| (task.tid, task.comm));
     let mut here: Vec<(i32, Comm)> = here.take(MOST).collect();
     if here.len() > 1 {
@@ -167,8 +168,8 @@ pub fn latest_first(host: &Host, runnable: &[Runnable], cpu: u32) -> Vec<(i32, C
     here
 }
 
-/// When a thread got its CPU last, or was last accounted for there, in the scheduler's own ns. Of all on one CPU the one that
-/// runs got it last.
+/// When a thread last got its CPU, or was last accounted for, in ns of the scheduler's clock. The running thread has
+/// the latest time of its CPU.
 fn exec_start(host: &Host, tid: i32) -> Option<u64> {
     let text = fs::read_to_string(file(host, tid, "sched")).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix("se.exec_start"))?.split(':').next_back()?.trim();
@@ -183,7 +184,7 @@ pub fn owner(host: &Host, pid: i32) -> Option<u32> {
     users.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// CPU time a thread has used, ns. None when it used none, or the kernel keeps no schedstat.
+/// CPU time of a thread, ns. None when it is 0, or the kernel has no schedstat.
 pub fn ran_ns(host: &Host, tid: i32) -> Option<u64> {
     let text = fs::read_to_string(file(host, tid, "schedstat")).ok()?;
     text.split_ascii_whitespace().next()?.parse().ok().filter(|&ns| ns > 0)
@@ -195,14 +196,14 @@ pub fn pid_of(host: &Host, tid: i32) -> Option<i32> {
     text.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
-/// What /proc/TID/status says of a thread's signals, as masks: bit 0 is signal 1.
+/// Signals of a thread from /proc/TID/status, as masks: bit 0 is signal 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SignalState {
     /// R S D T t X Z P I, as in proc(5).
     pub state: u8,
-    /// Sent to the thread, and not taken yet.
+    /// Pending for the thread.
     pub pending: u64,
-    /// Sent to its process, and not taken yet.
+    /// Pending for its process.
     pub shared: u64,
     pub blocked: u64,
 }
@@ -212,19 +213,19 @@ impl SignalState {
         u32::from(signo).checked_sub(1).and_then(|bit| mask.checked_shr(bit)).is_some_and(|rest| rest & 1 != 0)
     }
 
-    /// False for one that has exited and waits to be reaped.
+    /// False for a thread that has exited and waits to be reaped.
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, b'Z' | b'X')
     }
 }
 
-/// Which signals wait for a thread.
+/// Reads the signals of a thread.
 pub fn signals(host: &Host, tid: i32) -> Option<SignalState> {
     parse_signals(&fs::read_to_string(file(host, tid, "status")).ok()?)
 }
 
-/// Which signals wait for a process: its first thread tells, or another one if that has exited before them. None when
-/// none lives.
+/// Reads the signals of a process from its first thread, or from another one if that has exited. None without a living
+/// thread.
 pub fn process_signals(host: &Host, pid: i32) -> Option<SignalState> {
     let living = |tid: i32| signals(host, tid).filter(SignalState::is_alive);
     living(pid).or_else(|| threads(host, pid).into_iter().filter(|&tid| tid != pid).find_map(living))
@@ -241,14 +242,13 @@ fn parse_signals(text: &str) -> Option<SignalState> {
     })
 }
 
-/// True when this process lives in a pid namespace below the machine's: then the numbers that tracepoints carry are not
-/// those of our /proc.
+/// True when this process is in a nested pid namespace: pids in tracepoints are then not those of our /proc.
 pub fn is_nested(host: &Host) -> bool {
     const INITIAL: &str = "pid:[4026531836]"; // PROC_PID_INIT_INO, include/linux/proc_ns.h
     fs::read_link(host.proc.join("self/ns/pid")).is_ok_and(|link| link.as_os_str() != INITIAL)
 }
 
-/// The kernel function a thread sleeps in, when the kernel tells.
+/// The kernel function that a thread sleeps in, if the kernel shows it.
 pub fn wchan(host: &Host, tid: i32) -> Option<String> {
     let text = fs::read_to_string(file(host, tid, "wchan")).ok()?;
     (!text.is_empty() && text != "0").then_some(text)
@@ -327,7 +327,7 @@ mod tests {
             assert_eq!(SignalState::has(got.shared, signo), want, "{signo}");
         }
         for cut in 0..text.find("SigIgn").unwrap() - 1 {
-            let _ = parse_signals(&text[..cut]); // whatever it says, it does not panic
+            let _ = parse_signals(&text[..cut]); // must not panic
         }
         assert_eq!(parse_signals("State:\tT\nSigPnd:\tx\nShdPnd:\t0\nSigBlk:\t0\n"), None);
     }
@@ -341,10 +341,10 @@ mod tests {
     }
 
     #[test]
-    fn finds_who_runs_on_a_cpu() {
+    fn the_running_thread_of_a_cpu_comes_first() {
         let dir = tempfile::tempdir().unwrap();
         let others: Vec<String> = (4..39).map(|field| field.to_string()).collect();
-        // tid, state, CPU, when it got it
+        // tid, state, CPU, se.exec_start
         let tasks = [
             (10, "R", 3, "5.000001"),
             (11, "R", 3, "5.000002"),
@@ -365,7 +365,10 @@ mod tests {
         }
         let host = Host { proc: dir.path().to_owned(), ..Host::default() };
         let found = |cpu, but| {
-            latest_first(&host, &runnable(&host, but, 100).0, cpu).into_iter().map(|(tid, _)| tid).collect::<Vec<i32>>()
+            latest_run_first(&host, &runnable(&host, but, 100).0, cpu)
+                .into_iter()
+                .map(|(tid, _)| tid)
+                .collect::<Vec<i32>>()
         };
         assert_eq!(found(3, 15), [11, 10, 14]);
         assert_eq!((found(1, 0), found(7, 0)), (vec![13], vec![]));
@@ -391,9 +394,9 @@ mod tests {
             fs::write(task.join("children"), children).unwrap();
         }
         let host = Host { proc: dir.path().to_owned(), ..Host::default() };
-        assert_eq!(family(&host, 10), [11, 13, 14, 15]);
-        assert!(family(&host, 13).is_empty());
-        assert!(family(&host, 77).is_empty());
+        assert_eq!(descendants(&host, 10), [11, 13, 14, 15]);
+        assert!(descendants(&host, 13).is_empty());
+        assert!(descendants(&host, 77).is_empty());
     }
 
     #[test]

@@ -1,30 +1,30 @@
-//! How long a thread of this process was kept from a CPU.
+//! How long a thread of this process waited for a CPU.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The second number of its schedstat: ns that it waited, ready to run.
+/// Reader of the second number of schedstat: ns that the thread was runnable and waited.
 #[derive(Debug)]
 pub struct RunDelay {
-    /// None where the kernel does not say.
+    /// None on a kernel without schedstat.
     file: Option<File>,
     taken_ns: u64,
 }
 
 impl RunDelay {
-    /// That of the caller, from now on.
+    /// For the calling thread, from now on.
     pub fn open() -> RunDelay {
         RunDelay::of(nix::unistd::gettid().as_raw())
     }
 
-    /// That of a thread of this process, from now on.
+    /// For a thread of this process, from now on.
     pub fn of(tid: i32) -> RunDelay {
         let mut delay = RunDelay { file: File::open(format!("/proc/self/task/{tid}/schedstat")).ok(), taken_ns: 0 };
         delay.take();
         delay
     }
 
-    /// Since the last call.
+    /// Wait time since the last call, ns.
     pub fn take(&mut self) -> u64 {
         let Some(total) = self.read() else { return 0 };
         let before = std::mem::replace(&mut self.taken_ns, total);

@@ -1,4 +1,4 @@
-//! Names and processes of threads: from /proc at start, from side records after.
+//! Names and processes of threads: from /proc at the start, then from side records.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,7 +18,7 @@ impl Comm {
     /// The first 15 bytes of `name`, up to a NUL.
     #[inline]
     pub fn new(name: &[u8]) -> Comm {
-        // The two ends of a short name overlap, and agree on the bytes that both have.
+        // The first and last bytes of a short name overlap in bytes that are equal in both.
         let ends =
             |first: u64, last: u64, width: usize| u128::from(first) | u128::from(last) << (8 * (name.len() - width));
         let field = if let Some(field) = name.first_chunk() {
@@ -33,20 +33,20 @@ impl Comm {
         Comm::cut(field)
     }
 
-    /// Zeros from the first NUL on, found without a loop: every event of the scheduler has two names.
+    /// Clears the bytes from the first NUL on, without a loop: every event of the scheduler has two names.
     #[inline]
     fn cut(field: u128) -> Comm {
         const ONES: u128 = u128::MAX / 0xff;
         const HIGH: u128 = ONES << 7;
-        let field = field & (u128::MAX >> 8); // the last byte is a NUL at the latest
-        // The high bit of each byte that is 0, and of some behind the first of them.
+        let field = field & (u128::MAX >> 8); // the last byte is always NUL
+        // The high bit of each zero byte, and of some bytes behind the first one.
         let zeros = field.wrapping_sub(ONES) & !field & HIGH;
         let first = zeros & zeros.wrapping_neg();
         Comm((field & (first >> 7).wrapping_sub(1)).to_le_bytes())
     }
 
     pub fn as_bytes(&self) -> &[u8] {
-        // Behind the name are zeros only.
+        // All bytes behind the name are 0.
         let len = self.0.len() - u128::from_le_bytes(self.0).leading_zeros() as usize / 8;
         &self.0[..len]
     }
@@ -62,29 +62,30 @@ impl fmt::Debug for Comm {
     }
 }
 
+/// An entry of the table.
 #[derive(Clone, Copy, Debug, Default)]
-struct Task {
+struct KnownTask {
     pid: i32,
     comm: Comm,
     exited: bool,
 }
 
-/// Every thread seen, by tid. Records must be applied in time order: then names are those of the moment.
+/// All threads seen, by tid. Records must be applied in time order, so that names are those of the moment.
 #[derive(Debug, Default)]
 pub struct TaskTable {
     host: Host,
-    /// Number 0 is not the idle task alone: tasks outside of our pid namespace have it too.
+    /// We are in a nested pid namespace: tid 0 is the idle task, or any task outside of the namespace.
     nested: bool,
-    tasks: FxHashMap<i32, Task>,
-    /// The task asked for last: events of one task come in rows.
-    latest: (Option<i32>, Task),
-    /// Exited threads and when: a task still raises events after its EXIT record, so it is forgotten later.
+    tasks: FxHashMap<i32, KnownTask>,
+    /// The last look-up: consecutive events are often of one task.
+    latest: (Option<i32>, KnownTask),
+    /// Exited threads, with time. A task still raises events after its EXIT record, so it is forgotten later.
     exited: VecDeque<(u64, i32)>,
-    /// Where somebody wants to know.
+    /// Kept from [`TaskTable::follow_ancestry`] on.
     ancestry: Option<Ancestry>,
 }
 
-/// Whoever has no number in our pid namespace.
+/// Name of tasks outside of our pid namespace.
 const OUTSIDE: &[u8] = b"<outside>";
 
 /// How long an exited thread keeps its name, ns.
@@ -95,29 +96,29 @@ impl TaskTable {
         TaskTable { nested: procfs::is_nested(&host), host, ..TaskTable::default() }
     }
 
-    /// Reads the names of all threads that live now. What records said already is newer and stays.
+    /// Reads the names of all living threads. Entries from records are newer, and stay.
     pub fn scan(&mut self) {
         for pid in processes(&self.host) {
             for tid in threads(&self.host, pid) {
                 if let Some(comm) = procfs::comm(&self.host, tid) {
-                    self.tasks.entry(tid).or_insert(Task { pid, comm, exited: false });
+                    self.tasks.entry(tid).or_insert(KnownTask { pid, comm, exited: false });
                 }
             }
         }
     }
 
-    /// Believes /proc rather than records: some of them were lost before `now`.
+    /// Corrects the table from /proc, because records were lost before `now`.
     pub fn correct(&mut self, now: u64) {
         let mut living = FxHashSet::default();
         for pid in processes(&self.host) {
             for tid in threads(&self.host, pid) {
                 if let Some(stat) = procfs::stat(&self.host, tid).filter(procfs::Stat::is_alive) {
                     living.insert(tid);
-                    self.tasks.insert(tid, Task { pid, comm: stat.comm, exited: false });
+                    self.tasks.insert(tid, KnownTask { pid, comm: stat.comm, exited: false });
                 }
             }
         }
-        // Their last records may still be on the way.
+        // Records of exited threads may still arrive, so they expire later.
         for (&tid, task) in self.tasks.iter_mut().filter(|(tid, task)| **tid > 0 && !task.exited) {
             if !living.contains(&tid) {
                 task.exited = true;
@@ -130,44 +131,44 @@ impl TaskTable {
         }
     }
 
-    /// Every thread known to live, as (tid, pid).
+    /// The threads that have not exited, as (tid, pid).
     pub fn living(&self) -> impl Iterator<Item = (i32, i32)> + '_ {
         self.tasks.iter().filter(|(_, task)| !task.exited).map(|(&tid, task)| (tid, task.pid))
     }
 
-    /// It is known, and known to have exited.
+    /// True for a known thread that has exited.
     pub fn has_exited(&self, tid: i32) -> bool {
         self.tasks.get(&tid).is_some_and(|task| task.exited)
     }
 
-    /// The name of `tid`; one never seen is asked of /proc once. Empty when nobody knows.
+    /// The name of `tid`. An unknown one is read from /proc once. Empty if it is not there.
     #[inline(always)]
     pub fn comm(&mut self, tid: i32) -> Comm {
         self.task(tid).comm
     }
 
-    /// The process of `tid`; `tid` itself when nobody knows.
+    /// The process of `tid`; `tid` itself if it is unknown.
     #[inline(always)]
     pub fn pid(&mut self, tid: i32) -> i32 {
         self.task(tid).pid
     }
 
-    /// From now on it is kept which process makes which.
+    /// Keeps track of parents of processes from now on.
     pub fn follow_ancestry(&mut self) {
         if self.ancestry.is_none() {
             self.ancestry = Some(Ancestry::new(self.host.clone()));
         }
     }
 
-    /// A process and those that have made it, the next one first, as they are called now: see
-    /// [`TaskTable::follow_ancestry`]. Empty of one without a number.
+    /// A process and its ancestors, parent first, with their current names, see [`TaskTable::follow_ancestry`]. Empty
+    /// for pid 0.
     pub fn lineage(&mut self, pid: i32) -> Vec<Ancestor> {
         let comm = self.comm(pid);
         self.ancestry.as_mut().map_or_else(Vec::new, |ancestry| ancestry.lineage(pid, comm))
     }
 
     #[inline(always)]
-    fn task(&mut self, tid: i32) -> &Task {
+    fn task(&mut self, tid: i32) -> &KnownTask {
         if self.latest.0 != Some(tid) {
             self.look_up(tid);
         }
@@ -177,11 +178,11 @@ impl TaskTable {
     #[inline(never)]
     fn look_up(&mut self, tid: i32) {
         let known = self.tasks.get(&tid).copied();
-        self.latest = (Some(tid), known.unwrap_or_else(|| self.learn(tid)));
+        self.latest = (Some(tid), known.unwrap_or_else(|| self.read_task(tid)));
     }
 
     #[cold]
-    fn learn(&mut self, tid: i32) -> Task {
+    fn read_task(&mut self, tid: i32) -> KnownTask {
         let comm = match tid {
             0 if self.nested => Comm::new(OUTSIDE),
             0 => Comm::new(b"swapper"),
@@ -189,7 +190,7 @@ impl TaskTable {
             _ => Comm::default(),
         };
         let pid = if tid > 0 { procfs::pid_of(&self.host, tid).unwrap_or(tid) } else { tid };
-        let task = Task { pid, comm, exited: false };
+        let task = KnownTask { pid, comm, exited: false };
         self.tasks.insert(tid, task);
         task
     }
@@ -197,12 +198,12 @@ impl TaskTable {
     pub fn apply(&mut self, record: &Record<'_>, time: u64) {
         match *record {
             Record::Comm { pid, tid: tid @ 1.., comm, .. } => {
-                self.tasks.insert(tid, Task { pid, comm: Comm::new(comm), exited: false });
+                self.tasks.insert(tid, KnownTask { pid, comm: Comm::new(comm), exited: false });
             }
-            // One that enters our pid namespace has its parent outside, and a name of its own in /proc.
+            // The parent of a task that enters our pid namespace is outside of it; its name is in /proc.
             Record::Fork(fork) if fork.tid > 0 && fork.ptid > 0 => {
                 let comm = self.comm(fork.ptid);
-                self.tasks.insert(fork.tid, Task { pid: fork.pid, comm, exited: false });
+                self.tasks.insert(fork.tid, KnownTask { pid: fork.pid, comm, exited: false });
             }
             Record::Exit(exit) if exit.tid > 0 => {
                 if let Some(task) = self.tasks.get_mut(&exit.tid) {
@@ -212,13 +213,13 @@ impl TaskTable {
             }
             _ => {}
         }
-        self.latest.0 = None; // it may be another now
+        self.latest.0 = None; // the entry may have changed
         if let Some(ancestry) = &mut self.ancestry {
             ancestry.apply(record);
         }
     }
 
-    /// Forgets threads that exited a while before `now`.
+    /// Forgets threads that exited 2 s before `now`.
     pub fn expire(&mut self, now: u64) {
         while let Some(&(time, tid)) = self.exited.front()
             && time.saturating_add(KEEP_EXITED_NS) < now
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_outside_of_a_nested_namespace_has_no_name() {
+    fn tasks_outside_of_a_nested_namespace_have_no_name() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("self/ns")).unwrap();
         std::os::unix::fs::symlink("pid:[4026532000]", dir.path().join("self/ns/pid")).unwrap();
@@ -295,7 +296,7 @@ mod tests {
         table.apply(&Record::Comm { pid: 9, tid: 9, comm: b"ls", exec: true }, 3);
         assert_eq!((table.comm(9).as_bytes(), table.comm(5).as_bytes()), (&b"ls"[..], &b"sh"[..]));
         assert_eq!(table.pid(9), 9);
-        table.apply(&fork(8, 9, 9), 4); // its own parent: nonsense, but a record
+        table.apply(&fork(8, 9, 9), 4); // an odd record: a task that is its own parent
         assert_eq!((table.pid(9), table.comm(9).as_bytes()), (8, &b"ls"[..]));
     }
 
@@ -316,7 +317,7 @@ mod tests {
         living.sort_unstable();
         assert_eq!(living, [(5, 5), (7, 7)]);
         assert_eq!((table.comm(5).as_bytes(), table.comm(7).as_bytes()), (&b"new"[..], &b"unseen"[..]));
-        assert_eq!(table.comm(8).as_bytes(), b"old", "its last records may still come");
+        assert_eq!(table.comm(8).as_bytes(), b"old", "its last records may still arrive");
         table.expire(3 + KEEP_EXITED_NS);
         assert_eq!(table.len(), 2);
     }

@@ -1,5 +1,5 @@
-//! The processes or threads that a run was asked about by number or name: which of them have ended, and who has got such a
-//! name since.
+//! The tasks that a run was given by pid or name: which of them have ended, and which processes have got such a name
+//! since.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -9,56 +9,57 @@ use crate::perf::target::Tasks;
 use crate::task::watched::living_threads;
 use crate::task::{Comm, procfs};
 
-/// One of them, as it was at the start.
+/// A task that the run is about, as it was at the start.
 #[derive(Debug)]
-struct Asked {
-    number: i32,
+struct TargetTask {
+    /// Pid or tid.
+    id: i32,
     comm: Option<Comm>,
     started: Option<u64>,
-    /// It came after the start.
-    later: bool,
+    /// The process was started after the run, under a wanted name.
+    is_successor: bool,
 }
 
-/// How long a name that nobody has any more may be taken up by somebody else: a service is started again within that.
-const SUCCESSION_NS: u64 = 1_000_000_000;
-/// How often it is looked for those, and how often after one has ended.
-const LOOK_NS: u64 = 5_000_000_000;
-const SOON_NS: u64 = 400_000_000;
-/// Looks that are soon, after an end.
-const SOON_LOOKS: u32 = 20;
-/// Looks at the name of a process: it may execute another program soon after it was started.
-const LOOKS_AT_NAME: u8 = 2;
+/// How long a new process may take up a name that no process has any more, ns: a service is restarted within that time.
+const SUCCESSOR_NS: u64 = 1_000_000_000;
+/// Time between two searches for new processes, ns; the second one after a task has ended.
+const SEARCH_NS: u64 = 5_000_000_000;
+const SOON_SEARCH_NS: u64 = 400_000_000;
+/// Frequent searches after a task has ended.
+const SOON_SEARCHES: u32 = 20;
+/// How often the name of a process is read: it may execute another program soon after it was started.
+const NAME_CHECKS: u8 = 2;
 
-/// Processes that came later and live, at most: anybody may give his own such a name.
-const MOST_LATER: usize = 1000;
+/// Most living successors: any user can give a process such a name.
+const MOST_SUCCESSORS: usize = 1000;
 
-/// Those that have not ended as of the last look.
+/// The tasks that had not ended at the last check.
 #[derive(Debug, Default)]
 pub struct Targets {
-    living: Vec<Asked>,
+    living: Vec<TargetTask>,
     threads: bool,
-    /// Processes that had other names, and how often that was seen.
-    strangers: FxHashMap<i32, u8>,
-    next_look_ns: u64,
-    soon: u32,
-    /// When nobody was left.
-    over_ns: Option<u64>,
+    /// Processes with other names, and how often these were read.
+    other_names: FxHashMap<i32, u8>,
+    search_at_ns: u64,
+    soon_searches: u32,
+    /// Since when no task is left.
+    empty_since_ns: Option<u64>,
 }
 
 impl Targets {
-    /// Those that `tasks` names. What it finds in other ways comes and goes without a word.
+    /// The tasks listed in `tasks`. The end of tasks that it finds in other ways is not reported.
     pub fn new(tasks: &Tasks, host: &Host) -> Targets {
         let (numbers, threads) = match tasks {
             Tasks::Processes(pids) => (&pids[..], false),
             Tasks::Threads(tids) => (&tids[..], true),
             Tasks::All | Tasks::Cgroups(_) | Tasks::Workload(_) => (&[][..], false),
         };
-        let living = numbers.iter().map(|&number| Asked::now(number, host)).collect();
+        let living = numbers.iter().map(|&id| TargetTask::now(id, host)).collect();
         Targets { living, threads, ..Targets::default() }
     }
 
-    /// Processes that have got a name that was asked for since the last look, as /proc has it: some may be watched already.
-    /// `is_over`: nobody else is left.
+    /// Processes in /proc that have got a wanted name since the last search; some may be watched already. `is_over`: no
+    /// task is left.
     pub fn find_started(
         &mut self,
         is_asked_for: impl Fn(&[u8]) -> bool,
@@ -66,69 +67,70 @@ impl Targets {
         now_ns: u64,
         is_over: bool,
     ) -> Vec<i32> {
-        if now_ns < self.next_look_ns && !is_over {
+        if now_ns < self.search_at_ns && !is_over {
             return Vec::new();
         }
-        self.next_look_ns = now_ns.saturating_add(if self.soon > 0 { SOON_NS } else { LOOK_NS });
-        self.soon = self.soon.saturating_sub(1);
+        self.search_at_ns = now_ns.saturating_add(if self.soon_searches > 0 { SOON_SEARCH_NS } else { SEARCH_NS });
+        self.soon_searches = self.soon_searches.saturating_sub(1);
         let own = std::process::id() as i32;
         let all = processes(host);
-        self.strangers.retain(|pid, _| all.binary_search(pid).is_ok());
-        let known: FxHashSet<i32> = self.living.iter().map(|asked| asked.number).collect();
+        self.other_names.retain(|pid, _| all.binary_search(pid).is_ok());
+        let known: FxHashSet<i32> = self.living.iter().map(|asked| asked.id).collect();
         let mut found = Vec::new();
         for pid in all.into_iter().filter(|&pid| pid != own) {
-            let looks = self.strangers.entry(pid).or_default();
-            if *looks >= LOOKS_AT_NAME && !is_over || known.contains(&pid) {
+            let checks = self.other_names.entry(pid).or_default();
+            if *checks >= NAME_CHECKS && !is_over || known.contains(&pid) {
                 continue;
             }
             let is_named = procfs::comm(host, pid).is_some_and(|comm| is_asked_for(comm.as_bytes()));
             if is_named && procfs::is_alive(host, pid) {
                 found.push(pid);
             } else {
-                *looks = looks.saturating_add(1);
+                *checks = checks.saturating_add(1);
             }
         }
         found
     }
 
-    /// One that is watched from now on, as it is to be called.
+    /// Adds a process that is watched from now on. Returns the name to show.
     pub fn add(&mut self, pid: i32, host: &Host) -> String {
-        self.over_ns = None;
-        self.soon = 0;
-        let asked = Asked { later: true, ..Asked::now(pid, host) };
+        self.empty_since_ns = None;
+        self.soon_searches = 0;
+        let asked = TargetTask { is_successor: true, ..TargetTask::now(pid, host) };
         let name = asked.name();
         self.living.push(asked);
         name
     }
 
-    /// Nobody is left. True while another of the same name may come.
+    /// Called when no task is left. True while a process of the same name may still be started.
     pub fn may_be_succeeded(&mut self, now_ns: u64) -> bool {
-        let since_ns = *self.over_ns.get_or_insert(now_ns);
-        now_ns.saturating_sub(since_ns) < SUCCESSION_NS
+        let since_ns = *self.empty_since_ns.get_or_insert(now_ns);
+        now_ns.saturating_sub(since_ns) < SUCCESSOR_NS
     }
 
-    /// Leaves out those for whom there is no room; how many these are. They are not found again while others live.
+    /// Removes the processes from `found` that exceed the limit, and returns their number. They are not found again
+    /// while others live.
     pub fn leave_out(&mut self, found: &mut Vec<i32>) -> usize {
-        let later = self.living.iter().filter(|asked| asked.later).count();
-        let left_out = found.split_off(found.len().min(MOST_LATER.saturating_sub(later)));
-        self.strangers.extend(left_out.iter().map(|pid| (*pid, LOOKS_AT_NAME)));
+        let is_successor = self.living.iter().filter(|asked| asked.is_successor).count();
+        let left_out = found.split_off(found.len().min(MOST_SUCCESSORS.saturating_sub(is_successor)));
+        self.other_names.extend(left_out.iter().map(|pid| (*pid, NAME_CHECKS)));
         left_out.len()
     }
 
-    /// One line for those that have ended since the last look.
+    /// The message on the tasks that have ended since the last call.
     pub fn take_ended(&mut self, host: &Host) -> Option<String> {
         let threads = self.threads;
-        let lives = |asked: &mut Asked| asked.lives(threads, host);
-        let ended: Vec<Asked> = self.living.extract_if(.., |asked| !lives(asked)).collect();
+        let lives = |asked: &mut TargetTask| asked.lives(threads, host);
+        let ended: Vec<TargetTask> = self.living.extract_if(.., |asked| !lives(asked)).collect();
         if !ended.is_empty() {
-            (self.soon, self.next_look_ns) = (SOON_LOOKS, 0);
+            (self.soon_searches, self.search_at_ns) = (SOON_SEARCHES, 0);
         }
-        let names: Vec<String> = ended.iter().map(Asked::name).collect();
+        let names: Vec<String> = ended.iter().map(TargetTask::name).collect();
         (!ended.is_empty()).then(|| format!("{} exited", listed(&names)))
     }
 }
 
-/// The first names of a list, and how many more there are.
+/// The first names of a list, and the number of the others.
 pub fn listed(names: &[String]) -> String {
     const NAMED: usize = 8;
     let (first, more) = names.split_at(names.len().min(NAMED));
@@ -136,24 +138,24 @@ pub fn listed(names: &[String]) -> String {
     format!("{}{more}", first.join(", "))
 }
 
-impl Asked {
-    fn now(number: i32, host: &Host) -> Asked {
-        Asked { number, comm: procfs::comm(host, number), started: procfs::start_ticks(host, number), later: false }
+impl TargetTask {
+    fn now(id: i32, host: &Host) -> TargetTask {
+        TargetTask { id, comm: procfs::comm(host, id), started: procfs::start_ticks(host, id), is_successor: false }
     }
 
-    /// Neither gone, nor is another under its number.
+    /// False when the task has exited, or its id is reused.
     fn lives(&self, threads: bool, host: &Host) -> bool {
         let is_there = match threads {
-            true => procfs::is_alive(host, self.number),
-            false => !living_threads(host, self.number).is_empty(),
+            true => procfs::is_alive(host, self.id),
+            false => !living_threads(host, self.id).is_empty(),
         };
-        let started = procfs::start_ticks(host, self.number);
+        let started = procfs::start_ticks(host, self.id);
         is_there && (self.started.is_none() || started.is_none() || self.started == started)
     }
 
     fn name(&self) -> String {
         let comm = self.comm.map(|comm| escape(comm.as_bytes())).unwrap_or_default();
-        format!("{comm} {}", self.number).trim_start().to_owned()
+        format!("{comm} {}", self.id).trim_start().to_owned()
     }
 }
 
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn each_end_is_told_once() {
+    fn each_end_is_reported_once() {
         for tasks in [Tasks::Processes(vec![7, 8, 9]), Tasks::Threads(vec![7, 8, 9])] {
             let dir = tempfile::tempdir().unwrap();
             let host = Host { proc: dir.path().to_owned(), ..Host::default() };
@@ -177,7 +179,7 @@ mod tests {
             let mut targets = Targets::new(&tasks, &host);
             assert_eq!(targets.take_ended(&host), None);
             put(&host, 8, 'Z', 100);
-            put(&host, 9, 'S', 200); // somebody else
+            put(&host, 9, 'S', 200); // another process
             assert_eq!(targets.take_ended(&host).as_deref(), Some("job8 8, job9 9 exited"));
             assert_eq!(targets.take_ended(&host), None);
             std::fs::remove_dir_all(dir.path().join("7")).unwrap();
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(Targets::new(&Tasks::All, &none).take_ended(&none), None);
     }
     #[test]
-    fn who_gets_the_name_later() {
+    fn a_successor_is_found_by_its_name() {
         const SECOND: u64 = 1_000_000_000;
         let dir = tempfile::tempdir().unwrap();
         let host = Host { proc: dir.path().to_owned(), ..Host::default() };
@@ -199,11 +201,11 @@ mod tests {
         let find = |targets: &mut Targets, now_ns, is_over| {
             targets.find_started(|comm| comm.starts_with(b"job"), &host, now_ns, is_over)
         };
-        assert_eq!(find(&mut targets, SECOND, false), [8], "it was not asked about, though so called");
+        assert_eq!(find(&mut targets, SECOND, false), [8], "it has the name, but is not in the list");
         targets.add(8, &host);
         put(&host, 9, 'S', 200);
         rename(9, "sh\n").unwrap();
-        assert!(find(&mut targets, 2 * SECOND, false).is_empty(), "too early to look");
+        assert!(find(&mut targets, 2 * SECOND, false).is_empty(), "too early to search");
         assert!(find(&mut targets, 7 * SECOND, false).is_empty(), "another name");
         rename(9, "job9\n").unwrap();
         assert!(find(&mut targets, 8 * SECOND, false).is_empty());
@@ -212,7 +214,7 @@ mod tests {
         assert_eq!(find(&mut targets, 8 * SECOND, false), [9], "soon after an end");
         assert_eq!(targets.add(9, &host), "job9 9");
         assert!(find(&mut targets, 60 * SECOND, false).is_empty());
-        // Nobody is left: whoever comes within a second.
+        // No task is left: a successor may come within a second.
         assert!(targets.may_be_succeeded(60 * SECOND) && targets.may_be_succeeded(61 * SECOND - 1));
         assert!(!targets.may_be_succeeded(61 * SECOND));
         put(&host, 10, 'S', 300);
@@ -220,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn those_that_come_later_are_bounded() {
+    fn the_number_of_successors_is_bounded() {
         let none = Host { proc: "/nonexistent".into(), ..Host::default() };
         let mut targets = Targets::new(&Tasks::Processes((1..=3000).collect()), &none);
-        let mut found: Vec<i32> = (3001..=3001 + MOST_LATER as i32).collect();
-        assert_eq!(targets.leave_out(&mut found), 1, "those of the start do not count");
+        let mut found: Vec<i32> = (3001..=3001 + MOST_SUCCESSORS as i32).collect();
+        assert_eq!(targets.leave_out(&mut found), 1, "tasks of the start do not count");
         found.iter().for_each(|pid| drop(targets.add(*pid, &none)));
-        assert_eq!((targets.leave_out(&mut found), found.len()), (MOST_LATER, 0));
+        assert_eq!((targets.leave_out(&mut found), found.len()), (MOST_SUCCESSORS, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Which tasks the answer is about, kept true while they fork and exit.
+//! The set of tasks that a run is about, updated as they fork and exit.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -11,32 +11,33 @@ use crate::task::procfs;
 #[derive(Debug)]
 pub enum Watched {
     All,
-    Some(Members),
-    /// A workload that has not executed its command yet: nothing before that is of interest.
+    Some(WatchedTasks),
+    /// A workload that has not executed its command yet, and does not count before.
     BeforeExec(i32),
-    /// One that has executed it: the record of that is on the way, or was lost. So often was it looked for.
+    /// A workload that has executed its command, but whose COMM record has not arrived, or was lost. `looks`: refreshes
+    /// since then.
     Released {
         pid: i32,
         looks: u32,
     },
 }
 
-/// Threads one by one, kept by records and now and then corrected by /proc.
+/// A set of threads, updated by records and corrected from /proc at times.
 #[derive(Debug, Default)]
-pub struct Members {
+pub struct WatchedTasks {
     tids: FxHashSet<i32>,
-    /// Whom /proc is asked about, and when each was started, once that is known: the same number may belong to another later.
-    /// Processes when threads and children are followed, else the threads that were named.
-    asked: FxHashMap<i32, Option<u64>>,
-    /// Have said farewell and still switch away once. So many looks at /proc ago.
+    /// Tasks that are looked up in /proc, and their start time once it is known, since ids are reused: processes with
+    /// `follow`, else the given threads.
+    targets: FxHashMap<i32, Option<u64>>,
+    /// Threads whose EXIT record has arrived, but that still switch away once; with the number of refreshes since.
     leaving: FxHashMap<i32, u32>,
-    /// Not in /proc at the last look: their last records may still be on the way.
+    /// Threads missing in /proc at the last refresh, whose last records may still arrive.
     absent: FxHashSet<i32>,
-    /// Of those asked about, the ones without a living thread there: their numbers will be used again.
-    absent_asked: FxHashSet<i32>,
-    /// What they create belongs to them.
+    /// Tasks of `targets` without a living thread at the last refresh; their ids will be reused.
+    absent_targets: FxHashSet<i32>,
+    /// Threads and children that they create join the set.
     follow: bool,
-    /// Their end is the end of the run.
+    /// The run ends with the last of them.
     until_exit: bool,
 }
 
@@ -45,13 +46,18 @@ impl Watched {
         let mut members = match &target.tasks {
             Tasks::All => return Watched::All,
             Tasks::Workload(pid) => return Watched::BeforeExec(*pid),
-            Tasks::Threads(tids) => Members { asked: unseen(tids), until_exit: true, ..Members::default() },
-            Tasks::Processes(pids) => {
-                Members { asked: unseen(pids), follow: true, until_exit: true, ..Members::default() }
+            Tasks::Threads(tids) => {
+                WatchedTasks { targets: without_start_time(tids), until_exit: true, ..WatchedTasks::default() }
             }
-            Tasks::Cgroups(_) => Members { follow: true, ..Members::default() },
+            Tasks::Processes(pids) => WatchedTasks {
+                targets: without_start_time(pids),
+                follow: true,
+                until_exit: true,
+                ..WatchedTasks::default()
+            },
+            Tasks::Cgroups(_) => WatchedTasks { follow: true, ..WatchedTasks::default() },
         };
-        members.strike_out_reused(host);
+        members.remove_reused(host);
         members.tids = members.living(target, host);
         Watched::Some(members)
     }
@@ -74,24 +80,24 @@ impl Watched {
             (Watched::BeforeExec(pid) | Watched::Released { pid, .. }, Record::Comm { tid, exec: true, .. })
                 if tid == pid =>
             {
-                *self = Watched::Some(Members::of_workload(&[*pid]));
+                *self = Watched::Some(WatchedTasks::of_workload(&[*pid]));
             }
             (Watched::Some(members), record) => members.apply(record),
             _ => {}
         }
     }
 
-    /// Corrects the set by what lives now: a lost record, an exec by a thread that is not its process's first, a task
-    /// that was moved between cgroups would leave it wrong for ever.
+    /// Corrects the set from /proc. A lost record, an exec by a thread other than the first one, or a move between
+    /// cgroups would else leave it wrong.
     pub fn refresh(&mut self, target: &Target, host: &Host) {
         match self {
             Watched::Some(members) => members.refresh(target, host),
             Watched::Released { pid, looks: 0 } => *self = Watched::Released { pid: *pid, looks: 1 },
-            // Half a second later: it must have been lost.
+            // Half a second later, the record must have been lost.
             Watched::Released { pid, .. } => {
-                let mut pids = procfs::family(host, *pid);
+                let mut pids = procfs::descendants(host, *pid);
                 pids.push(*pid);
-                *self = Watched::Some(Members::of_workload(&pids));
+                *self = Watched::Some(WatchedTasks::of_workload(&pids));
                 self.refresh(target, host);
             }
             Watched::All | Watched::BeforeExec(_) => {}
@@ -105,36 +111,36 @@ impl Watched {
         }
     }
 
-    /// True while the record of the workload's exec is missing: nothing is known of its tasks.
+    /// True while the record of the workload's exec is missing, so that its tasks are unknown.
     pub fn awaits_exec(&self) -> bool {
         matches!(self, Watched::Released { .. })
     }
 
-    /// True for a process whose threads and children belong to the answer.
+    /// True for a process whose threads and children belong to the set.
     pub fn has_process(&self, pid: i32) -> bool {
         match self {
-            Watched::Some(members) => members.asked.contains_key(&pid) || members.tids.contains(&pid),
+            Watched::Some(members) => members.targets.contains_key(&pid) || members.tids.contains(&pid),
             _ => self.contains(pid),
         }
     }
 
-    /// A process that belongs to the answer from now on.
+    /// Adds a process to the set.
     pub fn join(&mut self, pid: i32, host: &Host) {
         if let Watched::Some(members) = self {
-            members.asked.insert(pid, procfs::start_ticks(host, pid));
+            members.targets.insert(pid, procfs::start_ticks(host, pid));
             for tid in living_threads(host, pid) {
-                members.leaving.remove(&tid); // the number is used again
+                members.leaving.remove(&tid); // the tid is reused
                 members.tids.insert(tid);
             }
         }
     }
 
-    /// True when every task of the answer has exited.
+    /// True when all tasks of the set have exited.
     pub fn is_over(&self) -> bool {
         matches!(self, Watched::Some(members) if members.until_exit && members.tids.is_empty())
     }
 
-    /// The threads as they are now. None: whoever runs.
+    /// The current threads of the set. None for all tasks of the machine.
     pub fn now(&self) -> Option<Vec<i32>> {
         match self {
             Watched::All => None,
@@ -143,7 +149,7 @@ impl Watched {
         }
     }
 
-    /// The threads, when they are known one by one and nothing joins them later.
+    /// The threads of the set, sorted, if no others can join. Else None.
     pub fn fixed(&self) -> Option<Vec<i32>> {
         match self {
             Watched::Some(members) if !members.follow => {
@@ -156,36 +162,42 @@ impl Watched {
     }
 }
 
-/// Looks at /proc for which one that has exited still counts, at two a second: its last records may be on the way.
-const LAST_LOOKS: u32 = 1;
+/// Refreshes, two per second, during which an exited thread still counts: its last records may still arrive.
+const MOST_REFRESHES: u32 = 1;
 
-impl Members {
-    /// Processes of a workload: what they create belongs to them, and with the last of them it is over.
-    fn of_workload(pids: &[i32]) -> Members {
+impl WatchedTasks {
+    /// The processes of a workload. Children join, and the run ends with the last of them.
+    fn of_workload(pids: &[i32]) -> WatchedTasks {
         let tids = pids.iter().copied().collect();
-        Members { tids, asked: unseen(pids), follow: true, until_exit: true, ..Members::default() }
+        WatchedTasks {
+            tids,
+            targets: without_start_time(pids),
+            follow: true,
+            until_exit: true,
+            ..WatchedTasks::default()
+        }
     }
 
     fn apply(&mut self, record: &Record<'_>) {
         match record {
             Record::Fork(fork) => {
-                self.leaving.remove(&fork.tid); // the number is used again
+                self.leaving.remove(&fork.tid); // the tid is reused
                 if self.follow && self.tids.contains(&fork.ptid) {
                     self.tids.insert(fork.tid);
-                    let started = self.asked.entry(fork.pid).or_default();
+                    let started = self.targets.entry(fork.pid).or_default();
                     if fork.pid == fork.tid {
-                        *started = None; // another one of ours may have had the number before
+                        *started = None; // an earlier process of the set may have had this pid
                     }
                 }
             }
             Record::Exit(exit) => {
                 self.leaving.extend(self.tids.take(&exit.tid).map(|tid| (tid, 0)));
                 if !self.follow {
-                    self.asked.remove(&exit.tid);
+                    self.targets.remove(&exit.tid);
                 }
             }
-            // Whichever thread executes, it goes on under the number of its process.
-            Record::Comm { pid, tid, exec: true, .. } if self.follow && self.asked.contains_key(pid) => {
+            // A thread that calls exec goes on under the pid of its process.
+            Record::Comm { pid, tid, exec: true, .. } if self.follow && self.targets.contains_key(pid) => {
                 self.leaving.remove(tid);
                 self.tids.insert(*tid);
             }
@@ -196,11 +208,11 @@ impl Members {
     fn living(&self, target: &Target, host: &Host) -> FxHashSet<i32> {
         match &target.tasks {
             Tasks::Cgroups(groups) => groups.iter().flat_map(|group| group.threads()).collect(),
-            _ => self.asked.keys().flat_map(|&number| self.living_of(host, number)).collect(),
+            _ => self.targets.keys().flat_map(|&number| self.living_of(host, number)).collect(),
         }
     }
 
-    /// The living threads of one that /proc is asked about.
+    /// The living threads of a task in `targets`.
     fn living_of(&self, host: &Host, number: i32) -> Vec<i32> {
         match self.follow {
             true => living_threads(host, number),
@@ -209,20 +221,20 @@ impl Members {
     }
 
     fn refresh(&mut self, target: &Target, host: &Host) {
-        self.strike_out_reused(host);
+        self.remove_reused(host);
         let gone: FxHashSet<i32> =
-            self.asked.keys().copied().filter(|&number| self.living_of(host, number).is_empty()).collect();
-        self.asked.retain(|number, _| !(gone.contains(number) && self.absent_asked.contains(number)));
-        self.absent_asked = gone;
+            self.targets.keys().copied().filter(|&number| self.living_of(host, number).is_empty()).collect();
+        self.targets.retain(|number, _| !(gone.contains(number) && self.absent_targets.contains(number)));
+        self.absent_targets = gone;
         let living = self.living(target, host);
         self.leaving.retain(|tid, looks| {
             *looks += 1;
-            *looks <= LAST_LOOKS && !living.contains(tid)
+            *looks <= MOST_REFRESHES && !living.contains(tid)
         });
         let missing: FxHashSet<i32> = self.tids.difference(&living).copied().collect();
         for tid in missing.intersection(&self.absent) {
             self.tids.remove(tid);
-            // One that lives has been moved out of the target, or is another that has got the number.
+            // A living one has left the target, or its tid is reused.
             if !procfs::is_alive(host, *tid) {
                 self.leaving.insert(*tid, 0);
             }
@@ -231,10 +243,10 @@ impl Members {
         self.tids.extend(living);
     }
 
-    /// Strikes out those whose numbers belong to others now. Even an exec by another thread keeps the time of the start.
-    fn strike_out_reused(&mut self, host: &Host) {
-        let Members { asked, tids, leaving, .. } = self;
-        asked.retain(|number, known| {
+    /// Removes tasks whose ids are reused, by their start time, which is kept even when another thread calls exec.
+    fn remove_reused(&mut self, host: &Host) {
+        let WatchedTasks { targets, tids, leaving, .. } = self;
+        targets.retain(|number, known| {
             let started = procfs::start_ticks(host, *number);
             let is_same = known.is_none() || started.is_none() || *known == started;
             if !is_same {
@@ -247,13 +259,14 @@ impl Members {
     }
 }
 
-/// Nothing is known yet of when they were started.
-fn unseen(numbers: &[i32]) -> FxHashMap<i32, Option<u64>> {
+/// Targets whose start time is not known yet.
+fn without_start_time(numbers: &[i32]) -> FxHashMap<i32, Option<u64>> {
     numbers.iter().map(|&number| (number, None)).collect()
 }
 
+/// The living threads of a process.
 pub(super) fn living_threads(host: &Host, pid: i32) -> Vec<i32> {
-    // Of a process whose threads have all exited a zombie leader may be left.
+    // The first thread stays as a zombie while others live, or until the process is reaped.
     threads(host, pid).into_iter().filter(|&tid| tid != pid || procfs::is_alive(host, pid)).collect()
 }
 
@@ -280,15 +293,15 @@ mod tests {
         watched.apply(&fork(9, 1));
         assert!(watched.contains(7) && watched.contains(8) && !watched.contains(9));
         watched.apply(&exit(7));
-        assert!(watched.contains(7), "its last switch is still to come");
+        assert!(watched.contains(7), "its last switch may still arrive");
         watched.apply(&fork(7, 1));
-        assert!(!watched.contains(7), "the number belongs to somebody else now");
+        assert!(!watched.contains(7), "the tid is reused");
         assert!(!watched.is_over());
         watched.apply(&exit(8));
         assert!(watched.is_over());
     }
 
-    /// A fixture of /proc: process, state, children.
+    /// A fixture of /proc with these processes: pid, state, children.
     fn proc(processes: &[(i32, char, &str)]) -> (tempfile::TempDir, Host) {
         let dir = tempfile::tempdir().unwrap();
         for (pid, state, children) in processes {
@@ -308,10 +321,10 @@ mod tests {
         let mut watched = Watched::BeforeExec(7);
         watched.refresh(&target, &host);
         watched.refresh(&target, &host);
-        assert!(!watched.contains(7) && !watched.awaits_exec(), "it has not executed yet");
+        assert!(!watched.contains(7) && !watched.awaits_exec(), "it has not called exec yet");
         watched.released();
         watched.refresh(&target, &host);
-        assert!(!watched.contains(7) && watched.awaits_exec(), "its record may be on the way");
+        assert!(!watched.contains(7) && watched.awaits_exec(), "its record may still arrive");
         watched.refresh(&target, &host);
         assert!(watched.contains(7) && watched.contains(8) && !watched.contains(10) && !watched.awaits_exec());
         watched.apply(&exit(8));
@@ -329,12 +342,12 @@ mod tests {
     }
 
     fn members(tids: &[i32], follow: bool) -> Watched {
-        Watched::Some(Members {
+        Watched::Some(WatchedTasks {
             tids: tids.iter().copied().collect(),
-            asked: unseen(tids),
+            targets: without_start_time(tids),
             follow,
             until_exit: true,
-            ..Members::default()
+            ..WatchedTasks::default()
         })
     }
 
@@ -357,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn proc_corrects_the_set_at_the_second_look() {
+    fn proc_corrects_the_set_at_the_second_refresh() {
         let dir = tempfile::tempdir().unwrap();
         let host = Host { proc: dir.path().into(), cpu: dir.path().into() };
         for tid in ["7", "8"] {
@@ -376,7 +389,7 @@ mod tests {
         assert!(watched.is_over(), "{watched:?}");
     }
 
-    /// Puts a task into a fixture of /proc, or another in its place.
+    /// Writes a task into a fixture of /proc.
     fn put(host: &Host, tid: i32, state: char, start: u64) {
         let task = host.proc.join(format!("{tid}/task/{tid}"));
         std::fs::create_dir_all(&task).unwrap();
@@ -388,18 +401,18 @@ mod tests {
     }
 
     #[test]
-    fn the_last_records_of_one_that_exited_count_and_no_later_ones() {
+    fn the_last_records_of_an_exited_thread_count_and_no_later_ones() {
         let (_dir, host) = proc(&[(7, 'S', ""), (8, 'S', "")]);
         let target = Target { wanted: None, tasks: Tasks::Processes(vec![7, 8]) };
         let mut watched = Watched::new(&target, &host);
         watched.apply(&exit(8));
         remove(&host, 8);
         watched.refresh(&target, &host);
-        assert!(watched.contains(8), "its last switch may be on the way");
-        // The record of the fork that uses the number again was lost.
+        assert!(watched.contains(8), "its last switch may still arrive");
+        // The record of the fork that reuses the tid was lost.
         watched.refresh(&target, &host);
         assert!(watched.contains(7) && !watched.contains(8));
-        // Its own exit was lost.
+        // The EXIT record was lost.
         remove(&host, 7);
         watched.refresh(&target, &host);
         watched.refresh(&target, &host);
@@ -410,13 +423,13 @@ mod tests {
     }
 
     #[test]
-    fn who_left_the_target_alive_does_not_count() {
+    fn a_task_that_left_the_target_does_not_count() {
         let (_dir, host) = proc(&[(7, 'S', ""), (8, 'S', "")]);
-        // A cgroup without tasks, which both have left.
+        // Both have left the cgroup.
         let target = Target { wanted: None, tasks: Tasks::Cgroups(Vec::new()) };
         let mut watched = members(&[7, 8], true);
         watched.refresh(&target, &host);
-        assert!(watched.contains(7) && watched.contains(8), "what they did inside may be on the way");
+        assert!(watched.contains(7) && watched.contains(8), "records from before they left may still arrive");
         remove(&host, 8);
         watched.refresh(&target, &host);
         assert!(!watched.contains(7) && watched.contains(8));
@@ -426,14 +439,14 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_used_again_is_somebody_else() {
+    fn a_reused_id_is_another_task() {
         for tasks in [Tasks::Threads(vec![7, 8]), Tasks::Processes(vec![7, 8])] {
             let (_dir, host) = proc(&[]);
             put(&host, 7, 'S', 100);
             put(&host, 8, 'S', 100);
             let target = Target { wanted: None, tasks };
             let mut watched = Watched::new(&target, &host);
-            // Seen to exit, or not.
+            // With EXIT record, or without.
             for (exits, tid) in [(true, 7), (false, 8)] {
                 assert!(watched.contains(tid) && !watched.is_over(), "{target:?}");
                 if exits {
@@ -451,8 +464,8 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_exited_is_not_asked_for_again() {
-        let (_dir, host) = proc(&[(7, 'S', ""), (8, 'S', "")]); // when they were started cannot be read
+    fn an_exited_thread_is_not_looked_up_again() {
+        let (_dir, host) = proc(&[(7, 'S', ""), (8, 'S', "")]); // their start time cannot be read
         let target = Target { wanted: None, tasks: Tasks::Threads(vec![7, 8]) };
         let mut watched = Watched::new(&target, &host);
         watched.apply(&exit(7));
@@ -469,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_one_of_ours_uses_again_is_ours() {
+    fn an_id_reused_within_the_set_stays_in_it() {
         let (_dir, host) = proc(&[]);
         put(&host, 7, 'S', 100);
         put(&host, 8, 'S', 100);
@@ -483,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_now_are_for_a_cpu_that_comes_online() {
+    fn lists_the_current_threads() {
         let mut watched = members(&[7], true);
         watched.apply(&fork(8, 7));
         watched.apply(&exit(7));

@@ -9,7 +9,7 @@ use crate::profilers::profile::shares::{Left, Sums};
 use crate::profilers::profile::terms::Terms;
 use crate::profilers::profile::usage::{OTHERS, TaskOnCpu, ThreadOnCpu, Usage};
 use crate::task::Comm;
-use crate::task::cpu_times::Parts;
+use crate::task::cpu_times::CpuShares;
 
 /// What one had of an interval.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ impl Attribution {
         usage: &Usage,
         terms: &Terms,
         span_ns: u64,
-        parts: impl Fn(u32) -> Option<Parts>,
+        parts: impl Fn(u32) -> Option<CpuShares>,
         measured: &Measured,
     ) -> Attribution {
         let mut rates = Rates { usage, terms, span_ns, parts, of_cpus: FxHashMap::default() };
@@ -101,7 +101,7 @@ impl Attribution {
         &self,
         usage: &Usage,
         terms: &Terms,
-        parts: impl Fn(u32) -> Option<Parts>,
+        parts: impl Fn(u32) -> Option<CpuShares>,
         children: &Children,
     ) -> Vec<TaskRow> {
         let mut rates = Rates { usage, terms, span_ns: self.span_ns, parts, of_cpus: FxHashMap::default() };
@@ -189,7 +189,7 @@ struct Rates<'a, P> {
     of_cpus: FxHashMap<u32, Option<f64>>,
 }
 
-impl<P: Fn(u32) -> Option<Parts>> Rates<'_, P> {
+impl<P: Fn(u32) -> Option<CpuShares>> Rates<'_, P> {
     fn of(&mut self, cpu: u32) -> Option<f64> {
         let Rates { usage, terms, span_ns, parts, of_cpus } = self;
         *of_cpus.entry(cpu).or_insert_with(|| {
@@ -314,7 +314,7 @@ mod tests {
         usage: &Usage,
         terms: &Terms,
         span_ns: u64,
-        parts: impl Fn(u32) -> Option<Parts>,
+        parts: impl Fn(u32) -> Option<CpuShares>,
         measured: &Measured,
     ) -> Cells {
         let rows = Attribution::new(usage, terms, span_ns, parts, measured).task_rows(&Children::default());
@@ -339,12 +339,12 @@ mod tests {
     #[test]
     fn tasks_are_in_per_cent_of_one_cpu() {
         // The idle time of CPU 1 was never sampled, but /proc/stat knows of it.
-        let parts = |cpu| Some(Parts { idle: [0.5, 0.2][cpu as usize], irq: 0.0, softirq: 0.0 });
+        let parts = |cpu| Some(CpuShares { idle: [0.5, 0.2][cpu as usize], irq: 0.0, softirq: 0.0 });
         let rows = tasks(&usage(), &terms(), SECOND, parts, &nobody());
         let row = |pid, pct, samples| (Value::Signed(pid), Value::Pct(pct), Value::Unsigned(samples));
         assert_eq!(brief(&rows), [row(5, 11_000, 110), row(6, 2000, 20)]);
         // Half of the samples were throttled away: the shares stay.
-        let parts = |_| Some(Parts { idle: 0.0, irq: 0.0, softirq: 0.0 });
+        let parts = |_| Some(CpuShares { idle: 0.0, irq: 0.0, softirq: 0.0 });
         let mut usage = Usage::default();
         (0..50).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
         assert_eq!(brief(&tasks(&usage, &terms(), SECOND, parts, &nobody())), [row(5, 10_000, 50)]);
@@ -411,7 +411,7 @@ mod tests {
         (0..40).for_each(|_| usage.add(0, owner(6), Kind::User, 10_000_000));
         let known = [(5, used(0.3)), (7, used(0.25)), (8, used(0.0))].into_iter().collect();
         let mut accounts = Measured { used: known, busy: 1.0 };
-        let parts = |_| Some(Parts { idle: 0.0, irq: 0.0, softirq: 0.0 });
+        let parts = |_| Some(CpuShares { idle: 0.0, irq: 0.0, softirq: 0.0 });
         let rows = tasks(&usage, &terms(), SECOND, parts, &accounts);
         let brief = |row: &Vec<Value>| (row[0].clone(), row[1].clone(), row[3..6].to_vec(), row[8].clone());
         let pct = |all, user, kernel| vec![Value::Pct(all), Value::Pct(user), Value::Pct(kernel)];

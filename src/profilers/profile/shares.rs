@@ -3,7 +3,7 @@
 use perf_event_open_sys::bindings as b;
 
 use crate::report::Value;
-use crate::task::cpu_times::Parts;
+use crate::task::cpu_times::CpuShares;
 
 /// What a CPU was doing when a sample was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl Division {
 
     /// Of a CPU's time, as /proc/stat divides it into idle and busy. `seen_idle`: an idle CPU is sampled like any other. What
     /// is neither user code nor a guest is the kernel's: so interrupts in the idle task are, and the sum is exact.
-    pub fn of_cpu(sums: &Sums, ns: u64, parts: Parts, seen_idle: bool) -> Division {
+    pub fn of_cpu(sums: &Sums, ns: u64, parts: CpuShares, seen_idle: bool) -> Division {
         let in_idle = interrupts_in_idle(sums, parts, seen_idle);
         let idle = part_of(ns, parts.idle).min(ns);
         let busy = ns - idle;
@@ -204,7 +204,7 @@ pub fn rounded<const N: usize>(parts: [f64; N], of: f64) -> [u32; N] {
 
 /// The part of a CPU's time in which interrupts were served in the idle task: /proc/stat does not count it as idle, while
 /// its samples are those of the idle task.
-pub fn interrupts_in_idle(sums: &Sums, parts: Parts, seen_idle: bool) -> f64 {
+pub fn interrupts_in_idle(sums: &Sums, parts: CpuShares, seen_idle: bool) -> f64 {
     let all = sums.busy().saturating_add(sums.idle);
     if sums.idle == 0 {
         return 0.0;
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn shares_of_a_cpu_follow_its_idle_time() {
-        let parts = |idle, irq| Parts { idle, irq, softirq: 0.0 };
+        let parts = |idle, irq| CpuShares { idle, irq, softirq: 0.0 };
         let cases = [
             // Whether the idle task is seen or not makes no difference.
             (sums(30, 10, 0, 60), parts(0.6, 0.0), true, shares(3000, 1000, 0, 6000)),
@@ -265,7 +265,7 @@ mod tests {
             (sums(0, 0, 8, 0), parts(0.2, 0.0), true, shares(0, 0, 8000, 2000)),
             // A third of the time interrupts were served in the idle task.
             (sums(0, 0, 0, 90), parts(0.67, 0.33), true, shares(0, 3300, 0, 6700)),
-            (sums(0, 0, 0, 90), Parts { idle: 0.67, irq: 0.03, softirq: 0.3 }, true, shares(0, 3300, 0, 6700)),
+            (sums(0, 0, 0, 90), CpuShares { idle: 0.67, irq: 0.03, softirq: 0.3 }, true, shares(0, 3300, 0, 6700)),
             (sums(10, 0, 0, 90), parts(0.5, 0.4), true, shares(1000, 4000, 0, 5000)),
             // By chance one more sample in the idle task, and no interrupts to speak of.
             (sums(39, 0, 0, 61), parts(0.6, 0.001), true, shares(3990, 10, 0, 6000)),
@@ -301,7 +301,7 @@ mod tests {
     fn every_sum_is_a_whole() {
         for idle in 0..=100 {
             for user in 0..30 {
-                let parts = Parts { idle: f64::from(idle) / 100.0, irq: 0.1, softirq: 0.0 };
+                let parts = CpuShares { idle: f64::from(idle) / 100.0, irq: 0.1, softirq: 0.0 };
                 let division = Division::of_cpu(&sums(user, 7, 3, 11), 999_999_937, parts, true);
                 assert_eq!(division.user + division.kernel + division.guest + division.idle, division.of);
                 let got = all(division);
@@ -313,7 +313,7 @@ mod tests {
     /// A CPU that was not sampled in its second interval has the shares that both would have as one.
     #[test]
     fn intervals_add_up_to_what_one_of_the_same_length_would_say() {
-        let parts = |idle| Parts { idle, irq: 0.0, softirq: 0.0 };
+        let parts = |idle| CpuShares { idle, irq: 0.0, softirq: 0.0 };
         let one = Division::of_cpu(&sums(30, 10, 0, 0), 1_000_000, parts(0.6), true);
         let other = Division::of_cpu(&Sums::default(), 1_000_000, parts(0.2), true);
         let both = Division { idle: one.idle + other.idle, unsampled: other.unsampled, of: one.of + other.of, ..one };

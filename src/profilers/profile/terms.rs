@@ -3,7 +3,7 @@
 use crate::perf::attr::Sampling;
 use crate::profilers::profile::shares::{Division, Left, Sums};
 use crate::profilers::profile::windows::WINDOW_NS;
-use crate::task::cpu_times::Parts;
+use crate::task::cpu_times::CpuShares;
 
 /// How the samples are taken, and of what.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl Terms {
 
     /// How a CPU divided its time, `parts` being what /proc/stat says of it. With a target: how the samples of its tasks are
     /// divided there.
-    pub fn divide(&self, sums: &Sums, span_ns: u64, parts: Option<Parts>) -> Division {
+    pub fn divide(&self, sums: &Sums, span_ns: u64, parts: Option<CpuShares>) -> Division {
         match parts {
             _ if self.targeted => Division::of_samples(sums),
             _ if self.left.any() && self.clock => Division::of_span(sums, span_ns, parts.map(|parts| parts.idle)),

@@ -7,7 +7,7 @@ use crate::profilers::profile::shares::{Kind, Sums, interrupts_in_idle};
 use crate::profilers::profile::terms::Terms;
 use crate::stats::{KeyedSums, SumKey};
 use crate::task::Comm;
-use crate::task::cpu_times::Parts;
+use crate::task::cpu_times::CpuShares;
 
 /// Tasks and threads told apart in one interval, each on each CPU.
 const MOST_TASKS: usize = 1 << 16;
@@ -153,7 +153,7 @@ impl Usage {
         cpus: &[u32],
         terms: &Terms,
         span_ns: u64,
-        parts: impl Fn(u32) -> Option<Parts>,
+        parts: impl Fn(u32) -> Option<CpuShares>,
     ) -> Vec<CpuRow> {
         let row = |&number: &u32| {
             let cpu = self.cpus.get(&number).copied().unwrap_or_default();
@@ -180,7 +180,7 @@ impl Usage {
     }
 
     /// CPUs with much fewer samples than were asked for, or with some held back where nobody asked for so many per second.
-    pub fn starved(&self, terms: &Terms, span_ns: u64, parts: impl Fn(u32) -> Option<Parts>) -> Vec<Starved> {
+    pub fn starved(&self, terms: &Terms, span_ns: u64, parts: impl Fn(u32) -> Option<CpuShares>) -> Vec<Starved> {
         let look = |(&number, cpu): (&u32, &Cpu)| {
             let achieved_hz = cpu.achieved_hz(terms, span_ns, parts(number));
             let wanted = terms.wanted_hz();
@@ -198,7 +198,7 @@ impl Usage {
 
 impl Cpu {
     /// The part of its time that its samples stand for, the idle task's apart: never more than all of it.
-    pub fn busy_part(&self, terms: &Terms, span_ns: u64, parts: Option<Parts>) -> Option<f64> {
+    pub fn busy_part(&self, terms: &Terms, span_ns: u64, parts: Option<CpuShares>) -> Option<f64> {
         let by_clock = || terms.clock.then(|| self.sums.busy() as f64 / span_ns.max(1) as f64);
         let part = if terms.left.any() {
             by_clock()
@@ -209,19 +209,19 @@ impl Cpu {
             let all = self.sums.busy().saturating_add(self.sums.idle).max(1);
             running.map(|part| part * self.sums.busy() as f64 / all as f64).or_else(by_clock)
         } else {
-            let of_time = |parts: Parts| 1.0 - parts.idle - interrupts_in_idle(&self.sums, parts, terms.clock);
+            let of_time = |parts: CpuShares| 1.0 - parts.idle - interrupts_in_idle(&self.sums, parts, terms.clock);
             parts.map(of_time).or_else(by_clock)
         };
         part.map(|part| part.clamp(0.0, 1.0))
     }
 
     /// The time that its busy samples stand for.
-    fn busy_ns(&self, terms: &Terms, span_ns: u64, parts: Option<Parts>) -> Option<u64> {
+    fn busy_ns(&self, terms: &Terms, span_ns: u64, parts: Option<CpuShares>) -> Option<u64> {
         let part = self.busy_part(terms, span_ns, parts).filter(|_| !terms.left.any())?;
         Some((part * span_ns as f64).round() as u64)
     }
 
-    fn achieved_hz(&self, terms: &Terms, span_ns: u64, parts: Option<Parts>) -> Option<u64> {
+    fn achieved_hz(&self, terms: &Terms, span_ns: u64, parts: Option<CpuShares>) -> Option<u64> {
         achieved_hz(self.sums.busy_samples, self.busy_ns(terms, span_ns, parts)?)
     }
 }
@@ -287,8 +287,8 @@ pub(super) mod tests {
         Terms { sampling: Sampling::Frequency(100), clock: true, ..Terms::default() }
     }
 
-    pub fn parts(idle: f64) -> Option<Parts> {
-        Some(Parts { idle, irq: 0.0, softirq: 0.0 })
+    pub fn parts(idle: f64) -> Option<CpuShares> {
+        Some(CpuShares { idle, irq: 0.0, softirq: 0.0 })
     }
 
     #[test]
@@ -323,7 +323,7 @@ pub(super) mod tests {
     #[test]
     fn kinds_that_are_left_out_have_no_share() {
         let terms = Terms { left: Left { kernel: true, ..Left::default() }, ..terms() };
-        let of = |terms: &Terms, stat: Option<Parts>| {
+        let of = |terms: &Terms, stat: Option<CpuShares>| {
             cells(&CPUS, usage().cpu_rows(&[0], terms, SECOND, |_| stat), SECOND)[0][1..5].to_vec()
         };
         assert_eq!(of(&terms, parts(0.5)), [Value::Pct(3000), Value::None, Value::Pct(0), Value::Pct(5000)]);
@@ -335,7 +335,7 @@ pub(super) mod tests {
     /// A second as the samples have it, one without samples, and two of which /proc/stat does not tell.
     #[test]
     fn the_whole_run_of_a_cpu_rests_on_what_is_known_of_it() {
-        let busy = Some(Parts { idle: 0.4, irq: 0.06, softirq: 0.1 });
+        let busy = Some(CpuShares { idle: 0.4, irq: 0.06, softirq: 0.1 });
         let row = |usage: &Usage, span_ns, parts| (usage.cpu_rows(&[0], &terms(), span_ns, |_| parts), span_ns);
         let (mut sampled, empty) = (Usage::default(), Usage::default());
         (0..45).for_each(|at| sampled.add(0, owner(5), if at < 30 { Kind::User } else { Kind::Kernel }, 10_000_000));

@@ -246,7 +246,7 @@ mod tests {
 
     use super::*;
     use crate::sys::monotonic_ns;
-    use crate::task::fixture::Process;
+    use crate::task::fixture::FixtureProcess;
 
     const S: u64 = 1_000_000_000;
 
@@ -266,14 +266,14 @@ mod tests {
     }
 
     /// One that waits in D, at `/proc/5`.
-    fn waiting() -> Process {
-        let process = Process::new(5);
+    fn waiting() -> FixtureProcess {
+        let process = FixtureProcess::new(5);
         process.write("stat", "5 (x) D 1 5").write("schedstat", "77 0 1\n").write("wchan", "folio_wait");
         process.write("stack", "[<0>] folio_wait+0x1/0x2\n");
         process
     }
 
-    fn whereabouts(process: &Process, stacks: bool) -> Whereabouts {
+    fn whereabouts(process: &FixtureProcess, stacks: bool) -> Whereabouts {
         Whereabouts::asked_of(&process.host(), stacks).unwrap()
     }
 

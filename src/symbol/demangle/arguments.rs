@@ -1,4 +1,4 @@
-//! Arguments and parameters of templates.
+//! Template arguments and parameters.
 //!
 //! ```text
 //! ARGUMENTS = "I" ARGUMENT* [ "Q" EXPRESSION ] "E"
@@ -8,10 +8,10 @@
 //! ```
 
 use super::parser::Parser;
-use super::tree::{List, Node, NodeId, ParameterKind};
+use super::tree::{Node, NodeId, NodeList, ParameterKind};
 
 impl<'a> Parser<'a> {
-    pub fn template_arguments(&mut self) -> Option<List> {
+    pub fn template_arguments(&mut self) -> Option<NodeList> {
         self.expect("I")?;
         let outer = std::mem::take(&mut self.is_conversion);
         let list = self.list(|parser| matches!(parser.peek(), Some(b'E' | b'Q')), Self::template_argument);
@@ -59,8 +59,8 @@ impl<'a> Parser<'a> {
         self.peek() == Some(b'T') && matches!(self.peek_second(), Some(b'y' | b'k' | b'n' | b't' | b'p'))
     }
 
-    /// What a lambda declares in `<>`.
-    pub fn lambda_heads(&mut self) -> Option<List> {
+    /// The template parameters of a lambda, in `<>`.
+    pub fn lambda_heads(&mut self) -> Option<NodeList> {
         let mut indexes = [0; 3];
         self.list(
             |parser| !parser.is_head(),
@@ -79,7 +79,7 @@ impl<'a> Parser<'a> {
             parser.expect("T")?;
             let mut is_pack = false;
             let (kind, detail) = match parser.next()? {
-                b'y' => (ParameterKind::Type, List::default()),
+                b'y' => (ParameterKind::Type, NodeList::default()),
                 b'k' => {
                     let constraint = parser.class_name()?;
                     (ParameterKind::Type, parser.tree.list([constraint].into_iter())?)

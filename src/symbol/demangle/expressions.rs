@@ -1,7 +1,8 @@
-//! Expressions, as in `decltype` and in arguments of templates.
+//! Expressions in `decltype` and in template arguments.
 //!
 //! ```text
-//! EXPRESSION = OPERATOR EXPRESSION ... | LITERAL | PARAMETER | "fp" [ NUMBER ] "_" | UNRESOLVED | "cl" EXPRESSION+ "E" ...
+//! EXPRESSION = OPERATOR EXPRESSION ... | LITERAL | PARAMETER | "fp" [ NUMBER ] "_" | UNRESOLVED
+//!            | "cl" EXPRESSION+ "E" ...
 //! UNRESOLVED = [ "gs" ] ( NAME [ ARGUMENTS ] | "on" OPERATOR | "dn" TYPE | "sr" TYPE NAME
 //!            | "srN" TYPE NAME+ "E" NAME | "sr" NAME+ "E" NAME )
 //! LITERAL    = "L" TYPE [ "n" ] VALUE "E" | "L" [ "_" ] "Z" ENCODING "E"
@@ -9,7 +10,7 @@
 
 use super::parser::Parser;
 use super::tables::{Form, Operator, operator_of};
-use super::tree::{List, Node, NodeId};
+use super::tree::{Node, NodeId, NodeList};
 
 impl<'a> Parser<'a> {
     pub fn expression(&mut self) -> Option<NodeId> {
@@ -25,7 +26,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// What begins with a code of its own, else an operator.
+    /// An expression with a code of its own, else an operation.
     fn by_code(&mut self) -> Option<NodeId> {
         match &self.peek_code()? {
             b"gs" => {
@@ -144,7 +145,7 @@ impl<'a> Parser<'a> {
         self.nest(|parser| match parser.peek()? {
             b'0'..=b'9' => parser.simple_name(),
             b'a'..=b'z' if !matches!(&parser.peek_code()?, b"on" | b"dn" | b"sr" | b"gs") => {
-                let name = parser.operator_name()?; // of older compilers: without "on"
+                let name = parser.operator_name()?; // older compilers omit "on"
                 parser.maybe_template(name)
             }
             _ => parser.expression(),
@@ -181,7 +182,7 @@ impl<'a> Parser<'a> {
         self.add(Node::Cast(to, value))
     }
 
-    fn braced_items(&mut self) -> Option<List> {
+    fn braced_items(&mut self) -> Option<NodeList> {
         self.list_to_end(Self::braced)
     }
 
@@ -260,7 +261,7 @@ impl<'a> Parser<'a> {
         self.add(Node::Template(name, arguments))
     }
 
-    /// The last part of a name whose scope is a parameter.
+    /// The last component of an unresolved name.
     fn base_name(&mut self) -> Option<NodeId> {
         match &self.peek_code()? {
             b"on" | b"dn" => self.expression(),
@@ -274,8 +275,8 @@ impl<'a> Parser<'a> {
         let is_name = self.peek()?.is_ascii_digit();
         self.is_ambiguous |= is_name;
         let other = if self.peek() == Some(b'N') { Self::unresolved_in_type } else { Self::unresolved_in_names };
-        let mut readings = [other, Self::unresolved_of_gcc];
-        if !is_name || self.is_of_gcc {
+        let mut readings = [other, Self::unresolved_gcc_form];
+        if !is_name || self.is_gcc_form {
             readings.reverse();
         }
         readings.into_iter().find_map(|reading| {
@@ -284,7 +285,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// As the ABI has it: names up to an `E`, then the last.
+    /// The form of the ABI: names up to an `E`, then the last component.
     fn unresolved_in_names(&mut self) -> Option<NodeId> {
         let mut scope = self.simple_name()?;
         while !self.eat("E") {
@@ -294,8 +295,8 @@ impl<'a> Parser<'a> {
         self.member_of(scope)
     }
 
-    /// A type, then the last: `srSt8is_arrayIT_E5value`.
-    fn unresolved_of_gcc(&mut self) -> Option<NodeId> {
+    /// The form of gcc: a type, then the last component: `srSt8is_arrayIT_E5value`.
+    fn unresolved_gcc_form(&mut self) -> Option<NodeId> {
         let scope = self.ty()?;
         self.member_of(scope)
     }
@@ -305,7 +306,7 @@ impl<'a> Parser<'a> {
         self.add(Node::Qualified(scope, name))
     }
 
-    /// Levels within a type: `srNT_3fooE3bar`.
+    /// Nested names in a type: `srNT_3fooE3bar`.
     fn unresolved_in_type(&mut self) -> Option<NodeId> {
         self.expect("N")?;
         let mut scope = self.ty()?;
@@ -334,7 +335,7 @@ impl<'a> Parser<'a> {
     fn requires(&mut self) -> Option<NodeId> {
         let has_parameters = self.next()? == b'r' && self.next()? == b'Q';
         let parameters =
-            if has_parameters { self.parameters(|parser| parser.peek() == Some(b'_'))? } else { List::default() };
+            if has_parameters { self.parameters(|parser| parser.peek() == Some(b'_'))? } else { NodeList::default() };
         if has_parameters {
             self.expect("_")?;
         }

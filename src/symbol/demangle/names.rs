@@ -1,4 +1,4 @@
-//! Names of functions and variables, and what compilers name besides.
+//! Names of functions and variables, and special names of compilers (vtables, thunks ...).
 //!
 //! ```text
 //! ENCODING  = NAME [ TYPE+ [ "Q" EXPRESSION ] ] | SPECIAL
@@ -8,25 +8,25 @@
 
 use super::parser::Parser;
 use super::tables::{operator_of, special_of, standard_of};
-use super::tree::{Function, List, Node, NodeId, Qualifiers};
+use super::tree::{FunctionNode, Node, NodeId, NodeList, Qualifiers};
 
-/// A name, and what its nesting says of the function.
+/// A name, and the qualifiers that a nested name has for `this`.
 #[derive(Clone, Copy)]
 struct NestedName {
     node: NodeId,
-    of_this: OfThis,
+    of_this: ThisQualifiers,
 }
 
-/// What a member function says of its object.
+/// Qualifiers of the object of a member function.
 #[derive(Clone, Copy, Default)]
-struct OfThis {
+struct ThisQualifiers {
     qualifiers: Qualifiers,
     reference: &'static str,
     is_explicit: bool,
 }
 
 impl<'a> Parser<'a> {
-    /// All of a name, behind its `_Z`.
+    /// Reads a whole name behind its `_Z`.
     pub fn symbol(&mut self) -> Option<NodeId> {
         let mut node = self.encoding()?;
         while self.peek() == Some(b'.') {
@@ -37,7 +37,7 @@ impl<'a> Parser<'a> {
         self.rest().is_empty().then_some(node)
     }
 
-    /// `.constprop.0`: why a compiler made another copy.
+    /// The suffix of a copy made by the compiler: `.constprop.0`.
     fn clone_suffix(&mut self) -> Option<&'a str> {
         let rest = self.rest();
         let bytes = rest.as_bytes();
@@ -79,26 +79,26 @@ impl<'a> Parser<'a> {
         let returns = if self.has_return_type(node) { Some(self.ty()?) } else { None };
         let parameters = self.parameters(|parser| matches!(parser.peek(), None | Some(b'E' | b'.' | b'Q')))?;
         let requires = if self.eat("Q") { Some(self.expression()?) } else { None };
-        let function = self.tree.add_function(Function {
+        let function = self.tree.add_function(FunctionNode {
             returns,
             parameters,
             qualifiers: of_this.qualifiers,
             reference: of_this.reference,
             requires,
             has_explicit_object: of_this.is_explicit,
-            ..Function::default()
+            ..FunctionNode::default()
         })?;
         self.add(Node::Encoding { name: node, function, scope: self.scope })
     }
 
-    /// The types of parameters, none for `v` alone.
-    pub fn parameters(&mut self, is_end: impl FnMut(&mut Self) -> bool + Copy) -> Option<List> {
+    /// The types of parameters; empty for `v` alone.
+    pub fn parameters(&mut self, is_end: impl FnMut(&mut Self) -> bool + Copy) -> Option<NodeList> {
         let mut is_end = is_end;
         if self.peek() == Some(b'v') {
             let before = self.checkpoint();
             self.next();
             if is_end(self) {
-                return Some(List::default());
+                return Some(NodeList::default());
             }
             self.go_back(before);
         }
@@ -106,8 +106,8 @@ impl<'a> Parser<'a> {
         (!list.is_empty()).then_some(list)
     }
 
-    /// Whose arguments `T_` means in the type of this function.
-    fn last_arguments(&self, mut node: NodeId) -> Option<List> {
+    /// The template arguments that `T_` refers to in the type of this function.
+    fn last_arguments(&self, mut node: NodeId) -> Option<NodeList> {
         loop {
             node = match self.tree.node(node) {
                 Node::Template(_, arguments) => return Some(arguments),
@@ -119,7 +119,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Templates tell the type that they return, but for those whose name is one.
+    /// Whether the type has a return type: that of a template has, except for constructors, destructors and
+    /// conversions.
     fn has_return_type(&self, mut node: NodeId) -> bool {
         let mut is_template = false;
         loop {
@@ -137,7 +138,7 @@ impl<'a> Parser<'a> {
     }
 
     fn name(&mut self) -> Option<NestedName> {
-        let plain = |node| NestedName { node, of_this: OfThis::default() };
+        let plain = |node| NestedName { node, of_this: ThisQualifiers::default() };
         match self.peek()? {
             b'N' => self.nested_name(),
             b'Z' => self.local_name(),
@@ -145,7 +146,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A name as a type or an expression has it.
+    /// A name in a type or an expression.
     pub fn class_name(&mut self) -> Option<NodeId> {
         let NestedName { node, of_this } = self.name()?;
         if of_this.qualifiers.is_empty() { Some(node) } else { self.add(Node::Qualify(of_this.qualifiers, node)) }
@@ -205,7 +206,7 @@ impl<'a> Parser<'a> {
                     (self.add(Node::Template(name, arguments))?, true)
                 }
                 (b'M', Some(member)) => {
-                    self.next(); // of the initializer of a member
+                    self.next(); // the initializer of a member
                     (member, false)
                 }
                 (_, before) => {
@@ -218,7 +219,7 @@ impl<'a> Parser<'a> {
                 self.substitutable(node);
             }
         }
-        Some(NestedName { node: prefix?, of_this: OfThis { qualifiers, reference, is_explicit } })
+        Some(NestedName { node: prefix?, of_this: ThisQualifiers { qualifiers, reference, is_explicit } })
     }
 
     fn reference_of_this(&mut self) -> &'static str {
@@ -235,7 +236,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Something within a function.
+    /// An entity local to a function.
     fn local_name(&mut self) -> Option<NestedName> {
         self.expect("Z")?;
         let function = self.encoding()?;
@@ -243,7 +244,10 @@ impl<'a> Parser<'a> {
         if self.eat("s") {
             self.discriminator()?;
             let text = self.add(Node::StringLiteral)?;
-            return Some(NestedName { node: self.add(Node::Local(function, text))?, of_this: OfThis::default() });
+            return Some(NestedName {
+                node: self.add(Node::Local(function, text))?,
+                of_this: ThisQualifiers::default(),
+            });
         }
         let argument = if self.eat("d") { Some(self.number_from_underscore()?) } else { None };
         let NestedName { mut node, of_this } = self.nest(Self::name)?;
@@ -255,7 +259,7 @@ impl<'a> Parser<'a> {
         Some(NestedName { node: self.add(Node::Local(function, node))?, of_this })
     }
 
-    /// Which of several of one name: `_0`, `__10_`.
+    /// The number of an entity among several of one name: `_0`, `__10_`.
     fn discriminator(&mut self) -> Option<()> {
         if self.eat("__") {
             self.number()?;
@@ -308,7 +312,7 @@ impl<'a> Parser<'a> {
     fn plain_name(&mut self) -> Option<NodeId> {
         let name = self.source_name()?;
         let is_anonymous = name.strip_prefix("_GLOBAL_").is_some_and(|rest| {
-            rest.starts_with(['.', '_', '$']) && rest.as_bytes().get(1) == Some(&b'N') // of older compilers, too
+            rest.starts_with(['.', '_', '$']) && rest.as_bytes().get(1) == Some(&b'N') // also of older compilers
         });
         self.add(Node::Name(if is_anonymous { "(anonymous namespace)" } else { name }))
     }
@@ -356,7 +360,7 @@ impl<'a> Parser<'a> {
         self.add(Node::Binding(names))
     }
 
-    /// A lambda, or a class without a name.
+    /// A lambda, a block, or an unnamed class.
     fn unnamed(&mut self) -> Option<NodeId> {
         self.expect("U")?;
         match self.next()? {
@@ -401,7 +405,7 @@ impl<'a> Parser<'a> {
         }
         if self.peek() == Some(b'v') && self.peek_second().is_some_and(|byte| byte.is_ascii_digit()) {
             self.next();
-            self.next(); // how many operands
+            self.next(); // number of operands
             let name = self.source_name()?;
             return self.add(Node::VendorOperator(name));
         }
@@ -411,7 +415,7 @@ impl<'a> Parser<'a> {
         self.add(Node::OperatorName(operator))
     }
 
-    /// What compilers make besides functions and variables.
+    /// A special name: vtable, thunk, guard variable ...
     fn special(&mut self) -> Option<NodeId> {
         let code = self.peek_code()?;
         if let Some(words) = special_of(code) {
@@ -486,7 +490,7 @@ impl<'a> Parser<'a> {
         self.call_offset_of(kind)
     }
 
-    /// By how much a thunk moves the object: `16_`, `0_n24_`.
+    /// The offset by which a thunk adjusts `this`: `16_`, `0_n24_`.
     fn call_offset_of(&mut self, kind: u8) -> Option<()> {
         let numbers = match kind {
             b'h' => 1,

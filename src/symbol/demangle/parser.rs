@@ -1,36 +1,37 @@
-//! Reads a mangled name: where the reader is in it, what it may cost, and what was seen before.
+//! Parser of mangled names: position, bounds, and substitutions.
 //!
-//! The grammar is that of the Itanium C++ ABI, part "Name mangling". Its rules are in `names.rs`, `types.rs`, `arguments.rs`
-//! and `expressions.rs`.
+//! The grammar is that of the Itanium C++ ABI, part "Name mangling". Its rules are in `names.rs`, `types.rs`,
+//! `arguments.rs` and `expressions.rs`.
 
-use super::tree::{List, Node, NodeId, Scope, Tree};
+use super::tree::{Node, NodeId, NodeList, TemplateScope, Tree};
 
-/// Of rules that are tried. A name of real programs takes a few for each of its bytes.
+/// Most rules tried per name. Names of real programs take a few per byte.
 const MOST_STEPS: u32 = 100_000;
-/// Of types and expressions within each other, 20 in real programs. All of them take 400 KiB of stack, unoptimized.
+/// Deepest nesting of types and expressions; 20 in real programs. The maximum takes 400 KiB of stack, unoptimized.
 const MOST_NESTED: u32 = 128;
 
+/// State of the parser.
 pub struct Parser<'a> {
     text: &'a str,
     at: usize,
     steps: u32,
     nested: u32,
     pub tree: Tree<'a>,
-    /// What `S_`, `S0_` and so on stand for.
+    /// The nodes that `S_`, `S0_` and so on refer to.
     substitutions: Vec<NodeId>,
-    /// Lists that are being read, one behind the other.
+    /// Items of the lists that are being read, the innermost list last.
     pending: Vec<NodeId>,
-    /// Whose arguments `T_` means here.
-    pub scope: Scope,
-    /// Names within names are written as gcc does.
-    pub is_of_gcc: bool,
-    /// There was one that has another meaning then.
+    /// The function whose template arguments `T_` refers to here.
+    pub scope: TemplateScope,
+    /// Reads ambiguous unresolved names as gcc mangles them.
+    pub is_gcc_form: bool,
+    /// The name contains such an ambiguity.
     pub is_ambiguous: bool,
-    /// The type of a conversion operator is being read: the arguments behind it may be the operator's.
+    /// The type of a conversion operator is being read: template arguments behind it may belong to the operator.
     pub is_conversion: bool,
 }
 
-/// A place to go back to.
+/// A position to return to.
 #[derive(Clone, Copy)]
 pub struct Checkpoint {
     at: usize,
@@ -51,13 +52,13 @@ impl<'a> Parser<'a> {
             substitutions: Vec::with_capacity(32),
             pending: Vec::with_capacity(32),
             scope,
-            is_of_gcc: false,
+            is_gcc_form: false,
             is_ambiguous: false,
             is_conversion: false,
         }
     }
 
-    /// What is left to read.
+    /// The text that is not read yet.
     pub fn rest(&self) -> &'a str {
         self.text.get(self.at..).unwrap_or_default()
     }
@@ -76,7 +77,7 @@ impl<'a> Parser<'a> {
         Some(byte)
     }
 
-    /// The two bytes that come next.
+    /// The next two bytes.
     pub fn peek_code(&self) -> Option<[u8; 2]> {
         Some([self.peek()?, self.peek_second()?])
     }
@@ -93,7 +94,7 @@ impl<'a> Parser<'a> {
         self.eat(word).then_some(())
     }
 
-    /// Bytes up to the first that is not `wanted`.
+    /// Reads bytes up to the first that is not `wanted`.
     pub fn take_while(&mut self, wanted: impl Fn(u8) -> bool) -> Option<&'a str> {
         let start = self.at;
         while self.peek().is_some_and(&wanted) {
@@ -125,17 +126,17 @@ impl<'a> Parser<'a> {
         (len > 0).then_some(name)
     }
 
-    /// Counts one rule. None when there were too many.
+    /// Counts a rule. None when the limit is reached.
     pub fn step(&mut self) -> Option<()> {
         self.steps += 1;
         (self.steps <= MOST_STEPS).then_some(())
     }
 
-    /// One level deeper. None when that is too deep.
+    /// Runs a rule one level deeper. None when that is too deep.
     pub fn nest<T>(&mut self, rule: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.step()?;
         if self.nested >= MOST_NESTED {
-            self.steps = MOST_STEPS; // another reading of it will not help
+            self.steps = MOST_STEPS; // trying other rules would not help
             return None;
         }
         self.nested += 1;
@@ -148,13 +149,13 @@ impl<'a> Parser<'a> {
         self.tree.add(node)
     }
 
-    /// Remembers a node for those that refer to it.
+    /// Adds a node to the substitutions.
     pub fn substitutable(&mut self, node: NodeId) -> NodeId {
         self.substitutions.push(node);
         node
     }
 
-    /// `S_`, `S0_`, `SA_`: what was seen before, in base 36. The `S` has been read.
+    /// A substitution `S_`, `S0_`, `SA_`, numbered in base 36. The `S` has been read.
     pub fn back_reference(&mut self) -> Option<NodeId> {
         let digits = self.take_while(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())?;
         self.expect("_")?;
@@ -172,12 +173,12 @@ impl<'a> Parser<'a> {
         self.pending.truncate(to.pending);
     }
 
-    /// Items up to where `is_end` says so.
+    /// Reads items until `is_end`.
     pub fn list(
         &mut self,
         mut is_end: impl FnMut(&mut Self) -> bool,
         mut item: impl FnMut(&mut Self) -> Option<NodeId>,
-    ) -> Option<List> {
+    ) -> Option<NodeList> {
         let start = self.pending.len();
         while !is_end(self) {
             self.step()?;
@@ -187,12 +188,12 @@ impl<'a> Parser<'a> {
         self.tree.list(self.pending.drain(start..))
     }
 
-    /// Items up to an `E`, which is read.
-    pub fn list_to_end(&mut self, item: impl FnMut(&mut Self) -> Option<NodeId>) -> Option<List> {
+    /// Reads items up to an `E`, and the `E`.
+    pub fn list_to_end(&mut self, item: impl FnMut(&mut Self) -> Option<NodeId>) -> Option<NodeList> {
         self.list(|parser| parser.eat("E"), item)
     }
 
-    /// A rule with another meaning of `T_` for as long as it lasts.
+    /// Runs a rule with a new scope of `T_`.
     pub fn with_scope<T>(&mut self, rule: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let outer = (self.scope, std::mem::take(&mut self.is_conversion));
         self.scope = self.tree.add_scope();

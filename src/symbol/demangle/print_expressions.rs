@@ -1,12 +1,12 @@
 //! Writes expressions.
 
-use super::printer::{Printer, Stop, Written};
+use super::printer::{PrintResult, PrintStop, Printer};
 use super::tables::{Builtin, Form, Literal, Operator};
-use super::tree::{List, Node, NodeId};
+use super::tree::{Node, NodeId, NodeList};
 
 impl<'a> Printer<'_, 'a> {
     #[inline(never)]
-    pub fn expression(&mut self, node: Node<'a>) -> Written {
+    pub fn expression(&mut self, node: Node<'a>) -> PrintResult {
         match node {
             Node::Unary(operator, operand) => self.unary(operator, operand),
             Node::Postfix(operator, operand) => {
@@ -22,7 +22,7 @@ impl<'a> Printer<'_, 'a> {
                 self.operand(second)
             }
             Node::Call(function, arguments) => {
-                // Of a function that is known, its type does not matter.
+                // A known function is written without its type.
                 match self.tree.node(function) {
                     Node::Encoding { name, .. } => self.operand(name)?,
                     _ => self.operand(function)?,
@@ -54,7 +54,7 @@ impl<'a> Printer<'_, 'a> {
     }
 
     #[inline(never)]
-    fn other_expression(&mut self, node: Node<'a>) -> Written {
+    fn other_expression(&mut self, node: Node<'a>) -> PrintResult {
         match node {
             Node::Parenthesized(items) => {
                 self.push("(")?;
@@ -108,12 +108,12 @@ impl<'a> Printer<'_, 'a> {
                 self.push("requires ")?;
                 self.print(condition)
             }
-            _ => Err(Stop::Refused),
+            _ => Err(PrintStop::Refused),
         }
     }
 
-    /// In parentheses where it is not simple.
-    pub fn operand(&mut self, id: NodeId) -> Written {
+    /// Writes an operand, in parentheses unless it is simple.
+    pub fn operand(&mut self, id: NodeId) -> PrintResult {
         let is_simple = match self.tree.node(id) {
             Node::Qualified(_, name) => !matches!(self.tree.node(name), Node::Template(..)),
             Node::Name(_) | Node::Braced(..) | Node::FunctionParameter(_) | Node::Parenthesized(_) => true,
@@ -127,7 +127,7 @@ impl<'a> Printer<'_, 'a> {
         self.push(")")
     }
 
-    fn unary(&mut self, operator: &'static Operator, operand: NodeId) -> Written {
+    fn unary(&mut self, operator: &'static Operator, operand: NodeId) -> PrintResult {
         self.push(operator.text)?;
         if matches!(operator.form, Form::OfType | Form::OfValue) {
             self.push(" (")?;
@@ -137,7 +137,7 @@ impl<'a> Printer<'_, 'a> {
         if operator.text.starts_with(|first: char| first.is_ascii_lowercase()) {
             self.push(" ")?;
         }
-        // `&A::f`: its type does not matter.
+        // `&A::f` is written without the type of the function.
         if operator.code == *b"ad"
             && let Node::Encoding { name, .. } = self.tree.node(operand)
             && let Node::Qualified(..) = self.tree.node(name)
@@ -147,7 +147,7 @@ impl<'a> Printer<'_, 'a> {
         self.operand(operand)
     }
 
-    fn binary(&mut self, operator: &'static Operator, left: NodeId, right: NodeId) -> Written {
+    fn binary(&mut self, operator: &'static Operator, left: NodeId, right: NodeId) -> PrintResult {
         match operator.form {
             Form::NamedCast => {
                 self.push(operator.text)?;
@@ -164,7 +164,7 @@ impl<'a> Printer<'_, 'a> {
                 self.push("]")
             }
             _ => {
-                // It would end a list of arguments.
+                // A bare `>` would end a list of template arguments.
                 let is_closing = operator.text == ">";
                 if is_closing {
                     self.push("(")?;
@@ -180,10 +180,10 @@ impl<'a> Printer<'_, 'a> {
     fn new_expression(
         &mut self,
         operator: &'static Operator,
-        placement: List,
+        placement: NodeList,
         of: NodeId,
         with: Option<NodeId>,
-    ) -> Written {
+    ) -> PrintResult {
         self.push(operator.text)?;
         self.push(" ")?;
         if !placement.is_empty() {
@@ -195,8 +195,8 @@ impl<'a> Printer<'_, 'a> {
         with.map_or(Ok(()), |with| self.print(with))
     }
 
-    /// How many there are, where that is known.
-    fn sizeof_pack(&mut self, pack: NodeId) -> Written {
+    /// Writes the number of elements of a pack, if it is known.
+    fn sizeof_pack(&mut self, pack: NodeId) -> PrintResult {
         if let Some(list) = self.pack_in(pack)? {
             return self.push_number(list.len() as u64);
         }
@@ -205,20 +205,20 @@ impl<'a> Printer<'_, 'a> {
         self.push(")")
     }
 
-    /// Of arguments, some of which are packs.
-    fn sizeof_arguments(&mut self, arguments: List) -> Written {
+    /// Writes the number of arguments, counting the elements of packs.
+    fn sizeof_arguments(&mut self, arguments: NodeList) -> PrintResult {
         let mut count = 0;
         for &argument in self.tree.items(arguments) {
             count += match self.tree.node(argument) {
-                Node::Expansion(pattern) => self.pack_in(pattern)?.map_or(1, List::len),
+                Node::Expansion(pattern) => self.pack_in(pattern)?.map_or(1, NodeList::len),
                 _ => 1,
             };
         }
         self.push_number(count as u64)
     }
 
-    fn fold(&mut self, operator: &'static Operator, left: Option<NodeId>, right: Option<NodeId>) -> Written {
-        let outer = self.element.take(); // of all elements
+    fn fold(&mut self, operator: &'static Operator, left: Option<NodeId>, right: Option<NodeId>) -> PrintResult {
+        let outer = self.element.take(); // a fold is over all elements
         self.push("(")?;
         match left {
             Some(left) => self.operand(left)?,
@@ -237,11 +237,11 @@ impl<'a> Printer<'_, 'a> {
         self.push(")")
     }
 
-    fn literal(&mut self, of: NodeId, is_negative: bool, value: &str) -> Written {
+    fn literal(&mut self, of: NodeId, is_negative: bool, value: &str) -> PrintResult {
         let sign = if is_negative { "-" } else { "" };
         let builtin: Option<&Builtin> = match self.tree.node(of) {
             Node::Builtin(builtin) => Some(builtin),
-            // One that has no value, as a string or `nullptr`.
+            // A literal without a value, such as a string or `nullptr`.
             _ if value.is_empty() => return self.print(of),
             _ => None,
         };
@@ -268,7 +268,7 @@ impl<'a> Printer<'_, 'a> {
         self.push(value)
     }
 
-    fn requires(&mut self, parameters: List, requirements: List) -> Written {
+    fn requires(&mut self, parameters: NodeList, requirements: NodeList) -> PrintResult {
         self.push("requires")?;
         if !parameters.is_empty() {
             self.push(" (")?;
@@ -285,7 +285,7 @@ impl<'a> Printer<'_, 'a> {
         self.push(" }")
     }
 
-    fn requirement(&mut self, expression: NodeId, is_noexcept: bool, constraint: Option<NodeId>) -> Written {
+    fn requirement(&mut self, expression: NodeId, is_noexcept: bool, constraint: Option<NodeId>) -> PrintResult {
         if !is_noexcept && constraint.is_none() {
             return self.print(expression);
         }

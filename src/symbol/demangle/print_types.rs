@@ -1,11 +1,11 @@
-//! Writes types, each side of what they declare.
+//! Writes types: the left and right side of a declarator.
 
-use super::printer::{Printer, Stop, Written};
-use super::tree::{List, Node, NodeId, Qualifiers};
+use super::printer::{PrintResult, PrintStop, Printer};
+use super::tree::{Node, NodeId, NodeList, Qualifiers};
 
-/// What a type ends in, behind what is declared with it.
+/// What the right side of a type begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Behind {
+enum TypeSuffix {
     Nothing,
     Array,
     Function,
@@ -13,7 +13,7 @@ enum Behind {
 
 impl<'a> Printer<'_, 'a> {
     #[inline(never)]
-    pub fn type_left(&mut self, node: Node<'a>) -> Written {
+    pub fn type_left(&mut self, node: Node<'a>) -> PrintResult {
         match node {
             Node::Plain(text) => self.push(text),
             Node::Qualify(qualifiers, of) => self.qualified_left(qualifiers, of),
@@ -35,7 +35,7 @@ impl<'a> Printer<'_, 'a> {
     }
 
     #[inline(never)]
-    fn other_type(&mut self, node: Node<'a>) -> Written {
+    fn other_type(&mut self, node: Node<'a>) -> PrintResult {
         match node {
             Node::Float { bits, suffix } => {
                 self.push("_Float")?;
@@ -75,7 +75,7 @@ impl<'a> Printer<'_, 'a> {
         }
     }
 
-    pub fn type_right(&mut self, node: Node<'a>) -> Written {
+    pub fn type_right(&mut self, node: Node<'a>) -> PrintResult {
         match node {
             Node::Pointer(of) | Node::MemberPointer { member: of, .. } => self.pointer_right(of),
             Node::Reference { .. } => {
@@ -96,20 +96,20 @@ impl<'a> Printer<'_, 'a> {
         }
     }
 
-    pub fn returned_left(&mut self, returns: NodeId) -> Written {
+    pub fn returned_left(&mut self, returns: NodeId) -> PrintResult {
         self.left(returns)?;
         if self.has_right(returns)? { Ok(()) } else { self.push(" ") }
     }
 
-    /// Of a qualified type: what it says already is not said again.
-    fn qualified_left(&mut self, qualifiers: Qualifiers, of: NodeId) -> Written {
+    /// Writes a qualified type. Qualifiers that the type has already are not repeated.
+    fn qualified_left(&mut self, qualifiers: Qualifiers, of: NodeId) -> PrintResult {
         self.left(of)?;
         let said = match self.tree.node(self.resolved(of)?) {
             Node::Qualify(said, _) => said,
             _ => Qualifiers::default(),
         };
-        if self.behind(of)? == Behind::Function {
-            return Ok(()); // functions have none
+        if self.behind(of)? == TypeSuffix::Function {
+            return Ok(()); // functions have no qualifiers
         }
         self.qualifiers(Qualifiers {
             is_const: qualifiers.is_const && !said.is_const,
@@ -118,13 +118,13 @@ impl<'a> Printer<'_, 'a> {
         })
     }
 
-    fn pointer_left(&mut self, of: NodeId, sign: &str) -> Written {
+    fn pointer_left(&mut self, of: NodeId, sign: &str) -> PrintResult {
         self.left(of)?;
         self.open(of)?;
         self.push(sign)
     }
 
-    fn member_pointer_left(&mut self, class: NodeId, member: NodeId) -> Written {
+    fn member_pointer_left(&mut self, class: NodeId, member: NodeId) -> PrintResult {
         self.left(member)?;
         self.open(member)?;
         if !self.text.ends_with('(') {
@@ -134,26 +134,26 @@ impl<'a> Printer<'_, 'a> {
         self.push("::*")
     }
 
-    /// A pointer to what has something behind it needs parentheses.
-    fn open(&mut self, of: NodeId) -> Written {
+    /// Opens parentheses, which a pointer to an array or function needs.
+    fn open(&mut self, of: NodeId) -> PrintResult {
         match self.behind(of)? {
-            Behind::Nothing => Ok(()),
-            Behind::Array => self.push(" ("),
-            Behind::Function if [' ', '(', '*'].iter().any(|&last| self.text.ends_with(last)) => self.push("("),
-            Behind::Function => self.push(" ("),
+            TypeSuffix::Nothing => Ok(()),
+            TypeSuffix::Array => self.push(" ("),
+            TypeSuffix::Function if [' ', '(', '*'].iter().any(|&last| self.text.ends_with(last)) => self.push("("),
+            TypeSuffix::Function => self.push(" ("),
         }
     }
 
-    fn pointer_right(&mut self, of: NodeId) -> Written {
-        if self.behind(of)? != Behind::Nothing {
+    fn pointer_right(&mut self, of: NodeId) -> PrintResult {
+        if self.behind(of)? != TypeSuffix::Nothing {
             self.push(")")?;
         }
         self.right(of)
     }
 
-    /// `&` of `&` and `&&` of `&` are `&`.
-    fn collapsed(&mut self, node: Node<'a>) -> Result<(NodeId, &'static str), Stop> {
-        let Node::Reference { mut of, mut is_rvalue } = node else { return Err(Stop::Refused) };
+    /// Collapses references: `&` of `&` and `&&` of `&` are `&`.
+    fn collapsed(&mut self, node: Node<'a>) -> Result<(NodeId, &'static str), PrintStop> {
+        let Node::Reference { mut of, mut is_rvalue } = node else { return Err(PrintStop::Refused) };
         loop {
             self.step()?;
             match self.tree.node(self.resolved(of)?) {
@@ -166,8 +166,8 @@ impl<'a> Printer<'_, 'a> {
         }
     }
 
-    /// A node, or what the parameter of a template stands for.
-    fn resolved(&mut self, mut id: NodeId) -> Result<NodeId, Stop> {
+    /// The node; for a template parameter, its argument.
+    fn resolved(&mut self, mut id: NodeId) -> Result<NodeId, PrintStop> {
         while let Some(argument) = self.argument(id)? {
             id = argument;
         }
@@ -175,20 +175,20 @@ impl<'a> Printer<'_, 'a> {
     }
 
     /// Whether a type itself, under its qualifiers, is an array or a function.
-    fn behind(&mut self, mut id: NodeId) -> Result<Behind, Stop> {
+    fn behind(&mut self, mut id: NodeId) -> Result<TypeSuffix, PrintStop> {
         loop {
             self.step()?;
             id = match self.tree.node(self.resolved(id)?) {
                 Node::Qualify(_, of) | Node::VendorQualified(of, _) => of,
-                Node::Array { .. } => return Ok(Behind::Array),
-                Node::FunctionType(_) => return Ok(Behind::Function),
-                _ => return Ok(Behind::Nothing),
+                Node::Array { .. } => return Ok(TypeSuffix::Array),
+                Node::FunctionType(_) => return Ok(TypeSuffix::Function),
+                _ => return Ok(TypeSuffix::Nothing),
             }
         }
     }
 
-    /// Whether a type has anything behind what it declares, as a pointer to a function has.
-    pub fn has_right(&mut self, mut id: NodeId) -> Result<bool, Stop> {
+    /// Whether a type has a right side, as a pointer to a function has.
+    pub fn has_right(&mut self, mut id: NodeId) -> Result<bool, PrintStop> {
         loop {
             self.step()?;
             id = match self.tree.node(self.resolved(id)?) {
@@ -200,7 +200,7 @@ impl<'a> Printer<'_, 'a> {
         }
     }
 
-    fn expansion(&mut self, pattern: NodeId) -> Written {
+    fn expansion(&mut self, pattern: NodeId) -> PrintResult {
         let Some(pack) = self.pack_in(pattern)? else {
             self.operand(pattern)?;
             return self.push("...");
@@ -214,8 +214,8 @@ impl<'a> Printer<'_, 'a> {
         written
     }
 
-    /// The arguments that a pattern is repeated for.
-    pub fn pack_in(&mut self, id: NodeId) -> Result<Option<List>, Stop> {
+    /// The pack over which a pattern is expanded.
+    pub fn pack_in(&mut self, id: NodeId) -> Result<Option<NodeList>, PrintStop> {
         self.nest(|printer| {
             let tree = printer.tree;
             let (few, many) = match tree.node(id) {
@@ -242,9 +242,9 @@ impl<'a> Printer<'_, 'a> {
     }
 }
 
-/// The nodes below one where a pack may be found: not those of another expansion.
-fn children(node: Node<'_>) -> ([Option<NodeId>; 3], List) {
-    let none = List::default();
+/// The children of a node that may contain a pack; not those of another expansion.
+fn children(node: Node<'_>) -> ([Option<NodeId>; 3], NodeList) {
+    let none = NodeList::default();
     let one = |id: NodeId| ([Some(id), None, None], none);
     let two = |left: NodeId, right: NodeId| ([Some(left), Some(right), None], none);
     match node {

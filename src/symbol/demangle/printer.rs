@@ -1,69 +1,70 @@
-//! Writes what a tree stands for in the manner of c++filt: names, functions and lists. Types and expressions are in
-//! `print_types.rs` and `print_expressions.rs`.
+//! Writes a tree in the format of c++filt: names, functions and lists. Types and expressions are in `print_types.rs`
+//! and `print_expressions.rs`.
 //!
-//! A declarator has two sides: of `void (*f(int))(char)`, the type of `f` is written before and behind it.
+//! A declarator has two sides: in `void (*f(int))(char)`, the type of `f` is written to the left and right of it.
 
-use super::text::Text;
-use super::tree::{Exceptions, Function, List, Node, NodeId, ParameterKind, Qualifiers, Tree};
+use super::text::BoundedText;
+use super::tree::{Exceptions, FunctionNode, Node, NodeId, NodeList, ParameterKind, Qualifiers, Tree};
 
-/// Of nodes that are written. A name of 4,096 bytes takes a few thousand.
+/// Most nodes written per name. A name of 4,096 bytes takes a few thousand.
 const MOST_STEPS: u32 = 100_000;
-/// Of nodes within each other. All of them take 400 KiB of stack, unoptimized.
+/// Deepest nesting of nodes. The maximum takes 400 KiB of stack, unoptimized.
 const MOST_NESTED: u32 = 192;
 
-/// Why writing ended before its end.
+/// Why a name was not written to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// What was written is the beginning of a longer text.
+pub enum PrintStop {
+    /// The text was cut at its limit.
     Full,
-    /// The name means nothing, or too much.
+    /// The name is malformed, or exceeds a bound.
     Refused,
 }
 
-pub type Written = Result<(), Stop>;
+pub type PrintResult = Result<(), PrintStop>;
 
+/// State of the printer.
 pub struct Printer<'t, 'a> {
     pub tree: &'t Tree<'a>,
-    pub text: Text,
+    pub text: BoundedText,
     steps: u32,
     nested: u32,
-    /// Which element of each pack is being written; all of them, where there is none.
+    /// Index of the element that is written of each pack; None for all elements.
     pub element: Option<usize>,
-    /// The arguments of the function that is being written.
-    scope: Option<List>,
-    /// What the lambda declares whose signature is being written.
-    pub heads: Option<List>,
-    /// Functions are written without their parameters, results and tags.
+    /// Template arguments of the function that is being written.
+    scope: Option<NodeList>,
+    /// Template parameters of the lambda whose signature is being written.
+    pub heads: Option<NodeList>,
+    /// Writes functions without parameters, results and ABI tags.
     pub is_brief: bool,
 }
 
 impl<'t, 'a> Printer<'t, 'a> {
     pub fn new(tree: &'t Tree<'a>) -> Printer<'t, 'a> {
-        let (text, element) = (Text::default(), Some(0));
+        let (text, element) = (BoundedText::default(), Some(0));
         Printer { tree, text, steps: 0, nested: 0, element, scope: None, heads: None, is_brief: false }
     }
 
-    pub fn step(&mut self) -> Written {
+    pub fn step(&mut self) -> PrintResult {
         self.steps += 1;
-        if self.steps > MOST_STEPS { Err(Stop::Refused) } else { Ok(()) }
+        if self.steps > MOST_STEPS { Err(PrintStop::Refused) } else { Ok(()) }
     }
 
-    pub fn push(&mut self, text: &str) -> Written {
-        if self.text.push(text) { Ok(()) } else { Err(Stop::Full) }
+    pub fn push(&mut self, text: &str) -> PrintResult {
+        if self.text.push(text) { Ok(()) } else { Err(PrintStop::Full) }
     }
 
-    pub fn push_number(&mut self, number: u64) -> Written {
+    pub fn push_number(&mut self, number: u64) -> PrintResult {
         self.push(&number.to_string())
     }
 
-    /// Both sides of a node.
-    pub fn print(&mut self, id: NodeId) -> Written {
+    /// Writes both sides of a node.
+    pub fn print(&mut self, id: NodeId) -> PrintResult {
         self.left(id)?;
         self.right(id)
     }
 
-    /// What stands before a name that is declared with this type; all of any other node.
-    pub fn left(&mut self, id: NodeId) -> Written {
+    /// Writes the left side of a type; all of any other node.
+    pub fn left(&mut self, id: NodeId) -> PrintResult {
         self.nest(|printer| match printer.tree.node(id) {
             Node::Name(text) => printer.push(text),
             Node::Builtin(builtin) => printer.push(builtin.text),
@@ -77,8 +78,8 @@ impl<'t, 'a> Printer<'t, 'a> {
         })
     }
 
-    /// What stands behind it.
-    pub fn right(&mut self, id: NodeId) -> Written {
+    /// Writes the right side of a type.
+    pub fn right(&mut self, id: NodeId) -> PrintResult {
         self.nest(|printer| match printer.tree.node(id) {
             Node::Parameter { .. } => match printer.argument(id)? {
                 Some(argument) => printer.right(argument),
@@ -88,11 +89,11 @@ impl<'t, 'a> Printer<'t, 'a> {
         })
     }
 
-    /// One level deeper. It fails when that is too deep.
-    pub fn nest<T>(&mut self, write: impl FnOnce(&mut Self) -> Result<T, Stop>) -> Result<T, Stop> {
+    /// Writes one level deeper. Fails when that is too deep.
+    pub fn nest<T>(&mut self, write: impl FnOnce(&mut Self) -> Result<T, PrintStop>) -> Result<T, PrintStop> {
         self.step()?;
         if self.nested >= MOST_NESTED {
-            return Err(Stop::Refused);
+            return Err(PrintStop::Refused);
         }
         self.nested += 1;
         let written = write(self);
@@ -100,18 +101,18 @@ impl<'t, 'a> Printer<'t, 'a> {
         written
     }
 
-    fn qualified(&mut self, scope: NodeId, name: NodeId) -> Written {
+    fn qualified(&mut self, scope: NodeId, name: NodeId) -> PrintResult {
         self.print(scope)?;
         self.push("::")?;
         self.print(name)
     }
 
-    fn template(&mut self, name: NodeId, arguments: List) -> Written {
+    fn template(&mut self, name: NodeId, arguments: NodeList) -> PrintResult {
         self.print(name)?;
         self.arguments(arguments)
     }
 
-    fn arguments(&mut self, arguments: List) -> Written {
+    fn arguments(&mut self, arguments: NodeList) -> PrintResult {
         if self.text.ends_with('<') {
             self.push(" ")?;
         }
@@ -123,13 +124,13 @@ impl<'t, 'a> Printer<'t, 'a> {
         self.push(">")
     }
 
-    /// Items with commas between those that are not empty.
-    pub fn list(&mut self, list: List) -> Written {
+    /// Writes items, with commas between those that are not empty.
+    pub fn list(&mut self, list: NodeList) -> PrintResult {
         let tree = self.tree;
         self.separated(tree.items(list).len(), |printer, at| printer.print(tree.items(list)[at]))
     }
 
-    pub fn separated(&mut self, count: usize, mut item: impl FnMut(&mut Self, usize) -> Written) -> Written {
+    pub fn separated(&mut self, count: usize, mut item: impl FnMut(&mut Self, usize) -> PrintResult) -> PrintResult {
         let mut is_first = true;
         for at in 0..count {
             self.step()?;
@@ -149,7 +150,7 @@ impl<'t, 'a> Printer<'t, 'a> {
     }
 
     #[inline(never)]
-    fn name(&mut self, node: Node<'a>) -> Written {
+    fn name(&mut self, node: Node<'a>) -> PrintResult {
         match node {
             Node::Standard(standard) => self.push(standard.text),
             Node::Tagged(name, _) if self.is_brief => self.print(name),
@@ -232,13 +233,13 @@ impl<'t, 'a> Printer<'t, 'a> {
         }
     }
 
-    fn numbered(&mut self, words: &str, number: u32) -> Written {
+    fn numbered(&mut self, words: &str, number: u32) -> PrintResult {
         self.push(words)?;
         self.push_number(u64::from(number) + 1)?;
         self.push("}")
     }
 
-    fn module(&mut self, of: Option<NodeId>, name: &str, is_partition: bool) -> Written {
+    fn module(&mut self, of: Option<NodeId>, name: &str, is_partition: bool) -> PrintResult {
         if let Some(of) = of {
             self.print(of)?;
         }
@@ -250,8 +251,8 @@ impl<'t, 'a> Printer<'t, 'a> {
         self.push(name)
     }
 
-    /// A class as its constructors call it.
-    fn last_name(&mut self, of: NodeId) -> Written {
+    /// Writes the name of a class without scope and arguments, as for its constructors.
+    fn last_name(&mut self, of: NodeId) -> PrintResult {
         let mut id = of;
         loop {
             self.step()?;
@@ -268,7 +269,7 @@ impl<'t, 'a> Printer<'t, 'a> {
         }
     }
 
-    fn lambda(&mut self, heads: List, parameters: List, number: u32) -> Written {
+    fn lambda(&mut self, heads: NodeList, parameters: NodeList, number: u32) -> PrintResult {
         self.push("{lambda")?;
         let outer = self.heads.replace(heads);
         if !heads.is_empty() {
@@ -283,8 +284,8 @@ impl<'t, 'a> Printer<'t, 'a> {
     }
 
     /// `typename $T0`, `int $N0`, `template<typename> class $TT0`
-    fn head(&mut self, node: Node<'a>) -> Written {
-        let Node::Head { kind, index, detail, is_pack } = node else { return Err(Stop::Refused) };
+    fn head(&mut self, node: Node<'a>) -> PrintResult {
+        let Node::Head { kind, index, detail, is_pack } = node else { return Err(PrintStop::Refused) };
         match kind {
             ParameterKind::Type if detail.is_empty() => self.push("typename")?,
             ParameterKind::Type | ParameterKind::Value => self.list(detail)?,
@@ -298,8 +299,8 @@ impl<'t, 'a> Printer<'t, 'a> {
         self.parameter_name(kind, index)
     }
 
-    /// `auto:1`, or as the head names it.
-    fn parameter_of_lambda(&mut self, index: u32) -> Written {
+    /// Writes a parameter of a lambda: `auto:1`, or its name in the head.
+    fn parameter_of_lambda(&mut self, index: u32) -> PrintResult {
         let head = self.heads.and_then(|heads| self.tree.item(heads, index as usize));
         match head.map(|head| self.tree.node(head)) {
             Some(Node::Head { kind, index, .. }) => self.parameter_name(kind, index),
@@ -310,7 +311,7 @@ impl<'t, 'a> Printer<'t, 'a> {
         }
     }
 
-    fn parameter_name(&mut self, kind: ParameterKind, index: u32) -> Written {
+    fn parameter_name(&mut self, kind: ParameterKind, index: u32) -> PrintResult {
         self.push(match kind {
             ParameterKind::Type => "$T",
             ParameterKind::Value => "$N",
@@ -319,9 +320,9 @@ impl<'t, 'a> Printer<'t, 'a> {
         self.push_number(index.into())
     }
 
-    /// A function. What is within another says nothing of what that one returns.
-    fn encoding(&mut self, node: Node<'a>, is_scope: bool) -> Written {
-        let Node::Encoding { name, function, scope } = node else { return Err(Stop::Refused) };
+    /// Writes a function. As a scope of a local entity, it is written without its result.
+    fn encoding(&mut self, node: Node<'a>, is_scope: bool) -> PrintResult {
+        let Node::Encoding { name, function, scope } = node else { return Err(PrintStop::Refused) };
         let mut function = self.tree.function(function);
         let outer = (std::mem::replace(&mut self.scope, self.tree.arguments(scope)), self.heads.take());
         if is_scope || self.is_brief {
@@ -338,7 +339,7 @@ impl<'t, 'a> Printer<'t, 'a> {
         Ok(())
     }
 
-    fn local(&mut self, function: NodeId, entity: NodeId) -> Written {
+    fn local(&mut self, function: NodeId, entity: NodeId) -> PrintResult {
         match self.tree.node(function) {
             node @ Node::Encoding { .. } => self.encoding(node, true)?,
             _ => self.print(function)?,
@@ -347,8 +348,8 @@ impl<'t, 'a> Printer<'t, 'a> {
         self.print(entity)
     }
 
-    /// The parameters, and what follows them.
-    pub fn behind_name(&mut self, function: &Function) -> Written {
+    /// Writes the parameters, and what follows them.
+    pub fn behind_name(&mut self, function: &FunctionNode) -> PrintResult {
         self.push("(")?;
         if function.has_explicit_object {
             self.push("this ")?;
@@ -378,7 +379,7 @@ impl<'t, 'a> Printer<'t, 'a> {
         }
     }
 
-    pub fn qualifiers(&mut self, qualifiers: Qualifiers) -> Written {
+    pub fn qualifiers(&mut self, qualifiers: Qualifiers) -> PrintResult {
         let words = [
             (qualifiers.is_const, " const"),
             (qualifiers.is_volatile, " volatile"),
@@ -387,7 +388,7 @@ impl<'t, 'a> Printer<'t, 'a> {
         words.into_iter().filter(|(is_set, _)| *is_set).try_for_each(|(_, word)| self.push(word))
     }
 
-    fn exceptions(&mut self, exceptions: Exceptions) -> Written {
+    fn exceptions(&mut self, exceptions: Exceptions) -> PrintResult {
         match exceptions {
             Exceptions::None => self.push(" noexcept"),
             Exceptions::NoneIf(condition) => {
@@ -403,9 +404,9 @@ impl<'t, 'a> Printer<'t, 'a> {
         }
     }
 
-    /// The element of a pack, or the argument, that a parameter of a template stands for. None for one of the lambda whose
+    /// The argument for a template parameter; of a pack, its current element. None for a parameter of the lambda whose
     /// signature is being written.
-    pub fn argument(&mut self, id: NodeId) -> Result<Option<NodeId>, Stop> {
+    pub fn argument(&mut self, id: NodeId) -> Result<Option<NodeId>, PrintStop> {
         let argument = self.whole_argument(id)?;
         let element = match (argument.map(|argument| self.tree.node(argument)), self.element) {
             (Some(Node::Pack(list)), Some(element)) => self.tree.item(list, element),
@@ -414,9 +415,9 @@ impl<'t, 'a> Printer<'t, 'a> {
         Ok(element.or(argument))
     }
 
-    /// A back-reference means what `T_` means where it stands, not where it was first: arguments are those of the function
-    /// that is being written.
-    pub fn whole_argument(&mut self, id: NodeId) -> Result<Option<NodeId>, Stop> {
+    /// As [`Printer::argument`], but a whole pack. `T_` in a substitution refers to the arguments of the function that
+    /// is being written, not of the one in which it was first read.
+    pub fn whole_argument(&mut self, id: NodeId) -> Result<Option<NodeId>, PrintStop> {
         self.step()?;
         let Node::Parameter { scope, index } = self.tree.node(id) else { return Ok(None) };
         if self.heads.is_some() {
@@ -424,6 +425,6 @@ impl<'t, 'a> Printer<'t, 'a> {
         }
         let scopes = [self.scope, self.tree.arguments(scope)];
         let mut arguments = scopes.into_iter().flatten().filter_map(|list| self.tree.item(list, index as usize));
-        arguments.next().ok_or(Stop::Refused).map(Some)
+        arguments.next().ok_or(PrintStop::Refused).map(Some)
     }
 }

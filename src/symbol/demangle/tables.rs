@@ -1,6 +1,6 @@
 //! Codes that the Itanium C++ ABI gives to operators, builtin types and some names of the standard library.
 
-/// How an operator is written in an expression, and so which operands follow its code.
+/// How an operator is written in an expression, which determines the operands behind its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `-a`
@@ -37,7 +37,7 @@ const fn operator(code: &[u8; 2], text: &'static str, form: Form) -> Operator {
     Operator { code: *code, text, form }
 }
 
-/// In order of their codes.
+/// The operators, sorted by code.
 static OPERATORS: &[Operator] = {
     use Form::*;
     &[
@@ -108,7 +108,7 @@ static OPERATORS: &[Operator] = {
     ]
 };
 
-/// The operator that a name or an expression begins with.
+/// The operator with a code.
 pub fn operator_of(code: [u8; 2]) -> Option<&'static Operator> {
     let at = OPERATORS.binary_search_by_key(&code, |operator| operator.code).ok()?;
     Some(&OPERATORS[at])
@@ -119,7 +119,7 @@ pub fn operator_of(code: [u8; 2]) -> Option<&'static Operator> {
 pub enum Literal {
     /// `(char)97`
     Cast,
-    /// `5ul`: the suffix of it.
+    /// `5ul`: its suffix.
     Suffix(&'static str),
     /// `true`
     Bool,
@@ -137,7 +137,7 @@ const fn builtin(text: &'static str, literal: Literal) -> Option<Builtin> {
     Some(Builtin { text, literal })
 }
 
-/// By the letter, from `a` on.
+/// Builtin types by letter, from `a` on.
 static BUILTINS: [Option<Builtin>; 26] = {
     use self::Literal::*;
     [
@@ -170,12 +170,12 @@ static BUILTINS: [Option<Builtin>; 26] = {
     ]
 };
 
-/// The type of one letter.
+/// The builtin type of a letter.
 pub fn builtin_of(letter: u8) -> Option<&'static Builtin> {
     BUILTINS.get(usize::from(letter.checked_sub(b'a')?))?.as_ref()
 }
 
-/// The type of a letter behind a `D`.
+/// The builtin type of a letter behind `D`.
 pub fn long_builtin_of(letter: u8) -> Option<&'static str> {
     Some(match letter {
         b'a' => "auto",
@@ -196,11 +196,11 @@ pub fn long_builtin_of(letter: u8) -> Option<&'static str> {
 #[derive(Debug)]
 pub struct Standard {
     pub text: &'static str,
-    /// What its constructors are called.
+    /// The name of its constructors.
     pub last: &'static str,
 }
 
-/// The class of the letter behind an `S`.
+/// The class of a letter behind `S`.
 pub fn standard_of(letter: u8) -> Option<&'static Standard> {
     static ALLOCATOR: Standard = Standard { text: "std::allocator", last: "allocator" };
     static BASIC_STRING: Standard = Standard { text: "std::basic_string", last: "basic_string" };
@@ -225,7 +225,7 @@ pub fn standard_of(letter: u8) -> Option<&'static Standard> {
     })
 }
 
-/// What a special name, with the two letters it begins with, says of the entity that follows.
+/// The prefix that is written for a special name with this code.
 pub fn special_of(code: [u8; 2]) -> Option<&'static str> {
     Some(match &code {
         b"TV" => "vtable for ",

@@ -1,4 +1,4 @@
-//! Names that somebody made up. What real ones become is in `tests/demangle.rs`.
+//! Invented names. Tests of real names are in `tests/demangle.rs`.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ fn real_names() -> Vec<&'static str> {
 }
 
 #[test]
-fn only_what_is_mangled_is_demangled() {
+fn only_mangled_names_are_demangled() {
     for name in ["f", "i", "St", "main", "_start", "Z1fv", "_Rfoo", "_Z", "_Zz", "R", "ZN4core3fmtE", ""] {
         assert_eq!(demangled(name), None, "{name}");
     }
@@ -25,7 +25,7 @@ fn only_what_is_mangled_is_demangled() {
         ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"),
         ("_ZN4core3fmt5write17h0123456789abcdefE.llvm.1234", "core::fmt::write"),
         ("_RNvC6_123foo3bar", "123foo::bar"),
-        // No hash: of C++.
+        // Without a hash, a name is C++.
         ("_ZN12_GLOBAL__N_11xE", "(anonymous namespace)::x"),
         ("_ZN1A1xE.lto_priv.0", "A::x [clone .lto_priv.0]"),
         ("_ZN1A17h0123456789abcdexE", "A::h0123456789abcdex"),
@@ -39,7 +39,7 @@ fn only_what_is_mangled_is_demangled() {
 
 #[test]
 fn a_name_that_stands_for_gigabytes_is_cut() {
-    // Each argument is a template of the one before it, twice.
+    // Each argument is a template with the one before it as both arguments.
     let of_two = |before: char| format!("S_IS{before}_S{before}_E");
     let name: String = "0123456789ABCDEFGHIJKLMNOPQR".chars().map(of_two).collect();
     assert_eq!(demangled(&format!("_Z1f1AIiiE{name}")).map(|name| name.len()), Some(MOST_NAME_BYTES));
@@ -51,7 +51,7 @@ fn a_name_that_stands_for_gigabytes_is_cut() {
 }
 
 #[test]
-fn names_that_ask_for_more_than_a_name_may_cost_stay_as_they_are() {
+fn names_that_exceed_a_bound_stay_mangled() {
     let packs: String =
         "0123456789ABCDEFGHIJKLMNOPQR".chars().map(|before| format!("JT{before}_T{before}_E")).collect();
     let sizes: String = (0..40).map(|_| "sr1AIXsr1B").collect();
@@ -65,8 +65,8 @@ fn names_that_ask_for_more_than_a_name_may_cost_stay_as_they_are() {
         format!("_Z1f{}", "T_I".repeat(1000)),
         format!("_Z1f{}i", "P".repeat(1000)),
         format!("_Z1fv{}", ".a".repeat(5000)),
-        "_Z1fIT_EvT_".to_owned(),    // an argument that is itself
-        "_Z1fIT0_T_EvT_".to_owned(), // two that are each other
+        "_Z1fIT_EvT_".to_owned(),    // an argument that refers to itself
+        "_Z1fIT0_T_EvT_".to_owned(), // two arguments that refer to each other
         "_Z1fIDpT_EvT_".to_owned(),
         format!("_Z1f{}", "x".repeat(20_000)),
         format!("_Z20000{}v", "x".repeat(20_000)),
@@ -83,8 +83,8 @@ fn names_that_ask_for_more_than_a_name_may_cost_stay_as_they_are() {
 }
 
 #[test]
-fn nothing_overflows_a_small_stack() {
-    const STACK_BYTES: usize = 1 << 20; // half of what a thread has
+fn nested_names_fit_into_a_small_stack() {
+    const STACK_BYTES: usize = 1 << 20; // half of the default of a thread
     let openings = [
         "P",
         "A_",
@@ -158,7 +158,7 @@ fn nothing_overflows_a_small_stack() {
     assert!(named > 30, "{named}: some are whole names");
 }
 
-/// Types, each of which refers to the one before.
+/// A name with 1000 types, each of which refers to the one before.
 fn chain(first: &str, next: impl Fn(&str) -> String) -> String {
     const DIGITS: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let number = |at: usize| format!("{}{}_", DIGITS[at / 36] as char, DIGITS[at % 36] as char);
@@ -167,7 +167,7 @@ fn chain(first: &str, next: impl Fn(&str) -> String) -> String {
     format!("_Z1f{first}{types}")
 }
 
-/// Parts of the grammar, in any order.
+/// Names from random terminals of the grammar.
 fn made_up() -> impl Strategy<Value = String> {
     const PARTS: &[&str] = &[
         "1a", "1b", "3foo", "N", "E", "I", "J", "Z", "S_", "S0_", "S1_", "SA_", "St", "Ss", "Sa", "T_", "T0_", "T1_",
@@ -183,7 +183,7 @@ fn made_up() -> impl Strategy<Value = String> {
     proptest::collection::vec(part, 1..40).prop_map(|parts| format!("_Z{}", parts.concat()))
 }
 
-/// A name of a real program with parts of others in it.
+/// Real names with random edits from other real names.
 fn edited() -> impl Strategy<Value = String> {
     let names = real_names();
     let name = proptest::sample::select(names.clone());

@@ -2,24 +2,24 @@
 
 use std::fmt::{self, Write};
 
-/// The longest that compilers make of templates are longer than anybody reads.
+/// Longest text of a name. Names of templates can be longer, but nobody reads them.
 pub const MOST_NAME_BYTES: usize = 4096;
 
-/// What there is of a name up to [`MOST_NAME_BYTES`].
+/// A text that is cut at [`MOST_NAME_BYTES`].
 #[derive(Debug, Default)]
-pub struct Text {
+pub struct BoundedText {
     text: String,
     is_full: bool,
 }
 
-impl Text {
+impl BoundedText {
     pub fn of(text: &str) -> String {
-        let mut name = Text::default();
+        let mut name = BoundedText::default();
         name.push(text);
         name.text
     }
 
-    /// False when it was cut.
+    /// Appends text. False when it was cut.
     pub fn push(&mut self, more: &str) -> bool {
         let kept = more.floor_char_boundary(MOST_NAME_BYTES - self.text.len());
         self.text.push_str(&more[..kept]);
@@ -31,7 +31,7 @@ impl Text {
         self.text.len()
     }
 
-    /// Takes back what was written last.
+    /// Removes the text behind `len`.
     pub fn truncate(&mut self, len: usize) {
         self.text.truncate(len);
     }
@@ -49,7 +49,7 @@ impl Text {
     }
 }
 
-impl Write for Text {
+impl Write for BoundedText {
     fn write_str(&mut self, more: &str) -> fmt::Result {
         if self.push(more) { Ok(()) } else { Err(fmt::Error) }
     }
@@ -61,10 +61,10 @@ mod tests {
 
     #[test]
     fn long_text_is_cut_between_characters() {
-        assert_eq!(Text::of(&"ä".repeat(3000)).len(), MOST_NAME_BYTES);
-        assert_eq!(Text::of(&format!("x{}", "ä".repeat(3000))).len(), MOST_NAME_BYTES - 1);
-        assert_eq!(Text::of(&"x".repeat(MOST_NAME_BYTES)), "x".repeat(MOST_NAME_BYTES));
-        let mut text = Text::default();
+        assert_eq!(BoundedText::of(&"ä".repeat(3000)).len(), MOST_NAME_BYTES);
+        assert_eq!(BoundedText::of(&format!("x{}", "ä".repeat(3000))).len(), MOST_NAME_BYTES - 1);
+        assert_eq!(BoundedText::of(&"x".repeat(MOST_NAME_BYTES)), "x".repeat(MOST_NAME_BYTES));
+        let mut text = BoundedText::default();
         assert!(text.push("ab") && !text.push(&"x".repeat(MOST_NAME_BYTES)) && !text.push("y"));
         assert!(text.is_full() && text.len() == MOST_NAME_BYTES);
     }

@@ -1,20 +1,21 @@
-//! What a mangled name stands for: nodes in one list, which know each other by their places in it.
+//! Syntax tree of a mangled name: nodes in one array, which refer to each other by index.
 
 use std::num::NonZeroU32;
 
 use super::tables::{Builtin, Operator, Standard};
 
+/// Index of a node, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeId(NonZeroU32);
 
-/// Nodes one after the other, `<int, char>`.
+/// A list of nodes, such as `<int, char>`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct List {
+pub struct NodeList {
     start: u32,
     len: u32,
 }
 
-impl List {
+impl NodeList {
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
@@ -38,33 +39,38 @@ impl Qualifiers {
     }
 }
 
-/// A function whose arguments `T_` stands for. They are known when its name is read, and `T_` may come before that.
+/// The function whose template arguments `T_` refers to. `T_` may be read before these arguments are known.
 #[derive(Clone, Copy, Debug)]
-pub struct Scope(u32);
+pub struct TemplateScope(u32);
 
-/// Everything of a function but its name.
+/// A function without its name.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Function {
+pub struct FunctionNode {
     pub returns: Option<NodeId>,
-    pub parameters: List,
+    pub parameters: NodeList,
     pub qualifiers: Qualifiers,
-    /// `&`, `&&` behind the parameters.
+    /// Reference qualifier: `&`, `&&` or empty.
     pub reference: &'static str,
-    /// ` noexcept`, ` throw(int)`, with its operands.
+    /// Exception specification.
     pub exceptions: Option<Exceptions>,
     pub is_transaction_safe: bool,
     pub requires: Option<NodeId>,
-    /// The first parameter is the object.
+    /// The first parameter is an explicit object parameter (`this`).
     pub has_explicit_object: bool,
 }
 
+/// Exception specification of a function.
 #[derive(Clone, Copy, Debug)]
 pub enum Exceptions {
+    /// `noexcept`
     None,
+    /// `noexcept(CONDITION)`
     NoneIf(NodeId),
-    Some(List),
+    /// `throw(TYPES)`
+    Some(NodeList),
 }
 
+/// Kind of a template parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterKind {
     Type,
@@ -72,14 +78,14 @@ pub enum ParameterKind {
     Template,
 }
 
-/// See the grammar of `names.rs`, `types.rs` and `expressions.rs` for what each comes from.
+/// A node. The grammar in `names.rs`, `types.rs` and `expressions.rs` tells the origin of each.
 #[derive(Clone, Copy, Debug)]
 pub enum Node<'a> {
     // Names
     Name(&'a str),
     Standard(&'static Standard),
     Qualified(NodeId, NodeId),
-    Template(NodeId, List),
+    Template(NodeId, NodeList),
     Tagged(NodeId, &'a str),
     /// `name@Module`
     OfModule(NodeId, NodeId),
@@ -95,24 +101,24 @@ pub enum Node<'a> {
     Constructor(NodeId),
     Destructor(NodeId),
     Lambda {
-        heads: List,
-        parameters: List,
+        heads: NodeList,
+        parameters: NodeList,
         number: u32,
     },
     Unnamed(u32),
     Block(u32),
     Friend(NodeId),
-    Binding(List),
+    Binding(NodeList),
     Local(NodeId, NodeId),
     StringLiteral,
     DefaultArgument(u32),
-    /// Its name, and the place of its [`Function`].
+    /// A function: name, and index of its [`FunctionNode`].
     Encoding {
         name: NodeId,
         function: u32,
-        scope: Scope,
+        scope: TemplateScope,
     },
-    /// Words in front, as of `vtable for `.
+    /// A prefix such as `vtable for `, and the entity.
     Special(&'static str, NodeId),
     ConstructionTable {
         of: NodeId,
@@ -123,7 +129,7 @@ pub enum Node<'a> {
 
     // Types
     Builtin(&'static Builtin),
-    /// One that has no literals of its own.
+    /// A builtin type without literals.
     Plain(&'static str),
     Float {
         bits: &'a str,
@@ -153,20 +159,20 @@ pub enum Node<'a> {
         len: NodeId,
     },
     VendorQualified(NodeId, NodeId),
-    /// A word behind the type, as ` _Complex`.
+    /// A type and a word behind it, such as ` _Complex`.
     Suffixed(NodeId, &'static str),
     Parameter {
-        scope: Scope,
+        scope: TemplateScope,
         index: u32,
     },
-    /// `typename $T0`: how the head of a lambda names it.
+    /// A template parameter in the head of a lambda, `typename $T0`.
     Head {
         kind: ParameterKind,
         index: u32,
-        detail: List,
+        detail: NodeList,
         is_pack: bool,
     },
-    Pack(List),
+    Pack(NodeList),
     Expansion(NodeId),
     Decltype(NodeId),
     Constrained(NodeId, &'static str),
@@ -176,20 +182,20 @@ pub enum Node<'a> {
     Postfix(&'static Operator, NodeId),
     Binary(&'static Operator, NodeId, NodeId),
     Choice(NodeId, NodeId, NodeId),
-    Call(NodeId, List),
+    Call(NodeId, NodeList),
     Cast(NodeId, NodeId),
-    Parenthesized(List),
-    Braced(Option<NodeId>, List),
-    /// Its type, and the initializer.
+    Parenthesized(NodeList),
+    Braced(Option<NodeId>, NodeList),
+    /// `new (placement) of with`; `with` is the initializer.
     New {
         operator: &'static Operator,
-        placement: List,
+        placement: NodeList,
         of: NodeId,
         with: Option<NodeId>,
     },
     Global(NodeId),
     SizeofPack(NodeId),
-    SizeofArguments(List),
+    SizeofArguments(NodeList),
     Fold {
         operator: &'static Operator,
         left: Option<NodeId>,
@@ -209,12 +215,12 @@ pub enum Node<'a> {
         is_index: bool,
     },
     DesignatedRange(NodeId, NodeId, NodeId),
-    VendorCall(&'a str, List),
+    VendorCall(&'a str, NodeList),
     Requires {
-        parameters: List,
-        requirements: List,
+        parameters: NodeList,
+        requirements: NodeList,
     },
-    /// One of a requires-expression: with `noexcept`, and with what its type must satisfy.
+    /// A requirement of a requires-expression. `constraint`: what the type must satisfy.
     Requirement {
         expression: NodeId,
         is_noexcept: bool,
@@ -224,23 +230,24 @@ pub enum Node<'a> {
     NestedRequirement(NodeId),
 }
 
+/// The nodes, lists and functions of a name.
 #[derive(Debug, Default)]
 pub struct Tree<'a> {
     nodes: Vec<Node<'a>>,
     items: Vec<NodeId>,
-    functions: Vec<Function>,
-    scopes: Vec<Option<List>>,
+    functions: Vec<FunctionNode>,
+    scopes: Vec<Option<NodeList>>,
 }
 
 impl<'a> Tree<'a> {
-    /// For a name of so many bytes.
+    /// An empty tree for a name of `bytes`.
     pub fn with_capacity(bytes: usize) -> Tree<'a> {
         let few = bytes.min(256);
         let (nodes, items) = (Vec::with_capacity(few), Vec::with_capacity(few / 2));
         Tree { nodes, items, functions: Vec::with_capacity(4), scopes: Vec::with_capacity(4) }
     }
 
-    /// None of more nodes than numbers.
+    /// Adds a node. None when there are more than 2^32.
     pub fn add(&mut self, node: Node<'a>) -> Option<NodeId> {
         self.nodes.push(node);
         Some(NodeId(NonZeroU32::new(u32::try_from(self.nodes.len()).ok()?)?))
@@ -250,39 +257,39 @@ impl<'a> Tree<'a> {
         self.nodes[id.0.get() as usize - 1]
     }
 
-    pub fn list(&mut self, items: impl Iterator<Item = NodeId>) -> Option<List> {
+    pub fn list(&mut self, items: impl Iterator<Item = NodeId>) -> Option<NodeList> {
         let start = self.items.len();
         self.items.extend(items);
-        Some(List { start: u32::try_from(start).ok()?, len: u32::try_from(self.items.len() - start).ok()? })
+        Some(NodeList { start: u32::try_from(start).ok()?, len: u32::try_from(self.items.len() - start).ok()? })
     }
 
-    pub fn item(&self, list: List, index: usize) -> Option<NodeId> {
+    pub fn item(&self, list: NodeList, index: usize) -> Option<NodeId> {
         (index < list.len()).then(|| self.items[list.start as usize + index])
     }
 
-    pub fn items(&self, list: List) -> &[NodeId] {
+    pub fn items(&self, list: NodeList) -> &[NodeId] {
         &self.items[list.start as usize..][..list.len()]
     }
 
-    pub fn add_function(&mut self, function: Function) -> Option<u32> {
+    pub fn add_function(&mut self, function: FunctionNode) -> Option<u32> {
         self.functions.push(function);
         u32::try_from(self.functions.len() - 1).ok()
     }
 
-    pub fn function(&self, place: u32) -> Function {
+    pub fn function(&self, place: u32) -> FunctionNode {
         self.functions[place as usize]
     }
 
-    pub fn add_scope(&mut self) -> Scope {
+    pub fn add_scope(&mut self) -> TemplateScope {
         self.scopes.push(None);
-        Scope(u32::try_from(self.scopes.len() - 1).unwrap_or_default())
+        TemplateScope(u32::try_from(self.scopes.len() - 1).unwrap_or_default())
     }
 
-    pub fn set_arguments(&mut self, scope: Scope, arguments: List) {
+    pub fn set_arguments(&mut self, scope: TemplateScope, arguments: NodeList) {
         self.scopes[scope.0 as usize] = Some(arguments);
     }
 
-    pub fn arguments(&self, scope: Scope) -> Option<List> {
+    pub fn arguments(&self, scope: TemplateScope) -> Option<NodeList> {
         self.scopes[scope.0 as usize]
     }
 }

@@ -1,15 +1,16 @@
 //! Types.
 //!
 //! ```text
-//! TYPE      = LETTER | "D" LETTER | QUALIFIERS TYPE | ("P" | "R" | "O" | "C" | "G") TYPE | NAME | PARAMETER [ ARGUMENTS ]
-//!           | FUNCTION | "A" [ LEN ] "_" TYPE | "M" TYPE TYPE | "Dp" TYPE | "Dt" EXPRESSION "E" | "Dv" LEN "_" TYPE ...
+//! TYPE      = LETTER | "D" LETTER | QUALIFIERS TYPE | ("P" | "R" | "O" | "C" | "G") TYPE | NAME
+//!           | PARAMETER [ ARGUMENTS ] | FUNCTION | "A" [ LEN ] "_" TYPE | "M" TYPE TYPE | "Dp" TYPE
+//!           | "Dt" EXPRESSION "E" | "Dv" LEN "_" TYPE ...
 //! FUNCTION  = [ QUALIFIERS ] [ EXCEPTIONS ] [ "Dx" ] "F" [ "Y" ] TYPE+ [ "R" | "O" ] "E"
 //! ```
-//! All but those of one letter, or of two with a `D`, are remembered for who refers to them.
+//! All types except those of one letter, or of `D` and a letter, are added to the substitutions.
 
 use super::parser::Parser;
 use super::tables::{builtin_of, long_builtin_of};
-use super::tree::{Exceptions, Function, Node, NodeId, Qualifiers};
+use super::tree::{Exceptions, FunctionNode, Node, NodeId, Qualifiers};
 
 impl<'a> Parser<'a> {
     pub fn ty(&mut self) -> Option<NodeId> {
@@ -78,7 +79,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// With its qualifiers and exceptions, which are those of `this` and of the function.
+    /// Whether a function type follows, which may begin with qualifiers of `this` and an exception specification.
     fn is_function(&self) -> bool {
         let rest = self.rest().as_bytes();
         let rest = &rest[rest.iter().take_while(|byte| matches!(byte, b'r' | b'V' | b'K')).count().min(3)..];
@@ -100,7 +101,7 @@ impl<'a> Parser<'a> {
         };
         let is_transaction_safe = self.eat("Dx");
         self.expect("F")?;
-        self.eat("Y"); // it is of C
+        self.eat("Y"); // extern "C"
         let returns = Some(self.ty()?);
         let is_end = |parser: &mut Self| matches!(parser.peek_code(), Some([b'R' | b'O', b'E'] | [b'E', _]));
         let parameters = self.parameters(|parser| is_end(parser) || parser.rest() == "E")?;
@@ -112,14 +113,14 @@ impl<'a> Parser<'a> {
         if !reference.is_empty() {
             self.expect("E")?;
         }
-        let function = Function {
+        let function = FunctionNode {
             returns,
             parameters,
             qualifiers,
             reference,
             exceptions,
             is_transaction_safe,
-            ..Function::default()
+            ..FunctionNode::default()
         };
         let place = self.tree.add_function(function)?;
         self.add(Node::FunctionType(place))
@@ -136,7 +137,7 @@ impl<'a> Parser<'a> {
         self.add(Node::Array { of, len })
     }
 
-    /// A number, or an expression.
+    /// A length: a number, or an expression.
     fn len(&mut self) -> Option<NodeId> {
         if !self.peek()?.is_ascii_digit() {
             return self.expression();
@@ -170,7 +171,8 @@ impl<'a> Parser<'a> {
         Some(self.substitutable(node))
     }
 
-    /// A parameter that is a template: `T_IiE`. Of a conversion operator the arguments may be the operator's own.
+    /// A template template parameter with arguments: `T_IiE`. In a conversion operator, the arguments may be the
+    /// operator's.
     fn with_arguments(&mut self, parameter: NodeId) -> Option<NodeId> {
         if self.peek() != Some(b'I') {
             return Some(parameter);
@@ -220,7 +222,7 @@ impl<'a> Parser<'a> {
         self.add(Node::Template(node, arguments))
     }
 
-    /// `Dt`, `Dp`, `Dv` and so on.
+    /// A type whose code begins with `D`: `Dt`, `Dp`, `Dv` and so on.
     fn extended(&mut self) -> Option<NodeId> {
         let node = match self.peek_second()? {
             b't' | b'T' => self.decltype()?,
