@@ -535,9 +535,9 @@ impl Evlist {
         Sample::decode(LayoutOf::Event(&self.evsels, route.event), route.shape, record)
     }
 
-    /// The sample at the start of `rest`, if it is a usual one: see `Sample::usual`.
+    /// The sample at the start of `rest` and what is behind it, if the sample is a usual one: see `Sample::usual`.
     #[inline(always)]
-    pub fn usual_sample<'a>(&'a self, route: &Route, rest: &'a [u8]) -> Option<Sample<'a>> {
+    pub fn usual_sample<'a, 'r: 'a>(&'a self, route: &Route, rest: &'r [u8]) -> Option<(Sample<'a>, &'r [u8])> {
         Sample::usual(LayoutOf::Event(&self.evsels, route.event), route.shape, rest)
     }
 

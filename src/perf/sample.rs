@@ -52,16 +52,22 @@ impl<'a> LayoutOf<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// The sample at the start of `rest`. `shape`: its layout's, which the caller has at hand sooner. None: it is not whole, or
-    /// it ends before a field that its event asks for, or a length in it does not fit.
+    /// The sample at the start of `rest`. `shape`: its layout's, which the caller has at hand sooner. None: the record is not
+    /// whole, or it ends before a field that its event asks for, or a length in it does not fit.
     pub(in crate::perf) fn decode(layout: LayoutOf<'a>, shape: SampleLayoutKind, rest: &'a [u8]) -> Option<Sample<'a>> {
-        Sample::usual(layout, shape, rest).or_else(|| Sample::any(layout, rest))
+        let usual = Sample::usual(layout, shape, rest).map(|(sample, _)| sample);
+        usual.or_else(|| Sample::any(layout, rest))
     }
 
-    /// The same of nearly all samples: the shape is a usual one, and nothing follows RAW. None: it is another one, or malformed.
+    /// The same for nearly all samples: the shape is a usual one, and nothing follows RAW. Also gives what is behind the sample in
+    /// `rest`. None: another sample, or a malformed one.
     // In line, and put together in registers: a sample that goes through memory shows at a million per second.
     #[inline(always)]
-    pub(in crate::perf) fn usual(layout: LayoutOf<'a>, shape: SampleLayoutKind, rest: &'a [u8]) -> Option<Sample<'a>> {
+    pub(in crate::perf) fn usual<'r: 'a>(
+        layout: LayoutOf<'a>,
+        shape: SampleLayoutKind,
+        rest: &'r [u8],
+    ) -> Option<(Sample<'a>, &'r [u8])> {
         if shape == SampleLayoutKind::Plain {
             return Sample::with_raw(layout, rest, Callchain::empty(), USUAL_BYTES);
         }
@@ -76,24 +82,29 @@ impl<'a> Sample<'a> {
             return Sample::with_raw(layout, rest, Callchain::empty(), at);
         }
         let (count, behind) = rest.get(at..)?.split_first_chunk::<8>()?;
-        let bytes = usize::try_from(u64::from_ne_bytes(*count).checked_mul(8)?).ok()?;
-        Sample::with_raw(layout, rest, Callchain::from_bytes(behind.get(..bytes)?), at + 8 + bytes)
+        let words = behind.as_chunks::<8>().0.get(..usize::try_from(u64::from_ne_bytes(*count)).ok()?)?.as_flattened();
+        Sample::with_raw(layout, rest, Callchain::from_bytes(words), at + 8 + words.len())
     }
 
-    /// One whose RAW, with its size, begins at `at`. The kernel makes its size such that it ends with the record.
+    /// A sample whose RAW, with its size, begins at `at`. The kernel makes its size such that it ends with the record.
     #[inline(always)]
-    fn with_raw(layout: LayoutOf<'a>, rest: &'a [u8], callchain: Callchain<'a>, at: usize) -> Option<Sample<'a>> {
+    fn with_raw<'r: 'a>(
+        layout: LayoutOf<'a>,
+        rest: &'r [u8],
+        callchain: Callchain<'a>,
+        at: usize,
+    ) -> Option<(Sample<'a>, &'r [u8])> {
         let (raw_bytes, raw_at) = (u32::from_ne_bytes(*rest.get(at..at + 4)?.first_chunk()?), at + 4);
         let (fixed, raw_end) = (rest.first_chunk::<USUAL_BYTES>()?, raw_at + raw_bytes as usize);
-        let size = size_in(fixed);
-        if raw_end != size || !size.is_multiple_of(8) {
+        // `raw_end` is in a register. Asked of the size in the header, the compiler would load that byte by byte.
+        if !raw_end.is_multiple_of(8) || raw_end != size_in(fixed) {
             return None;
         }
-        let record = rest.get(..size)?;
+        let (record, behind) = rest.split_at_checked(raw_end)?;
         let raw = record.get(raw_at..)?;
         let [tid, time, cpu] = [USUAL_TID, USUAL_TIME, USUAL_CPU].map(|at| u64_at(fixed, at).unwrap_or(0));
         let (pid, tid) = (low(tid) as i32, high(tid) as i32);
-        Some(Sample { pid, tid, time, cpu: low(cpu), late: false, callchain, raw, raw_end, record, layout })
+        Some((Sample { pid, tid, time, cpu: low(cpu), late: false, callchain, raw, raw_end, record, layout }, behind))
     }
 
     /// Whatever its event asks for.

@@ -101,8 +101,8 @@ impl<'p, 'a> Samples<'p, 'a> {
             while left > 0
                 && walk.rest().len() >= USUAL_LEAST // what follows need not ask again
                 && let Some(route) = sample_identifier(walk.rest()).and_then(|id| routes.get_of(id, owner))
-                && let Some(sample) = self.evlist.usual_sample(route, walk.rest())
-                && walk.take(sample.record().len(), sample.time)
+                && let Some((sample, behind)) = self.evlist.usual_sample(route, walk.rest())
+                && walk.take(behind, sample.time)
             {
                 left -= 1;
                 match handler.sample(route.event, &sample, ctx) {
