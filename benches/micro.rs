@@ -59,7 +59,7 @@ fn report(what: &str, count: u64, mut turn: impl FnMut()) {
 fn decode(what: &str, layout: &Layout, record: &[u8]) {
     report(what, OPERATIONS, || {
         for _ in 0..OPERATIONS {
-            let sample = layout.shaped_sample(layout.shape(), black_box(record));
+            let sample = layout.sample_of_kind(layout.kind(), black_box(record));
             black_box(sample.is_ok_and(|sample| sample.raw.len() > 8));
         }
     });

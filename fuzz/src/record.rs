@@ -25,9 +25,9 @@ pub fn run(data: &[u8]) {
 fn sample(record: &[u8], layout: &Layout, sample_type: SampleType) {
     let time = layout.sample_time(record);
     let Ok(sample) = layout.sample(record) else {
-        return assert!(layout.shaped_sample(layout.shape(), record).is_err());
+        return assert!(layout.sample_of_kind(layout.kind(), record).is_err());
     };
-    let short = layout.shaped_sample(layout.shape(), record).expect("the long way has decoded it");
+    let short = layout.sample_of_kind(layout.kind(), record).expect("the long way has decoded it");
     let parts = |sample: &Sample<'_>| (sample.pid, sample.tid, sample.time, sample.cpu, sample.callchain.len());
     assert_eq!(parts(&short), parts(&sample));
     assert!(std::ptr::eq(short.raw, sample.raw) && short.rest().len() == sample.rest().len());
@@ -55,7 +55,7 @@ fn sample(record: &[u8], layout: &Layout, sample_type: SampleType) {
 fn in_a_ring(record: &[u8], layout: &Layout) {
     let mut rest = record.to_vec();
     rest.resize(record.len() + 400, 0xa5);
-    let Ok(sample) = layout.shaped_sample(layout.shape(), &rest) else { return };
+    let Ok(sample) = layout.sample_of_kind(layout.kind(), &rest) else { return };
     let whole = &rest[..sample.record().len()];
     let alone = layout.sample(whole).expect("it was decoded with others behind it");
     let fixed = |sample: &Sample<'_>| (sample.pid, sample.tid, sample.time, sample.cpu, sample.rest().len());

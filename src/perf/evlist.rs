@@ -530,15 +530,15 @@ impl Evlist {
         self.ids.routes()
     }
 
-    /// The sample that is this record. None: as [`Layout::sample`].
+    /// The sample that is this record. None: an error of [`Layout::sample`].
     pub fn sample<'a>(&'a self, route: &Route, record: &'a [u8]) -> Option<Sample<'a>> {
-        Sample::decode(LayoutOf::Event(&self.evsels, route.event), route.shape, record)
+        Sample::decode(LayoutOf::Event(&self.evsels, route.event), route.kind, record)
     }
 
-    /// The sample at the start of `rest` and what is behind it, if the sample is a usual one: see `Sample::usual`.
+    /// The sample at the start of `rest` and the bytes behind it: see [`Sample::decode_fast`].
     #[inline(always)]
-    pub fn usual_sample<'a, 'r: 'a>(&'a self, route: &Route, rest: &'r [u8]) -> Option<(Sample<'a>, &'r [u8])> {
-        Sample::usual(LayoutOf::Event(&self.evsels, route.event), route.shape, rest)
+    pub fn decode_fast<'a, 'r: 'a>(&'a self, route: &Route, rest: &'r [u8]) -> Option<(Sample<'a>, &'r [u8])> {
+        Sample::decode_fast(LayoutOf::Event(&self.evsels, route.event), route.kind, rest)
     }
 
     /// The layout that all records agree on, as far as id and time go.

@@ -299,7 +299,7 @@ impl Evsel {
 
     /// Where its samples go, as event number `event`.
     pub(in crate::perf) fn route(&self, event: EventId) -> Route {
-        Route { event, owner: self.owner as u32, shape: self.layout.shape() }
+        Route { event, owner: self.owner as u32, kind: self.layout.kind() }
     }
 
     /// True when it is opened on the tasks of the answer, so that no further narrowing is needed.

@@ -11,8 +11,8 @@ pub struct Route {
     pub event: EventId,
     /// [`Evsel::owner`](crate::perf::evsel::Evsel::owner)
     pub owner: u32,
-    /// [`Layout::shape`](crate::perf::layout::Layout::shape)
-    pub shape: SampleLayoutKind,
+    /// [`Layout::kind`](crate::perf::layout::Layout::kind)
+    pub kind: SampleLayoutKind,
 }
 
 /// Ids of samples to events. The kernel hands ids out in sequence, so a short table serves nearly all of them.
@@ -24,7 +24,7 @@ pub struct Ids {
 }
 
 const NOBODY: u32 = u32::MAX;
-const NONE: Route = Route { event: EventId(0), owner: NOBODY, shape: SampleLayoutKind::Other };
+const NONE: Route = Route { event: EventId(0), owner: NOBODY, kind: SampleLayoutKind::Other };
 
 impl Ids {
     pub fn insert(&mut self, id: u64, route: Route) {
@@ -95,7 +95,7 @@ mod tests {
     fn ids_near_and_far() {
         let mut ids = Ids::default();
         for (id, event) in [(1000, 0), (1003, 1), (5, 2), (1 << 40, 3)] {
-            ids.insert(id, Route { event: EventId(event), owner: 0, shape: SampleLayoutKind::Other });
+            ids.insert(id, Route { event: EventId(event), owner: 0, kind: SampleLayoutKind::Other });
         }
         let cases = [
             (1000, Some(0)),

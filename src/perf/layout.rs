@@ -53,7 +53,7 @@ sample_bits! {
 }
 
 impl SampleType {
-    /// In every event: the id at a fixed place, who, when and where.
+    /// What every event asks for: its id at a fixed offset, thread, time and CPU.
     pub const BASE: SampleType = SampleType(Self::IDENTIFIER.0 | Self::TID.0 | Self::TIME.0 | Self::CPU.0);
 
     pub const fn from_bits(bits: u64) -> SampleType {
@@ -83,7 +83,7 @@ pub struct Layout {
     branch_sample_type: u64,
     regs_user: u64,
     regs_intr: u64,
-    /// Byte offsets of the fixed fields from the start of the record; 0: absent.
+    /// Byte offsets of the fields of fixed length from the start of the record; 0: absent.
     ip: usize,
     tid: usize,
     time: usize,
@@ -92,31 +92,31 @@ pub struct Layout {
     stream_id: usize,
     cpu: usize,
     period: usize,
-    /// Where the fields of variable length begin.
+    /// Byte offset of the first field of variable length.
     variable: usize,
-    /// Bytes of the trailing sample_id.
+    /// Bytes of the sample_id at the end of other records.
     id_len: usize,
-    /// Byte offset of the time in it.
+    /// Byte offset of the time in the sample_id.
     id_time: usize,
     chain_form: ChainForm,
-    /// The fields of `BASE` are in their usual places.
-    is_usual: bool,
-    shape: SampleLayoutKind,
+    /// The fields of `BASE` are at their offsets `BASE_*`: there are no others between them.
+    is_base_first: bool,
+    kind: SampleLayoutKind,
 }
 
-/// What comes between the fields of `BASE` and the end of RAW: how a sample is decoded in the shortest way.
+/// The fields between those of `BASE` and RAW, which decide how a sample is decoded fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleLayoutKind(u8);
 
-/// Bits, not an `enum`: a jump for each of them would take longer.
+/// Bits, not an `enum`: a jump for each variant would take longer.
 #[expect(non_upper_case_globals)]
 impl SampleLayoutKind {
-    /// Nothing: a tracepoint's record follows at once.
+    /// None: RAW follows `BASE`.
     pub const Plain: SampleLayoutKind = SampleLayoutKind(0);
     pub const Period: SampleLayoutKind = SampleLayoutKind(1);
     pub const Callchain: SampleLayoutKind = SampleLayoutKind(2);
     pub const PeriodAndCallchain: SampleLayoutKind = SampleLayoutKind(3);
-    /// Something else, or there is no tracepoint's record.
+    /// Any other field, or no RAW.
     pub const Other: SampleLayoutKind = SampleLayoutKind(4);
 }
 
@@ -131,7 +131,6 @@ impl SampleLayoutKind {
         self.0 & SampleLayoutKind::Callchain.0 != 0
     }
 
-    /// It is none of the others.
     #[inline(always)]
     pub fn is_other(self) -> bool {
         self.0 & SampleLayoutKind::Other.0 != 0
@@ -154,25 +153,25 @@ impl SampleLayoutKind {
 }
 
 const HEADER: usize = 8;
-/// Where the fields of [`SampleType::BASE`] are when there are no others in between.
-pub(in crate::perf) const USUAL_TID: usize = 16;
-pub(in crate::perf) const USUAL_TIME: usize = 24;
-pub(in crate::perf) const USUAL_CPU: usize = 32;
-/// Up to and with the CPU.
-pub(in crate::perf) const USUAL_BYTES: usize = 40;
+/// Byte offsets of the fields of [`SampleType::BASE`] when there are no others between them.
+pub(in crate::perf) const BASE_TID: usize = 16;
+pub(in crate::perf) const BASE_TIME: usize = 24;
+pub(in crate::perf) const BASE_CPU: usize = 32;
+/// Bytes from the header to the CPU, both included.
+pub(in crate::perf) const BASE_BYTES: usize = 40;
 
-/// What is of no fixed length in a sample.
+/// A sample's record and its fields of variable length.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::perf) struct Parts<'a> {
+pub(in crate::perf) struct VariableFields<'a> {
     pub record: &'a [u8],
     pub callchain: Callchain<'a>,
     pub raw: &'a [u8],
-    /// Where it ends in the record.
+    /// Byte offset of the end of RAW in the record.
     pub raw_end: usize,
 }
 
 impl Layout {
-    /// Of an event whose samples have no field.
+    /// The layout of samples without fields.
     pub const NONE: Layout = Layout {
         sample_type: SampleType(0),
         read_format: 0,
@@ -191,8 +190,8 @@ impl Layout {
         id_len: 0,
         id_time: 0,
         chain_form: ChainForm { depth: 0, innermost: Innermost::Executed, user: UserPart::FramePointers },
-        is_usual: false,
-        shape: SampleLayoutKind::Other,
+        is_base_first: false,
+        kind: SampleLayoutKind::Other,
     };
 
     /// The layout of an event whose attr has these bits.
@@ -251,8 +250,8 @@ impl Layout {
             id_len,
             id_time,
             chain_form: ChainForm::default(),
-            is_usual: tid == USUAL_TID && time == USUAL_TIME && cpu == USUAL_CPU,
-            shape: SampleLayoutKind::of(sample_type),
+            is_base_first: tid == BASE_TID && time == BASE_TIME && cpu == BASE_CPU,
+            kind: SampleLayoutKind::of(sample_type),
         }
     }
 
@@ -266,7 +265,7 @@ impl Layout {
         self.chain_form
     }
 
-    /// Bytes of a sample's record whose callchain and tracepoint's record are so long.
+    /// Bytes of a sample's record with `raw` bytes of tracepoint data and so many addresses in its callchain.
     pub fn estimated_bytes(&self, raw: usize, addresses: usize) -> usize {
         let has = |bit: SampleType| usize::from(self.sample_type.contains(bit));
         let callchain = has(SampleType::CALLCHAIN) * 8 * (1 + addresses);
@@ -274,17 +273,17 @@ impl Layout {
         self.variable + callchain + raw
     }
 
-    /// The time of a sample, without decoding the rest. None: too short, or an event without time.
+    /// The time of a sample, without decoding the rest. None: the record is too short, or the event has no time.
     #[inline]
     pub fn sample_time(&self, record: &[u8]) -> Option<u64> {
-        match record.first_chunk::<USUAL_BYTES>() {
-            Some(fixed) if self.is_usual => u64_at(fixed, USUAL_TIME),
+        match record.first_chunk::<BASE_BYTES>() {
+            Some(fixed) if self.is_base_first => u64_at(fixed, BASE_TIME),
             _ if self.time == 0 => None,
             _ => u64_at(record, self.time),
         }
     }
 
-    /// The time of any other record.
+    /// The time of a record that is no sample.
     #[inline]
     pub fn side_time(&self, record: &[u8]) -> Option<u64> {
         if self.time == 0 {
@@ -295,34 +294,34 @@ impl Layout {
     }
 
     #[inline]
-    pub fn shape(&self) -> SampleLayoutKind {
-        self.shape
+    pub fn kind(&self) -> SampleLayoutKind {
+        self.kind
     }
 
-    /// The sample at the start of `rest`, the long way.
+    /// The sample at the start of `rest`, decoded field by field.
     ///
     /// # Errors
-    /// As [`Layout::shaped_sample`].
+    /// As [`Layout::sample_of_kind`].
     pub fn sample<'a>(&'a self, rest: &'a [u8]) -> Result<Sample<'a>, Malformed> {
-        self.shaped_sample(SampleLayoutKind::Other, rest)
+        self.sample_of_kind(SampleLayoutKind::Other, rest)
     }
 
-    /// The same, in the shortest way for samples of this shape.
+    /// The sample at the start of `rest`, decoded the fastest way for layouts of this kind.
     ///
     /// # Errors
-    /// It is not whole, or it ends before a field that its event asks for, or a length in it does not fit.
-    pub fn shaped_sample<'a>(&'a self, shape: SampleLayoutKind, rest: &'a [u8]) -> Result<Sample<'a>, Malformed> {
-        Sample::decode(LayoutOf::Known(self), shape, rest).ok_or(Malformed::Length)
+    /// The record is not whole, or ends before a field that its event asks for, or a length in it does not fit.
+    pub fn sample_of_kind<'a>(&'a self, kind: SampleLayoutKind, rest: &'a [u8]) -> Result<Sample<'a>, Malformed> {
+        Sample::decode(LayoutOf::Known(self), kind, rest).ok_or(Malformed::Length)
     }
 
-    /// The words of `BASE` in a whole record: who, when and where.
+    /// The words of `BASE` in a whole record: process and thread, time, CPU.
     #[inline]
     pub(in crate::perf) fn base_words(&self, record: &[u8]) -> [u64; 3] {
         [self.tid, self.time, self.cpu].map(|at| word(record, at))
     }
 
-    /// The parts of variable length of the sample at the start of `rest`. None: as in [`Layout::sample`].
-    pub(in crate::perf) fn parts<'a>(&self, rest: &'a [u8]) -> Option<Parts<'a>> {
+    /// The fields of variable length of the sample at the start of `rest`. None: an error of [`Layout::sample`].
+    pub(in crate::perf) fn variable_fields<'a>(&self, rest: &'a [u8]) -> Option<VariableFields<'a>> {
         let record = rest.get(..size_in(rest.first_chunk::<HEADER>()?))?;
         if record.len() < self.variable || !record.len().is_multiple_of(8) {
             return None;
@@ -340,7 +339,7 @@ impl Layout {
             let size = cursor.u32().ok()? as usize;
             raw = cursor.bytes(size).ok()?;
         }
-        Some(Parts { record, callchain, raw, raw_end: cursor.at })
+        Some(VariableFields { record, callchain, raw, raw_end: cursor.at })
     }
 
     #[inline]
@@ -365,7 +364,7 @@ impl Layout {
         word(record, self.period)
     }
 
-    /// What READ says in a sample that was decoded before.
+    /// The READ values of a sample that was decoded before.
     pub(in crate::perf) fn read_values<'a>(&self, record: &'a [u8]) -> ReadValues<'a> {
         if !self.sample_type.contains(SampleType::READ) {
             return ReadValues::none();
@@ -395,7 +394,7 @@ impl Layout {
         }
     }
 
-    /// Decodes what follows RAW in a sample: `rest` of the same event.
+    /// Decodes the fields behind RAW. `rest`: [`Sample::rest`] of a sample of this event.
     ///
     /// # Errors
     /// As [`Layout::sample`].
@@ -445,7 +444,7 @@ impl Layout {
         Ok(extra)
     }
 
-    /// The user's registers and stack in `rest`, of an event that asks for what unwinding takes.
+    /// The user registers and stack bytes in `rest`. None: the event does not ask for them, or the sample lacks them.
     #[inline]
     pub(in crate::perf) fn user_window<'a>(&self, rest: &'a [u8]) -> Option<UserWindow<'a>> {
         if self.regs_user != WINDOW_REGS || !self.sample_type.contains(SampleType::STACK_USER) {
@@ -456,7 +455,7 @@ impl Layout {
         UserWindow::new(abi, extra.regs_user?, extra.stack_user, extra.stack_reserved)
     }
 
-    /// The ABI of the user's registers in `rest`. None: the event does not ask for it.
+    /// The ABI of the user registers in `rest`. None: the event does not ask for it.
     #[inline]
     pub(in crate::perf) fn user_abi(&self, rest: &[u8]) -> Option<u64> {
         let first =
@@ -469,7 +468,7 @@ impl Layout {
     /// # Errors
     /// The record is shorter than it says, or too short for a sample_id.
     pub fn split_id<'a>(&self, record: &'a [u8]) -> Result<(&'a [u8], SampleId), Malformed> {
-        // The trailer is found from the end: that must be the end of this record.
+        // The sample_id is found from the end of the slice, which must be the end of the record.
         if record.get(6..HEADER).is_none_or(|size| size != (record.len() as u16).to_ne_bytes()) {
             return Err(Malformed::Short);
         }
@@ -487,19 +486,19 @@ impl Layout {
     }
 }
 
-/// A fixed field; 0: absent.
+/// The word at a byte offset; 0 where the offset is 0, which stands for an absent field.
 #[inline]
 fn word(record: &[u8], at: usize) -> u64 {
     if at == 0 { 0 } else { u64_at(record, at).unwrap_or(0) }
 }
 
-/// Bytes of a record, as its header says.
+/// The size of a record in bytes, from its header.
 #[inline(always)]
 pub(in crate::perf) fn size_in<const BYTES: usize>(start: &[u8; BYTES]) -> usize {
     usize::from(u16::from_ne_bytes([start[6], start[7]]))
 }
 
-/// Two u32 in one word are stored in memory order.
+/// The first of two u32 in one word: they are stored in memory order.
 #[inline]
 pub(in crate::perf) fn low(word: u64) -> u32 {
     let bytes = word.to_ne_bytes();
@@ -518,7 +517,7 @@ pub(in crate::perf) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(word.try_into().ok()?))
 }
 
-/// Reads forward through a record; everything it believes is checked.
+/// Reads forward through a record and checks each length before it is used.
 struct Cursor<'a> {
     record: &'a [u8],
     at: usize,

@@ -98,7 +98,7 @@ fn short_is_the_same(layout: &Layout, record: &[u8]) -> bool {
         (sample.pid, sample.tid, sample.time, sample.cpu, sample.period(), chain, raw, rest, record, extra)
     };
     let same = |bytes: &[u8]| {
-        let (short, long) = (layout.shaped_sample(layout.shape(), bytes), layout.sample(bytes));
+        let (short, long) = (layout.sample_of_kind(layout.kind(), bytes), layout.sample(bytes));
         assert_eq!(short.as_ref().map(fields), long.as_ref().map(fields), "{layout:?} {bytes:?}");
         short.is_ok()
     };
@@ -111,7 +111,7 @@ fn samples_cut_anywhere_are_the_same_in_short() {
     let of = |bits: &[SampleType]| bits.iter().fold(0, |all, bit| all | bit.bits());
     let others = of(&[SampleType::IP, SampleType::ADDR, SampleType::ID, SampleType::STREAM_ID, SampleType::READ]);
     let (period, callchain) = (SampleType::PERIOD, SampleType::CALLCHAIN);
-    for (without, shape) in [
+    for (without, kind) in [
         (of(&[]), SampleLayoutKind::PeriodAndCallchain),
         (of(&[period]), SampleLayoutKind::Callchain),
         (of(&[callchain]), SampleLayoutKind::Period),
@@ -120,12 +120,12 @@ fn samples_cut_anywhere_are_the_same_in_short() {
         for case in variants() {
             let case = Case { bits: case.bits & !others & !without, ..case };
             let (layout, record) = (case.layout(), case.encode());
-            assert_eq!(layout.shape(), shape);
+            assert_eq!(layout.kind(), kind);
             let sound = (0..=record.len()).filter(|&len| short_is_the_same(&layout, &record[..len])).count();
             assert!(sound > 0, "{case:?}");
         }
     }
-    assert!(variants().iter().all(|case| case.layout().shape() == SampleLayoutKind::Other));
+    assert!(variants().iter().all(|case| case.layout().kind() == SampleLayoutKind::Other));
 }
 
 proptest! {
@@ -150,18 +150,18 @@ proptest! {
     /// Samples of tracepoints whose lengths may be right.
     #[test]
     fn samples_of_random_lengths_are_the_same_in_short(
-        shape in prop::sample::select(&[SampleLayoutKind::Plain, SampleLayoutKind::Period, SampleLayoutKind::Callchain, SampleLayoutKind::PeriodAndCallchain][..]),
+        kind in prop::sample::select(&[SampleLayoutKind::Plain, SampleLayoutKind::Period, SampleLayoutKind::Callchain, SampleLayoutKind::PeriodAndCallchain][..]),
         filling in prop::collection::vec(any::<u8>(), 512),
         words in 5_usize..40,
         chain in 0_u64..30,
         padding in 0_usize..12,
     ) {
         let mut bits = SampleType::BASE.with(SampleType::RAW);
-        bits = if shape.has_period() { bits.with(SampleType::PERIOD) } else { bits };
-        bits = if shape.has_callchain() { bits.with(SampleType::CALLCHAIN) } else { bits };
+        bits = if kind.has_period() { bits.with(SampleType::PERIOD) } else { bits };
+        bits = if kind.has_callchain() { bits.with(SampleType::CALLCHAIN) } else { bits };
         let (mut record, layout) = (filling[..words * 8].to_vec(), Layout::new(bits, 0));
-        let mut at = if shape.has_period() { 48 } else { 40 };
-        if shape.has_callchain() && at < record.len() {
+        let mut at = if kind.has_period() { 48 } else { 40 };
+        if kind.has_callchain() && at < record.len() {
             lie(&mut record, at, chain);
             at += 8 + 8 * chain as usize;
         }
@@ -169,7 +169,7 @@ proptest! {
         if let (Some(raw), Some(size)) = (raw, record.get_mut(at..at + 4)) {
             size.copy_from_slice(&(raw as u32).to_ne_bytes());
         }
-        prop_assert!(layout.shape() == shape && (short_is_the_same(&layout, &record) || raw.is_none()));
+        prop_assert!(layout.kind() == kind && (short_is_the_same(&layout, &record) || raw.is_none()));
     }
 
     #[test]

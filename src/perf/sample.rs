@@ -1,16 +1,16 @@
-//! A sample as it lies in the ring: decoded where it is used, and borrowed from there.
+//! A sample: decoded where it is used, borrowed from the ring.
 
 use perf_event_open_sys::bindings as b;
 
 use crate::perf::evsel::{EventId, Evsel};
 use crate::perf::layout::{
-    Layout, Parts, SampleLayoutKind, USUAL_BYTES, USUAL_CPU, USUAL_TID, USUAL_TIME, high, low, size_in, u64_at,
+    BASE_BYTES, BASE_CPU, BASE_TID, BASE_TIME, Layout, SampleLayoutKind, VariableFields, high, low, size_in, u64_at,
 };
 use crate::perf::record::{Callchain, ChainForm, Extra, Malformed, ReadValues};
 use crate::perf::user_window::UserWindow;
 
-/// One event, with everything its attr asked for; fields that it did not ask for are 0 or empty. Those that most profilers
-/// have no use for are read when asked for.
+/// One sample with the fields that its event's attr asks for; the others are 0 or empty. Fields that few profilers use are read
+/// from the record by methods.
 #[derive(Clone, Debug)]
 pub struct Sample<'a> {
     /// Process and thread that were current, in our pid namespace; -1 when already gone, 0 when of another.
@@ -19,26 +19,26 @@ pub struct Sample<'a> {
     /// ns, CLOCK_MONOTONIC.
     pub time: u64,
     pub cpu: u32,
-    /// It arrived after a record with a later stamp.
+    /// A record with a later time was delivered before.
     pub late: bool,
     pub callchain: Callchain<'a>,
-    /// The tracepoint's record, padded to whole words.
+    /// The tracepoint's data, padded to whole words.
     pub raw: &'a [u8],
-    /// Where RAW ends in the record, before that is aligned: see [`Sample::rest`].
+    /// Byte offset of the end of RAW in the record, not aligned yet: see [`Sample::rest`].
     raw_end: usize,
-    /// From its header on.
+    /// With its header.
     record: &'a [u8],
     layout: LayoutOf<'a>,
 }
 
-/// Bytes of the shortest of usual samples: those of `BASE`, and the size of RAW.
-pub const USUAL_LEAST: usize = USUAL_BYTES + 4;
+/// Bytes of the shortest sample that [`Sample::decode_fast`] takes: those of `BASE`, and the size of RAW.
+pub const FAST_MIN_BYTES: usize = BASE_BYTES + 4;
 
-/// Where the layout of a sample is. It is looked up when somebody asks: most never do.
+/// Where the layout of a sample is found. Most samples are used without it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::perf) enum LayoutOf<'a> {
     Known(&'a Layout),
-    /// The event's, among all events.
+    /// That of one of these events.
     Event(&'a [Evsel], EventId),
 }
 
@@ -52,33 +52,33 @@ impl<'a> LayoutOf<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// The sample at the start of `rest`. `shape`: its layout's, which the caller has at hand sooner. None: the record is not
-    /// whole, or it ends before a field that its event asks for, or a length in it does not fit.
-    pub(in crate::perf) fn decode(layout: LayoutOf<'a>, shape: SampleLayoutKind, rest: &'a [u8]) -> Option<Sample<'a>> {
-        let usual = Sample::usual(layout, shape, rest).map(|(sample, _)| sample);
-        usual.or_else(|| Sample::any(layout, rest))
+    /// The sample at the start of `rest`. `kind`: that of its layout, which the caller has at hand sooner. None: the record is not
+    /// whole, or ends before a field that its event asks for, or a length in it does not fit.
+    pub(in crate::perf) fn decode(layout: LayoutOf<'a>, kind: SampleLayoutKind, rest: &'a [u8]) -> Option<Sample<'a>> {
+        let fast = Sample::decode_fast(layout, kind, rest).map(|(sample, _)| sample);
+        fast.or_else(|| Sample::decode_any(layout, rest))
     }
 
-    /// The same for nearly all samples: the shape is a usual one, and nothing follows RAW. Also gives what is behind the sample in
-    /// `rest`. None: another sample, or a malformed one.
-    // In line, and put together in registers: a sample that goes through memory shows at a million per second.
+    /// The sample at the start of `rest`, and the bytes behind it, if nothing follows RAW and the kind is not `Other`: so are nearly
+    /// all samples. None: another sample, or a malformed one.
+    // In line, so that the sample is put together in registers: one that goes through memory shows at a million per second.
     #[inline(always)]
-    pub(in crate::perf) fn usual<'r: 'a>(
+    pub(in crate::perf) fn decode_fast<'r: 'a>(
         layout: LayoutOf<'a>,
-        shape: SampleLayoutKind,
+        kind: SampleLayoutKind,
         rest: &'r [u8],
     ) -> Option<(Sample<'a>, &'r [u8])> {
-        if shape == SampleLayoutKind::Plain {
-            return Sample::with_raw(layout, rest, Callchain::empty(), USUAL_BYTES);
+        if kind == SampleLayoutKind::Plain {
+            return Sample::with_raw(layout, rest, Callchain::empty(), BASE_BYTES);
         }
-        if shape.is_other() {
+        if kind.is_other() {
             return None;
         }
-        let mut at = USUAL_BYTES;
-        if shape.has_period() {
+        let mut at = BASE_BYTES;
+        if kind.has_period() {
             at += 8;
         }
-        if !shape.has_callchain() {
+        if !kind.has_callchain() {
             return Sample::with_raw(layout, rest, Callchain::empty(), at);
         }
         let (count, behind) = rest.get(at..)?.split_first_chunk::<8>()?;
@@ -86,7 +86,7 @@ impl<'a> Sample<'a> {
         Sample::with_raw(layout, rest, Callchain::from_bytes(words), at + 8 + words.len())
     }
 
-    /// A sample whose RAW, with its size, begins at `at`. The kernel makes its size such that it ends with the record.
+    /// A sample whose RAW, with its size, begins at `at`. The kernel chooses that size so that RAW ends with the record.
     #[inline(always)]
     fn with_raw<'r: 'a>(
         layout: LayoutOf<'a>,
@@ -95,22 +95,22 @@ impl<'a> Sample<'a> {
         at: usize,
     ) -> Option<(Sample<'a>, &'r [u8])> {
         let (raw_bytes, raw_at) = (u32::from_ne_bytes(*rest.get(at..at + 4)?.first_chunk()?), at + 4);
-        let (fixed, raw_end) = (rest.first_chunk::<USUAL_BYTES>()?, raw_at + raw_bytes as usize);
+        let (fixed, raw_end) = (rest.first_chunk::<BASE_BYTES>()?, raw_at + raw_bytes as usize);
         // `raw_end` is in a register. Asked of the size in the header, the compiler would load that byte by byte.
         if !raw_end.is_multiple_of(8) || raw_end != size_in(fixed) {
             return None;
         }
         let (record, behind) = rest.split_at_checked(raw_end)?;
         let raw = record.get(raw_at..)?;
-        let [tid, time, cpu] = [USUAL_TID, USUAL_TIME, USUAL_CPU].map(|at| u64_at(fixed, at).unwrap_or(0));
+        let [tid, time, cpu] = [BASE_TID, BASE_TIME, BASE_CPU].map(|at| u64_at(fixed, at).unwrap_or(0));
         let (pid, tid) = (low(tid) as i32, high(tid) as i32);
         Some((Sample { pid, tid, time, cpu: low(cpu), late: false, callchain, raw, raw_end, record, layout }, behind))
     }
 
-    /// Whatever its event asks for.
-    fn any(layout: LayoutOf<'a>, rest: &'a [u8]) -> Option<Sample<'a>> {
+    /// A sample of any kind.
+    fn decode_any(layout: LayoutOf<'a>, rest: &'a [u8]) -> Option<Sample<'a>> {
         let of = layout.get();
-        let Parts { record, callchain, raw, raw_end } = of.parts(rest)?;
+        let VariableFields { record, callchain, raw, raw_end } = of.variable_fields(rest)?;
         let [tid, time, cpu] = of.base_words(record);
         let (pid, tid) = (low(tid) as i32, high(tid) as i32);
         Some(Sample { pid, tid, time, cpu: low(cpu), late: false, callchain, raw, raw_end, record, layout })
@@ -154,28 +154,28 @@ impl<'a> Sample<'a> {
         self.layout.get().chain_form()
     }
 
-    /// What follows RAW: see [`Sample::extra`].
+    /// The bytes behind RAW: see [`Sample::extra`].
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         // The size of RAW and its data together fill whole words; perf counts the padding as data.
         self.record.get(self.raw_end.next_multiple_of(8)..).unwrap_or_default()
     }
 
-    /// Its record, from the header on.
+    /// The sample's record with its header.
     #[inline(always)]
     pub fn record(&self) -> &'a [u8] {
         self.record
     }
 
-    /// The current task is in 32-bit mode on a kernel of 64 bits: its system calls have numbers of their own. False where
-    /// the event does not ask for it ([`Attr::with_abi`](crate::perf::Attr)).
+    /// The current task is in 32-bit mode on a 64-bit kernel: its system calls have numbers of their own. False where the event
+    /// does not ask for it ([`Attr::with_abi`](crate::perf::Attr)).
     #[inline]
     pub fn is_compat(&self) -> bool {
         self.layout.get().user_abi(self.rest()) == Some(u64::from(b::PERF_SAMPLE_REGS_ABI_32))
     }
 
-    /// The word, of 4 bytes in 32-bit mode, at an address of the current task, where the sample has a copy of that part of its stack
-    /// ([`Attr::user_stack`](crate::perf::Attr)).
+    /// The word, of 4 bytes in 32-bit mode, at an address of the current task's stack. None: the sample's copy of the stack
+    /// ([`Attr::user_stack`](crate::perf::Attr)) does not reach there.
     pub fn user_word(&self, address: u64) -> Option<u64> {
         let extra = self.extra().ok()?;
         let (stack_pointer, _) = extra.regs_user?.split_first_chunk()?;
@@ -187,7 +187,7 @@ impl<'a> Sample<'a> {
         stack.first_chunk().map(|word| u64::from_ne_bytes(*word))
     }
 
-    /// The task's registers and the innermost part of its stack, where the event asks for what unwinding takes
+    /// The task's registers and the innermost part of its stack, if the event asks for them
     /// ([`Attr::user_window`](crate::perf::Attr)). None: a task without a 64-bit user mode.
     pub fn user_window(&self) -> Option<UserWindow<'a>> {
         self.layout.get().user_window(self.rest())
