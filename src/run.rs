@@ -185,7 +185,7 @@ impl Run {
         if options.paced {
             evlist.leave_unread();
         } else if options.dry_run {
-            evlist.count_too();
+            evlist.with_counters();
         }
         add_events(&mut profilers, &mut evlist, &setup)?;
         if evlist.is_empty() {
@@ -250,7 +250,7 @@ impl Run {
         let mut core = Dispatcher::new(evlist, profilers, watched, scope, stacks, host.clone(), output);
         core.filter_in_user = rings.filter_in_user;
         core.ctx.user_stacks.turn(evlist_has_windows);
-        core.doubts_children = !core.evlist.in_doubt().is_empty();
+        core.may_miss_children = !core.evlist.in_doubt().is_empty();
         core.limit = options.samples.filter(|_| !options.dry_run);
         let mut run = Run {
             options,
@@ -354,7 +354,7 @@ impl Run {
             let held = self.round(Limit::Horizon);
             // One follow-up delivers what was held; under a flood there is more, and a small ring would fill in 100 ms.
             follow_up = held && (!follow_up || self.rings.is_crowded());
-            if self.core.enough() {
+            if self.core.has_enough() {
                 return Ok(Stop::Enough);
             }
             self.core.judge_idle();
@@ -392,8 +392,8 @@ impl Run {
                 self.rings.follow_hotplug(&mut self.core, &self.options.target, &self.host, &self.poller);
                 self.rings.take_notes().into_iter().for_each(|note| self.core.ctx.output.note(note));
                 self.look_for_onlookers();
-                self.core.ask_idle();
-                self.core.correct(now);
+                self.core.retest_idle();
+                self.core.check_tasks(now);
                 self.core.expire(now);
                 self.tell_ended();
                 if self.workload.as_mut().is_some_and(Workload::ended) {
@@ -486,7 +486,7 @@ impl Run {
     fn close_interval(&mut self, end_ns: u64, last: bool) -> Result<Vec<Message>> {
         self.look_again();
         self.rings.read_lost(&mut self.core);
-        self.core.tell_counted();
+        self.core.notify_counts();
         self.core.weigh_samples();
         self.intervals += 1;
         let mut report = Report { takes_snapshots: last || self.snapshots.is_due(end_ns), ..Report::default() };

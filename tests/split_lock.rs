@@ -6,7 +6,7 @@ mod common;
 
 use common::{Done, Load, can_trace, example, run, start_watching};
 use perf_prof::perf::Attr;
-use perf_prof::perf::attr::{Counter, Missing};
+use perf_prof::perf::attr::{Counter, MissingFeatures};
 use perf_prof::sys::perf::Watch;
 use serde_json::Value;
 
@@ -89,7 +89,7 @@ fn tables_are_read_at_a_glance() {
 /// True when the event itself can be had.
 fn has_counters() -> bool {
     let watch = Watch::Cpu(common::online_cpus()[0]);
-    Missing::default().open(&mut Attr::counter(Counter::Raw(0x10f4), 0), watch).is_ok()
+    MissingFeatures::default().open(&mut Attr::counter(Counter::Raw(0x10f4), 0), watch).is_ok()
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub enum Source {
     Other,
 }
 
-/// What is counted: the number of the event in its own list.
+/// An event that the CPU or the kernel counts, by its number in the list of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
     /// `PERF_COUNT_SW_*`
@@ -40,9 +40,9 @@ pub enum Counter {
 /// When an event is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampling {
-    /// So often per second of running: the kernel adapts the period.
+    /// Samples per second of running: the kernel adapts the period.
     Frequency(u64),
-    /// Each time that so much was counted.
+    /// Counts per sample.
     Period(u64),
 }
 
@@ -50,20 +50,20 @@ pub enum Sampling {
 #[derive(Clone, Debug)]
 pub struct Attr {
     raw: b::perf_event_attr,
-    /// False: it is only counted.
+    /// False: the event is only counted.
     samples: bool,
     /// Counts per sample, or samples per second.
     period_or_hz: u64,
 }
 
-/// How many samples an event makes of what its counter says.
+/// How a counter's value becomes a number of samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum PerCount {
-    /// So many of each count.
+pub enum SamplesPerCount {
+    /// Samples per count.
     Samples(f64),
-    /// One of as many counts as the sample says.
+    /// Each sample says how many counts it stands for.
     Periods,
-    /// Only a look at the samples tells.
+    /// Only the samples tell.
     Unknown,
 }
 
@@ -107,12 +107,12 @@ impl Attr {
         Attr::sampling(b::PERF_TYPE_HARDWARE, u64::from(b::PERF_COUNT_HW_CPU_CYCLES), sampling)
     }
 
-    /// The same by a timer, for machines without a PMU: each sample stands for the same time, and a period is in ns.
+    /// Samples by a timer, for machines without a PMU: each stands for the same time, and a period is in ns.
     pub fn cpu_clock(sampling: Sampling) -> Attr {
         Attr::sampling(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK), sampling)
     }
 
-    /// Counts how long its tasks run, in ns.
+    /// Counts the time for which its tasks run, in ns.
     pub fn task_clock() -> Attr {
         Attr::counter(Counter::Software(b::PERF_COUNT_SW_TASK_CLOCK.into()), 0)
     }
@@ -124,7 +124,7 @@ impl Attr {
         self
     }
 
-    /// Counts an event, and how long it was wanted and counted; each `period`th is a sample with its address. 0: none is.
+    /// Counts an event, with the times enabled and running. One count in `period` is a sample with its address; 0: none is.
     pub fn counter(counter: Counter, period: u64) -> Attr {
         let (type_, config) = match counter {
             Counter::Software(config) => (b::PERF_TYPE_SOFTWARE, config),
@@ -154,26 +154,26 @@ impl Attr {
         attr
     }
 
-    /// A sample of each CPU every `period_ns`, by a timer of its own, whatever runs there and also when nothing does.
+    /// A sample of each CPU every `period_ns`, by a timer of its own, of the idle task too.
     pub fn timer(period_ns: u64) -> Attr {
         let mut attr = Attr::new(b::PERF_TYPE_SOFTWARE, u64::from(b::PERF_COUNT_SW_CPU_CLOCK));
         attr.set_period(period_ns);
         attr
     }
 
-    /// Its callchains hold the program's part alone.
+    /// Callchains without the frames of the kernel.
     pub fn user_callchain(mut self) -> Attr {
         self.raw.set_exclude_callchain_kernel(1);
         self
     }
 
-    /// Its callchains hold the kernel's part alone.
+    /// Callchains without the frames of programs.
     pub fn kernel_callchain(mut self) -> Attr {
         self.raw.set_exclude_callchain_user(1);
         self
     }
 
-    /// What it does not look at.
+    /// The modes in which it does not count.
     pub fn exclude(mut self, exclude: Exclude) -> Attr {
         self.raw.set_exclude_user(exclude.user.into());
         self.raw.set_exclude_kernel(exclude.kernel.into());
@@ -203,7 +203,7 @@ impl Attr {
         self.raw
     }
 
-    /// The same event, counted alone: it makes no record.
+    /// The same event, which only counts and writes no records.
     #[must_use]
     pub fn counting(mut self) -> Attr {
         self.raw.set_freq(0);
@@ -220,32 +220,32 @@ impl Attr {
         self
     }
 
-    /// How a count becomes a number of samples.
-    pub fn per_count(&self) -> PerCount {
+    /// How a count of this event becomes a number of samples.
+    pub fn samples_per_count(&self) -> SamplesPerCount {
         if !self.samples {
-            return PerCount::Samples(0.0);
+            return SamplesPerCount::Samples(0.0);
         }
         let is_clock =
             self.raw.type_ == b::PERF_TYPE_SOFTWARE && self.raw.config == u64::from(b::PERF_COUNT_SW_CPU_CLOCK);
         let excludes = self.raw.exclude_user() + self.raw.exclude_kernel() + self.raw.exclude_idle() != 0;
         match self.raw.type_ {
             // See `Evsel::once`.
-            b::PERF_TYPE_TRACEPOINT if self.sample_type().contains(SampleType::PERIOD) => PerCount::Periods,
+            b::PERF_TYPE_TRACEPOINT if self.sample_type().contains(SampleType::PERIOD) => SamplesPerCount::Periods,
             // The clock counts on where it takes no samples.
-            _ if is_clock && excludes => PerCount::Unknown,
-            _ if self.raw.freq() != 0 && is_clock => PerCount::Samples(self.period_or_hz as f64 / 1e9),
-            _ if self.raw.freq() != 0 => PerCount::Periods,
-            _ => PerCount::Samples(1.0 / self.period_or_hz.max(1) as f64),
+            _ if is_clock && excludes => SamplesPerCount::Unknown,
+            _ if self.raw.freq() != 0 && is_clock => SamplesPerCount::Samples(self.period_or_hz as f64 / 1e9),
+            _ if self.raw.freq() != 0 => SamplesPerCount::Periods,
+            _ => SamplesPerCount::Samples(1.0 / self.period_or_hz.max(1) as f64),
         }
     }
 
-    /// A SWITCH record of each task that leaves its CPU, and one of each that comes, written while that one is current.
+    /// A SWITCH record for each task that leaves its CPU, and one for each that comes, written while that task is current.
     pub fn switches(mut self) -> Attr {
         self.raw.set_context_switch(1);
         self
     }
 
-    /// See [`Attr::switches`]. Before it is opened; a kernel may lack them.
+    /// It writes SWITCH records: see [`Attr::switches`]. [`MissingFeatures::open`] may take them out.
     pub fn has_switches(&self) -> bool {
         self.raw.context_switch() != 0
     }
@@ -269,7 +269,7 @@ impl Attr {
         self
     }
 
-    /// Each sample holds `bytes` of the user's stack, and where it begins: see [`Sample::user_word`](crate::perf::Sample).
+    /// Each sample holds the user stack pointer and `bytes` of the stack: see [`Sample::user_word`](crate::perf::Sample).
     pub fn user_stack(mut self, bytes: u32) -> Attr {
         self.raw.sample_type |= SampleType::REGS_USER.with(SampleType::STACK_USER).bits();
         self.raw.sample_regs_user = STACK_POINTER;
@@ -277,7 +277,7 @@ impl Attr {
         self
     }
 
-    /// Each sample holds what unwinding takes: registers, and `bytes` of the user's stack.
+    /// Each sample holds the user registers that unwinding takes, and `bytes` of the user stack.
     pub fn user_window(mut self, bytes: u32) -> Attr {
         self.raw.sample_type |= SampleType::REGS_USER.with(SampleType::STACK_USER).bits();
         self.raw.sample_regs_user = WINDOW_REGS;
@@ -317,12 +317,12 @@ impl Attr {
     /// Each sample says whether the current task is in 32-bit mode: see [`Sample::is_compat`](crate::perf::Sample).
     pub fn with_abi(mut self) -> Attr {
         self.raw.sample_type |= SampleType::REGS_USER.bits();
-        // It comes with registers, one at least: perf_reg_validate, arch/*/kernel/perf_regs.c.
+        // The ABI comes with registers, of which one at least: perf_reg_validate, arch/*/kernel/perf_regs.c.
         self.raw.sample_regs_user = 1;
         self
     }
 
-    /// Which registers of the user's each sample holds.
+    /// The user registers that each sample holds, as a bit mask.
     pub fn regs_user(&self) -> u64 {
         self.raw.sample_regs_user
     }
@@ -364,7 +364,6 @@ impl Attr {
         self.raw.sample_max_stack
     }
 
-    /// Where its samples come from.
     pub fn source(&self) -> Source {
         match self.raw.type_ {
             b::PERF_TYPE_TRACEPOINT => Source::Tracepoint,
@@ -373,7 +372,7 @@ impl Attr {
         }
     }
 
-    /// It counts in the kernel, too.
+    /// It also counts in the kernel.
     pub fn sees_kernel(&self) -> bool {
         self.raw.exclude_kernel() == 0
     }
@@ -382,23 +381,23 @@ impl Attr {
         self.raw.read_format & u64::from(b::PERF_FORMAT_LOST) != 0
     }
 
-    /// It makes records, and is not only counted.
+    /// It writes samples, and does not only count.
     pub fn samples(&self) -> bool {
         self.samples
     }
 
-    /// A reading tells for how long the event was wanted.
+    /// A reading has the time enabled.
     pub fn counts_time_enabled(&self) -> bool {
         self.raw.read_format & u64::from(b::PERF_FORMAT_TOTAL_TIME_ENABLED) != 0
     }
 
-    /// A reading tells how long the event was counting.
+    /// A reading has the time running.
     pub fn counts_time(&self) -> bool {
         self.raw.read_format & u64::from(b::PERF_FORMAT_TOTAL_TIME_RUNNING) != 0
     }
 }
 
-/// What a kernel may lack, newest first: the name for `-v`, and how an attr does without it.
+/// Features that a kernel may lack, newest first.
 const FEATURES: [Feature; 5] = [
     Feature {
         name: "PERF_FORMAT_LOST (6.0): lost counts include side records",
@@ -439,18 +438,19 @@ const FEATURES: [Feature; 5] = [
 ];
 
 struct Feature {
+    /// For `-v`.
     name: &'static str,
     /// Takes the feature out; false when the attr did not use it.
     strip: fn(&mut b::perf_event_attr) -> bool,
 }
 
-/// What the running kernel was found to lack. Found by asking it, never by its version.
+/// The features that the running kernel was found to lack: found by asking it, never by its version.
 #[derive(Clone, Debug, Default)]
-pub struct Missing([bool; FEATURES.len()]);
+pub struct MissingFeatures([bool; FEATURES.len()]);
 
-impl Missing {
-    /// Opens `attr`, without what this kernel refused before. On EINVAL or E2BIG, features are given up newest first;
-    /// what had to go is remembered for the next events.
+impl MissingFeatures {
+    /// Opens `attr` without the features that this kernel refused before. On EINVAL or E2BIG, features are given up newest first;
+    /// those that had to go are remembered for the next events.
     ///
     /// # Errors
     /// The errno of the first try, when no smaller request is accepted either.
@@ -468,7 +468,7 @@ impl Missing {
             return Err(first);
         }
         attr.raw.size = size_of::<b::perf_event_attr>() as u32; // E2BIG overwrote it
-        // One feature alone first, then the newest ones together: what is not at fault must not be given up.
+        // One feature alone first, then the newest ones together: a feature that is not at fault must not be given up.
         let alone = (0..FEATURES.len()).map(|index| index..index + 1);
         let together = (2..=FEATURES.len()).map(|count| 0..count);
         for features in alone.chain(together) {

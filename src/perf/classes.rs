@@ -42,7 +42,7 @@ const LOUD: [&str; 19] = [
 
 /// By event, the number of its ring; how many rings there are; and which of them is for windows of user stacks.
 pub fn of(evsels: &[Evsel]) -> (Vec<usize>, usize, Option<usize>) {
-    let is_alone = |evsel: &Evsel| evsel.is_opened() && evsel.is_apart && !is_loud(evsel);
+    let is_alone = |evsel: &Evsel| evsel.is_opened() && evsel.is_unpaired && !is_loud(evsel);
     let alone = evsels.iter().filter(|evsel| is_alone(evsel)).count();
     // The first ring is for what is not alone.
     let shares = |evsel: &Evsel| evsel.is_opened() && !evsel.is_window() && !is_alone(evsel);
@@ -78,8 +78,8 @@ mod tests {
     #[test]
     fn a_loud_event_starves_no_other() {
         let evsel = |name: &str| match name.split_once('/') {
-            Some((name, _)) => Evsel::new(name, Attr::tracepoint(1)).apart(true),
-            None => Evsel::new(name, Attr::tracepoint(1)).apart(false),
+            Some((name, _)) => Evsel::new(name, Attr::tracepoint(1)).unpaired(true),
+            None => Evsel::new(name, Attr::tracepoint(1)).unpaired(false),
         };
         let (switch, wakeup, enter) = ("sched:sched_switch", "sched:sched_wakeup", "raw_syscalls:sys_enter");
         let cases: [(&[&str], &[usize], usize); 8] = [
@@ -103,8 +103,8 @@ mod tests {
         let evsels = [Evsel::new("signal:a", Attr::tracepoint(1)), Evsel::new("signal:b", Attr::tracepoint(2))];
         assert_eq!(of(&evsels), (vec![0, 0], 1, None));
         let unopened = [
-            Evsel::new("raw_syscalls:sys_enter", Attr::tracepoint(1)).apart(false),
-            Evsel::new("a:b", Attr::tracepoint(2)).apart(false).unopened(),
+            Evsel::new("raw_syscalls:sys_enter", Attr::tracepoint(1)).unpaired(false),
+            Evsel::new("a:b", Attr::tracepoint(2)).unpaired(false).unopened(),
         ];
         assert_eq!(of(&unopened), (vec![0, 0], 1, None));
     }

@@ -1,8 +1,7 @@
-//! The events of a run: what each is, and where it is opened. How a CPU's are opened is settled in `plan`, what a refusal
-//! means is in `opening`, what their descriptors say in `cpu_events`; `side` records tell what tasks are called and do,
-//! `counters` only count, for a forecast; `inherited` keeps probes in programs where children of the target go,
-//! `windows` adds copies of user stacks,
-//! `later` opens events for threads that come later.
+//! The events of a run and where they are opened. `plan` settles how the events of a CPU are opened, `opening` explains a
+//! refusal, `cpu_events` reads the descriptors. `side` opens side records, `counters` counts the events for a forecast,
+//! `inherited` keeps probes in programs for children of the target, `windows` adds copies of user stacks, `later` opens
+//! events for threads that appear later.
 
 pub mod counters;
 mod cycles;
@@ -19,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use rustc_hash::FxHashSet;
 
 use crate::host::{Host, threads};
-use crate::perf::attr::{Attr, Missing};
+use crate::perf::attr::{Attr, MissingFeatures};
 use crate::perf::classes::{self, Class};
 pub use crate::perf::cpu_events::Counted;
 use crate::perf::cpu_events::{CpuEvents, EventFd, Lost};
@@ -44,7 +43,7 @@ use crate::tep::filter::{FILTER_MAX, Filter};
 #[derive(Debug, Default)]
 pub struct Evlist {
     evsels: Vec<Evsel>,
-    missing: Missing,
+    missing: MissingFeatures,
     cpus: Vec<CpuEvents>,
     ids: Ids,
     plan: OpenPlan,
@@ -54,12 +53,12 @@ pub struct Evlist {
     all_tasks: bool,
     /// Counters are never read.
     unread: bool,
-    /// Each event is opened once more, to be counted.
-    counted_too: bool,
+    /// A counter will be opened beside each event.
+    with_counters: bool,
     keepers: Keepers,
-    /// Of `sched:sched_switch`: what idle tasks hide of it is told in other ways.
+    /// `sched:sched_switch`, where an [`IdleWatch`] records the switches that idle tasks hide from it.
     idle_switch: Option<EventId>,
-    /// Why the kernel refused a ring of the size that was asked for, and gave a smaller one.
+    /// Why some ring is smaller than was asked for.
     shrunk: Option<Shrunk>,
 }
 
@@ -68,13 +67,13 @@ impl Evlist {
         Evlist::default()
     }
 
-    /// Losses are known from the records alone. Reading a counter interrupts its CPU and waits for the answer
-    /// (`perf_event_read`, kernel/events/core.c), which may never come.
+    /// Counters are not read, and losses are known from LOST records alone. Reading a counter interrupts its CPU and waits for the
+    /// answer (`perf_event_read`, kernel/events/core.c), which may never come.
     pub fn leave_unread(&mut self) {
         self.unread = true;
     }
 
-    /// Names, forks and exits of all tasks are of interest, whatever tasks the answer is about.
+    /// Side records are wanted of all tasks, whatever tasks the answer is about.
     pub fn watch_all_tasks(&mut self) {
         self.all_tasks = true;
     }
@@ -93,7 +92,7 @@ impl Evlist {
         Ok(id)
     }
 
-    /// Hands `text` to the kernel when the event is opened: it takes one filter per event, once.
+    /// The kernel gets `text` when the event is opened: it takes one filter per event, once.
     ///
     /// # Errors
     /// The text is longer than the kernel takes.
@@ -107,7 +106,7 @@ impl Evlist {
         Ok(())
     }
 
-    /// Hands over the first of `filters` that the kernel takes. False: it takes none.
+    /// Sets the first of `filters` that the kernel takes. False: it takes none.
     pub fn narrow(&mut self, event: EventId, filters: impl IntoIterator<Item = Option<Filter>>) -> bool {
         let taken = filters.into_iter().flatten().find(Filter::is_short);
         let is_narrowed = taken.is_some();
@@ -119,7 +118,7 @@ impl Evlist {
         &self.evsels[event.index()]
     }
 
-    /// All events, also those that are never opened; without the companions of events.
+    /// All events, also those that are never opened, without companions.
     pub fn iter(&self) -> impl Iterator<Item = (EventId, &Evsel)> {
         let all = self.evsels.iter().enumerate().map(|(index, evsel)| (EventId(index as u16), evsel));
         all.filter(|(_, evsel)| !evsel.is_window())
@@ -129,27 +128,27 @@ impl Evlist {
         self.evsels.is_empty()
     }
 
-    /// True when some event must be open on every CPU, whatever CPUs the answer is about.
+    /// Some event must be open on every CPU, whatever CPUs the answer is about.
     pub fn any_cpu_bound(&self) -> bool {
         self.evsels.iter().any(|evsel| evsel.binding == Binding::Cpu)
     }
 
-    /// True when some event is open for each thread that is watched, and what that one creates inherits it.
+    /// Some event is open for each watched thread, and the threads that it creates inherit the event.
     pub fn any_inherited(&self) -> bool {
         self.plan.bound.is_some() && self.plan.inherit && self.evsels.iter().any(|evsel| evsel.binding == Binding::Task)
     }
 
-    /// The files that probes in programs are in, as far as they are known.
+    /// Inodes of the files that have probes, as far as they are known.
     pub fn probed_inodes(&self) -> impl Iterator<Item = u64> {
         self.evsels.iter().filter_map(|evsel| evsel.in_program?.inode)
     }
 
-    /// Samples hold callchains that are meant as such.
+    /// Samples hold callchains that are shown.
     pub fn any_callchain(&self) -> bool {
         self.evsels.iter().any(|evsel| evsel.has_callchain() && evsel.chain_use == ChainUse::Shown)
     }
 
-    /// Samples hold addresses, which need to be told apart by what is mapped there.
+    /// Samples hold addresses that need mappings to be told apart.
     pub fn any_address(&self) -> bool {
         self.evsels.iter().any(Evsel::has_address)
     }
@@ -159,7 +158,8 @@ impl Evlist {
         self.missing.names()
     }
 
-    /// False when counters are not read, and on kernels before 6.0: lost counts come from the records then and include side records.
+    /// The kernel's counts of lost samples are read. False on kernels before 6.0, too: then lost counts come from LOST records and
+    /// include side records.
     pub fn counts_lost(&self) -> bool {
         !self.unread && self.evsels.iter().filter(|evsel| evsel.is_opened()).all(|evsel| evsel.attr.counts_lost())
     }
@@ -182,11 +182,11 @@ impl Evlist {
         let keepers = self.keepers(target, bound.as_ref());
         let mut need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
         if need > limit && self.idle_switch.take().is_some() {
-            // Better without what hidden tasks keep from us.
+            // Better without the switches from hidden idle tasks than not at all.
             need = self.descriptors(bound.as_ref(), cpus, others) + keepers;
         }
         if need > limit && bound.is_some() {
-            // A CPU's counter does not tell whose events it counts.
+            // The counter of a whole CPU cannot tell tasks apart.
             if let Some(evsel) = self.evsels.iter().find(|evsel| evsel.is_opened() && evsel.is_counted) {
                 bail!(
                     "counting {} of each task takes {need} file descriptors, {limit} are allowed: raise `ulimit -n`, or \
@@ -208,7 +208,7 @@ impl Evlist {
             );
         }
         let twice = need + self.event_descriptors(bound.as_ref()) * cpus as u64;
-        if self.counted_too && twice > limit {
+        if self.with_counters && twice > limit {
             bail!(
                 "--dry-run opens each event twice: {twice} file descriptors are needed, {limit} are allowed: raise `ulimit -n`, select fewer events, or watch fewer CPUs with -C"
             );
@@ -224,7 +224,7 @@ impl Evlist {
             rings: self.plan.rings,
             windows: self.plan.windows,
         };
-        self.unify();
+        self.share_layout();
         self.open_keepers()?;
         opened.notes.extend(self.doubt());
         Ok(opened)
@@ -233,7 +233,7 @@ impl Evlist {
     /// Descriptors of events that a run on `cpus` whole CPUs has open.
     pub fn events_on(&self, cpus: usize) -> usize {
         let opened = self.evsels.iter().filter(|evsel| evsel.is_opened()).count();
-        (opened + self.plan.rings + 1 + self.idle_descriptors() as usize) * cpus // and the one for side records
+        (opened + self.plan.rings + 1 + self.idle_descriptors() as usize) * cpus // 1: side records
     }
 
     fn descriptors(&self, bound: Option<&BoundTo>, cpus: usize, others: usize) -> u64 {
@@ -242,14 +242,14 @@ impl Evlist {
         OURS + of_cpu * cpus as u64 + (watches_of(bound) + 1) * (cpus + others) as u64
     }
 
-    /// Those of the events of one CPU.
+    /// Descriptors of the events of one CPU.
     fn event_descriptors(&self, bound: Option<&BoundTo>) -> u64 {
         let of = |evsel: &Evsel| if evsel.binding == Binding::Task { watches_of(bound) } else { 1 };
         self.evsels.iter().filter(|evsel| evsel.is_opened()).map(of).sum()
     }
 
-    /// Records of all events share the rings, so what tells their time must be at the same place in all.
-    fn unify(&mut self) {
+    /// Events share rings, so the time must be at the same offset in the records of all.
+    fn share_layout(&mut self) {
         let shared = shared_bits(&self.evsels);
         for evsel in &mut self.evsels {
             evsel.attr.add_sample_type(shared);
@@ -266,7 +266,7 @@ impl Evlist {
         let mut events = CpuEvents::new(cpu);
         let mut rings = Vec::new();
         for _ in 0..self.plan.rings {
-            // The watermark is that of the ring that is mapped in the end, or a smaller one would be full before it is told of.
+            // The watermark fits the ring that is mapped in the end: a smaller ring would be full before it wakes anybody.
             let (owner, ring, half) = loop {
                 let half = half(*data_pages)?;
                 let owner = self.open_owner(cpu, half)?;
@@ -284,13 +284,13 @@ impl Evlist {
         if joined.is_ok() {
             self.open_idle_watch(&mut events);
         }
-        self.cpus.push(events); // also after an error, for the holder: releasing them is slow
+        self.cpus.push(events); // also after an error: `drop` hands them over, as releasing them is slow
         joined?;
         Ok(rings)
     }
 
-    /// The largest rings of events of at most `data_pages` that all of `cpus` may have at once, beside one of so many pages on
-    /// each of the `others`. Whoever takes what there is CPU by CPU leaves nothing to the last ones.
+    /// The most data pages, at most `data_pages`, of which all of `cpus` may have their event rings at once, beside a ring of the
+    /// given size on each of `others`. Rings that are mapped CPU by CPU as large as possible leave nothing to the last CPUs.
     ///
     /// # Errors
     /// As [`Evlist::open_cpu`].
@@ -313,13 +313,13 @@ impl Evlist {
         }
     }
 
-    /// Opens what owns a ring of the events of `cpu`.
+    /// Opens the dummy event that owns a ring of `cpu`.
     fn open_owner(&mut self, cpu: u32, half: u32) -> Result<OwnedFd> {
         let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(half);
         self.open_side(&mut attr, self.plan.watch_of_owner(cpu))
     }
 
-    /// Halves a ring that was refused for its size.
+    /// Halves the size of a ring, if the kernel refused it for its size.
     fn shrink(&mut self, err: io::Error, data_pages: &mut usize) -> Result<()> {
         match Shrunk::by(&err) {
             Some(why) if *data_pages > 1 => self.shrunk = Some(why),
@@ -329,8 +329,8 @@ impl Evlist {
         Ok(())
     }
 
-    /// Opens the events of `watches` and sends their records into the CPU's rings, which are mapped: only such a ring can
-    /// be shared. `all`: also the events of the whole CPU.
+    /// Opens the events of `watches` and sends their records into the CPU's rings, which must be mapped to be shared. `all`: also
+    /// the events that are bound to the CPU.
     fn join(&mut self, cpu: &mut CpuEvents, watches: &[Watch], all: bool) -> Result<()> {
         for index in 0..if cpu.owners.is_empty() { 0 } else { self.evsels.len() } {
             if all || self.evsels[index].binding == Binding::Task {
@@ -382,9 +382,9 @@ impl Evlist {
         Ok(())
     }
 
-    /// As if they were open: event N writes the id N + 1. For records that were made up, or recorded.
-    pub fn number(&mut self) {
-        self.unify();
+    /// Gives event N the id N + 1 without opening it, for records that were made up or recorded.
+    pub fn assign_ids(&mut self) {
+        self.share_layout();
         for index in 0..self.evsels.len() {
             self.ids.insert(index as u64 + 1, self.evsels[index].route(EventId(index as u16)));
         }
@@ -432,18 +432,18 @@ impl Evlist {
         hand_over(&gone.iter().flat_map(CpuEvents::descriptors).collect::<Vec<_>>());
     }
 
-    /// Closes the events of the run's own probes: these can be removed then.
+    /// Closes the events of the run's own probes, so that these can be removed.
     pub fn close_probes(&mut self) {
         self.keepers.close_probes();
         self.cpus.iter_mut().for_each(|events| events.close_probes(&self.evsels));
     }
 
-    /// The descriptor that owns a ring of `cpu`, for waiting.
+    /// The descriptor that owns a ring of `cpu`, to wait for.
     pub fn ring_owner(&self, cpu: u32, class: Class) -> Option<BorrowedFd<'_>> {
         self.cpus.iter().find(|events| events.cpu == cpu)?.owner(class)
     }
 
-    /// Each tracepoint that is open, once, with a descriptor of it that is not of one of the CPUs `avoid`.
+    /// The name of each tracepoint that is open, with one of its descriptors, which is not of a CPU in `avoid`.
     pub fn tracepoints(&self, avoid: &[u32]) -> Vec<(&str, BorrowedFd<'_>)> {
         let id_of = |evsel: &Evsel| evsel.attr.tracepoint_id().filter(|_| evsel.is_opened());
         let all = self.evsels.iter().filter_map(id_of).collect::<FxHashSet<u32>>().len();
@@ -456,17 +456,17 @@ impl Evlist {
         events.take(all).collect()
     }
 
-    /// Rings that the events of a CPU have.
+    /// Number of rings of the events of a CPU.
     pub fn rings(&self) -> usize {
         self.plan.rings
     }
 
-    /// Why some ring is smaller than was asked for.
+    /// Why some ring is smaller than was asked for, if one is.
     pub fn shrunk(&self) -> Option<Shrunk> {
         self.shrunk
     }
 
-    /// True when at least one event is open.
+    /// At least one event is open.
     pub fn any_open(&self) -> bool {
         self.cpus.iter().any(|cpu| !cpu.events.is_empty())
     }
@@ -476,27 +476,27 @@ impl Evlist {
         &self.left_out
     }
 
-    /// Asks the kernel what a ring of `cpu` has lost since the last call.
+    /// Records that a ring of `cpu` has lost since the last call, as the kernel counts them.
     pub fn take_lost(&mut self, cpu: u32, class: Class) -> Lost {
         let Evlist { cpus, evsels, unread, .. } = self;
         let of_cpu = cpus.iter_mut().find(|events| events.cpu == cpu && !*unread);
         of_cpu.map(|events| events.take_lost(class, evsels)).unwrap_or_default()
     }
 
-    /// By CPU and event, what the kernel counted from the last call to the last reading of what was lost. The times of
-    /// task-bound events are those for which these tasks ran.
+    /// By CPU and event, counts and times from the last call to the last [`Evlist::take_lost`]. The times of task-bound events are
+    /// those for which these tasks ran.
     pub fn take_counted(&mut self) -> Vec<(u32, EventId, Counted)> {
         self.cpus.iter_mut().flat_map(CpuEvents::take_counted).collect()
     }
 
-    /// True when some event makes records, and is not only counted.
+    /// Some event writes samples, and does not only count.
     pub fn any_samples(&self) -> bool {
         self.evsels.iter().any(|evsel| evsel.is_opened() && evsel.attr.samples())
     }
 
-    /// Tries an event: what kind of event this machine has. On a whole CPU, and on a thread of ours for who may not do that:
-    /// after the first event of a thread, and a second after the last, the kernel changes its own code (`perf_sched_events`),
-    /// for which it stops all CPUs. It hangs then if one of them takes no interrupts.
+    /// Tries whether the machine has an event: on a whole CPU, and for users who may not do that on a thread of ours. A whole CPU is
+    /// better: after the first event of a thread, and a second after the last, the kernel changes its own code
+    /// (`perf_sched_events`), for which it stops all CPUs. It hangs then if one of them takes no interrupts.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -510,7 +510,7 @@ impl Evlist {
         }
     }
 
-    /// The same on a whole CPU only.
+    /// Tries an event on a whole CPU only.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -518,13 +518,13 @@ impl Evlist {
         self.missing.open(&mut attr.clone(), Watch::Cpu(cpu)).map(drop)
     }
 
-    /// Of the event that writes `id` into its samples.
+    /// The route of the event that writes `id` into its samples.
     #[inline]
     pub fn route(&self, id: u64) -> Option<&Route> {
         self.ids.routes().get(id)
     }
 
-    /// Of all events.
+    /// The routes of all events.
     #[inline(always)]
     pub fn routes(&self) -> Routes<'_> {
         self.ids.routes()
@@ -541,22 +541,22 @@ impl Evlist {
         Sample::decode_fast(LayoutOf::Event(&self.evsels, route.event), route.kind, rest)
     }
 
-    /// The layout that all records agree on, as far as id and time go.
+    /// The layout of id and time, which all records share.
     pub fn shared_layout(&self) -> Layout {
         Layout::new(SampleType::BASE.with(shared_bits(&self.evsels)), 0)
     }
 }
 
-/// What any event asks for of the fields in front of the time, and of the trailer of side records.
+/// The fields in front of the time and in the trailer of side records that any of the events asks for.
 fn shared_bits(evsels: &[Evsel]) -> SampleType {
-    let moving = SampleType::IP.with(SampleType::ID).with(SampleType::STREAM_ID).bits();
-    SampleType::from_bits(evsels.iter().fold(0, |bits, evsel| bits | evsel.attr.sample_type().bits() & moving))
+    let before_time = SampleType::IP.with(SampleType::ID).with(SampleType::STREAM_ID).bits();
+    SampleType::from_bits(evsels.iter().fold(0, |bits, evsel| bits | evsel.attr.sample_type().bits() & before_time))
 }
 
 impl Drop for Evlist {
-    /// Releasing tracepoints is slow, however the run ends; the prompt need not wait for it.
+    /// Releasing tracepoints is slow, however the run ends: another process does it, and the prompt need not wait.
     fn drop(&mut self) {
-        self.close_probes(); // no holder may keep them
+        self.close_probes(); // the other process must not keep them open
         let open: Vec<RawFd> = self.cpus.iter().flat_map(CpuEvents::descriptors).collect();
         if !open.is_empty() {
             hand_over(&open);

@@ -1,7 +1,7 @@
 //! Unit tests of [`Evlist`].
 
 use super::*;
-use crate::perf::evsel::Keeping;
+use crate::perf::evsel::ProbeKeeping;
 
 #[test]
 fn counts_descriptors() {
@@ -14,7 +14,7 @@ fn counts_descriptors() {
     assert_eq!(evlist.descriptors(None, 4, 0), 64 + (2 + 1 + 2) * 4);
     evlist.watch_idle(EventId(0));
     assert_eq!(evlist.descriptors(None, 4, 0), 64 + (2 + 1 + 2 + 2) * 4);
-    evlist.count_too();
+    evlist.with_counters();
     assert_eq!(evlist.descriptors(None, 4, 0), 64 + (2 + 1 + 2) * 4, "a forecast does without");
     assert_eq!(evlist.descriptors(Some(&threads), 4, 0), 64 + (3 + 1 + 1 + 3 + 1) * 4);
     assert_eq!(evlist.descriptors(Some(&threads), 1, 3), 64 + (3 + 1 + 1 + 3 + 1) + (3 + 1) * 3);
@@ -35,8 +35,8 @@ fn probes_in_programs_are_kept_where_children_go() {
     assert_eq!(evlist.inherited_probes(&follows), [(events[0], Some(3)), (events[1], Some(4))]);
     assert!(evlist.inherited_probes(&target(Tasks::Threads(vec![7]))).is_empty(), "nobody inherits them");
     assert_eq!((evlist.keepers(&follows, Some(&threads)), evlist.keepers(&follows, None)), (3, 0));
-    evlist.keep(events[0], Keeping::Everywhere);
-    evlist.keep(events[1], Keeping::InDoubt);
+    evlist.keep(events[0], ProbeKeeping::Everywhere);
+    evlist.keep(events[1], ProbeKeeping::InDoubt);
     assert_eq!(evlist.keepers(&follows, Some(&threads)), 1);
     assert!(evlist.in_doubt().is_empty(), "whole CPUs are not in doubt");
     (evlist.plan.bound, evlist.plan.inherit) = (Some(threads), true);

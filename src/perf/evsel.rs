@@ -1,4 +1,4 @@
-//! One event of a run: its attr, where it is opened, and what becomes of its records.
+//! One event of a run: its attr, where it is opened, and where its records go.
 
 use crate::perf::attr::{Attr, Exclude};
 use crate::perf::ids::Route;
@@ -20,27 +20,27 @@ impl EventId {
 pub enum Binding {
     /// Opened on the tasks (or the cgroup): right where only the current task matters.
     Task,
-    /// Opened on whole CPUs and narrowed by a filter or by the profiler. A task-bound sched event sees only half:
-    /// the switches away from the task and the wake-ups it performs.
+    /// Opened on whole CPUs and narrowed by a filter or by the profiler. A task-bound sched event sees only the switches away
+    /// from the task and the wake-ups that it performs.
     Cpu,
 }
 
 /// A probe in a program.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct InProgram {
-    /// Of the file, if that is known.
+pub(super) struct ProgramProbe {
+    /// Inode of the file, if known.
     pub inode: Option<u64>,
-    pub keeping: Keeping,
+    pub keeping: ProbeKeeping,
 }
 
-/// What keeps a probe in the memory of the tasks that inherit its event.
+/// What keeps a probe's breakpoint in the memory of the tasks that inherit its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keeping {
+pub enum ProbeKeeping {
     /// Events stay with their tasks.
     Apart,
     /// The probe is in every program that has the file.
     Everywhere,
-    /// Nothing.
+    /// Nothing: calls may go unseen.
     InDoubt,
 }
 
@@ -53,26 +53,27 @@ pub struct Evsel {
     pub(in crate::perf) cpus: Option<Vec<u32>>,
     pub(in crate::perf) filter: Option<String>,
     pub(in crate::perf) layout: Layout,
-    /// Its records are shown as text, under this name if it has one.
+    /// Its records are shown as text, behind this alias if there is one.
     printed: Option<Option<String>>,
-    /// One of many that a pattern stands for: left out when the kernel refuses it.
+    /// One of many events that a pattern stands for: left out when the kernel refuses it.
     pub(super) optional: bool,
     /// False: its records come as those of another event.
     opened: bool,
-    /// Of a probe of this run.
+    /// The event of a probe that this run defined.
     pub(super) is_probe: bool,
     innermost: Innermost,
-    /// Of a probe in a program, of this run or somebody else's.
-    pub(super) in_program: Option<InProgram>,
-    /// Nobody pairs it with others; and its user wants some of them only.
-    pub(super) is_apart: bool,
+    /// The event of a probe in a program, which this run or somebody else defined.
+    pub(super) in_program: Option<ProgramProbe>,
+    /// Its records are not paired with those of other events.
+    pub(super) is_unpaired: bool,
+    /// The user wants some of its records only.
     pub(super) is_filtered: bool,
     pub(super) chain_use: ChainUse,
-    /// Its user wants what it counts.
+    /// The profiler wants its counts.
     pub(super) is_counted: bool,
-    /// The event that it has a window of the user's stack for.
+    /// The event whose companion it is: it holds windows of the user stack for that event.
     pub(super) window_of: Option<EventId>,
-    /// Which profiler of the run it belongs to.
+    /// Index of the profiler that it belongs to.
     pub(in crate::perf) owner: usize,
 }
 
@@ -80,9 +81,9 @@ pub struct Evsel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChainUse {
     Shown,
-    /// They only tell where in the program a task is.
+    /// Only to tell where in the program a task is.
     ProgramPlace,
-    /// And where in the kernel.
+    /// Only to tell where in the kernel a task is.
     KernelPlace,
 }
 
@@ -103,7 +104,7 @@ impl Evsel {
             opened: true,
             is_probe: false,
             in_program: None,
-            is_apart: false,
+            is_unpaired: false,
             is_filtered: false,
             chain_use: ChainUse::Shown,
             is_counted: false,
@@ -112,17 +113,17 @@ impl Evsel {
         }
     }
 
-    /// What it counts is told, too: in the tasks of the answer, or not at all.
+    /// The profiler is told its counts too: those of the tasks of the answer, or none.
     #[must_use]
     pub fn counted(mut self) -> Evsel {
         self.is_counted = true;
         self
     }
 
-    /// One sample per event, also of those that count more than one each time: `sched:sched_stat_runtime` counts ns.
+    /// One sample per event, also of an event that counts more than one each time: `sched:sched_stat_runtime` counts ns.
     #[must_use]
     pub fn once(mut self) -> Evsel {
-        // perf_swevent_event, kernel/events/core.c: else there is a sample for each.
+        // perf_swevent_event, kernel/events/core.c: else there is a sample for each count.
         self.attr.add_sample_type(SampleType::PERIOD);
         self
     }
@@ -172,27 +173,27 @@ impl Evsel {
         self
     }
 
-    /// The same, if they are wanted.
+    /// [`Evsel::callchain`], if `wanted`.
     #[must_use]
     pub fn callchain_if(self, wanted: bool, depth: u16) -> Evsel {
         if wanted { self.callchain(depth) } else { self }
     }
 
-    /// Samples hold so much of the stack of the current task in user mode.
+    /// Each sample holds `bytes` of the current task's user stack.
     #[must_use]
     pub fn user_stack(mut self, bytes: u32) -> Evsel {
         self.attr = self.attr.user_stack(bytes);
         self
     }
 
-    /// Each sample holds the address at which its task left the program.
+    /// Each sample holds the address at which its task left user mode.
     #[must_use]
     pub fn user_place(mut self) -> Evsel {
         self.chain_use = ChainUse::ProgramPlace;
         self.callchain(1).user_callchain()
     }
 
-    /// Each sample holds the innermost functions of the kernel, to tell what it was about.
+    /// Each sample holds the kernel's innermost functions, to tell what it was about.
     #[must_use]
     pub fn kernel_place(mut self, depth: u16) -> Evsel {
         self.chain_use = ChainUse::KernelPlace;
@@ -227,24 +228,24 @@ impl Evsel {
         self
     }
 
-    /// Never opened: the profiler finds its records among another event's and shows them under this one's id.
+    /// Never opened: the profiler finds its records among those of another event and shows them under this event's id.
     #[must_use]
     pub fn unopened(mut self) -> Evsel {
         self.opened = false;
         self
     }
 
-    /// Nobody pairs its records with those of other events: it may have a ring of its own. `filtered`: not all of them are
-    /// wanted.
+    /// Its records are not paired with those of other events, so it may have a ring of its own. `filtered`: not all of its records
+    /// are wanted.
     #[must_use]
-    pub fn apart(mut self, filtered: bool) -> Evsel {
-        self.is_apart = true;
+    pub fn unpaired(mut self, filtered: bool) -> Evsel {
+        self.is_unpaired = true;
         self.is_filtered = filtered;
         self
     }
 
-    /// Of a probe of this run, which cannot be removed while the event is open anywhere. `returns`: it is hit when its
-    /// function returns.
+    /// The event of a probe of this run, which cannot be removed while the event is open anywhere. `returns`: the probe is hit when
+    /// its function returns.
     #[must_use]
     pub fn probe(mut self, returns: bool) -> Evsel {
         self.is_probe = true;
@@ -257,7 +258,7 @@ impl Evsel {
         ChainForm { depth: self.attr.max_stack(), innermost: self.innermost, ..ChainForm::default() }
     }
 
-    /// Of a probe in a program, whose file has this inode.
+    /// The event of a probe in a program. `inode`: that of its file, if known.
     #[must_use]
     pub fn in_program(mut self, inode: Option<u64>) -> Evsel {
         self.mark_in_program(inode);
@@ -265,14 +266,14 @@ impl Evsel {
     }
 
     pub(super) fn mark_in_program(&mut self, inode: Option<u64>) {
-        self.in_program = Some(InProgram { inode, keeping: Keeping::Apart });
+        self.in_program = Some(ProgramProbe { inode, keeping: ProbeKeeping::Apart });
     }
 
     pub fn is_opened(&self) -> bool {
         self.opened
     }
 
-    /// None when its records are not shown; else the alias.
+    /// The alias under which its records are shown, if it has one. None: they are not shown.
     pub fn shown_as(&self) -> Option<Option<&str>> {
         self.printed.as_ref().map(Option::as_deref)
     }
@@ -297,17 +298,17 @@ impl Evsel {
         self.owner
     }
 
-    /// Where its samples go, as event number `event`.
+    /// The route of its samples. `event`: its id.
     pub(in crate::perf) fn route(&self, event: EventId) -> Route {
         Route { event, owner: self.owner as u32, kind: self.layout.kind() }
     }
 
-    /// True when it is opened on the tasks of the answer, so that no further narrowing is needed.
+    /// It is opened on the tasks of the answer, so that no further narrowing is needed.
     pub fn is_task_bound(&self) -> bool {
         self.binding == Binding::Task
     }
 
-    /// Addresses that need mappings to be told apart.
+    /// Its samples hold addresses that need mappings to be told apart.
     pub(in crate::perf) fn has_address(&self) -> bool {
         self.has_callchain() && self.chain_use != ChainUse::KernelPlace
             || self.attr.sample_type().contains(SampleType::IP)

@@ -7,7 +7,7 @@ use std::io;
 use nix::errno::Errno;
 
 use crate::host::{Host, online_cpus, sysctl};
-use crate::perf::attr::{Attr, Exclude, Missing, Source};
+use crate::perf::attr::{Attr, Exclude, MissingFeatures, Source};
 use crate::sys::open_files;
 use crate::sys::perf::Watch;
 use crate::sys::privileges::{Capability, Privileges};
@@ -176,7 +176,7 @@ pub fn locks_little(host: &Host) -> bool {
 
 fn harmless(watch: Watch) -> Option<i32> {
     let attr = Attr::dummy().exclude(Exclude { kernel: true, ..Exclude::default() });
-    let opened = Missing::default().open(&mut attr.clone(), watch);
+    let opened = MissingFeatures::default().open(&mut attr.clone(), watch);
     opened.err().map(|err| err.raw_os_error().unwrap_or(libc::EIO))
 }
 

@@ -10,7 +10,7 @@ use rustc_hash::FxHashSet;
 
 use crate::host::{Host, online_cpus};
 use crate::perf::Attr;
-use crate::perf::attr::Missing;
+use crate::perf::attr::MissingFeatures;
 use crate::profiler::TracefsFinder;
 use crate::symbol::mappings::offset_in_file;
 use crate::sys;
@@ -102,7 +102,7 @@ impl TracefsFinder {
         let format = self.get()?.format(&system, &name)?;
         let cpu = online_cpus(host)?.first().copied().context("no CPU is online")?;
         let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu };
-        probes.hold(Missing::default().open(&mut Attr::tracepoint(format.id), watch)?);
+        probes.hold(MissingFeatures::default().open(&mut Attr::tracepoint(format.id), watch)?);
         Ok(())
     }
 }

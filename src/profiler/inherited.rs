@@ -2,7 +2,7 @@
 
 use crate::host::{processes, threads};
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Evsel, Keeping};
+use crate::perf::evsel::{Evsel, ProbeKeeping};
 use crate::perf::target::Tasks;
 use crate::profiler::Setup;
 use crate::symbol::functions::has_mapped_inode;
@@ -32,7 +32,7 @@ impl Setup<'_> {
                     })
                 }
             };
-            evlist.keep(event, if is_shared { Keeping::InDoubt } else { Keeping::Everywhere });
+            evlist.keep(event, if is_shared { ProbeKeeping::InDoubt } else { ProbeKeeping::Everywhere });
         }
     }
 

@@ -11,7 +11,7 @@ use crate::escape::escape;
 use crate::event::selector::{Args, Head, ProbePoint, Selector, USUAL_MOST};
 use crate::host::{Host, processes};
 use crate::perf::Attr;
-use crate::perf::attr::Missing;
+use crate::perf::attr::MissingFeatures;
 use crate::perf::evsel::Evsel;
 use crate::perf::target::Tasks;
 use crate::profiler::code::{self, Near, Searched, did_you_mean};
@@ -353,7 +353,7 @@ impl TracefsFinder {
             return Ok(());
         };
         let tid = nix::unistd::gettid().as_raw();
-        let of_this_thread = |id| Missing::default().open(&mut Attr::tracepoint(id), Watch::Thread { tid });
+        let of_this_thread = |id| MissingFeatures::default().open(&mut Attr::tracepoint(id), Watch::Thread { tid });
         let are_held = probes.hold_all(of_this_thread).is_ok();
         close();
         if are_held && probes.remove_later() { Ok(()) } else { self.remove_probes() }

@@ -181,7 +181,7 @@ impl Trace {
         let (format, filter) = (bound.format.clone(), bound.filter.clone());
         let Attrs { stack, alias, .. } = bound.attributes.clone();
         let evsel = bound.into_evsel(setup.stacks || stack);
-        let event = evlist.add(evsel.apart(filter.is_some()).printed(alias))?;
+        let event = evlist.add(evsel.unpaired(filter.is_some()).printed(alias))?;
         let context = ContextFlags::of(&format);
         let shows_stack = self.shows_stacks || stack;
         self.traced.push(Traced { event, format, filter, here: None, calls: None, shows_stack, context });

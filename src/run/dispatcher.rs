@@ -1,4 +1,4 @@
-//! What is done with a record: side records to the tables, samples to their profiler, losses to all.
+//! Where records go: side records to the tables of tasks, samples to their profiler, losses to all profilers.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -29,66 +29,67 @@ use crate::task::{TaskTable, Watched};
 /// The state behind the merge.
 pub struct Dispatcher {
     pub evlist: Evlist,
-    /// Where the time is in every record of the run.
+    /// The layout of id and time, which all records share.
     pub layout: Layout,
     /// Samples hold addresses.
     pub any_address: bool,
     pub profilers: Vec<Box<dyn Profiler>>,
-    /// Of a dry run: its profilers have nothing to say.
+    /// Only in a dry run, whose profilers print nothing.
     pub meter: Option<Meter>,
-    /// All that a profiler may use.
+    /// What a profiler may use.
     pub ctx: Context,
     /// What the profilers asked for after the last tick.
     pub last_tick: TickOutcome,
     pub loss: LossBook,
-    /// Task-bound events see other tasks too.
+    /// Task-bound events also see other tasks, whose samples are dropped here.
     pub filter_in_user: bool,
-    /// What that left out.
-    pub narrowed: Narrowed,
+    pub filtered: FilteredSamples,
     /// Bytes of windows of user stacks that came beside samples.
     pub window_bytes: u64,
-    /// And those that found their rings full.
+    /// Windows of user stacks that found their rings full.
     pub lost_windows: u64,
     /// `-N`
     pub limit: Option<u64>,
-    /// When the last of them was.
+    /// Time of the sample that reached the limit.
     pub ended_ns: Option<Timestamp>,
     pub samples: u64,
-    /// Also those that are of others.
+    /// Samples that came out of the rings, also those that are ignored or dropped here.
     samples_read: u64,
     pub record_bytes: u64,
     pub late: u64,
     pub malformed: u64,
     /// Calls of probed functions that no probe saw.
     pub missed_calls: u64,
-    /// Those in children of the target's processes may go unseen.
-    pub doubts_children: bool,
-    /// How many of these there have been.
+    /// Calls of probed functions in children of the target's processes may go unseen.
+    pub may_miss_children: bool,
+    /// Number of such children.
     pub children_in_doubt: u64,
-    pub corrected: Corrected,
+    task_check: TaskCheck,
     /// As of the last interval.
-    pub missed: Missed,
-    /// When CPUs that are never idle were looked at last.
+    missing: MissingCounts,
+    /// CPU times at the last look at CPUs that are never idle.
     cpu_times: Option<Reading>,
 }
 
-/// Samples of other tasks.
+/// Samples of other tasks, which were dropped here.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Narrowed {
+pub struct FilteredSamples {
     pub samples: u64,
     pub bytes: u64,
 }
 
-/// When the tables were last compared with /proc, and what had been lost by then.
+/// The last comparison of the task table with /proc.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Corrected {
+struct TaskCheck {
+    /// Records lost by then.
     lost: u64,
+    /// Earliest time of the next comparison.
     next: Timestamp,
 }
 
-/// What is missing from the results, by what that means for them.
+/// Counts of what is missing from the results, by what that means for them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Missed {
+struct MissingCounts {
     lost: u64,
     untracked: u64,
     stacks: u64,
@@ -96,9 +97,9 @@ pub struct Missed {
     late: u64,
 }
 
-impl Missed {
-    fn since(self, before: Missed) -> Missed {
-        Missed {
+impl MissingCounts {
+    fn since(self, before: MissingCounts) -> MissingCounts {
+        MissingCounts {
             lost: self.lost.saturating_sub(before.lost),
             untracked: self.untracked.saturating_sub(before.untracked),
             stacks: self.stacks.saturating_sub(before.stacks),
@@ -107,9 +108,9 @@ impl Missed {
         }
     }
 
-    /// `by_place`: what has no stack is missing where it belongs.
-    fn verdict(self, by_place: bool) -> Verdict {
-        if self.lost > 0 || self.untracked > 0 || by_place && self.stacks > 0 {
+    /// `by_stack`: rows have stacks, so a sample without its stack is missing from its row.
+    fn verdict(self, by_stack: bool) -> Verdict {
+        if self.lost > 0 || self.untracked > 0 || by_stack && self.stacks > 0 {
             Verdict::LowerBound
         } else if self.discarded > 0 || self.late > 0 {
             Verdict::Discarded
@@ -120,7 +121,7 @@ impl Missed {
 }
 
 impl Dispatcher {
-    /// Before anything was read: no task is known, and nothing is left out.
+    /// A dispatcher that knows no task and drops no sample.
     pub fn new(
         evlist: Evlist,
         profilers: Vec<Box<dyn Profiler>>,
@@ -154,7 +155,7 @@ impl Dispatcher {
             last_tick: TickOutcome::default(),
             loss: LossBook::default(),
             filter_in_user: false,
-            narrowed: Narrowed::default(),
+            filtered: FilteredSamples::default(),
             window_bytes: 0,
             lost_windows: 0,
             limit: None,
@@ -165,10 +166,10 @@ impl Dispatcher {
             late: 0,
             malformed: 0,
             missed_calls: 0,
-            doubts_children: false,
+            may_miss_children: false,
             children_in_doubt: 0,
-            corrected: Corrected::default(),
-            missed: Missed::default(),
+            task_check: TaskCheck::default(),
+            missing: MissingCounts::default(),
             cpu_times: None,
         }
     }
@@ -193,22 +194,22 @@ impl Dispatcher {
             ItemKind::Record(record) if record_type(record) == PERF_RECORD_SAMPLE => {
                 let mut piece = RecordRun::of(record, item.late);
                 let flow = self.take_samples(&mut piece);
-                self.malformed += u64::from(piece.records() == 0); // it is no sample of ours
+                self.malformed += u64::from(piece.records() == 0); // no event of this run has its id
                 flow
             }
             _ => {
                 let (cpu, class) = place(item.ring);
-                self.take_other(item, cpu, class);
+                self.take_non_sample(item, cpu, class);
                 ControlFlow::Continue(())
             }
         }
     }
 
-    /// Takes the samples at the start of a piece: a profiler has those that follow each other in one call.
+    /// Takes the samples at the start of a piece: a profiler gets all of its samples that follow each other in one call.
     #[inline]
     pub fn take_samples(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
         loop {
-            let Dispatcher { evlist, profilers, meter, ctx, filter_in_user, narrowed, .. } = self;
+            let Dispatcher { evlist, profilers, meter, ctx, filter_in_user, filtered, .. } = self;
             let route = piece.next_record().and_then(sample_identifier).and_then(|id| evlist.route(id));
             let Some(owner) = route.map(|route| route.owner) else { break };
             if owner as usize == WINDOW_OWNER {
@@ -222,8 +223,8 @@ impl Dispatcher {
             let is_gated = *filter_in_user || meter.is_some();
             let mut gate = |event: EventId, sample: &Sample<'_>, ctx: &Context| {
                 if *filter_in_user && evlist.evsel(event).is_task_bound() && !ctx.watched.contains(sample.tid) {
-                    narrowed.samples += 1;
-                    narrowed.bytes += sample.record().len() as u64;
+                    filtered.samples += 1;
+                    filtered.bytes += sample.record().len() as u64;
                     return false;
                 }
                 meter.iter_mut().for_each(|meter| meter.add(event, sample));
@@ -235,9 +236,9 @@ impl Dispatcher {
             self.samples_read += taken.all();
             self.samples += taken.relevant;
             self.malformed += taken.malformed;
-            self.give_stacks();
+            self.send_stacks();
             self.ctx.output.flush_large();
-            if self.enough() {
+            if self.has_enough() {
                 self.ended_ns = Some(piece.last());
                 return ControlFlow::Break(());
             }
@@ -264,14 +265,14 @@ impl Dispatcher {
         true
     }
 
-    /// One that is no sample, from a ring of `cpu`.
+    /// Takes an item that is no sample, from a ring of `cpu`.
     #[inline(never)]
-    fn take_other(&mut self, item: &Item<'_>, cpu: u32, class: Class) {
+    fn take_non_sample(&mut self, item: &Item<'_>, cpu: u32, class: Class) {
         if let ItemKind::Record(record) = item.kind {
-            self.malformed += u64::from(self.side(record, item, cpu, class).is_err());
+            self.malformed += u64::from(self.take_side_record(record, item, cpu, class).is_err());
             return;
         }
-        // No counter knows of bytes that made no sense: at least one record was among them.
+        // No counter knows of skipped bytes: at least one record was among them.
         let least = u64::from(matches!(item.kind, ItemKind::Corrupt));
         match class {
             Class::Side => self.loss.count_side(least),
@@ -281,22 +282,22 @@ impl Dispatcher {
         self.lost(LostWindow { cpu, start_ns: item.after, end_ns: item.time, count: 0 }, class);
     }
 
-    /// True when `-N` samples were seen.
+    /// `-N` samples were seen.
     #[inline]
-    pub fn enough(&self) -> bool {
+    pub fn has_enough(&self) -> bool {
         self.limit.is_some_and(|limit| self.samples >= limit)
     }
 
-    /// Stacks seen for the first time travel with the batch that refers to them.
+    /// New stacks go to the output before the batch that refers to them.
     #[inline(always)]
-    fn give_stacks(&mut self) {
+    fn send_stacks(&mut self) {
         if self.ctx.stacks.is_changed() {
-            self.give_news();
+            self.send_stack_updates();
         }
     }
 
     #[inline(never)]
-    fn give_news(&mut self) {
+    fn send_stack_updates(&mut self) {
         if self.ctx.stacks.has_updates() {
             self.ctx.output.tell(self.ctx.stacks.take_updates());
         }
@@ -306,7 +307,7 @@ impl Dispatcher {
         self.ctx.stacks.clear_changed();
     }
 
-    /// Lets go of the stacks that nobody will refer to.
+    /// Forgets the stacks that nobody will refer to.
     #[cold]
     fn forget_stacks(&mut self) {
         if !self.ctx.output.flush_all() {
@@ -321,7 +322,7 @@ impl Dispatcher {
         self.ctx.stacks.set_growth(Duration::from_nanos(sys::cpu_ns().0.saturating_sub(start_ns)));
     }
 
-    /// What fell on stacks since the last time goes to the output, which gives them their names and adds it up.
+    /// Sends the weights of stacks since the last time to the output, which names the stacks and adds the weights up.
     fn send_weights(&mut self) {
         self.weigh_samples();
         let rows = self.ctx.weights.take();
@@ -330,18 +331,18 @@ impl Dispatcher {
         }
     }
 
-    /// Samples get the weight that they have none of yet.
+    /// Has the profilers weigh the samples that have no weight yet.
     pub fn weigh_samples(&mut self) {
-        self.tell(Event::WeighSamples);
+        self.notify(Event::WeighSamples);
     }
 
-    /// Tells all profilers.
-    fn tell(&mut self, event: Event<'_>) {
+    /// Notifies all profilers.
+    fn notify(&mut self, event: Event<'_>) {
         let Dispatcher { profilers, ctx, .. } = self;
         profilers.iter_mut().for_each(|profiler| profiler.on(event, ctx));
     }
 
-    fn side(&mut self, record: &[u8], item: &Item<'_>, cpu: u32, class: Class) -> Result<(), Malformed> {
+    fn take_side_record(&mut self, record: &[u8], item: &Item<'_>, cpu: u32, class: Class) -> Result<(), Malformed> {
         let (side, id) = decode(record, &self.layout)?;
         match side {
             Record::Lost { count } => {
@@ -364,12 +365,12 @@ impl Dispatcher {
                 return Ok(());
             }
             Record::Throttle { on: true } => {
-                self.tell(Event::Throttled { cpu });
+                self.notify(Event::Throttled { cpu });
                 return Ok(());
             }
             Record::Switch { out: false, other: prev, .. } => {
-                self.evlist.came(cpu, prev == Some(0));
-                self.tell(Event::Came { tid: id.tid, prev, time: id.time, cpu });
+                self.evlist.count_switch_in(cpu, prev == Some(0));
+                self.notify(Event::Came { tid: id.tid, prev, time: id.time, cpu });
                 return Ok(());
             }
             Record::Comm { .. } | Record::Fork(_) | Record::Exit(_) | Record::Mmap(_) => {}
@@ -379,16 +380,16 @@ impl Dispatcher {
             && let Some(change) = self.ctx.spaces.apply(&side, id.time)
         {
             self.ctx.stacks.push_change(change);
-            self.give_stacks();
+            self.send_stacks();
         }
         if let Record::Fork(fork) = &side {
             let is_child = fork.pid == fork.tid && self.ctx.watched.contains(fork.ptid);
-            self.children_in_doubt += u64::from(is_child && self.doubts_children);
+            self.children_in_doubt += u64::from(is_child && self.may_miss_children);
         }
         self.ctx.tasks.apply(&side, id.time);
         self.ctx.watched.apply(&side);
         if !matches!(side, Record::Mmap(_)) {
-            self.tell(Event::Task { record: &side, time: id.time, cpu: id.cpu });
+            self.notify(Event::Task { record: &side, time: id.time, cpu: id.cpu });
         }
         Ok(())
     }
@@ -397,19 +398,18 @@ impl Dispatcher {
         match class {
             Class::Side => {
                 self.loss.side_window();
-                self.tell(Event::LostSide(&window));
+                self.notify(Event::LostSide(&window));
             }
             Class::Events(_) if self.evlist.holds_windows(class) => {} // no sample is missing
             Class::Events(_) => {
                 self.loss.window(window);
-                self.tell(Event::Lost(&window));
+                self.notify(Event::Lost(&window));
             }
         }
     }
 
-    /// Tells the profilers what their events counted. Of events that had to be opened wider than was asked for that would
-    /// say nothing.
-    pub fn tell_counted(&mut self) {
+    /// Notifies the profilers of the counts of their events; not with `filter_in_user`, as the counts are of other tasks then, too.
+    pub fn notify_counts(&mut self) {
         for (cpu, event, counted) in self.evlist.take_counted() {
             let owner = self.evlist.evsel(event).owner();
             if let Some(profiler) = self.profilers.get_mut(owner).filter(|_| !self.filter_in_user) {
@@ -420,11 +420,11 @@ impl Dispatcher {
 
     /// Events are on.
     pub fn started(&mut self, now: Timestamp) {
-        self.tell(Event::Started { now });
-        self.give_stacks();
+        self.notify(Event::Started { now });
+        self.send_stacks();
     }
 
-    /// The processes of the answer that live now.
+    /// The pids of the watched processes that live now.
     pub fn watched_processes(&self) -> Vec<i32> {
         let watched = self.ctx.tasks.living().filter(|(tid, _)| self.ctx.watched.contains(*tid));
         let mut pids: Vec<i32> = watched.map(|(_, pid)| pid).collect();
@@ -433,22 +433,22 @@ impl Dispatcher {
         pids
     }
 
-    /// Once the output keeps up again, stacks are told of anew, and so is what processes have mapped.
-    fn end_gap(&mut self) {
+    /// Once the output keeps up again, it gets the stacks and mappings that it has missed.
+    fn resend_dropped(&mut self) {
         if let Some(gap) = self.ctx.output.end_gap() {
             self.ctx.spaces.renew_all();
             gap.first.into_iter().for_each(|first| self.ctx.stacks.forget_from(first));
         }
     }
 
-    /// Between samples; everything up to `now` was seen.
+    /// Between samples; all records up to `now` were seen.
     pub fn tick(&mut self, now: Timestamp) {
-        self.end_gap();
+        self.resend_dropped();
         self.last_tick = TickOutcome::default();
         for profiler in &mut self.profilers {
             self.last_tick.merge(profiler.tick(now, &mut self.ctx));
         }
-        self.give_stacks();
+        self.send_stacks();
         if self.ctx.weights.are_many() && self.ctx.output.flush_all() {
             self.send_weights();
         }
@@ -458,26 +458,26 @@ impl Dispatcher {
         }
     }
 
-    /// Events are off; everything up to `now` was seen.
+    /// Events are off; all records up to `now` were seen.
     pub fn stopped(&mut self, now: Timestamp) {
-        self.tell(Event::Stopped { now });
-        self.give_stacks();
+        self.notify(Event::Stopped { now });
+        self.send_stacks();
     }
 
-    /// After losses, tasks may have come, gone and changed their names unseen.
-    pub fn correct(&mut self, now: Timestamp) {
+    /// After losses, compares the task table with /proc: tasks may have come, gone and changed their names unseen.
+    pub fn check_tasks(&mut self, now: Timestamp) {
         const PAUSE_NS: u64 = 1_000_000_000;
         let lost = self.loss.total().saturating_add(self.loss.side_total());
-        if lost == self.corrected.lost || now < self.corrected.next {
+        if lost == self.task_check.lost || now < self.task_check.next {
             return;
         }
         self.ctx.tasks.correct(now);
-        // On a machine with many threads the look takes long, and the rings fill meanwhile.
+        // On a machine with many threads this takes long, and the rings fill meanwhile.
         let took = sys::monotonic_ns().saturating_sub(now);
-        self.corrected = Corrected { lost, next: now.saturating_add(PAUSE_NS.max(took.saturating_mul(50))) };
+        self.task_check = TaskCheck { lost, next: now.saturating_add(PAUSE_NS.max(took.saturating_mul(50))) };
     }
 
-    /// Looks at what was learnt of idle tasks. They may be hidden on some CPUs: that is told once.
+    /// Decides which CPUs hide their idle tasks, and says so once.
     pub fn judge_idle(&mut self) {
         for cpu in std::mem::take(&mut self.last_tick.missed_switches) {
             self.evlist.missed_switch(cpu);
@@ -490,8 +490,8 @@ impl Dispatcher {
         }
     }
 
-    /// CPUs that were never idle when it was asked whether they hide that, and have been idle since, are asked again.
-    pub fn ask_idle(&mut self) {
+    /// CPUs that were never idle during the last test for a hidden idle task, and have been idle since, are tested again.
+    pub fn retest_idle(&mut self) {
         let busy: Vec<u32> = self.evlist.never_idle().collect();
         if busy.is_empty() {
             self.cpu_times = None;
@@ -502,23 +502,22 @@ impl Dispatcher {
         if let Some(before) = &self.cpu_times {
             for cpu in busy {
                 if idle_ns(&now, cpu) > idle_ns(before, cpu) {
-                    self.evlist.ask_idle(cpu);
+                    self.evlist.retest_idle(cpu);
                 }
             }
         }
         self.cpu_times = Some(now);
     }
 
-    /// Forgets tasks that have been gone for a while.
+    /// Forgets tasks that ended a while ago.
     pub fn expire(&mut self, now: Timestamp) {
         self.ctx.tasks.expire(now);
         self.ctx.spaces.expire(now);
     }
 
-    /// Says of each table of an interval how far it can be trusted, and of the interval itself. `undecodable`: records that
-    /// nobody could read.
+    /// Sets the verdict of each table of an interval, and gives that of the interval. `undecodable`: records without a time.
     pub fn judge(&mut self, report: &mut Report, undecodable: u64) -> Verdict {
-        let missed = Missed {
+        let missing = MissingCounts {
             lost: [
                 self.loss.total(),
                 self.loss.side_total(),
@@ -535,14 +534,14 @@ impl Dispatcher {
             discarded: self.ctx.discarded,
             late: self.late,
         };
-        let of_interval = missed.since(self.missed);
+        let of_interval = missing.since(self.missing);
         for table in &mut report.tables {
             let basis = table.rows.basis();
             let verdict = match basis {
                 Basis::Counters => continue,
                 Basis::Interval => of_interval.verdict(false),
-                Basis::Run => missed.verdict(true),
-                Basis::RunByRow => Missed { discarded: 0, ..missed }.verdict(true),
+                Basis::Run => missing.verdict(true),
+                Basis::RunByRow => MissingCounts { discarded: 0, ..missing }.verdict(true),
             };
             let of_children = match basis {
                 Basis::RunByRow if self.children_in_doubt > 0 => Verdict::Unsure, // what ended what is counted
@@ -550,7 +549,7 @@ impl Dispatcher {
             };
             table.verdict = table.verdict.and(verdict).and(of_children);
         }
-        self.missed = missed;
+        self.missing = missing;
         of_interval.verdict(false).and(self.verdict_of_children())
     }
 

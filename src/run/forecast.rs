@@ -16,8 +16,8 @@ use anyhow::{Context as _, Result};
 use crate::output::forecast::{Allowed, EventForecast, Forecast, ForecastPace, RingForecast};
 use crate::output::sink::Sink;
 use crate::perf::EventId;
-use crate::perf::attr::PerCount;
-use crate::perf::evlist::counters::Counters;
+use crate::perf::attr::SamplesPerCount;
+use crate::perf::evlist::counters::EventCounters;
 use crate::perf::evsel::Evsel;
 use crate::ringbuf::Limit;
 use crate::run::forecast::book::{ForecastBook, Need, Phase, rate};
@@ -77,7 +77,7 @@ struct Look {
     /// By event, what a record of it may hold, as its format says.
     raw_bytes: Vec<usize>,
     /// None: the samples are counted.
-    counters: Option<Counters>,
+    counters: Option<EventCounters>,
     /// What the events had counted when they were read last.
     before: Vec<u64>,
     book: ForecastBook,
@@ -98,7 +98,7 @@ struct Look {
 
 impl Look {
     fn counters(&self) -> usize {
-        self.counters.as_ref().map_or(0, Counters::len)
+        self.counters.as_ref().map_or(0, EventCounters::len)
     }
 
     /// How often it counts: to start and stop an event takes an answer of its CPU.
@@ -153,7 +153,7 @@ impl Run {
         };
         self.begin()?;
         if let Some(counters) = &look.counters {
-            counters.turn(false).context(CANNOT_TURN)?; // they have begun with the rest
+            counters.enable(false).context(CANNOT_TURN)?; // they have begun with the rest
         }
         self.go_through(counted, &mut look)?;
         if !self.options.paced {
@@ -214,16 +214,16 @@ impl Run {
         }
         let counts = phase == Phase::Counted && look.counters.is_some();
         match &look.counters {
-            Some(counters) if counts => counters.turn(true).context(CANNOT_TURN)?,
-            Some(_) if phase == Phase::Sampled => self.core.evlist.sampling(true).context(CANNOT_TURN)?,
+            Some(counters) if counts => counters.enable(true).context(CANNOT_TURN)?,
+            Some(_) if phase == Phase::Sampled => self.core.evlist.enable_samples(true).context(CANNOT_TURN)?,
             _ => {} // they have been on from the start
         }
         look.book.begin(phase);
         self.take(phase, look); // what came before is not of this phase
         let used = self.watch(phase, time, look)?;
         match &look.counters {
-            Some(counters) if counts => return counters.turn(false).context(CANNOT_TURN),
-            Some(_) => self.core.evlist.sampling(false).context(CANNOT_TURN)?,
+            Some(counters) if counts => return counters.enable(false).context(CANNOT_TURN),
+            Some(_) => self.core.evlist.enable_samples(false).context(CANNOT_TURN)?,
             None => {}
         }
         look.sampling_ns += used.ns;
@@ -299,7 +299,7 @@ impl Run {
 
     /// Whatever became of them: each has cost something.
     fn samples_read(&self) -> u64 {
-        self.metered().iter().map(|metered| metered.samples).sum::<u64>() + self.core.narrowed.samples
+        self.metered().iter().map(|metered| metered.samples).sum::<u64>() + self.core.filtered.samples
     }
 
     /// One turn of the loop, as a run does it.
@@ -345,10 +345,10 @@ impl Run {
             return Some(1.0); // samples were counted
         }
         let evsel = self.core.evlist.evsel(event);
-        match evsel.attr().per_count() {
-            PerCount::Samples(each) => Some(each),
-            PerCount::Unknown => None,
-            PerCount::Periods => match metered.get(event.index()) {
+        match evsel.attr().samples_per_count() {
+            SamplesPerCount::Samples(each) => Some(each),
+            SamplesPerCount::Unknown => None,
+            SamplesPerCount::Periods => match metered.get(event.index()) {
                 Some(weight) if weight.periods > 0 => Some(weight.samples as f64 / weight.periods as f64),
                 // Of all tracepoints, these count ns (include/trace/events/sched.h).
                 _ => (evsel.attr().tracepoint_id().is_some() && !evsel.name().starts_with("sched:sched_stat_"))
@@ -407,7 +407,7 @@ impl Run {
         let metered_bytes: u64 = metered.iter().map(|metered| metered.bytes).sum();
         let lived_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
         let side_bytes_per_s =
-            rate(self.core.record_bytes.saturating_sub(metered_bytes + self.core.narrowed.bytes) as f64, lived_ns);
+            rate(self.core.record_bytes.saturating_sub(metered_bytes + self.core.filtered.bytes) as f64, lived_ns);
         // Few samples say nothing of what one takes: then it is the waiting that costs.
         let scale = if cost.samples >= 1000 { per_s / rate(cost.samples as f64, cost.ns) } else { 1.0 };
         let busy = rate(cost.reader_ns as f64, cost.ns) / 1e9 * scale;

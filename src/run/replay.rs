@@ -68,7 +68,7 @@ impl Replay {
         let mut evlist = Evlist::new();
         profiler.init(&mut evlist, &setup)?;
         profiler.filter(&mut evlist, &setup)?;
-        evlist.number();
+        evlist.assign_ids();
         let scope = setup.scope;
         // Its thread waits for its settings: it prints nothing.
         let (output, settle) = Output::start(Sink::file("/dev/null".as_ref())?, Arc::new(Waker::new()?))?;

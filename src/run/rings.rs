@@ -248,7 +248,7 @@ impl Rings {
             }
         }
         if !gone.is_empty() {
-            core.tell_counted(); // the counters go with their CPU
+            core.notify_counts(); // the counters go with their CPU
         }
         gone.into_iter().for_each(|cpu| core.evlist.close_cpu(cpu));
         self.refused.retain(|cpu| online.contains(cpu));
@@ -486,7 +486,7 @@ pub fn deliver(
     core: &mut Dispatcher,
     place: impl Fn(usize) -> (u32, Class),
 ) -> Drained {
-    let drained = if core.enough() {
+    let drained = if core.has_enough() {
         Drained { stopped: true, ..Drained::default() }
     } else {
         merge.drain_into(limit, &mut Delivery { layout: core.layout.clone(), core, place })

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use perf_prof::perf::Attr;
-use perf_prof::perf::attr::Missing;
+use perf_prof::perf::attr::MissingFeatures;
 use perf_prof::profiler::TracefsFinder;
 use perf_prof::sys::bpf::load_tracepoint_program;
 use perf_prof::sys::perf::{Watch, attach_program, attached_programs};
@@ -54,7 +54,7 @@ impl OnTracepoint {
         let format = tracefs.format(system, of_system).map_err(io::Error::other)?;
         let program = load_tracepoint_program(name, &returns.instructions())?;
         let watch = Watch::Cpu(super::online_cpus()[0]); // any CPU stands for all
-        let fd = Missing::default().open(&mut Attr::tracepoint(format.id), watch)?;
+        let fd = MissingFeatures::default().open(&mut Attr::tracepoint(format.id), watch)?;
         let before = attached_programs(fd.as_fd())?;
         attach_program(fd.as_fd(), program.as_fd())?;
         let now = attached_programs(fd.as_fd())?;

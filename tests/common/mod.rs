@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use perf_prof::perf::Attr;
-use perf_prof::perf::attr::Missing;
+use perf_prof::perf::attr::MissingFeatures;
 use perf_prof::sys;
 use perf_prof::sys::perf::Watch;
 use serde_json::Value;
@@ -81,7 +81,7 @@ pub fn can_trace() -> bool {
     } else {
         let tid = nix::unistd::gettid().as_raw();
         let cpu = online_cpus()[0];
-        match Missing::default().open(&mut Attr::dummy(), Watch::Task { tid, cpu }) {
+        match MissingFeatures::default().open(&mut Attr::dummy(), Watch::Task { tid, cpu }) {
             Ok(_) => return true,
             Err(err) => format!("perf_event_open: {err}"),
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::host::{Host, online_cpus, parse_cpus, sysctl};
-use crate::perf::attr::{Attr, Exclude, Missing, Sampling};
+use crate::perf::attr::{Attr, Exclude, MissingFeatures, Sampling};
 use crate::perf::no_tracefs::{Lockdown, NoTracefs, unreadable};
 use crate::perf::refusal::Reason;
 use crate::profiler::TracefsFinder;
@@ -63,7 +63,9 @@ impl Machine {
             online: online.len(),
             possible,
             is_virtual: is_virtual(&read(&host.proc.join("cpuinfo"))),
-            pmu: Missing::default().open(&mut Attr::cycles(Sampling::Frequency(99)).exclude(user_code), watch).is_ok(),
+            pmu: MissingFeatures::default()
+                .open(&mut Attr::cycles(Sampling::Frequency(99)).exclude(user_code), watch)
+                .is_ok(),
             kprobes: probes(false),
             uprobes: probes(true),
             nested: procfs::is_nested(host),

@@ -1,4 +1,4 @@
-//! The events of a run once more, counted and never sampled: what a forecast is made of.
+//! Counters beside the events of a run, for a forecast.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,27 +13,28 @@ use crate::sys::perf::Watch;
 
 /// Counters of all events that are open, without a ring.
 #[derive(Debug, Default)]
-pub struct Counters(Vec<Counter>);
+pub struct EventCounters(Vec<EventCounter>);
 
 #[derive(Debug)]
-struct Counter {
+struct EventCounter {
     fd: OwnedFd,
     cpu: u32,
     event: EventId,
+    /// As of the last reading.
     count: u64,
 }
 
 impl Evlist {
-    /// Counters will be opened beside the events: there must be descriptors for both.
-    pub fn count_too(&mut self) {
-        self.counted_too = true;
+    /// Counters will be opened beside the events: [`Evlist::plan`] checks that there are descriptors for both.
+    pub fn with_counters(&mut self) {
+        self.with_counters = true;
     }
 
-    /// Opens a counter for each event that is open, with the same filter and target. They wait for [`Counters::turn`].
+    /// Opens a counter for each event that is open, with the same filter and target. They wait for [`EventCounters::enable`].
     ///
     /// # Errors
     /// As [`Evlist::open_cpu`].
-    pub fn open_counters(&mut self) -> Result<Counters> {
+    pub fn open_counters(&mut self) -> Result<EventCounters> {
         let mut counters = Vec::new();
         for cpu in &self.cpus {
             let mut events: Vec<EventId> = cpu.events.iter().map(|event| event.event).collect();
@@ -57,19 +58,19 @@ impl Evlist {
                         sys::perf::set_filter(fd.as_fd(), filter)
                             .with_context(|| format!("the kernel refuses the filter of {}: {filter}", evsel.name))?;
                     }
-                    counters.push(Counter { fd, cpu: cpu.cpu, event, count: 0 });
+                    counters.push(EventCounter { fd, cpu: cpu.cpu, event, count: 0 });
                 }
             }
         }
-        Ok(Counters(counters))
+        Ok(EventCounters(counters))
     }
 
-    /// Which of the rings of a CPU takes the records of an event.
+    /// The number of the ring, among those of a CPU, that takes the records of an event.
     pub fn ring_of(&self, event: EventId) -> usize {
         self.plan.classes.get(event.index()).copied().unwrap_or(0)
     }
 
-    /// What the events have counted so far, by CPU and event, always in the same order.
+    /// The counts of the events so far, by CPU and event, always in the same order.
     pub fn read_counts(&self) -> Vec<(u32, EventId, u64)> {
         let events = self.cpus.iter().flat_map(|cpu| cpu.events.iter().map(|event| (cpu.cpu, event)));
         let read = |(cpu, event): (u32, &EventFd)| {
@@ -80,22 +81,22 @@ impl Evlist {
         events.map(read).collect()
     }
 
-    /// Whether the events make records from now on. What carries names goes on.
+    /// Enables or disables the events. Side records go on.
     ///
     /// # Errors
     /// The kernel's errno.
-    pub fn sampling(&self, on: bool) -> io::Result<()> {
+    pub fn enable_samples(&self, on: bool) -> io::Result<()> {
         let turn = if on { sys::perf::enable } else { sys::perf::disable };
         self.cpus.iter().flat_map(|cpu| &cpu.events).try_for_each(|event| turn(event.fd.as_fd()))
     }
 }
 
-impl Counters {
-    /// Whether they count.
+impl EventCounters {
+    /// Enables or disables all counters.
     ///
     /// # Errors
     /// The kernel's errno.
-    pub fn turn(&self, on: bool) -> io::Result<()> {
+    pub fn enable(&self, on: bool) -> io::Result<()> {
         let turn = if on { sys::perf::enable } else { sys::perf::disable };
         self.0.iter().try_for_each(|counter| turn(counter.fd.as_fd()))
     }
@@ -108,9 +109,9 @@ impl Counters {
         self.0.is_empty()
     }
 
-    /// What each counted since the last time, by CPU and event.
+    /// The count of each since the last call, by CPU and event.
     pub fn take(&mut self) -> Vec<(u32, EventId, u64)> {
-        let read = |counter: &mut Counter| {
+        let read = |counter: &mut EventCounter| {
             let mut values = [0_u64; 4];
             sys::perf::read(counter.fd.as_fd(), &mut values).ok().filter(|read| *read > 0)?;
             let before = std::mem::replace(&mut counter.count, values[0]);

@@ -107,14 +107,14 @@ impl Evlist {
 
     /// Descriptors per CPU for that.
     pub(super) fn idle_descriptors(&self) -> u64 {
-        if self.idle_switch.is_some() && !self.counted_too { 2 } else { 0 }
+        if self.idle_switch.is_some() && !self.with_counters { 2 } else { 0 }
     }
 
     /// Opens what watches the idle task of `cpu`. A kernel that refuses leaves us with what the events see.
     ///
     /// Last of all, as events are enabled in the order in which they were opened: who is told to come must be seen to go.
     pub(super) fn open_idle_watch(&mut self, cpu: &mut CpuEvents) {
-        let Some(switch) = self.idle_switch.filter(|_| !self.counted_too) else { return }; // a forecast counts samples
+        let Some(switch) = self.idle_switch.filter(|_| !self.with_counters) else { return }; // a forecast counts samples
         let class = self.ring_of(switch);
         let watch = Watch::Cpu(cpu.cpu);
         let mut attr = Attr::dummy().with_sample_type(shared_bits(&self.evsels)).watermark(cpu.half).switches();
@@ -169,7 +169,7 @@ impl Evlist {
     }
 
     /// A SWITCH record told that somebody came.
-    pub fn came(&mut self, cpu: u32, from_idle: bool) {
+    pub fn count_switch_in(&mut self, cpu: u32, from_idle: bool) {
         let of_cpu = self.cpus.iter_mut().find(|events| events.cpu == cpu);
         if let Some(idle) = of_cpu.and_then(|events| events.idle.as_mut()) {
             idle.tally.add(from_idle);
@@ -210,7 +210,7 @@ impl Evlist {
     }
 
     /// Such a CPU has been idle: asks again.
-    pub fn ask_idle(&mut self, cpu: u32) {
+    pub fn retest_idle(&mut self, cpu: u32) {
         let of_cpu = self.cpus.iter_mut().find(|events| events.cpu == cpu);
         if let Some(idle) = of_cpu.and_then(|events| events.idle.as_mut()).filter(|idle| idle.sight == Sight::Resting) {
             idle.tally = Tally::default();

@@ -18,7 +18,7 @@ use anyhow::Result;
 
 use crate::perf::attr::Attr;
 use crate::perf::evlist::Evlist;
-use crate::perf::evsel::{Binding, EventId, Evsel, Keeping};
+use crate::perf::evsel::{Binding, EventId, Evsel, ProbeKeeping};
 use crate::perf::opening::{gone, watch_error};
 use crate::perf::plan::BoundTo;
 use crate::perf::target::{Target, Tasks};
@@ -64,13 +64,13 @@ impl Evlist {
     }
 
     /// Settles how an inherited probe is kept where the kernel cannot keep tasks apart.
-    pub fn keep(&mut self, event: EventId, keeping: Keeping) {
+    pub fn keep(&mut self, event: EventId, keeping: ProbeKeeping) {
         if let Some(in_program) = &mut self.evsels[event.index()].in_program {
             in_program.keeping = keeping;
         }
     }
 
-    fn inherited(&self, keeping: Keeping) -> impl Iterator<Item = &Evsel> {
+    fn inherited(&self, keeping: ProbeKeeping) -> impl Iterator<Item = &Evsel> {
         let is = move |evsel: &&Evsel| {
             let is_so = evsel.in_program.is_some_and(|in_program| in_program.keeping == keeping);
             is_so && evsel.is_opened() && evsel.binding == Binding::Task
@@ -81,7 +81,7 @@ impl Evlist {
     /// Names of events whose calls in children may go unseen.
     pub fn in_doubt(&self) -> Vec<&str> {
         match self.plan.inherit && self.plan.bound.is_some() {
-            true => self.inherited(Keeping::InDoubt).map(Evsel::name).collect(),
+            true => self.inherited(ProbeKeeping::InDoubt).map(Evsel::name).collect(),
             false => Vec::new(),
         }
     }
@@ -101,8 +101,8 @@ impl Evlist {
     /// Descriptors that keep inherited probes.
     pub(super) fn keepers(&self, target: &Target, bound: Option<&BoundTo>) -> u64 {
         let (Some(BoundTo::Threads(tids)), false) = (bound, self.inherited_probes(target).is_empty()) else { return 0 };
-        let apart = self.inherited(Keeping::Apart).next().map_or(0, |_| tids.len());
-        (apart + self.inherited(Keeping::Everywhere).count()) as u64
+        let apart = self.inherited(ProbeKeeping::Apart).next().map_or(0, |_| tids.len());
+        (apart + self.inherited(ProbeKeeping::Everywhere).count()) as u64
     }
 
     /// Opens what keeps probes everywhere, and tasks apart: before the events that these will inherit.
@@ -113,7 +113,7 @@ impl Evlist {
         let Some(BoundTo::Threads(tids)) = self.plan.bound.clone().filter(|_| self.plan.inherit) else { return Ok(()) };
         let cpu = nix::sched::sched_getcpu().map_or(0, |cpu| cpu as u32);
         let probes: Vec<(String, Attr)> = self
-            .inherited(Keeping::Everywhere)
+            .inherited(ProbeKeeping::Everywhere)
             .map(|evsel| (evsel.name.clone(), evsel.attr.clone().counting()))
             .collect();
         for (name, mut attr) in probes {
@@ -125,7 +125,7 @@ impl Evlist {
     }
 
     pub(super) fn keep_apart(&mut self, tids: &[i32]) -> Result<()> {
-        if self.inherited(Keeping::Apart).next().is_none() {
+        if self.inherited(ProbeKeeping::Apart).next().is_none() {
             return Ok(());
         }
         for &tid in tids {

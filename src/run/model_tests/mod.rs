@@ -151,7 +151,7 @@ impl World {
         let mut evlist = Evlist::new();
         profiler.init(&mut evlist, &setup).unwrap();
         profiler.filter(&mut evlist, &setup).unwrap();
-        evlist.number();
+        evlist.assign_ids();
         let scope = setup.scope;
         let waker = Arc::new(Waker::new().unwrap());
         // Its thread waits for its settings: it prints nothing.
