@@ -44,7 +44,7 @@ use crate::perf::evlist::Evlist;
 use crate::profiler::hits::HitCost;
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
 use crate::report::{Table, Value};
-use crate::ringbuf::Limit;
+use crate::ringbuf::DrainLimit;
 use crate::run::dispatcher::Dispatcher;
 use crate::run::loss::coverage;
 use crate::run::onlookers::Onlookers;
@@ -351,9 +351,9 @@ impl Run {
             let Woken { signalled, ticked } = self.wait(timeout)?;
             self.report_due |= ticked || self.missed_its_timer();
             self.wakeups += 1;
-            let held = self.round(Limit::Horizon);
+            let held = self.round(DrainLimit::Horizon);
             // One follow-up delivers what was held; under a flood there is more, and a small ring would fill in 100 ms.
-            follow_up = held && (!follow_up || self.rings.is_crowded());
+            follow_up = held && (!follow_up || self.rings.is_backlogged());
             if self.core.has_enough() {
                 return Ok(Stop::Enough);
             }
@@ -446,7 +446,7 @@ impl Run {
         interval.is_some_and(|interval| Duration::from_nanos(age) > interval + SLACK)
     }
 
-    fn round(&mut self, limit: Limit) -> bool {
+    fn round(&mut self, limit: DrainLimit) -> bool {
         self.rings.round(limit, &mut self.core)
     }
 

@@ -82,7 +82,7 @@ pub fn read(events: &[&str], filter: Option<&str>, ahead: bool, duration: Option
         }
     }
     if !ahead {
-        rings.iter_mut().for_each(RingBuf::never_ahead);
+        rings.iter_mut().for_each(RingBuf::disable_prefetch);
     }
     evlist.enable()?;
     let end_ns = duration.map(|duration| sys::monotonic_ns() + duration.as_nanos() as u64);

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 
 use perf_prof::perf::layout::Layout;
 use perf_prof::ringbuf::sim::Producer;
-use perf_prof::ringbuf::{Item, ItemKind, Limit, Merge, RingBuf, Stamp};
+use perf_prof::ringbuf::{DrainLimit, Item, ItemKind, Merge, RingBuf, Stamp};
 
 use super::common::Spread;
 use super::{TURNS, sched_switch};
@@ -121,7 +121,7 @@ impl Rings {
         let start = Instant::now();
         self.merge.load(self.now);
         let stamp = |record: &[u8]| layout.sample_time(record).map_or(Stamp::Bad, Stamp::At);
-        let drained = self.merge.drain(Limit::All, stamp, |item: Item<'_>| {
+        let drained = self.merge.drain(DrainLimit::All, stamp, |item: Item<'_>| {
             if let ItemKind::Record(record) = item.kind {
                 use_record(record);
             }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use perf_prof::ringbuf::{ItemKind, Limit, Merge, Stamp};
+use perf_prof::ringbuf::{DrainLimit, ItemKind, Merge, Stamp};
 
 use super::input::Input;
 use super::ring::{Hostile, RING_BYTES, record};
@@ -28,10 +28,10 @@ pub fn run(data: &[u8]) {
             6 => now = now.saturating_add(input.u16().into()),
             7 => merge.mark_gap(which, now),
             8 => merge.remove(which),
-            _ => model.round(&mut merge, now, Limit::Horizon, input.u8()),
+            _ => model.round(&mut merge, now, DrainLimit::Horizon, input.u8()),
         }
     }
-    model.round(&mut merge, now, Limit::All, u8::MAX);
+    model.round(&mut merge, now, DrainLimit::All, u8::MAX);
     let left = (0..rings.len()).filter(|&ring| merge.has(ring)).count();
     assert_eq!(left, merge.len());
 }
@@ -48,13 +48,13 @@ impl Model {
     }
 
     /// One round, broken off behind `most` deliveries.
-    fn round(&mut self, merge: &mut Merge, now: u64, limit: Limit, most: u8) {
+    fn round(&mut self, merge: &mut Merge, now: u64, limit: DrainLimit, most: u8) {
         merge.load(now);
-        while let Some(ring) = merge.next_tight() {
+        while let Some(ring) = merge.next_near_full() {
             assert!(ring < self.last.len());
         }
         let (mut records, mut items, mut late) = (0, 0u64, 0);
-        let most = if limit == Limit::All { u64::MAX } else { u64::from(most).max(1) };
+        let most = if limit == DrainLimit::All { u64::MAX } else { u64::from(most).max(1) };
         let drained = merge.drain(limit, stamp_of, |item| {
             assert_eq!(item.after, self.last[item.ring]);
             items += 1;
@@ -79,7 +79,7 @@ impl Model {
         });
         assert_eq!((drained.records, drained.late, drained.stopped), (records, late, items == most));
         assert!(records <= self.last.len() as u64 * RING_BYTES / 8);
-        assert!(limit == Limit::Horizon || !drained.held);
+        assert!(limit == DrainLimit::Horizon || !drained.held);
         merge.publish();
     }
 }

@@ -1,14 +1,14 @@
 //! What the merge delivers.
 
-/// What the caller's function makes of a record.
+/// The time of a record, and how the merge orders it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
     /// An ordinary record and its time.
     At(u64),
     /// A record about the drops before it, and its own time. The kernel stamps it *after* the
-    /// record that follows it, so its place is the one it has in its ring.
+    /// record that follows it, so it keeps its position in its ring.
     Here(u64),
-    /// Not to be decoded: counted and skipped.
+    /// No time can be found: the record is counted and skipped.
     Bad,
 }
 
@@ -34,6 +34,6 @@ pub enum ItemKind<'a> {
     Record(&'a [u8]),
     /// Records of this ring are missing here, as [`Merge::mark_gap`](super::Merge::mark_gap) was told.
     Gap,
-    /// As `Gap`, but the ring's bytes could not be true and were skipped. No counter knows of it.
+    /// As `Gap`, but because corrupt bytes were skipped. No counter knows of them.
     Corrupt,
 }

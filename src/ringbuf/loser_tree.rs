@@ -1,4 +1,4 @@
-//! The rings that have something to deliver, and which of them is first.
+//! The tournament that finds the first of the rings with something to deliver.
 
 use std::hint::select_unpredictable;
 
@@ -8,15 +8,15 @@ struct Leaf {
     ring: usize,
 }
 
-/// In place of a ring that has nothing more: comes after all others.
+/// The player in place of a ring that has nothing more: it loses against all others.
 const NONE: u64 = u64::MAX;
 
-/// A tournament of the rings, by the keys of their next items; of equal keys the lower ring comes first. Each game keeps
-/// who lost it, so that only those on the way of the one that gets another key are played again.
+/// A tournament of the rings, by the keys of their next items; of equal keys the lower ring comes first. Each game keeps its
+/// loser, so that a ring with another key replays only the games on its own way up.
 ///
-/// Who wins cannot be predicted: no jump depends on it, and a player is one number, its key in the upper bits, its leaf in
-/// the lower. Half of what the upper bits hold lies before the round's clock, half after: 100 days each with 1,000 rings.
-/// Keys outside are no times of this run. They come first, or last.
+/// The winner of a game cannot be predicted, so no jump depends on it: a player is one number, its key in the upper bits, its
+/// leaf in the lower. Half of the range of the upper bits lies before the round's clock, half after: 100 days each with 1,000
+/// rings. Keys outside of it are no times of this run; they come first or last.
 #[derive(Default)]
 pub(super) struct LoserTree {
     leaves: Vec<Leaf>, // in ring order
@@ -27,13 +27,13 @@ pub(super) struct LoserTree {
 }
 
 impl LoserTree {
-    /// Begins anew. No key above `horizon` is due.
+    /// Removes all rings. No key above `horizon` is due.
     pub fn clear(&mut self, horizon: u64) {
         self.leaves.clear();
         self.horizon = horizon;
     }
 
-    /// Adds a ring, if its `key` is due. In ring order, and `build` must follow.
+    /// Adds a ring if its `key` is due, and gives whether it is. Rings come in ring order, and `build` must follow.
     pub fn push(&mut self, ring: usize, key: u64) -> bool {
         if key <= self.horizon {
             self.leaves.push(Leaf { key, ring });
@@ -41,12 +41,12 @@ impl LoserTree {
         key <= self.horizon
     }
 
-    /// Rings that had something due.
+    /// Number of rings added.
     pub fn len(&self) -> usize {
         self.leaves.len()
     }
 
-    /// No key above it is due.
+    /// The highest key that is due.
     pub fn horizon(&self) -> u64 {
         self.horizon
     }
@@ -69,7 +69,7 @@ impl LoserTree {
         }
     }
 
-    /// Who plays a game, as long as the winners of those below stand there.
+    /// The players of a game, while the games below it hold their winners.
     fn players(&self, at: usize) -> (u64, u64) {
         let player = |child: usize| match child.checked_sub(self.games.len()) {
             None => self.games[child],
@@ -96,10 +96,10 @@ impl LoserTree {
         Some(self.leaves.get(leaf)?.ring)
     }
 
-    /// The highest key with which the first ring still is.
+    /// The highest key with which the first ring is still first.
     #[inline]
     pub fn limit(&self, first: usize) -> u64 {
-        // The second has lost against the first.
+        // The second player lost against the first one.
         let mut second = NONE;
         let mut at = (first + self.games.len()) / 2;
         while let Some(&loser) = self.games.get(at).filter(|_| at > 0) {
@@ -107,12 +107,12 @@ impl LoserTree {
             at /= 2;
         }
         let limit = second.saturating_sub(first as u64 + 1) >> self.bits;
-        // Those of the far future are not told apart.
+        // Keys of the far future are not told apart.
         let limit = if limit < self.highest() { self.base.saturating_add(limit) } else { u64::MAX };
         limit.min(self.horizon)
     }
 
-    /// Gives the first ring another key, `None` if it has nothing more. Gives the leaf of the ring that is first now.
+    /// Sets another key for the first ring, `None` if it has nothing more. Returns the leaf of the ring that is first now.
     #[inline]
     pub fn replace(&mut self, first: usize, key: Option<u64>) -> Option<usize> {
         let mut player = key.map_or(NONE, |key| self.player(first, key));

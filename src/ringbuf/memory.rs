@@ -1,4 +1,5 @@
-//! The memory of a ring, which another writes into: a mapping. Miri maps no files; there it is a block that both ends hold.
+//! The memory of a ring, which the kernel writes into: a mapping. Miri maps no files; there it is an allocation that both ends
+//! hold.
 
 #[cfg(miri)]
 pub use block::Memory;
@@ -28,26 +29,26 @@ mod block {
     use std::ptr::NonNull;
     use std::sync::Arc;
 
-    /// As a mapping: raw bytes, no borrow of them, zeros at first.
+    /// Raw bytes as in a mapping, zeros at first. Nobody borrows them.
     #[derive(Clone)]
-    pub struct Memory(Arc<Block>);
+    pub struct Memory(Arc<Allocation>);
 
-    struct Block {
+    struct Allocation {
         start: NonNull<u8>,
         layout: Layout,
     }
 
     // SAFETY: the bytes are only reached through raw pointers, whose users answer for it, as with a mapping.
-    unsafe impl Send for Block {}
+    unsafe impl Send for Allocation {}
     // SAFETY: as above.
-    unsafe impl Sync for Block {}
+    unsafe impl Sync for Allocation {}
 
     impl Memory {
         pub fn new(len: usize, page_bytes: usize) -> Memory {
             let layout = Layout::from_size_align(len.max(1), page_bytes).expect("a page is a power of two");
             // SAFETY: the layout has a size that is not 0.
             let start = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
-            Memory(Arc::new(Block { start, layout }))
+            Memory(Arc::new(Allocation { start, layout }))
         }
 
         pub fn len(&self) -> usize {
@@ -63,7 +64,7 @@ mod block {
         }
     }
 
-    impl Drop for Block {
+    impl Drop for Allocation {
         fn drop(&mut self) {
             // SAFETY: allocated with this layout, and nobody holds it any more.
             unsafe { dealloc(self.start.as_ptr(), self.layout) }

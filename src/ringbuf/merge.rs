@@ -6,12 +6,12 @@ use super::RingBuf;
 use super::item::{Item, ItemKind, Stamp};
 use super::loser_tree::LoserTree;
 use super::record_run::RecordRun;
-use super::ring_switch::{RingSwitcher, Store};
-use super::slot::{Leaving, NO_GAP, Next, Slot};
+use super::ring_switch::{RingSwitcher, SwitchBuffers};
+use super::slot::{Leaving, NO_GAP, NextItem, Slot};
 
-/// How far a [`drain`](Merge::drain) goes.
+/// Up to which stamp a [`drain`](Merge::drain) delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum DrainLimit {
     /// Up to the clock reading of the previous round, below which all rings are known complete.
     /// With a single ring there is nothing to wait for, and this is `All`.
     Horizon,
@@ -19,15 +19,15 @@ pub enum Limit {
     All,
 }
 
-/// Where a [`drain`](Merge::drain_into) goes.
+/// The consumer of a [`drain`](Merge::drain_into).
 pub trait RecordSink {
-    /// What a record is to the merge.
+    /// The stamp of a record.
     fn stamp(&self, record: &[u8]) -> Stamp;
 
     /// Takes a delivery. `Break` ends the drain.
     fn take(&mut self, item: Item<'_>) -> ControlFlow<()>;
 
-    /// Takes deliveries off a piece, as many as it can. A record that is first in a piece and not taken comes to `take`.
+    /// Takes records from a run, as many as it can. The first record of the run comes to `take` if it is not taken here.
     #[inline(always)]
     fn take_run(&mut self, piece: &mut RecordRun<'_>) -> ControlFlow<()> {
         while let Some(item) = piece.next_item(|record| self.stamp(record)) {
@@ -50,16 +50,16 @@ impl<S: Fn(&[u8]) -> Stamp, E: FnMut(Item<'_>) -> ControlFlow<()>> RecordSink fo
     }
 }
 
-/// What a [`drain`](Merge::drain) did.
+/// The outcome of a [`drain`](Merge::drain).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Records delivered, late ones included. Gaps are none.
+    /// Records delivered, late ones included; gaps do not count.
     pub records: u64,
     pub bytes: u64,
     pub late: u64,
     /// Something stays above the horizon: the next round should come soon.
     pub held: bool,
-    /// The callback broke off. The record it broke off on counts as delivered.
+    /// The consumer broke off. The record at which it did counts as delivered.
     pub stopped: bool,
 }
 
@@ -72,9 +72,9 @@ pub struct Merge {
     horizon: u64,             // last moment before the `now` of the one before
     newest: u64,              // highest stamp delivered
     undecodable: u64,
-    tree: LoserTree,   // the rings that have something up to the horizon
-    store: Store,      // for the turns
-    tight: Vec<usize>, // for `next_tight`
+    tree: LoserTree, // the rings that have something up to the horizon
+    buffers: SwitchBuffers,
+    near_full: Vec<usize>, // for `next_near_full`
 }
 
 impl Merge {
@@ -82,8 +82,7 @@ impl Merge {
         Merge::default()
     }
 
-    /// Takes a ring in and gives its index, the lowest free one. It stays the ring's until the
-    /// ring has left.
+    /// Adds a ring and gives its index, the lowest free one, which it keeps until it has left.
     pub fn add(&mut self, ring: RingBuf) -> usize {
         let slot = Slot::new(ring);
         self.rings += 1;
@@ -99,8 +98,8 @@ impl Merge {
         }
     }
 
-    /// Lets a ring go that nothing writes to any more. It is loaded once again, and what it still
-    /// holds is delivered in order; the `publish` that finds it empty unmaps it and frees its index.
+    /// Removes a ring that nothing writes to any more. It is loaded once again, and its records are
+    /// delivered in order; the `publish` that finds it empty unmaps it and frees its index.
     pub fn remove(&mut self, ring: usize) {
         if let Some(slot) = self.slot_mut(ring)
             && slot.leaving == Leaving::No
@@ -128,39 +127,38 @@ impl Merge {
         // Strictly before: another CPU can still stamp the very nanosecond of the reading.
         self.horizon = self.now.saturating_sub(1);
         self.now = now;
-        self.tight.clear();
+        self.near_full.clear();
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
             if slot.load(now) {
-                self.tight.push(index);
+                self.near_full.push(index);
             }
         }
     }
 
-    /// A ring that was so full since it was last named here that the kernel may have dropped a
-    /// record. Whoever reads its lost counters now knows of every drop up to this round's horizon.
-    pub fn next_tight(&mut self) -> Option<usize> {
-        let ring = self.tight.pop()?;
+    /// A ring that was so full since the last call that named it that the kernel may have dropped a
+    /// record. Its lost counters, read now, have every drop up to this round's horizon.
+    pub fn next_near_full(&mut self) -> Option<usize> {
+        let ring = self.near_full.pop()?;
         if let Some(slot) = self.slot_mut(ring) {
-            slot.tight = false;
+            slot.near_full = false;
         }
         Some(ring)
     }
 
-    /// More records of `ring` were dropped than its LOST records *delivered so far* tell of; `now`
-    /// is the ring clock, read after the counters that say so. Delivers an [`ItemKind::Gap`] after
-    /// the last record of the snapshot. By then the LOST records of the snapshot have been
-    /// delivered too: if they told of all drops counted, nothing is missing, and the gap can be ignored.
+    /// To be called when the lost counters of `ring` have more drops than its LOST records *delivered so far*; `now` is the
+    /// ring clock, read after the counters. Delivers an [`ItemKind::Gap`] after the last record of the snapshot. By then
+    /// the LOST records of the snapshot have been delivered too: if they told of all drops counted, the gap can be ignored.
     pub fn mark_gap(&mut self, ring: usize, now: u64) {
         if let Some(slot) = self.slot_mut(ring) {
             slot.mark_gap(slot.ring.end(), now);
         }
     }
 
-    /// As [`drain_into`](Merge::drain_into), with a function for each delivery.
+    /// [`drain_into`](Merge::drain_into), with two functions as the consumer.
     pub fn drain(
         &mut self,
-        limit: Limit,
+        limit: DrainLimit,
         stamp: impl Fn(&[u8]) -> Stamp,
         each: impl FnMut(Item<'_>) -> ControlFlow<()>,
     ) -> Drained {
@@ -168,9 +166,9 @@ impl Merge {
     }
 
     /// Delivers the records of the snapshots in time order, each ring in its own order.
-    pub fn drain_into(&mut self, limit: Limit, sink: &mut impl RecordSink) -> Drained {
-        let horizon = if limit == Limit::All || self.rings < 2 { u64::MAX } else { self.horizon };
-        let Merge { slots, tree, store, .. } = self;
+    pub fn drain_into(&mut self, limit: DrainLimit, sink: &mut impl RecordSink) -> Drained {
+        let horizon = if limit == DrainLimit::All || self.rings < 2 { u64::MAX } else { self.horizon };
+        let Merge { slots, tree, buffers, .. } = self;
         let mut run = Drain { now: self.now, newest: self.newest, undecodable: 0, drained: Drained::default(), sink };
         tree.clear(horizon);
         for (index, slot) in slots.iter_mut().enumerate() {
@@ -181,7 +179,7 @@ impl Merge {
         }
         tree.build(self.now);
         while let Some(first) = tree.first() {
-            if run.deliver(slots, store, tree, first).is_break() {
+            if run.deliver(slots, buffers, tree, first).is_break() {
                 run.drained.stopped = true;
                 break;
             }
@@ -204,7 +202,7 @@ impl Merge {
     }
 
     /// A ring is so full after its `publish` that it may overflow before its half-full watermark wakes anybody.
-    pub fn is_crowded(&self) -> bool {
+    pub fn is_backlogged(&self) -> bool {
         self.slots.iter().flatten().any(|slot| slot.ring.backlog() > slot.ring.size() / 4)
     }
 
@@ -232,7 +230,7 @@ impl Merge {
     }
 }
 
-/// What one `drain` carries from ring to ring.
+/// The state of one drain.
 struct Drain<'a, S> {
     now: u64,
     newest: u64,
@@ -242,25 +240,25 @@ struct Drain<'a, S> {
 }
 
 impl<S: RecordSink> Drain<'_, S> {
-    /// Hands records over in pieces, as long as they are taken so. Else delivers the next item of the ring that is `first`.
+    /// Delivers a run of records that begins with the ring that is `first`, or the next item of that ring alone.
     #[inline]
     fn deliver(
         &mut self,
         slots: &mut [Option<Slot>],
-        store: &mut Store,
+        buffers: &mut SwitchBuffers,
         tree: &mut LoserTree,
         first: usize,
     ) -> ControlFlow<()> {
-        let mut whose = Some(first);
+        let mut next = Some(first);
         let mut records = 0;
-        if let Some((switcher, switch)) = RingSwitcher::new(slots, store, tree, first) {
+        if let Some((switcher, switch)) = RingSwitcher::new(slots, buffers, tree, first) {
             let mut piece = RecordRun::new(Some(switcher), switch, self.newest);
             let flow = self.sink.take_run(&mut piece);
             let taken = piece.end();
-            (whose, records, self.newest) = (taken.first, taken.records, taken.newest);
+            (next, records, self.newest) = (taken.first, taken.records, taken.newest);
             self.drained.records += taken.records;
             self.drained.late += taken.late;
-            for taken in store.taken.drain(..) {
+            for taken in buffers.taken.drain(..) {
                 self.drained.bytes += taken.bytes as u64;
                 self.drained.held |= taken.next.is_some_and(|time| time > tree.horizon());
                 if let Some(Some(slot)) = slots.get_mut(taken.ring) {
@@ -269,7 +267,7 @@ impl<S: RecordSink> Drain<'_, S> {
             }
             flow?;
         }
-        let Some(leaf) = whose else { return ControlFlow::Continue(()) };
+        let Some(leaf) = next else { return ControlFlow::Continue(()) };
         let Some(ring) = tree.ring(leaf) else { return ControlFlow::Break(()) };
         let Some(Some(slot)) = slots.get_mut(ring) else { return ControlFlow::Break(()) };
         if records == 0 {
@@ -287,22 +285,22 @@ impl<S: RecordSink> Drain<'_, S> {
         let (time, after) = (slot.time, slot.last);
         let mut late = false;
         let kind = match slot.next {
-            Next::Record => {
+            NextItem::Record => {
                 late = time < self.newest;
                 self.newest = self.newest.max(time);
                 self.drained.late += u64::from(late);
                 slot.last = time;
                 slot.ring.peek().map(ItemKind::Record)
             }
-            Next::Here => slot.ring.peek().map(ItemKind::Record),
-            Next::Gap if slot.skipped => Some(ItemKind::Corrupt),
-            Next::Gap => Some(ItemKind::Gap),
-            Next::Unknown => None,
+            NextItem::Here => slot.ring.peek().map(ItemKind::Record),
+            NextItem::Gap if slot.skipped => Some(ItemKind::Corrupt),
+            NextItem::Gap => Some(ItemKind::Gap),
+            NextItem::Unknown => None,
         };
-        let gap = slot.next == Next::Gap;
+        let gap = slot.next == NextItem::Gap;
         let flow = match kind {
             Some(kind) => self.sink.take(Item { ring, time, after, late, kind }),
-            None => ControlFlow::Continue(()), // a settled slot has its item
+            None => ControlFlow::Continue(()), // cannot be: a settled slot has its item
         };
         if gap {
             (slot.gap, slot.skipped) = (NO_GAP, false);
@@ -311,16 +309,16 @@ impl<S: RecordSink> Drain<'_, S> {
             self.drained.records += 1;
             slot.publish_in_time();
         }
-        slot.next = Next::Unknown;
+        slot.next = NextItem::Unknown;
         flow
     }
 
-    /// Finds out what comes next from `slot`, and its key: its time among the rings.
+    /// Finds the next item of `slot`, and its key in the tree.
     #[inline(always)]
     fn settle(&mut self, slot: &mut Slot) -> Option<u64> {
-        while slot.next == Next::Unknown {
+        while slot.next == NextItem::Unknown {
             if slot.ring.position() >= slot.gap {
-                slot.next = Next::Gap;
+                slot.next = NextItem::Gap;
                 slot.time = slot.until;
                 break;
             }
@@ -332,15 +330,15 @@ impl<S: RecordSink> Drain<'_, S> {
                 continue;
             };
             match self.sink.stamp(bytes) {
-                Stamp::At(time) => (slot.next, slot.time) = (Next::Record, time),
-                Stamp::Here(time) => (slot.next, slot.time) = (Next::Here, time),
+                Stamp::At(time) => (slot.next, slot.time) = (NextItem::Record, time),
+                Stamp::Here(time) => (slot.next, slot.time) = (NextItem::Here, time),
                 Stamp::Bad => {
                     self.undecodable += 1;
                     slot.ring.advance();
                 }
             }
         }
-        // What tells of a loss belongs right after the record before it.
-        Some(if slot.next == Next::Record { slot.time } else { slot.last })
+        // A LOST record or a gap belongs right after the record before it.
+        Some(if slot.next == NextItem::Record { slot.time } else { slot.last })
     }
 }

@@ -2,22 +2,26 @@
 
 use std::ops::ControlFlow;
 
-use super::order_tests::{What, got, record, stamp_of};
+use super::order_tests::{DeliveredKind, got, record, stamp_of};
 use super::sim::Producer;
-use super::{Drained, Item, Limit, Merge, RecordRun, RecordSink, Stamp};
+use super::{DrainLimit, Drained, Item, Merge, RecordRun, RecordSink, Stamp};
 
 /// Times and kinds of one drain.
-fn drain(merge: &mut Merge, limit: Limit) -> (Vec<(usize, u64, What)>, Drained) {
+fn drain(merge: &mut Merge, limit: DrainLimit) -> (Vec<(usize, u64, DeliveredKind)>, Drained) {
     let mut items = Vec::new();
     let drained = merge.drain(limit, stamp_of, |item| {
         let got = got(&item);
-        items.push((got.ring, got.time, if let What::Record(_) = got.what { What::Record(0) } else { got.what }));
+        items.push((
+            got.ring,
+            got.time,
+            if let DeliveredKind::Record(_) = got.what { DeliveredKind::Record(0) } else { got.what },
+        ));
         ControlFlow::Continue(())
     });
     (items, drained)
 }
 
-const RECORD: What = What::Record(0);
+const RECORD: DeliveredKind = DeliveredKind::Record(0);
 
 #[test]
 fn holds_what_may_be_incomplete() {
@@ -27,17 +31,17 @@ fn holds_what_may_be_incomplete() {
     kernel[0].write(&record(24, 10, 0), 10);
     kernel[0].write(&record(24, 20, 0), 20);
     merge.load(15);
-    assert_eq!(drain(&mut merge, Limit::Horizon), (vec![], Drained { held: true, ..Drained::default() }));
+    assert_eq!(drain(&mut merge, DrainLimit::Horizon), (vec![], Drained { held: true, ..Drained::default() }));
     kernel[1].write(&record(24, 5, 0), 5);
     merge.load(30);
-    let (items, drained) = drain(&mut merge, Limit::Horizon);
+    let (items, drained) = drain(&mut merge, DrainLimit::Horizon);
     assert_eq!(items, [(1, 5, RECORD), (0, 10, RECORD)]);
     assert_eq!(drained, Drained { records: 2, bytes: 48, held: true, ..Drained::default() });
     merge.publish();
     assert_eq!((kernel[0].tail(), kernel[1].tail()), (24, 24));
     kernel[1].write(&record(24, 7, 0), 7);
     merge.load(40);
-    let (items, drained) = drain(&mut merge, Limit::Horizon);
+    let (items, drained) = drain(&mut merge, DrainLimit::Horizon);
     assert_eq!(items, [(1, 7, RECORD), (0, 20, RECORD)]);
     assert_eq!(drained, Drained { records: 2, bytes: 48, late: 1, ..Drained::default() });
     assert_eq!((merge.backlog_peak(0), merge.backlog_peak(1), merge.backlog_peak(2)), (48, 24, 0));
@@ -50,7 +54,7 @@ fn a_single_ring_waits_for_nobody() {
     merge.add(kernel.ring().unwrap());
     kernel.write(&record(24, 50, 0), 0);
     merge.load(1);
-    assert_eq!(drain(&mut merge, Limit::Horizon).0, [(0, 50, RECORD)]);
+    assert_eq!(drain(&mut merge, DrainLimit::Horizon).0, [(0, 50, RECORD)]);
 }
 
 #[test]
@@ -61,7 +65,7 @@ fn a_long_drain_gives_room_back() {
     (0..10).for_each(|time| assert!(kernel.write(&record(24, time, 0), 0)));
     merge.load(0);
     let mut tails = Vec::new();
-    merge.drain(Limit::All, stamp_of, |_| {
+    merge.drain(DrainLimit::All, stamp_of, |_| {
         tails.push(kernel.tail());
         ControlFlow::Continue(())
     });
@@ -79,18 +83,18 @@ fn a_leaving_ring_is_emptied_first() {
     merge.publish();
     assert_eq!(merge.len(), 3, "not loaded since");
     merge.load(10);
-    assert_eq!(drain(&mut merge, Limit::Horizon).0, []);
+    assert_eq!(drain(&mut merge, DrainLimit::Horizon).0, []);
     merge.publish();
     assert!(merge.has(1), "its record is above the horizon");
     merge.load(20);
-    assert_eq!(drain(&mut merge, Limit::Horizon).0, [(1, 5, RECORD)]);
+    assert_eq!(drain(&mut merge, DrainLimit::Horizon).0, [(1, 5, RECORD)]);
     merge.publish();
     assert!(!merge.has(1) && merge.has(2) && merge.len() == 2);
     let mut other = Producer::tiny(256).unwrap();
     assert_eq!(merge.add(other.ring().unwrap()), 1);
     other.write(&record(24, 15, 0), 0);
     merge.load(30);
-    assert_eq!(drain(&mut merge, Limit::Horizon).0, [(1, 15, RECORD)]);
+    assert_eq!(drain(&mut merge, DrainLimit::Horizon).0, [(1, 15, RECORD)]);
     merge.mark_gap(7, 0);
     merge.remove(7);
 }
@@ -108,16 +112,16 @@ fn bad_and_corrupt_records_are_passed_and_counted() {
     kernel[1].write(&record(24, 6, 0), 0);
     merge.load(10);
     merge.load(12);
-    while merge.next_tight().is_some() {}
-    let (items, drained) = drain(&mut merge, Limit::Horizon);
-    assert_eq!(items, [(0, 4, RECORD), (0, 12, What::Corrupt), (1, 6, RECORD)]);
+    while merge.next_near_full().is_some() {}
+    let (items, drained) = drain(&mut merge, DrainLimit::Horizon);
+    assert_eq!(items, [(0, 4, RECORD), (0, 12, DeliveredKind::Corrupt), (1, 6, RECORD)]);
     assert_eq!((drained.records, merge.undecodable(), merge.corrupt(0)), (2, 1, 1));
     merge.publish();
     kernel[0].write(&record(24, 13, 0), 0);
     merge.load(20);
     merge.load(20);
-    let (items, _) = drain(&mut merge, Limit::Horizon);
-    assert_eq!(items, [(0, 20, What::Corrupt), (0, 13, RECORD)], "what was skipped may be as new as its load");
+    let (items, _) = drain(&mut merge, DrainLimit::Horizon);
+    assert_eq!(items, [(0, 20, DeliveredKind::Corrupt), (0, 13, RECORD)], "what was skipped may be as new as its load");
 }
 
 #[test]
@@ -126,25 +130,25 @@ fn names_the_rings_that_may_have_dropped() {
     let mut kernel: Vec<Producer> = (0..3).map(|_| Producer::new(bytes / 4096).unwrap()).collect();
     let mut merge = Merge::new();
     kernel.iter().for_each(|kernel| assert!(merge.add(kernel.ring().unwrap()) < 3));
-    let tight = |merge: &mut Merge| {
-        let mut rings: Vec<usize> = std::iter::from_fn(|| merge.next_tight()).collect();
+    let near_full = |merge: &mut Merge| {
+        let mut rings: Vec<usize> = std::iter::from_fn(|| merge.next_near_full()).collect();
         rings.sort();
         rings
     };
     let fill = |kernel: &mut Producer, time| while kernel.write(&record(4096, time, 0), time) {};
     merge.load(1);
-    assert_eq!(tight(&mut merge), [0usize; 0]);
+    assert_eq!(near_full(&mut merge), [0usize; 0]);
     fill(&mut kernel[1], 1);
     merge.load(5);
-    assert_eq!(tight(&mut merge), [1], "full since the last publish");
+    assert_eq!(near_full(&mut merge), [1], "full since the last publish");
     merge.load(6);
     fill(&mut kernel[2], 2);
-    assert_eq!(drain(&mut merge, Limit::Horizon).1.records, 63, "what came after the load is not there yet");
+    assert_eq!(drain(&mut merge, DrainLimit::Horizon).1.records, 63, "what came after the load is not there yet");
     merge.publish();
     merge.load(7);
-    assert_eq!(tight(&mut merge), [1, 2], "full until published, and full at the load");
+    assert_eq!(near_full(&mut merge), [1, 2], "full until published, and full at the load");
     let mut refilled = false;
-    merge.drain(Limit::All, stamp_of, |_| {
+    merge.drain(DrainLimit::All, stamp_of, |_| {
         if kernel[2].tail() > 0 && !refilled {
             fill(&mut kernel[2], 8); // the room given back in the middle of a drain
             refilled = true;
@@ -153,11 +157,11 @@ fn names_the_rings_that_may_have_dropped() {
     });
     merge.publish();
     merge.load(9);
-    assert_eq!(tight(&mut merge), [2], "full in the middle of the drain");
-    drain(&mut merge, Limit::All);
+    assert_eq!(near_full(&mut merge), [2], "full in the middle of the drain");
+    drain(&mut merge, DrainLimit::All);
     merge.publish();
     merge.load(10);
-    assert_eq!(tight(&mut merge), [0usize; 0]);
+    assert_eq!(near_full(&mut merge), [0usize; 0]);
 }
 
 #[test]
@@ -168,14 +172,14 @@ fn a_record_that_was_skipped_is_forgotten() {
     (1..=3).for_each(|time| assert!(kernel[0].write(&record(24, time, 0), 0)));
     merge.load(2);
     merge.load(3);
-    let (items, drained) = drain(&mut merge, Limit::Horizon);
+    let (items, drained) = drain(&mut merge, DrainLimit::Horizon);
     assert_eq!((&items[..], drained.held), (&[(0, 1, RECORD)][..], true), "and the two after it are known");
     kernel[0].set_head(72 + 512);
     merge.load(10);
     kernel[0].write(&record(32, 8, 0), 0);
     merge.load(11);
-    let (items, _) = drain(&mut merge, Limit::Horizon);
-    assert_eq!(items, [(0, 11, What::Corrupt), (0, 8, RECORD)]);
+    let (items, _) = drain(&mut merge, DrainLimit::Horizon);
+    assert_eq!(items, [(0, 11, DeliveredKind::Corrupt), (0, 8, RECORD)]);
 }
 
 #[test]
@@ -186,12 +190,12 @@ fn a_gap_comes_before_what_follows_it() {
     (4..=5).for_each(|time| assert!(kernel[0].write(&record(24, time, 0), 0)));
     merge.load(6);
     merge.mark_gap(0, 7);
-    assert!(drain(&mut merge, Limit::Horizon).1.held);
+    assert!(drain(&mut merge, DrainLimit::Horizon).1.held);
     (8..=9).for_each(|time| assert!(kernel[0].write(&record(24, time, 0), 0)));
     merge.load(20);
     merge.load(20);
-    let (items, _) = drain(&mut merge, Limit::Horizon);
-    assert_eq!(items, [(0, 4, RECORD), (0, 5, RECORD), (0, 7, What::Gap), (0, 8, RECORD), (0, 9, RECORD)]);
+    let (items, _) = drain(&mut merge, DrainLimit::Horizon);
+    assert_eq!(items, [(0, 4, RECORD), (0, 5, RECORD), (0, 7, DeliveredKind::Gap), (0, 8, RECORD), (0, 9, RECORD)]);
 }
 
 /// Takes so many records of each piece, and all others one by one.
@@ -234,10 +238,10 @@ fn what_is_left_of_a_piece_is_delivered() {
         }
         merge.load(40);
         let mut sink = Picky { most, from_pieces: 0, times: Vec::new(), stop_at: 25 };
-        let drained = merge.drain_into(Limit::All, &mut sink);
+        let drained = merge.drain_into(DrainLimit::All, &mut sink);
         assert_eq!((drained.records, drained.bytes, drained.stopped), (25, 25 * 24, true), "{most}");
         sink.stop_at = 0;
-        assert_eq!(merge.drain_into(Limit::All, &mut sink).records, 5, "{most}");
+        assert_eq!(merge.drain_into(DrainLimit::All, &mut sink).records, 5, "{most}");
         assert!(sink.times.iter().copied().eq(1..=30), "{most}: {:?}", sink.times);
         assert_eq!(sink.from_pieces > 0, most > 0, "{most}");
     }
@@ -253,7 +257,7 @@ fn stamps_that_are_no_times_come_to_an_end() {
         assert!(kernel[ring].write(&record(24, time, 0), 0));
     }
     merge.load(40);
-    let (items, drained) = drain(&mut merge, Limit::All);
+    let (items, drained) = drain(&mut merge, DrainLimit::All);
     let times: Vec<(usize, u64)> = items.iter().map(|&(ring, time, _)| (ring, time)).collect();
     // Those of the far future are not told apart.
     let far = [(0, far), (0, far + 3), (1, far + 1), (1, u64::MAX), (2, far + 2), (2, 3)];

@@ -9,10 +9,10 @@
 //! ```text
 //! let now = clock();                       // before the heads
 //! merge.load(now);                         // all heads
-//! while let Some(ring) = merge.next_tight() {
+//! while let Some(ring) = merge.next_near_full() {
 //!     if counters_of(ring) > told_by_lost_records_so_far(ring) { merge.mark_gap(ring, clock()); }
 //! }
-//! let drained = merge.drain(Limit::Horizon, stamp_of, each);
+//! let drained = merge.drain(DrainLimit::Horizon, stamp_of, each);
 //! merge.publish();                         // all tails; again within 2 ms when `drained.held`
 //! ```
 //!
@@ -24,22 +24,22 @@
 //! was stopped between the two; an interrupt reserved its record inside that of another) is delivered
 //! at once, with its own stamp and `late` set.
 //!
-//! **Many rings.** Which of them is first is a tournament over one small array. The memory of a ring is asked for a kilobyte
+//! **Many rings.** A tournament over one small array finds the first of them. The memory of a ring is prefetched a kilobyte
 //! ahead. So a record of 128 rings costs little more than one of 16.
 //!
-//! **Switching rings.** What the first ring has in one piece is handed over as a [`RecordRun`], with the time up to which it
-//! stays first. Behind that time the run goes on with the ring that is first then ([`RecordRun::switch_ring`]): its consumer
-//! need not return to the merge, on a machine with one busy CPU as on one where the rings take turns at every record. A piece ends where its ring wraps, at a gap, and
-//! at a quarter of the ring, so that room is given back in time. What is no ordinary record, what is not whole in a piece
-//! and what was left of one is delivered as an [`Item`] of its own.
+//! **Switching rings.** The consumer gets the records that the first ring has in one piece as a [`RecordRun`], with the time up
+//! to which that ring stays first. Behind that time the run goes on with the ring that is first then
+//! ([`RecordRun::switch_ring`]): the consumer need not return to the merge, whether one CPU is busy or the rings alternate at
+//! every record. A piece ends where its ring wraps, at a gap, and at a quarter of the ring, so that room is given back in
+//! time. Records that are not ordinary, not whole in a piece or not taken from it are delivered as an [`Item`] each.
 //!
 //! **Loss.** A record that does not fit is dropped. The kernel tells it only with the next record that
 //! fits, by a LOST record before it, so a drop lies between the record delivered before from that
 //! ring ([`Item::after`]) and the LOST record's own time. That can be too late: other rings go on
-//! meanwhile. So a ring that was too full to be sure (`next_tight`) has its lost counters read, and a gap
+//! meanwhile. So a ring that was near full (`next_near_full`) has its lost counters read, and a gap
 //! is marked where its snapshot ends. Either way one item with the window comes before every record
-//! stamped after the drop. Who pairs records drops every pair with `open < time && close > after`.
-//! Rings of up to 64 KiB are always tight, since one record can be that long.
+//! stamped after the drop. A profiler that pairs records drops every pair with `open < time && close > after`.
+//! Rings of up to 64 KiB are always near full, since one record can be that long.
 
 mod item;
 mod loser_tree;
@@ -60,6 +60,6 @@ mod order_tests;
 mod ring_tests;
 
 pub use item::{Item, ItemKind, Stamp};
-pub use merge::{Drained, Limit, Merge, RecordSink};
+pub use merge::{DrainLimit, Drained, Merge, RecordSink};
 pub use record_run::{RecordRun, Walk};
 pub use ring::RingBuf;

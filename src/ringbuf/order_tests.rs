@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use proptest::prelude::*;
 
 use super::sim::Producer;
-use super::{Item, ItemKind, Limit, Merge, RecordRun, RecordSink, Stamp};
+use super::{DrainLimit, Item, ItemKind, Merge, RecordRun, RecordSink, Stamp};
 
 const SAMPLE: u8 = 9;
 const LOST: u8 = 2;
@@ -43,7 +43,7 @@ pub(super) fn stamp_of(record: &[u8]) -> Stamp {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Op {
+enum CpuStep {
     /// One record, published at once.
     Write { cpu: usize, len: usize },
     /// The stamp is taken, the record is published later: before the CPU's next one, and before
@@ -56,29 +56,29 @@ enum Op {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Written {
+struct WrittenRecord {
     stamp: u64,
     serial: u64,
 }
 
-struct Cpu {
+struct ModelCpu {
     ring: Producer,
     stamped: VecDeque<(u64, usize)>, // stamp and size of what is not published yet
-    written: Vec<Written>,
+    written: Vec<WrittenRecord>,
     dropped: Vec<u64>, // the moments, see `Model::write`
     highest: u64,      // stamp in the ring
 }
 
 /// The kernel's side, and what it knows.
 struct Model {
-    cpus: Vec<Cpu>,
+    cpus: Vec<ModelCpu>,
     clock: u64,
     serial: u64,
 }
 
 impl Model {
     fn new(cpus: usize, bytes: usize) -> Model {
-        let cpu = || Cpu {
+        let cpu = || ModelCpu {
             ring: Producer::tiny(bytes).unwrap(),
             stamped: VecDeque::new(),
             written: Vec::new(),
@@ -88,25 +88,25 @@ impl Model {
         Model { cpus: (0..cpus).map(|_| cpu()).collect(), clock: 1, serial: 0 }
     }
 
-    fn apply(&mut self, op: Op) {
+    fn apply(&mut self, op: CpuStep) {
         let count = self.cpus.len();
         match op {
-            Op::Write { cpu, len } => {
+            CpuStep::Write { cpu, len } => {
                 self.finish(cpu % count, u64::MAX);
                 self.write(cpu % count, self.clock, len);
             }
-            Op::Stamp { cpu, len } => {
+            CpuStep::Stamp { cpu, len } => {
                 self.finish(cpu % count, u64::MAX);
                 self.cpus[cpu % count].stamped.push_back((self.clock, len));
             }
-            Op::Interrupted { cpu, len } => {
+            CpuStep::Interrupted { cpu, len } => {
                 self.finish(cpu % count, u64::MAX);
                 let outer = self.clock;
                 self.clock += 2;
                 self.write(cpu % count, self.clock, len);
                 self.write(cpu % count, outer, len);
             }
-            Op::Wait(time) => self.clock += time,
+            CpuStep::Wait(time) => self.clock += time,
         }
     }
 
@@ -130,7 +130,7 @@ impl Model {
         self.serial += 1;
         let cpu = &mut self.cpus[cpu];
         if cpu.ring.write(&record(len, stamp, self.serial), self.clock) {
-            cpu.written.push(Written { stamp, serial: self.serial });
+            cpu.written.push(WrittenRecord { stamp, serial: self.serial });
             cpu.highest = cpu.highest.max(stamp);
         } else {
             cpu.dropped.push(stamp.max(cpu.highest));
@@ -139,37 +139,37 @@ impl Model {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Got {
+pub(super) struct Delivered {
     pub ring: usize,
     pub time: u64,
     pub after: u64,
     pub late: bool,
-    pub what: What,
+    pub what: DeliveredKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum DeliveredKind {
     Record(u64), // its serial number
     Lost(u64),
     Gap,
     Corrupt,
 }
 
-pub(super) fn got(item: &Item<'_>) -> Got {
+pub(super) fn got(item: &Item<'_>) -> Delivered {
     let what = match item.kind {
-        ItemKind::Gap => What::Gap,
-        ItemKind::Corrupt => What::Corrupt,
-        ItemKind::Record(bytes) if bytes[0] == LOST => What::Lost(word(bytes, 16)),
+        ItemKind::Gap => DeliveredKind::Gap,
+        ItemKind::Corrupt => DeliveredKind::Corrupt,
+        ItemKind::Record(bytes) if bytes[0] == LOST => DeliveredKind::Lost(word(bytes, 16)),
         ItemKind::Record(bytes) => {
             assert_eq!(word(bytes, 8), item.time);
-            What::Record(word(bytes, 16))
+            DeliveredKind::Record(word(bytes, 16))
         }
     };
-    Got { ring: item.ring, time: item.time, after: item.after, late: item.late, what }
+    Delivered { ring: item.ring, time: item.time, after: item.after, late: item.late, what }
 }
 
-/// What happens at the six moments of a round.
-type Round = [Vec<Op>; 6];
+/// The steps at the six moments of a round.
+type Round = [Vec<CpuStep>; 6];
 
 /// Takes of each piece as many records as the next of these numbers says, and all others one by one.
 struct Taking<E, N> {
@@ -198,12 +198,12 @@ impl<E: FnMut(Item<'_>) -> ControlFlow<()>, N: Iterator<Item = u64>> RecordSink 
 }
 
 /// Runs the rounds and one last. `honest`: publication obeys the premise of the horizon. `pieces`: see [`Taking`].
-fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool, pieces: &[u64]) -> Vec<Got> {
+fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool, pieces: &[u64]) -> Vec<Delivered> {
     let mut merge = Merge::new();
     for cpu in &model.borrow().cpus {
         merge.add(cpu.ring.ring().unwrap());
     }
-    let apply = |ops: &[Op]| ops.iter().for_each(|&op| model.borrow_mut().apply(op));
+    let apply = |ops: &[CpuStep]| ops.iter().for_each(|&op| model.borrow_mut().apply(op));
     let mut reader = Reader::new(model.borrow().cpus.len());
     let mut previous = 0;
     for (number, [before, clock, load, counters, during, publish]) in rounds.iter().enumerate() {
@@ -231,7 +231,7 @@ fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool, pieces: &[u64]) -
             count += 1;
             if stop_at == Some(count) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let drained = merge.drain_into(Limit::Horizon, &mut Taking { each, most: pieces.iter().copied().cycle() });
+        let drained = merge.drain_into(DrainLimit::Horizon, &mut Taking { each, most: pieces.iter().copied().cycle() });
         assert_eq!(drained.stopped, stop_at.is_some_and(|stop| count == stop));
         apply(publish);
         merge.publish();
@@ -244,14 +244,14 @@ fn run(model: &RefCell<Model>, rounds: &[Round], honest: bool, pieces: &[u64]) -
         reader.take(got(&item));
         ControlFlow::Continue(())
     };
-    let drained = merge.drain_into(Limit::All, &mut Taking { each, most: pieces.iter().copied().cycle() });
+    let drained = merge.drain_into(DrainLimit::All, &mut Taking { each, most: pieces.iter().copied().cycle() });
     assert!(!drained.held && !drained.stopped);
     reader.delivered
 }
 
 /// What the caller of the merge does about loss.
 struct Reader {
-    delivered: Vec<Got>,
+    delivered: Vec<Delivered>,
     counted: Vec<u64>, // by the lost counters of each ring
     told: Vec<u64>,    // by its LOST records so far
 }
@@ -262,7 +262,7 @@ impl Reader {
     }
 
     fn mark_gaps(&mut self, merge: &mut Merge, model: &Model) {
-        while let Some(ring) = merge.next_tight() {
+        while let Some(ring) = merge.next_near_full() {
             self.counted[ring] = model.cpus[ring].ring.dropped();
             if self.counted[ring] > self.told[ring] {
                 merge.mark_gap(ring, model.clock);
@@ -270,10 +270,10 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, got: Got) {
+    fn take(&mut self, got: Delivered) {
         match got.what {
-            What::Lost(lost) => self.told[got.ring] += lost,
-            What::Gap if self.counted[got.ring] <= self.told[got.ring] => return,
+            DeliveredKind::Lost(lost) => self.told[got.ring] += lost,
+            DeliveredKind::Gap if self.counted[got.ring] <= self.told[got.ring] => return,
             _ => {}
         }
         self.delivered.push(got);
@@ -281,29 +281,29 @@ impl Reader {
 }
 
 /// (a) and (c): every written record once and in ring order, every other one in a LOST count.
-fn check_complete(model: &Model, delivered: &[Got]) {
+fn check_complete(model: &Model, delivered: &[Delivered]) {
     for (ring, cpu) in model.cpus.iter().enumerate() {
         let of_ring = || delivered.iter().filter(|got| got.ring == ring);
-        let records: Vec<Written> = of_ring()
+        let records: Vec<WrittenRecord> = of_ring()
             .filter_map(|got| match got.what {
-                What::Record(serial) => Some(Written { stamp: got.time, serial }),
+                DeliveredKind::Record(serial) => Some(WrittenRecord { stamp: got.time, serial }),
                 _ => None,
             })
             .collect();
         assert_eq!(records, cpu.written, "ring {ring}");
-        let told: u64 = of_ring().map(|got| if let What::Lost(lost) = got.what { lost } else { 0 }).sum();
-        assert_eq!(told + cpu.ring.untold(), cpu.dropped.len() as u64, "ring {ring}");
+        let told: u64 = of_ring().map(|got| if let DeliveredKind::Lost(lost) = got.what { lost } else { 0 }).sum();
+        assert_eq!(told + cpu.ring.pending_lost(), cpu.dropped.len() as u64, "ring {ring}");
         assert_eq!(cpu.ring.dropped(), cpu.dropped.len() as u64);
     }
 }
 
 /// (d): late means below the highest stamp so far; `after` is the ring's record before.
-fn check_flags(model: &Model, delivered: &[Got]) {
+fn check_flags(model: &Model, delivered: &[Delivered]) {
     let mut highest = 0;
     let mut last = vec![0; model.cpus.len()];
     for got in delivered {
         assert_eq!(got.after, last[got.ring], "{got:?}");
-        if let What::Record(_) = got.what {
+        if let DeliveredKind::Record(_) = got.what {
             assert_eq!(got.late, got.time < highest, "{got:?}");
             highest = highest.max(got.time);
             last[got.ring] = got.time;
@@ -315,7 +315,7 @@ fn check_flags(model: &Model, delivered: &[Got]) {
 
 /// (b): the order is that of a stable sort by stamp, of the rings one after the other. A record that
 /// comes after a higher stamp in its own ring sorts right after that one.
-fn check_sorted(model: &Model, delivered: &[Got]) {
+fn check_sorted(model: &Model, delivered: &[Delivered]) {
     let mut want: Vec<(u64, u64)> = Vec::new();
     for cpu in &model.cpus {
         let mut highest = 0;
@@ -328,34 +328,38 @@ fn check_sorted(model: &Model, delivered: &[Got]) {
     let want: Vec<u64> = want.into_iter().map(|(_, serial)| serial).collect();
     let order: Vec<u64> = delivered
         .iter()
-        .filter_map(|got| if let What::Record(serial) = got.what { Some(serial) } else { None })
+        .filter_map(|got| if let DeliveredKind::Record(serial) = got.what { Some(serial) } else { None })
         .collect();
     assert_eq!(order, want);
 }
 
 /// (e): before any record stamped after a drop, one loss item whose window has the drop. So a pair
 /// that spans the drop (open < drop < close) is known to touch a window when `close` arrives.
-fn check_windows(model: &Model, delivered: &[Got]) {
+fn check_windows(model: &Model, delivered: &[Delivered]) {
     for (ring, cpu) in model.cpus.iter().enumerate() {
         for &drop in &cpu.dropped {
-            let covers = |got: &Got| {
-                got.ring == ring && !matches!(got.what, What::Record(_)) && got.after <= drop && drop <= got.time
+            let covers = |got: &Delivered| {
+                got.ring == ring
+                    && !matches!(got.what, DeliveredKind::Record(_))
+                    && got.after <= drop
+                    && drop <= got.time
             };
             let window = delivered.iter().position(covers);
-            let beyond = delivered.iter().position(|got| matches!(got.what, What::Record(_)) && got.time > drop);
+            let beyond =
+                delivered.iter().position(|got| matches!(got.what, DeliveredKind::Record(_)) && got.time > drop);
             let window = window.unwrap_or_else(|| panic!("ring {ring}: no window has the drop at {drop}"));
             assert!(beyond.is_none_or(|beyond| window < beyond), "ring {ring}: late window for the drop at {drop}");
         }
     }
 }
 
-fn op(with_interrupts: bool) -> impl Strategy<Value = Op> {
+fn op(with_interrupts: bool) -> impl Strategy<Value = CpuStep> {
     let len = (3usize..12).prop_map(|eights| eights * 8);
     (0usize..6, len, 0u8..10, 0u64..4).prop_map(move |(cpu, len, what, time)| match what {
-        0..=3 => Op::Write { cpu, len },
-        4 => Op::Stamp { cpu, len },
-        5 if with_interrupts => Op::Interrupted { cpu, len },
-        _ => Op::Wait(time),
+        0..=3 => CpuStep::Write { cpu, len },
+        4 => CpuStep::Stamp { cpu, len },
+        5 if with_interrupts => CpuStep::Interrupted { cpu, len },
+        _ => CpuStep::Wait(time),
     })
 }
 
@@ -415,7 +419,7 @@ proptest! {
         let rounds: Vec<Round> = rounds
             .into_iter()
             .map(|writes| {
-                let ops = writes.into_iter().flat_map(|(cpu, wait)| [Op::Write { cpu, len: 24 }, Op::Wait(wait)]);
+                let ops = writes.into_iter().flat_map(|(cpu, wait)| [CpuStep::Write { cpu, len: 24 }, CpuStep::Wait(wait)]);
                 [ops.collect(), vec![], vec![], vec![], vec![], vec![]]
             })
             .collect();

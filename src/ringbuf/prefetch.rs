@@ -1,9 +1,9 @@
-//! Asking for memory before it is needed.
+//! Prefetching memory.
 
-/// Bytes of a cache line. Where lines are longer, some are asked for twice.
+/// Bytes of a cache line. Where lines are longer, some are prefetched twice.
 pub(super) const LINE_BYTES: u64 = 64;
 
-/// Starts to bring the cache line of `at` near. It is a hint: whatever is there, nothing else happens.
+/// Prefetches the cache line of `at`. It is a hint: an address that cannot be read does no harm.
 #[inline(always)]
 pub(super) fn prefetch(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

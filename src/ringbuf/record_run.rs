@@ -1,15 +1,15 @@
-//! Records that follow each other in time, and in pieces of memory.
+//! A run of records that follow each other in time, and mostly in memory.
 
 use super::item::{Item, ItemKind, Stamp};
 use super::prefetch::{LINE_BYTES, prefetch};
 use super::ring::{AHEAD_BYTES, first_record};
 use super::ring_switch::{RingSwitch, RingSwitcher};
 
-/// Records that lie in one piece of memory, with no record of another ring between them up to a limit; behind the limit
+/// Records that lie in one piece of memory, without a record of another ring between them up to a time limit; behind the limit
 /// [`RecordRun::switch_ring`] goes on with the piece of another ring.
 ///
-/// The consumer takes records from the start on and may stop early; records that were not taken stay in the ring. To go to
-/// the next record takes a few instructions here, and to another ring some dozens.
+/// The consumer takes records from the start on and may stop early; records that were not taken stay in the ring. The next record
+/// of a ring takes a few instructions, another ring some dozens.
 pub struct RecordRun<'a> {
     ring: usize,
     rest: &'a [u8],
@@ -18,12 +18,12 @@ pub struct RecordRun<'a> {
     newest: u64,  // highest stamp delivered, from any ring
     records: u64, // of all rings
     late: u64,
-    beyond: Option<u64>, // stamp of the next record, which is known to be beyond the limit
+    beyond: Option<u64>, // stamp of the next record, if known to be beyond the limit
     switcher: Option<RingSwitcher<'a>>,
 }
 
-/// A piece's records, one after the other. It is a copy of what changes with each record, so that it can stay in registers; the
-/// [`RecordRun`] is brought up to date when the walk ends.
+/// A walk over the records of a piece: a copy of the state that changes with each record, so that it can stay in registers.
+/// [`RecordRun::follow`] takes the state back when the walk ends.
 #[derive(Clone, Copy)]
 pub struct Walk<'a> {
     rest: &'a [u8],
@@ -33,14 +33,14 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// The next record and all that lies behind it.
+    /// The next record and all bytes behind it.
     #[inline(always)]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Takes the next record, an ordinary one with this stamp. `behind`: the end of [`Walk::rest`] that lies behind the record,
-    /// which the caller has split off. False when the record must wait or is late: then it is not taken.
+    /// Takes the next record, an ordinary one with this stamp. `behind`: the bytes of [`Walk::rest`] behind the record, which the
+    /// caller has split off. False: the record must wait or is late, and was not taken.
     #[inline(always)]
     pub fn take(&mut self, behind: &'a [u8], time: u64) -> bool {
         if time > self.limit {
@@ -57,8 +57,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Asks for as many bytes as were taken, so far ahead in `rest` that they are there when they are needed. Nothing beyond the
-/// end: the kernel writes to the next.
+/// Prefetches as many bytes as were taken, `AHEAD_BYTES` ahead in `rest`. Nothing beyond its end: the kernel writes there.
 #[inline(always)]
 fn prefetch_behind(rest: &[u8], bytes: usize) {
     const LINE: usize = LINE_BYTES as usize;
@@ -79,12 +78,12 @@ fn prefetch_behind(rest: &[u8], bytes: usize) {
     }
 }
 
-/// What was taken of all rings.
-pub(super) struct Taken {
+/// What a run took from all rings.
+pub(super) struct RunTotals {
     pub records: u64,
     pub late: u64,
     pub newest: u64,
-    /// The leaf of the ring whose turn it is still.
+    /// The leaf of the ring that the run ended in. None: that ring has been replaced in the tree.
     pub first: Option<usize>,
 }
 
@@ -95,22 +94,22 @@ impl<'a> RecordRun<'a> {
         RecordRun { ring, rest, last, limit, newest, records: 0, late: 0, beyond: None, switcher }
     }
 
-    /// Records on their own, ordinary and due.
+    /// A run of records that belong to no merge, ordinary and due.
     #[inline(always)]
     pub fn of(records: &'a [u8], late: bool) -> RecordRun<'a> {
         let switch = RingSwitch { rest: records, limit: u64::MAX, ..RingSwitch::default() };
         RecordRun::new(None, switch, if late { u64::MAX } else { 0 })
     }
 
-    /// No more is taken.
-    pub(super) fn end(self) -> Taken {
+    /// Ends the run.
+    pub(super) fn end(self) -> RunTotals {
         let RecordRun { ring, rest, last, beyond, records, late, newest, switcher, .. } = self;
         let first = switcher.and_then(|switcher| switcher.end(ring, rest.len(), last, beyond));
-        Taken { records, late, newest, first }
+        RunTotals { records, late, newest, first }
     }
 
-    /// When the next record must wait: goes on with the ring that is first now. False if there is nothing to go on with, and
-    /// then nothing is left to be taken, or if it need not wait.
+    /// When the next record must wait, goes on with the ring that is first now. False: the record need not wait, or no ring can
+    /// go on, in which case the run is empty.
     #[inline(always)]
     pub fn switch_ring(&mut self) -> bool {
         let Some(time) = self.beyond.take() else { return false };
@@ -126,20 +125,20 @@ impl<'a> RecordRun<'a> {
         }
     }
 
-    /// The next record, if it is whole and its size can be true.
+    /// The next record, if it is whole and its size is possible.
     #[inline(always)]
     pub fn next_record(&self) -> Option<&'a [u8]> {
         first_record(self.rest).map(|(record, _)| record)
     }
 
-    /// Begins to take records.
+    /// Starts a walk at the next record.
     #[inline(always)]
     pub fn walk(&self) -> Walk<'a> {
         let &RecordRun { rest, limit, newest, .. } = self;
         Walk { rest, limit, newest, beyond: None }
     }
 
-    /// Takes the records, so many, that a walk has taken since it left this piece.
+    /// Takes over the state of a walk that began here and has taken so many records.
     #[inline(always)]
     pub fn follow(&mut self, walk: Walk<'a>, records: u64) {
         self.beyond = walk.beyond;
@@ -149,8 +148,8 @@ impl<'a> RecordRun<'a> {
         }
     }
 
-    /// Takes the next record, an ordinary one of so many bytes with this stamp. Gives whether it is late, or None when it must
-    /// wait: then it is not taken.
+    /// Takes the next record, an ordinary one of so many bytes with this stamp. Gives whether it is late. None: it must wait, and was
+    /// not taken.
     #[inline]
     pub fn take(&mut self, bytes: usize, time: u64) -> Option<bool> {
         let rest = self.rest.get(bytes..)?;

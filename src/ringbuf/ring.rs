@@ -1,4 +1,4 @@
-//! One mapped perf ring buffer: records in, in place, and the room they took given back.
+//! One mapped perf ring buffer: records are read in place, and their room is given back.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -18,8 +18,8 @@ const HEADER_BYTES: u64 = 8;
 /// The kernel leaves one byte free (`CIRC_SPACE`), so it takes *more* than this to be safe.
 const LARGEST_NEED_BYTES: u64 = (u16::MAX as u64 & !7) + 72;
 
-/// So many bytes of a ring are asked for before they are needed. Between two records of a ring come those of all others:
-/// by then the memory is there, also when the rings are more than a CPU follows by itself. 512 and 2,048 do as well.
+/// How many bytes ahead a ring is prefetched. Records of all other rings come between two records of a ring, so the memory has
+/// arrived by then, also with more rings than a CPU's own prefetcher follows. 512 and 2,048 do as well.
 pub(super) const AHEAD_BYTES: u64 = 1024;
 
 /// One mapped ring buffer. The kernel moves `data_head`; only this type moves `data_tail`.
@@ -34,7 +34,7 @@ pub struct RingBuf {
     scratch: Vec<u8>, // the peeked record in one piece, when it wraps
     peak: u64,
     corrupt: u64,
-    ahead: u64, // bytes behind `start` that are brought near
+    ahead: u64, // bytes behind `start` that are prefetched
 }
 
 impl RingBuf {
@@ -53,7 +53,7 @@ impl RingBuf {
         RingBuf::over(map, page)
     }
 
-    /// The ring in memory that is mapped, at least two pages of it.
+    /// The ring in mapped memory, at least two pages of it.
     pub(super) fn over(map: Memory, page: usize) -> io::Result<RingBuf> {
         let mut ring = RingBuf {
             map,
@@ -103,8 +103,8 @@ impl RingBuf {
         Ok(())
     }
 
-    /// Memory is waited for where it is read, as by the plainest of readers.
-    pub fn never_ahead(&mut self) {
+    /// Turns prefetching off, as the simplest reader would read.
+    pub fn disable_prefetch(&mut self) {
         self.ahead = 0;
     }
 
@@ -124,7 +124,7 @@ impl RingBuf {
             return true;
         }
         self.unread = unread;
-        self.ask_for(0, self.ahead);
+        self.prefetch_unread(0, self.ahead);
         self.note_backlog(head)
     }
 
@@ -150,7 +150,7 @@ impl RingBuf {
     pub fn advance(&mut self) -> u64 {
         let passed = self.next as u64;
         if self.ahead > 0 {
-            self.ask_for(self.ahead, passed);
+            self.prefetch_unread(self.ahead, passed);
         }
         self.start = self.start.wrapping_add(passed);
         self.unread -= passed;
@@ -158,14 +158,14 @@ impl RingBuf {
         passed
     }
 
-    /// What the snapshot has in one piece from the next record on, at most `most` bytes of it.
+    /// The bytes of the snapshot in one piece from the next record on, at most `most` of them.
     #[inline]
     pub(super) fn piece(&self, most: u64) -> &[u8] {
         self.bytes(0, self.unread.min(self.contiguous()).min(most))
     }
 
-    /// Passes so many bytes of the piece, whole records, of which `left` bytes are left. Of these, all that are needed soon were
-    /// asked for.
+    /// Passes so many bytes of the piece, whole records. `left`: bytes of the piece that were not passed; these have been
+    /// prefetched.
     #[inline]
     pub(super) fn pass(&mut self, bytes: u64, left: u64) {
         assert!(bytes <= self.unread);
@@ -173,7 +173,7 @@ impl RingBuf {
         self.unread -= bytes;
         self.next = 0;
         if left < self.ahead {
-            self.ask_for(left, self.ahead - left);
+            self.prefetch_unread(left, self.ahead - left);
         }
     }
 
@@ -185,11 +185,11 @@ impl RingBuf {
     pub fn publish(&mut self) -> bool {
         // The head, not the snapshot: it only grows, so this is the fullest since the tail moved.
         let head = self.load_head();
-        let tight = self.note_backlog(head);
+        let near_full = self.note_backlog(head);
         if self.start != self.tail {
             self.store_tail();
         }
-        tight
+        near_full
     }
 
     /// Unread bytes of the snapshot.
@@ -202,7 +202,7 @@ impl RingBuf {
         self.peak
     }
 
-    /// How often the rest of a snapshot was skipped because a record's size, or the head, cannot be true.
+    /// How often the rest of a snapshot was skipped because a record's size, or the head, was impossible.
     pub fn corrupt(&self) -> u64 {
         self.corrupt
     }
@@ -218,19 +218,19 @@ impl RingBuf {
         self.start.wrapping_sub(self.tail)
     }
 
-    /// Where the next record is, in bytes since the ring was made.
+    /// Position of the next record, in bytes since the ring was made.
     #[inline]
     pub(super) fn position(&self) -> u64 {
         self.start
     }
 
-    /// Where the snapshot ends.
+    /// Position of the end of the snapshot.
     pub(super) fn end(&self) -> u64 {
         self.start.wrapping_add(self.unread)
     }
 
     /// Finds the size of the next record and puts it in one piece. False at the end of the
-    /// snapshot, which comes early when a size cannot be true: no later record can be found then.
+    /// snapshot, which comes early when a size is impossible: no later record can be found then.
     #[inline]
     fn measure(&mut self) -> bool {
         if self.unread == 0 {
@@ -249,7 +249,7 @@ impl RingBuf {
         true
     }
 
-    /// The size of the next record, as far as it can be true. Something must be there.
+    /// The size of the next record. None: it is impossible. Unread bytes must be there.
     #[inline]
     fn size_of_next(&self) -> Option<u64> {
         // `start`, the head and the size of the ring are multiples of 8: a header is never cut.
@@ -268,9 +268,9 @@ impl RingBuf {
         self.scratch = scratch;
     }
 
-    /// Has `len` bytes, `skip` bytes after `start`, brought near. Only those of the snapshot: the kernel writes to the next.
+    /// Prefetches `len` bytes, `skip` bytes after `start`. Only bytes of the snapshot: the kernel writes to the next.
     #[inline]
-    fn ask_for(&self, skip: u64, len: u64) {
+    fn prefetch_unread(&self, skip: u64, len: u64) {
         let end = self.unread.min(skip + len);
         let mut skip = skip;
         while skip < end {
@@ -329,7 +329,7 @@ impl RingBuf {
     }
 }
 
-/// Splits off the first of the records in `bytes`, if it is whole and its size can be true.
+/// Splits off the first of the records in `bytes`, if it is whole and its size is possible.
 #[inline(always)]
 pub(super) fn first_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let header: &[u8; HEADER_BYTES as usize] = bytes.first_chunk()?;

@@ -1,26 +1,27 @@
-//! The rings that take turns while their records are handed over.
+//! How a run of records goes on from ring to ring.
 
 use super::loser_tree::LoserTree;
 use super::slot::Slot;
 
-/// Which ring goes on when another one must wait.
+/// Finds the ring that goes on when the next record of another ring must wait.
 pub(super) struct RingSwitcher<'a> {
     slots: &'a [Option<Slot>],
     tree: &'a mut LoserTree,
-    /// The leaf of the ring whose turn it is.
+    /// The leaf of the current ring.
     first: usize,
+    /// No ring can go on.
     ended: bool,
-    cursors: Vec<RingCursor<'a>>, // by leaf; none before the second turn
-    /// Of the piece of the ring that began.
+    cursors: Vec<RingCursor<'a>>, // by leaf; empty before the first switch
+    /// Bytes of the first ring's piece.
     bytes: usize,
-    store: &'a mut Store,
+    buffers: &'a mut SwitchBuffers,
 }
 
-/// A ring's turn.
+/// The ring that goes on, and from where.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RingSwitch<'a> {
     pub ring: usize,
-    /// What is left of its piece.
+    /// The bytes of its piece that were not taken yet.
     pub rest: &'a [u8],
     /// Stamp of the last record taken.
     pub last: u64,
@@ -28,11 +29,11 @@ pub(super) struct RingSwitch<'a> {
     pub limit: u64,
 }
 
-/// A ring's piece, and how far it was taken.
+/// A ring's piece, and how much of it was taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct RingCursor<'a> {
     ring: usize,
-    /// Of the whole piece. 0: the ring had no turn yet.
+    /// Size of the whole piece. 0: the run has not reached this ring yet.
     bytes: usize,
     /// As in [`RingSwitch`].
     rest: &'a [u8],
@@ -41,48 +42,48 @@ struct RingCursor<'a> {
     next: u64,
 }
 
-/// What was taken of a ring's piece.
-pub(super) struct Taken {
+/// How much of a ring's piece was taken.
+pub(super) struct TakenPiece {
     pub ring: usize,
     pub bytes: usize,
-    /// Left of the piece.
+    /// Bytes of the piece that were not taken.
     pub rest: usize,
     /// Stamp of the last record taken.
     pub last: u64,
-    /// Of the next, if that is known.
+    /// Stamp of the next record, if known.
     pub next: Option<u64>,
 }
 
-/// Memory that is used again and again.
+/// Memory that is reused by each run.
 #[derive(Default)]
-pub(super) struct Store {
+pub(super) struct SwitchBuffers {
     cursors: Vec<RingCursor<'static>>,
     touched: Vec<usize>, // leaves
-    pub taken: Vec<Taken>,
+    pub taken: Vec<TakenPiece>,
 }
 
 impl<'a> RingSwitcher<'a> {
-    /// Begins with the turn of the ring that is `first`, if it goes on with a piece.
+    /// A switcher that begins with the ring of the leaf `first`. None: that ring's next record is no ordinary one.
     #[inline]
     pub fn new(
         slots: &'a [Option<Slot>],
-        store: &'a mut Store,
+        buffers: &'a mut SwitchBuffers,
         tree: &'a mut LoserTree,
         first: usize,
     ) -> Option<(RingSwitcher<'a>, RingSwitch<'a>)> {
         let switch = first_switch(slots, tree, first)?;
-        let cursors = std::mem::take(&mut store.cursors);
-        Some((RingSwitcher { slots, tree, first, ended: false, cursors, bytes: switch.rest.len(), store }, switch))
+        let cursors = std::mem::take(&mut buffers.cursors);
+        Some((RingSwitcher { slots, tree, first, ended: false, cursors, bytes: switch.rest.len(), buffers }, switch))
     }
 
-    /// The next record of the ring whose turn it is has the stamp `time`, and must wait. Gives the turn of the ring that is first
-    /// now. None: that has something else than a piece, or nothing is due.
+    /// Switches away from the current ring, whose next record has the stamp `time` and must wait. None: nothing is due, or the next
+    /// record of the first ring is no ordinary one.
     #[inline(never)]
     pub fn next(&mut self, rest: &'a [u8], last: u64, time: u64) -> Option<RingSwitch<'a>> {
         let before = self.first;
         self.ended = true;
         if self.cursors.is_empty() {
-            self.begin();
+            self.start_cursors();
         }
         let cursor = self.cursors.get_mut(before)?;
         (cursor.rest, cursor.last, cursor.next) = (rest, last, time);
@@ -98,51 +99,51 @@ impl<'a> RingSwitcher<'a> {
     }
 
     #[cold]
-    fn begin(&mut self) {
+    fn start_cursors(&mut self) {
         self.cursors.resize(self.tree.len(), RingCursor::default());
-        self.take_in(self.first, self.tree.ring(self.first).unwrap_or_default(), self.bytes);
+        self.add_cursor(self.first, self.tree.ring(self.first).unwrap_or_default(), self.bytes);
     }
 
     #[inline(never)]
     fn first_switch(&mut self, leaf: usize) -> Option<RingSwitch<'a>> {
         let switch = first_switch(self.slots, self.tree, leaf)?;
-        self.take_in(leaf, switch.ring, switch.rest.len());
+        self.add_cursor(leaf, switch.ring, switch.rest.len());
         Some(switch)
     }
 
-    fn take_in(&mut self, leaf: usize, ring: usize, bytes: usize) {
+    fn add_cursor(&mut self, leaf: usize, ring: usize, bytes: usize) {
         if let Some(cursor) = self.cursors.get_mut(leaf) {
             (cursor.ring, cursor.bytes) = (ring, bytes);
-            self.store.touched.push(leaf);
+            self.buffers.touched.push(leaf);
         }
     }
 
-    /// Ends where the ring has so much left whose turn it is. `time`: stamp of its next record, if that is known. Gives its leaf,
-    /// unless it was nobody's turn. What was taken is in the store.
+    /// Ends the run with `rest` bytes left in the current ring's piece. `time`: stamp of its next record, if known. Gives the leaf
+    /// of the current ring, unless no ring could go on, and leaves what was taken in the buffers.
     pub fn end(self, ring: usize, rest: usize, last: u64, time: Option<u64>) -> Option<usize> {
-        let RingSwitcher { first, ended, mut cursors, bytes, store, .. } = self;
-        let Store { touched, taken, .. } = store;
-        let mut take_down = |ring, bytes: usize, rest: usize, last, next| {
+        let RingSwitcher { first, ended, mut cursors, bytes, buffers, .. } = self;
+        let SwitchBuffers { touched, taken, .. } = buffers;
+        let mut push_taken = |ring, bytes: usize, rest: usize, last, next| {
             if bytes > rest {
-                taken.push(Taken { ring, bytes: bytes - rest, rest, last, next });
+                taken.push(TakenPiece { ring, bytes: bytes - rest, rest, last, next });
             }
         };
         if !ended {
-            take_down(ring, cursors.get(first).map_or(bytes, |cursor| cursor.bytes), rest, last, time);
+            push_taken(ring, cursors.get(first).map_or(bytes, |cursor| cursor.bytes), rest, last, time);
         }
         for leaf in touched.drain(..).filter(|&leaf| ended || leaf != first) {
             if let Some(cursor) = cursors.get(leaf) {
-                take_down(cursor.ring, cursor.bytes, cursor.rest.len(), cursor.last, Some(cursor.next));
+                push_taken(cursor.ring, cursor.bytes, cursor.rest.len(), cursor.last, Some(cursor.next));
             }
         }
         cursors.clear();
-        // The memory stays where it is, and nothing is in it.
-        store.cursors = cursors.into_iter().map(|_| RingCursor::default()).collect();
+        // Keeps the allocation.
+        buffers.cursors = cursors.into_iter().map(|_| RingCursor::default()).collect();
         (!ended).then_some(first)
     }
 }
 
-/// Of the first ring, which had none yet. None: its next record is no ordinary one.
+/// The switch to a ring that the run has not reached yet. None: its next record is no ordinary one.
 #[inline]
 fn first_switch<'a>(slots: &'a [Option<Slot>], tree: &LoserTree, first: usize) -> Option<RingSwitch<'a>> {
     let ring = tree.ring(first)?;

@@ -199,7 +199,7 @@ fn refuses_impossible_maps() {
 }
 
 #[test]
-fn tight_when_a_record_may_not_have_fitted() {
+fn near_full_when_a_record_may_not_have_fitted() {
     let size = 256 * 1024;
     for used in [0, 64 * 1024, 128 * 1024, size - 65536 - 72, size - 65528 - 72 - 8, size - 65528 - 72, size - 65536] {
         let mut kernel = Producer::new(size / page_bytes().unwrap()).unwrap();
@@ -210,11 +210,11 @@ fn tight_when_a_record_may_not_have_fitted() {
             assert!(kernel.write(&record(len, 0), 0));
             left -= len;
         }
-        let tight = used >= size - 65528 - 72;
-        assert_eq!(ring.publish(), tight, "{used}: what is not loaded counts too");
-        assert_eq!(ring.load(), tight, "{used}");
+        let near_full = used >= size - 65528 - 72;
+        assert_eq!(ring.publish(), near_full, "{used}: what is not loaded counts too");
+        assert_eq!(ring.load(), near_full, "{used}");
         while next(&mut ring).is_some() {}
-        assert_eq!(ring.publish(), tight, "{used}");
+        assert_eq!(ring.publish(), near_full, "{used}");
         assert!(!ring.publish(), "{used}: only since the tail moved");
     }
     let kernel = Producer::new(1).unwrap();
@@ -257,7 +257,7 @@ proptest! {
         }
         ring.load();
         read(&mut ring, &mut got, usize::MAX);
-        got.extend((0..kernel.untold()).map(|_| None));
+        got.extend((0..kernel.pending_lost()).map(|_| None));
         prop_assert_eq!(got, want);
         prop_assert_eq!(ring.corrupt(), 0);
     }

@@ -1,4 +1,4 @@
-//! A stand-in for the kernel's end of a ring buffer, so that tests and benches need no privilege.
+//! The kernel's end of a ring buffer, simulated: tests and benches need no privilege.
 
 use std::fs::File;
 use std::io;
@@ -23,10 +23,10 @@ pub struct Producer {
     pages: usize,
     data: usize,
     size: u64,
-    lost: u64, // dropped and not yet told by a LOST record
+    lost: u64, // dropped, without a LOST record yet
     dropped: u64,
-    tell: fn(u64, u64) -> Vec<u8>,
-    tell_bytes: usize,
+    make_lost: fn(u64, u64) -> Vec<u8>,
+    lost_record_bytes: usize,
 }
 
 impl Producer {
@@ -50,17 +50,19 @@ impl Producer {
         let page = page_bytes()?;
         assert!(bytes.is_power_of_two() && bytes >= 8 && bytes <= pages * page);
         let (file, map) = shared((1 + pages) * page)?;
-        let (data, size, tell) = (page, bytes as u64, |lost, now| lost_record(lost, now).to_vec());
-        let mut producer = Producer { map, file, pages, data, size, lost: 0, dropped: 0, tell, tell_bytes: LOST_BYTES };
+        let (data, size) = (page, bytes as u64);
+        let make_lost: fn(u64, u64) -> Vec<u8> = |lost, now| lost_record(lost, now).to_vec();
+        let mut producer =
+            Producer { map, file, pages, data, size, lost: 0, dropped: 0, make_lost, lost_record_bytes: LOST_BYTES };
         producer.set_data_area(page as u64, bytes as u64);
         Ok(producer)
     }
 
-    /// LOST records are made by `tell`, of the number and the time: with the sample_id of a real event.
+    /// LOST records are made by `make_lost` from the number of drops and the time: with the sample_id of a real event.
     #[must_use]
-    pub fn telling(mut self, tell: fn(u64, u64) -> Vec<u8>) -> Producer {
-        self.tell_bytes = tell(0, 0).len();
-        self.tell = tell;
+    pub fn with_lost_records(mut self, make_lost: fn(u64, u64) -> Vec<u8>) -> Producer {
+        self.lost_record_bytes = make_lost(0, 0).len();
+        self.make_lost = make_lost;
         self
     }
 
@@ -75,15 +77,15 @@ impl Producer {
         RingBuf::map(self.fd(), self.pages)
     }
 
-    /// What [`RingBuf::map`] takes for the fd of an event.
+    /// The descriptor for [`RingBuf::map`], in place of an event's.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
     /// Writes `record`, a whole one with its header, or drops and counts it when it does not fit.
-    /// Drops are told by a LOST record, stamped `now`, before the next record that fits.
+    /// A LOST record, stamped `now`, comes before the next record that fits.
     pub fn write(&mut self, record: &[u8], now: u64) -> bool {
-        let lost_bytes = if self.lost > 0 { self.tell_bytes } else { 0 };
+        let lost_bytes = if self.lost > 0 { self.lost_record_bytes } else { 0 };
         let used = self.head().wrapping_sub(self.tail());
         // As `ring_buffer_has_space`: one byte always stays free.
         if used + (lost_bytes + record.len()) as u64 >= self.size {
@@ -93,7 +95,7 @@ impl Producer {
         }
         let mut head = self.head();
         if self.lost > 0 {
-            let lost = (self.tell)(std::mem::take(&mut self.lost), now);
+            let lost = (self.make_lost)(std::mem::take(&mut self.lost), now);
             head = self.copy(head, &lost);
         }
         head = self.copy(head, record);
@@ -106,8 +108,8 @@ impl Producer {
         self.dropped
     }
 
-    /// Dropped records that no LOST record tells of yet.
-    pub fn untold(&self) -> u64 {
+    /// Dropped records without a LOST record yet.
+    pub fn pending_lost(&self) -> u64 {
         self.lost
     }
 
@@ -117,7 +119,7 @@ impl Producer {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_head) }.load(Ordering::Relaxed)
     }
 
-    /// What the reader has given back.
+    /// Bytes that the reader has given back so far.
     pub fn tail(&self) -> u64 {
         // SAFETY: as in `head`. Acquire pairs with the reader's release.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_tail) }.load(Ordering::Acquire)
@@ -129,7 +131,7 @@ impl Producer {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.page()).data_head) }.store(head, Ordering::Release);
     }
 
-    /// What the mmap page says about where the data is; this end goes on as before.
+    /// Sets the data area that the mmap page describes; this end does not use it.
     pub(super) fn set_data_area(&mut self, offset: u64, size: u64) {
         // SAFETY: in bounds and aligned as in `head`; a reader looks at these only in `map`.
         unsafe {
@@ -138,7 +140,7 @@ impl Producer {
         }
     }
 
-    /// Writes any bytes, whole record or not, and moves the head by `claim`. To play the hostile.
+    /// Writes any bytes, whole record or not, and moves the head by `claim`, as a hostile kernel might.
     #[cfg(test)]
     pub(super) fn write_raw(&mut self, bytes: &[u8], claim: u64) {
         self.copy(self.head(), bytes);
@@ -175,7 +177,7 @@ impl Producer {
     }
 }
 
-/// A LOST record: `lost` records dropped, told at `time`.
+/// A LOST record about `lost` records dropped, with the time `time`.
 fn lost_record(lost: u64, time: u64) -> [u8; LOST_BYTES] {
     let mut record = [0; LOST_BYTES];
     record[..4].copy_from_slice(&PERF_RECORD_LOST.to_ne_bytes());
@@ -185,7 +187,7 @@ fn lost_record(lost: u64, time: u64) -> [u8; LOST_BYTES] {
     record
 }
 
-/// A file, and memory that is the same to whoever maps it.
+/// A file, and its bytes mapped.
 #[cfg(not(miri))]
 fn shared(len: usize) -> io::Result<(File, Memory)> {
     let file = anonymous_file()?;

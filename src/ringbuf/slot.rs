@@ -1,27 +1,27 @@
 //! One ring of a merge.
 
 use super::RingBuf;
-use super::ring_switch::Taken;
+use super::ring_switch::TakenPiece;
 
 /// One ring, and what is known of its next item.
 pub struct Slot {
     pub ring: RingBuf,
-    pub next: Next,
-    pub time: u64,       // of `next`
+    pub next: NextItem,
+    pub time: u64,       // stamp of the next item
     pub last: u64,       // stamp of the last record delivered
-    pub gap: u64,        // position of the gap marked, `NO_GAP` if none
-    pub until: u64,      // time of the gap marked
-    pub corrupt: u64,    // `ring.corrupt()` when it was last turned into a gap
-    pub skipped: bool,   // the gap is, or has in it, what was corrupt
-    corrupt_since: bool, // since the last load: what was skipped may be newer than that
-    pub tight: bool,
+    pub gap: u64,        // position of the marked gap, `NO_GAP` if none
+    pub until: u64,      // time of the marked gap
+    pub corrupt: u64,    // `ring.corrupt()` when a gap was last marked for it
+    pub skipped: bool,   // the gap is, or includes, skipped corrupt bytes
+    corrupt_since: bool, // since the last load: the skipped bytes may be newer than that
+    pub near_full: bool,
     pub leaving: Leaving,
 }
 
 pub const NO_GAP: u64 = u64::MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextItem {
     /// Not looked at yet, or nothing there when it was.
     Unknown,
     Record,
@@ -41,7 +41,7 @@ impl Slot {
         let corrupt = ring.corrupt();
         Slot {
             ring,
-            next: Next::Unknown,
+            next: NextItem::Unknown,
             time: 0,
             last: 0,
             gap: NO_GAP,
@@ -49,14 +49,14 @@ impl Slot {
             corrupt,
             skipped: false,
             corrupt_since: false,
-            tight: false,
+            near_full: false,
             leaving: Leaving::No,
         }
     }
 
     /// Takes a new snapshot. Gives whether a record may have been dropped.
     pub fn load(&mut self, now: u64) -> bool {
-        self.tight |= self.ring.load();
+        self.near_full |= self.ring.load();
         if self.leaving == Leaving::Asked {
             self.leaving = Leaving::Loaded;
         }
@@ -66,16 +66,16 @@ impl Slot {
             self.mark_gap(self.ring.position(), now);
         }
         if self.ring.corrupt() != self.corrupt {
-            self.next = Next::Unknown; // it was skipped
+            self.next = NextItem::Unknown; // it was skipped
             self.mark_corrupt(now);
         }
-        self.tight
+        self.near_full
     }
 
     /// The next record and what lies behind it, up to a gap, if it is an ordinary one.
     #[inline]
     pub fn piece(&self) -> Option<&[u8]> {
-        if self.next != Next::Record {
+        if self.next != NextItem::Record {
             return None;
         }
         // No more, as a long drain must not let the ring overflow.
@@ -89,25 +89,25 @@ impl Slot {
         self.last
     }
 
-    /// Passes what was taken of the piece.
+    /// Passes the records that were taken from the piece.
     #[inline]
-    pub fn pass(&mut self, taken: &Taken) {
+    pub fn pass(&mut self, taken: &TakenPiece) {
         self.ring.pass(taken.bytes as u64, taken.rest as u64);
-        (self.next, self.last) = (Next::Unknown, taken.last);
-        // Peeked at, as a settled one is: only then it is known not to be taken back.
+        (self.next, self.last) = (NextItem::Unknown, taken.last);
+        // Peeked at, as a settled one is: only then a later load cannot take it back.
         if let Some(time) = taken.next.filter(|_| self.ring.peek().is_some()) {
-            (self.next, self.time) = (Next::Record, time);
+            (self.next, self.time) = (NextItem::Record, time);
         }
         self.publish_in_time();
     }
 
     pub fn publish(&mut self) {
         if self.ring.passed() > 0 {
-            self.tight |= self.ring.publish();
+            self.near_full |= self.ring.publish();
         }
     }
 
-    /// A long drain must not let the ring overflow.
+    /// Gives room back in the middle of a long drain, or the ring would overflow.
     #[inline]
     pub fn publish_in_time(&mut self) {
         if self.ring.passed() > self.ring.size() / 4 {
@@ -115,13 +115,13 @@ impl Slot {
         }
     }
 
-    /// Two gaps become one that covers both: the earlier place, the later time.
+    /// Two gaps become one that covers both: the earlier position, the later time.
     pub fn mark_gap(&mut self, position: u64, until: u64) {
         self.gap = self.gap.min(position);
         self.until = self.until.max(until);
     }
 
-    /// What was skipped is a loss that no counter has: up to `now`, as far as other rings are
+    /// Skipped bytes are a loss that no counter has: up to `now`, as far as other rings are
     /// delivered in this round, and up to the next round's clock after that.
     pub fn mark_corrupt(&mut self, now: u64) {
         self.corrupt = self.ring.corrupt();

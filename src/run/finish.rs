@@ -13,7 +13,7 @@ use crate::output::{Closed, Message, RunEnd};
 use crate::perf::evlist::Evlist;
 use crate::profiler::TracefsFinder;
 use crate::report::Value;
-use crate::ringbuf::Limit;
+use crate::ringbuf::DrainLimit;
 use crate::run::dispatcher::Dispatcher;
 use crate::run::{Outcome, Run, Stop, messages};
 use crate::sys;
@@ -27,7 +27,7 @@ impl Run {
             sys::perf::disable_all().context("cannot stop the events")?;
         }
         if matches!(stop, Stop::Asked) {
-            self.round(Limit::All);
+            self.round(DrainLimit::All);
         }
         // What came after the last of -N was not looked at.
         let end_ns = self.core.ended_ns.unwrap_or_else(sys::monotonic_ns);

@@ -19,7 +19,7 @@ use crate::perf::EventId;
 use crate::perf::attr::SamplesPerCount;
 use crate::perf::evlist::counters::EventCounters;
 use crate::perf::evsel::Evsel;
-use crate::ringbuf::Limit;
+use crate::ringbuf::DrainLimit;
 use crate::run::forecast::book::{ForecastBook, Need, Phase, rate};
 use crate::run::meter::{Meter, Metered};
 use crate::run::ring_sizes::{default_ring_pages, most_pages};
@@ -159,7 +159,7 @@ impl Run {
         if !self.options.paced {
             sys::perf::disable_all().context("cannot stop the events")?;
         }
-        self.round(Limit::All);
+        self.round(DrainLimit::All);
         if let Some(hits) = self.hits_so_far() {
             let looked_ns = sys::monotonic_ns().saturating_sub(self.start_ns);
             self.core.ctx.output.note(hits.forecast(looked_ns));
@@ -229,7 +229,7 @@ impl Run {
         look.sampling_ns += used.ns;
         // What is still in the rings is of this phase too.
         let (before, samples) = (sys::cpu_ns().0, self.samples_read());
-        self.round(Limit::All);
+        self.round(DrainLimit::All);
         self.core.ctx.output.flush();
         if phase != Phase::Counted {
             // A workload may be over before anything is warm: then there is no other.
@@ -308,9 +308,9 @@ impl Run {
         let woken = sys::monotonic_ns();
         let kept = look.delay.take();
         look.delay_ns += kept;
-        let held = self.round(Limit::Horizon);
+        let held = self.round(DrainLimit::Horizon);
         look.away_ns = look.away_ns.max(kept + (sys::monotonic_ns() - woken));
-        *follow_up = held && (!*follow_up || self.rings.is_crowded());
+        *follow_up = held && (!*follow_up || self.rings.is_backlogged());
         self.core.tick(self.rings.complete_to());
         self.core.ctx.output.flush();
         if signalled && let Some(stop) = self.take_signals()? {

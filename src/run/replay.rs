@@ -16,7 +16,7 @@ use crate::perf::evlist::Evlist;
 use crate::perf::target::Target;
 use crate::profiler::{Profiler, Setup, TracefsFinder};
 use crate::ringbuf::sim::Producer;
-use crate::ringbuf::{Limit, Merge};
+use crate::ringbuf::{DrainLimit, Merge};
 use crate::run::dispatcher::Dispatcher;
 use crate::run::rings::deliver;
 use crate::symbol::Stacks;
@@ -108,7 +108,7 @@ impl Replay {
     #[inline(never)]
     pub fn replay_round(&mut self, now: u64, is_last: bool) {
         self.merge.load(now);
-        let limit = if is_last { Limit::All } else { Limit::Horizon };
+        let limit = if is_last { DrainLimit::All } else { DrainLimit::Horizon };
         let Replay { core, merge, places, .. } = self;
         deliver(merge, limit, core, |ring| places.get(ring).copied().unwrap_or((0, Class::Side)));
     }

@@ -17,7 +17,7 @@ use crate::perf::layout::Layout;
 use crate::perf::refusal::{Refused, Shrunk, locks_little};
 use crate::perf::target::{Target, Tasks};
 use crate::profiler::LostWindow;
-use crate::ringbuf::{Drained, Item, Limit, Merge, RecordRun, RecordSink, RingBuf, Stamp};
+use crate::ringbuf::{DrainLimit, Drained, Item, Merge, RecordRun, RecordSink, RingBuf, Stamp};
 use crate::run::dispatcher::Dispatcher;
 use crate::run::loss::{RingUse, cure};
 use crate::run::ring_sizes::{MOST_BYTES, most_pages, side_ring_pages, wanted_pages};
@@ -336,12 +336,12 @@ impl Rings {
     /// Delivers all that was stamped before this call.
     pub fn catch_up(&mut self, core: &mut Dispatcher) {
         // The second round sees everything that was stamped before the first one's clock reading.
-        self.round(Limit::Horizon, core);
-        self.round(Limit::Horizon, core);
+        self.round(DrainLimit::Horizon, core);
+        self.round(DrainLimit::Horizon, core);
     }
 
     /// One round: heads, losses, records up to the limit, tails. True when records had to stay above the horizon.
-    pub fn round(&mut self, limit: Limit, core: &mut Dispatcher) -> bool {
+    pub fn round(&mut self, limit: DrainLimit, core: &mut Dispatcher) -> bool {
         self.complete_ns = self.loaded_ns;
         self.loaded_ns = sys::monotonic_ns();
         self.merge.load(self.loaded_ns);
@@ -359,8 +359,8 @@ impl Rings {
     }
 
     /// What had to stay in the rings fills them so far that the next wake-up may come too late.
-    pub fn is_crowded(&self) -> bool {
-        self.merge.is_crowded()
+    pub fn is_backlogged(&self) -> bool {
+        self.merge.is_backlogged()
     }
 
     /// Everything stamped before this was delivered, unless it is late.
@@ -448,7 +448,7 @@ fn directory_of(host: &Host, cpu: u32) -> Option<u64> {
 
 /// Asks of each ring that may have dropped a record whether it has, and marks the place.
 pub fn mark_gaps(merge: &mut Merge, clock: impl Fn() -> u64, mut has_lost: impl FnMut(usize) -> bool) {
-    while let Some(index) = merge.next_tight() {
+    while let Some(index) = merge.next_near_full() {
         if has_lost(index) {
             merge.mark_gap(index, clock());
         }
@@ -482,7 +482,7 @@ impl<P: Fn(usize) -> (u32, Class)> RecordSink for Delivery<'_, P> {
 /// Hands what the rings have, up to the limit, to the core, and gives them the room back. `place`: CPU and class of a ring.
 pub fn deliver(
     merge: &mut Merge,
-    limit: Limit,
+    limit: DrainLimit,
     core: &mut Dispatcher,
     place: impl Fn(usize) -> (u32, Class),
 ) -> Drained {

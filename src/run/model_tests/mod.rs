@@ -24,7 +24,7 @@ use crate::profiler::{Report, Setup, TracefsFinder};
 use crate::profilers::trials;
 use crate::report::{Table, Value, Verdict};
 use crate::ringbuf::sim::Producer;
-use crate::ringbuf::{Limit, Merge};
+use crate::ringbuf::{DrainLimit, Merge};
 use crate::run::dispatcher::Dispatcher;
 use crate::run::rings::{deliver, mark_gaps};
 use crate::symbol::Stacks;
@@ -161,7 +161,7 @@ impl World {
         let mut merge = Merge::new();
         let bytes = random.of(&[512, 1024, 2048, 4096]);
         let number = 1 + random.below(3);
-        let ring = |bytes| Producer::tiny(bytes).unwrap().telling(lost_record);
+        let ring = |bytes| Producer::tiny(bytes).unwrap().with_lost_records(lost_record);
         let cpus: Vec<Cpu> =
             (0..number).map(|_| Cpu { events: ring(bytes), side: ring(4096), counted: [0; 2] }).collect();
         for cpu in &cpus {
@@ -196,7 +196,7 @@ impl World {
     pub fn pass(&mut self, look_one_in: u64) {
         self.clock += 1 + self.random.below(1000);
         if self.random.one_in(look_one_in) {
-            self.round(Limit::Horizon);
+            self.round(DrainLimit::Horizon);
             self.core.tick(self.complete_ns);
         }
     }
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    fn round(&mut self, limit: Limit) {
+    fn round(&mut self, limit: DrainLimit) {
         if let Some((cpu, record)) = self.held.take() {
             self.write_late(cpu, &record);
         }
@@ -287,10 +287,10 @@ impl World {
     /// Closes an interval, as a run does.
     pub fn report(&mut self, last: bool) -> Interval {
         if last {
-            self.round(Limit::All);
+            self.round(DrainLimit::All);
         } else {
-            self.round(Limit::Horizon);
-            self.round(Limit::Horizon);
+            self.round(DrainLimit::Horizon);
+            self.round(DrainLimit::Horizon);
         }
         let end = if last { self.clock } else { self.complete_ns };
         let World { cpus, core, merge, .. } = self;
