@@ -9,7 +9,7 @@ use clap::CommandFactory;
 use common::shell::{call, check};
 use perf_prof::commands::Cli;
 use perf_prof::profilers::trials;
-use perf_prof::report::{ColumnHead, Kind, TableHead, Unit};
+use perf_prof::report::{ColumnHead, ColumnKind, TableHead, Unit};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -224,7 +224,7 @@ fn push_table(profiler: &str, head: &TableHead, out: &mut String) {
 
 fn in_text(column: &ColumnHead) -> String {
     match column {
-        ColumnHead { kind: Kind::Stack, .. } => "lines below".to_owned(),
+        ColumnHead { kind: ColumnKind::Stack, .. } => "lines below".to_owned(),
         ColumnHead { in_text: false, .. } => String::new(),
         ColumnHead { heading: " ", .. } => "behind the row".to_owned(),
         ColumnHead { if_any: true, heading, .. } => format!("`{heading}`, if any"),
@@ -246,14 +246,14 @@ fn unit(column: &ColumnHead) -> &'static str {
 }
 
 /// How cells of several intervals become one.
-fn over_intervals(kind: Kind) -> &'static str {
+fn over_intervals(kind: ColumnKind) -> &'static str {
     match kind {
-        Kind::Label | Kind::Stack | Kind::Place => "names the row",
-        Kind::Counter => "adds up",
-        Kind::Gauge => "the newest",
-        Kind::Greatest => "the greatest",
-        Kind::Least => "the least",
-        Kind::Names => "all of them",
-        Kind::Distribution | Kind::Derived => "worked out anew",
+        ColumnKind::Label | ColumnKind::Stack | ColumnKind::Place => "names the row",
+        ColumnKind::Counter => "adds up",
+        ColumnKind::Gauge => "the newest",
+        ColumnKind::Greatest => "the greatest",
+        ColumnKind::Least => "the least",
+        ColumnKind::Names => "all of them",
+        ColumnKind::Distribution | ColumnKind::Derived => "worked out anew",
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 use crate::host::Host;
-use crate::report::{Command, Kin};
+use crate::report::{Command, LineageProcess};
 use crate::symbol::naming::CurrentStep;
 use crate::task::{Comm, procfs};
 
@@ -35,11 +35,11 @@ impl Commands {
     }
 
     /// What a process executes, if it is still the one of that name: its number may be another's by now.
-    pub fn with_command(&mut self, kin: &Kin, now: Instant) -> Kin {
+    pub fn with_command(&mut self, kin: &LineageProcess, now: Instant) -> LineageProcess {
         let key = (kin.pid, kin.comm);
         let is_fresh = |asked: Instant| now.saturating_duration_since(asked) < KEEP;
         if let Some((_, command)) = self.known.get(&key).filter(|(asked, _)| is_fresh(*asked)) {
-            return Kin { command: command.clone(), ..*kin };
+            return LineageProcess { command: command.clone(), ..*kin };
         }
         if !self.may_ask(now) {
             return kin.clone();
@@ -49,7 +49,7 @@ impl Commands {
             self.known.retain(|_, (asked, _)| is_fresh(*asked));
         }
         self.known.insert(key, (now, command.clone()));
-        Kin { command, ..*kin }
+        LineageProcess { command, ..*kin }
     }
 
     fn may_ask(&mut self, now: Instant) -> bool {
@@ -61,7 +61,7 @@ impl Commands {
         *asked <= MOST_ASKED
     }
 
-    fn ask(&self, kin: &Kin) -> Command {
+    fn ask(&self, kin: &LineageProcess) -> Command {
         let lives = procfs::stat(&self.host, kin.pid).is_some_and(|stat| stat.is_alive() && stat.comm == kin.comm);
         if !lives {
             return Command::Gone;
@@ -95,7 +95,7 @@ mod tests {
         fs::write(task.join("cmdline"), "/usr/sbin/cron\0-f\0").unwrap();
         let host = Host { proc: dir.path().into(), ..Host::default() };
         let mut commands = Commands::new(host, CurrentStep::default());
-        let kin = |name: &[u8]| Kin { pid: 5, comm: Comm::new(name), command: Command::Unasked };
+        let kin = |name: &[u8]| LineageProcess { pid: 5, comm: Comm::new(name), command: Command::Unasked };
         let mut command = |name: &[u8], now| commands.with_command(&kin(name), now).command;
         let start = Instant::now();
         assert_eq!(command(b"cron", start), Command::Line("/usr/sbin/cron -f".into()));
@@ -111,7 +111,7 @@ mod tests {
     fn a_flood_of_processes_is_not_asked_about_at_any_price() {
         let host = Host { proc: "/nonexistent".into(), ..Host::default() };
         let mut commands = Commands::new(host, CurrentStep::default());
-        let kin = |pid| Kin { pid, comm: Comm::new(b"true"), command: Command::Unasked };
+        let kin = |pid| LineageProcess { pid, comm: Comm::new(b"true"), command: Command::Unasked };
         let start = Instant::now();
         let mut gone = |pids: std::ops::Range<i32>, now| {
             let commands = pids.map(|pid| commands.with_command(&kin(pid), now).command);

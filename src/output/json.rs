@@ -8,7 +8,7 @@ use crate::escape::{escape, is_plain};
 use crate::output::EventText;
 use crate::output::table::Line;
 use crate::output::wall::WallClock;
-use crate::report::{ColumnHead, Command, Kin, Kind, OccurrenceLayout, Subject, Value};
+use crate::report::{ColumnHead, ColumnKind, Command, LineageProcess, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::coverage::Coverage;
 use crate::symbol::names::NamedFrame;
@@ -183,7 +183,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::Text(text) => push_escaped(text.as_bytes(), out),
         Value::Path(path) => push_escaped(path, out),
         Value::Words(words) => push_list(words.iter(), out, |word, out| push_escaped(word.as_bytes(), out)),
-        Value::Lineage(kin) => push_list(kin.iter(), out, |Kin { pid, comm, command }, out| {
+        Value::Lineage(kin) => push_list(kin.iter(), out, |LineageProcess { pid, comm, command }, out| {
             let mut object = Object::new(out);
             object.signed("pid", i64::from(*pid));
             push_escaped(comm.as_bytes(), object.key("comm"));
@@ -289,7 +289,7 @@ pub fn details(object: &mut Object<'_>, layout: &OccurrenceLayout, values: &[Val
 /// The cells of a row, and its frames.
 pub fn row(object: &mut Object<'_>, columns: &[ColumnHead], line: &Line, name: impl FnMut(StackId) -> Vec<NamedFrame>) {
     for (column, value) in columns.iter().zip(&line.cells).filter(|(column, _)| column.in_json) {
-        if column.kind != Kind::Stack {
+        if column.kind != ColumnKind::Stack {
             object.value(column.key, value);
         }
     }

@@ -274,18 +274,18 @@ impl Output {
     /// What must be known before the occurrences that follow are printed.
     pub fn tell(&mut self, news: impl Iterator<Item = SymbolUpdate>) {
         for one in news {
-            let taken = self.under_way.news_bytes() + self.batch.news_bytes();
+            let taken = self.under_way.news_bytes() + self.batch.update_bytes();
             let has_room = taken == 0 || taken + one.bytes() <= MOST_NEWS_BYTES;
             match &one {
                 // They lead to other things: a stack that came before a gap means what it meant.
                 SymbolUpdate::StackCounts { .. } | SymbolUpdate::Forget { .. } | SymbolUpdate::RereadMaps
                     if has_room =>
                 {
-                    self.batch.tell(one)
+                    self.batch.push_update(one)
                 }
                 SymbolUpdate::StackCounts { .. } | SymbolUpdate::Forget { .. } | SymbolUpdate::RereadMaps => {}
-                SymbolUpdate::Stack(_) if self.gap.is_none() => self.batch.tell(one),
-                SymbolUpdate::Space(_) if has_room && self.gap.is_none() => self.batch.tell(one),
+                SymbolUpdate::Stack(_) if self.gap.is_none() => self.batch.push_update(one),
+                SymbolUpdate::Space(_) if has_room && self.gap.is_none() => self.batch.push_update(one),
                 SymbolUpdate::Space(_) => drop(self.gap.get_or_insert_default()),
                 SymbolUpdate::Stack(stack) => {
                     self.gap.get_or_insert_default().first.get_or_insert(stack.id);
@@ -299,7 +299,7 @@ impl Output {
     /// what each process has mapped is looked at anew.
     pub fn end_gap(&mut self) -> Option<NewsGap> {
         let gap = self.gap.take_if(|_| self.under_way.is_done())?;
-        self.batch.tell(SymbolUpdate::RereadMaps);
+        self.batch.push_update(SymbolUpdate::RereadMaps);
         Some(gap)
     }
 
@@ -346,14 +346,14 @@ impl Output {
     #[inline]
     pub fn is_large(&self) -> bool {
         // Most samples are but counted.
-        !self.batch.is_empty() && self.batch.bytes() + self.batch.news_bytes() >= BATCH_BYTES
+        !self.batch.is_empty() && self.batch.bytes() + self.batch.update_bytes() >= BATCH_BYTES
     }
 
     /// Hands the batch over, behind what is still waiting.
     pub fn flush(&mut self) {
         if !self.batch.is_empty() {
             // While the output is blocked, the batch grows up to a limit.
-            let large = self.batch.bytes() > BATCH_MOST_BYTES || self.batch.news_bytes() > BATCH_MOST_BYTES;
+            let large = self.batch.bytes() > BATCH_MOST_BYTES || self.batch.update_bytes() > BATCH_MOST_BYTES;
             let queued = (large || self.waiting.is_empty()) && self.queue_batch();
             if self.batch.bytes() > BATCH_MOST_BYTES && !queued {
                 self.thin_batch();

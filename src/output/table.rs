@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::report::{ColumnHead, Kind, RowSite, RowSums, Rows, Value, Verdict};
+use crate::report::{ColumnHead, ColumnKind, RowSite, RowSums, Rows, Value, Verdict};
 use crate::symbol::names::{FrameNames, NamedFrame};
 use crate::symbol::naming::GIVEN_UP;
 use crate::symbol::quality::CallchainQuality;
@@ -139,7 +139,8 @@ pub struct Placed {
 impl Placed {
     /// The rows of a report.
     pub fn new(mut rows: Box<dyn Rows>, stacks: &Frames, names: &mut FrameNames) -> Placed {
-        let has_stacks = rows.columns().iter().any(|column| matches!(column.kind, Kind::Stack | Kind::Place));
+        let has_stacks =
+            rows.columns().iter().any(|column| matches!(column.kind, ColumnKind::Stack | ColumnKind::Place));
         if !has_stacks {
             let places = vec![RowPlace::nowhere(); rows.len()];
             return Placed { rows, places };
@@ -248,9 +249,9 @@ pub fn lines_of_sums(sums: &mut RowSums<RowPlace>, verdict: Verdict, span_ns: u6
     let line = |at: usize| {
         let others = sums.others().filter(|others| others.at == at).map(|others| others.rows);
         let mut cells = sums.rows().cells(at, span_ns);
-        let mut place = sums.place(at).cloned().unwrap_or_else(RowPlace::nowhere);
+        let mut place = sums.site(at).cloned().unwrap_or_else(RowPlace::nowhere);
         if others.is_some() {
-            for (cell, _) in cells.iter_mut().zip(&columns).filter(|(_, column)| column.kind == Kind::Label) {
+            for (cell, _) in cells.iter_mut().zip(&columns).filter(|(_, column)| column.kind == ColumnKind::Label) {
                 *cell = if is_text(cell) { Value::Word("<others>") } else { Value::None };
             }
             place = RowPlace::nowhere();
@@ -271,7 +272,8 @@ pub fn sums_of_rest<'a>(
     all: &'a [Line],
     rest: &'a [Line],
 ) -> impl Iterator<Item = (Value, &'static str)> + 'a {
-    let is_shown = |(at, column): &(usize, &ColumnHead)| column.kind == Kind::Counter && is_in_text(column, *at, all);
+    let is_shown =
+        |(at, column): &(usize, &ColumnHead)| column.kind == ColumnKind::Counter && is_in_text(column, *at, all);
     let counters = columns.iter().enumerate().filter(is_shown);
     counters.map(|(at, column)| {
         let numbers = rest.iter().filter_map(|line| line.cells.get(at)).map(number);
@@ -283,7 +285,7 @@ pub fn sums_of_rest<'a>(
 pub fn is_in_text(column: &ColumnHead, at: usize, lines: &[Line]) -> bool {
     let says =
         |line: &Line| !matches!(line.cells.get(at), None | Some(Value::None | Value::Unsigned(0) | Value::Pct(0)));
-    column.in_text && column.kind != Kind::Stack && (!column.if_any || lines.iter().any(says))
+    column.in_text && column.kind != ColumnKind::Stack && (!column.if_any || lines.iter().any(says))
 }
 
 fn number(value: &Value) -> u64 {
@@ -297,7 +299,7 @@ fn number(value: &Value) -> u64 {
 mod tests {
     use super::*;
     use crate::output::text;
-    use crate::report::{Book, BookEntry, Column, Names as Tasks, Schema, TypedRows, Unit};
+    use crate::report::{Book, BookEntry, Column, Schema, TaskNames as Tasks, TypedRows, Unit};
     use crate::symbol::elf::SymbolOptions;
     use crate::symbol::mappings::{Content, Module};
     use crate::symbol::perf_map_file::JIT_NO_MAP;
@@ -391,7 +393,7 @@ mod tests {
             let mut placed = placed(vec![row(10, 5, "a", Some(id)), row(1, 1, "d", None)], &stacks);
             let name = |id| nameless().stack(stacks.get(id).unwrap());
             placed.places = placed.places.iter().map(|place| place.kept(name)).collect();
-            let entry = BookEntry { title: "", verdict: Verdict::Exact, span_ns: 7, most: None, in_text: true };
+            let entry = BookEntry { title: "", verdict: Verdict::Exact, span_ns: 7, text_rows: None, in_text: true };
             book.add(&mut *placed.rows, &placed.places, entry);
         }
         let [table] = &mut book.tables().collect::<Vec<_>>()[..] else { panic!("one table") };

@@ -14,7 +14,7 @@ use crate::output::frames;
 use crate::output::stack_numbers::StackMention;
 use crate::output::table::{Broken, Line, is_in_text};
 use crate::report::layout::LineStep;
-use crate::report::{ColumnHead, Command, Kin, OccurrenceLayout, Subject, Value};
+use crate::report::{ColumnHead, Command, LineageProcess, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::NamedFrame;
 use crate::task::Comm;
@@ -278,7 +278,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
             }
         }
         Value::Lineage(kin) => {
-            for (index, Kin { pid, comm, command }) in kin.iter().enumerate() {
+            for (index, LineageProcess { pid, comm, command }) in kin.iter().enumerate() {
                 out.extend_from_slice(if index > 0 { b" < " } else { b"" });
                 push_of_kin(comm.as_bytes(), out);
                 out.push(b' ');

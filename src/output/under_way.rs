@@ -109,7 +109,7 @@ impl Message {
     }
 
     fn news_bytes(&self) -> usize {
-        if let Message::Batch(batch) = self { batch.news_bytes() } else { 0 }
+        if let Message::Batch(batch) = self { batch.update_bytes() } else { 0 }
     }
 
     /// Lines that are missing without it.
@@ -147,10 +147,10 @@ mod tests {
         let table = report.tables.remove(0);
         let mut batch = Batch::default();
         batch.raw.resize(5000, 0);
-        batch.tell(SymbolUpdate::RereadMaps);
+        batch.push_update(SymbolUpdate::RereadMaps);
         let path: Box<[u8]> = vec![b'x'; 4000].into();
         let key = FileKey::Unknown;
-        batch.tell(SymbolUpdate::Space(SpaceChange::Map { pid: 5, start: 0, end: 1, offset: 0, path, key }));
+        batch.push_update(SymbolUpdate::Space(SpaceChange::Map { pid: 5, start: 0, end: 1, offset: 0, path, key }));
         let messages = [
             Message::Table { table, interval: 1, time_ns: 0, span_ns: 0 },
             Message::Note("a line".to_owned()),

@@ -130,7 +130,7 @@ impl Writer {
 
     pub fn batch(&mut self, batch: &mut Batch) -> io::Result<()> {
         let mut forget = None;
-        for news in batch.take_news() {
+        for news in batch.take_updates() {
             match news {
                 // To look at a process may take long.
                 SymbolUpdate::Space(_) | SymbolUpdate::Stack(_) if self.step.is_in_hurry() => {}
@@ -426,7 +426,7 @@ mod tests {
         let ip = names_that_were_given_up_are_looked_for_again as *const () as u64;
         let id = stacks.intern_address(ip, true, Innermost::Executed, pid, &mut keys);
         let mut batch = Batch::default();
-        stacks.take_updates().for_each(|news| batch.tell(news));
+        stacks.take_updates().for_each(|news| batch.push_update(news));
         writer.batch(&mut batch).unwrap();
         let row = Weighted { pid, comm: Comm::new(b"test"), stack: id, weight: Weight { amount: 7, samples: 1 } };
         step.set_hurry();
@@ -451,7 +451,7 @@ mod tests {
         let ip = a_stack_without_its_names_is_printed_again as *const () as u64;
         let id = stacks.intern_address(ip, true, Innermost::Executed, std::process::id() as i32, &mut keys);
         let mut batch = Batch::default();
-        stacks.take_updates().for_each(|news| batch.tell(news));
+        stacks.take_updates().for_each(|news| batch.push_update(news));
         writer.batch(&mut batch).unwrap();
         step.set_hurry();
         for is_named in [false, false, true] {

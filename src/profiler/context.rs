@@ -11,7 +11,7 @@ use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
 use crate::profiler::user_stacks::UserStacks;
 use crate::profiler::{Scope, Timestamp};
-use crate::report::{Command, Kin, OccurrenceSchema, Subject, Value};
+use crate::report::{Command, LineageProcess, OccurrenceSchema, Subject, Value};
 use crate::stats::TaskStack;
 use crate::stats::weights::{StackWeights, Weighted};
 use crate::symbol::{SpaceKeys, StackId, Stacks};
@@ -60,15 +60,15 @@ impl Context {
         subject: Subject,
         event: EventId,
         raw: &[u8],
-        lineage: Option<Arc<[Kin]>>,
+        lineage: Option<Arc<[LineageProcess]>>,
         stack: Option<StackId>,
     ) {
         self.output.batch.event(subject, event, raw, lineage.map(Value::Lineage), stack);
     }
 
     /// A process and those that have made it, as of now: see [`TaskTable::follow_ancestry`].
-    pub fn lineage(&mut self, pid: i32) -> Arc<[Kin]> {
-        let kin = |Ancestor { pid, comm }| Kin { pid, comm, command: Command::Unasked };
+    pub fn lineage(&mut self, pid: i32) -> Arc<[LineageProcess]> {
+        let kin = |Ancestor { pid, comm }| LineageProcess { pid, comm, command: Command::Unasked };
         self.tasks.lineage(pid).into_iter().map(kin).collect()
     }
 

@@ -109,7 +109,7 @@ impl Profiler for PageFaults {
     }
 
     fn interval(&mut self, _now: Timestamp, report: &mut Report) -> Result<()> {
-        report.delta(&PLACES, self.sums.drain().collect()).most(self.args.top as usize);
+        report.delta(&PLACES, self.sums.drain().collect()).text_rows(self.args.top as usize);
         Ok(())
     }
 

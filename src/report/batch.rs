@@ -8,7 +8,7 @@ use crate::stats::weights::Weighted;
 use crate::symbol::{StackId, SymbolUpdate};
 use crate::task::Comm;
 
-/// Who, when and where of an occurrence.
+/// The task, time and CPU of an occurrence.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject {
     /// ns, CLOCK_MONOTONIC.
@@ -20,26 +20,28 @@ pub struct Subject {
 }
 
 #[derive(Debug)]
-pub enum What {
-    /// A tracepoint's record, `raw` in the batch's bytes; in its values what is told beside it, if anything is.
+pub enum OccurrenceBody {
+    /// A tracepoint's record: `raw` is in the batch's bytes, `beside` is a value to be shown with it, if there is one.
     Event { event: EventId, raw: Span, beside: Span },
-    /// One of a profiler's own kind.
+    /// An occurrence of a profiler's own kind.
     Detailed { layout: &'static OccurrenceLayout, values: Span },
-    /// The same, of many stacks.
+    /// As `Detailed`, with the weights of many stacks.
     Weighted { layout: &'static OccurrenceLayout, values: Span, weights: Span },
 }
 
-impl What {
-    /// The same for what is of one kind: its event, or its layout.
+impl OccurrenceBody {
+    /// What tells the kinds of occurrences apart: the event, or the address of the layout.
     fn kind(&self) -> (Option<EventId>, usize) {
         match self {
-            What::Event { event, .. } => (Some(*event), 0),
-            What::Detailed { layout, .. } | What::Weighted { layout, .. } => (None, std::ptr::from_ref(*layout).addr()),
+            OccurrenceBody::Event { event, .. } => (Some(*event), 0),
+            OccurrenceBody::Detailed { layout, .. } | OccurrenceBody::Weighted { layout, .. } => {
+                (None, std::ptr::from_ref(*layout).addr())
+            }
         }
     }
 }
 
-/// A range of a batch's bytes or values. Short: there are many, and they cross from thread to thread.
+/// A range of a batch's bytes or values. It is small, since there are many and they are sent to another thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     start: u32,
@@ -47,7 +49,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// From `start` to the end of `all`. A batch ends long before 4 GiB; what lies beyond is nothing.
+    /// From `start` to the end of `all`. A batch ends long before 4 GiB; a span beyond that is empty.
     fn to_end<T>(start: usize, all: &[T]) -> Span {
         let [Ok(start), Ok(len)] = [start, all.len() - start].map(u32::try_from) else {
             return Span { start: 0, len: 0 };
@@ -55,7 +57,7 @@ impl Span {
         Span { start, len }
     }
 
-    /// The same in another batch.
+    /// Copies its elements to another batch, and returns their span there.
     fn moved<T: Clone>(self, from: &[T], to: &mut Vec<T>) -> Span {
         let start = to.len();
         to.extend_from_slice(self.of(from));
@@ -72,22 +74,22 @@ impl Span {
 #[derive(Debug)]
 pub struct Occurrence {
     pub subject: Subject,
-    pub what: What,
+    pub body: OccurrenceBody,
     pub stack: Option<StackId>,
 }
 
-/// Occurrences on their way to the output thread; its memory is used again.
+/// Occurrences on their way to the output thread. Its memory is reused.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub occurrences: Vec<Occurrence>,
     pub raw: Vec<u8>,
     pub values: Vec<Value>,
-    /// What the values take beside their own size.
+    /// What the values have on the heap.
     heap_bytes: usize,
     pub weights: Vec<Weighted>,
-    /// What must be known before the occurrences are printed.
-    news: Vec<SymbolUpdate>,
-    news_bytes: usize,
+    /// Stacks and mappings that must be known before the occurrences are printed.
+    updates: Vec<SymbolUpdate>,
+    update_bytes: usize,
 }
 
 impl Batch {
@@ -102,11 +104,11 @@ impl Batch {
         let start = self.raw.len();
         self.raw.extend_from_slice(raw);
         let (raw, beside) = (Span::to_end(start, &self.raw), self.keep(beside.into_iter()));
-        let what = What::Event { event, raw, beside };
-        self.occurrences.push(Occurrence { subject, what, stack });
+        let body = OccurrenceBody::Event { event, raw, beside };
+        self.occurrences.push(Occurrence { subject, body, stack });
     }
 
-    /// An occurrence of a profiler's own kind.
+    /// Adds an occurrence of a profiler's own kind.
     pub fn add<O>(
         &mut self,
         schema: &'static OccurrenceSchema<O>,
@@ -115,11 +117,11 @@ impl Batch {
         stack: Option<StackId>,
     ) {
         let values = self.keep(schema.values(occurrence));
-        let what = What::Detailed { layout: schema.layout(), values };
-        self.occurrences.push(Occurrence { subject, what, stack });
+        let body = OccurrenceBody::Detailed { layout: schema.layout(), values };
+        self.occurrences.push(Occurrence { subject, body, stack });
     }
 
-    /// One in which many stacks had a share.
+    /// Adds an occurrence with the weights of the stacks that had a share in it.
     pub fn add_weighted<O>(
         &mut self,
         schema: &'static OccurrenceSchema<O>,
@@ -131,8 +133,8 @@ impl Batch {
         let first = self.weights.len();
         self.weights.extend(weights);
         let weights = Span::to_end(first, &self.weights);
-        let what = What::Weighted { layout: schema.layout(), values, weights };
-        self.occurrences.push(Occurrence { subject, what, stack: None });
+        let body = OccurrenceBody::Weighted { layout: schema.layout(), values, weights };
+        self.occurrences.push(Occurrence { subject, body, stack: None });
     }
 
     fn keep(&mut self, values: impl Iterator<Item = Value>) -> Span {
@@ -142,23 +144,22 @@ impl Batch {
         Span::to_end(start, &self.values)
     }
 
-    /// What must be known before what follows is printed.
-    pub fn tell(&mut self, news: SymbolUpdate) {
-        self.news_bytes += news.bytes();
-        self.news.push(news);
+    /// Adds what must be known before later occurrences are printed.
+    pub fn push_update(&mut self, update: SymbolUpdate) {
+        self.update_bytes += update.bytes();
+        self.updates.push(update);
     }
 
-    /// Takes the news out.
-    pub fn take_news(&mut self) -> impl Iterator<Item = SymbolUpdate> + '_ {
-        self.news_bytes = 0;
-        self.news.drain(..)
+    pub fn take_updates(&mut self) -> impl Iterator<Item = SymbolUpdate> + '_ {
+        self.update_bytes = 0;
+        self.updates.drain(..)
     }
 
-    pub fn news_bytes(&self) -> usize {
-        self.news_bytes
+    pub fn update_bytes(&self) -> usize {
+        self.update_bytes
     }
 
-    /// Of all but the news.
+    /// Size of everything but the updates.
     pub fn bytes(&self) -> usize {
         self.raw.len()
             + self.occurrences.len() * size_of::<Occurrence>()
@@ -168,16 +169,16 @@ impl Batch {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.occurrences.is_empty() && self.news.is_empty()
+        self.occurrences.is_empty() && self.updates.is_empty()
     }
 
     pub fn clear(&mut self) {
         self.drop_occurrences();
-        self.news.clear();
-        self.news_bytes = 0;
+        self.updates.clear();
+        self.update_bytes = 0;
     }
 
-    /// What later ones may refer to stays.
+    /// Drops the occurrences, but keeps the updates: later occurrences may refer to them.
     pub fn drop_occurrences(&mut self) {
         self.occurrences.clear();
         self.raw.clear();
@@ -186,10 +187,11 @@ impl Batch {
         self.weights.clear();
     }
 
-    /// Drops what is frequent, so that what is rare is not lost among it: that may be an eighth of all.
+    /// Drops the frequent kinds of occurrences, so that rare ones are not lost among them. The rare ones that stay, the rarest
+    /// kind first, are up to an eighth of all.
     pub fn thin(&mut self) {
         let mut counts: FxHashMap<_, usize> = FxHashMap::default();
-        self.occurrences.iter().for_each(|occurrence| *counts.entry(occurrence.what.kind()).or_default() += 1);
+        self.occurrences.iter().for_each(|occurrence| *counts.entry(occurrence.body.kind()).or_default() += 1);
         let mut kinds: Vec<_> = counts.into_iter().map(|(kind, count)| (count, kind)).collect();
         kinds.sort_unstable();
         let mut room = self.occurrences.len() / 8;
@@ -199,32 +201,32 @@ impl Batch {
         };
         let rare: FxHashSet<_> = kinds.into_iter().map_while(fits).collect();
         let old = std::mem::take(self);
-        (self.news, self.news_bytes) = (old.news, old.news_bytes);
-        for Occurrence { subject, what, stack } in old.occurrences {
-            if !rare.contains(&what.kind()) {
+        (self.updates, self.update_bytes) = (old.updates, old.update_bytes);
+        for Occurrence { subject, body, stack } in old.occurrences {
+            if !rare.contains(&body.kind()) {
                 continue;
             }
-            let what = match what {
-                What::Event { event, raw, beside } => What::Event {
+            let body = match body {
+                OccurrenceBody::Event { event, raw, beside } => OccurrenceBody::Event {
                     event,
                     raw: raw.moved(&old.raw, &mut self.raw),
                     beside: beside.moved(&old.values, &mut self.values),
                 },
-                What::Detailed { layout, values } => {
-                    What::Detailed { layout, values: values.moved(&old.values, &mut self.values) }
+                OccurrenceBody::Detailed { layout, values } => {
+                    OccurrenceBody::Detailed { layout, values: values.moved(&old.values, &mut self.values) }
                 }
-                What::Weighted { layout, values, weights } => What::Weighted {
+                OccurrenceBody::Weighted { layout, values, weights } => OccurrenceBody::Weighted {
                     layout,
                     values: values.moved(&old.values, &mut self.values),
                     weights: weights.moved(&old.weights, &mut self.weights),
                 },
             };
-            self.occurrences.push(Occurrence { subject, what, stack });
+            self.occurrences.push(Occurrence { subject, body, stack });
         }
         self.heap_bytes = self.values.iter().map(Value::heap_bytes).sum();
     }
 
-    /// What a rush has made of it, once it is empty again: no part keeps more than so many bytes.
+    /// Releases memory after a flood: no vector of an emptied batch keeps more than `part_bytes`.
     pub fn shrink(&mut self, part_bytes: usize) {
         fn shrink<T>(part: &mut Vec<T>, bytes: usize) {
             part.shrink_to(bytes / size_of::<T>());
@@ -233,6 +235,6 @@ impl Batch {
         shrink(&mut self.raw, part_bytes);
         shrink(&mut self.values, part_bytes);
         shrink(&mut self.weights, part_bytes);
-        shrink(&mut self.news, part_bytes);
+        shrink(&mut self.updates, part_bytes);
     }
 }

@@ -1,61 +1,61 @@
-//! The book: what the intervals of a run add up to, table by table.
+//! The book: the sums of the intervals of a run, table by table.
 
 use crate::report::{RowSite, RowSums, Rows, Verdict};
 
-/// Rows of a table that are kept apart.
+/// Limit of the rows of a table that are kept apart.
 const MOST_ROWS: usize = 10_000;
-/// Of the rows of a table, with their names: from then on new rows are added up in one.
+/// Size of the rows of a table with their names from which on new rows are added up in one.
 const MOST_BYTES: usize = 32 << 20;
 
-/// All tables of what happened, since the start of the run. `P` says where a row is.
+/// All delta tables, summed up since the start of the run. `S` says where a row is.
 #[derive(Debug)]
-pub struct Book<P> {
-    tables: Vec<BookTable<P>>,
+pub struct Book<S> {
+    tables: Vec<BookTable<S>>,
 }
 
-/// One table.
+/// One table, summed up since the start of the run.
 #[derive(Debug)]
-pub struct BookTable<P> {
-    pub sums: RowSums<P>,
+pub struct BookTable<S> {
+    pub sums: RowSums<S>,
     pub title: &'static str,
-    /// The worst of its parts.
+    /// The worst verdict of its intervals.
     pub verdict: Verdict,
-    /// The time that it is about.
+    /// Length of its intervals together.
     pub span_ns: u64,
     pub intervals: u64,
-    /// Rows shown in text.
-    pub most: Option<usize>,
-    /// Text had it in some interval.
+    /// Limit of the rows shown in text.
+    pub text_rows: Option<usize>,
+    /// The table was shown in text in some interval.
     pub in_text: bool,
 }
 
-/// What is said of the rows of an interval.
+/// What applies to all rows of an interval.
 #[derive(Clone, Copy, Debug)]
 pub struct BookEntry {
     pub title: &'static str,
-    /// No row is better.
+    /// The best verdict that a row can have.
     pub verdict: Verdict,
     pub span_ns: u64,
-    /// Rows shown in text.
-    pub most: Option<usize>,
-    /// Whether text has it.
+    /// Limit of the rows shown in text.
+    pub text_rows: Option<usize>,
+    /// Whether the table is shown in text.
     pub in_text: bool,
 }
 
-impl<P> Default for Book<P> {
-    fn default() -> Book<P> {
+impl<S> Default for Book<S> {
+    fn default() -> Book<S> {
         Book { tables: Vec::new() }
     }
 }
 
-impl<P: RowSite> Book<P> {
-    /// Adds the rows of an interval, each with its place.
-    pub fn add(&mut self, rows: &mut dyn Rows, places: &[P], of: BookEntry) {
-        let BookEntry { title, verdict, span_ns, most, in_text } = of;
+impl<S: RowSite> Book<S> {
+    /// Adds the rows of an interval, each with its site.
+    pub fn add(&mut self, rows: &mut dyn Rows, sites: &[S], entry: BookEntry) {
+        let BookEntry { title, verdict, span_ns, text_rows, in_text } = entry;
         let known = self.tables.iter().position(|table| table.is_of(rows, title));
         let at = known.unwrap_or_else(|| {
             let sums = RowSums::new(rows, MOST_ROWS, MOST_BYTES);
-            self.tables.push(BookTable { sums, title, verdict, span_ns: 0, intervals: 0, most, in_text });
+            self.tables.push(BookTable { sums, title, verdict, span_ns: 0, intervals: 0, text_rows, in_text });
             self.tables.len() - 1
         });
         let Some(table) = self.tables.get_mut(at) else { return };
@@ -64,20 +64,20 @@ impl<P: RowSite> Book<P> {
         table.intervals += 1;
         table.in_text |= in_text;
         table.sums.rows().forget_gauges();
-        for (at, place) in places.iter().enumerate() {
-            table.sums.add(rows, at, place.clone());
+        for (at, site) in sites.iter().enumerate() {
+            table.sums.add(rows, at, site.clone());
         }
         if table.sums.bytes() > MOST_BYTES {
             table.sums.close();
         }
     }
 
-    pub fn tables(&mut self) -> impl Iterator<Item = &mut BookTable<P>> {
+    pub fn tables(&mut self) -> impl Iterator<Item = &mut BookTable<S>> {
         self.tables.iter_mut()
     }
 }
 
-impl<P: RowSite> BookTable<P> {
+impl<S: RowSite> BookTable<S> {
     fn is_of(&self, rows: &dyn Rows, title: &'static str) -> bool {
         self.title == title && self.sums.table() == rows.table()
     }
@@ -94,7 +94,7 @@ mod tests {
     use crate::stats::Distribution;
 
     #[derive(Clone, Debug)]
-    struct Row {
+    struct BookRow {
         name: u8,
         count: u64,
         known: Option<u64>,
@@ -104,7 +104,7 @@ mod tests {
         values: Distribution,
     }
 
-    static ROWS: Schema<Row> = Schema::<Row>::new(
+    static ROWS: Schema<BookRow> = Schema::<BookRow>::new(
         "rows",
         &[
             Column::label("name", "name", |row| Value::Unsigned(row.name.into())),
@@ -119,15 +119,15 @@ mod tests {
     )
     .ordered(|one, other| one.name.cmp(&other.name));
 
-    fn row(name: u8, number: Option<u64>) -> Row {
+    fn row(name: u8, number: Option<u64>) -> BookRow {
         let mut values = Distribution::new();
         number.iter().for_each(|number| values.record(*number));
         let count = number.unwrap_or(0);
-        Row { name, count, known: number, now: number, greatest: number, least: number, values }
+        BookRow { name, count, known: number, now: number, greatest: number, least: number, values }
     }
 
     proptest! {
-        /// Against plain lists of what each interval has told.
+        /// Against plain lists of the numbers of each interval.
         #[test]
         fn the_whole_run_is_what_its_intervals_add_up_to(
             intervals in prop::collection::vec(
@@ -138,10 +138,10 @@ mod tests {
             let mut book: Book<()> = Book::default();
             let mut told: BTreeMap<u8, Vec<Option<u64>>> = BTreeMap::new();
             for interval in &intervals {
-                let rows: Vec<Row> = interval.iter().map(|(name, number)| row(*name, *number)).collect();
-                let places = vec![(); rows.len()];
-                let entry = BookEntry { title: "", verdict: Verdict::Exact, span_ns: 10, most: None, in_text: true };
-                book.add(&mut TypedRows::new(&ROWS, rows), &places, entry);
+                let rows: Vec<BookRow> = interval.iter().map(|(name, number)| row(*name, *number)).collect();
+                let sites = vec![(); rows.len()];
+                let entry = BookEntry { title: "", verdict: Verdict::Exact, span_ns: 10, text_rows: None, in_text: true };
+                book.add(&mut TypedRows::new(&ROWS, rows), &sites, entry);
                 interval.iter().for_each(|(name, number)| told.entry(*name).or_default().push(*number));
             }
             let mut tables = book.tables();
@@ -185,21 +185,21 @@ mod tests {
         assert_eq!(counts, [20, 10, 30].map(Value::Unsigned));
     }
 
-    /// A site that takes much.
+    /// A site that takes much memory.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-    struct Stack(u64);
+    struct LargeSite(u64);
 
-    impl RowSite for Stack {
+    impl RowSite for LargeSite {
         fn heap_bytes(&self) -> usize {
             10_000
         }
     }
 
     #[test]
-    fn names_find_room_for_so_many_bytes() {
-        let mut sums: RowSums<Stack> = RowSums::new(&TypedRows::new(&ROWS, Vec::new()), 1000, 100_000);
+    fn the_bytes_of_names_are_limited() {
+        let mut sums: RowSums<LargeSite> = RowSums::new(&TypedRows::new(&ROWS, Vec::new()), 1000, 100_000);
         for number in 0..1000 {
-            sums.add(&mut TypedRows::new(&ROWS, vec![row(1, Some(1))]), 0, Stack(number));
+            sums.add(&mut TypedRows::new(&ROWS, vec![row(1, Some(1))]), 0, LargeSite(number));
         }
         let others = sums.others().unwrap();
         assert!((9..=10).contains(&others.at), "{others:?}");

@@ -1,4 +1,4 @@
-//! What a profiler has to say of an interval.
+//! What a profiler reports of an interval.
 
 use std::fmt::Debug;
 
@@ -11,17 +11,17 @@ use crate::task::Comm;
 #[derive(Debug)]
 pub struct Report {
     pub tables: Vec<Table>,
-    /// False: it is too early for another snapshot, which takes long.
+    /// False: a snapshot that is costly to make should be left out this time, as the last one was made too recently.
     pub takes_snapshots: bool,
     pub totals: Vec<(&'static str, Value)>,
     pub run_totals: Vec<(&'static str, Value)>,
     pub top: Option<Top>,
-    /// What goes on, and is not in the weights of the run yet.
+    /// Weights of periods that still go on, which are not in the weights of the run yet.
     pub weights: Vec<Weighted>,
     pub notes: Vec<String>,
 }
 
-/// Rows, and what is said of all of them.
+/// Rows, and what applies to all of them.
 #[derive(Debug)]
 pub struct Table {
     pub rows: Box<dyn Rows>,
@@ -29,27 +29,27 @@ pub struct Table {
     /// Lines of text above the rows, and one below them.
     pub above: Vec<String>,
     pub below: Option<String>,
-    /// Rows in text; JSON has all.
-    pub most: Option<usize>,
-    /// False: in this interval text would but say again what stands above. JSON has it, and the whole run adds it up.
+    /// Limit of the rows in text; JSON has all of them.
+    pub text_rows: Option<usize>,
+    /// False: in this interval the text would repeat the table above. JSON and the sums of the run have the table anyway.
     pub in_text: bool,
-    /// No row is better than this.
+    /// The best verdict that a row can have.
     pub verdict: Verdict,
-    /// It is about what is now, or about the whole run up to now: it replaces the one before. Else it is about its interval
-    /// alone.
+    /// The rows are about the present, or about the whole run so far, and replace those of the report before. Else they are
+    /// about their interval alone.
     pub is_snapshot: bool,
-    /// About as much memory as the rows take.
+    /// Approximate size of the rows.
     pub bytes: usize,
 }
 
 impl Table {
-    /// Instead of the title of the schema.
+    /// Sets a title other than that of the schema.
     pub fn titled(&mut self, title: &'static str) -> &mut Table {
         self.title = title;
         self
     }
 
-    /// No row is better than this, even if nothing was lost in the interval.
+    /// Gives rows a verdict no better than this one, even if nothing was lost in the interval.
     pub fn judged(&mut self, verdict: Verdict) -> &mut Table {
         self.verdict = self.verdict.max(verdict);
         self
@@ -65,19 +65,19 @@ impl Table {
         self
     }
 
-    /// Rows shown in text.
-    pub fn most(&mut self, rows: usize) -> &mut Table {
-        self.most = Some(rows);
+    /// Limits the rows that are shown in text.
+    pub fn text_rows(&mut self, rows: usize) -> &mut Table {
+        self.text_rows = Some(rows);
         self
     }
 
-    /// Whether text has it.
+    /// Whether the table is shown in text.
     pub fn in_text(&mut self, in_text: bool) -> &mut Table {
         self.in_text = in_text;
         self
     }
 
-    /// It is printed at the end even if nothing has happened since the last one.
+    /// True if the table is printed at the end even if nothing has happened since the last report.
     pub fn is_of_run(&self) -> bool {
         match self.rows.basis() {
             Basis::Run | Basis::RunByRow => true,
@@ -88,7 +88,7 @@ impl Table {
 }
 
 impl Default for Report {
-    /// Of a profiler that may say whatever it has to say.
+    /// An empty report that takes snapshots.
     fn default() -> Report {
         Report {
             tables: Vec::new(),
@@ -103,12 +103,12 @@ impl Default for Report {
 }
 
 impl Report {
-    /// What happened since the last report.
+    /// Adds a table of what happened since the last report.
     pub fn delta<R: Clone + Debug + Send>(&mut self, schema: &'static Schema<R>, rows: Vec<R>) -> &mut Table {
         self.table(schema, rows, false)
     }
 
-    /// What is now. Who must go through much to know asks for [`Report::takes_snapshots`] before.
+    /// Adds a table of the present state. A profiler for which that is costly looks at [`Report::takes_snapshots`] first.
     pub fn snapshot<R: Clone + Debug + Send>(&mut self, schema: &'static Schema<R>, rows: Vec<R>) -> &mut Table {
         self.table(schema, rows, true)
     }
@@ -122,32 +122,32 @@ impl Report {
         debug_assert_eq!(schema.is_snapshot, is_snapshot, "{}: the documentation tells of the schema", schema.table);
         let mut rows = TypedRows::new(schema, rows);
         let (title, bytes) = (rows.title(), rows.bytes());
-        let (above, below, most, verdict) = (Vec::new(), None, None, Verdict::Exact);
+        let (above, below, text_rows, verdict) = (Vec::new(), None, None, Verdict::Exact);
         let (rows, in_text) = (Box::new(rows), true);
-        self.tables.push_mut(Table { rows, title, above, below, most, in_text, verdict, is_snapshot, bytes })
+        self.tables.push_mut(Table { rows, title, above, below, text_rows, in_text, verdict, is_snapshot, bytes })
     }
 
-    /// Lists the functions, and stacks, that took most of the weight of the whole run.
+    /// Lists the functions, and stacks, with the greatest weights in the whole run.
     pub fn top(&mut self, top: Top) {
         self.top = Some(top);
     }
 
-    /// Adds what goes on to this report's flame graph.
+    /// Adds a period that still goes on to this report's flame graph.
     pub fn weigh(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, weight: u64) {
         self.weights.push(Weighted { pid, comm, stack, weight: Weight { amount: weight, samples: 1 } });
     }
 
-    /// Something that everybody should hear.
+    /// Adds a line for stderr.
     pub fn note(&mut self, text: String) {
         self.notes.push(text);
     }
 
-    /// A number that belongs to the interval as a whole.
+    /// Adds a number that belongs to the interval as a whole.
     pub fn total(&mut self, key: &'static str, value: Value) {
         self.totals.push((key, value));
     }
 
-    /// A number of the run up to now: the last one is told at its end too.
+    /// Adds a number of the run up to now. Its last value is reported at the end of the run too.
     pub fn run_total(&mut self, key: &'static str, value: Value) {
         self.run_totals.push((key, value));
     }
@@ -156,10 +156,10 @@ impl Report {
 /// What is shown of the weights of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Top {
-    /// Whole callchains, not only functions.
+    /// Lists whole callchains too, not only functions.
     pub stacks: bool,
-    /// Frames printed of each stack in text. None: those that tell it from the others.
+    /// Number of frames printed of each stack in text. None: those that tell it from the others.
     pub depth: Option<usize>,
-    /// They are weighed in ns of CPU time, not in samples.
+    /// The weights are ns of CPU time, not samples.
     pub by_time: bool,
 }

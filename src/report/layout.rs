@@ -1,13 +1,13 @@
-//! How occurrences of one kind are told, for readers that do not know their type: the names of their values, the line of
-//! text, and how a flood is put together.
+//! The layout of one kind of occurrences, for readers that do not know their type: the names of their values, the line of
+//! text, and how a flood of them is grouped.
 
 use crate::report::{DetailHead, Value};
 
-/// Details of an occurrence, and steps of its line, at most.
+/// Limits of the details of an occurrence, and of the steps of its line.
 const MOST_DETAILS: usize = 32;
 const MOST_STEPS: usize = 64;
 
-/// A piece of a line of text, as a schema has it. See [`text`], [`detail`], [`when`].
+/// A part of a line of text, as a schema has it. See [`text`], [`detail`], [`when`].
 #[derive(Clone, Copy, Debug)]
 pub enum LinePart {
     Text(&'static str),
@@ -23,7 +23,7 @@ pub struct LineDetail {
     name: &'static str,
     width: usize,
     in_seconds: bool,
-    /// What stands around it; without a value there is nothing of all that.
+    /// Text before and after it. Without a value none of it is printed.
     between: Option<(&'static str, &'static str)>,
 }
 
@@ -45,12 +45,12 @@ pub const fn seconds(name: &'static str) -> LinePart {
     LinePart::Detail(LineDetail { name, width: 0, in_seconds: true, between: None })
 }
 
-/// Printed when the value is known, and not false or 0 %.
+/// Prints `parts` if the value is known, and neither false nor 0 %.
 pub const fn when(name: &'static str, parts: &'static [LinePart]) -> LinePart {
     LinePart::When { name, is_known: true, parts }
 }
 
-/// Printed when it is not.
+/// Prints `parts` where [`when`] does not.
 pub const fn unless(name: &'static str, parts: &'static [LinePart]) -> LinePart {
     LinePart::When { name, is_known: false, parts }
 }
@@ -62,13 +62,13 @@ impl LinePart {
         LinePart::Detail(LineDetail { width, ..self.as_detail() })
     }
 
-    /// Printed with these around it when it is known.
+    /// Printed with `before` and `after` around it, if its value is known.
     #[must_use]
     pub const fn between(self, before: &'static str, after: &'static str) -> LinePart {
         LinePart::Detail(LineDetail { between: Some((before, after)), ..self.as_detail() })
     }
 
-    /// Printed behind this when it is known.
+    /// Printed with `before` in front of it, if its value is known.
     #[must_use]
     pub const fn after(self, before: &'static str) -> LinePart {
         self.between(before, "")
@@ -82,7 +82,7 @@ impl LinePart {
     }
 }
 
-/// A step of a line that is printed. `at`: the place of a value.
+/// A step of printing a line. `at`: the index of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum LineStep {
     Text(&'static str),
@@ -93,7 +93,7 @@ pub enum LineStep {
     },
     Subject,
     Cpu,
-    /// Leaves out so many steps, unless the value is known, or is not.
+    /// Skips the next `steps`, unless whether the value is known is equal to `is_known`.
     SkipUnless {
         at: usize,
         is_known: bool,
@@ -101,26 +101,26 @@ pub enum LineStep {
     },
 }
 
-/// When occurrences are one line of text in a flood, by the names of their details: they agree in some of them, and have
-/// equal stacks. Of the other details the line has those that are the same in all of them.
+/// Which occurrences share a line of text in a flood, by the names of their details: those that agree in the details `same`
+/// and have equal stacks. The line also has those of the other details that are equal in all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupBy {
-    /// What one of them is called.
+    /// The noun for one occurrence.
     pub noun: &'static str,
     pub same: &'static [&'static str],
-    /// Where it happened, of one without a stack. Without this either, only those of one name are put together.
+    /// Where an occurrence without a stack happened. Occurrences that lack this too are grouped only by the name of their task.
     pub place: &'static str,
-    /// How long each took, as [`Value::Ns`]: the line has the longest.
+    /// How long an occurrence took, as [`Value::Ns`]: the line has the longest.
     pub duration: &'static str,
-    /// True of what goes on: a sum would count the same time again and again.
+    /// True for an occurrence that still goes on: a sum would count the same time again and again.
     pub goes_on: &'static str,
 }
 
-/// The same by their places.
+/// A [`GroupBy`] with the indexes of the details in place of their names.
 #[derive(Clone, Copy, Debug)]
 pub struct Grouping {
     pub noun: &'static str,
-    /// A bit for each place.
+    /// One bit for each detail.
     same: u32,
     pub place: usize,
     pub duration: usize,
@@ -128,21 +128,21 @@ pub struct Grouping {
 }
 
 impl Grouping {
-    /// The values in which those of a group agree.
+    /// The values in which the occurrences of a group agree.
     pub fn same<'a>(&self, values: &'a [Value]) -> impl Iterator<Item = &'a Value> + use<'a> {
         let same = self.same;
         values.iter().enumerate().filter(move |(at, _)| same >> at & 1 != 0).map(|(_, value)| value)
     }
 }
 
-/// How occurrences of one kind are told.
+/// The layout of one kind of occurrences.
 #[derive(Debug)]
 pub struct OccurrenceLayout {
     details: [DetailHead; MOST_DETAILS],
     detail_count: usize,
     steps: [LineStep; MOST_STEPS],
     step_count: usize,
-    /// How a flood of them is put together in text. None: each of them is asked for.
+    /// How a flood of them is grouped in text. None: each of them was asked for, and has its own line.
     pub grouping: Option<Grouping>,
 }
 
@@ -157,7 +157,7 @@ impl OccurrenceLayout {
         }
     }
 
-    /// Of the values, in their order.
+    /// The details, in the order of the values.
     pub fn details(&self) -> &[DetailHead] {
         &self.details[..self.detail_count]
     }
@@ -176,7 +176,7 @@ impl OccurrenceLayout {
         self.detail_count += 1;
     }
 
-    /// Details of one object are neighbours, since it is written at once.
+    /// Details of the same object must be adjacent, since the object is written in one go.
     const fn check_is_new(&self, name: &str) {
         let mut at = 0;
         while at < self.detail_count {
@@ -211,7 +211,7 @@ impl OccurrenceLayout {
 
     const fn push_value(&mut self, detail: &LineDetail) {
         let LineDetail { name, width, in_seconds, between } = *detail;
-        let value = LineStep::Value { at: self.place(name), width, in_seconds };
+        let value = LineStep::Value { at: self.index_of(name), width, in_seconds };
         let Some((before, after)) = between else { return self.push_step(value) };
         let skip = self.begin_skip();
         self.push_step(LineStep::Text(before));
@@ -224,12 +224,13 @@ impl OccurrenceLayout {
 
     const fn begin_skip(&mut self) -> usize {
         let at = self.step_count;
-        self.push_step(LineStep::Text("")); // what it is follows
+        self.push_step(LineStep::Text("")); // `end_skip` replaces it
         at
     }
 
     const fn end_skip(&mut self, skip: usize, name: &str, is_known: bool) {
-        self.steps[skip] = LineStep::SkipUnless { at: self.place(name), is_known, steps: self.step_count - skip - 1 };
+        self.steps[skip] =
+            LineStep::SkipUnless { at: self.index_of(name), is_known, steps: self.step_count - skip - 1 };
     }
 
     const fn push_step(&mut self, step: LineStep) {
@@ -241,14 +242,15 @@ impl OccurrenceLayout {
     pub(super) const fn group(&mut self, by: GroupBy) {
         let (mut same, mut at) = (0, 0);
         while at < by.same.len() {
-            same |= 1 << self.place(by.same[at]);
+            same |= 1 << self.index_of(by.same[at]);
             at += 1;
         }
-        let (place, duration, goes_on) = (self.place(by.place), self.place(by.duration), self.place(by.goes_on));
+        let (place, duration, goes_on) =
+            (self.index_of(by.place), self.index_of(by.duration), self.index_of(by.goes_on));
         self.grouping = Some(Grouping { noun: by.noun, same, place, duration, goes_on });
     }
 
-    const fn place(&self, name: &str) -> usize {
+    const fn index_of(&self, name: &str) -> usize {
         let mut at = 0;
         while at < self.detail_count {
             if are_equal(self.details[at].name, name) {
@@ -265,7 +267,7 @@ const fn are_equal(one: &str, other: &str) -> bool {
     one.len() == other.len() && common_prefix(one, other) == one.len()
 }
 
-/// Whether both have a dot, and the same before it.
+/// Whether both names have a dot, and the same text before it.
 const fn are_of_one_object(one: &str, other: &str) -> bool {
     let one = one.as_bytes();
     let mut dot = 0;

@@ -1,28 +1,28 @@
-//! What single occurrences of one kind are: their details by name, and the line of text that tells of one.
+//! The schema of one kind of single occurrences: its details by name, and the line of text for one of them.
 //!
-//! A line names its details. The names become places as the program is compiled, so that a misspelt one does not compile.
+//! A line names its details. The names become indexes at compile time, so that a misspelt one does not compile.
 
 use crate::report::Value;
 use crate::report::layout::{GroupBy, LinePart, OccurrenceLayout};
 
-/// What the occurrences of one kind have in common. `O` is the profiler's own type of one.
+/// What the occurrences of one kind have in common. `O` is the profiler's type of an occurrence.
 #[derive(Debug)]
 pub struct OccurrenceSchema<O: 'static> {
     details: &'static [Detail<O>],
     layout: OccurrenceLayout,
 }
 
-/// Something that is told of an occurrence: its name, and where it is in an `O`.
+/// A detail of an occurrence: its name, and its value in an `O`.
 #[derive(Debug)]
 pub struct Detail<O: 'static> {
     head: DetailHead,
     value: fn(&O) -> Value,
 }
 
-/// The name of a detail, whatever the occurrence is.
+/// The name of a detail, independent of the type of the occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DetailHead {
-    /// The key in JSON. With a dot it belongs to an object: `waker.tid`.
+    /// The key in JSON. A name with a dot belongs to an object: `waker.tid`.
     pub name: &'static str,
     /// A second key with the same value.
     pub alias: Option<&'static str>,
@@ -34,12 +34,12 @@ impl<O> Detail<O> {
         Detail { head: DetailHead { name, alias: None, in_json: true }, value }
     }
 
-    /// One that has a second key in JSON: an older name of it.
+    /// A detail with a second key in JSON, an older name of it.
     pub const fn aliased(name: &'static str, alias: &'static str, value: fn(&O) -> Value) -> Detail<O> {
         Detail { head: DetailHead { name, alias: Some(alias), in_json: true }, value }
     }
 
-    /// One that only the line of text has, or asks for.
+    /// A detail that is not in JSON: the line of text shows it, or depends on it.
     pub const fn text_only(name: &'static str, value: fn(&O) -> Value) -> Detail<O> {
         Detail { head: DetailHead { name, alias: None, in_json: false }, value }
     }
@@ -47,8 +47,8 @@ impl<O> Detail<O> {
 
 impl<O> OccurrenceSchema<O> {
     /// # Panics
-    /// At compile time, of a static: two details have one name, those of an object are no neighbours, `line` names one that
-    /// is not there, or there are too many.
+    /// At compile time, for a static: two details have the same name, the details of an object are not adjacent, `line` names
+    /// a detail that does not exist, or there are too many.
     pub const fn new(details: &'static [Detail<O>], line: &[LinePart]) -> OccurrenceSchema<O> {
         let mut layout = OccurrenceLayout::new();
         let mut at = 0;
@@ -60,22 +60,22 @@ impl<O> OccurrenceSchema<O> {
         OccurrenceSchema { details, layout }
     }
 
-    /// They come in floods: in text equal ones are one line.
+    /// Occurrences that come in floods: in text equal ones are one line.
     ///
     /// # Panics
-    /// At compile time, of a static: `by` names a detail that is not there.
+    /// At compile time, for a static: `by` names a detail that does not exist.
     #[must_use]
     pub const fn grouped(mut self, by: GroupBy) -> OccurrenceSchema<O> {
         self.layout.group(by);
         self
     }
 
-    /// What readers need to know.
+    /// The part of the schema that does not depend on `O`.
     pub const fn layout(&self) -> &OccurrenceLayout {
         &self.layout
     }
 
-    /// The details of one, in their order.
+    /// The values of the details of `occurrence`, in the order of the schema.
     #[inline]
     pub fn values<'a>(&self, occurrence: &'a O) -> impl ExactSizeIterator<Item = Value> + use<'a, O> {
         self.details.iter().map(|detail| (detail.value)(occurrence))
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(keys.filter_map(|detail| detail.alias).collect::<Vec<_>>(), ["older"]);
     }
 
-    /// Of a static this is an error of the compiler.
+    /// For a static such a panic is a compile error.
     #[test]
     fn names_must_be_right() {
         fn is_refused(build: fn() -> OccurrenceSchema<u64>) -> bool {

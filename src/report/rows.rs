@@ -1,4 +1,4 @@
-//! Rows of whatever type, for readers that know none of them.
+//! Rows of any type, for readers that do not know it.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -8,9 +8,9 @@ use crate::report::{Basis, ColumnHead, Schema, Value, Verdict};
 use crate::stats::Distribution;
 use crate::symbol::StackId;
 
-/// The rows of one table. A place that is out of range has no cells, and adds nothing.
+/// The rows of one table. A row whose index is out of range has no cells, and adds nothing.
 pub trait Rows: Any + Debug + Send {
-    /// Of the table, in JSON.
+    /// The name of the table in JSON.
     fn table(&self) -> &'static str;
     fn title(&self) -> &'static str;
     fn basis(&self) -> Basis;
@@ -21,39 +21,39 @@ pub trait Rows: Any + Debug + Send {
         self.len() == 0
     }
 
-    /// The cells of a row, one for each column, in a table about `span_ns`.
+    /// The cells of a row, one for each column, in a table that covers `span_ns`.
     fn cells(&mut self, at: usize, span_ns: u64) -> Vec<Value>;
 
-    /// The name of a row, but for its stack.
+    /// The name of a row without its stack.
     fn labels(&self, at: usize) -> Vec<Value>;
 
-    /// None: its rows have none.
+    /// The stack of a row. None: the table has no column of stacks.
     fn stack(&mut self, at: usize) -> Option<Option<StackId>>;
 
     fn distribution(&mut self, at: usize, column: usize) -> Option<&mut Distribution>;
 
-    /// How far a row can be trusted by what is in it.
+    /// The verdict that follows from the row itself.
     fn verdict(&self, at: usize) -> Verdict;
 
-    /// Works out what the first `count` rows say of several of them. After rows were added.
+    /// After rows were added: computes the cells of the first `count` rows that depend on all of these.
     fn settle(&mut self, count: usize);
 
-    /// The places of the rows in the order of their schema.
+    /// The indexes of the rows in the order of their schema.
     fn order(&self) -> Vec<usize>;
 
-    /// No rows, of the same schema.
+    /// An empty table of the same schema.
     fn none(&self) -> Box<dyn Rows>;
 
     /// Appends a row of the same schema.
     fn push(&mut self, from: &dyn Rows, at: usize);
 
-    /// Adds a later row, of the same schema, to one of these.
+    /// Adds row `at` of `from`, a later row of the same schema, to row `to`.
     fn add(&mut self, to: usize, from: &mut dyn Rows, at: usize);
 
-    /// Of what is now nothing is known any more.
+    /// Makes all gauges unknown.
     fn forget_gauges(&mut self);
 
-    /// About as much memory as they take.
+    /// Approximate size of the rows.
     fn bytes(&mut self) -> usize;
 
     fn as_any(&self) -> &dyn Any;
@@ -73,7 +73,7 @@ impl<R> TypedRows<R> {
         TypedRows { schema, rows }
     }
 
-    /// As they are in memory.
+    /// The rows, in the order in which they were added.
     pub fn rows(&self) -> &[R] {
         &self.rows
     }

@@ -1,48 +1,48 @@
-//! What a table is: its columns, each with a key, a heading, a unit and a kind. The kind says how the cells of two intervals
-//! become one, so that no profiler adds up rows itself.
+//! The schema of a table: its columns, each with a key, a heading, a unit and a kind. The kind says how the cells of two
+//! intervals become one, so that no profiler adds up rows itself.
 
 use std::cmp::Ordering;
 
-use crate::report::{Names, Value, Verdict};
+use crate::report::{TaskNames, Value, Verdict};
 use crate::stats::Distribution;
 use crate::symbol::StackId;
 
-/// What the rows of one table have in common. `R` is the profiler's own type of a row.
+/// What the rows of one table have in common. `R` is the profiler's type of a row.
 #[derive(Debug)]
 pub struct Schema<R: 'static> {
-    /// Of the table, in JSON.
+    /// The name of the table in JSON.
     pub table: &'static str,
-    /// What the rows are, in text, where a report has several tables.
+    /// The title in text, where a report has several tables.
     pub title: &'static str,
     pub columns: &'static [Column<R>],
-    /// What the columns that somebody is shown mean, by their keys, for the documentation.
+    /// The meanings of the visible columns, by their keys, for the documentation.
     pub meanings: &'static [(&'static str, &'static str)],
-    /// The order of the rows. None: as they come.
+    /// The order of the rows. None: that in which they were handed over.
     pub order: Option<fn(&R, &R) -> Ordering>,
-    /// What rows say of several of them is worked out from all of them. It runs again when rows were added.
+    /// Computes the fields of rows that depend on all of them. Called again when rows were added.
     pub settle: fn(&mut [R]),
-    /// How far a row can be trusted by what is in it.
+    /// The verdict that follows from a row itself.
     pub verdict: fn(&R) -> Verdict,
     pub rests_on: Basis,
-    /// Its rows are of what is now, and replace those of the interval before.
+    /// The rows are about the present, and replace those of the interval before.
     pub is_snapshot: bool,
 }
 
-/// What a table rests on, and thus what a loss means for it.
+/// What a table rests on, which decides what a loss means for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
     /// The records of its interval.
     Interval,
-    /// Those of the whole run, with a stack each.
+    /// The records of the whole run, each with a stack.
     Run,
-    /// The same, and each row knows which of its pairs were discarded: those of others are no business of its.
+    /// As `Run`, and each row knows which of its pairs were discarded: those of other rows do not concern it.
     RunByRow,
-    /// Numbers of the kernel, which come whether or not records do.
+    /// Counters of the kernel, which are right even if records are lost.
     Counters,
 }
 
 impl<R> Schema<R> {
-    /// A table of what the records of an interval tell.
+    /// A table that rests on the records of an interval.
     pub const fn new(table: &'static str, columns: &'static [Column<R>]) -> Schema<R> {
         let (order, settle) = (None, no_settling as fn(&mut [R]));
         let (title, meanings) = ("", &[] as &[_]);
@@ -50,7 +50,7 @@ impl<R> Schema<R> {
         Schema { table, title, columns, meanings, order, settle, verdict, rests_on, is_snapshot: false }
     }
 
-    /// What each key means, in a few words: `docs/json.md` has them.
+    /// The meaning of each key, in a few words, for `docs/json.md`.
     #[must_use]
     pub const fn explained(mut self, meanings: &'static [(&'static str, &'static str)]) -> Schema<R> {
         self.meanings = meanings;
@@ -63,7 +63,7 @@ impl<R> Schema<R> {
         self
     }
 
-    /// Rows come in this order, whoever reads them.
+    /// The order of the rows, for every reader.
     #[must_use]
     pub const fn ordered(mut self, order: fn(&R, &R) -> Ordering) -> Schema<R> {
         self.order = Some(order);
@@ -76,9 +76,9 @@ impl<R> Schema<R> {
         self
     }
 
-    /// A table for [`crate::report::Report::snapshot`].
+    /// Makes it the schema of a table for [`crate::report::Report::snapshot`].
     #[must_use]
-    pub const fn of_now(mut self) -> Schema<R> {
+    pub const fn snapshot(mut self) -> Schema<R> {
         self.is_snapshot = true;
         self
     }
@@ -101,18 +101,18 @@ fn no_settling<R>(_: &mut [R]) {}
 /// What the numbers of a column count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Pieces, samples, events.
+    /// Number of objects, samples or events.
     Count,
     Bytes,
     Hz,
-    /// A duration, in text in ms.
+    /// A duration in ns, in text in ms.
     Ns,
-    /// A duration in ns, in text as brief as can be.
+    /// A duration in ns, in text in its shortest form.
     Age,
 }
 
 impl Unit {
-    /// A number of it as a cell.
+    /// The cell for a number in this unit.
     pub fn value(self, number: u64) -> Value {
         match self {
             Unit::Count | Unit::Bytes | Unit::Hz => Value::Unsigned(number),
@@ -122,53 +122,53 @@ impl Unit {
     }
 }
 
-/// Who shows a column.
+/// In which outputs a column is visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shown {
+enum Visibility {
     Everywhere,
-    /// In text where a row has more than 0 in it.
+    /// In JSON, and in text if a row has something else than 0 in it.
     IfAny,
     Text,
     Json,
-    /// It is what derived columns are made of.
+    /// In none: derived columns are made of it.
     Nowhere,
 }
 
 /// One column of a table whose rows are `R`.
 #[derive(Clone, Copy, Debug)]
 pub struct Column<R: 'static> {
-    /// In JSON; unique in its schema.
+    /// The key in JSON, unique in its schema.
     pub key: &'static str,
-    /// In text.
+    /// The heading in text.
     pub heading: &'static str,
     pub unit: Unit,
-    shown: Shown,
+    visibility: Visibility,
     pub(super) cell: Cell<R>,
 }
 
-/// The kind of a column, and where its number is in a row.
+/// The kind of a column, and where its value is in a row.
 #[derive(Debug)]
 pub(super) enum Cell<R: 'static> {
     /// A part of the name of the row.
     Label(fn(&R) -> Value),
-    /// It adds up. The second: where nobody may know it.
+    /// A number that adds up. It may be unknown in a `KnownCounter`.
     Counter(fn(&mut R) -> &mut u64),
     KnownCounter(fn(&mut R) -> &mut Option<u64>),
-    /// What is now: the newest.
+    /// A number about the present: the newest counts.
     Gauge(fn(&mut R) -> &mut Option<u64>),
     Greatest(fn(&mut R) -> &mut Option<u64>),
     Least(fn(&mut R) -> &mut Option<u64>),
     Distribution(fn(&mut R) -> &mut Distribution),
-    Names(fn(&mut R) -> &mut Names),
-    /// A part of the name of the row, by its frames.
+    Names(fn(&mut R) -> &mut TaskNames),
+    /// A stack, whose frames are part of the name of the row.
     Stack(fn(&mut R) -> &mut Option<StackId>),
-    /// The same, whose innermost function is a cell.
+    /// As `Stack`, with the innermost function as a cell.
     Place(fn(&mut R) -> &mut Option<StackId>),
-    /// It follows from other columns, and from the time that the table is about in ns.
+    /// A value that follows from other columns, and from the time that the table covers in ns.
     Derived(fn(&R, u64) -> Value),
 }
 
-// Whatever `R` is: a derived impl would ask for it to be `Copy`.
+// By hand, since a derived impl would ask for `R` to be `Copy`.
 impl<R> Clone for Cell<R> {
     fn clone(&self) -> Cell<R> {
         *self
@@ -179,7 +179,7 @@ impl<R> Copy for Cell<R> {}
 
 impl<R> Column<R> {
     const fn new(key: &'static str, heading: &'static str, cell: Cell<R>) -> Column<R> {
-        Column { key, heading, unit: Unit::Count, shown: Shown::Everywhere, cell }
+        Column { key, heading, unit: Unit::Count, visibility: Visibility::Everywhere, cell }
     }
 
     /// A part of the name of the row.
@@ -187,12 +187,12 @@ impl<R> Column<R> {
         Column::new(key, heading, Cell::Label(value))
     }
 
-    /// It adds up.
+    /// A number that adds up.
     pub const fn counter(key: &'static str, heading: &'static str, field: fn(&mut R) -> &mut u64) -> Column<R> {
         Column::new(key, heading, Cell::Counter(field))
     }
 
-    /// It adds up as far as it is known.
+    /// A number that adds up where it is known.
     pub const fn known_counter(
         key: &'static str,
         heading: &'static str,
@@ -201,7 +201,7 @@ impl<R> Column<R> {
         Column::new(key, heading, Cell::KnownCounter(field))
     }
 
-    /// What is now: of two, the newer one.
+    /// A number about the present: of two, the newer one counts.
     pub const fn gauge(key: &'static str, heading: &'static str, field: fn(&mut R) -> &mut Option<u64>) -> Column<R> {
         Column::new(key, heading, Cell::Gauge(field))
     }
@@ -218,22 +218,22 @@ impl<R> Column<R> {
         Column::new(key, heading, Cell::Least(field))
     }
 
-    /// Values that were counted into buckets. What is shown of it are columns that follow from it.
+    /// Values that were counted into buckets. It is not shown itself: derived columns follow from it.
     pub const fn distribution(key: &'static str, field: fn(&mut R) -> &mut Distribution) -> Column<R> {
-        Column { shown: Shown::Nowhere, ..Column::new(key, "", Cell::Distribution(field)) }
+        Column { visibility: Visibility::Nowhere, ..Column::new(key, "", Cell::Distribution(field)) }
     }
 
-    /// Who has a part in the row: the names that have most of it first.
-    pub const fn names(key: &'static str, heading: &'static str, field: fn(&mut R) -> &mut Names) -> Column<R> {
+    /// The tasks behind the row, those with the greatest amounts first.
+    pub const fn names(key: &'static str, heading: &'static str, field: fn(&mut R) -> &mut TaskNames) -> Column<R> {
         Column::new(key, heading, Cell::Names(field))
     }
 
-    /// Where the row is: rows whose labels and frames are equal are one.
+    /// The stack of the row: rows with equal labels and frames are one row.
     pub const fn stack(field: fn(&mut R) -> &mut Option<StackId>) -> Column<R> {
         Column::new("stack", "", Cell::Stack(field))
     }
 
-    /// The same; its innermost function is shown as the cell, and in text all of it where it has more frames than one.
+    /// As [`Column::stack`], with the innermost function as the cell. Text has the whole stack where it has more than one frame.
     pub const fn place(
         key: &'static str,
         heading: &'static str,
@@ -242,7 +242,7 @@ impl<R> Column<R> {
         Column::new(key, heading, Cell::Place(field))
     }
 
-    /// What follows from other columns, and from the time that the table is about in ns: shares, rates, percentiles.
+    /// A value that follows from other columns, and from the time that the table covers in ns: a share, rate or percentile.
     pub const fn derived(key: &'static str, heading: &'static str, value: fn(&R, u64) -> Value) -> Column<R> {
         Column::new(key, heading, Cell::Derived(value))
     }
@@ -259,65 +259,65 @@ impl<R> Column<R> {
         self.in_unit(Unit::Ns)
     }
 
-    /// In text only where a row has something else than 0 there.
+    /// Shows the column in text only if a row has something else than 0 in it.
     #[must_use]
     pub const fn if_any(mut self) -> Column<R> {
-        self.shown = Shown::IfAny;
+        self.visibility = Visibility::IfAny;
         self
     }
 
     #[must_use]
     pub const fn text_only(mut self) -> Column<R> {
-        self.shown = Shown::Text;
+        self.visibility = Visibility::Text;
         self
     }
 
     #[must_use]
     pub const fn json_only(mut self) -> Column<R> {
-        self.shown = Shown::Json;
+        self.visibility = Visibility::Json;
         self
     }
 
-    /// Neither in text nor in JSON: what derived columns are made of.
+    /// Shows the column neither in text nor in JSON: derived columns are made of it.
     #[must_use]
     pub const fn hidden(mut self) -> Column<R> {
-        self.shown = Shown::Nowhere;
+        self.visibility = Visibility::Nowhere;
         self
     }
 }
 
-/// What a reader is told of a column whose type of row it does not know.
+/// A column without the type of its rows, for readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColumnHead {
     pub key: &'static str,
     pub heading: &'static str,
-    pub kind: Kind,
+    pub kind: ColumnKind,
     pub unit: Unit,
     pub in_text: bool,
-    /// In text only with something else than 0 in a row.
+    /// In text only if a row has something else than 0 in it.
     pub if_any: bool,
     pub in_json: bool,
 }
 
 impl ColumnHead {
-    /// One that is but shown.
+    /// A column that is only shown, never added up.
     pub const fn plain(heading: &'static str) -> ColumnHead {
-        let (kind, unit) = (Kind::Label, Unit::Count);
+        let (kind, unit) = (ColumnKind::Label, Unit::Count);
         ColumnHead { key: heading, heading, kind, unit, in_text: true, if_any: false, in_json: true }
     }
 }
 
-/// What a reader is told of a table whose type of row it does not know.
+/// A schema without the type of its rows, for readers.
 #[derive(Clone, Debug)]
 pub struct TableHead {
     pub table: &'static str,
     pub columns: Vec<ColumnHead>,
-    /// Of the columns, by their keys.
+    /// The meanings of the columns, by their keys.
     pub meanings: &'static [(&'static str, &'static str)],
     pub is_snapshot: bool,
 }
 
-/// A schema, whatever its rows are.
+/// A schema of rows of any type.
 pub trait TableSchema: Sync {
     fn head(&self) -> TableHead;
 }
@@ -329,9 +329,9 @@ impl<R> TableSchema for Schema<R> {
     }
 }
 
-/// How the cells of a column become one.
+/// How two cells of a column become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     Label,
     Counter,
     Gauge,
@@ -340,7 +340,7 @@ pub enum Kind {
     Distribution,
     Names,
     Stack,
-    /// As a stack, of which one function is shown.
+    /// A stack of which one function is shown.
     Place,
     Derived,
 }
@@ -349,29 +349,29 @@ impl<R> Column<R> {
     pub fn head(&self) -> ColumnHead {
         let Column { key, heading, unit, .. } = *self;
         let kind = match self.cell {
-            Cell::Label(_) => Kind::Label,
-            Cell::Counter(_) | Cell::KnownCounter(_) => Kind::Counter,
-            Cell::Gauge(_) => Kind::Gauge,
-            Cell::Greatest(_) => Kind::Greatest,
-            Cell::Least(_) => Kind::Least,
-            Cell::Distribution(_) => Kind::Distribution,
-            Cell::Names(_) => Kind::Names,
-            Cell::Stack(_) => Kind::Stack,
-            Cell::Place(_) => Kind::Place,
-            Cell::Derived(_) => Kind::Derived,
+            Cell::Label(_) => ColumnKind::Label,
+            Cell::Counter(_) | Cell::KnownCounter(_) => ColumnKind::Counter,
+            Cell::Gauge(_) => ColumnKind::Gauge,
+            Cell::Greatest(_) => ColumnKind::Greatest,
+            Cell::Least(_) => ColumnKind::Least,
+            Cell::Distribution(_) => ColumnKind::Distribution,
+            Cell::Names(_) => ColumnKind::Names,
+            Cell::Stack(_) => ColumnKind::Stack,
+            Cell::Place(_) => ColumnKind::Place,
+            Cell::Derived(_) => ColumnKind::Derived,
         };
         ColumnHead {
             key,
             heading,
             kind,
             unit,
-            in_text: matches!(self.shown, Shown::Everywhere | Shown::IfAny | Shown::Text),
-            if_any: self.shown == Shown::IfAny,
-            in_json: matches!(self.shown, Shown::Everywhere | Shown::IfAny | Shown::Json),
+            in_text: matches!(self.visibility, Visibility::Everywhere | Visibility::IfAny | Visibility::Text),
+            if_any: self.visibility == Visibility::IfAny,
+            in_json: matches!(self.visibility, Visibility::Everywhere | Visibility::IfAny | Visibility::Json),
         }
     }
 
-    /// The cell of a row in a table about `span_ns`.
+    /// The cell of a row in a table that covers `span_ns`.
     pub(super) fn value(&self, row: &mut R, span_ns: u64) -> Value {
         let known = |number: Option<u64>| number.map_or(Value::None, |number| self.unit.value(number));
         match self.cell {
@@ -405,7 +405,7 @@ impl<R> Column<R> {
         }
     }
 
-    /// Of what is now nothing is known any more.
+    /// Makes a gauge unknown.
     pub(super) fn forget_gauge(&self, row: &mut R) {
         if let Cell::Gauge(field) = self.cell {
             *field(row) = None;

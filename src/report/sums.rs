@@ -1,4 +1,4 @@
-//! Rows added up by their names, whatever their type, in bounded memory.
+//! Rows of any type, added up by their names, in bounded memory.
 
 use std::hash::Hash;
 
@@ -6,9 +6,9 @@ use rustc_hash::FxHashMap;
 
 use crate::report::{Rows, Value};
 
-/// Where a row is: the reader knows its frames.
+/// Where a row is, with the frames that its stack stands for.
 pub trait RowSite: Clone + Eq + Hash {
-    /// About as much memory as it takes beside its own.
+    /// Approximate number of bytes on the heap.
     fn heap_bytes(&self) -> usize;
 }
 
@@ -18,45 +18,46 @@ impl RowSite for () {
     }
 }
 
-/// Rows by their labels and places.
+/// Rows by their labels and sites.
 #[derive(Debug)]
-pub struct RowSums<P> {
+pub struct RowSums<S> {
     rows: Box<dyn Rows>,
-    /// Of each row.
-    places: Vec<P>,
-    by_name: FxHashMap<(Vec<Value>, P), usize>,
-    /// Of the labels and places.
+    /// The site of each row.
+    sites: Vec<S>,
+    by_name: FxHashMap<(Vec<Value>, S), usize>,
+    /// Size of all labels and sites.
     name_bytes: usize,
+    /// Limit of rows with a name of their own.
     most: usize,
-    /// No more names when these take so much.
+    /// Size of the names from which on new ones find no room.
     most_bytes: usize,
-    others: Option<Others>,
+    others: Option<OthersRow>,
 }
 
-/// What found no room.
+/// The row that sums up those that found no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Others {
-    /// The row that it is added up in.
+pub struct OthersRow {
+    /// Its index.
     pub at: usize,
-    /// How many rows were added there.
+    /// Number of rows that were added to it.
     pub rows: u64,
 }
 
-impl<P: RowSite> RowSums<P> {
-    /// No rows, of the schema of `like`.
-    pub fn unbounded(like: &dyn Rows) -> RowSums<P> {
+impl<S: RowSite> RowSums<S> {
+    /// Empty sums of the schema of `like`, without a limit.
+    pub fn unbounded(like: &dyn Rows) -> RowSums<S> {
         RowSums::new(like, usize::MAX, usize::MAX)
     }
 
-    /// The same, of up to `most` rows, whose names take `most_bytes`.
-    pub fn new(like: &dyn Rows, most: usize, most_bytes: usize) -> RowSums<P> {
+    /// Empty sums of the schema of `like`, for up to `most` rows whose names take up to `most_bytes`.
+    pub fn new(like: &dyn Rows, most: usize, most_bytes: usize) -> RowSums<S> {
         let (rows, by_name) = (like.none(), FxHashMap::default());
-        RowSums { rows, places: Vec::new(), by_name, name_bytes: 0, most, most_bytes, others: None }
+        RowSums { rows, sites: Vec::new(), by_name, name_bytes: 0, most, most_bytes, others: None }
     }
 
-    /// Adds a row that is at `place`; gives its number here.
-    pub fn add(&mut self, from: &mut dyn Rows, at: usize, place: P) -> usize {
-        let name = (from.labels(at), place);
+    /// Adds row `at` of `from`, whose site is `site`; returns its index here.
+    pub fn add(&mut self, from: &mut dyn Rows, at: usize, site: S) -> usize {
+        let name = (from.labels(at), site);
         if let Some(&known) = self.by_name.get(&name) {
             self.rows.add(known, from, at);
             return known;
@@ -75,19 +76,19 @@ impl<P: RowSite> RowSums<P> {
                 others.at
             }
             None => {
-                self.others = Some(Others { at: next, rows: 1 });
+                self.others = Some(OthersRow { at: next, rows: 1 });
                 self.push(from, at, name.1);
                 next
             }
         }
     }
 
-    fn push(&mut self, from: &dyn Rows, at: usize, place: P) {
+    fn push(&mut self, from: &dyn Rows, at: usize, site: S) {
         self.rows.push(from, at);
-        self.places.push(place);
+        self.sites.push(site);
     }
 
-    /// Of the table, in JSON.
+    /// The name of the table in JSON.
     pub fn table(&self) -> &'static str {
         self.rows.table()
     }
@@ -96,21 +97,21 @@ impl<P: RowSite> RowSums<P> {
         &mut *self.rows
     }
 
-    pub fn place(&self, at: usize) -> Option<&P> {
-        self.places.get(at)
+    pub fn site(&self, at: usize) -> Option<&S> {
+        self.sites.get(at)
     }
 
-    pub fn others(&self) -> Option<Others> {
+    pub fn others(&self) -> Option<OthersRow> {
         self.others
     }
 
-    /// Makes the rows ready to be read. What found no room says nothing of other rows.
+    /// Computes what rows say of several of them (see [`Rows::settle`]), without the row of the others.
     pub fn settle(&mut self) {
         let count = self.others.map_or(self.rows.len(), |others| others.at);
         self.rows.settle(count);
     }
 
-    /// The places of the rows in the order of their schema; the others come last.
+    /// The indexes of the rows in the order of their schema; the row of the others comes last.
     pub fn order(&self) -> Vec<usize> {
         let mut order = self.rows.order();
         if let Some(others) = self.others {
@@ -120,23 +121,23 @@ impl<P: RowSite> RowSums<P> {
         order
     }
 
-    /// No more rows find room than there are.
+    /// From now on no new name finds room.
     pub fn close(&mut self) {
         self.most = self.most.min(self.by_name.len());
     }
 
-    /// Of the rows and their names.
+    /// Size of the rows and their names.
     pub fn bytes(&mut self) -> usize {
         self.name_bytes + self.rows.bytes()
     }
 
-    pub fn into_parts(self) -> (Box<dyn Rows>, Vec<P>) {
-        (self.rows, self.places)
+    pub fn into_parts(self) -> (Box<dyn Rows>, Vec<S>) {
+        (self.rows, self.sites)
     }
 }
 
-/// A name is kept twice but for its labels, and what it has on the heap is shared.
-fn bytes_of<P: RowSite>(labels: &[Value], place: &P) -> usize {
+/// Size of a name. Its site is kept twice, but shares what it has on the heap; its labels are kept once.
+fn bytes_of<S: RowSite>(labels: &[Value], site: &S) -> usize {
     let labels = size_of_val(labels) + labels.iter().map(Value::heap_bytes).sum::<usize>();
-    labels + 2 * size_of::<P>() + place.heap_bytes()
+    labels + 2 * size_of::<S>() + site.heap_bytes()
 }

@@ -15,12 +15,12 @@ pub enum Value {
     Signed(i64),
     /// A duration.
     Ns(u64),
-    /// How old something is, in ns: brief in text.
+    /// An age in ns, in text in its shortest form.
     Age(u64),
     /// Hundredths of a per cent.
     Pct(u32),
     Bool(bool),
-    /// Hexadecimal.
+    /// Printed in hexadecimal.
     Address(u64),
     Word(&'static str),
     /// A word in JSON, a phrase in text.
@@ -30,22 +30,22 @@ pub enum Value {
     },
     Comm(Comm),
     Text(Arc<str>),
-    /// A path, or what stands in its place: whole in JSON, its end in text.
+    /// A path, or a word in place of it. JSON has all of it, text its end.
     Path(Arc<[u8]>),
-    /// The innermost frame of a stack: its function.
+    /// The function of the innermost frame of a stack.
     Place(StackId),
-    /// An interrupt, by its kind and the stack of what it did: the output thread finds out what it is called.
+    /// An interrupt, by its kind and the stack of its handler: the output thread finds its name.
     Interrupt(Interruption, Option<StackId>),
     /// A list of words, joined by blanks in text.
     Words(Arc<[String]>),
-    /// A process and those that have made it, the next one first.
-    Lineage(Arc<[Kin]>),
-    /// Frames: `stack` in JSON, lines below its row in text. None: there was none, or it was not kept.
+    /// A process and its ancestors, the nearest first.
+    Lineage(Arc<[LineageProcess]>),
+    /// Frames: `stack` in JSON, lines below the row in text. None: there was no stack, or it was not kept.
     Stack(Option<StackId>),
 }
 
 impl Value {
-    /// About as much memory as it takes beside its own.
+    /// Approximate number of bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         match self {
             Value::Text(text) => OVERHEAD_BYTES + text.len(),
@@ -61,24 +61,24 @@ impl Value {
     }
 }
 
-/// Of an allocator, for each piece of memory.
+/// Approximate overhead of the allocator for each allocation.
 pub const OVERHEAD_BYTES: usize = 16;
 
-/// One of a [`Value::Lineage`].
+/// One process of a [`Value::Lineage`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Kin {
+pub struct LineageProcess {
     pub pid: i32,
     pub comm: Comm,
     pub command: Command,
 }
 
-/// What a process of the past executes now: the output thread finds out.
+/// The command line of a process of a lineage: the output thread asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     Unasked,
-    /// It has ended.
+    /// The process has ended.
     Gone,
-    /// It is a kernel thread, or nobody can tell.
+    /// The process is a kernel thread, or its command line cannot be read.
     Unknown,
     Line(Arc<str>),
 }

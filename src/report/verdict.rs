@@ -1,23 +1,23 @@
 //! How far a number can be trusted.
 
-/// How far the numbers of a row can be trusted, the better first.
+/// How far the numbers of a row can be trusted, the best verdict first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Nothing that belongs to it is missing.
+    /// Nothing that belongs to the row is missing.
     #[default]
     Exact,
-    /// It is made of samples, as good as their number.
+    /// The row is made of samples, and as good as their number.
     Estimate,
     /// No record is missing, but pairs that contradicted what is known, or came too late, were thrown away.
     Discarded,
     /// Records are missing: counts and sums are at least so much.
     LowerBound,
-    /// And some of what is counted may be over.
+    /// Records are missing, and some of what the row counts may have ended.
     Unsure,
 }
 
 impl Verdict {
-    /// In JSON.
+    /// The verdict in JSON.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Exact => "exact",
@@ -28,7 +28,7 @@ impl Verdict {
         }
     }
 
-    /// In front of a row of text, and what it means.
+    /// The mark in front of a row of text, and its meaning.
     pub fn mark(self) -> Option<(&'static str, &'static str)> {
         match self {
             Verdict::Exact | Verdict::Estimate => None,
@@ -38,7 +38,7 @@ impl Verdict {
         }
     }
 
-    /// Of something that `other` is said of too. Samples are not needed in particular.
+    /// The worse of two verdicts on the same row; an estimate stays one, since it does not need every sample.
     #[must_use]
     pub fn and(self, other: Verdict) -> Verdict {
         if self == Verdict::Estimate { self } else { self.max(other) }

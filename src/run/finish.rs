@@ -90,7 +90,7 @@ impl Run {
                 self.options.profiler
             )));
         }
-        self.core.ctx.output.batch.tell(self.core.ctx.stacks.take_counts());
+        self.core.ctx.output.batch.push_update(self.core.ctx.stacks.take_counts());
         messages.push(Message::End(end));
         let unwritten = self.leave(messages)?;
         Ok(Outcome { lost: missing, unwritten })

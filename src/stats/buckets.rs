@@ -6,13 +6,13 @@ use std::ops::RangeInclusive;
 pub(super) const PARTS: usize = 16;
 /// One for 0, one for 1, and [`PARTS`] for each power of two behind it.
 pub(super) const BUCKETS: usize = 2 + PARTS * u64::BITS as usize;
-/// Values whose bucket is found in the quick way: floats have all of their digits.
+/// Values whose bucket is found the quick way: an `f64` holds all of their digits.
 pub(super) const QUICK: RangeInclusive<u64> = 1..=(1 << f64::MANTISSA_DIGITS) - 1;
 
-/// The digits of a float behind its first one.
+/// Binary digits of a float after its leading one.
 const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
 
-/// The digits of 2^(k/16) behind the first one, cut off: where, within a power of two, buckets end.
+/// The mantissas of 2^(k/16), rounded down: where, within a power of two, buckets end.
 const ENDS: [u64; PARTS + 1] = [
     0,
     0x0_b558_6cf9_890f,
@@ -38,15 +38,15 @@ const LINEAR_BITS: u32 = 5;
 const LINEAR_SHIFT: u32 = MANTISSA_BITS - LINEAR_BITS;
 const PART_SHIFT: u32 = MANTISSA_BITS - PARTS.ilog2();
 
-/// For each linear part what must be added to a float's bits so that they pass into the next sixteenth of their power of two
-/// just where a bucket ends.
+/// For each linear part the number that, added to the bits of a float, makes them pass into the next sixteenth of their power
+/// of two just where a bucket ends.
 const SHIFTS: [u64; 1 << LINEAR_BITS] = {
     let mut shifts = [0; 1 << LINEAR_BITS];
     let (mut linear, mut part) = (0, 0);
     while linear < shifts.len() {
         let (start, end) = ((linear as u64) << LINEAR_SHIFT, (linear as u64 + 1) << LINEAR_SHIFT);
         let next = ENDS[part + 1];
-        // An end is in the bucket that it ends, hence one less; so is the power of two itself, in that of the one below.
+        // The upper end belongs to its bucket, hence one less. So does a power of two, the end of the bucket below it.
         if next < end {
             part += 1;
             shifts[linear] = ((part as u64) << PART_SHIFT).wrapping_sub(next + 1);
@@ -60,12 +60,13 @@ const SHIFTS: [u64; 1 << LINEAR_BITS] = {
 
 #[inline]
 pub(super) fn bucket(value: u64) -> usize {
-    // Of long ones the digits that a float has.
+    // A value with more digits than a float has is cut: rounding up could pass the end of its bucket.
     let cut = (u64::BITS - f64::MANTISSA_DIGITS).saturating_sub(value.leading_zeros());
     if value == 0 { 0 } else { bucket_of((value >> cut << cut) as f64) }
 }
 
-/// A value of [`QUICK`], for [`biased_bucket`]: half of the processors take long to find the highest bit of a whole number.
+/// A value of [`QUICK`], for [`biased_bucket`]. Its exponent stands for the highest bit of the integer, which takes long to find
+/// on half of the processors.
 #[inline(always)]
 pub(super) fn quick_float(value: u64) -> f64 {
     value as i64 as f64
@@ -75,7 +76,7 @@ fn bucket_of(float: f64) -> usize {
     biased_bucket(float) - BIAS
 }
 
-/// What the digits of a float are ahead of its bucket.
+/// The difference between the upper bits of a float and the number of its bucket.
 pub(super) const BIAS: usize = (1.0_f64.to_bits() >> PART_SHIFT) as usize - 2;
 
 /// The bucket of a float from 1 on, plus [`BIAS`].
@@ -86,7 +87,7 @@ pub(super) fn biased_bucket(float: f64) -> usize {
     (bits.wrapping_add(shift) >> PART_SHIFT) as usize
 }
 
-/// The values of a bucket. Some have none, between small numbers: it is empty then.
+/// The values of a bucket. Some buckets of small numbers have no whole number in them: their range is empty.
 pub(super) fn bounds(bucket: usize) -> RangeInclusive<u64> {
     let above = |bucket: usize| bucket.checked_sub(1).map_or(0, greatest);
     if bucket == 0 { 0..=0 } else { above(bucket - 1) + 1..=above(bucket) }
@@ -99,7 +100,7 @@ fn greatest(sixteenths: usize) -> u64 {
     if power <= MANTISSA_BITS {
         digits >> (MANTISSA_BITS - power)
     } else {
-        // Digits that a float does not have are not looked at.
+        // Values are compared by the digits that a float has.
         let more = power - MANTISSA_BITS;
         digits.checked_shl(more).filter(|_| power < u64::BITS).map_or(u64::MAX, |value| value | ((1 << more) - 1))
     }
@@ -126,14 +127,14 @@ mod tests {
         assert!(alone && bounds(bucket(27)) == (27..=28));
     }
 
-    /// An end is the last of its bucket, and 16 of them double it.
+    /// Ends are the powers of the 16th root of 2, and belong to the bucket below.
     #[test]
     fn buckets_end_at_powers_of_the_root() {
         for sixteenths in 0..=16 * 52 {
             let end = (sixteenths as f64 / 16.0).exp2();
             let exact = end.floor() as u64;
             let off = greatest(sixteenths).abs_diff(exact);
-            // The last digits of powers are as good as the library.
+            // `exp2` may be wrong in its last digits.
             assert!(off as f64 <= end * 4.0 * f64::EPSILON, "{sixteenths}: {exact}");
         }
         for power in 0..64 {

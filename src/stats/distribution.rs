@@ -1,10 +1,10 @@
 //! Distributions of `u64` values, mostly latencies in ns, in a few hundred bytes.
 //!
-//! Buckets are exponential: each is wider than the one before by the same factor, the 16th root of 2, and has its upper end
-//! in it. Prometheus' native histograms of schema 4 and OpenTelemetry's of scale 4 have the same. A quantile is the middle of
-//! its bucket and so at most [`Distribution::MAX_ERROR`] away from the value of that rank. Count, sum, minimum and maximum are
-//! exact. The sum of squares is a float, which takes three instructions a value: a whole number of 128 bits takes as many and
-//! twice the room, and may overflow. From the buckets alone a standard deviation would be off by 2.2 % of the values.
+//! Buckets are exponential: each is wider than the one before by the same factor, the 16th root of 2, and includes its upper
+//! end, as in Prometheus' native histograms of schema 4 and OpenTelemetry's of scale 4. A quantile is the middle of its bucket
+//! and so at most [`Distribution::MAX_ERROR`] away from the value of that rank. Count, sum, minimum and maximum are exact. The
+//! sum of squares is a float, which takes three instructions a value: a 128-bit integer takes as many and twice the room, and
+//! may overflow. From the buckets alone a standard deviation would be off by 2.2 % of the values.
 
 use std::ops::RangeInclusive;
 
@@ -59,7 +59,7 @@ impl Distribution {
         let float = quick_float(value);
         self.sum = self.sum.wrapping_add(u128::from(value)); // nobody records 2^64 values
         self.squares += float * float;
-        // Only what the rare ways need is worked out there.
+        // The plain bucket number is computed only in the rare branches.
         match self.counts.get_mut(biased_bucket(float).wrapping_sub(self.first_biased)) {
             Some(count) => {
                 *count = count.wrapping_add(1);
@@ -110,7 +110,7 @@ impl Distribution {
         self.sum
     }
 
-    /// 0 while empty, like all that follow.
+    /// 0 while empty, like all functions below.
     pub fn min(&self) -> u64 {
         match self.used().next() {
             None | Some((0, _)) => 0,
@@ -127,8 +127,8 @@ impl Distribution {
         self.sum.checked_div(u128::from(self.count())).map_or(0, |mean| u64::try_from(mean).unwrap_or(u64::MAX))
     }
 
-    /// Off by at most (count + 2) x 2^-53 of itself: each addition rounds it. The order of values and merges may show in its
-    /// last digits.
+    /// Off by at most (count + 2) x 2^-53 of itself: each addition rounds. Its last digits may depend on the order of values and
+    /// merges.
     pub fn sum_of_squares(&self) -> f64 {
         self.squares
     }
@@ -151,11 +151,11 @@ impl Distribution {
 
     /// The value of nearest rank `ceil(q x count)`: `q` 0 is the minimum, 1 the maximum, both exact, 0.5 the (lower) median.
     ///
-    /// Any other is the middle of the bucket that holds the value of that rank, within minimum and maximum: exact below 27, else
-    /// off by at most [`MAX_ERROR`](Self::MAX_ERROR) of the true value.
+    /// Any other quantile is the middle of the bucket that holds the value of that rank, clamped to minimum and maximum: exact
+    /// below 27, else off by at most [`MAX_ERROR`](Self::MAX_ERROR) of the true value.
     pub fn quantile(&self, q: f64) -> u64 {
         let all = self.count();
-        // 0.07 x 100 is a little over 7 in binary, and is meant as rank 7.
+        // In binary 0.07 x 100 is a little over 7, but rank 7 is meant.
         let rank = (q * all as f64 * (1.0 - 4.0 * f64::EPSILON)).ceil() as u64;
         if rank <= 1 {
             return self.min();
@@ -174,12 +174,12 @@ impl Distribution {
         self.max
     }
 
-    /// The buckets in use, lowest first: which values, and how many of them.
+    /// The buckets in use, lowest first: their range of values, and the number of values in it.
     pub fn buckets(&self) -> impl Iterator<Item = (RangeInclusive<u64>, u64)> {
         self.used().map(|(bucket, count)| (bounds(bucket), count))
     }
 
-    /// How many values are 0, which is in no bucket of [`scale_4`](Self::scale_4).
+    /// Number of values that are 0, which is in no bucket of [`scale_4`](Self::scale_4).
     pub fn zeros(&self) -> u64 {
         self.used().next().filter(|(bucket, _)| *bucket == 0).map_or(0, |(_, count)| count)
     }
@@ -210,7 +210,7 @@ impl Distribution {
         self.wraps.as_ref().map_or(0, |wraps| wraps[bucket])
     }
 
-    /// Room for a new bucket, counts of a merge: the slow way.
+    /// Adds to a bucket that may be outside of `counts`, or more than one value: the slow way.
     #[cold]
     fn add(&mut self, bucket: usize, count: u64) {
         self.cover(bucket);
@@ -230,7 +230,7 @@ impl Distribution {
         *wraps = wraps.saturating_add(times);
     }
 
-    /// Widens `counts` by whole blocks until it holds `bucket`. Exactly, as most distributions settle at once.
+    /// Widens `counts` by whole blocks until it holds `bucket`. It reserves no more, as most distributions stop growing at once.
     fn cover(&mut self, bucket: usize) {
         let block = bucket / BLOCK * BLOCK;
         if self.counts.is_empty() {
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(distribution.zeros(), sorted.iter().filter(|value| **value == 0).count() as u64);
         for (index, count) in distribution.scale_4() {
             let [above, end] = [index - 1, index].map(|index| (f64::from(index) / 16.0).exp2());
-            // The last digits of powers are as good as the library; as is a value that floats do not have.
+            // `exp2` may be wrong in its last digits, and the conversion of a large value to a float rounds.
             let is_in = |value: f64| value > above * (1.0 - 1e-14) && value <= end * (1.0 + 1e-14);
             let those = sorted.iter().filter(|value| bucket(**value) as i32 - 1 == index && is_in(**value as f64));
             assert_eq!(those.count() as u64, count, "{index}");
@@ -303,11 +303,11 @@ mod tests {
     fn check_variance(distribution: &Distribution, values: &[u64]) {
         let count = values.len() as f64;
         let sum: u128 = values.iter().map(|&value| u128::from(value)).sum();
-        // Of `count` times the value from the sum, which is exact; what is positive adds up well in floats.
+        // The distance of `count` times the value from the sum is exact; positive floats add up without cancellation.
         let distance = |value: &u64| (u128::from(*value) * values.len() as u128).abs_diff(sum) as f64 / count;
         let variance = values.iter().map(|value| distance(value).powi(2)).sum::<f64>() / count;
         let mean_square = values.iter().map(|&value| (value as f64).powi(2)).sum::<f64>() / count;
-        // The sums here are no better than those that they are compared with.
+        // The sums computed here have the same error as those that they are compared with.
         let error = 2.0 * (count + 8.0) * f64::EPSILON / 2.0 * mean_square;
         let got = distribution.variance();
         assert!((got - variance).abs() <= error, "{got}, not {variance}, of {mean_square}");
@@ -413,7 +413,7 @@ mod tests {
             (distribution.quantile(0.5), distribution.quantile(0.51)),
             (1, 991.max(distribution.quantile(0.51)))
         );
-        // By one, across the edge.
+        // One value more, past 2^32.
         let mut edge = of(&[3]);
         edge.add(bucket(3), u64::from(u32::MAX) - 1);
         edge.record(3);
@@ -422,7 +422,7 @@ mod tests {
         edge.add(bucket(30), u64::from(u32::MAX) - 1);
         edge.record(30);
         assert_eq!((edge.count(), edge.buckets().next()), ((1 << 32) + 1, Some((30..=30, 1 << 32))));
-        // Even lies saturate.
+        // Impossible counts saturate.
         for _ in 0..100 {
             let copy = distribution.clone();
             distribution.merge(&copy);
@@ -442,7 +442,7 @@ mod tests {
             check(&values);
         }
 
-        /// In parts, which are merged in any order.
+        /// The parts are merged in any order.
         #[test]
         fn merges_equal_the_union(
             parts in prop::collection::vec(prop::collection::vec(value(), 0..30), 1..8),

@@ -1,4 +1,4 @@
-//! Sums by key, in bounded memory: what finds no room is summed up under a key of its own, never dropped.
+//! Sums by key, in bounded memory: without room for its key a value is added to the sum of the others, never dropped.
 
 use std::collections::hash_map::Drain;
 use std::hash::Hash;
@@ -10,13 +10,13 @@ use crate::task::Comm;
 
 /// A key of [`KeyedSums`].
 pub trait SumKey: Eq + Hash {
-    /// The key under which this one is summed up when there is no room for it. There are few of these: they come beside
-    /// the limit.
+    /// The key whose sum takes this one's values when there is no room for it, `<others>`. There are few such keys: they do not
+    /// count towards the limit.
     #[must_use]
     fn others(&self) -> Self;
 }
 
-/// A task and where it was: the key of what is summed up by both.
+/// A task and where it was, as the key of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskStack {
     pub pid: i32,
@@ -31,10 +31,10 @@ impl SumKey for TaskStack {
     }
 }
 
-/// Keys that are kept apart unless something else is said: rows of a table that somebody can still read.
-const USUAL_MOST: usize = 10_000;
+/// Keys that are kept apart by default: more rows nobody reads.
+const DEFAULT_MAX_KEYS: usize = 10_000;
 
-/// One sum for each key, for at most so many keys.
+/// One sum for each key, for a limited number of keys.
 #[derive(Clone, Debug)]
 pub struct KeyedSums<K, V> {
     sums: FxHashMap<K, V>,
@@ -43,7 +43,7 @@ pub struct KeyedSums<K, V> {
 
 impl<K: SumKey, V: Default> Default for KeyedSums<K, V> {
     fn default() -> KeyedSums<K, V> {
-        KeyedSums::new(USUAL_MOST)
+        KeyedSums::new(DEFAULT_MAX_KEYS)
     }
 }
 
@@ -52,13 +52,13 @@ impl<K: SumKey, V: Default> KeyedSums<K, V> {
         KeyedSums { sums: FxHashMap::default(), most }
     }
 
-    /// The same sums, with room for all that come.
+    /// The same sums, without a limit.
     #[must_use]
     pub fn unbounded(self) -> KeyedSums<K, V> {
         KeyedSums { most: usize::MAX, ..self }
     }
 
-    /// The sum of `key`, to be added to; without room for it that of [`SumKey::others`].
+    /// The sum of `key`, to be added to; without room for the key the sum of [`SumKey::others`].
     #[inline]
     pub fn sum(&mut self, key: K) -> &mut V {
         let fits = self.sums.len() < self.most || self.sums.contains_key(&key);
@@ -77,7 +77,7 @@ impl<K: SumKey, V: Default> KeyedSums<K, V> {
         self.sums.is_empty()
     }
 
-    /// In no order, as are the others.
+    /// In no order, like the iterators below.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.sums.iter()
     }
@@ -94,7 +94,7 @@ impl<K: SumKey, V: Default> KeyedSums<K, V> {
         self.sums.keys()
     }
 
-    /// Takes all sums out; the next ones begin anew.
+    /// Takes all sums out.
     pub fn drain(&mut self) -> Drain<'_, K, V> {
         self.sums.drain()
     }
@@ -114,22 +114,23 @@ mod tests {
 
     /// A number, by its parity when there is no room.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    enum Key {
+    enum ParityKey {
         Number(u8),
         Others { odd: bool },
     }
 
-    impl SumKey for Key {
-        fn others(&self) -> Key {
+    impl SumKey for ParityKey {
+        fn others(&self) -> ParityKey {
             match *self {
-                Key::Number(number) => Key::Others { odd: number % 2 == 1 },
-                others @ Key::Others { .. } => others,
+                ParityKey::Number(number) => ParityKey::Others { odd: number % 2 == 1 },
+                others @ ParityKey::Others { .. } => others,
             }
         }
     }
 
     proptest! {
-        /// Against a plain map of all keys: those that came first are exact, and the rest is in the sums of the others.
+        /// Against a plain map of all keys: the sums of the first keys are exact, and all other values are in the sums of the
+        /// others.
         #[test]
         fn nothing_is_dropped_and_the_first_are_exact(
             most in 0_usize..12,
@@ -141,10 +142,10 @@ mod tests {
                     first.push(*number);
                 }
             }
-            let mut sums: KeyedSums<Key, u64> = KeyedSums::new(most);
-            let mut plain: HashMap<Key, u64> = HashMap::new();
+            let mut sums: KeyedSums<ParityKey, u64> = KeyedSums::new(most);
+            let mut plain: HashMap<ParityKey, u64> = HashMap::new();
             for (number, amount) in added {
-                let key = Key::Number(number);
+                let key = ParityKey::Number(number);
                 *sums.sum(key) += amount;
                 *plain.entry(if first.contains(&number) { key } else { key.others() }).or_default() += amount;
             }

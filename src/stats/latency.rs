@@ -1,8 +1,8 @@
-//! Latencies by key: how they are distributed, and when the worst one was.
+//! Latencies by key: their distribution, and when the worst one was.
 
 use crate::stats::{Distribution, KeyedSums};
 
-/// Latencies, each under its key. In bounded memory, like all keyed sums.
+/// Latencies by key, in bounded memory like all keyed sums.
 pub type LatencyTable<K> = KeyedSums<K, Latency>;
 
 /// Latencies of one key, ns.
@@ -21,7 +21,7 @@ pub struct WorstCase {
 }
 
 impl Latency {
-    /// One of `ns` ended at `at`.
+    /// Records a latency of `ns` that ended at `at`.
     #[inline]
     pub fn record(&mut self, ns: u64, at: u64) {
         self.distribution.record(ns);
@@ -64,29 +64,29 @@ mod tests {
     use crate::stats::SumKey;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    struct Key(Option<u8>);
+    struct OptionalKey(Option<u8>);
 
-    impl SumKey for Key {
-        fn others(&self) -> Key {
-            Key(None)
+    impl SumKey for OptionalKey {
+        fn others(&self) -> OptionalKey {
+            OptionalKey(None)
         }
     }
 
     proptest! {
-        /// Against the list of all latencies of each key; those without room are in one list. As they come, and in two parts
-        /// that are put together.
+        /// Against the list of all latencies of each key; the keys without room share a list. Recorded in one go, and in two
+        /// parts that are merged.
         #[test]
         fn each_key_has_its_latencies(
             most in 0_usize..8,
             recorded in prop::collection::vec((0_u8..12, 0_u64..50, 0_u64..1000), 0..200),
             cut in any::<prop::sample::Index>(),
         ) {
-            let mut table: LatencyTable<Key> = LatencyTable::new(most);
-            let mut plain: HashMap<Key, Vec<(u64, u64)>> = HashMap::new();
+            let mut table: LatencyTable<OptionalKey> = LatencyTable::new(most);
+            let mut plain: HashMap<OptionalKey, Vec<(u64, u64)>> = HashMap::new();
             for &(key, ns, at) in &recorded {
-                table.sum(Key(Some(key))).record(ns, at);
-                let fits = plain.len() < most || plain.contains_key(&Key(Some(key)));
-                plain.entry(Key(Some(key).filter(|_| fits))).or_default().push((ns, at));
+                table.sum(OptionalKey(Some(key))).record(ns, at);
+                let fits = plain.len() < most || plain.contains_key(&OptionalKey(Some(key)));
+                plain.entry(OptionalKey(Some(key).filter(|_| fits))).or_default().push((ns, at));
             }
             prop_assert_eq!(table.len(), plain.len());
             for (key, all) in &plain {

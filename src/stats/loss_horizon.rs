@@ -1,6 +1,6 @@
 //! How far back a loss of records reaches.
 
-/// The end of the last loss. What began before it may have gone on, ended or begun anew unseen.
+/// The end of the last loss. A period that began before it may have ended and begun anew unseen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LossHorizon {
     /// 0: nothing was lost.
@@ -13,14 +13,13 @@ impl LossHorizon {
         self.end_ns = self.end_ns.max(end_ns);
     }
 
-    /// True when no record is missing from `since_ns` on.
+    /// True if no record is missing from `since_ns` on.
     #[inline]
     pub fn saw_all_since(self, since_ns: u64) -> bool {
         since_ns >= self.end_ns
     }
 
-    /// The later one of `at_ns` and the end of the last loss: the latest moment at which the same may have happened once
-    /// more.
+    /// The later one of `at_ns` and the end of the last loss: up to it, what happened at `at_ns` may have happened again unseen.
     pub fn latest(self, at_ns: u64) -> u64 {
         self.end_ns.max(at_ns)
     }

@@ -1,6 +1,6 @@
-//! What profilers analyse with: distributions that many events are counted into ([`Distribution`]), sums by key
-//! ([`keyed`]), latencies by key ([`latency`]), the greatest of many ([`top_k`]), pairs of events ([`pairs`]), how far back a
-//! loss reaches ([`loss_horizon`]), a map by thread ([`tid_map`]), what fell on each stack ([`weights`]).
+//! What profilers analyse with: distributions of many values ([`Distribution`]), sums by key ([`keyed`]), latencies by key
+//! ([`latency`]), the greatest of many values ([`top_k`]), pairs of events ([`pairs`]), how far back a loss reaches
+//! ([`loss_horizon`]), a map by thread ([`tid_map`]), weights of stacks ([`weights`]).
 
 mod buckets;
 pub mod distribution;
@@ -16,6 +16,6 @@ pub use distribution::Distribution;
 pub use keyed::{KeyedSums, SumKey, TaskStack};
 pub use latency::{Latency, LatencyTable, WorstCase};
 pub use loss_horizon::LossHorizon;
-pub use pairs::{Closed, OpenPair, PairCounts, PairKey, Pairs};
+pub use pairs::{CloseOutcome, OpenPair, PairCounts, PairKey, Pairs};
 pub use tid_map::TidMap;
 pub use top_k::TopK;

@@ -1,4 +1,4 @@
-//! Two events that belong together by a key: how long it is from the first to the second.
+//! Pairs of events that belong together by a key: the time from the first to the second.
 
 use std::hash::Hash;
 
@@ -6,28 +6,28 @@ use rustc_hash::FxHashMap;
 
 use crate::stats::LossHorizon;
 
-/// What two events of a pair have in common: a thread, a CPU, a request.
+/// What the two events of a pair have in common: a thread, a CPU, a request.
 pub trait PairKey: Copy + Eq + Hash {
-    /// The CPU on which all events of this key happen: no other CPU's losses concern it. None: they may happen on any CPU.
+    /// The CPU on which all events of this key happen: losses on other CPUs do not concern it. None: any CPU.
     fn cpu(&self) -> Option<u32> {
         None
     }
 }
 
-/// Pairs of which the first event was seen. A closing event ends the one that was opened last under its key.
+/// Open pairs: those whose first event was seen. A closing event ends the pair that was opened last under its key.
 ///
-/// All times are ns, CLOCK_MONOTONIC. Losses are told before the records behind them.
+/// All times are ns, CLOCK_MONOTONIC. [`Pairs::lost`] is called before the records that follow the loss.
 #[derive(Debug)]
 pub struct Pairs<K, Open> {
     open: FxHashMap<K, OpenPair<Open>>,
-    /// How many may be open.
+    /// Number of pairs that may be open.
     most: usize,
-    /// None: they never expire.
+    /// The age at which pairs expire. None: they never do.
     longest_ns: Option<u64>,
     losses: Losses,
     counts: PairCounts,
-    /// When it was last looked for what could go, after it was full.
-    swept: u64,
+    /// When the full table was last searched for pairs that can be dropped.
+    last_sweep: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,32 +36,32 @@ pub struct OpenPair<Open> {
     pub open: Open,
 }
 
-/// What a closing event ends.
+/// What [`Pairs::close`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closed<Open> {
+pub enum CloseOutcome<Open> {
     Pair(OpenPair<Open>),
-    /// Nothing that is known: it was opened before anybody looked, or unseen, or found no room, or has gone since.
+    /// No open pair: it was opened before the start, or unseen, or there was no room for it, or it was dropped.
     Unmatched,
-    /// A pair that was opened before the end of a loss: it may have been closed, and opened again, unseen.
+    /// A pair that was opened before the end of a loss: it may have been closed and opened again unseen.
     Doubtful,
 }
 
-/// What is in no pair.
+/// Events and pairs that were not returned as a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PairCounts {
     /// Closing events without an open pair.
     pub unmatched: u64,
-    /// Pairs discarded since a loss makes them doubtful.
+    /// Pairs discarded because of a loss.
     pub doubtful: u64,
-    /// Pairs that were opened again before they were closed, by what is known.
+    /// Pairs that were opened again before a closing event was seen.
     pub reopened: u64,
-    /// Pairs that were open for too long.
+    /// Pairs that were open for longer than allowed.
     pub expired: u64,
     /// Pairs for which there was no room.
     pub no_room: u64,
 }
 
-/// Until when records were lost.
+/// The ends of the last losses.
 #[derive(Debug, Default)]
 struct Losses {
     anywhere: LossHorizon,
@@ -76,17 +76,17 @@ impl Losses {
     }
 }
 
-/// Why a pair goes without having been closed.
-enum Gone {
+/// Why a pair is dropped without having been closed.
+enum DropReason {
     Doubtful,
     Expired,
 }
 
 impl<K: PairKey, Open> Pairs<K, Open> {
-    /// `most_bytes`: of the table; what `Open` itself has on the heap is not in it. `longest_ns`: no pair is longer.
+    /// `most_bytes`: the size of the table, without what `Open` has on the heap. `longest_ns`: the age at which pairs expire.
     pub fn new(most_bytes: usize, longest_ns: Option<u64>) -> Pairs<K, Open> {
-        // The table has a power of two of slots, each with a byte beside, and uses seven eighths of them. It makes room for
-        // one more each time; to get rid of slots that were removed it doubles its size, unless half of it is enough.
+        // The hash table has a power of two of slots, each with a control byte, and fills seven eighths of them. An insertion
+        // reserves one slot more than it needs; to reclaim removed slots the table doubles, unless it is at most half full.
         let slots = most_bytes / (size_of::<(K, OpenPair<Open>)>() + 1);
         let slots = slots.checked_ilog2().map_or(0, |power| 1_usize << power);
         Pairs {
@@ -95,11 +95,11 @@ impl<K: PairKey, Open> Pairs<K, Open> {
             longest_ns,
             losses: Losses::default(),
             counts: PairCounts::default(),
-            swept: 0,
+            last_sweep: 0,
         }
     }
 
-    /// The first event of a pair. One that is older than what is open comes late: its pair has been closed unseen.
+    /// The first event of a pair. If it is older than the open pair it comes late: its own pair has been closed unseen.
     #[inline]
     pub fn open(&mut self, key: K, time: u64, open: Open) {
         if self.open.len() >= self.most && !self.open.contains_key(&key) && !self.make_room(time) {
@@ -117,25 +117,25 @@ impl<K: PairKey, Open> Pairs<K, Open> {
         }
     }
 
-    /// The second event of a pair. One that is older than what is open belongs to a pair before that.
+    /// The second event of a pair. If it is older than the open pair it belongs to an earlier one.
     #[inline]
-    pub fn close(&mut self, key: K, time: u64) -> Closed<Open> {
+    pub fn close(&mut self, key: K, time: u64) -> CloseOutcome<Open> {
         let Some(pair) = self.open.remove(&key) else {
             self.counts.unmatched += 1;
-            return Closed::Unmatched;
+            return CloseOutcome::Unmatched;
         };
         if time < pair.since {
             self.open.insert(key, pair);
             self.counts.unmatched += 1;
-            return Closed::Unmatched;
+            return CloseOutcome::Unmatched;
         }
-        let Some(gone) = self.gone(pair.since, key.cpu(), time) else { return Closed::Pair(pair) };
+        let Some(gone) = self.gone(pair.since, key.cpu(), time) else { return CloseOutcome::Pair(pair) };
         self.counts.count(&gone);
         match gone {
-            Gone::Doubtful => Closed::Doubtful,
-            Gone::Expired => {
+            DropReason::Doubtful => CloseOutcome::Doubtful,
+            DropReason::Expired => {
                 self.counts.unmatched += 1;
-                Closed::Unmatched
+                CloseOutcome::Unmatched
             }
         }
     }
@@ -146,30 +146,30 @@ impl<K: PairKey, Open> Pairs<K, Open> {
         self.losses.by_cpu.entry(cpu).or_default().lost_until(end);
     }
 
-    /// Will not be closed: its task has exited, say.
+    /// Removes a pair that will not be closed, since its task has exited, say.
     pub fn forget(&mut self, key: K) -> Option<OpenPair<Open>> {
         self.open.remove(&key)
     }
 
-    /// What is still open at `now` and can be believed, in no order. What cannot be, goes: a closing event of it is unmatched.
+    /// The pairs that are open at `now`, in no order. Doubtful and expired ones are dropped: their closing events are unmatched.
     pub fn still_open(&mut self, now: u64) -> impl Iterator<Item = (&K, &OpenPair<Open>)> {
         self.sweep(now);
         self.open.iter()
     }
 
-    /// Counts since they were last taken.
+    /// The counts since the last call.
     pub fn take_counts(&mut self) -> PairCounts {
         std::mem::take(&mut self.counts)
     }
 
-    /// Whether a pair that was opened at `since` can be closed no more.
+    /// Why a pair that was opened at `since` is to be dropped. None: it may stay.
     #[inline]
-    fn gone(&self, since: u64, cpu: Option<u32>, now: u64) -> Option<Gone> {
+    fn gone(&self, since: u64, cpu: Option<u32>, now: u64) -> Option<DropReason> {
         if !self.losses.saw_all_since(since, cpu) {
-            return Some(Gone::Doubtful);
+            return Some(DropReason::Doubtful);
         }
         let is_over = self.longest_ns.is_some_and(|longest| now.saturating_sub(since) > longest);
-        is_over.then_some(Gone::Expired)
+        is_over.then_some(DropReason::Expired)
     }
 
     fn sweep(&mut self, now: u64) {
@@ -183,12 +183,12 @@ impl<K: PairKey, Open> Pairs<K, Open> {
         (self.open, self.counts) = (open, counts);
     }
 
-    /// A full table is looked through, not for each event that finds it so.
+    /// Searches the full table for pairs to drop, at most once in 100 ms.
     #[cold]
     fn make_room(&mut self, now: u64) -> bool {
         const PAUSE_NS: u64 = 100_000_000;
-        if now >= self.swept.saturating_add(PAUSE_NS) {
-            self.swept = now;
+        if now >= self.last_sweep.saturating_add(PAUSE_NS) {
+            self.last_sweep = now;
             self.sweep(now);
         }
         self.open.len() < self.most
@@ -196,10 +196,10 @@ impl<K: PairKey, Open> Pairs<K, Open> {
 }
 
 impl PairCounts {
-    fn count(&mut self, gone: &Gone) {
+    fn count(&mut self, gone: &DropReason) {
         match gone {
-            Gone::Doubtful => self.doubtful += 1,
-            Gone::Expired => self.expired += 1,
+            DropReason::Doubtful => self.doubtful += 1,
+            DropReason::Expired => self.expired += 1,
         }
     }
 }
@@ -210,58 +210,58 @@ mod tests {
 
     use super::*;
 
-    /// A CPU's, or anybody's.
+    /// With a CPU of its own, or of any CPU.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    struct Key {
+    struct CpuKey {
         cpu: Option<u32>,
         number: u8,
     }
 
-    impl PairKey for Key {
+    impl PairKey for CpuKey {
         fn cpu(&self) -> Option<u32> {
             self.cpu
         }
     }
 
     #[derive(Clone, Copy, Debug)]
-    enum Step {
-        Open(Key, u64),
-        Close(Key, u64),
+    enum PairStep {
+        Open(CpuKey, u64),
+        Close(CpuKey, u64),
         Lost(u32, u64),
-        Forget(Key),
+        Forget(CpuKey),
         List,
     }
 
-    fn key() -> impl Strategy<Value = Key> {
-        (prop::option::of(0_u32..2), 0_u8..3).prop_map(|(cpu, number)| Key { cpu, number })
+    fn key() -> impl Strategy<Value = CpuKey> {
+        (prop::option::of(0_u32..2), 0_u8..3).prop_map(|(cpu, number)| CpuKey { cpu, number })
     }
 
-    /// Records come a little late now and then, losses at any time.
-    fn step() -> impl Strategy<Value = Step> {
+    /// Records may be a little late, losses come at any time.
+    fn step() -> impl Strategy<Value = PairStep> {
         prop_oneof![
-            6 => (key(), 0_u64..4).prop_map(|(key, late)| Step::Open(key, late)),
-            6 => (key(), 0_u64..4).prop_map(|(key, late)| Step::Close(key, late)),
-            1 => (0_u32..2, 0_u64..9).prop_map(|(cpu, late)| Step::Lost(cpu, late)),
-            1 => key().prop_map(Step::Forget),
-            1 => Just(Step::List),
+            6 => (key(), 0_u64..4).prop_map(|(key, late)| PairStep::Open(key, late)),
+            6 => (key(), 0_u64..4).prop_map(|(key, late)| PairStep::Close(key, late)),
+            1 => (0_u32..2, 0_u64..9).prop_map(|(cpu, late)| PairStep::Lost(cpu, late)),
+            1 => key().prop_map(PairStep::Forget),
+            1 => Just(PairStep::List),
         ]
     }
 
-    /// All that is open, with the number of the step that opened it, and all losses.
-    struct Plain {
-        open: Vec<(Key, u64, usize)>,
+    /// A plain list of the open pairs, each with the number of the step that opened it, and of all losses.
+    struct PlainPairs {
+        open: Vec<(CpuKey, u64, usize)>,
         losses: Vec<(u32, u64)>,
         longest: u64,
         counts: PairCounts,
     }
 
-    impl Plain {
-        fn is_doubtful(&self, key: Key, since: u64) -> bool {
+    impl PlainPairs {
+        fn is_doubtful(&self, key: CpuKey, since: u64) -> bool {
             self.losses.iter().any(|(cpu, end)| *end > since && key.cpu.is_none_or(|its| its == *cpu))
         }
 
-        /// Counts what was open since then, as it is at `now`. True: it is a pair.
-        fn count(&mut self, key: Key, since: u64, now: u64) -> bool {
+        /// Counts a pair that was opened at `since`, judged at `now`. True: it is neither doubtful nor expired.
+        fn count(&mut self, key: CpuKey, since: u64, now: u64) -> bool {
             let is_doubtful = self.is_doubtful(key, since);
             let is_expired = !is_doubtful && now.saturating_sub(since) > self.longest;
             self.counts.doubtful += u64::from(is_doubtful);
@@ -269,11 +269,11 @@ mod tests {
             !is_doubtful && !is_expired
         }
 
-        fn place(&self, key: Key) -> Option<usize> {
+        fn place(&self, key: CpuKey) -> Option<usize> {
             self.open.iter().position(|(other, ..)| *other == key)
         }
 
-        fn opened(&mut self, key: Key, time: u64, number: usize) {
+        fn opened(&mut self, key: CpuKey, time: u64, number: usize) {
             let Some(at) = self.place(key) else { return self.open.push((key, time, number)) };
             let before = self.open[at].1;
             if before <= time {
@@ -283,30 +283,30 @@ mod tests {
             self.counts.reopened += u64::from(is_pair);
         }
 
-        fn closed(&mut self, key: Key, time: u64) -> Closed<usize> {
+        fn closed(&mut self, key: CpuKey, time: u64) -> CloseOutcome<usize> {
             let Some(at) = self.place(key).filter(|at| self.open[*at].1 <= time) else {
                 self.counts.unmatched += 1;
-                return Closed::Unmatched;
+                return CloseOutcome::Unmatched;
             };
             let (_, since, open) = self.open.remove(at);
             if self.count(key, since, time) {
-                Closed::Pair(OpenPair { since, open })
+                CloseOutcome::Pair(OpenPair { since, open })
             } else if self.is_doubtful(key, since) {
-                Closed::Doubtful
+                CloseOutcome::Doubtful
             } else {
                 self.counts.unmatched += 1;
-                Closed::Unmatched
+                CloseOutcome::Unmatched
             }
         }
 
-        fn list(&mut self, now: u64) -> Vec<(Key, u64, usize)> {
+        fn list(&mut self, now: u64) -> Vec<(CpuKey, u64, usize)> {
             let all = std::mem::take(&mut self.open);
             self.open = all.into_iter().filter(|(key, since, _)| self.count(*key, *since, now)).collect();
             self.open.clone()
         }
     }
 
-    fn sorted(mut all: Vec<(Key, u64, usize)>) -> Vec<(Key, u64, usize)> {
+    fn sorted(mut all: Vec<(CpuKey, u64, usize)>) -> Vec<(CpuKey, u64, usize)> {
         all.sort_by_key(|(_, _, number)| *number);
         all
     }
@@ -317,29 +317,29 @@ mod tests {
             steps in prop::collection::vec(step(), 0..200),
             longest in prop_oneof![Just(None), (3_u64..30).prop_map(Some)],
         ) {
-            let mut pairs: Pairs<Key, usize> = Pairs::new(1 << 16, longest);
+            let mut pairs: Pairs<CpuKey, usize> = Pairs::new(1 << 16, longest);
             let longest = longest.unwrap_or(u64::MAX);
-            let mut plain = Plain { open: Vec::new(), losses: Vec::new(), longest, counts: PairCounts::default() };
+            let mut plain = PlainPairs { open: Vec::new(), losses: Vec::new(), longest, counts: PairCounts::default() };
             for (number, step) in steps.into_iter().enumerate() {
                 let now = number as u64 + 10;
                 match step {
-                    Step::Open(key, late) => {
+                    PairStep::Open(key, late) => {
                         pairs.open(key, now - late, number);
                         plain.opened(key, now - late, number);
                     }
-                    Step::Close(key, late) => {
+                    PairStep::Close(key, late) => {
                         prop_assert_eq!(pairs.close(key, now - late), plain.closed(key, now - late));
                     }
-                    Step::Lost(cpu, late) => {
+                    PairStep::Lost(cpu, late) => {
                         pairs.lost(cpu, now - late);
                         plain.losses.push((cpu, now - late));
                     }
-                    Step::Forget(key) => {
+                    PairStep::Forget(key) => {
                         let forgotten = pairs.forget(key).map(|pair| (key, pair.since, pair.open));
                         let want = plain.place(key).map(|at| plain.open.remove(at));
                         prop_assert_eq!(forgotten, want);
                     }
-                    Step::List => {
+                    PairStep::List => {
                         let listed = pairs.still_open(now).map(|(key, pair)| (*key, pair.since, pair.open)).collect();
                         prop_assert_eq!(sorted(listed), sorted(plain.list(now)));
                     }
@@ -349,23 +349,23 @@ mod tests {
             prop_assert_eq!((pairs.take_counts(), pairs.take_counts()), (plain.counts, PairCounts::default()));
         }
 
-        /// Many keys in a small table, opened and closed in any order: each is a pair, or had no room.
+        /// Many keys in a small table, opened and closed in any order: each opening becomes a pair, or found no room.
         #[test]
         fn the_table_stays_within_its_bytes(
             most_bytes in 0_usize..4096,
             keys in prop::collection::vec((any::<bool>(), 0_u8..255), 0..1000),
         ) {
-            let mut pairs: Pairs<Key, u64> = Pairs::new(most_bytes, None);
+            let mut pairs: Pairs<CpuKey, u64> = Pairs::new(most_bytes, None);
             let (mut opened, mut paired) = (0, 0);
             for (time, (opens, number)) in (0..).zip(keys) {
-                let key = Key { cpu: None, number };
+                let key = CpuKey { cpu: None, number };
                 if opens {
                     pairs.open(key, time, time);
                     opened += 1;
                 } else {
-                    paired += u64::from(matches!(pairs.close(key, time), Closed::Pair(_)));
+                    paired += u64::from(matches!(pairs.close(key, time), CloseOutcome::Pair(_)));
                 }
-                let bytes = (pairs.open.capacity() * 8 / 7) * (size_of::<(Key, OpenPair<u64>)>() + 1);
+                let bytes = (pairs.open.capacity() * 8 / 7) * (size_of::<(CpuKey, OpenPair<u64>)>() + 1);
                 prop_assert!(bytes <= most_bytes, "{} of {}", bytes, most_bytes);
             }
             let counts = pairs.take_counts();
@@ -374,11 +374,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_lets_go_of_what_can_be_closed_no_more() {
+    fn a_full_table_drops_doubtful_and_expired_pairs() {
         const SECOND: u64 = 1_000_000_000;
-        let key = |number| Key { cpu: Some(0), number };
-        let mut pairs: Pairs<Key, ()> = Pairs::new(64 * (size_of::<(Key, OpenPair<()>)>() + 1), Some(10 * SECOND));
-        let open_all = |pairs: &mut Pairs<Key, ()>, time: u64, first: u8| {
+        let key = |number| CpuKey { cpu: Some(0), number };
+        let mut pairs: Pairs<CpuKey, ()> =
+            Pairs::new(64 * (size_of::<(CpuKey, OpenPair<()>)>() + 1), Some(10 * SECOND));
+        let open_all = |pairs: &mut Pairs<CpuKey, ()>, time: u64, first: u8| {
             (first..first + 40).for_each(|number| pairs.open(key(number), time, ()));
             pairs.take_counts()
         };

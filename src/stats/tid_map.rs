@@ -1,15 +1,15 @@
-//! A map by thread: what happens comes in bursts of few of them.
+//! A map by thread, made for events that come in bursts from few threads.
 
 use rustc_hash::FxHashMap;
 
-/// By tid. A look-up is short enough to be in line, also when it may add a thread: some profilers make two or three of them
-/// for every switch. It grows with the threads that its owner does not remove.
+/// A map by tid. A look-up is short enough to be inlined, also one that may add a thread: some profilers make two or three of
+/// them for every switch. The map grows with the threads that its owner does not remove.
 #[derive(Debug)]
 pub struct TidMap<T> {
     /// Index into `entries`.
     indexes: FxHashMap<i32, u32>,
     entries: Vec<(i32, T)>,
-    /// Indexes by the low bits of the tid, as they were when last looked up: most threads come again soon.
+    /// The index that was last found for each value of the low bits of a tid: most threads are looked up again soon.
     hints: [u32; HINTS],
 }
 
@@ -32,14 +32,14 @@ impl<T> TidMap<T> {
         self.entries.get_mut(*self.indexes.get(&tid)? as usize).map(|(_, value)| value)
     }
 
-    /// As [`get_mut`](TidMap::get_mut), if the thread was looked up lately.
+    /// As [`get_mut`](TidMap::get_mut), but only for a thread that was looked up lately, by its hint.
     #[inline(always)]
     pub fn get_recent(&mut self, tid: i32) -> Option<&mut T> {
         let index = self.hints[tid as usize % HINTS] as usize;
         self.entries.get_mut(index).filter(|(other, _)| *other == tid).map(|(_, value)| value)
     }
 
-    /// Adds a default value for a thread that is not there.
+    /// As [`get_mut`](TidMap::get_mut). Adds a default value for a thread that is missing.
     #[inline(always)]
     pub fn get_or_default(&mut self, tid: i32) -> &mut T
     where
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Copy, Debug)]
-    enum Step {
+    enum MapStep {
         Add(i32, u32),
         AddRecent(i32, u32),
         Remove(i32),
@@ -118,12 +118,12 @@ mod tests {
         prop_oneof![0..6, (0..4).prop_map(|times| 5 + times * HINTS as i32), Just(-1)]
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = MapStep> {
         prop_oneof![
-            4 => (tid(), 1_u32..20).prop_map(|(tid, by)| Step::Add(tid, by)),
-            4 => (tid(), 1_u32..20).prop_map(|(tid, by)| Step::AddRecent(tid, by)),
-            2 => tid().prop_map(Step::Remove),
-            1 => (0_u32..40).prop_map(Step::Retain),
+            4 => (tid(), 1_u32..20).prop_map(|(tid, by)| MapStep::Add(tid, by)),
+            4 => (tid(), 1_u32..20).prop_map(|(tid, by)| MapStep::AddRecent(tid, by)),
+            2 => tid().prop_map(MapStep::Remove),
+            1 => (0_u32..40).prop_map(MapStep::Retain),
         ]
     }
 
@@ -134,18 +134,18 @@ mod tests {
             let mut plain: BTreeMap<i32, u32> = BTreeMap::new();
             for step in steps {
                 match step {
-                    Step::Add(tid, by) => {
+                    MapStep::Add(tid, by) => {
                         *map.get_or_default(tid) += by;
                         *plain.entry(tid).or_default() += by;
                     }
-                    Step::AddRecent(tid, by) => {
+                    MapStep::AddRecent(tid, by) => {
                         if let Some(value) = map.get_recent(tid) {
                             *value += by;
                             *plain.get_mut(&tid).expect("it was looked up") += by;
                         }
                     }
-                    Step::Remove(tid) => prop_assert_eq!(map.remove(tid), plain.remove(&tid)),
-                    Step::Retain(least) => {
+                    MapStep::Remove(tid) => prop_assert_eq!(map.remove(tid), plain.remove(&tid)),
+                    MapStep::Retain(least) => {
                         map.retain(|_, value| *value >= least);
                         plain.retain(|_, value| *value >= least);
                     }

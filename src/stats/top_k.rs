@@ -1,12 +1,12 @@
-//! The greatest of many, in memory for a few of them.
+//! The greatest of many values, in memory for a few of them.
 
 /// Keeps the `most` values with the greatest keys. Of equal keys the one that was offered first is greater.
 #[derive(Clone, Debug)]
 pub struct TopK<K, V> {
     most: usize,
-    /// Up to twice as many as are wanted, so that they are sorted seldom.
+    /// Up to twice `most`, so that sorting is rare.
     entries: Vec<(K, V)>,
-    /// The first `most` entries are the greatest up to when they were sorted.
+    /// The first `most` entries are sorted, and the greatest of those offered until the last sort.
     is_sorted: bool,
 }
 
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Few keys, so that many are equal; the value tells when it was offered.
+        /// Few keys, so that many are equal; the value is the number of the offer.
         #[test]
         fn it_is_the_beginning_of_a_stable_sort(most in 0_usize..9, keys in prop::collection::vec(0_u8..20, 0..100)) {
             let offered = || keys.iter().copied().zip(0..);

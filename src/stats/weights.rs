@@ -1,13 +1,13 @@
-//! How much fell on each stack of each task: what flame graphs and lists of functions are made of.
+//! Weights of the stacks of each task: what flame graphs and lists of functions are made of.
 
 use crate::stats::{KeyedSums, TaskStack};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
-/// Tasks with their stacks, kept apart at most. What comes beyond is counted in one place.
-const MOST: usize = 1 << 18;
+/// Sums that are kept apart, by task and stack. What has no room is added to one sum.
+const MAX_SUMS: usize = 1 << 18;
 
-/// How much, and how often it was seen: the former in samples, in ns or whatever a profiler weighs.
+/// An amount, in the unit that the profiler weighs by (samples, ns, bytes), and the number of samples behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight {
     pub amount: u64,
@@ -21,7 +21,7 @@ impl Weight {
     }
 }
 
-/// Of one task, on one stack.
+/// The weight of one stack of one task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weighted {
     pub pid: i32,
@@ -32,41 +32,41 @@ pub struct Weighted {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct WeightSum {
     weight: Weight,
-    /// Samples that have no weight yet.
+    /// Number of samples that have no weight yet.
     unweighed: u64,
 }
 
 /// A sum per task and stack.
 #[derive(Debug)]
-pub struct StackWeights(KeyedSums<TaskStack, Sum>);
+pub struct StackWeights(KeyedSums<TaskStack, WeightSum>);
 
 impl Default for StackWeights {
     fn default() -> StackWeights {
-        StackWeights(KeyedSums::new(MOST))
+        StackWeights(KeyedSums::new(MAX_SUMS))
     }
 }
 
 impl StackWeights {
-    /// Something that was seen once.
+    /// Adds one sample that weighs `amount`.
     pub fn add(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, amount: u64) {
         let sum = self.0.sum(TaskStack { pid, comm, stack });
         sum.weight = sum.weight.and(Weight { amount, samples: 1 });
     }
 
-    /// A sample that is weighed later.
+    /// Adds one sample that [`StackWeights::weigh`] gives its weight later.
     pub fn add_unweighed(&mut self, pid: i32, comm: Comm, stack: Option<StackId>) {
         self.0.sum(TaskStack { pid, comm, stack }).unweighed += 1;
     }
 
-    /// What nobody has seen.
+    /// Adds an amount without a sample and a stack.
     pub fn add_unseen(&mut self, pid: i32, comm: Comm, amount: u64) {
         let sum = self.0.sum(TaskStack { pid, comm, stack: None });
         sum.weight = sum.weight.and(Weight { amount, samples: 0 });
     }
 
-    /// Gives the samples that have none their weight, as much as one of the process has.
+    /// Gives the samples without a weight theirs: `each` is the weight of one sample of a process.
     pub fn weigh(&mut self, each: impl Fn(i32) -> f64) {
         for (TaskStack { pid, .. }, sum) in self.0.iter_mut().filter(|(_, sum)| sum.unweighed > 0) {
             let samples = std::mem::take(&mut sum.unweighed);
@@ -79,12 +79,12 @@ impl StackWeights {
         self.0.is_empty()
     }
 
-    /// It is time to take them: later ones may find no room.
+    /// True if the sums should be taken soon, before there is no room for more.
     pub fn are_many(&self) -> bool {
-        self.0.len() >= MOST / 4
+        self.0.len() >= MAX_SUMS / 4
     }
 
-    /// All sums so far, which then begin anew.
+    /// Takes all sums out, in no order.
     pub fn take(&mut self) -> Vec<Weighted> {
         let rows = self.rows();
         self.0.clear();
@@ -93,7 +93,7 @@ impl StackWeights {
 
     /// All sums so far, in no order.
     pub fn rows(&self) -> Vec<Weighted> {
-        let row = |(&TaskStack { pid, comm, stack }, sum): (&TaskStack, &Sum)| {
+        let row = |(&TaskStack { pid, comm, stack }, sum): (&TaskStack, &WeightSum)| {
             let unweighed = Weight { amount: sum.unweighed, samples: sum.unweighed };
             Weighted { pid, comm, stack, weight: sum.weight.and(unweighed) }
         };

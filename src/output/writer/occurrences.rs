@@ -8,7 +8,7 @@ use crate::output::json::Object;
 use crate::output::stack_numbers::StackMention;
 use crate::output::writer::{Writer, fold, name_stack, name_values};
 use crate::output::{EventText, frames, json, text, top};
-use crate::report::{Batch, Occurrence, What};
+use crate::report::{Batch, Occurrence, OccurrenceBody};
 use crate::symbol::names::{KERNEL, NamedFrame};
 use crate::symbol::stack_key::StackKey;
 use crate::symbol::{FrameNames, StackId};
@@ -75,7 +75,7 @@ impl Writer {
     }
 
     fn groupable<'a>(&self, occurrence: &'a Occurrence, batch: &'a Batch) -> Option<Groupable<'a>> {
-        let What::Detailed { layout, values } = &occurrence.what else { return None };
+        let OccurrenceBody::Detailed { layout, values } = &occurrence.body else { return None };
         let grouping = layout.grouping.as_ref().filter(|_| !self.settings.prompt)?;
         let Occurrence { subject, stack, .. } = occurrence;
         Some(Groupable { subject, layout, grouping, values: values.of(&batch.values), stack: *stack })
@@ -170,8 +170,8 @@ impl Writer {
         let out = &mut self.sink.buffer;
         self.wall.text(occurrence.subject.time, out);
         out.push(b' ');
-        match &occurrence.what {
-            What::Event { event, raw, beside } => {
+        match &occurrence.body {
+            OccurrenceBody::Event { event, raw, beside } => {
                 let raw = raw.of(&batch.raw);
                 if let Some(Some(event)) = self.settings.events.get(event.index()) {
                     text::event_head(&occurrence.subject, text::latency_flags(event, raw), out);
@@ -182,7 +182,7 @@ impl Writer {
                 let values = beside.of(&batch.values);
                 text::beside(&name_values(&self.stacks, &mut self.names, &mut self.commands, values), out);
             }
-            What::Detailed { layout, values } | What::Weighted { layout, values, .. } => {
+            OccurrenceBody::Detailed { layout, values } | OccurrenceBody::Weighted { layout, values, .. } => {
                 let values = values.of(&batch.values);
                 let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
                 text::occurrence(&occurrence.subject, layout, &named, out);
@@ -192,7 +192,7 @@ impl Writer {
         if self.settings.prompt {
             self.sink.flush()?;
         }
-        if let What::Weighted { weights, .. } = &occurrence.what {
+        if let OccurrenceBody::Weighted { weights, .. } = &occurrence.body {
             let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
             top::stacks_of_one(&folded, &mut self.sink.buffer);
         }
@@ -207,8 +207,8 @@ impl Writer {
         let out = &mut self.sink.buffer;
         let mut object = Object::head(out, "event", self.settings.profiler, occurrence.subject.time, &mut self.wall);
         json::subject(&mut object, &occurrence.subject);
-        match &occurrence.what {
-            What::Event { event, raw, beside } => {
+        match &occurrence.body {
+            OccurrenceBody::Event { event, raw, beside } => {
                 let raw = raw.of(&batch.raw);
                 let values = beside.of(&batch.values);
                 let beside = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
@@ -218,13 +218,13 @@ impl Writer {
                     });
                 }
             }
-            What::Detailed { layout, values } | What::Weighted { layout, values, .. } => {
+            OccurrenceBody::Detailed { layout, values } | OccurrenceBody::Weighted { layout, values, .. } => {
                 let values = values.of(&batch.values);
                 let named = name_values(&self.stacks, &mut self.names, &mut self.commands, values);
                 json::details(&mut object, layout, &named);
             }
         }
-        if let What::Weighted { weights, .. } = &occurrence.what {
+        if let OccurrenceBody::Weighted { weights, .. } = &occurrence.body {
             let folded = fold(&self.stacks, &mut self.names, weights.of(&batch.weights));
             top::json_stacks_of_one(&folded, &mut object);
         } else if self.settings.stacks || occurrence.stack.is_some() {
@@ -237,7 +237,7 @@ impl Writer {
 }
 
 fn is_groupable(occurrence: &Occurrence) -> bool {
-    matches!(occurrence.what, What::Detailed { layout, .. } if layout.grouping.is_some())
+    matches!(occurrence.body, OccurrenceBody::Detailed { layout, .. } if layout.grouping.is_some())
 }
 
 /// Appends the text of a record, not yet escaped, and says where it starts.

@@ -7,7 +7,7 @@ use crate::output::table::{Line, Placed, RowPlace, RowStack, lines, lines_of_sum
 use crate::output::text;
 use crate::output::writer::{Writer, name_stack, name_values, needs_names};
 use crate::output::{Settings, frames};
-use crate::report::{BookEntry, ColumnHead, Kind, Table, Value};
+use crate::report::{BookEntry, ColumnHead, ColumnKind, Table, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::NamedFrame;
 
@@ -33,7 +33,7 @@ struct Block {
     above: Vec<String>,
     below: Option<String>,
     /// Lines in text.
-    most: Option<usize>,
+    text_rows: Option<usize>,
 }
 
 impl Writer {
@@ -43,7 +43,7 @@ impl Writer {
             return Ok(());
         }
         self.print_held()?;
-        let Table { rows, title, above, below, most, in_text, verdict, is_snapshot, .. } = table;
+        let Table { rows, title, above, below, text_rows, in_text, verdict, is_snapshot, .. } = table;
         let mut placed = Placed::new(rows, &self.stacks, &mut self.names);
         if !is_snapshot {
             // The stacks may be forgotten before the run ends. Those that are shown have their names before time is up.
@@ -54,7 +54,7 @@ impl Writer {
                     *place = place.kept(|id| name_stack(stacks, names, id));
                 }
             }
-            self.book.add(&mut *placed.rows, &placed.places, BookEntry { title, verdict, span_ns, most, in_text });
+            self.book.add(&mut *placed.rows, &placed.places, BookEntry { title, verdict, span_ns, text_rows, in_text });
         }
         if !in_text && !self.settings.json {
             return Ok(());
@@ -62,7 +62,7 @@ impl Writer {
         let table = placed.rows.table();
         let heading = Heading { title, table, interval: Some(interval), is_snapshot, time_ns, span_ns };
         let lines = lines(&mut placed, verdict, span_ns);
-        self.block(heading, Block { columns: placed.rows.columns(), lines, above, below, most })
+        self.block(heading, Block { columns: placed.rows.columns(), lines, above, below, text_rows })
     }
 
     /// Writes what the tables of several intervals add up to.
@@ -77,7 +77,7 @@ impl Writer {
             let (title, of, is_snapshot) = (table.title, table.sums.table(), false);
             let heading = Heading { title, table: of, interval: None, is_snapshot, time_ns, span_ns };
             let lines = lines_of_sums(&mut table.sums, table.verdict, span_ns);
-            self.block(heading, Block { columns, lines, above: Vec::new(), below: None, most: table.most })?;
+            self.block(heading, Block { columns, lines, above: Vec::new(), below: None, text_rows: table.text_rows })?;
         }
         Ok(())
     }
@@ -115,7 +115,7 @@ impl Writer {
     /// Cells that name a place, or what runs a program, get their text.
     fn name_cells(&mut self, block: &mut Block) {
         let (stacks, names, commands) = (&self.stacks, &mut self.names, &mut self.commands);
-        let place = block.columns.iter().position(|column| column.kind == Kind::Place);
+        let place = block.columns.iter().position(|column| column.kind == ColumnKind::Place);
         for line in &mut block.lines {
             if needs_names(&line.cells) {
                 line.cells = name_values(stacks, names, commands, &line.cells).into_owned();
@@ -154,9 +154,9 @@ impl Heading {
 impl Block {
     /// Appends the lines as text.
     fn push(&self, name: impl FnMut(StackId) -> Vec<NamedFrame>, out: &mut Vec<u8>) {
-        let Block { columns, lines, above, below, most } = self;
+        let Block { columns, lines, above, below, text_rows } = self;
         above.iter().for_each(|line| drop(writeln!(out, "{line}")));
-        let (shown, rest) = lines.split_at(most.map_or(lines.len(), |most| most.min(lines.len())));
+        let (shown, rest) = lines.split_at(text_rows.map_or(lines.len(), |most| most.min(lines.len())));
         match (shown, &above[..]) {
             ([], []) => out.extend_from_slice(b"nothing seen\n"),
             ([], _) => {}

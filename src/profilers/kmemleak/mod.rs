@@ -426,7 +426,7 @@ impl Kmemleak {
             () if self.ledger.replaced_anywhere() => Verdict::Discarded,
             () => Verdict::Exact,
         };
-        report.snapshot(schema, rows).titled(what).above(lines).most(self.most).judged(verdict);
+        report.snapshot(schema, rows).titled(what).above(lines).text_rows(self.most).judged(verdict);
         if self.draws {
             for (&ledger::Origin { stack, owner }, sum) in sums.iter() {
                 let weight = if sizes { sum.bytes } else { sum.allocs };

@@ -1,7 +1,7 @@
 //! The report: rows by place, and the lines above them.
 
 use crate::profilers::kmemleak::ledger::{Counts, Origin, Sum, Sums};
-use crate::report::{Basis, Column, Names, Schema, Unit, Value, Verdict};
+use crate::report::{Basis, Column, Schema, TaskNames, Unit, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -14,7 +14,7 @@ pub struct PlaceRow {
     bytes: Option<u64>,
     oldest_ns: Option<u64>,
     newest_ns: Option<u64>,
-    owners: Names,
+    owners: TaskNames,
 }
 
 const COLUMNS: &[Column<PlaceRow>] = &[
@@ -44,7 +44,7 @@ pub static OWNERS: Schema<PlaceRow> = schema(COLUMNS.split_at(COLUMNS.len() - 1)
 const fn schema(columns: &'static [Column<PlaceRow>]) -> Schema<PlaceRow> {
     Schema::<PlaceRow>::new("outstanding", columns)
         .explained(MEANINGS)
-        .of_now()
+        .snapshot()
         .ordered(|one, other| {
             let size = |row: &PlaceRow| (row.bytes, row.sum.allocs);
             size(other).cmp(&size(one))
@@ -76,7 +76,7 @@ pub fn rows(sums: &Sums, sizes: bool, task: impl Fn(u32) -> (Option<i32>, Comm))
     let row = |(&Origin { stack, owner }, &sum): (&Origin, &Sum)| {
         let (pid, comm) = task(owner);
         let bytes = sizes.then_some(sum.bytes);
-        let owners = Names::of(pid, comm, [bytes.unwrap_or(0), sum.allocs]);
+        let owners = TaskNames::of(pid, comm, [bytes.unwrap_or(0), sum.allocs]);
         PlaceRow { stack, sum, bytes, oldest_ns: Some(sum.oldest_ns), newest_ns: Some(sum.newest_ns), owners }
     };
     sums.iter().map(row).collect()

@@ -468,11 +468,11 @@ impl Profiler for Profile {
         report.delta(&CPUS, cpus).titled(title).judged(Verdict::Estimate);
         let attribution = Attribution::new(&self.usage, &self.terms, span_ns, parts, &self.measured);
         let tasks = attribution.task_rows(&self.children);
-        report.delta(&TASKS, tasks).judged(Verdict::Estimate).most(self.top);
+        report.delta(&TASKS, tasks).judged(Verdict::Estimate).text_rows(self.top);
         if self.perins {
             let threads = attribution.thread_rows(&self.usage, &self.terms, parts, &self.children);
             let says_more = threads.iter().any(TaskRow::is_other_thread);
-            report.delta(&THREADS, threads).judged(Verdict::Estimate).most(self.top).in_text(says_more);
+            report.delta(&THREADS, threads).judged(Verdict::Estimate).text_rows(self.top).in_text(says_more);
         }
         if let Some(line) = self.starved_line(&self.usage.starved(&self.terms, span_ns, parts)) {
             report.note(line);

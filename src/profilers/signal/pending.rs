@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::profilers::signal::names::{self, DefaultAction, SI_TIMER};
-use crate::report::Kin;
+use crate::report::LineageProcess;
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -17,7 +17,7 @@ pub struct Sent {
     pub cpu: u32,
     pub sender: Sender,
     /// The sender and who has made it, where that is of interest.
-    pub lineage: Option<Arc<[Kin]>>,
+    pub lineage: Option<Arc<[LineageProcess]>>,
     pub target: Target,
     pub signo: u8,
     pub code: i32,

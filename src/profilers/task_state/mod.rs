@@ -464,7 +464,7 @@ impl Profiler for TaskState {
         } else {
             report.delta(&STATES_OF_ALL, table.rows(&mut all))
         };
-        table.judged(sight).most(self.args.top.map_or(usize::MAX, |top| top as usize));
+        table.judged(sight).text_rows(self.args.top.map_or(usize::MAX, |top| top as usize));
         if whole && coverage.missing_ns() > 0 {
             table.below(coverage.line(!self.args.perins));
             report.total("seen_ns", Value::Unsigned(coverage.seen_ns));

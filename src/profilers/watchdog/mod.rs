@@ -150,7 +150,7 @@ static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
     ("running.comm", "name of the task of the last record"),
     ("running.tid", "its thread"),
 ])
-.of_now();
+.snapshot();
 
 impl Watchdog {
     /// Cycles if this machine counts them, else the CPU clock.
