@@ -1,8 +1,8 @@
-//! What a profiler is: its calls, and what it is given in each of them; `samples` is how it is given many at once. `setup` is
-//! what it has at hand when it asks for its events, `context` what while samples come. `tracefs` finds the files of events.
-//! `probes` defines what `kprobe:` and `uprobe:` select, `code` finds the files and bytes of the latter, `inherited` has
-//! children of the target seen by them. `bind` puts together what a selector asks for. `filters` says in the kernel's language
-//! which tasks are asked for, `hits` what probes in programs cost these; `bare` what a name without its system stands for.
+//! The `Profiler` trait, and what its calls are given: `setup` while it asks for its events, `context` while samples come,
+//! `samples` for many samples at once. `tracefs` finds the files of events. `probes` defines what `kprobe:` and `uprobe:`
+//! select, `code` finds the files and bytes of the latter, `inherited` makes them see the children of the target. `bind`
+//! resolves a selector to events with their filters and expressions, `bare` a name without its system. `filters` makes kernel
+//! filters by task, `hits` measures what probes in programs cost these.
 
 mod args;
 mod bare;
@@ -32,7 +32,7 @@ use crate::symbol::StackId;
 pub use args::{ProfilerArgs, Trial};
 pub use context::Context;
 pub use samples::{Handler, Samples, Use};
-pub use scope::Scope;
+pub use scope::RunScope;
 pub use setup::{Setup, Warning};
 pub use tracefs::TracefsFinder;
 
@@ -41,10 +41,11 @@ pub use crate::report::Report;
 /// ns, CLOCK_MONOTONIC.
 pub type Timestamp = u64;
 
-/// Records of one CPU are missing: every pair that was open before `end_ns` and closes after `start_ns` may be wrong.
+/// A window in which records of one CPU were lost: every pair that was open before `end_ns` and closes after `start_ns` may be
+/// wrong.
 pub type LostWindow = LostSpan;
 
-/// One subcommand: which events it needs, what it makes of their samples, and what it reports.
+/// One subcommand: the events it needs, what it computes from their samples, and what it reports.
 pub trait Profiler {
     /// Adds the events, with their attributes and binding.
     ///
@@ -52,7 +53,7 @@ pub trait Profiler {
     /// An event or field that this kernel lacks; options that contradict each other.
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup) -> Result<()>;
 
-    /// Sets what the kernel may drop before it costs a record.
+    /// Sets kernel filters: what they drop costs no record.
     ///
     /// # Errors
     /// A filter that does not fit the event.
@@ -64,11 +65,11 @@ pub trait Profiler {
     /// Takes one sample: the hot path. No text, no symbols, no look-up by name.
     ///
     /// # Errors
-    /// A record without its fields; it is counted, and the run goes on.
+    /// A record without its fields. It is counted, and the run goes on.
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use>;
 
-    /// Takes samples that follow each other. By default they come to `sample` one by one, without a virtual call for each.
-    /// A profiler that has a shorter way for most of them hands the rest to the same handler as `sample`.
+    /// Takes consecutive samples. By default `sample` gets them one by one, without a virtual call for each. A profiler that has
+    /// a shorter path for most of them hands the rest to the handler that `sample` uses.
     fn samples(&mut self, samples: &mut Samples<'_, '_>, ctx: &mut Context) {
         samples.each(self, ctx);
     }
@@ -94,12 +95,12 @@ pub trait Profiler {
         TickOutcome::default()
     }
 
-    /// Takes what is rare. By default nothing of it matters.
+    /// Takes rare events. By default they are ignored.
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         let _ = (event, ctx);
     }
 
-    /// The stacks that it will show or weigh some time: all others may be forgotten now.
+    /// Adds the stacks that the profiler may still show or weigh: all others may be forgotten.
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>);
 }
 
@@ -123,30 +124,30 @@ impl TickOutcome {
     }
 }
 
-/// What happens in a run beside samples, and is rare.
+/// What happens in a run besides samples. It is rare.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// Events are on; the names of tasks are known. It may be long since the first events: they are as old as
+    /// Events are enabled, and the names of tasks are known. The first samples may be much older, back to
     /// [`Context::started_ns`].
     Started { now: Timestamp },
-    /// A task was born, renamed or ended, on `cpu`; the tables of the context know it already.
+    /// A task was created, renamed or has exited, on `cpu`. The tables of the context are up to date.
     Task { record: &'a Record<'a>, time: Timestamp, cpu: u32 },
-    /// `tid` has got `cpu`, from the task `prev` if that is told. Only where idle tasks are watched, see
-    /// [`Evlist::watch_idle`]; the event of the same switch comes before, if it was seen.
-    Came { tid: i32, prev: Option<i32>, time: Timestamp, cpu: u32 },
-    /// Events are off and all were seen: the last moment to hand over an occurrence. Does not happen when `-N` ended the run.
-    /// [`Profiler::deinit`] follows.
+    /// A SWITCH record: `tid` was switched in on `cpu`, after the task `prev` if the record has it. Only where idle tasks are
+    /// watched, see [`Evlist::watch_idle`]. The sample of the same switch comes before, if there is one.
+    SwitchIn { tid: i32, prev: Option<i32>, time: Timestamp, cpu: u32 },
+    /// Events are disabled and all records were read: the last chance to hand over an occurrence. Left out if `-N` ended the
+    /// run. [`Profiler::deinit`] follows.
     Stopped { now: Timestamp },
-    /// The kernel takes no samples on `cpu` for a while, since there were too many.
+    /// The kernel throttled an event on `cpu`: it takes no samples for a while, since there were too many.
     Throttled { cpu: u32 },
-    /// Before an interval's report: what `event` counted on `cpu` in it, once per task for a task-bound one. Its times are
-    /// then those for which these tasks ran, as far as its attr asks for them. Only its own profiler is told.
+    /// Before the report of an interval: what `event` counted on `cpu` in it, once per task for a task-bound event. The times
+    /// are then those for which these tasks ran, as far as the attr asks for them. Only the profiler of the event gets this.
     Counted { event: EventId, cpu: u32, counted: &'a Counted },
-    /// Records of a CPU are missing: every pair that they may have closed is to be forgotten.
+    /// Records of a CPU were lost: every pair that they may have closed must be forgotten.
     Lost(&'a LostWindow),
-    /// Only names, forks, exits and mappings may be missing. As bad as `Lost` for a profiler that follows tasks.
+    /// Only names, forks, exits and mappings were lost. As bad as `Lost` for a profiler that follows tasks.
     LostSide(&'a LostWindow),
-    /// Before weights of stacks are handed over, and before an interval's report: those of [`Context::weigh_later`] are to
-    /// get their weight.
+    /// Before weights of stacks are handed over, and before the report of an interval: the samples of
+    /// [`Context::weigh_later`] must get their weights.
     WeighSamples,
 }

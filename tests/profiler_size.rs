@@ -3,7 +3,7 @@
 //! The rule: at most 70 lines of a profiler are `use` declarations and construction (`new` and `Default`) in the file of the
 //! profiler itself, and in any of its files the struct of its options and the impl of `ProfilerArgs`. Comments, help texts,
 //! empty lines and tests do not count; nor does `use` in other files, so that a subject of its own may have one. What is the
-//! same in two profilers belongs to what they are given: `Setup`, `Context`, `Scope`, `Evsel`, `report::Schema`.
+//! same in two profilers belongs to what they are given: `Setup`, `Context`, `RunScope`, `Evsel`, `report::Schema`.
 //!
 //! Schemas are counted and told, but apart: what a column says of a row is what the profiler is for.
 

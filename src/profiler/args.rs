@@ -1,4 +1,4 @@
-//! What a profiler's options are to those that know no profiler: the command line, and whoever tries each of them.
+//! The options of a profiler, for those that know no particular one: the command line, and `doctor`, which tries them all.
 
 use anyhow::Result;
 
@@ -9,22 +9,22 @@ use crate::report::{OccurrenceLayout, TableSchema};
 /// The options of a subcommand that is a profiler.
 pub trait ProfilerArgs {
     const NAME: &'static str;
-    /// What its occurrences are, for the documentation. None: it has none of a kind of its own.
+    /// The layout of its occurrences, for the documentation. None: it has none of its own kind.
     const OCCURRENCES: Option<&'static OccurrenceLayout> = None;
     /// Its tables, for the documentation.
     const TABLES: &'static [&'static dyn TableSchema] = &[];
-    /// What the widths of its flame graph are.
+    /// The unit of the widths in its flame graph.
     const WEIGHT: &'static str = "samples";
-    /// The options of the run that `doctor` tries: as few as possible, a usual event where one must be named.
+    /// The options that `doctor` tries it with: as few as possible, and a common event where one must be named.
     const TRIAL: &'static [&'static str] = &[];
 
-    /// Its answer is wanted while a CPU is stuck: the run has its threads looked after, asks nothing of any CPU, and writes
-    /// each line at once.
+    /// Its answer is wanted while a CPU is stuck: the run keeps its threads off such CPUs, needs no answer from any CPU, and
+    /// writes each line at once.
     const PACED: bool = false;
-    /// Its lines, which are few, are to survive a crash of the machine: each goes through to the disk.
+    /// Its lines, which are few, must survive a crash of the machine: each is synced to the disk.
     const DURABLE: bool = false;
 
-    /// It has tables, not only lines as things happen.
+    /// It has tables, not only lines for occurrences.
     const REPORTS: bool = true;
 
     fn common(&self) -> &CommonArgs;
@@ -32,7 +32,7 @@ pub trait ProfilerArgs {
     /// The profiler with its own options.
     ///
     /// # Errors
-    /// Options that contradict each other, or a text among them that does not parse.
+    /// Options that contradict each other, or that do not parse.
     fn build(self) -> Result<Box<dyn Profiler>>;
 }
 

@@ -1,4 +1,4 @@
-//! Names that stand alone in `-e`: `sched_switch`, `openat`, and what perf calls `page-faults`.
+//! Bare names in `-e`: `sched_switch`, `openat`, and perf's own such as `page-faults`.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -17,19 +17,19 @@ use crate::tep::syscalls;
 
 /// What a bare name stands for.
 #[derive(Debug, PartialEq, Eq)]
-enum Meaning {
+enum BareName {
     /// `system:name`
     Event(String),
-    /// No event. What to say behind "is not an event".
+    /// No event. Holds what follows "is not an event" in the message.
     Nothing(String),
 }
 
 impl Setup<'_> {
-    /// The selector with its event named in full. Who typed less is told which one was taken.
+    /// The selector with the full name of its event. If a bare name was typed, a warning says which event it is.
     ///
     /// # Errors
-    /// The name is of no event, or of several.
-    pub fn named_in_full<'s>(&self, selector: &'s Selector) -> Result<Cow<'s, Selector>> {
+    /// No event has the name, or several have it.
+    pub fn with_full_name<'s>(&self, selector: &'s Selector) -> Result<Cow<'s, Selector>> {
         let Head::Bare(name) = &selector.head else { return Ok(Cow::Borrowed(selector)) };
         let refused = |why: String| usage(format!("{why}{}", caret(&selector.text, 0, 2)));
         let Ok(events) = self.tracefs.get().and_then(|tracefs| tracefs.events()) else {
@@ -37,15 +37,15 @@ impl Setup<'_> {
                 "`{name}` is not an event in full, {FORM}: only root may look for its system"
             )));
         };
-        let full = match meaning(name, &events) {
-            Meaning::Event(full) => full,
-            Meaning::Nothing(why) if why.is_empty() && self.is_kernel_function(name) => {
+        let full = match resolve(name, &events) {
+            BareName::Event(full) => full,
+            BareName::Nothing(why) if why.is_empty() && self.is_kernel_function(name) => {
                 return Err(refused(format!("`{name}` is not an event but a function: did you mean kprobe:{name}?")));
             }
-            Meaning::Nothing(why) if why.is_empty() => {
-                return Err(refused(format!("`{name}` is not an event, {FORM}{}", nearest(name, &events))));
+            BareName::Nothing(why) if why.is_empty() => {
+                return Err(refused(format!("`{name}` is not an event, {FORM}{}", did_you_mean_event(name, &events))));
             }
-            Meaning::Nothing(why) => return Err(refused(format!("`{name}` is not an event{why}"))),
+            BareName::Nothing(why) => return Err(refused(format!("`{name}` is not an event{why}"))),
         };
         let line = format!("{name}: {full}");
         if !self.warnings.borrow().iter().any(|warning| warning.to_string() == line) {
@@ -63,8 +63,8 @@ impl Setup<'_> {
     }
 }
 
-/// A tracepoint of that name comes first, then a system call, then what perf calls so.
-fn meaning(name: &str, events: &[String]) -> Meaning {
+/// A tracepoint of that name comes first, then a system call, then an event of perf's own.
+fn resolve(name: &str, events: &[String]) -> BareName {
     let of_that_name: Vec<&str> = events
         .iter()
         .filter(|event| event.split_once(':').is_some_and(|(_, its)| its == name))
@@ -72,26 +72,26 @@ fn meaning(name: &str, events: &[String]) -> Meaning {
         .collect();
     match of_that_name.as_slice() {
         [] => {}
-        [only] => return Meaning::Event((*only).to_owned()),
+        [only] => return BareName::Event((*only).to_owned()),
         several => {
-            return Meaning::Nothing(format!(" but the name of {}: write {}", several.len(), several.join(" or ")));
+            return BareName::Nothing(format!(" but the name of {}: write {}", several.len(), several.join(" or ")));
         }
     }
     if let Some(entry) = syscalls::entries(name).find(|entry| events.contains(entry)) {
-        return Meaning::Event(entry);
+        return BareName::Event(entry);
     }
-    if let Some(hint) = of_perf(name, events) {
-        return Meaning::Nothing(hint);
+    if let Some(hint) = perf_event_hint(name, events) {
+        return BareName::Nothing(hint);
     }
     let prefix = format!("{name}:");
     if events.iter().any(|event| event.starts_with(&prefix)) {
-        return Meaning::Nothing(format!(" but a system of events, write SYSTEM:NAME, or {name}:* for all of them"));
+        return BareName::Nothing(format!(" but a system of events, write SYSTEM:NAME, or {name}:* for all of them"));
     }
-    Meaning::Nothing(String::new())
+    BareName::Nothing(String::new())
 }
 
-/// What comes nearest to an event of perf's own, which is no tracepoint.
-fn of_perf(name: &str, events: &[String]) -> Option<String> {
+/// What to use in place of an event of perf's own, which is no tracepoint.
+fn perf_event_hint(name: &str, events: &[String]) -> Option<String> {
     const ALIASES: [(&str, &str); 7] = [
         ("faults", "page-faults"),
         ("cs", "context-switches"),
@@ -101,7 +101,7 @@ fn of_perf(name: &str, events: &[String]) -> Option<String> {
         ("branch-instructions", "branches"),
         ("stalled-cycles", "stalled-cycles-backend"),
     ];
-    // Of caches: one for all of a kind.
+    // Prefixes of the many names of cache events.
     const CACHES: [&str; 6] = ["L1-", "LLC-", "dTLB-", "iTLB-", "node-", "branch-load"];
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| *name);
     let tracepoints: &[&str] = match name {
@@ -120,7 +120,7 @@ fn of_perf(name: &str, events: &[String]) -> Option<String> {
     if matches!(name, "cycles" | "cpu-clock" | "task-clock") {
         ways.push("`perf-prof profile`, which samples it".to_owned());
     }
-    // `r` and a number in hex is an event of the CPU; `read` is not meant so.
+    // `r` and a number in hex is a raw event of the CPU. `read` has that form, too, but is not meant so.
     if counter::parse(name).is_ok()
         && (name.contains('-') || !name.starts_with('r') || name.contains(|c: char| c.is_ascii_digit()))
     {
@@ -132,8 +132,8 @@ fn of_perf(name: &str, events: &[String]) -> Option<String> {
     (!ways.is_empty()).then(|| format!(" but perf's name of no tracepoint; there is {}", ways.join(", or ")))
 }
 
-/// The names that are most like one that none has, system calls under their own.
-fn nearest(name: &str, events: &[String]) -> String {
+/// Offers the events whose names are most like an unknown one. System calls are compared by their own names.
+fn did_you_mean_event(name: &str, events: &[String]) -> String {
     const OFFERED: usize = 3;
     let score = |event: &str| {
         let its_name = event.split_once(':').map_or(event, |(_, name)| name);
@@ -176,7 +176,7 @@ mod tests {
             ("read", "syscalls:sys_enter_read"), // also a number in hex, to perf
         ];
         for (name, want) in cases {
-            assert_eq!(meaning(name, &events()), Meaning::Event(want.to_owned()), "{name}");
+            assert_eq!(resolve(name, &events()), BareName::Event(want.to_owned()), "{name}");
         }
     }
 
@@ -194,14 +194,14 @@ mod tests {
             ("r10f4", &["split-lock --event r10f4"]),
         ];
         for (name, words) in cases {
-            let Meaning::Nothing(why) = meaning(name, &events()) else { panic!("{name}") };
+            let BareName::Nothing(why) = resolve(name, &events()) else { panic!("{name}") };
             assert!(words.iter().all(|word| why.contains(word)), "{name}: {why}");
         }
-        assert!(!of_perf("faults", &[]).unwrap().contains("exceptions"), "this kernel has it not");
+        assert!(!perf_event_hint("faults", &[]).unwrap().contains("exceptions"), "this kernel has it not");
         for name in ["readd", "rea", "vfs_write", "r"] {
-            assert_eq!(meaning(name, &events()), Meaning::Nothing(String::new()), "{name}");
+            assert_eq!(resolve(name, &events()), BareName::Nothing(String::new()), "{name}");
         }
-        assert_eq!(nearest("opnat", &events()), "; did you mean syscalls:sys_enter_openat?");
-        assert_eq!(nearest("qqqqqqqq", &events()), "");
+        assert_eq!(did_you_mean_event("opnat", &events()), "; did you mean syscalls:sys_enter_openat?");
+        assert_eq!(did_you_mean_event("qqqqqqqq", &events()), "");
     }
 }

@@ -1,4 +1,4 @@
-//! What a selector stands for: the events of its name or pattern, each with what was asked of it.
+//! Resolves a selector: the events of its name or pattern, each with its filter, expressions and attributes.
 
 use anyhow::{Result, bail};
 
@@ -12,13 +12,13 @@ use crate::tep::filter::Filter;
 const NO_TRACEPOINTS: &str = "ftrace:";
 
 impl Setup<'_> {
-    /// The events of a selector. `filter` is a condition of all events, beside the selector's own. A pattern stands for those
+    /// The events of a selector. `filter` is a condition on all events, besides the selector's own. A pattern stands for the
     /// events that have the fields of both filters.
     ///
     /// # Errors
-    /// As [`Setup::events`]; a filter or an expression that does not fit.
+    /// As [`Setup::events`]; a filter or an expression that does not fit the event.
     pub fn bind(&self, selector: &Selector, filter: Option<&str>) -> Result<Vec<Bound>> {
-        let selector = &*self.named_in_full(selector)?;
+        let selector = &*self.with_full_name(selector)?;
         let pattern = selector.head.to_string();
         let is_pattern = selector.has_wildcard() && matches!(selector.head, Head::Tracepoint { .. });
         let events = if is_pattern { self.matching(&pattern)? } else { self.events(selector)? };

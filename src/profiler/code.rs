@@ -1,4 +1,4 @@
-//! Where in which files the code of a `uprobe:` is.
+//! Finds the code that a `uprobe:` selects: in which files, and where in them.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -20,26 +20,26 @@ use crate::sys::poll::is_told_to_end;
 use crate::tep::format::likeness;
 use crate::tep::probe::Machine;
 
-/// Whose memory a function is looked for in.
+/// Where a function is looked for.
 #[derive(Debug)]
-pub enum Searched<'a> {
+pub enum SearchScope<'a> {
     Everything,
     Processes(Vec<i32>),
-    /// A command that is not executed yet.
+    /// The command that the run will start.
     Command(&'a OsStr),
 }
 
-/// A byte of a file that is executed.
+/// An instruction in a file.
 #[derive(Debug)]
-pub struct Spot {
+pub struct CodeLocation {
     pub file: Arc<BinaryFile>,
     pub offset: u64,
     pub machine: Machine,
-    /// What people call the function, where the name that was typed stands for several.
+    /// The readable name of the function, where the name that was typed stands for several.
     pub function: Option<String>,
 }
 
-/// What a name, and how many functions, may stand for.
+/// The functions that are looked for, and how many there may be.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFunctions<'a> {
     pub place: &'a ProbePoint,
@@ -52,19 +52,19 @@ impl<'a> WantedFunctions<'a> {
     }
 }
 
-/// The program that everything else on a machine is linked like.
-const USUAL_PROGRAM: &str = "/bin/sh";
+/// A program that is linked to the system's C library, as most programs of a machine are.
+const TYPICAL_PROGRAM: &str = "/bin/sh";
 const STRIPPED: &str = "; it is stripped: only what it exports has a name";
-/// Why a function of the source may be none of the file.
+/// Why a function of the source may be missing in the file.
 const INLINED: &str = " (it may have been inlined)";
-/// How many names or addresses a message offers.
+/// Number of names or addresses that a message offers.
 const OFFERED: usize = 4;
 
-/// The places in the file of this name.
+/// The locations of the wanted functions in the file `path`.
 ///
 /// # Errors
-/// No such file or function, more than one of a compiler's name, or more of those that people call so than were asked for.
-pub fn in_file(wanted: WantedFunctions<'_>, path: &str, search: &Search) -> Result<Vec<Spot>> {
+/// No such file or function; a mangled name that several functions have; a readable name that more functions have than are wanted.
+pub fn in_file(wanted: WantedFunctions<'_>, path: &str, search: &Search) -> Result<Vec<CodeLocation>> {
     let shown = escape(path.as_bytes());
     let code = match Binary::open(Path::new(path)) {
         Ok(code) => code,
@@ -83,34 +83,39 @@ pub fn in_file(wanted: WantedFunctions<'_>, path: &str, search: &Search) -> Resu
     if matches!(named, FunctionLookup::Unknown | FunctionLookup::Elsewhere) {
         let functions = code.matching(wanted.name(), false, search);
         if !functions.functions.is_empty() || wanted.place.is_pattern() {
-            return spots_of(wanted, code, functions, search);
+            return locations_of(wanted, code, functions, search);
         }
     }
-    Ok(vec![spot_of(wanted.place, code, named, search)?])
+    Ok(vec![location_of(wanted.place, code, named, search)?])
 }
 
-/// The places in files that the target uses: one in each file that defines the function. What is not searched for want of
-/// room is told by `search`.
+/// The locations in the files that the target uses: one in each file that defines the function. `search` knows the files that
+/// were left out because its budget was used up.
 ///
 /// # Errors
-/// No file defines it, or one does more than once.
-pub fn in_target(wanted: WantedFunctions<'_>, scope: &Searched<'_>, host: &Host, search: &Search) -> Result<Vec<Spot>> {
+/// No file defines the function, or one does more than once.
+pub fn in_target(
+    wanted: WantedFunctions<'_>,
+    scope: &SearchScope<'_>,
+    host: &Host,
+    search: &Search,
+) -> Result<Vec<CodeLocation>> {
     let name = &wanted.place.function;
     if address(name).is_some() {
         bail!("the address {name} is one of a file: name it, as in uprobe:{name}@\"/bin/true\"");
     }
     match scope {
-        Searched::Processes(pids) => in_processes(wanted, pids, host, search),
-        Searched::Command(command) => {
+        SearchScope::Processes(pids) => in_processes(wanted, pids, host, search),
+        SearchScope::Command(command) => {
             let shown = escape(command.as_encoded_bytes());
             let program = find_command(Path::new(command));
             let program =
                 program.with_context(|| format!("{shown} is not found, or nothing that a probe could go into"))?;
             in_program(wanted, program, search)
         }
-        Searched::Everything => {
-            let usual = Binary::open(Path::new(USUAL_PROGRAM)).ok().and_then(Result::ok);
-            let usual = usual.with_context(|| format!("{USUAL_PROGRAM} cannot be read"));
+        SearchScope::Everything => {
+            let usual = Binary::open(Path::new(TYPICAL_PROGRAM)).ok().and_then(Result::ok);
+            let usual = usual.with_context(|| format!("{TYPICAL_PROGRAM} cannot be read"));
             let files = usual?.with_libraries(&[]);
             let mut libraries: Vec<Binary> = files.into_iter().skip(1).collect();
             if let Some(found) = in_libraries(wanted, &mut libraries, search) {
@@ -124,11 +129,11 @@ pub fn in_target(wanted: WantedFunctions<'_>, scope: &Searched<'_>, host: &Host,
     }
 }
 
-fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: &Search) -> Result<Vec<Spot>> {
+fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: &Search) -> Result<Vec<CodeLocation>> {
     let (place, name) = (wanted.place, &wanted.place.function);
-    let (mut spots, mut near): (Vec<Spot>, Vec<String>) = (Vec::new(), Vec::new());
+    let (mut locations, mut near): (Vec<CodeLocation>, Vec<String>) = (Vec::new(), Vec::new());
     let mut judged = FxHashMap::default();
-    // Files without a function that people call so.
+    // Files without a function of that readable name.
     let mut without: FxHashSet<Option<(u64, u64)>> = FxHashSet::default();
     for &pid in pids {
         if is_stuck(host, pid) {
@@ -137,32 +142,35 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
             );
         }
         let mut files = mapped_binaries(host, pid, search);
-        let is_new = |code: &Binary, spots: &[Spot]| !spots.iter().any(|spot| spot.file.is_same(&code.file));
+        let is_new = |code: &Binary, locations: &[CodeLocation]| {
+            !locations.iter().any(|location| location.file.is_same(&code.file))
+        };
         if let Some(program) = files.first()
             && let Some(named) = in_itself(program, place, search)
         {
-            if is_new(program, &spots) {
-                spots.extend(files.into_iter().next().map(|code| spot_of(place, code, named, search)).transpose()?);
+            if is_new(program, &locations) {
+                locations
+                    .extend(files.into_iter().next().map(|code| location_of(place, code, named, search)).transpose()?);
             }
             continue;
         }
         let defining = if place.is_pattern() { Vec::new() } else { defining(&files, name, &mut judged, search) };
         if !defining.is_empty() {
             for (at, code) in files.into_iter().enumerate() {
-                if defining.contains(&at) && is_new(&code, &spots) {
-                    spots.push(spot(place, code, search)?);
+                if defining.contains(&at) && is_new(&code, &locations) {
+                    locations.push(locate(place, code, search)?);
                 }
             }
             continue;
         }
-        if files.iter().any(|code| !is_new(code, &spots)) {
-            continue; // as of another process
+        if files.iter().any(|code| !is_new(code, &locations)) {
+            continue; // found for another process
         }
         let (known, rest): (Vec<Binary>, Vec<Binary>) =
             files.into_iter().partition(|code| without.contains(&code.file.identity()));
         files = rest;
         match in_one_of(wanted, &mut files, search) {
-            Some(found) => spots.extend(found?),
+            Some(found) => locations.extend(found?),
             None => {
                 without.extend(files.iter().map(|code| code.file.identity()));
                 if near.is_empty() {
@@ -175,7 +183,7 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
     if is_told_to_end() {
         bail!("told to end before the function was found");
     }
-    if spots.is_empty() {
+    if locations.is_empty() {
         let name = escape(name.as_bytes());
         let why = match pids {
             [] => "no process is there whose files could be searched".to_owned(),
@@ -185,12 +193,18 @@ fn in_processes(wanted: WantedFunctions<'_>, pids: &[i32], host: &Host, search: 
         let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
         bail!("{why}{left_out}{INLINED}{}", did_you_mean(&near));
     }
-    check_count(wanted, spots.len(), search, || spots.iter().filter_map(|spot| spot.function.clone()).collect())?;
-    Ok(spots)
+    check_count(wanted, locations.len(), search, || {
+        locations.iter().filter_map(|location| location.function.clone()).collect()
+    })?;
+    Ok(locations)
 }
 
-/// Functions that people call so, in a program, which comes first, or else in those of its libraries that have any.
-fn in_one_of(wanted: WantedFunctions<'_>, files: &mut Vec<Binary>, search: &Search) -> Option<Result<Vec<Spot>>> {
+/// The functions of a readable name in a program, the first of `files`, or else in those of its libraries that have any.
+fn in_one_of(
+    wanted: WantedFunctions<'_>,
+    files: &mut Vec<Binary>,
+    search: &Search,
+) -> Option<Result<Vec<CodeLocation>>> {
     let program = files.first()?;
     let own = program.matching(wanted.name(), false, search);
     if !own.functions.is_empty() || own.indirect > 0 {
@@ -202,35 +216,36 @@ fn in_one_of(wanted: WantedFunctions<'_>, files: &mut Vec<Binary>, search: &Sear
     found
 }
 
-/// The same in the exports of libraries, by the compiler's name first. None when there are none: the files stay.
+/// The functions of a name in the exports of libraries: of the mangled name, or else of the readable one. None: there are none,
+/// and `libraries` is unchanged.
 fn in_libraries(
     wanted: WantedFunctions<'_>,
     libraries: &mut Vec<Binary>,
     search: &Search,
-) -> Option<Result<Vec<Spot>>> {
+) -> Option<Result<Vec<CodeLocation>>> {
     let (place, name) = (wanted.place, &wanted.place.function);
     if !place.is_pattern()
         && let Some(at) = libraries.iter().position(|code| code.exports(name, search))
     {
-        return Some(spot(place, libraries.remove(at), search).map(|spot| vec![spot]));
+        return Some(locate(place, libraries.remove(at), search).map(|location| vec![location]));
     }
     let found: Vec<MatchList> = libraries.iter().map(|code| code.matching(wanted.name(), true, search)).collect();
     if found.iter().all(|matches| matches.functions.is_empty() && matches.indirect == 0) {
         return None;
     }
-    let mut spots = Vec::new();
+    let mut locations = Vec::new();
     for (code, matches) in libraries.drain(..).zip(found) {
         if !matches.functions.is_empty() {
-            match spots_of(wanted, code, matches, search) {
-                Ok(more) => spots.extend(more),
+            match locations_of(wanted, code, matches, search) {
+                Ok(more) => locations.extend(more),
                 Err(err) => return Some(Err(err)),
             }
         }
     }
-    let names = || spots.iter().filter_map(|spot| spot.function.clone()).collect();
-    Some(match check_count(wanted, spots.len(), search, names) {
-        Ok(()) if spots.is_empty() => Err(only_chosen(name)),
-        Ok(()) => Ok(spots),
+    let names = || locations.iter().filter_map(|location| location.function.clone()).collect();
+    Some(match check_count(wanted, locations.len(), search, names) {
+        Ok(()) if locations.is_empty() => Err(only_chosen(name)),
+        Ok(()) => Ok(locations),
         Err(err) => Err(err),
     })
 }
@@ -240,8 +255,8 @@ fn only_chosen(name: &str) -> anyhow::Error {
     anyhow!("what `{name}` stands for is indirect among several functions at load time (IFUNC): name those in use")
 }
 
-/// Which of the files of a process, its program first, a call of a function that is not in the program may lead to: every
-/// library that others may call it in. `judged` are libraries that were looked at before.
+/// Indexes of the files of a process (its program is the first) that a call of a function outside of the program may lead to:
+/// all libraries that export it. `judged`: what is known of libraries that were searched before.
 fn defining(
     files: &[Binary],
     name: &str,
@@ -249,18 +264,18 @@ fn defining(
     search: &Search,
 ) -> Vec<usize> {
     let mut exports = |code: &Binary| *judged.entry(code.file.identity()).or_insert_with(|| code.exports(name, search));
-    // A large one must not take the room of all others.
+    // Small files first: a large one must not use up the budget of all others.
     let mut all: Vec<(usize, &Binary)> = files.iter().enumerate().skip(1).collect();
     all.sort_by_key(|(_, code)| code.exported_bytes());
     all.retain(|(_, code)| exports(code));
     all.sort_by_key(|(at, _)| *at);
-    // The dynamic linker has functions of these names for itself, until the C library is there.
+    // The dynamic linker exports some functions of the C library, for itself until that is loaded.
     let is_linker = |code: &Binary| code.file.path.rsplit('/').next().is_some_and(|file| file.starts_with("ld-linux"));
     let others = all.iter().filter(|(_, code)| !is_linker(code)).map(|(at, _)| *at).collect::<Vec<_>>();
     if others.is_empty() { all.into_iter().map(|(at, _)| at).collect() } else { others }
 }
 
-/// What a compiler's name stands for in a program. None when it is not there.
+/// The function of a mangled name in a program. None: it is not in the program itself.
 fn in_itself(program: &Binary, place: &ProbePoint, search: &Search) -> Option<FunctionLookup> {
     if place.is_pattern() {
         return None;
@@ -269,18 +284,18 @@ fn in_itself(program: &Binary, place: &ProbePoint, search: &Search) -> Option<Fu
         .filter(|named| !matches!(named, FunctionLookup::Unknown | FunctionLookup::Elsewhere))
 }
 
-/// In the program itself, else in its libraries.
-fn in_program(wanted: WantedFunctions<'_>, program: Binary, search: &Search) -> Result<Vec<Spot>> {
+/// The locations in the program itself, else in its libraries.
+fn in_program(wanted: WantedFunctions<'_>, program: Binary, search: &Search) -> Result<Vec<CodeLocation>> {
     let (place, name) = (wanted.place, &wanted.place.function);
     if let Some(named) = in_itself(&program, place, search) {
-        return Ok(vec![spot_of(place, program, named, search)?]);
+        return Ok(vec![location_of(place, program, named, search)?]);
     }
     let path = program.file.path.clone();
     let mut files = program.with_libraries(&library_path());
     if !place.is_pattern()
         && let Some(at) = files.iter().position(|code| code.exports(name, search))
     {
-        return Ok(vec![spot(place, files.remove(at), search)?]);
+        return Ok(vec![locate(place, files.remove(at), search)?]);
     }
     if let Some(found) = in_one_of(wanted, &mut files, search) {
         return found;
@@ -294,13 +309,13 @@ fn in_program(wanted: WantedFunctions<'_>, program: Binary, search: &Search) -> 
     )
 }
 
-/// The byte of the file.
-fn spot(place: &ProbePoint, code: Binary, search: &Search) -> Result<Spot> {
+/// The location of a function of a mangled name in a file.
+fn locate(place: &ProbePoint, code: Binary, search: &Search) -> Result<CodeLocation> {
     let named = code.find(&place.function, search);
-    spot_of(place, code, named, search)
+    location_of(place, code, named, search)
 }
 
-/// Not more functions than were asked for.
+/// Refuses more functions than are wanted.
 fn check_count(
     wanted: WantedFunctions<'_>,
     count: usize,
@@ -327,8 +342,13 @@ fn check_count(
     )
 }
 
-/// The places of functions that people call so.
-fn spots_of(wanted: WantedFunctions<'_>, code: Binary, matches: MatchList, search: &Search) -> Result<Vec<Spot>> {
+/// The locations of the functions of a readable name.
+fn locations_of(
+    wanted: WantedFunctions<'_>,
+    code: Binary,
+    matches: MatchList,
+    search: &Search,
+) -> Result<Vec<CodeLocation>> {
     let name = escape(wanted.place.function.as_bytes());
     let path = escape(code.file.path.as_bytes());
     let MatchList { mut functions, indirect } = matches;
@@ -338,7 +358,7 @@ fn spots_of(wanted: WantedFunctions<'_>, code: Binary, matches: MatchList, searc
     })?;
     if let ([only], false) = (functions.as_slice(), wanted.place.is_pattern()) {
         let named = FunctionLookup::Function { address: only.address, size: only.size };
-        return Ok(vec![spot_of(wanted.place, code, named, search)?]);
+        return Ok(vec![location_of(wanted.place, code, named, search)?]);
     }
     if wanted.place.offset > 0 {
         let first = functions.first().map_or(0, |found| found.address);
@@ -358,11 +378,11 @@ fn spots_of(wanted: WantedFunctions<'_>, code: Binary, matches: MatchList, searc
         bail!("{path} has no function `{name}`{left_out}{stripped}");
     }
     let file = Arc::new(code.file);
-    let spots = functions.drain(..).zip(offsets).filter_map(|(found, offset)| {
+    let locations = functions.drain(..).zip(offsets).filter_map(|(found, offset)| {
         let function = Some(escape(found.name.as_bytes()));
-        Some(Spot { file: file.clone(), offset: offset?, machine, function })
+        Some(CodeLocation { file: file.clone(), offset: offset?, machine, function })
     });
-    Ok(spots.collect())
+    Ok(locations.collect())
 }
 
 fn machine_of(code: &Binary) -> Result<Machine> {
@@ -373,8 +393,8 @@ fn machine_of(code: &Binary) -> Result<Machine> {
     Ok(machine)
 }
 
-/// As [`spot`], of what was found.
-fn spot_of(place: &ProbePoint, code: Binary, named: FunctionLookup, search: &Search) -> Result<Spot> {
+/// As [`locate`], for a function that was found.
+fn location_of(place: &ProbePoint, code: Binary, named: FunctionLookup, search: &Search) -> Result<CodeLocation> {
     let (name, path) = (escape(place.function.as_bytes()), escape(code.file.path.as_bytes()));
     let machine = machine_of(&code)?;
     let (start, size) = function(&place.function, named, &code, search)?;
@@ -385,7 +405,7 @@ fn spot_of(place: &ProbePoint, code: Binary, named: FunctionLookup, search: &Sea
     let start = if machine == Machine::Arm { start & !1 } else { start };
     let offset = start.checked_add(place.offset).and_then(|address| code.offset(address));
     let offset = offset.with_context(|| format!("there is no code at `{place}` in {path}"))?;
-    Ok(Spot { file: Arc::new(code.file), offset, machine, function: None })
+    Ok(CodeLocation { file: Arc::new(code.file), offset, machine, function: None })
 }
 
 /// Address and size of a function by its name.
@@ -422,13 +442,13 @@ fn function(wanted: &str, named: FunctionLookup, code: &Binary, search: &Search)
     }
 }
 
-/// A function without a name, as nm(1) and objdump(1) give its address.
+/// A function given by its address, as nm(1) and objdump(1) print it.
 fn address(name: &str) -> Option<u64> {
     u64::from_str_radix(name.strip_prefix("0x")?, 16).ok()
 }
 
 fn near_names(wanted: &str, files: &[Binary], search: &Search) -> Vec<String> {
-    let mut near = Near::new(wanted);
+    let mut near = NearNames::new(wanted);
     files.iter().for_each(|code| code.each_name(search, |name| near.offer(name)));
     near.names()
 }
@@ -437,24 +457,24 @@ pub fn did_you_mean(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
 }
 
-/// The few names among very many that are most like one that is not there: those of the very name in another class or module
+/// The few names among very many that are most like a missing one: functions of the same name in another class or module come
 /// first.
 #[derive(Debug)]
-pub struct Near<'a> {
+pub struct NearNames<'a> {
     wanted: &'a str,
     last: String,
     best: Vec<((bool, usize), String)>,
 }
 
-impl<'a> Near<'a> {
-    pub fn new(wanted: &'a str) -> Near<'a> {
-        Near { wanted, last: last_part(wanted), best: Vec::new() }
+impl<'a> NearNames<'a> {
+    pub fn new(wanted: &'a str) -> NearNames<'a> {
+        NearNames { wanted, last: last_part(wanted), best: Vec::new() }
     }
 
     pub fn offer(&mut self, name: &str) {
-        /// Longer ones are made by compilers, for nobody to type.
+        /// Longer names are generated by compilers, and nobody types them.
         const LONGEST: usize = 60;
-        // Both of these take long, and there may be a million.
+        // `last_part` and `likeness` are slow, and there may be a million names: both run only where a quick check passes.
         let is_namesake = name.contains("::") && name.contains(&self.last) && last_part(name) == self.last;
         let contains = self.wanted.len() >= 3 && name.contains(self.wanted);
         let is_near = name.len().abs_diff(self.wanted.len()) <= self.wanted.len().div_ceil(3);
@@ -492,7 +512,7 @@ mod tests {
 
     #[test]
     fn the_nearest_names_come_first() {
-        let mut near = Near::new("maloc");
+        let mut near = NearNames::new("maloc");
         for name in
             ["free", "malloc", "calloc", "malloc", "mallok", "maloc_all", "__maloc", "maloc", "xmaloc", "marloc"]
         {
@@ -500,7 +520,7 @@ mod tests {
         }
         let names = near.names();
         assert_eq!(names.len(), OFFERED);
-        let mut near = Near::new("count");
+        let mut near = NearNames::new("count");
         for name in ["counts", "word_counter::count", "count_all", "mount", "a::b<c>::count<d>", "A::counts"] {
             near.offer(name);
         }
@@ -526,7 +546,7 @@ mod tests {
         };
         let found = in_file(&place(name, 0)).unwrap().remove(0);
         assert_eq!(found.machine, Machine::of_kernel());
-        // Where it is in memory: the file's first byte is mapped where the lowest mapping of it is.
+        // The file offset of its address, from the mapping that holds it.
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let here = perf_prof_test_function_of_a_name_of_its_own as *const () as u64;
         let hex = |text: &str| u64::from_str_radix(text, 16).unwrap();
@@ -543,14 +563,14 @@ mod tests {
         assert!(said(&place(name, 1 << 20)).contains("is behind its end"));
         assert!(said(&place("0x7fffffffffffffff", 0)).contains("there is no code at"));
         let own = std::process::id() as i32;
-        let spots = in_target(
+        let locations = in_target(
             WantedFunctions { place: &place(name, 0), most: 100 },
-            &Searched::Processes(vec![own, own]),
+            &SearchScope::Processes(vec![own, own]),
             &Host::default(),
             &Search::within(MOST_OF_FILE_BYTES),
         )
         .unwrap();
-        assert_eq!((spots.len(), spots[0].offset), (1, found.offset));
+        assert_eq!((locations.len(), locations[0].offset), (1, found.offset));
     }
 
     #[test]

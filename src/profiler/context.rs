@@ -21,40 +21,40 @@ use crate::task::{Ancestor, Comm, TaskTable, Watched, procfs};
 pub struct Context {
     pub tasks: TaskTable,
     pub watched: Watched,
-    pub scope: Scope,
+    pub scope: RunScope,
     pub spaces: SpaceKeys,
     pub stacks: Stacks,
     /// Where events carry windows of user stacks.
     pub user_stacks: UserStacks,
     pub weights: StackWeights,
     pub host: Host,
-    /// No event is older than the run: it began just before they were enabled.
+    /// The start of the run, just before events were enabled: no record is older.
     pub started_ns: Timestamp,
-    /// What is emitted goes there.
+    /// Takes the occurrences.
     pub(crate) output: Output,
-    /// Pairs that were thrown away because an end of theirs may not have been seen.
+    /// Number of pairs that were discarded because one of their events may have been missed.
     pub discarded: u64,
-    /// What could not be followed because too much is followed already.
+    /// Number of objects that could not be followed because a table was full.
     pub untracked: u64,
-    /// What people should hear on stderr, until after the next tick.
+    /// Lines for stderr, printed after the next tick.
     pub(crate) notes: Vec<String>,
 }
 
 impl Context {
-    /// True for a task of the answer.
+    /// True for a task that the answer is about.
     #[inline]
     pub fn is_ours(&self, tid: i32) -> bool {
         self.watched.contains(tid) && !self.scope.is_own(tid)
     }
 
-    /// Where and when a sample was, and of which task.
+    /// The task, time and CPU of a sample.
     #[inline]
     pub fn subject(&mut self, sample: &Sample<'_>) -> Subject {
         let Sample { time, cpu, pid, tid, .. } = *sample;
         Subject { time, cpu, pid, tid, comm: self.tasks.comm(tid) }
     }
 
-    /// Hands over a tracepoint's record to be printed as it is, and a lineage to be told beside it.
+    /// Hands over a tracepoint's record to be printed as it is, with a lineage to be shown beside it.
     pub fn emit_event(
         &mut self,
         subject: Subject,
@@ -66,7 +66,7 @@ impl Context {
         self.output.batch.event(subject, event, raw, lineage.map(Value::Lineage), stack);
     }
 
-    /// A process and those that have made it, as of now: see [`TaskTable::follow_ancestry`].
+    /// A process and its ancestors, as of now: see [`TaskTable::follow_ancestry`].
     pub fn lineage(&mut self, pid: i32) -> Arc<[LineageProcess]> {
         let kin = |Ancestor { pid, comm }| LineageProcess { pid, comm, command: Command::Unasked };
         self.tasks.lineage(pid).into_iter().map(kin).collect()
@@ -92,18 +92,18 @@ impl Context {
         self.stacks.intern(sample.callchain, sample.chain_form(), sample.pid, &mut self.spaces)
     }
 
-    /// The sample's task, with its callchain or, where that is not wanted, with the instruction.
+    /// The sample's task, with the callchain, or with the address of the instruction where `callchain` is false.
     pub fn task_stack(&mut self, sample: &Sample<'_>, callchain: bool) -> TaskStack {
         let stack = if callchain { self.stack(sample) } else { self.address(sample) };
         TaskStack { pid: sample.pid, comm: self.tasks.comm(sample.tid), stack }
     }
 
-    /// The sample's callchain in the kernel, where its event has it for nothing but the place.
+    /// The sample's callchain in the kernel, of an event that has it only for [`Value::Place`].
     pub fn kernel_place(&mut self, sample: &Sample<'_>) -> Option<StackId> {
         self.stacks.intern_uncounted(sample.callchain, sample.chain_form(), sample.pid, &mut self.spaces)
     }
 
-    /// The sample's address as a stack of its own. None: it is one of a guest's, which means nothing here.
+    /// The sample's address as a stack of its own. None: the address belongs to a guest, and means nothing here.
     pub fn address(&mut self, sample: &Sample<'_>) -> Option<StackId> {
         let is_user = match u32::from(sample.misc()) & PERF_RECORD_MISC_CPUMODE_MASK {
             PERF_RECORD_MISC_USER => true,
@@ -113,24 +113,25 @@ impl Context {
         self.stacks.intern_address(sample.ip(), is_user, Innermost::Executed, sample.pid, &mut self.spaces)
     }
 
-    /// An address in the code of a process as a stack of its own, where the events of the run hold addresses.
+    /// An address in the code of a process as a stack of its own, in a run whose events hold addresses.
     pub fn user_address(&mut self, addr: u64, pid: i32) -> Option<StackId> {
         self.stacks.intern_address(addr, true, Innermost::Executed, pid, &mut self.spaces)
     }
 
-    /// Adds to what fell on a stack of a task, for the flame graph and the lists of functions.
+    /// Adds to the weight of a stack of a task, for the flame graph and the lists of functions.
     #[inline]
     pub fn weigh(&mut self, pid: i32, comm: Comm, stack: Option<StackId>, weight: u64) {
         self.weights.add(pid, comm, stack, weight);
     }
 
-    /// The same of a sample that is weighed later: see [`Event::WeighSamples`](crate::profiler::Event::WeighSamples).
+    /// As [`Context::weigh`], for a sample whose weight is not known yet: see
+    /// [`Event::WeighSamples`](crate::profiler::Event::WeighSamples).
     #[inline]
     pub fn weigh_later(&mut self, pid: i32, comm: Comm, stack: Option<StackId>) {
         self.weights.add_unweighed(pid, comm, stack);
     }
 
-    /// Hands over an occurrence in which many stacks had a share.
+    /// Hands over an occurrence with the weights of the stacks that had a share in it.
     pub fn emit_weighted<O>(
         &mut self,
         schema: &'static OccurrenceSchema<O>,
@@ -141,27 +142,27 @@ impl Context {
         self.output.batch.add_weighted(schema, subject, occurrence, weights);
     }
 
-    /// Something that people should hear on stderr, after the next tick.
+    /// Adds a line for stderr, printed after the next tick.
     pub fn note(&mut self, text: String) {
         self.notes.push(text);
     }
 
-    /// What a waiting thread is waiting in, from /proc, now.
+    /// The kernel function that a waiting thread waits in, from /proc, now.
     pub fn wait_channel(&self, tid: i32) -> Option<String> {
         procfs::wchan(&self.host, tid)
     }
 
-    /// CPU time that a thread has used, from /proc, now. None when the kernel does not tell.
+    /// CPU time that a thread has used, from /proc, now. None: the kernel does not tell.
     pub fn ran_ns_from_proc(&self, tid: i32) -> Option<u64> {
         procfs::ran_ns(&self.host, tid)
     }
 
-    /// The signals that wait for a thread, from /proc, now.
+    /// The signals that are pending for a thread, from /proc, now.
     pub fn signals_from_proc(&self, tid: i32) -> Option<procfs::SignalState> {
         procfs::signals(&self.host, tid)
     }
 
-    /// The signals that wait for a process, as one of its living threads tells. None when it has none.
+    /// The signals that are pending for a process, from one of its living threads. None: it has none.
     pub fn process_signals_from_proc(&self, pid: i32) -> Option<procfs::SignalState> {
         procfs::process_signals(&self.host, pid)
     }

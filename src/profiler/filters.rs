@@ -1,33 +1,33 @@
-//! What the kernel may drop before it costs a record: the texts of the filters of `signal` and `task-state` by task.
+//! Kernel filters by task, for `signal` and `task-state`: what they drop costs no record.
 
 use crate::cli::values::CommList;
 use crate::profiler::Setup;
 use crate::tep::Format;
 use crate::tep::filter::{Filter, quote};
 
-/// Which tasks match: by name, by tid, or both.
+/// A condition on tasks: by name, by tid, or both.
 #[derive(Debug, Default)]
-pub struct Match<'a> {
+pub struct TaskMatch<'a> {
     comms: Option<&'a CommList>,
     /// Sorted.
     tids: Option<Vec<i32>>,
 }
 
-impl<'a> Match<'a> {
-    /// Those of `--filter` among the watched. Names that are longer than the kernel's are told of.
-    pub fn new(comms: Option<&'a CommList>, setup: &Setup<'_>) -> Match<'a> {
+impl<'a> TaskMatch<'a> {
+    /// The watched tasks with a name of `--filter`. Warns of names that are longer than the kernel's.
+    pub fn new(comms: Option<&'a CommList>, setup: &Setup<'_>) -> TaskMatch<'a> {
         for cut in comms.into_iter().flat_map(CommList::iter).filter(|pattern| pattern.is_cut()) {
             setup.warn(format!("{:?} is cut to the 15 bytes that the kernel keeps of a name", cut.typed()));
         }
-        Match { comms, tids: setup.watched.fixed() }
+        TaskMatch { comms, tids: setup.watched.fixed() }
     }
 
     pub fn is_all(&self) -> bool {
         self.comms.is_none() && self.tids.is_none()
     }
 
-    /// The condition on an event of `format`, whose fields are called `comm` and `pid`. None when the filter language cannot
-    /// say it.
+    /// The filter of an event of `format`, whose fields are called `comm` and `pid`. None: the filter language cannot express
+    /// the condition.
     pub fn filter(&self, comm: &str, pid: &str, format: &Format) -> Option<Filter> {
         let parsed = |text: Option<String>| Filter::parse(&text?, format).ok();
         let by_name = self.comms.map(|comms| parsed(comm_text(comms, comm)));
@@ -65,7 +65,7 @@ fn tid_text(tids: &[i32], field: &str) -> String {
     runs.iter().map(run).collect::<Vec<_>>().join(" || ")
 }
 
-/// Says that a filter of tasks costs records after all.
+/// Notes that a filter by task is evaluated by us, and so costs records.
 pub fn note_too_long(setup: &Setup<'_>) {
     setup.note("the task filter is too long for the kernel: it is evaluated here".to_owned());
 }
@@ -87,10 +87,10 @@ mod tests {
         let comms = comm_list("nginx,java*").unwrap();
         let tids = |tids: &[i32]| Some(tids.to_vec());
         let cases = [
-            (Match { comms: Some(&comms), tids: None }, Some(r#"c == "nginx" || c ~ "java*""#)),
-            (Match { comms: None, tids: tids(&[11, 20, 21, 22, 27]) }, Some("p==11 || (p>=20&&p<=22) || p==27")),
-            (Match { comms: Some(&comms), tids: tids(&[1]) }, Some(r#"(c == "nginx" || c ~ "java*" ) && p==1"#)),
-            (Match::default(), None),
+            (TaskMatch { comms: Some(&comms), tids: None }, Some(r#"c == "nginx" || c ~ "java*""#)),
+            (TaskMatch { comms: None, tids: tids(&[11, 20, 21, 22, 27]) }, Some("p==11 || (p>=20&&p<=22) || p==27")),
+            (TaskMatch { comms: Some(&comms), tids: tids(&[1]) }, Some(r#"(c == "nginx" || c ~ "java*" ) && p==1"#)),
+            (TaskMatch::default(), None),
         ];
         for (tasks, want) in cases {
             assert_eq!(tasks.filter("c", "p", &format()).as_ref().map(Filter::text), want);
@@ -98,18 +98,18 @@ mod tests {
     }
 
     #[test]
-    fn what_the_language_cannot_say_is_left_to_us() {
+    fn inexpressible_filters_are_left_to_us() {
         for text in ["[^a]b", "a\"b'c"] {
             let comms = comm_list(text).unwrap();
             for tids in [None, Some(vec![1])] {
-                assert!(Match { comms: Some(&comms), tids }.filter("c", "p", &format()).is_none(), "{text}");
+                assert!(TaskMatch { comms: Some(&comms), tids }.filter("c", "p", &format()).is_none(), "{text}");
             }
         }
     }
 
     #[test]
-    fn long_texts_are_left_to_us() {
-        let even = Match { comms: None, tids: Some((0..2000).step_by(2).collect()) };
+    fn long_filters_are_left_to_us() {
+        let even = TaskMatch { comms: None, tids: Some((0..2000).step_by(2).collect()) };
         assert!(!even.filter("c", "p", &format()).unwrap().is_short());
         assert!(even.filter("c", "pid", &format()).is_none(), "no such field");
     }

@@ -1,6 +1,5 @@
-//! What a probe in a program costs the program: each call of the function enters the kernel, whoever makes it and whatever
-//! becomes of the event. How long that takes is measured here, in a function of our own; how often it happened, the kernel
-//! counts.
+//! What a probe in a program costs the program: each call of the function enters the kernel, even if the event is then
+//! filtered out. The time that takes is measured here, in a function of our own; the kernel counts the calls.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -18,14 +17,14 @@ use crate::sys::perf::Watch;
 use crate::sys::probed::Begins;
 use crate::tep::probe::{Definition, Hits, Probes, Spot};
 
-/// CPU time that a program needs for a call of a function with a probe in it.
+/// CPU time that a probe adds to a call of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HitCost {
-    /// Where the kernel carries the instruction out.
+    /// For an instruction that the kernel emulates.
     pub simple_ns: u64,
-    /// Where the program must be let step through it.
+    /// For an instruction that the program must single-step.
     pub stepped_ns: u64,
-    /// Of the return, beside the entry.
+    /// For the probe of the return, in addition to the entry.
     pub return_ns: u64,
 }
 
@@ -33,7 +32,8 @@ const ENTRY: &str = "uprobe:";
 const RETURN: &str = "uretprobe:";
 
 impl HitCost {
-    /// Of all hits. A function's entry and its return enter the kernel once together, and once more for the return.
+    /// The cost of all hits. Probes of the entry and of the return of a function share one entry into the kernel; the return
+    /// enters it once more.
     pub fn of(&self, hits: &[Hits]) -> u64 {
         let entries: FxHashSet<&str> = hits.iter().filter_map(|hits| hits.shown.strip_prefix(ENTRY)).collect();
         let cost = |hits: &Hits| {
@@ -44,7 +44,7 @@ impl HitCost {
         hits.iter().map(cost).fold(0, u64::saturating_add)
     }
 
-    /// Of one hit of a probe alone.
+    /// The cost of one hit of a probe that shares nothing with another.
     pub fn each(&self, probe: &Hits) -> u64 {
         let entry_ns = if probe.is_stepped { self.stepped_ns } else { self.simple_ns };
         entry_ns + if probe.shown.starts_with(RETURN) { self.return_ns } else { 0 }
@@ -57,12 +57,12 @@ impl TracefsFinder {
         self.probes.get().map(Probes::in_programs).unwrap_or_default()
     }
 
-    /// How often each of them was hit so far, by whomever. None: there are none, or the kernel does not tell.
+    /// Number of hits of each of these probes so far, by any process. None: there are no probes, or the kernel does not tell.
     pub fn hits(&self) -> Option<Vec<Hits>> {
         self.probes.get().and_then(Probes::hits).filter(|hits| !hits.is_empty())
     }
 
-    /// Measures what a hit of the run's probes costs here. The probes that it takes go with the others.
+    /// Measures what a hit of the run's probes costs on this machine. Its own probes are removed with those of the run.
     ///
     /// # Errors
     /// The kernel refuses a probe in this very program, or its event.
@@ -73,7 +73,7 @@ impl TracefsFinder {
             self.probe_ourselves(host, begins, ret)?;
             Ok(call_ns(begins)?.saturating_sub(before_ns))
         };
-        // Only what is needed: to take a probe back takes the kernel some 65 ms. A return is measured beside its entry.
+        // Only the kinds that the run has: removing a probe takes the kernel some 65 ms. The return needs its entry measured.
         let probes = self.probes_in_programs();
         let mut cost = HitCost::default();
         let mut entered = None;

@@ -1,4 +1,4 @@
-//! How inherited events of probes in programs are kept true: see `perf/evlist/inherited.rs`.
+//! Decides how inherited events of probes in programs are kept complete: see `perf/evlist/inherited.rs`.
 
 use crate::host::{processes, threads};
 use crate::perf::evlist::Evlist;
@@ -9,7 +9,7 @@ use crate::symbol::functions::has_mapped_inode;
 use crate::task::procfs;
 
 impl Setup<'_> {
-    /// Settles it for all events of the list that children of the target will inherit.
+    /// Decides it for all events of the list that children of the target will inherit.
     pub fn keep_inherited_probes(&self, evlist: &mut Evlist) {
         if !matches!(self.target.tasks, Tasks::Workload(_) | Tasks::Processes(_)) {
             return;
@@ -36,7 +36,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Events that somebody else has put into programs are tracepoints to us.
+    /// Marks the probes in programs that others have defined: for us they are tracepoints.
     fn mark_foreign_probes(&self, evlist: &mut Evlist) {
         let is_tracepoint = |evsel: &Evsel| evsel.is_opened() && evsel.attr().tracepoint_id().is_some();
         if !evlist.iter().any(|(_, evsel)| is_tracepoint(evsel)) {
@@ -45,7 +45,7 @@ impl Setup<'_> {
         let Ok(tracefs) = self.tracefs.get() else { return };
         match tracefs.uprobes() {
             Ok(names) => evlist.mark_in_programs(|evsel| is_tracepoint(evsel) && names.contains(evsel.name())),
-            // Who may not read the list knows a probe by its first field, those in the kernel too.
+            // Without permission to read the list a probe is known by its first field. So are probes in the kernel.
             Err(_) => evlist.mark_in_programs(|evsel| {
                 let has = |field: &str| self.format_of(evsel).is_ok_and(|format| format.field(field).is_some());
                 is_tracepoint(evsel) && (has("__probe_ip") || has("__probe_func"))
@@ -53,7 +53,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Whether a process beside the target executes the file of this inode, as far as we see them.
+    /// Whether a process outside of the target executes the file of this inode, as far as we see processes.
     fn is_used_elsewhere(&self, inode: u64) -> bool {
         let own = std::process::id() as i32;
         let is_other = |pid: &i32| match &self.target.tasks {
@@ -61,8 +61,8 @@ impl Setup<'_> {
             Tasks::Workload(workload) => *pid != own && pid != workload,
             _ => true,
         };
-        // Whoever asks a process that is stuck for its mappings would wait, too. If it has the file, it pays for its calls
-        // once it goes on, and the numbers are right all the same.
+        // Reading the mappings of a stuck process may block. If it has the file, its calls only cost it time once it goes on:
+        // the numbers are right all the same.
         let waits = |tid: &i32| procfs::stat(self.host, *tid).is_some_and(|stat| stat.state == b'D');
         let may_be_asked = |pid: &i32| !threads(self.host, *pid).iter().any(waits);
         let mut others = processes(self.host).into_iter().filter(is_other).filter(may_be_asked);

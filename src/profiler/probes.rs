@@ -1,4 +1,4 @@
-//! Events that a run defines for itself: `kprobe:`, `uprobe:` and those of their returns.
+//! Probes that a run defines: `kprobe:`, `uprobe:` and those of their returns.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::perf::Attr;
 use crate::perf::attr::MissingFeatures;
 use crate::perf::evsel::Evsel;
 use crate::perf::target::Tasks;
-use crate::profiler::code::{self, Near, Searched, did_you_mean};
+use crate::profiler::code::{self, NearNames, SearchScope, did_you_mean};
 use crate::profiler::{Setup, TracefsFinder};
 use crate::symbol::functions::{BinaryFile, has_mapped};
 use crate::symbol::kallsyms::each_function;
@@ -31,15 +31,15 @@ pub const NO_UPROBES: &str = "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)"
 
 const ROOT_ONLY: &str = "only root may define probes";
 
-/// An event, not yet in the list, and what its records hold.
+/// An event that is not yet in the list, and its format.
 pub type SelectedEvent = (Evsel, Arc<Format>);
 
 impl Setup<'_> {
-    /// The event that a selector names, not yet in the list. Its filter and attributes are the caller's business, except for
-    /// the arguments of a probe, which is defined here and removed when the run ends.
+    /// The event that a selector names, not yet in the list. The caller applies its filter and attributes, except for the
+    /// arguments of a probe, which is defined here and removed when the run ends.
     ///
     /// # Errors
-    /// As [`Setup::events`]; or there are several.
+    /// As [`Setup::events`]; the selector stands for several events.
     pub fn event(&self, selector: &Selector) -> Result<SelectedEvent> {
         let mut events = self.events(selector)?;
         match (events.pop(), events.len()) {
@@ -54,19 +54,19 @@ impl Setup<'_> {
         }
     }
 
-    /// As [`Setup::event`]. A function in a program whose file is not named may be in several files, each an event.
+    /// As [`Setup::event`]. A function of programs whose file is not named may be in several files, each of which is an event.
     ///
     /// # Errors
-    /// No such event, function or file here; arguments that do not parse; what the kernel refuses.
+    /// No such event, function or file; arguments that do not parse; a probe that the kernel refuses.
     pub fn events(&self, selector: &Selector) -> Result<Vec<SelectedEvent>> {
         match &selector.head {
             Head::Tracepoint { system, name } => Ok(vec![self.tracepoint(&format!("{system}:{name}"))?]),
-            Head::Bare(_) => self.events(&*self.named_in_full(selector)?),
+            Head::Bare(_) => self.events(&*self.with_full_name(selector)?),
             Head::Kprobe(place) => {
                 if !has_kprobes(self.tracefs.get_as_root(ROOT_ONLY)?.root()) {
                     bail!("{}: {NO_KPROBES}", selector.head);
                 }
-                if let Some(len) = len_of(self.host, place).filter(|len| place.offset >= *len) {
+                if let Some(len) = function_len(self.host, place).filter(|len| place.offset >= *len) {
                     bail!(
                         "{}: `{}` has {len} bytes: {:#x} is behind its end",
                         selector.head,
@@ -82,77 +82,83 @@ impl Setup<'_> {
         }
     }
 
-    /// Looks for all functions of programs before a probe is defined. The files are others', and it may take a while: until
-    /// here a Ctrl-C ends the process as it does any other, then it waits until the probes can be removed.
+    /// Looks for all functions of programs before a probe is defined. The files are others', and the search may take long: until
+    /// the first probe is defined a Ctrl-C ends the process at once, after that only when the probes can be removed.
     ///
     /// # Errors
-    /// As [`Setup::events`] of one that is needed.
+    /// As [`Setup::events`], for a selector that is needed.
     pub fn find_functions<'s>(&self, selectors: impl IntoIterator<Item = (&'s Selector, bool)>) -> Result<()> {
         for (selector, is_needed) in selectors {
             if let Head::Uprobe(place, path) = &selector.head {
-                let spots = match self.find_function(selector, place, path.as_deref()) {
+                let locations = match self.find_function(selector, place, path.as_deref()) {
                     Err(err) if is_needed => return Err(err),
-                    spots => spots,
+                    locations => locations,
                 };
-                self.tracefs.spots.borrow_mut().push((selector.head.clone(), spots));
+                self.tracefs.locations.borrow_mut().push((selector.head.clone(), locations));
             }
         }
         Ok(())
     }
 
-    fn find_function(&self, selector: &Selector, place: &ProbePoint, path: Option<&str>) -> Result<Vec<code::Spot>> {
+    fn find_function(
+        &self,
+        selector: &Selector,
+        place: &ProbePoint,
+        path: Option<&str>,
+    ) -> Result<Vec<code::CodeLocation>> {
         let head = &selector.head;
         if !has_uprobes(self.tracefs.get_as_root(ROOT_ONLY)?.root()) {
             bail!("{head}: {NO_UPROBES}");
         }
         let wanted = code::WantedFunctions { place, most: selector.attrs.most.unwrap_or(USUAL_MOST) };
         let search = Search::within(path.map_or(MOST_OF_TARGET_BYTES, |_| MOST_OF_FILE_BYTES));
-        let spots = match path {
+        let locations = match path {
             Some(path) => code::in_file(wanted, path, &search),
-            None => code::in_target(wanted, &self.searched(), self.host, &search),
+            None => code::in_target(wanted, &self.search_scope(), self.host, &search),
         };
-        let spots = spots.with_context(|| head.to_string())?;
+        let locations = locations.with_context(|| head.to_string())?;
         if let Some(left_out) = search.left_out() {
             self.warn(format!("{head}: {left_out}"));
         }
-        Ok(spots)
+        Ok(locations)
     }
 
     fn in_programs(&self, selector: &Selector, place: &ProbePoint, path: Option<&str>) -> Result<Vec<SelectedEvent>> {
         let head = &selector.head;
         let found = {
-            let mut all = self.tracefs.spots.borrow_mut();
+            let mut all = self.tracefs.locations.borrow_mut();
             all.iter().position(|(known, _)| known == head).map(|at| all.swap_remove(at).1)
         };
-        let spots = found.unwrap_or_else(|| self.find_function(selector, place, path))?;
-        self.tell_functions(head, &spots);
-        let scope = self.searched();
+        let locations = found.unwrap_or_else(|| self.find_function(selector, place, path))?;
+        self.note_functions(head, &locations);
+        let scope = self.search_scope();
         let mut events = Vec::new();
         let mut file_before: Option<Arc<BinaryFile>> = None;
-        for spot in spots {
-            let shown = escape(spot.file.path.as_bytes());
-            let is_first = file_before.replace(spot.file.clone()).is_none_or(|file| !Arc::ptr_eq(&file, &spot.file));
+        for location in locations {
+            let shown = escape(location.file.path.as_bytes());
+            let is_first =
+                file_before.replace(location.file.clone()).is_none_or(|file| !Arc::ptr_eq(&file, &location.file));
             match (path, &scope) {
-                (None, _) => self.note(format!("{head} is in {shown}, at byte {:#x}", spot.offset)),
-                (Some(_), Searched::Processes(pids))
-                    if is_first && !pids.iter().any(|&pid| has_mapped(self.host, pid, &spot.file)) =>
+                (None, _) => self.note(format!("{head} is in {shown}, at byte {:#x}", location.offset)),
+                (Some(_), SearchScope::Processes(pids))
+                    if is_first && !pids.iter().any(|&pid| has_mapped(self.host, pid, &location.file)) =>
                 {
                     self.warn(format!("{head} is not seen yet: no process that is watched has loaded {shown}"));
                 }
                 _ => {}
             }
-            let site = site(place, true, spot.machine);
-            let user = Spot::User { fd: spot.file.file.as_raw_fd(), offset: spot.offset };
-            let head = spot.function.as_ref().map(|function| head.at_function(function));
+            let site = site(place, true, location.machine);
+            let user = Spot::User { fd: location.file.file.as_raw_fd(), offset: location.offset };
+            let head = location.function.as_ref().map(|function| head.at_function(function));
             let (evsel, format) = self.define(selector, head.as_ref().unwrap_or(&selector.head), user, &site)?;
-            events.push((evsel.in_program(spot.file.identity().map(|(_, inode)| inode)), format));
+            events.push((evsel.in_program(location.file.identity().map(|(_, inode)| inode)), format));
         }
         Ok(events)
     }
 
-    /// For `-v`: which functions a name stands for, where it is not one's own.
-    fn tell_functions(&self, head: &Head, spots: &[code::Spot]) {
-        let mut names: Vec<&str> = spots.iter().filter_map(|spot| spot.function.as_deref()).collect();
+    /// For `-v`: the functions that a name stands for, if it is not the full name of one.
+    fn note_functions(&self, head: &Head, locations: &[code::CodeLocation]) {
+        let mut names: Vec<&str> = locations.iter().filter_map(|location| location.function.as_deref()).collect();
         let count = names.len();
         names.dedup();
         if count > 0 {
@@ -160,24 +166,24 @@ impl Setup<'_> {
         }
     }
 
-    /// Whose files a function is looked for in.
-    fn searched(&self) -> Searched<'_> {
+    /// Where a function is looked for.
+    fn search_scope(&self) -> SearchScope<'_> {
         let of_threads = |tids: Vec<i32>| {
             let mut pids: Vec<i32> = tids.iter().filter_map(|&tid| procfs::pid_of(self.host, tid)).collect();
             pids.sort_unstable();
             pids.dedup();
-            Searched::Processes(pids)
+            SearchScope::Processes(pids)
         };
         match (&self.target.tasks, self.command) {
-            (Tasks::Processes(pids), _) => Searched::Processes(pids.clone()),
+            (Tasks::Processes(pids), _) => SearchScope::Processes(pids.clone()),
             (Tasks::Threads(tids), _) => of_threads(tids.clone()),
             (Tasks::Cgroups(groups), _) => of_threads(groups.iter().flat_map(|group| group.threads()).collect()),
-            (Tasks::All | Tasks::Workload(_), Some(command)) => Searched::Command(command),
-            (Tasks::All | Tasks::Workload(_), None) => Searched::Everything,
+            (Tasks::All | Tasks::Workload(_), Some(command)) => SearchScope::Command(command),
+            (Tasks::All | Tasks::Workload(_), None) => SearchScope::Everything,
         }
     }
 
-    /// A probe of what was selected, `at` one of the functions that it stands for.
+    /// Defines a probe in `at`, one of the functions that the selector stands for.
     fn define(&self, selector: &Selector, at: &Head, spot: Spot, site: &Site) -> Result<SelectedEvent> {
         let (Head::Kprobe(place) | Head::Uprobe(place, _)) = at else { bail!("{at} is no probe") };
         let args = match &selector.attrs.args {
@@ -206,7 +212,7 @@ impl Setup<'_> {
         Ok((Evsel::new(head, Attr::tracepoint(format.id)).probe(place.ret), format))
     }
 
-    /// Why the kernel does not take a probe, in one sentence.
+    /// Why the kernel refuses a probe, in one sentence.
     fn refused(
         &self,
         selector: &Selector,
@@ -224,7 +230,7 @@ impl Setup<'_> {
         }
         let said = complaint.as_ref().map(|(complaint, _)| lower_first(&complaint.what));
         if let (Some((complaint, Part::Arg(number, into))), Some(args)) = (&complaint, &selector.attrs.args) {
-            let at = place_of(args, &definition.args, *number, *into);
+            let at = column_of(args, &definition.args, *number, *into);
             let is_argument = definition.args.get(*number).is_some_and(|arg| arg.text.contains("$arg"));
             let what = match is_argument && place.ret {
                 true => "this kernel knows the arguments of a function only when it starts".to_owned(),
@@ -233,7 +239,7 @@ impl Setup<'_> {
             return anyhow!("{head}: the kernel does not take this: {what}{}", caret(&selector.text, at, 2));
         }
         if let Spot::Kernel { function, .. } = &definition.spot
-            && let Some(why) = kernel_place(self.host, function, place, errno, said.as_deref())
+            && let Some(why) = why_no_kernel_probe(self.host, function, place, errno, said.as_deref())
         {
             return anyhow!("{head}: {why}");
         }
@@ -248,8 +254,8 @@ fn site(place: &ProbePoint, user: bool, machine: Machine) -> Site {
     Site { user, ret: place.ret, entry: place.offset == 0 && !place.ret, machine }
 }
 
-/// Where in the selector's text a byte of an argument is that the kernel complains about.
-fn place_of(args: &Args, parsed: &[FetchArg], number: usize, into: usize) -> usize {
+/// The offset in the selector's text of the byte that the kernel complains about: byte `into` of argument `number`.
+fn column_of(args: &Args, parsed: &[FetchArg], number: usize, into: usize) -> usize {
     let at = parsed.get(number).map_or(0, |arg| arg.at + if arg.as_typed { into } else { 0 });
     args.at + at.min(args.text.len())
 }
@@ -259,10 +265,16 @@ fn lower_first(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
-/// What is wrong with a place in the kernel.
-fn kernel_place(host: &Host, function: &str, place: &ProbePoint, errno: i32, said: Option<&str>) -> Option<String> {
+/// Why the kernel refuses a probe at this place of its own code. None: unknown.
+fn why_no_kernel_probe(
+    host: &Host,
+    function: &str,
+    place: &ProbePoint,
+    errno: i32,
+    said: Option<&str>,
+) -> Option<String> {
     let name = function.rsplit(':').next().unwrap_or(function); // of a module's function
-    let (mut near, mut places) = (Near::new(name), 0);
+    let (mut near, mut places) = (NearNames::new(name), 0);
     each_function(&host.proc.join("kallsyms"), |known, _| {
         places += usize::from(known == name);
         near.offer(known);
@@ -287,9 +299,9 @@ fn kernel_place(host: &Host, function: &str, place: &ProbePoint, errno: i32, sai
     }
 }
 
-/// How far it is to the next function in the kernel: newer ones take an offset to whatever it leads. Only looked at for
-/// an offset.
-fn len_of(host: &Host, place: &ProbePoint) -> Option<u64> {
+/// The distance from a kernel function to the next one, since newer kernels accept an offset beyond its end. None: the place
+/// has no offset, or the function is unknown.
+fn function_len(host: &Host, place: &ProbePoint) -> Option<u64> {
     if place.offset == 0 {
         return None;
     }
@@ -311,8 +323,8 @@ fn is_blacklisted(name: &str) -> bool {
 }
 
 impl TracefsFinder {
-    /// The probes of this run. Before the first, what others have left behind is removed, and an end by a signal waits until
-    /// they can be.
+    /// The probes of this run. Before the first one is defined, those that ended runs have left behind are removed, and signals
+    /// that end the process are held back from then on, so that the probes can be removed.
     fn probes(&self, host: &Host) -> Result<&Probes> {
         if self.probes.get().is_none() {
             let root = self.get()?.root();
@@ -323,12 +335,12 @@ impl TracefsFinder {
         self.probes.get().context("the list of probes vanished")
     }
 
-    /// Keeps what the records of a probe hold.
+    /// Keeps the format of a probe.
     fn defined(&self, format: &Arc<Format>) {
         self.formats.borrow_mut().push(format.clone());
     }
 
-    /// What the records of a probe of this run hold, by the id of the event.
+    /// The format of a probe of this run, by the id of its event.
     pub fn format_of_probe(&self, id: u32) -> Option<Arc<Format>> {
         self.formats.borrow().iter().find(|format| format.id == id).cloned()
     }
@@ -337,16 +349,16 @@ impl TracefsFinder {
         self.probes.get().is_some()
     }
 
-    /// How many calls each of the run's probes has not seen, of those that have missed any.
+    /// The probes of the run that have missed calls, each with the number of these.
     pub fn missed_calls(&self) -> Vec<(String, u64)> {
         self.probes.get().map(Probes::missed).unwrap_or_default()
     }
 
-    /// Has the events of the run's probes closed, and removes these: the events at once, so that no program runs into them any
-    /// more, the rest behind this process. The kernel takes some 65 ms to release the last event of each.
+    /// Closes the events of the run's probes with `close`, at once, so that they cost programs nothing any more. Then removes the
+    /// probes, in a process that outlives this one: the kernel takes some 65 ms to release the last event of each.
     ///
     /// # Errors
-    /// Somebody else's event holds one.
+    /// An event of another process holds a probe.
     pub fn end_probes(&self, close: impl FnOnce()) -> Result<()> {
         let Some(probes) = self.probes.get() else {
             close();
@@ -362,7 +374,7 @@ impl TracefsFinder {
     /// Removes the run's probes, whose events are closed.
     ///
     /// # Errors
-    /// Somebody else's event holds one.
+    /// An event of another process holds a probe.
     fn remove_probes(&self) -> Result<()> {
         let removed = self.probes.get().map_or(Ok(()), Probes::remove);
         removed.context(
@@ -370,10 +382,10 @@ impl TracefsFinder {
         )
     }
 
-    /// Whether a probe can be defined: one in this very program, or in a function that every kernel has.
+    /// Tries to define a probe: in this very program, or in a function that every kernel has.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it cannot be defined.
     pub fn try_probe(&self, host: &Host, user: bool) -> Result<()> {
         let root = self.get_as_root(ROOT_ONLY)?.root();
         let file = std::fs::File::open(host.proc.join("self/exe"))?;
@@ -393,7 +405,7 @@ impl TracefsFinder {
     }
 }
 
-/// This process, as others find it in /proc.
+/// The group of this process: how other runs recognize it in /proc.
 fn own_group(host: &Host) -> Result<Group> {
     let link = std::fs::read_link(host.proc.join("self")).ok();
     let pid = link.and_then(|link| link.to_str()?.parse().ok()).context("/proc does not show this process")?;
@@ -401,14 +413,14 @@ fn own_group(host: &Host) -> Result<Group> {
     Ok(Group { pid, start, namespace: procfs::own_pid_namespace(host).filter(|_| procfs::is_nested(host)) })
 }
 
-/// True when the process of a group has gone for sure.
+/// True if the process of a group has certainly ended.
 fn is_gone(host: &Host, group: &Group) -> bool {
     let own = procfs::own_pid_namespace(host).filter(|_| procfs::is_nested(host));
     match group.namespace {
         namespace if namespace == own => {
             !procfs::is_alive(host, group.pid) || procfs::start_ticks(host, group.pid) != Some(group.start)
         }
-        // Below ours: gone when nobody is left in there. Elsewhere we see nothing.
+        // In a namespace below ours: gone if it has no process left. We see no other namespaces.
         Some(namespace) if own.is_none() => {
             !processes(host).iter().any(|&pid| procfs::pid_namespace(host, pid) == Some(namespace))
         }
@@ -458,9 +470,9 @@ mod tests {
         let site = Site { user: true, ret: false, entry: true, machine: Machine::X86_64 };
         let args = Args { text: "a=$arg1 b=%di:u64".to_owned(), at: 10 };
         let parsed = fetch::parse(&args.text, &site).unwrap();
-        assert_eq!(place_of(&args, &parsed, 0, 2), 10, "`$arg1` is `%di` to the kernel");
-        assert_eq!(place_of(&args, &parsed, 1, 2), 10 + 8 + 2);
-        assert_eq!(place_of(&args, &parsed, 9, 2), 10);
+        assert_eq!(column_of(&args, &parsed, 0, 2), 10, "`$arg1` is `%di` to the kernel");
+        assert_eq!(column_of(&args, &parsed, 1, 2), 10 + 8 + 2);
+        assert_eq!(column_of(&args, &parsed, 9, 2), 10);
         assert_eq!(lower_first("Invalid register name"), "invalid register name");
     }
 }

@@ -10,9 +10,9 @@ use crate::perf::sample::FAST_MIN_BYTES;
 use crate::profiler::{Context, Profiler};
 use crate::ringbuf::RecordRun;
 
-/// The samples at the start of a run of records that are of one profiler.
+/// The samples of one profiler at the start of a run of records.
 ///
-/// They are decoded where they are used: what a profiler does not look at is not even read.
+/// They are decoded only when a field is used.
 pub struct Samples<'p, 'a> {
     run: &'p mut RecordRun<'a>,
     evlist: &'p Evlist,
@@ -22,18 +22,19 @@ pub struct Samples<'p, 'a> {
     taken: SampleCounts,
 }
 
-/// Sees each sample before its profiler has it, in the few runs that need that. False: the profiler is not given it.
+/// A function that sees each sample before the profiler does, in the few runs that need one. False: the profiler does not get
+/// the sample.
 pub type Gate<'p> = &'p mut dyn FnMut(EventId, &Sample<'_>, &Context) -> bool;
 
-/// What became of the samples.
+/// Number of samples, by what was done with them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SampleCounts {
-    /// Those that the profiler did not ignore.
+    /// Samples that the profiler did not ignore.
     pub relevant: u64,
     pub ignored: u64,
-    /// Of the relevant ones.
+    /// Part of the relevant ones.
     pub malformed: u64,
-    /// Those that did not pass the gate.
+    /// Samples that the gate did not pass.
     pub kept_out: u64,
 }
 
@@ -43,18 +44,17 @@ impl SampleCounts {
     }
 }
 
-/// What a sample was to its profiler.
+/// What a profiler did with a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Relevant,
-    /// None of the profiler's business after all: it does not count.
+    /// The sample does not concern the profiler, and does not count.
     Ignored,
-    /// It lacks something that its event has. It counts, and the run goes on.
+    /// The sample lacks a field of its event. It counts, and the run goes on.
     Malformed,
 }
 
-/// What samples are handed to. Not a closure: [`Samples::each`] calls it in two places, and has it in line only where that is
-/// asked for.
+/// Takes samples. Not a closure: [`Samples::each`] calls it in two places, and only one of them is to be inlined.
 pub trait Handler {
     /// As [`Profiler::sample`].
     ///
@@ -86,11 +86,11 @@ impl<'p, 'a> Samples<'p, 'a> {
         self.taken
     }
 
-    /// Gives them to the handler, one after the other. Ends early when something is to be done about the output. Anything else
-    /// than a sound sample of this profiler is left where it is.
+    /// Gives the samples to the handler, one after the other. Ends early if the output needs attention. Stops at the first record
+    /// that is no sound sample of this profiler.
     #[inline(always)]
     pub fn each(&mut self, handler: &mut (impl Handler + ?Sized), ctx: &mut Context) {
-        /// Samples after which it is looked at what the output needs: more often it would cost too much.
+        /// Number of samples between two checks of the output: more checks would cost too much.
         const AT_ONCE: u64 = 64;
         let (routes, owner) = (self.evlist.routes(), self.owner);
         loop {
@@ -124,7 +124,8 @@ impl<'p, 'a> Samples<'p, 'a> {
         }
     }
 
-    /// Gives it the next sample, whatever it is. Not in line: the profiler's code is there once more, out of the way.
+    /// Gives the handler the next sample, of any layout. Not inlined, to keep this second copy of the profiler's code out of the
+    /// loop.
     #[cold]
     #[inline(never)]
     fn one(&mut self, handler: &mut (impl Handler + ?Sized), ctx: &mut Context) -> bool {

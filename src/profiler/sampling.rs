@@ -1,4 +1,4 @@
-//! Sampling at an even pace: hardware cycles where this machine counts them, else the CPU clock.
+//! Sampling in equal steps of time: hardware cycles where this machine counts them, else the CPU clock.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::perf::evsel::Evsel;
 use crate::perf::opening::refused;
 use crate::profiler::Setup;
 
-/// What everybody may sample.
+/// What unprivileged users may sample: user space alone.
 pub const USER_ALONE: Exclude = Exclude { user: false, kernel: true, guest: false, host: false };
 
 impl Setup<'_> {
@@ -24,8 +24,8 @@ impl Setup<'_> {
         Ok(online_cpus(self.host)?.first().copied().unwrap_or(0))
     }
 
-    /// The event `cycles`, or `clock` where this machine has no such counter: true then, and it is said, with what follows
-    /// from it. Which samples are left out is still the caller's business.
+    /// The event `cycles`, or `clock` where this machine has no such counter. The flag is then true, and a warning says so,
+    /// followed by `consequence`. The caller still has to set `exclude`.
     ///
     /// # Errors
     /// As [`Setup::some_cpu`].
@@ -39,9 +39,9 @@ impl Setup<'_> {
         let cpu = self.some_cpu()?;
         let has_cycles = match evlist.probe(&cycles.clone().exclude(exclude), cpu) {
             Err(err) if is_absent(&err) => false,
-            // It is refused before anybody looks for the PMU.
+            // The kernel checks permissions before it looks for the PMU.
             Err(err) if refused(&err) => evlist.probe(&cycles.clone().exclude(USER_ALONE), cpu).is_ok(),
-            // There is a PMU for it, or the opening will say what is wrong.
+            // There is a PMU for it, or opening the event will fail with the reason.
             _ => true,
         };
         if has_cycles {
@@ -61,7 +61,7 @@ fn is_absent(err: &io::Error) -> bool {
 /// Refuses more than a sysctl allows: the kernel itself would only say EINVAL.
 ///
 /// # Errors
-/// `wanted` is more than that.
+/// `wanted` is more than the sysctl `name`.
 pub fn check_limit(host: &Host, what: &str, wanted: u64, name: &str) -> Result<()> {
     match sysctl(host, name).and_then(|limit| u64::try_from(limit).ok()) {
         Some(limit) if wanted > limit => bail!(

@@ -1,34 +1,34 @@
-//! What the answer is about, beside the tasks that are watched: which CPUs, and not our own threads.
+//! What the answer covers besides the watched tasks: the CPUs of `-C`, and not our own threads.
 
 use std::sync::Arc;
 
-/// The CPUs of the answer, and the threads that are none of its business.
+/// The CPUs that the answer covers, and our own threads, which it leaves out.
 #[derive(Clone, Debug)]
-pub struct Scope {
+pub struct RunScope {
     /// `-C`. None: all.
     cpus: Option<Arc<[u32]>>,
     own: [i32; 3],
 }
 
-/// No task has this number; one that has exited is -1 in its last records.
+/// A tid that no task has. Not -1, which a task that has exited has in its last records.
 const NOBODY: i32 = i32::MIN;
 
-impl Default for Scope {
+impl Default for RunScope {
     /// Everything.
-    fn default() -> Scope {
-        Scope { cpus: None, own: [NOBODY; 3] }
+    fn default() -> RunScope {
+        RunScope { cpus: None, own: [NOBODY; 3] }
     }
 }
 
-impl Scope {
-    /// `own`: the threads of ours that every run has.
-    pub fn new(cpus: Option<&[u32]>, [reader, output]: [i32; 2]) -> Scope {
-        Scope { cpus: cpus.map(Arc::from), own: [reader, output, NOBODY] }
+impl RunScope {
+    /// The last argument: the two threads that every run has.
+    pub fn new(cpus: Option<&[u32]>, [reader, output]: [i32; 2]) -> RunScope {
+        RunScope { cpus: cpus.map(Arc::from), own: [reader, output, NOBODY] }
     }
 
-    /// With a thread of a profiler's own.
+    /// Leaves out a thread of the profiler, too.
     #[must_use]
-    pub fn without(mut self, tid: i32) -> Scope {
+    pub fn without(mut self, tid: i32) -> RunScope {
         self.own[2] = tid;
         self
     }
@@ -44,7 +44,7 @@ impl Scope {
         self.own.into_iter().filter(|&tid| tid != NOBODY)
     }
 
-    /// True for a CPU of the answer.
+    /// True for a CPU that the answer covers.
     #[inline]
     pub fn has_cpu(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
@@ -62,10 +62,10 @@ mod tests {
 
     #[test]
     fn leaves_out_what_is_ours_or_elsewhere() {
-        let scope = Scope::new(Some(&[1, 3]), [10, 11]).without(12);
+        let scope = RunScope::new(Some(&[1, 3]), [10, 11]).without(12);
         assert_eq!([0, 1, 2, 3].map(|cpu| scope.has_cpu(cpu)), [false, true, false, true]);
         assert_eq!([10, 11, 12, 13, 0, -1].map(|tid| scope.is_own(tid)), [true, true, true, false, false, false]);
-        let everything = Scope::default();
+        let everything = RunScope::default();
         assert!(everything.has_cpu(7) && everything.cpus().is_none() && everything.own().next().is_none());
     }
 }

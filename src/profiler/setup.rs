@@ -13,22 +13,22 @@ use crate::perf::Attr;
 use crate::perf::evsel::Evsel;
 use crate::perf::refusal::Reason;
 use crate::perf::target::{Target, Tasks};
-use crate::profiler::{Scope, TracefsFinder};
+use crate::profiler::{RunScope, TracefsFinder};
 use crate::task::{Watched, procfs};
 use crate::tep::filter::{Filter, FilterError};
 use crate::tep::format::Format;
 
-/// Where all tasks have numbers.
+/// The cure for a nested pid namespace.
 const SEES_ALL_TASKS: &str = "run on the host, or in a container with --pid=host";
 
-/// What a profiler knows before anything is opened.
+/// What a profiler is given before anything is opened.
 pub struct Setup<'a> {
     pub tracefs: &'a TracefsFinder,
     pub target: &'a Target,
     pub host: &'a Host,
-    /// The tasks of the answer as they are now.
+    /// The watched tasks, as of now.
     pub watched: &'a Watched,
-    /// The command that will be started.
+    /// The command that the run will start.
     pub command: Option<&'a OsStr>,
     /// `-g`, or a flame graph.
     pub stacks: bool,
@@ -36,18 +36,18 @@ pub struct Setup<'a> {
     pub flame_graph: bool,
     /// `-i`.
     pub interval: Option<std::time::Duration>,
-    pub scope: Scope,
-    /// What stacks are weighed by, where a profiler has said so: see [`Setup::weighs`].
+    pub scope: RunScope,
+    /// The unit of the weights of stacks, if the profiler has set it: see [`Setup::weighs`].
     pub weight: Cell<Option<&'static str>>,
     pub notes: RefCell<Vec<String>>,
     pub warnings: RefCell<Vec<Warning>>,
 }
 
-/// What is less than usual in a run.
+/// What works less well, or differently, in this run.
 #[derive(Debug)]
 pub struct Warning {
     pub reason: Reason,
-    /// Something that is expected is missing; else it is another way to the same.
+    /// True: part of the answer is missing. False: it comes in another way.
     degraded: bool,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Warning {
 }
 
 impl<'a> Setup<'a> {
-    /// That of a run without options. `own`: our threads.
+    /// The setup of a run without options. `own`: our two threads.
     pub fn new(
         tracefs: &'a TracefsFinder,
         target: &'a Target,
@@ -75,7 +75,7 @@ impl<'a> Setup<'a> {
             stacks: false,
             flame_graph: false,
             interval: None,
-            scope: Scope::new(target.wanted.as_deref(), own),
+            scope: RunScope::new(target.wanted.as_deref(), own),
             weight: Cell::default(),
             notes: RefCell::default(),
             warnings: RefCell::default(),
@@ -94,7 +94,7 @@ impl Setup<'_> {
         Ok(Arc::new(self.tracefs.get()?.format(system, event)?))
     }
 
-    /// The tracepoint `sys:name` as an event of its own, not yet in the list.
+    /// The tracepoint `sys:name` as an event that is not yet in the list.
     ///
     /// # Errors
     /// As [`Setup::format`].
@@ -112,8 +112,7 @@ impl Setup<'_> {
         of_probe.map_or_else(|| self.format(evsel.name()), Ok)
     }
 
-    /// What is wrong with a filter of the user's for events of `format`: text that does not parse, or a field that the
-    /// event lacks.
+    /// The error for a filter of the user on events of `format`: text that does not parse, or a field that the event lacks.
     pub fn filter_error(&self, err: FilterError, format: &Format) -> anyhow::Error {
         // An unknown field's error names the event itself.
         if err.is_unknown_field() {
@@ -123,24 +122,24 @@ impl Setup<'_> {
         }
     }
 
-    /// A filter that leaves our own threads out: right for events that have no second party.
+    /// A filter that leaves our own threads out, for events that are about the current task only.
     pub fn not_ourselves(&self, format: &Format) -> Option<Filter> {
         let others: Vec<String> = self.scope.own().map(|tid| format!("common_pid != {tid}")).collect();
         Filter::parse(&others.join(" && "), format).ok()
     }
 
-    /// Something that everybody should hear.
+    /// Adds a warning, which is always printed.
     pub fn warn(&self, text: String) {
         self.warnings.borrow_mut().push(Warning { reason: Reason::incurable(text), degraded: false });
     }
 
-    /// Something that is expected of the command, and will be missing.
+    /// Adds a warning of something that the answer will lack.
     pub fn degrade(&self, reason: Reason) {
         self.warnings.borrow_mut().push(Warning { reason, degraded: true });
     }
 
-    /// In a nested pid namespace the kernel gives all tasks outside of it the number 0. The targets of `-p` and `-t` are
-    /// inside.
+    /// Warns of a nested pid namespace, in which the kernel gives all tasks outside the number 0. The targets of `-p` and `-t`
+    /// are inside.
     pub fn degrade_outsiders(&self) {
         if procfs::is_nested(self.host) && matches!(self.target.tasks, Tasks::All | Tasks::Cgroups(_)) {
             self.degrade(Reason::new(
@@ -150,10 +149,10 @@ impl Setup<'_> {
         }
     }
 
-    /// Refuses a nested pid namespace, in which the kernel's task numbers mean nothing, for what `why` says.
+    /// Refuses a nested pid namespace, in which the kernel's task numbers mean nothing. `why` says what needs them.
     ///
     /// # Errors
-    /// We are in one.
+    /// We are in a nested pid namespace.
     pub fn require_host_pids(&self, why: &str) -> Result<()> {
         if procfs::is_nested(self.host) {
             bail!("{why}: {SEES_ALL_TASKS}");
@@ -161,12 +160,12 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// A profiler weighs stacks by something else than its options say.
+    /// Sets the unit of the weights of stacks, if it is not that of [`ProfilerArgs::WEIGHT`](crate::profiler::ProfilerArgs::WEIGHT).
     pub fn weighs(&self, unit: &'static str) {
         self.weight.set(Some(unit));
     }
 
-    /// Something for `-v`.
+    /// Adds a line for `-v`.
     pub fn note(&self, text: String) {
         self.notes.borrow_mut().push(text);
     }

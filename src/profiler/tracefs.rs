@@ -1,4 +1,4 @@
-//! Where tracefs is, and why an event of it is refused.
+//! Finds tracefs, and says why an event of it is refused.
 
 use std::cell::{OnceCell, RefCell};
 use std::io;
@@ -10,7 +10,7 @@ use crate::event::Head;
 use crate::host::Host;
 use crate::perf::no_tracefs::{Lockdown, NoTracefs, unreadable};
 use crate::perf::refusal::{Reason, Refused};
-use crate::profiler::code::Spot;
+use crate::profiler::code::CodeLocation;
 use crate::sys::mount::{PrivateTracefs, private_tracefs};
 use crate::sys::mounts::mounts;
 use crate::tep::EventError;
@@ -18,26 +18,26 @@ use crate::tep::format::Format;
 use crate::tep::probe::Probes;
 use crate::tep::tracefs::{Tracefs, USUAL, mount_points};
 
-/// tracefs where it usually is, else mounted privately, else wherever it is mounted: found when first needed.
+/// Finds tracefs when it is first needed: at its usual mount points, else by a private mount, else at any mount point.
 #[derive(Debug, Default)]
 pub struct TracefsFinder {
-    /// They are removed while there is a tracefs: fields go in this order.
+    /// The probes of the run. Fields are dropped in this order: removing the probes needs the tracefs in `found`.
     pub(super) probes: OnceCell<Probes>,
-    /// Of these probes.
+    /// The formats of these probes.
     pub(super) formats: RefCell<Vec<Arc<Format>>>,
-    /// Where functions of programs were found, or why not, until their probes are defined.
-    pub(super) spots: RefCell<Vec<(Head, Result<Vec<Spot>>)>>,
+    /// The locations of functions of programs, or why there is none, until their probes are defined.
+    pub(super) locations: RefCell<Vec<(Head, Result<Vec<CodeLocation>>)>>,
     found: OnceCell<(Tracefs, Option<PrivateTracefs>)>,
 }
 
 impl TracefsFinder {
-    /// One that is known: the trees of a test.
+    /// With a known tracefs, the directory of a test.
     pub fn at(tracefs: Tracefs) -> TracefsFinder {
         TracefsFinder { found: (tracefs, None).into(), ..TracefsFinder::default() }
     }
 
     /// # Errors
-    /// It is mounted nowhere and cannot be mounted.
+    /// tracefs is mounted nowhere and cannot be mounted.
     pub fn get(&self) -> Result<&Tracefs> {
         if self.found.get().is_none() {
             let found = match Tracefs::find_mounted(USUAL) {
@@ -56,7 +56,7 @@ impl TracefsFinder {
         self.found.get().map(|(tracefs, _)| tracefs).context("tracefs vanished")
     }
 
-    /// Why an event is refused, and what would help.
+    /// Why an event is refused, and the cure.
     pub fn reason(&self, err: &anyhow::Error) -> Reason {
         let denied = |err: &EventError| match err {
             EventError::Permission { path } => Some(unreadable(path, self.get().ok()?.root(), &Lockdown::now())),
@@ -70,10 +70,10 @@ impl TracefsFinder {
         err.chain().find_map(known).unwrap_or_else(|| Reason::incurable(format!("{err:#}")))
     }
 
-    /// As [`TracefsFinder::get`], for what root alone may, as `why` says.
+    /// As [`TracefsFinder::get`], for what only root may do. `why` says so.
     ///
     /// # Errors
-    /// The same.
+    /// As [`TracefsFinder::get`], with `why` in the message.
     pub fn get_as_root(&self, why: &str) -> Result<&Tracefs> {
         self.get().map_err(|err| match err.downcast::<NoTracefs>() {
             Ok(none) => none.and_root_only(why).into(),
@@ -81,7 +81,7 @@ impl TracefsFinder {
         })
     }
 
-    /// Where it was found, for `-v`.
+    /// Where tracefs was found, for `-v`.
     pub fn describe(&self) -> Option<String> {
         self.found.get().map(|(tracefs, private)| match private {
             Some(_) => "tracefs: a private mount of our own".to_owned(),
@@ -90,12 +90,12 @@ impl TracefsFinder {
     }
 }
 
-/// One that is mounted for us alone.
+/// A tracefs that is mounted for us alone.
 fn own_tracefs() -> io::Result<(Tracefs, Option<PrivateTracefs>)> {
     let mount = private_tracefs()?;
     let tracefs = Tracefs::at(mount.root());
     match tracefs.list() {
-        // Root's alone, it may be mounted by somebody who may not read it.
+        // Its files are root's: a process may be allowed to mount it, and still not to read it.
         Err(err) if err.kind() == io::ErrorKind::PermissionDenied => Err(err),
         _ => Ok((tracefs, Some(mount))),
     }

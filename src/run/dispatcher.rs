@@ -126,7 +126,7 @@ impl Dispatcher {
         evlist: Evlist,
         profilers: Vec<Box<dyn Profiler>>,
         watched: Watched,
-        scope: Scope,
+        scope: RunScope,
         stacks: Stacks,
         host: Host,
         output: Output,

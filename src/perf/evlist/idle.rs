@@ -100,7 +100,7 @@ impl IdleWatch {
 
 impl Evlist {
     /// Switches from a hidden idle task are told as SWITCH records, in the ring of the event `switch`: `sched:sched_switch`.
-    /// See [`Event::Came`](crate::profiler::Event::Came).
+    /// See [`Event::SwitchIn`](crate::profiler::Event::SwitchIn).
     pub fn watch_idle(&mut self, switch: EventId) {
         self.idle_switch = Some(switch);
     }

@@ -26,7 +26,7 @@ use crate::perf::record::Innermost;
 use crate::perf::refusal::Reason;
 use crate::perf::{Attr, Sample};
 use crate::profiler::{
-    Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Scope, Setup, TickOutcome, Timestamp, Use,
+    Context, Event, LostWindow, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use,
 };
 use crate::profilers::irq_off::judge::{Account, Counts, Kind, Others, Recent, Times, judge};
 use crate::profilers::irq_off::ongoing::OngoingShown;
@@ -188,7 +188,7 @@ pub struct IrqOff {
     sampled: bool,
     plan: Option<IrqOffEvents>,
     host: Host,
-    scope: Scope,
+    scope: RunScope,
     cpus: BTreeMap<u32, Cpu>,
     pending: Vec<Finding>,
     times: Times,

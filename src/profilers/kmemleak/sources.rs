@@ -225,7 +225,7 @@ fn is_absent(err: &anyhow::Error) -> bool {
 /// An event or field that this kernel lacks.
 pub fn open(wanted: &[WantedSource], evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Vec<Source>> {
     let in_full = |wanted: &WantedSource| -> Result<WantedSource> {
-        Ok(WantedSource { selector: setup.named_in_full(&wanted.selector)?.into_owned(), ..wanted.clone() })
+        Ok(WantedSource { selector: setup.with_full_name(&wanted.selector)?.into_owned(), ..wanted.clone() })
     };
     let wanted: Vec<WantedSource> = wanted.iter().map(in_full).collect::<Result<_>>()?;
     let mut sources: Vec<Source> = Vec::new();

@@ -30,7 +30,7 @@ use crate::perf::opening::refused;
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Record, Sample};
 use crate::profiler::sampling::{USER_ALONE, check_limit};
-use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Scope, Setup, TickOutcome, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use};
 use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
 use crate::profilers::profile::attribution::Attribution;
 use crate::profilers::profile::children::Children;
@@ -146,7 +146,7 @@ pub struct Profile {
     wide: bool,
     /// What tells how long the tasks of the answer ran.
     running: Option<EventId>,
-    scope: Scope,
+    scope: RunScope,
     /// Number 0 is whoever is outside of our pid namespace.
     nested: bool,
     /// `-i`: the functions are listed at the end only.

@@ -21,7 +21,7 @@ use crate::cli::CommonArgs;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
 use crate::perf::{Record, Sample};
-use crate::profiler::filters::{Match, note_too_long};
+use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 pub use crate::profilers::signal::args::SignalArgs;
 use crate::profilers::signal::args::SignalList;
@@ -462,7 +462,7 @@ impl Profiler for Signal {
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
-        let tasks = Match::new(self.args.filter.as_ref(), setup);
+        let tasks = TaskMatch::new(self.args.filter.as_ref(), setup);
         let format = setup.format("signal:signal_generate")?;
         let of_signal = self.args.signals.as_ref().and_then(|signals| Filter::parse(&signals.text(), &format).ok());
         let of_task = tasks.filter("comm", "pid", &format).filter(Filter::is_short);

@@ -29,9 +29,9 @@ use crate::cli::{CommonArgs, usage};
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
 use crate::perf::{Record, Sample};
-use crate::profiler::filters::{Match, note_too_long};
+use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{
-    Context, Event, Profiler, ProfilerArgs, Report, Samples, Scope, Setup, TickOutcome, Timestamp, Use,
+    Context, Event, Profiler, ProfilerArgs, Report, RunScope, Samples, Setup, TickOutcome, Timestamp, Use,
 };
 use crate::profilers::task_state::coverage::Unmet;
 use crate::profilers::task_state::events::{TaskStateEvents, WantedEvents};
@@ -151,7 +151,7 @@ pub struct TaskState {
     /// The answer is about few tasks: their sleeps are worth a line while they go on. Of all tasks they would bury the rest.
     few: bool,
     /// The last one is the thread that looks into /proc.
-    scope: Scope,
+    scope: RunScope,
     /// Some periods are not counted: of other states, on other CPUs.
     narrowed: bool,
     /// Periods are of interest one by one, or by thread.
@@ -198,7 +198,7 @@ impl TaskState {
             plain: false,
             args,
             plan: None,
-            scope: Scope::default(),
+            scope: RunScope::default(),
             all: Times::new(),
             by_thread: ByThread::default(),
             hides: false,
@@ -370,7 +370,7 @@ impl Profiler for TaskState {
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let Some(plan) = &self.plan else { return Ok(()) };
-        let tasks = Match::new(self.args.filter.as_ref(), setup);
+        let tasks = TaskMatch::new(self.args.filter.as_ref(), setup);
         if !setup.watched.is_all() && setup.watched.fixed().is_none() {
             setup.note("the watched tasks may grow: they are told apart here, not in the kernel".to_owned());
         }
@@ -430,7 +430,7 @@ impl Profiler for TaskState {
         match event {
             Event::Started { .. } => self.look_at_proc(Began::BeforeStart, ctx),
             Event::Task { record, time, cpu } => self.on_task(record, time, cpu, ctx),
-            Event::Came { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
+            Event::SwitchIn { tid, prev, time, cpu } => self.on_came(tid, prev, time, cpu, ctx),
             Event::Stopped { now } => self.on_stop(now, ctx),
             Event::Lost(window) | Event::LostSide(window) => self.horizon.lost_until(window.end_ns),
             _ => {}

@@ -25,7 +25,7 @@ use crate::perf::evsel::{Binding, EventId, Evsel};
 use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::sampling::check_limit;
-use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Scope, Setup, TickOutcome, Timestamp, Use};
+use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use};
 use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
 use crate::profilers::watchdog::lockup::{LOCKUPS, Lockup};
 use crate::profilers::watchdog::settings::{Limits, Settings};
@@ -105,7 +105,7 @@ pub struct Watchdog {
     host: Host,
     /// Number 0 is not the idle task alone.
     nested: bool,
-    scope: Scope,
+    scope: RunScope,
     events: Option<Events>,
     sampler: Sampler,
     settings: Settings,
