@@ -1,46 +1,24 @@
-//! What is known of one CPU, and what follows from it. Plain numbers: no clock, no file.
+//! The state of one CPU, and the findings that follow from it. Plain numbers: no clock, no file.
 //!
-//! A CPU's watchdog timer expires once per period and has the stop task run. When the timer is silent, interrupts are off:
-//! a hard lockup is on its way. When it expires and the stop task has not run since, nothing is scheduled: a soft one.
+//! The watchdog timer of a CPU expires once per period and wakes the stop task. If the timer is silent, interrupts are off: a
+//! hard lockup begins. If it expires and the stop task has not run since the last expiry, nothing is scheduled: a soft one.
 
-use crate::profilers::watchdog::settings::Limits;
-use crate::profilers::watchdog::signs::Signs;
+use crate::profilers::watchdog::lockup::{LockupFinding, LockupKind, LockupPhase};
+use crate::profilers::watchdog::settings::LockupLimits;
+use crate::profilers::watchdog::signs::LifeSigns;
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
 use crate::task::Comm;
 
-/// Between two looks at the signs of life.
+/// Time between two looks at the signs of life.
 const LOOK_NS: u64 = 90_000_000;
-/// A lockup that goes on is told again after this, then after twice as long, and so on.
+/// A lockup that goes on is reported again after a pause, which starts here and doubles each time.
 const SHORTEST_PAUSE_NS: u64 = 200_000_000;
 const LONGEST_PAUSE_NS: u64 = 60_000_000_000;
 
+/// The task that an event of any kind has shown on the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Soft,
-    Hard,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    Predicted,
-    Ongoing,
-    Recovered,
-}
-
-/// Something to tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finding {
-    pub kind: Kind,
-    pub phase: Phase,
-    pub stuck_ns: u64,
-    /// Nor are there samples: nothing at all comes from the CPU.
-    pub dark: bool,
-}
-
-/// Who was seen on the CPU, by whatever event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenTask {
     pub at: u64,
     pub tid: i32,
     pub comm: Comm,
@@ -49,157 +27,158 @@ pub struct Seen {
 /// How the sampler works here.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sampler {
-    /// Between two samples, ns.
+    /// Time between two samples, ns.
     pub period: u64,
-    /// It sees a CPU whose interrupts are off.
+    /// It can sample a CPU whose interrupts are off.
     pub is_nmi: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Stuck {
-    kind: Kind,
+struct OngoingLockup {
+    kind: LockupKind,
     since: u64,
+    /// When it is reported next, and the pause after that.
     next: u64,
     pause: u64,
-    /// When it was predicted.
-    signs: Signs,
-    /// When they had changed.
+    /// The signs of life when it was predicted.
+    signs: LifeSigns,
+    /// When these were found to have changed.
     alive_at: Option<u64>,
 }
 
-/// One CPU.
+/// The state of one CPU.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cpu {
+pub struct WatchedCpu {
     /// The kernel watches it.
     pub on: bool,
-    /// From when on all its events are seen.
+    /// When we began to watch it.
     pub from: u64,
-    /// Last expiry of its timer, and of that or its start.
+    /// Last expiry of its timer, and last expiry or start of it.
     pub timer: Option<u64>,
     armed: Option<u64>,
-    /// Last run of the stop task, and how long after the one before.
+    /// Last run of the stop task, and the time between the last two.
     pub stop: Option<u64>,
     stop_gap: Option<u64>,
-    /// First expiry since then.
+    /// First expiry of the timer since the stop task ran.
     kicked: Option<u64>,
     horizon: LossHorizon,
-    pub sampled: Option<Seen>,
-    pub seen: Option<Seen>,
-    /// Of the last sample.
+    pub sampled: Option<SeenTask>,
+    pub seen: Option<SeenTask>,
+    /// The stack of the last sample.
     pub stack: Option<StackId>,
-    /// Its idle task raises events, other than samples.
+    /// Its idle task raises events other than samples.
     shows_idle: bool,
-    /// Its timer was not seen for two periods: it is watched by what remains.
+    /// Its timer was not seen for two periods: it is watched by the stop task and samples alone.
     pub silent: bool,
-    /// That was said.
+    /// A note said so.
     pub was_named: bool,
-    /// Its timer works, but does not show now.
+    /// Its timer works, but its events are hidden at present.
     pub hidden: bool,
     /// When that was found out.
     alive: Option<u64>,
-    /// The first look.
-    doubt: Option<Signs>,
-    stuck: Option<Stuck>,
+    /// The signs of life at the first look after its timer was late.
+    doubt: Option<LifeSigns>,
+    stuck: Option<OngoingLockup>,
 }
 
-impl Cpu {
-    /// Its timer expired.
-    pub fn expired(&mut self, at: u64, limits: &Limits) -> Option<Finding> {
+impl WatchedCpu {
+    /// The timer has expired.
+    pub fn expired(&mut self, at: u64, limits: &LockupLimits) -> Option<LockupFinding> {
         if self.timer.is_some_and(|timer| at <= timer) {
-            return None; // late
+            return None; // a late record
         }
         self.timer = Some(at);
         self.started(at);
-        if self.stuck.is_some_and(|stuck| stuck.kind == Kind::Hard) {
+        if self.stuck.is_some_and(|stuck| stuck.kind == LockupKind::Hard) {
             return self.recover(at);
         }
         let Some(kicked) = self.kicked else {
             self.kicked = Some(at).filter(|at| *at >= self.from && self.horizon.saw_all_since(*at));
             return None;
         };
-        // One that came late is soon followed by the next, which is on time.
+        // After a late expiry the next one, which is on time, follows soon.
         let missed = at.saturating_sub(kicked) >= limits.period / 2;
         (missed && self.stuck.is_none() && self.on)
-            .then(|| self.predict(Kind::Soft, self.last_stop().unwrap_or(kicked), at, limits))
+            .then(|| self.predict(LockupKind::Soft, self.last_stop().unwrap_or(kicked), at, limits))
     }
 
-    /// Its timer was started, by an expiry or anew.
+    /// The timer was started, by an expiry or anew.
     pub fn started(&mut self, at: u64) {
         self.armed = self.armed.max(Some(at));
         (self.silent, self.hidden, self.doubt) = (false, false, None);
     }
 
-    /// The stop task runs.
-    pub fn stopped(&mut self, at: u64) -> Option<Finding> {
+    /// The stop task was switched in.
+    pub fn stopped(&mut self, at: u64) -> Option<LockupFinding> {
         if self.stop.is_some_and(|stop| at <= stop) {
             return None;
         }
         self.stop_gap = self.last_stop().map(|stop| at.saturating_sub(stop));
         self.stop = Some(at);
         self.kicked = None;
-        self.stuck.filter(|stuck| stuck.kind == Kind::Soft).and_then(|_| self.recover(at))
+        self.stuck.filter(|stuck| stuck.kind == LockupKind::Soft).and_then(|_| self.recover(at))
     }
 
-    /// A sample came.
-    pub fn sampled(&mut self, seen: Seen, sampler: &Sampler, limits: &Limits) -> Option<Finding> {
-        let Seen { at, tid, .. } = seen;
+    /// The CPU was sampled.
+    pub fn sampled(&mut self, seen: SeenTask, sampler: &Sampler, limits: &LockupLimits) -> Option<LockupFinding> {
+        let SeenTask { at, tid, .. } = seen;
         if self.sampled.is_none_or(|before| before.at <= at) {
             self.sampled = Some(seen);
         }
         if !sampler.is_nmi && self.is_overdue(at, limits) && self.stuck.is_none() {
-            // It came by an interrupt, so those are on: the timer expires without our seeing it.
+            // The sampler is an ordinary interrupt, so interrupts are on: the timer must be expiring unseen.
             (self.hidden, self.alive, self.doubt) = (true, Some(at), None);
         }
-        // Where the timer does not show, the stop task has to do: it used to run once per period.
+        // Where the timer is not seen, only the stop task is left, provided that it has run once per period so far.
         let regular = self.stop_gap.is_some_and(|gap| gap <= limits.period.saturating_mul(3) / 2);
         let stop =
             self.last_stop().filter(|_| self.silent && regular && tid != 0 && self.on && self.stuck.is_none())?;
         let missed = at.saturating_sub(stop) > limits.period.saturating_mul(2).saturating_add(limits.margin);
-        missed.then(|| self.predict(Kind::Soft, stop, at, limits))
+        missed.then(|| self.predict(LockupKind::Soft, stop, at, limits))
     }
 
-    /// Any event shows who runs here. `idle`: it is the idle task, which has raised it itself.
-    pub fn see(&mut self, seen: Seen, idle: bool) {
+    /// An event of any kind has shown a task. `idle`: the idle task, in an event other than a sample.
+    pub fn see(&mut self, seen: SeenTask, idle: bool) {
         self.shows_idle |= idle;
         if self.seen.is_none_or(|before| before.at <= seen.at) {
             self.seen = Some(seen);
         }
     }
 
-    /// Records were lost up to `end`: only what did not happen since then did not happen, as far as we know.
+    /// Records were lost up to `end`: that something did not happen is known only from then on.
     pub fn lost(&mut self, end: u64) {
         self.horizon.lost_until(end);
         self.kicked = None;
     }
 
-    /// What was seen last of its timer or its stop task was before a loss, so that a later one may have gone unseen.
+    /// True if its timer or stop task was last seen before the end of a loss, so that a later event may have gone unseen.
     pub fn is_behind(&self) -> bool {
         [self.timer, self.stop].into_iter().flatten().any(|at| !self.horizon.saw_all_since(at))
     }
 
-    /// The kernel's settings have changed, or the CPU is watched from now on: it gets a whole period.
+    /// Gives the CPU a whole period anew, since the kernel's settings have changed.
     pub fn forgive(&mut self, now: u64) {
         self.armed = self.armed.map(|armed| armed.max(now));
         (self.kicked, self.stop_gap, self.doubt) = (None, None, None);
     }
 
-    /// It is not watched any more.
+    /// The CPU is not watched any more.
     pub fn forget(&mut self) {
-        *self = Cpu { seen: self.seen, shows_idle: self.shows_idle, ..Cpu::default() };
+        *self = WatchedCpu { seen: self.seen, shows_idle: self.shows_idle, ..WatchedCpu::default() };
     }
 
-    /// Looks at the CPU from elsewhere. `signs` are those of now.
+    /// Checks the CPU from another one. `signs` reads its present signs of life.
     pub fn check(
         &mut self,
         now: u64,
         sampler: &Sampler,
-        limits: &Limits,
-        signs: impl FnOnce() -> Signs,
-    ) -> Option<Finding> {
+        limits: &LockupLimits,
+        signs: impl FnOnce() -> LifeSigns,
+    ) -> Option<LockupFinding> {
         if !self.on {
             return None;
         }
-        if let Some(stuck) = self.stuck.filter(|stuck| stuck.kind == Kind::Hard) {
+        if let Some(stuck) = self.stuck.filter(|stuck| stuck.kind == LockupKind::Hard) {
             return match stuck.alive_at {
                 Some(at) => self.is_alive(at, now),
                 None if now >= stuck.next => {
@@ -216,8 +195,8 @@ impl Cpu {
             self.doubt = None;
             return self.stuck.and_then(|stuck| self.go_on(now, stuck, sampler));
         }
-        // Two looks, since it may be we who were not running: then the timer's record is on its way. `now` is behind them, by
-        // more at one time than at another.
+        // Two looks, since the timer's record may still be on its way if it was we who were not running. The signs are newer than
+        // `now`, by a varying time.
         let Some(before) = self.doubt else {
             self.doubt = Some(signs());
             return None;
@@ -232,7 +211,7 @@ impl Cpu {
             return None;
         }
         let since = self.last_sign_of_timer().unwrap_or(now);
-        let mut finding = self.predict(Kind::Hard, since, now, limits);
+        let mut finding = self.predict(LockupKind::Hard, since, now, limits);
         self.stuck.iter_mut().for_each(|stuck| {
             (stuck.signs, stuck.next) = (signs, stuck.next.max(signs.at.saturating_add(LOOK_NS)));
         });
@@ -240,44 +219,44 @@ impl Cpu {
         Some(finding)
     }
 
-    /// Its timer is late, which was not so at the last look.
-    pub fn begins_to_doubt(&self, now: u64, limits: &Limits) -> bool {
+    /// True if the timer is late, and was not at the last check.
+    pub fn begins_to_doubt(&self, now: u64, limits: &LockupLimits) -> bool {
         self.on && self.doubt.is_none() && self.stuck.is_none() && self.is_overdue(now, limits)
     }
 
-    /// The kernel may not be able to run a thread there now.
-    pub fn is_suspect(&self, now: u64, limits: &Limits) -> bool {
+    /// True if the kernel may be unable to run a thread on the CPU now.
+    pub fn is_suspect(&self, now: u64, limits: &LockupLimits) -> bool {
         let unanswered = self.kicked.is_some_and(|kicked| now.saturating_sub(kicked) > limits.margin);
         self.on && (self.stuck.is_some() || self.doubt.is_some() || unanswered || self.is_overdue(now, limits))
     }
 
-    /// True when its hard lockup was over at the time of `signs`, though no record says so yet.
-    pub fn is_back(&self, signs: &Signs) -> bool {
-        let hard = self.stuck.filter(|stuck| stuck.kind == Kind::Hard);
+    /// True if its hard lockup was over at the time of `signs`, even if no record says so yet.
+    pub fn is_back(&self, signs: &LifeSigns) -> bool {
+        let hard = self.stuck.filter(|stuck| stuck.kind == LockupKind::Hard);
         hard.is_some_and(|stuck| signs.show_life_since(&stuck.signs, !self.shows_idle))
     }
 
-    /// The lockup that is predicted, and has not ended yet.
-    pub fn stuck(&self) -> Option<Kind> {
+    /// The lockup that was predicted, and has not ended yet.
+    pub fn stuck(&self) -> Option<LockupKind> {
         self.stuck.map(|stuck| stuck.kind)
     }
 
-    fn predict(&mut self, kind: Kind, since: u64, now: u64, limits: &Limits) -> Finding {
+    fn predict(&mut self, kind: LockupKind, since: u64, now: u64, limits: &LockupLimits) -> LockupFinding {
         let pause = (limits.period / 4).max(SHORTEST_PAUSE_NS);
         let next = now.saturating_add(pause);
-        self.stuck = Some(Stuck { kind, since, next, pause, signs: Signs::default(), alive_at: None });
-        Finding { kind, phase: Phase::Predicted, stuck_ns: now.saturating_sub(since), dark: false }
+        self.stuck = Some(OngoingLockup { kind, since, next, pause, signs: LifeSigns::default(), alive_at: None });
+        LockupFinding { kind, phase: LockupPhase::Predicted, stuck_ns: now.saturating_sub(since), dark: false }
     }
 
-    fn recover(&mut self, at: u64) -> Option<Finding> {
+    fn recover(&mut self, at: u64) -> Option<LockupFinding> {
         let stuck = self.stuck.take()?;
         let stuck_ns = at.saturating_sub(stuck.since);
-        Some(Finding { kind: stuck.kind, phase: Phase::Recovered, stuck_ns, dark: false })
+        Some(LockupFinding { kind: stuck.kind, phase: LockupPhase::Recovered, stuck_ns, dark: false })
     }
 
-    /// There were signs of life at `at`. An expiry from before that may still come, as long as records up to `at` may: it ends
-    /// the lockup by itself.
-    fn is_alive(&mut self, at: u64, now: u64) -> Option<Finding> {
+    /// There were signs of life at `at`. Until all records up to `at` were read, that of an earlier expiry may still come, and
+    /// ends the lockup itself.
+    fn is_alive(&mut self, at: u64, now: u64) -> Option<LockupFinding> {
         if now < at {
             self.stuck.iter_mut().for_each(|stuck| stuck.alive_at = Some(at));
             return None;
@@ -286,29 +265,29 @@ impl Cpu {
         self.recover(now)
     }
 
-    fn go_on(&mut self, now: u64, stuck: Stuck, sampler: &Sampler) -> Option<Finding> {
+    fn go_on(&mut self, now: u64, stuck: OngoingLockup, sampler: &Sampler) -> Option<LockupFinding> {
         if now < stuck.next {
             return None;
         }
         let pause = stuck.pause.saturating_mul(2).min(LONGEST_PAUSE_NS);
-        self.stuck = Some(Stuck { next: now.saturating_add(pause), pause, ..stuck });
+        self.stuck = Some(OngoingLockup { next: now.saturating_add(pause), pause, ..stuck });
         let stuck_ns = now.saturating_sub(stuck.since);
-        let dark = stuck.kind == Kind::Hard && self.is_dark(now, sampler);
-        Some(Finding { kind: stuck.kind, phase: Phase::Ongoing, stuck_ns, dark })
+        let dark = stuck.kind == LockupKind::Hard && self.is_dark(now, sampler);
+        Some(LockupFinding { kind: stuck.kind, phase: LockupPhase::Ongoing, stuck_ns, dark })
     }
 
-    /// When the stop task may have run last.
+    /// The latest time at which the stop task may have run.
     fn last_stop(&self) -> Option<u64> {
         self.stop.map(|stop| self.horizon.latest(stop))
     }
 
-    /// The timer; where it does not show, whatever else there is. It may have been among what was lost.
+    /// The latest time at which the timer may have expired. Where the timer is not seen, samples and the stop task stand for it.
     fn last_sign_of_timer(&self) -> Option<u64> {
         let seen = if self.silent { self.sampled.map(|seen| seen.at).max(self.stop) } else { self.armed };
         seen.map(|seen| self.horizon.latest(seen))
     }
 
-    fn is_overdue(&self, now: u64, limits: &Limits) -> bool {
+    fn is_overdue(&self, now: u64, limits: &LockupLimits) -> bool {
         let last = self.last_sign_of_timer().map(|last| last.max(self.alive.unwrap_or(0)));
         last.is_some_and(|last| now.saturating_sub(last) > limits.period.saturating_add(limits.margin))
     }
@@ -327,26 +306,27 @@ mod tests {
     const S: u64 = 1_000_000_000;
     const MS: u64 = 1_000_000;
     /// kernel.watchdog_thresh 10.
-    const LIMITS: Limits = Limits { period: 4 * S, margin: 200 * MS, soft: Some(20 * S), hard: Some(10 * S) };
+    const LIMITS: LockupLimits =
+        LockupLimits { period: 4 * S, margin: 200 * MS, soft: Some(20 * S), hard: Some(10 * S) };
     const CLOCK: Sampler = Sampler { period: 100 * MS, is_nmi: false };
     const NMI: Sampler = Sampler { period: 100 * MS, is_nmi: true };
 
-    fn seen(at: u64, tid: i32) -> Seen {
-        Seen { at, tid, comm: Comm::default() }
+    fn seen(at: u64, tid: i32) -> SeenTask {
+        SeenTask { at, tid, comm: Comm::default() }
     }
 
-    /// Signs that stay as they are.
-    fn frozen(at: u64) -> Signs {
-        Signs { timer_interrupts: Some(7), idle: 7, at }
+    /// Signs of life that do not change.
+    fn frozen(at: u64) -> LifeSigns {
+        LifeSigns { timer_interrupts: Some(7), idle: 7, at }
     }
 
-    fn of(kind: Kind, phase: Phase, stuck_ns: u64) -> Option<Finding> {
-        Some(Finding { kind, phase, stuck_ns, dark: false })
+    fn of(kind: LockupKind, phase: LockupPhase, stuck_ns: u64) -> Option<LockupFinding> {
+        Some(LockupFinding { kind, phase, stuck_ns, dark: false })
     }
 
-    /// A CPU on which everything is as it should be up to 100 s: timer, stop task, samples of the idle task.
-    fn healthy() -> Cpu {
-        let mut cpu = Cpu { on: true, ..Cpu::default() };
+    /// A CPU whose timer, stop task and samples are as they should be up to 100 s.
+    fn healthy() -> WatchedCpu {
+        let mut cpu = WatchedCpu { on: true, ..WatchedCpu::default() };
         for period in 0..=25 {
             let at = period * 4 * S;
             assert_eq!(cpu.expired(at, &LIMITS), None);
@@ -362,18 +342,18 @@ mod tests {
 
     /// The findings of checks ten times a second.
     fn watch(
-        cpu: &mut Cpu,
+        cpu: &mut WatchedCpu,
         from: u64,
         to: u64,
         sampler: &Sampler,
-        mut signs: impl FnMut(u64) -> Signs,
-    ) -> Vec<(u64, Finding)> {
+        mut signs: impl FnMut(u64) -> LifeSigns,
+    ) -> Vec<(u64, LockupFinding)> {
         let at = (0..).map(|n| from + n * 100 * MS).take_while(|at| *at <= to);
         at.filter_map(|at| Some((at, cpu.check(at, sampler, &LIMITS, || signs(at))?))).collect()
     }
 
     #[test]
-    fn nothing_is_told_of_a_healthy_cpu() {
+    fn a_healthy_cpu_has_no_finding() {
         let mut cpu = healthy();
         assert_eq!(watch(&mut cpu, 100 * S, 104 * S, &CLOCK, |_| panic!("no need to look")), []);
     }
@@ -384,30 +364,32 @@ mod tests {
         assert_eq!(cpu.expired(104 * S, &LIMITS), None);
         assert!(cpu.is_suspect(104 * S + 300 * MS, &LIMITS), "the stop task is late");
         let stop = 100 * S + 20_000;
-        assert_eq!(cpu.expired(108 * S, &LIMITS), of(Kind::Soft, Phase::Predicted, 108 * S - stop));
-        assert_eq!(cpu.stuck(), Some(Kind::Soft));
+        assert_eq!(cpu.expired(108 * S, &LIMITS), of(LockupKind::Soft, LockupPhase::Predicted, 108 * S - stop));
+        assert_eq!(cpu.stuck(), Some(LockupKind::Soft));
         assert_eq!(cpu.expired(112 * S, &LIMITS), None);
         let again = watch(&mut cpu, 108 * S, 116 * S, &CLOCK, |_| panic!("its timer expires"));
         let want = [109 * S, 111 * S, 115 * S]; // at growing distance
         assert_eq!(again.iter().map(|(at, _)| *at).collect::<Vec<u64>>(), want);
-        assert!(again.iter().all(|(at, finding)| Some(*finding) == of(Kind::Soft, Phase::Ongoing, at - stop)));
-        assert_eq!(cpu.stopped(117 * S), of(Kind::Soft, Phase::Recovered, 117 * S - stop));
+        assert!(
+            again.iter().all(|(at, finding)| Some(*finding) == of(LockupKind::Soft, LockupPhase::Ongoing, at - stop))
+        );
+        assert_eq!(cpu.stopped(117 * S), of(LockupKind::Soft, LockupPhase::Recovered, 117 * S - stop));
         assert_eq!((cpu.stuck(), cpu.is_suspect(117 * S, &LIMITS)), (None, true), "the timer is late now");
     }
 
     #[test]
     fn a_soft_lockup_that_began_before_us() {
-        let mut cpu = Cpu { on: true, ..Cpu::default() };
+        let mut cpu = WatchedCpu { on: true, ..WatchedCpu::default() };
         assert_eq!(cpu.expired(3 * S, &LIMITS), None);
-        assert_eq!(cpu.expired(7 * S, &LIMITS), of(Kind::Soft, Phase::Predicted, 4 * S));
+        assert_eq!(cpu.expired(7 * S, &LIMITS), of(LockupKind::Soft, LockupPhase::Predicted, 4 * S));
     }
 
     #[test]
     fn a_run_before_its_event_was_on_is_not_missed() {
-        let mut cpu = Cpu { on: true, from: 10 * S, ..Cpu::default() };
+        let mut cpu = WatchedCpu { on: true, from: 10 * S, ..WatchedCpu::default() };
         assert_eq!(cpu.expired(9 * S, &LIMITS), None);
         assert_eq!(cpu.expired(13 * S, &LIMITS), None);
-        assert_eq!(cpu.expired(17 * S, &LIMITS), of(Kind::Soft, Phase::Predicted, 4 * S));
+        assert_eq!(cpu.expired(17 * S, &LIMITS), of(LockupKind::Soft, LockupPhase::Predicted, 4 * S));
     }
 
     #[test]
@@ -425,16 +407,16 @@ mod tests {
     fn a_dark_cpu() {
         let mut cpu = healthy();
         let found = watch(&mut cpu, 104 * S, 110 * S, &CLOCK, frozen);
-        let dark = |phase, stuck_ns| Finding { kind: Kind::Hard, phase, stuck_ns, dark: true };
+        let dark = |phase, stuck_ns| LockupFinding { kind: LockupKind::Hard, phase, stuck_ns, dark: true };
         let since = 100 * S + 1000; // the timer was started again
         let want = [
-            (104 * S + 400 * MS, dark(Phase::Predicted, 4 * S + 400 * MS - 1000)),
-            (105 * S + 400 * MS, dark(Phase::Ongoing, 5 * S + 400 * MS - 1000)),
-            (107 * S + 400 * MS, dark(Phase::Ongoing, 7 * S + 400 * MS - 1000)),
+            (104 * S + 400 * MS, dark(LockupPhase::Predicted, 4 * S + 400 * MS - 1000)),
+            (105 * S + 400 * MS, dark(LockupPhase::Ongoing, 5 * S + 400 * MS - 1000)),
+            (107 * S + 400 * MS, dark(LockupPhase::Ongoing, 7 * S + 400 * MS - 1000)),
         ];
         assert_eq!(found, want);
         assert!(cpu.is_suspect(110 * S, &LIMITS));
-        assert_eq!(cpu.expired(111 * S, &LIMITS), of(Kind::Hard, Phase::Recovered, 111 * S - since));
+        assert_eq!(cpu.expired(111 * S, &LIMITS), of(LockupKind::Hard, LockupPhase::Recovered, 111 * S - since));
         cpu.stopped(111 * S + 1000);
         assert_eq!(watch(&mut cpu, 111 * S, 115 * S, &CLOCK, |_| panic!("no need to look")), []);
     }
@@ -450,37 +432,37 @@ mod tests {
             found.extend(cpu.check(at, &NMI, &LIMITS, || frozen(at)));
         }
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found.iter().all(|finding| finding.kind == Kind::Hard && !finding.dark));
+        assert!(found.iter().all(|finding| finding.kind == LockupKind::Hard && !finding.dark));
         assert_eq!(cpu.seen.map(|seen| seen.tid), Some(77));
     }
 
     #[test]
     fn a_timer_that_works_unseen() {
-        // Its interrupts go on, or where idle raises no events, its idleness.
+        // Its interrupts go on, or its idle time grows where the idle task raises no events.
         let mut cpu = healthy();
-        let ticking = |at| Signs { timer_interrupts: Some(at), idle: 7, at };
+        let ticking = |at| LifeSigns { timer_interrupts: Some(at), idle: 7, at };
         assert_eq!(watch(&mut cpu, 104 * S, 120 * S, &CLOCK, ticking), []);
         assert!(cpu.hidden);
         assert_eq!(cpu.expired(121 * S, &LIMITS), None);
         assert!(!cpu.hidden);
 
-        let idling = |at| Signs { timer_interrupts: Some(7), idle: at, at };
+        let idling = |at| LifeSigns { timer_interrupts: Some(7), idle: at, at };
         let mut visible = healthy();
         assert!(!watch(&mut visible, 104 * S, 105 * S, &CLOCK, idling).is_empty(), "stuck on its way to sleep");
-        let mut hides_idle = Cpu { shows_idle: false, ..healthy() };
+        let mut hides_idle = WatchedCpu { shows_idle: false, ..healthy() };
         assert_eq!(watch(&mut hides_idle, 104 * S, 120 * S, &CLOCK, idling), []);
 
-        // If it stops then, that is told like any other.
+        // A lockup after that is reported like any other.
         let found = watch(&mut cpu, 121 * S, 127 * S, &CLOCK, frozen);
-        assert_eq!(found.first().map(|(_, finding)| finding.kind), Some(Kind::Hard));
+        assert_eq!(found.first().map(|(_, finding)| finding.kind), Some(LockupKind::Hard));
         let mut cpu = healthy();
         let found = watch(&mut cpu, 104 * S, 130 * S, &CLOCK, |at| if at < 120 * S { ticking(at) } else { frozen(at) });
         assert_eq!(
             found.first().map(|(_, finding)| (finding.kind, finding.phase)),
-            Some((Kind::Hard, Phase::Predicted))
+            Some((LockupKind::Hard, LockupPhase::Predicted))
         );
 
-        // A sample that comes by an interrupt says the same.
+        // A sample by an ordinary interrupt is a sign of life, too.
         let mut cpu = healthy();
         assert_eq!(cpu.sampled(seen(105 * S, 9), &CLOCK, &LIMITS), None);
         assert_eq!(watch(&mut cpu, 105 * S, 107 * S, &CLOCK, |_| panic!("no need to look")), []);
@@ -488,21 +470,26 @@ mod tests {
 
     #[test]
     fn life_is_not_seen_before_its_time() {
-        // We stood still while the lockup ended: the signs are of later than the records. The expiry tells when it was.
-        let later = || Signs { timer_interrupts: Some(9), idle: 7, at: 130 * S };
+        // We did not run while the lockup ended: the signs are newer than the records. The expiry tells when it ended.
+        let later = || LifeSigns { timer_interrupts: Some(9), idle: 7, at: 130 * S };
         let locked_up = || {
             let mut cpu = healthy();
             let found = watch(&mut cpu, 104 * S, 107 * S, &CLOCK, frozen);
-            assert_eq!(found.first().map(|(_, finding)| finding.phase), Some(Phase::Predicted));
+            assert_eq!(found.first().map(|(_, finding)| finding.phase), Some(LockupPhase::Predicted));
             assert!(!cpu.is_back(&frozen(115 * S)) && cpu.is_back(&later()));
             assert_eq!(watch(&mut cpu, 115 * S, 117 * S, &CLOCK, |_| later()), []);
             cpu
         };
         let since = locked_up().last_sign_of_timer().expect("a timer");
         let mut cpu = locked_up();
-        let recovered = |at| Finding { kind: Kind::Hard, phase: Phase::Recovered, stuck_ns: at - since, dark: false };
+        let recovered = |at| LockupFinding {
+            kind: LockupKind::Hard,
+            phase: LockupPhase::Recovered,
+            stuck_ns: at - since,
+            dark: false,
+        };
         assert_eq!(cpu.expired(129 * S, &LIMITS), Some(recovered(129 * S)));
-        // Without one it is hidden.
+        // Without an expiry the timer is hidden.
         let mut cpu = locked_up();
         assert_eq!(cpu.check(131 * S, &CLOCK, &LIMITS, later), Some(recovered(131 * S)));
         assert!(cpu.hidden);
@@ -521,9 +508,9 @@ mod tests {
 
     #[test]
     fn looks_are_apart_in_time() {
-        // Of a round without a wait the records reach 100 ms farther, but hardly any time has gone by.
-        let mut cpu = Cpu { shows_idle: false, ..healthy() };
-        let idling = |at: u64| Signs { idle: at / (10 * MS), ..frozen(at) };
+        // In a round without a wait the records reach 100 ms farther although hardly any time has passed.
+        let mut cpu = WatchedCpu { shows_idle: false, ..healthy() };
+        let idling = |at: u64| LifeSigns { idle: at / (10 * MS), ..frozen(at) };
         assert_eq!(cpu.check(105 * S, &CLOCK, &LIMITS, || idling(105 * S + 101 * MS)), None);
         for now in [105 * S + 100 * MS, 105 * S + 190 * MS] {
             assert_eq!(cpu.check(now, &CLOCK, &LIMITS, || panic!("too early")), None);
@@ -554,10 +541,10 @@ mod tests {
         assert_eq!((cpu.timer, cpu.stop), (Some(100 * S), Some(100 * S + 20_000)));
         assert!(cpu.is_behind());
         assert_eq!(cpu.expired(108 * S, &LIMITS), None);
-        assert!(cpu.is_behind(), "of the stop task nothing was seen since");
-        // But it may have run until the end of the loss: it is stuck since then at least.
-        assert_eq!(cpu.expired(112 * S, &LIMITS), of(Kind::Soft, Phase::Predicted, 5 * S));
-        assert_eq!(cpu.stopped(113 * S), of(Kind::Soft, Phase::Recovered, 6 * S));
+        assert!(cpu.is_behind(), "the stop task was not seen since");
+        // It may have run until the end of the loss: the CPU is stuck since then at least.
+        assert_eq!(cpu.expired(112 * S, &LIMITS), of(LockupKind::Soft, LockupPhase::Predicted, 5 * S));
+        assert_eq!(cpu.stopped(113 * S), of(LockupKind::Soft, LockupPhase::Recovered, 6 * S));
         assert!(!cpu.is_behind());
         let mut cpu = healthy();
         cpu.lost(107 * S);
@@ -578,21 +565,21 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_where_the_timer_is_silent() {
-        let mut cpu = Cpu { on: true, silent: true, ..Cpu::default() };
+    fn stop_task_and_samples_where_the_timer_is_silent() {
+        let mut cpu = WatchedCpu { on: true, silent: true, ..WatchedCpu::default() };
         assert_eq!((cpu.stopped(4 * S), cpu.stopped(8 * S)), (None, None));
         for tenth in 80..=162 {
             assert_eq!(cpu.sampled(seen(tenth * 100 * MS, 5), &CLOCK, &LIMITS), None);
         }
         assert_eq!(
             cpu.sampled(seen(16 * S + 300 * MS, 5), &CLOCK, &LIMITS),
-            of(Kind::Soft, Phase::Predicted, 8 * S + 300 * MS)
+            of(LockupKind::Soft, LockupPhase::Predicted, 8 * S + 300 * MS)
         );
-        assert_eq!(cpu.stopped(17 * S), of(Kind::Soft, Phase::Recovered, 9 * S));
+        assert_eq!(cpu.stopped(17 * S), of(LockupKind::Soft, LockupPhase::Recovered, 9 * S));
         // Neither samples nor the stop task, and no sign of life.
         let found = watch(&mut cpu, 18 * S, 22 * S, &CLOCK, frozen);
         assert!(
-            matches!(found[..], [(at, Finding { kind: Kind::Hard, phase: Phase::Predicted, dark: true, .. })] if at == 21 * S + 400 * MS),
+            matches!(found[..], [(at, LockupFinding { kind: LockupKind::Hard, phase: LockupPhase::Predicted, dark: true, .. })] if at == 21 * S + 400 * MS),
             "{found:?}"
         );
     }

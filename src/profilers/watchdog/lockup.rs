@@ -1,38 +1,61 @@
-//! A lockup as it is told.
+//! The occurrence that reports a lockup.
 
 use std::sync::Arc;
 
-use crate::profilers::watchdog::cpu::{Finding, Kind, Phase, Seen};
+use crate::profilers::watchdog::cpu::SeenTask;
 use crate::report::layout::{CPU, detail, seconds, text, unless, when};
 use crate::report::{Detail, OccurrenceSchema, Value};
 use crate::task::Comm;
 
-/// What was found of a CPU, and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockupKind {
+    Soft,
+    Hard,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockupPhase {
+    Predicted,
+    Ongoing,
+    Recovered,
+}
+
+/// What is to be reported of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockupFinding {
+    pub kind: LockupKind,
+    pub phase: LockupPhase,
+    pub stuck_ns: u64,
+    /// There are no samples either: nothing at all comes from the CPU.
+    pub dark: bool,
+}
+
+/// A finding on a CPU, and what is known of the CPU.
 #[derive(Debug)]
 pub struct Lockup {
-    pub finding: Finding,
-    /// When the kernel reports it.
+    pub finding: LockupFinding,
+    /// Duration at which the kernel reports it. None: the kernel does not.
     pub limit_ns: Option<u64>,
     pub running: (i32, Comm),
-    /// So long ago.
+    /// Age of the last expiry of the timer, of the last run of the stop task, and below of the last sample.
     pub timer_ns: Option<u64>,
     pub stop_ns: Option<u64>,
-    pub sampled: Option<Seen>,
+    pub sampled: Option<SeenTask>,
     pub sampled_ns: Option<u64>,
-    /// Who runs there or waits for it, as far as /proc was asked.
+    /// The tasks that run on the CPU or wait for it, if /proc was asked.
     pub runnable: Arc<[String]>,
 }
 
 pub static LOCKUPS: OccurrenceSchema<Lockup> = OccurrenceSchema::new(
     &[
         Detail::new("kind", |lockup| match lockup.finding.kind {
-            Kind::Soft => Value::Word("soft lockup"),
-            Kind::Hard => Value::Word("hard lockup"),
+            LockupKind::Soft => Value::Word("soft lockup"),
+            LockupKind::Hard => Value::Word("hard lockup"),
         }),
         Detail::new("phase", |lockup| match lockup.finding.phase {
-            Phase::Predicted => Value::Phrase { word: "predicted", text: "ahead:" },
-            Phase::Ongoing => Value::Phrase { word: "ongoing", text: "goes on:" },
-            Phase::Recovered => Value::Phrase { word: "recovered", text: "is over: recovered after" },
+            LockupPhase::Predicted => Value::Phrase { word: "predicted", text: "ahead:" },
+            LockupPhase::Ongoing => Value::Phrase { word: "ongoing", text: "goes on:" },
+            LockupPhase::Recovered => Value::Phrase { word: "recovered", text: "is over: recovered after" },
         }),
         Detail::aliased("duration_ns", "stuck_ns", |lockup| Value::Ns(lockup.finding.stuck_ns)),
         Detail::new("kernel_limit_ns", |lockup| ns(lockup.limit_ns)),
@@ -50,8 +73,8 @@ pub static LOCKUPS: OccurrenceSchema<Lockup> = OccurrenceSchema::new(
         Detail::text_only("several", |lockup| lockup.runnable(2)),
         Detail::text_only("missing", |lockup| match lockup.finding.kind {
             _ if !lockup.goes_on() => Value::None,
-            Kind::Soft => Value::Word(" without its stop task"),
-            Kind::Hard => Value::Word(" without a timer interrupt"),
+            LockupKind::Soft => Value::Word(" without its stop task"),
+            LockupKind::Hard => Value::Word(" without a timer interrupt"),
         }),
     ],
     &[
@@ -92,15 +115,15 @@ pub static LOCKUPS: OccurrenceSchema<Lockup> = OccurrenceSchema::new(
 
 impl Lockup {
     pub fn goes_on(&self) -> bool {
-        self.finding.phase != Phase::Recovered
+        self.finding.phase != LockupPhase::Recovered
     }
 
-    /// Who was sampled there before it fell silent.
-    fn last_sampled(&self) -> Option<Seen> {
+    /// The last task that was sampled on the CPU, of a lockup that goes on.
+    fn last_sampled(&self) -> Option<SeenTask> {
         self.sampled.filter(|_| self.goes_on())
     }
 
-    /// If there are so many.
+    /// The runnable tasks, if there are `least` of them.
     fn runnable(&self, least: usize) -> Value {
         if self.runnable.len() < least { Value::None } else { Value::Words(self.runnable.clone()) }
     }

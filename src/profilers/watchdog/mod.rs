@@ -1,11 +1,11 @@
 //! `watchdog`: which CPU is about to be reported, or reset, by the kernel's own lockup detectors.
 //!
-//! Events: `timer:hrtimer_expire_entry` and `timer:hrtimer_start` of the watchdog's timer function alone, `sched:sched_switch`
+//! WatchdogEvents: `timer:hrtimer_expire_entry` and `timer:hrtimer_start` of the watchdog's timer function alone, `sched:sched_switch`
 //! to the stop task alone, all filtered in the kernel; and a sampler at `-F`: cycles, or the CPU clock where there is no PMU.
 //! Cost per CPU: three records in each 2/5 of kernel.watchdog_thresh, and the samples.
 //!
-//! `cpu` says what follows from the records of one CPU, `lockup` how that is told, `settings` reads the kernel's limits, `signs` looks at a CPU whose
-//! records stay out.
+//! `cpu` judges one CPU by its records, `lockup` is the occurrence that is reported, `settings` reads the kernel's limits,
+//! `signs` looks for signs of life of a CPU whose records stay out.
 
 mod cpu;
 mod lockup;
@@ -26,10 +26,10 @@ use crate::perf::target::Tasks;
 use crate::perf::{Attr, Sample};
 use crate::profiler::sampling::check_limit;
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use};
-use crate::profilers::watchdog::cpu::{Cpu, Finding, Kind, Phase, Sampler, Seen};
-use crate::profilers::watchdog::lockup::{LOCKUPS, Lockup};
-use crate::profilers::watchdog::settings::{Limits, Settings};
-use crate::profilers::watchdog::signs::SignBoard;
+use crate::profilers::watchdog::cpu::{Sampler, SeenTask, WatchedCpu};
+use crate::profilers::watchdog::lockup::{LOCKUPS, Lockup, LockupFinding, LockupKind, LockupPhase};
+use crate::profilers::watchdog::settings::{LockupLimits, WatchdogSettings};
+use crate::profilers::watchdog::signs::LifeSignReader;
 use crate::report::{Column, OccurrenceLayout, Schema, Subject, TableSchema, Value, Verdict};
 use crate::symbol::StackId;
 use crate::symbol::kallsyms::{KallsymsError, address_of};
@@ -83,11 +83,11 @@ impl ProfilerArgs for WatchdogArgs {
 const SETTINGS_NS: u64 = 1_000_000_000;
 /// The function of the timer: kernel/watchdog.c.
 const TIMER_FUNCTION: &str = "watchdog_timer_fn";
-/// Tasks named that could run on a stuck CPU.
+/// Limit of the tasks named that could run on a stuck CPU.
 const MOST_RUNNABLE: usize = 5;
 
 #[derive(Clone, Copy, Debug)]
-struct Events {
+struct WatchdogEvents {
     /// The address of [`TIMER_FUNCTION`].
     timer: u64,
     expire: EventId,
@@ -103,38 +103,38 @@ pub struct Watchdog {
     verbose: bool,
     stacks: bool,
     host: Host,
-    /// Number 0 is not the idle task alone.
+    /// We are in a nested pid namespace, where tid 0 is not the idle task alone.
     nested: bool,
     scope: RunScope,
-    events: Option<Events>,
+    events: Option<WatchdogEvents>,
     sampler: Sampler,
-    settings: Settings,
-    limits: Limits,
-    /// By number.
-    cpus: Vec<Cpu>,
-    /// From when on timers should have been seen.
+    settings: WatchdogSettings,
+    limits: LockupLimits,
+    /// Indexed by the number of the CPU.
+    cpus: Vec<WatchedCpu>,
+    /// When the CPUs were chosen: their timers are expected from then on.
     since: Timestamp,
     next_settings: Timestamp,
 }
 
-/// One CPU as it is now.
+/// The present state of one CPU.
 #[derive(Clone, Debug)]
-struct CpuRow {
+struct WatchdogCpuRow {
     cpu: u32,
     state: &'static str,
-    /// So long ago.
+    /// Age of the last expiry of the timer, and of the last run of the stop task.
     timer_ns: Option<u64>,
     stop_ns: Option<u64>,
-    running: Option<Seen>,
+    running: Option<SeenTask>,
 }
 
-static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
+static CPUS: Schema<WatchdogCpuRow> = Schema::<WatchdogCpuRow>::new(
     "cpus",
     &[
         Column::label("cpu", "CPU", |row| Value::Unsigned(row.cpu.into())),
         Column::derived("state", "state", |row, _| Value::Word(row.state)),
-        Column::<CpuRow>::gauge("last_timer_ns", "last timer, ms ago", |row| &mut row.timer_ns).ns(),
-        Column::<CpuRow>::gauge("last_watchdog_ns", "last stop task, ms ago", |row| &mut row.stop_ns).ns(),
+        Column::<WatchdogCpuRow>::gauge("last_timer_ns", "last timer, ms ago", |row| &mut row.timer_ns).ns(),
+        Column::<WatchdogCpuRow>::gauge("last_watchdog_ns", "last stop task, ms ago", |row| &mut row.stop_ns).ns(),
         Column::derived("running.comm", "running", |row, _| {
             row.running.map_or(Value::None, |seen| Value::Comm(seen.comm))
         }),
@@ -153,7 +153,7 @@ static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
 .snapshot();
 
 impl Watchdog {
-    /// Cycles if this machine counts them, else the CPU clock.
+    /// Samples cycles if this machine counts them, else the CPU clock.
     fn choose_sampler(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
         self.sampler.period = 1_000_000_000 / self.hz.max(1);
         let sampling = Sampling::Frequency(self.hz);
@@ -175,10 +175,10 @@ impl Watchdog {
         Ok(evsel)
     }
 
-    /// Reads the kernel's settings again, and says how they have changed.
+    /// Reads the kernel's settings again, and notes how they have changed.
     fn follow_settings(&mut self, now: Timestamp, ctx: &mut Context) {
         self.next_settings = now.saturating_add(SETTINGS_NS);
-        let Ok(settings) = Settings::read(&self.host) else { return };
+        let Ok(settings) = WatchdogSettings::read(&self.host) else { return };
         let Some(changes) = settings.changes(&self.settings) else { return };
         ctx.note(changes);
         let retimed = (settings.thresh_s, settings.on) != (self.settings.thresh_s, self.settings.on);
@@ -187,13 +187,13 @@ impl Watchdog {
         self.choose_cpus(now, retimed);
     }
 
-    /// Watches the CPUs that the kernel watches.
+    /// Chooses the CPUs that the kernel watches.
     fn choose_cpus(&mut self, now: Timestamp, retimed: bool) {
         let Watchdog { settings, cpus, scope, .. } = self;
         let is_chosen = |cpu: &u32| settings.runs() && scope.has_cpu(*cpu);
         let chosen: Vec<u32> = settings.cpus.iter().copied().filter(is_chosen).collect();
         let most = chosen.iter().max().map_or(0, |&cpu| cpu as usize + 1);
-        cpus.resize(most.max(cpus.len()), Cpu::default());
+        cpus.resize(most.max(cpus.len()), WatchedCpu::default());
         for (number, cpu) in cpus.iter_mut().enumerate() {
             let on = chosen.iter().any(|&chosen| chosen as usize == number);
             match (cpu.on, on) {
@@ -204,10 +204,10 @@ impl Watchdog {
             }
             cpu.on = on;
         }
-        self.since = now; // all get two periods to show their timer
+        self.since = now; // every timer gets two periods to be seen
     }
 
-    /// Names, once, those whose timer does not show.
+    /// Notes, once, the CPUs whose timer is not seen.
     fn name_silent(&mut self, now: Timestamp, ctx: &mut Context) {
         let patience = self.limits.period.saturating_mul(2).saturating_add(self.limits.margin);
         if now.saturating_sub(self.since) <= patience {
@@ -237,12 +237,18 @@ impl Watchdog {
         ctx.note(format!("watchdog: CPU {number}: timer expired {timer}, stop task {stop} (limit {limit})"));
     }
 
-    /// Hands over what was found of a CPU.
-    /// `runnable`: who runs there or waits for it, from /proc.
-    fn tell(&self, number: u32, finding: Finding, runnable: &[(i32, Comm)], at: Timestamp, ctx: &mut Context) {
+    /// Hands over a finding on a CPU. `runnable`: the tasks that run there or wait for it, from /proc.
+    fn report_lockup(
+        &self,
+        number: u32,
+        finding: LockupFinding,
+        runnable: &[(i32, Comm)],
+        at: Timestamp,
+        ctx: &mut Context,
+    ) {
         let Some(cpu) = self.cpus.get(number as usize) else { return };
         let age = |then: Option<u64>| then.map(|then| at.saturating_sub(then));
-        // Without its own records, who was seen last may have given way unseen.
+        // Without records of the CPU, the task that was seen last may have been switched out unseen.
         let blind = finding.dark || !self.sampler.is_nmi;
         let (tid, comm) = match (runnable.first(), cpu.seen) {
             (Some(first), _) if blind => *first,
@@ -252,8 +258,8 @@ impl Watchdog {
         };
         let pid = ctx.tasks.pid(tid);
         let limit_ns = match finding.kind {
-            Kind::Soft => self.limits.soft,
-            Kind::Hard => self.limits.hard,
+            LockupKind::Soft => self.limits.soft,
+            LockupKind::Hard => self.limits.hard,
         };
         let name = |(tid, comm): &(i32, Comm)| format!("{}({tid})", String::from_utf8_lossy(comm.as_bytes()));
         let lockup = Lockup {
@@ -270,7 +276,7 @@ impl Watchdog {
         ctx.emit(&LOCKUPS, Subject { time: at, cpu: number, pid, tid, comm }, &lockup, stack);
     }
 
-    fn take(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Option<Finding> {
+    fn on_sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Option<LockupFinding> {
         let events = self.events?;
         let at = sample.time;
         if event == events.expire && self.verbose {
@@ -278,8 +284,8 @@ impl Watchdog {
         }
         let (limits, sampler, stacks) = (self.limits, self.sampler, self.stacks);
         let cpu = self.cpus.get_mut(sample.cpu as usize).filter(|cpu| cpu.on)?;
-        let seen = Seen { at, tid: sample.tid, comm: ctx.tasks.comm(sample.tid) };
-        // An interrupt of the PMU finds the idle task also where its tracepoints, and so its timer, do not show.
+        let seen = SeenTask { at, tid: sample.tid, comm: ctx.tasks.comm(sample.tid) };
+        // The PMU's interrupt finds the idle task even where tracepoints in it, and so the timer, are hidden.
         cpu.see(seen, event != events.sampler && sample.tid == 0 && !self.nested);
         if event == events.expire {
             return cpu.expired(at, &limits);
@@ -301,9 +307,9 @@ impl Watchdog {
     }
 }
 
-/// True where the PMU's interrupts come through when all others are off.
+/// True if the PMU's interrupts are not masked when interrupts are off.
 fn counters_interrupt_always(host: &Host) -> bool {
-    // Elsewhere the kernel has to be told to tell them apart: arch/arm64/kernel/cpufeature.c.
+    // On arm64 only with pseudo NMIs, an option of the boot command line: arch/arm64/kernel/cpufeature.c.
     let command_line = || std::fs::read_to_string(host.proc.join("cmdline")).unwrap_or_default();
     let pseudo = |word: &str| matches!(word.strip_prefix("irqchip.gicv3_pseudo_nmi="), Some("1" | "y" | "Y" | "on"));
     cfg!(target_arch = "x86_64") || command_line().split_ascii_whitespace().any(pseudo)
@@ -316,7 +322,7 @@ impl Profiler for Watchdog {
         self.nested = procfs::is_nested(setup.host);
         self.scope = setup.scope.clone();
         self.stacks = setup.stacks;
-        self.settings = Settings::read(setup.host)?;
+        self.settings = WatchdogSettings::read(setup.host)?;
         self.settings.check()?;
         self.limits = self.settings.limits();
         if self.scope.cpus().is_some() && !self.settings.cpus.iter().any(|&cpu| self.scope.has_cpu(cpu)) {
@@ -332,7 +338,7 @@ impl Profiler for Watchdog {
                 "this kernel has no {TIMER_FUNCTION} (see /proc/kallsyms): without it the watchdog's timer cannot be told from others"
             )
         })?;
-        // Of a command that we run, it is the CPUs that are watched meanwhile.
+        // With a command, the CPUs are watched while it runs.
         let is_all = matches!(setup.target.tasks, Tasks::All);
         let sampler = self.choose_sampler(evlist, setup)?;
         let mut add = |evsel: Evsel| {
@@ -343,7 +349,7 @@ impl Profiler for Watchdog {
         let start = add(setup.tracepoint("timer:hrtimer_start")?.0)?;
         let stop_task = add(setup.tracepoint("sched:sched_switch")?.0)?;
         let sampler = add(if self.stacks { sampler.callchain(0).kernel_callchain() } else { sampler })?;
-        self.events = Some(Events { timer, expire, start, stop_task, sampler });
+        self.events = Some(WatchdogEvents { timer, expire, start, stop_task, sampler });
         Ok(())
     }
 
@@ -357,8 +363,8 @@ impl Profiler for Watchdog {
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        if let Some(finding) = self.take(event, sample, ctx) {
-            self.tell(sample.cpu, finding, &[], sample.time, ctx);
+        if let Some(finding) = self.on_sample(event, sample, ctx) {
+            self.report_lockup(sample.cpu, finding, &[], sample.time, ctx);
         }
         Ok(Use::Relevant)
     }
@@ -375,23 +381,23 @@ impl Profiler for Watchdog {
                     cpu.lost(window.end_ns);
                 }
             }
-            _ => {} // where side records are lost, its events are all there
+            _ => {} // lost side records do not matter: its own events are all there
         }
     }
 
     fn interval(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
         let age = |then: Option<u64>| then.map(|then| now.saturating_sub(then));
-        let row = |(number, cpu): (usize, &Cpu)| {
+        let row = |(number, cpu): (usize, &WatchedCpu)| {
             let state = match cpu.stuck() {
                 _ if !cpu.on => "not watched",
-                Some(Kind::Soft) => "soft lockup",
-                Some(Kind::Hard) => "hard lockup",
+                Some(LockupKind::Soft) => "soft lockup",
+                Some(LockupKind::Hard) => "hard lockup",
                 None if cpu.silent || cpu.hidden => "timer unseen",
                 None if cpu.timer.is_none() && cpu.stop.is_none() => "not seen yet",
                 None => "ok",
             };
             let (timer_ns, stop_ns) = (age(cpu.timer), age(cpu.stop));
-            CpuRow { cpu: number as u32, state, timer_ns, stop_ns, running: cpu.seen }
+            WatchdogCpuRow { cpu: number as u32, state, timer_ns, stop_ns, running: cpu.seen }
         };
         let wanted = self.cpus.iter().enumerate().filter(|(number, _)| self.scope.has_cpu(*number as u32));
         let is_behind = wanted.clone().any(|(_, cpu)| cpu.on && cpu.is_behind());
@@ -427,7 +433,7 @@ impl Watchdog {
         }
         self.name_silent(now, ctx);
         let (limits, sampler) = (self.limits, self.sampler);
-        let (mut signs, mut runnable) = (SignBoard::default(), None);
+        let (mut signs, mut runnable) = (LifeSignReader::default(), None);
         let own = std::process::id() as i32;
         let mut outcome = TickOutcome::default();
         for number in 0..self.cpus.len() {
@@ -438,7 +444,7 @@ impl Watchdog {
                 outcome.suspects.push(number);
             }
             if let Some(finding) = finding {
-                let looks = finding.kind == Kind::Hard && finding.phase != Phase::Recovered;
+                let looks = finding.kind == LockupKind::Hard && finding.phase != LockupPhase::Recovered;
                 let all =
                     looks.then(|| runnable.get_or_insert_with(|| procfs::runnable(&self.host, own, usize::MAX).0));
                 let mut here = all.map_or_else(Vec::new, |all| procfs::latest_run_first(&self.host, all, number));
@@ -449,7 +455,7 @@ impl Watchdog {
                     }
                     here.clear();
                 }
-                self.tell(number, finding, &here, now, ctx);
+                self.report_lockup(number, finding, &here, now, ctx);
             }
         }
         outcome

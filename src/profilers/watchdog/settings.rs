@@ -1,4 +1,4 @@
-//! What the kernel's own watchdog is set to, from /proc/sys/kernel, and the limits that follow from it.
+//! Settings of the kernel's own watchdog, from /proc/sys/kernel, and the limits that follow from them.
 
 use std::fs;
 
@@ -7,36 +7,36 @@ use anyhow::{Context as _, Result, bail};
 use crate::digits::format_ns;
 use crate::host::{Host, online_cpus, parse_cpus};
 
-/// kernel/watchdog.c; read again and again, for they may be changed at any time.
+/// Settings of kernel/watchdog.c. They are read repeatedly, since they may be changed at any time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct WatchdogSettings {
     /// kernel.watchdog_thresh
     pub thresh_s: u64,
     /// kernel.watchdog: any detector is on.
     pub on: bool,
-    /// kernel.soft_watchdog, and that of hard lockups: kernel.nmi_watchdog, also where it takes no NMI.
+    /// kernel.soft_watchdog, and kernel.nmi_watchdog, which is that of hard lockups even where it uses no NMI.
     pub soft: bool,
     pub hard: bool,
-    /// kernel.watchdog_cpumask, as far as it is online.
+    /// The online CPUs of kernel.watchdog_cpumask.
     pub cpus: Vec<u32>,
 }
 
-/// All in ns.
+/// Times of the kernel's watchdog, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// From one expiry of a CPU's watchdog timer to the next.
+pub struct LockupLimits {
+    /// Time from one expiry of a CPU's watchdog timer to the next.
     pub period: u64,
-    /// It may be late by so much.
+    /// How late an expiry may be.
     pub margin: u64,
-    /// When the kernel reports, if it does.
+    /// Durations at which the kernel reports lockups. None: it does not.
     pub soft: Option<u64>,
     pub hard: Option<u64>,
 }
 
-impl Settings {
+impl WatchdogSettings {
     /// # Errors
     /// The kernel has no watchdog.
-    pub fn read(host: &Host) -> Result<Settings> {
+    pub fn read(host: &Host) -> Result<WatchdogSettings> {
         let read = |name: &str| fs::read_to_string(host.proc.join("sys/kernel").join(name));
         let is_on = |name: &str| read(name).ok().map(|text| text.trim() != "0");
         let thresh = read("watchdog_thresh").context(
@@ -49,7 +49,7 @@ impl Settings {
             Ok(text) => parse_cpus(text.trim()).map_err(anyhow::Error::msg).context("in kernel.watchdog_cpumask")?,
             Err(_) => online.clone(),
         };
-        Ok(Settings {
+        Ok(WatchdogSettings {
             thresh_s,
             on: is_on("watchdog").unwrap_or(true),
             soft: is_on("soft_watchdog").unwrap_or(true),
@@ -70,17 +70,17 @@ impl Settings {
         Ok(())
     }
 
-    /// True when its timers run.
+    /// True if the timers run.
     pub fn runs(&self) -> bool {
         self.on && self.thresh_s > 0
     }
 
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> LockupLimits {
         const LONGEST_MARGIN_NS: u64 = 200_000_000;
         // set_sample_period: five expiries until a soft lockup is reported.
         let period = self.thresh_s.saturating_mul(400_000_000);
         let seconds = |count: u64| count.saturating_mul(1_000_000_000);
-        Limits {
+        LockupLimits {
             period,
             margin: LONGEST_MARGIN_NS.min(period / 8),
             soft: self.soft.then_some(seconds(self.thresh_s.saturating_mul(2))), // get_softlockup_thresh
@@ -88,8 +88,8 @@ impl Settings {
         }
     }
 
-    /// How they differ from `before`, for people.
-    pub fn changes(&self, before: &Settings) -> Option<String> {
+    /// The differences from `before`, as a line of text. None: there are none.
+    pub fn changes(&self, before: &WatchdogSettings) -> Option<String> {
         let mut changes = Vec::new();
         let mut changed = |name: &str, old: u64, new: u64| {
             if old != new {
@@ -117,7 +117,7 @@ impl Settings {
     }
 }
 
-impl Limits {
+impl LockupLimits {
     /// For `-v`.
     pub fn describe(&self) -> String {
         let kernel = |limit: Option<u64>| {
@@ -150,10 +150,10 @@ mod tests {
 
     #[test]
     fn limits_follow_the_threshold() {
-        let of = |thresh_s| Settings { thresh_s, on: true, soft: true, ..Settings::default() }.limits();
+        let of = |thresh_s| WatchdogSettings { thresh_s, on: true, soft: true, ..WatchdogSettings::default() }.limits();
         let (s, ms) = (1_000_000_000, 1_000_000);
-        assert_eq!(of(10), Limits { period: 4 * s, margin: 200 * ms, soft: Some(20 * s), hard: None });
-        assert_eq!(of(1), Limits { period: 400 * ms, margin: 50 * ms, soft: Some(2 * s), hard: None });
+        assert_eq!(of(10), LockupLimits { period: 4 * s, margin: 200 * ms, soft: Some(20 * s), hard: None });
+        assert_eq!(of(1), LockupLimits { period: 400 * ms, margin: 50 * ms, soft: Some(2 * s), hard: None });
         of(u64::MAX);
     }
 
@@ -165,27 +165,29 @@ mod tests {
             ("nmi_watchdog", "0\n"),
             ("watchdog_cpumask", "1-7\n"),
         ]);
-        let settings = Settings::read(&host).unwrap();
-        let want = Settings { thresh_s: 10, on: true, soft: true, hard: false, cpus: vec![1, 2, 3] };
+        let settings = WatchdogSettings::read(&host).unwrap();
+        let want = WatchdogSettings { thresh_s: 10, on: true, soft: true, hard: false, cpus: vec![1, 2, 3] };
         assert_eq!(settings, want);
         assert!(settings.check().is_ok() && settings.changes(&want).is_none());
         fs::write(host.proc.join("sys/kernel/watchdog_cpumask"), "\n").unwrap();
         fs::write(host.proc.join("sys/kernel/watchdog"), "0\n").unwrap();
-        let off = Settings::read(&host).unwrap();
+        let off = WatchdogSettings::read(&host).unwrap();
         assert!(off.check().is_err() && off.cpus.is_empty());
         let text = off.changes(&settings).unwrap();
         assert!(text.contains("kernel.watchdog 1 -> 0, no longer on CPU 1 2 3") && text.contains("is off"), "{text}");
         fs::write(host.proc.join("sys/kernel/watchdog_thresh"), "0\n").unwrap();
-        assert!(Settings::read(&host).unwrap().check().unwrap_err().to_string().contains("watchdog_thresh is 0"));
+        assert!(
+            WatchdogSettings::read(&host).unwrap().check().unwrap_err().to_string().contains("watchdog_thresh is 0")
+        );
         for hostile in ["", "-1", "x", "99999999999999999999"] {
             fs::write(host.proc.join("sys/kernel/watchdog_thresh"), hostile).unwrap();
-            assert!(Settings::read(&host).is_err(), "{hostile:?}");
+            assert!(WatchdogSettings::read(&host).is_err(), "{hostile:?}");
         }
     }
 
     #[test]
     fn a_kernel_without_it() {
         let (_dir, host) = host(&[]);
-        assert!(Settings::read(&host).unwrap_err().to_string().contains("CONFIG_LOCKUP_DETECTOR"));
+        assert!(WatchdogSettings::read(&host).unwrap_err().to_string().contains("CONFIG_LOCKUP_DETECTOR"));
     }
 }

@@ -1,41 +1,41 @@
-//! Signs of life of a CPU that do not come from its events: interrupts of its timer, and the growth of its idle time.
+//! Signs of life of a CPU besides its events: interrupts of its timer, and the growth of its idle time.
 
 use std::fs;
 
 use crate::host::Host;
 use crate::sys::monotonic_ns;
 
-/// Of one CPU at one moment. Only whether they differ from earlier ones says anything.
+/// Counters of one CPU at one moment. Only a difference from earlier ones means anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Signs {
-    /// Of the local timer; None when /proc/interrupts does not tell them apart.
+pub struct LifeSigns {
+    /// Interrupts of the local timer. None: /proc/interrupts does not tell them apart.
     pub timer_interrupts: Option<u64>,
-    /// In ticks.
+    /// Idle time in ticks.
     pub idle: u64,
-    /// When this was read.
+    /// When the files were read.
     pub at: u64,
 }
 
-/// What the two files say of all CPUs, read when it is wanted first: many CPUs may be stuck at once.
+/// Reads the two files once for all CPUs, when they are first needed: many CPUs may be stuck at once.
 #[derive(Debug, Default)]
-pub struct SignBoard {
+pub struct LifeSignReader {
     read: Option<(String, String, u64)>,
 }
 
-impl SignBoard {
-    /// Neither file takes an answer of the CPU.
-    pub fn of(&mut self, host: &Host, cpu: u32) -> Signs {
+impl LifeSignReader {
+    /// The signs of a CPU. Reading the files needs no answer from the CPU.
+    pub fn of(&mut self, host: &Host, cpu: u32) -> LifeSigns {
         let read = |name: &str| fs::read_to_string(host.proc.join(name)).unwrap_or_default();
         let (interrupts, stat, at) =
             self.read.get_or_insert_with(|| (read("interrupts"), read("stat"), monotonic_ns()));
-        Signs { timer_interrupts: timer_interrupts(interrupts, cpu), idle: idle(stat, cpu).unwrap_or(0), at: *at }
+        LifeSigns { timer_interrupts: timer_interrupts(interrupts, cpu), idle: idle(stat, cpu).unwrap_or(0), at: *at }
     }
 }
 
-impl Signs {
-    /// True when the CPU took a timer interrupt since `before`. `hides_idle`: its idle task raises no events, so idleness
-    /// counts too; else a CPU that is stuck on its way to sleep would pass for idle.
-    pub fn show_life_since(&self, before: &Signs, hides_idle: bool) -> bool {
+impl LifeSigns {
+    /// True if the CPU took a timer interrupt since `before`. `hides_idle`: its idle task raises no events, so the growth of its
+    /// idle time counts too. Elsewhere it does not, or a CPU that is stuck on its way to sleep would pass for idle.
+    pub fn show_life_since(&self, before: &LifeSigns, hides_idle: bool) -> bool {
         self.timer_interrupts != before.timer_interrupts || hides_idle && self.idle != before.idle
     }
 }
@@ -57,7 +57,7 @@ fn timer_interrupts(text: &str, cpu: u32) -> Option<u64> {
     lines.filter_map(row).reduce(u64::wrapping_add)
 }
 
-/// `cpuN user nice system idle iowait`: the kernel adds how long a CPU has been idle up to now.
+/// `cpuN user nice system idle iowait`: the kernel includes the idle period that goes on.
 fn idle(text: &str, cpu: u32) -> Option<u64> {
     let name = format!("cpu{cpu}");
     let line = text.lines().find_map(|line| line.strip_prefix(&name)?.strip_prefix(' '))?;
@@ -94,7 +94,7 @@ IPI0:         5          6       Rescheduling interrupts
     fn idleness_counts_where_idle_is_hidden() {
         let stat = "cpu  9 9 9 9\ncpu0 1 2 3 40 5 6\ncpu1 1 2 3 4\ncpu10 1 1 1 1\n";
         assert_eq!([0, 1, 10, 2].map(|cpu| idle(stat, cpu)), [Some(45), Some(4), Some(1), None]);
-        let at = |timer_interrupts, idle| Signs { timer_interrupts, idle, at: 0 };
+        let at = |timer_interrupts, idle| LifeSigns { timer_interrupts, idle, at: 0 };
         let before = at(Some(5), 7);
         let cases = [(at(Some(5), 7), false, false), (at(Some(6), 7), true, true), (at(Some(5), 8), false, true)];
         for (now, seen, hidden) in cases {
