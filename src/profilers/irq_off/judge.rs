@@ -1,18 +1,18 @@
-//! What a gap was, with all that the machine tells: the other CPUs, the time that a hypervisor took, the idle task.
+//! Tells the cause of a gap, by the other CPUs, the time that a hypervisor took, and the idle task.
 
 use std::collections::VecDeque;
 
-use crate::profilers::irq_off::silence::{Evidence, Gap};
+use crate::profilers::irq_off::silence::{Evidence, SampleGap};
 use crate::task::cpu_times::{CpuTimes, Reading};
 
-/// A verdict. The order is that of the columns.
+/// The cause of a gap, in the order of the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// No interrupt was taken, and nothing but that explains it.
+pub enum SilenceKind {
+    /// No interrupt was taken, and nothing else explains it.
     InterruptsOff,
-    /// The timer was late, and nothing tells why.
+    /// The timer was late, for an unknown reason.
     TimerLate,
-    /// All CPUs at once.
+    /// All CPUs stopped at once.
     MachineStopped,
     /// A hypervisor ran something else.
     Stolen,
@@ -26,12 +26,12 @@ pub enum Kind {
 
 const KINDS: usize = 7;
 
-/// How many there were of each kind.
+/// Number of gaps of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts([u64; KINDS]);
+pub struct SilenceCounts([u64; KINDS]);
 
-impl Counts {
-    pub fn of(&mut self, kind: Kind) -> &mut u64 {
+impl SilenceCounts {
+    pub fn of(&mut self, kind: SilenceKind) -> &mut u64 {
         &mut self.0[kind as usize]
     }
 
@@ -41,29 +41,29 @@ impl Counts {
     }
 }
 
-impl Kind {
+impl SilenceKind {
     pub fn name(self) -> &'static str {
         match self {
-            Kind::InterruptsOff => "interrupts off",
-            Kind::TimerLate => "timer late",
-            Kind::MachineStopped => "machine stopped",
-            Kind::Stolen => "stolen",
-            Kind::Idle => "idle",
-            Kind::SamplingHole => "sampling hole",
-            Kind::NotSampled => "not sampled",
+            SilenceKind::InterruptsOff => "interrupts off",
+            SilenceKind::TimerLate => "timer late",
+            SilenceKind::MachineStopped => "machine stopped",
+            SilenceKind::Stolen => "stolen",
+            SilenceKind::Idle => "idle",
+            SilenceKind::SamplingHole => "sampling hole",
+            SilenceKind::NotSampled => "not sampled",
         }
     }
 
-    /// Worth a line whatever was asked for.
+    /// True for the kinds that get a line even without `--all`.
     pub fn is_suspect(self) -> bool {
-        matches!(self, Kind::InterruptsOff | Kind::TimerLate)
+        matches!(self, SilenceKind::InterruptsOff | SilenceKind::TimerLate)
     }
 }
 
-/// What the other CPUs have to say of a gap.
+/// The state of the other CPUs during a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Others {
-    /// No other CPU was watched, or heard of.
+pub enum OtherCpus {
+    /// No other CPU is watched, or none had a record since.
     Unknown,
     /// At least one went on.
     WentOn,
@@ -73,24 +73,24 @@ pub enum Others {
 
 /// Where the time of a CPU went around a gap, as /proc/stat tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
-    /// A hypervisor took it, beyond what it usually takes.
+pub struct CpuTimeAccount {
+    /// Time that a hypervisor took, beyond its usual share.
     pub stolen_ns: u64,
     /// A hypervisor has taken time of some CPU since the machine started.
     pub can_be_stolen: bool,
-    /// No tick came that would have accounted for it. None: ticks are not needed for that on this CPU.
+    /// Time for which no tick accounted. None: the time of this CPU is accounted for without ticks.
     pub lost_ns: Option<u64>,
 }
 
-impl Account {
+impl CpuTimeAccount {
     /// Whether ticks came during the gap. None: it was too short for the steps and the delays of /proc/stat.
-    fn ticked(&self, gap: &Gap) -> Option<bool> {
+    fn ticked(&self, gap: &SampleGap) -> Option<bool> {
         const TELLING_NS: u64 = 80_000_000;
         self.lost_ns.filter(|_| gap.late_ns >= TELLING_NS).map(|lost_ns| lost_ns < gap.late_ns / 2)
     }
 
-    /// Whether a hypervisor took most of the gap. None: it may have, but the gap is too short for /proc/stat to tell.
-    fn stolen(&self, gap: &Gap) -> Option<bool> {
+    /// Whether a hypervisor took most of the gap. None: possibly, but the gap is too short for /proc/stat to tell.
+    fn stolen(&self, gap: &SampleGap) -> Option<bool> {
         const TELLING_NS: u64 = 20_000_000; // two steps of /proc/stat
         if gap.late_ns < TELLING_NS {
             return (!self.can_be_stolen).then_some(false);
@@ -99,29 +99,29 @@ impl Account {
     }
 }
 
-/// Judges `gap`. `account` is None when the CPU was offline.
-pub fn judge(gap: &Gap, others: Others, account: Option<Account>) -> Kind {
-    let Some(account) = account else { return Kind::NotSampled };
+/// The kind of `gap`. `account`: None if the CPU was offline.
+pub fn judge(gap: &SampleGap, others: OtherCpus, account: Option<CpuTimeAccount>) -> SilenceKind {
+    let Some(account) = account else { return SilenceKind::NotSampled };
     let (stolen, ticked) = (account.stolen(gap), account.ticked(gap));
     match gap.evidence {
-        Evidence::Missed => Kind::NotSampled,
-        Evidence::Served => Kind::SamplingHole,
-        Evidence::OnBeat if ticked != Some(false) => Kind::SamplingHole,
-        _ if others == Others::SilentToo => Kind::MachineStopped,
-        _ if stolen == Some(true) => Kind::Stolen,
-        Evidence::Handler => Kind::InterruptsOff,
-        _ if gap.idle => Kind::Idle,
-        _ if ticked == Some(true) => Kind::SamplingHole,
-        _ if stolen.is_none() => Kind::TimerLate,
+        Evidence::Missed => SilenceKind::NotSampled,
+        Evidence::Served => SilenceKind::SamplingHole,
+        Evidence::OnBeat if ticked != Some(false) => SilenceKind::SamplingHole,
+        _ if others == OtherCpus::SilentToo => SilenceKind::MachineStopped,
+        _ if stolen == Some(true) => SilenceKind::Stolen,
+        Evidence::Handler => SilenceKind::InterruptsOff,
+        _ if gap.idle => SilenceKind::Idle,
+        _ if ticked == Some(true) => SilenceKind::SamplingHole,
+        _ if stolen.is_none() => SilenceKind::TimerLate,
         // A lone CPU cannot tell whether the machine stopped.
-        Evidence::Held | Evidence::OnBeat if others == Others::WentOn => Kind::InterruptsOff,
-        Evidence::Held | Evidence::OnBeat | Evidence::Alone => Kind::TimerLate,
+        Evidence::Held | Evidence::OnBeat if others == OtherCpus::WentOn => SilenceKind::InterruptsOff,
+        Evidence::Held | Evidence::OnBeat | Evidence::Alone => SilenceKind::TimerLate,
     }
 }
 
-/// Silences kept per CPU, to be compared with the gaps of others.
-const RECENT: usize = 1024;
-/// And for so long: by then all that they could be compared with is judged.
+/// Limit of the silences kept per CPU, to be compared with the gaps of other CPUs.
+const MAX_RECENT: usize = 1024;
+/// How long they are kept: by then every gap that they could cover is judged.
 const RECENT_NS: u64 = 1_000_000_000;
 
 /// The shortest silence that can cover a gap of `gap_ns`.
@@ -131,65 +131,67 @@ fn covering_ns(gap_ns: u64) -> u64 {
 
 /// The latest silences of one CPU.
 #[derive(Clone, Debug, Default)]
-pub struct Recent(VecDeque<(u64, u64)>);
+pub struct RecentSilences(VecDeque<(u64, u64)>);
 
-impl Recent {
-    /// A silence, if it is long enough to cover a gap of more than `limit_ns`.
+impl RecentSilences {
+    /// Adds a silence, if it is long enough to cover a gap of more than `limit_ns`.
     pub fn add(&mut self, (from, to): (u64, u64), limit_ns: u64) {
         if to.saturating_sub(from) < covering_ns(limit_ns) {
             return;
         }
         let is_old = |&(_, end): &(u64, u64)| end.saturating_add(RECENT_NS) < to;
-        while self.0.len() >= RECENT || self.0.front().is_some_and(is_old) {
+        while self.0.len() >= MAX_RECENT || self.0.front().is_some_and(is_old) {
             self.0.pop_front();
         }
         self.0.push_back((from, to));
     }
 
-    /// It was silent for nearly all the time between `from` and `to`, and ended with it.
+    /// True if a silence lasted for nearly all the time between `from` and `to`, and not much longer.
     pub fn covers(&self, from: u64, to: u64) -> bool {
         let length = to.saturating_sub(from);
         self.0.iter().any(|&(start, end)| {
             let common = end.min(to).saturating_sub(start.max(from));
-            // One that went on for long afterwards, or began long before, was another affair.
+            // A silence that began long before the gap, or ended long after, had another cause.
             common >= covering_ns(length) && end.saturating_sub(start) <= length.saturating_add(length / 2)
         })
     }
 }
 
-/// /proc/stat now and a while ago.
+/// The latest readings of /proc/stat.
 #[derive(Debug, Default)]
-pub struct Times {
+pub struct CpuTimesHistory {
     readings: VecDeque<Reading>,
-    /// Of any CPU, since the machine started.
+    /// A hypervisor has taken time of any CPU since the machine started.
     any_stolen: bool,
 }
 
-/// Readings kept.
-const READINGS: usize = 64;
+/// Limit of the readings kept.
+const MAX_READINGS: usize = 64;
 
-impl Times {
+impl CpuTimesHistory {
     pub fn last_ns(&self) -> u64 {
         self.readings.back().map_or(0, Reading::at_ns)
     }
 
     pub fn add(&mut self, reading: Reading) {
-        if self.readings.len() == READINGS {
+        if self.readings.len() == MAX_READINGS {
             self.readings.pop_front();
         }
         self.any_stolen |= reading.any_stolen();
         self.readings.push_back(reading);
     }
 
-    /// Where the time of `cpu` went between the last reading before `from` and the first after `to`. None: in one of them
-    /// the CPU is missing, so it was offline.
-    pub fn account(&self, cpu: u32, from: u64, to: u64) -> Option<Account> {
+    /// How the time of `cpu` was spent between the last reading before `from` and the first after `to`. None: the CPU is missing
+    /// in one of them, so it was offline.
+    pub fn account(&self, cpu: u32, from: u64, to: u64) -> Option<CpuTimeAccount> {
         let readings = &self.readings;
         let first = readings.iter().rposition(|reading| reading.at_ns() <= from).unwrap_or(0);
         let after = readings.iter().position(|reading| reading.at_ns() > to).map_or(readings.len(), |at| at + 1);
         let mut within = readings.range(first.min(after)..after);
         let can_be_stolen = self.any_stolen;
-        let Some(before) = within.next() else { return Some(Account { can_be_stolen, ..Account::default() }) };
+        let Some(before) = within.next() else {
+            return Some(CpuTimeAccount { can_be_stolen, ..CpuTimeAccount::default() });
+        };
         let start = before.cpu(cpu)?;
         let (mut end, mut end_ns) = (start, before.at_ns());
         for reading in within {
@@ -199,12 +201,12 @@ impl Times {
         let own_ns = end.own_ns.saturating_sub(start.own_ns);
         let span_ns = end_ns.saturating_sub(before.at_ns());
         let lost_ns = span_ns.saturating_sub(own_ns).saturating_sub(stolen_ns);
-        // A hypervisor that takes a little all the time explains no gap.
+        // A steady share of stolen time explains no gap.
         let usual_ns = (self.usual_steal(cpu, before) * span_ns as f64) as u64;
-        Some(Account { stolen_ns: stolen_ns.saturating_sub(usual_ns), can_be_stolen, lost_ns: Some(lost_ns) })
+        Some(CpuTimeAccount { stolen_ns: stolen_ns.saturating_sub(usual_ns), can_be_stolen, lost_ns: Some(lost_ns) })
     }
 
-    /// The part of the CPU's time that a hypervisor took before `until`, 0 to 1: as the readings up to it tell, else since
+    /// The share of the CPU's time that a hypervisor took before `until`, 0 to 1: in the readings up to it, or without any since
     /// the CPU came up.
     fn usual_steal(&self, cpu: u32, until: &Reading) -> f64 {
         let Some(now) = until.cpu(cpu) else { return 0.0 };
@@ -216,14 +218,14 @@ impl Times {
         if span_ns == 0 { 0.0 } else { (stolen_ns as f64 / span_ns as f64).min(1.0) }
     }
 
-    /// The kernel has accounted for some time of the CPU since the last reading: its silence is over.
+    /// True if the kernel has accounted for some time of the CPU since the last reading: its silence is over.
     pub fn goes_on(&self, cpu: u32, tickless: bool, fresh: &Reading) -> bool {
         let lived = |reading: &Reading| reading.cpu(cpu).map(|times| lived_ns(times, tickless));
         self.readings.back().and_then(lived) < lived(fresh)
     }
 
-    /// Whether the kernel went on accounting the CPU's time after `since`: then it takes interrupts, or is idle. None: too
-    /// early to tell.
+    /// Whether the kernel went on accounting for the CPU's time after `since`: if so the CPU takes interrupts, or is idle. None:
+    /// it is too early to tell.
     pub fn is_alive(&self, cpu: u32, tickless: bool, since: u64) -> Option<bool> {
         const SETTLE_NS: u64 = 20_000_000; // two ticks of /proc/stat: what was accounted before may appear after
         const ENOUGH_NS: u64 = 90_000_000;
@@ -238,8 +240,8 @@ impl Times {
     }
 }
 
-/// The time that is accounted for only while a CPU is alive. Without ticks the time of what runs is told as it passes,
-/// whether interrupts are on or not, and only idle time is proof.
+/// The time that is accounted for only while a CPU is alive. Without ticks the time of the running task is accounted for as it
+/// passes, whether interrupts are on or not, and only idle time is proof.
 fn lived_ns(times: &CpuTimes, tickless: bool) -> u64 {
     if tickless { times.idle_ns } else { times.own_ns }
 }
@@ -250,110 +252,117 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn gap(evidence: Evidence) -> Gap {
-        Gap { evidence, from: 0, to: 200 * MS, late_ns: 195 * MS, idle: false, function: None }
+    fn gap(evidence: Evidence) -> SampleGap {
+        SampleGap { evidence, from: 0, to: 200 * MS, late_ns: 195 * MS, idle: false, function: None }
     }
 
     #[test]
     fn verdicts() {
         use Evidence::{Alone, Handler, Held, Missed, OnBeat, Served};
-        use Kind::*;
-        let idle = |evidence| Gap { idle: true, ..gap(evidence) };
+        use SilenceKind::*;
+        let idle = |evidence| SampleGap { idle: true, ..gap(evidence) };
         let cases = [
-            (gap(Held), Others::WentOn, Some(0), InterruptsOff),
-            (gap(Held), Others::WentOn, Some(20 * MS), InterruptsOff),
-            (gap(Held), Others::WentOn, Some(150 * MS), Stolen),
-            (gap(Held), Others::SilentToo, Some(0), MachineStopped),
-            (gap(Held), Others::Unknown, Some(0), TimerLate),
-            (gap(Held), Others::WentOn, None, NotSampled),
-            (idle(Held), Others::WentOn, Some(0), Idle),
-            (idle(Held), Others::WentOn, Some(190 * MS), Stolen),
-            (gap(Alone), Others::WentOn, Some(0), TimerLate),
-            (idle(Alone), Others::WentOn, Some(0), Idle),
-            (gap(Served), Others::SilentToo, Some(150 * MS), SamplingHole),
-            (gap(Missed), Others::SilentToo, Some(150 * MS), NotSampled),
-            (idle(Handler), Others::WentOn, Some(0), InterruptsOff),
-            (idle(Handler), Others::Unknown, Some(0), InterruptsOff),
-            (idle(Handler), Others::SilentToo, Some(0), MachineStopped),
-            (gap(OnBeat), Others::WentOn, Some(0), SamplingHole),
-            (gap(OnBeat), Others::SilentToo, Some(0), SamplingHole),
+            (gap(Held), OtherCpus::WentOn, Some(0), InterruptsOff),
+            (gap(Held), OtherCpus::WentOn, Some(20 * MS), InterruptsOff),
+            (gap(Held), OtherCpus::WentOn, Some(150 * MS), Stolen),
+            (gap(Held), OtherCpus::SilentToo, Some(0), MachineStopped),
+            (gap(Held), OtherCpus::Unknown, Some(0), TimerLate),
+            (gap(Held), OtherCpus::WentOn, None, NotSampled),
+            (idle(Held), OtherCpus::WentOn, Some(0), Idle),
+            (idle(Held), OtherCpus::WentOn, Some(190 * MS), Stolen),
+            (gap(Alone), OtherCpus::WentOn, Some(0), TimerLate),
+            (idle(Alone), OtherCpus::WentOn, Some(0), Idle),
+            (gap(Served), OtherCpus::SilentToo, Some(150 * MS), SamplingHole),
+            (gap(Missed), OtherCpus::SilentToo, Some(150 * MS), NotSampled),
+            (idle(Handler), OtherCpus::WentOn, Some(0), InterruptsOff),
+            (idle(Handler), OtherCpus::Unknown, Some(0), InterruptsOff),
+            (idle(Handler), OtherCpus::SilentToo, Some(0), MachineStopped),
+            (gap(OnBeat), OtherCpus::WentOn, Some(0), SamplingHole),
+            (gap(OnBeat), OtherCpus::SilentToo, Some(0), SamplingHole),
         ];
         for (gap, others, stolen_ns, want) in cases {
-            // Of a gap that is on the beat no tick tells otherwise.
+            // For a gap that is on the beat, ticks are missing for less than half of it.
             let lost_ns = if gap.evidence == OnBeat { 90 * MS } else { 190 * MS };
-            let account =
-                stolen_ns.map(|stolen_ns| Account { stolen_ns, can_be_stolen: stolen_ns > 0, lost_ns: Some(lost_ns) });
+            let account = stolen_ns.map(|stolen_ns| CpuTimeAccount {
+                stolen_ns,
+                can_be_stolen: stolen_ns > 0,
+                lost_ns: Some(lost_ns),
+            });
             assert_eq!(judge(&gap, others, account), want, "{gap:?} {others:?} {stolen_ns:?}");
         }
-        // The timer came on again on its beat by chance: no tick was accounted for either.
-        let account = Some(Account { lost_ns: Some(180 * MS), ..Account::default() });
-        assert_eq!(judge(&gap(OnBeat), Others::WentOn, account), InterruptsOff);
-        assert_eq!(judge(&gap(OnBeat), Others::Unknown, account), TimerLate);
-        assert_eq!(judge(&gap(Served), Others::WentOn, account), SamplingHole);
+        // Interrupts came on just on the beat by chance: no tick was accounted for either.
+        let account = Some(CpuTimeAccount { lost_ns: Some(180 * MS), ..CpuTimeAccount::default() });
+        assert_eq!(judge(&gap(OnBeat), OtherCpus::WentOn, account), InterruptsOff);
+        assert_eq!(judge(&gap(OnBeat), OtherCpus::Unknown, account), TimerLate);
+        assert_eq!(judge(&gap(Served), OtherCpus::WentOn, account), SamplingHole);
         // Ticks came, so interrupts were on, whatever else is missing.
-        let account = Some(Account { lost_ns: Some(10 * MS), ..Account::default() });
-        assert_eq!(judge(&gap(Held), Others::WentOn, account), SamplingHole);
-        assert_eq!(judge(&gap(Alone), Others::WentOn, account), SamplingHole);
-        assert_eq!(judge(&gap(Handler), Others::WentOn, account), InterruptsOff);
-        let account = account.map(|account| Account { lost_ns: None, ..account });
-        assert_eq!(judge(&gap(Held), Others::WentOn, account), InterruptsOff);
-        // /proc/stat cannot tell of a short time.
-        let short = |evidence| Gap { late_ns: 15 * MS, ..gap(evidence) };
-        assert_eq!(judge(&short(Held), Others::WentOn, account), InterruptsOff);
-        assert_eq!(judge(&short(OnBeat), Others::WentOn, account), SamplingHole);
+        let account = Some(CpuTimeAccount { lost_ns: Some(10 * MS), ..CpuTimeAccount::default() });
+        assert_eq!(judge(&gap(Held), OtherCpus::WentOn, account), SamplingHole);
+        assert_eq!(judge(&gap(Alone), OtherCpus::WentOn, account), SamplingHole);
+        assert_eq!(judge(&gap(Handler), OtherCpus::WentOn, account), InterruptsOff);
+        let account = account.map(|account| CpuTimeAccount { lost_ns: None, ..account });
+        assert_eq!(judge(&gap(Held), OtherCpus::WentOn, account), InterruptsOff);
+        // /proc/stat does not resolve a short time.
+        let short = |evidence| SampleGap { late_ns: 15 * MS, ..gap(evidence) };
+        assert_eq!(judge(&short(Held), OtherCpus::WentOn, account), InterruptsOff);
+        assert_eq!(judge(&short(OnBeat), OtherCpus::WentOn, account), SamplingHole);
     }
 
     #[test]
     fn where_time_is_stolen_a_short_gap_is_only_late() {
         use Evidence::{Alone, Handler, Held, OnBeat, Served};
         let judged = |evidence, late_ms: u64, stolen_ms: u64, can_be_stolen| {
-            let gap = Gap { late_ns: late_ms * MS, ..gap(evidence) };
-            judge(&gap, Others::WentOn, Some(Account { stolen_ns: stolen_ms * MS, can_be_stolen, lost_ns: None }))
+            let gap = SampleGap { late_ns: late_ms * MS, ..gap(evidence) };
+            judge(
+                &gap,
+                OtherCpus::WentOn,
+                Some(CpuTimeAccount { stolen_ns: stolen_ms * MS, can_be_stolen, lost_ns: None }),
+            )
         };
         let cases = [
-            // No step, or one, says anything of 3 ms.
-            (Held, 3, 0, true, Kind::TimerLate),
-            (Held, 3, 10, true, Kind::TimerLate),
-            (Held, 19, 20, true, Kind::TimerLate),
-            (Held, 3, 0, false, Kind::InterruptsOff),
-            (Alone, 3, 10, true, Kind::TimerLate),
-            (Handler, 3, 10, true, Kind::InterruptsOff),
-            (OnBeat, 3, 10, true, Kind::SamplingHole),
-            (Served, 3, 10, true, Kind::SamplingHole),
-            (Held, 20, 10, true, Kind::Stolen),
-            (Held, 22, 10, true, Kind::InterruptsOff),
-            (Handler, 22, 20, true, Kind::Stolen),
+            // Neither no step nor one step of /proc/stat says anything about 3 ms.
+            (Held, 3, 0, true, SilenceKind::TimerLate),
+            (Held, 3, 10, true, SilenceKind::TimerLate),
+            (Held, 19, 20, true, SilenceKind::TimerLate),
+            (Held, 3, 0, false, SilenceKind::InterruptsOff),
+            (Alone, 3, 10, true, SilenceKind::TimerLate),
+            (Handler, 3, 10, true, SilenceKind::InterruptsOff),
+            (OnBeat, 3, 10, true, SilenceKind::SamplingHole),
+            (Served, 3, 10, true, SilenceKind::SamplingHole),
+            (Held, 20, 10, true, SilenceKind::Stolen),
+            (Held, 22, 10, true, SilenceKind::InterruptsOff),
+            (Handler, 22, 20, true, SilenceKind::Stolen),
         ];
         for (evidence, late_ms, stolen_ms, can_be_stolen, want) in cases {
             let got = judged(evidence, late_ms, stolen_ms, can_be_stolen);
             assert_eq!(got, want, "{evidence:?} {late_ms} {stolen_ms} {can_be_stolen}");
         }
-        let idle = Gap { idle: true, late_ns: 3 * MS, ..gap(Held) };
-        let account = Account { can_be_stolen: true, ..Account::default() };
-        assert_eq!(judge(&idle, Others::WentOn, Some(account)), Kind::Idle);
+        let idle = SampleGap { idle: true, late_ns: 3 * MS, ..gap(Held) };
+        let account = CpuTimeAccount { can_be_stolen: true, ..CpuTimeAccount::default() };
+        assert_eq!(judge(&idle, OtherCpus::WentOn, Some(account)), SilenceKind::Idle);
     }
 
     #[test]
     fn steady_steal_hides_no_gap() {
         // 7 % of each second, in steps of 10 ms, and then a gap of 25 ms: one that was stolen, and one that was not.
         let judged = |own_ms: u64| {
-            let mut times = Times::default();
+            let mut times = CpuTimesHistory::default();
             let mut add = |at_ms: u64, stolen_ms: u64| {
                 times.add(reading(at_ms, &format!("0 0 0 {} 0 0 0 {}", (at_ms - stolen_ms) / 10, stolen_ms / 10)));
             };
             (0..=20).for_each(|n| add(1_000 + n * 200, n * 14));
             add(5_200, 20 * 14 + 14 + own_ms);
-            let gap = Gap { from: 5_050 * MS, to: 5_075 * MS, late_ns: 24 * MS, ..gap(Evidence::Held) };
-            judge(&gap, Others::WentOn, times.account(0, gap.from, gap.to))
+            let gap = SampleGap { from: 5_050 * MS, to: 5_075 * MS, late_ns: 24 * MS, ..gap(Evidence::Held) };
+            judge(&gap, OtherCpus::WentOn, times.account(0, gap.from, gap.to))
         };
-        assert_eq!((judged(0), judged(25)), (Kind::InterruptsOff, Kind::Stolen));
+        assert_eq!((judged(0), judged(25)), (SilenceKind::InterruptsOff, SilenceKind::Stolen));
     }
 
     #[test]
     fn steal_is_known_of_any_cpu() {
-        let mut times = Times::default();
+        let mut times = CpuTimesHistory::default();
         times.add(Reading::of(100 * MS, "cpu0 0 0 0 9 0 0 0 0\ncpu1 0 0 0 9 0 0 0 0\n"));
-        let can_be_stolen = |times: &Times| times.account(0, 0, 50 * MS).map(|account| account.can_be_stolen);
+        let can_be_stolen = |times: &CpuTimesHistory| times.account(0, 0, 50 * MS).map(|account| account.can_be_stolen);
         assert_eq!(can_be_stolen(&times), Some(false));
         times.add(Reading::of(200 * MS, "cpu0 0 0 0 9 0 0 0 0\ncpu1 0 0 0 9 0 0 0 1\n"));
         assert_eq!(can_be_stolen(&times), Some(true));
@@ -361,17 +370,17 @@ mod tests {
 
     #[test]
     fn silent_at_the_same_time() {
-        let mut recent = Recent::default();
+        let mut recent = RecentSilences::default();
         let limit = 200;
         recent.add((5, 10), limit);
         recent.add((103, 298), limit);
         for (from, to, want) in [(100, 300, true), (103, 500, false), (0, 100, false), (150, 160, false)] {
             assert_eq!(recent.covers(from, to), want, "{from}-{to}");
         }
-        // Those that cover nothing displace nothing.
-        (0..RECENT as u64).for_each(|n| recent.add((1000 + n, 1159 + n), limit));
+        // Silences that are too short to cover a gap displace no others.
+        (0..MAX_RECENT as u64).for_each(|n| recent.add((1000 + n, 1159 + n), limit));
         assert!(recent.covers(100, 300));
-        (0..RECENT as u64).for_each(|n| recent.add((1000 + n, 1160 + n), limit));
+        (0..MAX_RECENT as u64).for_each(|n| recent.add((1000 + n, 1160 + n), limit));
         assert!(!recent.covers(100, 300), "forgotten");
         recent.add((0, u64::MAX), limit);
         assert_eq!(recent.0.len(), 1, "old ones are");
@@ -383,9 +392,10 @@ mod tests {
 
     #[test]
     fn steal_is_that_around_the_gap() {
-        let mut times = Times::default();
-        let stolen =
-            |times: &Times, from, to| times.account(0, from * MS, to * MS).map(|account| account.stolen_ns / MS);
+        let mut times = CpuTimesHistory::default();
+        let stolen = |times: &CpuTimesHistory, from, to| {
+            times.account(0, from * MS, to * MS).map(|account| account.stolen_ns / MS)
+        };
         assert_eq!(stolen(&times, 0, 10), Some(0));
         let readings = [(100, "0 0 0 96 0 0 0 4"), (200, "0 0 0 0 0 0 0 4"), (400, "0 0 0 0 0 0 0 19")];
         readings.into_iter().for_each(|(at, text)| times.add(reading(at, text)));
@@ -403,7 +413,7 @@ mod tests {
 
     #[test]
     fn time_that_no_tick_accounted_for_is_lost() {
-        let mut times = Times::default();
+        let mut times = CpuTimesHistory::default();
         for (at, text) in [(100, "0 0 0 10 0 0 0 0"), (300, "2 1 3 10 2 1 1 4"), (500, "2 1 3 11 2 1 1 5")] {
             times.add(reading(at, text));
         }
@@ -414,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_cpu_whose_time_is_accounted_is_alive() {
-        let mut times = Times::default();
+        let mut times = CpuTimesHistory::default();
         times.add(reading(100, "5 0 0 100 0 0 0 0"));
         times.add(reading(200, "9 0 0 100 0 0 0 0"));
         assert_eq!(times.is_alive(0, false, 190 * MS), None);
@@ -430,10 +440,10 @@ mod tests {
 
     #[test]
     fn without_ticks_only_idle_time_is_a_sign_of_life() {
-        let mut times = Times::default();
+        let mut times = CpuTimesHistory::default();
         times.add(reading(100, "5 0 0 100 0 0 0 0"));
         times.add(reading(300, "5 0 20 100 0 0 0 0"));
-        let alive = |times: &Times, tickless| times.is_alive(0, tickless, 80 * MS);
+        let alive = |times: &CpuTimesHistory, tickless| times.is_alive(0, tickless, 80 * MS);
         assert_eq!((alive(&times, false), alive(&times, true)), (Some(true), Some(false)));
         let busy = reading(400, "5 0 30 100 0 0 0 0");
         assert!(times.goes_on(0, false, &busy) && !times.goes_on(0, true, &busy));

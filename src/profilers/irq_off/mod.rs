@@ -4,7 +4,8 @@
 //! `timer:hrtimer_expire_entry` and `timer:hrtimer_expire_exit`, which any timer's interrupt raises. Cost: one record per
 //! period and two per expired timer.
 //!
-//! `silence` says what one CPU looks like, `judge` what that was, `ongoing` finds CPUs that are silent now.
+//! `silence` finds the gaps between the samples of one CPU, `judge` tells their causes, `ongoing` finds CPUs that are silent
+//! now.
 
 mod judge;
 mod ongoing;
@@ -28,9 +29,11 @@ use crate::perf::{Attr, Sample};
 use crate::profiler::{
     Context, Event, LostWindow, Profiler, ProfilerArgs, Report, RunScope, Setup, TickOutcome, Timestamp, Use,
 };
-use crate::profilers::irq_off::judge::{Account, Counts, Kind, Others, Recent, Times, judge};
+use crate::profilers::irq_off::judge::{
+    CpuTimeAccount, CpuTimesHistory, OtherCpus, RecentSilences, SilenceCounts, SilenceKind, judge,
+};
 use crate::profilers::irq_off::ongoing::OngoingShown;
-use crate::profilers::irq_off::silence::{Gap, Silence, Terms};
+use crate::profilers::irq_off::silence::{SampleGap, Silence, SilenceLimits};
 use crate::report::layout::{SUBJECT, detail, text, when};
 use crate::report::{Column, Detail, OccurrenceLayout, OccurrenceSchema, Schema, Subject, TableSchema, Value, Verdict};
 use crate::symbol::StackId;
@@ -102,14 +105,14 @@ impl ProfilerArgs for IrqOffArgs {
 const DEFAULT_LIMIT_NS: u64 = 20_000_000;
 /// The kernel's own limit: `perf_swevent_start_hrtimer`, kernel/events/core.c.
 const SHORTEST_PERIOD_NS: u64 = 10_000;
-/// Of `--precise`.
-const FINEST_NS: u64 = 100_000;
+/// The shortest period of `--precise`.
+const SHORTEST_PRECISE_NS: u64 = 100_000;
 
 impl IrqOffArgs {
-    fn terms(&self) -> Result<Terms> {
+    fn terms(&self) -> Result<SilenceLimits> {
         let limit_ns = self.latency.or(self.than).map_or(DEFAULT_LIMIT_NS, |time| time.0);
         let half = limit_ns / 2;
-        let usual = if self.precise { (limit_ns / 20).max(FINEST_NS).min(half) } else { half };
+        let usual = if self.precise { (limit_ns / 20).max(SHORTEST_PRECISE_NS).min(half) } else { half };
         let period_ns = self.period.map_or(usual, |time| time.0);
         if period_ns < SHORTEST_PERIOD_NS {
             return Err(usage(match self.period {
@@ -124,16 +127,16 @@ impl IrqOffArgs {
                 format_ns(limit_ns)
             )));
         }
-        Ok(Terms { period_ns, limit_ns })
+        Ok(SilenceLimits { period_ns, limit_ns })
     }
 }
 
-/// A gap is judged when it is so old: by then the other CPUs and /proc/stat have told their part.
+/// Age at which a gap is judged: by then there are records of the other CPUs and readings of /proc/stat.
 const SETTLE_NS: u64 = 100_000_000;
 /// How often /proc/stat is read.
 const LOOK_NS: u64 = 200_000_000;
 
-/// What is known once the events are.
+/// The opened events.
 #[derive(Debug)]
 struct IrqOffEvents {
     timer: EventId,
@@ -148,22 +151,22 @@ struct Witness {
     current: Field,
 }
 
-/// One CPU.
+/// The state of one CPU.
 #[derive(Debug, Default)]
-struct Cpu {
+struct TimedCpu {
     silence: Silence,
-    recent: Recent,
-    counts: Counts,
+    recent: RecentSilences,
+    counts: SilenceCounts,
     longest_ns: u64,
     shown: OngoingShown,
 }
 
-impl Cpu {
-    /// The timer's sample. Some when it was too long in coming.
+impl TimedCpu {
+    /// Takes a sample of the timer. Some: the time since the last one was too long.
     #[inline]
-    fn sample(&mut self, at: u64, tid: i32, terms: Terms) -> Option<Gap> {
+    fn sample(&mut self, at: u64, tid: i32, terms: SilenceLimits) -> Option<SampleGap> {
         let gap = self.silence.sample(at, tid, terms);
-        // Also within the limit: when the machine stops, one CPU is silent for a little longer than another.
+        // Silences within the limit, too: when the machine stops, one CPU is silent for a little longer than another.
         self.recent.add(self.silence.latest(), terms.limit_ns);
         gap
     }
@@ -171,8 +174,8 @@ impl Cpu {
 
 /// A gap that is not judged yet.
 #[derive(Clone, Copy, Debug)]
-struct Finding {
-    gap: Gap,
+struct PendingGap {
+    gap: SampleGap,
     subject: Subject,
     stack: Option<StackId>,
 }
@@ -180,7 +183,7 @@ struct Finding {
 /// The profiler behind [`IrqOffArgs`].
 #[derive(Debug, Default)]
 pub struct IrqOff {
-    terms: Terms,
+    terms: SilenceLimits,
     all: bool,
     shows_stacks: bool,
     again_ns: u64,
@@ -189,14 +192,14 @@ pub struct IrqOff {
     plan: Option<IrqOffEvents>,
     host: Host,
     scope: RunScope,
-    cpus: BTreeMap<u32, Cpu>,
-    pending: Vec<Finding>,
-    times: Times,
+    cpus: BTreeMap<u32, TimedCpu>,
+    pending: Vec<PendingGap>,
+    times: CpuTimesHistory,
     /// CPUs whose time is accounted without ticks (`nohz_full`).
     tickless: Vec<u32>,
 }
 
-/// A silence of a CPU as it is shown.
+/// The occurrence that reports a silence of a CPU.
 #[derive(Debug)]
 struct ShownSilence {
     kind: &'static str,
@@ -204,7 +207,7 @@ struct ShownSilence {
     at_most_ns: u64,
     still_silent: bool,
     stolen_ns: Option<u64>,
-    /// Who may be there, when it is not one for sure.
+    /// The tasks of which one runs there, where it is unknown which.
     runnable: Option<Arc<[String]>>,
     unaccounted_ns: Option<u64>,
 }
@@ -233,27 +236,27 @@ static SILENCES: OccurrenceSchema<ShownSilence> = OccurrenceSchema::new(
     ],
 );
 
-/// One CPU in an interval.
+/// The row of one CPU in an interval.
 #[derive(Clone, Debug)]
-struct CpuRow {
+struct IrqOffCpuRow {
     cpu: u32,
-    counts: Counts,
+    counts: SilenceCounts,
     longest_ns: Option<u64>,
     samples: u64,
 }
 
-static CPUS: Schema<CpuRow> = Schema::<CpuRow>::new(
+static CPUS: Schema<IrqOffCpuRow> = Schema::<IrqOffCpuRow>::new(
     "cpus",
     &[
         Column::label("cpu", "CPU", |row| Value::Unsigned(row.cpu.into())),
-        Column::counter("count", "off", |row| row.counts.of(Kind::InterruptsOff)),
-        Column::<CpuRow>::greatest("max_ns", "max ms", |row| &mut row.longest_ns).ns(),
-        Column::counter("timer_late", "late", |row| row.counts.of(Kind::TimerLate)),
-        Column::counter("machine_stopped", "stopped", |row| row.counts.of(Kind::MachineStopped)),
-        Column::counter("stolen", "stolen", |row| row.counts.of(Kind::Stolen)),
-        Column::counter("idle", "idle", |row| row.counts.of(Kind::Idle)),
-        Column::counter("sampling_holes", "holes", |row| row.counts.of(Kind::SamplingHole)),
-        Column::counter("not_sampled", "unsampled", |row| row.counts.of(Kind::NotSampled)),
+        Column::counter("count", "off", |row| row.counts.of(SilenceKind::InterruptsOff)),
+        Column::<IrqOffCpuRow>::greatest("max_ns", "max ms", |row| &mut row.longest_ns).ns(),
+        Column::counter("timer_late", "late", |row| row.counts.of(SilenceKind::TimerLate)),
+        Column::counter("machine_stopped", "stopped", |row| row.counts.of(SilenceKind::MachineStopped)),
+        Column::counter("stolen", "stolen", |row| row.counts.of(SilenceKind::Stolen)),
+        Column::counter("idle", "idle", |row| row.counts.of(SilenceKind::Idle)),
+        Column::counter("sampling_holes", "holes", |row| row.counts.of(SilenceKind::SamplingHole)),
+        Column::counter("not_sampled", "unsampled", |row| row.counts.of(SilenceKind::NotSampled)),
         Column::counter("samples", "samples", |row| &mut row.samples),
     ],
 )
@@ -273,11 +276,11 @@ const MEANINGS: &[(&str, &str)] = &[
 ];
 
 impl IrqOff {
-    fn new(terms: Terms, all: bool, common: &CommonArgs) -> IrqOff {
+    fn new(terms: SilenceLimits, all: bool, common: &CommonArgs) -> IrqOff {
         IrqOff { terms, all, shows_stacks: common.stacks(), ..IrqOff::default() }
     }
 
-    /// The CPUs of the answer, and one more to compare a single one with.
+    /// The CPUs of the answer; if that is only one, another one besides to compare it with.
     fn watched(&self, online: &[u32]) -> Option<Vec<u32>> {
         let mut cpus = self.scope.cpus()?;
         if cpus.iter().filter(|cpu| online.contains(cpu)).count() == 1 {
@@ -315,41 +318,41 @@ impl IrqOff {
         };
         let comm = if gap.idle { Comm::new(b"swapper") } else { ctx.tasks.comm(sample.tid) };
         let subject = Subject { comm, ..ctx.subject(sample) };
-        self.pending.push(Finding { gap, subject, stack });
+        self.pending.push(PendingGap { gap, subject, stack });
     }
 
-    /// Judges the gaps that are over since `until`, in the order of their ends.
+    /// Judges and reports the gaps that ended by `until`, in the order of their ends.
     fn settle(&mut self, until: Timestamp, ctx: &mut Context) {
         if self.pending.is_empty() {
             return;
         }
-        let mut due: Vec<Finding> = self.pending.extract_if(.., |finding| finding.subject.time <= until).collect();
+        let mut due: Vec<PendingGap> = self.pending.extract_if(.., |finding| finding.subject.time <= until).collect();
         due.sort_by_key(|finding| (finding.subject.time, finding.subject.cpu));
         for finding in due {
             self.report(&finding, ctx);
         }
     }
 
-    /// Judges and counts.
-    fn count(&mut self, gap: &Gap, number: u32) -> (Kind, Option<Account>) {
+    /// Judges a gap and counts it.
+    fn count(&mut self, gap: &SampleGap, number: u32) -> (SilenceKind, Option<CpuTimeAccount>) {
         let mut account = self.times.account(number, gap.from, gap.to);
         if self.is_tickless(number) {
-            account = account.map(|account| Account { lost_ns: None, ..account });
+            account = account.map(|account| CpuTimeAccount { lost_ns: None, ..account });
         }
         let kind = judge(gap, self.others(number, gap), account);
         if let Some(cpu) = self.cpus.get_mut(&number) {
             *cpu.counts.of(kind) += 1;
-            if kind == Kind::InterruptsOff {
+            if kind == SilenceKind::InterruptsOff {
                 cpu.longest_ns = cpu.longest_ns.max(gap.late_ns);
             }
         }
         (kind, account)
     }
 
-    fn report(&mut self, finding: &Finding, ctx: &mut Context) {
-        let Finding { gap, subject, stack } = finding;
+    fn report(&mut self, finding: &PendingGap, ctx: &mut Context) {
+        let PendingGap { gap, subject, stack } = finding;
         let (kind, account) = self.count(gap, subject.cpu);
-        if kind == Kind::InterruptsOff {
+        if kind == SilenceKind::InterruptsOff {
             ctx.weigh(subject.pid, subject.comm, *stack, gap.late_ns / 1000);
         }
         if !self.all && !kind.is_suspect() {
@@ -369,19 +372,19 @@ impl IrqOff {
         ctx.emit(&SILENCES, *subject, &silence, stack.filter(|_| self.shows_stacks));
     }
 
-    /// What the other CPUs did during a gap of `cpu`.
-    fn others(&self, cpu: u32, gap: &Gap) -> Others {
-        let mut others = Others::Unknown;
+    /// The state of the other CPUs during a gap of `cpu`.
+    fn others(&self, cpu: u32, gap: &SampleGap) -> OtherCpus {
+        let mut others = OtherCpus::Unknown;
         for (_, other) in self.cpus.iter().filter(|(number, _)| **number != cpu) {
             let (heard, _) = other.silence.since();
-            // One of which nothing was heard since before cannot tell.
+            // A CPU without a record since the start of the gap cannot tell.
             if !other.silence.is_known() || heard <= gap.from {
                 continue;
             }
             if !other.recent.covers(gap.from, gap.to) {
-                return Others::WentOn;
+                return OtherCpus::WentOn;
             }
-            others = Others::SilentToo;
+            others = OtherCpus::SilentToo;
         }
         others
     }
@@ -410,7 +413,8 @@ impl Profiler for IrqOff {
                 None
             }
         };
-        self.cpus = online.iter().filter(|cpu| self.scope.has_cpu(**cpu)).map(|cpu| (*cpu, Cpu::default())).collect();
+        self.cpus =
+            online.iter().filter(|cpu| self.scope.has_cpu(**cpu)).map(|cpu| (*cpu, TimedCpu::default())).collect();
         if online.len() == 1 {
             setup.warn(
                 "only one CPU is online: it cannot tell interrupts off from a machine that was stopped".to_owned(),
@@ -453,7 +457,7 @@ impl Profiler for IrqOff {
                     cpu.silence.miss();
                 }
             }
-            _ => {} // where side records are lost, its samples are all there
+            _ => {} // lost side records do not matter: its samples are all there
         }
     }
 
@@ -471,19 +475,19 @@ impl Profiler for IrqOff {
             if !self.scope.has_cpu(number) {
                 continue;
             }
-            unsampled |= *counts.of(Kind::NotSampled) > 0;
-            let longest_ns = (*counts.of(Kind::InterruptsOff) > 0).then_some(longest_ns);
-            rows.push(CpuRow { cpu: number, counts, longest_ns, samples });
+            unsampled |= *counts.of(SilenceKind::NotSampled) > 0;
+            let longest_ns = (*counts.of(SilenceKind::InterruptsOff) > 0).then_some(longest_ns);
+            rows.push(IrqOffCpuRow { cpu: number, counts, longest_ns, samples });
         }
         let table = report.delta(&CPUS, rows);
         if unsampled {
-            table.judged(Verdict::Discarded); // silences that may have been more
+            table.judged(Verdict::Discarded); // there may have been more silences
         }
         Ok(())
     }
 
     fn deinit(&mut self, now: Timestamp, report: &mut Report) -> Result<()> {
-        // After -N no line may follow.
+        // After -N no more lines are printed: pending gaps are only counted.
         for finding in std::mem::take(&mut self.pending) {
             self.count(&finding.gap, finding.subject.cpu);
         }
@@ -527,11 +531,11 @@ mod tests {
         IrqOff::new(args.terms().unwrap(), args.all, &args.common)
     }
 
-    /// CPU 0 was silent for 20.5 ms until 1,020.5 ms; CPU 1 took its timer at `times` since 1 s.
-    fn others(options: &[&str], times: &[u64]) -> Others {
+    /// CPU 0 is silent for 20.5 ms until 1,020.5 ms; CPU 1 has samples at `times` after 1 s.
+    fn others(options: &[&str], times: &[u64]) -> OtherCpus {
         let mut irq_off = profiler(options);
         let terms = irq_off.terms;
-        let start = |cpu: &mut Cpu| {
+        let start = |cpu: &mut TimedCpu| {
             (1..=50).for_each(|n| assert_eq!(cpu.sample(1_000 * MS - (50 - n) * terms.period_ns, 7, terms), None));
         };
         start(irq_off.cpus.entry(0).or_default());
@@ -542,7 +546,7 @@ mod tests {
         irq_off.others(0, &gap)
     }
 
-    /// As the documentation has it: in the row of the interval in which it is judged, and in no other.
+    /// As documented: a silence counts in the row of the interval in which it is judged, and in no other.
     #[test]
     fn a_silence_counts_once_where_it_is_judged() {
         let mut irq_off = profiler(&["--than", "20ms"]);
@@ -551,9 +555,9 @@ mod tests {
         (1..=50).for_each(|n| assert_eq!(cpu.sample(500 * MS + n * terms.period_ns, 7, terms), None));
         let gap = cpu.sample(1_500 * MS, 7, terms).unwrap();
         let subject = Subject { time: 1_500 * MS, cpu: 0, pid: 7, tid: 7, comm: Comm::default() };
-        irq_off.pending.push(Finding { gap, subject, stack: None });
+        irq_off.pending.push(PendingGap { gap, subject, stack: None });
         let counted = |report: &Report| -> u64 {
-            let rows = report.tables[0].rows.as_any().downcast_ref::<TypedRows<CpuRow>>().unwrap();
+            let rows = report.tables[0].rows.as_any().downcast_ref::<TypedRows<IrqOffCpuRow>>().unwrap();
             rows.rows()[0].counts.all()
         };
         let mut reports: [Report; 3] = std::array::from_fn(|_| Report::default());
@@ -566,11 +570,11 @@ mod tests {
     #[test]
     fn a_machine_may_stop_for_a_little_less_than_the_limit() {
         let usual = ["--than", "20ms"];
-        assert_eq!(others(&usual, &[10 * MS, 20 * MS]), Others::WentOn);
-        assert_eq!(others(&usual, &[19_500_000]), Others::SilentToo, "within the limit");
-        assert_eq!(others(&usual, &[]), Others::Unknown);
+        assert_eq!(others(&usual, &[10 * MS, 20 * MS]), OtherCpus::WentOn);
+        assert_eq!(others(&usual, &[19_500_000]), OtherCpus::SilentToo, "within the limit");
+        assert_eq!(others(&usual, &[]), OtherCpus::Unknown);
         let slow = ["--than", "20ms", "--period", "18ms"];
-        assert_eq!(others(&slow, &[18 * MS]), Others::WentOn, "its timer was on time");
-        assert_eq!(others(&slow, &[19 * MS + 500_000]), Others::SilentToo);
+        assert_eq!(others(&slow, &[18 * MS]), OtherCpus::WentOn, "its timer was on time");
+        assert_eq!(others(&slow, &[19 * MS + 500_000]), OtherCpus::SilentToo);
     }
 }

@@ -1,4 +1,4 @@
-//! CPUs that are silent now: shown while they are, as long as another CPU can run us.
+//! CPUs that are silent now: reported while they are, as long as another CPU can run us.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use crate::task::Comm;
 use crate::task::cpu_times::Reading;
 use crate::task::procfs::{self, Runnable};
 
-/// How often a silence is reported again, at the most.
+/// The shortest time between two reports of the same silence.
 const AGAIN_NS: u64 = 1_000_000_000;
 
-/// How often with the `-i` that was asked for.
+/// The time between two reports of the same silence, given `-i`.
 pub fn again_ns(interval: Option<Duration>) -> u64 {
     interval.map_or(0, |interval| u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX)).max(AGAIN_NS)
 }
 
-/// What was shown of a silence.
+/// When a silence is reported next.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OngoingShown {
     next_ns: u64,
 }
 
 impl IrqOff {
-    /// The CPUs of which nothing was heard for longer than the limit, but those that are known to be alive; sorted.
+    /// The CPUs without a record for longer than the limit, except those that are known to be alive; sorted.
     pub(super) fn suspects(&self, now: Timestamp) -> Vec<u32> {
         let is_suspect =
             |cpu: &u32| self.silent_since(*cpu, now).is_some_and(|(heard, _)| self.is_alive(*cpu, heard) != Some(true));
         self.cpus.keys().copied().filter(is_suspect).collect()
     }
 
-    /// When `cpu` was heard of last, and when its timer was due, if both are too long ago.
+    /// When the last record of `cpu` was, and when its timer was due, if both are too long ago.
     fn silent_since(&self, cpu: u32, now: Timestamp) -> Option<(u64, u64)> {
         let known = self.cpus.get(&cpu).filter(|known| known.silence.is_known() && self.scope.has_cpu(cpu))?;
         let (heard, due) = known.silence.since();
@@ -41,7 +41,7 @@ impl IrqOff {
         (now.saturating_sub(due) > self.terms.limit_ns).then_some((heard, due))
     }
 
-    /// Whether the kernel accounts for the CPU's time: then it takes interrupts, or is idle, and only its records are missing.
+    /// Whether the kernel accounts for the CPU's time: if so it takes interrupts, or is idle, and only its records are missing.
     fn is_alive(&self, cpu: u32, heard: u64) -> Option<bool> {
         self.times.is_alive(cpu, self.is_tickless(cpu), heard)
     }
@@ -57,7 +57,7 @@ impl IrqOff {
             return;
         }
         let candidates = Candidates::look(std::process::id() as i32, &ctx.host, MOST_LOOKS);
-        // What was read is newer than the records: it must be of the same silence.
+        // /proc is read later than the records were: check that the silence still goes on.
         let fresh = Reading::now(&self.host);
         for (number, heard, due) in silent {
             if let Some(cpu) = self.cpus.get_mut(&number) {
@@ -82,21 +82,21 @@ impl IrqOff {
     }
 }
 
-/// Threads looked at. Each takes a while, and the rings fill meanwhile.
+/// Limit of the threads looked up in /proc. Each takes a while, and the rings fill meanwhile.
 const MOST_LOOKS: usize = 10_000;
-/// Tasks named per CPU.
+/// Limit of the tasks named per CPU.
 const MOST_NAMES: usize = 8;
 
-/// The tasks that do not wait, as far as /proc tells: those that run, and those that wait for their CPU.
+/// The runnable tasks according to /proc: those that run, and those that wait for their CPU.
 #[derive(Debug, Default)]
 struct Candidates {
     all: Vec<Runnable>,
-    /// There are more threads than were looked at.
+    /// There are more threads than were looked up.
     cut_off: bool,
 }
 
 impl Candidates {
-    /// Looks at `most` threads at the most, once for all CPUs.
+    /// Looks up at most `most` threads, once for all CPUs.
     fn look(own: i32, host: &Host, most: usize) -> Candidates {
         let (all, cut_off) = procfs::runnable(host, own, most);
         Candidates { all, cut_off }
@@ -106,13 +106,13 @@ impl Candidates {
         self.all.iter().filter(move |task| task.cpu == cpu)
     }
 
-    /// The only one on `cpu`, if it is sure that there is no other.
+    /// The only candidate on `cpu`, if there is certainly no other.
     fn only(&self, cpu: u32) -> Option<&Runnable> {
         let mut here = self.on(cpu);
         here.next().filter(|_| here.next().is_none() && !self.cut_off)
     }
 
-    /// Those on `cpu`, when nobody can say which one runs.
+    /// The candidates on `cpu`, if there are several, or may be.
     fn names(&self, cpu: u32) -> Option<Vec<String>> {
         if self.on(cpu).next().is_none() || self.only(cpu).is_some() {
             return None;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn of_more_threads_than_are_looked_at_none_is_the_only_one() {
+    fn a_cut_off_look_finds_no_only_candidate() {
         let (_dir, host) = host(&[(10, "R", 1), (11, "S", 1), (12, "R", 1)]);
         let found = Candidates::look(0, &host, 2);
         assert_eq!(found.only(1), None);

@@ -1,39 +1,39 @@
-//! One CPU's timer, and what else shows that the CPU took interrupts: how late the timer was, and between which moments
-//! nothing was heard.
+//! The samples of one CPU's timer, and its other signs of taken interrupts: how late the timer was, and the longest time
+//! without a sign. The beat are the times at which the timer is due.
 
-/// A sample so far behind the timer's beat is on it, whatever is usual. ns.
+/// The least tolerance: a sample that is this far behind the beat is always on it. ns.
 const BEAT_NS: u64 = 50_000;
-/// One so far behind is not.
+/// The greatest tolerance: a sample that is farther behind is never on the beat. ns.
 const OFF_BEAT_NS: u64 = 150_000;
-/// Regular samples after which the beat is judged anew.
+/// Number of regular samples after which the beat is adjusted.
 const WINDOW: u32 = 32;
 
-/// How the samples of a CPU are judged.
+/// By what the samples of a CPU are judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
-    /// Of the timer.
+pub struct SilenceLimits {
+    /// Period of the timer.
     pub period_ns: u64,
-    /// Without a sample for longer is worth a look.
+    /// The time without a sample from which on a gap is judged.
     pub limit_ns: u64,
 }
 
-impl Terms {
-    /// What is longer is looked at: samples that are on time come a little unevenly, and every second one may be missing.
+impl SilenceLimits {
+    /// The limit with a margin: samples that are on time come a little unevenly, and every second one may be missing.
     fn least_ns(self) -> u64 {
         self.limit_ns.saturating_add(BEAT_NS.min(self.limit_ns / 64))
     }
 }
 
-/// What a gap between two samples looks like from this CPU alone.
+/// What the records of the CPU itself tell of a gap between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// The timer was held back, and nothing else was heard of the CPU either.
+    /// The timer was held back, and there was no other sign of an interrupt.
     Held,
-    /// One timer's function ran for all of it, as a hard interrupt.
+    /// The function of a single timer ran all the time, in hard interrupt context.
     Handler,
-    /// The timer was held back; no other event could have contradicted.
+    /// The timer was held back; there are no other events that could have contradicted.
     Alone,
-    /// Nothing was heard, but the timer is on its beat: it was not held back, or came on again by chance just then.
+    /// There was no sign, but the timer is on its beat: it was not held back, or interrupts came on just then by chance.
     OnBeat,
     /// Interrupts were served meanwhile: only the samples are missing.
     Served,
@@ -41,57 +41,58 @@ pub enum Evidence {
     Missed,
 }
 
-/// A time without samples that is too long.
+/// A time without samples that is longer than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub struct SampleGap {
     pub evidence: Evidence,
-    /// Nothing was heard in between.
+    /// There was no sign of an interrupt in between.
     pub from: u64,
     pub to: u64,
-    /// For so long at the least: from when the timer was due.
+    /// The least duration: from when the timer was due.
     pub late_ns: u64,
-    /// The idle task was interrupted at its end.
+    /// The interrupt at its end found the idle task.
     pub idle: bool,
     /// The function of the long handler.
     pub function: Option<u64>,
 }
 
-impl Gap {
-    /// It lasted no longer than this.
+impl SampleGap {
+    /// The greatest possible duration.
     pub fn most_ns(&self) -> u64 {
         self.to.saturating_sub(self.from)
     }
 }
 
-/// A timer's function that runs, or ran.
+/// A call of a timer's function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Handler {
+struct TimerHandler {
     start: u64,
     end: u64,
     function: u64,
 }
 
-/// What is known of one CPU. Times are ns, CLOCK_MONOTONIC.
+/// The state of one CPU. Times are ns, CLOCK_MONOTONIC.
 #[derive(Clone, Debug, Default)]
 pub struct Silence {
     /// The last sample; 0: none yet.
     last: u64,
-    /// The next expiry, or a little later: a sample comes some time after its expiry.
+    /// The next beat: the next expiry, or a little later, since a sample comes some time after its expiry.
     due: u64,
-    /// How far the samples of this window were behind, at the least.
+    /// How far the most punctual sample of this window was behind the beat.
     behind: u64,
+    /// Number of regular samples in this window.
     regular: u32,
-    /// How far they are behind, usually.
-    usual: u64,
-    /// The last moment at which interrupts were on.
+    /// A moving average of how far samples are behind the beat.
+    usual_behind: u64,
+    /// The last sign, a moment at which interrupts were on.
     sign: u64,
-    /// Signs beside the samples since the last one.
+    /// Number of signs other than samples since the last sample.
     signs: u32,
     /// The longest time between two signs since the last sample.
     longest: (u64, u64),
-    running: Option<Handler>,
-    longest_handler: Handler,
-    /// The same at the latest sample, if that was late.
+    running: Option<TimerHandler>,
+    longest_handler: TimerHandler,
+    /// The longest time without a sign before the latest sample; empty if that was on time.
     latest: (u64, u64),
     missed: bool,
     idle: bool,
@@ -99,12 +100,12 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Samples since the last call.
+    /// Number of samples since the last call.
     pub fn take_samples(&mut self) -> u64 {
         std::mem::take(&mut self.samples)
     }
 
-    /// A sample was seen at some time.
+    /// True once there was a sample.
     pub fn is_known(&self) -> bool {
         self.last != 0
     }
@@ -114,7 +115,7 @@ impl Silence {
         (self.sign.max(self.last), self.due)
     }
 
-    /// The longest time without a sign up to the latest sample, whatever it is taken for; empty when the sample was on time.
+    /// The longest time without a sign before the latest sample, however it is judged; empty if the sample was on time.
     pub fn latest(&self) -> (u64, u64) {
         self.latest
     }
@@ -124,18 +125,18 @@ impl Silence {
         self.missed = true;
     }
 
-    /// An interrupt of a timer came, of whatever timer, and calls `function`.
+    /// The interrupt of any timer came, and calls `function`.
     pub fn enter(&mut self, at: u64, function: u64, idle: bool) {
         self.hear(at);
         self.signs = self.signs.saturating_add(1);
-        self.running = Some(Handler { start: at, end: at, function });
+        self.running = Some(TimerHandler { start: at, end: at, function });
         self.idle = idle;
     }
 
     /// The function has returned.
     pub fn leave(&mut self, at: u64) {
-        let Some(handler) = self.running.take().map(|handler| Handler { end: at, ..handler }) else { return };
-        let length = |handler: &Handler| handler.end.saturating_sub(handler.start);
+        let Some(handler) = self.running.take().map(|handler| TimerHandler { end: at, ..handler }) else { return };
+        let length = |handler: &TimerHandler| handler.end.saturating_sub(handler.start);
         if length(&handler) > length(&self.longest_handler) {
             self.longest_handler = handler;
         }
@@ -148,8 +149,8 @@ impl Silence {
         self.sign = self.sign.max(at);
     }
 
-    /// The timer's sample. Some when it was too long in coming.
-    pub fn sample(&mut self, at: u64, tid: i32, terms: Terms) -> Option<Gap> {
+    /// Takes a sample of the timer. Some: the time since the last one was too long.
+    pub fn sample(&mut self, at: u64, tid: i32, terms: SilenceLimits) -> Option<SampleGap> {
         self.samples += 1;
         self.latest = (at, at);
         if self.last == 0 {
@@ -163,7 +164,7 @@ impl Silence {
             self.idle = tid == 0;
         }
         self.hear(at);
-        // A timer that is on time was not held back, however long nothing else was heard.
+        // A timer that is on time was not held back, however long there was no other sign.
         let on_time = at.saturating_sub(self.due) <= self.tolerance(terms);
         self.latest = if on_time { (at, at) } else { self.longest };
         let gap = (at - self.last > terms.least_ns()).then(|| self.gap(at, terms));
@@ -171,29 +172,29 @@ impl Silence {
         self.last = at;
         self.sign = at;
         self.longest = (at, at);
-        self.longest_handler = Handler::default();
+        self.longest_handler = TimerHandler::default();
         (self.signs, self.missed) = (0, false);
         gap
     }
 
-    fn restart(&mut self, at: u64, terms: Terms) {
+    fn restart(&mut self, at: u64, terms: SilenceLimits) {
         (self.last, self.sign, self.longest) = (at, at, (at, at));
         self.due = at.saturating_add(terms.period_ns);
         (self.behind, self.signs, self.missed) = (u64::MAX, 0, false);
     }
 
-    fn gap(&self, at: u64, terms: Terms) -> Gap {
+    fn gap(&self, at: u64, terms: SilenceLimits) -> SampleGap {
         let (from, to) = self.longest;
         let late_ns = to.saturating_sub(self.due_after(from, terms));
         let handler = self.longest_handler;
         let busy_ns = handler.end.saturating_sub(handler.start);
-        let gap = Gap { evidence: Evidence::Held, from, to, late_ns, idle: self.idle, function: None };
+        let gap = SampleGap { evidence: Evidence::Held, from, to, late_ns, idle: self.idle, function: None };
         if self.missed {
-            return Gap { evidence: Evidence::Missed, ..gap };
+            return SampleGap { evidence: Evidence::Missed, ..gap };
         }
         if busy_ns > terms.limit_ns && busy_ns > gap.most_ns() / 2 {
             let function = Some(handler.function);
-            return Gap {
+            return SampleGap {
                 evidence: Evidence::Handler,
                 from: handler.start,
                 to: handler.end,
@@ -203,42 +204,42 @@ impl Silence {
             };
         }
         if gap.most_ns() <= terms.limit_ns || late_ns == 0 {
-            // Of a sample that is missing nobody knows more than when the next one came.
+            // Of a missing sample only the time of the next one is known.
             let late_ns = at.saturating_sub(self.due);
-            return Gap { evidence: Evidence::Served, from: self.last, to: at, late_ns, ..gap };
+            return SampleGap { evidence: Evidence::Served, from: self.last, to: at, late_ns, ..gap };
         }
-        // A timer that was held back fires as soon as it may, at any time.
+        // A timer that was held back fires as soon as interrupts are on, which has nothing to do with the beat.
         let on_beat = self.beside_the_beat(at, terms) <= self.tolerance(terms);
         let evidence = match self.signs {
             _ if on_beat => Evidence::OnBeat,
             0 => Evidence::Alone,
             _ => Evidence::Held,
         };
-        Gap { evidence, ..gap }
+        SampleGap { evidence, ..gap }
     }
 
     /// The first expiry at or after `from`.
-    fn due_after(&self, from: u64, terms: Terms) -> u64 {
+    fn due_after(&self, from: u64, terms: SilenceLimits) -> u64 {
         let beats = from.saturating_sub(self.due).div_ceil(terms.period_ns.max(1));
         self.due.saturating_add(beats.saturating_mul(terms.period_ns))
     }
 
-    fn beside_the_beat(&self, at: u64, terms: Terms) -> u64 {
+    fn beside_the_beat(&self, at: u64, terms: SilenceLimits) -> u64 {
         at.saturating_sub(self.due) % terms.period_ns.max(1)
     }
 
-    /// How far behind the beat a sample may be that was not held back.
-    fn tolerance(&self, terms: Terms) -> u64 {
+    /// How far behind the beat a sample can be that was not held back.
+    fn tolerance(&self, terms: SilenceLimits) -> u64 {
         let least = BEAT_NS.min(terms.period_ns / 64);
         let most = OFF_BEAT_NS.min(terms.period_ns / 16).max(least);
-        self.usual.saturating_mul(2).clamp(least, most)
+        self.usual_behind.saturating_mul(2).clamp(least, most)
     }
 
-    /// The kernel keeps the beat, whatever was late: `hrtimer_forward_now` in `perf_swevent_hrtimer`,
-    /// kernel/events/core.c. The beat is where the most punctual samples are.
-    fn keep_beat(&mut self, at: u64, terms: Terms, regular: bool) {
+    /// Adjusts the beat to the most punctual samples. The kernel keeps the beat even after a late expiry:
+    /// `hrtimer_forward_now` in `perf_swevent_hrtimer`, kernel/events/core.c.
+    fn keep_beat(&mut self, at: u64, terms: SilenceLimits, regular: bool) {
         if at < self.due {
-            // Less late than any before, or the timer was started anew.
+            // The sample was more punctual than any before, or the timer was restarted.
             self.due = at.saturating_add(terms.period_ns);
             (self.behind, self.regular) = (u64::MAX, 0);
             return;
@@ -248,7 +249,7 @@ impl Silence {
         if !regular {
             return;
         }
-        self.usual = self.usual - self.usual / 16 + behind / 16;
+        self.usual_behind = self.usual_behind - self.usual_behind / 16 + behind / 16;
         self.behind = self.behind.min(behind);
         self.regular += 1;
         if self.regular == WINDOW {
@@ -263,7 +264,7 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    const TERMS: Terms = Terms { period_ns: 10 * MS, limit_ns: 20 * MS };
+    const TERMS: SilenceLimits = SilenceLimits { period_ns: 10 * MS, limit_ns: 20 * MS };
 
     /// A CPU whose timer was on time for a second; its last sample was at 1 s.
     fn punctual() -> Silence {
@@ -275,7 +276,7 @@ mod tests {
     }
 
     /// The timer's interrupt.
-    fn expire(cpu: &mut Silence, at: u64, tid: i32) -> Option<Gap> {
+    fn expire(cpu: &mut Silence, at: u64, tid: i32) -> Option<SampleGap> {
         cpu.enter(at, 0xaa, tid == 0);
         let gap = cpu.sample(at + 1000, tid, TERMS);
         cpu.leave(at + 2000);
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_over_the_limit_is_found() {
+    fn every_gap_over_the_limit_is_found() {
         for start in 0..10 {
             let mut cpu = punctual();
             let off = 21 * MS;
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_small_limit_is_kept_too() {
-        let terms = Terms { period_ns: 10_000, limit_ns: 20_000 };
+        let terms = SilenceLimits { period_ns: 10_000, limit_ns: 20_000 };
         let found = |late: u64| {
             let mut cpu = Silence::default();
             (1..=100).for_each(|n| assert_eq!(cpu.sample(n * 10_000, 7, terms), None));
@@ -400,13 +401,13 @@ mod tests {
     #[test]
     fn the_beat_is_found_among_samples_that_come_late() {
         let mut cpu = Silence::default();
-        // Each is behind by up to 300 us; the first by most.
+        // Each sample is behind by up to 300 us, the first one by most.
         for n in 1..=200 {
             let behind = if n == 1 { 300_000 } else { (n * 37 % 100) * 1000 };
             assert_eq!(expire(&mut cpu, n * 10 * MS + behind, 7), None);
         }
         assert!(cpu.due >= 2_010 * MS && cpu.due < 2_010 * MS + 50_000, "{}", cpu.due);
-        // A sample that is missing is not taken for interrupts that were off, however uneven the rest.
+        // A missing sample is not taken for interrupts off, however uneven the others are.
         let gap = expire(&mut cpu, 2_090 * MS + 90_000, 7).unwrap();
         assert_eq!(gap.evidence, Evidence::OnBeat);
     }
@@ -421,6 +422,6 @@ mod tests {
         cpu.leave(0);
         assert_eq!(cpu.sample(u64::MAX, 7, TERMS).map(|gap| gap.to), Some(u64::MAX));
         cpu.enter(0, 0, false);
-        assert_eq!(cpu.sample(u64::MAX, 7, Terms { period_ns: 0, limit_ns: 0 }), None);
+        assert_eq!(cpu.sample(u64::MAX, 7, SilenceLimits { period_ns: 0, limit_ns: 0 }), None);
     }
 }
