@@ -8,7 +8,7 @@ use crate::profilers::signal::names;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  Who kills nginx, and who has started that?
+  SignalPair kills nginx, and who has started that?
     perf-prof signal --filter nginx --signal KILL,TERM
   Every signal to one process, with the stack of its sender:
     perf-prof signal -p nginx -g

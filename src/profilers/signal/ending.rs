@@ -1,65 +1,65 @@
-//! Which signal ended a process: its threads are told with a SIGKILL each, whatever it was.
+//! Finds the signal that ended a process. Whatever signal it was, each thread is ended by a SIGKILL of its own.
 //!
-//! Those SIGKILLs name no sender, and come as well when a thread calls exit_group or execve: to all but that one. So a
-//! signal is behind them only if every thread had one.
+//! These SIGKILLs have no sender, and come as well if a thread calls exit_group or execve: to all other threads. So a signal is
+//! behind them only if every thread had one.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profilers::signal::names::SIGKILL;
-use crate::profilers::signal::pending::{Pending, Sent};
+use crate::profilers::signal::pending::{PendingSignals, SentSignal};
 
-/// How often /proc is asked whether a process still lives that was told to end.
+/// How often /proc is asked whether a process that is ending still lives.
 const AGAIN_NS: u64 = 1_000_000_000;
-/// A process ends for a reason that is known.
+/// In `spared`: the process is ending, and the reason is known.
 const ENDS: u64 = u64::MAX;
 
 /// A signal that ended a process.
 #[derive(Debug)]
-pub struct Deadly {
-    pub sent: Sent,
-    /// When the first of its threads was told.
+pub struct FatalSignal {
+    pub sent: SentSignal,
+    /// When the first of its threads got a SIGKILL.
     pub time: u64,
     pub tid: i32,
 }
 
-/// A process of which some threads were told to end, and the signal that may be behind it.
+/// A process some of whose threads got a SIGKILL, and the signal that may be behind it.
 #[derive(Debug)]
-struct Ending {
-    deadly: Deadly,
-    /// Threads that live and were not told.
+struct EndingProcess {
+    deadly: FatalSignal,
+    /// Living threads that got none.
     left: FxHashSet<i32>,
     look_at: u64,
-    /// /proc knew no living thread then.
+    /// When /proc showed no living thread.
     gone_at: Option<u64>,
 }
 
-/// What a look at /proc has brought.
+/// The result of [`EndingProcesses::looked`].
 #[derive(Debug)]
-pub enum Looked {
+pub enum EndingLook {
     Nothing,
-    /// It takes long, which has not been said yet.
-    Waits(Sent),
-    Ended(Deadly),
+    /// The process still lives, which was not reported yet.
+    Waits(SentSignal),
+    Ended(FatalSignal),
 }
 
-/// The processes that end.
+/// The processes that are ending.
 #[derive(Debug, Default)]
-pub struct Endings {
-    undecided: FxHashMap<i32, Ending>,
-    /// By process: what was sent up to then has not ended it.
+pub struct EndingProcesses {
+    undecided: FxHashMap<i32, EndingProcess>,
+    /// By process, the time up to which no signal that was sent has ended it.
     spared: FxHashMap<i32, u64>,
 }
 
-impl Endings {
-    /// A thread is told to end with a SIGKILL that nobody sent. Returns the signal behind it when that is certain.
+impl EndingProcesses {
+    /// A thread got a SIGKILL that was not sent by a task. Returns the signal behind it if that is certain.
     pub fn told(
         &mut self,
         (pid, tid): (i32, i32),
         time: u64,
-        pending: &mut Pending,
+        pending: &mut PendingSignals,
         living: impl FnOnce() -> FxHashSet<i32>,
         look_at: u64,
-    ) -> Option<Deadly> {
+    ) -> Option<FatalSignal> {
         if let Some(ending) = self.undecided.get_mut(&pid) {
             ending.left.remove(&tid);
             return if ending.left.is_empty() { self.decide(pid) } else { None };
@@ -70,29 +70,30 @@ impl Endings {
             return None;
         };
         let is_kill = sent.signo == SIGKILL;
-        let deadly = Deadly { sent, time, tid };
+        let deadly = FatalSignal { sent, time, tid };
         let mut left = if is_kill { FxHashSet::default() } else { living() };
         left.remove(&tid);
         if left.is_empty() {
             self.spared.insert(pid, ENDS);
             return Some(deadly);
         }
-        self.undecided.insert(pid, Ending { deadly, left, look_at, gone_at: None });
+        self.undecided.insert(pid, EndingProcess { deadly, left, look_at, gone_at: None });
         None
     }
 
-    fn decide(&mut self, pid: i32) -> Option<Deadly> {
+    fn decide(&mut self, pid: i32) -> Option<FatalSignal> {
         self.spared.insert(pid, ENDS);
         self.undecided.remove(&pid).map(|ending| ending.deadly)
     }
 
-    /// A SIGKILL that was sent arrives: nothing else ends the process. Returns what was thought to, as the next two do.
-    pub fn killed(&mut self, pid: i32) -> Option<Sent> {
+    /// A SIGKILL that was sent is delivered: nothing else ends the process. Returns the signal that was assumed to end it, as the
+    /// next two functions do.
+    pub fn killed(&mut self, pid: i32) -> Option<SentSignal> {
         self.decide(pid).map(|deadly| deadly.sent)
     }
 
-    /// A thread exits. One that was not told has itself called exit_group, or pthread_exit.
-    pub fn exited(&mut self, (pid, tid): (i32, i32), time: u64, any_pending: bool) -> Option<Sent> {
+    /// A thread exits. If it got no SIGKILL it has itself called exit_group, or pthread_exit.
+    pub fn exited(&mut self, (pid, tid): (i32, i32), time: u64, any_pending: bool) -> Option<SentSignal> {
         match self.undecided.get(&pid) {
             Some(ending) if ending.left.contains(&tid) => self.killed(pid),
             Some(_) => None,
@@ -106,8 +107,8 @@ impl Endings {
         }
     }
 
-    /// The one thread that was not told lives on with another program.
-    pub fn executed(&mut self, pid: i32, time: u64) -> Option<Sent> {
+    /// The thread that got no SIGKILL has executed another program.
+    pub fn executed(&mut self, pid: i32, time: u64) -> Option<SentSignal> {
         let sent = self.undecided.remove(&pid).map(|ending| ending.deadly.sent);
         if sent.is_some() || self.spared.contains_key(&pid) {
             self.spared.insert(pid, time);
@@ -115,48 +116,48 @@ impl Endings {
         sent
     }
 
-    /// Processes to be looked at in /proc, a limited number.
+    /// Up to `most` processes that are to be looked up in /proc now.
     pub fn due(&self, now: u64, most: usize) -> Vec<i32> {
         self.undecided.iter().filter(|(_, ending)| ending.look_at <= now).map(|(pid, _)| *pid).take(most).collect()
     }
 
-    /// What /proc said of a process at `looked_at`. Records up to `now` were seen.
-    pub fn looked(&mut self, pid: i32, lives: bool, looked_at: u64, now: u64) -> Looked {
-        let Some(ending) = self.undecided.get_mut(&pid) else { return Looked::Nothing };
+    /// Takes the answer of /proc about a process at `looked_at`. Records up to `now` were read.
+    pub fn looked(&mut self, pid: i32, lives: bool, looked_at: u64, now: u64) -> EndingLook {
+        let Some(ending) = self.undecided.get_mut(&pid) else { return EndingLook::Nothing };
         if lives {
             (ending.look_at, ending.gone_at) = (now.saturating_add(AGAIN_NS), None);
             let sent = &mut ending.deadly.sent;
             return if std::mem::replace(&mut sent.shown, true) {
-                Looked::Nothing
+                EndingLook::Nothing
             } else {
-                Looked::Waits(sent.clone())
+                EndingLook::Waits(sent.clone())
             };
         }
         match ending.gone_at {
-            // Of those that are left no exit was seen: they were gone before.
-            Some(gone_at) if now >= gone_at => self.decide(pid).map_or(Looked::Nothing, Looked::Ended),
-            Some(_) => Looked::Nothing,
+            // No exit of the threads that are left was seen: they had ended before.
+            Some(gone_at) if now >= gone_at => self.decide(pid).map_or(EndingLook::Nothing, EndingLook::Ended),
+            Some(_) => EndingLook::Nothing,
             None => {
                 ending.gone_at = Some(looked_at);
-                Looked::Nothing
+                EndingLook::Nothing
             }
         }
     }
 
-    /// Forgets processes for which no signal waits.
-    pub fn purge(&mut self, pending: &Pending) {
+    /// Forgets processes without a pending signal.
+    pub fn purge(&mut self, pending: &PendingSignals) {
         if !self.spared.is_empty() {
             let waiting: FxHashSet<i32> = pending.iter().map(|sent| sent.target.pid).collect();
             self.spared.retain(|pid, _| waiting.contains(pid));
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Sent> {
+    pub fn iter(&self) -> impl Iterator<Item = &SentSignal> {
         self.undecided.values().map(|ending| &ending.deadly.sent)
     }
 
-    /// All that is undecided as the run ends.
-    pub fn take(&mut self) -> Vec<Sent> {
+    /// Takes the signals of all undecided processes, at the end of the run.
+    pub fn take(&mut self) -> Vec<SentSignal> {
         self.undecided.drain().map(|(_, ending)| ending.deadly.sent).collect()
     }
 }
@@ -169,13 +170,19 @@ mod tests {
     const PID: i32 = 7;
 
     /// A process to which SIGTERM was sent at 10.
-    fn term() -> (Endings, Pending) {
-        let mut pending = Pending::default();
+    fn term() -> (EndingProcesses, PendingSignals) {
+        let mut pending = PendingSignals::default();
         pending.add(sent(10, (PID, PID, true), 15, 0), 0);
-        (Endings::default(), pending)
+        (EndingProcesses::default(), pending)
     }
 
-    fn told(endings: &mut Endings, pending: &mut Pending, tid: i32, time: u64, living: &[i32]) -> Option<(u64, i32)> {
+    fn told(
+        endings: &mut EndingProcesses,
+        pending: &mut PendingSignals,
+        tid: i32,
+        time: u64,
+        living: &[i32],
+    ) -> Option<(u64, i32)> {
         let living = || living.iter().copied().collect();
         endings.told((PID, tid), time, pending, living, 0).map(|deadly| (deadly.time, deadly.tid))
     }
@@ -193,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn who_calls_exit_is_not_told() {
+    fn a_thread_that_calls_exit_gets_no_sigkill() {
         let (mut endings, mut pending) = term();
         assert_eq!(told(&mut endings, &mut pending, 8, 20, &[7, 8]), None);
         assert_eq!(endings.exited((PID, 7), 21, true).map(|sent| sent.time), Some(10));
@@ -209,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn who_calls_exec_lives_on() {
+    fn a_thread_that_calls_exec_lives_on() {
         let (mut endings, mut pending) = term();
         assert_eq!(told(&mut endings, &mut pending, 8, 20, &[7, 8]), None);
         let back = endings.executed(PID, 21).expect("it was not the signal");
@@ -228,7 +235,7 @@ mod tests {
         let (mut endings, mut pending) = term();
         assert_eq!(told(&mut endings, &mut pending, 8, 20, &[7, 8]), None);
         assert_eq!(endings.killed(PID).map(|sent| sent.signo), Some(15));
-        let (mut endings, mut pending) = (Endings::default(), Pending::default());
+        let (mut endings, mut pending) = (EndingProcesses::default(), PendingSignals::default());
         pending.add(sent(10, (9, PID, false), SIGKILL, 0), 0);
         assert_eq!(told(&mut endings, &mut pending, 8, 20, &[7, 8, 9]), Some((20, 8)));
     }
@@ -238,11 +245,11 @@ mod tests {
         let (mut endings, mut pending) = term();
         assert_eq!(told(&mut endings, &mut pending, 8, 20, &[7, 8]), None);
         assert_eq!(endings.due(20, 9), [PID]);
-        assert!(matches!(endings.looked(PID, true, 30, 25), Looked::Waits(sent) if sent.time == 10));
-        assert!(matches!(endings.looked(PID, true, 40, 35), Looked::Nothing), "said once");
+        assert!(matches!(endings.looked(PID, true, 30, 25), EndingLook::Waits(sent) if sent.time == 10));
+        assert!(matches!(endings.looked(PID, true, 40, 35), EndingLook::Nothing), "said once");
         assert!(endings.due(40, 9).is_empty());
-        assert!(matches!(endings.looked(PID, false, 60, 55), Looked::Nothing), "records may be on their way");
-        assert!(matches!(endings.looked(PID, false, 70, 65), Looked::Ended(Deadly { time: 20, tid: 8, .. })));
+        assert!(matches!(endings.looked(PID, false, 60, 55), EndingLook::Nothing), "records may be on their way");
+        assert!(matches!(endings.looked(PID, false, 70, 65), EndingLook::Ended(FatalSignal { time: 20, tid: 8, .. })));
         endings.purge(&pending);
         assert!(endings.spared.is_empty() && endings.undecided.is_empty());
     }

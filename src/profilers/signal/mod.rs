@@ -1,10 +1,11 @@
-//! `signal`: who sends which signal to whom, and what becomes of it.
+//! `signal`: who sends which signal to whom, and whether it is delivered.
 //!
 //! Events: `signal:signal_generate` and `signal:signal_deliver`, period 1, on whole CPUs: sender and receiver are two tasks.
-//! Cost: two records per signal; `--filter` and `-t` are left to the kernel for the first of them.
+//! Cost: two records per signal; the kernel applies `--filter` and `-t` to the first of them.
 //!
-//! `pending` keeps what was sent and has not arrived, `ending` tells which of that ended a process, `names` knows the
-//! kernel's numbers, `shown` is the line of a signal, `table` holds the sums, `args` the options.
+//! `pending` keeps the signals that were sent and are not delivered yet, `doubt` the queues that may be out of step after a
+//! loss. `ending` finds the signal that ended a process, `names` has the kernel's numbers, `shown` is the line of a signal,
+//! `table` holds the sums, `args` the options.
 
 mod args;
 mod doubt;
@@ -25,12 +26,14 @@ use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 pub use crate::profilers::signal::args::SignalArgs;
 use crate::profilers::signal::args::SignalList;
-use crate::profilers::signal::doubt::{Doubts, Empty};
-use crate::profilers::signal::ending::{Deadly, Endings, Looked};
-use crate::profilers::signal::names::{Origin, SIGKILL};
-use crate::profilers::signal::pending::{Absent, Added, Key, Pending, Sender, Sent, Target};
-use crate::profilers::signal::shown::{Delivery, SENT, ShownSignal};
-use crate::profilers::signal::table::{Fate, SIGNALS, Sums};
+use crate::profilers::signal::doubt::{EmptyQueue, QueueDoubts};
+use crate::profilers::signal::ending::{EndingLook, EndingProcesses, FatalSignal};
+use crate::profilers::signal::names::{SIGKILL, SignalOrigin};
+use crate::profilers::signal::pending::{
+    AbsentSignal, AddOutcome, PendingSignals, QueueKey, SentSignal, SignalSender, SignalTarget,
+};
+use crate::profilers::signal::shown::{SENT, ShownSignal, SignalDelivery};
+use crate::profilers::signal::table::{SIGNALS, SignalFate, SignalSums};
 use crate::report::{OccurrenceLayout, Subject, TableSchema, Value, Verdict};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
@@ -55,11 +58,11 @@ impl ProfilerArgs for SignalArgs {
     }
 }
 
-/// A signal that has not arrived by then is looked for in /proc.
+/// The age at which a signal that was not delivered is looked for in /proc.
 const SETTLE_NS: u64 = 50_000_000;
-/// How often what waits is looked at again.
+/// How often a pending signal is looked for again.
 const AGAIN_NS: u64 = 1_000_000_000;
-/// Looks at /proc in a row: the rings fill meanwhile.
+/// Limit of the looks at /proc in one tick: the rings fill meanwhile.
 const MOST_LOOKS: usize = 256;
 
 /// `TRACE_SIGNAL_*`, include/trace/events/signal.h.
@@ -71,7 +74,7 @@ mod result {
     pub const LOSE_INFO: i32 = 4;
 }
 
-/// What is known once the events are.
+/// The opened events with their fields.
 #[derive(Debug)]
 struct SignalEvents {
     generate: EventId,
@@ -104,13 +107,13 @@ pub struct Signal {
     args: SignalArgs,
     plan: Option<SignalEvents>,
     takes_stacks: bool,
-    pending: Pending,
-    sums: Sums,
-    endings: Endings,
+    pending: PendingSignals,
+    sums: SignalSums,
+    endings: EndingProcesses,
     /// Signals sent before this may have arrived unseen.
     horizon: LossHorizon,
-    doubts: Doubts,
-    /// Delivered, and not seen when they were sent.
+    doubts: QueueDoubts,
+    /// Number of signals that were delivered without having been seen when they were sent.
     unsent: u64,
 }
 
@@ -128,11 +131,11 @@ impl Signal {
             args,
             plan: None,
             takes_stacks: false,
-            pending: Pending::default(),
-            sums: Sums::default(),
-            endings: Endings::default(),
+            pending: PendingSignals::default(),
+            sums: SignalSums::default(),
+            endings: EndingProcesses::default(),
             horizon: LossHorizon::default(),
-            doubts: Doubts::default(),
+            doubts: QueueDoubts::default(),
             unsent: 0,
         }
     }
@@ -141,12 +144,12 @@ impl Signal {
         ctx.is_ours(tid) && self.args.filter.as_ref().is_none_or(|filter| filter.matches(comm))
     }
 
-    /// See `--signal`.
+    /// True if `--signal` selects it.
     fn is_asked_for(&self, signo: u8) -> bool {
         self.args.signals.as_ref().is_none_or(|SignalList(list)| list.contains(&signo))
     }
 
-    /// It counts when it is known what became of it.
+    /// Takes a sent signal. It counts as an event when its fate is known.
     fn on_generate(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         let Some(plan) = &self.plan else { return Ok(Use::Ignored) };
         let fields = &plan.generated;
@@ -156,27 +159,27 @@ impl Signal {
         if !self.is_ours(tid, comm, ctx) || !self.is_asked_for(signo) {
             return Ok(Use::Ignored);
         }
-        // One from elsewhere is not shown, but may stand in front of another one in the queue.
+        // A signal from another CPU is not shown, but may be in front of another one in the queue.
         let hidden = !ctx.scope.has_cpu(sample.cpu);
         let result = fields.result.read_i32(sample.raw)?;
-        let target = Target {
+        let target = SignalTarget {
             tid,
             pid: ctx.tasks.pid(tid),
             comm: Comm::new(comm),
             group: fields.group.read_i32(sample.raw)? != 0,
         };
         let stack = if self.takes_stacks && !hidden { ctx.stack(sample) } else { None };
-        let sender = Sender {
+        let sender = SignalSender {
             pid: sample.pid,
             tid: sample.tid,
             comm: ctx.tasks.comm(sample.tid),
             interrupt: fields.context.in_interrupt(sample.raw),
         };
         let code = fields.code.read_i32(sample.raw)?;
-        // Who signals itself is known.
+        // The lineage of a process that signals itself is not needed.
         let is_of_interest =
-            !hidden && !sender.interrupt && Origin::of(code) == Origin::Task && sender.pid != target.pid;
-        let sent = Sent {
+            !hidden && !sender.interrupt && SignalOrigin::of(code) == SignalOrigin::Task && sender.pid != target.pid;
+        let sent = SentSignal {
             time: sample.time,
             cpu: sample.cpu,
             sender,
@@ -198,53 +201,53 @@ impl Signal {
         }
         let used = match result {
             result::DELIVERED | result::LOSE_INFO => {
-                self.resync(Key::of(&sent), sent.time, ctx);
+                self.resync(QueueKey::of(&sent), sent.time, ctx);
                 self.doubts.sent(&sent);
                 match self.pending.add(sent, sample.time.saturating_add(SETTLE_NS)) {
-                    Added::Alone => {}
-                    Added::Displaced(before) => self.end(&before, Fate::Taken, ctx),
-                    Added::Full(sent) => self.end(&sent, Fate::Untracked, ctx),
+                    AddOutcome::Alone => {}
+                    AddOutcome::Displaced(before) => self.end(&before, SignalFate::Taken, ctx),
+                    AddOutcome::Full(sent) => self.end(&sent, SignalFate::Untracked, ctx),
                 }
                 Use::Ignored
             }
-            result::IGNORED => self.end_here(&sent, Fate::Ignored, ctx),
-            result::ALREADY_PENDING => self.end_here(&sent, Fate::AlreadyPending, ctx),
-            result::OVERFLOW_FAIL => self.end_here(&sent, Fate::Overflow, ctx),
-            _ => self.end_here(&sent, Fate::Unknown, ctx),
+            result::IGNORED => self.end_here(&sent, SignalFate::Ignored, ctx),
+            result::ALREADY_PENDING => self.end_here(&sent, SignalFate::AlreadyPending, ctx),
+            result::OVERFLOW_FAIL => self.end_here(&sent, SignalFate::Overflow, ctx),
+            _ => self.end_here(&sent, SignalFate::Unknown, ctx),
         };
         Ok(used)
     }
 
-    /// Its delivery may have gone unseen, or be another one's.
-    fn is_uncertain(&self, sent: &Sent) -> bool {
+    /// True if the delivery of the signal may have gone unseen, or be that of another signal.
+    fn is_uncertain(&self, sent: &SentSignal) -> bool {
         !self.horizon.saw_all_since(sent.time.max(sent.certain_until)) || self.doubts.covers(sent)
     }
 
-    /// What a record says became of a signal counts as an event.
-    fn end_here(&mut self, sent: &Sent, fate: Fate, ctx: &mut Context) -> Use {
+    /// Ends a signal whose fate a record tells: that counts as an event.
+    fn end_here(&mut self, sent: &SentSignal, fate: SignalFate, ctx: &mut Context) -> Use {
         self.end(sent, fate, ctx);
         if sent.hidden { Use::Ignored } else { Use::Relevant }
     }
 
-    /// Shows a signal of which the records tell no more.
-    fn end(&mut self, sent: &Sent, fate: Fate, ctx: &mut Context) {
+    /// Counts and shows a signal that was not delivered, with its fate.
+    fn end(&mut self, sent: &SentSignal, fate: SignalFate, ctx: &mut Context) {
         if sent.hidden {
             return;
         }
         let fate = match fate {
-            Fate::Taken if self.is_uncertain(sent) => Fate::Unknown,
-            Fate::Taken if names::is_absolute(sent.signo) => Fate::Gone,
+            SignalFate::Taken if self.is_uncertain(sent) => SignalFate::Unknown,
+            SignalFate::Taken if names::is_absolute(sent.signo) => SignalFate::Gone,
             _ => fate,
         };
-        ctx.discarded += u64::from(fate == Fate::Unknown);
-        ctx.untracked += u64::from(fate == Fate::Untracked);
+        ctx.discarded += u64::from(fate == SignalFate::Unknown);
+        ctx.untracked += u64::from(fate == SignalFate::Untracked);
         self.sums.ended(sent, fate);
         self.emit(&ShownSignal::new(sent, shown::result(fate, sent.signo)), ctx);
     }
 
     fn emit(&self, shown: &ShownSignal, ctx: &mut Context) {
         let sent = &shown.sent;
-        let Sender { pid, tid, comm, .. } = sent.sender;
+        let SignalSender { pid, tid, comm, .. } = sent.sender;
         let subject = Subject { time: sent.time, cpu: sent.cpu, pid, tid, comm };
         ctx.emit(&SENT, subject, shown, sent.stack.filter(|_| self.args.common.stacks()));
     }
@@ -258,7 +261,7 @@ impl Signal {
         let (pid, tid) = (sample.pid, sample.tid);
         let mut arrival = Arrival { time: sample.time, pid, tid, handler };
         for (id, group) in [(tid, false), (pid, true)] {
-            self.resync(Key { id, group, signo }, sample.time, ctx);
+            self.resync(QueueKey { id, group, signo }, sample.time, ctx);
         }
         let mut sent = self.pending.take(tid, pid, signo, code);
         if signo == SIGKILL {
@@ -271,7 +274,7 @@ impl Signal {
                     let look_at = sample.time.saturating_add(SETTLE_NS);
                     let living = || threads_of(pid, ctx);
                     let deadly = self.endings.told((pid, tid), sample.time, &mut self.pending, living, look_at);
-                    sent = deadly.map(|Deadly { sent, time, tid }| {
+                    sent = deadly.map(|FatalSignal { sent, time, tid }| {
                         (arrival.time, arrival.tid) = (time, tid);
                         sent
                     });
@@ -289,85 +292,85 @@ impl Signal {
         Ok(Use::Ignored)
     }
 
-    fn arrive(&mut self, sent: &Sent, arrival: &Arrival, ctx: &mut Context) -> Use {
+    fn arrive(&mut self, sent: &SentSignal, arrival: &Arrival, ctx: &mut Context) -> Use {
         if sent.hidden {
             return Use::Ignored;
         }
         if self.is_uncertain(sent) {
-            return self.end_here(sent, Fate::Unknown, ctx);
+            return self.end_here(sent, SignalFate::Unknown, ctx);
         }
         let Arrival { time, pid, tid, handler } = *arrival;
         let delay_ns = time.saturating_sub(sent.time);
-        self.sums.ended(sent, Fate::Delivered { delay_ns });
+        self.sums.ended(sent, SignalFate::Delivered { delay_ns });
         let is_named = handler > 1 && self.args.common.stacks();
         let function = if is_named { ctx.user_address(handler, pid) } else { None };
-        let delivery = Some(Delivery { delay_ns, tid, handler, function });
+        let delivery = Some(SignalDelivery { delay_ns, tid, handler, function });
         self.emit(&ShownSignal { delivery, ..ShownSignal::new(sent, Value::Word("delivered")) }, ctx);
         Use::Relevant
     }
 
-    /// A signal that did not end its process after all waits again.
-    fn put_back(&mut self, sent: Option<Sent>, now: Timestamp, ctx: &mut Context) {
+    /// Makes a signal pending again that has not ended its process after all.
+    fn put_back(&mut self, sent: Option<SentSignal>, now: Timestamp, ctx: &mut Context) {
         if let Some(gone) = sent.and_then(|sent| self.pending.put_back(sent, now.saturating_add(SETTLE_NS))) {
-            self.end(&gone, Fate::Taken, ctx);
+            self.end(&gone, SignalFate::Taken, ctx);
         }
     }
 
-    /// Asks /proc whether a process still ends.
+    /// Asks /proc whether a process is still ending.
     fn look_at_ending(&mut self, pid: i32, now: Timestamp, ctx: &mut Context) {
         let lives = ctx.process_signals_from_proc(pid).is_some();
         match self.endings.looked(pid, lives, crate::sys::monotonic_ns(), now) {
-            Looked::Nothing => {}
-            Looked::Waits(sent) => {
+            EndingLook::Nothing => {}
+            EndingLook::Waits(sent) => {
                 let result = Value::Phrase { word: "pending", text: "not delivered yet" };
                 let why = Value::Phrase { word: "ending", text: "its process is ending" };
                 self.emit(&ShownSignal { why, ..ShownSignal::new(&sent, result) }, ctx);
             }
-            Looked::Ended(Deadly { sent, time, tid }) => {
+            EndingLook::Ended(FatalSignal { sent, time, tid }) => {
                 self.arrive(&sent, &Arrival { time, pid, tid, handler: 0 }, ctx);
             }
         }
     }
 
-    /// Asks /proc whether nothing waits in a queue that may be out of step.
-    fn look_whether_empty(&mut self, key: Key, ctx: &Context) {
+    /// Asks /proc whether a queue that may be out of step is empty.
+    fn look_whether_empty(&mut self, key: QueueKey, ctx: &Context) {
         let from = crate::sys::monotonic_ns();
         let Some(state) = state_of(key, ctx) else { return self.doubts.answer(key, None) };
         let mask = if key.group { state.shared } else { state.pending };
         if !SignalState::has(mask, key.signo) && state.state != b't' {
-            self.doubts.answer(key, Some(Empty { from, to: crate::sys::monotonic_ns() }));
+            self.doubts.answer(key, Some(EmptyQueue { from, to: crate::sys::monotonic_ns() }));
         }
     }
 
-    /// All up to `now` was seen: a queue that was empty before has nothing from then.
+    /// All records up to `now` were read: ends the signals that were sent before their queue was found empty.
     #[inline]
-    fn resync(&mut self, key: Key, now: Timestamp, ctx: &mut Context) {
+    fn resync(&mut self, key: QueueKey, now: Timestamp, ctx: &mut Context) {
         let Some(empty) = self.doubts.take_answer(key, now) else { return };
         for sent in self.pending.take_older(key, empty.from) {
-            self.end(&sent, Fate::Taken, ctx);
+            self.end(&sent, SignalFate::Taken, ctx);
         }
-        // Of one that was sent meanwhile nobody knows whether it had gone by then.
+        // Of a signal that was sent while /proc was read it is unknown whether it had been taken by then.
         if self.pending.queue(key).is_none_or(|queue| queue.sent.iter().all(|sent| sent.time > empty.to)) {
             self.doubts.was_empty(key, empty);
         }
     }
 
-    /// Asks /proc what has become of the signals of a queue. Some are taken without an event.
-    fn look(&mut self, key: Key, now: Timestamp, ctx: &mut Context) {
+    /// Asks /proc whether the signals of a queue are still pending. Some are taken without an event.
+    fn look(&mut self, key: QueueKey, now: Timestamp, ctx: &mut Context) {
         let living = state_of(key, ctx);
         let looked_at = crate::sys::monotonic_ns();
         let horizon = self.horizon;
         let Some(queue) = self.pending.queue(key) else { return };
         let waits = |state: &SignalState| {
             let mask = if key.group { state.shared } else { state.pending };
-            // What a tracer holds back is in no mask.
+            // A signal that a tracer holds back is in no mask.
             SignalState::has(mask, key.signo) || state.state == b't'
         };
         let Some(state) = living.filter(waits) else {
             match queue.absent {
-                // Records up to that moment were seen, and none told of a delivery.
-                Some(Absent { at, gone }) if now >= at => {
-                    let fate = if gone { Fate::TargetEnded } else { Fate::Taken };
+                // All records up to that moment were read, and none was of a delivery.
+                Some(AbsentSignal { at, gone }) if now >= at => {
+                    let fate = if gone { SignalFate::TargetEnded } else { SignalFate::Taken };
                     queue.absent = None;
                     queue.look_at = now.saturating_add(SETTLE_NS);
                     for sent in self.pending.take_older(key, at) {
@@ -375,7 +378,7 @@ impl Signal {
                     }
                 }
                 Some(_) => {}
-                None => queue.absent = Some(Absent { at: looked_at, gone: living.is_none() }),
+                None => queue.absent = Some(AbsentSignal { at: looked_at, gone: living.is_none() }),
             }
             return;
         };
@@ -385,7 +388,7 @@ impl Signal {
         let settled = now.saturating_sub(SETTLE_NS);
         let mut fresh = Vec::new();
         for sent in &mut queue.sent {
-            // Of the queued ones some may have been taken, and others have come.
+            // Of a queue of real-time signals some may have been taken, and others have come.
             if !names::is_real_time(key.signo) && horizon.saw_all_since(sent.time.max(sent.certain_until)) {
                 sent.certain_until = looked_at;
             }
@@ -403,13 +406,13 @@ impl Signal {
     }
 }
 
-/// The threads of a process that live, as far as records tell.
+/// The living threads of a process, by the records.
 fn threads_of(pid: i32, ctx: &Context) -> FxHashSet<i32> {
     ctx.tasks.living().filter(|(_, process)| *process == pid).map(|(tid, _)| tid).collect()
 }
 
-/// What /proc says of the owner of a queue. None: it has gone.
-fn state_of(key: Key, ctx: &Context) -> Option<SignalState> {
+/// The signal masks of the owner of a queue, from /proc. None: the owner has ended.
+fn state_of(key: QueueKey, ctx: &Context) -> Option<SignalState> {
     if key.group {
         ctx.process_signals_from_proc(key.id)
     } else {
@@ -417,12 +420,12 @@ fn state_of(key: Key, ctx: &Context) -> Option<SignalState> {
     }
 }
 
-/// A number that is no signal's becomes 0.
+/// The number of a signal; 0 for a number that no signal has.
 fn signo(number: i32) -> u8 {
     u8::try_from(number).ok().filter(|&signo| signo <= names::LAST).unwrap_or(0)
 }
 
-/// Why a signal waits, as far as one can see from outside.
+/// Why a signal is pending, as far as /proc shows it.
 fn why_pending(state: &SignalState, signo: u8) -> Value {
     let (word, text) = match state.state {
         b't' => ("traced", "its tracer holds it"),
@@ -509,7 +512,7 @@ impl Profiler for Signal {
             self.sums.waits(sent);
         }
         let table = report.delta(&SIGNALS, self.sums.take_rows());
-        // Their deliveries may be among what was lost.
+        // The lost records may have told of their deliveries.
         if self.pending.iter().any(|sent| self.is_uncertain(sent)) {
             table.judged(Verdict::Unsure);
         }
@@ -539,7 +542,7 @@ impl Signal {
             queues.extend(of_process);
         }
         for sent in queues.into_iter().flat_map(|key| self.pending.take_older(key, u64::MAX)).collect::<Vec<_>>() {
-            self.end(&sent, Fate::TargetEnded, ctx);
+            self.end(&sent, SignalFate::TargetEnded, ctx);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The names of signals, of the codes that come with them, and what happens by default.
+//! Names of signals and of their codes, and default actions.
 //!
 //! The numbers are those of asm-generic/signal.h and asm-generic/siginfo.h, which x86 and arm64 share.
 
@@ -77,12 +77,12 @@ const NAMES: [&str; LAST as usize + 1] = [
     "SIGRTMIN+30",
 ];
 
-/// SIGTERM, SIGRTMIN+3.
+/// The name of a signal: `SIGTERM`, `SIGRTMIN+3`.
 pub fn signal(signo: u8) -> &'static str {
     NAMES.get(usize::from(signo)).copied().unwrap_or("?")
 }
 
-/// Of `KILL`, `SIGKILL`, `sigkill`, `9`, `RTMIN+3`.
+/// The number of a signal, from `KILL`, `SIGKILL`, `sigkill`, `9` or `RTMIN+3`.
 pub fn number(text: &str) -> Option<u8> {
     if let Ok(number) = text.parse::<u8>() {
         return (1..=LAST).contains(&number).then_some(number);
@@ -93,18 +93,18 @@ pub fn number(text: &str) -> Option<u8> {
     u8::try_from(found + 1).ok()
 }
 
-/// Of its kind only one waits at a time. Timers have their own entries in the queue, so they come on top of another one of
-/// the same number.
+/// True if only one signal of this kind is pending at a time. Signals of timers have entries of their own in the queue, besides
+/// another one of the same number.
 pub fn waits_alone(signo: u8, code: i32) -> bool {
     !is_real_time(signo) && code != SI_TIMER
 }
 
-/// What no program can block, ignore or take.
+/// True for the signals that no program can block, ignore or take.
 pub fn is_absolute(signo: u8) -> bool {
     matches!(signo, SIGKILL | SIGSTOP)
 }
 
-/// Each one that is sent waits on its own; of others at most one waits.
+/// True for the signals that queue; any other is pending at most once.
 pub fn is_real_time(signo: u8) -> bool {
     signo >= FIRST_REAL_TIME
 }
@@ -142,31 +142,31 @@ impl DefaultAction {
     }
 }
 
-/// Who has made a signal.
+/// What has generated a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// With kill, tgkill, sigqueue and the like.
+pub enum SignalOrigin {
+    /// A task, with kill, tgkill, sigqueue and the like.
     Task,
     Kernel,
-    /// One of timer_create(2).
+    /// A timer of timer_create(2).
     Timer,
 }
 
-impl Origin {
-    pub fn of(code: i32) -> Origin {
+impl SignalOrigin {
+    pub fn of(code: i32) -> SignalOrigin {
         match code {
-            SI_TIMER => Origin::Timer,
-            SI_MESGQ | SI_ASYNCIO | SI_SIGIO | SI_DETHREAD | SI_ASYNCNL => Origin::Kernel,
-            _ if code > 0 => Origin::Kernel, // SI_FROMKERNEL
-            _ => Origin::Task,
+            SI_TIMER => SignalOrigin::Timer,
+            SI_MESGQ | SI_ASYNCIO | SI_SIGIO | SI_DETHREAD | SI_ASYNCNL => SignalOrigin::Kernel,
+            _ if code > 0 => SignalOrigin::Kernel, // SI_FROMKERNEL
+            _ => SignalOrigin::Task,
         }
     }
 
     pub fn word(self) -> &'static str {
         match self {
-            Origin::Task => "task",
-            Origin::Kernel => "kernel",
-            Origin::Timer => "timer",
+            SignalOrigin::Task => "task",
+            SignalOrigin::Kernel => "kernel",
+            SignalOrigin::Timer => "timer",
         }
     }
 }
@@ -178,7 +178,7 @@ const SI_SIGIO: i32 = -5;
 const SI_DETHREAD: i32 = -7;
 const SI_ASYNCNL: i32 = -60;
 
-/// The codes from 1 on.
+/// Names of the codes from 1 on, by signal.
 const ILL: [&str; 11] = [
     "ILL_ILLOPC",
     "ILL_ILLOPN",
@@ -212,7 +212,7 @@ const CHLD: [&str; 6] = ["CLD_EXITED", "CLD_KILLED", "CLD_DUMPED", "CLD_TRAPPED"
 const POLL: [&str; 6] = ["POLL_IN", "POLL_OUT", "POLL_MSG", "POLL_ERR", "POLL_PRI", "POLL_HUP"];
 const SYS: [&str; 2] = ["SYS_SECCOMP", "SYS_USER_DISPATCH"];
 
-/// The name of a code. None: it has none, as those that a task may choose for itself.
+/// The name of a code. None: it has no name, like those that a task may choose itself.
 pub fn code(signo: u8, code: i32) -> Option<&'static str> {
     let own: &[&'static str] = match signal(signo) {
         "SIGILL" => &ILL,
@@ -298,24 +298,24 @@ mod tests {
     fn codes_depend_on_the_signal() {
         let signo = |signo: i32| signo as u8;
         let cases = [
-            (libc::SIGTERM, 0, Some("SI_USER"), Origin::Task),
-            (libc::SIGUSR1, -6, Some("SI_TKILL"), Origin::Task),
-            (40, -1, Some("SI_QUEUE"), Origin::Task),
-            (40, 1, Some("POLL_IN"), Origin::Kernel),
-            (libc::SIGALRM, 0x80, Some("SI_KERNEL"), Origin::Kernel),
-            (libc::SIGALRM, -2, Some("SI_TIMER"), Origin::Timer),
-            (libc::SIGSEGV, 1, Some("SEGV_MAPERR"), Origin::Kernel),
-            (libc::SIGFPE, 1, Some("FPE_INTDIV"), Origin::Kernel),
-            (libc::SIGFPE, 14, Some("FPE_FLTUNK"), Origin::Kernel),
-            (libc::SIGCHLD, 2, Some("CLD_KILLED"), Origin::Kernel),
-            (libc::SIGTERM, 1, None, Origin::Kernel),
-            (libc::SIGUSR1, -77, None, Origin::Task),
-            (libc::SIGCHLD, 7, None, Origin::Kernel),
-            (libc::SIGCHLD, i32::MIN, None, Origin::Task),
-            (libc::SIGCHLD, i32::MAX, None, Origin::Kernel),
+            (libc::SIGTERM, 0, Some("SI_USER"), SignalOrigin::Task),
+            (libc::SIGUSR1, -6, Some("SI_TKILL"), SignalOrigin::Task),
+            (40, -1, Some("SI_QUEUE"), SignalOrigin::Task),
+            (40, 1, Some("POLL_IN"), SignalOrigin::Kernel),
+            (libc::SIGALRM, 0x80, Some("SI_KERNEL"), SignalOrigin::Kernel),
+            (libc::SIGALRM, -2, Some("SI_TIMER"), SignalOrigin::Timer),
+            (libc::SIGSEGV, 1, Some("SEGV_MAPERR"), SignalOrigin::Kernel),
+            (libc::SIGFPE, 1, Some("FPE_INTDIV"), SignalOrigin::Kernel),
+            (libc::SIGFPE, 14, Some("FPE_FLTUNK"), SignalOrigin::Kernel),
+            (libc::SIGCHLD, 2, Some("CLD_KILLED"), SignalOrigin::Kernel),
+            (libc::SIGTERM, 1, None, SignalOrigin::Kernel),
+            (libc::SIGUSR1, -77, None, SignalOrigin::Task),
+            (libc::SIGCHLD, 7, None, SignalOrigin::Kernel),
+            (libc::SIGCHLD, i32::MIN, None, SignalOrigin::Task),
+            (libc::SIGCHLD, i32::MAX, None, SignalOrigin::Kernel),
         ];
         for (number, value, name, from) in cases {
-            assert_eq!((code(signo(number), value), Origin::of(value)), (name, from), "{number} {value}");
+            assert_eq!((code(signo(number), value), SignalOrigin::of(value)), (name, from), "{number} {value}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Signals that were sent and have not been seen to arrive.
+//! Signals that were sent, and whose delivery was not seen yet.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,38 +12,38 @@ use crate::task::Comm;
 
 /// A signal as it was sent.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct SentSignal {
     pub time: u64,
     pub cpu: u32,
-    pub sender: Sender,
-    /// The sender and who has made it, where that is of interest.
+    pub sender: SignalSender,
+    /// The sender and its ancestors, if they are shown.
     pub lineage: Option<Arc<[LineageProcess]>>,
-    pub target: Target,
+    pub target: SignalTarget,
     pub signo: u8,
     pub code: i32,
-    /// The kernel had no memory for its details: it arrives without its code.
+    /// The kernel had no memory for its siginfo: it is delivered without its code.
     pub info_lost: bool,
     pub stack: Option<StackId>,
     /// It was reported as pending.
     pub shown: bool,
-    /// Nobody asked for it: it only keeps its place in the queue.
+    /// It was not asked for, and only keeps its place in the queue.
     pub hidden: bool,
-    /// What may have been lost up to here cannot have concerned it.
+    /// It was pending at this time: losses before it do not concern it.
     pub certain_until: u64,
 }
 
-/// The task that was current when it was sent.
+/// The task that was current when a signal was sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Sender {
+pub struct SignalSender {
     pub pid: i32,
     pub tid: i32,
     pub comm: Comm,
-    /// It was only interrupted.
+    /// The task was only interrupted, and did not send it.
     pub interrupt: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct SignalTarget {
     pub tid: i32,
     pub pid: i32,
     pub comm: Comm,
@@ -51,99 +51,101 @@ pub struct Target {
     pub group: bool,
 }
 
-/// Where a signal waits: the kernel has a queue per thread and one per process.
+/// The queue of a signal: the kernel has one per thread and one per process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
-    /// Of the thread or of the process.
+pub struct QueueKey {
+    /// The tid of the thread, or the pid of the process.
     pub id: i32,
     pub group: bool,
     pub signo: u8,
 }
 
-impl Key {
-    pub fn of(sent: &Sent) -> Key {
-        let Target { tid, pid, group, .. } = sent.target;
-        Key { id: if group { pid } else { tid }, group, signo: sent.signo }
+impl QueueKey {
+    pub fn of(sent: &SentSignal) -> QueueKey {
+        let SignalTarget { tid, pid, group, .. } = sent.target;
+        QueueKey { id: if group { pid } else { tid }, group, signo: sent.signo }
     }
 }
 
 #[derive(Debug)]
-pub struct Queue {
-    pub sent: VecDeque<Sent>,
-    /// When /proc is asked what has become of it.
+pub struct SignalQueue {
+    pub sent: VecDeque<SentSignal>,
+    /// When /proc is asked whether it is empty.
     pub look_at: u64,
-    /// /proc had no such signal waiting then, and said so of a living target or not.
-    pub absent: Option<Absent>,
-    /// The target blocks it, as far as is known.
+    /// /proc showed that the signal is not pending any more.
+    pub absent: Option<AbsentSignal>,
+    /// The target was blocking the signal at the last look.
     pub blocked: bool,
 }
 
-impl Queue {
-    fn new(sent: VecDeque<Sent>, look_at: u64) -> Queue {
-        Queue { sent, look_at, absent: None, blocked: false }
+impl SignalQueue {
+    fn new(sent: VecDeque<SentSignal>, look_at: u64) -> SignalQueue {
+        SignalQueue { sent, look_at, absent: None, blocked: false }
     }
 }
 
+/// An answer of /proc that a signal is not pending.
 #[derive(Clone, Copy, Debug)]
-pub struct Absent {
+pub struct AbsentSignal {
     pub at: u64,
+    /// The target has ended.
     pub gone: bool,
 }
 
-/// Empty queues kept for use again.
+/// Limit of the empty queues that are kept for reuse.
 const SPARE: usize = 64;
-/// Signals at most.
+/// Limit of the pending signals.
 const MOST: usize = 1 << 16;
 
-/// All of them, by queue.
+/// All pending signals, by queue.
 #[derive(Debug, Default)]
-pub struct Pending {
-    queues: FxHashMap<Key, Queue>,
-    spare: Vec<VecDeque<Sent>>,
+pub struct PendingSignals {
+    queues: FxHashMap<QueueKey, SignalQueue>,
+    spare: Vec<VecDeque<SentSignal>>,
     len: usize,
 }
 
-/// What became of a signal that was added.
+/// The result of [`PendingSignals::add`].
 #[derive(Debug)]
-pub enum Added {
+pub enum AddOutcome {
     Alone,
-    /// The one before it must have been taken: of its kind only one waits at a time.
-    Displaced(Sent),
-    /// Too many wait.
-    Full(Sent),
+    /// The one before it must have been taken: only one of its kind is pending at a time.
+    Displaced(SentSignal),
+    /// There was no room for it.
+    Full(SentSignal),
 }
 
-impl Pending {
-    /// Adds a signal, whose fate is asked of /proc at `look_at`.
-    pub fn add(&mut self, sent: Sent, look_at: u64) -> Added {
+impl PendingSignals {
+    /// Adds a signal. /proc is asked about its queue at `look_at`.
+    pub fn add(&mut self, sent: SentSignal, look_at: u64) -> AddOutcome {
         if self.len >= MOST {
-            return Added::Full(sent);
+            return AddOutcome::Full(sent);
         }
         let spare = &mut self.spare;
-        let new = || Queue::new(spare.pop().unwrap_or_default(), look_at);
-        let queue = self.queues.entry(Key::of(&sent)).or_insert_with(new);
+        let new = || SignalQueue::new(spare.pop().unwrap_or_default(), look_at);
+        let queue = self.queues.entry(QueueKey::of(&sent)).or_insert_with(new);
         let one_at_a_time = names::waits_alone(sent.signo, sent.code);
         let displaced = if one_at_a_time { queue.sent.pop_back_if(|before| before.code != SI_TIMER) } else { None };
         queue.sent.push_back(sent);
         match displaced {
             Some(before) => {
                 (queue.look_at, queue.absent) = (look_at, None);
-                Added::Displaced(before)
+                AddOutcome::Displaced(before)
             }
             None => {
                 self.len += 1;
-                Added::Alone
+                AddOutcome::Alone
             }
         }
     }
 
-    /// The signal that a thread takes now: its own queue goes first, and what waits longest.
-    pub fn take(&mut self, tid: i32, pid: i32, signo: u8, code: i32) -> Option<Sent> {
-        let keys = [Key { id: tid, group: false, signo }, Key { id: pid, group: true, signo }];
-        let first_is = |pending: &Pending, key: &Key| {
+    /// The signal that a thread takes now: its own queue comes first, and the oldest signal in it.
+    pub fn take(&mut self, tid: i32, pid: i32, signo: u8, code: i32) -> Option<SentSignal> {
+        let keys = [QueueKey { id: tid, group: false, signo }, QueueKey { id: pid, group: true, signo }];
+        let first_is = |pending: &PendingSignals, key: &QueueKey| {
             pending.queues.get(key).and_then(|queue| queue.sent.front()).is_some_and(|sent| sent.code == code)
         };
-        // Details that were lost make the code another one.
+        // If the siginfo was lost, the code is another one.
         let key = keys
             .iter()
             .find(|key| first_is(self, key))
@@ -151,14 +153,14 @@ impl Pending {
         self.pop(*key)
     }
 
-    /// The signal that may have ended a process, sent after `spared`: the newest of those that would.
-    pub fn take_fatal(&mut self, pid: i32, spared: u64) -> Option<Sent> {
-        let is_fatal = |(key, queue): &(&Key, &Queue)| {
+    /// The signal that may have ended a process: the newest fatal one that was sent after `spared`.
+    pub fn take_fatal(&mut self, pid: i32, spared: u64) -> Option<SentSignal> {
+        let is_fatal = |(key, queue): &(&QueueKey, &SignalQueue)| {
             DefaultAction::of(key.signo) == DefaultAction::Terminates
                 && !queue.blocked
                 && queue.sent.back().is_some_and(|sent| sent.target.pid == pid && sent.time > spared)
         };
-        let newest = |(_, queue): &(&Key, &Queue)| queue.sent.back().map(|sent| sent.time);
+        let newest = |(_, queue): &(&QueueKey, &SignalQueue)| queue.sent.back().map(|sent| sent.time);
         let key = *self.queues.iter().filter(is_fatal).max_by_key(newest)?.0;
         let queue = self.queues.get_mut(&key)?;
         let sent = queue.sent.pop_back();
@@ -169,10 +171,10 @@ impl Pending {
 
     /// Puts back what [`take_fatal`](Pending::take_fatal) took, unless one of its kind has come meanwhile: then the kernel
     /// had let go of it.
-    pub fn put_back(&mut self, sent: Sent, look_at: u64) -> Option<Sent> {
-        let key = Key::of(&sent);
+    pub fn put_back(&mut self, sent: SentSignal, look_at: u64) -> Option<SentSignal> {
+        let key = QueueKey::of(&sent);
         let one_at_a_time = names::waits_alone(sent.signo, sent.code);
-        let queue = self.queues.entry(key).or_insert_with(|| Queue::new(VecDeque::new(), look_at));
+        let queue = self.queues.entry(key).or_insert_with(|| SignalQueue::new(VecDeque::new(), look_at));
         if one_at_a_time && queue.sent.iter().any(|other| other.code != SI_TIMER) {
             return Some(sent);
         }
@@ -182,7 +184,7 @@ impl Pending {
         None
     }
 
-    fn pop(&mut self, key: Key) -> Option<Sent> {
+    fn pop(&mut self, key: QueueKey) -> Option<SentSignal> {
         let sent = self.queues.get_mut(&key)?.sent.pop_front();
         self.len -= usize::from(sent.is_some());
         self.settle(key);
@@ -190,7 +192,7 @@ impl Pending {
     }
 
     /// Takes the signals of a queue that were sent before `before`.
-    pub fn take_older(&mut self, key: Key, before: u64) -> Vec<Sent> {
+    pub fn take_older(&mut self, key: QueueKey, before: u64) -> Vec<SentSignal> {
         let mut taken = Vec::new();
         let Some(queue) = self.queues.get_mut(&key) else { return taken };
         while let Some(sent) = queue.sent.pop_front_if(|sent| sent.time < before) {
@@ -201,8 +203,8 @@ impl Pending {
         taken
     }
 
-    /// Lets go of a queue that is empty.
-    fn settle(&mut self, key: Key) {
+    /// Removes a queue that is empty.
+    fn settle(&mut self, key: QueueKey) {
         let is_empty = self.queues.get(&key).is_some_and(|queue| queue.sent.is_empty());
         if is_empty
             && let Some(queue) = self.queues.remove(&key)
@@ -212,26 +214,26 @@ impl Pending {
         }
     }
 
-    /// The queues whose time for a look at /proc has come, a limited number.
-    pub fn due(&self, now: u64, most: usize) -> Vec<Key> {
+    /// Up to `most` queues that /proc is to be asked about now.
+    pub fn due(&self, now: u64, most: usize) -> Vec<QueueKey> {
         self.queues.iter().filter(|(_, queue)| queue.look_at <= now).map(|(key, _)| *key).take(most).collect()
     }
 
     /// The queues of a thread or of a process.
-    pub fn of(&self, id: i32, group: bool) -> Vec<Key> {
+    pub fn of(&self, id: i32, group: bool) -> Vec<QueueKey> {
         if self.len == 0 {
             return Vec::new();
         }
-        let keys = (0..=names::LAST).map(|signo| Key { id, group, signo });
+        let keys = (0..=names::LAST).map(|signo| QueueKey { id, group, signo });
         keys.filter(|key| self.queues.contains_key(key)).collect()
     }
 
-    pub fn queue(&mut self, key: Key) -> Option<&mut Queue> {
+    pub fn queue(&mut self, key: QueueKey) -> Option<&mut SignalQueue> {
         self.queues.get_mut(&key)
     }
 
-    /// What was not reported yet, in the order of time. It stays.
-    pub fn take_unshown(&mut self) -> Vec<Sent> {
+    /// The signals that were not reported yet, in the order of time. They stay pending.
+    pub fn take_unshown(&mut self) -> Vec<SentSignal> {
         let all = self.queues.values_mut().flat_map(|queue| &mut queue.sent);
         let mut unshown = Vec::new();
         for sent in all.filter(|sent| !sent.shown) {
@@ -242,7 +244,7 @@ impl Pending {
         unshown
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Sent> {
+    pub fn iter(&self) -> impl Iterator<Item = &SentSignal> {
         self.queues.values().flat_map(|queue| &queue.sent)
     }
 
@@ -255,14 +257,14 @@ impl Pending {
 pub(super) mod tests {
     use super::*;
 
-    pub fn sent(time: u64, target: (i32, i32, bool), signo: u8, code: i32) -> Sent {
+    pub fn sent(time: u64, target: (i32, i32, bool), signo: u8, code: i32) -> SentSignal {
         let (tid, pid, group) = target;
-        Sent {
+        SentSignal {
             time,
             cpu: 0,
-            sender: Sender { pid: 1, tid: 1, comm: Comm::new(b"from"), interrupt: false },
+            sender: SignalSender { pid: 1, tid: 1, comm: Comm::new(b"from"), interrupt: false },
             lineage: None,
-            target: Target { tid, pid, comm: Comm::new(b"to"), group },
+            target: SignalTarget { tid, pid, comm: Comm::new(b"to"), group },
             signo,
             code,
             info_lost: false,
@@ -273,10 +275,10 @@ pub(super) mod tests {
         }
     }
 
-    fn pending(all: &[Sent]) -> Pending {
-        let mut pending = Pending::default();
+    fn pending(all: &[SentSignal]) -> PendingSignals {
+        let mut pending = PendingSignals::default();
         for sent in all {
-            assert!(matches!(pending.add(sent.clone(), 0), Added::Alone), "{sent:?}");
+            assert!(matches!(pending.add(sent.clone(), 0), AddOutcome::Alone), "{sent:?}");
         }
         pending
     }
@@ -306,9 +308,9 @@ pub(super) mod tests {
     #[test]
     fn real_time_signals_queue_and_others_do_not() {
         let mut pending = pending(&[sent(1, GROUP, 40, -1), sent(2, GROUP, 40, -1), sent(3, GROUP, 14, SI_TIMER)]);
-        assert!(matches!(pending.add(sent(4, GROUP, 14, SI_TIMER), 0), Added::Alone));
-        assert!(matches!(pending.add(sent(5, GROUP, 10, 0), 0), Added::Alone));
-        assert!(matches!(pending.add(sent(6, GROUP, 10, 0), 0), Added::Displaced(before) if before.time == 5));
+        assert!(matches!(pending.add(sent(4, GROUP, 14, SI_TIMER), 0), AddOutcome::Alone));
+        assert!(matches!(pending.add(sent(5, GROUP, 10, 0), 0), AddOutcome::Alone));
+        assert!(matches!(pending.add(sent(6, GROUP, 10, 0), 0), AddOutcome::Displaced(before) if before.time == 5));
         for (signo, code, want) in [(40, -1, 1), (40, -1, 2), (14, SI_TIMER, 3), (14, SI_TIMER, 4), (10, 0, 6)] {
             assert_eq!(pending.take(7, 7, signo, code).map(|sent| sent.time), Some(want));
         }
@@ -322,7 +324,7 @@ pub(super) mod tests {
         assert!(pending.take_fatal(7, 2).is_none(), "the process outlived it");
         let deadly = pending.take_fatal(7, 1).expect("11 dumps core, 4 is another's");
         assert_eq!(deadly.time, 2);
-        pending.queue(Key { id: 7, group: true, signo: 10 }).unwrap().blocked = true;
+        pending.queue(QueueKey { id: 7, group: true, signo: 10 }).unwrap().blocked = true;
         assert!(pending.take_fatal(7, 0).is_none());
         assert!(pending.put_back(deadly.clone(), 0).is_none());
         assert_eq!(pending.put_back(deadly, 0).map(|sent| sent.time), Some(2), "of its kind one waits");
@@ -331,7 +333,7 @@ pub(super) mod tests {
 
     #[test]
     fn hidden_ones_keep_their_place_and_are_not_shown() {
-        let hidden = Sent { hidden: true, shown: true, ..sent(1, GROUP, 40, -1) };
+        let hidden = SentSignal { hidden: true, shown: true, ..sent(1, GROUP, 40, -1) };
         let mut pending = pending(&[hidden, sent(2, GROUP, 40, -1)]);
         assert_eq!(pending.take_unshown().iter().map(|sent| sent.time).collect::<Vec<_>>(), [2]);
         for want in [(1, true), (2, false)] {
@@ -341,12 +343,12 @@ pub(super) mod tests {
 
     #[test]
     fn keeps_a_limited_number() {
-        let mut pending = Pending::default();
+        let mut pending = PendingSignals::default();
         for time in 0..MOST as u64 {
-            assert!(matches!(pending.add(sent(time, GROUP, 40, -1), 0), Added::Alone));
+            assert!(matches!(pending.add(sent(time, GROUP, 40, -1), 0), AddOutcome::Alone));
         }
-        assert!(matches!(pending.add(sent(0, GROUP, 41, -1), 0), Added::Full(_)));
-        let key = Key { id: 7, group: true, signo: 40 };
+        assert!(matches!(pending.add(sent(0, GROUP, 41, -1), 0), AddOutcome::Full(_)));
+        let key = QueueKey { id: 7, group: true, signo: 40 };
         assert_eq!(pending.take_older(key, 10).len(), 10);
         assert_eq!(pending.take_older(key, u64::MAX).len(), MOST - 10);
         assert!(pending.is_empty());

@@ -1,37 +1,37 @@
-//! The line of a signal: who sent it to whom, and what became of it.
+//! The line of a signal: its sender, its target, and its fate.
 
-use crate::profilers::signal::names::{self, DefaultAction, Origin};
-use crate::profilers::signal::pending::Sent;
-use crate::profilers::signal::table::Fate;
+use crate::profilers::signal::names::{self, DefaultAction, SignalOrigin};
+use crate::profilers::signal::pending::SentSignal;
+use crate::profilers::signal::table::SignalFate;
 use crate::report::layout::{CPU, SUBJECT, detail, text, unless, when};
 use crate::report::{Detail, OccurrenceSchema, Value};
 use crate::symbol::StackId;
 
-/// A signal as it is shown.
+/// The occurrence that reports a signal.
 pub struct ShownSignal {
-    pub sent: Sent,
+    pub sent: SentSignal,
     pub result: Value,
-    /// Why it waits.
+    /// Why it is pending.
     pub why: Value,
-    pub delivery: Option<Delivery>,
+    pub delivery: Option<SignalDelivery>,
 }
 
-pub struct Delivery {
+pub struct SignalDelivery {
     pub delay_ns: u64,
-    /// Who took it.
+    /// The thread that took it.
     pub tid: i32,
-    /// 0: the default action. 1: it was ignored there.
+    /// The address of the handler. 0: the default action. 1: ignored on delivery.
     pub handler: u64,
     pub function: Option<StackId>,
 }
 
 impl ShownSignal {
-    pub fn new(sent: &Sent, result: Value) -> ShownSignal {
+    pub fn new(sent: &SentSignal, result: Value) -> ShownSignal {
         ShownSignal { sent: sent.clone(), result, why: Value::None, delivery: None }
     }
 }
 
-impl Delivery {
+impl SignalDelivery {
     fn action(&self, signo: u8) -> Value {
         match self.handler {
             0 => Value::Phrase { word: "default", text: DefaultAction::of(signo).text() },
@@ -48,7 +48,7 @@ pub static SENT: OccurrenceSchema<ShownSignal> = OccurrenceSchema::new(
         Detail::new("code", |ShownSignal { sent, .. }| {
             names::code(sent.signo, sent.code).map_or(Value::Signed(sent.code.into()), Value::Word)
         }),
-        Detail::new("from", |shown| Value::Word(Origin::of(shown.sent.code).word())),
+        Detail::new("from", |shown| Value::Word(SignalOrigin::of(shown.sent.code).word())),
         Detail::new("interrupt", |shown| Value::Bool(shown.sent.sender.interrupt)),
         Detail::new("target.tid", |shown| Value::Signed(shown.sent.target.tid.into())),
         Detail::new("target.pid", |shown| Value::Signed(shown.sent.target.pid.into())),
@@ -63,16 +63,16 @@ pub static SENT: OccurrenceSchema<ShownSignal> = OccurrenceSchema::new(
             shown.delivery.as_ref().map_or(Value::None, |delivery| delivery.action(shown.sent.signo))
         }),
         Detail::new("handler", |shown| match shown.delivery {
-            Some(Delivery { handler: handler @ 2.., .. }) => Value::Address(handler),
+            Some(SignalDelivery { handler: handler @ 2.., .. }) => Value::Address(handler),
             _ => Value::None,
         }),
         Detail::new("receiver_tid", |shown| match shown.delivery {
-            Some(Delivery { tid, .. }) if tid != shown.sent.target.tid => Value::Signed(tid.into()),
+            Some(SignalDelivery { tid, .. }) if tid != shown.sent.target.tid => Value::Signed(tid.into()),
             _ => Value::None,
         }),
         Detail::new("info_lost", |shown| if shown.sent.info_lost { Value::Bool(true) } else { Value::None }),
         Detail::new("function", |shown| match shown.delivery {
-            Some(Delivery { function: Some(function), .. }) => Value::Place(function),
+            Some(SignalDelivery { function: Some(function), .. }) => Value::Place(function),
             _ => Value::None,
         }),
         Detail::new("lineage", |shown| shown.sent.lineage.clone().map_or(Value::None, Value::Lineage)),
@@ -80,7 +80,7 @@ pub static SENT: OccurrenceSchema<ShownSignal> = OccurrenceSchema::new(
     &[
         detail("signal").wide(11),
         text("  "),
-        // The task that it interrupted has no part in it.
+        // The task that was interrupted is not the sender.
         when("interrupt", &[text("an interrupt on CPU "), CPU]),
         unless("interrupt", &[SUBJECT]),
         text(" -> "),
@@ -103,21 +103,21 @@ pub static SENT: OccurrenceSchema<ShownSignal> = OccurrenceSchema::new(
     ],
 );
 
-/// What became of a signal that was not seen to be delivered.
-pub fn result(fate: Fate, signo: u8) -> Value {
+/// The fate of a signal that was not seen to be delivered, as a word and a phrase.
+pub fn result(fate: SignalFate, signo: u8) -> Value {
     let phrase = |word, text| Value::Phrase { word, text };
     match fate {
-        Fate::Ignored if DefaultAction::of(signo) == DefaultAction::Continues => {
+        SignalFate::Ignored if DefaultAction::of(signo) == DefaultAction::Continues => {
             phrase("ignored", "ignored, but resumed if it was stopped")
         }
-        Fate::Ignored => Value::Word("ignored"),
-        Fate::AlreadyPending => phrase("merged", "merged into an equal one that waits already"),
-        Fate::Overflow => phrase("overflow", "refused, the queue of the target's user is full"),
-        Fate::Taken => phrase("taken", "gone without a delivery: taken by sigwait or a signalfd, or discarded"),
-        Fate::Gone => phrase("gone", "gone without a delivery: discarded"),
-        Fate::TargetEnded => phrase("target_ended", "not seen to arrive, the target has ended"),
-        Fate::Untracked => phrase("untracked", "not followed, too many signals wait"),
-        Fate::Unknown | Fate::Delivered { .. } => phrase("unknown", "nobody knows, records were lost"),
+        SignalFate::Ignored => Value::Word("ignored"),
+        SignalFate::AlreadyPending => phrase("merged", "merged into an equal one that waits already"),
+        SignalFate::Overflow => phrase("overflow", "refused, the queue of the target's user is full"),
+        SignalFate::Taken => phrase("taken", "gone without a delivery: taken by sigwait or a signalfd, or discarded"),
+        SignalFate::Gone => phrase("gone", "gone without a delivery: discarded"),
+        SignalFate::TargetEnded => phrase("target_ended", "not seen to arrive, the target has ended"),
+        SignalFate::Untracked => phrase("untracked", "not followed, too many signals wait"),
+        SignalFate::Unknown | SignalFate::Delivered { .. } => phrase("unknown", "nobody knows, records were lost"),
     }
 }
 
@@ -134,15 +134,15 @@ mod tests {
             Value::Phrase { word, text } => (word, text),
             other => panic!("{other:?}"),
         };
-        let (word, text) = told(Fate::Taken, 15);
+        let (word, text) = told(SignalFate::Taken, 15);
         assert!(word == "taken" && text.contains("sigwait") && text.contains("or discarded"), "{text}");
-        let (word, text) = told(Fate::Gone, 9);
+        let (word, text) = told(SignalFate::Gone, 9);
         assert!(word == "gone" && !text.contains("sigwait"), "{text}");
-        assert_ne!(told(Fate::Untracked, 15), told(Fate::Unknown, 15), "nothing was lost");
+        assert_ne!(told(SignalFate::Untracked, 15), told(SignalFate::Unknown, 15), "nothing was lost");
     }
 
     #[test]
-    fn whom_an_interrupt_hit_is_not_called_the_sender() {
+    fn an_interrupted_task_is_not_called_the_sender() {
         let line = |interrupt| {
             let mut shown = ShownSignal::new(&sent(1, (7, 7, true), 14, 0x80), Value::Word("ignored"));
             shown.sent.sender.interrupt = interrupt;

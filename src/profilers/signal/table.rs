@@ -1,9 +1,9 @@
-//! Who sent what to whom: the sums of an interval.
+//! The sums of an interval, by signal, sender and target.
 
 use std::cmp::Reverse;
 
 use crate::profilers::signal::names;
-use crate::profilers::signal::pending::{Sender, Sent};
+use crate::profilers::signal::pending::{SentSignal, SignalSender};
 use crate::report::{Column, Schema, Value};
 use crate::stats::{KeyedSums, SumKey};
 use crate::task::Comm;
@@ -13,9 +13,9 @@ pub static SIGNALS: Schema<SignalRow> = Schema::<SignalRow>::new(
     &[
         Column::label("signal", "signal", |row| Value::Word(names::signal(row.who.signo))),
         Column::label("sender", "sender", |row| match row.who.origin {
-            Origin::Task => name(row.who.sender),
-            Origin::Exited => Value::Word("<exited>"),
-            Origin::Interrupt => Value::Word("<interrupt>"),
+            SenderKind::Task => name(row.who.sender),
+            SenderKind::Exited => Value::Word("<exited>"),
+            SenderKind::Interrupt => Value::Word("<interrupt>"),
         }),
         Column::label("target", "target", |row| name(row.who.target)),
         Column::counter("count", "count", |row| &mut row.sum.count),
@@ -53,12 +53,12 @@ pub static SIGNALS: Schema<SignalRow> = Schema::<SignalRow>::new(
 ])
 .ordered(|one, other| (Reverse(one.sum.count), one.who).cmp(&(Reverse(other.sum.count), other.who)));
 
-/// What became of the signals of one kind, from one to another.
+/// The fates of the signals of one number, from one sender to one target.
 #[derive(Clone, Debug)]
 pub struct SignalRow {
-    who: Who,
-    sum: Sum,
-    /// As the interval ends.
+    who: SignalPair,
+    sum: SignalSum,
+    /// Number of signals that are pending as the interval ends.
     pending: Option<u64>,
 }
 
@@ -66,64 +66,64 @@ fn name(comm: Comm) -> Value {
     if comm.is_empty() { Value::Word("<gone>") } else { Value::Comm(comm) }
 }
 
-/// Rows at most; what comes beyond is summed up in one per signal.
+/// Limit of the rows; the others are summed up in one row per signal.
 const MOST: usize = 10_000;
 
-/// What became of a signal.
+/// The fate of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum SignalFate {
     Delivered {
         delay_ns: u64,
     },
     Ignored,
     AlreadyPending,
-    /// The queue of real-time signals was full: the sender was told so.
+    /// The queue of real-time signals was full: the sender got an error.
     Overflow,
-    /// By sigwait or a signalfd, or discarded: events tell of neither.
+    /// Taken by sigwait or a signalfd, or discarded: there is no event for either.
     Taken,
-    /// It can only have been discarded.
+    /// Not pending any more; it can only have been discarded.
     Gone,
     TargetEnded,
-    /// Too many waited to follow it.
+    /// Not followed, since too many signals were pending.
     Untracked,
     Unknown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Who {
+struct SignalPair {
     signo: u8,
-    origin: Origin,
+    origin: SenderKind,
     sender: Comm,
     target: Comm,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Origin {
+enum SenderKind {
     Task,
-    /// It had lost its number already.
+    /// The sender has exited, and lost its tid already.
     Exited,
     Interrupt,
 }
 
 /// By signal, sender and target.
 #[derive(Debug)]
-pub struct Sums(KeyedSums<Who, Sum>);
+pub struct SignalSums(KeyedSums<SignalPair, SignalSum>);
 
-impl SumKey for Who {
-    fn others(&self) -> Who {
+impl SumKey for SignalPair {
+    fn others(&self) -> SignalPair {
         let others = Comm::new(b"<others>");
-        Who { signo: self.signo, origin: Origin::Task, sender: others, target: others }
+        SignalPair { signo: self.signo, origin: SenderKind::Task, sender: others, target: others }
     }
 }
 
-impl Default for Sums {
-    fn default() -> Sums {
-        Sums(KeyedSums::new(MOST))
+impl Default for SignalSums {
+    fn default() -> SignalSums {
+        SignalSums(KeyedSums::new(MOST))
     }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct SignalSum {
     count: u64,
     delivered: u64,
     ignored: u64,
@@ -136,43 +136,43 @@ struct Sum {
     max_delay_ns: Option<u64>,
 }
 
-impl Sums {
-    fn of(&mut self, sent: &Sent) -> &mut Sum {
+impl SignalSums {
+    fn of(&mut self, sent: &SentSignal) -> &mut SignalSum {
         let (origin, sender) = match sent.sender {
-            Sender { interrupt: true, .. } => (Origin::Interrupt, Comm::default()),
-            Sender { tid, comm, .. } if tid < 0 && comm.is_empty() => (Origin::Exited, comm),
-            Sender { comm, .. } => (Origin::Task, comm),
+            SignalSender { interrupt: true, .. } => (SenderKind::Interrupt, Comm::default()),
+            SignalSender { tid, comm, .. } if tid < 0 && comm.is_empty() => (SenderKind::Exited, comm),
+            SignalSender { comm, .. } => (SenderKind::Task, comm),
         };
-        self.0.sum(Who { signo: sent.signo, origin, sender, target: sent.target.comm })
+        self.0.sum(SignalPair { signo: sent.signo, origin, sender, target: sent.target.comm })
     }
 
-    pub fn sent(&mut self, sent: &Sent) {
+    pub fn sent(&mut self, sent: &SentSignal) {
         self.of(sent).count += 1;
     }
 
-    pub fn ended(&mut self, sent: &Sent, fate: Fate) {
+    pub fn ended(&mut self, sent: &SentSignal, fate: SignalFate) {
         let sum = self.of(sent);
         let field = match fate {
-            Fate::Delivered { delay_ns } => {
+            SignalFate::Delivered { delay_ns } => {
                 sum.max_delay_ns = sum.max_delay_ns.max(Some(delay_ns));
                 &mut sum.delivered
             }
-            Fate::Ignored => &mut sum.ignored,
-            Fate::AlreadyPending => &mut sum.merged,
-            Fate::Overflow => &mut sum.overflow,
-            Fate::Taken => &mut sum.taken,
-            Fate::TargetEnded => &mut sum.ended,
-            Fate::Gone | Fate::Untracked | Fate::Unknown => &mut sum.unknown,
+            SignalFate::Ignored => &mut sum.ignored,
+            SignalFate::AlreadyPending => &mut sum.merged,
+            SignalFate::Overflow => &mut sum.overflow,
+            SignalFate::Taken => &mut sum.taken,
+            SignalFate::TargetEnded => &mut sum.ended,
+            SignalFate::Gone | SignalFate::Untracked | SignalFate::Unknown => &mut sum.unknown,
         };
         *field += 1;
     }
 
-    /// One that waits as the interval ends.
-    pub fn waits(&mut self, sent: &Sent) {
+    /// Counts a signal that is pending as the interval ends.
+    pub fn waits(&mut self, sent: &SentSignal) {
         self.of(sent).pending += 1;
     }
 
-    /// The rows, in no order. All sums begin anew.
+    /// Takes the rows out, in no order.
     pub fn take_rows(&mut self) -> Vec<SignalRow> {
         self.0.drain().map(|(who, sum)| SignalRow { who, pending: Some(sum.pending), sum }).collect()
     }
@@ -188,19 +188,19 @@ mod tests {
 
     #[test]
     fn sums_up_by_signal_sender_and_target() {
-        let mut sums = Sums::default();
+        let mut sums = SignalSums::default();
         let (term, kill) = (sent(1, TO, 15, 0), sent(1, TO, 9, 0));
         let mut timer = sent(1, TO, 14, 0x80);
         timer.sender.interrupt = true;
         for (sent, fate) in [
-            (&kill, Fate::Delivered { delay_ns: 3 }),
-            (&term, Fate::Delivered { delay_ns: 9 }),
-            (&term, Fate::Delivered { delay_ns: 5 }),
-            (&term, Fate::Taken),
-            (&term, Fate::Gone),
-            (&term, Fate::Untracked),
-            (&timer, Fate::Ignored),
-            (&timer, Fate::AlreadyPending),
+            (&kill, SignalFate::Delivered { delay_ns: 3 }),
+            (&term, SignalFate::Delivered { delay_ns: 9 }),
+            (&term, SignalFate::Delivered { delay_ns: 5 }),
+            (&term, SignalFate::Taken),
+            (&term, SignalFate::Gone),
+            (&term, SignalFate::Untracked),
+            (&timer, SignalFate::Ignored),
+            (&timer, SignalFate::AlreadyPending),
         ] {
             sums.sent(sent);
             sums.ended(sent, fate);
@@ -224,8 +224,8 @@ mod tests {
         assert_eq!(take(&mut sums).cells(0, 1)[..2], [Value::Word("SIGCHLD"), Value::Word("<exited>")]);
     }
 
-    /// In their order.
-    fn take(sums: &mut Sums) -> TypedRows<SignalRow> {
+    /// The rows in the order of the schema.
+    fn take(sums: &mut SignalSums) -> TypedRows<SignalRow> {
         let rows = TypedRows::new(&SIGNALS, sums.take_rows());
         let mut ordered = TypedRows::new(&SIGNALS, Vec::new());
         rows.order().into_iter().for_each(|at| ordered.push(&rows, at));
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn has_a_limited_number_of_rows() {
-        let mut sums = Sums::default();
+        let mut sums = SignalSums::default();
         for number in 0..MOST + 5 {
             let mut sent = sent(1, TO, 15, 0);
             sent.target.comm = Comm::new(number.to_string().as_bytes());
