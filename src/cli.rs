@@ -164,6 +164,17 @@ impl CommonArgs {
         }
     }
 
+    /// For a profiler that may not watch all tasks. `what`: the error's subject; `reason`: the rest of its sentence.
+    ///
+    /// # Errors
+    /// No option names tasks, and there is no command.
+    pub fn require_tasks(&self, what: &str, reason: &str) -> Result<()> {
+        if self.names_tasks().is_some() || self.runs_command() {
+            return Ok(());
+        }
+        Err(usage(format!("{what}: -p PID or NAME, -t TID, --cgroups NAME, or a program to run, {reason}")))
+    }
+
     pub fn interval(&self) -> Option<Duration> {
         self.interval.map(|time| Duration::from_nanos(time.0))
     }

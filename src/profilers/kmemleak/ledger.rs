@@ -161,9 +161,9 @@ const MOST_REPLACED: usize = 1 << 10;
 /// Calls in the kernel, one inside another: a task's, and those of the interrupts on top of it.
 const MOST_NESTED: usize = 8;
 
-impl Ledger {
-    /// `than_ns`: younger allocations are not shown.
-    pub fn new(than_ns: u64) -> Ledger {
+impl Default for Ledger {
+    /// Allocations of any age are shown.
+    fn default() -> Ledger {
         Ledger {
             counts: Counts::default(),
             kernel: Pointers::default(),
@@ -172,9 +172,16 @@ impl Ledger {
             left: KeyedSums::new(MOST_LEFT),
             ending: Vec::new(),
             replaced: FxHashMap::default(),
-            than_ns,
+            than_ns: 0,
             horizon: LossHorizon::default(),
         }
+    }
+}
+
+impl Ledger {
+    /// Allocations younger than `than_ns` are not shown.
+    pub fn new(than_ns: u64) -> Ledger {
+        Ledger { than_ns, ..Ledger::default() }
     }
 
     /// Takes an allocation down. False when its address was not free.

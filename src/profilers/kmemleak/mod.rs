@@ -16,14 +16,12 @@ mod usual;
 use anyhow::{Result, anyhow};
 use rustc_hash::FxHashSet;
 
+use crate::cli::CommonArgs;
 use crate::cli::values::{self, Time};
-use crate::cli::{CommonArgs, usage};
 use crate::digits::format_ns;
 use crate::expr::Program;
-use crate::perf::evlist::Evlist;
-use crate::perf::evsel::EventId;
 use crate::perf::record::Innermost;
-use crate::perf::{Record, Sample};
+use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space};
 use crate::profilers::kmemleak::owners::Owners;
@@ -72,13 +70,16 @@ pub struct KmemleakArgs {
     common: CommonArgs,
 }
 
+/// Why a preset whose events are probes in programs needs to know which ones.
+const IN_PROGRAMS: &str =
+    "as in `kmemleak malloc -- ./program`; of all programs, each would pay several us for each malloc and free";
 /// Places listed in text.
 const MOST_PLACES: usize = 20;
 /// How long after a loss the processes that live are looked at, ns: their last records may still be on the way.
 const LOOK_AFTER_NS: u64 = 2_000_000_000;
 
 /// The profiler behind [`KmemleakArgs`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Kmemleak {
     wanted: Vec<WantedSource>,
     /// By event, from the first.
@@ -107,46 +108,19 @@ impl ProfilerArgs for KmemleakArgs {
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
-        let mut wanted = Vec::new();
-        if let Some(preset) = self.preset {
-            if preset.is_in_programs() && self.common.names_tasks().is_none() && !self.common.runs_command() {
-                return Err(usage(
-                    "whose memory is missing: -p PID or NAME, -t TID, --cgroups NAME, or a program to run, as in \
-                     `kmemleak malloc -- ./program`; of all programs, each would pay several us for each malloc and free",
-                ));
-            }
-            wanted = preset.wanted()?;
+        if self.preset.is_some_and(Preset::is_in_programs) {
+            self.common.require_tasks("whose memory is missing", IN_PROGRAMS)?;
         }
-        for list in &self.alloc {
-            wanted.extend(sources::allocs(list)?);
-        }
-        for list in &self.free {
-            wanted.extend(sources::frees(list)?);
-        }
-        if wanted.is_empty() {
-            return Err(usage(
-                "what to watch is missing: a preset, as in `kmemleak slab`, or events with --alloc and --free",
-            ));
-        }
+        let wanted = sources::wanted(self.preset, &self.alloc, &self.free)?;
         Ok(Box::new(Kmemleak::new(wanted, self.than, self.all)))
     }
 }
 
 impl Kmemleak {
     fn new(wanted: Vec<WantedSource>, than: Option<Time>, all: bool) -> Kmemleak {
-        Kmemleak {
-            wanted,
-            sources: Vec::new(),
-            first: 0,
-            usual: Vec::new(),
-            ledger: Ledger::new(than.map_or(0, |than| than.0)),
-            owners: Owners::default(),
-            than,
-            most: if all { usize::MAX } else { MOST_PLACES },
-            draws: false,
-            started_ns: 0,
-            look_at_ns: None,
-        }
+        let ledger = Ledger::new(than.map_or(0, |than| than.0));
+        let most = if all { usize::MAX } else { MOST_PLACES };
+        Kmemleak { wanted, ledger, than, most, ..Kmemleak::default() }
     }
 
     /// An allocation is complete.

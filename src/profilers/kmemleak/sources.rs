@@ -150,7 +150,7 @@ impl Preset {
     ///
     /// # Errors
     /// None: the lists are ours.
-    pub fn wanted(self) -> Result<Vec<WantedSource>> {
+    fn wanted(self) -> Result<Vec<WantedSource>> {
         let [alloc, free] = self.lists();
         let mut wanted = if self == Preset::Malloc { calls()? } else { Vec::new() };
         for (list, is_alloc) in [(alloc, true), (free, false)] {
@@ -166,6 +166,26 @@ impl Preset {
         }
         Ok(wanted)
     }
+}
+
+/// The events of a preset, or of `--alloc` and `--free`.
+///
+/// # Errors
+/// None was named, or a text does not parse.
+pub fn wanted(preset: Option<Preset>, alloc: &[String], free: &[String]) -> Result<Vec<WantedSource>> {
+    let mut wanted = preset.map_or_else(|| Ok(Vec::new()), Preset::wanted)?;
+    for list in alloc {
+        wanted.extend(allocs(list)?);
+    }
+    for list in free {
+        wanted.extend(frees(list)?);
+    }
+    if wanted.is_empty() {
+        return Err(usage(
+            "what to watch is missing: a preset, as in `kmemleak slab`, or events with --alloc and --free",
+        ));
+    }
+    Ok(wanted)
 }
 
 /// Entries and returns of the C library's allocators.
@@ -192,7 +212,7 @@ fn calls() -> Result<Vec<WantedSource>> {
 ///
 /// # Errors
 /// Text that does not parse.
-pub fn allocs(list: &str) -> Result<Vec<WantedSource>> {
+fn allocs(list: &str) -> Result<Vec<WantedSource>> {
     parsed("--alloc", list, &["ptr=EXPR", "size=EXPR"], Role::Alloc)
 }
 
@@ -200,7 +220,7 @@ pub fn allocs(list: &str) -> Result<Vec<WantedSource>> {
 ///
 /// # Errors
 /// Text that does not parse.
-pub fn frees(list: &str) -> Result<Vec<WantedSource>> {
+fn frees(list: &str) -> Result<Vec<WantedSource>> {
     parsed("--free", list, &["ptr=EXPR"], Role::Free)
 }
 

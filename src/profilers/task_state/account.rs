@@ -207,7 +207,7 @@ impl TaskState {
         let duration = period.until.saturating_sub(period.since);
         let fits = || self.by_thread.len() < MOST_THREADS || self.by_thread.contains_key(&period.tid);
         if self.args.perins && fits() {
-            let fresh = || (period.comm, Box::new(Times::new()));
+            let fresh = || (period.comm, Box::new(Times::default()));
             let (comm, times) = self.by_thread.entry(period.tid).or_insert_with(fresh);
             *comm = period.comm;
             if period.began == Began::Exactly {

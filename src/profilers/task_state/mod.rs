@@ -37,9 +37,10 @@ use crate::profilers::task_state::coverage::Unmet;
 use crate::profilers::task_state::events::{TaskStateEvents, WantedEvents};
 use crate::profilers::task_state::line::{ShownWait, WAITS};
 use crate::profilers::task_state::machine::{Began, Doing, Machine, Period, Seen, Waker};
+use crate::profilers::task_state::ongoing::OngoingLines;
 use crate::profilers::task_state::states::State;
 use crate::profilers::task_state::table::{ByThread, STATES_OF_ALL, STATES_OF_THREADS, TimeTable, Times};
-use crate::profilers::task_state::whereabouts::{Allowance, Whereabouts};
+use crate::profilers::task_state::whereabouts::Whereabouts;
 use crate::report::{OccurrenceLayout, Subject, TableSchema, Value};
 use crate::stats::LossHorizon;
 use crate::symbol::StackId;
@@ -48,7 +49,7 @@ use crate::tep::context::ContextFlags;
 use crate::tep::{Filter, Format};
 
 /// Time spent running, sleeping, in D state, waiting for a CPU; and who waits too long
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(after_help = "\
 Examples:
   D waits of nginx over 100 ms with their stacks, also those that go on:
@@ -130,20 +131,12 @@ impl TaskStateArgs {
 
 /// A wait over the limit that goes on is not reported before it has lasted so long: one that ends soon gets a single line.
 const FIRST_NS: u64 = 200_000_000;
-/// Lines about waits that go on: so many at once, and then so many per second. Each costs two looks at /proc.
-const LINES: Allowance = Allowance::new(256, LINES_PER_SECOND);
-const LINES_PER_SECOND: u64 = 128;
-/// A task found waiting at the start is reported when it still waits after this, at the latest after `--than`.
-const SETTLE_NS: u64 = 100_000_000;
-
-/// How long /proc must contradict the records before it is believed.
-const DOUBT_NS: u64 = 1_000_000_000;
 
 /// Threads listed apart in one interval at most: without -i every thread that ever ran would be kept.
 const MOST_THREADS: usize = 50_000;
 
 /// The profiler behind [`TaskStateArgs`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TaskState {
     args: TaskStateArgs,
     plan: Option<TaskStateEvents>,
@@ -178,9 +171,7 @@ pub struct TaskState {
     next_sweep: u64,
     /// Where those wait whose wait goes on.
     whereabouts: Whereabouts,
-    lines: Allowance,
-    /// When it was last said that there are more.
-    left_out_told_ns: u64,
+    ongoing_lines: OngoingLines,
     /// Nothing more will be seen.
     is_over: bool,
 }
@@ -194,8 +185,6 @@ impl TaskState {
             narrowed: args.selects_states(),
             detailed,
             named: detailed || args.filter.is_some(),
-            everybody: false,
-            plain: false,
             args,
             plan: None,
             scope: RunScope::default(),
@@ -447,7 +436,7 @@ impl Profiler for TaskState {
         let lapses = self.machine.take_lapses();
         // Of some states, or some CPUs, nobody knows how much time they should have.
         let whole = !self.narrowed && self.by_thread.len() < MOST_THREADS;
-        let mut all = std::mem::replace(&mut self.all, Times::new());
+        let mut all = std::mem::take(&mut self.all);
         let mut by_thread = std::mem::take(&mut self.by_thread);
         let Some(plan) = &self.plan else { return Ok(()) };
         let mut table = TimeTable::new(&plan.states, |state| self.selects(state), self.hides, lapses);

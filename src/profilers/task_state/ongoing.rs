@@ -1,16 +1,38 @@
 //! Waits that go on: reported while they last, and checked against /proc, since their end may have gone unseen.
 
 use crate::profiler::{Context, Report, Timestamp};
+use crate::profilers::task_state::TaskState;
 use crate::profilers::task_state::coverage::Unmet;
 use crate::profilers::task_state::line::{ShownWait, WAITS};
 use crate::profilers::task_state::machine::{Began, Doing, Seen, Task};
 use crate::profilers::task_state::states::{State, States};
-use crate::profilers::task_state::whereabouts::Progress;
-use crate::profilers::task_state::{DOUBT_NS, LINES_PER_SECOND, SETTLE_NS, TaskState};
+use crate::profilers::task_state::whereabouts::{Allowance, Progress};
 use crate::report::{Subject, Verdict};
 use crate::symbol::StackId;
 use crate::task::asker::WaitSite;
 use crate::task::procfs::Stat;
+
+/// A task found waiting at the start is reported when it still waits after this, at the latest after `--than`.
+const SETTLE_NS: u64 = 100_000_000;
+/// How long /proc must contradict the records before it is believed.
+const DOUBT_NS: u64 = 1_000_000_000;
+/// Lines about waits that go on, after as many as [`OngoingLines::default`] allows at once. Each costs two looks at /proc.
+const LINES_PER_SECOND: u64 = 128;
+
+/// The lines about waits that go on are bounded.
+#[derive(Debug)]
+pub struct OngoingLines {
+    allowance: Allowance,
+    /// When a note last said how many waits have no line; 0: never.
+    left_out_noted_ns: u64,
+}
+
+impl Default for OngoingLines {
+    fn default() -> OngoingLines {
+        const AT_ONCE: u64 = 256;
+        OngoingLines { allowance: Allowance::new(AT_ONCE, LINES_PER_SECOND), left_out_noted_ns: 0 }
+    }
+}
 
 /// How long it is to the next line of a wait that goes on. A service may sleep for days; what is stuck is not forgotten.
 fn again_ns(state: State, duration: u64) -> u64 {
@@ -47,7 +69,7 @@ impl TaskState {
                 _ if !is_due => continue,
                 _ => {}
             }
-            if !self.lines.take(clock) {
+            if !self.ongoing_lines.allowance.take(clock) {
                 return self.tell_left_out(std::iter::once(tid).chain(due), clock, ctx);
             }
             self.report_ongoing_wait(tid, now, ctx);
@@ -94,8 +116,8 @@ impl TaskState {
         const LATE_NS: u64 = 1_000_000_000;
         let is_late = |task: &Task| task.shown_until == 0 && task.report_at.saturating_add(LATE_NS) <= clock;
         let waits = tids.filter(|&tid| self.machine.get(tid).is_some_and(is_late)).count();
-        if waits > 0 && clock >= self.left_out_told_ns.saturating_add(PAUSE_NS) {
-            self.left_out_told_ns = clock;
+        if waits > 0 && clock >= self.ongoing_lines.left_out_noted_ns.saturating_add(PAUSE_NS) {
+            self.ongoing_lines.left_out_noted_ns = clock;
             ctx.note(format!(
                 "{waits} more waits go on that are not shown: of such, at most {LINES_PER_SECOND} a second are"
             ));

@@ -207,7 +207,7 @@ mod tests {
     /// All that can be seen of it afterwards.
     fn outcome(steps: &[(i64, u32, Step)], is_usual: bool) -> (Vec<String>, u64, u64) {
         let mut states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
-        let (mut machine, mut all) = (Machine::new(false), Times::new());
+        let (mut machine, mut all) = (Machine::new(false), Times::default());
         [0, 5].into_iter().for_each(|tid| machine.hide(tid));
         let (mut now, mut horizon, mut unsure, mut ignored) = (1_000_000_u64, LossHorizon::default(), 0, 0);
         let told_until = now + 1_000;

@@ -17,7 +17,7 @@ pub type Distributions = [Distribution; STATES];
 pub type ByThread = FxHashMap<i32, (Comm, Box<Times>)>;
 
 /// By state, the periods that ended in an interval, and how much of it they and others took up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Times {
     pub distributions: Distributions,
     /// What of these a table before has told already, ns. Rarely added to, which a sum of the rest would be at each period.
@@ -196,16 +196,6 @@ impl StateRow {
 }
 
 impl Times {
-    pub const fn new() -> Times {
-        Times {
-            distributions: [const { Distribution::new() }; STATES],
-            told_before: [0; STATES],
-            of_no_length: [0; STATES],
-            unseen: [0; STATES],
-            unwoken: [Unwoken { all: 0, busy: 0 }; STATES],
-        }
-    }
-
     /// A period ended. The interval began at `from`.
     #[inline(always)]
     pub fn record(&mut self, state: State, since: u64, until: u64, from: u64) {
@@ -350,7 +340,7 @@ impl<'a, F: Fn(State) -> bool> TimeTable<'a, F> {
             let seen_ns = known.as_ref().map_or(0, |(_, times)| times.all_states()).saturating_add(sum_of(&ongoing));
             let seen_of = life.map_or((0, 0), |(_, of_ns)| (seen_ns, of_ns.max(seen_ns)));
             let lapses = self.lapses.get(&tid).copied().unwrap_or(0);
-            let mut none = Times::new();
+            let mut none = Times::default();
             let times = known.as_mut().map_or(&mut none, |(_, times)| times);
             let mut of_thread = self.rows_of(thread, times, &ongoing, lapses, |_, _| (0, 0));
             if of_thread.is_empty() && seen_of.0 < seen_of.1 {
@@ -452,7 +442,7 @@ mod tests {
         let states = States::new(&sched_switch(NEW.0, NEW.1)).unwrap();
         let comm = Comm::new(b"t");
         let mut threads = ByThread::default();
-        threads.entry(7).or_insert((comm, Box::new(Times::new()))).1.record(State::DISK, 100, 105, 102);
+        threads.entry(7).or_insert((comm, Box::new(Times::default()))).1.record(State::DISK, 100, 105, 102);
         let mut table = TimeTable::new(&states, |state| state != State::RUNNING, false, FxHashMap::default());
         table.goes_on(7, comm, State::SLEEP, 30, 30);
         table.goes_on(8, comm, State::DISK, 40, 15);
@@ -481,7 +471,7 @@ mod tests {
         let row = |tid, state, seen_ns, of_ns| (tid, Value::Word(state), seen_ns, of_ns);
         let want = [row(5, "?", 0, 60), row(7, "S", 33, 33), row(7, "D", 33, 33), row(8, "D", 15, 20)];
         assert_eq!(rows.iter().map(brief).collect::<Vec<_>>(), want);
-        let ongoing: Vec<_> = table.rows(&mut Times::new()).iter().map(|row| row.ongoing_ns.unwrap()).collect();
+        let ongoing: Vec<_> = table.rows(&mut Times::default()).iter().map(|row| row.ongoing_ns.unwrap()).collect();
         assert_eq!(ongoing, [30, 40]);
     }
 
@@ -496,7 +486,7 @@ mod tests {
             let mut table = TimeTable::new(&states, |_| true, false, FxHashMap::default());
             let mut threads = ByThread::default();
             let mut times = |tid, state, ns| {
-                threads.entry(tid).or_insert((comm, Box::new(Times::new()))).1.record(state, 0, ns, 0);
+                threads.entry(tid).or_insert((comm, Box::new(Times::default()))).1.record(state, 0, ns, 0);
             };
             of_7.iter().for_each(|state| times(7, *state, 20));
             times(8, of_8, 15);

@@ -91,9 +91,9 @@ pub enum Progress {
     Over,
 }
 
-impl Whereabouts {
+impl Default for Whereabouts {
     /// Nobody is asked.
-    pub fn unasked() -> Whereabouts {
+    fn default() -> Whereabouts {
         Whereabouts {
             asker: None,
             stacks: false,
@@ -103,11 +103,13 @@ impl Whereabouts {
             hangs_told: false,
         }
     }
+}
 
+impl Whereabouts {
     /// # Errors
     /// No thread can be started.
     pub fn asked_of(host: &Host, stacks: bool) -> Result<Whereabouts> {
-        Ok(Whereabouts { asker: Some(Asker::start(host.clone())?), stacks, ..Whereabouts::unasked() })
+        Ok(Whereabouts { asker: Some(Asker::start(host.clone())?), stacks, ..Whereabouts::default() })
     }
 
     /// The thread that asks; 0 without.
@@ -345,7 +347,7 @@ mod tests {
         let now = monotonic_ns();
         let asked = (1..1000).filter(|&tid| known.ask(tid, 1, false, now)).count();
         assert_eq!(asked as u64, QUESTIONS.most);
-        assert!(!Whereabouts::unasked().ask(5, 9, false, now));
+        assert!(!Whereabouts::default().ask(5, 9, false, now));
     }
 
     #[test]
