@@ -1,9 +1,11 @@
-//! Sampling in equal steps of time: hardware cycles where this machine counts them, else the CPU clock.
+//! Sampling at an even pace: hardware cycles where this machine counts them, else the CPU clock. And the options of those
+//! who sample: which code, and how many frames.
 
 use std::io;
 
 use anyhow::{Result, bail};
 
+use crate::cli::{usage, values};
 use crate::host::{Host, online_cpus, sysctl};
 use crate::perf::Attr;
 use crate::perf::attr::Exclude;
@@ -14,6 +16,72 @@ use crate::profiler::Setup;
 
 /// What unprivileged users may sample: user space alone.
 pub const USER_ALONE: Exclude = Exclude { user: false, kernel: true, guest: false, host: false };
+
+/// Which code is not sampled.
+#[derive(Debug, Default, clap::Args)]
+pub struct ExcludeArgs {
+    /// No samples of user code
+    #[arg(long)]
+    exclude_user: bool,
+    /// No samples of the kernel
+    #[arg(long)]
+    exclude_kernel: bool,
+    /// No samples of virtual machines
+    #[arg(long)]
+    exclude_guest: bool,
+    /// Only samples of virtual machines
+    #[arg(long, alias = "guest")]
+    exclude_host: bool,
+}
+
+impl ExcludeArgs {
+    /// # Errors
+    /// Nothing is left to sample.
+    pub fn exclude(&self) -> Result<Exclude> {
+        let ExcludeArgs { exclude_user: user, exclude_kernel: kernel, exclude_guest: guest, exclude_host: host } =
+            *self;
+        if user && kernel {
+            return Err(usage("--exclude-user and --exclude-kernel together leave nothing to sample"));
+        }
+        if host && guest {
+            return Err(usage("--exclude-host and --exclude-guest together leave nothing to sample"));
+        }
+        Ok(Exclude { user, kernel, guest, host })
+    }
+}
+
+/// How many frames of a callchain are taken, and printed.
+#[derive(Debug, Default, clap::Args)]
+pub struct FrameArgs {
+    /// Take so many frames of each callchain
+    #[arg(long, value_name = "FRAMES", value_parser = values::count)]
+    max_stack: Option<u64>,
+    /// Print so many [default: what tells them apart]
+    #[arg(long, value_name = "FRAMES", value_parser = values::count)]
+    print_stack: Option<u64>,
+    /// Print them whole
+    #[arg(long, conflicts_with = "print_stack")]
+    full_stacks: bool,
+}
+
+impl FrameArgs {
+    /// `--max-stack`, as [`Evsel::callchain`] takes it: 0 is the kernel's own limit.
+    ///
+    /// # Errors
+    /// The kernel takes fewer.
+    pub fn depth(&self, host: &Host) -> Result<u16> {
+        check_limit(host, "--max-stack", self.max_stack.unwrap_or(0), "perf_event_max_stack")?;
+        Ok(self.max_stack.and_then(|frames| u16::try_from(frames).ok()).unwrap_or(0))
+    }
+
+    /// Frames of a printed stack. None: as many as tell it from the others.
+    pub fn printed(&self) -> Option<usize> {
+        match self.print_stack {
+            Some(frames) => Some(usize::try_from(frames).unwrap_or(usize::MAX)),
+            None => self.full_stacks.then_some(usize::MAX),
+        }
+    }
+}
 
 impl Setup<'_> {
     /// A CPU to try an event on.
@@ -73,7 +141,44 @@ pub fn check_limit(host: &Host, what: &str, wanted: u64, name: &str) -> Result<(
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Options {
+        #[command(flatten)]
+        exclude: ExcludeArgs,
+        #[command(flatten)]
+        frames: FrameArgs,
+    }
+
+    fn options(args: &[&str]) -> Options {
+        Options::try_parse_from([&["x"], args].concat()).unwrap()
+    }
+
+    #[test]
+    fn something_is_left_to_sample() {
+        let exclude = |args: &[&str]| options(args).exclude.exclude().map_err(|err| err.to_string());
+        let kernel_of_host = Exclude { user: true, kernel: false, guest: true, host: false };
+        assert_eq!(exclude(&["--exclude-user", "--exclude-guest"]), Ok(kernel_of_host));
+        assert_eq!(exclude(&["--guest"]), Ok(Exclude { host: true, ..Exclude::default() }));
+        for [one, other] in [["--exclude-user", "--exclude-kernel"], ["--exclude-host", "--exclude-guest"]] {
+            assert_eq!(exclude(&[one, other]), Err(format!("{one} and {other} together leave nothing to sample")));
+        }
+    }
+
+    #[test]
+    fn frames_are_taken_and_printed() {
+        let host = Host { proc: "/nonexistent".into(), cpu: "/nonexistent".into() };
+        let frames = |args: &[&str]| {
+            let frames = options(args).frames;
+            (frames.depth(&host).unwrap(), frames.printed())
+        };
+        assert_eq!(frames(&[]), (0, None));
+        assert_eq!(frames(&["--max-stack", "16", "--full-stacks"]), (16, Some(usize::MAX)));
+        assert_eq!(frames(&["--print-stack", "3"]), (0, Some(3)));
+    }
 
     #[test]
     fn limits_are_named() {

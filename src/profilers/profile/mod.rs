@@ -4,7 +4,7 @@
 //! `-c` have passed, on the tasks of the answer, or on whole CPUs where such tasks may be born meanwhile. Cost: one record
 //! per sample.
 //!
-//! `usage` holds the sums of an interval, `shares` and `terms` say how time was divided, `accounts` knows how long each
+//! `sampler` chooses the event. `usage` holds the sums of an interval, `shares` and `terms` say how time was divided, `accounts` knows how long each
 //! process ran and `attribution` who had the time, `children` which processes are short-lived; `rows` are the tables of all
 //! that. `windows` watches for `--than`.
 
@@ -12,16 +12,17 @@ mod accounts;
 mod attribution;
 mod children;
 mod rows;
+mod sampler;
 mod shares;
 mod terms;
 mod usage;
 mod windows;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::cli::CommonArgs;
 use crate::cli::values::{self, Percent};
-use crate::cli::{CommonArgs, usage};
 use crate::host::{Host, online_cpus, tickless_cpus};
 use crate::perf::attr::{Exclude, Sampling};
 use crate::perf::evlist::Evlist;
@@ -35,7 +36,7 @@ use crate::profilers::profile::accounts::{Accounts, ClockReading, Measured};
 use crate::profilers::profile::attribution::Attribution;
 use crate::profilers::profile::children::Children;
 use crate::profilers::profile::rows::{CPUS, LISTED, TASKS, THREADS, TaskRow};
-use crate::profilers::profile::shares::{Kind, Left};
+use crate::profilers::profile::shares::Kind;
 use crate::profilers::profile::terms::Terms;
 use crate::profilers::profile::usage::{Owner, Starved, Usage};
 use crate::profilers::profile::windows::{BUSY, Seen, Windows};
@@ -83,27 +84,10 @@ pub struct ProfileArgs {
     /// So many tasks and threads at most in text
     #[arg(long, value_name = "ROWS", default_value_t = LISTED as u64, value_parser = values::count)]
     top: u64,
-    /// No samples of user code
-    #[arg(long)]
-    exclude_user: bool,
-    /// No samples of the kernel
-    #[arg(long)]
-    exclude_kernel: bool,
-    /// No samples of virtual machines
-    #[arg(long)]
-    exclude_guest: bool,
-    /// Only samples of virtual machines
-    #[arg(long, alias = "guest")]
-    exclude_host: bool,
-    /// Take so many frames of each callchain
-    #[arg(long, value_name = "FRAMES", value_parser = values::count)]
-    max_stack: Option<u64>,
-    /// Print so many [default: what tells them apart]
-    #[arg(long, value_name = "FRAMES", value_parser = values::count)]
-    print_stack: Option<u64>,
-    /// Print them whole
-    #[arg(long, conflicts_with = "print_stack")]
-    full_stacks: bool,
+    #[command(flatten)]
+    exclude: ExcludeArgs,
+    #[command(flatten)]
+    frames: FrameArgs,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -118,13 +102,7 @@ impl ProfilerArgs for ProfileArgs {
     }
 
     fn build(self) -> Result<Box<dyn Profiler>> {
-        if self.exclude_user && self.exclude_kernel {
-            return Err(usage("--exclude-user and --exclude-kernel together leave nothing to sample"));
-        }
-        if self.exclude_host && self.exclude_guest {
-            return Err(usage("--exclude-host and --exclude-guest together leave nothing to sample"));
-        }
-        Ok(Box::new(Profile::new(self)))
+        Ok(Box::new(Profile::new(self)?))
     }
 }
 
@@ -132,10 +110,9 @@ impl ProfilerArgs for ProfileArgs {
 #[derive(Debug, Default)]
 pub struct Profile {
     exclude: Exclude,
-    max_stack: Option<u64>,
+    frames: FrameArgs,
     /// `-g`: stacks are listed at the end.
     lists_stacks: bool,
-    print_depth: Option<usize>,
     perins: bool,
     /// Tasks and threads in text.
     top: usize,
@@ -167,92 +144,18 @@ pub struct Profile {
 }
 
 impl Profile {
-    fn new(args: ProfileArgs) -> Profile {
-        let exclude = Exclude {
-            user: args.exclude_user,
-            kernel: args.exclude_kernel,
-            guest: args.exclude_guest,
-            host: args.exclude_host,
-        };
+    fn new(args: ProfileArgs) -> Result<Profile> {
         let sampling = args.period.map_or(Sampling::Frequency(args.frequency), Sampling::Period);
-        Profile {
-            exclude,
-            max_stack: args.max_stack,
+        Ok(Profile {
+            exclude: args.exclude.exclude()?,
+            frames: args.frames,
             lists_stacks: args.common.stacks(),
-            print_depth: match args.print_stack {
-                Some(frames) => Some(usize::try_from(frames).unwrap_or(usize::MAX)),
-                None => args.full_stacks.then_some(usize::MAX),
-            },
             perins: args.perins,
             top: usize::try_from(args.top).unwrap_or(usize::MAX),
             terms: Terms { sampling, ..Terms::default() },
             windows: args.than.map(|than| Windows::new(than.0)),
             ..Profile::default()
-        }
-    }
-
-    /// Cycles if this machine counts them, else the CPU clock.
-    fn choose(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
-        let clock = Attr::cpu_clock(self.terms.sampling);
-        // Where the idle task cannot be told from others, it is not sampled; cycles do not pass in it.
-        let clock = if self.nested { clock.exclude_idle() } else { clock };
-        // How busy a thread is in a second takes samples that stand for time.
-        if self.windows.is_some() && self.terms.targeted && self.terms.wanted_hz().is_some() {
-            self.terms.clock = true;
-            return Ok(Evsel::new("cpu-clock", clock));
-        }
-        let cycles = Attr::cycles(self.evenly(evlist, setup.host));
-        let unit = if self.terms.wanted_hz().is_none() { "; -c is in ns of it" } else { "" };
-        let (evsel, is_clock) = setup.cycles_or_clock(evlist, [cycles, clock], self.exclude, unit)?;
-        self.terms.clock = is_clock;
-        if let Sampling::Period(period_ns) = self.terms.sampling
-            && is_clock
-        {
-            check_clock_period(setup.host, period_ns)?;
-        }
-        Ok(evsel)
-    }
-
-    /// As many cycles as make the frequency on a busy CPU. Asked for a frequency, the kernel would look for a period as it
-    /// goes, from one cycle on, and find others for tasks and CPUs that are busy for short times: samples would not stand
-    /// for the same, and come in a swarm with each new task.
-    fn evenly(&self, evlist: &mut Evlist, host: &Host) -> Sampling {
-        let Sampling::Frequency(hz) = self.terms.sampling else { return self.terms.sampling };
-        let period = evlist.cycles_per_s(host).map(|per_s| (per_s / hz.max(1)).max(1));
-        period.map_or(self.terms.sampling, Sampling::Period)
-    }
-
-    /// Whether whole CPUs are to be sampled, though the answer is about some tasks only. The event of a task begins with a
-    /// whole period to go on each CPU, anew with each task that is born: who runs for less would never be sampled.
-    fn is_wide(&self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<bool> {
-        if matches!(setup.target.tasks, Tasks::All | Tasks::Cgroups(_)) {
-            return Ok(false);
-        }
-        let cpu = setup.some_cpu()?;
-        let wide = evlist.probe_on_cpu(&evsel.attr().clone().exclude(self.exclude), cpu).is_ok();
-        if !wide {
-            setup.warn(
-                "not permitted to sample whole CPUs: threads that run for a sample or less are missing".to_owned(),
-            );
-        }
-        Ok(wide)
-    }
-
-    /// Who may not sample the kernel samples user code.
-    fn settle_for_user(&mut self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let cpu = setup.some_cpu()?;
-        if self.exclude.kernel || self.exclude.user || !self.terms.targeted {
-            return Ok(());
-        }
-        let is_refused = evlist.probe(evsel.attr(), cpu).is_err_and(|err| refused(&err));
-        if is_refused && evlist.probe(&evsel.attr().clone().exclude(USER_ALONE), cpu).is_ok() {
-            setup.warn(
-                "not permitted to sample the kernel, as with --exclude-kernel: run as root, or give CAP_PERFMON"
-                    .to_owned(),
-            );
-            self.exclude.kernel = true;
-        }
-        Ok(())
+        })
     }
 
     #[inline]
@@ -262,7 +165,7 @@ impl Profile {
     }
 
     fn top_of_run(&self) -> Top {
-        Top { stacks: self.lists_stacks, depth: self.print_depth, by_time: self.accounts.is_some() }
+        Top { stacks: self.lists_stacks, depth: self.frames.printed(), by_time: self.accounts.is_some() }
     }
 
     /// Whether the accounts of processes are of what is sampled.
@@ -321,50 +224,15 @@ fn living(ctx: &mut Context) -> Vec<(i32, i32, Comm)> {
     living.into_iter().map(|(tid, pid)| (tid, pid, ctx.tasks.comm(pid))).collect()
 }
 
-/// Refuses a period that the timer of the CPU clock does not keep.
-fn check_clock_period(host: &Host, period_ns: u64) -> Result<()> {
-    /// perf_swevent_start_hrtimer, kernel/events/core.c: it takes this for anything less, and does not tell.
-    const SHORTEST_NS: u64 = 10_000;
-    if period_ns < SHORTEST_NS {
-        bail!("-c {period_ns} is too short for the CPU clock: at least {SHORTEST_NS}, in ns");
-    }
-    let hz = 1_000_000_000 / period_ns;
-    check_limit(host, &format!("-c {period_ns} asks for a frequency of"), hz, "perf_event_max_sample_rate")
-}
-
 impl Profiler for Profile {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        check_limit(setup.host, "-F", self.terms.wanted_hz().unwrap_or(0), "perf_event_max_sample_rate")?;
-        check_limit(setup.host, "--max-stack", self.max_stack.unwrap_or(0), "perf_event_max_stack")?;
         self.host = setup.host.clone();
         self.scope = setup.scope.clone();
         self.nested = procfs::is_nested(setup.host);
         self.periodic = setup.interval.is_some();
         self.terms.targeted = !setup.watched.is_all();
         self.callchains = setup.stacks;
-        let evsel = self.choose(evlist, setup)?;
-        self.settle_for_user(&evsel, evlist, setup)?;
-        self.wide = self.is_wide(&evsel, evlist, setup)?;
-        let exclude = self.exclude;
-        self.terms.left =
-            Left { user: exclude.user || exclude.host, kernel: exclude.kernel || exclude.host, guest: exclude.guest };
-        if self.windows.is_some() && self.terms.left.any() && !self.terms.clock && !self.terms.targeted {
-            bail!("--than cannot tell how busy a CPU is when its cycles are sampled in part: leave out --exclude-*");
-        }
-        if self.windows.is_some() && self.terms.sample_ns().is_none() && self.terms.targeted {
-            bail!(
-                "--than cannot tell how busy a thread is by samples of unknown length, or of over 1 s: use -F, not -c"
-            );
-        }
-        let depth = self.max_stack.and_then(|frames| u16::try_from(frames).ok()).unwrap_or(0);
-        let evsel = evsel.exclude(exclude);
-        let evsel = match exclude.kernel && !self.terms.clock {
-            // A sample that strays into the kernel has its place in the program in its callchain.
-            true if self.callchains => evsel.callchain(depth).user_callchain(),
-            true => evsel.user_place(),
-            false if self.callchains => evsel.callchain(depth),
-            false => evsel,
-        };
+        let evsel = self.sampling_event(evlist, setup)?;
         if self.has_accounts(&online_cpus(setup.host)?) {
             self.accounts = Some(Accounts::default());
             setup.weighs("ns of CPU time");
@@ -531,27 +399,5 @@ impl Profile {
         let tickless = tickless_cpus(&self.host);
         self.usage.pids_on(&tickless).for_each(|pid| _ = self.measured.used.remove(&pid));
         self.weigh(now, &reading, weights);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn periods_of_the_clock_are_checked() {
-        let dir = tempfile::tempdir().unwrap();
-        let kernel = dir.path().join("sys/kernel");
-        std::fs::create_dir_all(&kernel).unwrap();
-        std::fs::write(kernel.join("perf_event_max_sample_rate"), "1000\n").unwrap();
-        let host = Host { proc: dir.path().into(), cpu: dir.path().into() };
-        assert!(check_clock_period(&host, 1_000_000).is_ok() && check_clock_period(&host, i64::MAX as u64).is_ok());
-        for (period_ns, words) in [
-            (9_999, "at least 10000, in ns"),
-            (10_000, "a frequency of 100000 is over kernel.perf_event_max_sample_rate"),
-        ] {
-            let err = check_clock_period(&host, period_ns).unwrap_err().to_string();
-            assert!(err.contains(&format!("-c {period_ns} ")) && err.contains(words), "{err}");
-        }
     }
 }

@@ -1,0 +1,143 @@
+//! The event that samples: cycles or the CPU clock, of which tasks and which code.
+
+use anyhow::{Result, bail};
+
+use crate::host::Host;
+use crate::perf::attr::Sampling;
+use crate::perf::opening::refused;
+use crate::perf::target::Tasks;
+use crate::perf::{Attr, Evlist, Evsel};
+use crate::profiler::Setup;
+use crate::profiler::sampling::{USER_ALONE, check_limit};
+use crate::profilers::profile::Profile;
+use crate::profilers::profile::shares::Left;
+
+impl Profile {
+    /// Chooses the event, and what follows from that for the run.
+    ///
+    /// # Errors
+    /// Options that this machine cannot meet, or not together with this event.
+    pub(super) fn sampling_event(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
+        check_limit(setup.host, "-F", self.terms.wanted_hz().unwrap_or(0), "perf_event_max_sample_rate")?;
+        let depth = self.frames.depth(setup.host)?;
+        let evsel = self.choose(evlist, setup)?;
+        self.settle_for_user(&evsel, evlist, setup)?;
+        self.wide = self.is_wide(&evsel, evlist, setup)?;
+        let exclude = self.exclude;
+        self.terms.left =
+            Left { user: exclude.user || exclude.host, kernel: exclude.kernel || exclude.host, guest: exclude.guest };
+        if self.windows.is_some() && self.terms.left.any() && !self.terms.clock && !self.terms.targeted {
+            bail!("--than cannot tell how busy a CPU is when its cycles are sampled in part: leave out --exclude-*");
+        }
+        if self.windows.is_some() && self.terms.sample_ns().is_none() && self.terms.targeted {
+            bail!(
+                "--than cannot tell how busy a thread is by samples of unknown length, or of over 1 s: use -F, not -c"
+            );
+        }
+        let evsel = evsel.exclude(exclude);
+        Ok(match exclude.kernel && !self.terms.clock {
+            // A sample that strays into the kernel has its place in the program in its callchain.
+            true if self.callchains => evsel.callchain(depth).user_callchain(),
+            true => evsel.user_place(),
+            false if self.callchains => evsel.callchain(depth),
+            false => evsel,
+        })
+    }
+
+    /// Cycles if this machine counts them, else the CPU clock.
+    fn choose(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Evsel> {
+        let clock = Attr::cpu_clock(self.terms.sampling);
+        // Where the idle task cannot be told from others, it is not sampled; cycles do not pass in it.
+        let clock = if self.nested { clock.exclude_idle() } else { clock };
+        // How busy a thread is in a second takes samples that stand for time.
+        if self.windows.is_some() && self.terms.targeted && self.terms.wanted_hz().is_some() {
+            self.terms.clock = true;
+            return Ok(Evsel::new("cpu-clock", clock));
+        }
+        let cycles = Attr::cycles(self.evenly(evlist, setup.host));
+        let unit = if self.terms.wanted_hz().is_none() { "; -c is in ns of it" } else { "" };
+        let (evsel, is_clock) = setup.cycles_or_clock(evlist, [cycles, clock], self.exclude, unit)?;
+        self.terms.clock = is_clock;
+        if let Sampling::Period(period_ns) = self.terms.sampling
+            && is_clock
+        {
+            check_clock_period(setup.host, period_ns)?;
+        }
+        Ok(evsel)
+    }
+
+    /// As many cycles as make the frequency on a busy CPU. Asked for a frequency, the kernel would look for a period as it
+    /// goes, from one cycle on, and find others for tasks and CPUs that are busy for short times: samples would not stand
+    /// for the same, and come in a swarm with each new task.
+    fn evenly(&self, evlist: &mut Evlist, host: &Host) -> Sampling {
+        let Sampling::Frequency(hz) = self.terms.sampling else { return self.terms.sampling };
+        let period = evlist.cycles_per_s(host).map(|per_s| (per_s / hz.max(1)).max(1));
+        period.map_or(self.terms.sampling, Sampling::Period)
+    }
+
+    /// Whether whole CPUs are to be sampled, though the answer is about some tasks only. The event of a task begins with a
+    /// whole period to go on each CPU, anew with each task that is born: who runs for less would never be sampled.
+    fn is_wide(&self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<bool> {
+        if matches!(setup.target.tasks, Tasks::All | Tasks::Cgroups(_)) {
+            return Ok(false);
+        }
+        let cpu = setup.some_cpu()?;
+        let wide = evlist.probe_on_cpu(&evsel.attr().clone().exclude(self.exclude), cpu).is_ok();
+        if !wide {
+            setup.warn(
+                "not permitted to sample whole CPUs: threads that run for a sample or less are missing".to_owned(),
+            );
+        }
+        Ok(wide)
+    }
+
+    /// Who may not sample the kernel samples user code.
+    fn settle_for_user(&mut self, evsel: &Evsel, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+        let cpu = setup.some_cpu()?;
+        if self.exclude.kernel || self.exclude.user || !self.terms.targeted {
+            return Ok(());
+        }
+        let is_refused = evlist.probe(evsel.attr(), cpu).is_err_and(|err| refused(&err));
+        if is_refused && evlist.probe(&evsel.attr().clone().exclude(USER_ALONE), cpu).is_ok() {
+            setup.warn(
+                "not permitted to sample the kernel, as with --exclude-kernel: run as root, or give CAP_PERFMON"
+                    .to_owned(),
+            );
+            self.exclude.kernel = true;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a period that the timer of the CPU clock does not keep.
+fn check_clock_period(host: &Host, period_ns: u64) -> Result<()> {
+    /// perf_swevent_start_hrtimer, kernel/events/core.c: it takes this for anything less, and does not tell.
+    const SHORTEST_NS: u64 = 10_000;
+    if period_ns < SHORTEST_NS {
+        bail!("-c {period_ns} is too short for the CPU clock: at least {SHORTEST_NS}, in ns");
+    }
+    let hz = 1_000_000_000 / period_ns;
+    check_limit(host, &format!("-c {period_ns} asks for a frequency of"), hz, "perf_event_max_sample_rate")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_of_the_clock_are_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        let kernel = dir.path().join("sys/kernel");
+        std::fs::create_dir_all(&kernel).unwrap();
+        std::fs::write(kernel.join("perf_event_max_sample_rate"), "1000\n").unwrap();
+        let host = Host { proc: dir.path().into(), cpu: dir.path().into() };
+        assert!(check_clock_period(&host, 1_000_000).is_ok() && check_clock_period(&host, i64::MAX as u64).is_ok());
+        for (period_ns, words) in [
+            (9_999, "at least 10000, in ns"),
+            (10_000, "a frequency of 100000 is over kernel.perf_event_max_sample_rate"),
+        ] {
+            let err = check_clock_period(&host, period_ns).unwrap_err().to_string();
+            assert!(err.contains(&format!("-c {period_ns} ")) && err.contains(words), "{err}");
+        }
+    }
+}
