@@ -97,8 +97,12 @@ fn a_table_of_threads_says_more_than_one_of_processes() {
     let done = run_over(&[&perins[..], &["--top", "1"]].concat(), &[&example("uneven"), "600"]);
     let lines = done.out.iter().filter(|line| line.contains(" light "));
     assert_eq!(lines.count(), 0, "{done:?}");
-    let is_rest = |line: &String| line.starts_with("and 1 more: ") || line.starts_with("and 2 more: ");
-    assert!(done.out.iter().any(is_rest), "{done:?}"); // the first thread may have a sample
+    // The first thread may have a sample. What is left out has most of a third of the time.
+    let share = |line: &String| {
+        let (_, sums) = line.strip_prefix("and ")?.split_once(" more: ")?;
+        sums.split_once(" CPU %, ")?.0.parse::<f64>().ok()
+    };
+    assert!(done.out.iter().filter_map(share).any(|share| share > 10.0), "{done:?}");
 }
 
 /// A script that starts scripts that start programs: all are the first one's.

@@ -266,7 +266,17 @@ fn is_text(cell: &Value) -> bool {
     matches!(cell, Value::Word(_) | Value::Comm(_) | Value::Text(_))
 }
 
-/// Sums of the counters of lines that are not shown, as far as those of all lines are.
+/// The cells of the one row that those at `places` add up to; none of none.
+pub fn sum_of_rows(rows: &mut dyn Rows, places: &[usize], span_ns: u64) -> Vec<Value> {
+    let Some((&first, others)) = places.split_first() else { return Vec::new() };
+    let mut sum = rows.none();
+    sum.push(rows, first);
+    others.iter().for_each(|&at| sum.add(0, rows, at));
+    sum.cells(0, span_ns)
+}
+
+/// What text says of `rest`, the lines that it leaves out of `all`: the additive columns of `sum`, the row that they add up
+/// to. A share that one of them lacks is left out.
 pub fn sums_of_rest<'a>(
     columns: &'a [ColumnHead],
     all: &'a [Line],
@@ -288,13 +298,6 @@ pub fn is_in_text(column: &ColumnHead, at: usize, lines: &[Line]) -> bool {
     column.in_text && column.kind != ColumnKind::Stack && (!column.if_any || lines.iter().any(says))
 }
 
-fn number(value: &Value) -> u64 {
-    match value {
-        Value::Unsigned(value) | Value::Ns(value) | Value::Age(value) => *value,
-        _ => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,6 +308,13 @@ mod tests {
     use crate::symbol::perf_map_file::JIT_NO_MAP;
     use crate::symbol::spaces::NOT_MAPPED;
     use crate::task::Comm;
+
+    fn number(value: &Value) -> u64 {
+        match value {
+            Value::Unsigned(value) | Value::Age(value) => *value,
+            _ => 0,
+        }
+    }
 
     #[derive(Clone, Debug)]
     struct Row {
@@ -376,10 +386,47 @@ mod tests {
         };
         let all = [want(30, 2, 5, &["a", "b"]), want(25, 1, 1, &["c"]), want(3, 2, 1, &["d"])];
         assert_eq!(lines.iter().map(brief).collect::<Vec<_>>(), all);
-        let sums: Vec<_> = sums_of_rest(&columns, &lines, &lines[1..]).collect();
-        assert_eq!(sums, [(Value::Unsigned(28), "bytes"), (Value::Unsigned(3), "allocs")]);
+        let order = placed.rows.order();
+        let sum = sum_of_rows(&mut *placed.rows, &order[1..], 1);
+        let sums: Vec<_> = sums_of_rest(&columns, &lines, &lines[1..], &sum).collect();
+        assert_eq!(sums, [(&Value::Unsigned(28), "bytes"), (&Value::Unsigned(3), "allocs")]);
         let shown = text_of(&columns, &lines.split_off(2), &stacks);
         assert_eq!(shown, "bytes allocs oldest comm\n    3      2    1ns d\n    (no stack)\n");
+    }
+
+    /// What text leaves out of a table has its part of the time, though each row of it rounds to nothing.
+    #[test]
+    fn the_rest_has_its_share() {
+        #[derive(Clone, Debug)]
+        struct Share {
+            ns: Option<u64>,
+            samples: u64,
+        }
+        fn pct(row: &Share, span_ns: u64) -> Value {
+            row.ns.map_or(Value::None, |ns| Value::Pct((ns * 10_000 / span_ns) as u32))
+        }
+        static SHARES: Schema<Share> = Schema::<Share>::new(
+            "shares",
+            &[
+                Column::<Share>::derived("pct", "CPU %", pct).additive(),
+                Column::derived("greatest", "samples at most", |row, _| Value::Unsigned(row.samples)),
+                Column::counter("samples", "samples", |row| &mut row.samples),
+                Column::<Share>::known_counter("cpu_ns", "", |row| &mut row.ns).json_only(),
+            ],
+        );
+        let rest = |rows: &[(Option<u64>, u64)]| {
+            let rows = rows.iter().map(|&(ns, samples)| Share { ns, samples }).collect();
+            let mut placed = Placed::new(Box::new(TypedRows::new(&SHARES, rows)), &Frames::default(), &mut nameless());
+            let (columns, lines) = (placed.rows.columns(), lines(&mut placed, Verdict::Exact, 1_000_000));
+            let order = placed.rows.order();
+            let sum = sum_of_rows(&mut *placed.rows, &order[1..], 1_000_000);
+            let sums = sums_of_rest(&columns, &lines, &lines[1..], &sum);
+            sums.map(|(sum, heading)| format!("{} {heading}", text::cell(sum))).collect::<Vec<_>>()
+        };
+        let little = [(Some(90), 1); 1000];
+        assert_eq!(rest(&little), ["9.0 CPU %", "999 samples"]);
+        assert_eq!(rest(&[(Some(9), 9), (None, 2), (Some(25), 1)]), ["3 samples"]);
+        assert!(rest(&little[..1]).is_empty());
     }
 
     /// Two intervals, of which the first is printed and its stacks forgotten before the second.

@@ -259,7 +259,15 @@ impl<R> Column<R> {
         self.in_unit(Unit::Ns)
     }
 
-    /// Shows the column in text only if a row has something else than 0 in it.
+    /// The cells of several rows may be added, as counters and shares of one whole are: text has their sum for the rows that
+    /// it leaves out.
+    #[must_use]
+    pub const fn additive(mut self) -> Column<R> {
+        self.is_additive = true;
+        self
+    }
+
+    /// In text only where a row has something else than 0 there.
     #[must_use]
     pub const fn if_any(mut self) -> Column<R> {
         self.visibility = Visibility::IfAny;
@@ -293,6 +301,8 @@ pub struct ColumnHead {
     pub heading: &'static str,
     pub kind: ColumnKind,
     pub unit: Unit,
+    /// The cells of several rows may be added.
+    pub is_additive: bool,
     pub in_text: bool,
     /// In text only if a row has something else than 0 in it.
     pub if_any: bool,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::output::json::{self, Object};
-use crate::output::table::{Line, Placed, RowPlace, RowStack, lines, lines_of_sums, sums_of_rest};
+use crate::output::table::{Line, Placed, RowPlace, RowStack, lines, lines_of_sums, sum_of_rows, sums_of_rest};
 use crate::output::text;
 use crate::output::writer::{Writer, name_stack, name_values, needs_names};
 use crate::output::{Settings, frames};
@@ -131,6 +131,11 @@ impl Writer {
     }
 }
 
+/// The places of the rows that text leaves out.
+fn beyond(order: &[usize], most: Option<usize>) -> &[usize] {
+    most.and_then(|most| order.get(most..)).unwrap_or_default()
+}
+
 /// The function of a frame, as a cell.
 fn function(frame: &NamedFrame) -> Value {
     let mut text = Vec::new();
@@ -163,8 +168,8 @@ impl Block {
             _ => text::table(columns, shown, name, out),
         }
         if !rest.is_empty() {
-            let sums = sums_of_rest(columns, lines, rest);
-            let sums: Vec<String> = sums.map(|(sum, heading)| format!("{} {heading}", text::cell(&sum))).collect();
+            let sums = sums_of_rest(columns, lines, rest, sum);
+            let sums: Vec<String> = sums.map(|(sum, heading)| format!("{} {heading}", text::cell(sum))).collect();
             let _ = writeln!(out, "and {} more: {}", rest.len(), sums.join(", "));
         }
         below.iter().for_each(|line| drop(writeln!(out, "{line}")));

@@ -167,6 +167,7 @@ impl Attribution {
             children,
             by_account: part.by_account.into(),
             by_samples: (!part.by_account).into(),
+            unmeasured: (!part.known).into(),
         }
     }
 }
@@ -305,7 +306,7 @@ mod tests {
     use crate::profilers::profile::shares::Kind;
     use crate::profilers::profile::usage::Owner;
     use crate::profilers::profile::usage::tests::{SECOND, cells, owner, parts, terms, usage, whole_run};
-    use crate::report::Value;
+    use crate::report::{Rows, TypedRows, Value, Verdict};
 
     type Cells = Vec<Vec<Value>>;
 
@@ -502,6 +503,32 @@ mod tests {
         assert_eq!(of_run.len(), 1);
         assert_eq!(of_run[0][3..7], [1000, 750, 250, 0].map(Value::Pct));
         assert_eq!((&of_run[0][7], &of_run[0][8]), (&Value::Unsigned(8), &Value::Word("account")));
+        // The time of the only interval with samples has not reached the account yet.
+        let of_run = whole_run(&TASKS, vec![rows(&usage, 0.0), rows(&Usage::default(), 0.1)]);
+        assert_eq!(of_run[0][3..7], [Value::Pct(500), Value::None, Value::None, Value::None]);
+        let of_interval = cells(&TASKS, rows(&usage, 0.0).0, SECOND);
+        assert_eq!(of_interval[0][3..7], [0, 0, 0, 0].map(Value::Pct));
+    }
+
+    /// A second in which samples stand for cycles alone, and one in which /proc/stat tells how busy the CPU was.
+    #[test]
+    fn the_whole_run_is_a_lower_bound_where_time_is_unknown() {
+        let mut usage = Usage::default();
+        (0..4).for_each(|_| usage.add(0, owner(5), Kind::User, 10_000_000));
+        let terms = Terms { clock: false, ..terms() };
+        let rows = |parts| {
+            let attribution = Attribution::new(&usage, &terms, SECOND, |_| parts, &nobody());
+            attribution.task_rows(&Children::default())
+        };
+        let table = |rows: Vec<TaskRow>| {
+            let mut rows = TypedRows::new(&TASKS, rows);
+            (rows.cells(0, 2 * SECOND)[3].clone(), rows.verdict(0))
+        };
+        assert_eq!(table(rows(None)), (Value::None, Verdict::Exact));
+        assert_eq!(table(rows(parts(0.5))), (Value::Pct(2500), Verdict::Exact));
+        let mut of_run = TypedRows::new(&TASKS, rows(None));
+        of_run.add(0, &mut TypedRows::new(&TASKS, rows(parts(0.5))), 0);
+        assert_eq!(table(of_run.rows().to_vec()), (Value::Pct(2500), Verdict::LowerBound));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 
 use crate::profilers::profile::shares::{Division, Left, Shares, hundredths, rounded, share_value};
-use crate::report::{Column, Schema, Unit, Value};
+use crate::report::{Column, Schema, Unit, Value, Verdict};
 use crate::task::Comm;
 
 /// Rows of a ranked table in text.
@@ -116,6 +116,8 @@ pub struct TaskRow {
     /// In how many intervals it was measured by its account, and by samples.
     pub by_account: u64,
     pub by_samples: u64,
+    /// In how many its samples stand for an unknown time, which `ns` lacks.
+    pub unmeasured: u64,
 }
 
 const TID: Column<TaskRow> = Column::label("tid", "tid", |row| match row.who {
@@ -136,7 +138,8 @@ const NAME: Column<TaskRow> = Column::<TaskRow>::label("name", "comm", |row| mat
     Who::ChildrenOf(comm) => Value::Text(format!("children of {}", String::from_utf8_lossy(comm.as_bytes())).into()),
 })
 .text_only();
-const CPU: Column<TaskRow> = Column::derived("pct", "CPU %", |row, span_ns| share_value(row.share(span_ns)));
+const CPU: Column<TaskRow> =
+    Column::<TaskRow>::derived("pct", "CPU %", |row, span_ns| share_value(row.share(span_ns))).additive();
 const USER: Column<TaskRow> =
     Column::derived("user_pct", "user %", |row, span_ns| share_value(row.parts(span_ns).user));
 const KERNEL: Column<TaskRow> =
@@ -163,6 +166,7 @@ const GUEST_NS: Column<TaskRow> = Column::<TaskRow>::counter("guest_ns", "", |ro
 const COUNT: Column<TaskRow> = Column::<TaskRow>::counter("count", "", |row| &mut row.children).hidden();
 const BY_ACCOUNT: Column<TaskRow> = Column::<TaskRow>::counter("by_account", "", |row| &mut row.by_account).hidden();
 const BY_SAMPLES: Column<TaskRow> = Column::<TaskRow>::counter("by_samples", "", |row| &mut row.by_samples).hidden();
+const UNMEASURED: Column<TaskRow> = Column::<TaskRow>::counter("unmeasured", "", |row| &mut row.unmeasured).hidden();
 
 /// What the columns of threads mean; those of tasks lack the first.
 const MEANINGS: &[(&str, &str)] = &[
@@ -203,17 +207,22 @@ const COLUMNS: &[Column<TaskRow>] = &[
     COUNT,
     BY_ACCOUNT,
     BY_SAMPLES,
+    UNMEASURED,
 ];
 
 /// Those first that took most.
 pub static TASKS: Schema<TaskRow> = Schema::<TaskRow>::new("tasks", COLUMNS.split_at(1).1)
     .titled("tasks, % of one CPU")
     .explained(MEANINGS.split_at(1).1)
-    .ordered(rank);
+    .ordered(rank)
+    .judged(TaskRow::verdict);
 
 /// The same by thread.
-pub static THREADS: Schema<TaskRow> =
-    Schema::<TaskRow>::new("threads", COLUMNS).titled("threads, % of one CPU").explained(MEANINGS).ordered(rank);
+pub static THREADS: Schema<TaskRow> = Schema::<TaskRow>::new("threads", COLUMNS)
+    .titled("threads, % of one CPU")
+    .explained(MEANINGS)
+    .ordered(rank)
+    .judged(TaskRow::verdict);
 
 fn rank(one: &TaskRow, other: &TaskRow) -> Ordering {
     let rank = |row: &TaskRow| (Reverse(row.ns), Reverse(row.samples), row.who);
@@ -225,11 +234,15 @@ impl TaskRow {
         self.ns.filter(|_| span_ns > 0).map(|ns| hundredths(ns as f64 / span_ns as f64))
     }
 
-    /// All of its CPU time, divided as what was sampled of it is.
+    /// All of its CPU time, divided as what was sampled of it is: so the parts add up to the whole. Where no sample stands for
+    /// any of it, as when the account had grown by nothing in the only interval with samples, nobody knows the parts.
     fn parts(&self, span_ns: u64) -> Shares {
         let parts = [self.user_ns, self.kernel_ns, self.guest_ns].map(|ns| ns as f64);
         let sampled: f64 = parts.iter().sum();
         let Some(ns) = self.ns.filter(|_| span_ns > 0 && self.samples > 0) else { return Shares::default() };
+        if sampled == 0.0 && ns > 0 {
+            return Shares::default();
+        }
         let scale = if sampled > 0.0 { ns as f64 / sampled } else { 0.0 };
         let [user, kernel, guest] = rounded(parts.map(|part| part * scale), span_ns as f64);
         let unless = |is_left: bool, share: u32| (!is_left).then_some(share);
@@ -240,6 +253,11 @@ impl TaskRow {
             guest: unless(no_guest, guest),
             idle: None,
         }
+    }
+
+    /// Of a run whose time is not known in some intervals, that of the others is the least that it can be.
+    fn verdict(&self) -> Verdict {
+        if self.unmeasured > 0 && self.ns.is_some() { Verdict::LowerBound } else { Verdict::Exact }
     }
 
     /// A thread that is not the first of its process: of such ones the table of processes does not tell.

@@ -112,7 +112,7 @@ const COLUMNS: &[Column<StateRow>] = &[
     Column::label("tid", "tid", |row| row.thread.map_or(Value::None, |(tid, _)| Value::Signed(tid.into()))),
     Column::label("comm", "comm", |row| row.thread.map_or(Value::None, |(_, comm)| Value::Comm(comm))),
     Column::label("state", "state", |row| row.label.clone()),
-    Column::derived("count", "count", |row, _| Value::Unsigned(row.durations.count())),
+    Column::<StateRow>::derived("count", "count", |row, _| Value::Unsigned(row.durations.count())).additive(),
     Column::<StateRow>::counter("total_ns", "total ms", |row| &mut row.total_ns).ns(),
     Column::derived("min_ns", "min ms", |row, _| row.measured(row.durations.min())),
     Column::derived("p50_ns", "p50 ms", |row, _| row.measured(row.durations.quantile(0.50))),
