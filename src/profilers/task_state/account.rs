@@ -53,7 +53,7 @@ impl TaskState {
             } else if relevant {
                 let stack = if self.takes_stacks() && !is_other { ctx.stack(sample) } else { None };
                 let report_at = self.report_at(sample.time);
-                let change = self.machine.switched_out::<true>(seen(prev, prev_comm), how, stack, report_at);
+                let change = self.machine.switched_out(seen(prev, prev_comm), how, stack, report_at);
                 self.account(change.ended(), ctx);
             } else {
                 self.machine.discard(prev); // it waits, but not for anything that was asked for
@@ -63,7 +63,7 @@ impl TaskState {
             self.machine.changed_hands(sample.time, sample.cpu, prev, next);
         }
         if comes {
-            let change = self.machine.switched_in::<true>(seen(next, next_comm), prev == 0);
+            let change = self.machine.switched_in(seen(next, next_comm), prev == 0);
             self.account(change.ended(), ctx);
         }
         Ok(if leaves || comes { Use::Relevant } else { Use::Ignored })
@@ -80,7 +80,7 @@ impl TaskState {
             return Ok(Use::Ignored);
         }
         let seen = Seen { at: sample.time, cpu: sample.cpu, tid, comm };
-        let change = self.machine.woken::<true>(seen, is_new, self.report_at(sample.time));
+        let change = self.machine.woken(seen, is_new, self.report_at(sample.time));
         let ended = change.ended();
         let (ended, waker) = self.with_waker(ended, sample, fields, ctx);
         // Where somebody else may have asked for it, that is told by a waking.
@@ -121,7 +121,7 @@ impl TaskState {
         }
         let comm = if self.named { ctx.tasks.comm(tid) } else { Comm::default() };
         if self.is_ours(tid, &comm, ctx) {
-            let change = self.machine.switched_in::<true>(Seen { at: time, cpu, tid, comm }, prev == Some(0));
+            let change = self.machine.switched_in(Seen { at: time, cpu, tid, comm }, prev == Some(0));
             let ended = change.ended();
             self.hides |= !self.blocked_only() || ended.is_some();
             self.account(ended, ctx);

@@ -102,34 +102,25 @@ impl Default for Task {
 
 impl Task {
     #[inline(always)]
-    fn wakes_up<const DETAILS: bool>(&mut self, seen: Seen, report_at: u64) {
-        self.becomes::<DETAILS>(Doing::Runnable { woken: true }, seen, None, report_at);
+    fn wakes_up(&mut self, seen: Seen, report_at: u64) {
+        self.becomes(Doing::Runnable { woken: true }, seen, None, report_at);
     }
 
-    /// Without `DETAILS`, nobody asks for what only they need, and it stays as it is.
     #[inline(always)]
-    pub(super) fn becomes<const DETAILS: bool>(
-        &mut self,
-        doing: Doing,
-        seen: Seen,
-        stack: Option<StackId>,
-        report_at: u64,
-    ) {
+    pub(super) fn becomes(&mut self, doing: Doing, seen: Seen, stack: Option<StackId>, report_at: u64) {
         self.doing = doing;
         self.since = seen.at;
         self.known_from = self.known_from.min(seen.at); // it may have been found in /proc meanwhile
         self.began = Began::Exactly;
         self.cpu = seen.cpu;
-        if DETAILS {
-            self.comm = seen.comm;
-            self.stack = stack;
-            self.waker = None;
-            self.asked = false;
-            self.report_at = report_at;
-            self.ran_ns = None;
-            self.doubted_at = 0;
-            self.shown_until = 0;
-        }
+        self.comm = seen.comm;
+        self.stack = stack;
+        self.waker = None;
+        self.asked = false;
+        self.report_at = report_at;
+        self.ran_ns = None;
+        self.doubted_at = 0;
+        self.shown_until = 0;
     }
 
     /// An event older than what is known says nothing new.
@@ -251,13 +242,7 @@ impl Machine {
 
     /// `seen` left its CPU. `report_at` is when a wait that begins here is reported first.
     #[inline(always)]
-    pub fn switched_out<const DETAILS: bool>(
-        &mut self,
-        seen: Seen,
-        how: SwitchedOut,
-        stack: Option<StackId>,
-        report_at: u64,
-    ) -> Change {
+    pub fn switched_out(&mut self, seen: Seen, how: SwitchedOut, stack: Option<StackId>, report_at: u64) -> Change {
         let task = self.tasks.get_or_default(seen.tid);
         if task.is_stale(seen.at) {
             return Change::Nothing;
@@ -282,10 +267,10 @@ impl Machine {
         };
         match how {
             SwitchedOut::Blocked(state) => {
-                task.becomes::<DETAILS>(Doing::Blocked(state), seen, stack, report_at);
+                task.becomes(Doing::Blocked(state), seen, stack, report_at);
             }
             SwitchedOut::Runnable => {
-                task.becomes::<DETAILS>(Doing::Runnable { woken: false }, seen, stack, report_at);
+                task.becomes(Doing::Runnable { woken: false }, seen, stack, report_at);
             }
             SwitchedOut::Dead => {
                 self.lives.ended(seen.tid, task, seen.at);
@@ -297,9 +282,9 @@ impl Machine {
 
     /// `seen` got its CPU, which may have been idle.
     #[inline(always)]
-    pub fn switched_in<const DETAILS: bool>(&mut self, seen: Seen, from_idle: bool) -> Change {
+    pub fn switched_in(&mut self, seen: Seen, from_idle: bool) -> Change {
         let wakeup = if from_idle { Wakeup::TakenUp } else { Wakeup::Unseen };
-        if DETAILS && self.blocked_only {
+        if self.blocked_only {
             return self.switched_in_blocked(seen, wakeup);
         }
         let task = self.tasks.get_or_default(seen.tid);
@@ -308,10 +293,8 @@ impl Machine {
         }
         let change = match task.doing {
             Doing::Runnable { woken } => {
-                // Written where somebody reads it alone: it costs a tenth of the way.
-                let waker = if DETAILS { task.waker } else { None };
-                let preempted = DETAILS && !woken;
-                Change::Ended(Period { cpu: seen.cpu, waker, preempted, ..period(task, seen, State::RUN_DELAY) })
+                let run_delay = period(task, seen, State::RUN_DELAY);
+                Change::Ended(Period { cpu: seen.cpu, waker: task.waker, preempted: !woken, ..run_delay })
             }
             // Woken unseen. It cannot have run since it was switched out, or that would have been followed by another
             // switch: it waited up to here, but for a run delay that nobody knows.
@@ -330,7 +313,7 @@ impl Machine {
             Doing::Unknown => Change::Nothing,
             Doing::Hidden => return Change::Hidden,
         };
-        task.becomes::<DETAILS>(Doing::Running, seen, None, u64::MAX);
+        task.becomes(Doing::Running, seen, None, u64::MAX);
         change
     }
 
@@ -378,7 +361,7 @@ impl Machine {
             return Change::Nothing;
         }
         let ended = period(task, Seen { comm: task.comm, ..seen }, State::RUNNING);
-        task.becomes::<true>(Doing::Away, Seen { comm: task.comm, ..seen }, None, u64::MAX);
+        task.becomes(Doing::Away, Seen { comm: task.comm, ..seen }, None, u64::MAX);
         Change::Ended(ended)
     }
 
@@ -392,7 +375,7 @@ impl Machine {
         {
             Machine::misses(&mut self.missed_on, task, cpu);
             self.unseen_time.add(task, at, self.lives.from);
-            task.becomes::<true>(Doing::Unknown, Seen { at, cpu, tid, comm: task.comm }, task.stack, u64::MAX);
+            task.becomes(Doing::Unknown, Seen { at, cpu, tid, comm: task.comm }, task.stack, u64::MAX);
             self.unseen += 1;
         }
     }
@@ -424,7 +407,7 @@ impl Machine {
         if self.blocked_only {
             self.tasks.remove(seen.tid);
         } else {
-            task.wakes_up::<true>(seen, report_at);
+            task.wakes_up(seen, report_at);
             task.asked = true;
         }
         change
@@ -432,8 +415,8 @@ impl Machine {
 
     /// `seen` was made runnable. Who performs the wake-up need not be who asked for it.
     #[inline(always)]
-    pub fn woken<const DETAILS: bool>(&mut self, seen: Seen, is_new: bool, report_at: u64) -> Change {
-        if DETAILS && self.blocked_only {
+    pub fn woken(&mut self, seen: Seen, is_new: bool, report_at: u64) -> Change {
+        if self.blocked_only {
             return self.woken_blocked(seen);
         }
         let runs_elsewhere =
@@ -472,7 +455,7 @@ impl Machine {
             task.known_from = seen.at;
             task.exited = false;
         }
-        task.wakes_up::<DETAILS>(seen, report_at);
+        task.wakes_up(seen, report_at);
         change
     }
 

@@ -108,7 +108,7 @@ impl Sums<'_> {
         if tid < 0 {
             return false; // no task has such a number
         }
-        let change = self.machine.switched_out::<false>(seen(at, cpu, tid), how, None, u64::MAX);
+        let change = self.machine.switched_out(seen(at, cpu, tid), how, None, u64::MAX);
         self.sum_change(change)
     }
 
@@ -117,7 +117,7 @@ impl Sums<'_> {
         if tid < 0 {
             return false;
         }
-        let change = self.machine.switched_in::<false>(seen(at, cpu, tid), from_idle);
+        let change = self.machine.switched_in(seen(at, cpu, tid), from_idle);
         self.sum_change(change)
     }
 
@@ -126,7 +126,7 @@ impl Sums<'_> {
         if tid < 0 {
             return Use::Ignored;
         }
-        let change = self.machine.woken::<false>(seen(at, cpu, tid), is_new, u64::MAX);
+        let change = self.machine.woken(seen(at, cpu, tid), is_new, u64::MAX);
         if self.sum_change(change) { Use::Relevant } else { Use::Ignored }
     }
 
@@ -264,9 +264,9 @@ mod tests {
         machine.discard(5);
         machine.executes(seen(9, 0, 5));
         machine.expire(u64::MAX, |_| true);
-        assert!(matches!(machine.switched_out::<false>(seen(9, 0, 5), SwitchedOut::Runnable, None, 0), Change::Hidden));
-        assert!(matches!(machine.switched_in::<false>(seen(9, 0, 5), false), Change::Hidden));
-        assert!(matches!(machine.woken::<false>(seen(9, 0, 5), true, 0), Change::Hidden));
+        assert!(matches!(machine.switched_out(seen(9, 0, 5), SwitchedOut::Runnable, None, 0), Change::Hidden));
+        assert!(matches!(machine.switched_in(seen(9, 0, 5), false), Change::Hidden));
+        assert!(matches!(machine.woken(seen(9, 0, 5), true, 0), Change::Hidden));
         assert_eq!(machine.iter().filter(|(_, task)| task.doing != Doing::Unknown).count(), 0);
     }
 

@@ -31,7 +31,7 @@ impl Machine {
         if task.doing == Doing::Hidden {
             return;
         }
-        task.becomes::<true>(Doing::Running, seen, task.stack, u64::MAX);
+        task.becomes(Doing::Running, seen, task.stack, u64::MAX);
         task.exited = false;
     }
 
