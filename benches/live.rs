@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use perf_prof::profilers::kmemleak::ledger::{Ledger, Space};
-use perf_prof::profilers::kmemleak::pointers::Record;
+use perf_prof::profilers::kmemleak::ledger::{Ledger, PointerSpace};
+use perf_prof::profilers::kmemleak::pointers::Allocation;
 
 const LIVE: u64 = 5_000_000;
 const MOST_KIB: u64 = 256 << 10;
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     ensure!(kib < MOST_KIB, "more than {MOST_KIB} KiB");
     let start = Instant::now();
     for number in 0..PAIRS {
-        black_box(ledger.freed(Space::Kernel, address(number), u64::MAX));
+        black_box(ledger.freed(PointerSpace::Kernel, address(number), u64::MAX));
         allocate(&mut ledger, number + LIVE);
     }
     println!("{PAIRS} pairs among them: {:.0} ns each", start.elapsed().as_nanos() as f64 / PAIRS as f64);
@@ -41,8 +41,8 @@ fn main() -> Result<()> {
 
 fn allocate(ledger: &mut Ledger, number: u64) {
     let record =
-        Record { ptr: address(number), time: number, bytes: 64, stack: None, owner: 1 + (number % 100) as u32 };
-    black_box(ledger.allocated(Space::Kernel, record));
+        Allocation { ptr: address(number), time: number, bytes: 64, stack: None, owner: 1 + (number % 100) as u32 };
+    black_box(ledger.allocated(PointerSpace::Kernel, record));
 }
 
 /// As an allocator gives them out: all over a range, in no order.

@@ -1,18 +1,18 @@
-//! The books: what is allocated in the kernel and in each process, what was left behind by those that have gone, and which
-//! calls of an allocator are under way.
+//! The ledger: what is allocated in the kernel and in each process, what ended processes left behind, and which calls of an
+//! allocator have not returned.
 //!
 //! An address means something only in its address space. A process gets a new one when it is born and when it executes a
-//! program; what lives when one ends will never be freed, and is summed up by place, so that it takes no more memory.
+//! program. What is allocated when an address space ends will never be freed: it is summed by place, to bound the memory.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::profilers::kmemleak::pointers::{Pointers, Record};
+use crate::profilers::kmemleak::pointers::{Allocation, Pointers};
 use crate::stats::{KeyedSums, LossHorizon, SumKey};
 use crate::symbol::StackId;
 
-/// Whose addresses.
+/// The address space of a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Space {
+pub enum PointerSpace {
     Kernel,
     /// By pid.
     Process(i32),
@@ -23,27 +23,27 @@ pub const OURSELVES: u32 = 0;
 
 /// Events counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct AllocCounts {
     pub allocs: u64,
     pub frees: u64,
-    /// Of those: nobody had seen the allocation.
+    /// Frees whose allocation was not seen.
     pub unmatched: u64,
     /// Allocations at an address that was not free yet: its free went unseen.
     pub replaced: u64,
-    /// Allocations whose address was stored where nobody could see it.
+    /// Allocations whose address was stored in memory that no sample copies.
     pub out_of_reach: u64,
     /// Calls of an allocator whose return may have gone unseen.
     pub unfinished: u64,
 }
 
-impl Counts {
+impl AllocCounts {
     /// Something was freed that nobody had seen allocated.
     pub fn unmatched(&mut self) {
         self.frees += 1;
         self.unmatched += 1;
     }
 
-    /// Allocations that may be outstanding, and are in no sum.
+    /// Allocations that may be outstanding but are in no sum.
     pub fn left_out(&self) -> u64 {
         self.out_of_reach.saturating_add(self.unfinished)
     }
@@ -51,21 +51,21 @@ impl Counts {
 
 /// Outstanding allocations of one owner at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sum {
+pub struct OutstandingSum {
     pub allocs: u64,
     pub bytes: u64,
     pub oldest_ns: u64,
     pub newest_ns: u64,
     /// Of processes, or programs, that have ended.
     pub exited: u64,
-    /// Their free may be among what was lost.
+    /// Allocations whose free may be among lost records.
     pub unsure: u64,
-    /// Those before them whose free nobody saw: their addresses were given out again.
+    /// Earlier allocations whose free was not seen: their addresses were given out again.
     pub replaced: u64,
 }
 
-impl Sum {
-    fn add(&mut self, other: Sum) {
+impl OutstandingSum {
+    fn add(&mut self, other: OutstandingSum) {
         self.allocs += other.allocs;
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.oldest_ns = self.oldest_ns.max(other.oldest_ns);
@@ -76,35 +76,35 @@ impl Sum {
     }
 }
 
-impl Default for Sum {
-    /// Of nothing.
-    fn default() -> Sum {
-        Sum { allocs: 0, bytes: 0, oldest_ns: 0, newest_ns: u64::MAX, exited: 0, unsure: 0, replaced: 0 }
+impl Default for OutstandingSum {
+    /// No allocation.
+    fn default() -> OutstandingSum {
+        OutstandingSum { allocs: 0, bytes: 0, oldest_ns: 0, newest_ns: u64::MAX, exited: 0, unsure: 0, replaced: 0 }
     }
 }
 
 /// Where something was allocated, and by whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Origin {
+pub struct AllocOrigin {
     pub stack: Option<StackId>,
     pub owner: u32,
 }
 
-impl Origin {
-    fn of(record: &Record) -> Origin {
-        Origin { stack: record.stack, owner: record.owner }
+impl AllocOrigin {
+    fn of(record: &Allocation) -> AllocOrigin {
+        AllocOrigin { stack: record.stack, owner: record.owner }
     }
 }
 
-impl SumKey for Origin {
-    fn others(&self) -> Origin {
-        Origin { stack: None, owner: self.owner }
+impl SumKey for AllocOrigin {
+    fn others(&self) -> AllocOrigin {
+        AllocOrigin { stack: None, owner: self.owner }
     }
 }
 
-pub type Sums = KeyedSums<Origin, Sum>;
+pub type OutstandingSums = KeyedSums<AllocOrigin, OutstandingSum>;
 
-/// Whose calls are paired.
+/// The context in which the entry and the return of a call are paired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Caller {
     /// A thread, in its program.
@@ -117,18 +117,18 @@ pub enum Caller {
 
 /// A call of an allocator that has not returned.
 #[derive(Clone, Copy, Debug)]
-pub struct Open {
+pub struct OpenCall {
     /// Which function.
     pub pair: u16,
     pub bytes: u64,
-    /// What realloc was given, taken out of the books: somebody else may have its address before realloc returns.
-    pub old: Option<(Space, Record)>,
+    /// What realloc was given, already removed from the ledger: another thread may get its address before realloc returns.
+    pub old: Option<(PointerSpace, Allocation)>,
     /// The address that realloc was given; where posix_memalign is to store its result. 0: none.
     pub argument: u64,
 }
 
 #[derive(Debug, Default)]
-struct Process {
+struct ProcessAllocations {
     pointers: Pointers,
     exited_ns: Option<u64>,
 }
@@ -136,23 +136,24 @@ struct Process {
 /// Everything that is outstanding.
 #[derive(Debug)]
 pub struct Ledger {
-    pub counts: Counts,
+    pub counts: AllocCounts,
     kernel: Pointers,
-    processes: FxHashMap<i32, Process>,
-    /// Mostly one call, rarely one inside another.
-    calls: FxHashMap<Caller, Vec<Open>>,
-    left: Sums,
+    processes: FxHashMap<i32, ProcessAllocations>,
+    /// Calls that have not returned, the outermost first: mostly one.
+    calls: FxHashMap<Caller, Vec<OpenCall>>,
+    /// What ended processes left behind.
+    left: OutstandingSums,
     /// Processes that have exited and are not in `left` yet.
     ending: Vec<i32>,
-    /// What was freed unseen, by place and owner.
-    replaced: FxHashMap<Origin, u64>,
+    /// Frees that were not seen, by place and owner of the allocation.
+    replaced: FxHashMap<AllocOrigin, u64>,
     /// `--than`
     than_ns: u64,
-    /// What is older may have been freed unseen.
+    /// The free of an older allocation may be lost.
     horizon: LossHorizon,
 }
 
-/// Events of a process may come after its exit: it is kept so long, ns.
+/// How long a process is kept after its exit, ns: its events may come late.
 const LINGERS_NS: u64 = 1_000_000_000;
 /// Places of processes that have gone, kept apart at most.
 const MOST_LEFT: usize = 1 << 16;
@@ -165,7 +166,7 @@ impl Default for Ledger {
     /// Allocations of any age are shown.
     fn default() -> Ledger {
         Ledger {
-            counts: Counts::default(),
+            counts: AllocCounts::default(),
             kernel: Pointers::default(),
             processes: FxHashMap::default(),
             calls: FxHashMap::default(),
@@ -184,9 +185,9 @@ impl Ledger {
         Ledger { than_ns, ..Ledger::default() }
     }
 
-    /// Takes an allocation down. False when its address was not free.
+    /// Records an allocation. False when its address was not free.
     #[inline(always)]
-    pub fn allocated(&mut self, space: Space, record: Record) -> bool {
+    pub fn allocated(&mut self, space: PointerSpace, record: Allocation) -> bool {
         self.counts.allocs += u64::from(record.owner != OURSELVES);
         match self.pointers(space).insert(record) {
             Some(known) if known.owner != OURSELVES => {
@@ -197,38 +198,38 @@ impl Ledger {
         }
     }
 
-    /// Its free went unseen.
+    /// The free of `record` was not seen.
     #[cold]
-    fn replaced(&mut self, record: Record) {
+    fn replaced(&mut self, record: Allocation) {
         self.counts.replaced += 1;
-        let key = Origin::of(&record);
+        let key = AllocOrigin::of(&record);
         if self.replaced.len() < MOST_REPLACED || self.replaced.contains_key(&key) {
             *self.replaced.entry(key).or_default() += 1;
         }
     }
 
-    /// Something was freed unseen at more places than are kept: it may be any.
+    /// There were more places of unseen frees than are kept: they may be any places.
     pub fn replaced_anywhere(&self) -> bool {
         self.counts.replaced > self.replaced.values().sum()
     }
 
-    /// Strikes an allocation out and returns it.
+    /// Removes the allocation at `ptr` and returns it.
     #[inline(always)]
-    pub fn freed(&mut self, space: Space, ptr: u64, time: u64) -> Option<Record> {
+    pub fn freed(&mut self, space: PointerSpace, ptr: u64, time: u64) -> Option<Allocation> {
         let pointers = match space {
-            Space::Kernel => Some(&mut self.kernel),
-            Space::Process(pid) => self.processes.get_mut(&pid).map(|process| &mut process.pointers),
+            PointerSpace::Kernel => Some(&mut self.kernel),
+            PointerSpace::Process(pid) => self.processes.get_mut(&pid).map(|process| &mut process.pointers),
         };
-        // A free that comes late belongs to who had the address before.
+        // A free that comes late belongs to the allocation that had the address before.
         let record = pointers.and_then(|pointers| pointers.remove_until(ptr, time))?;
         self.counts.frees += u64::from(record.owner != OURSELVES);
         Some(record)
     }
 
-    /// Puts back what [`Ledger::freed`] has struck out: it was not freed after all.
-    fn restore(&mut self, space: Space, record: Record) {
+    /// Puts back what [`Ledger::freed`] removed: it was not freed after all.
+    fn restore(&mut self, space: PointerSpace, record: Allocation) {
         let pointers = self.pointers(space);
-        // Somebody else may have its address: then it was freed.
+        // If another allocation has its address by now, it was freed.
         if pointers.get(record.ptr).is_none() {
             pointers.insert(record);
             self.counts.frees -= u64::from(record.owner != OURSELVES && self.counts.frees > 0);
@@ -236,23 +237,23 @@ impl Ledger {
     }
 
     #[inline]
-    fn pointers(&mut self, space: Space) -> &mut Pointers {
+    fn pointers(&mut self, space: PointerSpace) -> &mut Pointers {
         match space {
-            Space::Kernel => &mut self.kernel,
-            Space::Process(pid) => &mut self.processes.entry(pid).or_default().pointers,
+            PointerSpace::Kernel => &mut self.kernel,
+            PointerSpace::Process(pid) => &mut self.processes.entry(pid).or_default().pointers,
         }
     }
 
     // Calls under way
 
-    /// A thread is inside an allocator: what that calls on its behalf is its own business.
+    /// Whether a thread is inside an allocator: what that allocates for itself is not counted.
     #[inline]
     pub fn is_inside(&self, tid: i32) -> bool {
         self.calls.get(&Caller::User(tid)).is_some_and(|calls| !calls.is_empty())
     }
 
-    /// An allocator is called. False when it is so inside another one.
-    pub fn enters(&mut self, caller: Caller, open: Open) -> bool {
+    /// An allocator is called. False when the call is nested in another one.
+    pub fn enters(&mut self, caller: Caller, open: OpenCall) -> bool {
         let calls = self.calls.entry(caller).or_default();
         if let Caller::User(_) = caller {
             // No allocator calls itself: an earlier call was left by a jump, or its return went unseen.
@@ -267,9 +268,10 @@ impl Ledger {
         calls.len() == 1
     }
 
-    /// The call that was just entered replaces `old`. `counts`: which is worth a count even if nobody saw its allocation.
+    /// The call that was just entered replaces `old`. `counts`: its free is counted even if its
+    /// allocation was not seen.
     #[inline(never)]
-    pub fn reallocates(&mut self, caller: Caller, space: Space, old: u64, time: u64, counts: bool) {
+    pub fn reallocates(&mut self, caller: Caller, space: PointerSpace, old: u64, time: u64, counts: bool) {
         let old = self.freed(space, old, time);
         if old.is_none() && counts {
             self.counts.unmatched();
@@ -279,9 +281,9 @@ impl Ledger {
         }
     }
 
-    /// A call returns: what it was called with, if it is the outermost one. In the kernel an interrupt's call may be inside
-    /// another one and counts as well.
-    pub fn leaves(&mut self, caller: Caller, pair: u16) -> Option<Open> {
+    /// A call returns: gives what it was called with, if it is the outermost one. In the kernel, the call of an interrupt may be
+    /// nested in another one and counts, too.
+    pub fn leaves(&mut self, caller: Caller, pair: u16) -> Option<OpenCall> {
         let calls = self.calls.get_mut(&caller)?;
         let at = calls.iter().rposition(|call| call.pair == pair)?;
         let open = calls.get(at).copied();
@@ -290,7 +292,7 @@ impl Ledger {
     }
 
     /// A call has failed.
-    pub fn failed(&mut self, open: Open) {
+    pub fn failed(&mut self, open: OpenCall) {
         // realloc(p, 0) frees; else a failed realloc leaves everything as it was.
         if let Some((space, old)) = open.old.filter(|_| open.bytes > 0) {
             self.restore(space, old);
@@ -327,10 +329,12 @@ impl Ledger {
         }
     }
 
-    /// Sums up what processes left that exited a while ago. One that `lives` has not: a thread of it was not known.
+    /// Sums up what processes left that exited a while ago. If `lives` says that one lives, a thread of it was
+    /// not known.
     pub fn expire(&mut self, now: u64, lives: impl Fn(i32) -> bool) {
-        let is_due =
-            |process: &Process| process.exited_ns.is_some_and(|exited| exited.saturating_add(LINGERS_NS) < now);
+        let is_due = |process: &ProcessAllocations| {
+            process.exited_ns.is_some_and(|exited| exited.saturating_add(LINGERS_NS) < now)
+        };
         let due: Vec<i32> = self.ending.extract_if(.., |pid| self.processes.get(pid).is_none_or(is_due)).collect();
         for pid in due {
             match self.processes.get_mut(&pid) {
@@ -340,7 +344,7 @@ impl Ledger {
         }
     }
 
-    /// All processes but these have exited, unseen.
+    /// Processes that are not in `living` have exited without a record.
     pub fn only_live(&mut self, living: &FxHashSet<i32>, now: u64) {
         let gone: Vec<i32> = self.processes.keys().copied().filter(|pid| !living.contains(pid)).collect();
         gone.into_iter().for_each(|pid| self.exited(pid, now));
@@ -349,7 +353,7 @@ impl Ledger {
     /// Records were lost up to `end`.
     pub fn lost(&mut self, end: u64) {
         self.horizon.lost_until(end);
-        // Their returns may be missing. What realloc was given may be freed or not, like all that is older than the loss.
+        // Returns may be missing. What realloc was given may be freed or not, like each allocation that is older than the loss.
         for open in std::mem::take(&mut self.calls).into_values().flatten() {
             self.counts.unfinished += 1;
             if let Some((space, old)) = open.old {
@@ -375,12 +379,12 @@ impl Ledger {
 
     /// Adds a record to the sums, unless it is too young or ours.
     #[inline]
-    fn sum(&self, record: &Record, now: u64, exited: bool, sums: &mut Sums) {
+    fn sum(&self, record: &Allocation, now: u64, exited: bool, sums: &mut OutstandingSums) {
         let age = now.saturating_sub(record.time);
         if age < self.than_ns || record.owner == OURSELVES {
             return;
         }
-        let sum = Sum {
+        let sum = OutstandingSum {
             allocs: 1,
             bytes: record.bytes,
             oldest_ns: age,
@@ -389,13 +393,13 @@ impl Ledger {
             unsure: u64::from(!self.horizon.saw_all_since(record.time)),
             replaced: 0,
         };
-        sums.sum(Origin::of(record)).add(sum);
+        sums.sum(AllocOrigin::of(record)).add(sum);
     }
 
-    // What there is
+    // Results
 
     /// All that is outstanding, by place and owner.
-    pub fn sums(&self, now: u64) -> Sums {
+    pub fn sums(&self, now: u64) -> OutstandingSums {
         let mut sums = self.left.clone().unbounded();
         self.kernel.iter().for_each(|record| self.sum(record, now, false, &mut sums));
         for process in self.processes.values() {

@@ -1,4 +1,4 @@
-//! The books, kept by hand and against a plain model.
+//! The ledger, in single cases and against a plain model.
 
 use std::collections::HashMap;
 
@@ -6,21 +6,21 @@ use proptest::prelude::*;
 
 use super::*;
 
-const A: Space = Space::Process(1);
-const B: Space = Space::Process(2);
+const A: PointerSpace = PointerSpace::Process(1);
+const B: PointerSpace = PointerSpace::Process(2);
 const T: Caller = Caller::User(5);
 
-fn record(ptr: u64, time: u64, bytes: u64) -> Record {
-    Record { ptr, time, bytes, stack: None, owner: 1 }
+fn record(ptr: u64, time: u64, bytes: u64) -> Allocation {
+    Allocation { ptr, time, bytes, stack: None, owner: 1 }
 }
 
 fn counts(ledger: &Ledger) -> (u64, u64, u64, u64) {
-    let Counts { allocs, frees, unmatched, replaced, .. } = ledger.counts;
+    let AllocCounts { allocs, frees, unmatched, replaced, .. } = ledger.counts;
     (allocs, frees, unmatched, replaced)
 }
 
 /// A free that the answer is about.
-fn freed(ledger: &mut Ledger, space: Space, ptr: u64, time: u64) -> Option<Record> {
+fn freed(ledger: &mut Ledger, space: PointerSpace, ptr: u64, time: u64) -> Option<Allocation> {
     let record = ledger.freed(space, ptr, time);
     if record.is_none() {
         ledger.counts.unmatched();
@@ -28,22 +28,22 @@ fn freed(ledger: &mut Ledger, space: Space, ptr: u64, time: u64) -> Option<Recor
     record
 }
 
-fn sum(ledger: &Ledger, now: u64) -> Option<Sum> {
-    ledger.sums(now).get(&Origin { stack: None, owner: 1 }).copied()
+fn sum(ledger: &Ledger, now: u64) -> Option<OutstandingSum> {
+    ledger.sums(now).get(&AllocOrigin { stack: None, owner: 1 }).copied()
 }
 
-fn call(pair: u16, bytes: u64) -> Open {
-    Open { pair, bytes, old: None, argument: 0 }
+fn call(pair: u16, bytes: u64) -> OpenCall {
+    OpenCall { pair, bytes, old: None, argument: 0 }
 }
 
 #[test]
 fn equal_addresses_of_two_processes_stay_apart() {
     let mut ledger = Ledger::new(0);
     assert!(ledger.allocated(A, record(8, 1, 10)) && ledger.allocated(B, record(8, 2, 20)));
-    assert!(ledger.allocated(Space::Kernel, record(8, 3, 40)));
+    assert!(ledger.allocated(PointerSpace::Kernel, record(8, 3, 40)));
     assert_eq!(freed(&mut ledger, B, 8, 4), Some(record(8, 2, 20)));
     assert_eq!((freed(&mut ledger, B, 8, 5), counts(&ledger)), (None, (3, 2, 1, 0)));
-    let want = Sum { allocs: 2, bytes: 50, oldest_ns: 9, newest_ns: 7, exited: 0, unsure: 0, replaced: 0 };
+    let want = OutstandingSum { allocs: 2, bytes: 50, oldest_ns: 9, newest_ns: 7, exited: 0, unsure: 0, replaced: 0 };
     assert_eq!(sum(&ledger, 10), Some(want));
 }
 
@@ -62,8 +62,8 @@ fn an_address_that_was_not_free_is_replaced() {
 fn few_places_of_unseen_frees_are_kept() {
     let mut ledger = Ledger::new(0);
     let mut replace = |owner: u32| {
-        ledger.allocated(A, Record { owner, ..record(8, 1, 10) });
-        ledger.allocated(A, Record { owner, ..record(8, 1, 10) });
+        ledger.allocated(A, Allocation { owner, ..record(8, 1, 10) });
+        ledger.allocated(A, Allocation { owner, ..record(8, 1, 10) });
         freed(&mut ledger, A, 8, 2);
         (ledger.replaced.len(), ledger.replaced_anywhere())
     };
@@ -77,10 +77,10 @@ fn few_places_of_unseen_frees_are_kept() {
 #[test]
 fn what_we_allocate_ourselves_counts_nowhere() {
     let mut ledger = Ledger::new(0);
-    ledger.allocated(Space::Kernel, Record { owner: OURSELVES, ..record(8, 1, 10) });
-    ledger.allocated(Space::Kernel, Record { owner: OURSELVES, ..record(9, 1, 10) });
-    assert!(freed(&mut ledger, Space::Kernel, 8, 2).is_some(), "whoever frees it");
-    assert!(ledger.allocated(Space::Kernel, record(9, 3, 5)));
+    ledger.allocated(PointerSpace::Kernel, Allocation { owner: OURSELVES, ..record(8, 1, 10) });
+    ledger.allocated(PointerSpace::Kernel, Allocation { owner: OURSELVES, ..record(9, 1, 10) });
+    assert!(freed(&mut ledger, PointerSpace::Kernel, 8, 2).is_some(), "whoever frees it");
+    assert!(ledger.allocated(PointerSpace::Kernel, record(9, 3, 5)));
     assert_eq!(counts(&ledger), (1, 0, 0, 0));
     assert_eq!(sum(&ledger, 10).map(|sum| sum.bytes), Some(5));
 }
@@ -93,7 +93,8 @@ fn what_is_left_at_an_exit_stays() {
     }
     ledger.thread_exited(1, 1, 10, |_| false);
     freed(&mut ledger, A, 2, 5); // it came late
-    let want = Some(Sum { allocs: 1, bytes: 10, oldest_ns: 9, newest_ns: 9, exited: 1, unsure: 0, replaced: 0 });
+    let want =
+        Some(OutstandingSum { allocs: 1, bytes: 10, oldest_ns: 9, newest_ns: 9, exited: 1, unsure: 0, replaced: 0 });
     assert_eq!(sum(&ledger, 1000), want, "its age is that at the exit, the third was too young");
     ledger.expire(10 + LINGERS_NS, |_| false);
     assert_eq!(ledger.processes.len(), 1);
@@ -207,7 +208,7 @@ fn a_failed_realloc_leaves_the_old() {
         ledger.allocated(A, record(8, 1, 10));
         let old = freed(&mut ledger, A, 8, 2);
         assert_eq!(sum(&ledger, 10), None);
-        ledger.failed(Open { pair: 0, bytes, old: old.map(|old| (A, old)), argument: 8 });
+        ledger.failed(OpenCall { pair: 0, bytes, old: old.map(|old| (A, old)), argument: 8 });
         assert_eq!((sum(&ledger, 10).map_or(0, |sum| sum.allocs), ledger.counts.unmatched), (left, 0), "{bytes}");
         ledger.freed(A, 8, 3);
     }
@@ -215,13 +216,13 @@ fn a_failed_realloc_leaves_the_old() {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: each space is a map of its own, and the books balance.
+    /// Whatever comes in whatever order: each space is a map of its own, and the sums balance.
     #[test]
-    fn books_balance(steps in prop::collection::vec((0..6_u8, 0..3_i32, 0..12_u64), 0..300)) {
+    fn sums_balance(steps in prop::collection::vec((0..6_u8, 0..3_i32, 0..12_u64), 0..300)) {
         let (mut ledger, mut model) = (Ledger::new(0), HashMap::new());
         let mut left = 0;
         for (time, (step, pid, ptr)) in (1..).zip(steps) {
-            let space = if pid == 0 { Space::Kernel } else { Space::Process(pid) };
+            let space = if pid == 0 { PointerSpace::Kernel } else { PointerSpace::Process(pid) };
             match step {
                 0..=2 => {
                     let known = model.insert((pid, ptr), time);
@@ -242,7 +243,7 @@ proptest! {
         }
         let outstanding = sum(&ledger, 1000).map_or(0, |sum| sum.allocs);
         prop_assert_eq!(outstanding, (model.len() + left) as u64);
-        let Counts { allocs, frees, unmatched, replaced, .. } = ledger.counts;
+        let AllocCounts { allocs, frees, unmatched, replaced, .. } = ledger.counts;
         prop_assert_eq!(allocs + unmatched, frees + outstanding + replaced);
     }
 }

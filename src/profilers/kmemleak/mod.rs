@@ -3,15 +3,15 @@
 //! Events: those of `--alloc` and `--free`, or of a preset, period 1. An allocation is paired with its free by address, and
 //! by process where the addresses are a process's. Cost: one record per allocation and per free.
 //!
-//! `sources` are the events, `usual` those that tell address and size as they are, `pointers` the table of what is
-//! live, `ledger` the books over all tables, `report` the rows.
+//! `sources` are the events, `field_source` those whose address and size are fields, `pointers` the
+//! table of live allocations, `ledger` the accounts of all tables, `report` the rows.
 
+mod field_source;
 pub mod ledger;
 mod owners;
 pub mod pointers;
 mod report;
 mod sources;
-mod usual;
 
 use anyhow::{Result, anyhow};
 use rustc_hash::FxHashSet;
@@ -23,10 +23,10 @@ use crate::expr::Program;
 use crate::perf::record::Innermost;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, LostWindow, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
-use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, Open, Space};
+use crate::profilers::kmemleak::field_source::FieldSource;
+use crate::profilers::kmemleak::ledger::{Caller, Ledger, OURSELVES, OpenCall, PointerSpace};
 use crate::profilers::kmemleak::owners::Owners;
-use crate::profilers::kmemleak::sources::{Argument, Preset, Role, Source, WantedSource};
-use crate::profilers::kmemleak::usual::UsualSource;
+use crate::profilers::kmemleak::sources::{AllocatorEvent, CallArgument, Preset, Role, WantedSource};
 use crate::report::{TableSchema, Value, Verdict};
 use crate::symbol::StackId;
 use crate::task::TaskTable;
@@ -75,25 +75,27 @@ const IN_PROGRAMS: &str =
     "as in `kmemleak malloc -- ./program`; of all programs, each would pay several us for each malloc and free";
 /// Places listed in text.
 const MOST_PLACES: usize = 20;
-/// How long after a loss the processes that live are looked at, ns: their last records may still be on the way.
-const LOOK_AFTER_NS: u64 = 2_000_000_000;
+/// Time from a loss to the check of which processes live, ns: records of exits may still be on the way.
+const CHECK_AFTER_NS: u64 = 2_000_000_000;
 
 /// The profiler behind [`KmemleakArgs`].
 #[derive(Debug, Default)]
 pub struct Kmemleak {
     wanted: Vec<WantedSource>,
-    /// By event, from the first.
-    sources: Vec<Source>,
+    /// By the index of the event, minus `first`.
+    sources: Vec<AllocatorEvent>,
     first: usize,
-    /// The same of usual ones, if all are.
-    usual: Vec<UsualSource>,
+    /// The same where each is a [`FieldSource`]; else empty.
+    field_sources: Vec<FieldSource>,
     ledger: Ledger,
     owners: Owners,
     than: Option<Time>,
+    /// Places in text.
     most: usize,
-    draws: bool,
+    draws_flame_graph: bool,
     started_ns: Timestamp,
-    look_at_ns: Option<Timestamp>,
+    /// When to check which processes live, after a loss.
+    check_at_ns: Option<Timestamp>,
 }
 
 impl ProfilerArgs for KmemleakArgs {
@@ -136,33 +138,33 @@ impl Kmemleak {
             }
             None => None,
         };
-        let who = Who { pid: sample.pid, tid: sample.tid, time: sample.time };
+        let who = AllocatingTask { pid: sample.pid, tid: sample.tid, time: sample.time };
         self.record_alloc(space, ptr, bytes, stack, who, ctx)
     }
 
-    /// Takes an allocation down.
+    /// Records an allocation.
     #[inline(always)]
     fn record_alloc(
         &mut self,
-        space: Space,
+        space: PointerSpace,
         ptr: u64,
         bytes: u64,
         stack: Option<StackId>,
-        who: Who,
+        who: AllocatingTask,
         ctx: &mut Context,
     ) -> Use {
         let is_own = ctx.scope.is_own(who.tid);
         let owner = if is_own { OURSELVES } else { self.owners.number(who.pid, ctx.tasks.comm(who.tid)) };
-        let record = pointers::Record { ptr, time: who.time, bytes, stack, owner };
+        let record = pointers::Allocation { ptr, time: who.time, bytes, stack, owner };
         if !self.ledger.allocated(space, record) {
             ctx.discarded += 1;
         }
         if is_own { Use::Ignored } else { Use::Relevant }
     }
 
-    /// Strikes out what was freed at `ptr`.
+    /// Removes the allocation that was freed at `ptr`.
     #[inline(always)]
-    fn freed(&mut self, space: Space, ptr: u64, time: u64, tid: i32, cpu: u32, ctx: &Context) -> Use {
+    fn freed(&mut self, space: PointerSpace, ptr: u64, time: u64, tid: i32, cpu: u32, ctx: &Context) -> Use {
         match self.ledger.freed(space, ptr, time) {
             Some(record) if record.owner == OURSELVES => Use::Ignored,
             Some(_) => Use::Relevant,
@@ -174,9 +176,9 @@ impl Kmemleak {
         }
     }
 
-    /// A call has returned `ptr`, or with it what that means where the result is in memory.
+    /// A call returned `ptr`. Where the result is in memory, that is an errno, and the address is on the stack of the sample.
     #[inline(never)]
-    fn returned(&mut self, at: usize, open: Open, ptr: u64, sample: &Sample<'_>, ctx: &mut Context) -> Use {
+    fn returned(&mut self, at: usize, open: OpenCall, ptr: u64, sample: &Sample<'_>, ctx: &mut Context) -> Use {
         let Some(source) = self.sources.get(at) else { return Use::Malformed };
         let ptr = match source.result_in_memory {
             true if ptr != 0 => Some(0), // an errno
@@ -204,7 +206,7 @@ impl Kmemleak {
             }
             Role::Free => {
                 if ptr == 0 || source.user && self.ledger.is_inside(sample.tid) {
-                    return Ok(Use::Relevant); // free(NULL); an allocator's own business
+                    return Ok(Use::Relevant); // free(NULL), or memory of an allocator's own
                 }
                 let space = space(source, sample);
                 return Ok(self.freed(space, ptr, sample.time, sample.tid, sample.cpu, ctx));
@@ -213,8 +215,8 @@ impl Kmemleak {
                 let bytes = value(source.size.as_ref(), sample)?;
                 let argument = value(source.argument.as_ref().map(|(_, program)| program), sample)?;
                 let caller = caller(source, sample);
-                let is_outermost = self.ledger.enters(caller, Open { pair, bytes, old: None, argument });
-                if is_outermost && argument != 0 && matches!(source.argument, Some((Argument::Old, _))) {
+                let is_outermost = self.ledger.enters(caller, OpenCall { pair, bytes, old: None, argument });
+                if is_outermost && argument != 0 && matches!(source.argument, Some((CallArgument::Old, _))) {
                     let counts = Kmemleak::counts(sample.tid, sample.cpu, ctx);
                     self.ledger.reallocates(caller, space(source, sample), argument, sample.time, counts);
                 }
@@ -229,14 +231,14 @@ impl Kmemleak {
         Ok(Use::Relevant)
     }
 
-    /// Whether a free of something unknown is one that the answer is about: with `-C`, elsewhere it says nothing.
+    /// Whether a free without a known allocation is counted: those of watched tasks, on the CPUs of `-C`.
     #[inline(never)]
     fn counts(tid: i32, cpu: u32, ctx: &Context) -> bool {
         ctx.watched.contains(tid) && ctx.scope.has_cpu(cpu)
     }
 }
 
-/// What an event says; 0 where it is not asked.
+/// The value of an expression of an event; 0 without one.
 #[inline(always)]
 fn value(program: Option<&Program>, sample: &Sample<'_>) -> Result<u64> {
     match program.map_or(Some(0), |program| program.eval(sample.raw)) {
@@ -256,12 +258,12 @@ fn without_fields() -> anyhow::Error {
 }
 
 #[inline(always)]
-fn space(source: &Source, sample: &Sample<'_>) -> Space {
-    if source.user { Space::Process(sample.pid) } else { Space::Kernel }
+fn space(source: &AllocatorEvent, sample: &Sample<'_>) -> PointerSpace {
+    if source.user { PointerSpace::Process(sample.pid) } else { PointerSpace::Kernel }
 }
 
 #[inline(always)]
-fn caller(source: &Source, sample: &Sample<'_>) -> Caller {
+fn caller(source: &AllocatorEvent, sample: &Sample<'_>) -> Caller {
     match sample.tid {
         tid if source.user => Caller::User(tid),
         tid @ 1.. => Caller::Kernel(tid),
@@ -269,9 +271,9 @@ fn caller(source: &Source, sample: &Sample<'_>) -> Caller {
     }
 }
 
-/// Who has allocated, and when.
+/// The task that allocated, and when.
 #[derive(Clone, Copy, Debug)]
-struct Who {
+struct AllocatingTask {
     pid: i32,
     tid: i32,
     /// ns, CLOCK_MONOTONIC.
@@ -290,13 +292,13 @@ impl Profiler for Kmemleak {
         )?;
         self.sources = sources::open(&self.wanted, evlist, setup)?;
         self.first = self.sources.first().map_or(0, |source| source.event.index());
-        self.draws = setup.flame_graph;
+        self.draws_flame_graph = setup.flame_graph;
         Ok(())
     }
 
     fn filter(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        let usual = |source: &Source| UsualSource::new(source, evlist.evsel(source.event).chain_form());
-        self.usual = self.sources.iter().map(usual).collect::<Option<Vec<_>>>().unwrap_or_default();
+        let field_source = |source: &AllocatorEvent| FieldSource::new(source, evlist.evsel(source.event).chain_form());
+        self.field_sources = self.sources.iter().map(field_source).collect::<Option<Vec<_>>>().unwrap_or_default();
         for source in &self.sources {
             // In the kernel, what we allocate may be freed by others and the other way round; in a program it may not.
             let ours = source.user.then(|| setup.not_ourselves(&source.format)).flatten();
@@ -309,8 +311,8 @@ impl Profiler for Kmemleak {
 
     #[inline(always)]
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        match self.usual.get(event.index().wrapping_sub(self.first)) {
-            Some(&usual) => self.on_usual(usual, sample, ctx),
+        match self.field_sources.get(event.index().wrapping_sub(self.first)) {
+            Some(&source) => self.on_field_event(source, sample, ctx),
             None => self.on_event(event, &sample.clone(), ctx),
         }
     }
@@ -358,8 +360,8 @@ impl Kmemleak {
 
     fn on_tick(&mut self, now: Timestamp, ctx: &Context) {
         self.ledger.expire(now, |pid| lives(&ctx.tasks, pid));
-        if self.look_at_ns.is_some_and(|at| at <= now) {
-            self.look_at_ns = None;
+        if self.check_at_ns.is_some_and(|at| at <= now) {
+            self.check_at_ns = None;
             let living: FxHashSet<i32> = ctx.tasks.living().map(|(_, pid)| pid).collect();
             self.ledger.only_live(&living, now);
         }
@@ -367,8 +369,8 @@ impl Kmemleak {
 
     fn on_loss(&mut self, window: &LostWindow) {
         self.ledger.lost(window.end_ns);
-        // Further losses do not put it off.
-        self.look_at_ns.get_or_insert(window.end_ns.saturating_add(LOOK_AFTER_NS));
+        // Further losses do not delay the check.
+        self.check_at_ns.get_or_insert(window.end_ns.saturating_add(CHECK_AFTER_NS));
     }
 
     fn report(&self, what: &'static str, now: Timestamp, report: &mut Report) {
@@ -436,7 +438,7 @@ mod tests {
         kmemleak.ledger.counts.out_of_reach = 3;
         assert_eq!(reported(&kmemleak), (Verdict::LowerBound, Some(Value::Unsigned(3))));
         // Calls in the kernel may stay unfinished without a loss.
-        kmemleak.ledger.counts = ledger::Counts { unfinished: 1, ..ledger::Counts::default() };
+        kmemleak.ledger.counts = ledger::AllocCounts { unfinished: 1, ..ledger::AllocCounts::default() };
         assert_eq!(reported(&kmemleak), (Verdict::LowerBound, Some(Value::Unsigned(0))));
         let mut report = Report { takes_snapshots: false, ..Report::default() };
         kmemleak.report("outstanding", 10, &mut report);
@@ -444,12 +446,12 @@ mod tests {
     }
 
     #[test]
-    fn losses_in_a_row_do_not_put_the_look_at_who_lives_off() {
+    fn losses_in_a_row_do_not_delay_the_check_of_who_lives() {
         let mut kmemleak = Kmemleak::new(Vec::new(), None, false);
         for end_ns in [1_000, 2_000, 3_000] {
             kmemleak.on_loss(&LostWindow { cpu: 0, start_ns: 0, end_ns, count: 1 });
         }
-        assert_eq!(kmemleak.look_at_ns, Some(1_000 + LOOK_AFTER_NS));
+        assert_eq!(kmemleak.check_at_ns, Some(1_000 + CHECK_AFTER_NS));
         assert_eq!(kmemleak.ledger.horizon().end_ns(), 3_000);
     }
 }

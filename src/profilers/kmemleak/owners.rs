@@ -5,9 +5,9 @@ use rustc_hash::FxHashMap;
 use crate::report::NamedTask;
 use crate::task::Comm;
 
-/// Tasks told apart by process and name; then as many more by name alone.
+/// Tasks told apart by process and name; as many more are told apart by name alone.
 const MOST: usize = 1 << 16;
-/// The process of those that are told apart by name alone: the kernel gives none this number.
+/// The pid of those that are told apart by name alone: the kernel gives no process this number.
 const ANY_PID: i32 = i32::MIN;
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Owners {
     /// By number; the first is [`OURSELVES`](super::ledger::OURSELVES).
     tasks: Vec<NamedTask>,
     numbers: FxHashMap<NamedTask, u32>,
-    /// Who was asked for last: events of one task come in rows.
+    /// The task that was asked for last: events of one task follow each other.
     latest: (NamedTask, u32),
 }
 

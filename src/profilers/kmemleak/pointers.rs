@@ -9,23 +9,23 @@ use crate::symbol::StackId;
 
 /// One live allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct Allocation {
     pub ptr: u64,
     /// ns, CLOCK_MONOTONIC.
     pub time: u64,
     /// 0: not known.
     pub bytes: u64,
     pub stack: Option<StackId>,
-    /// Whose: an index of the profiler's.
+    /// A number of `owners`.
     pub owner: u32,
 }
 
-const _: () = assert!(size_of::<Record>() == 32);
+const _: () = assert!(size_of::<Allocation>() == 32);
 
 /// Live allocations of one address space.
 #[derive(Debug, Default)]
 pub struct Pointers {
-    slab: Slab,
+    slab: AllocationSlab,
     /// Slots by hash, linear probing: the upper half of the hash, and the record's number plus 1. 0: empty.
     slots: Box<[u64]>,
     len: usize,
@@ -33,7 +33,7 @@ pub struct Pointers {
 
 /// Slots in an index at first.
 const FEWEST_SLOTS: usize = 64;
-/// The part of them that may be used: the more, the longer the runs behind a home, of a length that no CPU can foresee.
+/// The share of them that may be used: the more, the longer the runs of full slots, whose length no CPU predicts.
 const FULL: (usize, usize) = (5, 8);
 
 impl Pointers {
@@ -45,10 +45,10 @@ impl Pointers {
         self.len == 0
     }
 
-    /// Adds a record. Returns the one that had its address, whose free was not seen. None of it is kept when there are
-    /// 2^32 of them.
-    #[inline(always)] // else it is written down, and read again, before it is written to its place
-    pub fn insert(&mut self, record: Record) -> Option<Record> {
+    /// Adds a record. Returns the one that had its address, whose free was not seen. A table with
+    /// 2^32 records takes no more.
+    #[inline(always)] // else the record is copied twice
+    pub fn insert(&mut self, record: Allocation) -> Option<Allocation> {
         if (self.len + 1) * FULL.1 > self.slots.len() * FULL.0 {
             self.grow();
         }
@@ -70,14 +70,14 @@ impl Pointers {
 
     /// The record of an address.
     #[inline]
-    pub fn get(&self, ptr: u64) -> Option<&Record> {
+    pub fn get(&self, ptr: u64) -> Option<&Allocation> {
         let (_, number) = self.find(ptr, hash(ptr)).ok()?;
         self.slab.get(number)
     }
 
-    /// Takes the record of an address out, if it is no newer than that.
-    #[inline(always)] // mostly, not all of it is needed
-    pub fn remove_until(&mut self, ptr: u64, time: u64) -> Option<Record> {
+    /// Removes the record of an address, if it is no newer than `time`.
+    #[inline(always)] // most callers read a part of the record
+    pub fn remove_until(&mut self, ptr: u64, time: u64) -> Option<Allocation> {
         let (at, number) = self.find(ptr, hash(ptr)).ok()?;
         let record = self.slab.take_until(number, time)?;
         self.close(at);
@@ -86,7 +86,7 @@ impl Pointers {
     }
 
     /// All records, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Record> {
+    pub fn iter(&self) -> impl Iterator<Item = &Allocation> {
         self.slots.iter().filter(|slot| **slot != 0).filter_map(|slot| self.slab.get(number(*slot)))
     }
 
@@ -94,7 +94,7 @@ impl Pointers {
         self.slots.len() - 1
     }
 
-    /// The slot of an address, and the number in it; or else the empty slot where it belongs.
+    /// The slot of an address, and the number in it; else the empty slot where the address belongs.
     #[inline(always)]
     fn find(&self, ptr: u64, hash: u32) -> Result<(usize, u32), usize> {
         let slots = &*self.slots;
@@ -121,7 +121,7 @@ impl Pointers {
         self.slots[at] = slot;
     }
 
-    /// Empties a slot: those behind it move up, as far as they may.
+    /// Empties a slot: those behind it move up, down to their homes.
     #[inline]
     fn close(&mut self, mut hole: usize) {
         let mask = self.mask();
@@ -132,7 +132,7 @@ impl Pointers {
             if slot == 0 {
                 break;
             }
-            // It may stand anywhere from its home on.
+            // A slot may stand anywhere from its home on.
             let (from_home, from_hole) = (at.wrapping_sub(home(slot)) & mask, at.wrapping_sub(hole) & mask);
             if from_home >= from_hole {
                 self.slots[hole] = slot;
@@ -150,7 +150,7 @@ impl Pointers {
     }
 }
 
-/// Allocators give out addresses that end in zeros: all bits of them must count.
+/// All bits of an address must count: allocators give out addresses that end in zeros.
 #[inline]
 fn hash(ptr: u64) -> u32 {
     // The multiplier of splitmix64's finalizer.
@@ -170,10 +170,10 @@ fn number(slot: u64) -> u32 {
     (slot as u32).wrapping_sub(1)
 }
 
-/// Records by number, in chunks: what is in one is never moved, but for the first, which grows up to its size.
+/// Records by number, in chunks. No record is ever moved, except in the first chunk, which grows up to its size.
 #[derive(Debug, Default)]
-struct Slab {
-    chunks: Vec<Vec<Record>>,
+struct AllocationSlab {
+    chunks: Vec<Vec<Allocation>>,
     /// Numbers handed out so far.
     used: u32,
     /// The first free number plus 1; the next one is in its record.
@@ -183,7 +183,7 @@ struct Slab {
 /// Records in a chunk: a mebibyte.
 const CHUNK: usize = 1 << 15;
 
-impl Slab {
+impl AllocationSlab {
     /// Chunk and place in it.
     #[inline(always)]
     fn place_of(number: u32) -> (usize, usize) {
@@ -191,44 +191,44 @@ impl Slab {
     }
 
     #[inline(always)]
-    fn get(&self, number: u32) -> Option<&Record> {
-        let (chunk, at) = Slab::place_of(number);
+    fn get(&self, number: u32) -> Option<&Allocation> {
+        let (chunk, at) = AllocationSlab::place_of(number);
         self.chunks.get(chunk)?.get(at)
     }
 
     #[inline(always)]
-    fn get_mut(&mut self, number: u32) -> Option<&mut Record> {
-        let (chunk, at) = Slab::place_of(number);
+    fn get_mut(&mut self, number: u32) -> Option<&mut Allocation> {
+        let (chunk, at) = AllocationSlab::place_of(number);
         self.chunks.get_mut(chunk)?.get_mut(at)
     }
 
-    /// A free place, and its number. What is in it is not a record.
+    /// A free place, and its number. It holds no record, but the next free number.
     #[inline(always)]
-    fn room(&mut self) -> Option<(u32, &mut Record)> {
+    fn room(&mut self) -> Option<(u32, &mut Allocation)> {
         let Some(free) = self.free else { return self.grow() };
         let number = u32::try_from(free.get() - 1).ok()?;
-        let (chunk, at) = Slab::place_of(number);
+        let (chunk, at) = AllocationSlab::place_of(number);
         let place = self.chunks.get_mut(chunk)?.get_mut(at)?;
         self.free = usize::try_from(place.ptr).ok().and_then(NonZeroUsize::new);
         Some((number, place))
     }
 
     #[inline(never)]
-    fn grow(&mut self) -> Option<(u32, &mut Record)> {
+    fn grow(&mut self) -> Option<(u32, &mut Allocation)> {
         let number = self.used;
         self.used = self.used.checked_add(1)?;
-        let (chunk, _) = Slab::place_of(number);
+        let (chunk, _) = AllocationSlab::place_of(number);
         if chunk >= self.chunks.len() {
             self.chunks.push(Vec::with_capacity(if chunk == 0 { 0 } else { CHUNK }));
         }
         let chunk = self.chunks.get_mut(chunk)?;
-        chunk.push(Record { ptr: 0, time: 0, bytes: 0, stack: None, owner: 0 });
+        chunk.push(Allocation { ptr: 0, time: 0, bytes: 0, stack: None, owner: 0 });
         chunk.last_mut().map(|place| (number, place))
     }
 
-    /// Takes a record out, unless it is newer.
+    /// Removes a record, unless it is newer than `time`.
     #[inline(always)]
-    fn take_until(&mut self, number: u32, time: u64) -> Option<Record> {
+    fn take_until(&mut self, number: u32, time: u64) -> Option<Allocation> {
         let next = self.free.map_or(0, NonZeroUsize::get) as u64;
         let place = self.get_mut(number)?;
         if place.time > time {
@@ -249,8 +249,8 @@ mod tests {
 
     use super::*;
 
-    fn record(ptr: u64, time: u64) -> Record {
-        Record { ptr, time, bytes: time * 3, stack: None, owner: 7 }
+    fn record(ptr: u64, time: u64) -> Allocation {
+        Allocation { ptr, time, bytes: time * 3, stack: None, owner: 7 }
     }
 
     #[test]
@@ -313,8 +313,8 @@ mod tests {
                 }
                 prop_assert_eq!(table.len(), model.len());
             }
-            let mut all: Vec<Record> = table.iter().copied().collect();
-            let mut want: Vec<Record> = model.values().copied().collect();
+            let mut all: Vec<Allocation> = table.iter().copied().collect();
+            let mut want: Vec<Allocation> = model.values().copied().collect();
             all.sort_by_key(|record| record.ptr);
             want.sort_by_key(|record| record.ptr);
             prop_assert_eq!(all, want);

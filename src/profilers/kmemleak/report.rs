@@ -7,51 +7,51 @@ use crate::task::Comm;
 
 /// What is outstanding of one owner at one place.
 #[derive(Clone, Debug)]
-pub struct PlaceRow {
+pub struct OutstandingRow {
     stack: Option<StackId>,
-    sum: Sum,
-    /// None: nobody knows.
+    sum: OutstandingSum,
+    /// None: not known.
     bytes: Option<u64>,
     oldest_ns: Option<u64>,
     newest_ns: Option<u64>,
     owners: TaskNames,
 }
 
-const COLUMNS: &[Column<PlaceRow>] = &[
-    Column::<PlaceRow>::known_counter("bytes", "bytes", |row| &mut row.bytes).in_unit(Unit::Bytes).if_any(),
+const COLUMNS: &[Column<OutstandingRow>] = &[
+    Column::<OutstandingRow>::known_counter("bytes", "bytes", |row| &mut row.bytes).in_unit(Unit::Bytes).if_any(),
     Column::counter("allocs", "allocs", |row| &mut row.sum.allocs),
-    Column::<PlaceRow>::greatest("oldest_ns", "oldest", |row| &mut row.oldest_ns).in_unit(Unit::Age),
-    Column::<PlaceRow>::least("newest_ns", "newest", |row| &mut row.newest_ns).in_unit(Unit::Age),
-    Column::<PlaceRow>::counter("exited", "exited", |row| &mut row.sum.exited).if_any(),
-    Column::<PlaceRow>::counter("unsure", "unsure", |row| &mut row.sum.unsure).if_any(),
-    Column::<PlaceRow>::derived("pid", "", |row, _| {
+    Column::<OutstandingRow>::greatest("oldest_ns", "oldest", |row| &mut row.oldest_ns).in_unit(Unit::Age),
+    Column::<OutstandingRow>::least("newest_ns", "newest", |row| &mut row.newest_ns).in_unit(Unit::Age),
+    Column::<OutstandingRow>::counter("exited", "exited", |row| &mut row.sum.exited).if_any(),
+    Column::<OutstandingRow>::counter("unsure", "unsure", |row| &mut row.sum.unsure).if_any(),
+    Column::<OutstandingRow>::derived("pid", "", |row, _| {
         row.owners.heaviest_pid().map_or(Value::None, |pid| Value::Signed(pid.into()))
     })
     .json_only(),
-    Column::<PlaceRow>::derived("comm", "", |row, _| row.owners.heaviest().map_or(Value::None, Value::Comm))
+    Column::<OutstandingRow>::derived("comm", "", |row, _| row.owners.heaviest().map_or(Value::None, Value::Comm))
         .json_only(),
     Column::names("comms", "comm", |row| &mut row.owners),
-    Column::<PlaceRow>::counter("freed_unseen", "", |row| &mut row.sum.replaced).json_only(), // in text that is a mark
+    Column::<OutstandingRow>::counter("freed_unseen", "", |row| &mut row.sum.replaced).json_only(), // in text that is a mark
     Column::stack(|row| &mut row.stack),
 ];
 
 /// By place.
-pub static PLACES: Schema<PlaceRow> = schema(COLUMNS);
+pub static PLACES: Schema<OutstandingRow> = schema(COLUMNS);
 
-/// Of events that do not tell where they were.
-pub static OWNERS: Schema<PlaceRow> = schema(COLUMNS.split_at(COLUMNS.len() - 1).0);
+/// For events without a stack or call site.
+pub static OWNERS: Schema<OutstandingRow> = schema(COLUMNS.split_at(COLUMNS.len() - 1).0);
 
-const fn schema(columns: &'static [Column<PlaceRow>]) -> Schema<PlaceRow> {
-    Schema::<PlaceRow>::new("outstanding", columns)
+const fn schema(columns: &'static [Column<OutstandingRow>]) -> Schema<OutstandingRow> {
+    Schema::<OutstandingRow>::new("outstanding", columns)
         .explained(MEANINGS)
         .snapshot()
         .ordered(|one, other| {
-            let size = |row: &PlaceRow| (row.bytes, row.sum.allocs);
+            let size = |row: &OutstandingRow| (row.bytes, row.sum.allocs);
             size(other).cmp(&size(one))
         })
         .judged(|row| match row.sum {
-            Sum { unsure: 1.., .. } => Verdict::Unsure,
-            Sum { replaced: 1.., .. } => Verdict::Discarded,
+            OutstandingSum { unsure: 1.., .. } => Verdict::Unsure,
+            OutstandingSum { replaced: 1.., .. } => Verdict::Discarded,
             _ => Verdict::Exact,
         })
         .rests_on(Basis::RunByRow)
@@ -71,9 +71,9 @@ const MEANINGS: &[(&str, &str)] = &[
     ("stack", "where they were allocated; absent for events that do not tell"),
 ];
 
-/// The rows, in no order. `sizes`: they are known.
-pub fn rows(sums: &Sums, sizes: bool, task: impl Fn(u32) -> (Option<i32>, Comm)) -> Vec<PlaceRow> {
-    let row = |(&Origin { stack, owner }, &sum): (&Origin, &Sum)| {
+/// The rows, in no order. `sizes`: whether sizes are known.
+pub fn rows(sums: &OutstandingSums, sizes: bool, task: impl Fn(u32) -> (Option<i32>, Comm)) -> Vec<OutstandingRow> {
+    let row = |(&AllocOrigin { stack, owner }, &sum): (&AllocOrigin, &OutstandingSum)| {
         let (pid, comm) = task(owner);
         let bytes = sizes.then_some(sum.bytes);
         let owners = TaskNames::of(pid, comm, [bytes.unwrap_or(0), sum.allocs]);
@@ -83,7 +83,7 @@ pub fn rows(sums: &Sums, sizes: bool, task: impl Fn(u32) -> (Option<i32>, Comm))
 }
 
 /// All that is outstanding: allocations, bytes.
-pub fn outstanding(sums: &Sums) -> (u64, u64) {
+pub fn outstanding(sums: &OutstandingSums) -> (u64, u64) {
     sums.values().fold((0, 0), |(allocs, bytes), sum| (allocs + sum.allocs, bytes.saturating_add(sum.bytes)))
 }
 
@@ -94,8 +94,8 @@ pub fn amount((allocs, bytes): (u64, u64), sizes: bool) -> String {
 }
 
 /// What was counted since the start, in lines.
-pub fn balance(counts: Counts) -> Vec<String> {
-    let Counts { allocs, frees, unmatched, replaced, out_of_reach, unfinished } = counts;
+pub fn balance(counts: AllocCounts) -> Vec<String> {
+    let AllocCounts { allocs, frees, unmatched, replaced, out_of_reach, unfinished } = counts;
     let unseen = if replaced > 0 { format!(", {replaced} freed unseen") } else { String::new() };
     let mut lines = vec![format!("{allocs} allocated, {} of them freed{unseen}", frees.saturating_sub(unmatched))];
     if unmatched > 0 {
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn sizes_that_nobody_knows_are_absent() {
-        let sum = Sum { allocs: 2, bytes: 0, oldest_ns: 9, newest_ns: 5, exited: 0, unsure: 1, replaced: 0 };
-        let mut sums = Sums::new(1);
-        *sums.sum(Origin { stack: None, owner: 1 }) = sum;
+        let sum = OutstandingSum { allocs: 2, bytes: 0, oldest_ns: 9, newest_ns: 5, exited: 0, unsure: 1, replaced: 0 };
+        let mut sums = OutstandingSums::new(1);
+        *sums.sum(AllocOrigin { stack: None, owner: 1 }) = sum;
         let mut rows = TypedRows::new(&PLACES, rows(&sums, false, |_| (Some(7), Comm::new(b"a"))));
         let cells = rows.cells(0, 1);
         assert_eq!(cells[..3], [Value::None, Value::Unsigned(2), Value::Age(9)]);
@@ -132,13 +132,14 @@ mod tests {
 
     #[test]
     fn the_balance_is_told() {
-        let counts = Counts { allocs: 10, frees: 9, unmatched: 2, replaced: 1, unfinished: 3, ..Counts::default() };
+        let counts =
+            AllocCounts { allocs: 10, frees: 9, unmatched: 2, replaced: 1, unfinished: 3, ..AllocCounts::default() };
         let want = [
             "10 allocated, 7 of them freed, 1 freed unseen",
             "2 frees of what was allocated before the start, or unseen",
             "3 calls left out: their return may be among what was lost",
         ];
         assert_eq!(balance(counts), want);
-        assert_eq!(balance(Counts { allocs: 1, ..Counts::default() }), ["1 allocated, 0 of them freed"]);
+        assert_eq!(balance(AllocCounts { allocs: 1, ..AllocCounts::default() }), ["1 allocated, 0 of them freed"]);
     }
 }

@@ -23,7 +23,7 @@ use crate::tep::format::Format;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Preset {
     /// The kernel's kmalloc and its caches
-    Slab,
+    AllocationSlab,
     /// Pages of the kernel's page allocator
     Page,
     /// The kernel's per-CPU memory
@@ -44,31 +44,31 @@ pub enum Role {
     Leave(u16),
 }
 
-/// An event as it is asked for.
+/// An event as the user or a preset names it.
 #[derive(Clone, Debug)]
 pub struct WantedSource {
     selector: Selector,
     role: Role,
-    /// See [`Source::result_in_memory`].
+    /// See [`AllocatorEvent::result_in_memory`].
     result_in_memory: bool,
-    /// Left out where there is no such event.
+    /// Left out where the kernel, or the file, has no such event.
     optional: bool,
-    /// What to say where there is none.
+    /// What to say where the event is missing.
     needs: &'static str,
 }
 
-/// What else a call is given that matters when it returns.
+/// An argument of a call that matters when the call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Argument {
-    /// realloc's: what it replaces.
+pub enum CallArgument {
+    /// Of realloc: what it replaces.
     Old,
-    /// posix_memalign's: where it stores what it returns.
+    /// Of posix_memalign: where it stores its result.
     Result,
 }
 
 /// An event that is open.
 #[derive(Debug)]
-pub struct Source {
+pub struct AllocatorEvent {
     pub event: EventId,
     pub format: Arc<Format>,
     pub role: Role,
@@ -76,7 +76,7 @@ pub struct Source {
     pub user: bool,
     pub ptr: Option<Program>,
     pub size: Option<Program>,
-    pub argument: Option<(Argument, Program)>,
+    pub argument: Option<(CallArgument, Program)>,
     /// The result is in the caller's memory, and `ptr` is 0 when the call has failed.
     pub result_in_memory: bool,
     pub stacks: bool,
@@ -85,39 +85,39 @@ pub struct Source {
     pub filter: Option<Filter>,
 }
 
-/// The C library's allocators: what they are given, their size, and beside it what matters of the rest, under its own name.
-const MALLOC: [(&str, &str, &str, Option<Argument>); 8] = [
+/// The C library's allocators: function, arguments, size, and another argument that matters.
+const MALLOC: [(&str, &str, &str, Option<CallArgument>); 8] = [
     ("malloc", "size=$arg1", "size", None),
     ("calloc", "count=$arg1 size=$arg2", "count*size", None),
-    ("realloc", "old=$arg1 size=$arg2", "size", Some(Argument::Old)),
-    ("posix_memalign", "result=$arg1 size=$arg3", "size", Some(Argument::Result)),
+    ("realloc", "old=$arg1 size=$arg2", "size", Some(CallArgument::Old)),
+    ("posix_memalign", "result=$arg1 size=$arg3", "size", Some(CallArgument::Result)),
     ("aligned_alloc", "size=$arg2", "size", None),
     ("memalign", "size=$arg2", "size", None),
     ("valloc", "size=$arg1", "size", None),
     ("pvalloc", "size=$arg1", "size", None),
 ];
-/// A C library has these; what else it has is asked for.
+/// Every C library has these. Of the others, those are watched that it has.
 const NEEDED: [&str; 1] = ["malloc"];
-/// How much of a caller's stack is looked at for a result: a local variable of who called, or of its callers.
+/// How much of the caller's stack may hold a result: a local variable of the caller, or of its callers.
 const RESULT_WITHIN_BYTES: u32 = 2048;
 
-/// Before, its functions can be probed: but what they are called, and which are inlined, differs.
+/// On older kernels its functions can be probed, but their names, and which are inlined, differ.
 const NEEDS_VMALLOC: &str =
     "the preset vmalloc needs the events of Linux 6.3, and newer; on older ones put kprobes into --alloc and --free";
 
-impl Argument {
-    const ALL: [Argument; 2] = [Argument::Old, Argument::Result];
+impl CallArgument {
+    const ALL: [CallArgument; 2] = [CallArgument::Old, CallArgument::Result];
 
     fn name(self) -> &'static str {
         match self {
-            Argument::Old => "old",
-            Argument::Result => "result",
+            CallArgument::Old => "old",
+            CallArgument::Result => "result",
         }
     }
 }
 
 impl Preset {
-    /// The events of both lists. `?` in front: older or newer kernels do without.
+    /// The events of both lists. `?` stands in front of an event that not all kernels have.
     fn lists(self) -> [String; 2] {
         let page = sys::page_size();
         let lists: [&str; 2] = match self {
@@ -128,7 +128,7 @@ impl Preset {
                     "kmem:mm_page_free//ptr=pfn+1/".to_owned(),
                 ];
             }
-            Preset::Slab => [
+            Preset::AllocationSlab => [
                 "kmem:kmalloc,kmem:kmem_cache_alloc,?kmem:kmalloc_node,?kmem:kmem_cache_alloc_node",
                 "kmem:kfree,kmem:kmem_cache_free",
             ],
@@ -141,7 +141,7 @@ impl Preset {
         lists.map(str::to_owned)
     }
 
-    /// Its events are probes in programs: whoever runs what they are in pays for them.
+    /// Whether its events are probes in programs: each process that runs the probed code pays for them.
     pub fn is_in_programs(self) -> bool {
         self == Preset::Malloc
     }
@@ -149,7 +149,7 @@ impl Preset {
     /// The events that it stands for.
     ///
     /// # Errors
-    /// None: the lists are ours.
+    /// None in practice: the lists are constants.
     fn wanted(self) -> Result<Vec<WantedSource>> {
         let [alloc, free] = self.lists();
         let mut wanted = if self == Preset::Malloc { calls()? } else { Vec::new() };
@@ -200,7 +200,7 @@ fn calls() -> Result<Vec<WantedSource>> {
         for wanted in &mut pair {
             wanted.optional = !NEEDED.contains(&function);
             let returns = matches!(&wanted.selector.head, Head::Uprobe(place, _) if place.ret);
-            wanted.result_in_memory = returns && argument == Some(Argument::Result);
+            wanted.result_in_memory = returns && argument == Some(CallArgument::Result);
         }
         wanted.extend(pair);
     }
@@ -243,13 +243,13 @@ fn is_absent(err: &anyhow::Error) -> bool {
 ///
 /// # Errors
 /// An event or field that this kernel lacks.
-pub fn open(wanted: &[WantedSource], evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Vec<Source>> {
+pub fn open(wanted: &[WantedSource], evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Vec<AllocatorEvent>> {
     let in_full = |wanted: &WantedSource| -> Result<WantedSource> {
         Ok(WantedSource { selector: setup.with_full_name(&wanted.selector)?.into_owned(), ..wanted.clone() })
     };
     let wanted: Vec<WantedSource> = wanted.iter().map(in_full).collect::<Result<_>>()?;
-    let mut sources: Vec<Source> = Vec::new();
-    // The ones of each wanted event: a function may be in several files.
+    let mut sources: Vec<AllocatorEvent> = Vec::new();
+    // The sources of each wanted event: a function may be in several files.
     let mut groups: Vec<(&WantedSource, Range<usize>)> = Vec::new();
     setup.find_functions(wanted.iter().map(|wanted| (&wanted.selector, !wanted.optional)))?;
     for wanted in &wanted {
@@ -275,7 +275,7 @@ pub fn open(wanted: &[WantedSource], evlist: &mut Evlist, setup: &Setup<'_>) -> 
     Ok(sources)
 }
 
-fn source(wanted: &WantedSource, mut bound: Bound, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<Source> {
+fn source(wanted: &WantedSource, mut bound: Bound, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<AllocatorEvent> {
     let (format, filter) = (bound.format.clone(), bound.filter.clone());
     let ptr = bound.value("ptr", &["ptr"])?;
     let size = bound.value("size", &ALLOCATED_BYTES)?;
@@ -293,18 +293,18 @@ fn source(wanted: &WantedSource, mut bound: Bound, evlist: &mut Evlist, setup: &
         bail!("{}: the kernel has no filter for text with a length", format.full_name());
     }
     let mut argument = None;
-    for what in Argument::ALL {
+    for what in CallArgument::ALL {
         argument = argument.or(bound.value(what.name(), &[])?.map(|program| (what, program)));
     }
     let user = is_user(&wanted.selector.head, setup)?;
     let stacks = !is_free && ptr.is_some() && (setup.stacks || bound.attributes.stack);
-    // Who frees may be anybody, unless only a process can free what is its own.
+    // Any task may free kernel memory; the memory of a process is freed by that process.
     let anybody = is_free && !(user && matches!(setup.target.tasks, Tasks::Processes(_) | Tasks::Workload(_)));
     if bound.attributes.cpus.is_none() && !is_free {
         bound.attributes.cpus.clone_from(&setup.target.wanted);
     }
     let mut evsel = bound.into_evsel(stacks).binding(if anybody { Binding::Cpu } else { Binding::Task });
-    // Of a whole machine, it matters where in the kernel, not in which of many programs.
+    // Of a whole machine the place in the kernel matters, not which of many programs called it.
     if stacks && !user && setup.watched.is_all() {
         evsel = evsel.kernel_callchain();
     }
@@ -314,7 +314,7 @@ fn source(wanted: &WantedSource, mut bound: Bound, evlist: &mut Evlist, setup: &
     }
     let call_site = format.field("call_site").filter(|field| !stacks && !user && field.size == 8).cloned();
     let event = evlist.add(evsel)?;
-    Ok(Source {
+    Ok(AllocatorEvent {
         event,
         format,
         role: wanted.role,
@@ -330,7 +330,7 @@ fn source(wanted: &WantedSource, mut bound: Bound, evlist: &mut Evlist, setup: &
 }
 
 /// Turns each event without an address, and the one behind it, into a pair: one in each file.
-fn pair(sources: &mut [Source], groups: &[(&WantedSource, Range<usize>)]) -> Result<()> {
+fn pair(sources: &mut [AllocatorEvent], groups: &[(&WantedSource, Range<usize>)]) -> Result<()> {
     for (at, (wanted, entries)) in groups.iter().enumerate() {
         let is_entry = |index: &usize| {
             sources.get(*index).is_some_and(|source| source.role == Role::Alloc && source.ptr.is_none())
