@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use clap::CommandFactory;
 
-use crate::cli::Usage;
+use crate::cli::UsageError;
 use crate::commands::Cli;
 use crate::sys;
 
@@ -21,7 +21,7 @@ pub fn main() -> u8 {
         Ok(code) => code,
         Err(err) => {
             error::tell(&message(&err));
-            u8::from(err.chain().any(|cause| cause.is::<Usage>())) + 1
+            u8::from(err.chain().any(|cause| cause.is::<UsageError>())) + 1
         }
     }
 }

@@ -3,8 +3,8 @@
 use unicode_width::UnicodeWidthChar;
 
 /// What is shown of a long text, in characters, and how much of it stands before the fault at most.
-const MOST: usize = 70;
-const BEFORE: usize = 50;
+const MAX_SHOWN: usize = 70;
+const MAX_BEFORE: usize = 50;
 
 /// The lines that show a fault at a byte of `text`, behind a line break; nothing when there is no text. Of a text that
 /// would wrap, and so part the caret from its fault, the neighbourhood is shown.
@@ -14,15 +14,15 @@ pub fn caret(text: &str, at: usize, indent: usize) -> String {
     }
     let before = text.char_indices().take_while(|&(start, _)| start < at).count();
     let len = text.chars().count();
-    let skipped = if len > MOST { before.saturating_sub(BEFORE) } else { 0 };
+    let skipped = if len > MAX_SHOWN { before.saturating_sub(MAX_BEFORE) } else { 0 };
     let cut = |is_cut: bool| if is_cut { "..." } else { "" };
     // A column or two each, so that the caret stays under its fault.
     let printable = |c: char| if c.is_control() { '?' } else { c };
-    let shown: String = text.chars().skip(skipped).take(MOST).map(printable).collect();
+    let shown: String = text.chars().skip(skipped).take(MAX_SHOWN).map(printable).collect();
     let head = cut(skipped > 0);
     let width: usize = shown.chars().take(before - skipped).map(|c| c.width().unwrap_or(1)).sum();
     let column = head.len() + width;
-    format!("\n{:indent$}{head}{shown}{}\n{:indent$}{:column$}^", "", cut(len - skipped > MOST), "", "")
+    format!("\n{:indent$}{head}{shown}{}\n{:indent$}{:column$}^", "", cut(len - skipped > MAX_SHOWN), "", "")
 }
 
 #[cfg(test)]

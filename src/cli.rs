@@ -17,19 +17,19 @@ use crate::output::flame::FlameGraph;
 
 /// A text of the user's that does not parse: exit code 2.
 #[derive(Debug)]
-pub struct Usage(pub String);
+pub struct UsageError(pub String);
 
-impl fmt::Display for Usage {
+impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Usage {}
+impl std::error::Error for UsageError {}
 
-/// An error of the kind [`Usage`].
+/// An error of the kind [`UsageError`].
 pub fn usage(message: impl fmt::Display) -> anyhow::Error {
-    anyhow::Error::new(Usage(message.to_string()))
+    anyhow::Error::new(UsageError(message.to_string()))
 }
 
 /// Options that mean the same in every profiler

@@ -24,17 +24,17 @@ const fn pairs<const RADIX: usize, const COUNT: usize>(digits: &[u8; RADIX]) -> 
 /// The digits of one number.
 #[derive(Clone, Copy, Debug)]
 pub struct Digits {
-    bytes: [u8; MOST],
+    bytes: [u8; MAX_DIGITS],
     len: usize,
 }
 
 /// Octal takes 22.
-const MOST: usize = 24;
+const MAX_DIGITS: usize = 24;
 
 impl Digits {
     #[inline]
     pub fn decimal(mut value: u64) -> Digits {
-        let mut bytes = [0; MOST];
+        let mut bytes = [0; MAX_DIGITS];
         let len = decimal_len(value);
         let mut end = len;
         while end >= 2 {
@@ -50,7 +50,7 @@ impl Digits {
 
     #[inline]
     pub fn hex(mut value: u64) -> Digits {
-        let mut bytes = [0; MOST];
+        let mut bytes = [0; MAX_DIGITS];
         let len = (67 - (value | 1).leading_zeros() as usize) / 4;
         let mut end = len;
         while end >= 2 {
@@ -65,7 +65,7 @@ impl Digits {
     }
 
     pub fn octal(mut value: u64) -> Digits {
-        let mut bytes = [0; MOST];
+        let mut bytes = [0; MAX_DIGITS];
         let len = (66 - (value | 1).leading_zeros() as usize) / 3;
         for digit in bytes[..len].iter_mut().rev() {
             *digit = b'0' + (value & 7) as u8;
@@ -155,7 +155,7 @@ fn push_padded<const WIDTH: usize>(value: u64, fill: u8, out: &mut Vec<u8>) {
 }
 
 /// The last six digits of `value`, zeros in front.
-pub fn six(value: u32) -> [u8; 6] {
+pub fn six_digits(value: u32) -> [u8; 6] {
     let [a, b] = PAIRS[(value / 10_000 % 100) as usize];
     let [c, d] = PAIRS[(value / 100 % 100) as usize];
     let [e, f] = PAIRS[(value % 100) as usize];
@@ -163,7 +163,7 @@ pub fn six(value: u32) -> [u8; 6] {
 }
 
 /// The last three digits of `value`, zeros in front.
-pub fn three(value: u32) -> [u8; 3] {
+pub fn three_digits(value: u32) -> [u8; 3] {
     let [a, b] = PAIRS[(value % 100) as usize];
     [b'0' + (value / 100 % 10) as u8, a, b]
 }
@@ -219,8 +219,8 @@ mod tests {
             assert_eq!(text(|out| push_blank_padded::<7>(value, out)), format!("{value:>7}"));
             assert_eq!(text(|out| push_zero_padded::<3>(value, out)), format!("{value:03}"));
             let value = value as u32;
-            assert_eq!(six(value).as_slice(), format!("{:06}", value % 1_000_000).as_bytes());
-            assert_eq!(three(value).as_slice(), format!("{:03}", value % 1000).as_bytes());
+            assert_eq!(six_digits(value).as_slice(), format!("{:06}", value % 1_000_000).as_bytes());
+            assert_eq!(three_digits(value).as_slice(), format!("{:03}", value % 1000).as_bytes());
         }
     }
 

@@ -8,7 +8,7 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
 }
 
 /// The same as the kernel has it for `~`, where `^` is a member of a set like any other: `glob_match`, lib/glob.c.
-pub fn glob_of_kernel(pattern: &[u8], text: &[u8]) -> bool {
+pub fn kernel_glob(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, text, b"!")
 }
 
@@ -153,9 +153,9 @@ mod tests {
         ];
         for (pattern, text, want) in cases {
             let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-            assert_eq!([glob, glob_of_kernel].map(|glob| glob(pattern, text)), [want; 2], "{pattern:?} {text:?}");
+            assert_eq!([glob, kernel_glob].map(|glob| glob(pattern, text)), [want; 2], "{pattern:?} {text:?}");
         }
-        let (people, kernel) = (|text: &[u8]| glob(b"[^a]", text), |text: &[u8]| glob_of_kernel(b"[^a]", text));
+        let (people, kernel) = (|text: &[u8]| glob(b"[^a]", text), |text: &[u8]| kernel_glob(b"[^a]", text));
         assert_eq!([people(b"a"), people(b"b"), kernel(b"^"), kernel(b"b")], [false, true, true, false]);
     }
 
@@ -178,7 +178,7 @@ mod tests {
 
         #[test]
         fn survives_anything(pattern: Vec<u8>, text: Vec<u8>, typed: String) {
-            glob_of_kernel(&pattern, &text);
+            kernel_glob(&pattern, &text);
             fault(&typed);
         }
     }

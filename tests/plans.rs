@@ -19,7 +19,7 @@ use perf_prof::profiler::{Setup, TracefsFinder};
 use perf_prof::profilers::trials;
 use perf_prof::task::Watched;
 use perf_prof::tep::Tracefs;
-use perf_prof::tep::drift::{self, DRIFTING};
+use perf_prof::tep::drift::{self, DRIFTING_FIELDS};
 
 /// Options besides those that each profiler is tried with.
 const MORE: [(&str, &[&str]); 15] = [
@@ -122,7 +122,7 @@ fn every_plan_resolves_or_names_what_is_missing() {
 #[test]
 fn drifting_fields_are_found_or_done_without() {
     let mut renamed = BTreeSet::new();
-    for drifting in &DRIFTING {
+    for drifting in &DRIFTING_FIELDS {
         let (system, event) = drifting.event.split_once(':').unwrap();
         let mut missing = BTreeSet::new();
         for (kernel, tree) in kernels() {

@@ -1,6 +1,6 @@
 //! A filter, and a record for it: the text for the kernel is a filter too, and matches the same records.
 
-use perf_prof::glob::{fault, glob, glob_of_kernel};
+use perf_prof::glob::{fault, glob, kernel_glob};
 use perf_prof::tep::Filter;
 use perf_prof::tep::filter::quote;
 
@@ -22,7 +22,7 @@ pub fn run(data: &[u8]) {
             assert!(error.at <= text.len() && text.is_char_boundary(error.at) && !error.to_string().is_empty());
         }
     }
-    let _ = (glob(text.as_bytes(), raw), glob_of_kernel(text.as_bytes(), raw), fault(text));
+    let _ = (glob(text.as_bytes(), raw), kernel_glob(text.as_bytes(), raw), fault(text));
     if let Some(quoted) = quote(text).filter(|_| !text.is_empty()) {
         let filter = Filter::parse(&format!("comm == {quoted}"), &EVERY_KIND).expect("quoted text");
         assert_eq!(

@@ -1,9 +1,9 @@
 //! What a probe records, and what the kernel says of probes: one harmless line for the kernel, or a fault in its place.
 
-use perf_prof::tep::probe::error_log::complaint;
-use perf_prof::tep::probe::events::Group;
+use perf_prof::tep::probe::error_log::last_error;
+use perf_prof::tep::probe::events::ProbeGroup;
 use perf_prof::tep::probe::fetch;
-use perf_prof::tep::probe::{Machine, Site};
+use perf_prof::tep::probe::{Machine, ProbeSite};
 
 use super::input::Input;
 
@@ -13,7 +13,7 @@ pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(input.0) else { return };
     let machines = [Machine::X86_64, Machine::X86, Machine::Aarch64, Machine::Arm, Machine::Other];
     let machine = machines[usize::from(kind >> 3) % machines.len()];
-    let site = Site { user: kind & 1 != 0, ret: kind & 2 != 0, entry: kind & 4 != 0, machine };
+    let site = ProbeSite { user: kind & 1 != 0, ret: kind & 2 != 0, entry: kind & 4 != 0, machine };
     match fetch::parse(text, &site) {
         Ok(args) => {
             for arg in &args {
@@ -24,11 +24,11 @@ pub fn run(data: &[u8]) {
         }
         Err(fault) => assert!(text.is_char_boundary(fault.at) && fault.at <= text.len(), "{fault:?}"),
     }
-    if let Some(group) = Group::parse(text) {
-        assert_eq!(Group::parse(&group.to_string()), Some(group));
+    if let Some(group) = ProbeGroup::parse(text) {
+        assert_eq!(ProbeGroup::parse(&group.to_string()), Some(group));
     }
     let command = text.lines().next().unwrap_or_default();
-    if let Some(said) = complaint(text, command) {
+    if let Some(said) = last_error(text, command) {
         assert!(text.contains(&said.what));
     }
 }

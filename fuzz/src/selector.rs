@@ -1,6 +1,6 @@
 //! The text of `-e`: faults are at a character of it, and what is parsed prints as text that parses to the same.
 
-use perf_prof::event::{Head, Selector, counter, parse, parse_with};
+use perf_prof::event::{Selector, SelectorHead, counter, parse, parse_with};
 
 use super::input::text_and_bytes;
 
@@ -27,10 +27,10 @@ fn is_in(text: &str, selector: &Selector) {
         assert!(cpus.is_sorted_by(|a, b| a < b));
     }
     let (kind, name) = selector.head.parts();
-    let whole = if matches!(selector.head, Head::Bare(_)) { name } else { format!("{kind}:{name}") };
+    let whole = if matches!(selector.head, SelectorHead::Bare(_)) { name } else { format!("{kind}:{name}") };
     assert_eq!(selector.head.to_string(), whole);
     // Quotes and parentheses may be part of a name, but then not of the grammar.
-    let is_plain = !matches!(&selector.head, Head::Uprobe(place, path)
+    let is_plain = !matches!(&selector.head, SelectorHead::Uprobe(place, path)
         if place.function.contains(['"', '\'', '(', ')', '/', ',', '\\', '@', '+'])
             || path.as_ref().is_some_and(|path| path.contains(['"', '\\'])));
     if is_plain {

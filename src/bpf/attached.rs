@@ -20,7 +20,7 @@ const PROGRAMS: usize = 8;
 
 /// A program that is attached to some of our events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attached {
+pub struct AttachedProgram {
     pub id: u32,
     /// None: its loader gave it none, or nothing but its number is known.
     pub name: Option<String>,
@@ -32,30 +32,30 @@ pub struct Attached {
     pub events: Vec<String>,
 }
 
-impl Attached {
-    fn new(id: u32) -> Attached {
+impl AttachedProgram {
+    fn new(id: u32) -> AttachedProgram {
         match sys::bpf::program(id) {
-            Ok(program) => Attached::loaded(id, &program),
+            Ok(program) => AttachedProgram::loaded(id, &program),
             Err(err) => {
                 let is_refused = err.kind() == io::ErrorKind::PermissionDenied; // else it has gone meanwhile
-                Attached { id, name: None, hides_nothing: false, is_refused, events: Vec::new() }
+                AttachedProgram { id, name: None, hides_nothing: false, is_refused, events: Vec::new() }
             }
         }
     }
 
-    fn loaded(id: u32, program: &LoadedProgram) -> Attached {
+    fn loaded(id: u32, program: &LoadedProgram) -> AttachedProgram {
         let name = String::from_utf8_lossy(&program.name).into_owned();
         let hides_nothing = program.instructions.as_deref().is_some_and(returns_one);
         let name = Some(name).filter(|name| !name.is_empty());
-        Attached { id, name, hides_nothing, is_refused: false, events: Vec::new() }
+        AttachedProgram { id, name, hides_nothing, is_refused: false, events: Vec::new() }
     }
 
-    fn of(&self, events: Vec<String>) -> Attached {
-        Attached { events, ..self.clone() }
+    fn of(&self, events: Vec<String>) -> AttachedProgram {
+        AttachedProgram { events, ..self.clone() }
     }
 
     /// The same program on further events.
-    pub fn join(&mut self, other: &Attached) {
+    pub fn join(&mut self, other: &AttachedProgram) {
         let new = without(&other.events, &self.events);
         self.events.extend(new);
     }
@@ -81,7 +81,7 @@ impl Attached {
     }
 }
 
-impl std::fmt::Display for Attached {
+impl std::fmt::Display for AttachedProgram {
     /// What it means for who watches the events.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.hides_nothing {
@@ -97,7 +97,7 @@ impl std::fmt::Display for Attached {
 
 /// What one look has found.
 #[derive(Debug, Default)]
-pub struct Look {
+pub struct ProgramQuery {
     /// Which programs each event has.
     found: Vec<(String, Vec<u32>)>,
     /// The kernel does not tell us.
@@ -105,8 +105,8 @@ pub struct Look {
 }
 
 /// Asks which programs each of these tracepoints has.
-pub fn look<'a>(tracepoints: impl IntoIterator<Item = (&'a str, BorrowedFd<'a>)>) -> Look {
-    let mut look = Look::default();
+pub fn look<'a>(tracepoints: impl IntoIterator<Item = (&'a str, BorrowedFd<'a>)>) -> ProgramQuery {
+    let mut look = ProgramQuery::default();
     for (event, fd) in tracepoints {
         match sys::perf::attached_programs(fd) {
             Ok(ids) if ids.is_empty() => {}
@@ -121,10 +121,10 @@ pub fn look<'a>(tracepoints: impl IntoIterator<Item = (&'a str, BorrowedFd<'a>)>
     look
 }
 
-impl Look {
+impl ProgramQuery {
     /// What is attached, by the number of the program.
-    pub fn attached(self) -> Vec<Attached> {
-        self.events().into_iter().map(|(id, events)| Attached::new(id).of(events)).collect()
+    pub fn attached(self) -> Vec<AttachedProgram> {
+        self.events().into_iter().map(|(id, events)| AttachedProgram::new(id).of(events)).collect()
     }
 
     fn events(&self) -> BTreeMap<u32, Vec<String>> {
@@ -144,16 +144,16 @@ impl Look {
 
 /// What has changed since the look before.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    pub came: Vec<Attached>,
-    pub went: Vec<Attached>,
+pub struct ProgramChanges {
+    pub came: Vec<AttachedProgram>,
+    pub went: Vec<AttachedProgram>,
 }
 
-impl Changes {
+impl ProgramChanges {
     /// A line for each program that may hide something; with `all` for the others too.
     pub fn lines(&self, all: bool) -> Vec<String> {
-        let told = |attached: &&Attached| all || !attached.hides_nothing;
-        let came = self.came.iter().filter(told).map(Attached::to_string);
+        let told = |attached: &&AttachedProgram| all || !attached.hides_nothing;
+        let came = self.came.iter().filter(told).map(AttachedProgram::to_string);
         let went = self.went.iter().filter(told).map(|gone| match gone.hides_nothing {
             true => format!("{}: {} is gone", gone.named(), gone.program()),
             false => format!("{}: no longer filtered by {}", gone.named(), gone.program()),
@@ -170,28 +170,28 @@ impl Changes {
 
 /// The programs on the events of a run, as of the last look.
 #[derive(Debug, Default)]
-pub struct Watch {
-    now: BTreeMap<u32, Attached>,
+pub struct ProgramWatch {
+    now: BTreeMap<u32, AttachedProgram>,
     /// Those that may hide something, in this interval and in the whole run.
-    of_interval: BTreeMap<u32, Attached>,
-    of_run: BTreeMap<u32, Attached>,
+    of_interval: BTreeMap<u32, AttachedProgram>,
+    of_run: BTreeMap<u32, AttachedProgram>,
     /// As of the last look, or the one before.
     may_hide: bool,
 }
 
-impl Watch {
+impl ProgramWatch {
     /// Takes a look.
-    pub fn see(&mut self, look: Look) -> Changes {
-        self.update(look, Attached::new)
+    pub fn see(&mut self, look: ProgramQuery) -> ProgramChanges {
+        self.update(look, AttachedProgram::new)
     }
 
-    fn update(&mut self, look: Look, describe: impl Fn(u32) -> Attached) -> Changes {
-        let mut changes = Changes::default();
+    fn update(&mut self, look: ProgramQuery, describe: impl Fn(u32) -> AttachedProgram) -> ProgramChanges {
+        let mut changes = ProgramChanges::default();
         let mut before = std::mem::take(&mut self.now);
         let hid = before.values().any(|attached| !attached.hides_nothing);
         for (id, events) in look.events() {
             let known = before.remove(&id);
-            let attached = known.as_ref().map_or_else(|| describe(id), Attached::clone).of(events);
+            let attached = known.as_ref().map_or_else(|| describe(id), AttachedProgram::clone).of(events);
             let old = known.map_or_else(Vec::new, |known| known.events);
             let (new, gone) = (without(&attached.events, &old), without(&old, &attached.events));
             changes.came.extend((!new.is_empty()).then(|| attached.of(new)));
@@ -215,14 +215,14 @@ impl Watch {
     }
 
     /// What may have hidden something since the last time.
-    pub fn take_interval(&mut self) -> Vec<Attached> {
+    pub fn take_interval(&mut self) -> Vec<AttachedProgram> {
         let next = self.now.iter().filter(|(_, attached)| !attached.hides_nothing);
         let next = next.map(|(id, attached)| (*id, attached.clone())).collect();
         std::mem::replace(&mut self.of_interval, next).into_values().collect()
     }
 
     /// What may have hidden something in the whole run.
-    pub fn of_run(&self) -> Vec<Attached> {
+    pub fn of_run(&self) -> Vec<AttachedProgram> {
         self.of_run.values().cloned().collect()
     }
 }
@@ -239,20 +239,20 @@ fn without(these: &[String], those: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn found(events: &[(&str, &[u32])]) -> Look {
+    fn found(events: &[(&str, &[u32])]) -> ProgramQuery {
         let found = events.iter().map(|(event, ids)| ((*event).to_owned(), ids.to_vec())).collect();
-        Look { found, is_refused: false }
+        ProgramQuery { found, is_refused: false }
     }
 
     /// Number 1 returns 1; 2 is refused; 3 has no name.
-    fn describe(id: u32) -> Attached {
+    fn describe(id: u32) -> AttachedProgram {
         let name = (id == 1).then(|| "one".to_owned()).or((id > 3).then(|| format!("p{id}")));
-        Attached { id, name, hides_nothing: id == 1, is_refused: id == 2, events: Vec::new() }
+        AttachedProgram { id, name, hides_nothing: id == 1, is_refused: id == 2, events: Vec::new() }
     }
 
     #[test]
     fn what_comes_and_goes_is_told_once() {
-        let mut watch = Watch::default();
+        let mut watch = ProgramWatch::default();
         let mut lines = |events: &[(&str, &[u32])], all| watch.update(found(events), describe).lines(all);
         let nothing: [&str; 0] = [];
         assert_eq!(lines(&[], false), nothing);
@@ -276,7 +276,7 @@ mod tests {
         let ids: Vec<u32> = (100..150).collect();
         let events: Vec<String> = (0..2000).map(|number| format!("a:e{number}")).collect();
         let all: Vec<(&str, &[u32])> = events.iter().map(|event| (event.as_str(), &ids[..])).collect();
-        let mut watch = Watch::default();
+        let mut watch = ProgramWatch::default();
         let lines = watch.update(found(&all), describe).lines(false);
         assert_eq!(lines.len(), PROGRAMS + 1);
         assert!(
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_time_before_a_look_is_in_doubt_if_either_end_is() {
-        let mut watch = Watch::default();
+        let mut watch = ProgramWatch::default();
         let mut doubt = |events: &[(&str, &[u32])]| {
             watch.update(found(events), describe);
             watch.may_hide()
@@ -304,8 +304,9 @@ mod tests {
 
     #[test]
     fn an_interval_tells_what_was_there_in_any_part_of_it() {
-        let mut watch = Watch::default();
-        let ids = |attached: Vec<Attached>| attached.into_iter().map(|attached| attached.id).collect::<Vec<u32>>();
+        let mut watch = ProgramWatch::default();
+        let ids =
+            |attached: Vec<AttachedProgram>| attached.into_iter().map(|attached| attached.id).collect::<Vec<u32>>();
         watch.update(found(&[("a:b", &[13])]), describe);
         watch.update(found(&[("a:b", &[14, 1])]), describe);
         assert_eq!(ids(watch.take_interval()), [13, 14]);

@@ -53,18 +53,18 @@ impl Instruction {
     }
 
     /// What register 0 holds behind it, given what it held before. None for an instruction that is not known.
-    fn result(&self, before: Result0) -> Option<Result0> {
+    fn result(&self, before: Register0) -> Option<Register0> {
         let written = self.dst == 0;
         Some(match self.code & CLASS {
-            ALU | ALU64 if written && matches!(self.code, MOV32_IMM | MOV64_IMM) && self.imm == 1 => Result0::One,
-            ALU | ALU64 | LDX if written => Result0::Other,
+            ALU | ALU64 if written && matches!(self.code, MOV32_IMM | MOV64_IMM) && self.imm == 1 => Register0::One,
+            ALU | ALU64 | LDX if written => Register0::Other,
             ALU | ALU64 | LDX | ST => before,
             // An atomic operation may fetch into its source, or into register 0.
-            STX if self.code & MODE == ATOMIC => Result0::Other,
+            STX if self.code & MODE == ATOMIC => Register0::Other,
             STX => before,
             LD if self.code == LD_IMM64 && !written => before,
-            LD => Result0::Other, // those that load from packets write register 0
-            JMP | JMP32 if self.code == CALL => Result0::Other,
+            LD => Register0::Other, // those that load from packets write register 0
+            JMP | JMP32 if self.code == CALL => Register0::Other,
             JMP | JMP32 => before,
             _ => return None,
         })
@@ -73,7 +73,7 @@ impl Instruction {
 
 /// What is known of register 0, which holds what the program returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Result0 {
+enum Register0 {
     One,
     Other,
 }
@@ -94,8 +94,8 @@ pub fn returns_one(program: &[u8]) -> bool {
 /// something is not as programs are that the kernel has let in.
 fn first_returns_one(instructions: &[Instruction]) -> Option<bool> {
     // The worst that register 0 may hold in front of each: it only gets worse, so that this ends.
-    let mut worst: Vec<Option<Result0>> = vec![None; instructions.len()];
-    let mut todo = vec![(0_usize, Result0::Other)];
+    let mut worst: Vec<Option<Register0>> = vec![None; instructions.len()];
+    let mut todo = vec![(0_usize, Register0::Other)];
     while let Some((at, held)) = todo.pop() {
         let (instruction, known) = (instructions.get(at)?, worst.get_mut(at)?);
         if known.is_some_and(|known| known >= held) {
@@ -103,7 +103,7 @@ fn first_returns_one(instructions: &[Instruction]) -> Option<bool> {
         }
         *known = Some(held);
         match instruction.code {
-            EXIT if held == Result0::One => continue,
+            EXIT if held == Register0::One => continue,
             EXIT => return Some(false),
             // Another program returns in the place of this one.
             CALL if instruction.src == 0 && instruction.imm == BPF_FUNC_TAIL_CALL => return Some(false),
@@ -137,10 +137,10 @@ mod tests {
     use super::*;
 
     /// Code, target, source, offset, immediate.
-    type Step = (u8, u8, u8, i16, i32);
+    type InstructionFields = (u8, u8, u8, i16, i32);
 
-    fn program(instructions: &[Step]) -> Vec<u8> {
-        let bytes = |&(code, dst, src, off, imm): &Step| {
+    fn program(instructions: &[InstructionFields]) -> Vec<u8> {
+        let bytes = |&(code, dst, src, off, imm): &InstructionFields| {
             let registers = if cfg!(target_endian = "little") { src << 4 | dst } else { dst << 4 | src };
             let [off0, off1] = off.to_ne_bytes();
             let [imm0, imm1, imm2, imm3] = imm.to_ne_bytes();
@@ -149,14 +149,14 @@ mod tests {
         instructions.iter().flat_map(bytes).collect()
     }
 
-    const RETURN_1: Step = (MOV64_IMM, 0, 0, 0, 1);
-    const RETURN_0: Step = (MOV64_IMM, 0, 0, 0, 0);
-    const LEAVE: Step = (EXIT, 0, 0, 0, 0);
-    const IF_R1: Step = (0x15, 1, 0, 1, 7); // if r1 == 7, skip the next
+    const RETURN_1: InstructionFields = (MOV64_IMM, 0, 0, 0, 1);
+    const RETURN_0: InstructionFields = (MOV64_IMM, 0, 0, 0, 0);
+    const LEAVE: InstructionFields = (EXIT, 0, 0, 0, 0);
+    const IF_R1: InstructionFields = (0x15, 1, 0, 1, 7); // if r1 == 7, skip the next
 
     #[test]
     fn a_constant_1_on_every_path_hides_nothing() {
-        let cases: [(&str, &[Step], bool); 25] = [
+        let cases: [(&str, &[InstructionFields], bool); 25] = [
             ("1", &[RETURN_1, LEAVE], true),
             ("1 in 32 bits", &[(MOV32_IMM, 0, 0, 0, 1), LEAVE], true),
             ("0", &[RETURN_0, LEAVE], false),
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_no_kernel_would_let_in_is_not_believed() {
-        let cases: [&[Step]; 7] = [
+        let cases: [&[InstructionFields]; 7] = [
             &[],
             &[RETURN_1],
             &[RETURN_1, (JA, 0, 0, -9, 0), LEAVE],

@@ -37,7 +37,7 @@ a run with its last report. Nearly everything needs root.";
 #[command(name = "perf-prof", version, max_term_width = WIDTH, arg_required_else_help = true, subcommand_required = true, subcommand_value_name = "COMMAND", after_help = QUESTIONS)]
 pub struct Cli {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Subcommand,
 }
 
 /// What each exit code means.
@@ -52,7 +52,7 @@ macro_rules! commands {
     ($($name:ident($module:ident::$args:ident),)*) => {
         #[derive(Debug, clap::Subcommand)]
         #[allow(clippy::large_enum_variant)] // there is one of it, parsed once
-        pub enum Command {
+        pub enum Subcommand {
             $($name(profilers::$module::$args),)*
             List(list::ListArgs),
             Doctor(doctor::DoctorArgs),
@@ -60,18 +60,18 @@ macro_rules! commands {
             Man(man::ManArgs),
         }
 
-        impl Command {
+        impl Subcommand {
             /// Runs the subcommand. Returns the exit code.
             ///
             /// # Errors
             /// What cannot work here, with the cure.
             pub fn run(self) -> Result<u8> {
                 match self {
-                    $(Command::$name(args) => run(args),)*
-                    Command::List(args) => args.run(),
-                    Command::Doctor(args) => args.run(),
-                    Command::Completions(args) => args.run(),
-                    Command::Man(args) => args.run(),
+                    $(Subcommand::$name(args) => run(args),)*
+                    Subcommand::List(args) => args.run(),
+                    Subcommand::Doctor(args) => args.run(),
+                    Subcommand::Completions(args) => args.run(),
+                    Subcommand::Man(args) => args.run(),
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
-use crate::event::selector::Attrs;
+use crate::event::selector::SelectorAttrs;
 use crate::expr::{Expr, Program};
 use crate::perf::evsel::Evsel;
 use crate::tep::filter::Filter;
@@ -12,19 +12,19 @@ use crate::tep::format::Format;
 
 /// One of the events that a selector stands for, not yet in the list.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundEvent {
     pub evsel: Evsel,
     pub format: Arc<Format>,
     pub filter: Option<Filter>,
-    /// Those of [`Attrs::expressions`], over its records.
+    /// Those of [`SelectorAttrs::expressions`], over its records.
     pub expressions: Vec<(String, Program)>,
-    pub attributes: Attrs,
+    pub attributes: SelectorAttrs,
 }
 
-impl Bound {
+impl BoundEvent {
     /// What is opened: a sample for each event, on the CPUs that were asked for.
     pub fn into_evsel(self, stacks: bool) -> Evsel {
-        let Attrs { cpus, max_stack, .. } = self.attributes;
+        let SelectorAttrs { cpus, max_stack, .. } = self.attributes;
         self.evsel.once().cpus(cpus).callchain_if(stacks, max_stack.unwrap_or(0))
     }
 

@@ -6,5 +6,5 @@ pub mod counter;
 mod part;
 pub mod selector;
 
-pub use bound::Bound;
-pub use selector::{Args, Attrs, Head, ProbePoint, Selector, SelectorError, parse, parse_with};
+pub use bound::BoundEvent;
+pub use selector::{ProbeArgs, ProbePoint, Selector, SelectorAttrs, SelectorError, SelectorHead, parse, parse_with};

@@ -3,52 +3,52 @@
 use std::str::CharIndices;
 
 /// A fault at a byte of the whole text.
-pub struct Fault {
+pub struct SelectorFault {
     pub message: String,
     pub at: usize,
 }
 
 /// A piece of the text that knows its place.
 #[derive(Clone, Copy)]
-pub struct Part<'a> {
+pub struct SelectorPart<'a> {
     pub text: &'a str,
     pub at: usize,
 }
 
-impl<'a> Part<'a> {
-    pub fn from(self, start: usize) -> Part<'a> {
-        Part { text: &self.text[start..], at: self.at + start }
+impl<'a> SelectorPart<'a> {
+    pub fn from(self, start: usize) -> SelectorPart<'a> {
+        SelectorPart { text: &self.text[start..], at: self.at + start }
     }
 
-    pub fn end(self) -> Part<'a> {
+    pub fn end(self) -> SelectorPart<'a> {
         self.from(self.text.len())
     }
 
-    pub fn trim(self) -> Part<'a> {
+    pub fn trim(self) -> SelectorPart<'a> {
         let start = self.text.len() - self.text.trim_start().len();
-        Part { text: self.text.trim(), at: self.at + start }
+        SelectorPart { text: self.text.trim(), at: self.at + start }
     }
 
     /// Before and after the first `separator`, wherever it is.
-    pub fn cut(self, separator: char) -> Option<(Part<'a>, Part<'a>)> {
+    pub fn cut(self, separator: char) -> Option<(SelectorPart<'a>, SelectorPart<'a>)> {
         let (before, _) = self.text.split_once(separator)?;
-        Some((Part { text: before, at: self.at }, self.from(before.len() + separator.len_utf8())))
+        Some((SelectorPart { text: before, at: self.at }, self.from(before.len() + separator.len_utf8())))
     }
 
     /// Without a pair of quotes around all of it. `"a" == "b"` has none.
-    pub fn unquote(self) -> Part<'a> {
+    pub fn unquote(self) -> SelectorPart<'a> {
         let Some(quote) = self.text.chars().next().filter(|&c| is_quote(c)) else {
             return self;
         };
         let mut inside = self.text[1..].char_indices();
         match closing(&mut inside, quote) {
-            Some(at) if inside.next().is_none() => Part { text: &self.text[1..=at], at: self.at + 1 },
+            Some(at) if inside.next().is_none() => SelectorPart { text: &self.text[1..=at], at: self.at + 1 },
             _ => self,
         }
     }
 
     /// The pieces between separators that stand outside quotes and parentheses.
-    pub fn split(self, separator: char) -> Result<Vec<Part<'a>>, Fault> {
+    pub fn split(self, separator: char) -> Result<Vec<SelectorPart<'a>>, SelectorFault> {
         let (mut parts, mut start, mut open) = (Vec::new(), 0, Vec::new());
         let mut chars = self.text.char_indices();
         while let Some((at, c)) = chars.next() {
@@ -61,7 +61,7 @@ impl<'a> Part<'a> {
                     return self.from(at).fault("this `)` closes nothing");
                 }
                 c if c == separator && open.is_empty() => {
-                    parts.push(Part { text: &self.text[start..at], at: self.at + start });
+                    parts.push(SelectorPart { text: &self.text[start..at], at: self.at + start });
                     start = at + c.len_utf8();
                 }
                 _ => {}
@@ -74,8 +74,8 @@ impl<'a> Part<'a> {
         Ok(parts)
     }
 
-    pub fn fault<T>(self, message: impl Into<String>) -> Result<T, Fault> {
-        Err(Fault { message: message.into(), at: self.at })
+    pub fn fault<T>(self, message: impl Into<String>) -> Result<T, SelectorFault> {
+        Err(SelectorFault { message: message.into(), at: self.at })
     }
 }
 
@@ -99,8 +99,8 @@ fn closing(chars: &mut CharIndices<'_>, quote: char) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn part(text: &str) -> Part<'_> {
-        Part { text, at: 0 }
+    fn part(text: &str) -> SelectorPart<'_> {
+        SelectorPart { text, at: 0 }
     }
 
     #[test]

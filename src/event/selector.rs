@@ -13,24 +13,24 @@
 use std::{error, fmt};
 
 use crate::caret::caret;
-use crate::event::part::{Fault, Part};
+use crate::event::part::{SelectorFault, SelectorPart};
 use crate::expr::Expr;
 use crate::glob::is_glob;
 use crate::host::parse_cpus;
 
 /// What every profiler knows. The part after `=` is for the message alone.
-const KNOWN: [&str; 6] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST", "args='NAME=FETCH ...'", "most=N"];
+const ATTRIBUTES: [&str; 6] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST", "args='NAME=FETCH ...'", "most=N"];
 /// Functions that a name may stand for, unless `most` says otherwise, and the most that it may say.
-pub const USUAL_MOST: u16 = 100;
-pub const MOST_OF_MOST: u16 = 1000;
-pub const FORM: &str = "write SYSTEM:NAME, as in sched:sched_switch";
+pub const DEFAULT_MOST: u16 = 100;
+pub const MAX_MOST: u16 = 1000;
+pub const EVENT_FORM: &str = "write SYSTEM:NAME, as in sched:sched_switch";
 
 /// One event of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    pub head: Head,
+    pub head: SelectorHead,
     pub filter: Option<String>,
-    pub attrs: Attrs,
+    pub attrs: SelectorAttrs,
     pub text: String, // as typed
     pub at: usize,    // byte offset of `text` in the whole list
 }
@@ -39,16 +39,16 @@ impl Selector {
     /// The name stands for every event, or function of a program, it matches.
     pub fn has_wildcard(&self) -> bool {
         match &self.head {
-            Head::Tracepoint { system, name } => is_glob(system) || is_glob(name),
-            Head::Uprobe(place, _) => place.is_pattern(),
-            Head::Bare(_) | Head::Kprobe(_) => false,
+            SelectorHead::Tracepoint { system, name } => is_glob(system) || is_glob(name),
+            SelectorHead::Uprobe(place, _) => place.is_pattern(),
+            SelectorHead::Bare(_) | SelectorHead::Kprobe(_) => false,
         }
     }
 }
 
 /// What an event is, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Head {
+pub enum SelectorHead {
     Tracepoint {
         system: String,
         name: String,
@@ -77,11 +77,11 @@ impl ProbePoint {
     }
 }
 
-impl Head {
+impl SelectorHead {
     /// Of a probe in a program, the same at another function.
-    pub fn at_function(&self, function: &str) -> Head {
+    pub fn at_function(&self, function: &str) -> SelectorHead {
         let mut head = self.clone();
-        if let Head::Uprobe(place, _) = &mut head {
+        if let SelectorHead::Uprobe(place, _) = &mut head {
             function.clone_into(&mut place.function);
         }
         head
@@ -91,17 +91,17 @@ impl Head {
     pub fn parts(&self) -> (String, String) {
         let kind = |letter: char, place: &ProbePoint| format!("{letter}{}probe", if place.ret { "ret" } else { "" });
         match self {
-            Head::Tracepoint { system, name } => (system.clone(), name.clone()),
-            Head::Bare(name) => (String::new(), name.clone()),
-            Head::Kprobe(place) => (kind('k', place), place.to_string()),
-            Head::Uprobe(place, None) => (kind('u', place), place.to_string()),
-            Head::Uprobe(place, Some(path)) => (kind('u', place), format!("{place}@\"{path}\"")),
+            SelectorHead::Tracepoint { system, name } => (system.clone(), name.clone()),
+            SelectorHead::Bare(name) => (String::new(), name.clone()),
+            SelectorHead::Kprobe(place) => (kind('k', place), place.to_string()),
+            SelectorHead::Uprobe(place, None) => (kind('u', place), place.to_string()),
+            SelectorHead::Uprobe(place, Some(path)) => (kind('u', place), format!("{place}@\"{path}\"")),
         }
     }
 }
 
 /// Prints without the quotes that may have been typed: `sched:sched_switch`, `uprobe:main@"/bin/true"`.
-impl fmt::Display for Head {
+impl fmt::Display for SelectorHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parts() {
             (kind, name) if kind.is_empty() => f.write_str(&name),
@@ -122,12 +122,12 @@ impl fmt::Display for ProbePoint {
 
 /// What follows the filter. Each attribute at most once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attrs {
+pub struct SelectorAttrs {
     pub stack: bool,
     pub max_stack: Option<u16>, // frames; implies `stack`
     pub alias: Option<String>,
     pub cpus: Option<Vec<u32>>,
-    pub args: Option<Args>,
+    pub args: Option<ProbeArgs>,
     pub most: Option<u16>, // functions that the name may stand for
     /// A profiler's own, see [`parse_with`].
     pub expressions: Vec<(String, Expr)>,
@@ -136,13 +136,13 @@ pub struct Attrs {
 
 /// What a probe records, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Args {
+pub struct ProbeArgs {
     pub text: String,
     /// Byte offset in the text of the selector.
     pub at: usize,
 }
 
-impl Attrs {
+impl SelectorAttrs {
     /// A profiler's own attribute without a value was given.
     pub fn has(&self, flag: &str) -> bool {
         self.flags.iter().any(|given| given == flag)
@@ -190,20 +190,20 @@ pub fn parse(text: &str) -> Result<Vec<Selector>, SelectorError> {
 /// # Errors
 /// As [`parse`].
 pub fn parse_with(text: &str, extra: &[&str]) -> Result<Vec<Selector>, SelectorError> {
-    let whole = Part { text, at: 0 };
+    let whole = SelectorPart { text, at: 0 };
     let selectors = whole.split(',').and_then(|parts| parts.into_iter().map(|part| selector(part, extra)).collect());
-    selectors.map_err(|Fault { message, at }| SelectorError { message, text: text.to_owned(), at })
+    selectors.map_err(|SelectorFault { message, at }| SelectorError { message, text: text.to_owned(), at })
 }
 
-fn selector(part: Part<'_>, extra: &[&str]) -> Result<Selector, Fault> {
+fn selector(part: SelectorPart<'_>, extra: &[&str]) -> Result<Selector, SelectorFault> {
     let part = part.trim();
     if part.text.is_empty() {
-        return part.fault(format!("an event is missing, {FORM}"));
+        return part.fault(format!("an event is missing, {EVENT_FORM}"));
     }
     let mut parts = part.split('/')?.into_iter();
     let head = head(parts.next().unwrap_or(part))?;
-    let tail: Vec<Part<'_>> = parts.collect();
-    let (mut filter, mut attrs) = (None, Attrs::default());
+    let tail: Vec<SelectorPart<'_>> = parts.collect();
+    let (mut filter, mut attrs) = (None, SelectorAttrs::default());
     match tail.as_slice() {
         [] => {}
         [only] => {
@@ -223,18 +223,19 @@ fn selector(part: Part<'_>, extra: &[&str]) -> Result<Selector, Fault> {
         }
     }
     if let Some(args) = &mut attrs.args {
-        if matches!(head, Head::Tracepoint { .. } | Head::Bare(_)) {
-            return Part { text: "", at: args.at }.fault("args are for probes: a tracepoint has fields of its own");
+        if matches!(head, SelectorHead::Tracepoint { .. } | SelectorHead::Bare(_)) {
+            return SelectorPart { text: "", at: args.at }
+                .fault("args are for probes: a tracepoint has fields of its own");
         }
         args.at -= part.at;
     }
-    if attrs.most.is_some() && !matches!(head, Head::Uprobe(..)) {
+    if attrs.most.is_some() && !matches!(head, SelectorHead::Uprobe(..)) {
         return part.end().fault("most is for functions of programs: uprobe:, uretprobe:");
     }
     Ok(Selector { head, filter, attrs, text: part.text.to_owned(), at: part.at })
 }
 
-fn head(part: Part<'_>) -> Result<Head, Fault> {
+fn head(part: SelectorPart<'_>) -> Result<SelectorHead, SelectorFault> {
     let part = part.trim().unquote().trim();
     let Some((kind, name)) = part.cut(':') else {
         return bare(part);
@@ -247,13 +248,13 @@ fn head(part: Part<'_>) -> Result<Head, Fault> {
             // It becomes a line that the kernel reads.
             match place.function.find(|c: char| !c.is_ascii_alphanumeric() && !"_.:$".contains(c)) {
                 Some(at) => name.from(at).fault("no kernel function has this in its name, write as in kprobe:vfs_read"),
-                None => Ok(Head::Kprobe(place)),
+                None => Ok(SelectorHead::Kprobe(place)),
             }
         }
         "uprobe" | "uretprobe" => {
             let (example, ret) = ("uprobe:main@\"/bin/true\"", kind.text == "uretprobe");
             let Some((name, path)) = name.cut('@') else {
-                return Ok(Head::Uprobe(in_program(name.unquote(), ret, example)?, None));
+                return Ok(SelectorHead::Uprobe(in_program(name.unquote(), ret, example)?, None));
             };
             let path = path.trim().unquote();
             if path.text.is_empty() {
@@ -262,23 +263,25 @@ fn head(part: Part<'_>) -> Result<Head, Fault> {
             if path.text.contains('\0') {
                 return path.fault("no path has a NUL byte in it");
             }
-            Ok(Head::Uprobe(in_program(name.trim().unquote(), ret, example)?, Some(path.text.to_owned())))
+            Ok(SelectorHead::Uprobe(in_program(name.trim().unquote(), ret, example)?, Some(path.text.to_owned())))
         }
-        _ => Ok(Head::Tracepoint { system: file_name(kind)?, name: file_name(name.unquote())? }),
+        _ => Ok(SelectorHead::Tracepoint { system: file_name(kind)?, name: file_name(name.unquote())? }),
     }
 }
 
 /// What may be the name of a tracepoint, a system call or an event of perf's own.
-fn bare(part: Part<'_>) -> Result<Head, Fault> {
+fn bare(part: SelectorPart<'_>) -> Result<SelectorHead, SelectorFault> {
     match file_name(part) {
-        Ok(pattern) if is_glob(&pattern) => part.fault(format!("`{pattern}` is not an event, {FORM}, or *:{pattern}")),
-        Ok(name) => Ok(Head::Bare(name)),
-        Err(_) => part.fault(format!("`{}` is not an event, {FORM}", part.text)),
+        Ok(pattern) if is_glob(&pattern) => {
+            part.fault(format!("`{pattern}` is not an event, {EVENT_FORM}, or *:{pattern}"))
+        }
+        Ok(name) => Ok(SelectorHead::Bare(name)),
+        Err(_) => part.fault(format!("`{}` is not an event, {EVENT_FORM}", part.text)),
     }
 }
 
 /// In a program a name may stand for several functions.
-fn in_program(part: Part<'_>, ret: bool, example: &str) -> Result<ProbePoint, Fault> {
+fn in_program(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbePoint, SelectorFault> {
     let part = part.trim();
     let mut place = place(part, ret, example)?;
     place.function.truncate(place.function.trim_end().len()); // before an offset
@@ -289,7 +292,7 @@ fn in_program(part: Part<'_>, ret: bool, example: &str) -> Result<ProbePoint, Fa
 }
 
 /// The kernel or the symbol table decides what a function is called.
-fn place(part: Part<'_>, ret: bool, example: &str) -> Result<ProbePoint, Fault> {
+fn place(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbePoint, SelectorFault> {
     let is_kernel = example.starts_with("kprobe:");
     // `<a as b>::c`, `operator new`
     if let Some(at) = part.text.find(|c: char| is_kernel && c == ' ' || c != ' ' && c.is_whitespace() || c.is_control())
@@ -322,19 +325,25 @@ fn is_offset(text: &str, plus: usize) -> bool {
 }
 
 /// Half of a tracepoint name. It becomes a path below tracefs, so nothing may pass that leads elsewhere.
-fn file_name(part: Part<'_>) -> Result<String, Fault> {
+fn file_name(part: SelectorPart<'_>) -> Result<String, SelectorFault> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.*?[]!^".contains(c);
     match part.text.find(|c: char| !allowed(c)) {
-        _ if matches!(part.text, "" | "." | "..") => part.fault(format!("a name is missing, {FORM}")),
-        Some(at) => part.from(at).fault(format!("unexpected character in an event name, {FORM}")),
+        _ if matches!(part.text, "" | "." | "..") => part.fault(format!("a name is missing, {EVENT_FORM}")),
+        Some(at) => part.from(at).fault(format!("unexpected character in an event name, {EVENT_FORM}")),
         None => Ok(part.text.to_owned()),
     }
 }
 
-fn attribute(part: Part<'_>, before: &[Part<'_>], extra: &[&str], head: &Head, attrs: &mut Attrs) -> Result<(), Fault> {
+fn attribute(
+    part: SelectorPart<'_>,
+    before: &[SelectorPart<'_>],
+    extra: &[&str],
+    head: &SelectorHead,
+    attrs: &mut SelectorAttrs,
+) -> Result<(), SelectorFault> {
     let part = part.trim();
     let (name, value) = name_value(part);
-    let known = || KNOWN.iter().chain(extra).copied();
+    let known = || ATTRIBUTES.iter().chain(extra).copied();
     let Some(form) = known().find(|form| form.split('=').next() == Some(name.text)) else {
         let list: Vec<&str> = known().collect();
         return part.fault(format!("unknown attribute \"{}\"; known: {}", name.text, list.join(", ")));
@@ -363,18 +372,17 @@ fn attribute(part: Part<'_>, before: &[Part<'_>], extra: &[&str], head: &Head, a
             (attrs.stack, attrs.max_stack) = (true, number);
         }
         "most" => {
-            attrs.most =
-                value.text.parse().ok().filter(|n| (1..=MOST_OF_MOST).contains(n) && !value.text.starts_with('+'));
+            attrs.most = value.text.parse().ok().filter(|n| (1..=MAX_MOST).contains(n) && !value.text.starts_with('+'));
             if attrs.most.is_none() {
-                return value.fault(format!("most is a number of functions from 1 to {MOST_OF_MOST}, as in most=200"));
+                return value.fault(format!("most is a number of functions from 1 to {MAX_MOST}, as in most=200"));
             }
         }
         "alias" => attrs.alias = Some(value.text.to_owned()),
-        "args" => attrs.args = Some(Args { text: value.text.to_owned(), at: value.at }),
+        "args" => attrs.args = Some(ProbeArgs { text: value.text.to_owned(), at: value.at }),
         "cpus" => attrs.cpus = Some(parse_cpus(value.text).or_else(|message| value.fault(message))?),
         flag if !form.contains('=') => attrs.flags.push(flag.to_owned()),
         name => {
-            let expr = Expr::parse(value.text).map_err(|err| Fault {
+            let expr = Expr::parse(value.text).map_err(|err| SelectorFault {
                 message: format!("{name} of {head}: {}", err.message()),
                 at: value.at + err.at(),
             })?;
@@ -384,7 +392,7 @@ fn attribute(part: Part<'_>, before: &[Part<'_>], extra: &[&str], head: &Head, a
     Ok(())
 }
 
-fn name_value<'a>(part: Part<'a>) -> (Part<'a>, Option<Part<'a>>) {
+fn name_value<'a>(part: SelectorPart<'a>) -> (SelectorPart<'a>, Option<SelectorPart<'a>>) {
     part.cut('=').map_or((part, None), |(name, value)| (name.trim(), Some(value)))
 }
 
@@ -430,16 +438,19 @@ mod tests {
                 assert_eq!(one(want).head, got.head);
             }
         }
-        let is = |text, test: fn(&Head) -> bool| test(&one(text).head);
-        assert!(is("a:b", |head| matches!(head, Head::Tracepoint { system, name } if system == "a" && name == "b")));
-        assert!(is("b", |head| matches!(head, Head::Bare(name) if name == "b")));
-        assert!(is("kprobe:b", |head| matches!(head, Head::Kprobe(ProbePoint { ret: false, .. }))));
+        let is = |text, test: fn(&SelectorHead) -> bool| test(&one(text).head);
+        assert!(is(
+            "a:b",
+            |head| matches!(head, SelectorHead::Tracepoint { system, name } if system == "a" && name == "b")
+        ));
+        assert!(is("b", |head| matches!(head, SelectorHead::Bare(name) if name == "b")));
+        assert!(is("kprobe:b", |head| matches!(head, SelectorHead::Kprobe(ProbePoint { ret: false, .. }))));
         assert!(is(
             "uretprobe:b@'c'",
-            |head| matches!(head, Head::Uprobe(ProbePoint { ret: true, .. }, Some(path)) if path == "c")
+            |head| matches!(head, SelectorHead::Uprobe(ProbePoint { ret: true, .. }, Some(path)) if path == "c")
         ));
-        assert!(is("uprobe:b", |head| matches!(head, Head::Uprobe(_, None))));
-        assert!(is("kprobe:b+16", |head| matches!(head, Head::Kprobe(place) if place.offset == 16)));
+        assert!(is("uprobe:b", |head| matches!(head, SelectorHead::Uprobe(_, None))));
+        assert!(is("kprobe:b+16", |head| matches!(head, SelectorHead::Kprobe(place) if place.offset == 16)));
     }
 
     #[test]
@@ -464,7 +475,7 @@ mod tests {
     #[test]
     fn parses_attributes() {
         let attrs = |text| one(text).attrs;
-        assert_eq!(attrs("a:b//"), Attrs::default());
+        assert_eq!(attrs("a:b//"), SelectorAttrs::default());
         assert!(attrs("a:b//stack/").stack);
         let deep = attrs("a:b/x/ max-stack = 16 /");
         assert_eq!((deep.stack, deep.max_stack), (true, Some(16)));

@@ -25,7 +25,7 @@ pub use program::Program;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expr {
     text: String,
-    root: parse::Node,
+    root: parse::ExprNode,
 }
 
 /// A fault and its place.

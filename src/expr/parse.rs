@@ -1,15 +1,15 @@
 //! Text to tree, by precedence.
 
 /// Deeper nesting is refused: parsing and compiling follow it, on a stack that is not endless.
-const DEEPEST: usize = 100;
+const MAX_DEPTH: usize = 100;
 /// Operators in one text: `a+a+a` leans to the left, as deep as it is long.
-const MOST_OPERATORS: usize = 500;
+const MAX_OPERATORS: usize = 500;
 
 /// A fault: what, and at which byte.
-pub type Fault = (String, usize);
+pub type ParseFault = (String, usize);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Node {
+pub enum ExprNode {
     /// Bits; `unsigned` when they do not fit in 63.
     Number {
         bits: u64,
@@ -20,11 +20,11 @@ pub enum Node {
         name: String,
         at: usize,
     },
-    Unary(Unary, Box<Node>),
-    Binary(Binary, Box<Node>, Box<Node>),
-    And(Box<Node>, Box<Node>),
-    Or(Box<Node>, Box<Node>),
-    Choice(Box<[Node; 3]>),
+    Unary(Unary, Box<ExprNode>),
+    Binary(Binary, Box<ExprNode>, Box<ExprNode>),
+    And(Box<ExprNode>, Box<ExprNode>),
+    Or(Box<ExprNode>, Box<ExprNode>),
+    Choice(Box<[ExprNode; 3]>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +85,8 @@ const INFIX: [(&str, u8, Infix); 18] = [
 ];
 
 /// The tree of a whole text.
-pub fn parse(text: &str) -> Result<Node, Fault> {
-    let mut parser = Parser { text, at: 0, depth: 0, operators: 0 };
+pub fn parse(text: &str) -> Result<ExprNode, ParseFault> {
+    let mut parser = ExprParser { text, at: 0, depth: 0, operators: 0 };
     let root = parser.choice()?;
     match parser.rest().chars().next() {
         None => Ok(root),
@@ -95,14 +95,14 @@ pub fn parse(text: &str) -> Result<Node, Fault> {
     }
 }
 
-struct Parser<'a> {
+struct ExprParser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
     operators: usize,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> ExprParser<'a> {
     /// What is left, without blanks in front.
     fn rest(&mut self) -> &'a str {
         let rest = self.text.get(self.at..).unwrap_or_default();
@@ -117,12 +117,12 @@ impl<'a> Parser<'a> {
         is_next
     }
 
-    fn fault<T>(&self, message: impl Into<String>) -> Result<T, Fault> {
+    fn fault<T>(&self, message: impl Into<String>) -> Result<T, ParseFault> {
         Err((message.into(), self.at))
     }
 
-    fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
-        if self.depth >= DEEPEST {
+    fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, ParseFault>) -> Result<T, ParseFault> {
+        if self.depth >= MAX_DEPTH {
             return self.fault("nested too deeply");
         }
         self.depth += 1;
@@ -131,7 +131,7 @@ impl<'a> Parser<'a> {
         result
     }
 
-    fn choice(&mut self) -> Result<Node, Fault> {
+    fn choice(&mut self) -> Result<ExprNode, ParseFault> {
         self.deeper(|parser| {
             let condition = parser.infix(0)?;
             if !parser.takes("?") {
@@ -141,12 +141,12 @@ impl<'a> Parser<'a> {
             if !parser.takes(":") {
                 return parser.fault("a `:` is missing, as in a ? b : c");
             }
-            Ok(Node::Choice(Box::new([condition, then, parser.choice()?])))
+            Ok(ExprNode::Choice(Box::new([condition, then, parser.choice()?])))
         })
     }
 
     /// Operators that bind tighter than `above`.
-    fn infix(&mut self, above: u8) -> Result<Node, Fault> {
+    fn infix(&mut self, above: u8) -> Result<ExprNode, ParseFault> {
         let mut left = self.unary()?;
         loop {
             let rest = self.rest();
@@ -154,26 +154,26 @@ impl<'a> Parser<'a> {
             let Some(&(token, level, infix)) = next.filter(|(_, level, _)| *level > above) else { return Ok(left) };
             self.at += token.len();
             self.operators += 1;
-            if self.operators > MOST_OPERATORS {
+            if self.operators > MAX_OPERATORS {
                 return self.fault("too many operators");
             }
             let right = self.deeper(|parser| parser.infix(level))?;
             left = match infix {
-                Infix::Plain(binary) => Node::Binary(binary, Box::new(left), Box::new(right)),
-                Infix::And => Node::And(Box::new(left), Box::new(right)),
-                Infix::Or => Node::Or(Box::new(left), Box::new(right)),
+                Infix::Plain(binary) => ExprNode::Binary(binary, Box::new(left), Box::new(right)),
+                Infix::And => ExprNode::And(Box::new(left), Box::new(right)),
+                Infix::Or => ExprNode::Or(Box::new(left), Box::new(right)),
             };
         }
     }
 
-    fn unary(&mut self) -> Result<Node, Fault> {
+    fn unary(&mut self) -> Result<ExprNode, ParseFault> {
         let operators =
             [("-", Some(Unary::Minus)), ("+", None), ("~", Some(Unary::Complement)), ("!", Some(Unary::Not))];
         for (token, unary) in operators {
             if self.takes(token) {
                 let inner = self.deeper(Self::unary)?;
                 return Ok(match unary {
-                    Some(unary) => Node::Unary(unary, Box::new(inner)),
+                    Some(unary) => ExprNode::Unary(unary, Box::new(inner)),
                     None => inner,
                 });
             }
@@ -181,7 +181,7 @@ impl<'a> Parser<'a> {
         self.primary()
     }
 
-    fn primary(&mut self) -> Result<Node, Fault> {
+    fn primary(&mut self) -> Result<ExprNode, ParseFault> {
         let rest = self.rest();
         let start = self.at;
         let word: &str = {
@@ -201,11 +201,11 @@ impl<'a> Parser<'a> {
                     return self.fault(format!("`{word}` is no number of 64 bits, write 10, 0x1f or 017"));
                 };
                 self.at += word.len();
-                Ok(Node::Number { bits, unsigned: bits > i64::MAX as u64 })
+                Ok(ExprNode::Number { bits, unsigned: bits > i64::MAX as u64 })
             }
             Some(_) => {
                 self.at += word.len();
-                Ok(Node::Field { name: word.to_owned(), at: start })
+                Ok(ExprNode::Field { name: word.to_owned(), at: start })
             }
             None if rest.is_empty() => self.fault("a field or a number is missing here"),
             None => self.fault("neither a field nor a number"),

@@ -1,23 +1,23 @@
 //! Tree to program, and its evaluation.
 
-use crate::expr::parse::{Binary, Node, Unary};
+use crate::expr::parse::{Binary, ExprNode, Unary};
 use crate::tep::Format;
-use crate::tep::field::{Field, Int64, Kind};
+use crate::tep::field::{Field, FieldKind, Int64};
 
 /// Values on the way at once. The parser's own limits keep most texts far below.
-const SLOTS: usize = 64;
+const MAX_STACK: usize = 64;
 
 /// An expression over the records of one event.
 #[derive(Clone, Debug)]
 pub struct Program {
-    steps: Box<[Step]>,
+    steps: Box<[ExprStep]>,
     /// All that there is to it, of most: a field of 8 bytes.
     word: Option<Int64>,
 }
 
 /// One step, on a stack of values. Jumps lead forwards only, so every program ends.
 #[derive(Clone, Debug)]
-enum Step {
+enum ExprStep {
     Push(u64),
     Load(Field),
     Unary(Unary),
@@ -32,17 +32,17 @@ enum Step {
     Jump(usize),
 }
 
-pub struct Fault {
+pub struct CompileFault {
     pub message: String,
     pub at: usize,
     pub unknown_field: bool,
 }
 
-pub fn compile(root: &Node, format: &Format) -> Result<Program, Fault> {
+pub fn compile(root: &ExprNode, format: &Format) -> Result<Program, CompileFault> {
     let mut compiler = Compiler { format, steps: Vec::new(), depth: 0 };
     compiler.node(root)?;
     let word = match &*compiler.steps {
-        [Step::Load(field)] => field.int64().ok(),
+        [ExprStep::Load(field)] => field.int64().ok(),
         _ => None,
     };
     Ok(Program { steps: compiler.steps.into(), word })
@@ -65,7 +65,7 @@ impl Program {
 
     fn eval_any(&self, raw: &[u8]) -> Option<u64> {
         match &*self.steps {
-            [Step::Load(field)] => load(field, raw),
+            [ExprStep::Load(field)] => load(field, raw),
             steps => run(steps, raw),
         }
     }
@@ -75,15 +75,15 @@ fn load(field: &Field, raw: &[u8]) -> Option<u64> {
     field.read_i64(raw).ok().map(|value| value as u64)
 }
 
-fn run(steps: &[Step], raw: &[u8]) -> Option<u64> {
-    let mut slots = [0_u64; SLOTS];
+fn run(steps: &[ExprStep], raw: &[u8]) -> Option<u64> {
+    let mut slots = [0_u64; MAX_STACK];
     let (mut used, mut at) = (0_usize, 0);
     while let Some(step) = steps.get(at) {
         at += 1;
         match step {
-            Step::Push(bits) => push(&mut slots, &mut used, *bits)?,
-            Step::Load(field) => push(&mut slots, &mut used, load(field, raw)?)?,
-            Step::Unary(unary) => {
+            ExprStep::Push(bits) => push(&mut slots, &mut used, *bits)?,
+            ExprStep::Load(field) => push(&mut slots, &mut used, load(field, raw)?)?,
+            ExprStep::Unary(unary) => {
                 let value = pop(&slots, &mut used)?;
                 let result = match unary {
                     Unary::Minus => value.wrapping_neg(),
@@ -92,41 +92,41 @@ fn run(steps: &[Step], raw: &[u8]) -> Option<u64> {
                 };
                 push(&mut slots, &mut used, result)?;
             }
-            Step::Binary(binary, unsigned) => {
+            ExprStep::Binary(binary, unsigned) => {
                 let right = pop(&slots, &mut used)?;
                 let left = pop(&slots, &mut used)?;
                 push(&mut slots, &mut used, apply(*binary, *unsigned, left, right)?)?;
             }
-            Step::Truth => {
+            ExprStep::Truth => {
                 let value = pop(&slots, &mut used)?;
                 push(&mut slots, &mut used, u64::from(value != 0))?;
             }
-            Step::JumpIfZero(to) => {
+            ExprStep::JumpIfZero(to) => {
                 if pop(&slots, &mut used)? == 0 {
                     at = *to;
                 }
             }
-            Step::JumpKeeping(when, to) => {
+            ExprStep::JumpKeeping(when, to) => {
                 if (pop(&slots, &mut used)? != 0) == *when {
                     push(&mut slots, &mut used, u64::from(*when))?;
                     at = *to;
                 }
             }
-            Step::Jump(to) => at = *to,
+            ExprStep::Jump(to) => at = *to,
         }
     }
     pop(&slots, &mut used)
 }
 
 #[inline]
-fn push(slots: &mut [u64; SLOTS], used: &mut usize, value: u64) -> Option<()> {
+fn push(slots: &mut [u64; MAX_STACK], used: &mut usize, value: u64) -> Option<()> {
     *slots.get_mut(*used)? = value;
     *used += 1;
     Some(())
 }
 
 #[inline]
-fn pop(slots: &[u64; SLOTS], used: &mut usize) -> Option<u64> {
+fn pop(slots: &[u64; MAX_STACK], used: &mut usize) -> Option<u64> {
     *used = used.checked_sub(1)?;
     slots.get(*used).copied()
 }
@@ -163,53 +163,53 @@ pub(super) fn apply(binary: Binary, unsigned: bool, left: u64, right: u64) -> Op
 
 struct Compiler<'a> {
     format: &'a Format,
-    steps: Vec<Step>,
+    steps: Vec<ExprStep>,
     /// Values on the way where the next step begins.
     depth: usize,
 }
 
 impl Compiler<'_> {
     /// Appends the steps that leave the value of `node`. Returns whether it is unsigned.
-    fn node(&mut self, node: &Node) -> Result<bool, Fault> {
+    fn node(&mut self, node: &ExprNode) -> Result<bool, CompileFault> {
         match node {
-            Node::Number { bits, unsigned } => {
-                self.steps.push(Step::Push(*bits));
+            ExprNode::Number { bits, unsigned } => {
+                self.steps.push(ExprStep::Push(*bits));
                 Ok(*unsigned)
             }
-            Node::Field { name, at } => self.field(name, *at),
-            Node::Unary(unary, inner) => {
+            ExprNode::Field { name, at } => self.field(name, *at),
+            ExprNode::Unary(unary, inner) => {
                 let unsigned = self.node(inner)?;
-                self.steps.push(Step::Unary(*unary));
+                self.steps.push(ExprStep::Unary(*unary));
                 Ok(unsigned && *unary != Unary::Not)
             }
-            Node::Binary(binary, left, right) => self.binary(*binary, left, right),
-            Node::And(left, right) => self.logical(false, left, right),
-            Node::Or(left, right) => self.logical(true, left, right),
-            Node::Choice(parts) => {
+            ExprNode::Binary(binary, left, right) => self.binary(*binary, left, right),
+            ExprNode::And(left, right) => self.logical(false, left, right),
+            ExprNode::Or(left, right) => self.logical(true, left, right),
+            ExprNode::Choice(parts) => {
                 let [condition, then, other] = &**parts;
                 self.node(condition)?;
                 let skip = self.placeholder();
                 let unsigned = self.node(then)?;
                 let end = self.placeholder();
-                self.steps[skip] = Step::JumpIfZero(self.steps.len());
+                self.steps[skip] = ExprStep::JumpIfZero(self.steps.len());
                 let unsigned = self.node(other)? | unsigned;
-                self.steps[end] = Step::Jump(self.steps.len());
+                self.steps[end] = ExprStep::Jump(self.steps.len());
                 Ok(unsigned)
             }
         }
     }
 
-    fn binary(&mut self, binary: Binary, left: &Node, right: &Node) -> Result<bool, Fault> {
+    fn binary(&mut self, binary: Binary, left: &ExprNode, right: &ExprNode) -> Result<bool, CompileFault> {
         let left = self.node(left)?;
         self.depth += 1;
-        if self.depth >= SLOTS {
-            return Err(Fault { message: "nested too deeply".to_owned(), at: 0, unknown_field: false });
+        if self.depth >= MAX_STACK {
+            return Err(CompileFault { message: "nested too deeply".to_owned(), at: 0, unknown_field: false });
         }
         let right = self.node(right)?;
         self.depth -= 1;
         let is_shift = matches!(binary, Binary::ShiftLeft | Binary::ShiftRight);
         let unsigned = left || right && !is_shift; // the number of bits says nothing of what is shifted
-        self.steps.push(Step::Binary(binary, unsigned));
+        self.steps.push(ExprStep::Binary(binary, unsigned));
         let is_truth = matches!(
             binary,
             Binary::Less
@@ -223,33 +223,33 @@ impl Compiler<'_> {
     }
 
     /// The right side is evaluated only where it matters.
-    fn logical(&mut self, when: bool, left: &Node, right: &Node) -> Result<bool, Fault> {
+    fn logical(&mut self, when: bool, left: &ExprNode, right: &ExprNode) -> Result<bool, CompileFault> {
         self.node(left)?;
         let skip = self.placeholder();
         self.node(right)?;
-        self.steps.push(Step::Truth);
-        self.steps[skip] = Step::JumpKeeping(when, self.steps.len());
+        self.steps.push(ExprStep::Truth);
+        self.steps[skip] = ExprStep::JumpKeeping(when, self.steps.len());
         Ok(false)
     }
 
     /// A step that is settled later.
     fn placeholder(&mut self) -> usize {
-        self.steps.push(Step::Jump(0));
+        self.steps.push(ExprStep::Jump(0));
         self.steps.len() - 1
     }
 
-    fn field(&mut self, name: &str, at: usize) -> Result<bool, Fault> {
+    fn field(&mut self, name: &str, at: usize) -> Result<bool, CompileFault> {
         let field = match self.format.require(name) {
             Ok(field) => field,
-            Err(err) => return Err(Fault { message: err.to_string(), at, unknown_field: true }),
+            Err(err) => return Err(CompileFault { message: err.to_string(), at, unknown_field: true }),
         };
-        if !matches!(field.kind, Kind::Int | Kind::Pointer) {
+        if !matches!(field.kind, FieldKind::Int | FieldKind::Pointer) {
             let message = format!("`{name}` of {} is {}, not a number", self.format.full_name(), field.declared);
-            return Err(Fault { message, at, unknown_field: false });
+            return Err(CompileFault { message, at, unknown_field: false });
         }
-        let field = Field { signed: field.signed && field.kind == Kind::Int, ..field.clone() };
+        let field = Field { signed: field.signed && field.kind == FieldKind::Int, ..field.clone() };
         let unsigned = field.size == 8 && !field.signed;
-        self.steps.push(Step::Load(field));
+        self.steps.push(ExprStep::Load(field));
         Ok(unsigned)
     }
 }

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::parse::{Binary, Node, Unary};
+use super::parse::{Binary, ExprNode, Unary};
 use super::*;
 
 /// `a` int, `b` unsigned long, `c` u8, `d` s64, `s` text.
@@ -132,16 +132,16 @@ fn deep_nesting_is_refused() {
 }
 
 /// What the program should compute, straight from the tree. `bool`: unsigned.
-fn model(node: &Node, raw: &[u8]) -> (Option<u64>, bool) {
+fn model(node: &ExprNode, raw: &[u8]) -> (Option<u64>, bool) {
     let truth = |value: Option<u64>| value.map(|value| value != 0);
     match node {
-        Node::Number { bits, unsigned } => (Some(*bits), *unsigned),
-        Node::Field { name, .. } => {
+        ExprNode::Number { bits, unsigned } => (Some(*bits), *unsigned),
+        ExprNode::Field { name, .. } => {
             let format = format();
             let field = format.field(name).unwrap();
             (field.read_i64(raw).ok().map(|value| value as u64), name == "b")
         }
-        Node::Unary(unary, inner) => {
+        ExprNode::Unary(unary, inner) => {
             let (value, unsigned) = model(inner, raw);
             match unary {
                 Unary::Minus => (value.map(u64::wrapping_neg), unsigned),
@@ -149,22 +149,22 @@ fn model(node: &Node, raw: &[u8]) -> (Option<u64>, bool) {
                 Unary::Not => (truth(value).map(|truth| u64::from(!truth)), false),
             }
         }
-        Node::Binary(binary, left, right) => {
+        ExprNode::Binary(binary, left, right) => {
             use Binary::*;
             let ((left, a), (right, b)) = (model(left, raw), model(right, raw));
             let unsigned = a || b && !matches!(binary, ShiftLeft | ShiftRight);
             let value = left.zip(right).and_then(|(left, right)| program::apply(*binary, unsigned, left, right));
             (value, unsigned && !matches!(binary, Less | LessEqual | Greater | GreaterEqual | Equal | NotEqual))
         }
-        Node::And(left, right) => match truth(model(left, raw).0) {
+        ExprNode::And(left, right) => match truth(model(left, raw).0) {
             Some(true) => (truth(model(right, raw).0).map(u64::from), false),
             other => (other.map(u64::from), false),
         },
-        Node::Or(left, right) => match truth(model(left, raw).0) {
+        ExprNode::Or(left, right) => match truth(model(left, raw).0) {
             Some(false) => (truth(model(right, raw).0).map(u64::from), false),
             other => (other.map(u64::from), false),
         },
-        Node::Choice(parts) => {
+        ExprNode::Choice(parts) => {
             let [condition, then, other] = &**parts;
             let unsigned = model(then, raw).1 | model(other, raw).1;
             match truth(model(condition, raw).0) {

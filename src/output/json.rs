@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::bpf::attached::Attached;
+use crate::bpf::attached::AttachedProgram;
 use crate::digits::{self, Digits};
 use crate::escape::{escape, is_plain};
 use crate::output::EventText;
@@ -173,7 +173,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::Signed(value) => push_signed(*value, out),
         Value::Pct(hundredths) => {
             digits::push_unsigned(u64::from(hundredths / 100), out);
-            let [_, tens, ones] = digits::three(hundredths % 100);
+            let [_, tens, ones] = digits::three_digits(hundredths % 100);
             out.extend_from_slice(&[b'.', tens, ones]);
         }
         Value::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
@@ -216,7 +216,7 @@ pub fn push_list<T>(items: impl Iterator<Item = T>, out: &mut Vec<u8>, push: imp
 }
 
 /// The programs of others that may have hidden events, if there are any.
-pub fn filtered_by(object: &mut Object<'_>, programs: &[Attached]) {
+pub fn filtered_by(object: &mut Object<'_>, programs: &[AttachedProgram]) {
     if programs.is_empty() {
         return;
     }
@@ -224,7 +224,7 @@ pub fn filtered_by(object: &mut Object<'_>, programs: &[Attached]) {
 }
 
 /// Programs, and the events that they are attached to.
-pub fn attached(programs: &[Attached], out: &mut Vec<u8>) {
+pub fn attached(programs: &[AttachedProgram], out: &mut Vec<u8>) {
     push_list(programs.iter(), out, |program, out| {
         let mut object = Object::new(out);
         object.unsigned("program", program.id.into());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::bpf::attached::Attached;
+use crate::bpf::attached::AttachedProgram;
 use crate::report::Top;
 use crate::report::{Batch, Table, Value, Verdict};
 use crate::stats::weights::Weighted;
@@ -35,7 +35,7 @@ pub struct IntervalEnd {
     /// Of what its records make.
     pub verdict: Verdict,
     /// Programs of others that may have hidden events from us.
-    pub filtered_by: Vec<Attached>,
+    pub filtered_by: Vec<AttachedProgram>,
     /// What loss means and what would cure it, for text.
     pub loss_line: Option<String>,
     pub totals: Vec<(&'static str, Value)>,
@@ -83,7 +83,7 @@ pub struct RunEnd {
     pub record_bytes: u64,
     pub totals: Vec<(&'static str, Value)>,
     /// Programs of others that may have hidden events from us.
-    pub filtered_by: Vec<Attached>,
+    pub filtered_by: Vec<AttachedProgram>,
     /// Lines for people, on stderr.
     pub summary: Vec<String>,
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 use unicode_width::UnicodeWidthStr;
 
 use crate::digits::format_ns;
-use crate::digits::{push_blank_padded, push_hex, push_signed, push_unsigned, push_zero_padded, three};
+use crate::digits::{push_blank_padded, push_hex, push_signed, push_unsigned, push_zero_padded, three_digits};
 use crate::escape::{escape_into, is_plain};
 use crate::output::EventText;
 use crate::output::flood::{FloodGroup, Rest};
@@ -225,7 +225,7 @@ fn push_seconds(value: &Value, out: &mut Vec<u8>) {
         Value::Ns(ns) => {
             push_unsigned(ns / 1_000_000_000, out);
             out.push(b'.');
-            out.extend_from_slice(&three((ns / 1_000_000 % 1000) as u32));
+            out.extend_from_slice(&three_digits((ns / 1_000_000 % 1000) as u32));
         }
         value => push_value(value, out),
     }
@@ -253,7 +253,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
         Value::Ns(ns) => {
             push_unsigned(ns / 1_000_000, out);
             out.push(b'.');
-            out.extend_from_slice(&three((ns / 1000 % 1000) as u32));
+            out.extend_from_slice(&three_digits((ns / 1000 % 1000) as u32));
         }
         Value::Pct(hundredths) => {
             let tenths = (hundredths + 5) / 10;

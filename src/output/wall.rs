@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::digits::{six, three};
+use crate::digits::{six_digits, three_digits};
 use crate::sys;
 
 /// How often the wall clock is looked at.
@@ -73,15 +73,15 @@ impl WallClock {
     pub fn text(&mut self, monotonic_ns: u64, out: &mut Vec<u8>) {
         let nanos = self.split(monotonic_ns);
         out.extend_from_slice(self.text.as_bytes());
-        out.extend_from_slice(&six(nanos / 1000));
+        out.extend_from_slice(&six_digits(nanos / 1000));
     }
 
     /// Appends RFC 3339 with the local offset: `2026-11-20T20:46:39.830696123+01:00`.
     pub fn rfc3339(&mut self, monotonic_ns: u64, out: &mut Vec<u8>) {
         let nanos = self.split(monotonic_ns);
         out.extend_from_slice(self.rfc_head.as_bytes());
-        out.extend_from_slice(&six(nanos / 1000));
-        out.extend_from_slice(&three(nanos));
+        out.extend_from_slice(&six_digits(nanos / 1000));
+        out.extend_from_slice(&three_digits(nanos));
         out.extend_from_slice(self.rfc_tail.as_bytes());
     }
 

@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::caret::caret;
 use crate::cli::usage;
 use crate::event::counter;
-use crate::event::selector::{FORM, Head, Selector};
+use crate::event::selector::{EVENT_FORM, Selector, SelectorHead};
 use crate::profiler::Setup;
 use crate::stats::TopK;
 use crate::symbol::kallsyms::each_function;
@@ -34,7 +34,7 @@ impl Setup<'_> {
         let refused = |why: String| usage(format!("{why}{}", caret(&selector.text, 0, 2)));
         let Ok(events) = self.tracefs.get().and_then(|tracefs| tracefs.events()) else {
             return Err(refused(format!(
-                "`{name}` is not an event in full, {FORM}: only root may look for its system"
+                "`{name}` is not an event in full, {EVENT_FORM}: only root may look for its system"
             )));
         };
         let full = match resolve(name, &events) {
@@ -52,7 +52,7 @@ impl Setup<'_> {
             self.warn(line);
         }
         let (system, event) = full.split_once(':').unwrap_or(("", &full));
-        let head = Head::Tracepoint { system: system.to_owned(), name: event.to_owned() };
+        let head = SelectorHead::Tracepoint { system: system.to_owned(), name: event.to_owned() };
         Ok(Cow::Owned(Selector { head, ..selector.clone() }))
     }
 

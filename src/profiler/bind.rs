@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 use crate::cli::usage;
-use crate::event::{Bound, Head, Selector};
+use crate::event::{BoundEvent, Selector, SelectorHead};
 use crate::profiler::Setup;
 use crate::profiler::probes::SelectedEvent;
 use crate::tep::filter::Filter;
@@ -20,7 +20,7 @@ impl Setup<'_> {
     pub fn bind(&self, selector: &Selector, filter: Option<&str>) -> Result<Vec<Bound>> {
         let selector = &*self.with_full_name(selector)?;
         let pattern = selector.head.to_string();
-        let is_pattern = selector.has_wildcard() && matches!(selector.head, Head::Tracepoint { .. });
+        let is_pattern = selector.has_wildcard() && matches!(selector.head, SelectorHead::Tracepoint { .. });
         let events = if is_pattern { self.matching(&pattern)? } else { self.events(selector)? };
         let (mut bound, mut unfit) = (Vec::new(), Vec::new());
         for (evsel, format) in events {
@@ -40,7 +40,7 @@ impl Setup<'_> {
                 expressions.push((name.clone(), program));
             }
             let (evsel, attributes) = (evsel.optional(is_pattern), selector.attrs.clone());
-            bound.push(Bound { evsel, format, filter, expressions, attributes });
+            bound.push(BoundEvent { evsel, format, filter, expressions, attributes });
         }
         if bound.is_empty() {
             bail!("no event of {pattern:?} has the fields that the filter asks for");

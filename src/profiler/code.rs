@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::escape::escape;
-use crate::event::selector::{MOST_OF_MOST, ProbePoint};
+use crate::event::selector::{MAX_MOST, ProbePoint};
 use crate::host::Host;
 use crate::symbol::elf::NOT_ELF;
 use crate::symbol::functions::{
@@ -329,11 +329,8 @@ fn check_count(
     let mut some = names();
     some.dedup();
     some.truncate(OFFERED);
-    let ask = if count <= usize::from(MOST_OF_MOST) {
-        format!(", or ask for so many with most={count}")
-    } else {
-        String::new()
-    };
+    let ask =
+        if count <= usize::from(MAX_MOST) { format!(", or ask for so many with most={count}") } else { String::new() };
     let left_out = search.left_out().map_or_else(String::new, |files| format!(" ({files})"));
     bail!(
         "`{name}` is {count} functions{left_out}, more than {}: name fewer{ask}; some are {}",

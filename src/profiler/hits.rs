@@ -15,7 +15,7 @@ use crate::symbol::mappings::offset_in_file;
 use crate::sys;
 use crate::sys::perf::Watch;
 use crate::sys::probed::Begins;
-use crate::tep::probe::{Definition, Hits, Probes, Spot};
+use crate::tep::probe::{ProbeAddress, ProbeDefinition, ProbeHits, Probes};
 
 /// CPU time that a probe adds to a call of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl HitCost {
     /// enters it once more.
     pub fn of(&self, hits: &[Hits]) -> u64 {
         let entries: FxHashSet<&str> = hits.iter().filter_map(|hits| hits.shown.strip_prefix(ENTRY)).collect();
-        let cost = |hits: &Hits| {
+        let cost = |hits: &ProbeHits| {
             let shares = hits.shown.strip_prefix(RETURN).is_some_and(|place| entries.contains(place));
             let each = if shares { self.return_ns } else { self.each(hits) };
             each.saturating_mul(hits.count)
@@ -53,7 +53,7 @@ impl HitCost {
 
 impl TracefsFinder {
     /// The run's own probes in programs.
-    pub fn probes_in_programs(&self) -> Vec<Hits> {
+    pub fn probes_in_programs(&self) -> Vec<ProbeHits> {
         self.probes.get().map(Probes::in_programs).unwrap_or_default()
     }
 
@@ -96,8 +96,8 @@ impl TracefsFinder {
         let maps = fs::read(host.proc.join("self/maps"))?;
         let offset = offset_in_file(&maps, address).context("it is in no file")?;
         let file = File::open(host.proc.join("self/exe"))?;
-        let spot = Spot::User { fd: file.as_raw_fd(), offset };
-        let definition = Definition { spot, ret, name: "cost_of_a_hit".to_owned(), args: Vec::new() };
+        let address = ProbeAddress::User { fd: file.as_raw_fd(), offset };
+        let definition = ProbeDefinition { address, ret, name: "cost_of_a_hit".to_owned(), args: Vec::new() };
         let (system, name) = probes.define(&definition, "").map_err(|refusal| refusal.error)?;
         let format = self.get()?.format(&system, &name)?;
         let cpu = online_cpus(host)?.first().copied().context("no CPU is online")?;
@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn a_return_shares_its_entry() {
         let cost = HitCost { simple_ns: 1000, stepped_ns: 7000, return_ns: 800 };
-        let hits = |shown: &str, count, is_stepped| Hits { shown: shown.to_owned(), count, is_stepped };
-        let all = |all: &[Hits]| cost.of(all);
+        let hits = |shown: &str, count, is_stepped| ProbeHits { shown: shown.to_owned(), count, is_stepped };
+        let all = |all: &[ProbeHits]| cost.of(all);
         assert_eq!(all(&[hits("uprobe:a", 2, false), hits("uprobe:b", 3, true)]), 23_000);
         assert_eq!(all(&[hits("uretprobe:a", 2, false), hits("uprobe:b", 3, false)]), 6600);
         assert_eq!(all(&[hits("uprobe:a", 10, true), hits("uretprobe:a", 10, true)]), 78_000);

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use crate::caret::caret;
 use crate::cli::usage;
 use crate::escape::escape;
-use crate::event::selector::{Args, Head, ProbePoint, Selector, USUAL_MOST};
+use crate::event::selector::{DEFAULT_MOST, ProbeArgs, ProbePoint, Selector, SelectorHead};
 use crate::host::{Host, processes};
 use crate::perf::Attr;
 use crate::perf::attr::MissingFeatures;
@@ -23,8 +23,8 @@ use crate::sys;
 use crate::sys::perf::Watch;
 use crate::task::procfs;
 use crate::tep::format::Format;
-use crate::tep::probe::events::{Group, Part, has_kprobes, has_uprobes};
-use crate::tep::probe::{Definition, FetchArg, Machine, Probes, Refusal, Site, Spot, fetch};
+use crate::tep::probe::events::{DefinitionPart, ProbeGroup, has_kprobes, has_uprobes};
+use crate::tep::probe::{FetchArg, Machine, ProbeAddress, ProbeDefinition, ProbeRefusal, ProbeSite, Probes, fetch};
 
 pub const NO_KPROBES: &str = "this kernel has no kprobes (CONFIG_KPROBE_EVENTS)";
 pub const NO_UPROBES: &str = "this kernel has no uprobes (CONFIG_UPROBE_EVENTS)";
@@ -75,10 +75,10 @@ impl Setup<'_> {
                     );
                 }
                 let site = site(place, false, Machine::of_kernel());
-                let spot = Spot::Kernel { function: place.function.clone(), offset: place.offset };
-                Ok(vec![self.define(selector, &selector.head, spot, &site)?])
+                let address = ProbeAddress::Kernel { function: place.function.clone(), offset: place.offset };
+                Ok(vec![self.define(selector, &selector.head, address, &site)?])
             }
-            Head::Uprobe(place, path) => self.in_programs(selector, place, path.as_deref()),
+            SelectorHead::Uprobe(place, path) => self.in_programs(selector, place, path.as_deref()),
         }
     }
 
@@ -110,7 +110,7 @@ impl Setup<'_> {
         if !has_uprobes(self.tracefs.get_as_root(ROOT_ONLY)?.root()) {
             bail!("{head}: {NO_UPROBES}");
         }
-        let wanted = code::WantedFunctions { place, most: selector.attrs.most.unwrap_or(USUAL_MOST) };
+        let wanted = code::WantedFunctions { place, most: selector.attrs.most.unwrap_or(DEFAULT_MOST) };
         let search = Search::within(path.map_or(MOST_OF_TARGET_BYTES, |_| MOST_OF_FILE_BYTES));
         let locations = match path {
             Some(path) => code::in_file(wanted, path, &search),
@@ -197,7 +197,7 @@ impl Setup<'_> {
                 ))
             })?,
         };
-        let definition = Definition { spot, ret: place.ret, name: place.function.clone(), args };
+        let definition = ProbeDefinition { address, ret: place.ret, name: place.function.clone(), args };
         let (head, probes) = (at.to_string(), self.tracefs.probes(self.host)?);
         let defined = probes.define(&definition, &head);
         let (system, name) = defined.map_err(|refusal| self.refused(selector, place, &definition, refusal))?;
@@ -205,7 +205,7 @@ impl Setup<'_> {
         probes.set_id(format.id);
         (format.system, format.name) = at.parts(); // as the user knows it
         for arg in &definition.args {
-            arg.cut.iter().for_each(|cut| format.cut(&arg.name, cut));
+            arg.limit.iter().for_each(|limit| format.limit_text(&arg.name, limit));
         }
         let format = Arc::new(format);
         self.tracefs.defined(&format);
@@ -217,11 +217,11 @@ impl Setup<'_> {
         &self,
         selector: &Selector,
         place: &ProbePoint,
-        definition: &Definition,
-        refusal: Refusal,
+        definition: &ProbeDefinition,
+        refusal: ProbeRefusal,
     ) -> anyhow::Error {
         let head = &selector.head;
-        let Refusal { error, complaint } = refusal;
+        let ProbeRefusal { error, logged } = refusal;
         let errno = error.raw_os_error().unwrap_or(0);
         if matches!(errno, libc::EPERM | libc::EACCES | libc::EROFS) {
             return anyhow!(error).context(format!(
@@ -234,7 +234,7 @@ impl Setup<'_> {
             let is_argument = definition.args.get(*number).is_some_and(|arg| arg.text.contains("$arg"));
             let what = match is_argument && place.ret {
                 true => "this kernel knows the arguments of a function only when it starts".to_owned(),
-                false => lower_first(&complaint.what),
+                false => lower_first(&logged.what),
             };
             return anyhow!("{head}: the kernel does not take this: {what}{}", caret(&selector.text, at, 2));
         }
@@ -250,8 +250,8 @@ impl Setup<'_> {
     }
 }
 
-fn site(place: &ProbePoint, user: bool, machine: Machine) -> Site {
-    Site { user, ret: place.ret, entry: place.offset == 0 && !place.ret, machine }
+fn site(place: &ProbePoint, user: bool, machine: Machine) -> ProbeSite {
+    ProbeSite { user, ret: place.ret, entry: place.offset == 0 && !place.ret, machine }
 }
 
 /// The offset in the selector's text of the byte that the kernel complains about: byte `into` of argument `number`.
@@ -389,18 +389,18 @@ impl TracefsFinder {
     pub fn try_probe(&self, host: &Host, user: bool) -> Result<()> {
         let root = self.get_as_root(ROOT_ONLY)?.root();
         let file = std::fs::File::open(host.proc.join("self/exe"))?;
-        let spot = match user {
+        let address = match user {
             true if !has_uprobes(root) => bail!(NO_UPROBES),
             false if !has_kprobes(root) => bail!(NO_KPROBES),
-            true => Spot::User { fd: file.as_raw_fd(), offset: sys::page_size() as u64 },
-            false => Spot::Kernel { function: "vfs_read".to_owned(), offset: 0 },
+            true => ProbeAddress::User { fd: file.as_raw_fd(), offset: sys::page_size() as u64 },
+            false => ProbeAddress::Kernel { function: "vfs_read".to_owned(), offset: 0 },
         };
-        let definition = Definition { spot, ret: false, name: "doctor".to_owned(), args: Vec::new() };
+        let definition = ProbeDefinition { address, ret: false, name: "doctor".to_owned(), args: Vec::new() };
         let probes = Probes::new(root, own_group(host)?);
         match probes.define(&definition, "") {
             Ok(_) => Ok(()),
-            Err(Refusal { complaint: Some((complaint, _)), .. }) => bail!(lower_first(&complaint.what)),
-            Err(Refusal { error, .. }) => Err(error.into()),
+            Err(ProbeRefusal { logged: Some((logged, _)), .. }) => bail!(lower_first(&logged.what)),
+            Err(ProbeRefusal { error, .. }) => Err(error.into()),
         }
     }
 }
@@ -410,7 +410,7 @@ fn own_group(host: &Host) -> Result<Group> {
     let link = std::fs::read_link(host.proc.join("self")).ok();
     let pid = link.and_then(|link| link.to_str()?.parse().ok()).context("/proc does not show this process")?;
     let start = procfs::start_ticks(host, pid).context("/proc does not tell when this process was started")?;
-    Ok(Group { pid, start, namespace: procfs::own_pid_namespace(host).filter(|_| procfs::is_nested(host)) })
+    Ok(ProbeGroup { pid, start, namespace: procfs::own_pid_namespace(host).filter(|_| procfs::is_nested(host)) })
 }
 
 /// True if the process of a group has certainly ended.
@@ -450,8 +450,8 @@ mod tests {
         process(8, 'Z', 99, INITIAL);
         process(9, 'S', 5, 4_026_532_000);
         std::os::unix::fs::symlink("7", dir.path().join("self")).unwrap();
-        assert_eq!(own_group(&host).unwrap(), Group { pid: 7, start: 99, namespace: None });
-        let gone = |pid, start, namespace| is_gone(&host, &Group { pid, start, namespace });
+        assert_eq!(own_group(&host).unwrap(), ProbeGroup { pid: 7, start: 99, namespace: None });
+        let gone = |pid, start, namespace| is_gone(&host, &ProbeGroup { pid, start, namespace });
         assert!(!gone(7, 99, None), "lives");
         assert!(gone(7, 98, None), "the number belongs to another one now");
         assert!(gone(8, 99, None), "a zombie holds nothing");
@@ -466,9 +466,9 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_is_about_what_was_typed() {
-        let site = Site { user: true, ret: false, entry: true, machine: Machine::X86_64 };
-        let args = Args { text: "a=$arg1 b=%di:u64".to_owned(), at: 10 };
+    fn an_error_of_the_kernel_is_about_what_was_typed() {
+        let site = ProbeSite { user: true, ret: false, entry: true, machine: Machine::X86_64 };
+        let args = ProbeArgs { text: "a=$arg1 b=%di:u64".to_owned(), at: 10 };
         let parsed = fetch::parse(&args.text, &site).unwrap();
         assert_eq!(column_of(&args, &parsed, 0, 2), 10, "`$arg1` is `%di` to the kernel");
         assert_eq!(column_of(&args, &parsed, 1, 2), 10 + 8 + 2);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
-use crate::event::Head;
+use crate::event::SelectorHead;
 use crate::host::Host;
 use crate::perf::no_tracefs::{Lockdown, NoTracefs, unreadable};
 use crate::perf::refusal::{Reason, Refused};
@@ -16,7 +16,7 @@ use crate::sys::mounts::mounts;
 use crate::tep::EventError;
 use crate::tep::format::Format;
 use crate::tep::probe::Probes;
-use crate::tep::tracefs::{Tracefs, USUAL, mount_points};
+use crate::tep::tracefs::{STANDARD_ROOTS, Tracefs, mount_points};
 
 /// Finds tracefs when it is first needed: at its usual mount points, else by a private mount, else at any mount point.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl TracefsFinder {
     /// tracefs is mounted nowhere and cannot be mounted.
     pub fn get(&self) -> Result<&Tracefs> {
         if self.found.get().is_none() {
-            let found = match Tracefs::find_mounted(USUAL) {
+            let found = match Tracefs::find_mounted(STANDARD_ROOTS) {
                 Some(tracefs) => (tracefs, None),
                 None => {
                     let host = Host::default();

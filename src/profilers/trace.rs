@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cli::{CommonArgs, usage};
-use crate::event::{Attrs, Bound, Selector, selector};
+use crate::event::{BoundEvent, Selector, SelectorAttrs, selector};
 use crate::perf::Sample;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::EventId;
@@ -68,12 +68,12 @@ const HALF_SEEN: [&str; 4] =
 struct EventSpec {
     /// As typed.
     filter: Option<String>,
-    attrs: Attrs,
+    attrs: SelectorAttrs,
 }
 
 /// An event that was selected, not yet in the list.
 struct Chosen {
-    bound: Bound,
+    bound: BoundEvent,
     /// In [`Trace::ways`].
     spec: usize,
 }
@@ -177,9 +177,9 @@ impl Trace {
     }
 
     /// Puts an event that is opened into the list.
-    fn add(&mut self, bound: Bound, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+    fn add(&mut self, bound: BoundEvent, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let (format, filter) = (bound.format.clone(), bound.filter.clone());
-        let Attrs { stack, alias, .. } = bound.attributes.clone();
+        let SelectorAttrs { stack, alias, .. } = bound.attributes.clone();
         let evsel = bound.into_evsel(setup.stacks || stack);
         let event = evlist.add(evsel.unpaired(filter.is_some()).printed(alias))?;
         let context = ContextFlags::of(&format);
@@ -189,7 +189,7 @@ impl Trace {
     }
 
     /// Puts raw events into the list, and behind them what they are shown as.
-    fn add_raw(&mut self, raws: Vec<(Bound, Raw)>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
+    fn add_raw(&mut self, raws: Vec<(BoundEvent, Raw)>, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let first = self.traced.len();
         let mut told = Vec::new();
         for (event, raw) in raws {
@@ -199,7 +199,7 @@ impl Trace {
         for (traced, mut raw) in self.traced[first..].iter_mut().zip(told) {
             let mut shown = Vec::new();
             for (number, call) in raw.calls.drain(..) {
-                let Bound { evsel, attributes, .. } = call.bound;
+                let BoundEvent { evsel, attributes, .. } = call.bound;
                 shown.push((number, evlist.add(evsel.unopened().printed(attributes.alias))?));
             }
             traced.calls = Some(raw.into_calls(&shown));
@@ -231,7 +231,7 @@ impl Profiler for Trace {
         for traced in &mut self.traced {
             let ours = if has_second_party(&traced.format) { None } else { setup.not_ourselves(&traced.format) };
             let numbers = traced.calls.as_ref().and_then(|calls| calls.filter.clone());
-            let is_cut = traced.filter.as_ref().is_some_and(Filter::is_of_cut_text);
+            let is_cut = traced.filter.as_ref().is_some_and(Filter::tests_limited_text);
             // What is too long for the kernel is evaluated here; the numbers always are.
             let without_numbers = Filter::all_of([traced.filter.clone(), ours.clone()]);
             let all = Filter::all_of([without_numbers.clone(), numbers]);
@@ -240,7 +240,7 @@ impl Profiler for Trace {
             }
             if traced.filter.is_some() {
                 let name = traced.format.full_name();
-                if is_cut && traced.filter.as_ref().is_some_and(Filter::is_kernels) {
+                if is_cut && traced.filter.as_ref().is_some_and(Filter::needs_kernel) {
                     bail!("{name}: a filter is either for text with a length or for what only the kernel knows");
                 }
                 let why = if is_cut { "of text with a length" } else { "too long for the kernel" };

@@ -29,7 +29,7 @@ use crate::sys;
 use crate::sys::affinity::CpuMask;
 use crate::sys::process::Workload;
 use crate::task::run_delay::RunDelay;
-use crate::tep::field::Kind;
+use crate::tep::field::FieldKind;
 
 /// A shorter count says little.
 pub const SHORTEST: Duration = Duration::from_millis(100);
@@ -377,7 +377,7 @@ impl Run {
         };
         let format = of_probe.or_else(by_name);
         let fields = format.iter().flat_map(|format| &format.fields).map(|field| {
-            let dynamic = matches!(field.kind, Kind::DataLoc { .. } | Kind::RelLoc { .. });
+            let dynamic = matches!(field.kind, FieldKind::DataLoc { .. } | FieldKind::RelLoc { .. });
             (field.offset.saturating_add(field.size), if dynamic { TEXT } else { 0 })
         });
         let (end, dynamic) = fields.fold((0, 0), |(end, sum), (next, text)| (next.max(end), text + sum));

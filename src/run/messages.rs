@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use crate::bpf::attached::Attached;
+use crate::bpf::attached::AttachedProgram;
 use crate::escape::escape;
 use crate::output::RunEnd;
 use crate::output::flame::About;
@@ -143,9 +143,9 @@ pub fn summary(profiler: &str, end: &RunEnd, counts_lost: bool) -> Vec<String> {
 }
 
 /// What the numbers of the whole run may lack, and nobody can tell.
-fn hidden(profiler: &str, filtered_by: &[Attached]) -> Option<String> {
+fn hidden(profiler: &str, filtered_by: &[AttachedProgram]) -> Option<String> {
     const NAMED: usize = 3;
-    let programs: Vec<String> = filtered_by.iter().take(NAMED).map(Attached::program).collect();
+    let programs: Vec<String> = filtered_by.iter().take(NAMED).map(AttachedProgram::program).collect();
     let more = match filtered_by.len().saturating_sub(NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),

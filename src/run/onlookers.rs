@@ -2,7 +2,7 @@
 //!
 //! Asked at the start, every half second and at the end of an interval. Each tracepoint is a call of 1 to 2 us.
 
-use crate::bpf::attached::{self, Look, Watch};
+use crate::bpf::attached::{self, ProgramQuery, ProgramWatch};
 use crate::perf::refusal::Reason;
 use crate::run::Run;
 use crate::sys;
@@ -13,13 +13,13 @@ const FEW: usize = 256;
 /// What is known of them.
 #[derive(Debug, Default)]
 pub struct Onlookers {
-    watch: Watch,
+    watch: ProgramWatch,
     looked_ns: u64,
     is_refused: bool,
 }
 
 impl Onlookers {
-    pub fn watch(&mut self) -> &mut Watch {
+    pub fn watch(&mut self) -> &mut ProgramWatch {
         &mut self.watch
     }
 
@@ -55,7 +55,7 @@ impl Run {
         }
     }
 
-    fn take_look(&mut self, look: Look) {
+    fn take_look(&mut self, look: ProgramQuery) {
         if look.is_refused {
             self.onlookers.is_refused = true;
             let reason = Reason::new("whether BPF programs hide events from us cannot be asked", "CAP_PERFMON");

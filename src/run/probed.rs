@@ -4,7 +4,7 @@ use crate::digits::format_ns;
 use crate::perf::target::Tasks;
 use crate::profiler::hits::HitCost;
 use crate::run::Run;
-use crate::tep::probe::Hits;
+use crate::tep::probe::ProbeHits;
 
 impl Run {
     /// Says what each hit will cost, and whom.
@@ -64,12 +64,12 @@ impl Paid {
     }
 }
 
-fn each(cost: Option<HitCost>, probes: &[Hits]) -> String {
+fn each(cost: Option<HitCost>, probes: &[ProbeHits]) -> String {
     let what = if probes.len() == 1 { "a probe in a program" } else { "probes in programs" };
     let Some(cost) = cost else {
         return format!("{what}: a hit costs its program 1 to 15 us");
     };
-    let each = |probe: &Hits| cost.each(probe);
+    let each = |probe: &ProbeHits| cost.each(probe);
     let (least, most) = (probes.iter().map(each).min().unwrap_or(0), probes.iter().map(each).max().unwrap_or(0));
     let range = if least == most { "" } else { &format!("{} to ", format_ns(least)) };
     format!("{what}: a hit costs its program about {range}{}, as measured here", format_ns(most))

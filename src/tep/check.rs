@@ -22,8 +22,8 @@ const MAX_TROUBLES: usize = 100;
 
 /// What was found below a directory.
 #[derive(Debug, Default)]
-pub struct Checked {
-    pub trees: Vec<Tree>,
+pub struct FormatCheck {
+    pub trees: Vec<FormatTree>,
     /// What was not looked at, and why, for the user.
     pub troubles: Vec<String>,
     entries: usize,
@@ -33,27 +33,27 @@ pub struct Checked {
 
 /// The formats of one kernel.
 #[derive(Debug, Default)]
-pub struct Tree {
+pub struct FormatTree {
     /// Its directory, seen from the one that was asked for; empty when it is that one.
     pub name: String,
     pub formats: usize,
     pub parsed: usize,
     pub compiled: usize,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<FormatFinding>,
 }
 
 /// Something about one event that is not as it should be.
 #[derive(Debug)]
-pub struct Finding {
+pub struct FormatFinding {
     /// `system:name`, after the directories.
     pub event: String,
-    pub kind: Kind,
+    pub kind: FormatFindingKind,
     /// For `Incomplete`, one for each gap.
     pub reasons: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FormatFindingKind {
     /// The format cannot be read or makes no sense.
     Unparsed,
     /// The `print fmt` does not compile: fields are shown as `name=value`.
@@ -66,8 +66,8 @@ pub enum Kind {
 ///
 /// # Errors
 /// `dir` cannot be listed.
-pub fn check_formats(dir: &Path) -> io::Result<Checked> {
-    let mut checked = Checked::default();
+pub fn check_formats(dir: &Path) -> io::Result<FormatCheck> {
+    let mut checked = FormatCheck::default();
     checked.walk(dir, dir, 0)?;
     if checked.links > 0 {
         checked.trouble(format!("{} symbolic links were not followed", checked.links));
@@ -75,7 +75,7 @@ pub fn check_formats(dir: &Path) -> io::Result<Checked> {
     Ok(checked)
 }
 
-impl Checked {
+impl FormatCheck {
     pub fn formats(&self) -> usize {
         self.trees.iter().map(|tree| tree.formats).sum()
     }
@@ -133,10 +133,10 @@ impl Checked {
         self.tree(tree_name(root, dir)).add(format!("{system}:{event}"), found);
     }
 
-    fn tree(&mut self, name: String) -> &mut Tree {
+    fn tree(&mut self, name: String) -> &mut FormatTree {
         // A tree is walked from end to end before the next one.
         if self.trees.last().is_none_or(|tree| tree.name != name) {
-            self.trees.push(Tree { name, ..Tree::default() });
+            self.trees.push(FormatTree { name, ..FormatTree::default() });
         }
         let last = self.trees.len() - 1;
         &mut self.trees[last]
@@ -156,14 +156,14 @@ impl Checked {
     }
 }
 
-impl Tree {
+impl FormatTree {
     fn add(&mut self, event: String, format: Result<Format, String>) {
         self.formats += 1;
         let (kind, reasons) = match format.map(|format| PrintFmt::compile(&format)) {
-            Err(reason) => (Kind::Unparsed, vec![reason]),
+            Err(reason) => (FormatFindingKind::Unparsed, vec![reason]),
             Ok(Err(unsupported)) => {
                 self.parsed += 1;
-                (Kind::Fallback, vec![unsupported.reason])
+                (FormatFindingKind::Fallback, vec![unsupported.reason])
             }
             Ok(Ok(print_fmt)) => {
                 self.parsed += 1;
@@ -171,13 +171,13 @@ impl Tree {
                 if print_fmt.gaps().is_empty() {
                     return;
                 }
-                (Kind::Incomplete, print_fmt.gaps().to_vec())
+                (FormatFindingKind::Incomplete, print_fmt.gaps().to_vec())
             }
         };
-        self.findings.push(Finding { event, kind, reasons });
+        self.findings.push(FormatFinding { event, kind, reasons });
     }
 
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: FormatFindingKind) -> usize {
         self.findings.iter().filter(|finding| finding.kind == kind).count()
     }
 }
@@ -222,9 +222,10 @@ mod tests {
     }
 
     fn summary(dir: &Path) -> Vec<(String, [usize; 3], Vec<String>)> {
-        let line = |finding: &Finding| format!("{:?} {} {}", finding.kind, finding.event, finding.reasons.join(", "));
+        let line =
+            |finding: &FormatFinding| format!("{:?} {} {}", finding.kind, finding.event, finding.reasons.join(", "));
         let checked = check_formats(dir).unwrap();
-        let tree = |tree: &Tree| {
+        let tree = |tree: &FormatTree| {
             let counts = [tree.formats, tree.parsed, tree.compiled];
             (tree.name.clone(), counts, tree.findings.iter().map(line).collect())
         };
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!((tree.formats, tree.parsed, tree.compiled), (6, 1, 1));
         let unparsed: Vec<_> = tree.findings.iter().map(|finding| finding.event.as_str()).collect();
         assert_eq!(unparsed, ["s:empty", "s:huge", "s:linked", "s:pipe", "s:rubbish"]);
-        assert!(tree.findings.iter().all(|finding| finding.kind == Kind::Unparsed));
+        assert!(tree.findings.iter().all(|finding| finding.kind == FormatFindingKind::Unparsed));
         assert_eq!(checked.trees.len(), 1, "too deep");
         assert_eq!(checked.troubles, ["2 symbolic links were not followed"]);
     }

@@ -9,7 +9,7 @@ use super::print_fmt::{FlagTable, PrintFmt};
 
 /// A field that profilers rely on and that is not the same in all kernels.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Drifting {
+pub struct DriftingField {
     pub event: &'static str,
     /// Its names, the best first.
     pub names: &'static [&'static str],
@@ -17,15 +17,15 @@ pub struct Drifting {
     pub without: Option<&'static str>,
 }
 
-const fn drifting(event: &'static str, names: &'static [&'static str], without: Option<&'static str>) -> Drifting {
-    Drifting { event, names, without }
+const fn drifting(event: &'static str, names: &'static [&'static str], without: Option<&'static str>) -> DriftingField {
+    DriftingField { event, names, without }
 }
 
 /// What an event of an allocator calls the bytes it took, the best first: with what is lost to rounding.
 pub const ALLOCATED_BYTES: [&str; 2] = ["bytes_alloc", "size"];
 
 /// Retyped, renamed or dropped over the years.
-pub static DRIFTING: [Drifting; 13] = [
+pub static DRIFTING_FIELDS: [DriftingField; 13] = [
     drifting("sched:sched_switch", &["prev_comm"], None),
     drifting("sched:sched_switch", &["prev_pid"], None),
     drifting("sched:sched_switch", &["prev_state"], None),
@@ -53,7 +53,7 @@ static SUCCESSORS: [(&str, &str); 8] = [
     ("writeback:writeback_dirty_page", "writeback:writeback_dirty_folio"),
 ];
 
-impl Drifting {
+impl DriftingField {
     /// The field, as the kernel of `format` has it.
     pub fn find<'f>(&self, format: &'f Format) -> Option<&'f Field> {
         self.names.iter().find_map(|name| format.field(name))
@@ -66,7 +66,7 @@ impl Drifting {
 /// There is none; the error tells what there is.
 pub fn require<'f>(format: &'f Format, name: &str) -> Result<&'f Field, FieldError> {
     let full_name = format.full_name();
-    let known = DRIFTING.iter().find(|field| field.event == full_name && field.names.first() == Some(&name));
+    let known = DRIFTING_FIELDS.iter().find(|field| field.event == full_name && field.names.first() == Some(&name));
     known.and_then(|known| known.find(format)).map_or_else(|| format.require(name), Ok)
 }
 

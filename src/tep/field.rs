@@ -14,7 +14,7 @@ pub struct Field {
     pub size: usize,
     /// Of arrays: whether the elements are.
     pub signed: bool,
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// Of a text that is read up to a zero: less of it may be meant.
     pub limit: Option<TextLimit>,
 }
@@ -46,7 +46,7 @@ impl TextLimit {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FieldKind {
     Int,
     Pointer,
     /// A fixed array of plain `char`, signed or not: text up to the first NUL, which may be missing.
@@ -150,19 +150,19 @@ pub enum FieldValue<'a> {
     Pointer(u64),
     /// Bytes up to the first NUL, in no particular encoding.
     Text(&'a [u8]),
-    Ints(Ints<'a>),
+    Ints(IntArray<'a>),
     /// A struct, or an array whose elements are no integers.
     Bytes(&'a [u8]),
 }
 
 /// An array of integers inside a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ints<'a> {
+pub struct IntArray<'a> {
     bytes: &'a [u8],
     ty: IntType,
 }
 
-impl<'a> Ints<'a> {
+impl<'a> IntArray<'a> {
     /// `Signed` or `Unsigned`, in order. Bytes after the last whole element are left out.
     pub fn iter(&self) -> impl Iterator<Item = FieldValue<'a>> + use<'a> {
         let ty = self.ty;
@@ -224,14 +224,14 @@ impl Field {
     /// It has another size, or is no integer.
     pub fn int32(&self) -> Result<Int32, ReadError> {
         let offset = u16::try_from(self.offset).map_err(|_| ReadError::Short)?; // no record is longer
-        if self.kind == Kind::Int && self.size == 4 { Ok(Int32 { offset }) } else { Err(ReadError::OtherSize) }
+        if self.kind == FieldKind::Int && self.size == 4 { Ok(Int32 { offset }) } else { Err(ReadError::OtherSize) }
     }
 
     /// # Errors
     /// It has another size, or is no single number.
     pub fn int64(&self) -> Result<Int64, ReadError> {
         let offset = u16::try_from(self.offset).map_err(|_| ReadError::Short)?;
-        let is_number = matches!(self.kind, Kind::Int | Kind::Pointer);
+        let is_number = matches!(self.kind, FieldKind::Int | FieldKind::Pointer);
         if is_number && self.size == 8 { Ok(Int64 { offset }) } else { Err(ReadError::OtherSize) }
     }
 
@@ -291,8 +291,8 @@ impl Field {
     #[inline]
     pub fn bytes<'a>(&self, raw: &'a [u8]) -> Result<&'a [u8], ReadError> {
         match self.kind {
-            Kind::DataLoc { .. } => located(raw, self.offset, false),
-            Kind::RelLoc { .. } => located(raw, self.offset, true),
+            FieldKind::DataLoc { .. } => located(raw, self.offset, false),
+            FieldKind::RelLoc { .. } => located(raw, self.offset, true),
             _ => {
                 let end = self.offset.checked_add(self.size).ok_or(ReadError::Short)?;
                 raw.get(self.offset..end).ok_or(ReadError::Short)
@@ -311,10 +311,10 @@ impl Field {
     #[inline]
     pub fn text<'a>(&self, raw: &'a [u8]) -> Result<&'a [u8], ReadError> {
         match self.kind {
-            Kind::Text
-            | Kind::Array { element: 1, .. }
-            | Kind::DataLoc { element: 1, .. }
-            | Kind::RelLoc { element: 1, .. } => Ok(self.cut(until_nul(self.bytes(raw)?), raw)),
+            FieldKind::Text
+            | FieldKind::Array { element: 1, .. }
+            | FieldKind::DataLoc { element: 1, .. }
+            | FieldKind::RelLoc { element: 1, .. } => Ok(self.cut(until_nul(self.bytes(raw)?), raw)),
             _ => Err(ReadError::NotText),
         }
     }
@@ -325,18 +325,20 @@ impl Field {
     /// `raw` ends before the field or the data it locates.
     pub fn value<'a>(&self, raw: &'a [u8]) -> Result<FieldValue<'a>, ReadError> {
         Ok(match self.kind {
-            Kind::Int if self.is_address() => FieldValue::Pointer(self.read_u64(raw)?),
-            Kind::Int if self.signed => FieldValue::Signed(self.read_i64(raw)?),
-            Kind::Int => FieldValue::Unsigned(self.read_u64(raw)?),
-            Kind::Pointer => FieldValue::Pointer(self.read_u64(raw)?),
-            Kind::Text | Kind::DataLoc { text: true, .. } | Kind::RelLoc { text: true, .. } => {
+            FieldKind::Int if self.is_address() => FieldValue::Pointer(self.read_u64(raw)?),
+            FieldKind::Int if self.signed => FieldValue::Signed(self.read_i64(raw)?),
+            FieldKind::Int => FieldValue::Unsigned(self.read_u64(raw)?),
+            FieldKind::Pointer => FieldValue::Pointer(self.read_u64(raw)?),
+            FieldKind::Text | FieldKind::DataLoc { text: true, .. } | FieldKind::RelLoc { text: true, .. } => {
                 FieldValue::Text(self.cut(until_nul(self.bytes(raw)?), raw))
             }
-            Kind::Array { element, .. } | Kind::DataLoc { element, .. } | Kind::RelLoc { element, .. } => {
+            FieldKind::Array { element, .. }
+            | FieldKind::DataLoc { element, .. }
+            | FieldKind::RelLoc { element, .. } => {
                 let bytes = self.bytes(raw)?;
                 match element {
                     1 | 2 | 4 | 8 if self.declared.contains('[') => {
-                        FieldValue::Ints(Ints { bytes, ty: IntType { size: element, signed: self.signed } })
+                        FieldValue::Ints(IntArray { bytes, ty: IntType { size: element, signed: self.signed } })
                     }
                     _ => FieldValue::Bytes(bytes),
                 }
@@ -354,9 +356,11 @@ impl Field {
     /// The type of the field, or of its elements when it is an array.
     pub(super) fn int_type(&self) -> Option<IntType> {
         let size = match self.kind {
-            Kind::Int | Kind::Pointer => self.size,
-            Kind::Text => 1,
-            Kind::Array { element, .. } | Kind::DataLoc { element, .. } | Kind::RelLoc { element, .. } => element,
+            FieldKind::Int | FieldKind::Pointer => self.size,
+            FieldKind::Text => 1,
+            FieldKind::Array { element, .. }
+            | FieldKind::DataLoc { element, .. }
+            | FieldKind::RelLoc { element, .. } => element,
         };
         matches!(size, 1 | 2 | 4 | 8).then_some(IntType { size, signed: self.signed })
     }
@@ -374,28 +378,28 @@ impl Field {
         Some(Field { name: name.to_owned(), declared, offset, size, signed, kind, limit: None })
     }
 
-    fn kind(declared: &str, size: usize, element_type: Option<IntType>, is_char: bool) -> Kind {
+    fn kind(declared: &str, size: usize, element_type: Option<IntType>, is_char: bool) -> FieldKind {
         let element = if declared.contains('*') { 8 } else { element_type.map_or(1, |ty| ty.size) };
         let locates = size.is_multiple_of(4) && size > 0;
         if declared.starts_with("__data_loc") && locates {
-            Kind::DataLoc { text: is_char, element }
+            FieldKind::DataLoc { text: is_char, element }
         } else if declared.starts_with("__rel_loc") && locates {
-            Kind::RelLoc { text: is_char, element }
+            FieldKind::RelLoc { text: is_char, element }
         } else if let Some(dimensions) = declared.find('[').and_then(|at| declared.get(at..)) {
             let count = element_count(dimensions).filter(|count| *count > 0 && size.is_multiple_of(*count));
             match count {
-                Some(count) if is_char && count == size => Kind::Text,
-                None if is_char => Kind::Text, // the size is a macro or a computation
-                Some(count) => Kind::Array { element: (size / count).max(1), count },
-                None if size.is_multiple_of(element) => Kind::Array { element, count: size / element },
-                None => Kind::Array { element: 1, count: size },
+                Some(count) if is_char && count == size => FieldKind::Text,
+                None if is_char => FieldKind::Text, // the size is a macro or a computation
+                Some(count) => FieldKind::Array { element: (size / count).max(1), count },
+                None if size.is_multiple_of(element) => FieldKind::Array { element, count: size / element },
+                None => FieldKind::Array { element: 1, count: size },
             }
         } else if matches!(size, 4 | 8) && (declared.ends_with('*') || declared.contains("(*")) {
-            Kind::Pointer
+            FieldKind::Pointer
         } else if matches!(size, 1 | 2 | 4 | 8) {
-            Kind::Int
+            FieldKind::Int
         } else {
-            Kind::Array { element: 1, count: size }
+            FieldKind::Array { element: 1, count: size }
         }
     }
 }
@@ -491,8 +495,8 @@ mod tests {
 
     #[test]
     fn reads_declarations() {
-        use Kind::{Array, DataLoc, Int, Pointer, RelLoc, Text};
-        let cases: [(&str, usize, &str, &str, Kind); 17] = [
+        use FieldKind::{Array, DataLoc, Int, Pointer, RelLoc, Text};
+        let cases: [(&str, usize, &str, &str, FieldKind); 17] = [
             ("int common_pid", 4, "common_pid", "int", Int),
             ("char comm[16]", 16, "comm", "char[16]", Text),
             ("char  comm [16]", 16, "comm", "char[16]", Text),

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 
 use super::field::{Field, TextLimit};
-use super::probe::fetch::Cut;
+use super::probe::fetch::FetchLimit;
 
 /// More than any kernel writes; the largest of eight kernels has 20 KiB.
 const MAX_FORMAT_BYTES: usize = 1 << 20;
@@ -118,15 +118,15 @@ impl Format {
     }
 
     /// Has a text cut where it is read. Nothing changes where there are no such fields.
-    pub fn cut(&mut self, text: &str, cut: &Cut) {
-        let limit = match cut {
-            Cut::Bytes(bytes) => Some(TextLimit::Bytes(*bytes)),
-            Cut::Field(name) => self.field(name).and_then(|len| {
+    pub fn limit_text(&mut self, name: &str, limit: &FetchLimit) {
+        let limit = match limit {
+            FetchLimit::Bytes(bytes) => Some(TextLimit::Bytes(*bytes)),
+            FetchLimit::Field(name) => self.field(name).and_then(|len| {
                 let (offset, size) = (u16::try_from(len.offset).ok()?, u8::try_from(len.size).ok()?);
                 Some(TextLimit::At { offset, size })
             }),
         };
-        if let Some(field) = self.fields.iter_mut().find(|field| field.name == text) {
+        if let Some(field) = self.fields.iter_mut().find(|field| field.name == name) {
             field.limit = limit;
         }
     }
@@ -205,7 +205,7 @@ fn edit_distance(a: &[u8], b: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::field::Kind;
+    use super::super::field::FieldKind;
     use super::super::samples;
     use super::*;
 
@@ -223,7 +223,7 @@ mod tests {
             assert_eq!((format.full_name().as_str(), format.id, format.fields.len()), (name, id, fields));
         }
         let exec = Format::parse("sched", samples::SCHED_PROCESS_EXEC).unwrap();
-        assert_eq!(exec.field("filename").unwrap().kind, Kind::DataLoc { text: true, element: 1 });
+        assert_eq!(exec.field("filename").unwrap().kind, FieldKind::DataLoc { text: true, element: 1 });
         assert!(exec.user_fields().map(|field| field.name.as_str()).eq(["filename", "pid", "old_pid"]));
         assert_eq!(Format::parse("sched", samples::SCHED_SWITCH_3_4).unwrap().long_size(), 4);
         assert_eq!(Format::parse("sched", samples::SCHED_SWITCH_6_18).unwrap().long_size(), 8);

@@ -22,10 +22,10 @@ pub mod syscalls;
 pub mod tracefs;
 mod types;
 
-pub use field::{Field, FieldValue, Int32, Int64, Kind, ReadError};
+pub use field::{Field, FieldKind, FieldValue, Int32, Int64, ReadError};
 pub use fields_text::render_fields;
 pub use filter::{Comparison, Filter, FilterError};
 pub use format::{FieldError, Format, FormatError};
-pub use print_fmt::{FlagTable, Names, NoNames, PrintFmt, Unsupported};
+pub use print_fmt::{FlagTable, KernelNames, NoNames, PrintFmt, Unsupported};
 pub use strings::KernelStrings;
 pub use tracefs::{EventError, Tracefs};

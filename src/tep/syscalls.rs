@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use super::field::{Field, Kind};
+use super::field::{Field, FieldKind};
 use super::format::Format;
 
 /// The system of the events by name.
@@ -16,45 +16,45 @@ pub const SYSTEM: &str = "syscalls";
 
 /// One end of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum End {
+pub enum SyscallEnd {
     Enter,
     Exit,
 }
 
-impl End {
-    pub const BOTH: [End; 2] = [End::Enter, End::Exit];
+impl SyscallEnd {
+    pub const BOTH: [SyscallEnd; 2] = [SyscallEnd::Enter, SyscallEnd::Exit];
 
     /// The event that fires at this end of every system call.
     pub fn raw(self) -> &'static str {
         match self {
-            End::Enter => "raw_syscalls:sys_enter",
-            End::Exit => "raw_syscalls:sys_exit",
+            SyscallEnd::Enter => "raw_syscalls:sys_enter",
+            SyscallEnd::Exit => "raw_syscalls:sys_exit",
         }
     }
 
     fn prefix(self) -> &'static str {
         match self {
-            End::Enter => "sys_enter_",
-            End::Exit => "sys_exit_",
+            SyscallEnd::Enter => "sys_enter_",
+            SyscallEnd::Exit => "sys_exit_",
         }
     }
 }
 
 /// Which end of which system call `event`, such as `sys_enter_openat`, is about, by the numbers of the running
 /// architecture. None for what is not in the table.
-pub fn end_and_number(event: &str) -> Option<(End, u32)> {
-    End::BOTH.into_iter().find_map(|end| Some((end, number(event.strip_prefix(end.prefix())?)?)))
+pub fn end_and_number(event: &str) -> Option<(SyscallEnd, u32)> {
+    SyscallEnd::BOTH.into_iter().find_map(|end| Some((end, number(event.strip_prefix(end.prefix())?)?)))
 }
 
 /// The event at the start of a system call, by the name that its manual page has. There may be several of an alias.
 pub fn entries(call: &str) -> impl Iterator<Item = String> + use<'_> {
     let functions = RENAMED.iter().filter(move |(_, name)| *name == call).map(|(function, _)| *function);
-    std::iter::once(call).chain(functions).map(|function| format!("{SYSTEM}:{}{function}", End::Enter.prefix()))
+    std::iter::once(call).chain(functions).map(|function| format!("{SYSTEM}:{}{function}", SyscallEnd::Enter.prefix()))
 }
 
 /// The name of the system call at whose start an event is.
 pub fn call_of(event: &str) -> Option<&str> {
-    event.strip_prefix(SYSTEM)?.strip_prefix(':')?.strip_prefix(End::Enter.prefix())
+    event.strip_prefix(SYSTEM)?.strip_prefix(':')?.strip_prefix(SyscallEnd::Enter.prefix())
 }
 
 /// The name of a system call by its number on the running architecture, as its manual page has it. None for what is not in
@@ -62,7 +62,7 @@ pub fn call_of(event: &str) -> Option<&str> {
 pub fn name(number: u64) -> Option<&'static str> {
     let number = libc::c_long::try_from(number).ok()?;
     let of_libc = FROM_LIBC.iter().copied().flatten().find(|(_, known)| *known == number);
-    let late = || OWN_LATE.iter().chain(LATE).find(|(_, known)| *known == number);
+    let late = || ARCH_RECENT.iter().chain(RECENT).find(|(_, known)| *known == number);
     of_libc.or_else(late).map(|(name, _)| name.trim_start_matches("SYS_"))
 }
 
@@ -70,14 +70,14 @@ pub fn name(number: u64) -> Option<&'static str> {
 fn number(function: &str) -> Option<u32> {
     let call = RENAMED.iter().find(|(name, _)| *name == function).map_or(function, |(_, call)| *call);
     let by_libc = FROM_LIBC.iter().copied().flatten().map(|(name, number)| (name.trim_start_matches("SYS_"), *number));
-    let mut all = by_libc.chain(OWN_LATE.iter().chain(LATE).copied());
+    let mut all = by_libc.chain(ARCH_RECENT.iter().chain(RECENT).copied());
     all.find(|(name, _)| *name == call).and_then(|(_, number)| u32::try_from(number).ok())
 }
 
 /// `event` without what a record of the raw event does not hold: text that newer kernels copy from user space. Its print
 /// format is then the one that the kernel makes of the arguments alone.
 pub fn bare(event: &Format) -> Format {
-    let is_copy = |field: &Field| matches!(field.kind, Kind::DataLoc { .. } | Kind::RelLoc { .. });
+    let is_copy = |field: &Field| matches!(field.kind, FieldKind::DataLoc { .. } | FieldKind::RelLoc { .. });
     let mut bare = event.clone();
     bare.fields.retain(|field| field.is_common() || !is_copy(field));
     if bare.fields.len() == event.fields.len() {
@@ -110,21 +110,21 @@ pub fn fits(bare: &Format, raw: &Format) -> bool {
         && number
         && fields
             .zip(words.iter().map(Some).chain(std::iter::repeat(None)))
-            .all(|(field, at)| field.size == WORD && Some(&field.offset) == at)
+            .all(|(field, at)| field.size == WORD_BYTES && Some(&field.offset) == at)
         && common(bare) == common(raw)
 }
 
 /// Where a raw event has the number.
 pub fn number_field(raw: &Format) -> Option<&Field> {
-    raw.user_fields().next().filter(|field| field.name == "id" && field.size == WORD)
+    raw.user_fields().next().filter(|field| field.name == "id" && field.size == WORD_BYTES)
 }
 
 /// An argument or a return value.
-const WORD: usize = 8;
+const WORD_BYTES: usize = 8;
 
 /// Of one word, or of each element of an array of words.
 fn word_offsets(field: &Field) -> Vec<usize> {
-    (0..field.size / WORD).map(|index| field.offset.saturating_add(index * WORD)).collect()
+    (0..field.size / WORD_BYTES).map(|index| field.offset.saturating_add(index * WORD_BYTES)).collect()
 }
 
 /// What the two have in common, under the name of the raw event: a filter that fits this is the same for both.
@@ -177,16 +177,16 @@ const RENAMED: [(&str, &str); 9] = [
     ("arm64_personality", "personality"), // arm64
 ];
 
-type Numbers = &'static [(&'static str, libc::c_long)];
+type SyscallNumbers = &'static [(&'static str, libc::c_long)];
 
 macro_rules! from_libc {
     ($($name:ident)*) => { &[$((stringify!($name), libc::$name),)*] };
 }
 
-const FROM_LIBC: &[Numbers] = &[COMMON, OWN];
+const FROM_LIBC: &[SyscallNumbers] = &[COMMON, ARCH];
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-const COMMON: Numbers = from_libc! {
+const COMMON: SyscallNumbers = from_libc! {
     SYS_accept SYS_accept4 SYS_acct SYS_add_key SYS_adjtimex SYS_bind SYS_bpf SYS_brk SYS_capget SYS_capset
     SYS_chdir SYS_chroot SYS_clock_adjtime SYS_clock_getres SYS_clock_gettime SYS_clock_nanosleep
     SYS_clock_settime SYS_clone SYS_close SYS_connect SYS_copy_file_range SYS_delete_module SYS_dup SYS_dup3
@@ -228,7 +228,7 @@ const COMMON: Numbers = from_libc! {
 };
 
 #[cfg(target_arch = "x86_64")]
-const OWN: Numbers = from_libc! {
+const ARCH: SyscallNumbers = from_libc! {
     SYS__sysctl SYS_access SYS_afs_syscall SYS_alarm SYS_arch_prctl SYS_chmod SYS_chown SYS_creat SYS_dup2
     SYS_epoll_create SYS_epoll_ctl_old SYS_epoll_wait SYS_epoll_wait_old SYS_eventfd SYS_fork SYS_futimesat
     SYS_get_thread_area SYS_getdents SYS_getpgrp SYS_getpmsg SYS_inotify_init SYS_ioperm SYS_iopl
@@ -239,22 +239,22 @@ const OWN: Numbers = from_libc! {
 };
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-const COMMON: Numbers = &[];
+const COMMON: SyscallNumbers = &[];
 #[cfg(not(target_arch = "x86_64"))]
-const OWN: Numbers = &[];
+const ARCH: SyscallNumbers = &[];
 
 /// Those that the C library's list lacks. Source: arch/x86/entry/syscalls/syscall_64.tbl.
 #[cfg(target_arch = "x86_64")]
-const OWN_LATE: Numbers = &[("io_pgetevents", 333), ("rseq", 334), ("uretprobe", 335), ("uprobe", 336)];
+const ARCH_RECENT: SyscallNumbers = &[("io_pgetevents", 333), ("rseq", 334), ("uretprobe", 335), ("uprobe", 336)];
 /// Those that the C library's list lacks. Source: scripts/syscall.tbl.
 #[cfg(target_arch = "aarch64")]
-const OWN_LATE: Numbers = &[("io_pgetevents", 292), ("rseq", 293)];
+const ARCH_RECENT: SyscallNumbers = &[("io_pgetevents", 292), ("rseq", 293)];
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-const OWN_LATE: Numbers = &[];
+const ARCH_RECENT: SyscallNumbers = &[];
 
 /// From Linux 5.1 on, new system calls have the same number on all architectures.
 #[rustfmt::skip]
-const LATE: Numbers = &[
+const RECENT: SyscallNumbers = &[
     ("pidfd_send_signal", 424), ("io_uring_setup", 425), ("io_uring_enter", 426), ("io_uring_register", 427),
     ("open_tree", 428), ("move_mount", 429), ("fsopen", 430), ("fsconfig", 431), ("fsmount", 432), ("fspick", 433),
     ("pidfd_open", 434), ("clone3", 435), ("close_range", 436), ("openat2", 437), ("pidfd_getfd", 438),
@@ -275,15 +275,15 @@ mod tests {
     #[test]
     fn numbers_of_events() {
         let cases = [
-            ("sys_enter_openat", Some((End::Enter, libc::SYS_openat))),
-            ("sys_exit_openat", Some((End::Exit, libc::SYS_openat))),
-            ("sys_enter_newfstat", Some((End::Enter, libc::SYS_fstat))),
-            ("sys_exit_newuname", Some((End::Exit, libc::SYS_uname))),
-            ("sys_enter_sendfile64", Some((End::Enter, libc::SYS_sendfile))),
-            ("sys_enter_umount", Some((End::Enter, libc::SYS_umount2))),
-            ("sys_enter_fadvise64", Some((End::Enter, libc::SYS_fadvise64))),
-            ("sys_enter_rt_sigreturn", Some((End::Enter, libc::SYS_rt_sigreturn))),
-            ("sys_enter_file_setattr", Some((End::Enter, 469))),
+            ("sys_enter_openat", Some((SyscallEnd::Enter, libc::SYS_openat))),
+            ("sys_exit_openat", Some((SyscallEnd::Exit, libc::SYS_openat))),
+            ("sys_enter_newfstat", Some((SyscallEnd::Enter, libc::SYS_fstat))),
+            ("sys_exit_newuname", Some((SyscallEnd::Exit, libc::SYS_uname))),
+            ("sys_enter_sendfile64", Some((SyscallEnd::Enter, libc::SYS_sendfile))),
+            ("sys_enter_umount", Some((SyscallEnd::Enter, libc::SYS_umount2))),
+            ("sys_enter_fadvise64", Some((SyscallEnd::Enter, libc::SYS_fadvise64))),
+            ("sys_enter_rt_sigreturn", Some((SyscallEnd::Enter, libc::SYS_rt_sigreturn))),
+            ("sys_enter_file_setattr", Some((SyscallEnd::Enter, 469))),
             ("sys_enter_nosuch", None),
             ("sys_enter_", None),
             ("sys_enter_SYS_read", None),
@@ -316,12 +316,12 @@ mod tests {
     #[test]
     fn every_number_once() {
         let all: Vec<(&str, libc::c_long)> =
-            FROM_LIBC.iter().copied().chain([OWN_LATE, LATE]).flatten().copied().collect();
+            FROM_LIBC.iter().copied().chain([ARCH_RECENT, RECENT]).flatten().copied().collect();
         assert!(all.len() > 300);
         let names: BTreeSet<&str> = all.iter().map(|(name, _)| name.trim_start_matches("SYS_")).collect();
         let numbers: BTreeSet<libc::c_long> = all.iter().map(|(_, number)| *number).collect();
         assert_eq!((names.len(), numbers.len()), (all.len(), all.len()));
-        assert!(LATE.windows(2).all(|pair| pair[0].1 + 1 == pair[1].1), "a gap");
+        assert!(RECENT.windows(2).all(|pair| pair[0].1 + 1 == pair[1].1), "a gap");
         // Where the C library knows them, it agrees.
         let checked = from_libc! {
             SYS_pidfd_send_signal SYS_io_uring_setup SYS_open_tree SYS_fspick SYS_pidfd_open SYS_clone3 SYS_openat2
@@ -329,7 +329,7 @@ mod tests {
             SYS_set_mempolicy_home_node SYS_mseal
         };
         for (name, number) in checked {
-            let known = LATE.iter().find(|(late, _)| late == &name.trim_start_matches("SYS_"));
+            let known = RECENT.iter().find(|(late, _)| late == &name.trim_start_matches("SYS_"));
             assert_eq!(known.map(|(_, number)| number), Some(number), "{name}");
         }
     }

@@ -11,13 +11,13 @@ use rustc_hash::FxHashSet;
 
 use super::drift;
 use super::format::{Format, FormatError, likeness};
-use super::probe::events::Group;
+use super::probe::events::ProbeGroup;
 use crate::glob::{self, glob, is_glob};
 use crate::sys;
 use crate::sys::mounts::Mount;
 
 /// Where tracefs usually is. The second may only be there once debugfs is mounted.
-pub const USUAL: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+pub const STANDARD_ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// No format is larger; see `Format::parse`.
 const MAX_FORMAT_BYTES: u64 = 1 << 20;
 
@@ -91,7 +91,7 @@ impl Tracefs {
                 continue;
             };
             // Probes of a run that goes on: nobody else may hold them.
-            if Group::parse(&system_name).is_some() {
+            if ProbeGroup::parse(&system_name).is_some() {
                 continue;
             }
             let events = match fs::read_dir(system.path()) {

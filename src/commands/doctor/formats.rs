@@ -12,13 +12,13 @@ use crate::output::json::{Object, push_string};
 use crate::output::text;
 use crate::profiler::TracefsFinder;
 use crate::report::Value;
-use crate::tep::check::{Checked, Finding, Kind, Tree, check_formats};
+use crate::tep::check::{FormatCheck, FormatFinding, FormatFindingKind, FormatTree, check_formats};
 
 const KEYS: [&str; 6] = ["tree", "formats", "parsed", "compiled", "incomplete", "fallback"];
 const HEADINGS: [&str; 6] = ["TREE", "FORMATS", "PARSED", "COMPILED", "INCOMPLETE", "FALLBACK"];
 
 /// The formats below the directory that the user named.
-pub fn saved(dir: &Path) -> Result<Checked> {
+pub fn saved(dir: &Path) -> Result<FormatCheck> {
     let mut checked = check_formats(dir).with_context(|| format!("cannot read {}", dir.display()))?;
     if checked.formats() == 0 {
         let told = checked.troubles.iter().map(|trouble| format!("; {trouble}")).collect::<String>();
@@ -30,7 +30,7 @@ pub fn saved(dir: &Path) -> Result<Checked> {
 }
 
 /// Those of the running kernel.
-pub fn running(finder: &TracefsFinder) -> Result<Checked> {
+pub fn running(finder: &TracefsFinder) -> Result<FormatCheck> {
     let tracefs = finder.get()?;
     let events = tracefs.root().join("events");
     let mut checked = check_formats(&events).with_context(|| format!("cannot read {}", events.display()))?;
@@ -41,35 +41,40 @@ pub fn running(finder: &TracefsFinder) -> Result<Checked> {
     Ok(checked)
 }
 
-fn name_tree(checked: &mut Checked, name: &str) {
+fn name_tree(checked: &mut FormatCheck, name: &str) {
     for tree in checked.trees.iter_mut().filter(|tree| tree.name.is_empty()) {
         name.clone_into(&mut tree.name);
     }
 }
 
-fn row(name: &str, trees: &[Tree]) -> Vec<Value> {
-    let sum = |count: &dyn Fn(&Tree) -> usize| Value::Unsigned(trees.iter().map(count).sum::<usize>() as u64);
+fn row(name: &str, trees: &[FormatTree]) -> Vec<Value> {
+    let sum = |count: &dyn Fn(&FormatTree) -> usize| Value::Unsigned(trees.iter().map(count).sum::<usize>() as u64);
     vec![
         Value::Text(Arc::from(name)),
         sum(&|tree| tree.formats),
         sum(&|tree| tree.parsed),
         sum(&|tree| tree.compiled),
-        sum(&|tree| tree.count(Kind::Incomplete)),
-        sum(&|tree| tree.count(Kind::Fallback)),
+        sum(&|tree| tree.count(FormatFindingKind::Incomplete)),
+        sum(&|tree| tree.count(FormatFindingKind::Fallback)),
     ]
 }
 
-pub fn print(checked: &Checked, verbose: bool, out: &mut Vec<u8>) {
+pub fn print(checked: &FormatCheck, verbose: bool, out: &mut Vec<u8>) {
     let mut rows: Vec<_> = checked.trees.iter().map(|tree| row(&tree.name, std::slice::from_ref(tree))).collect();
     if rows.len() > 1 {
         rows.push(row("all", &checked.trees));
     }
     text::plain_table(&HEADINGS, rows, out);
-    list(checked, Kind::Unparsed, "Not understood:", out);
-    list(checked, Kind::Fallback, "Shown as field=value, because the print format cannot be compiled:", out);
-    let incomplete: usize = checked.trees.iter().map(|tree| tree.count(Kind::Incomplete)).sum();
+    list(checked, FormatFindingKind::Unparsed, "Not understood:", out);
+    list(
+        checked,
+        FormatFindingKind::Fallback,
+        "Shown as field=value, because the print format cannot be compiled:",
+        out,
+    );
+    let incomplete: usize = checked.trees.iter().map(|tree| tree.count(FormatFindingKind::Incomplete)).sum();
     if verbose {
-        list(checked, Kind::Incomplete, "As the kernel shows them, but for:", out);
+        list(checked, FormatFindingKind::Incomplete, "As the kernel shows them, but for:", out);
     } else if incomplete > 0 {
         // Writing to a Vec cannot fail, here and below.
         let _ = writeln!(out, "\n{incomplete} of the compiled texts lack something that nobody knows here: see -v");
@@ -80,14 +85,14 @@ pub fn print(checked: &Checked, verbose: bool, out: &mut Vec<u8>) {
 }
 
 /// The findings of one kind, one event per line: tree, event and reason below each other.
-fn list(checked: &Checked, kind: Kind, title: &str, out: &mut Vec<u8>) {
+fn list(checked: &FormatCheck, kind: FormatFindingKind, title: &str, out: &mut Vec<u8>) {
     let found = || all(checked, kind);
     if found().next().is_none() {
         return;
     }
     let _ = writeln!(out, "\n{title}");
     let several = checked.trees.len() > 1;
-    let place = |tree: &Tree, finding: &Finding| match several {
+    let place = |tree: &FormatTree, finding: &FormatFinding| match several {
         true => escape(format!("{} {}", tree.name, finding.event).as_bytes()),
         false => escape(finding.event.as_bytes()),
     };
@@ -99,7 +104,7 @@ fn list(checked: &Checked, kind: Kind, title: &str, out: &mut Vec<u8>) {
 }
 
 /// `name A`, `function f` as they are; several names as one list.
-fn reasons(finding: &Finding) -> String {
+fn reasons(finding: &FormatFinding) -> String {
     let (names, others): (Vec<_>, Vec<_>) = finding.reasons.iter().partition(|reason| reason.starts_with("name "));
     let mut parts: Vec<String> = others.into_iter().cloned().collect();
     let plain: Vec<_> = names.iter().filter_map(|reason| reason.strip_prefix("name ")).collect();
@@ -111,21 +116,21 @@ fn reasons(finding: &Finding) -> String {
     parts.join(", ")
 }
 
-fn all(checked: &Checked, kind: Kind) -> impl Iterator<Item = (&Tree, &Finding)> {
+fn all(checked: &FormatCheck, kind: FormatFindingKind) -> impl Iterator<Item = (&FormatTree, &FormatFinding)> {
     let of_tree = move |tree| move |finding| (tree, finding);
     let trees = checked.trees.iter();
     trees.flat_map(move |tree| tree.findings.iter().filter(move |finding| finding.kind == kind).map(of_tree(tree)))
 }
 
 /// The keys of the formats.
-pub fn json(checked: &Checked, object: &mut Object<'_>) {
+pub fn json(checked: &FormatCheck, object: &mut Object<'_>) {
     let totals = row("", &checked.trees);
     for (key, value) in KEYS.iter().zip(&totals).skip(1).take(3) {
         object.value(key, value);
     }
-    findings(checked, Kind::Fallback, object.key("fallback"));
-    findings(checked, Kind::Incomplete, object.key("incomplete"));
-    findings(checked, Kind::Unparsed, object.key("unparsed"));
+    findings(checked, FormatFindingKind::Fallback, object.key("fallback"));
+    findings(checked, FormatFindingKind::Incomplete, object.key("incomplete"));
+    findings(checked, FormatFindingKind::Unparsed, object.key("unparsed"));
     objects(checked.trees.iter(), object.key("trees"), |tree, object| {
         for (key, value) in KEYS.iter().zip(row(&tree.name, std::slice::from_ref(tree))) {
             object.value(key, &value);
@@ -140,7 +145,7 @@ pub fn json(checked: &Checked, object: &mut Object<'_>) {
     troubles.push(b']');
 }
 
-fn findings(checked: &Checked, kind: Kind, out: &mut Vec<u8>) {
+fn findings(checked: &FormatCheck, kind: FormatFindingKind, out: &mut Vec<u8>) {
     objects(all(checked, kind), out, |(tree, finding), object| {
         object.text("tree", &escape(tree.name.as_bytes()));
         object.text("event", &escape(finding.event.as_bytes()));

@@ -11,12 +11,12 @@ use crate::profiler::TracefsFinder;
 use crate::sys;
 use crate::sys::perf::Watch;
 use crate::task::procfs;
-use crate::tep::drift::{self, DRIFTING, Drifting};
+use crate::tep::drift::{self, DRIFTING_FIELDS, DriftingField};
 use crate::tep::{EventError, Format};
 
 /// What was found out about the machine.
 #[derive(Debug, Default)]
-pub struct Machine {
+pub struct MachineFacts {
     pub kernel: String,
     pub online: usize,
     pub possible: usize,
@@ -49,16 +49,16 @@ impl ProbeEvents {
     }
 }
 
-impl Machine {
+impl MachineFacts {
     /// `lack`: tracefs cannot be read.
-    pub fn look(host: &Host, tracefs: &TracefsFinder, lack: bool) -> Machine {
+    pub fn look(host: &Host, tracefs: &TracefsFinder, lack: bool) -> MachineFacts {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let online = online_cpus(host).unwrap_or_default();
         let possible = parse_cpus(read(&host.cpu.join("possible")).trim()).map_or(0, |cpus| cpus.len());
         let probes = |user| if lack { ProbeEvents::Unknown } else { ProbeEvents::look(host, tracefs, user) };
         let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu: online.first().copied().unwrap_or(0) };
         let user_code = Exclude { kernel: true, ..Default::default() };
-        Machine {
+        MachineFacts {
             kernel: read(&host.proc.join("sys/kernel/osrelease")).trim().to_owned(),
             online: online.len(),
             possible,
@@ -84,10 +84,10 @@ fn is_virtual(cpuinfo: &str) -> bool {
 }
 
 /// A limit by its usual name; None where it cannot be read.
-pub type Limit = (&'static str, Option<i64>);
+pub type NamedLimit = (&'static str, Option<i64>);
 
 /// What may stand in the way.
-pub fn limits(host: &Host) -> Vec<Limit> {
+pub fn limits(host: &Host) -> Vec<NamedLimit> {
     const SYSCTLS: [&str; 5] = [
         "perf_event_paranoid",
         "kptr_restrict",
@@ -97,7 +97,7 @@ pub fn limits(host: &Host) -> Vec<Limit> {
     ];
     let (soft, hard) = sys::open_files();
     let number = |value: u64| i64::try_from(value).ok();
-    let mut limits: Vec<Limit> = SYSCTLS.iter().map(|&name| (name, sysctl(host, name))).collect();
+    let mut limits: Vec<NamedLimit> = SYSCTLS.iter().map(|&name| (name, sysctl(host, name))).collect();
     limits.push(("nofile_soft", number(soft)));
     limits.push(("nofile_hard", number(hard)));
     limits.push(("memlock_bytes", number(sys::locked_memory())));
@@ -120,7 +120,7 @@ pub fn tracefs_lack(finder: &TracefsFinder) -> Option<Reason> {
 
 /// A field that differs among kernels, as the running one has it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct FieldMapping {
     pub event: &'static str,
     pub field: &'static str,
     /// None where the event or the field does not exist.
@@ -130,19 +130,19 @@ pub struct Mapping {
 }
 
 /// Which fields are used, and how they are stored.
-pub fn mappings(finder: &TracefsFinder) -> Vec<Mapping> {
+pub fn mappings(finder: &TracefsFinder) -> Vec<FieldMapping> {
     let Ok(tracefs) = finder.get() else { return Vec::new() };
     let format = |name: &str| name.split_once(':').and_then(|(system, event)| tracefs.format(system, event).ok());
-    let mapping = |drifting: &'static Drifting| Mapping {
+    let mapping = |drifting: &'static DriftingField| FieldMapping {
         event: drifting.event,
         field: drifting.names.first().copied().unwrap_or_default(),
         found: format(drifting.event).and_then(|format| described(&format, drifting)),
         without: drifting.without,
     };
-    DRIFTING.iter().map(mapping).collect()
+    DRIFTING_FIELDS.iter().map(mapping).collect()
 }
 
-fn described(format: &Format, drifting: &Drifting) -> Option<String> {
+fn described(format: &Format, drifting: &DriftingField) -> Option<String> {
     let field = drifting.find(format)?;
     let letters = if field.name == "prev_state" { state_letters(format) } else { None };
     let letters = letters.map_or(String::new(), |letters| format!(": {letters}"));
@@ -169,7 +169,8 @@ mod tests {
             \tfield:long prev_state;\toffset:16;\tsize:8;\tsigned:1;\n\n\
             print fmt: \"%s\", __print_flags(REC->prev_state & 3, \"|\", { 1, \"S\" }, { 2, \"D\" })\n";
         let format = Format::parse("sched", text).unwrap();
-        let described = |names| described(&format, &Drifting { event: "sched:sched_switch", names, without: None });
+        let described =
+            |names| described(&format, &DriftingField { event: "sched:sched_switch", names, without: None });
         assert_eq!(described(&["prev_comm"]).as_deref(), Some("__data_loc char[], 4 bytes at 8"));
         assert_eq!(described(&["state", "prev_state"]).as_deref(), Some("prev_state: long, 8 bytes at 16: S=1 D=2"));
         assert_eq!(described(&["success"]), None);

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::commands::doctor::machine::{Limit, Machine, Mapping, ProbeEvents};
-use crate::commands::doctor::trial::{Bench, Judged, Onlookers};
+use crate::commands::doctor::machine::{FieldMapping, MachineFacts, NamedLimit, ProbeEvents};
+use crate::commands::doctor::trial::{ForeignPrograms, JudgedCommand, TrialBench};
 use crate::escape::escape;
 use crate::host::Host;
 use crate::output::json::{Object, attached};
@@ -23,7 +23,7 @@ use crate::perf::refusal::Reason;
 use crate::profiler::TracefsFinder;
 use crate::sys;
 use crate::sys::privileges::{Capability, Privileges};
-use crate::tep::check::Checked;
+use crate::tep::check::FormatCheck;
 
 const WIDTH: usize = 80;
 
@@ -47,16 +47,16 @@ pub struct DoctorArgs {
 }
 
 /// All that is said of a machine.
-struct Findings {
-    commands: Vec<Judged>,
-    machine: Machine,
+struct DoctorReport {
+    commands: Vec<JudgedCommand>,
+    machine: MachineFacts,
     /// Where tracefs is, or why it cannot be read.
     tracefs: Result<String, String>,
     missing: Vec<&'static str>,
     privileges: Privileges,
-    limits: Vec<Limit>,
-    mappings: Vec<Mapping>,
-    onlookers: Onlookers,
+    limits: Vec<NamedLimit>,
+    mappings: Vec<FieldMapping>,
+    onlookers: ForeignPrograms,
 }
 
 impl DoctorArgs {
@@ -72,7 +72,7 @@ impl DoctorArgs {
         let (findings, checked) = match &self.formats {
             Some(dir) => (None, formats::saved(dir)?),
             None => {
-                let findings = examine(bench.insert(Bench::new(&host, &finder)));
+                let findings = examine(bench.insert(TrialBench::new(&host, &finder)));
                 (Some(findings), formats::running(&finder).unwrap_or_else(|err| unread(&err)))
             }
         };
@@ -91,23 +91,23 @@ impl DoctorArgs {
 }
 
 /// Formats that cannot be read are a trouble among others: the rest of the report is worth having.
-fn unread(err: &anyhow::Error) -> Checked {
-    let mut checked = Checked::default();
+fn unread(err: &anyhow::Error) -> FormatCheck {
+    let mut checked = FormatCheck::default();
     checked.troubles.push(format!("no event format was checked: {err:#}"));
     checked
 }
 
-fn examine(bench: &mut Bench<'_>) -> Findings {
+fn examine(bench: &mut TrialBench<'_>) -> DoctorReport {
     // As they are before the trials raise them.
     let limits = machine::limits(bench.host);
-    let mut commands: Vec<Judged> = crate::profilers::trials().iter().map(|trial| bench.judge(trial)).collect();
+    let mut commands: Vec<JudgedCommand> = crate::profilers::trials().iter().map(|trial| bench.judge(trial)).collect();
     commands.push(match &bench.tracefs_lack {
-        None => Judged::new("list", Vec::new(), None),
-        Some(lack) => Judged::impossible("list", lack.clone()),
+        None => JudgedCommand::new("list", Vec::new(), None),
+        Some(lack) => JudgedCommand::impossible("list", lack.clone()),
     });
-    Findings {
+    DoctorReport {
         commands,
-        machine: Machine::look(bench.host, bench.tracefs, bench.tracefs_lack.is_some()),
+        machine: MachineFacts::look(bench.host, bench.tracefs, bench.tracefs_lack.is_some()),
         tracefs: match &bench.tracefs_lack {
             None => Ok(bench.tracefs.describe().unwrap_or_default().trim_start_matches("tracefs: ").to_owned()),
             Some(lack) => Err(lack.why.clone()),
@@ -163,11 +163,11 @@ fn line(what: &str, value: &str, out: &mut Vec<u8>) {
     wrap(&format!("  {what:<34}"), &escape(value.as_bytes()), 37, out);
 }
 
-fn print(findings: &Findings, verbose: bool, out: &mut Vec<u8>) {
+fn print(findings: &DoctorReport, verbose: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"Commands\n");
     for command in &findings.commands {
         let said = match (command.verdict, why(&command.reasons)) {
-            (trial::Verdict::Ok, _) => "OK".to_owned(),
+            (trial::CommandVerdict::Ok, _) => "OK".to_owned(),
             (verdict, why) => format!("{}: {why}", verdict.name()),
         };
         wrap(&format!("  {:<11}", command.name), &escape(said.as_bytes()), 14, out);
@@ -188,7 +188,7 @@ fn print(findings: &Findings, verbose: bool, out: &mut Vec<u8>) {
     }
 }
 
-fn print_machine(findings: &Findings, verbose: bool, out: &mut Vec<u8>) {
+fn print_machine(findings: &DoctorReport, verbose: bool, out: &mut Vec<u8>) {
     let machine = &findings.machine;
     let yes = |is| if is { "yes" } else { "no" };
     out.extend_from_slice(b"\nMachine\n");
@@ -214,7 +214,7 @@ fn print_machine(findings: &Findings, verbose: bool, out: &mut Vec<u8>) {
     print_onlookers(&findings.onlookers, verbose, out);
 }
 
-fn print_onlookers(onlookers: &Onlookers, verbose: bool, out: &mut Vec<u8>) {
+fn print_onlookers(onlookers: &ForeignPrograms, verbose: bool, out: &mut Vec<u8>) {
     const WHAT: &str = "BPF programs on these events";
     let (quiet, told): (Vec<_>, Vec<_>) =
         onlookers.programs.iter().partition(|program| program.hides_nothing && !verbose);
@@ -227,7 +227,7 @@ fn print_onlookers(onlookers: &Onlookers, verbose: bool, out: &mut Vec<u8>) {
     }
 }
 
-fn print_limits(findings: &Findings, out: &mut Vec<u8>) {
+fn print_limits(findings: &DoctorReport, out: &mut Vec<u8>) {
     let privileges = &findings.privileges;
     let names = |held: bool| {
         let of = Capability::ALL.iter().filter(|&&capability| privileges.holds(capability) == held);
@@ -260,7 +260,7 @@ fn print_limits(findings: &Findings, out: &mut Vec<u8>) {
     }
 }
 
-fn json(findings: Option<&Findings>, checked: &Checked, out: &mut Vec<u8>) {
+fn json(findings: Option<&DoctorReport>, checked: &FormatCheck, out: &mut Vec<u8>) {
     let mut object = Object::head(out, "doctor", "doctor", sys::monotonic_ns(), &mut WallClock::now());
     if let Some(findings) = findings {
         json_commands(&findings.commands, object.key("commands"));
@@ -283,7 +283,7 @@ fn json(findings: Option<&Findings>, checked: &Checked, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-fn json_commands(commands: &[Judged], out: &mut Vec<u8>) {
+fn json_commands(commands: &[JudgedCommand], out: &mut Vec<u8>) {
     formats::objects(commands.iter(), out, |command, object| {
         object.text("name", command.name);
         object.text("verdict", command.verdict.name());
@@ -298,7 +298,7 @@ fn json_commands(commands: &[Judged], out: &mut Vec<u8>) {
     });
 }
 
-fn json_machine(findings: &Findings, out: &mut Vec<u8>) {
+fn json_machine(findings: &DoctorReport, out: &mut Vec<u8>) {
     let machine = &findings.machine;
     let mut object = Object::new(out);
     object.text("kernel", &escape(machine.kernel.as_bytes()));

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use nix::unistd::gettid;
 
-use crate::bpf::attached::{self, Attached};
+use crate::bpf::attached::{self, AttachedProgram};
 use crate::commands::doctor::machine;
 use crate::host::{Host, online_cpus};
 use crate::perf::Evlist;
@@ -18,45 +18,45 @@ use crate::sys;
 use crate::task::Watched;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CommandVerdict {
     Ok,
     Degraded,
     Impossible,
 }
 
-impl Verdict {
+impl CommandVerdict {
     pub fn name(self) -> &'static str {
         match self {
-            Verdict::Ok => "ok",
-            Verdict::Degraded => "degraded",
-            Verdict::Impossible => "impossible",
+            CommandVerdict::Ok => "ok",
+            CommandVerdict::Degraded => "degraded",
+            CommandVerdict::Impossible => "impossible",
         }
     }
 }
 
 /// What a default run of a subcommand is like here.
 #[derive(Debug)]
-pub struct Judged {
+pub struct JudgedCommand {
     pub name: &'static str,
-    pub verdict: Verdict,
+    pub verdict: CommandVerdict,
     pub reasons: Vec<Reason>,
-    pub cost: Option<Cost>,
+    pub cost: Option<TrialCost>,
 }
 
-impl Judged {
-    pub fn new(name: &'static str, reasons: Vec<Reason>, cost: Option<Cost>) -> Judged {
-        let verdict = if reasons.is_empty() { Verdict::Ok } else { Verdict::Degraded };
-        Judged { name, verdict, reasons, cost }
+impl JudgedCommand {
+    pub fn new(name: &'static str, reasons: Vec<Reason>, cost: Option<TrialCost>) -> JudgedCommand {
+        let verdict = if reasons.is_empty() { CommandVerdict::Ok } else { CommandVerdict::Degraded };
+        JudgedCommand { name, verdict, reasons, cost }
     }
 
-    pub fn impossible(name: &'static str, reason: Reason) -> Judged {
-        Judged { name, verdict: Verdict::Impossible, reasons: vec![reason], cost: None }
+    pub fn impossible(name: &'static str, reason: Reason) -> JudgedCommand {
+        JudgedCommand { name, verdict: CommandVerdict::Impossible, reasons: vec![reason], cost: None }
     }
 }
 
 /// What a default run holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cost {
+pub struct TrialCost {
     /// Descriptors of perf events.
     pub descriptors: u64,
     /// Of all its ring buffers.
@@ -64,7 +64,7 @@ pub struct Cost {
 }
 
 /// What all trials have in common.
-pub struct Bench<'a> {
+pub struct TrialBench<'a> {
     pub host: &'a Host,
     pub tracefs: &'a TracefsFinder,
     /// Why tracefs cannot be read.
@@ -74,20 +74,20 @@ pub struct Bench<'a> {
     /// Attribute features that this kernel lacks.
     pub missing: Vec<&'static str>,
     /// What others have attached to the events.
-    pub onlookers: Onlookers,
+    pub onlookers: ForeignPrograms,
 }
 
 /// Programs of others on the events of all trials.
 #[derive(Debug, Default)]
-pub struct Onlookers {
-    pub programs: Vec<Attached>,
+pub struct ForeignPrograms {
+    pub programs: Vec<AttachedProgram>,
     /// The kernel does not tell us.
     pub is_refused: bool,
 }
 
-impl Onlookers {
+impl ForeignPrograms {
     /// Looks at the events of one trial. Returns what may hide some of them.
-    fn look(&mut self, evlist: &Evlist) -> Vec<Attached> {
+    fn look(&mut self, evlist: &Evlist) -> Vec<AttachedProgram> {
         let look = attached::look(evlist.tracepoints(&[]));
         self.is_refused |= look.is_refused;
         let found = look.attached();
@@ -102,30 +102,30 @@ impl Onlookers {
 }
 
 /// A run that could be opened.
-struct Opened {
+struct OpenedTrial {
     warnings: Vec<Warning>,
     /// What may hide some of its events.
-    filters: Vec<Attached>,
-    cost: Cost,
+    filters: Vec<AttachedProgram>,
+    cost: TrialCost,
     /// Pages of the smallest ring, and as many as were wanted.
     pages: (usize, usize),
     addresses: bool,
 }
 
-impl<'a> Bench<'a> {
-    pub fn new(host: &'a Host, tracefs: &'a TracefsFinder) -> Bench<'a> {
+impl<'a> TrialBench<'a> {
+    pub fn new(host: &'a Host, tracefs: &'a TracefsFinder) -> TrialBench<'a> {
         let tracefs_lack = machine::tracefs_lack(tracefs);
-        let (opened, missing, onlookers) = (Vec::new(), Vec::new(), Onlookers::default());
-        Bench { host, tracefs, tracefs_lack, opened, missing, onlookers }
+        let (opened, missing, onlookers) = (Vec::new(), Vec::new(), ForeignPrograms::default());
+        TrialBench { host, tracefs, tracefs_lack, opened, missing, onlookers }
     }
 
     /// Opens what a default run of the profiler opens; when that is forbidden, what it opens for a task of our own.
-    pub fn judge(&mut self, trial: &Trial) -> Judged {
+    pub fn judge(&mut self, trial: &Trial) -> JudgedCommand {
         let err = match self.open(trial, &Target::everything()) {
             Ok(opened) => {
                 let mut reasons = lacks(&opened);
                 reasons.extend(self.nameless(&opened));
-                return Judged::new(trial.name, reasons, Some(opened.cost));
+                return JudgedCommand::new(trial.name, reasons, Some(opened.cost));
             }
             Err(err) => err,
         };
@@ -137,16 +137,16 @@ impl<'a> Bench<'a> {
             let why = format!("your own processes only (-p, or a command): {}", refused.reason.why);
             let mut reasons = vec![Reason { why, cure: refused.reason.cure.clone() }];
             reasons.extend(lacks(&opened));
-            return Judged::new(trial.name, reasons, None);
+            return JudgedCommand::new(trial.name, reasons, None);
         }
         let reason = match err.downcast::<NoTracefs>() {
             Ok(none) => none.for_events(self.host).reason,
             Err(err) => self.tracefs.reason(&err),
         };
-        Judged::impossible(trial.name, reason)
+        JudgedCommand::impossible(trial.name, reason)
     }
 
-    fn open(&mut self, trial: &Trial, target: &Target) -> Result<Opened> {
+    fn open(&mut self, trial: &Trial, target: &Target) -> Result<OpenedTrial> {
         let mut profiler = (trial.build)(trial.options)?;
         let mut evlist = Evlist::new();
         let mut opened = self.open_events(profiler.as_mut(), target, &mut evlist);
@@ -162,7 +162,7 @@ impl<'a> Bench<'a> {
         opened
     }
 
-    fn open_events(&self, profiler: &mut dyn Profiler, target: &Target, evlist: &mut Evlist) -> Result<Opened> {
+    fn open_events(&self, profiler: &mut dyn Profiler, target: &Target, evlist: &mut Evlist) -> Result<OpenedTrial> {
         let watched = Watched::new(target, self.host);
         let setup = Setup::new(self.tracefs, target, self.host, &watched, [gettid().as_raw(); 2]);
         profiler.init(evlist, &setup)?;
@@ -185,25 +185,25 @@ impl<'a> Bench<'a> {
         }
         let locked_pages: usize = rings.iter().map(|ring| ring.size() as usize / sys::page_size() + 1).sum();
         let locked_pages = if limited { locked_pages } else { locked_pages * online.len() };
-        let cost = Cost {
+        let cost = TrialCost {
             descriptors: evlist.events_on(online.len()) as u64,
             locked_bytes: (locked_pages * sys::page_size()) as u64,
         };
         let addresses = evlist.any_address();
         let filters = Vec::new();
-        Ok(Opened { warnings: setup.warnings.take(), filters, cost, pages: (pages, wanted), addresses })
+        Ok(OpenedTrial { warnings: setup.warnings.take(), filters, cost, pages: (pages, wanted), addresses })
     }
 
     /// What will have no name. Own programs have theirs.
-    fn nameless(&self, opened: &Opened) -> impl Iterator<Item = Reason> {
+    fn nameless(&self, opened: &OpenedTrial) -> impl Iterator<Item = Reason> {
         let condition = if opened.addresses { "" } else { "with -g " };
         hidden(self.host).into_iter().map(move |reason| Reason { why: format!("{condition}{}", reason.why), ..reason })
     }
 }
 
-fn lacks(opened: &Opened) -> Vec<Reason> {
+fn lacks(opened: &OpenedTrial) -> Vec<Reason> {
     let mut reasons: Vec<Reason> = opened.warnings.iter().map(|warning| warning.reason.clone()).collect();
-    let filtered = |program: &Attached| Reason::new(program.to_string(), "end what has attached the program");
+    let filtered = |program: &AttachedProgram| Reason::new(program.to_string(), "end what has attached the program");
     reasons.extend(opened.filters.iter().map(filtered));
     let (pages, wanted) = opened.pages;
     if pages < wanted {

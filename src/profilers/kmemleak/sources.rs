@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 
 use crate::cli::usage;
-use crate::event::{Bound, Head, Selector, selector};
+use crate::event::{BoundEvent, Selector, SelectorHead, selector};
 use crate::expr::Program;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::{Binding, EventId};
@@ -289,7 +289,7 @@ fn source(wanted: &WantedSource, mut bound: Bound, evlist: &mut Evlist, setup: &
             if has.is_empty() { "none".to_owned() } else { has.join(", ") }
         );
     }
-    if filter.as_ref().is_some_and(Filter::is_of_cut_text) {
+    if filter.as_ref().is_some_and(Filter::tests_limited_text) {
         bail!("{}: the kernel has no filter for text with a length", format.full_name());
     }
     let mut argument = None;
@@ -358,12 +358,12 @@ fn pair(sources: &mut [AllocatorEvent], groups: &[(&WantedSource, Range<usize>)]
 }
 
 /// True for an event whose addresses are those of the process that it happens in.
-fn is_user(head: &Head, setup: &Setup<'_>) -> Result<bool> {
+fn is_user(head: &SelectorHead, setup: &Setup<'_>) -> Result<bool> {
     Ok(match head {
-        Head::Uprobe(..) => true,
-        Head::Kprobe(_) | Head::Bare(_) => false, // a name alone was named in full before
-        Head::Tracepoint { system, .. } if system == "syscalls" || system == "raw_syscalls" => true,
-        Head::Tracepoint { system, name } => setup.tracefs.get()?.is_uprobe(system, name),
+        SelectorHead::Uprobe(..) => true,
+        SelectorHead::Kprobe(_) | SelectorHead::Bare(_) => false, // a name alone was named in full before
+        SelectorHead::Tracepoint { system, .. } if system == "syscalls" || system == "raw_syscalls" => true,
+        SelectorHead::Tracepoint { system, name } => setup.tracefs.get()?.is_uprobe(system, name),
     })
 }
 
@@ -393,7 +393,7 @@ mod tests {
         ];
         for (result, want) in cases {
             let err = result.unwrap_err();
-            assert!(err.is::<crate::cli::Usage>() && err.to_string().contains(want), "{err}");
+            assert!(err.is::<crate::cli::UsageError>() && err.to_string().contains(want), "{err}");
         }
     }
 }

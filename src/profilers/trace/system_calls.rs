@@ -10,14 +10,14 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 
 use super::{Chosen, EventSpec};
-use crate::event::Bound;
+use crate::event::BoundEvent;
 use crate::perf::Sample;
 use crate::perf::evsel::EventId;
 use crate::profiler::Setup;
 use crate::tep::field::{Field, ReadError};
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
-use crate::tep::syscalls::{self, End};
+use crate::tep::syscalls::{self, SyscallEnd};
 
 /// Up to so many events that are wanted in one spec are opened as they are.
 const MOST: usize = 16;
@@ -80,18 +80,18 @@ pub fn take(
     ways: &[EventSpec],
     of_all: Option<&str>,
     setup: &Setup<'_>,
-) -> Result<Vec<(Bound, Raw)>> {
+) -> Result<Vec<(BoundEvent, Raw)>> {
     let count = |events: &[Chosen]| events.iter().filter(|event| call(event).is_some()).count();
     if count(chosen) <= MOST {
         return Ok(Vec::new());
     }
-    let formats = End::BOTH.map(|end| setup.format(end.raw()).ok());
-    let mut groups: BTreeMap<(usize, End), Vec<(u32, Chosen)>> = BTreeMap::new();
-    let mut filters: BTreeMap<(usize, End), Option<Filter>> = BTreeMap::new();
+    let formats = SyscallEnd::BOTH.map(|end| setup.format(end.raw()).ok());
+    let mut groups: BTreeMap<(usize, SyscallEnd), Vec<(u32, Chosen)>> = BTreeMap::new();
+    let mut filters: BTreeMap<(usize, SyscallEnd), Option<Filter>> = BTreeMap::new();
     for event in std::mem::take(chosen) {
         let place = call(&event).and_then(|(end, number)| {
             let [enter, exit] = &formats;
-            let raw = if end == End::Enter { enter } else { exit };
+            let raw = if end == SyscallEnd::Enter { enter } else { exit };
             Some((
                 end,
                 number,
@@ -123,7 +123,7 @@ pub fn take(
         let evsel = evsel.with_abi();
         let of_user = filters.remove(&(spec, end)).flatten();
         let attributes = ways[spec].attrs.clone();
-        let event = Bound { evsel, format, filter: of_user, expressions: Vec::new(), attributes };
+        let event = BoundEvent { evsel, format, filter: of_user, expressions: Vec::new(), attributes };
         raws.push((event, Raw { calls, number, filter }));
     }
     tell(&raws, setup);
@@ -131,7 +131,7 @@ pub fn take(
 }
 
 /// The end and number of a system call that is chosen by name.
-fn call(event: &Chosen) -> Option<(End, u32)> {
+fn call(event: &Chosen) -> Option<(SyscallEnd, u32)> {
     let format = &event.bound.format;
     if format.system == syscalls::SYSTEM { syscalls::end_and_number(&format.name) } else { None }
 }
@@ -150,14 +150,14 @@ fn filter_of_raw(format: &Format, raw: &Format, texts: [Option<&str>; 2]) -> Opt
 }
 
 /// All system calls that have an event at this end.
-fn numbers(end: End, setup: &Setup<'_>) -> Result<BTreeSet<u32>> {
+fn numbers(end: SyscallEnd, setup: &Setup<'_>) -> Result<BTreeSet<u32>> {
     let names = setup.tracefs.get()?.matching(&format!("{}:sys_*", syscalls::SYSTEM))?;
     let calls = names.iter().filter_map(|name| syscalls::end_and_number(name.split_once(':')?.1));
     Ok(calls.filter(|(other, _)| *other == end).map(|(_, number)| number).collect())
 }
 
 /// For `-v`: what was done, and what it costs.
-fn tell(raws: &[(Bound, Raw)], setup: &Setup<'_>) {
+fn tell(raws: &[(BoundEvent, Raw)], setup: &Setup<'_>) {
     if raws.is_empty() {
         return;
     }
@@ -182,7 +182,7 @@ fn tell(raws: &[(Bound, Raw)], setup: &Setup<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Attrs;
+    use crate::event::SelectorAttrs;
     use crate::perf::Attr;
     use crate::perf::evsel::Evsel;
 
@@ -200,7 +200,8 @@ mod tests {
     fn chosen(name: &str, fields: &[(&str, usize, usize)]) -> Chosen {
         let format = Arc::new(format("syscalls", name, &[&[("int __syscall_nr", 8, 4)], fields].concat()));
         let evsel = Evsel::new(format.full_name(), Attr::tracepoint(1));
-        let bound = Bound { evsel, format, filter: None, expressions: Vec::new(), attributes: Attrs::default() };
+        let bound =
+            BoundEvent { evsel, format, filter: None, expressions: Vec::new(), attributes: SelectorAttrs::default() };
         Chosen { bound, spec: 0 }
     }
 
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn calls_by_number() {
-        assert_eq!(call(&chosen("sys_exit_openat", &[])), Some((End::Exit, libc::SYS_openat as u32)));
+        assert_eq!(call(&chosen("sys_exit_openat", &[])), Some((SyscallEnd::Exit, libc::SYS_openat as u32)));
         assert_eq!(call(&chosen("sys_exit_nosuch", &[])), None);
         let mut other = chosen("sys_enter_openat", &[]);
         other.bound.format = Arc::new(format("mine", "sys_enter_openat", &[]));

@@ -3,10 +3,10 @@
 use super::super::field::{Field, ReadError, until_nul};
 use super::super::types::IntType;
 use super::cpus::CpuSet;
-use crate::glob::glob_of_kernel;
+use crate::glob::kernel_glob;
 
 /// What a filter looks at.
-pub struct Sample<'a> {
+pub struct FilterInput<'a> {
     pub raw: &'a [u8],
     pub comm: &'a [u8],
     pub cpu: u32,
@@ -14,15 +14,15 @@ pub struct Sample<'a> {
 
 /// A filter, or a part of one.
 #[derive(Clone, Debug)]
-pub enum Node {
-    All(Vec<Node>),
-    Any(Vec<Node>),
-    Not(Box<Node>),
-    Test(Test),
+pub enum FilterNode {
+    All(Vec<FilterNode>),
+    Any(Vec<FilterNode>),
+    Not(Box<FilterNode>),
+    Test(FilterTest),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum FilterOp {
     Equal,
     NotEqual,
     Glob,
@@ -34,61 +34,61 @@ pub enum Op {
 }
 
 #[derive(Clone, Debug)]
-pub enum Test {
+pub enum FilterTest {
     /// `value` is already cut to the field's type.
     Int {
         field: Field,
-        op: Op,
+        op: FilterOp,
         value: u64,
     },
     Cpu {
-        op: Op,
+        op: FilterOp,
         value: i64,
     },
     /// None: the comm of the current task.
     Text {
         field: Option<Field>,
-        op: Op,
+        op: FilterOp,
         value: Vec<u8>,
     },
     /// A number that is a CPU; None: the current CPU.
     CpuIn {
         field: Option<Field>,
-        op: Op,
+        op: FilterOp,
         cpus: CpuSet,
     },
     Mask {
         field: Field,
-        op: Op,
+        op: FilterOp,
         cpus: CpuSet,
     },
     /// `.function`, `.ustring`, and text behind a pointer.
     KernelOnly,
 }
 
-impl Node {
+impl FilterNode {
     /// Whether any part of it is of a kind.
-    pub fn any(&self, is: &impl Fn(&Test) -> bool) -> bool {
+    pub fn any(&self, is: &impl Fn(&FilterTest) -> bool) -> bool {
         match self {
-            Node::All(parts) | Node::Any(parts) => parts.iter().any(|part| part.any(is)),
-            Node::Not(part) => part.any(is),
-            Node::Test(test) => is(test),
+            FilterNode::All(parts) | FilterNode::Any(parts) => parts.iter().any(|part| part.any(is)),
+            FilterNode::Not(part) => part.any(is),
+            FilterNode::Test(test) => is(test),
         }
     }
 
     /// None where the answer depends on something only the kernel knows.
-    pub fn matches(&self, sample: &Sample<'_>) -> Option<bool> {
+    pub fn matches(&self, sample: &FilterInput<'_>) -> Option<bool> {
         match self {
-            Node::All(parts) => any(parts, sample, false).map(|found| !found),
-            Node::Any(parts) => any(parts, sample, true),
-            Node::Not(part) => part.matches(sample).map(|matched| !matched),
-            Node::Test(test) => test.matches(sample),
+            FilterNode::All(parts) => any(parts, sample, false).map(|found| !found),
+            FilterNode::Any(parts) => any(parts, sample, true),
+            FilterNode::Not(part) => part.matches(sample).map(|matched| !matched),
+            FilterNode::Test(test) => test.matches(sample),
         }
     }
 }
 
 /// Whether one of the parts is `wanted`; None if none surely is but some are unknown.
-fn any(parts: &[Node], sample: &Sample<'_>, wanted: bool) -> Option<bool> {
+fn any(parts: &[FilterNode], sample: &FilterInput<'_>, wanted: bool) -> Option<bool> {
     let mut unknown = false;
     for part in parts {
         match part.matches(sample) {
@@ -100,39 +100,39 @@ fn any(parts: &[Node], sample: &Sample<'_>, wanted: bool) -> Option<bool> {
     if unknown { None } else { Some(false) }
 }
 
-impl Test {
-    fn matches(&self, sample: &Sample<'_>) -> Option<bool> {
+impl FilterTest {
+    fn matches(&self, sample: &FilterInput<'_>) -> Option<bool> {
         Some(match self {
-            Test::KernelOnly => return None,
-            Test::Int { field, op, value } => {
+            FilterTest::KernelOnly => return None,
+            FilterTest::Int { field, op, value } => {
                 let ty = IntType { size: field.size, signed: field.signed };
                 op.compare(ty.convert(field.read_u64(sample.raw).ok()?), *value, field.signed)
             }
-            Test::Cpu { op, value } => op.compare(u64::from(sample.cpu), *value as u64, true),
-            Test::Text { field, op, value } => {
+            FilterTest::Cpu { op, value } => op.compare(u64::from(sample.cpu), *value as u64, true),
+            FilterTest::Text { field, op, value } => {
                 let matched = match field {
                     Some(field) if field.limit.is_some() => op.match_whole(field.text(sample.raw).ok()?, value),
                     Some(field) => op.match_text(field.bytes(sample.raw).ok()?, value),
                     None => op.match_text(sample.comm, value),
                 };
-                matched != (*op == Op::NotEqual)
+                matched != (*op == FilterOp::NotEqual)
             }
-            Test::CpuIn { field, op, cpus } => {
+            FilterTest::CpuIn { field, op, cpus } => {
                 let cpu = match field {
                     Some(field) => read_cpu(field, sample.raw).ok()?,
                     None => Some(sample.cpu),
                 };
                 match op {
-                    Op::Equal => cpus.equals_cpu(cpu),
-                    Op::NotEqual => !cpus.equals_cpu(cpu),
+                    FilterOp::Equal => cpus.equals_cpu(cpu),
+                    FilterOp::NotEqual => !cpus.equals_cpu(cpu),
                     _ => cpu.is_some_and(|cpu| cpus.contains(cpu)),
                 }
             }
-            Test::Mask { field, op, cpus } => {
+            FilterTest::Mask { field, op, cpus } => {
                 let mask = field.bytes(sample.raw).ok()?;
                 match op {
-                    Op::Equal => cpus.equals_mask(mask),
-                    Op::NotEqual => !cpus.equals_mask(mask),
+                    FilterOp::Equal => cpus.equals_mask(mask),
+                    FilterOp::NotEqual => !cpus.equals_mask(mask),
                     _ => cpus.intersects(mask),
                 }
             }
@@ -145,25 +145,25 @@ fn read_cpu(field: &Field, raw: &[u8]) -> Result<Option<u32>, ReadError> {
     Ok(u32::try_from(field.read_i64(raw)?).ok())
 }
 
-impl Op {
+impl FilterOp {
     fn compare(self, a: u64, b: u64, signed: bool) -> bool {
         let order = if signed { (a as i64).cmp(&(b as i64)) } else { a.cmp(&b) };
         match self {
-            Op::Equal => order.is_eq(),
-            Op::NotEqual => order.is_ne(),
-            Op::Less => order.is_lt(),
-            Op::LessEqual => order.is_le(),
-            Op::Greater => order.is_gt(),
-            Op::GreaterEqual => order.is_ge(),
-            Op::BitAnd => a & b != 0,
-            Op::Glob => false,
+            FilterOp::Equal => order.is_eq(),
+            FilterOp::NotEqual => order.is_ne(),
+            FilterOp::Less => order.is_lt(),
+            FilterOp::LessEqual => order.is_le(),
+            FilterOp::Greater => order.is_gt(),
+            FilterOp::GreaterEqual => order.is_ge(),
+            FilterOp::BitAnd => a & b != 0,
+            FilterOp::Glob => false,
         }
     }
 
     /// The same of a text that is cut: as long as it is.
     fn match_whole(self, text: &[u8], value: &[u8]) -> bool {
         match self {
-            Op::Glob => self.match_text(text, value),
+            FilterOp::Glob => self.match_text(text, value),
             _ => text == value,
         }
     }
@@ -172,8 +172,8 @@ impl Op {
     fn match_text(self, bytes: &[u8], value: &[u8]) -> bool {
         let text = until_nul(bytes);
         match (self, value.split_first()) {
-            (Op::Glob, Some((b'!', pattern))) => !glob_of_kernel(pattern, text),
-            (Op::Glob, _) => glob_of_kernel(value, text),
+            (FilterOp::Glob, Some((b'!', pattern))) => !kernel_glob(pattern, text),
+            (FilterOp::Glob, _) => kernel_glob(value, text),
             // The kernel compares at most the size of the field: text that fills it without a NUL
             // also equals a longer value.
             _ if text.len() == bytes.len() && !bytes.is_empty() => value.starts_with(text),

@@ -14,13 +14,13 @@ use std::fmt;
 use super::field::Field;
 use super::format::Format;
 use crate::caret::caret;
-use eval::{Node, Test};
+use eval::{FilterNode, FilterTest};
 
 /// A filter that fits an event.
 #[derive(Clone, Debug)]
 pub struct Filter {
     kernel_text: String,
-    root: Node,
+    root: FilterNode,
 }
 
 /// The longest text that the kernel takes, in bytes.
@@ -113,21 +113,21 @@ impl Filter {
     #[must_use]
     pub fn and(self, other: Filter) -> Filter {
         let text = format!("{} && {}", self.operand(true), other.operand(true));
-        Filter { kernel_text: text, root: Node::All(vec![self.root, other.root]) }
+        Filter { kernel_text: text, root: FilterNode::All(vec![self.root, other.root]) }
     }
 
     /// What matches either.
     #[must_use]
     pub fn or(self, other: Filter) -> Filter {
         let text = format!("{} || {}", self.operand(false), other.operand(false));
-        Filter { kernel_text: text, root: Node::Any(vec![self.root, other.root]) }
+        Filter { kernel_text: text, root: FilterNode::Any(vec![self.root, other.root]) }
     }
 
     /// What it does not match.
     #[must_use]
     pub fn negated(self) -> Filter {
         // The blank: the kernel reads a function name (.function) up to the next one.
-        Filter { kernel_text: format!("!({} )", self.kernel_text), root: Node::Not(Box::new(self.root)) }
+        Filter { kernel_text: format!("!({} )", self.kernel_text), root: FilterNode::Not(Box::new(self.root)) }
     }
 
     /// What matches all of those that there are.
@@ -142,7 +142,7 @@ impl Filter {
 
     fn operand(&self, of_and: bool) -> String {
         match (&self.root, of_and) {
-            (Node::Any(_), true) | (Node::All(_), false) => format!("({} )", self.kernel_text),
+            (FilterNode::Any(_), true) | (FilterNode::All(_), false) => format!("({} )", self.kernel_text),
             _ => self.kernel_text.clone(),
         }
     }
@@ -159,18 +159,18 @@ impl Filter {
     }
 
     /// True when it is about text that is cut here: the kernel knows all of what it has read.
-    pub fn is_of_cut_text(&self) -> bool {
-        self.root.any(&|test| matches!(test, Test::Text { field: Some(field), .. } if field.limit.is_some()))
+    pub fn tests_limited_text(&self) -> bool {
+        self.root.any(&|test| matches!(test, FilterTest::Text { field: Some(field), .. } if field.limit.is_some()))
     }
 
     /// True when only the kernel can tell of a part of it.
-    pub fn is_kernels(&self) -> bool {
-        self.root.any(&|test| matches!(test, Test::KernelOnly))
+    pub fn needs_kernel(&self) -> bool {
+        self.root.any(&|test| matches!(test, FilterTest::KernelOnly))
     }
 
     /// Evaluates the filter for a record. None when only the kernel can, or the record is too short.
     pub fn matches(&self, raw: &[u8], comm_of_current: &[u8], cpu: u32) -> Option<bool> {
-        self.root.matches(&eval::Sample { raw, comm: comm_of_current, cpu })
+        self.root.matches(&eval::FilterInput { raw, comm: comm_of_current, cpu })
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::num::IntErrorKind;
 
-use super::super::field::{Field, Kind};
+use super::super::field::{Field, FieldKind};
 use super::super::format::{Format, nearest};
 use super::super::types::IntType;
 use super::cpus::CpuSet;
-use super::eval::{Node, Op, Test};
+use super::eval::{FilterNode, FilterOp, FilterTest};
 use super::{Comparison, Filter, FilterError, quote};
 
 /// The kernel takes strings shorter than this (`MAX_FILTER_STR_VAL`).
@@ -14,43 +14,43 @@ pub const MAX_STRING: usize = 256;
 /// Parentheses inside each other.
 const MAX_DEPTH: usize = 64;
 /// Two-letter operators before those they start with.
-const OPS: [(&str, Op); 8] = [
-    ("==", Op::Equal),
-    ("!=", Op::NotEqual),
-    ("~", Op::Glob),
-    ("<=", Op::LessEqual),
-    ("<", Op::Less),
-    (">=", Op::GreaterEqual),
-    (">", Op::Greater),
-    ("&", Op::BitAnd),
+const OPS: [(&str, FilterOp); 8] = [
+    ("==", FilterOp::Equal),
+    ("!=", FilterOp::NotEqual),
+    ("~", FilterOp::Glob),
+    ("<=", FilterOp::LessEqual),
+    ("<", FilterOp::Less),
+    (">=", FilterOp::GreaterEqual),
+    (">", FilterOp::Greater),
+    ("&", FilterOp::BitAnd),
 ];
 
 pub fn parse(text: &str, format: &Format) -> Result<Filter, FilterError> {
-    let mut parser = Parser { text, at: 0, format, kernel_text: String::with_capacity(text.len()), copied: 0 };
+    let mut parser = FilterParser { text, at: 0, format, kernel_text: String::with_capacity(text.len()), copied: 0 };
     let parsed = parser.filter();
     let rest = text.get(parser.copied..).unwrap_or_default();
     match parsed {
         Ok(root) => Ok(Filter { kernel_text: parser.kernel_text + rest, root }),
-        Err(Fault { at, message, unknown_field }) => {
+        Err(FilterFault { at, message, unknown_field }) => {
             Err(FilterError { text: text.to_owned(), at: at.min(text.len()), message, unknown_field })
         }
     }
 }
 
-type Parsed<T> = Result<T, Fault>;
+type FilterResult<T> = Result<T, FilterFault>;
 
-struct Fault {
+struct FilterFault {
     at: usize,
     message: String,
     unknown_field: bool,
 }
 
-fn fail<T>(at: usize, message: impl Into<String>) -> Parsed<T> {
-    Err(Fault { at, message: message.into(), unknown_field: false })
+fn fail<T>(at: usize, message: impl Into<String>) -> FilterResult<T> {
+    Err(FilterFault { at, message: message.into(), unknown_field: false })
 }
 
 /// What a name in a filter stands for.
-enum Subject<'a> {
+enum FilterOperand<'a> {
     Int(&'a Field),
     /// None: the comm of the current task.
     Text(Option<&'a Field>),
@@ -61,7 +61,7 @@ enum Subject<'a> {
     Other(&'a Field),
 }
 
-struct Parser<'a> {
+struct FilterParser<'a> {
     text: &'a str,
     at: usize,
     format: &'a Format,
@@ -70,8 +70,8 @@ struct Parser<'a> {
     copied: usize,
 }
 
-impl<'a> Parser<'a> {
-    fn filter(&mut self) -> Parsed<Node> {
+impl<'a> FilterParser<'a> {
+    fn filter(&mut self) -> FilterResult<FilterNode> {
         if let Some(at) = self.text.find('\0') {
             return fail(at, "a NUL byte in the filter");
         }
@@ -87,23 +87,23 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn any(&mut self, depth: usize) -> Parsed<Node> {
+    fn any(&mut self, depth: usize) -> FilterResult<FilterNode> {
         let mut parts = vec![self.all(depth)?];
         while self.eat("||") {
             parts.push(self.all(depth)?);
         }
-        Ok(if parts.len() > 1 { Node::Any(parts) } else { parts.swap_remove(0) })
+        Ok(if parts.len() > 1 { FilterNode::Any(parts) } else { parts.swap_remove(0) })
     }
 
-    fn all(&mut self, depth: usize) -> Parsed<Node> {
+    fn all(&mut self, depth: usize) -> FilterResult<FilterNode> {
         let mut parts = vec![self.operand(depth)?];
         while self.eat("&&") {
             parts.push(self.operand(depth)?);
         }
-        Ok(if parts.len() > 1 { Node::All(parts) } else { parts.swap_remove(0) })
+        Ok(if parts.len() > 1 { FilterNode::All(parts) } else { parts.swap_remove(0) })
     }
 
-    fn operand(&mut self, depth: usize) -> Parsed<Node> {
+    fn operand(&mut self, depth: usize) -> FilterResult<FilterNode> {
         let mut negated = false;
         while self.eat("!") {
             negated = !negated;
@@ -122,13 +122,13 @@ impl<'a> Parser<'a> {
             }
             inner
         } else {
-            Node::Test(self.test()?)
+            FilterNode::Test(self.test()?)
         };
-        Ok(if negated { Node::Not(Box::new(inner)) } else { inner })
+        Ok(if negated { FilterNode::Not(Box::new(inner)) } else { inner })
     }
 
     /// `field op value`
-    fn test(&mut self) -> Parsed<Test> {
+    fn test(&mut self) -> FilterResult<FilterTest> {
         self.skip_blanks();
         let start = self.at;
         let name = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -136,7 +136,7 @@ impl<'a> Parser<'a> {
             return fail(start, "a field name expected here");
         }
         let Some(subject) = self.subject(name) else {
-            return Err(Fault { at: start, message: self.no_such_field(name), unknown_field: true });
+            return Err(FilterFault { at: start, message: self.no_such_field(name), unknown_field: true });
         };
         let behind_name = self.at;
         let suffix = if self.rest_as_is().starts_with('.') {
@@ -157,14 +157,20 @@ impl<'a> Parser<'a> {
             "" => self.value(name, subject, op_at, op),
             "function" => self.function(name, subject, op_at, op),
             "ustring" => match subject {
-                Subject::TextPointer => self.text_value(None, op_at, op).map(|_| Test::KernelOnly),
+                FilterOperand::TextPointer => self.text_value(None, op_at, op).map(|_| FilterTest::KernelOnly),
                 _ => fail(behind_name, format!("`.ustring` is for `char *` fields, which `{name}` is not")),
             },
             _ => fail(behind_name, format!("`.{suffix}` is unknown: `.function` and `.ustring` exist")),
         }
     }
 
-    fn value(&mut self, name: &str, subject: Subject<'_>, op_at: usize, op: Op) -> Parsed<Test> {
+    fn value(
+        &mut self,
+        name: &str,
+        subject: FilterOperand<'_>,
+        op_at: usize,
+        op: FilterOp,
+    ) -> FilterResult<FilterTest> {
         if self.rest_as_is().is_empty() {
             return fail(self.at, "a value expected here");
         }
@@ -172,26 +178,26 @@ impl<'a> Parser<'a> {
             return self.cpus(name, subject, op_at, op);
         }
         match subject {
-            Subject::Int(field) => {
+            FilterOperand::Int(field) => {
                 let value = self.number(name, IntType { size: field.size, signed: field.signed }, op_at, op)?;
-                Ok(Test::Int { field: field.clone(), op, value })
+                Ok(FilterTest::Int { field: field.clone(), op, value })
             }
-            Subject::Cpu if op == Op::BitAnd => fail(op_at, "`&` needs a set here: `CPU & CPUS{0-3}`"),
-            Subject::Cpu => Ok(Test::Cpu { op, value: self.number(name, IntType::INT, op_at, op)? as i64 }),
-            Subject::Text(field) => {
-                Ok(Test::Text { value: self.text_value(field, op_at, op)?, field: field.cloned(), op })
+            FilterOperand::Cpu if op == FilterOp::BitAnd => fail(op_at, "`&` needs a set here: `CPU & CPUS{0-3}`"),
+            FilterOperand::Cpu => Ok(FilterTest::Cpu { op, value: self.number(name, IntType::INT, op_at, op)? as i64 }),
+            FilterOperand::Text(field) => {
+                Ok(FilterTest::Text { value: self.text_value(field, op_at, op)?, field: field.cloned(), op })
             }
-            Subject::TextPointer => self.text_value(None, op_at, op).map(|_| Test::KernelOnly),
-            Subject::Mask(_) => fail(self.at, format!("`{name}` is a CPU mask: compare it with CPUS{{0-3}}")),
-            Subject::Other(field) => {
+            FilterOperand::TextPointer => self.text_value(None, op_at, op).map(|_| FilterTest::KernelOnly),
+            FilterOperand::Mask(_) => fail(self.at, format!("`{name}` is a CPU mask: compare it with CPUS{{0-3}}")),
+            FilterOperand::Other(field) => {
                 fail(op_at, format!("`{name}` is `{}`, which no filter can compare", field.declared))
             }
         }
     }
 
-    fn number(&mut self, name: &str, ty: IntType, op_at: usize, op: Op) -> Parsed<u64> {
+    fn number(&mut self, name: &str, ty: IntType, op_at: usize, op: FilterOp) -> FilterResult<u64> {
         let start = self.at;
-        if op == Op::Glob {
+        if op == FilterOp::Glob {
             return fail(op_at, format!("`~` compares text, and `{name}` is a number"));
         }
         if self.rest_as_is().starts_with(['"', '\'']) {
@@ -221,8 +227,8 @@ impl<'a> Parser<'a> {
     }
 
     /// Text in quotes, or a bare word, which the kernel gets in quotes.
-    fn text_value(&mut self, field: Option<&Field>, op_at: usize, op: Op) -> Parsed<Vec<u8>> {
-        if !matches!(op, Op::Equal | Op::NotEqual | Op::Glob) {
+    fn text_value(&mut self, field: Option<&Field>, op_at: usize, op: FilterOp) -> FilterResult<Vec<u8>> {
+        if !matches!(op, FilterOp::Equal | FilterOp::NotEqual | FilterOp::Glob) {
             let what = field.map_or_else(|| "this".to_owned(), |field| format!("`{}`", field.name));
             return fail(op_at, format!("{what} is text, which is compared with == != or ~"));
         }
@@ -242,7 +248,7 @@ impl<'a> Parser<'a> {
         if value.is_empty() && self.at == start {
             return fail(start, "text expected here");
         }
-        let in_kernel = if op == Op::Glob { kernel_pattern(value, field) } else { value.to_owned() };
+        let in_kernel = if op == FilterOp::Glob { kernel_pattern(value, field) } else { value.to_owned() };
         match quote(&in_kernel) {
             Some(quoted) if self.text.get(start..self.at) != Some(quoted.as_str()) => self.replace(start, &quoted),
             Some(_) => {}
@@ -253,12 +259,18 @@ impl<'a> Parser<'a> {
     }
 
     /// `field.function == symbol`: whether an address is inside that function.
-    fn function(&mut self, name: &str, subject: Subject<'_>, op_at: usize, op: Op) -> Parsed<Test> {
+    fn function(
+        &mut self,
+        name: &str,
+        subject: FilterOperand<'_>,
+        op_at: usize,
+        op: FilterOp,
+    ) -> FilterResult<FilterTest> {
         match subject {
-            Subject::Int(field) if field.size == self.format.long_size() => {}
+            FilterOperand::Int(field) if field.size == self.format.long_size() => {}
             _ => return fail(op_at, format!("`.function` needs an address, which `{name}` is not")),
         }
-        if !matches!(op, Op::Equal | Op::NotEqual) {
+        if !matches!(op, FilterOp::Equal | FilterOp::NotEqual) {
             return fail(op_at, "functions are compared with == or !=");
         }
         let start = self.at;
@@ -270,12 +282,12 @@ impl<'a> Parser<'a> {
         if self.rest_as_is().starts_with([')', '&', '|']) {
             self.replace(start, &format!("{symbol} "));
         }
-        Ok(Test::KernelOnly)
+        Ok(FilterTest::KernelOnly)
     }
 
     /// `CPUS{0-3}`
-    fn cpus(&mut self, name: &str, subject: Subject<'_>, op_at: usize, op: Op) -> Parsed<Test> {
-        if !matches!(op, Op::Equal | Op::NotEqual | Op::BitAnd) {
+    fn cpus(&mut self, name: &str, subject: FilterOperand<'_>, op_at: usize, op: FilterOp) -> FilterResult<FilterTest> {
+        if !matches!(op, FilterOp::Equal | FilterOp::NotEqual | FilterOp::BitAnd) {
             return fail(op_at, "a set of CPUs is compared with == != or &");
         }
         self.at += "CPUS".len();
@@ -292,21 +304,21 @@ impl<'a> Parser<'a> {
         self.at += 1;
         let Some(cpus) = CpuSet::parse(list) else { return fail(start, "CPUs expected here, such as 0-3,8") };
         match subject {
-            Subject::Int(field) => Ok(Test::CpuIn { field: Some(field.clone()), op, cpus }),
-            Subject::Cpu => Ok(Test::CpuIn { field: None, op, cpus }),
-            Subject::Mask(field) => Ok(Test::Mask { field: field.clone(), op, cpus }),
+            FilterOperand::Int(field) => Ok(FilterTest::CpuIn { field: Some(field.clone()), op, cpus }),
+            FilterOperand::Cpu => Ok(FilterTest::CpuIn { field: None, op, cpus }),
+            FilterOperand::Mask(field) => Ok(FilterTest::Mask { field: field.clone(), op, cpus }),
             _ => fail(op_at, format!("`{name}` is neither a number nor a CPU mask")),
         }
     }
 
     /// The event's own field of that name, else what every event has.
-    fn subject(&self, name: &str) -> Option<Subject<'a>> {
+    fn subject(&self, name: &str) -> Option<FilterOperand<'a>> {
         if let Some(field) = self.format.field(name) {
             return Some(subject_of(field));
         }
         match name {
-            "CPU" | "cpu" | "common_cpu" => Some(Subject::Cpu),
-            "COMM" | "comm" => Some(Subject::Text(None)),
+            "CPU" | "cpu" | "common_cpu" => Some(FilterOperand::Cpu),
+            "COMM" | "comm" => Some(FilterOperand::Text(None)),
             _ => None,
         }
     }
@@ -353,26 +365,26 @@ impl<'a> Parser<'a> {
 
 pub fn comparison_of(field: &Field) -> Comparison {
     match subject_of(field) {
-        Subject::Int(_) | Subject::Cpu => Comparison::Number,
-        Subject::Text(_) => Comparison::Text,
-        Subject::TextPointer => Comparison::TextPointer,
-        Subject::Mask(_) => Comparison::CpuMask,
-        Subject::Other(_) => Comparison::Nothing,
+        FilterOperand::Int(_) | FilterOperand::Cpu => Comparison::Number,
+        FilterOperand::Text(_) => Comparison::Text,
+        FilterOperand::TextPointer => Comparison::TextPointer,
+        FilterOperand::Mask(_) => Comparison::CpuMask,
+        FilterOperand::Other(_) => Comparison::Nothing,
     }
 }
 
 /// How the kernel filters such a field (`filter_assign_type`). Unlike elsewhere, arrays of
 /// `unsigned char` are text too.
-fn subject_of(field: &Field) -> Subject<'_> {
+fn subject_of(field: &Field) -> FilterOperand<'_> {
     let char_array = field.declared.contains('[') && field.declared.contains("char");
     match field.kind {
-        Kind::Int | Kind::Pointer if matches!(field.declared.as_str(), "char *" | "const char *") => {
-            Subject::TextPointer
+        FieldKind::Int | FieldKind::Pointer if matches!(field.declared.as_str(), "char *" | "const char *") => {
+            FilterOperand::TextPointer
         }
-        Kind::Int | Kind::Pointer => Subject::Int(field),
-        Kind::DataLoc { .. } if field.declared.contains("cpumask") => Subject::Mask(field),
-        _ if char_array && !field.declared.contains('*') => Subject::Text(Some(field)),
-        _ => Subject::Other(field),
+        FieldKind::Int | FieldKind::Pointer => FilterOperand::Int(field),
+        FieldKind::DataLoc { .. } if field.declared.contains("cpumask") => FilterOperand::Mask(field),
+        _ if char_array && !field.declared.contains('*') => FilterOperand::Text(Some(field)),
+        _ => FilterOperand::Other(field),
     }
 }
 
@@ -387,7 +399,7 @@ fn kernel_pattern(pattern: &str, field: Option<&Field>) -> String {
     if body.starts_with(|c: char| c.is_ascii_digit()) && body.contains(['*', '?', '[', '\\']) {
         return escape_at(pattern.len() - body.len());
     }
-    let fixed = field.is_none_or(|field| matches!(field.kind, Kind::Text | Kind::Array { .. }));
+    let fixed = field.is_none_or(|field| matches!(field.kind, FieldKind::Text | FieldKind::Array { .. }));
     match body.strip_prefix('*') {
         Some(end) if fixed && !end.contains(['*', '?', '[', '\\']) => match end.char_indices().next_back() {
             Some((_, last)) => escape_at(pattern.len() - last.len_utf8()),

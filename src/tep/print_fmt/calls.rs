@@ -4,57 +4,57 @@
 
 use std::io::Write;
 
-use super::super::field::{Field, Kind, int_at, until_nul};
+use super::super::field::{Field, FieldKind, int_at, until_nul};
 use super::super::types::IntType;
 use super::Unsupported;
 use super::bitmap;
-use super::expr::{Binary, Expr, Fault, Op, Ty};
+use super::expr::{CBinary, CExpr, COp, CType, NoValue};
 use super::lexer::Token;
-use super::parser::Parser;
+use super::parser::ArgumentParser;
 use crate::digits::push_hex;
 
 /// A call that makes text.
 #[derive(Clone, Debug)]
 pub enum Call {
     Flags {
-        value: Expr,
+        value: CExpr,
         delimiter: Vec<u8>,
-        table: Table,
+        table: NameTable,
     },
     Symbolic {
-        value: Expr,
-        table: Table,
+        value: CExpr,
+        table: NameTable,
     },
     Hex {
-        bytes: Expr,
-        len: Expr,
+        bytes: CExpr,
+        len: CExpr,
         spaced: bool,
     },
     Array {
-        bytes: Expr,
-        count: Expr,
-        size: Expr,
+        bytes: CExpr,
+        count: CExpr,
+        size: CExpr,
     },
     Bitmask {
-        bytes: Expr,
+        bytes: CExpr,
     },
     /// `nvme_trace_disk_name`
     DiskName {
-        name: Expr,
+        name: CExpr,
     },
     /// A function that gives each value its name.
     Named {
-        value: Expr,
+        value: CExpr,
         names: &'static [&'static str],
         other: &'static str,
     },
 }
 
 /// `{ mask, "name" }, ..` in the kernel's order.
-pub type Table = Vec<(u64, Vec<u8>)>;
+pub type NameTable = Vec<(u64, Vec<u8>)>;
 
 impl Call {
-    pub fn operands(&self) -> Vec<&Expr> {
+    pub fn operands(&self) -> Vec<&CExpr> {
         match self {
             Call::Flags { value, .. } | Call::Symbolic { value, .. } | Call::Named { value, .. } => vec![value],
             Call::DiskName { name } => vec![name],
@@ -64,7 +64,7 @@ impl Call {
         }
     }
 
-    pub fn render(&self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+    pub fn render(&self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), NoValue> {
         match self {
             Call::Flags { value, delimiter, table } => render_flags(value.eval(raw)?.number()?, delimiter, table, out),
             Call::Symbolic { value, table } => render_symbol(value.eval(raw)?.number()?, table, out),
@@ -75,7 +75,7 @@ impl Call {
             }
             Call::Array { bytes, count, size } => {
                 let size = size.eval(raw)?.number()?;
-                let len = count.eval(raw)?.number()?.checked_mul(size).ok_or(Fault)?;
+                let len = count.eval(raw)?.number()?.checked_mul(size).ok_or(NoValue)?;
                 render_array(first(bytes.eval(raw)?.bytes()?, len)?, size, out)?;
             }
             Call::DiskName { name } => {
@@ -100,13 +100,13 @@ impl Call {
     }
 }
 
-fn first(bytes: &[u8], len: u64) -> Result<&[u8], Fault> {
-    usize::try_from(len).ok().and_then(|len| bytes.get(..len)).ok_or(Fault)
+fn first(bytes: &[u8], len: u64) -> Result<&[u8], NoValue> {
+    usize::try_from(len).ok().and_then(|len| bytes.get(..len)).ok_or(NoValue)
 }
 
 /// The names of the bits set, then what is left of them in hex. As in the kernel, an entry with
 /// mask 0 is named whenever bits are left.
-pub fn render_flags(value: u64, delimiter: &[u8], table: &Table, out: &mut Vec<u8>) {
+pub fn render_flags(value: u64, delimiter: &[u8], table: &NameTable, out: &mut Vec<u8>) {
     let start = out.len();
     let mut left = value;
     for (mask, name) in table {
@@ -131,7 +131,7 @@ pub fn render_flags(value: u64, delimiter: &[u8], table: &Table, out: &mut Vec<u
 }
 
 /// The name of the value, else the value in hex. An empty name does not count as one.
-pub fn render_symbol(value: u64, table: &Table, out: &mut Vec<u8>) {
+pub fn render_symbol(value: u64, table: &NameTable, out: &mut Vec<u8>) {
     match table.iter().find(|(mask, _)| *mask == value) {
         Some((_, name)) if !name.is_empty() => out.extend_from_slice(name),
         _ => {
@@ -150,8 +150,8 @@ pub fn render_hex(bytes: &[u8], separator: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn render_array(bytes: &[u8], size: u64, out: &mut Vec<u8>) -> Result<(), Fault> {
-    let size = usize::try_from(size).ok().filter(|size| matches!(size, 1 | 2 | 4 | 8)).ok_or(Fault)?;
+fn render_array(bytes: &[u8], size: u64, out: &mut Vec<u8>) -> Result<(), NoValue> {
+    let size = usize::try_from(size).ok().filter(|size| matches!(size, 1 | 2 | 4 | 8)).ok_or(NoValue)?;
     out.push(b'{');
     for (at, element) in bytes.chunks_exact(size).enumerate() {
         if at > 0 {
@@ -164,40 +164,40 @@ fn render_array(bytes: &[u8], size: u64, out: &mut Vec<u8>) -> Result<(), Fault>
     Ok(())
 }
 
-impl Parser<'_> {
+impl ArgumentParser<'_> {
     /// The call of `name`, whose opening bracket is read.
-    pub fn call(&mut self, name: &str) -> Result<Expr, Unsupported> {
+    pub fn call(&mut self, name: &str) -> Result<CExpr, Unsupported> {
         let name = name.strip_suffix("_u64").filter(|name| name.starts_with("__print_")).unwrap_or(name);
         let expr = match name {
-            "__get_str" | "__get_rel_str" => self.located(Ty::Pointer(Some(IntType::signed(1))))?,
+            "__get_str" | "__get_rel_str" => self.located(CType::Pointer(Some(IntType::signed(1))))?,
             "__get_dynamic_array" | "__get_rel_dynamic_array" | "__get_sockaddr" | "__get_rel_sockaddr" => {
-                self.located(Ty::Pointer(None))?
+                self.located(CType::Pointer(None))?
             }
-            "__get_dynamic_array_len" | "__get_rel_dynamic_array_len" => match self.located(Ty::Pointer(None))?.op {
-                Op::Located { word, .. } => Expr::leaf(Op::LocatedLen { word }, Ty::Int(IntType::INT)),
-                op => Expr::leaf(op, Ty::Int(IntType::INT)),
+            "__get_dynamic_array_len" | "__get_rel_dynamic_array_len" => match self.located(CType::Pointer(None))?.op {
+                COp::Located { word, .. } => CExpr::leaf(COp::LocatedLen { word }, CType::Int(IntType::INT)),
+                op => CExpr::leaf(op, CType::Int(IntType::INT)),
             },
             "__get_bitmask" | "__get_cpumask" | "__get_rel_bitmask" | "__get_rel_cpumask" => {
-                let bytes = self.located(Ty::Pointer(None))?;
-                Expr::call(Call::Bitmask { bytes: bytes.clone() }, &[&bytes])?
+                let bytes = self.located(CType::Pointer(None))?;
+                CExpr::call(Call::Bitmask { bytes: bytes.clone() }, &[&bytes])?
             }
             "__print_flags" => {
                 let value = self.expression()?;
                 self.lexer.expect(",")?;
                 let delimiter = match self.expression()?.op {
-                    Op::Literal(text) => text,
-                    Op::Const(0) => Vec::new(),
+                    COp::Literal(text) => text,
+                    COp::Const(0) => Vec::new(),
                     _ => return Err(Unsupported::new("a delimiter that is no literal")),
                 };
                 let table = self.table()?;
                 let copy = value.clone();
-                Expr::call(Call::Flags { value, delimiter, table }, &[&copy])?
+                CExpr::call(Call::Flags { value, delimiter, table }, &[&copy])?
             }
             "__print_symbolic" => {
                 let value = self.expression()?;
                 let table = self.table()?;
                 let copy = value.clone();
-                Expr::call(Call::Symbolic { value, table }, &[&copy])?
+                CExpr::call(Call::Symbolic { value, table }, &[&copy])?
             }
             "__print_hex" | "__print_hex_str" => {
                 let [bytes, len] = self.operands()?;
@@ -210,36 +210,36 @@ impl Parser<'_> {
                 bytes_call(Call::Array { bytes, count, size }, &operands)?
             }
             "__print_dynamic_array" => {
-                let bytes = self.located(Ty::Pointer(None))?;
+                let bytes = self.located(CType::Pointer(None))?;
                 self.lexer.expect(",")?;
                 let size = self.expression()?;
-                let Op::Located { word, .. } = bytes.op else { return Ok(Expr::bad("array that is not dynamic")) };
-                let len = Expr::leaf(Op::LocatedLen { word }, Ty::Int(IntType::INT));
-                let count = Expr::binary(Binary::Divide, len, size.clone())?;
+                let COp::Located { word, .. } = bytes.op else { return Ok(CExpr::bad("array that is not dynamic")) };
+                let len = CExpr::leaf(COp::LocatedLen { word }, CType::Int(IntType::INT));
+                let count = CExpr::binary(CBinary::Divide, len, size.clone())?;
                 let operands = [bytes.clone(), count.clone(), size.clone()];
                 bytes_call(Call::Array { bytes, count, size }, &operands)?
             }
             "__print_ns_to_secs" | "__print_ns_without_secs" => {
                 let [value] = self.operands()?;
-                let value = Expr::cast(value, Ty::Int(IntType::U64))?;
-                let second = Expr::constant(1_000_000_000, IntType::U64);
+                let value = CExpr::cast(value, CType::Int(IntType::U64))?;
+                let second = CExpr::constant(1_000_000_000, IntType::U64);
                 if name == "__print_ns_to_secs" {
-                    Expr::binary(Binary::Divide, value, second)?
+                    CExpr::binary(CBinary::Divide, value, second)?
                 } else {
-                    Expr::cast(Expr::binary(Binary::Remainder, value, second)?, Ty::Int(IntType::unsigned(4)))?
+                    CExpr::cast(CExpr::binary(CBinary::Remainder, value, second)?, CType::Int(IntType::unsigned(4)))?
                 }
             }
             "__builtin_expect" => {
                 let [value, _expected] = self.operands()?;
-                Expr::cast(value, Ty::Int(IntType::signed(self.long)))?
+                CExpr::cast(value, CType::Int(IntType::signed(self.long)))?
             }
             "__builtin_constant_p" => {
                 let [value] = self.operands()?;
-                Expr::constant(u64::from(value.as_const().is_some()), IntType::INT)
+                CExpr::constant(u64::from(value.as_const().is_some()), IntType::INT)
             }
             "__builtin_choose_expr" => {
                 let [condition, yes, no] = self.operands()?;
-                Expr::choose(condition, yes, no)?
+                CExpr::choose(condition, yes, no)?
             }
             name => {
                 let start = self.lexer.clone();
@@ -248,7 +248,7 @@ impl Parser<'_> {
                     Ok(None) | Err(_) => {
                         self.lexer = start;
                         self.lexer.skip_to_close()?;
-                        return Ok(Expr::bad(format!("function {name}")));
+                        return Ok(CExpr::bad(format!("function {name}")));
                     }
                 }
             }
@@ -257,7 +257,7 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    pub fn operands<const N: usize>(&mut self) -> Result<[Expr; N], Unsupported> {
+    pub fn operands<const N: usize>(&mut self) -> Result<[CExpr; N], Unsupported> {
         let mut all = Vec::with_capacity(N);
         loop {
             all.push(self.expression()?);
@@ -269,7 +269,7 @@ impl Parser<'_> {
     }
 
     /// `field` or `field[2]`: a pointer to what the field locates.
-    fn located(&mut self, ty: Ty) -> Result<Expr, Unsupported> {
+    fn located(&mut self, ty: CType) -> Result<CExpr, Unsupported> {
         let name = self.lexer.word()?;
         let index = if self.lexer.eat("[") {
             let index = self.expression()?.as_const();
@@ -278,17 +278,17 @@ impl Parser<'_> {
         } else {
             Some(0)
         };
-        let Some(field) = self.format.field(name) else { return Ok(Expr::bad(format!("field {name}"))) };
+        let Some(field) = self.format.field(name) else { return Ok(CExpr::bad(format!("field {name}"))) };
         Ok(index.and_then(|index| located_word(field, index)).map_or_else(
-            || Expr::bad(format!("field {name}, which locates nothing")),
-            |(word, relative)| Expr::leaf(Op::Located { word, relative, limit: field.limit }, ty),
+            || CExpr::bad(format!("field {name}, which locates nothing")),
+            |(word, relative)| CExpr::leaf(COp::Located { word, relative, limit: field.limit }, ty),
         ))
     }
 
     /// `, { value, "name" }, ..` up to the closing bracket. An entry whose value nobody knows is left out: its bits
     /// or its value are then shown in hex, as the kernel shows those that no entry names.
-    fn table(&mut self) -> Result<Table, Unsupported> {
-        let (mut table, mut ended) = (Table::new(), false);
+    fn table(&mut self) -> Result<NameTable, Unsupported> {
+        let (mut table, mut ended) = (NameTable::new(), false);
         while self.lexer.eat(",") {
             match self.lexer.peek()? {
                 Token::Mark(")") => break,
@@ -314,7 +314,7 @@ impl Parser<'_> {
             if !ended {
                 match (value.op, name.op) {
                     // `unsigned long` in the kernel: already extended by its type.
-                    (Op::Const(mask), Op::Literal(name)) => table.push((mask, name)),
+                    (COp::Const(mask), COp::Literal(name)) => table.push((mask, name)),
                     _ => self.left_out.push(reason.unwrap_or_else(|| "a table entry that is not constant".to_owned())),
                 }
             }
@@ -324,12 +324,12 @@ impl Parser<'_> {
 }
 
 /// A call whose first operand must be bytes of the record.
-fn bytes_call(call: Call, operands: &[Expr]) -> Result<Expr, Unsupported> {
+fn bytes_call(call: Call, operands: &[CExpr]) -> Result<CExpr, Unsupported> {
     match operands.first() {
-        Some(bytes) if bytes.may_be_bytes() || matches!(bytes.op, Op::Bad(_)) => {
-            Expr::call(call, &operands.iter().collect::<Vec<_>>())
+        Some(bytes) if bytes.may_be_bytes() || matches!(bytes.op, COp::Bad(_)) => {
+            CExpr::call(call, &operands.iter().collect::<Vec<_>>())
         }
-        _ => Ok(Expr::bad("dereference of a kernel pointer")),
+        _ => Ok(CExpr::bad("dereference of a kernel pointer")),
     }
 }
 
@@ -337,8 +337,8 @@ fn bytes_call(call: Call, operands: &[Expr]) -> Result<Expr, Unsupported> {
 fn located_word(field: &Field, index: usize) -> Option<(usize, bool)> {
     let at = index.checked_mul(4).filter(|at| *at < field.size)?;
     match field.kind {
-        Kind::DataLoc { .. } => Some((field.offset.checked_add(at)?, false)),
-        Kind::RelLoc { .. } => Some((field.offset.checked_add(at)?, true)),
+        FieldKind::DataLoc { .. } => Some((field.offset.checked_add(at)?, false)),
+        FieldKind::RelLoc { .. } => Some((field.offset.checked_add(at)?, true)),
         _ => None,
     }
 }

@@ -6,23 +6,23 @@
 //! moved, `beside` tells the kernels apart. Others are not guessed: their bits show as hex.
 
 /// Constants of one subject.
-struct Group {
+struct ConstantGroup {
     /// Names that stand in the same `print fmt`: else these are not the constants they seem to be.
-    beside: &'static [&'static str],
+    required_names: &'static [&'static str],
     names: &'static [(&'static str, u64)],
 }
 
 /// The value of `name` in the format with this `print fmt`.
 pub fn value(name: &str, print_fmt: &str) -> Option<u64> {
-    let groups = GROUPS.iter().filter(|group| group.beside.iter().all(|beside| print_fmt.contains(beside)));
+    let groups = GROUPS.iter().filter(|group| group.required_names.iter().all(|beside| print_fmt.contains(beside)));
     groups.flat_map(|group| group.names).find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
 
-const fn plain(names: &'static [(&'static str, u64)]) -> Group {
-    Group { beside: &[], names }
+const fn plain(names: &'static [(&'static str, u64)]) -> ConstantGroup {
+    ConstantGroup { required_names: &[], names }
 }
 
-const GROUPS: [Group; 31] = [
+const GROUPS: [ConstantGroup; 31] = [
     // TRACE_TYPE_HANDLED, include/linux/trace_events.h: a format that forgot `REC->` prints a variable of the code
     // around it, include/trace/stages/stage3_trace_output.h.
     plain(&[("ret", 1)]),
@@ -152,8 +152,8 @@ const GROUPS: [Group; 31] = [
         ("HRTIMER_MODE_REL_PINNED_HARD", 11),
     ]),
     // enum wb_reason of kernels that had this one, fs/fs-writeback.h; later ones hold numbers
-    Group {
-        beside: &["WB_REASON_FREE_MORE_MEM"],
+    ConstantGroup {
+        required_names: &["WB_REASON_FREE_MORE_MEM"],
         names: &[
             ("WB_REASON_BACKGROUND", 0),
             ("WB_REASON_TRY_TO_FREE_PAGES", 1),
@@ -166,8 +166,8 @@ const GROUPS: [Group; 31] = [
         ],
     },
     // enum inode_state_flags_enum, include/linux/fs.h of Linux 6.18; before, they were macros and thus numbers here
-    Group {
-        beside: &["{I_WILL_FREE,", "{I_DONTCACHE,", "{I_PINNING_NETFS_WB,", "{I_LRU_ISOLATING,"],
+    ConstantGroup {
+        required_names: &["{I_WILL_FREE,", "{I_DONTCACHE,", "{I_PINNING_NETFS_WB,", "{I_LRU_ISOLATING,"],
         names: &[
             ("I_NEW", 1 << 0),
             ("I_SYNC", 1 << 1),
@@ -201,8 +201,8 @@ const GROUPS: [Group; 31] = [
     // fs/btrfs/qgroup.h
     plain(&[("QGROUP_RESERVE", 1 << 0), ("QGROUP_RELEASE", 1 << 1), ("QGROUP_FREE", 1 << 2)]),
     // fs/btrfs/ordered-data.h; their order was another before there were these two
-    Group {
-        beside: &["BTRFS_ORDERED_REGULAR", "BTRFS_ORDERED_DIRECT"],
+    ConstantGroup {
+        required_names: &["BTRFS_ORDERED_REGULAR", "BTRFS_ORDERED_DIRECT"],
         names: &[
             ("BTRFS_ORDERED_REGULAR", 0),
             ("BTRFS_ORDERED_NOCOW", 1),
@@ -216,7 +216,10 @@ const GROUPS: [Group; 31] = [
         ],
     },
     // enum page_type, fs/f2fs/f2fs.h, from the time before TRACE_DEFINE_ENUM
-    Group { beside: &["META_FLUSH"], names: &[("DATA", 0), ("NODE", 1), ("META", 2), ("META_FLUSH", 4)] },
+    ConstantGroup {
+        required_names: &["META_FLUSH"],
+        names: &[("DATA", 0), ("NODE", 1), ("META", 2), ("META_FLUSH", 4)],
+    },
     // enum scsi_prot_operations, include/scsi/scsi_cmnd.h
     plain(&[
         ("SCSI_PROT_NORMAL", 0),

@@ -1,7 +1,7 @@
 //! The names a `print fmt` gives to a field's values: task states, flags, actions.
 
-use super::calls::{self, Call, Table};
-use super::expr::{Expr, Op};
+use super::calls::{self, Call, NameTable};
+use super::expr::{CExpr, COp};
 
 /// A field of a record ends before this, as `Format::parse` checks.
 const MAX_RECORD_BYTES: usize = 1 << 16;
@@ -13,7 +13,7 @@ pub struct FlagTable {
     pub entries: Vec<(u64, String)>,
     /// True for `__print_flags`: the entries are bits that combine.
     pub flags: bool,
-    value: Expr,
+    value: CExpr,
     call: Call,
     offset: usize,
     size: usize,
@@ -21,10 +21,10 @@ pub struct FlagTable {
 
 impl FlagTable {
     /// The first table in `argument` whose value reads the field at `offset`.
-    pub(super) fn find(argument: &Expr, offset: usize) -> Option<FlagTable> {
+    pub(super) fn find(argument: &CExpr, offset: usize) -> Option<FlagTable> {
         let mut found = None;
         argument.walk(&mut |expr| {
-            if let Op::Call(call) = &expr.op
+            if let COp::Call(call) = &expr.op
                 && found.is_none()
             {
                 found = FlagTable::of_call(call, offset);
@@ -41,7 +41,7 @@ impl FlagTable {
         };
         let mut size = None;
         value.walk(&mut |expr| match expr.op {
-            Op::Load { offset: at, size: bytes } if at == offset => size = Some(bytes),
+            COp::Load { offset: at, size: bytes } if at == offset => size = Some(bytes),
             _ => {}
         });
         let size = size.filter(|_| offset <= MAX_RECORD_BYTES)?;
@@ -59,7 +59,7 @@ impl FlagTable {
         let start = out.len();
         if self.call.render(&self.record(raw_value), out).is_err() {
             out.truncate(start);
-            calls::render_symbol(raw_value, &Table::new(), out);
+            calls::render_symbol(raw_value, &NameTable::new(), out);
         }
     }
 
@@ -76,6 +76,6 @@ impl FlagTable {
     }
 }
 
-fn entries(table: &Table) -> Vec<(u64, String)> {
+fn entries(table: &NameTable) -> Vec<(u64, String)> {
     table.iter().map(|(mask, name)| (*mask, String::from_utf8_lossy(name).into_owned())).collect()
 }

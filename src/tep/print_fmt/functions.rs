@@ -5,16 +5,16 @@ use nix::time::{ClockId, clock_getres};
 use super::super::types::IntType;
 use super::Unsupported;
 use super::calls::Call;
-use super::expr::{Binary, Expr, Ty};
-use super::parser::Parser;
+use super::expr::{CBinary, CExpr, CType};
+use super::parser::ArgumentParser;
 
 /// enum xhci_ring_type, drivers/usb/host/xhci.h
 const XHCI_RINGS: [&str; 7] = ["CTRL", "ISOC", "BULK", "INTR", "STREAM", "CMD", "EVENT"];
 
-impl Parser<'_> {
+impl ArgumentParser<'_> {
     /// The call of `name`, whose opening bracket is read, up to before the closing one. None: not one of these, or not
     /// known for this kernel.
-    pub fn kernel_function(&mut self, name: &str) -> Result<Option<Expr>, Unsupported> {
+    pub fn kernel_function(&mut self, name: &str) -> Result<Option<CExpr>, Unsupported> {
         match name {
             "jiffies_to_msecs" => {
                 let [jiffies] = self.operands()?;
@@ -22,7 +22,7 @@ impl Parser<'_> {
             }
             "__le16_to_cpup" => {
                 let [pointer] = self.operands()?;
-                let value = Expr::deref(pointer)?;
+                let value = CExpr::deref(pointer)?;
                 if cfg!(target_endian = "big") { self.swapped(value).map(Some) } else { Ok(Some(value)) }
             }
             "__fswab16" => {
@@ -32,40 +32,40 @@ impl Parser<'_> {
             "nvme_trace_disk_name" => {
                 let [_buffer, name] = self.operands()?;
                 let copy = name.clone();
-                Expr::call(Call::DiskName { name }, &[&copy]).map(Some)
+                CExpr::call(Call::DiskName { name }, &[&copy]).map(Some)
             }
             "xhci_ring_type_string" => {
                 let [value] = self.operands()?;
                 let copy = value.clone();
-                Expr::call(Call::Named { value, names: &XHCI_RINGS, other: "UNKNOWN" }, &[&copy]).map(Some)
+                CExpr::call(Call::Named { value, names: &XHCI_RINGS, other: "UNKNOWN" }, &[&copy]).map(Some)
             }
             _ => Ok(None),
         }
     }
 
     /// The two bytes of `value` the other way round.
-    fn swapped(&mut self, value: Expr) -> Result<Expr, Unsupported> {
-        let value = Expr::cast(value, Ty::Int(IntType::unsigned(2)))?;
-        let number = |value| Expr::constant(value, IntType::INT);
-        let low = Expr::binary(Binary::ShiftLeft, self.copy(&value)?, number(8))?;
-        let high = Expr::binary(Binary::ShiftRight, value, number(8))?;
-        Expr::cast(Expr::binary(Binary::Or, low, high)?, Ty::Int(IntType::unsigned(2)))
+    fn swapped(&mut self, value: CExpr) -> Result<CExpr, Unsupported> {
+        let value = CExpr::cast(value, CType::Int(IntType::unsigned(2)))?;
+        let number = |value| CExpr::constant(value, IntType::INT);
+        let low = CExpr::binary(CBinary::ShiftLeft, self.copy(&value)?, number(8))?;
+        let high = CExpr::binary(CBinary::ShiftRight, value, number(8))?;
+        CExpr::cast(CExpr::binary(CBinary::Or, low, high)?, CType::Int(IntType::unsigned(2)))
     }
 }
 
 /// kernel/time/time.c. None for a frequency whose rounding differed between kernels.
-fn jiffies_to_msecs(jiffies: Expr, hz: u64) -> Result<Option<Expr>, Unsupported> {
+fn jiffies_to_msecs(jiffies: CExpr, hz: u64) -> Result<Option<CExpr>, Unsupported> {
     const MSEC_PER_SEC: u64 = 1000;
-    let number = |value| Expr::constant(value, IntType::U64);
+    let number = |value| CExpr::constant(value, IntType::U64);
     let msecs = if hz <= MSEC_PER_SEC && MSEC_PER_SEC.is_multiple_of(hz) {
-        Expr::binary(Binary::Multiply, number(MSEC_PER_SEC / hz), jiffies)?
+        CExpr::binary(CBinary::Multiply, number(MSEC_PER_SEC / hz), jiffies)?
     } else if hz.is_multiple_of(MSEC_PER_SEC) {
         let ticks = hz / MSEC_PER_SEC;
-        Expr::binary(Binary::Divide, Expr::binary(Binary::Add, jiffies, number(ticks - 1))?, number(ticks))?
+        CExpr::binary(CBinary::Divide, CExpr::binary(CBinary::Add, jiffies, number(ticks - 1))?, number(ticks))?
     } else {
         return Ok(None);
     };
-    Expr::cast(msecs, Ty::Int(IntType::unsigned(4))).map(Some)
+    CExpr::cast(msecs, CType::Int(IntType::unsigned(4))).map(Some)
 }
 
 /// CONFIG_HZ of the running kernel: the resolution of its coarse clocks is one tick.
@@ -77,7 +77,7 @@ fn tick_hz() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::expr::Op;
+    use super::super::expr::COp;
     use super::*;
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
             (250, 1 << 31, Some(0)),
         ];
         for (hz, jiffies, want) in cases {
-            let expr = jiffies_to_msecs(Expr::constant(jiffies, IntType::U64), hz).unwrap();
+            let expr = jiffies_to_msecs(CExpr::constant(jiffies, IntType::U64), hz).unwrap();
             assert_eq!(expr.and_then(|expr| expr.as_const()), want, "{jiffies} at {hz} Hz");
         }
         assert!(tick_hz().is_some_and(|hz| (24..=10_000).contains(&hz)));
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn knows_where_it_does_not_know() {
-        assert!(matches!(jiffies_to_msecs(Expr::bad("x"), 300), Ok(None)));
-        assert!(matches!(jiffies_to_msecs(Expr::bad("x"), 100), Ok(Some(Expr { op: Op::Cast(_), .. }))));
+        assert!(matches!(jiffies_to_msecs(CExpr::bad("x"), 300), Ok(None)));
+        assert!(matches!(jiffies_to_msecs(CExpr::bad("x"), 100), Ok(Some(CExpr { op: COp::Cast(_), .. }))));
     }
 }

@@ -6,8 +6,8 @@
 mod bitmap;
 mod calls;
 mod constants;
-mod direct;
 mod expr;
+mod field_conversion;
 mod flag_table;
 mod functions;
 mod lexer;
@@ -23,11 +23,11 @@ use rustc_hash::FxHashSet;
 use super::field::until_nul;
 use super::format::Format;
 use super::types::IntType;
-use direct::Direct;
-use expr::{Expr, Fault, Op, Ty, Value};
+use expr::{CExpr, COp, CType, CValue, NoValue};
+use field_conversion::FieldConversion;
 use lexer::{Lexer, unescape};
-use parser::{Argument, Parser};
-use printf::{Conversion, Kind, Layout, Part, Size};
+use parser::{Argument, ArgumentParser};
+use printf::{Conversion, ConversionKind, ConversionLayout, ConversionSize, PrintfPart};
 use stand_in::StandIn;
 
 use crate::digits::{push_hex, push_hex16};
@@ -55,7 +55,7 @@ impl Unsupported {
 }
 
 /// What only the running kernel can name.
-pub trait Names {
+pub trait KernelNames {
     /// Appends the symbol at `addr`, as `%pS` (`with_offset`) or `%ps` does; false when there is none.
     fn kernel_symbol(&self, addr: u64, out: &mut Vec<u8>, with_offset: bool) -> bool;
 
@@ -70,7 +70,7 @@ pub trait Names {
 /// Knows nothing: addresses stay numbers.
 pub struct NoNames;
 
-impl Names for NoNames {
+impl KernelNames for NoNames {
     fn kernel_symbol(&self, _addr: u64, _out: &mut Vec<u8>, _with_offset: bool) -> bool {
         false
     }
@@ -87,16 +87,16 @@ pub struct PrintFmt {
 #[derive(Clone, Debug)]
 enum FormatPiece {
     Literal(Vec<u8>),
-    Direct(Direct),
-    Conversion(Conversion, Expr),
+    FieldConversion(FieldConversion),
+    Conversion(Conversion, CExpr),
     /// A conversion that may come to something nobody knows.
-    Gap(Box<Gap>),
+    Gap(Box<GapConversion>),
 }
 
 #[derive(Clone, Debug)]
-struct Gap {
+struct GapConversion {
     conversion: Conversion,
-    argument: Expr,
+    argument: CExpr,
     stand_in: StandIn,
 }
 
@@ -136,12 +136,12 @@ impl PrintFmt {
     }
 
     /// Appends the text of one record to `out`. What cannot be evaluated for it shows as `?`.
-    pub fn render(&self, raw: &[u8], names: &dyn Names, out: &mut Vec<u8>) {
+    pub fn render(&self, raw: &[u8], names: &dyn KernelNames, out: &mut Vec<u8>) {
         let start = out.len();
         for piece in &self.pieces {
             match piece {
                 FormatPiece::Literal(text) => out.extend_from_slice(text),
-                FormatPiece::Direct(direct) => {
+                FormatPiece::FieldConversion(direct) => {
                     if direct.render(raw, out).is_err() {
                         out.push(b'?'); // nothing was written
                     }
@@ -182,7 +182,7 @@ impl PrintFmt {
         self.pieces.iter().find_map(|piece| match piece {
             FormatPiece::Conversion(_, argument) => FlagTable::find(argument, offset),
             FormatPiece::Gap(gap) => FlagTable::find(&gap.argument, offset),
-            FormatPiece::Literal(_) | FormatPiece::Direct(_) => None, // a table is a call
+            FormatPiece::Literal(_) | FormatPiece::FieldConversion(_) => None, // a table is a call
         })
     }
 }
@@ -218,21 +218,21 @@ fn compile_split(
     arguments: &str,
 ) -> Result<(Vec<FormatPiece>, Vec<String>), Unsupported> {
     let long = format.long_size();
-    let mut parser = Parser::new(format, Lexer::new(arguments, long));
+    let mut parser = ArgumentParser::new(format, Lexer::new(arguments, long));
     let mut arguments = parser.arguments()?.into_iter();
     let mut gaps = parser.left_out;
     let too_few = || Unsupported::new("syntax: fewer arguments than conversions");
     let mut pieces = Vec::new();
     for part in printf::parse(text, long)? {
         match part {
-            Part::Literal(text) => pieces.push(FormatPiece::Literal(text)),
-            Part::Conversion(mut conversion) => {
+            PrintfPart::Literal(text) => pieces.push(FormatPiece::Literal(text)),
+            PrintfPart::Conversion(mut conversion) => {
                 let mut fault = None;
                 for size in [&mut conversion.width, &mut conversion.precision] {
-                    if matches!(size, Size::Star) {
+                    if matches!(size, ConversionSize::Star) {
                         let argument = arguments.next().ok_or_else(too_few)?.expr;
                         fault = fault.or(argument.fault());
-                        *size = Size::Argument(Box::new(argument));
+                        *size = ConversionSize::Argument(Box::new(argument));
                     }
                 }
                 let Argument { expr: argument, source } = arguments.next().ok_or_else(too_few)?;
@@ -240,10 +240,10 @@ fn compile_split(
                     Some(reason) => {
                         let stand_in = StandIn::new(&reason, source, format);
                         gaps.push(reason);
-                        FormatPiece::Gap(Box::new(Gap { conversion, argument, stand_in }))
+                        FormatPiece::Gap(Box::new(GapConversion { conversion, argument, stand_in }))
                     }
-                    None => match Direct::new(&conversion, &argument) {
-                        Some(direct) => FormatPiece::Direct(direct),
+                    None => match FieldConversion::new(&conversion, &argument) {
+                        Some(direct) => FormatPiece::FieldConversion(direct),
                         None => FormatPiece::Conversion(conversion, argument),
                     },
                 });
@@ -259,48 +259,50 @@ fn compile_split(
 }
 
 /// Why the conversion can do nothing with such an argument.
-fn misuse(conversion: &Conversion, argument: &Expr) -> Option<String> {
+fn misuse(conversion: &Conversion, argument: &CExpr) -> Option<String> {
     match conversion.kind {
-        Kind::Pointer(PointerKind::Foreign) => Some("conversion of a kernel pointer".to_owned()),
-        Kind::Pointer(kind) if kind.dereferences() && !argument.may_be_bytes() => {
+        ConversionKind::Pointer(PointerKind::Foreign) => Some("conversion of a kernel pointer".to_owned()),
+        ConversionKind::Pointer(kind) if kind.dereferences() && !argument.may_be_bytes() => {
             Some("dereference of a kernel pointer".to_owned())
         }
-        Kind::Integer { .. } | Kind::Char if argument.ty == Ty::Text => Some("text where a number belongs".to_owned()),
+        ConversionKind::Integer { .. } | ConversionKind::Char if argument.ty == CType::Text => {
+            Some("text where a number belongs".to_owned())
+        }
         _ => None,
     }
 }
 
 fn render_conversion(
     conversion: &Conversion,
-    argument: &Expr,
+    argument: &CExpr,
     raw: &[u8],
-    names: &dyn Names,
+    names: &dyn KernelNames,
     out: &mut Vec<u8>,
-) -> Result<(), Fault> {
+) -> Result<(), NoValue> {
     let width = size_value(&conversion.width, raw)?;
-    let layout = Layout::new(conversion.flags, width, size_value(&conversion.precision, raw)?);
+    let layout = ConversionLayout::new(conversion.flags, width, size_value(&conversion.precision, raw)?);
     let start = out.len();
     match conversion.kind {
-        Kind::Integer { radix, signed, upper, bytes } => {
+        ConversionKind::Integer { radix, signed, upper, bytes } => {
             let bits = IntType { size: bytes, signed }.convert(argument.eval(raw)?.number()?);
             layout.integer(bits, radix, signed, upper, out);
         }
-        Kind::Char => {
+        ConversionKind::Char => {
             out.push(argument.eval(raw)?.number()? as u8); // C converts to unsigned char
             layout.pad(start, out);
         }
-        Kind::Text => {
+        ConversionKind::Text => {
             render_text(argument, raw, names, out)?;
             layout.finish_text(start, out);
         }
-        Kind::Pointer(PointerKind::Address) => {
+        ConversionKind::Pointer(PointerKind::Address) => {
             let bits = argument.eval(raw)?.number()?;
             match layout.width {
                 Some(_) => layout.integer(bits, 16, false, false, out),
                 None => push_hex16(bits, out),
             }
         }
-        Kind::Pointer(PointerKind::Symbol { with_offset }) => {
+        ConversionKind::Pointer(PointerKind::Symbol { with_offset }) => {
             let addr = argument.eval(raw)?.number()?;
             if !names.kernel_symbol(addr, out, with_offset) {
                 out.truncate(start);
@@ -309,7 +311,7 @@ fn render_conversion(
             }
             layout.finish_text(start, out);
         }
-        Kind::Pointer(kind) => {
+        ConversionKind::Pointer(kind) => {
             let count = if kind.counts() { layout.width } else { None };
             kind.render(argument.eval(raw)?.bytes()?, count, out)?;
             if !kind.counts() {
@@ -320,29 +322,29 @@ fn render_conversion(
     Ok(())
 }
 
-fn size_value(size: &Size, raw: &[u8]) -> Result<Option<i64>, Fault> {
+fn size_value(size: &ConversionSize, raw: &[u8]) -> Result<Option<i64>, NoValue> {
     Ok(match size {
-        Size::None | Size::Star => None,
-        Size::Fixed(value) => Some(*value as i64), // bounded when parsed
-        Size::Argument(argument) => Some(IntType::INT.convert(argument.eval(raw)?.number()?) as i64),
+        ConversionSize::None | ConversionSize::Star => None,
+        ConversionSize::Fixed(value) => Some(*value as i64), // bounded when parsed
+        ConversionSize::Argument(argument) => Some(IntType::INT.convert(argument.eval(raw)?.number()?) as i64),
     })
 }
 
 /// Appends what `%s` prints of the argument.
-fn render_text(argument: &Expr, raw: &[u8], names: &dyn Names, out: &mut Vec<u8>) -> Result<(), Fault> {
+fn render_text(argument: &CExpr, raw: &[u8], names: &dyn KernelNames, out: &mut Vec<u8>) -> Result<(), NoValue> {
     match &argument.op {
-        Op::Call(call) => return call.render(raw, out),
-        Op::Choose(three) => {
+        COp::Call(call) => return call.render(raw, out),
+        COp::Choose(three) => {
             let [condition, yes, no] = &**three;
-            let taken = if condition.eval(raw)? == Value::Number(0) { no } else { yes };
+            let taken = if condition.eval(raw)? == CValue::Number(0) { no } else { yes };
             return render_text(taken, raw, names, out);
         }
         _ => {}
     }
     match argument.eval(raw)? {
-        Value::Bytes(text) | Value::Literal(text) => out.extend_from_slice(until_nul(text)),
-        Value::Number(0) => out.extend_from_slice(b"(null)"),
-        Value::Number(addr) => {
+        CValue::Bytes(text) | CValue::Literal(text) => out.extend_from_slice(until_nul(text)),
+        CValue::Number(0) => out.extend_from_slice(b"(null)"),
+        CValue::Number(addr) => {
             let start = out.len();
             if !names.kernel_text(addr, out) {
                 out.truncate(start);

@@ -1,11 +1,11 @@
 //! Parses the arguments of a `print fmt`: C expressions with the kernel's own functions in them.
 
-use super::super::field::{Field, Kind};
+use super::super::field::{Field, FieldKind};
 use super::super::format::Format;
 use super::super::types::{self, IntType};
 use super::Unsupported;
 use super::constants;
-use super::expr::{Binary, Expr, Op, Ty, Unary};
+use super::expr::{CBinary, CExpr, COp, CType, CUnary};
 use super::lexer::{Lexer, Token};
 
 /// Expressions and operands inside each other; a pair of parentheses takes two.
@@ -15,30 +15,39 @@ const MAX_STEPS: u32 = 50_000;
 const RECORD: &str = "the record itself";
 const COMPOUND_LITERAL: &str = "compound literal";
 
-pub struct Parser<'a> {
+pub struct ArgumentParser<'a> {
     pub lexer: Lexer<'a>,
     pub format: &'a Format,
     pub long: usize,
     /// Table entries that had to be left out, and why.
     pub left_out: Vec<String>,
     /// The variables of the statement expression that is being read.
-    locals: Vec<(&'a str, Expr)>,
+    locals: Vec<(&'a str, CExpr)>,
     /// The member that the compound literal just read sets, and its value.
-    literal: Option<(&'a str, Expr)>,
+    literal: Option<(&'a str, CExpr)>,
     nesting: u32,
     steps: u32,
 }
 
 /// One argument, and its source.
 pub struct Argument<'a> {
-    pub expr: Expr,
+    pub expr: CExpr,
     pub source: &'a str,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> ArgumentParser<'a> {
     pub fn new(format: &'a Format, lexer: Lexer<'a>) -> Self {
         let (left_out, locals) = (Vec::new(), Vec::new());
-        Parser { lexer, format, long: format.long_size(), left_out, locals, literal: None, nesting: 0, steps: 0 }
+        ArgumentParser {
+            lexer,
+            format,
+            long: format.long_size(),
+            left_out,
+            locals,
+            literal: None,
+            nesting: 0,
+            steps: 0,
+        }
     }
 
     /// `, a, b, c` up to the end of the text.
@@ -59,7 +68,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    pub fn expression(&mut self) -> Result<Expr, Unsupported> {
+    pub fn expression(&mut self) -> Result<CExpr, Unsupported> {
         self.nested(Self::ternary)
     }
 
@@ -75,14 +84,14 @@ impl<'a> Parser<'a> {
     }
 
     /// A second one of `expr`. Copies of copies grow fast, so all that is in them counts as read again.
-    pub fn copy(&mut self, expr: &Expr) -> Result<Expr, Unsupported> {
+    pub fn copy(&mut self, expr: &CExpr) -> Result<CExpr, Unsupported> {
         let mut size = 0u32;
         expr.walk(&mut |_| size = size.saturating_add(1));
         self.steps = self.steps.saturating_add(size);
         if self.steps > MAX_STEPS { Err(Unsupported::new("an expression too deep")) } else { Ok(expr.clone()) }
     }
 
-    fn ternary(&mut self) -> Result<Expr, Unsupported> {
+    fn ternary(&mut self) -> Result<CExpr, Unsupported> {
         let condition = self.binary(0)?;
         if !self.lexer.eat("?") {
             return Ok(condition);
@@ -90,61 +99,61 @@ impl<'a> Parser<'a> {
         if self.lexer.eat(":") {
             let no = self.expression()?; // GNU `a ?: b`
             let yes = self.copy(&condition)?;
-            return Expr::choose(condition, yes, no);
+            return CExpr::choose(condition, yes, no);
         }
         let yes = self.expression()?;
         self.lexer.expect(":")?;
         let no = self.expression()?;
-        Expr::choose(condition, yes, no)
+        CExpr::choose(condition, yes, no)
     }
 
     /// Operators of at least this precedence, from left to right.
-    fn binary(&mut self, least: u8) -> Result<Expr, Unsupported> {
+    fn binary(&mut self, least: u8) -> Result<CExpr, Unsupported> {
         let mut left = self.nested(Self::unary)?;
         while let Some((op, precedence)) = self.peek_operator()?.filter(|&(_, precedence)| precedence >= least) {
             self.lexer.next()?;
             let right = self.binary(precedence + 1)?; // at most 10 levels
-            left = Expr::binary(op, left, right)?;
+            left = CExpr::binary(op, left, right)?;
         }
         Ok(left)
     }
 
-    fn peek_operator(&self) -> Result<Option<(Binary, u8)>, Unsupported> {
+    fn peek_operator(&self) -> Result<Option<(CBinary, u8)>, Unsupported> {
         let Token::Mark(mark) = self.lexer.peek()? else { return Ok(None) };
         Ok(Some(match mark {
-            "||" => (Binary::EitherTrue, 0),
-            "&&" => (Binary::BothTrue, 1),
-            "|" => (Binary::Or, 2),
-            "^" => (Binary::Xor, 3),
-            "&" => (Binary::And, 4),
-            "==" => (Binary::Equal, 5),
-            "!=" => (Binary::NotEqual, 5),
-            "<" => (Binary::Less, 6),
-            "<=" => (Binary::LessEqual, 6),
-            ">" => (Binary::Greater, 6),
-            ">=" => (Binary::GreaterEqual, 6),
-            "<<" => (Binary::ShiftLeft, 7),
-            ">>" => (Binary::ShiftRight, 7),
-            "+" => (Binary::Add, 8),
-            "-" => (Binary::Subtract, 8),
-            "*" => (Binary::Multiply, 9),
-            "/" => (Binary::Divide, 9),
-            "%" => (Binary::Remainder, 9),
+            "||" => (CBinary::EitherTrue, 0),
+            "&&" => (CBinary::BothTrue, 1),
+            "|" => (CBinary::Or, 2),
+            "^" => (CBinary::Xor, 3),
+            "&" => (CBinary::And, 4),
+            "==" => (CBinary::Equal, 5),
+            "!=" => (CBinary::NotEqual, 5),
+            "<" => (CBinary::Less, 6),
+            "<=" => (CBinary::LessEqual, 6),
+            ">" => (CBinary::Greater, 6),
+            ">=" => (CBinary::GreaterEqual, 6),
+            "<<" => (CBinary::ShiftLeft, 7),
+            ">>" => (CBinary::ShiftRight, 7),
+            "+" => (CBinary::Add, 8),
+            "-" => (CBinary::Subtract, 8),
+            "*" => (CBinary::Multiply, 9),
+            "/" => (CBinary::Divide, 9),
+            "%" => (CBinary::Remainder, 9),
             _ => return Ok(None),
         }))
     }
 
-    fn unary(&mut self) -> Result<Expr, Unsupported> {
+    fn unary(&mut self) -> Result<CExpr, Unsupported> {
         if let Token::Mark(mark) = self.lexer.peek()? {
             let op = match mark {
-                "-" => Some(Unary::Negate),
-                "~" => Some(Unary::Invert),
-                "!" => Some(Unary::Not),
+                "-" => Some(CUnary::Negate),
+                "~" => Some(CUnary::Invert),
+                "!" => Some(CUnary::Not),
                 _ => None,
             };
             if let Some(op) = op {
                 self.lexer.next()?;
-                return Expr::unary(op, self.nested(Self::unary)?);
+                return CExpr::unary(op, self.nested(Self::unary)?);
             }
             match mark {
                 "+" => {
@@ -153,7 +162,7 @@ impl<'a> Parser<'a> {
                 }
                 "*" => {
                     self.lexer.next()?;
-                    return Expr::deref(self.nested(Self::unary)?);
+                    return CExpr::deref(self.nested(Self::unary)?);
                 }
                 "&" => {
                     self.lexer.next()?;
@@ -166,8 +175,8 @@ impl<'a> Parser<'a> {
                         }
                         let operand = self.nested(Self::unary)?;
                         return match ty {
-                            Ok(ty) => Expr::cast(operand, ty),
-                            Err(name) => Ok(Expr::bad(format!("type {name}"))),
+                            Ok(ty) => CExpr::cast(operand, ty),
+                            Err(name) => Ok(CExpr::bad(format!("type {name}"))),
                         };
                     }
                 }
@@ -178,15 +187,15 @@ impl<'a> Parser<'a> {
         self.postfix(primary)
     }
 
-    fn primary(&mut self) -> Result<Expr, Unsupported> {
+    fn primary(&mut self) -> Result<CExpr, Unsupported> {
         match self.lexer.next()? {
-            Token::Number(value, ty) => Ok(Expr::constant(value, ty)),
+            Token::Number(value, ty) => Ok(CExpr::constant(value, ty)),
             Token::Text(mut text) => {
                 while let Token::Text(more) = self.lexer.peek()? {
                     self.lexer.next()?;
                     text.extend(more);
                 }
-                Ok(Expr::leaf(Op::Literal(text), Ty::Text))
+                Ok(CExpr::leaf(COp::Literal(text), CType::Text))
             }
             Token::Mark("(") if self.lexer.eat("{") => self.statement_expression(),
             Token::Mark("(") => {
@@ -198,10 +207,10 @@ impl<'a> Parser<'a> {
                 let name = self.lexer.word()?;
                 Ok(self.field(name))
             }
-            Token::Word("REC") => Ok(Expr::bad(RECORD)),
+            Token::Word("REC") => Ok(CExpr::bad(RECORD)),
             Token::Word("sizeof") => self.size_of(),
-            Token::Word("true") => Ok(Expr::constant(1, IntType::INT)),
-            Token::Word("false" | "NULL") => Ok(Expr::constant(0, IntType::INT)),
+            Token::Word("true") => Ok(CExpr::constant(1, IntType::INT)),
+            Token::Word("false" | "NULL") => Ok(CExpr::constant(0, IntType::INT)),
             Token::Word(name) if self.lexer.eat("(") => self.call(name),
             Token::Word(name) => self.name(name),
             Token::Mark(mark) => Err(Unsupported::new(format!("syntax: `{mark}` before {:?}", self.lexer.excerpt()))),
@@ -209,21 +218,21 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn field(&self, name: &str) -> Expr {
-        self.format.field(name).map_or_else(|| Expr::bad(format!("field {name}")), field_value)
+    fn field(&self, name: &str) -> CExpr {
+        self.format.field(name).map_or_else(|| CExpr::bad(format!("field {name}")), field_value)
     }
 
-    fn name(&mut self, name: &str) -> Result<Expr, Unsupported> {
+    fn name(&mut self, name: &str) -> Result<CExpr, Unsupported> {
         let local = self.locals.iter().rev().find(|(local, _)| *local == name).map(|(_, value)| value.clone());
         match local {
             Some(value) => self.copy(&value),
             None => Ok(constants::value(name, &self.format.print_fmt)
-                .map_or_else(|| Expr::bad(format!("name {name}")), |value| Expr::constant(value, IntType::INT))),
+                .map_or_else(|| CExpr::bad(format!("name {name}")), |value| CExpr::constant(value, IntType::INT))),
         }
     }
 
     /// `({ int x = a; int y = b; x < y ? x : y; })`, what the kernel's `min()` comes to. Others are passed over.
-    fn statement_expression(&mut self) -> Result<Expr, Unsupported> {
+    fn statement_expression(&mut self) -> Result<CExpr, Unsupported> {
         let (start, outer) = (self.lexer.clone(), self.locals.len());
         let result = self.nested(Self::statements);
         self.locals.truncate(outer);
@@ -233,19 +242,19 @@ impl<'a> Parser<'a> {
                 self.lexer = start;
                 self.lexer.skip_to_close()?;
                 self.lexer.expect(")")?;
-                Ok(Expr::bad("statement expression"))
+                Ok(CExpr::bad("statement expression"))
             }
         }
     }
 
-    fn statements(&mut self) -> Result<Expr, Unsupported> {
+    fn statements(&mut self) -> Result<CExpr, Unsupported> {
         loop {
             let start = self.lexer.clone();
             if let Some(Ok(ty)) = self.type_name()?
                 && let Ok(name) = self.lexer.word()
                 && self.lexer.eat("=")
             {
-                let value = Expr::cast(self.expression()?, ty)?;
+                let value = CExpr::cast(self.expression()?, ty)?;
                 self.lexer.expect(";")?;
                 self.locals.push((name, value));
                 continue;
@@ -261,43 +270,46 @@ impl<'a> Parser<'a> {
 
     /// `((ktime_t) { .tv64 = REC->expires }).tv64`, whose brace is read: a number put into a struct. [`Self::postfix`]
     /// takes it out again.
-    fn compound_literal(&mut self, ty: Result<Ty, String>) -> Result<Expr, Unsupported> {
+    fn compound_literal(&mut self, ty: Result<CType, String>) -> Result<CExpr, Unsupported> {
         let start = self.lexer.clone();
         self.literal = self.member_set_to(ty).unwrap_or_default();
         if self.literal.is_none() {
             self.lexer = start;
             self.lexer.skip_to_close()?;
         }
-        Ok(Expr::bad(COMPOUND_LITERAL))
+        Ok(CExpr::bad(COMPOUND_LITERAL))
     }
 
-    fn member_set_to(&mut self, ty: Result<Ty, String>) -> Result<Option<(&'a str, Expr)>, Unsupported> {
-        let Ok(Ty::Int(ty)) = ty else { return Ok(None) };
+    fn member_set_to(&mut self, ty: Result<CType, String>) -> Result<Option<(&'a str, CExpr)>, Unsupported> {
+        let Ok(CType::Int(ty)) = ty else { return Ok(None) };
         self.lexer.expect(".")?;
         let member = self.lexer.word()?;
         self.lexer.expect("=")?;
         let value = self.expression()?;
         self.lexer.expect("}")?;
-        Ok(Some((member, Expr::cast(value, Ty::Int(ty))?)))
+        Ok(Some((member, CExpr::cast(value, CType::Int(ty))?)))
     }
 
-    fn postfix(&mut self, mut expr: Expr) -> Result<Expr, Unsupported> {
+    fn postfix(&mut self, mut expr: CExpr) -> Result<CExpr, Unsupported> {
         loop {
             if self.lexer.eat("[") {
                 let index = self.expression()?;
                 self.lexer.expect("]")?;
-                let at = Expr::binary(Binary::Add, expr, index)?;
-                expr =
-                    if matches!(at.ty, Ty::Pointer(_)) { Expr::deref(at)? } else { Expr::bad("index into no array") };
-            } else if matches!(&expr.op, Op::Bad(reason) if reason == RECORD) && self.lexer.eat("->") {
+                let at = CExpr::binary(CBinary::Add, expr, index)?;
+                expr = if matches!(at.ty, CType::Pointer(_)) {
+                    CExpr::deref(at)?
+                } else {
+                    CExpr::bad("index into no array")
+                };
+            } else if matches!(&expr.op, COp::Bad(reason) if reason == RECORD) && self.lexer.eat("->") {
                 let name = self.lexer.word()?;
                 expr = self.field(name); // `(REC)->field`
             } else if self.lexer.eat(".") || self.lexer.eat("->") {
                 let member = self.lexer.word()?;
-                let of_literal = matches!(&expr.op, Op::Bad(reason) if reason == COMPOUND_LITERAL);
+                let of_literal = matches!(&expr.op, COp::Bad(reason) if reason == COMPOUND_LITERAL);
                 expr = match self.literal.take().filter(|(name, _)| of_literal && *name == member) {
                     Some((_, value)) => value,
-                    None => Expr::bad(format!("member {member}")),
+                    None => CExpr::bad(format!("member {member}")),
                 };
             } else {
                 return Ok(expr);
@@ -306,12 +318,12 @@ impl<'a> Parser<'a> {
     }
 
     /// After `sizeof`: a type or an expression in parentheses.
-    fn size_of(&mut self) -> Result<Expr, Unsupported> {
-        let size = |size: usize, long| Ok(Expr::constant(size as u64, IntType::unsigned(long)));
+    fn size_of(&mut self) -> Result<CExpr, Unsupported> {
+        let size = |size: usize, long| Ok(CExpr::constant(size as u64, IntType::unsigned(long)));
         match self.cast_type()? {
-            Some(Ok(Ty::Int(ty))) => return size(ty.size, self.long),
+            Some(Ok(CType::Int(ty))) => return size(ty.size, self.long),
             Some(Ok(_)) => return size(self.long, self.long),
-            Some(Err(name)) => return Ok(Expr::bad(format!("size of {name}"))),
+            Some(Err(name)) => return Ok(CExpr::bad(format!("size of {name}"))),
             None => {}
         }
         if let Some(bytes) = self.struct_of_checks()? {
@@ -319,10 +331,10 @@ impl<'a> Parser<'a> {
         }
         let operand = self.nested(Self::unary)?;
         match (&operand.op, operand.ty) {
-            (Op::Bad(_), _) => Ok(operand),
-            (Op::Place { size: bytes, .. }, _) => size(*bytes, self.long),
-            (Op::Literal(text), _) => size(text.len() + 1, self.long),
-            (_, Ty::Int(ty)) => size(ty.size, self.long),
+            (COp::Bad(_), _) => Ok(operand),
+            (COp::Place { size: bytes, .. }, _) => size(*bytes, self.long),
+            (COp::Literal(text), _) => size(text.len() + 1, self.long),
+            (_, CType::Int(ty)) => size(ty.size, self.long),
             (_, _) => size(self.long, self.long),
         }
     }
@@ -342,7 +354,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `( TYPE )` if that is what comes next: the type, or the name of one whose size nobody knows.
-    fn cast_type(&mut self) -> Result<Option<Result<Ty, String>>, Unsupported> {
+    fn cast_type(&mut self) -> Result<Option<Result<CType, String>>, Unsupported> {
         let start = self.lexer.clone();
         if self.lexer.eat("(") {
             let ty = self.type_name()?;
@@ -354,7 +366,7 @@ impl<'a> Parser<'a> {
         Ok(None)
     }
 
-    fn type_name(&mut self) -> Result<Option<Result<Ty, String>>, Unsupported> {
+    fn type_name(&mut self) -> Result<Option<Result<CType, String>>, Unsupported> {
         let mut words: Vec<&str> = Vec::new();
         let mut of_expression = None;
         while let Token::Word(word) = self.lexer.peek()? {
@@ -383,7 +395,7 @@ impl<'a> Parser<'a> {
         }
         let Some(&last) = words.last().or(of_expression.is_some().then_some(&"typeof")) else { return Ok(None) };
         let base = match of_expression {
-            Some(Ty::Int(ty)) => Some(ty),
+            Some(CType::Int(ty)) => Some(ty),
             Some(other) => return Ok(Some(Ok(other))),
             None => self
                 .declared_type(last)
@@ -397,21 +409,21 @@ impl<'a> Parser<'a> {
             || last.ends_with("_t");
         Ok(match (pointers, base) {
             _ if !looks_like_type => None,
-            (0, Some(ty)) => Some(Ok(Ty::Int(ty))),
+            (0, Some(ty)) => Some(Ok(CType::Int(ty))),
             (0, None) => Some(Err(words.join(" "))),
-            (1, ty) => Some(Ok(Ty::Pointer(ty))),
-            (_, _) => Some(Ok(Ty::Pointer(Some(IntType::unsigned(self.long))))),
+            (1, ty) => Some(Ok(CType::Pointer(ty))),
+            (_, _) => Some(Ok(CType::Pointer(Some(IntType::unsigned(self.long))))),
         })
     }
 
     /// A typedef that one of the event's own fields has tells its size.
     fn declared_type(&self, name: &str) -> Option<IntType> {
-        let field = self.format.fields.iter().find(|field| field.declared == name && field.kind == Kind::Int)?;
+        let field = self.format.fields.iter().find(|field| field.declared == name && field.kind == FieldKind::Int)?;
         field.int_type()
     }
 
     /// `(EXPR)` or `(TYPE)` after `typeof`.
-    fn type_of(&mut self) -> Result<Ty, Unsupported> {
+    fn type_of(&mut self) -> Result<CType, Unsupported> {
         if let Some(ty) = self.nested(Self::cast_type)? {
             return ty.map_err(|name| Unsupported::new(format!("type {name}")));
         }
@@ -428,21 +440,21 @@ fn named_only(words: &[&str]) -> bool {
 }
 
 /// `REC->field` as C sees it: an integer, or a pointer to the first element.
-fn field_value(field: &Field) -> Expr {
-    let place = |pointee| Expr::leaf(Op::Place { offset: field.offset, size: field.size }, Ty::Pointer(pointee));
+fn field_value(field: &Field) -> CExpr {
+    let place = |pointee| CExpr::leaf(COp::Place { offset: field.offset, size: field.size }, CType::Pointer(pointee));
     match field.kind {
-        Kind::Int | Kind::Pointer => {
-            let load = Op::Load { offset: field.offset, size: field.size };
+        FieldKind::Int | FieldKind::Pointer => {
+            let load = COp::Load { offset: field.offset, size: field.size };
             let ty = IntType { size: field.size, signed: field.signed };
             match field.kind {
-                Kind::Pointer => Expr::leaf(load, Ty::Pointer(pointee(&field.declared, field.size))),
-                _ => Expr::leaf(load, Ty::Int(ty)),
+                FieldKind::Pointer => CExpr::leaf(load, CType::Pointer(pointee(&field.declared, field.size))),
+                _ => CExpr::leaf(load, CType::Int(ty)),
             }
         }
-        Kind::Text | Kind::Array { .. } => place(field.int_type()),
+        FieldKind::Text | FieldKind::Array { .. } => place(field.int_type()),
         // The word itself, as `REC->__data_loc_name` would read it.
-        Kind::DataLoc { .. } | Kind::RelLoc { .. } => {
-            Expr::leaf(Op::Load { offset: field.offset, size: 4 }, Ty::Int(IntType::unsigned(4)))
+        FieldKind::DataLoc { .. } | FieldKind::RelLoc { .. } => {
+            CExpr::leaf(COp::Load { offset: field.offset, size: 4 }, CType::Int(IntType::unsigned(4)))
         }
     }
 }
@@ -452,16 +464,16 @@ fn pointee(declared: &str, long: usize) -> Option<IntType> {
     types::from_words(base.split_whitespace(), long)
 }
 
-fn address_of(operand: Expr) -> Expr {
+fn address_of(operand: CExpr) -> CExpr {
     let pointee = match operand.ty {
-        Ty::Int(ty) => Some(ty),
+        CType::Int(ty) => Some(ty),
         _ => None,
     };
     match operand.op {
-        Op::Load { offset, size } => Expr::leaf(Op::Place { offset, size }, Ty::Pointer(pointee)),
-        Op::Place { .. } => operand, // the address of an array
-        Op::Deref(inner) => *inner,
-        Op::Bad(_) => operand,
-        _ => Expr::bad("address of a value"),
+        COp::Load { offset, size } => CExpr::leaf(COp::Place { offset, size }, CType::Pointer(pointee)),
+        COp::Place { .. } => operand, // the address of an array
+        COp::Deref(inner) => *inner,
+        COp::Bad(_) => operand,
+        _ => CExpr::bad("address of a value"),
     }
 }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::bitmap;
 use super::calls::render_hex;
-use super::expr::Fault;
+use super::expr::NoValue;
 
 /// What the letters after `%p` ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +88,9 @@ impl PointerKind {
     }
 
     /// Prints `bytes`, what the pointer points to. `count` is the width, if there is one.
-    pub fn render(self, bytes: &[u8], count: Option<usize>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    pub fn render(self, bytes: &[u8], count: Option<usize>, out: &mut Vec<u8>) -> Result<(), NoValue> {
         match self {
-            PointerKind::Address | PointerKind::Symbol { .. } | PointerKind::Foreign => return Err(Fault),
+            PointerKind::Address | PointerKind::Symbol { .. } | PointerKind::Foreign => return Err(NoValue),
             PointerKind::Physical => {
                 // Writing to a Vec cannot fail, here and below.
                 let _ = match *bytes {
@@ -110,13 +110,13 @@ impl PointerKind {
             PointerKind::Socket { .. } => self.render_socket(bytes, out)?,
             PointerKind::Uuid { little, upper } => render_uuid(array(bytes, 0)?, little, upper, out),
             PointerKind::Hex { separator } => {
-                let bytes = bytes.get(..count.unwrap_or(1).min(64)).ok_or(Fault)?;
+                let bytes = bytes.get(..count.unwrap_or(1).min(64)).ok_or(NoValue)?;
                 render_hex(bytes, separator.as_slice(), out);
             }
             PointerKind::Bitmap { list } => {
                 let bits = count.unwrap_or(0);
                 if bits.div_ceil(8) > bytes.len() {
-                    return Err(Fault);
+                    return Err(NoValue);
                 }
                 let render = if list { bitmap::render_list } else { bitmap::render_hex };
                 render(bytes, bits, out);
@@ -125,10 +125,10 @@ impl PointerKind {
         Ok(())
     }
 
-    fn render_socket(self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn render_socket(self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), NoValue> {
         const AF_INET: u16 = 2;
         const AF_INET6: u16 = 10;
-        let PointerKind::Socket { port: with_port, compressed, flow, scope } = self else { return Err(Fault) };
+        let PointerKind::Socket { port: with_port, compressed, flow, scope } = self else { return Err(NoValue) };
         let port = || array(bytes, 2).map(u16::from_be_bytes);
         match u16::from_ne_bytes(array(bytes, 0)?) {
             AF_INET => {
@@ -159,8 +159,8 @@ impl PointerKind {
 }
 
 /// `N` bytes at `at`.
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Fault> {
-    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(Fault)
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], NoValue> {
+    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(NoValue)
 }
 
 fn render_ip4(ip: [u8; 4], padded: bool, out: &mut Vec<u8>) {

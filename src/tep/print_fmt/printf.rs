@@ -2,7 +2,7 @@
 //! ways; the source is lib/vsprintf.c.
 
 use super::Unsupported;
-use super::expr::Expr;
+use super::expr::CExpr;
 use super::pointer::PointerKind;
 use crate::digits::Digits;
 
@@ -10,7 +10,7 @@ use crate::digits::Digits;
 const MAX_WIDTH: u64 = 4096;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
+pub struct ConversionFlags {
     pub left: bool,
     pub plus: bool,
     pub space: bool,
@@ -20,17 +20,17 @@ pub struct Flags {
 
 /// A width or precision: a number, or the value of an argument.
 #[derive(Clone, Debug, Default)]
-pub enum Size {
+pub enum ConversionSize {
     #[default]
     None,
     Fixed(u64),
     /// `*`, until the arguments are handed out.
     Star,
-    Argument(Box<Expr>),
+    Argument(Box<CExpr>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ConversionKind {
     Integer { radix: u32, signed: bool, upper: bool, bytes: usize },
     Char,
     Text,
@@ -40,19 +40,19 @@ pub enum Kind {
 /// One `%...`, without its argument.
 #[derive(Clone, Debug)]
 pub struct Conversion {
-    pub flags: Flags,
-    pub width: Size,
-    pub precision: Size,
-    pub kind: Kind,
+    pub flags: ConversionFlags,
+    pub width: ConversionSize,
+    pub precision: ConversionSize,
+    pub kind: ConversionKind,
 }
 
-pub enum Part {
+pub enum PrintfPart {
     Literal(Vec<u8>),
     Conversion(Conversion),
 }
 
 /// Splits the text of a `print fmt` into literal text and conversions. `long` is the size of a C `long`.
-pub fn parse(text: &[u8], long: usize) -> Result<Vec<Part>, Unsupported> {
+pub fn parse(text: &[u8], long: usize) -> Result<Vec<PrintfPart>, Unsupported> {
     let mut parts = Vec::new();
     let mut literal = Vec::new();
     let mut rest = text;
@@ -65,19 +65,19 @@ pub fn parse(text: &[u8], long: usize) -> Result<Vec<Part>, Unsupported> {
             rest = after;
         } else {
             if !literal.is_empty() {
-                parts.push(Part::Literal(std::mem::take(&mut literal)));
+                parts.push(PrintfPart::Literal(std::mem::take(&mut literal)));
             }
-            parts.push(Part::Conversion(conversion(&mut rest, long)?));
+            parts.push(PrintfPart::Conversion(conversion(&mut rest, long)?));
         }
     }
     if !literal.is_empty() {
-        parts.push(Part::Literal(literal));
+        parts.push(PrintfPart::Literal(literal));
     }
     Ok(parts)
 }
 
 fn conversion(rest: &mut &[u8], long: usize) -> Result<Conversion, Unsupported> {
-    let mut flags = Flags::default();
+    let mut flags = ConversionFlags::default();
     while let Some((&byte, after)) = rest.split_first() {
         match byte {
             b'-' => flags.left = true,
@@ -92,11 +92,11 @@ fn conversion(rest: &mut &[u8], long: usize) -> Result<Conversion, Unsupported> 
     let width = size(rest);
     let precision = if eat(rest, b".") {
         match size(rest) {
-            Size::None => Size::Fixed(0),
+            ConversionSize::None => ConversionSize::Fixed(0),
             size => size,
         }
     } else {
-        Size::None
+        ConversionSize::None
     };
     let bytes = if eat(rest, b"hh") {
         1
@@ -113,21 +113,21 @@ fn conversion(rest: &mut &[u8], long: usize) -> Result<Conversion, Unsupported> 
         return Err(Unsupported::new("conversion at the end of the text"));
     };
     *rest = after;
-    let integer = |radix, signed, upper| Kind::Integer { radix, signed, upper, bytes };
+    let integer = |radix, signed, upper| ConversionKind::Integer { radix, signed, upper, bytes };
     let kind = match code {
         b'd' | b'i' => integer(10, true, false),
         b'u' => integer(10, false, false),
         b'x' => integer(16, false, false),
         b'X' => integer(16, false, true),
         b'o' => integer(8, false, false),
-        b'c' => Kind::Char,
-        b's' => Kind::Text,
+        b'c' => ConversionKind::Char,
+        b's' => ConversionKind::Text,
         b'p' => {
             // The kernel takes all letters and digits that follow, known or not.
             let len = rest.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(rest.len());
             let (code, after) = rest.split_at(len); // `len` is a position in it
             *rest = after;
-            Kind::Pointer(PointerKind::parse(code))
+            ConversionKind::Pointer(PointerKind::parse(code))
         }
         other => return Err(Unsupported::new(format!("conversion %{}", char::from(other).escape_default()))),
     };
@@ -144,33 +144,33 @@ fn eat(rest: &mut &[u8], prefix: &[u8]) -> bool {
     }
 }
 
-fn size(rest: &mut &[u8]) -> Size {
+fn size(rest: &mut &[u8]) -> ConversionSize {
     if eat(rest, b"*") {
-        return Size::Star;
+        return ConversionSize::Star;
     }
     let mut value = None;
     while let Some((digit, after)) = rest.split_first().filter(|(byte, _)| byte.is_ascii_digit()) {
         value = Some((value.unwrap_or(0u64) * 10 + u64::from(digit - b'0')).min(MAX_WIDTH));
         *rest = after;
     }
-    value.map_or(Size::None, Size::Fixed)
+    value.map_or(ConversionSize::None, ConversionSize::Fixed)
 }
 
 /// How one conversion is laid out, its `*` arguments known.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Layout {
-    pub flags: Flags,
+pub struct ConversionLayout {
+    pub flags: ConversionFlags,
     pub width: Option<usize>,
     pub precision: Option<usize>,
 }
 
-impl Layout {
+impl ConversionLayout {
     /// From `width` and `precision` as the arguments give them: a negative width means left-aligned.
-    pub fn new(flags: Flags, width: Option<i64>, precision: Option<i64>) -> Layout {
+    pub fn new(flags: ConversionFlags, width: Option<i64>, precision: Option<i64>) -> ConversionLayout {
         let cut = |value: u64| value.min(MAX_WIDTH) as usize;
         let left = flags.left || width.is_some_and(|width| width < 0);
-        Layout {
-            flags: Flags { left, ..flags },
+        ConversionLayout {
+            flags: ConversionFlags { left, ..flags },
             width: width.map(|width| cut(width.unsigned_abs())),
             precision: precision.map(|precision| cut(u64::try_from(precision).unwrap_or(0))),
         }

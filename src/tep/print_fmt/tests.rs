@@ -411,7 +411,7 @@ fn finds_the_task_states() {
 #[test]
 fn asks_for_names() {
     struct Known;
-    impl Names for Known {
+    impl KernelNames for Known {
         fn kernel_symbol(&self, addr: u64, out: &mut Vec<u8>, with_offset: bool) -> bool {
             let _ = write!(out, "f{addr:x}{}", if with_offset { "+0x1/0x2" } else { "" });
             true

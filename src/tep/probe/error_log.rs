@@ -11,7 +11,7 @@ const COMMAND: &str = "  Command: ";
 
 /// Why a definition was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Complaint {
+pub struct LoggedError {
     /// In the kernel's words.
     pub what: String,
     /// The byte of the definition.
@@ -19,13 +19,13 @@ pub struct Complaint {
 }
 
 /// The last complaint about `command`; others are about definitions of others.
-pub fn complaint(log: &str, command: &str) -> Option<Complaint> {
+pub fn last_error(log: &str, command: &str) -> Option<LoggedError> {
     let lines: Vec<&str> = log.lines().collect();
     let about = |line: &str| line.strip_prefix(COMMAND).is_some_and(|text| text.trim_end() == command.trim_end());
     let at = lines.iter().rposition(|line| about(line))?;
     let what = lines.get(at.checked_sub(1)?)?.split_once("error: ")?.1;
     let caret = lines.get(at + 1).and_then(|line| line.find('^')).unwrap_or(0);
-    Some(Complaint { what: what.trim().to_owned(), at: caret.saturating_sub(COMMAND.len()) })
+    Some(LoggedError { what: what.trim().to_owned(), at: caret.saturating_sub(COMMAND.len()) })
 }
 
 #[cfg(test)]
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn the_last_about_ours() {
-        let said = |command: &str| complaint(LOG, command).map(|said| (said.what, said.at));
+        let said = |command: &str| last_error(LOG, command).map(|said| (said.what, said.at));
         let command = "p:pp/b /bin/true:0x1234 a=$arg1 b=%di:zork";
         let what = "$arg* can be used only on function entry or exit".to_owned();
         assert_eq!(said(command), Some((what, command.find("$arg1").unwrap())));
@@ -54,8 +54,8 @@ mod tests {
         assert_eq!(said("p:pp/b /bin/true:0x1234 a=%foo"), Some((what, 0)));
         assert_eq!(said("p:pp/c /bin/true:0x1234"), None);
         for cut in 0..LOG.len() {
-            let _ = complaint(&LOG[..cut], command);
+            let _ = last_error(&LOG[..cut], command);
         }
-        assert_eq!(complaint("  Command: x", "x"), None);
+        assert_eq!(last_error("  Command: x", "x"), None);
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::error_log::{Complaint, complaint};
+use super::error_log::{LoggedError, last_error};
 use super::fetch::FetchArg;
 use super::step::is_stepped;
 use crate::sys::process::{HeldProbe, hand_over_probes};
@@ -22,17 +22,17 @@ const KPROBES: &str = "kprobe_events";
 const UPROBES: &str = "uprobe_events";
 const PREFIX: &str = "perf_prof_";
 /// MAX_EVENT_NAME_LEN, kernel/trace/trace_probe.h, is 64 with the NUL. Two numbers follow.
-const MOST_NAME_BYTES: usize = 40;
+const MAX_NAME_BYTES: usize = 40;
 /// Of a list of probes or a log of errors.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Returns that may be pending at a time, per function: the kernel's default, ten or two per CPU, misses the others.
 const PENDING_RETURNS: u32 = 1024;
 /// How long a probe may still be held by an event that is being released.
-const BUSY: Duration = Duration::from_secs(2);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Where a probe is put.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Spot {
+pub enum ProbeAddress {
     Kernel {
         function: String,
         offset: u64,
@@ -46,8 +46,8 @@ pub enum Spot {
 
 /// A probe, as it is to be.
 #[derive(Clone, Debug)]
-pub struct Definition {
-    pub spot: Spot,
+pub struct ProbeDefinition {
+    pub address: ProbeAddress,
     pub ret: bool,
     /// Becomes part of the event's name.
     pub name: String,
@@ -56,15 +56,15 @@ pub struct Definition {
 
 /// Why there is no such probe.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct ProbeRefusal {
     pub error: io::Error,
     /// What the kernel says, and where in what.
-    pub complaint: Option<(Complaint, Part)>,
+    pub logged: Option<(LoggedError, DefinitionPart)>,
 }
 
 /// A part of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum DefinitionPart {
     Place,
     /// A byte of an argument, by its number.
     Arg(usize, usize),
@@ -74,12 +74,12 @@ pub enum Part {
 #[derive(Debug)]
 pub struct Probes {
     root: PathBuf,
-    group: Group,
-    made: RefCell<Vec<Made>>,
+    group: ProbeGroup,
+    made: RefCell<Vec<DefinedProbe>>,
 }
 
 #[derive(Debug)]
-struct Made {
+struct DefinedProbe {
     file: &'static str,
     name: String,
     /// As people know it.
@@ -93,7 +93,7 @@ struct Made {
 
 /// How often a probe in a program was hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hits {
+pub struct ProbeHits {
     /// The probe as people know it.
     pub shown: String,
     pub count: u64,
@@ -101,19 +101,19 @@ pub struct Hits {
     pub is_stepped: bool,
 }
 
-impl Made {
+impl DefinedProbe {
     fn is_in_program(&self) -> bool {
         self.file == UPROBES && !self.shown.is_empty()
     }
 
-    fn hit(&self, count: u64) -> Hits {
-        Hits { shown: self.shown.clone(), count, is_stepped: self.is_stepped }
+    fn hit(&self, count: u64) -> ProbeHits {
+        ProbeHits { shown: self.shown.clone(), count, is_stepped: self.is_stepped }
     }
 }
 
 /// Whose probes a group holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct ProbeGroup {
     pub pid: i32,
     /// When it was started, in ticks since boot.
     pub start: u64,
@@ -121,16 +121,16 @@ pub struct Group {
     pub namespace: Option<u64>,
 }
 
-impl fmt::Display for Group {
+impl fmt::Display for ProbeGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{PREFIX}{}_{}", self.pid, self.start)?;
         self.namespace.map_or(Ok(()), |namespace| write!(f, "_{namespace}"))
     }
 }
 
-impl Group {
+impl ProbeGroup {
     /// None for a group of others.
-    pub fn parse(name: &str) -> Option<Group> {
+    pub fn parse(name: &str) -> Option<ProbeGroup> {
         let mut numbers = name.strip_prefix(PREFIX)?.split('_').map(|word| {
             let is_plain = word.bytes().all(|byte| byte.is_ascii_digit());
             word.parse::<u64>().ok().filter(|_| is_plain)
@@ -140,12 +140,12 @@ impl Group {
             Some(number) => Some(number?),
             None => None,
         };
-        numbers.next().is_none().then_some(Group { pid, start, namespace })
+        numbers.next().is_none().then_some(ProbeGroup { pid, start, namespace })
     }
 }
 
 impl Probes {
-    pub fn new(root: &Path, group: Group) -> Probes {
+    pub fn new(root: &Path, group: ProbeGroup) -> Probes {
         Probes { root: root.to_owned(), group, made: RefCell::default() }
     }
 
@@ -153,24 +153,24 @@ impl Probes {
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub fn define(&self, definition: &Definition, shown: &str) -> Result<(String, String), Refusal> {
+    pub fn define(&self, definition: &ProbeDefinition, shown: &str) -> Result<(String, String), ProbeRefusal> {
         let (system, name) = (self.group.to_string(), self.name(&definition.name));
         let (command, starts) = definition.command(&system, &name);
         let file = definition.file();
         let written = append(&self.root.join(file), &command);
         if let Err(error) = written {
             let log = read_limited(&self.root.join("error_log")).unwrap_or_default();
-            let complaint = complaint(&log, &command).map(|said| {
+            let logged = last_error(&log, &command).map(|said| {
                 let part = match starts.iter().rposition(|&start| start <= said.at) {
-                    Some(arg) => Part::Arg(arg, said.at - starts[arg]),
-                    None => Part::Place,
+                    Some(arg) => DefinitionPart::Arg(arg, said.at - starts[arg]),
+                    None => DefinitionPart::Place,
                 };
                 (said, part)
             });
-            return Err(Refusal { error, complaint });
+            return Err(ProbeRefusal { error, logged });
         }
-        let is_stepped = is_stepped(&definition.spot);
-        self.made.borrow_mut().push(Made {
+        let is_stepped = is_stepped(&definition.address);
+        self.made.borrow_mut().push(DefinedProbe {
             file,
             name: name.clone(),
             shown: shown.to_owned(),
@@ -184,7 +184,7 @@ impl Probes {
     /// Of this run, unlike any other.
     fn name(&self, wanted: &str) -> String {
         let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-        let word: String = wanted.chars().map(letter).take(MOST_NAME_BYTES).collect();
+        let word: String = wanted.chars().map(letter).take(MAX_NAME_BYTES).collect();
         let word = word.trim_matches('_');
         let first = if word.starts_with(|c: char| c.is_ascii_alphabetic()) { "" } else { "at_" };
         // Lists of counts name no group.
@@ -194,7 +194,7 @@ impl Probes {
     /// How many calls of a kernel function each probe has missed so far, of those that have.
     pub fn missed(&self) -> Vec<(String, u64)> {
         let profile = read_limited(&self.root.join("kprobe_profile")).unwrap_or_default();
-        let counts = |made: &Made| {
+        let counts = |made: &DefinedProbe| {
             // Without the group: what a name of another group has missed, nobody can tell apart.
             let mut lines = profile.lines().filter(|line| line.split_ascii_whitespace().next() == Some(&made.name));
             let (line, other) = (lines.next()?, lines.next());
@@ -254,21 +254,21 @@ impl Probes {
     }
 
     /// Those in programs, not hit yet: without one that people do not know.
-    pub fn in_programs(&self) -> Vec<Hits> {
+    pub fn in_programs(&self) -> Vec<ProbeHits> {
         self.made.borrow().iter().filter(|made| made.is_in_program()).map(|made| made.hit(0)).collect()
     }
 
     /// How often each of those was hit, by whomever. None: the kernel does not tell, or another's has the same name.
-    pub fn hits(&self) -> Option<Vec<Hits>> {
+    pub fn hits(&self) -> Option<Vec<ProbeHits>> {
         /// The list is read in parts: while others take theirs off, one may be missing in it.
         const TRIES: usize = 3;
         (0..TRIES).find_map(|_| self.hits_of_list())
     }
 
-    fn hits_of_list(&self) -> Option<Vec<Hits>> {
+    fn hits_of_list(&self) -> Option<Vec<ProbeHits>> {
         let profile = read_limited(&self.root.join("uprobe_profile")).unwrap_or_default();
         // `  /proc/self/fd/7   name_0      12`; a path may hold blanks
-        let counts = |made: &Made| {
+        let counts = |made: &DefinedProbe| {
             let words = |line: &str| {
                 let mut words = line.split_ascii_whitespace().rev();
                 let count = words.next()?.parse::<u64>().ok()?;
@@ -291,7 +291,7 @@ impl Probes {
         let mut result = Ok(());
         self.made.borrow_mut().retain_mut(|made| {
             made.held = None;
-            let removed = remove(&self.root.join(made.file), &removal(&group, &made.name), start + BUSY);
+            let removed = remove(&self.root.join(made.file), &removal(&group, &made.name), start + BUSY_TIMEOUT);
             let left = removed.is_err();
             if left {
                 result = removed;
@@ -302,13 +302,13 @@ impl Probes {
     }
 
     /// Removes what runs have left behind whose process is gone, as `is_gone` knows. Returns how many there were.
-    pub fn sweep(root: &Path, is_gone: impl Fn(&Group) -> bool) -> usize {
+    pub fn sweep(root: &Path, is_gone: impl Fn(&ProbeGroup) -> bool) -> usize {
         let mut removed = 0;
         for file in [KPROBES, UPROBES] {
             let path = root.join(file);
             let list = read_limited(&path).unwrap_or_default();
             for (group, name) in list.lines().filter_map(event_of) {
-                if Group::parse(group).is_some_and(|group| is_gone(&group)) {
+                if ProbeGroup::parse(group).is_some_and(|group| is_gone(&group)) {
                     removed += usize::from(remove(&path, &removal(&group, name), Instant::now()).is_ok());
                 }
             }
@@ -323,17 +323,17 @@ impl Drop for Probes {
     }
 }
 
-impl Definition {
+impl ProbeDefinition {
     pub fn file(&self) -> &'static str {
-        match self.spot {
-            Spot::Kernel { .. } => KPROBES,
-            Spot::User { .. } => UPROBES,
+        match self.address {
+            ProbeAddress::Kernel { .. } => KPROBES,
+            ProbeAddress::User { .. } => UPROBES,
         }
     }
 
     /// The line, and where in it each argument starts.
     fn command(&self, system: &str, name: &str) -> (String, Vec<usize>) {
-        let is_kernel = matches!(self.spot, Spot::Kernel { .. });
+        let is_kernel = matches!(self.address, ProbeAddress::Kernel { .. });
         let kind = match self.ret {
             true if is_kernel => format!("r{PENDING_RETURNS}"),
             true => "r".to_owned(),
@@ -341,10 +341,10 @@ impl Definition {
         };
         let mut command = format!("{kind}:{system}/{name} ");
         // Writing to a String cannot fail.
-        let _ = match &self.spot {
-            Spot::Kernel { function, offset: 0 } => write!(command, "{function}"),
-            Spot::Kernel { function, offset } => write!(command, "{function}+{offset}"),
-            Spot::User { fd, offset } => write!(command, "/proc/self/fd/{fd}:{offset:#x}"),
+        let _ = match &self.address {
+            ProbeAddress::Kernel { function, offset: 0 } => write!(command, "{function}"),
+            ProbeAddress::Kernel { function, offset } => write!(command, "{function}+{offset}"),
+            ProbeAddress::User { fd, offset } => write!(command, "/proc/self/fd/{fd}:{offset:#x}"),
         };
         let mut starts = Vec::new();
         for arg in &self.args {
@@ -391,7 +391,7 @@ fn append(file: &Path, line: &str) -> io::Result<()> {
 
 fn read_limited(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    File::open(path)?.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -409,13 +409,13 @@ pub fn has_uprobes(root: &Path) -> bool {
 mod tests {
     use super::*;
 
-    const GROUP: Group = Group { pid: 7, start: 99, namespace: None };
+    const GROUP: ProbeGroup = ProbeGroup { pid: 7, start: 99, namespace: None };
 
     #[test]
     fn groups_are_told_apart() {
         let cases = [
             ("perf_prof_7_99", Some(GROUP)),
-            ("perf_prof_7_99_4026532000", Some(Group { namespace: Some(4_026_532_000), ..GROUP })),
+            ("perf_prof_7_99_4026532000", Some(ProbeGroup { namespace: Some(4_026_532_000), ..GROUP })),
             ("perf_prof_7", None),
             ("perf_prof_7_", None),
             ("perf_prof_x_99", None),
@@ -427,21 +427,21 @@ mod tests {
             ("perf_prof", None),
         ];
         for (name, want) in cases {
-            assert_eq!(Group::parse(name), want, "{name}");
+            assert_eq!(ProbeGroup::parse(name), want, "{name}");
             assert!(want.is_none_or(|group| group.to_string() == name));
         }
     }
 
-    fn definition(spot: Spot, ret: bool, args: &[&str]) -> Definition {
-        let site = super::super::Site { user: true, ret, entry: true, machine: super::super::Machine::X86_64 };
+    fn definition(address: ProbeAddress, ret: bool, args: &[&str]) -> ProbeDefinition {
+        let site = super::super::ProbeSite { user: true, ret, entry: true, machine: super::super::Machine::X86_64 };
         let args = args.iter().flat_map(|text| super::super::fetch::parse(text, &site).unwrap()).collect();
-        Definition { spot, ret, name: "f".to_owned(), args }
+        ProbeDefinition { address, ret, name: "f".to_owned(), args }
     }
 
     #[test]
     fn one_line_each() {
-        let kernel = |offset| Spot::Kernel { function: "vfs_read".to_owned(), offset };
-        let user = Spot::User { fd: 3, offset: 0x9d650 };
+        let kernel = |offset| ProbeAddress::Kernel { function: "vfs_read".to_owned(), offset };
+        let user = ProbeAddress::User { fd: 3, offset: 0x9d650 };
         let cases = [
             (definition(kernel(0), false, &[]), "p:g/e vfs_read", vec![]),
             (definition(kernel(16), false, &["a=%di"]), "p:g/e vfs_read+16 a=%di", vec![18]),
@@ -473,8 +473,10 @@ mod tests {
         let mut names = Vec::new();
         for name in ["malloc", "_ZN4core3fmt5Write9write_str17h0123456789abcdefE", "0x12", "::", "é", &"x".repeat(300)]
         {
-            let definition =
-                Definition { name: name.to_owned(), ..definition(Spot::User { fd: 3, offset: 1 }, false, &[]) };
+            let definition = ProbeDefinition {
+                name: name.to_owned(),
+                ..definition(ProbeAddress::User { fd: 3, offset: 1 }, false, &[])
+            };
             names.push(probes.define(&definition, "x").unwrap().1);
         }
         assert_eq!(names[0], "malloc_7_0");
@@ -491,7 +493,7 @@ mod tests {
     fn what_was_made_is_removed_and_nothing_else_touched() {
         let dir = fixture("", "p:others/x /bin/true:0x1\n");
         let probes = Probes::new(dir.path(), GROUP);
-        let made = probes.define(&definition(Spot::User { fd: 3, offset: 1 }, false, &[]), "x").unwrap();
+        let made = probes.define(&definition(ProbeAddress::User { fd: 3, offset: 1 }, false, &[]), "x").unwrap();
         assert_eq!(made, ("perf_prof_7_99".to_owned(), "f_7_0".to_owned()));
         drop(probes);
         let told = fs::read_to_string(dir.path().join(UPROBES)).unwrap();
@@ -520,8 +522,8 @@ mod tests {
         let probes = Probes::new(dir.path(), GROUP);
         for shown in ["kprobe:a", "kretprobe:b", "kprobe:c"] {
             let name = shown.rsplit(':').next().unwrap().to_owned();
-            let spot = Spot::Kernel { function: name.clone(), offset: 0 };
-            probes.define(&Definition { name, ..definition(spot, false, &[]) }, shown).unwrap();
+            let address = ProbeAddress::Kernel { function: name.clone(), offset: 0 };
+            probes.define(&ProbeDefinition { name, ..definition(address, false, &[]) }, shown).unwrap();
         }
         let profile = "  a_7_0      12     0\n  b_7_1    1000     7\n  c_7_2   1   1\n  c_7_2  1  0\n";
         fs::write(dir.path().join("kprobe_profile"), profile).unwrap();
@@ -535,12 +537,14 @@ mod tests {
         assert_eq!(probes.hits(), Some(Vec::new()));
         for shown in ["uprobe:a", "uretprobe:b", ""] {
             let name = shown.rsplit(':').next().unwrap().to_owned();
-            let spot = Spot::User { fd: -1, offset: 64 };
-            probes.define(&Definition { name, ..definition(spot, false, &[]) }, shown).unwrap();
+            let address = ProbeAddress::User { fd: -1, offset: 64 };
+            probes.define(&ProbeDefinition { name, ..definition(address, false, &[]) }, shown).unwrap();
         }
-        let spot = Spot::Kernel { function: "d".to_owned(), offset: 0 };
-        probes.define(&Definition { name: "d".to_owned(), ..definition(spot, false, &[]) }, "kprobe:d").unwrap();
-        let hit = |shown: &str, count| Hits { shown: shown.to_owned(), count, is_stepped: true };
+        let address = ProbeAddress::Kernel { function: "d".to_owned(), offset: 0 };
+        probes
+            .define(&ProbeDefinition { name: "d".to_owned(), ..definition(address, false, &[]) }, "kprobe:d")
+            .unwrap();
+        let hit = |shown: &str, count| ProbeHits { shown: shown.to_owned(), count, is_stepped: true };
         assert_eq!(probes.in_programs(), [hit("uprobe:a", 0), hit("uretprobe:b", 0)]);
         assert_eq!(probes.hits(), None, "the kernel does not tell");
         let tell = |text: &str| fs::write(dir.path().join("uprobe_profile"), text).unwrap();
@@ -554,9 +558,9 @@ mod tests {
     #[test]
     fn nothing_gets_through_but_one_line() {
         let dir = fixture("", "");
-        let spot = Spot::Kernel { function: "a\np:x/y vfs_read".to_owned(), offset: 0 };
+        let address = ProbeAddress::Kernel { function: "a\np:x/y vfs_read".to_owned(), offset: 0 };
         let probes = Probes::new(dir.path(), GROUP);
-        assert!(probes.define(&definition(spot, false, &[]), "x").is_err());
+        assert!(probes.define(&definition(address, false, &[]), "x").is_err());
         assert_eq!(fs::read_to_string(dir.path().join(KPROBES)).unwrap(), "");
     }
 }

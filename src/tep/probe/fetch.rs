@@ -13,22 +13,22 @@
 use super::machine::Machine;
 
 /// MAX_TRACE_ARGS and MAX_ARG_NAME_LEN, kernel/trace/trace_probe.h.
-const MOST_ARGS: usize = 128;
-const MOST_NAME_BYTES: usize = 31;
+const MAX_ARGS: usize = 128;
+const MAX_NAME_BYTES: usize = 31;
 /// FETCH_INSN_MAX of the same.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 /// What a user may learn from a message.
 const VARIABLES: &str = "$arg1 $arg2 ..., $retval, $comm, $stack, $stack0 $stack1 ...";
 const TYPES: &str = "u8 to u64, s8 to s64, x8 to x64, char, string, ustring, symbol, b1@0/8, or one of these with [N]; \
                      string[$arg2] is text with a length";
 /// MAX_STRING_SIZE of the same: as much text as the kernel reads.
-const MOST_TEXT_BYTES: u16 = 4096;
+const MAX_TEXT_BYTES: u16 = 4096;
 
-const NARROW: &str = "what an argument on the stack of a 32-bit program points to cannot be recorded";
+const STACK_WORD_32: &str = "what an argument on the stack of a 32-bit program points to cannot be recorded";
 
 /// The place of a probe, as far as its arguments depend on it.
 #[derive(Clone, Copy, Debug)]
-pub struct Site {
+pub struct ProbeSite {
     /// In a program, not in the kernel.
     pub user: bool,
     /// When the function returns.
@@ -49,12 +49,12 @@ pub struct FetchArg {
     pub as_typed: bool,
     pub name: String,
     /// Of a text.
-    pub cut: Option<Cut>,
+    pub limit: Option<FetchLimit>,
 }
 
 /// How much of a text is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cut {
+pub enum FetchLimit {
     Bytes(u16),
     /// As many bytes as the argument of this name says.
     Field(String),
@@ -71,7 +71,7 @@ pub struct ArgFault {
 ///
 /// # Errors
 /// What the kernel would refuse, as far as it can be told without the kernel.
-pub fn parse(text: &str, site: &Site) -> Result<Vec<FetchArg>, ArgFault> {
+pub fn parse(text: &str, site: &ProbeSite) -> Result<Vec<FetchArg>, ArgFault> {
     let mut args: Vec<FetchArg> = Vec::new();
     let mut at = 0;
     for word in text.split(' ') {
@@ -90,13 +90,13 @@ pub fn parse(text: &str, site: &Site) -> Result<Vec<FetchArg>, ArgFault> {
     }
     match args.len() {
         0 => fault(0, "nothing to record: write as in args='size=$arg1 path=$arg2:ustring'"),
-        count if count > MOST_ARGS => fault(0, format!("the kernel records {MOST_ARGS} values at most")),
+        count if count > MAX_ARGS => fault(0, format!("the kernel records {MAX_ARGS} values at most")),
         _ => Ok(args),
     }
 }
 
 /// An argument, and behind it the length of a text.
-fn argument(word: &str, at: usize, site: &Site, number: usize) -> Result<Vec<FetchArg>, ArgFault> {
+fn argument(word: &str, at: usize, site: &ProbeSite, number: usize) -> Result<Vec<FetchArg>, ArgFault> {
     if let Some(bad) = word.find(|c: char| !c.is_ascii_graphic() || matches!(c, ';' | '#')) {
         return fault(at + bad, "the kernel takes no such character");
     }
@@ -105,8 +105,8 @@ fn argument(word: &str, at: usize, site: &Site, number: usize) -> Result<Vec<Fet
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
     let (given, fetch_at) = match word.split_once('=') {
-        Some((name, _)) if name.len() > MOST_NAME_BYTES => {
-            return fault(at, format!("a name has {MOST_NAME_BYTES} bytes at most"));
+        Some((name, _)) if name.len() > MAX_NAME_BYTES => {
+            return fault(at, format!("a name has {MAX_NAME_BYTES} bytes at most"));
         }
         Some((name, _)) if name.starts_with("common_") || name.starts_with("__probe_") => {
             return fault(at, format!("{name} is a field of every probe already: choose another name"));
@@ -117,53 +117,53 @@ fn argument(word: &str, at: usize, site: &Site, number: usize) -> Result<Vec<Fet
         }
         _ => (None, 0),
     };
-    let mut cursor = Cursor { word, next: fetch_at, base: at, site };
+    let mut cursor = FetchParser { word, next: fetch_at, base: at, site };
     let fetched = cursor.fetch(0)?;
     let (kind, len) = cursor.kind()?;
-    let name = given.map(str::to_owned).or_else(|| own_name(&word[fetch_at..])).unwrap_or(format!("value{number}"));
+    let name = given.map(str::to_owned).or_else(|| default_name(&word[fetch_at..])).unwrap_or(format!("value{number}"));
     let is_text = kind.is_some_and(|kind| kind.starts_with("string") || kind.starts_with("ustring"));
-    if fetched.is == Is::Narrow && is_text {
-        return fault(at + fetch_at, NARROW);
+    if fetched.is == FetchedKind::StackWord32 && is_text {
+        return fault(at + fetch_at, STACK_WORD_32);
     }
     let (kind, len) = match len {
-        Some(Len::Bytes(bytes)) => (kind, Some((Cut::Bytes(bytes), None))),
-        Some(Len::Fetched(len)) => {
+        Some(TextLen::Bytes(bytes)) => (kind, Some((FetchLimit::Bytes(bytes), None))),
+        Some(TextLen::Fetched(len)) => {
             let len_name = format!("{name}_len");
-            if len_name.len() > MOST_NAME_BYTES {
-                return fault(at, format!("a name of text with a length has {} bytes at most", MOST_NAME_BYTES - 4));
+            if len_name.len() > MAX_NAME_BYTES {
+                return fault(at, format!("a name of text with a length has {} bytes at most", MAX_NAME_BYTES - 4));
             }
             let word = if site.user && site.machine.word().is_some() { "u32" } else { "u64" };
             let text = format!("{len_name}={}:{word}", len.text);
-            (kind, Some((Cut::Field(len_name.clone()), Some((text, len_name)))))
+            (kind, Some((FetchLimit::Field(len_name.clone()), Some((text, len_name)))))
         }
         None => (kind, None),
     };
-    let text = format!("{name}={}", typed(fetched, kind, site));
-    let (cut, len) = len.unzip();
-    let mut args = vec![FetchArg { as_typed: text == word, text, at, name, cut }];
-    args.extend(len.flatten().map(|(text, name)| FetchArg { text, at, as_typed: false, name, cut: None }));
+    let text = format!("{name}={}", with_type(fetched, kind, site));
+    let (limit, len) = len.unzip();
+    let mut args = vec![FetchArg { as_typed: text == word, text, at, name, limit }];
+    args.extend(len.flatten().map(|(text, name)| FetchArg { text, at, as_typed: false, name, limit: None }));
     Ok(args)
 }
 
 /// `$arg1`, `%di` and the like are names enough.
-fn own_name(fetch: &str) -> Option<String> {
+fn default_name(fetch: &str) -> Option<String> {
     let fetch = fetch.split(':').next()?;
     let name = fetch.strip_prefix(['$', '%'])?;
     name.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| name.to_owned())
 }
 
 /// The whole of it: text is behind a pointer, words of a 32-bit program are narrow.
-fn typed(fetched: Fetched, kind: Option<&str>, site: &Site) -> String {
+fn with_type(fetched: Fetched, kind: Option<&str>, site: &ProbeSite) -> String {
     let Fetched { text, is } = fetched;
     let base = kind.map(|kind| kind.split('[').next().unwrap_or(kind));
     match (base, kind) {
         (Some("string" | "ustring"), Some(kind)) => {
             // In a program all memory is the user's: kernels before 5.2 know one word for it.
             let kind = if site.user { kind.trim_start_matches('u') } else { kind };
-            if matches!(is, Is::Value) { format!("+0({text}):{kind}") } else { format!("{text}:{kind}") }
+            if matches!(is, FetchedKind::Value) { format!("+0({text}):{kind}") } else { format!("{text}:{kind}") }
         }
         (_, Some(kind)) => format!("{text}:{kind}"),
-        (_, None) => match site.machine.word().filter(|_| site.user && is != Is::Text) {
+        (_, None) => match site.machine.word().filter(|_| site.user && is != FetchedKind::Text) {
             Some(word) => format!("{text}:{word}"),
             None => text,
         },
@@ -173,27 +173,27 @@ fn typed(fetched: Fetched, kind: Option<&str>, site: &Site) -> String {
 /// What was fetched, in the kernel's words.
 struct Fetched {
     text: String,
-    is: Is,
+    is: FetchedKind,
 }
 
 #[derive(PartialEq, Eq)]
-enum Is {
+enum FetchedKind {
     Value,
     /// A word of a 32-bit program's stack.
-    Narrow,
+    StackWord32,
     Memory,
     Text,
 }
 
-struct Cursor<'a> {
+struct FetchParser<'a> {
     word: &'a str,
     next: usize,
     /// Of the word among the arguments.
     base: usize,
-    site: &'a Site,
+    site: &'a ProbeSite,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> FetchParser<'a> {
     fn rest(&self) -> &'a str {
         self.word.get(self.next..).unwrap_or_default()
     }
@@ -211,11 +211,11 @@ impl<'a> Cursor<'a> {
     }
 
     fn fetch(&mut self, depth: usize) -> Result<Fetched, ArgFault> {
-        if depth >= DEEPEST {
+        if depth >= MAX_DEPTH {
             return self.fault("too many pointers in pointers");
         }
         let start = self.next;
-        let value = |text: String| Ok(Fetched { text, is: Is::Value });
+        let value = |text: String| Ok(Fetched { text, is: FetchedKind::Value });
         match self.rest().chars().next() {
             Some('$') => self.variable(),
             Some('%') => {
@@ -235,7 +235,7 @@ impl<'a> Cursor<'a> {
                 if place.is_empty() {
                     return self.fault("an address or a symbol is missing, as in @jiffies");
                 }
-                Ok(Fetched { text: format!("@{place}"), is: Is::Memory })
+                Ok(Fetched { text: format!("@{place}"), is: FetchedKind::Memory })
             }
             Some(sign @ ('+' | '-')) => {
                 self.next += 1;
@@ -247,20 +247,23 @@ impl<'a> Cursor<'a> {
                 self.next += 1;
                 let at = self.next;
                 let inner = self.fetch(depth + 1)?;
-                if inner.is == Is::Narrow {
-                    return fault(self.base + at, NARROW);
+                if inner.is == FetchedKind::StackWord32 {
+                    return fault(self.base + at, STACK_WORD_32);
                 }
                 if !self.rest().starts_with(')') {
                     return self.fault("a `)` is missing");
                 }
                 self.next += 1;
-                Ok(Fetched { text: format!("{sign}{user}{offset}({})", inner.text), is: Is::Memory })
+                Ok(Fetched { text: format!("{sign}{user}{offset}({})", inner.text), is: FetchedKind::Memory })
             }
             Some('\\') => {
                 self.next += 1;
                 let is_text = self.rest().starts_with('"');
                 let word = self.take(|c| !matches!(c, ':' | ')'));
-                Ok(Fetched { text: format!("\\{word}"), is: if is_text { Is::Text } else { Is::Value } })
+                Ok(Fetched {
+                    text: format!("\\{word}"),
+                    is: if is_text { FetchedKind::Text } else { FetchedKind::Value },
+                })
             }
             // A parameter by its name: kernels with BTF know them.
             Some(c) if !self.site.user && (c.is_ascii_alphabetic() || c == '_') => {
@@ -275,7 +278,7 @@ impl<'a> Cursor<'a> {
     fn variable(&mut self) -> Result<Fetched, ArgFault> {
         let start = self.next;
         let here = |message: String| fault(self.base + start, message);
-        let Site { ret, entry, machine, user } = *self.site;
+        let ProbeSite { ret, entry, machine, user } = *self.site;
         let rest = &self.rest()[1..];
         let name = &rest[..rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '*').unwrap_or(rest.len())];
         let text = match name {
@@ -311,9 +314,9 @@ impl<'a> Cursor<'a> {
         };
         self.next += 1 + name.len();
         let is = match name {
-            "comm" => Is::Text,
-            _ if text.starts_with('+') => Is::Narrow,
-            _ => Is::Value,
+            "comm" => FetchedKind::Text,
+            _ if text.starts_with('+') => FetchedKind::StackWord32,
+            _ => FetchedKind::Value,
         };
         Ok(Fetched { text, is })
     }
@@ -329,7 +332,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The type, and how long a text may be. Nothing is behind it.
-    fn kind(&mut self) -> Result<(Option<&'a str>, Option<Len>), ArgFault> {
+    fn kind(&mut self) -> Result<(Option<&'a str>, Option<TextLen>), ArgFault> {
         let Some(kind) = self.rest().strip_prefix(':') else {
             return if self.rest().is_empty() {
                 Ok((None, None))
@@ -346,17 +349,17 @@ impl<'a> Cursor<'a> {
     }
 
     /// `16]`, `$arg2]`
-    fn len(&mut self) -> Result<Len, ArgFault> {
+    fn len(&mut self) -> Result<TextLen, ArgFault> {
         let start = self.base + self.next;
         let len = if self.rest().starts_with(|c: char| c.is_ascii_digit()) {
             match self.take(|c| c.is_ascii_digit()).parse() {
-                Ok(bytes @ 1..=MOST_TEXT_BYTES) => Len::Bytes(bytes),
-                _ => return fault(start, format!("a text has 1 to {MOST_TEXT_BYTES} bytes")),
+                Ok(bytes @ 1..=MAX_TEXT_BYTES) => TextLen::Bytes(bytes),
+                _ => return fault(start, format!("a text has 1 to {MAX_TEXT_BYTES} bytes")),
             }
         } else {
             match self.fetch(1)? {
-                Fetched { is: Is::Text, .. } => return fault(start, "a length is a number"),
-                len => Len::Fetched(len),
+                Fetched { is: FetchedKind::Text, .. } => return fault(start, "a length is a number"),
+                len => TextLen::Fetched(len),
             }
         };
         if self.rest() == "]" { Ok(len) } else { self.fault("a `]` is missing at the end, as in string[$arg2]") }
@@ -364,7 +367,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// How long a text is.
-enum Len {
+enum TextLen {
     Bytes(u16),
     Fetched(Fetched),
 }
@@ -395,20 +398,20 @@ mod tests {
 
     use super::*;
 
-    const KERNEL: Site = Site { user: false, ret: false, entry: true, machine: Machine::X86_64 };
-    const USER: Site = Site { user: true, ..KERNEL };
-    const RETURN: Site = Site { ret: true, ..USER };
+    const KERNEL: ProbeSite = ProbeSite { user: false, ret: false, entry: true, machine: Machine::X86_64 };
+    const USER: ProbeSite = ProbeSite { user: true, ..KERNEL };
+    const RETURN: ProbeSite = ProbeSite { ret: true, ..USER };
 
-    fn texts(text: &str, site: &Site) -> Vec<String> {
+    fn texts(text: &str, site: &ProbeSite) -> Vec<String> {
         let args = parse(text, site).unwrap_or_else(|err| panic!("{text:?}: {err:?}"));
         args.into_iter().map(|arg| arg.text).collect()
     }
 
     #[test]
     fn arguments_in_the_kernels_words() {
-        let arm = Site { machine: Machine::Aarch64, ..USER };
-        let narrow = Site { machine: Machine::X86, ..USER };
-        let cases: [(&str, Site, &[&str]); 20] = [
+        let arm = ProbeSite { machine: Machine::Aarch64, ..USER };
+        let narrow = ProbeSite { machine: Machine::X86, ..USER };
+        let cases: [(&str, ProbeSite, &[&str]); 20] = [
             ("size=$arg1", USER, &["size=%di"]),
             ("size=$arg1:u64  path=+0($arg2):ustring", KERNEL, &["size=%di:u64", "path=+0(%si):ustring"]),
             ("path=$arg2:ustring", KERNEL, &["path=+0(%si):ustring"]),
@@ -428,7 +431,7 @@ mod tests {
             ("x=+u16(@init_task):b4@0/32", KERNEL, &["x=+u16(@init_task):b4@0/32"]),
             ("a=\\1 b=\\\"x\" c=$stack", KERNEL, &["a=\\1", "b=\\\"x\"", "c=$stack"]),
             ("count file->f_pos", KERNEL, &["value1=count", "value2=file->f_pos"]),
-            ("a=$arg1", Site { ret: true, ..KERNEL }, &["a=$arg1"]),
+            ("a=$arg1", ProbeSite { ret: true, ..KERNEL }, &["a=$arg1"]),
         ];
         for (text, site, want) in cases {
             assert_eq!(texts(text, &site), want, "{text:?}");
@@ -439,7 +442,7 @@ mod tests {
 
     #[test]
     fn refuses_with_the_place() {
-        let inside = Site { entry: false, ..USER };
+        let inside = ProbeSite { entry: false, ..USER };
         let cases = [
             ("", USER, 0, "nothing to record"),
             ("a=", USER, 2, "what to record is missing"),
@@ -471,8 +474,8 @@ mod tests {
             ("a-b=$arg1", USER, 0, "a name is letters"),
             ("a=$arg1;b", USER, 7, "the kernel takes no such character"),
             ("a=$arg1\nb", USER, 7, "the kernel takes no such character"),
-            ("s=$arg2:string", Site { machine: Machine::X86, ..USER }, 2, "what an argument on the stack"),
-            ("s=+0($arg2):u8", Site { machine: Machine::X86, ..USER }, 5, "what an argument on the stack"),
+            ("s=$arg2:string", ProbeSite { machine: Machine::X86, ..USER }, 2, "what an argument on the stack"),
+            ("s=+0($arg2):u8", ProbeSite { machine: Machine::X86, ..USER }, 5, "what an argument on the stack"),
             ("a=$arg1,b", USER, 7, "a blank or a `:`"),
             ("a=$arg1:é", USER, 8, "the kernel takes no such character"),
         ];
@@ -486,7 +489,7 @@ mod tests {
     proptest! {
         #[test]
         fn one_line_or_a_fault(text in "([a-z=$%@+()\\\\:0-9 \n;#\"é\\[\\]-]|\\$arg|retval|string|:string\\[|\\PC){0,40}", user: bool, ret: bool) {
-            match parse(&text, &Site { user, ret, entry: !ret, machine: Machine::X86_64 }) {
+            match parse(&text, &ProbeSite { user, ret, entry: !ret, machine: Machine::X86_64 }) {
                 Ok(args) => for arg in args {
                     prop_assert!(arg.text.bytes().all(|byte| byte.is_ascii_graphic() && !b";#".contains(&byte)));
                     prop_assert!(text.is_char_boundary(arg.at));

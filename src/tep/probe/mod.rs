@@ -10,6 +10,6 @@ pub mod fetch;
 pub mod machine;
 pub mod step;
 
-pub use events::{Definition, Hits, Probes, Refusal, Spot};
-pub use fetch::{ArgFault, FetchArg, Site};
+pub use events::{ProbeAddress, ProbeDefinition, ProbeHits, ProbeRefusal, Probes};
+pub use fetch::{ArgFault, FetchArg, ProbeSite};
 pub use machine::Machine;

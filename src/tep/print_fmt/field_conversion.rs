@@ -3,14 +3,14 @@
 
 use super::super::field::{TextLimit, int_at, located, until_nul};
 use super::super::types::IntType;
-use super::expr::{Binary, Expr, Fault, Op, Ty};
+use super::expr::{CBinary, CExpr, COp, CType, NoValue};
 use super::pointer::PointerKind;
-use super::printf::{Conversion, Flags, Kind, Size};
+use super::printf::{Conversion, ConversionFlags, ConversionKind, ConversionSize};
 use crate::digits::{push_hex, push_hex16, push_signed, push_unsigned};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direct {
-    Integer(Load, NumberForm),
+pub enum FieldConversion {
+    Integer(FieldLoad, NumberForm),
     /// The text in these bytes of the record.
     Text {
         offset: usize,
@@ -26,7 +26,7 @@ pub enum Direct {
 
 /// An integer in the record, converted to `ty`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct FieldLoad {
     offset: usize,
     size: usize,
     ty: IntType,
@@ -43,40 +43,42 @@ pub enum NumberForm {
     Address,
 }
 
-impl Direct {
+impl FieldConversion {
     /// None when the conversion or its argument is more than this.
-    pub fn new(conversion: &Conversion, argument: &Expr) -> Option<Direct> {
-        let plain = conversion.flags == Flags::default()
-            && matches!((&conversion.width, &conversion.precision), (Size::None, Size::None));
+    pub fn new(conversion: &Conversion, argument: &CExpr) -> Option<FieldConversion> {
+        let plain = conversion.flags == ConversionFlags::default()
+            && matches!((&conversion.width, &conversion.precision), (ConversionSize::None, ConversionSize::None));
         if !plain {
             return None;
         }
         match (conversion.kind, &argument.op) {
-            (Kind::Integer { radix, signed, upper: false, bytes }, _) => {
-                let load = Load::of(argument)?.cast(IntType { size: bytes, signed })?;
+            (ConversionKind::Integer { radix, signed, upper: false, bytes }, _) => {
+                let load = FieldLoad::of(argument)?.cast(IntType { size: bytes, signed })?;
                 let shown = match radix {
                     10 if signed => NumberForm::Signed,
                     10 => NumberForm::Unsigned,
                     16 => NumberForm::Hex,
                     _ => return None,
                 };
-                Some(Direct::Integer(load, shown))
+                Some(FieldConversion::Integer(load, shown))
             }
-            (Kind::Pointer(PointerKind::Address), _) => Some(Direct::Integer(Load::of(argument)?, NumberForm::Address)),
-            (Kind::Text, Op::Place { offset, size }) => {
-                Some(Direct::Text { offset: *offset, end: offset.checked_add(*size)? })
+            (ConversionKind::Pointer(PointerKind::Address), _) => {
+                Some(FieldConversion::Integer(FieldLoad::of(argument)?, NumberForm::Address))
             }
-            (Kind::Text, Op::Located { word, relative, limit }) => {
-                Some(Direct::Located { word: *word, relative: *relative, limit: *limit })
+            (ConversionKind::Text, COp::Place { offset, size }) => {
+                Some(FieldConversion::Text { offset: *offset, end: offset.checked_add(*size)? })
+            }
+            (ConversionKind::Text, COp::Located { word, relative, limit }) => {
+                Some(FieldConversion::Located { word: *word, relative: *relative, limit: *limit })
             }
             _ => None,
         }
     }
 
     #[inline]
-    pub fn render(&self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+    pub fn render(&self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), NoValue> {
         match *self {
-            Direct::Integer(load, shown) => {
+            FieldConversion::Integer(load, shown) => {
                 let bits = load.read(raw)?;
                 match shown {
                     NumberForm::Signed => push_signed(bits as i64, out),
@@ -85,8 +87,10 @@ impl Direct {
                     NumberForm::Address => push_hex16(bits, out),
                 }
             }
-            Direct::Text { offset, end } => out.extend_from_slice(until_nul(raw.get(offset..end).ok_or(Fault)?)),
-            Direct::Located { word, relative, limit } => {
+            FieldConversion::Text { offset, end } => {
+                out.extend_from_slice(until_nul(raw.get(offset..end).ok_or(NoValue)?))
+            }
+            FieldConversion::Located { word, relative, limit } => {
                 let text = until_nul(located(raw, word, relative)?);
                 out.extend_from_slice(limit.map_or(text, |limit| limit.cut(text, raw)));
             }
@@ -95,34 +99,34 @@ impl Direct {
     }
 }
 
-impl Load {
+impl FieldLoad {
     /// The expression as a load, if it is no more than a field or an element of one, cast or not.
-    fn of(expr: &Expr) -> Option<Load> {
+    fn of(expr: &CExpr) -> Option<FieldLoad> {
         // What is no integer is an address, 64 bits in any case.
-        let ty = if let Ty::Int(ty) = expr.ty { ty } else { IntType::U64 };
+        let ty = if let CType::Int(ty) = expr.ty { ty } else { IntType::U64 };
         match &expr.op {
-            Op::Load { offset, size } => {
-                Some(Load { offset: *offset, size: *size, ty, needs: offset.checked_add(*size)? })
+            COp::Load { offset, size } => {
+                Some(FieldLoad { offset: *offset, size: *size, ty, needs: offset.checked_add(*size)? })
             }
-            Op::Cast(operand) => Load::of(operand)?.cast(ty),
-            Op::Deref(pointer) => {
-                let Ty::Int(ty) = expr.ty else { return None };
-                let (offset, needs) = Load::element(pointer)?;
+            COp::Cast(operand) => FieldLoad::of(operand)?.cast(ty),
+            COp::Deref(pointer) => {
+                let CType::Int(ty) = expr.ty else { return None };
+                let (offset, needs) = FieldLoad::element(pointer)?;
                 // What the place ends before cannot be read, however long the record is.
-                (offset.checked_add(ty.size)? <= needs).then_some(Load { offset, size: ty.size, ty, needs })
+                (offset.checked_add(ty.size)? <= needs).then_some(FieldLoad { offset, size: ty.size, ty, needs })
             }
             _ => None,
         }
     }
 
     /// Where a pointer to an element of a field points to, and where the field ends.
-    fn element(pointer: &Expr) -> Option<(usize, usize)> {
+    fn element(pointer: &CExpr) -> Option<(usize, usize)> {
         match &pointer.op {
-            Op::Place { offset, size } => Some((*offset, offset.checked_add(*size)?)),
-            Op::Binary(Binary::Add, pair) => {
+            COp::Place { offset, size } => Some((*offset, offset.checked_add(*size)?)),
+            COp::Binary(CBinary::Add, pair) => {
                 let [base, index] = &**pair;
-                let Ty::Pointer(pointee) = pointer.ty else { return None };
-                let Op::Place { offset, size } = base.op else { return None };
+                let CType::Pointer(pointee) = pointer.ty else { return None };
+                let COp::Place { offset, size } = base.op else { return None };
                 let step = pointee.map_or(1, |ty| ty.size);
                 let distance = usize::try_from(index.as_const()?).ok()?.checked_mul(step)?;
                 Some((offset.checked_add(distance)?, offset.checked_add(size)?))
@@ -132,20 +136,20 @@ impl Load {
     }
 
     /// Converted to `then` as well.
-    fn cast(self, then: IntType) -> Option<Load> {
+    fn cast(self, then: IntType) -> Option<FieldLoad> {
         let ty = match (self.ty, then) {
             (first, then) if then.size <= first.size => then,
             // The longer type holds every value of the shorter one.
             (first, then) if !first.signed || then.signed || then.size == 8 => first,
             _ => return None,
         };
-        Some(Load { ty, ..self })
+        Some(FieldLoad { ty, ..self })
     }
 
     #[inline]
-    fn read(&self, raw: &[u8]) -> Result<u64, Fault> {
+    fn read(&self, raw: &[u8]) -> Result<u64, NoValue> {
         if raw.len() < self.needs {
-            return Err(Fault);
+            return Err(NoValue);
         }
         Ok(self.ty.convert(int_at(raw, self.offset, self.size)?))
     }
