@@ -1,6 +1,6 @@
 //! A `print fmt`, compiled, over hostile records: the text has an end, and is the same twice.
 
-use perf_prof::tep::{Format, KernelNames, NoNames, PrintFmt};
+use perf_prof::tep::{Format, KernelLookup, NoNames, PrintFmt};
 
 use super::input::text_and_bytes;
 
@@ -10,7 +10,7 @@ const MOST_TEXT_BYTES: usize = 64 << 10;
 /// Names everything.
 struct AllNames;
 
-impl KernelNames for AllNames {
+impl KernelLookup for AllNames {
     fn kernel_symbol(&self, _addr: u64, out: &mut Vec<u8>, with_offset: bool) -> bool {
         out.extend_from_slice(if with_offset { b"vfs_read+0x0/0x10" } else { b"vfs_read" });
         true
@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
     let Some((text, raw)) = text_and_bytes(data) else { return };
     let Ok(format) = Format::parse("fuzz", text) else { return };
     let Ok(compiled) = PrintFmt::compile(&format) else { return };
-    let render = |raw: &[u8], names: &dyn KernelNames| {
+    let render = |raw: &[u8], names: &dyn KernelLookup| {
         let mut out = b"before".to_vec();
         compiled.render(raw, names, &mut out);
         assert!(out.starts_with(b"before") && out.len() <= MOST_TEXT_BYTES + 6);

@@ -13,18 +13,18 @@ use super::tracefs::read_limited;
 
 /// `DIR/VERSION/events/SYSTEM/NAME`: not deeper, or the instances of a tracefs would be counted too.
 const MAX_DEPTH: usize = 4;
-/// Forty kernels.
+/// Formats of about forty kernels.
 const MAX_FORMATS: usize = 100_000;
 /// Files and directories; a tracefs has about ten to an event.
 const MAX_ENTRIES: usize = 500_000;
-/// More of them teach nothing.
+/// Further troubles are not reported.
 const MAX_TROUBLES: usize = 100;
 
-/// What was found below a directory.
+/// The check of all formats below a directory.
 #[derive(Debug, Default)]
 pub struct FormatCheck {
     pub trees: Vec<FormatTree>,
-    /// What was not looked at, and why, for the user.
+    /// What was not checked, and why: texts for the user.
     pub troubles: Vec<String>,
     entries: usize,
     formats: usize,
@@ -34,7 +34,7 @@ pub struct FormatCheck {
 /// The formats of one kernel.
 #[derive(Debug, Default)]
 pub struct FormatTree {
-    /// Its directory, seen from the one that was asked for; empty when it is that one.
+    /// Path of the tree below the checked directory; empty for that directory itself.
     pub name: String,
     pub formats: usize,
     pub parsed: usize,
@@ -42,10 +42,10 @@ pub struct FormatTree {
     pub findings: Vec<FormatFinding>,
 }
 
-/// Something about one event that is not as it should be.
+/// A fault of one event's format, or a gap in its text.
 #[derive(Debug)]
 pub struct FormatFinding {
-    /// `system:name`, after the directories.
+    /// `system:name`, from the names of its directories.
     pub event: String,
     pub kind: FormatFindingKind,
     /// For `Incomplete`, one for each gap.
@@ -58,7 +58,7 @@ pub enum FormatFindingKind {
     Unparsed,
     /// The `print fmt` does not compile: fields are shown as `name=value`.
     Fallback,
-    /// It compiles, but for what nobody knows here; see [`PrintFmt::gaps`].
+    /// The `print fmt` compiles with gaps, see [`PrintFmt::gaps`].
     Incomplete,
 }
 
@@ -103,7 +103,7 @@ impl FormatCheck {
                     if let Err(error) = self.walk(root, &path, depth + 1)
                         && error.kind() != io::ErrorKind::NotFound
                     {
-                        // Else it is gone by now, as the probes of another run are.
+                        // A directory that is not found was removed meanwhile, as the probes of a run are.
                         self.trouble(format!("cannot list {}: {error}", path.display()));
                     }
                 }
@@ -128,7 +128,7 @@ impl FormatCheck {
         let (system, event) = (name(dir.parent()), name(Some(dir)));
         let mut found = parsed(&system, file);
         if let Ok(format) = &mut found {
-            event.clone_into(&mut format.name); // it may lie about its own
+            event.clone_into(&mut format.name); // the text may give another name
         }
         self.tree(tree_name(root, dir)).add(format!("{system}:{event}"), found);
     }

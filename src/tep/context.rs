@@ -1,9 +1,9 @@
-//! In what a record was made: by a task itself, or in an interrupt that happened to hit that task.
+//! The context in which a record was written: the task itself, or an interrupt that happened to hit that task.
 
 use crate::tep::field::Field;
 use crate::tep::format::Format;
 
-/// Where records of an event say so: in the latency flags that all events have.
+/// The field of an event, `common_flags`, whose bits tell the context of each record.
 #[derive(Clone, Debug, Default)]
 pub struct ContextFlags(Option<Field>);
 
@@ -25,18 +25,18 @@ impl ContextFlags {
         ContextFlags(format.field("common_flags").cloned())
     }
 
-    /// False where records do not tell.
+    /// False where the event lacks the field.
     pub fn is_known(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Passes records that were made in a hard or soft interrupt: a filter in the kernel.
+    /// Kernel filter that passes records written in a hard or soft interrupt, or all others.
     pub fn filter(in_interrupt: bool) -> String {
         let bits = HARD | SOFT;
         if in_interrupt { format!("common_flags & {bits}") } else { format!("!(common_flags & {bits})") }
     }
 
-    /// The innermost interrupt that a record was made in. None: it was the current task's own doing.
+    /// The innermost interrupt in which the record was written. None: the current task wrote it.
     #[inline]
     pub fn interruption(&self, raw: &[u8]) -> Option<Interruption> {
         let flags = self.0.as_ref().and_then(|flags| flags.read_u64(raw).ok()).unwrap_or(0);
@@ -44,7 +44,7 @@ impl ContextFlags {
         found.into_iter().find(|(bit, _)| flags & bit != 0).map(|(_, interruption)| interruption)
     }
 
-    /// The task that was current has no part in it.
+    /// True when an interrupt wrote the record: the current task has no part in it.
     #[inline]
     pub fn in_interrupt(&self, raw: &[u8]) -> bool {
         self.interruption(raw).is_some()
@@ -71,7 +71,7 @@ mod tests {
         for (byte, want) in cases {
             assert_eq!(flags.interruption(&[0, 0, byte, 0]), want, "{byte:#x}");
         }
-        assert_eq!(flags.interruption(&[0, 0]), None, "it was cut");
+        assert_eq!(flags.interruption(&[0, 0]), None, "the record was cut");
         assert!(!ContextFlags::default().in_interrupt(&[0xff; 8]));
     }
 }

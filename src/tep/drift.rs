@@ -1,7 +1,7 @@
-//! What kernels have renamed, merged, added and dropped of what profilers read. The one place that knows.
+//! Events and fields that profilers read and that kernels have renamed, merged, added or dropped. No other file knows.
 //!
-//! A kernel is asked for what it has, never for its version. Types need no entry: a [`Field`] is read as it is described, be it
-//! `char comm[16]` or `__data_loc char[] comm`, an int or a long.
+//! A kernel is asked for what it has, never for its version. Types need no entry: a [`Field`] is read as its format
+//! describes it, `char comm[16]` or `__data_loc char[] comm`, an int or a long.
 
 use super::field::Field;
 use super::format::{FieldError, Format};
@@ -13,7 +13,7 @@ pub struct DriftingField {
     pub event: &'static str,
     /// Its names, the best first.
     pub names: &'static [&'static str],
-    /// What is done where a kernel has none of them. None: there is no doing without.
+    /// What profilers do on a kernel with none of these names. None: they need the field.
     pub without: Option<&'static str>,
 }
 
@@ -21,10 +21,10 @@ const fn drifting(event: &'static str, names: &'static [&'static str], without: 
     DriftingField { event, names, without }
 }
 
-/// What an event of an allocator calls the bytes it took, the best first: with what is lost to rounding.
+/// Names of the field with the bytes that an allocator took, the best first: it includes what rounding wastes.
 pub const ALLOCATED_BYTES: [&str; 2] = ["bytes_alloc", "size"];
 
-/// Retyped, renamed or dropped over the years.
+/// Fields that were retyped, renamed or dropped over the years.
 pub static DRIFTING_FIELDS: [DriftingField; 13] = [
     drifting("sched:sched_switch", &["prev_comm"], None),
     drifting("sched:sched_switch", &["prev_pid"], None),
@@ -41,7 +41,7 @@ pub static DRIFTING_FIELDS: [DriftingField; 13] = [
     drifting("percpu:percpu_alloc_percpu", &ALLOCATED_BYTES, Some("per-CPU memory cannot be watched")),
 ];
 
-/// Events under an older name, and what became of them.
+/// Older names of events, each with its successor.
 static SUCCESSORS: [(&str, &str); 8] = [
     ("ext4:ext4_readpage", "ext4:ext4_read_folio"),
     ("ext4:ext4_releasepage", "ext4:ext4_release_folio"),
@@ -54,7 +54,7 @@ static SUCCESSORS: [(&str, &str); 8] = [
 ];
 
 impl DriftingField {
-    /// The field, as the kernel of `format` has it.
+    /// The field in `format`, under the first of its names that is there.
     pub fn find<'f>(&self, format: &'f Format) -> Option<&'f Field> {
         self.names.iter().find_map(|name| format.field(name))
     }
@@ -84,7 +84,7 @@ pub fn task_states(sched_switch: &Format) -> Option<FlagTable> {
     PrintFmt::compile(sched_switch).ok()?.flag_table("prev_state")
 }
 
-/// The field that tells a wake-up of a task that slept from a vain one. Kernels without it write down the former only.
+/// The field that is 0 for a wake-up of a task that did not sleep. Kernels without it record no such wake-ups.
 pub fn wakeup_success(wakeup: &Format) -> Option<&Field> {
     wakeup.field("success")
 }

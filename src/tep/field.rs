@@ -8,22 +8,22 @@ use super::types::{self, IntType};
 #[derive(Clone, Debug)]
 pub struct Field {
     pub name: String,
-    /// The C type, the name taken out: `char[16]`, `__data_loc char[]`, `const void *`.
+    /// The C type without the name: `char[16]`, `__data_loc char[]`, `const void *`.
     pub declared: String,
     pub offset: usize,
     pub size: usize,
-    /// Of arrays: whether the elements are.
+    /// Whether the integer, or each element of an array, is signed.
     pub signed: bool,
     pub kind: FieldKind,
-    /// Of a text that is read up to a zero: less of it may be meant.
+    /// Length at which a text ends though no NUL is there, as of a probe's `string[N]`.
     pub limit: Option<TextLimit>,
 }
 
-/// How much of a text is meant.
+/// Length at which a text ends though no NUL is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextLimit {
     Bytes(u16),
-    /// As many as a number of the record says.
+    /// As many bytes as the integer at this place of the record says.
     At {
         offset: u16,
         size: u8,
@@ -31,7 +31,7 @@ pub enum TextLimit {
 }
 
 impl TextLimit {
-    /// What is meant of `text`. What a kernel says of text that it could not read is no text.
+    /// `text` up to the limit. What the kernel writes in place of text that it could not read is not cut.
     pub(super) fn cut<'a>(self, text: &'a [u8], raw: &[u8]) -> &'a [u8] {
         const UNREAD: &[u8] = b"(fault)"; // FAULT_STRING, kernel/trace/trace_probe.h
         let most = match self {
@@ -68,24 +68,24 @@ pub enum FieldKind {
     },
 }
 
-/// Where an integer of 4 bytes is: for the hottest paths, which ask nothing else about it.
+/// Offset of a 4-byte integer in the record: all that the hottest paths need of a field.
 #[derive(Clone, Copy, Debug)]
 pub struct Int32 {
     offset: u16,
 }
 
 impl Int32 {
-    /// From the start of the record.
+    /// Bytes from the start of the record to the field.
     pub fn offset(self) -> usize {
         self.offset.into()
     }
 
-    /// Where the byte behind it is.
+    /// Offset of the first byte behind the field.
     pub fn end(self) -> usize {
         self.offset() + 4
     }
 
-    /// Reads an unsigned field, too.
+    /// Reads the field. The bits of an unsigned one are taken as signed.
     ///
     /// # Errors
     /// `raw` ends before the field does.
@@ -97,24 +97,24 @@ impl Int32 {
     }
 }
 
-/// Where an integer or a pointer of 8 bytes is: as [`Int32`].
+/// Offset of an 8-byte integer or pointer in the record, as [`Int32`].
 #[derive(Clone, Copy, Debug)]
 pub struct Int64 {
     offset: u16,
 }
 
 impl Int64 {
-    /// From the start of the record.
+    /// Bytes from the start of the record to the field.
     pub fn offset(self) -> usize {
         self.offset.into()
     }
 
-    /// Where the byte behind it is.
+    /// Offset of the first byte behind the field.
     pub fn end(self) -> usize {
         self.offset() + 8
     }
 
-    /// The bits, of a signed field, too.
+    /// Reads the bits of the field, signed or not.
     ///
     /// # Errors
     /// `raw` ends before the field does.
@@ -141,7 +141,7 @@ pub enum ReadError {
     NotText,
 }
 
-/// A field's value, by what it is good for.
+/// A field's value, by how it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldValue<'a> {
     Signed(i64),
@@ -173,7 +173,7 @@ impl<'a> IntArray<'a> {
     }
 }
 
-/// As many bytes as are wanted.
+/// The `N` bytes at `offset`.
 #[inline]
 fn chunk_at<const N: usize>(raw: &[u8], offset: usize) -> Result<[u8; N], ReadError> {
     raw.get(offset..).and_then(<[u8]>::first_chunk).copied().ok_or(ReadError::Short)
@@ -209,7 +209,7 @@ pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
     let (words, rest) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        // The high bit of each byte that is 0, and of some behind the first of them.
+        // The high bit of each byte that is 0; behind the first of them it may be set for other bytes, too.
         let zeros = word.wrapping_sub(ONE) & !word & HIGH;
         if zeros != 0 {
             return bytes.get(..8 * at + zeros.trailing_zeros() as usize / 8).unwrap_or_default();
@@ -221,14 +221,14 @@ pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
 
 impl Field {
     /// # Errors
-    /// It has another size, or is no integer.
+    /// The field has another size, or is no integer.
     pub fn int32(&self) -> Result<Int32, ReadError> {
         let offset = u16::try_from(self.offset).map_err(|_| ReadError::Short)?; // no record is longer
         if self.kind == FieldKind::Int && self.size == 4 { Ok(Int32 { offset }) } else { Err(ReadError::OtherSize) }
     }
 
     /// # Errors
-    /// It has another size, or is no single number.
+    /// The field has another size, or is no single number.
     pub fn int64(&self) -> Result<Int64, ReadError> {
         let offset = u16::try_from(self.offset).map_err(|_| ReadError::Short)?;
         let is_number = matches!(self.kind, FieldKind::Int | FieldKind::Pointer);
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_any_length() {
+    fn text_ends_at_its_limit() {
         let raw = |text: &[u8], len: u64| {
             [&(12_u32 | (text.len() as u32) << 16).to_ne_bytes()[..], &len.to_ne_bytes(), text].concat()
         };
@@ -488,7 +488,7 @@ mod tests {
             assert_eq!(field.text(&raw).unwrap(), want, "{text:?} {limit:?}");
             assert_eq!(field.value(&raw).unwrap(), FieldValue::Text(want));
             for end in 0..raw.len() {
-                let _ = field.value(&raw[..end]); // any record
+                let _ = field.value(&raw[..end]); // does not panic
             }
         }
     }

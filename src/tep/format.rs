@@ -91,7 +91,7 @@ impl Format {
         format!("{}:{}", self.system, self.name)
     }
 
-    /// Of a function in the kernel or a program, not of a tracepoint that the kernel's authors made.
+    /// True for the event of a probe: the kernel gives it fields whose names begin with `__probe_`.
     pub fn is_of_probe(&self) -> bool {
         self.fields.iter().any(|field| field.name.starts_with("__probe_"))
     }
@@ -117,7 +117,7 @@ impl Format {
         self.fields.iter().filter(|field| !field.is_common())
     }
 
-    /// Has a text cut where it is read. Nothing changes where there are no such fields.
+    /// Sets the limit of the text field `name`. Without such a field, or without the one with its length, the text has none.
     pub fn limit_text(&mut self, name: &str, limit: &FetchLimit) {
         let limit = match limit {
             FetchLimit::Bytes(bytes) => Some(TextLimit::Bytes(*bytes)),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn survives_every_cut() {
+    fn survives_truncation_at_every_byte() {
         for text in [samples::SCHED_SWITCH_6_18, samples::BLOCK_RQ_ISSUE, samples::REL_LOC] {
             for len in 0..text.len() {
                 let _ = Format::parse("s", &text[..len]);

@@ -26,6 +26,6 @@ pub use field::{Field, FieldKind, FieldValue, Int32, Int64, ReadError};
 pub use fields_text::render_fields;
 pub use filter::{Comparison, Filter, FilterError};
 pub use format::{FieldError, Format, FormatError};
-pub use print_fmt::{FlagTable, KernelNames, NoNames, PrintFmt, Unsupported};
+pub use print_fmt::{FlagTable, KernelLookup, NoNames, PrintFmt, Unsupported};
 pub use strings::KernelStrings;
 pub use tracefs::{EventError, Tracefs};

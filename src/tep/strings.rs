@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 const MAX_BYTES: u64 = 4 << 20;
 const MAX_STRINGS: usize = 100_000;
 
-/// The strings by address. Opened at once, read when first asked for.
+/// The strings by address. The file is opened at once, and read at the first look-up.
 #[derive(Debug, Default)]
 pub struct KernelStrings {
     file: Option<File>,
@@ -20,7 +20,7 @@ pub struct KernelStrings {
 }
 
 impl KernelStrings {
-    /// Those of the tracefs at `root`; none when they cannot be read.
+    /// The strings of the tracefs at `root`. A list that cannot be read is empty.
     pub fn open(root: &Path) -> KernelStrings {
         KernelStrings { file: File::open(root.join("printk_formats")).ok(), strings: OnceCell::new() }
     }
@@ -32,7 +32,7 @@ impl KernelStrings {
     fn read(&self) -> FxHashMap<u64, Vec<u8>> {
         let mut text = Vec::new();
         if let Some(file) = &self.file {
-            let _ = file.take(MAX_BYTES).read_to_end(&mut text); // what was read until then is good
+            let _ = file.take(MAX_BYTES).read_to_end(&mut text); // what was read before an error is used
         }
         text.split(|&byte| byte == b'\n').filter_map(parse).take(MAX_STRINGS).collect()
     }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn does_without() {
+    fn a_list_that_cannot_be_read_is_empty() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(KernelStrings::open(dir.path()).get(1), None);
         std::fs::create_dir(dir.path().join("printk_formats")).unwrap();

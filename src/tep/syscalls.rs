@@ -1,4 +1,4 @@
-//! System calls: which number each event of the system `syscalls` stands for, and what of it is in a raw event's record.
+//! System calls: the number behind each event of the system `syscalls`, and which of its fields the raw event records.
 //!
 //! `raw_syscalls:sys_enter` and `sys_exit` fire for all system calls alike and carry the number; `syscalls:sys_enter_NAME`
 //! and `sys_exit_NAME` are the same records under a name. The kernel does not tell the number of an event, so there is
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use super::field::{Field, FieldKind};
 use super::format::Format;
 
-/// The system of the events by name.
+/// The tracepoint system of the events that have a system call in their name.
 pub const SYSTEM: &str = "syscalls";
 
 /// One end of a system call.
@@ -46,13 +46,13 @@ pub fn end_and_number(event: &str) -> Option<(SyscallEnd, u32)> {
     SyscallEnd::BOTH.into_iter().find_map(|end| Some((end, number(event.strip_prefix(end.prefix())?)?)))
 }
 
-/// The event at the start of a system call, by the name that its manual page has. There may be several of an alias.
+/// Names that the event at the start of a system call may have; `call` is the name on its manual page.
 pub fn entries(call: &str) -> impl Iterator<Item = String> + use<'_> {
     let functions = RENAMED.iter().filter(move |(_, name)| *name == call).map(|(function, _)| *function);
     std::iter::once(call).chain(functions).map(|function| format!("{SYSTEM}:{}{function}", SyscallEnd::Enter.prefix()))
 }
 
-/// The name of the system call at whose start an event is.
+/// The name of the system call whose start `event` marks.
 pub fn call_of(event: &str) -> Option<&str> {
     event.strip_prefix(SYSTEM)?.strip_prefix(':')?.strip_prefix(SyscallEnd::Enter.prefix())
 }
@@ -74,8 +74,8 @@ fn number(function: &str) -> Option<u32> {
     all.find(|(name, _)| *name == call).and_then(|(_, number)| u32::try_from(number).ok())
 }
 
-/// `event` without what a record of the raw event does not hold: text that newer kernels copy from user space. Its print
-/// format is then the one that the kernel makes of the arguments alone.
+/// `event` without the fields that the raw event does not record: text that newer kernels copy from user space. The print
+/// format becomes the one that the kernel makes of the arguments alone.
 pub fn bare(event: &Format) -> Format {
     let is_copy = |field: &Field| matches!(field.kind, FieldKind::DataLoc { .. } | FieldKind::RelLoc { .. });
     let mut bare = event.clone();
@@ -114,20 +114,21 @@ pub fn fits(bare: &Format, raw: &Format) -> bool {
         && common(bare) == common(raw)
 }
 
-/// Where a raw event has the number.
+/// The field of a raw event that holds the number of the system call.
 pub fn number_field(raw: &Format) -> Option<&Field> {
     raw.user_fields().next().filter(|field| field.name == "id" && field.size == WORD_BYTES)
 }
 
-/// An argument or a return value.
+/// Size of an argument or a return value.
 const WORD_BYTES: usize = 8;
 
-/// Of one word, or of each element of an array of words.
+/// Offsets of the words in a field: a single word, or an array.
 fn word_offsets(field: &Field) -> Vec<usize> {
     (0..field.size / WORD_BYTES).map(|index| field.offset.saturating_add(index * WORD_BYTES)).collect()
 }
 
-/// What the two have in common, under the name of the raw event: a filter that fits this is the same for both.
+/// The fields that both events have at the same place, under the name of the raw event. A filter over these fields means the
+/// same for both.
 pub fn shared(event: &Format, raw: &Format) -> Format {
     let mut shared = raw.clone();
     let same = |field: &Field| {
@@ -164,7 +165,7 @@ pub fn numbers_filter(field: &str, wanted: &BTreeSet<u32>, all: &BTreeSet<u32>) 
     Some(runs.iter().map(test).collect::<Vec<_>>().join(" || "))
 }
 
-/// Functions that are not called as their system call is.
+/// Kernel functions whose name differs from that of their system call.
 const RENAMED: [(&str, &str); 9] = [
     ("newstat", "stat"),
     ("newfstat", "fstat"),
@@ -243,10 +244,10 @@ const COMMON: SyscallNumbers = &[];
 #[cfg(not(target_arch = "x86_64"))]
 const ARCH: SyscallNumbers = &[];
 
-/// Those that the C library's list lacks. Source: arch/x86/entry/syscalls/syscall_64.tbl.
+/// System calls of x86_64 that the C library's list lacks. Source: arch/x86/entry/syscalls/syscall_64.tbl.
 #[cfg(target_arch = "x86_64")]
 const ARCH_RECENT: SyscallNumbers = &[("io_pgetevents", 333), ("rseq", 334), ("uretprobe", 335), ("uprobe", 336)];
-/// Those that the C library's list lacks. Source: scripts/syscall.tbl.
+/// System calls of aarch64 that the C library's list lacks. Source: scripts/syscall.tbl.
 #[cfg(target_arch = "aarch64")]
 const ARCH_RECENT: SyscallNumbers = &[("io_pgetevents", 292), ("rseq", 293)];
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_once() {
+    fn each_name_and_number_is_listed_once() {
         let all: Vec<(&str, libc::c_long)> =
             FROM_LIBC.iter().copied().chain([ARCH_RECENT, RECENT]).flatten().copied().collect();
         assert!(all.len() > 300);

@@ -1,6 +1,6 @@
 //! Finds tracefs and reads what it says of tracepoints.
 //!
-//! Mounting it is somebody else's job: `Tracefs::at` takes any root, so does a test.
+//! Nothing is mounted here: [`Tracefs::at`] takes any root, such as a directory of a test.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ use crate::glob::{self, glob, is_glob};
 use crate::sys;
 use crate::sys::mounts::Mount;
 
-/// Where tracefs usually is. The second may only be there once debugfs is mounted.
+/// Usual mount points of tracefs. The second one exists only where debugfs is mounted.
 pub const STANDARD_ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// No format is larger; see `Format::parse`.
 const MAX_FORMAT_BYTES: u64 = 1 << 20;
@@ -27,7 +27,7 @@ pub struct Tracefs {
     root: PathBuf,
 }
 
-/// Why a tracepoint's format cannot be had.
+/// Why the format of a tracepoint cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
     #[error("`{0}` is no event name: letters, digits, `_`, `-` and `.` only")]
@@ -49,7 +49,7 @@ fn did_you_mean(near: &[String]) -> String {
     }
 }
 
-/// Where one is mounted.
+/// The mount points of tracefs among `mounts`.
 pub fn mount_points(mounts: Vec<Mount>) -> impl Iterator<Item = PathBuf> {
     mounts.into_iter().filter(|mount| mount.kind == "tracefs").map(|mount| mount.dir)
 }
@@ -90,7 +90,7 @@ impl Tracefs {
             let Some(system_name) = system.file_name().to_str().filter(|name| is_name(name)).map(str::to_owned) else {
                 continue;
             };
-            // Probes of a run that goes on: nobody else may hold them.
+            // Probes of a running perf-prof: nobody else may hold them.
             if ProbeGroup::parse(&system_name).is_some() {
                 continue;
             }
@@ -123,7 +123,8 @@ impl Tracefs {
         Ok(events)
     }
 
-    /// The events with `text` somewhere in the system or the name. With a `:` or a wildcard in it, as `matching`.
+    /// The events with `text` somewhere in the system or the name. A `text` with a `:` or a wildcard is a pattern, as in
+    /// [`Tracefs::matching`].
     ///
     /// # Errors
     /// As `matching`.
@@ -170,16 +171,16 @@ impl Tracefs {
         }
     }
 
-    /// True for an event that somebody has put into a program (`uprobe_events`).
+    /// True for an event that is defined in `uprobe_events`.
     pub fn is_uprobe(&self, system: &str, name: &str) -> bool {
         let list = read_limited(&self.root.join("uprobe_events")).unwrap_or_default();
         list.lines().any(|line| defined(line) == Some((system, name)))
     }
 
-    /// The names of all such events, `system:name`.
+    /// The names of all events defined in `uprobe_events`, as `system:name`.
     ///
     /// # Errors
-    /// Who is not root may not read the list.
+    /// The list cannot be read: only root may.
     pub fn uprobes(&self) -> io::Result<FxHashSet<String>> {
         let list = match read_limited(&self.root.join("uprobe_events")) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(FxHashSet::default()),
@@ -188,7 +189,7 @@ impl Tracefs {
         Ok(list.lines().filter_map(defined).map(|(system, name)| format!("{system}:{name}")).collect())
     }
 
-    /// Unknown event, unless nothing here can be read at all: a tracefs of mode 0700 hides its files.
+    /// The error for a format file that was not found. In a tracefs of mode 0700 no file is found: that lacks permission.
     fn not_found(&self, system: &str, name: &str) -> EventError {
         if let Err(error) = self.list() {
             let path = self.root.join("events");
@@ -203,10 +204,10 @@ impl Tracefs {
     }
 }
 
-/// Refuses what is no pattern for `system:name`.
+/// Checks a pattern for `system:name`.
 ///
 /// # Errors
-/// It is no glob: the message says why.
+/// The pattern is no glob; the message says why.
 pub fn check_pattern(pattern: &str) -> Result<(), String> {
     let fault = glob::fault(pattern).map(|fault| format!("`{pattern}` is no pattern for events: {fault}"));
     fault.map_or(Ok(()), Err)
@@ -240,7 +241,7 @@ fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
     near
 }
 
-/// A function of the kernel as other tools name it, in the way it is named here.
+/// The selector of a kernel function that was named in the manner of another tool: `kprobe:vfs_read` for `func:vfs_read`.
 fn as_probe(system: &str, name: &str) -> Option<String> {
     let kind = match system {
         "function" | "func" | "f" | "p" | "k" | "kfunc" | "fentry" => "kprobe",
@@ -250,7 +251,7 @@ fn as_probe(system: &str, name: &str) -> Option<String> {
     is_name(name).then(|| format!("{kind}:{name}"))
 }
 
-/// `p:GROUP/NAME PATH:OFFSET ARGS`, or `r`, perhaps with a number behind it.
+/// Group and name in a definition, `p:GROUP/NAME PATH:OFFSET ARGS`. It may begin with `r` or `r32` in place of `p`.
 fn defined(line: &str) -> Option<(&str, &str)> {
     line.split_once(':').and_then(|(_, rest)| rest.split_ascii_whitespace().next()?.split_once('/'))
 }

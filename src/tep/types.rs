@@ -27,12 +27,12 @@ impl IntType {
     }
 }
 
-/// Words that change neither size nor sign.
+/// True for a word that changes neither size nor sign.
 pub fn is_qualifier(word: &str) -> bool {
     matches!(word, "const" | "volatile" | "__user" | "__rcu" | "__iomem" | "__percpu" | "__force" | "restrict")
 }
 
-/// Words that may make up a type made of several words, such as `unsigned long int`.
+/// True for a word of which types of several words, such as `unsigned long int`, are made.
 pub fn is_basic(word: &str) -> bool {
     matches!(word, "unsigned" | "signed" | "__signed__" | "long" | "short" | "int" | "char" | "_Bool" | "bool" | "void")
 }

@@ -28,7 +28,7 @@ struct KernelNames<'a> {
     strings: &'a KernelStrings,
 }
 
-impl print_fmt::KernelNames for KernelNames<'_> {
+impl print_fmt::KernelLookup for KernelNames<'_> {
     fn kernel_symbol(&self, addr: u64, out: &mut Vec<u8>, with_offset: bool) -> bool {
         let Ok(mut names) = self.names.try_borrow_mut() else { return false };
         let named = names.kernel_or_data(addr);

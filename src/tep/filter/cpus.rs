@@ -1,11 +1,11 @@
-//! The `CPUS{0-3,8}` of a filter.
+//! Sets of CPUs in a filter, `CPUS{0-3,8}`.
 
 /// More than any kernel is built for (`CONFIG_NR_CPUS` ends at 8192).
 const MAX_CPUS: u32 = 1 << 14;
 
 const WORDS: usize = MAX_CPUS as usize / 64;
 
-/// A set of CPUs: a bit each, so that it takes the same room whatever is typed.
+/// A set of CPUs: one bit for each, so that its size does not depend on the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuSet(Box<[u64; WORDS]>);
 
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_the_same_room_whatever_is_typed() {
+    fn the_size_does_not_depend_on_the_text() {
         let many = CpuSet::parse(&vec!["0-16383:1/2"; 1000].join(",")).unwrap();
         assert!(many == CpuSet::parse("0-16383:1/2").unwrap() && many.contains(16382) && !many.contains(16383));
         assert!(size_of_val(&*many.0) <= 2048 && !many.contains(u32::MAX));

@@ -5,7 +5,7 @@ use super::super::types::IntType;
 use super::cpus::CpuSet;
 use crate::glob::kernel_glob;
 
-/// What a filter looks at.
+/// The parts of a sample that a filter may test.
 pub struct FilterInput<'a> {
     pub raw: &'a [u8],
     pub comm: &'a [u8],
@@ -67,7 +67,7 @@ pub enum FilterTest {
 }
 
 impl FilterNode {
-    /// Whether any part of it is of a kind.
+    /// Whether `is` holds for any test of the filter.
     pub fn any(&self, is: &impl Fn(&FilterTest) -> bool) -> bool {
         match self {
             FilterNode::All(parts) | FilterNode::Any(parts) => parts.iter().any(|part| part.any(is)),
@@ -87,7 +87,7 @@ impl FilterNode {
     }
 }
 
-/// Whether one of the parts is `wanted`; None if none surely is but some are unknown.
+/// Whether a part evaluates to `wanted`; None when no part surely does and some are unknown.
 fn any(parts: &[FilterNode], sample: &FilterInput<'_>, wanted: bool) -> Option<bool> {
     let mut unknown = false;
     for part in parts {
@@ -160,7 +160,7 @@ impl FilterOp {
         }
     }
 
-    /// The same of a text that is cut: as long as it is.
+    /// As `match_text`, for text with a limit, whose length is known.
     fn match_whole(self, text: &[u8], value: &[u8]) -> bool {
         match self {
             FilterOp::Glob => self.match_text(text, value),

@@ -52,7 +52,7 @@ impl Comparison {
         }
     }
 
-    /// The operators, and the form of a value that is special.
+    /// The operators, and `CPUS{}` where the value has that form.
     pub fn operators(self) -> &'static str {
         match self {
             Comparison::Number => "== != < <= > >= &",
@@ -97,10 +97,10 @@ impl Filter {
         parse::parse(text, format)
     }
 
-    /// All conditions that there are, each a text of its own.
+    /// The conjunction of the texts given; None when there is none.
     ///
     /// # Errors
-    /// The kernel would refuse one of them.
+    /// The kernel would refuse one of the texts.
     pub fn parse_all<'t>(
         texts: impl IntoIterator<Item = Option<&'t str>>,
         format: &Format,
@@ -109,33 +109,33 @@ impl Filter {
         Ok(parsed.collect::<Result<Vec<_>, _>>()?.into_iter().reduce(Filter::and))
     }
 
-    /// What matches both.
+    /// Matches what both filters match.
     #[must_use]
     pub fn and(self, other: Filter) -> Filter {
         let text = format!("{} && {}", self.operand(true), other.operand(true));
         Filter { kernel_text: text, root: FilterNode::All(vec![self.root, other.root]) }
     }
 
-    /// What matches either.
+    /// Matches what either filter matches.
     #[must_use]
     pub fn or(self, other: Filter) -> Filter {
         let text = format!("{} || {}", self.operand(false), other.operand(false));
         Filter { kernel_text: text, root: FilterNode::Any(vec![self.root, other.root]) }
     }
 
-    /// What it does not match.
+    /// Matches what this filter does not match.
     #[must_use]
     pub fn negated(self) -> Filter {
         // The blank: the kernel reads a function name (.function) up to the next one.
         Filter { kernel_text: format!("!({} )", self.kernel_text), root: FilterNode::Not(Box::new(self.root)) }
     }
 
-    /// What matches all of those that there are.
+    /// The conjunction of the filters given; None when there is none.
     pub fn all_of(filters: impl IntoIterator<Item = Option<Filter>>) -> Option<Filter> {
         filters.into_iter().flatten().reduce(Filter::and)
     }
 
-    /// What matches any of those that there are.
+    /// The disjunction of the filters given; None when there is none.
     pub fn any_of(filters: impl IntoIterator<Item = Option<Filter>>) -> Option<Filter> {
         filters.into_iter().flatten().reduce(Filter::or)
     }
@@ -147,7 +147,7 @@ impl Filter {
         }
     }
 
-    /// It is not too long for the kernel.
+    /// True when the text is not too long for the kernel.
     pub fn is_short(&self) -> bool {
         self.kernel_text.len() <= FILTER_MAX
     }
@@ -158,12 +158,12 @@ impl Filter {
         &self.kernel_text
     }
 
-    /// True when it is about text that is cut here: the kernel knows all of what it has read.
+    /// True when a test is about text with a [`Field::limit`], which the kernel does not know.
     pub fn tests_limited_text(&self) -> bool {
         self.root.any(&|test| matches!(test, FilterTest::Text { field: Some(field), .. } if field.limit.is_some()))
     }
 
-    /// True when only the kernel can tell of a part of it.
+    /// True when only the kernel can evaluate one of the tests.
     pub fn needs_kernel(&self) -> bool {
         self.root.any(&|test| matches!(test, FilterTest::KernelOnly))
     }

@@ -13,7 +13,7 @@ use super::{Comparison, Filter, FilterError, quote};
 pub const MAX_STRING: usize = 256;
 /// Parentheses inside each other.
 const MAX_DEPTH: usize = 64;
-/// Two-letter operators before those they start with.
+/// Operators of two letters stand before those of one letter that they start with.
 const OPS: [(&str, FilterOp); 8] = [
     ("==", FilterOp::Equal),
     ("!=", FilterOp::NotEqual),
@@ -66,7 +66,7 @@ struct FilterParser<'a> {
     at: usize,
     format: &'a Format,
     kernel_text: String,
-    /// How much of `text` went into `kernel_text`.
+    /// Bytes of `text` that are already in `kernel_text`.
     copied: usize,
 }
 
@@ -329,7 +329,7 @@ impl<'a> FilterParser<'a> {
         format!("{} has no field `{name}`; it has {}", self.format.full_name(), nearest(name, names, 8).join(", "))
     }
 
-    /// Puts `with` into the kernel's text for what was read since `start`.
+    /// Writes `with` into `kernel_text` in place of what was read since `start`.
     fn replace(&mut self, start: usize, with: &str) {
         self.kernel_text.push_str(self.text.get(self.copied..start).unwrap_or_default());
         self.kernel_text.push_str(with);
@@ -388,10 +388,9 @@ fn subject_of(field: &Field) -> FilterOperand<'_> {
     }
 }
 
-/// A pattern written such that the kernel matches it like `glob`. It takes short cuts
-/// (`filter_parse_regex`): a pattern with a digit in front is compared as it stands, and the text of
-/// `*text` is looked for at the end of a fixed array, behind the NUL. Both were seen on 6.18. A
-/// backslash makes it take the long way.
+/// A pattern written such that the kernel matches it like `glob`. The kernel takes two short cuts
+/// (`filter_parse_regex`): it compares a pattern with a digit in front as it stands, and looks for the text of
+/// `*text` at the end of a fixed array, behind the NUL. Both were seen on 6.18. A backslash prevents both.
 fn kernel_pattern(pattern: &str, field: Option<&Field>) -> String {
     let body = pattern.strip_prefix('!').unwrap_or(pattern);
     let escape_at =

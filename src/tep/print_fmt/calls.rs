@@ -42,7 +42,7 @@ pub enum Call {
     DiskName {
         name: CExpr,
     },
-    /// A function that gives each value its name.
+    /// A function of the kernel that returns a name for each value.
     Named {
         value: CExpr,
         names: &'static [&'static str],
@@ -285,7 +285,7 @@ impl ArgumentParser<'_> {
         ))
     }
 
-    /// `, { value, "name" }, ..` up to the closing bracket. An entry whose value nobody knows is left out: its bits
+    /// `, { value, "name" }, ..` up to the closing bracket. An entry of unknown value is left out: its bits
     /// or its value are then shown in hex, as the kernel shows those that no entry names.
     fn table(&mut self) -> Result<NameTable, Unsupported> {
         let (mut table, mut ended) = (NameTable::new(), false);
@@ -302,7 +302,7 @@ impl ArgumentParser<'_> {
             }
             self.lexer.expect("{")?;
             if self.lexer.eat("}") {
-                continue; // the macro that fills the table came to nothing
+                continue; // the macro that fills the table expands to nothing
             }
             let value = self.expression()?;
             self.lexer.expect(",")?;

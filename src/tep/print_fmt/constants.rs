@@ -3,18 +3,18 @@
 //! A kernel puts numbers in place of the names that a `TRACE_DEFINE_ENUM` of its own lists. The rest stand in the
 //! format as names, so these values can only come from here. A name is listed when its value is fixed by a standard or by
 //! the user space ABI, or is the same in every kernel whose formats were seen to hold it as a name; where values
-//! moved, `beside` tells the kernels apart. Others are not guessed: their bits show as hex.
+//! moved, [`ConstantGroup::required_names`] tells the kernels apart. Others are not guessed: their bits show as hex.
 
 /// Constants of one subject.
 struct ConstantGroup {
-    /// Names that stand in the same `print fmt`: else these are not the constants they seem to be.
+    /// Names that stand in the same `print fmt` on the kernels whose constants have these values.
     required_names: &'static [&'static str],
     names: &'static [(&'static str, u64)],
 }
 
 /// The value of `name` in the format with this `print fmt`.
 pub fn value(name: &str, print_fmt: &str) -> Option<u64> {
-    let groups = GROUPS.iter().filter(|group| group.required_names.iter().all(|beside| print_fmt.contains(beside)));
+    let groups = GROUPS.iter().filter(|group| group.required_names.iter().all(|name| print_fmt.contains(name)));
     groups.flat_map(|group| group.names).find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
 
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_at_what_stands_beside() {
+    fn a_group_needs_its_required_names() {
         assert_eq!(value("TCP_LISTEN", ""), Some(10));
         assert_eq!(value("WB_REASON_FS_FREE_SPACE", "{ WB_REASON_FS_FREE_SPACE, \"x\" }"), None);
         assert_eq!(value("WB_REASON_FS_FREE_SPACE", "{ WB_REASON_FREE_MORE_MEM, \"x\" }"), Some(6));

@@ -22,7 +22,7 @@ pub enum CType {
     Int(IntType),
     /// A pointer, to integers if their type is known.
     Pointer(Option<IntType>),
-    /// Text that is made on the spot: a literal, or what a function prints.
+    /// Text that is not in the record: a literal, or what a function prints.
     Text,
 }
 
@@ -40,12 +40,13 @@ pub enum COp {
         offset: usize,
         size: usize,
     },
-    /// A pointer to what the locator word at `word` locates, and the length of that.
+    /// A pointer to the data that the locator word at `word` locates.
     Located {
         word: usize,
         relative: bool,
         limit: Option<TextLimit>,
     },
+    /// Length of that data.
     LocatedLen {
         word: usize,
     },
@@ -57,7 +58,7 @@ pub enum COp {
     Deref(Box<CExpr>),
     Choose(Box<[CExpr; 3]>),
     Call(Box<Call>),
-    /// Something this compiler cannot do. Harmless in a branch that is never taken.
+    /// Something that cannot be computed here, and why. Harmless in a branch that is never taken.
     Bad(String),
 }
 
@@ -97,11 +98,11 @@ pub enum CValue<'a> {
     Number(u64),
     /// A pointer into the record, as the bytes from there on.
     Bytes(&'a [u8]),
-    /// A literal, as an expression of its own.
+    /// The bytes of a literal.
     Literal(&'a [u8]),
 }
 
-/// Why an expression has no value for this record.
+/// An expression has no value for this record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoValue;
 
@@ -142,7 +143,7 @@ impl CType {
     }
 }
 
-/// The type two operands meet in.
+/// The type to which C converts both operands.
 fn common_type(a: CType, b: CType) -> IntType {
     let (a, b) = (a.promoted(), b.promoted());
     match a.size.cmp(&b.size) {
@@ -295,7 +296,7 @@ impl CExpr {
         }
     }
 
-    /// The first thing in it that cannot be done.
+    /// The reason of the first [`COp::Bad`] in the expression.
     pub fn fault(&self) -> Option<String> {
         let mut reason = None;
         self.walk(&mut |expr| {

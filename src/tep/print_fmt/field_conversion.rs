@@ -1,5 +1,5 @@
-//! Conversions of a bare field, `%d` of `REC->pid`: most of what a `print fmt` has. They become a place and a way to
-//! show it, with no expression to evaluate and no layout to work out.
+//! Conversions of a bare field, `%d` of `REC->pid`: most of what a `print fmt` has. They become an offset and a way
+//! to show what is there, with no expression to evaluate and no layout to compute.
 
 use super::super::field::{TextLimit, int_at, located, until_nul};
 use super::super::types::IntType;
@@ -30,8 +30,8 @@ pub struct FieldLoad {
     offset: usize,
     size: usize,
     ty: IntType,
-    /// The record must be as long as this: an element counts as there only when its whole array is.
-    needs: usize,
+    /// Least length of the record: an element of an array is read only when the whole array is there.
+    min_record_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum NumberForm {
 }
 
 impl FieldConversion {
-    /// None when the conversion or its argument is more than this.
+    /// None when the conversion has flags, a width or a precision, or the argument is more than a field.
     pub fn new(conversion: &Conversion, argument: &CExpr) -> Option<FieldConversion> {
         let plain = conversion.flags == ConversionFlags::default()
             && matches!((&conversion.width, &conversion.precision), (ConversionSize::None, ConversionSize::None));
@@ -88,7 +88,7 @@ impl FieldConversion {
                 }
             }
             FieldConversion::Text { offset, end } => {
-                out.extend_from_slice(until_nul(raw.get(offset..end).ok_or(NoValue)?))
+                out.extend_from_slice(until_nul(raw.get(offset..end).ok_or(NoValue)?));
             }
             FieldConversion::Located { word, relative, limit } => {
                 let text = until_nul(located(raw, word, relative)?);
@@ -102,18 +102,23 @@ impl FieldConversion {
 impl FieldLoad {
     /// The expression as a load, if it is no more than a field or an element of one, cast or not.
     fn of(expr: &CExpr) -> Option<FieldLoad> {
-        // What is no integer is an address, 64 bits in any case.
+        // A value that is no integer is an address, of 64 bits in any case.
         let ty = if let CType::Int(ty) = expr.ty { ty } else { IntType::U64 };
         match &expr.op {
             COp::Load { offset, size } => {
-                Some(FieldLoad { offset: *offset, size: *size, ty, needs: offset.checked_add(*size)? })
+                Some(FieldLoad { offset: *offset, size: *size, ty, min_record_bytes: offset.checked_add(*size)? })
             }
             COp::Cast(operand) => FieldLoad::of(operand)?.cast(ty),
             COp::Deref(pointer) => {
                 let CType::Int(ty) = expr.ty else { return None };
-                let (offset, needs) = FieldLoad::element(pointer)?;
-                // What the place ends before cannot be read, however long the record is.
-                (offset.checked_add(ty.size)? <= needs).then_some(FieldLoad { offset, size: ty.size, ty, needs })
+                let (offset, min_record_bytes) = FieldLoad::element(pointer)?;
+                // An integer that ends behind its field cannot be read, however long the record is.
+                (offset.checked_add(ty.size)? <= min_record_bytes).then_some(FieldLoad {
+                    offset,
+                    size: ty.size,
+                    ty,
+                    min_record_bytes,
+                })
             }
             _ => None,
         }
@@ -135,7 +140,7 @@ impl FieldLoad {
         }
     }
 
-    /// Converted to `then` as well.
+    /// The load, converted to `then` as well; None when one conversion cannot do both.
     fn cast(self, then: IntType) -> Option<FieldLoad> {
         let ty = match (self.ty, then) {
             (first, then) if then.size <= first.size => then,
@@ -148,7 +153,7 @@ impl FieldLoad {
 
     #[inline]
     fn read(&self, raw: &[u8]) -> Result<u64, NoValue> {
-        if raw.len() < self.needs {
+        if raw.len() < self.min_record_bytes {
             return Err(NoValue);
         }
         Ok(self.ty.convert(int_at(raw, self.offset, self.size)?))

@@ -12,8 +12,8 @@ use super::parser::ArgumentParser;
 const XHCI_RINGS: [&str; 7] = ["CTRL", "ISOC", "BULK", "INTR", "STREAM", "CMD", "EVENT"];
 
 impl ArgumentParser<'_> {
-    /// The call of `name`, whose opening bracket is read, up to before the closing one. None: not one of these, or not
-    /// known for this kernel.
+    /// Parses the call of `name`, whose opening bracket is read, up to the closing bracket, which stays unread. None: an
+    /// unknown function, or one whose result is unknown for this kernel.
     pub fn kernel_function(&mut self, name: &str) -> Result<Option<CExpr>, Unsupported> {
         match name {
             "jiffies_to_msecs" => {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_where_it_does_not_know() {
+    fn a_frequency_of_unknown_rounding_is_refused() {
         assert!(matches!(jiffies_to_msecs(CExpr::bad("x"), 300), Ok(None)));
         assert!(matches!(jiffies_to_msecs(CExpr::bad("x"), 100), Ok(Some(CExpr { op: COp::Cast(_), .. }))));
     }

@@ -19,7 +19,7 @@ const MARKS: [&str; 33] = [
     "/", "%", "&", "|", "^", "~", "!", "<", ">", ".", ";", "=",
 ];
 
-/// Reads tokens one at a time. A copy of it is a place to come back to.
+/// Reads tokens one at a time. A clone keeps a position to go back to.
 #[derive(Clone)]
 pub struct Lexer<'a> {
     rest: &'a str,
@@ -31,7 +31,7 @@ impl<'a> Lexer<'a> {
         Lexer { rest: text, long }
     }
 
-    /// What is not read yet, from the next token on.
+    /// The unread text, from the next token on.
     pub fn rest(&self) -> &'a str {
         self.rest.trim_start()
     }
@@ -85,7 +85,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Passes over everything up to the bracket that closes the one just read.
+    /// Skips everything up to the bracket that closes the one just read.
     pub fn skip_to_close(&mut self) -> Result<(), Unsupported> {
         let mut depth = 1usize;
         while depth > 0 {

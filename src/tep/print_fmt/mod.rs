@@ -40,7 +40,7 @@ const MAX_PRINT_FMT_BYTES: usize = 64 << 10;
 /// The text of one record is cut here. The kernel's own buffer holds 8 KiB.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
-/// A `print fmt` that this compiler cannot do, and why.
+/// Why a `print fmt` cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Unsupported {
@@ -54,8 +54,8 @@ impl Unsupported {
     }
 }
 
-/// What only the running kernel can name.
-pub trait KernelNames {
+/// Names of addresses, which only the running kernel knows.
+pub trait KernelLookup {
     /// Appends the symbol at `addr`, as `%pS` (`with_offset`) or `%ps` does; false when there is none.
     fn kernel_symbol(&self, addr: u64, out: &mut Vec<u8>, with_offset: bool) -> bool;
 
@@ -67,10 +67,10 @@ pub trait KernelNames {
     }
 }
 
-/// Knows nothing: addresses stay numbers.
+/// A [`KernelLookup`] that knows no names: addresses stay numbers.
 pub struct NoNames;
 
-impl KernelNames for NoNames {
+impl KernelLookup for NoNames {
     fn kernel_symbol(&self, _addr: u64, _out: &mut Vec<u8>, _with_offset: bool) -> bool {
         false
     }
@@ -89,7 +89,7 @@ enum FormatPiece {
     Literal(Vec<u8>),
     FieldConversion(FieldConversion),
     Conversion(Conversion, CExpr),
-    /// A conversion that may come to something nobody knows.
+    /// A conversion whose argument may be unknown here.
     Gap(Box<GapConversion>),
 }
 
@@ -103,10 +103,10 @@ struct GapConversion {
 impl PrintFmt {
     /// Compiles the `print fmt` of `format`.
     ///
-    /// What it asks for and nobody knows here, such as a function of a driver, becomes a gap: see [`PrintFmt::gaps`].
+    /// A part that cannot be computed here, such as the call of a driver's function, becomes a gap: see [`PrintFmt::gaps`].
     ///
     /// # Errors
-    /// It does not read as a printf call.
+    /// The `print fmt` does not read as a printf call.
     pub fn compile(format: &Format) -> Result<PrintFmt, Unsupported> {
         let text = format.print_fmt.as_str();
         if text.len() > MAX_PRINT_FMT_BYTES {
@@ -135,8 +135,8 @@ impl PrintFmt {
         Err(first_error.unwrap_or_else(|| Unsupported::new("syntax: no text in quotes")))
     }
 
-    /// Appends the text of one record to `out`. What cannot be evaluated for it shows as `?`.
-    pub fn render(&self, raw: &[u8], names: &dyn KernelNames, out: &mut Vec<u8>) {
+    /// Appends the text of one record to `out`. A conversion that cannot be evaluated for the record shows as `?`.
+    pub fn render(&self, raw: &[u8], names: &dyn KernelLookup, out: &mut Vec<u8>) {
         let start = out.len();
         for piece in &self.pieces {
             match piece {
@@ -258,7 +258,7 @@ fn compile_split(
     }
 }
 
-/// Why the conversion can do nothing with such an argument.
+/// Why the conversion cannot print such an argument.
 fn misuse(conversion: &Conversion, argument: &CExpr) -> Option<String> {
     match conversion.kind {
         ConversionKind::Pointer(PointerKind::Foreign) => Some("conversion of a kernel pointer".to_owned()),
@@ -276,7 +276,7 @@ fn render_conversion(
     conversion: &Conversion,
     argument: &CExpr,
     raw: &[u8],
-    names: &dyn KernelNames,
+    names: &dyn KernelLookup,
     out: &mut Vec<u8>,
 ) -> Result<(), NoValue> {
     let width = size_value(&conversion.width, raw)?;
@@ -331,7 +331,7 @@ fn size_value(size: &ConversionSize, raw: &[u8]) -> Result<Option<i64>, NoValue>
 }
 
 /// Appends what `%s` prints of the argument.
-fn render_text(argument: &CExpr, raw: &[u8], names: &dyn KernelNames, out: &mut Vec<u8>) -> Result<(), NoValue> {
+fn render_text(argument: &CExpr, raw: &[u8], names: &dyn KernelLookup, out: &mut Vec<u8>) -> Result<(), NoValue> {
     match &argument.op {
         COp::Call(call) => return call.render(raw, out),
         COp::Choose(three) => {

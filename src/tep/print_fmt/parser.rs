@@ -8,9 +8,9 @@ use super::constants;
 use super::expr::{CBinary, CExpr, COp, CType, CUnary};
 use super::lexer::{Lexer, Token};
 
-/// Expressions and operands inside each other; a pair of parentheses takes two.
+/// Nesting of expressions and operands; a pair of parentheses takes two levels.
 const MAX_NESTING: u32 = 128;
-/// Operands read in all. Going back to the start of what is no cast could else take for ever.
+/// Operands read in all. Without a limit, going back to each parenthesis that was no cast could take for ever.
 const MAX_STEPS: u32 = 50_000;
 const RECORD: &str = "the record itself";
 const COMPOUND_LITERAL: &str = "compound literal";
@@ -83,7 +83,7 @@ impl<'a> ArgumentParser<'a> {
         parsed
     }
 
-    /// A second one of `expr`. Copies of copies grow fast, so all that is in them counts as read again.
+    /// A clone of `expr`. Copies of copies grow fast, so each part of a copy counts as an operand read.
     pub fn copy(&mut self, expr: &CExpr) -> Result<CExpr, Unsupported> {
         let mut size = 0u32;
         expr.walk(&mut |_| size = size.saturating_add(1));
@@ -231,7 +231,7 @@ impl<'a> ArgumentParser<'a> {
         }
     }
 
-    /// `({ int x = a; int y = b; x < y ? x : y; })`, what the kernel's `min()` comes to. Others are passed over.
+    /// `({ int x = a; int y = b; x < y ? x : y; })`, what the kernel's `min()` expands to. Other statements are skipped.
     fn statement_expression(&mut self) -> Result<CExpr, Unsupported> {
         let (start, outer) = (self.lexer.clone(), self.locals.len());
         let result = self.nested(Self::statements);
@@ -268,8 +268,8 @@ impl<'a> ArgumentParser<'a> {
         }
     }
 
-    /// `((ktime_t) { .tv64 = REC->expires }).tv64`, whose brace is read: a number put into a struct. [`Self::postfix`]
-    /// takes it out again.
+    /// `((ktime_t) { .tv64 = REC->expires }).tv64`, whose brace is read: a number put into a struct, which
+    /// [`Self::postfix`] takes out again.
     fn compound_literal(&mut self, ty: Result<CType, String>) -> Result<CExpr, Unsupported> {
         let start = self.lexer.clone();
         self.literal = self.member_set_to(ty).unwrap_or_default();
@@ -353,7 +353,7 @@ impl<'a> ArgumentParser<'a> {
         Ok(None)
     }
 
-    /// `( TYPE )` if that is what comes next: the type, or the name of one whose size nobody knows.
+    /// `( TYPE )` if that comes next: the type, or the name of a type of unknown size.
     fn cast_type(&mut self) -> Result<Option<Result<CType, String>>, Unsupported> {
         let start = self.lexer.clone();
         if self.lexer.eat("(") {
@@ -416,7 +416,7 @@ impl<'a> ArgumentParser<'a> {
         })
     }
 
-    /// A typedef that one of the event's own fields has tells its size.
+    /// The type of a typedef with which a field of the event is declared: the field has its size.
     fn declared_type(&self, name: &str) -> Option<IntType> {
         let field = self.format.fields.iter().find(|field| field.declared == name && field.kind == FieldKind::Int)?;
         field.int_type()
@@ -434,7 +434,7 @@ impl<'a> ArgumentParser<'a> {
     }
 }
 
-/// Whether the words so far already name a type completely: nothing but a qualifier may follow.
+/// Whether the words so far name a type completely: only a qualifier may follow.
 fn named_only(words: &[&str]) -> bool {
     words.iter().any(|word| !types::is_qualifier(word) && !types::is_basic(word))
 }

@@ -30,7 +30,7 @@ pub enum PointerKind {
     Hex { separator: Option<u8> },
     /// `%*pb`; the width is the number of bits.
     Bitmap { list: bool },
-    /// What a pointer of the kernel's points to, such as `%pd`: nothing of it is in the record.
+    /// Data behind a pointer of the kernel, such as `%pd`: it is not in the record.
     Foreign,
 }
 

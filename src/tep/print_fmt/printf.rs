@@ -24,7 +24,7 @@ pub enum ConversionSize {
     #[default]
     None,
     Fixed(u64),
-    /// `*`, until the arguments are handed out.
+    /// `*`, before it gets its argument.
     Star,
     Argument(Box<CExpr>),
 }
@@ -156,7 +156,7 @@ fn size(rest: &mut &[u8]) -> ConversionSize {
     value.map_or(ConversionSize::None, ConversionSize::Fixed)
 }
 
-/// How one conversion is laid out, its `*` arguments known.
+/// The layout of one conversion, with the values of its `*` arguments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConversionLayout {
     pub flags: ConversionFlags,

@@ -1,5 +1,5 @@
-//! What is shown for an argument that cannot be computed here: `vmemmap_base(pfn=4660)`, the name that is not known
-//! and the fields that the kernel would have computed with.
+//! The text for an argument that cannot be computed here, `vmemmap_base(pfn=4660)`: the unknown name, and the fields from
+//! which the kernel would have computed the value.
 
 use super::super::field::Field;
 use super::super::fields_text::render_list;
@@ -13,10 +13,10 @@ pub struct StandIn {
 }
 
 impl StandIn {
-    /// For the argument written as `source`, of which `reason` says what is not known.
+    /// For the argument written as `source`; `reason` says what is unknown in it.
     pub fn new(reason: &str, source: &str, format: &Format) -> StandIn {
         let fields = named_in(source, format.long_size()).into_iter().filter_map(|name| format.field(name)).cloned();
-        StandIn { name: what(reason).to_owned(), fields: fields.collect() }
+        StandIn { name: unknown_name(reason).to_owned(), fields: fields.collect() }
     }
 
     pub fn render(&self, raw: &[u8], out: &mut Vec<u8>) {
@@ -27,15 +27,15 @@ impl StandIn {
     }
 }
 
-/// The name in a reason such as `function jiffies_to_msecs`; `?` when it speaks of none.
-fn what(reason: &str) -> &str {
+/// The name in a reason such as `function jiffies_to_msecs`; `?` when it has none.
+fn unknown_name(reason: &str) -> &str {
     match reason.rsplit_once(' ') {
         Some(("name" | "function" | "conversion" | "type" | "member" | "size of struct", name)) => name,
         _ => "?",
     }
 }
 
-/// The fields that an expression names, each once, in its order.
+/// The names of the fields in an expression, each once, in order.
 fn named_in(source: &str, long: usize) -> Vec<&str> {
     let mut lexer = Lexer::new(source, long);
     let mut names = Vec::new();

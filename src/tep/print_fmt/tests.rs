@@ -241,7 +241,7 @@ fn shows_the_fields_behind_what_it_does_not_know() {
         assert_eq!(compiled.gaps(), [gap], "{text}");
         assert_eq!(text_of(&compiled, &record()), want, "{text}");
     }
-    // Only where the unknown is really asked for.
+    // The stand-in shows only where the unknown function would be called.
     let compiled = compile(r#""%d %d", REC->b == 200 ? 5 : unknown(REC->i), REC->b ? unknown(REC->i) : 6"#).unwrap();
     assert_eq!(text_of(&compiled, &record()), "5 unknown(b=200,i=-2)");
     assert_eq!(compiled.gaps(), ["function unknown"]);
@@ -410,8 +410,8 @@ fn finds_the_task_states() {
 
 #[test]
 fn asks_for_names() {
-    struct Known;
-    impl KernelNames for Known {
+    struct FixedNames;
+    impl KernelLookup for FixedNames {
         fn kernel_symbol(&self, addr: u64, out: &mut Vec<u8>, with_offset: bool) -> bool {
             let _ = write!(out, "f{addr:x}{}", if with_offset { "+0x1/0x2" } else { "" });
             true
@@ -423,7 +423,7 @@ fn asks_for_names() {
     }
     let compiled = compile(r#""%ps %pS %s", 16, 17, REC->p"#).unwrap();
     let mut out = Vec::new();
-    compiled.render(&record(), &Known, &mut out);
+    compiled.render(&record(), &FixedNames, &mut out);
     assert_eq!(out, b"f10 f11+0x1/0x2 constant");
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel says of a definition that it refused, `error_log` in tracefs (since 5.2).
+//! Why the kernel refused the definition of a probe: `error_log` in tracefs (since 5.2).
 //!
 //! ```text
 //! [22393.572635] trace_uprobe: error: Invalid register name
@@ -6,19 +6,19 @@
 //!                                             ^
 //! ```
 
-/// In front of the definition; its length is what the caret is off by. tracing_err_log_seq_show, kernel/trace/trace.c.
+/// Text in front of the definition: the caret is off by its length. tracing_err_log_seq_show, kernel/trace/trace.c.
 const COMMAND: &str = "  Command: ";
 
 /// Why a definition was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedError {
-    /// In the kernel's words.
+    /// The kernel's message.
     pub what: String,
-    /// The byte of the definition.
+    /// Byte offset in the definition.
     pub at: usize,
 }
 
-/// The last complaint about `command`; others are about definitions of others.
+/// The last error about `command`. The log has errors about the definitions of other processes, too.
 pub fn last_error(log: &str, command: &str) -> Option<LoggedError> {
     let lines: Vec<&str> = log.lines().collect();
     let about = |line: &str| line.strip_prefix(COMMAND).is_some_and(|text| text.trim_end() == command.trim_end());
@@ -45,7 +45,7 @@ mod tests {
 ";
 
     #[test]
-    fn the_last_about_ours() {
+    fn finds_the_last_error_about_a_command() {
         let said = |command: &str| last_error(LOG, command).map(|said| (said.what, said.at));
         let command = "p:pp/b /bin/true:0x1234 a=$arg1 b=%di:zork";
         let what = "$arg* can be used only on function entry or exit".to_owned();

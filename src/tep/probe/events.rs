@@ -21,11 +21,12 @@ use crate::sys::process::{HeldProbe, hand_over_probes};
 const KPROBES: &str = "kprobe_events";
 const UPROBES: &str = "uprobe_events";
 const PREFIX: &str = "perf_prof_";
-/// MAX_EVENT_NAME_LEN, kernel/trace/trace_probe.h, is 64 with the NUL. Two numbers follow.
+/// MAX_EVENT_NAME_LEN, kernel/trace/trace_probe.h, is 64 with the NUL. Two numbers are appended to the name.
 const MAX_NAME_BYTES: usize = 40;
-/// Of a list of probes or a log of errors.
+/// Most of a list of probes or a log of errors that is read.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// Returns that may be pending at a time, per function: the kernel's default, ten or two per CPU, misses the others.
+/// Calls of one function whose returns may be pending at a time. Further calls are missed, as with the kernel's default
+/// of ten or two per CPU.
 const PENDING_RETURNS: u32 = 1024;
 /// How long a probe may still be held by an event that is being released.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -44,7 +45,7 @@ pub enum ProbeAddress {
     },
 }
 
-/// A probe, as it is to be.
+/// A probe to be defined.
 #[derive(Clone, Debug)]
 pub struct ProbeDefinition {
     pub address: ProbeAddress,
@@ -54,11 +55,11 @@ pub struct ProbeDefinition {
     pub args: Vec<FetchArg>,
 }
 
-/// Why there is no such probe.
+/// Why a probe was not defined.
 #[derive(Debug)]
 pub struct ProbeRefusal {
     pub error: io::Error,
-    /// What the kernel says, and where in what.
+    /// The kernel's message, and the part of the definition that it is about.
     pub logged: Option<(LoggedError, DefinitionPart)>,
 }
 
@@ -66,11 +67,11 @@ pub struct ProbeRefusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefinitionPart {
     Place,
-    /// A byte of an argument, by its number.
+    /// Number of an argument, and a byte offset in its text.
     Arg(usize, usize),
 }
 
-/// The run's own probes. They are removed when this goes.
+/// The probes that this run has defined. They are removed on drop.
 #[derive(Debug)]
 pub struct Probes {
     root: PathBuf,
@@ -82,22 +83,22 @@ pub struct Probes {
 struct DefinedProbe {
     file: &'static str,
     name: String,
-    /// As people know it.
+    /// The selector as the user typed it; empty for a probe that the user did not ask for.
     shown: String,
     is_stepped: bool,
-    /// The kernel's number of its event, when it is known.
+    /// Id of its event, when it is known.
     id: Option<u32>,
-    /// An event of it that is open until it is removed.
+    /// An open event of the probe, closed when the probe is removed.
     held: Option<OwnedFd>,
 }
 
 /// How often a probe in a program was hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeHits {
-    /// The probe as people know it.
+    /// The selector as the user typed it.
     pub shown: String,
     pub count: u64,
-    /// Each took a second trap.
+    /// Each hit took a second trap.
     pub is_stepped: bool,
 }
 
@@ -111,11 +112,11 @@ impl DefinedProbe {
     }
 }
 
-/// Whose probes a group holds.
+/// The process whose probes a group holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeGroup {
     pub pid: i32,
-    /// When it was started, in ticks since boot.
+    /// Start of the process, in ticks since boot.
     pub start: u64,
     /// The pid namespace in which `pid` is its number; None for the machine's.
     pub namespace: Option<u64>,
@@ -129,7 +130,7 @@ impl fmt::Display for ProbeGroup {
 }
 
 impl ProbeGroup {
-    /// None for a group of others.
+    /// None for a group that is not of a run.
     pub fn parse(name: &str) -> Option<ProbeGroup> {
         let mut numbers = name.strip_prefix(PREFIX)?.split('_').map(|word| {
             let is_plain = word.bytes().all(|byte| byte.is_ascii_digit());
@@ -149,10 +150,10 @@ impl Probes {
         Probes { root: root.to_owned(), group, made: RefCell::default() }
     }
 
-    /// Hands a probe to the kernel. Returns system and name of the event that it is now.
+    /// Defines a probe in the kernel; `shown` is its selector as typed. Returns system and name of the new event.
     ///
     /// # Errors
-    /// The kernel refuses it.
+    /// The kernel refuses the definition.
     pub fn define(&self, definition: &ProbeDefinition, shown: &str) -> Result<(String, String), ProbeRefusal> {
         let (system, name) = (self.group.to_string(), self.name(&definition.name));
         let (command, starts) = definition.command(&system, &name);
@@ -181,21 +182,21 @@ impl Probes {
         Ok((system, name))
     }
 
-    /// Of this run, unlike any other.
+    /// A unique name for an event, made of the letters of `wanted`.
     fn name(&self, wanted: &str) -> String {
         let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         let word: String = wanted.chars().map(letter).take(MAX_NAME_BYTES).collect();
         let word = word.trim_matches('_');
         let first = if word.starts_with(|c: char| c.is_ascii_alphabetic()) { "" } else { "at_" };
-        // Lists of counts name no group.
+        // The names are unique in all groups: `kprobe_profile` and `uprobe_profile` do not list the group.
         format!("{first}{word}_{}_{}", self.group.pid, self.made.borrow().len())
     }
 
-    /// How many calls of a kernel function each probe has missed so far, of those that have.
+    /// The probes in the kernel that have missed calls, with the number of these calls so far.
     pub fn missed(&self) -> Vec<(String, u64)> {
         let profile = read_limited(&self.root.join("kprobe_profile")).unwrap_or_default();
         let counts = |made: &DefinedProbe| {
-            // Without the group: what a name of another group has missed, nobody can tell apart.
+            // The list has no groups: when two of them have this name, nobody knows which count is ours.
             let mut lines = profile.lines().filter(|line| line.split_ascii_whitespace().next() == Some(&made.name));
             let (line, other) = (lines.next()?, lines.next());
             let count = line.split_ascii_whitespace().nth(2)?.parse().ok()?;
@@ -204,25 +205,25 @@ impl Probes {
         self.made.borrow().iter().filter_map(counts).collect()
     }
 
-    /// Keeps an event of the one that was defined last open until it is removed.
+    /// Keeps `event`, of the probe that was defined last, open until that probe is removed.
     pub fn hold(&self, event: OwnedFd) {
         if let Some(made) = self.made.borrow_mut().last_mut() {
             made.held = Some(event);
         }
     }
 
-    /// The number of the event of the one that was defined last.
+    /// Sets the id of the event of the probe that was defined last.
     pub fn set_id(&self, id: u32) {
         if let Some(made) = self.made.borrow_mut().last_mut() {
             made.id = Some(id);
         }
     }
 
-    /// Opens an event of each of which none is held: the others can be closed at once then, since the kernel waits long
-    /// before it releases the last.
+    /// Opens an event of each probe that has none held. Other events of these probes are then closed quickly: only the
+    /// release of the last one takes the kernel long.
     ///
     /// # Errors
-    /// One cannot be opened.
+    /// An event cannot be opened.
     pub fn hold_all(&self, open: impl Fn(u32) -> io::Result<OwnedFd>) -> io::Result<()> {
         for made in self.made.borrow_mut().iter_mut().filter(|made| made.held.is_none()) {
             made.held = Some(open(made.id.ok_or(io::ErrorKind::NotFound)?)?);
@@ -230,7 +231,8 @@ impl Probes {
         Ok(())
     }
 
-    /// Leaves all that are held to a process that takes them back behind this one. False when there is none.
+    /// Hands all probes and their held events to a child process, which removes them after this process has ended. False
+    /// when an event is not held, or there is no such process.
     pub fn remove_later(&self) -> bool {
         let made = self.made.borrow();
         let open = |file: &str| OpenOptions::new().append(true).open(self.root.join(file)).ok();
@@ -253,14 +255,15 @@ impl Probes {
         holder.is_some()
     }
 
-    /// Those in programs, not hit yet: without one that people do not know.
+    /// The probes in programs that the user asked for, each with no hits.
     pub fn in_programs(&self) -> Vec<ProbeHits> {
         self.made.borrow().iter().filter(|made| made.is_in_program()).map(|made| made.hit(0)).collect()
     }
 
-    /// How often each of those was hit, by whomever. None: the kernel does not tell, or another's has the same name.
+    /// The hits of each probe of [`Probes::in_programs`], by any process. None: the kernel does not list them, or a probe of
+    /// another group has the same name.
     pub fn hits(&self) -> Option<Vec<ProbeHits>> {
-        /// The list is read in parts: while others take theirs off, one may be missing in it.
+        /// The list is read in parts: while other probes are removed from it, one of ours may be missing.
         const TRIES: usize = 3;
         (0..TRIES).find_map(|_| self.hits_of_list())
     }
@@ -281,10 +284,10 @@ impl Probes {
         self.made.borrow().iter().filter(|made| made.is_in_program()).map(counts).collect()
     }
 
-    /// Takes all of them back. Those that are left are still held by an event of somebody's.
+    /// Removes all probes, except those that an event of another process still holds.
     ///
     /// # Errors
-    /// The last reason why one is left.
+    /// The last reason why a probe was not removed.
     pub fn remove(&self) -> io::Result<()> {
         let group = self.group.to_string();
         let start = Instant::now();
@@ -301,7 +304,7 @@ impl Probes {
         result
     }
 
-    /// Removes what runs have left behind whose process is gone, as `is_gone` knows. Returns how many there were.
+    /// Removes the probes of runs whose process is gone, as `is_gone` tells. Returns the number of removed probes.
     pub fn sweep(root: &Path, is_gone: impl Fn(&ProbeGroup) -> bool) -> usize {
         let mut removed = 0;
         for file in [KPROBES, UPROBES] {
@@ -319,7 +322,7 @@ impl Probes {
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        let _ = self.remove(); // what is left then is for the next run
+        let _ = self.remove(); // the next run sweeps what is left
     }
 }
 
@@ -331,7 +334,7 @@ impl ProbeDefinition {
         }
     }
 
-    /// The line, and where in it each argument starts.
+    /// The line that defines the probe, and the offset of each argument in it.
     fn command(&self, system: &str, name: &str) -> (String, Vec<usize>) {
         let is_kernel = matches!(self.address, ProbeAddress::Kernel { .. });
         let kind = match self.ret {
@@ -362,27 +365,27 @@ fn event_of(line: &str) -> Option<(&str, &str)> {
     kind.starts_with(['p', 'r']).then_some((group, name))
 }
 
-/// The line that takes a probe back.
+/// The line that removes a probe.
 fn removal(group: &dyn fmt::Display, name: &str) -> String {
     format!("-:{group}/{name}")
 }
 
-/// The kernel does not take a probe back from an event; one that was just closed may be on its way.
+/// Removes a probe. The kernel refuses while an event holds it, as one may that was just closed: tries again until `until`.
 fn remove(file: &Path, removal: &str, until: Instant) -> io::Result<()> {
     const PAUSE: Duration = Duration::from_millis(5);
     loop {
         match append(file, removal) {
             Err(err) if err.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => thread::sleep(PAUSE),
-            Err(err) if err.raw_os_error() == Some(libc::ENOENT) => return Ok(()), // somebody else has
+            Err(err) if err.raw_os_error() == Some(libc::ENOENT) => return Ok(()), // somebody else has removed it
             result => return result,
         }
     }
 }
 
-/// One line, in one write, as the kernel wants it.
+/// Appends one line in one write, as the kernel requires.
 fn append(file: &Path, line: &str) -> io::Result<()> {
     if line.contains(['\n', '\0', '#', ';']) {
-        return Err(io::ErrorKind::InvalidInput.into()); // more than one, or less
+        return Err(io::ErrorKind::InvalidInput.into()); // it would be two definitions, or half of one
     }
     let line = format!("{line}\n");
     let written = OpenOptions::new().append(true).open(file)?.write(line.as_bytes())?;
@@ -395,12 +398,12 @@ fn read_limited(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whether the kernel has these probes at all.
+/// Whether the kernel supports kprobes.
 pub fn has_kprobes(root: &Path) -> bool {
     fs::metadata(root.join(KPROBES)).is_ok()
 }
 
-/// As [`has_kprobes`], for programs.
+/// Whether the kernel supports uprobes.
 pub fn has_uprobes(root: &Path) -> bool {
     fs::metadata(root.join(UPROBES)).is_ok()
 }
@@ -412,7 +415,7 @@ mod tests {
     const GROUP: ProbeGroup = ProbeGroup { pid: 7, start: 99, namespace: None };
 
     #[test]
-    fn groups_are_told_apart() {
+    fn parses_groups() {
         let cases = [
             ("perf_prof_7_99", Some(GROUP)),
             ("perf_prof_7_99_4026532000", Some(ProbeGroup { namespace: Some(4_026_532_000), ..GROUP })),
@@ -439,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_each() {
+    fn a_definition_is_one_line() {
         let kernel = |offset| ProbeAddress::Kernel { function: "vfs_read".to_owned(), offset };
         let user = ProbeAddress::User { fd: 3, offset: 0x9d650 };
         let cases = [
@@ -458,7 +461,7 @@ mod tests {
         }
     }
 
-    /// A tracefs that only collects what it is told.
+    /// A tracefs that only collects the lines written to it.
     fn fixture(kprobes: &str, uprobes: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(KPROBES), kprobes).unwrap();
@@ -467,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_the_kernels_and_differ() {
+    fn names_are_valid_and_unique() {
         let dir = fixture("", "");
         let probes = Probes::new(dir.path(), GROUP);
         let mut names = Vec::new();
@@ -490,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_is_removed_and_nothing_else_touched() {
+    fn only_own_probes_are_removed() {
         let dir = fixture("", "p:others/x /bin/true:0x1\n");
         let probes = Probes::new(dir.path(), GROUP);
         let made = probes.define(&definition(ProbeAddress::User { fd: 3, offset: 1 }, false, &[]), "x").unwrap();
@@ -503,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sweep_takes_only_what_the_dead_have_left() {
+    fn the_sweep_removes_only_probes_of_ended_runs() {
         let kprobes = "p:kprobes/mine vfs_read\nr1024:perf_prof_7_99/vfs_read_0 vfs_read a=$retval\n";
         let uprobes =
             "p:perf_prof_8_1/live_0 /bin/true:0x1\np:perf_prof_7_99/f_1 /bin/true:0x1\np:perf_prof_7/x /bin/true:0x2\n";
@@ -517,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_is_told() {
+    fn missed_calls_are_counted() {
         let dir = fixture("", "");
         let probes = Probes::new(dir.path(), GROUP);
         for shown in ["kprobe:a", "kretprobe:b", "kprobe:c"] {
@@ -531,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_are_those_of_probes_that_people_know() {
+    fn hits_are_those_of_selected_probes() {
         let dir = fixture("", "");
         let probes = Probes::new(dir.path(), GROUP);
         assert_eq!(probes.hits(), Some(Vec::new()));
@@ -546,7 +549,7 @@ mod tests {
             .unwrap();
         let hit = |shown: &str, count| ProbeHits { shown: shown.to_owned(), count, is_stepped: true };
         assert_eq!(probes.in_programs(), [hit("uprobe:a", 0), hit("uretprobe:b", 0)]);
-        assert_eq!(probes.hits(), None, "the kernel does not tell");
+        assert_eq!(probes.hits(), None, "the kernel has no list");
         let tell = |text: &str| fs::write(dir.path().join("uprobe_profile"), text).unwrap();
         let profile = "  /a b/c 9   a_7_0   12\n  /x   b_7_1    1000\n  /x  at__7_2  5\n  /x  c_8_3  1\n";
         tell(profile);
@@ -556,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_gets_through_but_one_line() {
+    fn a_second_line_is_refused() {
         let dir = fixture("", "");
         let address = ProbeAddress::Kernel { function: "a\np:x/y vfs_read".to_owned(), offset: 0 };
         let probes = Probes::new(dir.path(), GROUP);

@@ -1,4 +1,4 @@
-//! What a probe records: `size=$arg1 path=+0($arg2):ustring`, checked and put into the kernel's words.
+//! The arguments that a probe records, `size=$arg1 path=+0($arg2):ustring`: checked, and translated to the kernel's language.
 //!
 //! ```text
 //! ARGS  = ARG { " " ARG }
@@ -8,7 +8,7 @@
 //! ```
 //! Three things are easier than in the kernel's own language (Documentation/trace/kprobetrace.rst): `$argN` works in user
 //! programs, text needs no `+0(...)` around its pointer, and `string[N]`, `string[FETCH]` is text of at most so many bytes
-//! instead of an array of texts: the kernel reads up to a zero, and what is too much is cut here.
+//! instead of an array of texts: the kernel reads up to a NUL, and the text is cut when it is read from the record.
 
 use super::machine::Machine;
 
@@ -17,7 +17,7 @@ const MAX_ARGS: usize = 128;
 const MAX_NAME_BYTES: usize = 31;
 /// FETCH_INSN_MAX of the same.
 const MAX_DEPTH: usize = 16;
-/// What a user may learn from a message.
+/// The variables and types that messages list.
 const VARIABLES: &str = "$arg1 $arg2 ..., $retval, $comm, $stack, $stack0 $stack1 ...";
 const TYPES: &str = "u8 to u64, s8 to s64, x8 to x64, char, string, ustring, symbol, b1@0/8, or one of these with [N]; \
                      string[$arg2] is text with a length";
@@ -41,18 +41,18 @@ pub struct ProbeSite {
 /// One argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchArg {
-    /// As the kernel reads it, name and type included.
+    /// The argument in the kernel's language, with name and type.
     pub text: String,
-    /// Where it is among those typed, in bytes.
+    /// Byte offset in the text of all arguments, as typed.
     pub at: usize,
-    /// The kernel reads what was typed.
+    /// `text` is what was typed.
     pub as_typed: bool,
     pub name: String,
-    /// Of a text.
+    /// Limit of a text's length.
     pub limit: Option<FetchLimit>,
 }
 
-/// How much of a text is meant.
+/// Limit of a text's length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FetchLimit {
     Bytes(u16),
@@ -60,17 +60,17 @@ pub enum FetchLimit {
     Field(String),
 }
 
-/// A fault at a byte of the arguments.
+/// A fault, and its byte offset in the text of all arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgFault {
     pub message: String,
     pub at: usize,
 }
 
-/// Reads all arguments.
+/// Parses all arguments.
 ///
 /// # Errors
-/// What the kernel would refuse, as far as it can be told without the kernel.
+/// The kernel would refuse an argument, as far as that can be known here.
 pub fn parse(text: &str, site: &ProbeSite) -> Result<Vec<FetchArg>, ArgFault> {
     let mut args: Vec<FetchArg> = Vec::new();
     let mut at = 0;
@@ -95,7 +95,7 @@ pub fn parse(text: &str, site: &ProbeSite) -> Result<Vec<FetchArg>, ArgFault> {
     }
 }
 
-/// An argument, and behind it the length of a text.
+/// Parses one argument. A text whose length is fetched makes a second one, that length.
 fn argument(word: &str, at: usize, site: &ProbeSite, number: usize) -> Result<Vec<FetchArg>, ArgFault> {
     if let Some(bad) = word.find(|c: char| !c.is_ascii_graphic() || matches!(c, ';' | '#')) {
         return fault(at + bad, "the kernel takes no such character");
@@ -117,16 +117,16 @@ fn argument(word: &str, at: usize, site: &ProbeSite, number: usize) -> Result<Ve
         }
         _ => (None, 0),
     };
-    let mut cursor = FetchParser { word, next: fetch_at, base: at, site };
-    let fetched = cursor.fetch(0)?;
-    let (kind, len) = cursor.kind()?;
+    let mut parser = FetchParser { word, next: fetch_at, base: at, site };
+    let fetched = parser.fetch(0)?;
+    let (ty, len) = parser.type_and_len()?;
     let name = given.map(str::to_owned).or_else(|| default_name(&word[fetch_at..])).unwrap_or(format!("value{number}"));
-    let is_text = kind.is_some_and(|kind| kind.starts_with("string") || kind.starts_with("ustring"));
-    if fetched.is == FetchedKind::StackWord32 && is_text {
+    let is_text = ty.is_some_and(|ty| ty.starts_with("string") || ty.starts_with("ustring"));
+    if fetched.kind == FetchedKind::StackWord32 && is_text {
         return fault(at + fetch_at, STACK_WORD_32);
     }
-    let (kind, len) = match len {
-        Some(TextLen::Bytes(bytes)) => (kind, Some((FetchLimit::Bytes(bytes), None))),
+    let (ty, len) = match len {
+        Some(TextLen::Bytes(bytes)) => (ty, Some((FetchLimit::Bytes(bytes), None))),
         Some(TextLen::Fetched(len)) => {
             let len_name = format!("{name}_len");
             if len_name.len() > MAX_NAME_BYTES {
@@ -134,46 +134,46 @@ fn argument(word: &str, at: usize, site: &ProbeSite, number: usize) -> Result<Ve
             }
             let word = if site.user && site.machine.word().is_some() { "u32" } else { "u64" };
             let text = format!("{len_name}={}:{word}", len.text);
-            (kind, Some((FetchLimit::Field(len_name.clone()), Some((text, len_name)))))
+            (ty, Some((FetchLimit::Field(len_name.clone()), Some((text, len_name)))))
         }
-        None => (kind, None),
+        None => (ty, None),
     };
-    let text = format!("{name}={}", with_type(fetched, kind, site));
+    let text = format!("{name}={}", with_type(fetched, ty, site));
     let (limit, len) = len.unzip();
     let mut args = vec![FetchArg { as_typed: text == word, text, at, name, limit }];
     args.extend(len.flatten().map(|(text, name)| FetchArg { text, at, as_typed: false, name, limit: None }));
     Ok(args)
 }
 
-/// `$arg1`, `%di` and the like are names enough.
+/// The name of an argument that has none: `arg1` for `$arg1`, `di` for `%di`.
 fn default_name(fetch: &str) -> Option<String> {
     let fetch = fetch.split(':').next()?;
     let name = fetch.strip_prefix(['$', '%'])?;
     name.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| name.to_owned())
 }
 
-/// The whole of it: text is behind a pointer, words of a 32-bit program are narrow.
-fn with_type(fetched: Fetched, kind: Option<&str>, site: &ProbeSite) -> String {
-    let Fetched { text, is } = fetched;
-    let base = kind.map(|kind| kind.split('[').next().unwrap_or(kind));
-    match (base, kind) {
-        (Some("string" | "ustring"), Some(kind)) => {
+/// The argument with its type: text is fetched through a pointer, and a word of a 32-bit program has 4 bytes.
+fn with_type(fetched: Fetched, ty: Option<&str>, site: &ProbeSite) -> String {
+    let Fetched { text, kind } = fetched;
+    let base = ty.map(|ty| ty.split('[').next().unwrap_or(ty));
+    match (base, ty) {
+        (Some("string" | "ustring"), Some(ty)) => {
             // In a program all memory is the user's: kernels before 5.2 know one word for it.
-            let kind = if site.user { kind.trim_start_matches('u') } else { kind };
-            if matches!(is, FetchedKind::Value) { format!("+0({text}):{kind}") } else { format!("{text}:{kind}") }
+            let ty = if site.user { ty.trim_start_matches('u') } else { ty };
+            if matches!(kind, FetchedKind::Value) { format!("+0({text}):{ty}") } else { format!("{text}:{ty}") }
         }
-        (_, Some(kind)) => format!("{text}:{kind}"),
-        (_, None) => match site.machine.word().filter(|_| site.user && is != FetchedKind::Text) {
+        (_, Some(ty)) => format!("{text}:{ty}"),
+        (_, None) => match site.machine.word().filter(|_| site.user && kind != FetchedKind::Text) {
             Some(word) => format!("{text}:{word}"),
             None => text,
         },
     }
 }
 
-/// What was fetched, in the kernel's words.
+/// A FETCH of the grammar, in the kernel's language.
 struct Fetched {
     text: String,
-    is: FetchedKind,
+    kind: FetchedKind,
 }
 
 #[derive(PartialEq, Eq)]
@@ -188,7 +188,7 @@ enum FetchedKind {
 struct FetchParser<'a> {
     word: &'a str,
     next: usize,
-    /// Of the word among the arguments.
+    /// Byte offset of `word` in the text of all arguments.
     base: usize,
     site: &'a ProbeSite,
 }
@@ -198,7 +198,7 @@ impl<'a> FetchParser<'a> {
         self.word.get(self.next..).unwrap_or_default()
     }
 
-    /// What follows, as long as its characters are `wanted`.
+    /// Takes characters as long as they are `wanted`.
     fn take(&mut self, wanted: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         let taken = &rest[..rest.find(|c| !wanted(c)).unwrap_or(rest.len())];
@@ -215,7 +215,7 @@ impl<'a> FetchParser<'a> {
             return self.fault("too many pointers in pointers");
         }
         let start = self.next;
-        let value = |text: String| Ok(Fetched { text, is: FetchedKind::Value });
+        let value = |text: String| Ok(Fetched { text, kind: FetchedKind::Value });
         match self.rest().chars().next() {
             Some('$') => self.variable(),
             Some('%') => {
@@ -235,7 +235,7 @@ impl<'a> FetchParser<'a> {
                 if place.is_empty() {
                     return self.fault("an address or a symbol is missing, as in @jiffies");
                 }
-                Ok(Fetched { text: format!("@{place}"), is: FetchedKind::Memory })
+                Ok(Fetched { text: format!("@{place}"), kind: FetchedKind::Memory })
             }
             Some(sign @ ('+' | '-')) => {
                 self.next += 1;
@@ -247,14 +247,14 @@ impl<'a> FetchParser<'a> {
                 self.next += 1;
                 let at = self.next;
                 let inner = self.fetch(depth + 1)?;
-                if inner.is == FetchedKind::StackWord32 {
+                if inner.kind == FetchedKind::StackWord32 {
                     return fault(self.base + at, STACK_WORD_32);
                 }
                 if !self.rest().starts_with(')') {
                     return self.fault("a `)` is missing");
                 }
                 self.next += 1;
-                Ok(Fetched { text: format!("{sign}{user}{offset}({})", inner.text), is: FetchedKind::Memory })
+                Ok(Fetched { text: format!("{sign}{user}{offset}({})", inner.text), kind: FetchedKind::Memory })
             }
             Some('\\') => {
                 self.next += 1;
@@ -262,7 +262,7 @@ impl<'a> FetchParser<'a> {
                 let word = self.take(|c| !matches!(c, ':' | ')'));
                 Ok(Fetched {
                     text: format!("\\{word}"),
-                    is: if is_text { FetchedKind::Text } else { FetchedKind::Value },
+                    kind: if is_text { FetchedKind::Text } else { FetchedKind::Value },
                 })
             }
             // A parameter by its name: kernels with BTF know them.
@@ -298,7 +298,7 @@ impl<'a> FetchParser<'a> {
                 Some(Ok(1..)) if !entry && !ret => {
                     return here("arguments are known where a function starts; elsewhere name a %register".to_owned());
                 }
-                // Newer kernels keep them until then.
+                // Newer kernels keep the arguments until the return.
                 Some(Ok(1..)) if ret => format!("${name}"),
                 Some(Ok(number @ 1..)) => match machine.argument(number) {
                     Some(place) => place,
@@ -313,12 +313,12 @@ impl<'a> FetchParser<'a> {
             },
         };
         self.next += 1 + name.len();
-        let is = match name {
+        let kind = match name {
             "comm" => FetchedKind::Text,
             _ if text.starts_with('+') => FetchedKind::StackWord32,
             _ => FetchedKind::Value,
         };
-        Ok(Fetched { text, is })
+        Ok(Fetched { text, kind })
     }
 
     fn number(&mut self) -> Result<&'a str, ArgFault> {
@@ -331,9 +331,9 @@ impl<'a> FetchParser<'a> {
         if value { Ok(digits) } else { fault(self.base + start, "a number is missing here, as in +8($arg1)") }
     }
 
-    /// The type, and how long a text may be. Nothing is behind it.
-    fn kind(&mut self) -> Result<(Option<&'a str>, Option<TextLen>), ArgFault> {
-        let Some(kind) = self.rest().strip_prefix(':') else {
+    /// Parses the type, and the length of a text, at the end of the argument.
+    fn type_and_len(&mut self) -> Result<(Option<&'a str>, Option<TextLen>), ArgFault> {
+        let Some(ty) = self.rest().strip_prefix(':') else {
             return if self.rest().is_empty() {
                 Ok((None, None))
             } else {
@@ -341,14 +341,14 @@ impl<'a> FetchParser<'a> {
             };
         };
         self.next += 1;
-        if let Some((text @ ("string" | "ustring"), _)) = kind.split_once('[') {
+        if let Some((text @ ("string" | "ustring"), _)) = ty.split_once('[') {
             self.next += text.len() + 1;
             return Ok((Some(text), Some(self.len()?)));
         }
-        if is_kind(kind) { Ok((Some(kind), None)) } else { self.fault(format!("no such type; there are {TYPES}")) }
+        if is_type(ty) { Ok((Some(ty), None)) } else { self.fault(format!("no such type; there are {TYPES}")) }
     }
 
-    /// `16]`, `$arg2]`
+    /// Parses the length of a text, up to the end of the argument: `16]`, `$arg2]`.
     fn len(&mut self) -> Result<TextLen, ArgFault> {
         let start = self.base + self.next;
         let len = if self.rest().starts_with(|c: char| c.is_ascii_digit()) {
@@ -358,7 +358,7 @@ impl<'a> FetchParser<'a> {
             }
         } else {
             match self.fetch(1)? {
-                Fetched { is: FetchedKind::Text, .. } => return fault(start, "a length is a number"),
+                Fetched { kind: FetchedKind::Text, .. } => return fault(start, "a length is a number"),
                 len => TextLen::Fetched(len),
             }
         };
@@ -366,18 +366,18 @@ impl<'a> FetchParser<'a> {
     }
 }
 
-/// How long a text is.
+/// Length of a text.
 enum TextLen {
     Bytes(u16),
     Fetched(Fetched),
 }
 
-fn is_kind(kind: &str) -> bool {
+fn is_type(ty: &str) -> bool {
     let is_number = |text: &str| text.parse::<u32>().is_ok_and(|number| number > 0) && !text.starts_with('+');
-    let base = match kind.strip_suffix(']').and_then(|kind| kind.split_once('[')) {
+    let base = match ty.strip_suffix(']').and_then(|ty| ty.split_once('[')) {
         Some((base, count)) if is_number(count) => base,
         Some(_) => return false,
-        None => kind,
+        None => ty,
     };
     let bits = |text: &str| matches!(text, "8" | "16" | "32" | "64");
     matches!(base, "char" | "string" | "ustring" | "symbol" | "symstr" | "%pd" | "%pD")
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_in_the_kernels_words() {
+    fn translates_to_the_kernels_language() {
         let arm = ProbeSite { machine: Machine::Aarch64, ..USER };
         let narrow = ProbeSite { machine: Machine::X86, ..USER };
         let cases: [(&str, ProbeSite, &[&str]); 20] = [

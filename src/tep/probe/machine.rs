@@ -1,6 +1,6 @@
 //! Where a function finds its arguments, by the calling convention of its machine.
 
-/// The machine that code is for.
+/// The architecture that code is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
     X86_64,
@@ -10,7 +10,7 @@ pub enum Machine {
     Other,
 }
 
-/// Of x86_64 in the kernel's words: regoffset_table, arch/x86/kernel/ptrace.c.
+/// Registers of x86_64, by the kernel's names: regoffset_table, arch/x86/kernel/ptrace.c.
 const X86: [&str; 19] = [
     "r15", "r14", "r13", "r12", "r11", "r10", "r9", "r8", "bp", "bx", "ax", "cx", "dx", "si", "di", "ip", "sp", "cs",
     "flags",
@@ -21,7 +21,7 @@ const AARCH64_ARGUMENTS: u32 = 8;
 const ARM_ARGUMENTS: u32 = 4;
 
 impl Machine {
-    /// The kernel's own.
+    /// The machine of the running kernel.
     pub fn of_kernel() -> Machine {
         if cfg!(target_arch = "x86_64") {
             Machine::X86_64
@@ -67,12 +67,12 @@ impl Machine {
         })
     }
 
-    /// The type of a word, where that is not the kernel's own.
+    /// The type of a word of the machine, where that is shorter than the kernel's.
     pub fn word(self) -> Option<&'static str> {
         matches!(self, Machine::X86 | Machine::Arm).then_some("x32")
     }
 
-    /// The kernel's name of a register; `rdi` is `di` there. None for what is none.
+    /// The kernel's name of a register; it calls `rdi` `di`. None when there is no such register.
     pub fn register(self, name: &str) -> Option<&str> {
         match self {
             Machine::X86_64 | Machine::X86 => {
@@ -88,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// For a message.
+    /// The names of all registers, for a message.
     pub fn registers(self) -> String {
         match self {
             Machine::X86_64 | Machine::X86 => X86.join(" "),

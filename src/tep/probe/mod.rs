@@ -1,8 +1,8 @@
 //! Probes: events that a run defines in the kernel or in a program, for as long as it lasts.
 //!
-//! `fetch` checks what a probe shall record, and knows from `machine` where arguments are; `events` hands definitions to the
-//! kernel and takes them back; `step` tells the dear ones from the cheap; `error_log` is what the kernel says of those it refuses. What a definition is of, a function
-//! or a byte of a file, is found out elsewhere.
+//! `fetch` checks what a probe shall record, and knows from `machine` where arguments are. `events` adds definitions to the
+//! kernel's lists and removes them, `step` tells which probes are expensive, `error_log` why the kernel refused one.
+//! Functions are looked up elsewhere: a definition is of a kernel function or of a byte of a file.
 
 pub mod error_log;
 pub mod events;
