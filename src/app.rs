@@ -1,4 +1,4 @@
-//! The program: it parses the command line, runs the command, and makes an error an exit code.
+//! The program: parses the command line, runs the command, and turns an error into an exit code.
 
 mod error;
 
@@ -20,7 +20,7 @@ pub fn main() -> u8 {
     match cli.command.run() {
         Ok(code) => code,
         Err(err) => {
-            error::tell(&message(&err));
+            error::print(&message(&err));
             u8::from(err.chain().any(|cause| cause.is::<UsageError>())) + 1
         }
     }
@@ -37,7 +37,7 @@ fn message(err: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    // The many places that open a file need not know about this.
+    // Added here, so that the many functions that open files need not.
     if err.chain().any(lacks_descriptors) && !text.contains("ulimit -n") {
         text = format!("{text}; cure: raise `ulimit -n` (it is {})", sys::open_files().0);
     }

@@ -2,12 +2,12 @@
 
 use unicode_width::UnicodeWidthChar;
 
-/// What is shown of a long text, in characters, and how much of it stands before the fault at most.
+/// Characters that are shown of a long text, and how many of these may be before the fault.
 const MAX_SHOWN: usize = 70;
 const MAX_BEFORE: usize = 50;
 
-/// The lines that show a fault at a byte of `text`, behind a line break; nothing when there is no text. Of a text that
-/// would wrap, and so part the caret from its fault, the neighbourhood is shown.
+/// A line break, and two lines that show a fault at byte `at` of `text`; nothing for an empty text. A text that would wrap,
+/// and so part the caret from its fault, is cut on both sides.
 pub fn caret(text: &str, at: usize, indent: usize) -> String {
     if text.is_empty() {
         return String::new();

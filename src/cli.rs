@@ -15,7 +15,7 @@ use crate::cli::values::{PidOrName, RingSize, Time};
 use crate::host::parse_cpus;
 use crate::output::flame::FlameGraph;
 
-/// A text of the user's that does not parse: exit code 2.
+/// Text from the user that does not parse: exit code 2.
 #[derive(Debug)]
 pub struct UsageError(pub String);
 
@@ -27,7 +27,7 @@ impl fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// An error of the kind [`UsageError`].
+/// A [`UsageError`].
 pub fn usage(message: impl fmt::Display) -> anyhow::Error {
     anyhow::Error::new(UsageError(message.to_string()))
 }
@@ -129,7 +129,7 @@ impl CommonArgs {
         self.flame_graph.is_some()
     }
 
-    /// A picture is all that is wanted: no option asks for anything beside it.
+    /// True when only a flame graph is wanted: no option asks for other output.
     pub fn only_draws(&self) -> bool {
         let draws = self.flame_graph.as_ref().is_some_and(|flame| flame.path().is_some());
         draws && !self.stacks() && !self.json && self.output.is_none()
@@ -140,21 +140,21 @@ impl CommonArgs {
         self.verbose
     }
 
-    /// The option that names tasks.
+    /// The option that was given to select tasks.
     pub fn names_tasks(&self) -> Option<&'static str> {
         let given = [("-p", self.pids.is_some()), ("-t", self.tids.is_some()), ("--cgroups", self.cgroups.is_some())];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
     }
 
-    /// There is a command to run.
+    /// True when a command to run was given.
     pub fn runs_command(&self) -> bool {
         !self.workload.is_empty()
     }
 
-    /// For a profiler that watches CPUs.
+    /// Refuses options that select tasks, for a profiler that watches whole CPUs.
     ///
     /// # Errors
-    /// An option names tasks.
+    /// Such an option was given.
     pub fn refuse_tasks(&self, profiler: &str) -> Result<()> {
         match self.names_tasks() {
             None => Ok(()),

@@ -1,5 +1,5 @@
-//! Numbers as text. Integers are appended to a buffer: the hottest thing in a line, and several times faster than
-//! `core::fmt`. Times are for people.
+//! Numbers as text. Integers, which take most of the time of a line, are appended to a buffer several times faster than by
+//! `core::fmt`. Lengths of time are formatted for people.
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -7,7 +7,7 @@ const S: u64 = 1_000_000_000;
 
 /// The text of 0 to 99.
 const PAIRS: [[u8; 2]; 100] = pairs(b"0123456789");
-/// The same of 0 to 0xff.
+/// The text of 0 to 0xff in hex.
 const HEX_PAIRS: [[u8; 2]; 256] = pairs(HEX);
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
@@ -28,7 +28,7 @@ pub struct Digits {
     len: usize,
 }
 
-/// Octal takes 22.
+/// A u64 has up to 22 digits, in octal.
 const MAX_DIGITS: usize = 24;
 
 impl Digits {
@@ -82,7 +82,7 @@ impl Digits {
         self.bytes.make_ascii_uppercase();
     }
 
-    /// Copies all bytes and takes back what is too much: a few stores, where a copy of unknown length is a call.
+    /// Copies all bytes, then truncates: a few stores, where a copy of unknown length would be a call.
     #[inline]
     fn push(&self, out: &mut Vec<u8>) {
         let end = out.len() + self.len;
@@ -91,7 +91,7 @@ impl Digits {
     }
 }
 
-/// How many digits it has.
+/// Number of decimal digits.
 #[inline]
 fn decimal_len(value: u64) -> usize {
     value.checked_ilog10().unwrap_or(0) as usize + 1
@@ -168,7 +168,7 @@ pub fn three_digits(value: u32) -> [u8; 3] {
     [b'0' + (value / 100 % 10) as u8, a, b]
 }
 
-/// For people: `812ns`, `1.5us`, `31.2ms`, `2.50s`, `3m12s`, `2h05m`, `5d03h`. At most 7 characters.
+/// A length of time for people: `812ns`, `1.5us`, `31.2ms`, `2.50s`, `3m12s`, `2h05m`, `5d03h`. At most 7 characters.
 pub fn format_ns(ns: u64) -> String {
     let round = |unit_ns: u64| ns / unit_ns + u64::from(ns % unit_ns >= unit_ns.div_ceil(2));
     // Each unit is chosen by the rounded number, so that 999.96us is 1.0ms and not 1000.0us.

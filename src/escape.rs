@@ -11,7 +11,7 @@ pub fn escape_into(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Escapes what `out` holds from `start` on, for text that was made in place.
+/// Escapes the bytes of `out` from `start` on, for text that was written there unescaped.
 pub fn escape_from(start: usize, out: &mut Vec<u8>) {
     if !out.get(start..).is_some_and(is_plain) {
         let text = out.split_off(start);
@@ -49,7 +49,7 @@ fn escape_other(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// As [`escape_into`], into a new text.
+/// As [`escape_into`], into a new string.
 pub fn escape(text: &[u8]) -> String {
     let mut out = Vec::with_capacity(text.len());
     escape_into(text, &mut out);
@@ -57,8 +57,8 @@ pub fn escape(text: &[u8]) -> String {
 }
 
 fn is_harmless(character: char) -> bool {
-    // Marks that turn the direction of a line can hide what it says.
-    // The last two are no characters at all, and not allowed in XML.
+    // Marks that change the direction of a line can hide what it says. U+FFFE and U+FFFF are no characters, and not allowed
+    // in XML.
     !character.is_control()
         && !matches!(character, '\u{fffe}' | '\u{ffff}')
         && !matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_what_is_not_plain_at_every_place() {
+    fn sees_other_bytes_at_every_offset() {
         for byte in 0..=u8::MAX {
             for (len, neighbour) in (0..20).flat_map(|len| [(len, b' '), (len, b'~')]) {
                 let mut text = vec![neighbour; len];

@@ -1,13 +1,14 @@
 //! Patterns of names: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a literal character. A bracket that is never closed
 //! stands for itself, as in the kernel.
 
-/// Whether a pattern that somebody has typed for tasks, events or functions matches all of `text`. `[^a]` is the same as
-/// `[!a]`. Takes at most the lengths' product of steps.
+/// Whether a pattern of tasks, events or functions, as users type it, matches all of `text`. `[^a]` is the same as `[!a]`.
+/// The number of steps is at most the product of the lengths.
 pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, text, b"!^")
 }
 
-/// The same as the kernel has it for `~`, where `^` is a member of a set like any other: `glob_match`, lib/glob.c.
+/// As [`glob`], by the rules of the kernel's filter operator `~`: there `^` is a member of a set like any other. Source:
+/// `glob_match`, lib/glob.c.
 pub fn kernel_glob(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, text, b"!")
 }
@@ -17,14 +18,14 @@ pub fn is_glob(name: &str) -> bool {
     name.contains(['*', '?', '['])
 }
 
-/// What a pattern holds that nobody means: such a set matches itself, or nothing.
+/// Why a pattern is surely not meant: it has a set that matches itself, or nothing.
 pub fn fault(pattern: &str) -> Option<&'static str> {
     let mut rest = pattern.as_bytes();
     while let [first, behind @ ..] = rest {
         let mut is_backwards = false;
         let used = match first {
             b'\\' => 1,
-            b'[' => match set(behind, b"!^", |low, high| is_backwards |= low > high) {
+            b'[' => match parse_set(behind, b"!^", |low, high| is_backwards |= low > high) {
                 None => return Some("an unclosed `[`"),
                 Some(_) if is_backwards => return Some("a range that runs backwards"),
                 Some((_, used)) => used,
@@ -49,7 +50,7 @@ fn matches(pattern: &[u8], text: &[u8], inverting: &[u8]) -> bool {
         let Some(&byte) = text.get(t) else {
             return p == pattern.len();
         };
-        match one(pattern.get(p..).unwrap_or_default(), byte, inverting) {
+        match match_element(pattern.get(p..).unwrap_or_default(), byte, inverting) {
             Some(used) => {
                 p += used;
                 t += 1;
@@ -65,13 +66,13 @@ fn matches(pattern: &[u8], text: &[u8], inverting: &[u8]) -> bool {
     }
 }
 
-/// How much of the pattern `byte` uses up; None if it does not match its first element.
-fn one(pattern: &[u8], byte: u8, inverting: &[u8]) -> Option<usize> {
+/// Length of the pattern's first element, if `byte` matches it.
+fn match_element(pattern: &[u8], byte: u8, inverting: &[u8]) -> Option<usize> {
     match *pattern {
         [b'?', ..] => Some(1),
         [b'[', ref class @ ..] => {
             let mut found = false;
-            match set(class, inverting, |low, high| found |= (low..=high).contains(&byte)) {
+            match parse_set(class, inverting, |low, high| found |= (low..=high).contains(&byte)) {
                 Some((inverted, used)) => (found != inverted).then_some(1 + used),
                 None => (byte == b'[').then_some(1),
             }
@@ -82,9 +83,9 @@ fn one(pattern: &[u8], byte: u8, inverting: &[u8]) -> Option<usize> {
     }
 }
 
-/// The ranges of the set that starts behind a `[`: whether it is what is not in them, and its length with the `]`. None
-/// without a `]`. A `]` in the first place is a member.
-fn set(class: &[u8], inverting: &[u8], mut range: impl FnMut(u8, u8)) -> Option<(bool, usize)> {
+/// Calls `range` with each range of the set that starts behind a `[`. Returns whether the set is inverted, and its length
+/// with the `]`; None without a `]`. A `]` in the first place is a member.
+fn parse_set(class: &[u8], inverting: &[u8], mut range: impl FnMut(u8, u8)) -> Option<(bool, usize)> {
     let inverted = class.first().is_some_and(|first| inverting.contains(first));
     let mut at = usize::from(inverted);
     let first = at;
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_nobody_means() {
+    fn finds_faults_of_patterns() {
         for pattern in ["[", "sched:[", "*[", "a[z-a]", "[a-", "[!]"] {
             assert!(fault(pattern).is_some(), "{pattern}");
         }

@@ -1,11 +1,11 @@
-//! The machine as the kernel describes it: where that is, which CPUs and which processes there are.
+//! The machine as the kernel describes it under /proc and /sys: CPUs, settings and processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Where the kernel describes the machine. Tests pass directories of their own.
+/// Directories in which the kernel describes the machine. Tests pass their own.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub proc: PathBuf,
@@ -74,17 +74,17 @@ fn cpu(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The threads of a process. Empty when it has gone.
+/// The threads of a process. Empty when the process has ended.
 pub fn threads(host: &Host, pid: i32) -> Vec<i32> {
-    numbered(&host.proc.join(pid.to_string()).join("task"))
+    numeric_entries(&host.proc.join(pid.to_string()).join("task"))
 }
 
 /// Every process id.
 pub fn processes(host: &Host) -> Vec<i32> {
-    numbered(&host.proc)
+    numeric_entries(&host.proc)
 }
 
-fn numbered(dir: &Path) -> Vec<i32> {
+fn numeric_entries(dir: &Path) -> Vec<i32> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let mut ids: Vec<i32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     ids.sort_unstable();

@@ -531,7 +531,7 @@ impl Run {
             coverage: coverage(&lost_windows, self.interval_start_ns, end_ns, self.rings.cpus()),
             lost_windows,
             verdict,
-            filtered_by: self.onlookers.watch().take_interval(),
+            filtered_by: self.onlookers.watch().take_interval_programs(),
             discarded: self.core.ctx.discarded - self.discarded_before,
             loss_line,
             totals: report.totals.into_iter().chain(report.run_totals.iter().cloned()).collect(),

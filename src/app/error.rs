@@ -14,34 +14,34 @@ use crate::output::sink::STDOUT_IS_CLOSED;
 use crate::sys;
 use crate::tep::format::{likeness, nearest};
 
-/// Parses the command line, or tells why not: then the exit code.
+/// Parses the command line. Help and faults are printed here; the error is the exit code.
 pub fn parse<T: FromArgMatches>(command: Command, args: &[OsString]) -> Result<T, u8> {
     let mut command = command.mut_subcommands(|command| command.mut_args(takes_negative_numbers));
     let matches = command.try_get_matches_from_mut(args).and_then(|matches: ArgMatches| T::from_arg_matches(&matches));
     matches.map_err(|err| match err.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             if sys::stdio::stdout_was_closed() {
-                tell(STDOUT_IS_CLOSED);
+                print(STDOUT_IS_CLOSED);
                 return 1;
             }
             match err.print() {
                 Err(err) if err.kind() != io::ErrorKind::BrokenPipe => {
-                    tell(&format!("cannot write the help: {err}"));
+                    print(&format!("cannot write the help: {err}"));
                     1
                 }
                 _ => err.exit_code() as u8,
             }
         }
         _ => {
-            tell(&escape(sentence(&err, &command, args).as_bytes()));
+            print(&escape(sentence(&err, &command, args).as_bytes()));
             2
         }
     })
 }
 
-/// A line on stderr. When that is closed or full, the exit code is all that is left to say.
-pub fn tell(message: &str) {
-    let text: Vec<String> = message.lines().map(|line| brief(&escape(line.as_bytes()))).collect();
+/// Prints a message on stderr. Where that is closed or full, only the exit code tells.
+pub fn print(message: &str) {
+    let text: Vec<String> = message.lines().map(|line| shorten_words(&escape(line.as_bytes()))).collect();
     let _ = writeln!(io::stderr(), "perf-prof: {}", text.join("\n"));
 }
 
@@ -51,8 +51,8 @@ fn takes_negative_numbers(arg: Arg) -> Arg {
     if is_option { arg.allow_negative_numbers(true) } else { arg }
 }
 
-/// Words of many screens, as a hurried paste makes them, lose their middle.
-fn brief(line: &str) -> String {
+/// Cuts the middle out of words that would fill screens, as a hurried paste makes them.
+fn shorten_words(line: &str) -> String {
     const LONGEST: usize = 200;
     const KEPT: usize = 60;
     let words = line.split(' ').map(|word| {
@@ -83,20 +83,20 @@ fn sentence(err: &clap::Error, command: &Command, args: &[OsString]) -> String {
         ErrorKind::InvalidSubcommand => {
             let wanted = text(ContextKind::InvalidSubcommand);
             let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
-            let cure = elsewhere(&wanted)
-                .map_or_else(|| near(&wanted, &names), |line| format!("`perf-prof {line}` is nearest"));
+            let cure = nearest_to_tool(&wanted)
+                .map_or_else(|| suggestion(&wanted, &names), |line| format!("`perf-prof {line}` is nearest"));
             format!("there is no subcommand '{wanted}'; {cure}")
         }
         ErrorKind::UnknownArgument if argument.starts_with('-') => {
-            let of = chosen.map(|chosen| format!(" of {}", chosen.get_name())).unwrap_or_default();
+            let of_command = chosen.map(|chosen| format!(" of {}", chosen.get_name())).unwrap_or_default();
             let options = chosen.into_iter().flat_map(Command::get_arguments).filter_map(Arg::get_long);
             let options: Vec<String> = options.map(|name| format!("--{name}")).collect();
             let options: Vec<&str> = options.iter().map(String::as_str).collect();
             match nearest(&argument, options.into_iter(), 1).as_slice() {
                 [one] if likeness(&argument, one) > 0 && argument.starts_with("--") => {
-                    format!("there is no option {argument}{of}; did you mean {one}?")
+                    format!("there is no option {argument}{of_command}; did you mean {one}?")
                 }
-                _ => format!("there is no option {argument}{of}; {help}"),
+                _ => format!("there is no option {argument}{of_command}; {help}"),
             }
         }
         ErrorKind::UnknownArgument if chosen.is_some_and(takes_workload) => {
@@ -128,7 +128,7 @@ fn sentence(err: &clap::Error, command: &Command, args: &[OsString]) -> String {
     }
 }
 
-/// Tools that people know from elsewhere, and what comes nearest.
+/// Names of other tools, and the command line here that comes nearest.
 const TOOLS: [(&str, &str); 24] = [
     ("biolatency", "trace -e block:block_rq_issue,block:block_rq_complete"),
     ("biosnoop", "trace -e block:block_rq_issue,block:block_rq_complete"),
@@ -156,7 +156,7 @@ const TOOLS: [(&str, &str); 24] = [
     ("wakeuptime", "task-state -S -g --than 10"),
 ];
 
-fn elsewhere(tool: &str) -> Option<&'static str> {
+fn nearest_to_tool(tool: &str) -> Option<&'static str> {
     TOOLS.iter().find(|(name, _)| *name == tool).map(|(_, line)| *line)
 }
 
@@ -164,8 +164,8 @@ fn takes_workload(command: &Command) -> bool {
     command.get_arguments().any(Arg::is_last_set)
 }
 
-/// The names that are most like one that is none of them, else all.
-fn near(wanted: &str, names: &[&str]) -> String {
+/// Suggests the names that are most like `wanted`, else lists all.
+fn suggestion(wanted: &str, names: &[&str]) -> String {
     let alike: Vec<&str> = names.iter().copied().filter(|name| likeness(wanted, name) > 0).collect();
     match nearest(wanted, alike.into_iter(), 2).as_slice() {
         [] => format!("there are {}", names.join(", ")),
@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn long_words_lose_their_middle() {
-        assert_eq!(brief("a b"), "a b");
-        let long = brief(&format!("no {}z here", "y".repeat(5000)));
+        assert_eq!(shorten_words("a b"), "a b");
+        let long = shorten_words(&format!("no {}z here", "y".repeat(5000)));
         assert!(long.len() < 140 && long.starts_with("no yyy") && long.ends_with("yz here"), "{long}");
     }
 }

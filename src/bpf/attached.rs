@@ -1,7 +1,7 @@
 //! Programs that others have attached to the tracepoints of a run. One that returns 0 hides the event from every perf
 //! event of the machine, rings and counters alike, without a record that would tell.
 //!
-//! The kernel is asked now and then: what was attached and detached between two looks goes unseen.
+//! The kernel is queried now and then: a program that was attached and detached between two queries goes unseen.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,22 +13,23 @@ use crate::bpf::exits::returns_one;
 use crate::sys;
 use crate::sys::bpf::LoadedProgram;
 
-/// Events named in a line, and in JSON; programs named by one look.
-const NAMED: usize = 3;
-const LISTED: usize = 16;
-const PROGRAMS: usize = 8;
+/// Events in a line of text, and in a list of JSON.
+const MAX_TEXT_EVENTS: usize = 3;
+const MAX_JSON_EVENTS: usize = 16;
+/// Lines about programs after one query.
+const MAX_LINES: usize = 8;
 
 /// A program that is attached to some of our events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachedProgram {
     pub id: u32,
-    /// None: its loader gave it none, or nothing but its number is known.
+    /// None: its loader gave it no name, or only its id is known.
     pub name: Option<String>,
-    /// All that it can return is 1.
+    /// The program can return nothing but 1.
     pub hides_nothing: bool,
-    /// The kernel does not tell us what it is.
+    /// The kernel does not describe the program to us.
     is_refused: bool,
-    /// In the order of the run.
+    /// The events that it is attached to, in the order of the run.
     pub events: Vec<String>,
 }
 
@@ -50,11 +51,11 @@ impl AttachedProgram {
         AttachedProgram { id, name, hides_nothing, is_refused: false, events: Vec::new() }
     }
 
-    fn of(&self, events: Vec<String>) -> AttachedProgram {
+    fn with_events(&self, events: Vec<String>) -> AttachedProgram {
         AttachedProgram { events, ..self.clone() }
     }
 
-    /// The same program on further events.
+    /// Adds the events of `other`, the same program.
     pub fn join(&mut self, other: &AttachedProgram) {
         let new = without(&other.events, &self.events);
         self.events.extend(new);
@@ -66,23 +67,23 @@ impl AttachedProgram {
         format!("BPF prog id {}{name}", self.id)
     }
 
-    /// The first events, and how many more there are.
+    /// The names of the first events, and how many more there are.
     fn named(&self) -> String {
-        let named = self.events.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-        match self.events.len().saturating_sub(NAMED) {
+        let named = self.events.iter().take(MAX_TEXT_EVENTS).map(String::as_str).collect::<Vec<_>>().join(", ");
+        match self.events.len().saturating_sub(MAX_TEXT_EVENTS) {
             0 => named,
             more => format!("{named} and {more} more"),
         }
     }
 
-    /// The events to be listed in full, of which there may be thousands.
+    /// The events that JSON lists: the first of maybe thousands.
     pub fn listed(&self) -> &[String] {
-        &self.events[..self.events.len().min(LISTED)]
+        &self.events[..self.events.len().min(MAX_JSON_EVENTS)]
     }
 }
 
 impl std::fmt::Display for AttachedProgram {
-    /// What it means for who watches the events.
+    /// What the program means for the events.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.hides_nothing {
             return write!(f, "{}: {} looks on and hides nothing", self.named(), self.program());
@@ -95,36 +96,36 @@ impl std::fmt::Display for AttachedProgram {
     }
 }
 
-/// What one look has found.
+/// The programs on the events of a run, as the kernel tells (`PERF_EVENT_IOC_QUERY_BPF`).
 #[derive(Debug, Default)]
 pub struct ProgramQuery {
-    /// Which programs each event has.
+    /// Each event that has programs, with their ids.
     found: Vec<(String, Vec<u32>)>,
-    /// The kernel does not tell us.
+    /// The kernel refused the query.
     pub is_refused: bool,
 }
 
 /// Asks which programs each of these tracepoints has.
-pub fn look<'a>(tracepoints: impl IntoIterator<Item = (&'a str, BorrowedFd<'a>)>) -> ProgramQuery {
-    let mut look = ProgramQuery::default();
+pub fn query<'a>(tracepoints: impl IntoIterator<Item = (&'a str, BorrowedFd<'a>)>) -> ProgramQuery {
+    let mut query = ProgramQuery::default();
     for (event, fd) in tracepoints {
         match sys::perf::attached_programs(fd) {
             Ok(ids) if ids.is_empty() => {}
-            Ok(ids) => look.found.push((event.to_owned(), ids)),
+            Ok(ids) => query.found.push((event.to_owned(), ids)),
             Err(err) if err.kind() == io::ErrorKind::PermissionDenied => {
-                look.is_refused = true; // and so is the next
+                query.is_refused = true; // as all further ones would be
                 break;
             }
-            Err(_) => {} // it is of a kind, or in a kernel, to which nothing can be attached
+            Err(_) => {} // no program can be attached to such an event, or in such a kernel
         }
     }
-    look
+    query
 }
 
 impl ProgramQuery {
-    /// What is attached, by the number of the program.
+    /// The attached programs, by id.
     pub fn attached(self) -> Vec<AttachedProgram> {
-        self.events().into_iter().map(|(id, events)| AttachedProgram::new(id).of(events)).collect()
+        self.events().into_iter().map(|(id, events)| AttachedProgram::new(id).with_events(events)).collect()
     }
 
     fn events(&self) -> BTreeMap<u32, Vec<String>> {
@@ -142,88 +143,88 @@ impl ProgramQuery {
     }
 }
 
-/// What has changed since the look before.
+/// Programs that were attached and detached since the query before.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ProgramChanges {
-    pub came: Vec<AttachedProgram>,
-    pub went: Vec<AttachedProgram>,
+    pub attached: Vec<AttachedProgram>,
+    pub detached: Vec<AttachedProgram>,
 }
 
 impl ProgramChanges {
     /// A line for each program that may hide something; with `all` for the others too.
     pub fn lines(&self, all: bool) -> Vec<String> {
         let told = |attached: &&AttachedProgram| all || !attached.hides_nothing;
-        let came = self.came.iter().filter(told).map(AttachedProgram::to_string);
-        let went = self.went.iter().filter(told).map(|gone| match gone.hides_nothing {
+        let came = self.attached.iter().filter(told).map(AttachedProgram::to_string);
+        let went = self.detached.iter().filter(told).map(|gone| match gone.hides_nothing {
             true => format!("{}: {} is gone", gone.named(), gone.program()),
             false => format!("{}: no longer filtered by {}", gone.named(), gone.program()),
         });
         let mut lines: Vec<String> = came.chain(went).collect();
-        let more = lines.len().saturating_sub(PROGRAMS);
+        let more = lines.len().saturating_sub(MAX_LINES);
         if more > 0 {
-            lines.truncate(PROGRAMS);
+            lines.truncate(MAX_LINES);
             lines.push(format!("and {more} more lines of the kind: `bpftool prog` lists all programs"));
         }
         lines
     }
 }
 
-/// The programs on the events of a run, as of the last look.
+/// The programs on the events of a run, as of the last query.
 #[derive(Debug, Default)]
 pub struct ProgramWatch {
     now: BTreeMap<u32, AttachedProgram>,
-    /// Those that may hide something, in this interval and in the whole run.
-    of_interval: BTreeMap<u32, AttachedProgram>,
-    of_run: BTreeMap<u32, AttachedProgram>,
-    /// As of the last look, or the one before.
+    /// Programs that may hide events: those of this interval, and those of the whole run.
+    in_interval: BTreeMap<u32, AttachedProgram>,
+    in_run: BTreeMap<u32, AttachedProgram>,
+    /// Whether a program may hide events, as of the last query or the one before.
     may_hide: bool,
 }
 
 impl ProgramWatch {
-    /// Takes a look.
-    pub fn see(&mut self, look: ProgramQuery) -> ProgramChanges {
-        self.update(look, AttachedProgram::new)
+    /// Takes the result of a query over.
+    pub fn update(&mut self, query: ProgramQuery) -> ProgramChanges {
+        self.update_with(query, AttachedProgram::new)
     }
 
-    fn update(&mut self, look: ProgramQuery, describe: impl Fn(u32) -> AttachedProgram) -> ProgramChanges {
+    fn update_with(&mut self, query: ProgramQuery, describe: impl Fn(u32) -> AttachedProgram) -> ProgramChanges {
         let mut changes = ProgramChanges::default();
         let mut before = std::mem::take(&mut self.now);
         let hid = before.values().any(|attached| !attached.hides_nothing);
-        for (id, events) in look.events() {
+        for (id, events) in query.events() {
             let known = before.remove(&id);
-            let attached = known.as_ref().map_or_else(|| describe(id), AttachedProgram::clone).of(events);
+            let attached = known.as_ref().map_or_else(|| describe(id), AttachedProgram::clone).with_events(events);
             let old = known.map_or_else(Vec::new, |known| known.events);
             let (new, gone) = (without(&attached.events, &old), without(&old, &attached.events));
-            changes.came.extend((!new.is_empty()).then(|| attached.of(new)));
-            changes.went.extend((!gone.is_empty()).then(|| attached.of(gone)));
+            changes.attached.extend((!new.is_empty()).then(|| attached.with_events(new)));
+            changes.detached.extend((!gone.is_empty()).then(|| attached.with_events(gone)));
             self.now.insert(id, attached);
         }
-        changes.went.extend(before.into_values());
+        changes.detached.extend(before.into_values());
         let hides = self.now.values().filter(|attached| !attached.hides_nothing);
         for attached in hides.clone() {
-            for seen in [&mut self.of_interval, &mut self.of_run] {
-                seen.entry(attached.id).or_insert_with(|| attached.of(Vec::new())).join(attached);
+            for seen in [&mut self.in_interval, &mut self.in_run] {
+                seen.entry(attached.id).or_insert_with(|| attached.with_events(Vec::new())).join(attached);
             }
         }
         self.may_hide = hid || hides.count() > 0;
         changes
     }
 
-    /// From the look before the last one on, events may have been hidden.
+    /// True when events may have been hidden since the query before the last one.
     pub fn may_hide(&self) -> bool {
         self.may_hide
     }
 
-    /// What may have hidden something since the last time.
-    pub fn take_interval(&mut self) -> Vec<AttachedProgram> {
+    /// Takes the programs that may have hidden events in the interval that ends.
+    pub fn take_interval_programs(&mut self) -> Vec<AttachedProgram> {
         let next = self.now.iter().filter(|(_, attached)| !attached.hides_nothing);
         let next = next.map(|(id, attached)| (*id, attached.clone())).collect();
-        std::mem::replace(&mut self.of_interval, next).into_values().collect()
+        std::mem::replace(&mut self.in_interval, next).into_values().collect()
     }
 
-    /// What may have hidden something in the whole run.
-    pub fn of_run(&self) -> Vec<AttachedProgram> {
-        self.of_run.values().cloned().collect()
+    /// The programs that may have hidden events in the whole run.
+    pub fn run_programs(&self) -> Vec<AttachedProgram> {
+        self.in_run.values().cloned().collect()
     }
 }
 
@@ -251,9 +252,9 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_is_told_once() {
+    fn each_change_is_reported_once() {
         let mut watch = ProgramWatch::default();
-        let mut lines = |events: &[(&str, &[u32])], all| watch.update(found(events), describe).lines(all);
+        let mut lines = |events: &[(&str, &[u32])], all| watch.update_with(found(events), describe).lines(all);
         let nothing: [&str; 0] = [];
         assert_eq!(lines(&[], false), nothing);
         let told = ["a:b, a:c: filtered by BPF prog id 13 p13: events may be hidden from us"];
@@ -272,26 +273,26 @@ mod tests {
     }
 
     #[test]
-    fn many_are_told_in_few_lines() {
+    fn many_programs_take_few_lines() {
         let ids: Vec<u32> = (100..150).collect();
         let events: Vec<String> = (0..2000).map(|number| format!("a:e{number}")).collect();
         let all: Vec<(&str, &[u32])> = events.iter().map(|event| (event.as_str(), &ids[..])).collect();
         let mut watch = ProgramWatch::default();
-        let lines = watch.update(found(&all), describe).lines(false);
-        assert_eq!(lines.len(), PROGRAMS + 1);
+        let lines = watch.update_with(found(&all), describe).lines(false);
+        assert_eq!(lines.len(), MAX_LINES + 1);
         assert!(
             lines[0].starts_with("a:e0, a:e1, a:e2 and 1997 more: filtered by BPF prog id 100 p100: "),
             "{lines:?}"
         );
-        assert!(lines[PROGRAMS].starts_with("and 42 more "), "{lines:?}");
-        assert!(watch.of_run().iter().all(|attached| attached.listed().len() == LISTED));
+        assert!(lines[MAX_LINES].starts_with("and 42 more "), "{lines:?}");
+        assert!(watch.run_programs().iter().all(|attached| attached.listed().len() == MAX_JSON_EVENTS));
     }
 
     #[test]
-    fn the_time_before_a_look_is_in_doubt_if_either_end_is() {
+    fn the_time_before_a_query_is_in_doubt_if_either_end_is() {
         let mut watch = ProgramWatch::default();
         let mut doubt = |events: &[(&str, &[u32])]| {
-            watch.update(found(events), describe);
+            watch.update_with(found(events), describe);
             watch.may_hide()
         };
         assert!(!doubt(&[]));
@@ -303,17 +304,17 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_tells_what_was_there_in_any_part_of_it() {
+    fn an_interval_has_the_programs_of_any_part_of_it() {
         let mut watch = ProgramWatch::default();
         let ids =
             |attached: Vec<AttachedProgram>| attached.into_iter().map(|attached| attached.id).collect::<Vec<u32>>();
-        watch.update(found(&[("a:b", &[13])]), describe);
-        watch.update(found(&[("a:b", &[14, 1])]), describe);
-        assert_eq!(ids(watch.take_interval()), [13, 14]);
-        watch.update(found(&[]), describe);
-        assert_eq!(ids(watch.take_interval()), [14]); // it was there when the interval began
-        watch.update(found(&[]), describe);
-        assert!(watch.take_interval().is_empty());
-        assert_eq!(ids(watch.of_run()), [13, 14]);
+        watch.update_with(found(&[("a:b", &[13])]), describe);
+        watch.update_with(found(&[("a:b", &[14, 1])]), describe);
+        assert_eq!(ids(watch.take_interval_programs()), [13, 14]);
+        watch.update_with(found(&[]), describe);
+        assert_eq!(ids(watch.take_interval_programs()), [14]); // it was there when the interval began
+        watch.update_with(found(&[]), describe);
+        assert!(watch.take_interval_programs().is_empty());
+        assert_eq!(ids(watch.run_programs()), [13, 14]);
     }
 }

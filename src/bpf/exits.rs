@@ -1,8 +1,8 @@
-//! What a program returns, as far as its instructions alone tell.
+//! Whether a BPF program can return anything but 1, as far as its instructions alone tell.
 //!
 //! A program on a tracepoint that returns an even number hides the event from every perf event of the machine
 //! (`trace_call_bpf`, kernel/trace/bpf_trace.c; the results of all programs are put together by a bitwise AND). One that
-//! ends with a constant 1 on every path hides nothing. Anything that is not plainly that is taken for the contrary.
+//! ends with a constant 1 on every path hides nothing. Of any other program the contrary is assumed.
 
 use crate::sys::bpf::INSTRUCTION_BYTES;
 
@@ -30,7 +30,7 @@ const EXIT: u8 = 0x95;
 /// The operations of `JMP` and `JMP32` that are a comparison and a jump: JEQ 0x10 to JSLE 0xd0, without CALL and EXIT.
 const COMPARISONS: [u8; 11] = [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0xa0, 0xb0, 0xc0, 0xd0];
 const BPF_FUNC_TAIL_CALL: i32 = 12;
-/// In `src_reg` of a call: of a function of the kernel that is no helper. One of them, `bpf_throw`, ends the program.
+/// `src_reg` in the call of a kernel function that is no helper. One of these functions, `bpf_throw`, ends the program.
 const PSEUDO_KFUNC_CALL: u8 = 2;
 
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ impl Instruction {
         Instruction { code, dst, src, off, imm }
     }
 
-    /// What register 0 holds behind it, given what it held before. None for an instruction that is not known.
+    /// What register 0 holds behind the instruction, given what it held before. None: the instruction is unknown.
     fn result(&self, before: Register0) -> Option<Register0> {
         let written = self.dst == 0;
         Some(match self.code & CLASS {
@@ -90,10 +90,10 @@ pub fn returns_one(program: &[u8]) -> bool {
         && first_returns_one(&instructions).unwrap_or(false)
 }
 
-/// Of the function that begins with the first instruction: other functions are only called, and never jumped into. None:
-/// something is not as programs are that the kernel has let in.
+/// As [`returns_one`], for the function that begins with the first instruction: others are called, never jumped into. None:
+/// the kernel would not have accepted these instructions.
 fn first_returns_one(instructions: &[Instruction]) -> Option<bool> {
-    // The worst that register 0 may hold in front of each: it only gets worse, so that this ends.
+    // The worst that register 0 may hold in front of each instruction. It only gets worse, so the loop ends.
     let mut worst: Vec<Option<Register0>> = vec![None; instructions.len()];
     let mut todo = vec![(0_usize, Register0::Other)];
     while let Some((at, held)) = todo.pop() {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_kernel_would_let_in_is_not_believed() {
+    fn invalid_programs_are_not_believed() {
         let cases: [&[InstructionFields]; 7] = [
             &[],
             &[RETURN_1],
@@ -207,15 +207,14 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever bytes: an answer, and soon.
         #[test]
         fn any_bytes_have_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
             returns_one(&bytes);
         }
 
-        /// What ends with 0 on some path that is taken whatever the registers hold is never believed.
+        /// A program with a path that returns 0 is never believed.
         #[test]
-        fn a_way_to_0_is_found(before in proptest::collection::vec(0_u8..4, 0..20)) {
+        fn a_path_to_0_is_found(before in proptest::collection::vec(0_u8..4, 0..20)) {
             let step = |kind: u8| match kind {
                 0 => RETURN_1,
                 1 => (0x07, 1, 0, 0, 8),

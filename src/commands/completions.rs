@@ -1,4 +1,4 @@
-//! `completions`: a script for the shell, made from the same description as the parser, so it is never behind it.
+//! `completions`: a script for the shell, made from the same description as the parser, so the two always agree.
 
 use anyhow::Result;
 use clap::{CommandFactory, ValueEnum};
@@ -22,7 +22,7 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Those that we try our scripts with.
+/// The shells in which the tests run the script.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Shell {
     Bash,

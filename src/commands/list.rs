@@ -41,7 +41,7 @@ impl ListArgs {
     /// Prints the events. Returns the exit code.
     ///
     /// # Errors
-    /// A pattern that is none; tracefs cannot be read; nothing matches one of them.
+    /// A pattern is no glob or matches nothing; tracefs cannot be read.
     pub fn run(&self) -> Result<u8> {
         let everything = ["*:*".to_owned()];
         let patterns = if self.patterns.is_empty() { &everything[..] } else { &self.patterns };
@@ -71,7 +71,7 @@ impl ListArgs {
     fn print(&self, tracefs: &Tracefs, names: &[String], sink: &mut Sink) -> std::io::Result<()> {
         let mut wall = WallClock::now();
         for name in names {
-            // An event may go while we look; then there is its name.
+            // An event may be removed meanwhile; then only its name is printed.
             let format = match name.split_once(':').filter(|_| self.verbose) {
                 Some((system, event)) => tracefs.format(system, event).ok(),
                 None => None,

@@ -68,7 +68,7 @@ fn page(command: &Command, out: &mut Vec<u8>) -> std::io::Result<()> {
     rest.to_writer(out)
 }
 
-/// Required options without brackets; `<COMMAND>` is one of the main page's.
+/// Writes the synopsis: optional arguments in brackets, and `<COMMAND>` on the main page.
 fn synopsis(command: &Command, page: &mut Roff) {
     page.control("SH", ["SYNOPSIS"]);
     let mut line = vec![bold(command.get_bin_name().unwrap_or(command.get_name()))];
@@ -92,7 +92,7 @@ fn synopsis(command: &Command, page: &mut Roff) {
     page.text(line);
 }
 
-/// The value of an option, or what stands for itself.
+/// The value of an option, or a positional argument.
 fn value(arg: &Arg) -> Vec<Inline> {
     if !arg.get_action().takes_values() {
         return Vec::new();
@@ -111,8 +111,8 @@ fn value(arg: &Arg) -> Vec<Inline> {
     vec![roman(before), italic(name), roman(dots), roman(after)]
 }
 
-/// The text below the options in the help: `Heading:` with indented lines is a section whose lines stay as they are,
-/// all else is a paragraph.
+/// Writes the text below the options in the help. `Heading:` with indented lines is a section whose lines are kept; all
+/// else is a paragraph.
 fn after_help(text: &str, page: &mut Roff) {
     for part in text.split("\n\n") {
         let mut lines = part.lines().peekable();

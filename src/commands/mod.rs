@@ -1,4 +1,4 @@
-//! The subcommands: the profilers, each of them run in the same way, and those that are none.
+//! The subcommands: the profilers, which are all run in the same way, and the others.
 
 pub mod completions;
 pub mod doctor;
@@ -13,7 +13,7 @@ use crate::profiler::ProfilerArgs;
 use crate::profilers;
 use crate::run::{Options, Outcome, Run};
 
-/// Wide enough for an example, narrow enough for any terminal.
+/// Columns of the help: enough for an example, and no more than any terminal has.
 const WIDTH: usize = 80;
 
 const QUESTIONS: &str = "\
@@ -51,7 +51,7 @@ pub const EXIT_CODES: [(u8, &str); 4] = [
 macro_rules! commands {
     ($($name:ident($module:ident::$args:ident),)*) => {
         #[derive(Debug, clap::Subcommand)]
-        #[allow(clippy::large_enum_variant)] // there is one of it, parsed once
+        #[allow(clippy::large_enum_variant)] // one value, parsed once
         pub enum Subcommand {
             $($name(profilers::$module::$args),)*
             List(list::ListArgs),
@@ -64,7 +64,7 @@ macro_rules! commands {
             /// Runs the subcommand. Returns the exit code.
             ///
             /// # Errors
-            /// What cannot work here, with the cure.
+            /// The command cannot work here; the error has the cure.
             pub fn run(self) -> Result<u8> {
                 match self {
                     $(Subcommand::$name(args) => run(args),)*
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lines_that_are_few_wait_for_the_disk() {
+    fn only_watchdog_waits_for_the_disk() {
         assert_eq!(paced_and_durable::<watchdog::WatchdogArgs>(), (true, true));
         assert_eq!(paced_and_durable::<irq_off::IrqOffArgs>(), (true, false));
         assert_eq!(paced_and_durable::<profile::ProfileArgs>(), (false, false));

@@ -1,4 +1,4 @@
-//! An event that somebody has named, with all that was asked of it.
+//! An event that the user has selected, with the filter, expressions and attributes of the selector.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use crate::perf::evsel::Evsel;
 use crate::tep::filter::Filter;
 use crate::tep::format::Format;
 
-/// One of the events that a selector stands for, not yet in the list.
+/// One of the events that a selector stands for, not yet in the evlist.
 #[derive(Debug)]
 pub struct BoundEvent {
     pub evsel: Evsel,
     pub format: Arc<Format>,
     pub filter: Option<Filter>,
-    /// Those of [`SelectorAttrs::expressions`], over its records.
+    /// [`SelectorAttrs::expressions`], compiled for the records of the event.
     pub expressions: Vec<(String, Program)>,
     pub attributes: SelectorAttrs,
 }
 
 impl BoundEvent {
-    /// What is opened: a sample for each event, on the CPUs that were asked for.
+    /// The evsel to open: a sample for each event, on the CPUs of the selector.
     pub fn into_evsel(self, stacks: bool) -> Evsel {
         let SelectorAttrs { cpus, max_stack, .. } = self.attributes;
         self.evsel.once().cpus(cpus).callchain_if(stacks, max_stack.unwrap_or(0))
     }
 
-    /// The value that is called `name`: an expression if one was given, else the first of `fields` that there is.
+    /// The value called `name`: the expression that was given for it, else the first of `fields` that the event has.
     ///
     /// # Errors
     /// That field is no number.

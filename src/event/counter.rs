@@ -1,15 +1,15 @@
-//! Events that the kernel only counts: their names.
+//! Names of the kernel's software, hardware and raw counters.
 
 use crate::perf::attr::Counter;
 
-/// An event by the name that a user knows it under.
+/// A counter, with its name as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedCounter {
     pub name: String,
     pub counter: Counter,
 }
 
-/// The numbers of linux/perf_event.h.
+/// Counters by name. The numbers are those of linux/perf_event.h.
 const NAMES: [(&str, Counter); 16] = [
     ("page-faults", Counter::Software(2)),
     ("context-switches", Counter::Software(3)),
@@ -29,7 +29,7 @@ const NAMES: [(&str, Counter); 16] = [
     ("stalled-cycles-backend", Counter::Hardware(8)),
 ];
 
-/// A name of the list, or `r10f4`: a number of the CPU's manual, in hex.
+/// Parses a name of the list, or `r10f4`: the number of a raw event in the CPU's manual, in hex.
 pub fn parse(text: &str) -> Result<NamedCounter, String> {
     if let Some((name, counter)) = NAMES.iter().find(|(name, _)| *name == text) {
         return Ok(NamedCounter { name: (*name).to_owned(), counter: *counter });

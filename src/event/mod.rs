@@ -1,5 +1,5 @@
-//! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`. `bound` is what it becomes, and
-//! `counter` knows the events that are only counted.
+//! The EVENT selector: the text after `-e` as a user types it, `sys:name/filter/attr,...`. `bound` is an event with its
+//! format, filter and expressions; `counter` has the names of counters.
 
 mod bound;
 pub mod counter;

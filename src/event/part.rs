@@ -2,13 +2,13 @@
 
 use std::str::CharIndices;
 
-/// A fault at a byte of the whole text.
+/// A fault, and its byte offset in the whole text.
 pub struct SelectorFault {
     pub message: String,
     pub at: usize,
 }
 
-/// A piece of the text that knows its place.
+/// A piece of the text, and its byte offset in the whole text.
 #[derive(Clone, Copy)]
 pub struct SelectorPart<'a> {
     pub text: &'a str,
@@ -29,13 +29,13 @@ impl<'a> SelectorPart<'a> {
         SelectorPart { text: self.text.trim(), at: self.at + start }
     }
 
-    /// Before and after the first `separator`, wherever it is.
+    /// The parts before and after the first `separator`, even one in quotes or parentheses.
     pub fn cut(self, separator: char) -> Option<(SelectorPart<'a>, SelectorPart<'a>)> {
         let (before, _) = self.text.split_once(separator)?;
         Some((SelectorPart { text: before, at: self.at }, self.from(before.len() + separator.len_utf8())))
     }
 
-    /// Without a pair of quotes around all of it. `"a" == "b"` has none.
+    /// Removes a pair of quotes around the whole part. `"a" == "b"` has none.
     pub fn unquote(self) -> SelectorPart<'a> {
         let Some(quote) = self.text.chars().next().filter(|&c| is_quote(c)) else {
             return self;
@@ -83,7 +83,7 @@ fn is_quote(c: char) -> bool {
     matches!(c, '"' | '\'')
 }
 
-/// Offset of the next `quote`, and the iterator behind it.
+/// Offset of the next `quote`. Leaves the iterator behind it.
 fn closing(chars: &mut CharIndices<'_>, quote: char) -> Option<usize> {
     while let Some((at, c)) = chars.next() {
         match c {

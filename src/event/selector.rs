@@ -1,4 +1,4 @@
-//! Parsing of EVENT selectors. Whether the event exists is for others to find out.
+//! Parsing of EVENT selectors. Whether the event exists is checked elsewhere.
 //!
 //! ```text
 //! LIST  = EVENT { "," EVENT }
@@ -18,9 +18,9 @@ use crate::expr::Expr;
 use crate::glob::is_glob;
 use crate::host::parse_cpus;
 
-/// What every profiler knows. The part after `=` is for the message alone.
+/// Attributes that every profiler knows. The part after `=` is for messages.
 const ATTRIBUTES: [&str; 6] = ["stack", "max-stack=N", "alias=NAME", "cpus=LIST", "args='NAME=FETCH ...'", "most=N"];
-/// Functions that a name may stand for, unless `most` says otherwise, and the most that it may say.
+/// How many functions a pattern may match: without the attribute `most`, and with its largest value.
 pub const DEFAULT_MOST: u16 = 100;
 pub const MAX_MOST: u16 = 1000;
 pub const EVENT_FORM: &str = "write SYSTEM:NAME, as in sched:sched_switch";
@@ -36,7 +36,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// The name stands for every event, or function of a program, it matches.
+    /// True when the name is a pattern of events, or of functions in a program.
     pub fn has_wildcard(&self) -> bool {
         match &self.head {
             SelectorHead::Tracepoint { system, name } => is_glob(system) || is_glob(name),
@@ -46,39 +46,39 @@ impl Selector {
     }
 }
 
-/// What an event is, and where.
+/// The HEAD of the grammar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectorHead {
     Tracepoint {
         system: String,
         name: String,
     },
-    /// A name without its system, or of something that is no tracepoint: for others to find out.
+    /// A name without a system: of a tracepoint, a system call or a counter.
     Bare(String),
     Kprobe(ProbePoint),
-    /// Without a path the function is looked for in what the target has mapped.
+    /// The path of the program. Without one the function is looked up in the files that the target has mapped.
     Uprobe(ProbePoint, Option<String>),
 }
 
-/// Where in a program a probe is.
+/// The PLACE of the grammar: a function, and an offset or the return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbePoint {
     pub function: String,
-    /// From its start, in bytes. 0 for one that waits for the return.
+    /// Bytes from the start of the function. 0 for a probe at its return.
     pub offset: u64,
-    /// When the function returns.
+    /// True for a probe at the return of the function.
     pub ret: bool,
 }
 
 impl ProbePoint {
-    /// The function stands for every one it matches. A `[` alone is part of names: `operator[]`.
+    /// True when the name is a pattern of functions. A `[` alone is part of names: `operator[]`.
     pub fn is_pattern(&self) -> bool {
         self.function.contains(['*', '?'])
     }
 }
 
 impl SelectorHead {
-    /// Of a probe in a program, the same at another function.
+    /// The same probe in a program, but at another function.
     pub fn at_function(&self, function: &str) -> SelectorHead {
         let mut head = self.clone();
         if let SelectorHead::Uprobe(place, _) = &mut head {
@@ -87,7 +87,7 @@ impl SelectorHead {
         head
     }
 
-    /// `uretprobe:malloc@"/lib/libc.so.6"` in two: what is before the colon, if there is one, and what is behind it.
+    /// Text before and behind the colon of `uretprobe:malloc@"/lib/libc.so.6"`. Without a colon the first is empty.
     pub fn parts(&self) -> (String, String) {
         let kind = |letter: char, place: &ProbePoint| format!("{letter}{}probe", if place.ret { "ret" } else { "" });
         match self {
@@ -120,7 +120,7 @@ impl fmt::Display for ProbePoint {
     }
 }
 
-/// What follows the filter. Each attribute at most once.
+/// The attributes behind the filter, each at most once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectorAttrs {
     pub stack: bool,
@@ -128,13 +128,14 @@ pub struct SelectorAttrs {
     pub alias: Option<String>,
     pub cpus: Option<Vec<u32>>,
     pub args: Option<ProbeArgs>,
-    pub most: Option<u16>, // functions that the name may stand for
-    /// A profiler's own, see [`parse_with`].
+    pub most: Option<u16>, // functions that the name may match
+    /// The profiler's own attributes with a value, see [`parse_with`].
     pub expressions: Vec<(String, Expr)>,
+    /// The profiler's own attributes without a value.
     pub flags: Vec<String>,
 }
 
-/// What a probe records, as typed.
+/// The arguments that a probe records, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeArgs {
     pub text: String,
@@ -143,7 +144,7 @@ pub struct ProbeArgs {
 }
 
 impl SelectorAttrs {
-    /// A profiler's own attribute without a value was given.
+    /// True when the profiler's own attribute `flag` was given.
     pub fn has(&self, flag: &str) -> bool {
         self.flags.iter().any(|given| given == flag)
     }
@@ -245,7 +246,7 @@ fn head(part: SelectorPart<'_>) -> Result<SelectorHead, SelectorFault> {
         "kprobe" | "kretprobe" => {
             let name = name.unquote();
             let place = place(name, kind.text == "kretprobe", "kprobe:vfs_read")?;
-            // It becomes a line that the kernel reads.
+            // The name becomes part of a line that the kernel parses.
             match place.function.find(|c: char| !c.is_ascii_alphanumeric() && !"_.:$".contains(c)) {
                 Some(at) => name.from(at).fault("no kernel function has this in its name, write as in kprobe:vfs_read"),
                 None => Ok(SelectorHead::Kprobe(place)),
@@ -269,7 +270,7 @@ fn head(part: SelectorPart<'_>) -> Result<SelectorHead, SelectorFault> {
     }
 }
 
-/// What may be the name of a tracepoint, a system call or an event of perf's own.
+/// Parses a name without a system.
 fn bare(part: SelectorPart<'_>) -> Result<SelectorHead, SelectorFault> {
     match file_name(part) {
         Ok(pattern) if is_glob(&pattern) => {
@@ -280,7 +281,7 @@ fn bare(part: SelectorPart<'_>) -> Result<SelectorHead, SelectorFault> {
     }
 }
 
-/// In a program a name may stand for several functions.
+/// Parses a function of a program, whose name may be a pattern.
 fn in_program(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbePoint, SelectorFault> {
     let part = part.trim();
     let mut place = place(part, ret, example)?;
@@ -291,7 +292,7 @@ fn in_program(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbeP
     Ok(place)
 }
 
-/// The kernel or the symbol table decides what a function is called.
+/// Parses a function with its offset. Which functions exist is known to the kernel, or from a symbol table.
 fn place(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbePoint, SelectorFault> {
     let is_kernel = example.starts_with("kprobe:");
     // `<a as b>::c`, `operator new`

@@ -21,7 +21,7 @@ use crate::tep::Format;
 
 pub use program::Program;
 
-/// An expression that parses; whether an event has its fields is for [`Expr::compile`] to say.
+/// A parsed expression. [`Expr::compile`] checks whether an event has its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expr {
     text: String,
@@ -74,7 +74,7 @@ impl Expr {
     /// The expression over the records of an event.
     ///
     /// # Errors
-    /// A field that the event lacks or that is no number; the error says where.
+    /// The event lacks a field, or a field is no number; the error says where.
     pub fn compile(&self, format: &Format) -> Result<Program, ExprError> {
         program::compile(&self.root, format).map_err(|fault| ExprError {
             message: fault.message,

@@ -1,11 +1,11 @@
-//! Text to tree, by precedence.
+//! Parses the text of an expression into a tree, by precedence.
 
-/// Deeper nesting is refused: parsing and compiling follow it, on a stack that is not endless.
+/// Deeper nesting is refused: parsing and compiling recurse.
 const MAX_DEPTH: usize = 100;
 /// Operators in one text: `a+a+a` leans to the left, as deep as it is long.
 const MAX_OPERATORS: usize = 500;
 
-/// A fault: what, and at which byte.
+/// The message of a fault, and its byte offset.
 pub type ParseFault = (String, usize);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub enum Binary {
     BitOr,
 }
 
-/// An operator of two sides; the logical ones skip a side.
+/// An operator between two operands. The logical ones may skip the second.
 #[derive(Clone, Copy)]
 enum Infix {
     Plain(Binary),
@@ -62,7 +62,7 @@ enum Infix {
     Or,
 }
 
-/// Longer ones first; the number tells how tightly it binds.
+/// Operators, those of two characters before those that they start with. A larger number binds tighter.
 const INFIX: [(&str, u8, Infix); 18] = [
     ("||", 1, Infix::Or),
     ("&&", 2, Infix::And),
@@ -103,7 +103,7 @@ struct ExprParser<'a> {
 }
 
 impl<'a> ExprParser<'a> {
-    /// What is left, without blanks in front.
+    /// The unread text, without blanks in front.
     fn rest(&mut self) -> &'a str {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let trimmed = rest.trim_start();

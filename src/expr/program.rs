@@ -1,18 +1,18 @@
-//! Tree to program, and its evaluation.
+//! Compiles the tree of an expression to a program, and evaluates that.
 
 use crate::expr::parse::{Binary, ExprNode, Unary};
 use crate::tep::Format;
 use crate::tep::field::{Field, FieldKind, Int64};
 
-/// Values on the way at once. The parser's own limits keep most texts far below.
+/// Values on the stack of an evaluation. The parser's own limits keep most expressions far below.
 const MAX_STACK: usize = 64;
 
 /// An expression over the records of one event.
 #[derive(Clone, Debug)]
 pub struct Program {
     steps: Box<[ExprStep]>,
-    /// All that there is to it, of most: a field of 8 bytes.
-    word: Option<Int64>,
+    /// Set when the program is one load of an 8-byte field, as most are.
+    single_load: Option<Int64>,
 }
 
 /// One step, on a stack of values. Jumps lead forwards only, so every program ends.
@@ -23,11 +23,11 @@ enum ExprStep {
     Unary(Unary),
     /// `bool`: unsigned.
     Binary(Binary, bool),
-    /// 0 or 1.
+    /// Replaces a value by 1, or 0 when it is 0.
     Truth,
-    /// Takes a value; goes on at a step when it is 0.
+    /// Pops a value, and jumps when it is 0.
     JumpIfZero(usize),
-    /// The same, but leaves 0 (1) where the jump is taken.
+    /// Pops a value. When it is true or false as the `bool` says, pushes 1 or 0 and jumps.
     JumpKeeping(bool, usize),
     Jump(usize),
 }
@@ -41,24 +41,24 @@ pub struct CompileFault {
 pub fn compile(root: &ExprNode, format: &Format) -> Result<Program, CompileFault> {
     let mut compiler = Compiler { format, steps: Vec::new(), depth: 0 };
     compiler.node(root)?;
-    let word = match &*compiler.steps {
+    let single_load = match &*compiler.steps {
         [ExprStep::Load(field)] => field.int64().ok(),
         _ => None,
     };
-    Ok(Program { steps: compiler.steps.into(), word })
+    Ok(Program { steps: compiler.steps.into(), single_load })
 }
 
 impl Program {
-    /// The field that it is, if that is all.
-    pub fn word(&self) -> Option<Int64> {
-        self.word
+    /// The field, when the program is one load of an 8-byte field.
+    pub fn single_load(&self) -> Option<Int64> {
+        self.single_load
     }
 
-    /// The value for a record; None when there is none.
+    /// The value for a record. None: a field is not in the record, or the arithmetic has no result.
     #[inline(always)]
     pub fn eval(&self, raw: &[u8]) -> Option<u64> {
-        match self.word {
-            Some(word) => word.read(raw).ok(),
+        match self.single_load {
+            Some(field) => field.read(raw).ok(),
             None => self.eval_any(raw),
         }
     }
@@ -131,7 +131,7 @@ fn pop(slots: &[u64; MAX_STACK], used: &mut usize) -> Option<u64> {
     slots.get(*used).copied()
 }
 
-/// None: there is no such value.
+/// None: the operation has no result.
 pub(super) fn apply(binary: Binary, unsigned: bool, left: u64, right: u64) -> Option<u64> {
     let (a, b) = (left as i64, right as i64);
     let shift = || u32::try_from(right).ok().filter(|bits| *bits < u64::BITS);
@@ -164,7 +164,7 @@ pub(super) fn apply(binary: Binary, unsigned: bool, left: u64, right: u64) -> Op
 struct Compiler<'a> {
     format: &'a Format,
     steps: Vec<ExprStep>,
-    /// Values on the way where the next step begins.
+    /// Values on the stack when the next step begins.
     depth: usize,
 }
 
@@ -208,7 +208,7 @@ impl Compiler<'_> {
         let right = self.node(right)?;
         self.depth -= 1;
         let is_shift = matches!(binary, Binary::ShiftLeft | Binary::ShiftRight);
-        let unsigned = left || right && !is_shift; // the number of bits says nothing of what is shifted
+        let unsigned = left || right && !is_shift; // a shift has the type of its left operand
         self.steps.push(ExprStep::Binary(binary, unsigned));
         let is_truth = matches!(
             binary,
@@ -232,7 +232,7 @@ impl Compiler<'_> {
         Ok(false)
     }
 
-    /// A step that is settled later.
+    /// Appends a jump that is replaced when its destination is known.
     fn placeholder(&mut self) -> usize {
         self.steps.push(ExprStep::Jump(0));
         self.steps.len() - 1

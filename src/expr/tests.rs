@@ -131,7 +131,7 @@ fn deep_nesting_is_refused() {
     assert!(Expr::parse(&vec!["a"; 5000].join("+")).is_err());
 }
 
-/// What the program should compute, straight from the tree. `bool`: unsigned.
+/// The value that the program should compute, taken from the tree, and whether it is unsigned.
 fn model(node: &ExprNode, raw: &[u8]) -> (Option<u64>, bool) {
     let truth = |value: Option<u64>| value.map(|value| value != 0);
     match node {
@@ -195,7 +195,7 @@ fn texts() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn programs_compute_what_their_trees_mean(text in texts(), a: i32, b: u64, c: u8, d in -70_i64..70) {
+    fn programs_agree_with_the_evaluated_tree(text in texts(), a: i32, b: u64, c: u8, d in -70_i64..70) {
         let expr = Expr::parse(&text).map_err(|err| TestCaseError::fail(err.to_string()))?;
         let raw = raw(a, b, c, d);
         prop_assert_eq!(expr.compile(&format()).unwrap().eval(&raw), model(&expr.root, &raw).0, "{}", text);
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn text_of_its_own_letters_is_parsed_or_refused(text in "[abcd0-9x()?:<>=!&|^~+*/% -]{0,60}") {
+    fn text_of_the_grammars_characters_is_parsed_or_refused(text in "[abcd0-9x()?:<>=!&|^~+*/% -]{0,60}") {
         if let Ok(expr) = Expr::parse(&text) {
             let _ = expr.compile(&format()).map(|program| program.eval(&raw(1, 2, 3, 4))); // `c2` is no field
         }

@@ -66,7 +66,7 @@ impl Run {
             wakeups: cost.wakeups,
             record_bytes: cost.record_bytes,
             totals: std::mem::take(&mut self.run_totals),
-            filtered_by: self.onlookers.watch().of_run(),
+            filtered_by: self.onlookers.watch().run_programs(),
             summary: Vec::new(),
         };
         if let Some(hits) = hits {

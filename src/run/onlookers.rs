@@ -37,10 +37,10 @@ impl Run {
             return;
         }
         // Who opens an event of a CPU that does not answer holds what the question needs.
-        let look = attached::look(self.core.evlist.tracepoints(&self.core.last_tick.suspects));
+        let query = attached::query(self.core.evlist.tracepoints(&self.core.last_tick.suspects));
         let now = sys::monotonic_ns();
         let before_ns = std::mem::replace(&mut self.onlookers.looked_ns, now);
-        self.take_look(look);
+        self.take_look(query);
         if self.onlookers.watch.may_hide() && self.start_ns > 0 {
             self.rings.doubt(&mut self.core, before_ns, now);
         }
@@ -55,13 +55,13 @@ impl Run {
         }
     }
 
-    fn take_look(&mut self, look: ProgramQuery) {
-        if look.is_refused {
+    fn take_look(&mut self, query: ProgramQuery) {
+        if query.is_refused {
             self.onlookers.is_refused = true;
             let reason = Reason::new("whether BPF programs hide events from us cannot be asked", "CAP_PERFMON");
             self.core.ctx.output.note(format!("degraded: {reason}"));
         }
-        let changes = self.onlookers.watch.see(look);
+        let changes = self.onlookers.watch.update(query);
         for line in changes.lines(self.options.verbose) {
             self.core.ctx.output.note(line);
         }

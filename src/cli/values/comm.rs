@@ -48,17 +48,17 @@ impl CommPattern {
         CommPattern { typed, used, is_glob }
     }
 
-    /// `comm` ends where it is to be compared up to.
+    /// All of `comm` is compared: it has no NUL.
     pub fn matches(&self, comm: &[u8]) -> bool {
         if self.is_glob { glob(self.bytes(), comm) } else { self.bytes() == comm }
     }
 
-    /// What a comm is compared with.
+    /// The bytes that a comm is compared with.
     pub fn bytes(&self) -> &[u8] {
         &self.typed.as_bytes()[..self.used]
     }
 
-    /// Holds `*`, `?` or `[`.
+    /// True when it holds `*`, `?` or `[`.
     pub fn is_glob(&self) -> bool {
         self.is_glob
     }
@@ -67,7 +67,8 @@ impl CommPattern {
         &self.typed
     }
 
-    /// A plain name over 15 bytes, cut as the kernel cuts comms. Worth a note: it also finds others of the same start.
+    /// True for a plain name over 15 bytes, cut as the kernel cuts comms. Worth a note: other names with the same start
+    /// match, too.
     pub fn is_cut(&self) -> bool {
         self.used < self.typed.len()
     }

@@ -17,19 +17,19 @@ use crate::tep::check::{FormatCheck, FormatFinding, FormatFindingKind, FormatTre
 const KEYS: [&str; 6] = ["tree", "formats", "parsed", "compiled", "incomplete", "fallback"];
 const HEADINGS: [&str; 6] = ["TREE", "FORMATS", "PARSED", "COMPILED", "INCOMPLETE", "FALLBACK"];
 
-/// The formats below the directory that the user named.
+/// Checks the formats below the directory that the user named.
 pub fn saved(dir: &Path) -> Result<FormatCheck> {
     let mut checked = check_formats(dir).with_context(|| format!("cannot read {}", dir.display()))?;
     if checked.formats() == 0 {
-        let told = checked.troubles.iter().map(|trouble| format!("; {trouble}")).collect::<String>();
-        bail!("no event format below {}: DIR/events/SYSTEM/EVENT/format or deeper is needed{told}", dir.display());
+        let troubles = checked.troubles.iter().map(|trouble| format!("; {trouble}")).collect::<String>();
+        bail!("no event format below {}: DIR/events/SYSTEM/EVENT/format or deeper is needed{troubles}", dir.display());
     }
-    let own = dir.file_name().map_or_else(|| dir.to_string_lossy(), |name| name.to_string_lossy());
-    name_tree(&mut checked, &own);
+    let dir_name = dir.file_name().map_or_else(|| dir.to_string_lossy(), |name| name.to_string_lossy());
+    name_tree(&mut checked, &dir_name);
     Ok(checked)
 }
 
-/// Those of the running kernel.
+/// Checks the formats of the running kernel.
 pub fn running(finder: &TracefsFinder) -> Result<FormatCheck> {
     let tracefs = finder.get()?;
     let events = tracefs.root().join("events");
@@ -84,7 +84,7 @@ pub fn print(checked: &FormatCheck, verbose: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// The findings of one kind, one event per line: tree, event and reason below each other.
+/// Prints the findings of one kind, one event per line: tree, event and reasons, aligned.
 fn list(checked: &FormatCheck, kind: FormatFindingKind, title: &str, out: &mut Vec<u8>) {
     let found = || all(checked, kind);
     if found().next().is_none() {
@@ -103,7 +103,7 @@ fn list(checked: &FormatCheck, kind: FormatFindingKind, title: &str, out: &mut V
     }
 }
 
-/// `name A`, `function f` as they are; several names as one list.
+/// The reasons, joined: `function f, names A, B`.
 fn reasons(finding: &FormatFinding) -> String {
     let (names, others): (Vec<_>, Vec<_>) = finding.reasons.iter().partition(|reason| reason.starts_with("name "));
     let mut parts: Vec<String> = others.into_iter().cloned().collect();
@@ -122,7 +122,7 @@ fn all(checked: &FormatCheck, kind: FormatFindingKind) -> impl Iterator<Item = (
     trees.flat_map(move |tree| tree.findings.iter().filter(move |finding| finding.kind == kind).map(of_tree(tree)))
 }
 
-/// The keys of the formats.
+/// Writes the check as keys of the object.
 pub fn json(checked: &FormatCheck, object: &mut Object<'_>) {
     let totals = row("", &checked.trees);
     for (key, value) in KEYS.iter().zip(&totals).skip(1).take(3) {

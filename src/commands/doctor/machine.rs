@@ -1,4 +1,4 @@
-//! What the machine says of itself: hardware, limits, tracefs, and the fields of events that differ among kernels.
+//! Facts about the machine: hardware, limits, tracefs, and the fields of events that differ among kernels.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::task::procfs;
 use crate::tep::drift::{self, DRIFTING_FIELDS, DriftingField};
 use crate::tep::{EventError, Format};
 
-/// What was found out about the machine.
+/// Kernel and hardware of the machine.
 #[derive(Debug, Default)]
 pub struct MachineFacts {
     pub kernel: String,
@@ -33,7 +33,7 @@ pub struct MachineFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ProbeEvents {
     Work,
-    /// And why not.
+    /// Not, and why.
     Refused(String),
     /// tracefs cannot be read.
     #[default]
@@ -41,7 +41,7 @@ pub enum ProbeEvents {
 }
 
 impl ProbeEvents {
-    fn look(host: &Host, tracefs: &TracefsFinder, user: bool) -> ProbeEvents {
+    fn try_out(host: &Host, tracefs: &TracefsFinder, user: bool) -> ProbeEvents {
         match tracefs.try_probe(host, user) {
             Ok(()) => ProbeEvents::Work,
             Err(err) => ProbeEvents::Refused(format!("{err:#}")),
@@ -50,12 +50,12 @@ impl ProbeEvents {
 }
 
 impl MachineFacts {
-    /// `lack`: tracefs cannot be read.
-    pub fn look(host: &Host, tracefs: &TracefsFinder, lack: bool) -> MachineFacts {
+    /// Gathers the facts. `lack`: tracefs cannot be read.
+    pub fn gather(host: &Host, tracefs: &TracefsFinder, lack: bool) -> MachineFacts {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let online = online_cpus(host).unwrap_or_default();
         let possible = parse_cpus(read(&host.cpu.join("possible")).trim()).map_or(0, |cpus| cpus.len());
-        let probes = |user| if lack { ProbeEvents::Unknown } else { ProbeEvents::look(host, tracefs, user) };
+        let probes = |user| if lack { ProbeEvents::Unknown } else { ProbeEvents::try_out(host, tracefs, user) };
         let watch = Watch::Task { tid: nix::unistd::gettid().as_raw(), cpu: online.first().copied().unwrap_or(0) };
         let user_code = Exclude { kernel: true, ..Default::default() };
         MachineFacts {
@@ -86,7 +86,7 @@ fn is_virtual(cpuinfo: &str) -> bool {
 /// A limit by its usual name; None where it cannot be read.
 pub type NamedLimit = (&'static str, Option<i64>);
 
-/// What may stand in the way.
+/// Limits of the kernel and of this process that may refuse a run.
 pub fn limits(host: &Host) -> Vec<NamedLimit> {
     const SYSCTLS: [&str; 5] = [
         "perf_event_paranoid",
@@ -125,11 +125,11 @@ pub struct FieldMapping {
     pub field: &'static str,
     /// None where the event or the field does not exist.
     pub found: Option<String>,
-    /// What is done then.
+    /// What profilers do without it.
     pub without: Option<&'static str>,
 }
 
-/// Which fields are used, and how they are stored.
+/// The fields of [`DRIFTING_FIELDS`], as the running kernel has them.
 pub fn mappings(finder: &TracefsFinder) -> Vec<FieldMapping> {
     let Ok(tracefs) = finder.get() else { return Vec::new() };
     let format = |name: &str| name.split_once(':').and_then(|(system, event)| tracefs.format(system, event).ok());

@@ -46,7 +46,7 @@ pub struct DoctorArgs {
     verbose: bool,
 }
 
-/// All that is said of a machine.
+/// All that is reported about this machine.
 struct DoctorReport {
     commands: Vec<JudgedCommand>,
     machine: MachineFacts,
@@ -56,7 +56,7 @@ struct DoctorReport {
     privileges: Privileges,
     limits: Vec<NamedLimit>,
     mappings: Vec<FieldMapping>,
-    onlookers: ForeignPrograms,
+    foreign_programs: ForeignPrograms,
 }
 
 impl DoctorArgs {
@@ -69,19 +69,19 @@ impl DoctorArgs {
         let host = Host::default();
         let finder = TracefsFinder::default();
         let mut bench = None; // its events are released after the report is out
-        let (findings, checked) = match &self.formats {
+        let (report, checked) = match &self.formats {
             Some(dir) => (None, formats::saved(dir)?),
             None => {
-                let findings = examine(bench.insert(TrialBench::new(&host, &finder)));
-                (Some(findings), formats::running(&finder).unwrap_or_else(|err| unread(&err)))
+                let report = examine(bench.insert(TrialBench::new(&host, &finder)));
+                (Some(report), formats::running(&finder).unwrap_or_else(|err| unread(&err)))
             }
         };
         let mut sink = Sink::stdout()?;
         if self.json {
-            json(findings.as_ref(), &checked, &mut sink.buffer);
+            json(report.as_ref(), &checked, &mut sink.buffer);
         } else {
-            if let Some(findings) = &findings {
-                print(findings, self.verbose, &mut sink.buffer);
+            if let Some(report) = &report {
+                print(report, self.verbose, &mut sink.buffer);
                 sink.buffer.extend_from_slice(b"\nEvent formats\n");
             }
             formats::print(&checked, self.verbose, &mut sink.buffer);
@@ -98,7 +98,7 @@ fn unread(err: &anyhow::Error) -> FormatCheck {
 }
 
 fn examine(bench: &mut TrialBench<'_>) -> DoctorReport {
-    // As they are before the trials raise them.
+    // Read before the trials raise some of them.
     let limits = machine::limits(bench.host);
     let mut commands: Vec<JudgedCommand> = crate::profilers::trials().iter().map(|trial| bench.judge(trial)).collect();
     commands.push(match &bench.tracefs_lack {
@@ -107,7 +107,7 @@ fn examine(bench: &mut TrialBench<'_>) -> DoctorReport {
     });
     DoctorReport {
         commands,
-        machine: MachineFacts::look(bench.host, bench.tracefs, bench.tracefs_lack.is_some()),
+        machine: MachineFacts::gather(bench.host, bench.tracefs, bench.tracefs_lack.is_some()),
         tracefs: match &bench.tracefs_lack {
             None => Ok(bench.tracefs.describe().unwrap_or_default().trim_start_matches("tracefs: ").to_owned()),
             Some(lack) => Err(lack.why.clone()),
@@ -116,7 +116,7 @@ fn examine(bench: &mut TrialBench<'_>) -> DoctorReport {
         privileges: Privileges::of_self(&bench.host.proc),
         limits,
         mappings: machine::mappings(bench.tracefs),
-        onlookers: std::mem::take(&mut bench.onlookers),
+        foreign_programs: std::mem::take(&mut bench.foreign_programs),
     }
 }
 
@@ -158,7 +158,7 @@ fn wrap(head: &str, text: &str, indent: usize, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// A line of a section: what, and its value.
+/// A line of a section: a label, and its value.
 fn line(what: &str, value: &str, out: &mut Vec<u8>) {
     wrap(&format!("  {what:<34}"), &escape(value.as_bytes()), 37, out);
 }
@@ -211,18 +211,18 @@ fn print_machine(findings: &DoctorReport, verbose: bool, out: &mut Vec<u8>) {
     let missing = if findings.missing.is_empty() { "none".to_owned() } else { findings.missing.join("; ") };
     line("lacking perf attributes", &missing, out);
     line("pid namespace", if machine.nested { "nested: task numbers differ" } else { "the machine's" }, out);
-    print_onlookers(&findings.onlookers, verbose, out);
+    print_foreign_programs(&findings.foreign_programs, verbose, out);
 }
 
-fn print_onlookers(onlookers: &ForeignPrograms, verbose: bool, out: &mut Vec<u8>) {
+fn print_foreign_programs(foreign_programs: &ForeignPrograms, verbose: bool, out: &mut Vec<u8>) {
     const WHAT: &str = "BPF programs on these events";
-    let (quiet, told): (Vec<_>, Vec<_>) =
-        onlookers.programs.iter().partition(|program| program.hides_nothing && !verbose);
-    told.iter().for_each(|program| line(WHAT, &program.to_string(), out));
-    if onlookers.is_refused {
+    let (hidden, shown): (Vec<_>, Vec<_>) =
+        foreign_programs.programs.iter().partition(|program| program.hides_nothing && !verbose);
+    shown.iter().for_each(|program| line(WHAT, &program.to_string(), out));
+    if foreign_programs.is_refused {
         line(WHAT, "unknown: CAP_PERFMON is missing", out);
-    } else if told.is_empty() {
-        let more = if quiet.is_empty() { "none" } else { "none that may hide any (others: see -v)" };
+    } else if shown.is_empty() {
+        let more = if hidden.is_empty() { "none" } else { "none that may hide any (others: see -v)" };
         line(WHAT, more, out);
     }
 }
@@ -326,8 +326,8 @@ fn json_machine(findings: &DoctorReport, out: &mut Vec<u8>) {
     object.text(key, &escape(text.as_bytes()));
     object.text("clock", "CLOCK_MONOTONIC");
     object.text("lacking", &findings.missing.join("; "));
-    if !findings.onlookers.is_refused {
-        attached(&findings.onlookers.programs, object.key("bpf_programs"));
+    if !findings.foreign_programs.is_refused {
+        attached(&findings.foreign_programs.programs, object.key("bpf_programs"));
     }
     object.end();
 }

@@ -34,7 +34,7 @@ impl CommandVerdict {
     }
 }
 
-/// What a default run of a subcommand is like here.
+/// Whether a default run of a subcommand works here, and what it takes.
 #[derive(Debug)]
 pub struct JudgedCommand {
     pub name: &'static str,
@@ -54,43 +54,43 @@ impl JudgedCommand {
     }
 }
 
-/// What a default run holds.
+/// The resources that a default run holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialCost {
-    /// Descriptors of perf events.
+    /// File descriptors of perf events.
     pub descriptors: u64,
-    /// Of all its ring buffers.
+    /// Memory of all ring buffers.
     pub locked_bytes: u64,
 }
 
-/// What all trials have in common.
+/// The state that all trials share.
 pub struct TrialBench<'a> {
     pub host: &'a Host,
     pub tracefs: &'a TracefsFinder,
     /// Why tracefs cannot be read.
     pub tracefs_lack: Option<Reason>,
-    /// Kept to the end: releasing a tracepoint is slow, and the next trial may want it again.
+    /// The events of all trials, kept to the end: releasing a tracepoint is slow, and the next trial may want it again.
     opened: Vec<Evlist>,
     /// Attribute features that this kernel lacks.
     pub missing: Vec<&'static str>,
-    /// What others have attached to the events.
-    pub onlookers: ForeignPrograms,
+    /// BPF programs of others on the events.
+    pub foreign_programs: ForeignPrograms,
 }
 
-/// Programs of others on the events of all trials.
+/// BPF programs of others on the events of all trials.
 #[derive(Debug, Default)]
 pub struct ForeignPrograms {
     pub programs: Vec<AttachedProgram>,
-    /// The kernel does not tell us.
+    /// The kernel refused the query.
     pub is_refused: bool,
 }
 
 impl ForeignPrograms {
-    /// Looks at the events of one trial. Returns what may hide some of them.
-    fn look(&mut self, evlist: &Evlist) -> Vec<AttachedProgram> {
-        let look = attached::look(evlist.tracepoints(&[]));
-        self.is_refused |= look.is_refused;
-        let found = look.attached();
+    /// Queries the events of one trial. Returns the programs that may hide some of them.
+    fn query(&mut self, evlist: &Evlist) -> Vec<AttachedProgram> {
+        let query = attached::query(evlist.tracepoints(&[]));
+        self.is_refused |= query.is_refused;
+        let found = query.attached();
         for program in &found {
             match self.programs.iter_mut().find(|known| known.id == program.id) {
                 Some(known) => known.join(program),
@@ -104,27 +104,28 @@ impl ForeignPrograms {
 /// A run that could be opened.
 struct OpenedTrial {
     warnings: Vec<Warning>,
-    /// What may hide some of its events.
+    /// Programs that may hide some of its events.
     filters: Vec<AttachedProgram>,
     cost: TrialCost,
-    /// Pages of the smallest ring, and as many as were wanted.
+    /// Pages of the smallest ring, and of the ring that was wanted.
     pages: (usize, usize),
+    /// Samples have addresses even without `-g`.
     addresses: bool,
 }
 
 impl<'a> TrialBench<'a> {
     pub fn new(host: &'a Host, tracefs: &'a TracefsFinder) -> TrialBench<'a> {
         let tracefs_lack = machine::tracefs_lack(tracefs);
-        let (opened, missing, onlookers) = (Vec::new(), Vec::new(), ForeignPrograms::default());
-        TrialBench { host, tracefs, tracefs_lack, opened, missing, onlookers }
+        let (opened, missing, foreign_programs) = (Vec::new(), Vec::new(), ForeignPrograms::default());
+        TrialBench { host, tracefs, tracefs_lack, opened, missing, foreign_programs }
     }
 
     /// Opens what a default run of the profiler opens; when that is forbidden, what it opens for a task of our own.
     pub fn judge(&mut self, trial: &Trial) -> JudgedCommand {
         let err = match self.open(trial, &Target::everything()) {
             Ok(opened) => {
-                let mut reasons = lacks(&opened);
-                reasons.extend(self.nameless(&opened));
+                let mut reasons = degradations(&opened);
+                reasons.extend(self.missing_names(&opened));
                 return JudgedCommand::new(trial.name, reasons, Some(opened.cost));
             }
             Err(err) => err,
@@ -136,7 +137,7 @@ impl<'a> TrialBench<'a> {
         {
             let why = format!("your own processes only (-p, or a command): {}", refused.reason.why);
             let mut reasons = vec![Reason { why, cure: refused.reason.cure.clone() }];
-            reasons.extend(lacks(&opened));
+            reasons.extend(degradations(&opened));
             return JudgedCommand::new(trial.name, reasons, None);
         }
         let reason = match err.downcast::<NoTracefs>() {
@@ -151,7 +152,7 @@ impl<'a> TrialBench<'a> {
         let mut evlist = Evlist::new();
         let mut opened = self.open_events(profiler.as_mut(), target, &mut evlist);
         if let Ok(opened) = &mut opened {
-            opened.filters = self.onlookers.look(&evlist);
+            opened.filters = self.foreign_programs.query(&evlist);
         }
         for name in evlist.missing() {
             if !self.missing.contains(&name) {
@@ -172,7 +173,7 @@ impl<'a> TrialBench<'a> {
         let first = online.first().copied().context("no CPU is online")?;
         evlist.plan(target, self.host, online.len(), 0)?;
         let wanted = default_ring_pages(online.len(), evlist.rings());
-        // Where memory is not limited, one speaks for all.
+        // Where memory is not limited, the first CPU stands for all.
         let limited = locks_little(self.host);
         let cpus = if limited { online.clone() } else { vec![first] };
         let mut pages = if limited { evlist.fitting_pages(&online, &[], wanted)? } else { wanted };
@@ -194,14 +195,14 @@ impl<'a> TrialBench<'a> {
         Ok(OpenedTrial { warnings: setup.warnings.take(), filters, cost, pages: (pages, wanted), addresses })
     }
 
-    /// What will have no name. Own programs have theirs.
-    fn nameless(&self, opened: &OpenedTrial) -> impl Iterator<Item = Reason> {
+    /// Reasons why some functions will have no names.
+    fn missing_names(&self, opened: &OpenedTrial) -> impl Iterator<Item = Reason> {
         let condition = if opened.addresses { "" } else { "with -g " };
         hidden(self.host).into_iter().map(move |reason| Reason { why: format!("{condition}{}", reason.why), ..reason })
     }
 }
 
-fn lacks(opened: &OpenedTrial) -> Vec<Reason> {
+fn degradations(opened: &OpenedTrial) -> Vec<Reason> {
     let mut reasons: Vec<Reason> = opened.warnings.iter().map(|warning| warning.reason.clone()).collect();
     let filtered = |program: &AttachedProgram| Reason::new(program.to_string(), "end what has attached the program");
     reasons.extend(opened.filters.iter().map(filtered));

@@ -36,7 +36,7 @@ impl FieldSource {
             return None;
         }
         let size = match source.size.as_ref().filter(|_| !frees) {
-            Some(size) => Some(size.word()?),
+            Some(size) => Some(size.single_load()?),
             None => None,
         };
         Some(FieldSource { frees, stacks: source.stacks, ptr: source.ptr.as_ref()?.word()?, size, chain_form })
