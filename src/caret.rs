@@ -6,8 +6,8 @@ use unicode_width::UnicodeWidthChar;
 const MAX_SHOWN: usize = 70;
 const MAX_BEFORE: usize = 50;
 
-/// A line break, and two lines that show a fault at byte `at` of `text`; nothing for an empty text. A text that would wrap,
-/// and so part the caret from its fault, is cut on both sides.
+/// A line break, and two lines that show a fault at byte `at` of `text`; nothing for an empty text. A text that would
+/// wrap, and so part the caret from its fault, is cut on both sides.
 pub fn caret(text: &str, at: usize, indent: usize) -> String {
     if text.is_empty() {
         return String::new();

@@ -1,5 +1,5 @@
-//! Numbers as text. Integers, which take most of the time of a line, are appended to a buffer several times faster than by
-//! `core::fmt`. Lengths of time are formatted for people.
+//! Numbers as text. Integers, which take most of the time of a line, are appended to a buffer several times faster than
+//! by `core::fmt`. Lengths of time are formatted for people.
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

@@ -57,8 +57,8 @@ pub fn escape(text: &[u8]) -> String {
 }
 
 fn is_harmless(character: char) -> bool {
-    // Marks that change the direction of a line can hide what it says. U+FFFE and U+FFFF are no characters, and not allowed
-    // in XML.
+    // Marks that change the direction of a line can hide what it says. U+FFFE and U+FFFF are no characters, and not
+    // allowed in XML.
     !character.is_control()
         && !matches!(character, '\u{fffe}' | '\u{ffff}')
         && !matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -1,14 +1,14 @@
 //! Patterns of names: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a literal character. A bracket that is never closed
 //! stands for itself, as in the kernel.
 
-/// Whether a pattern of tasks, events or functions, as users type it, matches all of `text`. `[^a]` is the same as `[!a]`.
-/// The number of steps is at most the product of the lengths.
+/// Whether a pattern of tasks, events or functions, as users type it, matches all of `text`. `[^a]` is the same as
+/// `[!a]`. The number of steps is at most the product of the lengths.
 pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, text, b"!^")
 }
 
-/// As [`glob`], by the rules of the kernel's filter operator `~`: there `^` is a member of a set like any other. Source:
-/// `glob_match`, lib/glob.c.
+/// As [`glob`], by the rules of the kernel's filter operator `~`: there `^` is a member of a set like any other.
+/// Source: `glob_match`, lib/glob.c.
 pub fn kernel_glob(pattern: &[u8], text: &[u8]) -> bool {
     matches(pattern, text, b"!")
 }
@@ -83,8 +83,8 @@ fn match_element(pattern: &[u8], byte: u8, inverting: &[u8]) -> Option<usize> {
     }
 }
 
-/// Calls `range` with each range of the set that starts behind a `[`. Returns whether the set is inverted, and its length
-/// with the `]`; None without a `]`. A `]` in the first place is a member.
+/// Calls `range` with each range of the set that starts behind a `[`. Returns whether the set is inverted, and its
+/// length with the `]`; None without a `]`. A `]` in the first place is a member.
 fn parse_set(class: &[u8], inverting: &[u8], mut range: impl FnMut(u8, u8)) -> Option<(bool, usize)> {
     let inverted = class.first().is_some_and(|first| inverting.contains(first));
     let mut at = usize::from(inverted);

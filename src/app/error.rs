@@ -1,6 +1,7 @@
 //! What is wrong with a command line, in one sentence that names the culprit and the cure.
 //!
-//! clap's own reports take up to six lines, offer `-- -1` as the cure for `-C -1`, and do not say which argument is no UTF-8.
+//! clap's own reports take up to six lines, offer `-- -1` as the cure for `-C -1`, and do not say which argument is no
+//! UTF-8.
 
 use std::error::Error as _;
 use std::ffi::OsString;

@@ -1,8 +1,8 @@
 //! Whether a BPF program can return anything but 1, as far as its instructions alone tell.
 //!
 //! A program on a tracepoint that returns an even number hides the event from every perf event of the machine
-//! (`trace_call_bpf`, kernel/trace/bpf_trace.c; the results of all programs are put together by a bitwise AND). One that
-//! ends with a constant 1 on every path hides nothing. Of any other program the contrary is assumed.
+//! (`trace_call_bpf`, kernel/trace/bpf_trace.c; the results of all programs are put together by a bitwise AND). One
+//! that ends with a constant 1 on every path hides nothing. Of any other program the contrary is assumed.
 
 use crate::sys::bpf::INSTRUCTION_BYTES;
 
@@ -78,8 +78,8 @@ enum Register0 {
     Other,
 }
 
-/// True when the program cannot return anything but 1, whatever it does. `program`: its instructions as the kernel hands
-/// them out, further functions behind the first one.
+/// True when the program cannot return anything but 1, whatever it does. `program`: its instructions as the kernel
+/// hands them out, further functions behind the first one.
 pub fn returns_one(program: &[u8]) -> bool {
     let (instructions, rest) = program.as_chunks::<INSTRUCTION_BYTES>();
     let instructions: Vec<Instruction> = instructions.iter().map(Instruction::parse).collect();
@@ -90,8 +90,8 @@ pub fn returns_one(program: &[u8]) -> bool {
         && first_returns_one(&instructions).unwrap_or(false)
 }
 
-/// As [`returns_one`], for the function that begins with the first instruction: others are called, never jumped into. None:
-/// the kernel would not have accepted these instructions.
+/// As [`returns_one`], for the function that begins with the first instruction: others are called, never jumped into.
+/// None: the kernel would not have accepted these instructions.
 fn first_returns_one(instructions: &[Instruction]) -> Option<bool> {
     // The worst that register 0 may hold in front of each instruction. It only gets worse, so the loop ends.
     let mut worst: Vec<Option<Register0>> = vec![None; instructions.len()];

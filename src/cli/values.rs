@@ -1,7 +1,7 @@
 //! Texts of option values: times, sizes, CPU lists, name patterns, ids.
 //!
-//! Each parser is a clap `value_parser`. clap names the option and quotes the text before the message, so a message says only
-//! what is wrong and shows a text that works.
+//! Each parser is a clap `value_parser`. clap names the option and quotes the text before the message, so a message
+//! says only what is wrong and shows a text that works.
 
 mod comm;
 

@@ -7,8 +7,8 @@
 //! PLACE = FUNCTION [ "+" OFFSET ]
 //! ATTR  = NAME [ "=" VALUE ]
 //! ```
-//! `/` and `,` inside quotes or parentheses are text. In quotes, `\` takes the next character as it is. One level of quotes
-//! around HEAD, FILTER, NAME, PATH and VALUE is removed.
+//! `/` and `,` inside quotes or parentheses are text. In quotes, `\` takes the next character as it is. One level of
+//! quotes around HEAD, FILTER, NAME, PATH and VALUE is removed.
 
 use std::{error, fmt};
 

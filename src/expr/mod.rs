@@ -1,9 +1,9 @@
 //! Expressions over the fields of an event, `4096<<order`: parsed once, compiled once to a small program, evaluated per
 //! sample without allocation.
 //!
-//! Values are whole numbers of 64 bits that wrap around, as in C. Fields and literals that need all 64 bits unsigned make
-//! `/ % >> < <= > >=` unsigned. A division by zero, a shift by less than 0 or more than 63 bits and a record that ends
-//! before the field have no value; nothing panics.
+//! Values are whole numbers of 64 bits that wrap around, as in C. Fields and literals that need all 64 bits unsigned
+//! make `/ % >> < <= > >=` unsigned. A division by zero, a shift by less than 0 or more than 63 bits and a record that
+//! ends before the field have no value; nothing panics.
 //!
 //! ```text
 //! EXPR    = OR [ "?" EXPR ":" EXPR ]

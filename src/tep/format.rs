@@ -117,7 +117,8 @@ impl Format {
         self.fields.iter().filter(|field| !field.is_common())
     }
 
-    /// Sets the limit of the text field `name`. Without such a field, or without the one with its length, the text has none.
+    /// Sets the limit of the text field `name`. Without such a field, or without the one with its length, the text has
+    /// none.
     pub fn limit_text(&mut self, name: &str, limit: &FetchLimit) {
         let limit = match limit {
             FetchLimit::Bytes(bytes) => Some(TextLimit::Bytes(*bytes)),

@@ -1,8 +1,8 @@
 //! System calls: the number behind each event of the system `syscalls`, and which of its fields the raw event records.
 //!
-//! `raw_syscalls:sys_enter` and `sys_exit` fire for all system calls alike and carry the number; `syscalls:sys_enter_NAME`
-//! and `sys_exit_NAME` are the same records under a name. The kernel does not tell the number of an event, so there is
-//! a table here.
+//! `raw_syscalls:sys_enter` and `sys_exit` fire for all system calls alike and carry the number;
+//! `syscalls:sys_enter_NAME` and `sys_exit_NAME` are the same records under a name. The kernel does not tell the number
+//! of an event, so there is a table here.
 //!
 //! Source: kernel/trace/trace_syscalls.c, include/trace/events/syscalls.h.
 
@@ -57,8 +57,8 @@ pub fn call_of(event: &str) -> Option<&str> {
     event.strip_prefix(SYSTEM)?.strip_prefix(':')?.strip_prefix(SyscallEnd::Enter.prefix())
 }
 
-/// The name of a system call by its number on the running architecture, as its manual page has it. None for what is not in
-/// the table. A task in 32-bit mode has other numbers.
+/// The name of a system call by its number on the running architecture, as its manual page has it. None for what is not
+/// in the table. A task in 32-bit mode has other numbers.
 pub fn name(number: u64) -> Option<&'static str> {
     let number = libc::c_long::try_from(number).ok()?;
     let of_libc = FROM_LIBC.iter().copied().flatten().find(|(_, known)| *known == number);
@@ -74,8 +74,8 @@ fn number(function: &str) -> Option<u32> {
     all.find(|(name, _)| *name == call).and_then(|(_, number)| u32::try_from(number).ok())
 }
 
-/// `event` without the fields that the raw event does not record: text that newer kernels copy from user space. The print
-/// format becomes the one that the kernel makes of the arguments alone.
+/// `event` without the fields that the raw event does not record: text that newer kernels copy from user space. The
+/// print format becomes the one that the kernel makes of the arguments alone.
 pub fn bare(event: &Format) -> Format {
     let is_copy = |field: &Field| matches!(field.kind, FieldKind::DataLoc { .. } | FieldKind::RelLoc { .. });
     let mut bare = event.clone();
@@ -127,8 +127,8 @@ fn word_offsets(field: &Field) -> Vec<usize> {
     (0..field.size / WORD_BYTES).map(|index| field.offset.saturating_add(index * WORD_BYTES)).collect()
 }
 
-/// The fields that both events have at the same place, under the name of the raw event. A filter over these fields means the
-/// same for both.
+/// The fields that both events have at the same place, under the name of the raw event. A filter over these fields
+/// means the same for both.
 pub fn shared(event: &Format, raw: &Format) -> Format {
     let mut shared = raw.clone();
     let same = |field: &Field| {

@@ -123,8 +123,8 @@ impl Tracefs {
         Ok(events)
     }
 
-    /// The events with `text` somewhere in the system or the name. A `text` with a `:` or a wildcard is a pattern, as in
-    /// [`Tracefs::matching`].
+    /// The events with `text` somewhere in the system or the name. A `text` with a `:` or a wildcard is a pattern, as
+    /// in [`Tracefs::matching`].
     ///
     /// # Errors
     /// As `matching`.
@@ -189,7 +189,8 @@ impl Tracefs {
         Ok(list.lines().filter_map(defined).map(|(system, name)| format!("{system}:{name}")).collect())
     }
 
-    /// The error for a format file that was not found. In a tracefs of mode 0700 no file is found: that lacks permission.
+    /// The error for a format file that was not found. In a tracefs of mode 0700 no file is found: that lacks
+    /// permission.
     fn not_found(&self, system: &str, name: &str) -> EventError {
         if let Err(error) = self.list() {
             let path = self.root.join("events");
@@ -241,7 +242,8 @@ fn nearest_events(system: &str, name: &str, events: &[String]) -> Vec<String> {
     near
 }
 
-/// The selector of a kernel function that was named in the manner of another tool: `kprobe:vfs_read` for `func:vfs_read`.
+/// The selector of a kernel function that was named in the manner of another tool: `kprobe:vfs_read` for
+/// `func:vfs_read`.
 fn as_probe(system: &str, name: &str) -> Option<String> {
     let kind = match system {
         "function" | "func" | "f" | "p" | "k" | "kfunc" | "fentry" => "kprobe",

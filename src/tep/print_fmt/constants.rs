@@ -1,8 +1,8 @@
 //! Constants whose names the kernel leaves in its formats, and their values.
 //!
 //! A kernel puts numbers in place of the names that a `TRACE_DEFINE_ENUM` of its own lists. The rest stand in the
-//! format as names, so these values can only come from here. A name is listed when its value is fixed by a standard or by
-//! the user space ABI, or is the same in every kernel whose formats were seen to hold it as a name; where values
+//! format as names, so these values can only come from here. A name is listed when its value is fixed by a standard or
+//! by the user space ABI, or is the same in every kernel whose formats were seen to hold it as a name; where values
 //! moved, [`ConstantGroup::required_names`] tells the kernels apart. Others are not guessed: their bits show as hex.
 
 /// Constants of one subject.

@@ -48,8 +48,8 @@ impl FlagTable {
         Some(FlagTable { entries: entries(table), flags, value: value.clone(), call: call.clone(), offset, size })
     }
 
-    /// The value that the kernel looks up in the table when the field holds `raw_value`: for `prev_state`, its bits that
-    /// are states. Other fields count as 0.
+    /// The value that the kernel looks up in the table when the field holds `raw_value`: for `prev_state`, its bits
+    /// that are states. Other fields count as 0.
     pub fn masked(&self, raw_value: u64) -> u64 {
         self.value.eval(&self.record(raw_value)).and_then(|value| value.number()).unwrap_or(0)
     }

@@ -12,8 +12,8 @@ use super::parser::ArgumentParser;
 const XHCI_RINGS: [&str; 7] = ["CTRL", "ISOC", "BULK", "INTR", "STREAM", "CMD", "EVENT"];
 
 impl ArgumentParser<'_> {
-    /// Parses the call of `name`, whose opening bracket is read, up to the closing bracket, which stays unread. None: an
-    /// unknown function, or one whose result is unknown for this kernel.
+    /// Parses the call of `name`, whose opening bracket is read, up to the closing bracket, which stays unread. None:
+    /// an unknown function, or one whose result is unknown for this kernel.
     pub fn kernel_function(&mut self, name: &str) -> Result<Option<CExpr>, Unsupported> {
         match name {
             "jiffies_to_msecs" => {

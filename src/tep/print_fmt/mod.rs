@@ -103,7 +103,8 @@ struct GapConversion {
 impl PrintFmt {
     /// Compiles the `print fmt` of `format`.
     ///
-    /// A part that cannot be computed here, such as the call of a driver's function, becomes a gap: see [`PrintFmt::gaps`].
+    /// A part that cannot be computed here, such as the call of a driver's function, becomes a gap: see
+    /// [`PrintFmt::gaps`].
     ///
     /// # Errors
     /// The `print fmt` does not read as a printf call.

@@ -231,7 +231,8 @@ impl<'a> ArgumentParser<'a> {
         }
     }
 
-    /// `({ int x = a; int y = b; x < y ? x : y; })`, what the kernel's `min()` expands to. Other statements are skipped.
+    /// `({ int x = a; int y = b; x < y ? x : y; })`, what the kernel's `min()` expands to. Other statements are
+    /// skipped.
     fn statement_expression(&mut self) -> Result<CExpr, Unsupported> {
         let (start, outer) = (self.lexer.clone(), self.locals.len());
         let result = self.nested(Self::statements);

@@ -1,5 +1,5 @@
-//! The text for an argument that cannot be computed here, `vmemmap_base(pfn=4660)`: the unknown name, and the fields from
-//! which the kernel would have computed the value.
+//! The text for an argument that cannot be computed here, `vmemmap_base(pfn=4660)`: the unknown name, and the fields
+//! from which the kernel would have computed the value.
 
 use super::super::field::Field;
 use super::super::fields_text::render_list;

@@ -1,8 +1,8 @@
 //! Dynamic events: `kprobe_events` and `uprobe_events` in tracefs, in a group of the run's own.
 //!
-//! Documentation/trace/kprobetrace.rst and uprobetracer.rst. The files are only ever appended to: opening one to truncate it
-//! would remove everybody's probes. A group is named after its process, so that the next run can tell what one that was
-//! killed has left behind.
+//! Documentation/trace/kprobetrace.rst and uprobetracer.rst. The files are only ever appended to: opening one to
+//! truncate it would remove everybody's probes. A group is named after its process, so that the next run can tell what
+//! one that was killed has left behind.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
@@ -231,8 +231,8 @@ impl Probes {
         Ok(())
     }
 
-    /// Hands all probes and their held events to a child process, which removes them after this process has ended. False
-    /// when an event is not held, or there is no such process.
+    /// Hands all probes and their held events to a child process, which removes them after this process has ended.
+    /// False when an event is not held, or there is no such process.
     pub fn remove_later(&self) -> bool {
         let made = self.made.borrow();
         let open = |file: &str| OpenOptions::new().append(true).open(self.root.join(file)).ok();
@@ -260,8 +260,8 @@ impl Probes {
         self.made.borrow().iter().filter(|made| made.is_in_program()).map(|made| made.hit(0)).collect()
     }
 
-    /// The hits of each probe of [`Probes::in_programs`], by any process. None: the kernel does not list them, or a probe of
-    /// another group has the same name.
+    /// The hits of each probe of [`Probes::in_programs`], by any process. None: the kernel does not list them, or a
+    /// probe of another group has the same name.
     pub fn hits(&self) -> Option<Vec<ProbeHits>> {
         /// The list is read in parts: while other probes are removed from it, one of ours may be missing.
         const TRIES: usize = 3;
@@ -370,7 +370,8 @@ fn removal(group: &dyn fmt::Display, name: &str) -> String {
     format!("-:{group}/{name}")
 }
 
-/// Removes a probe. The kernel refuses while an event holds it, as one may that was just closed: tries again until `until`.
+/// Removes a probe. The kernel refuses while an event holds it, as one may that was just closed: tries again until
+/// `until`.
 fn remove(file: &Path, removal: &str, until: Instant) -> io::Result<()> {
     const PAUSE: Duration = Duration::from_millis(5);
     loop {

@@ -1,4 +1,5 @@
-//! The arguments that a probe records, `size=$arg1 path=+0($arg2):ustring`: checked, and translated to the kernel's language.
+//! The arguments that a probe records, `size=$arg1 path=+0($arg2):ustring`: checked, and translated to the kernel's
+//! language.
 //!
 //! ```text
 //! ARGS  = ARG { " " ARG }
@@ -6,9 +7,10 @@
 //! FETCH = "$argN" | "$retval" | "$stack" | "$stackN" | "$comm" | "%REGISTER"
 //!       | "@ADDRESS" | "@SYMBOL" [ "+N" | "-N" ] | ( "+" | "-" ) [ "u" ] N "(" FETCH ")" | "\NUMBER" | "\"TEXT""
 //! ```
-//! Three things are easier than in the kernel's own language (Documentation/trace/kprobetrace.rst): `$argN` works in user
-//! programs, text needs no `+0(...)` around its pointer, and `string[N]`, `string[FETCH]` is text of at most so many bytes
-//! instead of an array of texts: the kernel reads up to a NUL, and the text is cut when it is read from the record.
+//! Three things are easier than in the kernel's own language (Documentation/trace/kprobetrace.rst): `$argN` works in
+//! user programs, text needs no `+0(...)` around its pointer, and `string[N]`, `string[FETCH]` is text of at most so
+//! many bytes instead of an array of texts: the kernel reads up to a NUL, and the text is cut when it is read from the
+//! record.
 
 use super::machine::Machine;
 

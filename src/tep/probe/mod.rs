@@ -1,8 +1,8 @@
 //! Probes: events that a run defines in the kernel or in a program, for as long as it lasts.
 //!
-//! `fetch` checks what a probe shall record, and knows from `machine` where arguments are. `events` adds definitions to the
-//! kernel's lists and removes them, `step` tells which probes are expensive, `error_log` why the kernel refused one.
-//! Functions are looked up elsewhere: a definition is of a kernel function or of a byte of a file.
+//! `fetch` checks what a probe shall record, and knows from `machine` where arguments are. `events` adds definitions to
+//! the kernel's lists and removes them, `step` tells which probes are expensive, `error_log` why the kernel refused
+//! one. Functions are looked up elsewhere: a definition is of a kernel function or of a byte of a file.
 
 pub mod error_log;
 pub mod events;

@@ -1,6 +1,6 @@
-//! Which instructions the kernel must let a program single-step when a probe is on them. That takes a second trap, which is
-//! expensive in a virtual machine. Other instructions it emulates (arch/x86/kernel/uprobes.c: `push_setup_xol_ops`,
-//! `branch_setup_xol_ops`).
+//! Which instructions the kernel must let a program single-step when a probe is on them. That takes a second trap,
+//! which is expensive in a virtual machine. Other instructions it emulates (arch/x86/kernel/uprobes.c:
+//! `push_setup_xol_ops`, `branch_setup_xol_ops`).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
