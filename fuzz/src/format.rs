@@ -33,5 +33,5 @@ fn look(format: &Format, raw: &[u8]) {
     // Up to 20 digits and a comma for each byte.
     let names: usize = format.fields.iter().map(|field| field.name.len() + 30).sum();
     assert!(out.len() <= names + format.fields.len() * raw.len() * 21);
-    let _ = (format.is_of_probe(), format.require("no such").map_err(|error| error.to_string()));
+    let _ = (format.is_probe_event(), format.require("no such").map_err(|error| error.to_string()));
 }

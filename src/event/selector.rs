@@ -239,13 +239,13 @@ fn selector(part: SelectorPart<'_>, extra: &[&str]) -> Result<Selector, Selector
 fn head(part: SelectorPart<'_>) -> Result<SelectorHead, SelectorFault> {
     let part = part.trim().unquote().trim();
     let Some((kind, name)) = part.cut(':') else {
-        return bare(part);
+        return unqualified(part);
     };
     let (kind, name) = (kind.trim().unquote(), name.trim());
     match kind.text {
         "kprobe" | "kretprobe" => {
             let name = name.unquote();
-            let place = place(name, kind.text == "kretprobe", "kprobe:vfs_read")?;
+            let place = probe_point(name, kind.text == "kretprobe", "kprobe:vfs_read")?;
             // The name becomes part of a line that the kernel parses.
             match place.function.find(|c: char| !c.is_ascii_alphanumeric() && !"_.:$".contains(c)) {
                 Some(at) => name.from(at).fault("no kernel function has this in its name, write as in kprobe:vfs_read"),
@@ -271,7 +271,7 @@ fn head(part: SelectorPart<'_>) -> Result<SelectorHead, SelectorFault> {
 }
 
 /// Parses a name without a system.
-fn bare(part: SelectorPart<'_>) -> Result<SelectorHead, SelectorFault> {
+fn unqualified(part: SelectorPart<'_>) -> Result<SelectorHead, SelectorFault> {
     match file_name(part) {
         Ok(pattern) if is_glob(&pattern) => {
             part.fault(format!("`{pattern}` is not an event, {EVENT_FORM}, or *:{pattern}"))
@@ -284,7 +284,7 @@ fn bare(part: SelectorPart<'_>) -> Result<SelectorHead, SelectorFault> {
 /// Parses a function of a program, whose name may be a pattern.
 fn in_program(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbePoint, SelectorFault> {
     let part = part.trim();
-    let mut place = place(part, ret, example)?;
+    let mut place = probe_point(part, ret, example)?;
     place.function.truncate(place.function.trim_end().len()); // before an offset
     if place.is_pattern() && place.offset > 0 {
         return part.fault("an offset is one into a single function: name it");
@@ -293,7 +293,7 @@ fn in_program(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbeP
 }
 
 /// Parses a function with its offset. Which functions exist is known to the kernel, or from a symbol table.
-fn place(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbePoint, SelectorFault> {
+fn probe_point(part: SelectorPart<'_>, ret: bool, example: &str) -> Result<ProbePoint, SelectorFault> {
     let is_kernel = example.starts_with("kprobe:");
     // `<a as b>::c`, `operator new`
     if let Some(at) = part.text.find(|c: char| is_kernel && c == ' ' || c != ' ' && c.is_whitespace() || c.is_control())

@@ -20,22 +20,22 @@ pub enum ExprNode {
         name: String,
         at: usize,
     },
-    Unary(Unary, Box<ExprNode>),
-    Binary(Binary, Box<ExprNode>, Box<ExprNode>),
+    Unary(UnaryOperator, Box<ExprNode>),
+    Binary(BinaryOperator, Box<ExprNode>, Box<ExprNode>),
     And(Box<ExprNode>, Box<ExprNode>),
     Or(Box<ExprNode>, Box<ExprNode>),
     Choice(Box<[ExprNode; 3]>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unary {
+pub enum UnaryOperator {
     Minus,
     Complement,
     Not,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binary {
+pub enum BinaryOperator {
     Multiply,
     Divide,
     Remainder,
@@ -57,7 +57,7 @@ pub enum Binary {
 /// An operator between two operands. The logical ones may skip the second.
 #[derive(Clone, Copy)]
 enum Infix {
-    Plain(Binary),
+    Plain(BinaryOperator),
     And,
     Or,
 }
@@ -66,22 +66,22 @@ enum Infix {
 const INFIX: [(&str, u8, Infix); 18] = [
     ("||", 1, Infix::Or),
     ("&&", 2, Infix::And),
-    ("<<", 8, Infix::Plain(Binary::ShiftLeft)),
-    (">>", 8, Infix::Plain(Binary::ShiftRight)),
-    ("<=", 7, Infix::Plain(Binary::LessEqual)),
-    (">=", 7, Infix::Plain(Binary::GreaterEqual)),
-    ("==", 6, Infix::Plain(Binary::Equal)),
-    ("!=", 6, Infix::Plain(Binary::NotEqual)),
-    ("<", 7, Infix::Plain(Binary::Less)),
-    (">", 7, Infix::Plain(Binary::Greater)),
-    ("|", 3, Infix::Plain(Binary::BitOr)),
-    ("^", 4, Infix::Plain(Binary::BitXor)),
-    ("&", 5, Infix::Plain(Binary::BitAnd)),
-    ("+", 9, Infix::Plain(Binary::Add)),
-    ("-", 9, Infix::Plain(Binary::Subtract)),
-    ("*", 10, Infix::Plain(Binary::Multiply)),
-    ("/", 10, Infix::Plain(Binary::Divide)),
-    ("%", 10, Infix::Plain(Binary::Remainder)),
+    ("<<", 8, Infix::Plain(BinaryOperator::ShiftLeft)),
+    (">>", 8, Infix::Plain(BinaryOperator::ShiftRight)),
+    ("<=", 7, Infix::Plain(BinaryOperator::LessEqual)),
+    (">=", 7, Infix::Plain(BinaryOperator::GreaterEqual)),
+    ("==", 6, Infix::Plain(BinaryOperator::Equal)),
+    ("!=", 6, Infix::Plain(BinaryOperator::NotEqual)),
+    ("<", 7, Infix::Plain(BinaryOperator::Less)),
+    (">", 7, Infix::Plain(BinaryOperator::Greater)),
+    ("|", 3, Infix::Plain(BinaryOperator::BitOr)),
+    ("^", 4, Infix::Plain(BinaryOperator::BitXor)),
+    ("&", 5, Infix::Plain(BinaryOperator::BitAnd)),
+    ("+", 9, Infix::Plain(BinaryOperator::Add)),
+    ("-", 9, Infix::Plain(BinaryOperator::Subtract)),
+    ("*", 10, Infix::Plain(BinaryOperator::Multiply)),
+    ("/", 10, Infix::Plain(BinaryOperator::Divide)),
+    ("%", 10, Infix::Plain(BinaryOperator::Remainder)),
 ];
 
 /// The tree of a whole text.
@@ -167,8 +167,12 @@ impl<'a> ExprParser<'a> {
     }
 
     fn unary(&mut self) -> Result<ExprNode, ParseFault> {
-        let operators =
-            [("-", Some(Unary::Minus)), ("+", None), ("~", Some(Unary::Complement)), ("!", Some(Unary::Not))];
+        let operators = [
+            ("-", Some(UnaryOperator::Minus)),
+            ("+", None),
+            ("~", Some(UnaryOperator::Complement)),
+            ("!", Some(UnaryOperator::Not)),
+        ];
         for (token, unary) in operators {
             if self.takes(token) {
                 let inner = self.deeper(Self::unary)?;

@@ -1,6 +1,6 @@
 //! Compiles the tree of an expression to a program, and evaluates that.
 
-use crate::expr::parse::{Binary, ExprNode, Unary};
+use crate::expr::parse::{BinaryOperator, ExprNode, UnaryOperator};
 use crate::tep::Format;
 use crate::tep::field::{Field, FieldKind, Int64};
 
@@ -20,9 +20,9 @@ pub struct Program {
 enum ExprStep {
     Push(u64),
     Load(Field),
-    Unary(Unary),
+    Unary(UnaryOperator),
     /// `bool`: unsigned.
-    Binary(Binary, bool),
+    Binary(BinaryOperator, bool),
     /// Replaces a value by 1, or 0 when it is 0.
     Truth,
     /// Pops a value, and jumps when it is 0.
@@ -86,9 +86,9 @@ fn run(steps: &[ExprStep], raw: &[u8]) -> Option<u64> {
             ExprStep::Unary(unary) => {
                 let value = pop(&slots, &mut used)?;
                 let result = match unary {
-                    Unary::Minus => value.wrapping_neg(),
-                    Unary::Complement => !value,
-                    Unary::Not => u64::from(value == 0),
+                    UnaryOperator::Minus => value.wrapping_neg(),
+                    UnaryOperator::Complement => !value,
+                    UnaryOperator::Not => u64::from(value == 0),
                 };
                 push(&mut slots, &mut used, result)?;
             }
@@ -132,32 +132,32 @@ fn pop(slots: &[u64; MAX_STACK], used: &mut usize) -> Option<u64> {
 }
 
 /// None: the operation has no result.
-pub(super) fn apply(binary: Binary, unsigned: bool, left: u64, right: u64) -> Option<u64> {
+pub(super) fn apply(binary: BinaryOperator, unsigned: bool, left: u64, right: u64) -> Option<u64> {
     let (a, b) = (left as i64, right as i64);
     let shift = || u32::try_from(right).ok().filter(|bits| *bits < u64::BITS);
     let compare = |signed: bool, unsigned_too: bool| u64::from(if unsigned { unsigned_too } else { signed });
     Some(match binary {
-        Binary::Multiply => left.wrapping_mul(right),
-        Binary::Divide if unsigned => left.checked_div(right)?,
-        Binary::Divide if b == 0 => return None,
-        Binary::Divide => a.wrapping_div(b) as u64,
-        Binary::Remainder if unsigned => left.checked_rem(right)?,
-        Binary::Remainder if b == 0 => return None,
-        Binary::Remainder => a.wrapping_rem(b) as u64,
-        Binary::Add => left.wrapping_add(right),
-        Binary::Subtract => left.wrapping_sub(right),
-        Binary::ShiftLeft => left << shift()?,
-        Binary::ShiftRight if unsigned => left >> shift()?,
-        Binary::ShiftRight => (a >> shift()?) as u64,
-        Binary::Less => compare(a < b, left < right),
-        Binary::LessEqual => compare(a <= b, left <= right),
-        Binary::Greater => compare(a > b, left > right),
-        Binary::GreaterEqual => compare(a >= b, left >= right),
-        Binary::Equal => u64::from(left == right),
-        Binary::NotEqual => u64::from(left != right),
-        Binary::BitAnd => left & right,
-        Binary::BitXor => left ^ right,
-        Binary::BitOr => left | right,
+        BinaryOperator::Multiply => left.wrapping_mul(right),
+        BinaryOperator::Divide if unsigned => left.checked_div(right)?,
+        BinaryOperator::Divide if b == 0 => return None,
+        BinaryOperator::Divide => a.wrapping_div(b) as u64,
+        BinaryOperator::Remainder if unsigned => left.checked_rem(right)?,
+        BinaryOperator::Remainder if b == 0 => return None,
+        BinaryOperator::Remainder => a.wrapping_rem(b) as u64,
+        BinaryOperator::Add => left.wrapping_add(right),
+        BinaryOperator::Subtract => left.wrapping_sub(right),
+        BinaryOperator::ShiftLeft => left << shift()?,
+        BinaryOperator::ShiftRight if unsigned => left >> shift()?,
+        BinaryOperator::ShiftRight => (a >> shift()?) as u64,
+        BinaryOperator::Less => compare(a < b, left < right),
+        BinaryOperator::LessEqual => compare(a <= b, left <= right),
+        BinaryOperator::Greater => compare(a > b, left > right),
+        BinaryOperator::GreaterEqual => compare(a >= b, left >= right),
+        BinaryOperator::Equal => u64::from(left == right),
+        BinaryOperator::NotEqual => u64::from(left != right),
+        BinaryOperator::BitAnd => left & right,
+        BinaryOperator::BitXor => left ^ right,
+        BinaryOperator::BitOr => left | right,
     })
 }
 
@@ -180,7 +180,7 @@ impl Compiler<'_> {
             ExprNode::Unary(unary, inner) => {
                 let unsigned = self.node(inner)?;
                 self.steps.push(ExprStep::Unary(*unary));
-                Ok(unsigned && *unary != Unary::Not)
+                Ok(unsigned && *unary != UnaryOperator::Not)
             }
             ExprNode::Binary(binary, left, right) => self.binary(*binary, left, right),
             ExprNode::And(left, right) => self.logical(false, left, right),
@@ -199,7 +199,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn binary(&mut self, binary: Binary, left: &ExprNode, right: &ExprNode) -> Result<bool, CompileFault> {
+    fn binary(&mut self, binary: BinaryOperator, left: &ExprNode, right: &ExprNode) -> Result<bool, CompileFault> {
         let left = self.node(left)?;
         self.depth += 1;
         if self.depth >= MAX_STACK {
@@ -207,17 +207,17 @@ impl Compiler<'_> {
         }
         let right = self.node(right)?;
         self.depth -= 1;
-        let is_shift = matches!(binary, Binary::ShiftLeft | Binary::ShiftRight);
+        let is_shift = matches!(binary, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
         let unsigned = left || right && !is_shift; // a shift has the type of its left operand
         self.steps.push(ExprStep::Binary(binary, unsigned));
         let is_truth = matches!(
             binary,
-            Binary::Less
-                | Binary::LessEqual
-                | Binary::Greater
-                | Binary::GreaterEqual
-                | Binary::Equal
-                | Binary::NotEqual
+            BinaryOperator::Less
+                | BinaryOperator::LessEqual
+                | BinaryOperator::Greater
+                | BinaryOperator::GreaterEqual
+                | BinaryOperator::Equal
+                | BinaryOperator::NotEqual
         );
         Ok(unsigned && !is_truth)
     }

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::parse::{Binary, ExprNode, Unary};
+use super::parse::{BinaryOperator, ExprNode, UnaryOperator};
 use super::*;
 
 /// `a` int, `b` unsigned long, `c` u8, `d` s64, `s` text.
@@ -144,13 +144,13 @@ fn model(node: &ExprNode, raw: &[u8]) -> (Option<u64>, bool) {
         ExprNode::Unary(unary, inner) => {
             let (value, unsigned) = model(inner, raw);
             match unary {
-                Unary::Minus => (value.map(u64::wrapping_neg), unsigned),
-                Unary::Complement => (value.map(|value| !value), unsigned),
-                Unary::Not => (truth(value).map(|truth| u64::from(!truth)), false),
+                UnaryOperator::Minus => (value.map(u64::wrapping_neg), unsigned),
+                UnaryOperator::Complement => (value.map(|value| !value), unsigned),
+                UnaryOperator::Not => (truth(value).map(|truth| u64::from(!truth)), false),
             }
         }
         ExprNode::Binary(binary, left, right) => {
-            use Binary::*;
+            use BinaryOperator::*;
             let ((left, a), (right, b)) = (model(left, raw), model(right, raw));
             let unsigned = a || b && !matches!(binary, ShiftLeft | ShiftRight);
             let value = left.zip(right).and_then(|(left, right)| program::apply(*binary, unsigned, left, right));

@@ -137,7 +137,7 @@ fn did_you_mean_event(name: &str, events: &[String]) -> String {
     const OFFERED: usize = 3;
     let score = |event: &str| {
         let its_name = event.split_once(':').map_or(event, |(_, name)| name);
-        likeness(name, its_name).max(syscalls::call_of(event).map_or(0, |call| likeness(name, call)))
+        likeness(name, its_name).max(syscalls::entered_call(event).map_or(0, |call| likeness(name, call)))
     };
     let scored = events.iter().map(|event| (score(event), event.as_str())).filter(|(score, _)| *score > 0);
     let near = TopK::of(OFFERED, scored.map(|(score, event)| ((score, Reverse(event)), event))).into_sorted();

@@ -300,7 +300,7 @@ impl Profiler for Trace {
 /// An event about another task than the current one must be seen even when we cause it.
 fn has_second_party(format: &Format) -> bool {
     // A probe has what its user calls so.
-    !format.is_of_probe()
+    !format.is_probe_event()
         && format.user_fields().any(|field| {
             field.name == "pid" || field.name.ends_with("_pid") || field.name == "tid" || field.name == "comm"
         })

@@ -92,7 +92,7 @@ impl Format {
     }
 
     /// True for the event of a probe: the kernel gives it fields whose names begin with `__probe_`.
-    pub fn is_of_probe(&self) -> bool {
+    pub fn is_probe_event(&self) -> bool {
         self.fields.iter().any(|field| field.name.starts_with("__probe_"))
     }
 

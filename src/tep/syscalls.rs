@@ -53,7 +53,7 @@ pub fn entries(call: &str) -> impl Iterator<Item = String> + use<'_> {
 }
 
 /// The name of the system call whose start `event` marks.
-pub fn call_of(event: &str) -> Option<&str> {
+pub fn entered_call(event: &str) -> Option<&str> {
     event.strip_prefix(SYSTEM)?.strip_prefix(':')?.strip_prefix(SyscallEnd::Enter.prefix())
 }
 
@@ -76,7 +76,7 @@ fn number(function: &str) -> Option<u32> {
 
 /// `event` without the fields that the raw event does not record: text that newer kernels copy from user space. The
 /// print format becomes the one that the kernel makes of the arguments alone.
-pub fn bare(event: &Format) -> Format {
+pub fn without_user_text(event: &Format) -> Format {
     let is_copy = |field: &Field| matches!(field.kind, FieldKind::DataLoc { .. } | FieldKind::RelLoc { .. });
     let mut bare = event.clone();
     bare.fields.retain(|field| field.is_common() || !is_copy(field));
@@ -91,9 +91,9 @@ pub fn bare(event: &Format) -> Format {
     bare
 }
 
-/// Whether the fields of a [`bare`] event read the same from a record of `raw`: the number, then the arguments in their
-/// order or the return value.
-pub fn fits(bare: &Format, raw: &Format) -> bool {
+/// Whether the fields of an event [`without_user_text`] read the same from a record of `raw`: the number, then the
+/// arguments in their order or the return value.
+pub fn matches_raw_layout(bare: &Format, raw: &Format) -> bool {
     let Some(id) = number_field(raw) else { return false };
     let mut fields = bare.user_fields();
     // An int in the low half of the raw event's long.
@@ -129,7 +129,7 @@ fn word_offsets(field: &Field) -> Vec<usize> {
 
 /// The fields that both events have at the same place, under the name of the raw event. A filter over these fields
 /// means the same for both.
-pub fn shared(event: &Format, raw: &Format) -> Format {
+pub fn shared_fields(event: &Format, raw: &Format) -> Format {
     let mut shared = raw.clone();
     let same = |field: &Field| {
         event.field(&field.name).is_some_and(|other| {
@@ -339,10 +339,10 @@ mod tests {
         \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n";
 
     /// Declaration, offset, size, signed.
-    type Line<'a> = (&'a str, usize, usize, bool);
+    type FieldLine<'a> = (&'a str, usize, usize, bool);
 
-    fn format(name: &str, fields: &[Line<'_>], print: &str) -> Format {
-        let field = |(declaration, offset, size, signed): &Line<'_>| {
+    fn format(name: &str, fields: &[FieldLine<'_>], print: &str) -> Format {
+        let field = |(declaration, offset, size, signed): &FieldLine<'_>| {
             format!("\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{};\n", u8::from(*signed))
         };
         let fields: String = fields.iter().map(field).collect();
@@ -358,11 +358,11 @@ mod tests {
         format("sys_exit", &[("long id", 8, 8, true), ("long ret", 16, 8, true)], "\"\"")
     }
 
-    const NR: Line<'static> = ("int __syscall_nr", 8, 4, true);
+    const NR: FieldLine<'static> = ("int __syscall_nr", 8, 4, true);
 
     #[test]
     fn layouts_are_compared() {
-        let cases: [(&[Line<'_>], bool); 9] = [
+        let cases: [(&[FieldLine<'_>], bool); 9] = [
             (&[NR], true),
             (&[("int nr", 8, 4, true)], true),
             (&[NR, ("int dfd", 16, 8, false), ("const char * filename", 24, 8, false)], true),
@@ -374,28 +374,28 @@ mod tests {
             (&[], false),
         ];
         for (fields, want) in cases {
-            assert_eq!(fits(&format("sys_enter_x", fields, "\"\""), &raw_enter()), want, "{fields:?}");
+            assert_eq!(matches_raw_layout(&format("sys_enter_x", fields, "\"\""), &raw_enter()), want, "{fields:?}");
         }
         let exit = format("sys_exit_x", &[NR, ("long ret", 16, 8, true)], "\"\"");
-        assert!(fits(&exit, &raw_exit()));
+        assert!(matches_raw_layout(&exit, &raw_exit()));
         let seven = (0..7).map(|index| ("long a", 16 + 8 * index, 8, false));
         let seven: Vec<_> = [NR].into_iter().chain(seven).collect();
-        assert!(!fits(&format("sys_enter_x", &seven, "\"\""), &raw_enter()), "more than six arguments");
-        assert!(!fits(&exit, &exit), "no raw event");
+        assert!(!matches_raw_layout(&format("sys_enter_x", &seven, "\"\""), &raw_enter()), "more than six arguments");
+        assert!(!matches_raw_layout(&exit, &exit), "no raw event");
     }
 
     #[test]
     fn copies_of_user_text_are_left_out() {
         let fields = [NR, ("int dfd", 16, 8, false), ("const char * filename", 24, 8, false)];
         let plain = format("sys_enter_x", &fields, r#""dfd: 0x%08lx", REC->dfd"#);
-        assert_eq!(bare(&plain).print_fmt, plain.print_fmt);
+        assert_eq!(without_user_text(&plain).print_fmt, plain.print_fmt);
         let copy = ("__data_loc char[] __filename_val", 32, 4, false);
         let text = r#""dfd: 0x%08lx, filename: 0x%08lx \"%s\"", REC->dfd, REC->filename, __get_str(__filename_val)"#;
-        let bare = bare(&format("sys_enter_x", &[&fields[..], &[copy]].concat(), text));
+        let bare = without_user_text(&format("sys_enter_x", &[&fields[..], &[copy]].concat(), text));
         let want =
             r#""dfd: 0x%08lx, filename: 0x%08lx", ((unsigned long)(REC->dfd)), ((unsigned long)(REC->filename))"#;
         assert_eq!(bare.print_fmt, want);
-        assert!(fits(&bare, &raw_enter()));
+        assert!(matches_raw_layout(&bare, &raw_enter()));
         assert!(bare.field("__filename_val").is_none());
     }
 
@@ -403,9 +403,9 @@ mod tests {
     fn what_is_shared() {
         let exit = format("sys_exit_x", &[NR, ("long ret", 16, 8, true)], "\"\"");
         let names = |format: &Format| format.fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
-        assert_eq!(names(&shared(&exit, &raw_exit())), ["common_type", "common_pid", "ret"]);
+        assert_eq!(names(&shared_fields(&exit, &raw_exit())), ["common_type", "common_pid", "ret"]);
         let enter = format("sys_enter_x", &[NR, ("int id", 16, 8, false)], "\"\"");
-        assert_eq!(names(&shared(&enter, &raw_enter())), ["common_type", "common_pid"]);
+        assert_eq!(names(&shared_fields(&enter, &raw_enter())), ["common_type", "common_pid"]);
     }
 
     #[test]

@@ -174,7 +174,7 @@ impl Tracefs {
     /// True for an event that is defined in `uprobe_events`.
     pub fn is_uprobe(&self, system: &str, name: &str) -> bool {
         let list = read_limited(&self.root.join("uprobe_events")).unwrap_or_default();
-        list.lines().any(|line| defined(line) == Some((system, name)))
+        list.lines().any(|line| defined_event(line) == Some((system, name)))
     }
 
     /// The names of all events defined in `uprobe_events`, as `system:name`.
@@ -186,7 +186,7 @@ impl Tracefs {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(FxHashSet::default()),
             list => list?,
         };
-        Ok(list.lines().filter_map(defined).map(|(system, name)| format!("{system}:{name}")).collect())
+        Ok(list.lines().filter_map(defined_event).map(|(system, name)| format!("{system}:{name}")).collect())
     }
 
     /// The error for a format file that was not found. In a tracefs of mode 0700 no file is found: that lacks
@@ -254,7 +254,7 @@ fn as_probe(system: &str, name: &str) -> Option<String> {
 }
 
 /// Group and name in a definition, `p:GROUP/NAME PATH:OFFSET ARGS`. It may begin with `r` or `r32` in place of `p`.
-fn defined(line: &str) -> Option<(&str, &str)> {
+fn defined_event(line: &str) -> Option<(&str, &str)> {
     line.split_once(':').and_then(|(_, rest)| rest.split_ascii_whitespace().next()?.split_once('/'))
 }
 
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn probes_in_programs_are_known_by_their_definition() {
         let lines = ["p:uprobes/alloc /bin/a:0x10 size=%di", "r32:mine/alloc /bin/a:0x10", "p:uprobes/free /b:0x1"];
-        let is = |system, name| lines.iter().filter(|line| defined(line) == Some((system, name))).count();
+        let is = |system, name| lines.iter().filter(|line| defined_event(line) == Some((system, name))).count();
         assert_eq!([is("uprobes", "alloc"), is("mine", "alloc"), is("uprobes", "all"), is("", "")], [1, 1, 0, 0]);
     }
 

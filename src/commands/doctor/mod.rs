@@ -73,7 +73,7 @@ impl DoctorArgs {
             Some(dir) => (None, formats::saved(dir)?),
             None => {
                 let report = examine(bench.insert(TrialBench::new(&host, &finder)));
-                (Some(report), formats::running(&finder).unwrap_or_else(|err| unread(&err)))
+                (Some(report), formats::running(&finder).unwrap_or_else(|err| unreadable_formats(&err)))
             }
         };
         let mut sink = Sink::stdout()?;
@@ -91,7 +91,7 @@ impl DoctorArgs {
 }
 
 /// Formats that cannot be read are a trouble among others: the rest of the report is worth having.
-fn unread(err: &anyhow::Error) -> FormatCheck {
+fn unreadable_formats(err: &anyhow::Error) -> FormatCheck {
     let mut checked = FormatCheck::default();
     checked.troubles.push(format!("no event format was checked: {err:#}"));
     checked
@@ -120,7 +120,7 @@ fn examine(bench: &mut TrialBench<'_>) -> DoctorReport {
     }
 }
 
-fn joined(parts: impl Iterator<Item = String>) -> String {
+fn join_distinct(parts: impl Iterator<Item = String>) -> String {
     let mut seen: Vec<String> = Vec::new();
     for part in parts {
         if !seen.contains(&part) {
@@ -131,11 +131,11 @@ fn joined(parts: impl Iterator<Item = String>) -> String {
 }
 
 fn why(reasons: &[Reason]) -> String {
-    joined(reasons.iter().map(|reason| reason.why.clone()))
+    join_distinct(reasons.iter().map(|reason| reason.why.clone()))
 }
 
 fn cure(reasons: &[Reason]) -> Option<String> {
-    let cures = joined(reasons.iter().filter_map(|reason| reason.cure.clone()));
+    let cures = join_distinct(reasons.iter().filter_map(|reason| reason.cure.clone()));
     (!cures.is_empty()).then_some(cures)
 }
 

@@ -141,10 +141,10 @@ fn call(event: &Chosen) -> Option<(SyscallEnd, u32)> {
 fn filter_of_raw(format: &Format, raw: &Format, texts: [Option<&str>; 2]) -> Option<Option<Filter>> {
     /// Fields of some events, and of every event something else.
     const AMBIGUOUS: [&str; 4] = ["cpu", "CPU", "comm", "COMM"];
-    if !syscalls::fits(&syscalls::bare(format), raw) {
+    if !syscalls::matches_raw_layout(&syscalls::without_user_text(format), raw) {
         return None;
     }
-    let filter = Filter::parse_all(texts, &syscalls::shared(format, raw)).ok()?;
+    let filter = Filter::parse_all(texts, &syscalls::shared_fields(format, raw)).ok()?;
     let is_ambiguous = AMBIGUOUS.iter().any(|name| format.field(name).is_some());
     if filter.is_some() && is_ambiguous { None } else { Some(filter) }
 }
@@ -170,7 +170,7 @@ fn tell(raws: &[(BoundEvent, Raw)], setup: &Setup<'_>) {
         syscalls::SYSTEM,
         names.join(" and "),
     ));
-    let with_text = |format: &Arc<Format>| syscalls::bare(format).fields.len() < format.fields.len();
+    let with_text = |format: &Arc<Format>| syscalls::without_user_text(format).fields.len() < format.fields.len();
     let cut = calls().filter(|(_, event)| with_text(&event.bound.format)).count();
     if cut > 0 {
         setup.note(format!(
