@@ -39,7 +39,7 @@ use nix::sys::signal::Signal;
 use crate::host::Host;
 use crate::output::flame::{FlameGraph, FlameWriter};
 use crate::output::sink::Sink;
-use crate::output::{IntervalEnd, Message, Output, Settings, StackReport};
+use crate::output::{IntervalEnd, Message, Output, OutputSettings, StackReport};
 use crate::perf::evlist::Evlist;
 use crate::profiler::hits::HitCost;
 use crate::profiler::{Profiler, Report, Setup, TracefsFinder};
@@ -202,7 +202,7 @@ impl Run {
         poller.add(&*waker, WAKER).context("cannot wait for the output")?;
         let events = event_texts(&evlist, &setup)?;
         let weight = setup.weight.get().unwrap_or(options.weight);
-        let settings = Settings {
+        let settings = OutputSettings {
             profiler: options.profiler,
             json: options.json,
             events,
@@ -314,7 +314,7 @@ impl Run {
             self.keep_pace();
         }
         if self.core.any_address {
-            self.core.ctx.output.living(self.core.watched_processes());
+            self.core.ctx.output.send_live_pids(self.core.watched_processes());
         }
         if let Some(workload) = &mut self.workload {
             let failed = workload.release();
@@ -364,14 +364,14 @@ impl Run {
                 pace.avoid(&self.core.last_tick.suspects);
             }
             self.core.ctx.output.flush();
-            self.core.ctx.output.tell_standstill(self.options.profiler);
+            self.core.ctx.output.report_standstill(self.options.profiler);
             if signalled && let Some(stop) = self.take_signals()? {
                 return Ok(stop);
             }
             let ends = |now: u64| deadline.is_some_and(|deadline| now >= deadline);
             // An interval that ends with the run is closed by its end.
             let ends_soon = ends(sys::monotonic_ns().saturating_add(self.short_ns()));
-            if self.report_due && !ends_soon && self.core.ctx.output.takes_reports() {
+            if self.report_due && !ends_soon && self.core.ctx.output.has_room_for_report() {
                 self.report()?;
             }
             if self.core.ctx.output.is_closed() {

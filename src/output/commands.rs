@@ -1,5 +1,7 @@
-//! The command lines of processes that others lead back to. A flood of signals has the same senders: each is asked of /proc
-//! once a second. A flood of processes has new ones all the time: so many are asked, of the others there is just the name.
+//! Command lines of the ancestors of tasks, from /proc.
+//!
+//! A flood of signals comes from the same few senders: each is read from /proc once a second. A flood of new processes
+//! has new ancestors all the time: the number of reads is limited, and the other ancestors have their comm alone.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +12,14 @@ use crate::report::{Command, LineageProcess};
 use crate::symbol::naming::CurrentStep;
 use crate::task::{Comm, procfs};
 
-/// How long an answer is good enough.
+/// How long a command line from /proc is used again.
 const KEEP: Duration = Duration::from_secs(1);
-/// Processes asked about in so much time.
+/// Most processes read from /proc within `SPAN`.
 const MOST_ASKED: u32 = 100;
 const SPAN: Duration = Duration::from_millis(100);
-/// Bytes of a command line, about: each line of JSON has up to nine.
+/// Bytes kept of a command line, about. A line of JSON has up to nine command lines.
 const MOST_BYTES: usize = 512;
-/// Answers kept: more than there can be fresh ones.
+/// Cached command lines. Fresh ones are always fewer: at most `MOST_ASKED` in each `SPAN` of `KEEP`.
 const MOST: usize = 2048;
 
 #[derive(Debug)]
@@ -25,7 +27,7 @@ pub struct Commands {
     host: Host,
     step: CurrentStep,
     known: FxHashMap<(i32, Comm), (Instant, Command)>,
-    /// Since when, and how many.
+    /// Start of the current `SPAN`, and processes read since then.
     asked: (Option<Instant>, u32),
 }
 
@@ -71,7 +73,7 @@ impl Commands {
     }
 }
 
-/// The start of a command line that is too long.
+/// Cuts a command line that is too long.
 fn shortened(mut line: String) -> String {
     if line.len() > MOST_BYTES {
         line.truncate(line.floor_char_boundary(MOST_BYTES));
@@ -87,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_asked_once_a_second() {
+    fn a_command_line_is_read_once_a_second() {
         let dir = tempfile::tempdir().unwrap();
         let task = dir.path().join("5/task/5");
         fs::create_dir_all(&task).unwrap();
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_processes_is_not_asked_about_at_any_price() {
+    fn a_flood_of_processes_causes_few_reads() {
         let host = Host { proc: "/nonexistent".into(), ..Host::default() };
         let mut commands = Commands::new(host, CurrentStep::default());
         let kin = |pid| LineageProcess { pid, comm: Comm::new(b"true"), command: Command::Unasked };

@@ -15,7 +15,7 @@ use inferno::flamegraph::{self, Palette};
 use crate::digits::format_ns;
 use crate::output::fold::MADE_AT_RUN_TIME;
 
-use crate::output::sink::{PRIVATE, Sink, Waits};
+use crate::output::sink::{PRIVATE, Sink, SinkProgress};
 
 /// Where a flame graph goes: `--flame-graph`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,21 +28,21 @@ pub enum FlameGraph {
 
 /// A flame graph that could not be written, with the file's name.
 #[derive(Debug)]
-pub struct Unwritten(String);
+pub struct FlameWriteError(String);
 
-impl fmt::Display for Unwritten {
+impl fmt::Display for FlameWriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Unwritten {}
+impl std::error::Error for FlameWriteError {}
 
 impl FlameGraph {
-    /// Reads the option's value: the ending says what is written.
+    /// Reads the value of the option: the extension of the file name selects the format.
     ///
     /// # Errors
-    /// Another ending.
+    /// An unknown extension.
     pub fn parse(text: &str) -> Result<FlameGraph, String> {
         let path = Path::new(text);
         match path.extension().and_then(|ending| ending.to_str()) {
@@ -53,7 +53,7 @@ impl FlameGraph {
         }
     }
 
-    /// None: stdout.
+    /// The file to write. None: stdout.
     pub fn path(&self) -> Option<&Path> {
         match self {
             FlameGraph::Svg(path) | FlameGraph::Folded(path) => Some(path),
@@ -61,10 +61,10 @@ impl FlameGraph {
         }
     }
 
-    /// Finds out before the run whether the file can be written at its end.
+    /// Checks before the run that the file can be written at its end.
     ///
     /// # Errors
-    /// It cannot.
+    /// The file cannot be written.
     pub fn check(&self) -> Result<()> {
         let Some(path) = self.path() else { return Sink::stdout().map(drop) };
         if fs::metadata(path).is_ok_and(|old| !old.is_file()) {
@@ -77,7 +77,7 @@ impl FlameGraph {
     }
 }
 
-/// The name under which a file is written before it takes its place: who looks meanwhile finds the last whole one.
+/// The name under which the new file is written before it replaces `path`, so that `path` is always a whole file.
 fn beside(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -85,52 +85,52 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// What a picture is about, in words.
+/// The subject of a flame graph, for its title.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct FlameSubject {
     pub profiler: &'static str,
-    /// Whose stacks they are: `all tasks`.
+    /// The tasks whose stacks are drawn: `all tasks`.
     pub subject: String,
     pub events: String,
 }
 
-/// Writes a flame graph, in mid-run again and again.
+/// Writes a flame graph at the end of the run, and every now and then before.
 #[derive(Debug)]
 pub struct FlameWriter {
     graph: FlameGraph,
-    about: About,
+    about: FlameSubject,
     unit: &'static str,
     began: Instant,
-    /// In mid-run, not before.
+    /// Earliest time of the next write before the end of the run.
     next: Option<Instant>,
 }
 
-/// Writing in mid-run takes at most this part of the time.
+/// Writes before the end of the run take at most 1/SPARE of the time.
 const SPARE: u32 = 20;
 
 impl FlameWriter {
-    /// Of weights in `unit`.
-    pub fn new(graph: FlameGraph, about: About, unit: &'static str) -> FlameWriter {
+    /// `unit` is the unit of the weights.
+    pub fn new(graph: FlameGraph, about: FlameSubject, unit: &'static str) -> FlameWriter {
         FlameWriter { graph, about, unit, began: Instant::now(), next: None }
     }
 
     fn title(&self) -> String {
-        let About { profiler, subject, events } = &self.about;
+        let FlameSubject { profiler, subject, events } = &self.about;
         let took = format_ns(self.began.elapsed().as_nanos() as u64);
         format!("perf-prof {profiler}: {subject}, {events}, {took}")
     }
 
-    /// True when it is time to write, at the `last` report or in between.
+    /// True when the graph is to be written: at the `last` report always, before it if enough time has passed.
     pub fn is_due(&self, last: bool) -> bool {
         let in_time = self.next.is_none_or(|next| Instant::now() >= next);
         last || in_time && self.graph != FlameGraph::Stdout
     }
 
-    /// Writes the lines that `fold` makes. Who waits for that is told by `waits`.
+    /// Writes the lines that `fold` makes. `waits` tells the reading thread that a write is going on.
     ///
     /// # Errors
     /// The file cannot be written; the reader of stdout has gone.
-    pub fn write(&mut self, waits: &Waits, fold: impl FnOnce() -> Vec<String>) -> io::Result<()> {
+    pub fn write(&mut self, waits: &SinkProgress, fold: impl FnOnce() -> Vec<String>) -> io::Result<()> {
         let began = Instant::now();
         let lines = fold();
         let result = match &self.graph {
@@ -142,12 +142,13 @@ impl FlameWriter {
         self.next =
             began.checked_add(took.saturating_mul(SPARE)).or_else(|| began.checked_add(Duration::from_secs(60)));
         let name = self.graph.path().map(|path| path.display().to_string()).unwrap_or_default();
-        result.map_err(|err| io::Error::other(Unwritten(format!("cannot write the flame graph to {name}: {err}"))))
+        result
+            .map_err(|err| io::Error::other(FlameWriteError(format!("cannot write the flame graph to {name}: {err}"))))
     }
 
-    fn print(&self, lines: &[String], waits: &Waits) -> io::Result<()> {
+    fn print(&self, lines: &[String], waits: &SinkProgress) -> io::Result<()> {
         let stdout = Sink::stdout().map_err(|err| io::Error::other(format!("{err:#}")))?;
-        let mut stdout = stdout.with_waits(waits.clone());
+        let mut stdout = stdout.with_progress(waits.clone());
         for line in lines {
             let _ = writeln!(stdout.buffer, "{line}");
             stdout.flush_large()?;
@@ -164,7 +165,7 @@ impl FlameWriter {
         let mut options = flamegraph::Options::default();
         options.title = self.title();
         options.count_name = self.unit.to_owned();
-        options.colors = Palette::Multi(MultiPalette::Perl); // the kernel's frames in a colour of their own
+        options.colors = Palette::Multi(MultiPalette::Perl); // gives kernel frames a colour of their own
         options.hash = true; // a function has the same colour in every graph
         let mut own = own_colours(lines);
         options.palette_map = Some(&mut own);
@@ -174,7 +175,7 @@ impl FlameWriter {
     }
 }
 
-/// Code that was made at run time has a colour that no other code has.
+/// Colours for code generated at run time, which no other code has.
 fn own_colours(lines: &[String]) -> PaletteMap {
     let mut colours = PaletteMap::default();
     for line in lines {
@@ -188,7 +189,7 @@ fn own_colours(lines: &[String]) -> PaletteMap {
     colours
 }
 
-/// The box below all others is drawn without a word until a script runs, and then as `all`.
+/// Names the root box after the subject. The library leaves it without text until a script runs, which writes `all`.
 fn name_root(svg: Vec<u8>, subject: &str) -> Vec<u8> {
     const TITLE: &str = "<title>all (";
     const EMPTY: &str = "></text>";
@@ -206,7 +207,7 @@ fn name_root(svg: Vec<u8>, subject: &str) -> Vec<u8> {
     format!("{before}<title>{subject} ({behind}").into_bytes()
 }
 
-/// A picture that says that there is nothing to see.
+/// Writes an SVG that says that no stack was seen.
 fn nothing(title: &str, svg: &mut Vec<u8>) -> io::Result<()> {
     writeln!(
         svg,
@@ -224,12 +225,12 @@ fn joined(lines: &[String]) -> String {
     text
 }
 
-/// A new file, for its owner alone.
+/// Creates a file that only its owner can read.
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)
 }
 
-/// Writes the file under another name, then gives it its own, and the rights that the one before it had.
+/// Writes the file under another name, then renames it to `path`, with the permissions of the file that it replaces.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = beside(path);
     let before = fs::metadata(path).map(|old| old.permissions());
@@ -251,12 +252,12 @@ mod tests {
 
     use super::*;
 
-    fn about() -> About {
-        About { profiler: "test", subject: "a <b>".to_owned(), events: "x:y".to_owned() }
+    fn about() -> FlameSubject {
+        FlameSubject { profiler: "test", subject: "a <b>".to_owned(), events: "x:y".to_owned() }
     }
 
     #[test]
-    fn the_ending_says_what_is_written() {
+    fn the_extension_selects_the_format() {
         let cases = [
             ("-", Some(FlameGraph::Stdout)),
             ("a.svg", Some(FlameGraph::Svg("a.svg".into()))),
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_known_before() {
+    fn a_path_that_cannot_be_written_is_refused_before_the_run() {
         let dir = tempfile::tempdir().unwrap();
         let check = |path: PathBuf| FlameGraph::Svg(path).check();
         assert!(check(dir.path().join("a.svg")).is_ok());
@@ -288,25 +289,25 @@ mod tests {
         let path = dir.path().join("a.folded");
         let mut writer = FlameWriter::new(FlameGraph::Folded(path.clone()), about(), "samples");
         for lines in [vec!["a;b 1".to_owned(), "a;c 2".to_owned()], vec!["a;b 3".to_owned()], Vec::new()] {
-            writer.write(&Waits::default(), || lines.clone()).unwrap();
+            writer.write(&SinkProgress::default(), || lines.clone()).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), joined(&lines));
         }
         let rights = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(rights(), 0o600, "kernel addresses are for its owner alone");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        writer.write(&Waits::default(), || vec!["a 1".to_owned()]).unwrap();
-        assert_eq!(rights(), 0o640, "as somebody wanted it");
+        writer.write(&SinkProgress::default(), || vec!["a 1".to_owned()]).unwrap();
+        assert_eq!(rights(), 0o640, "the permissions are kept");
         assert!(writer.is_due(true));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        let err = writer.write(&Waits::default(), || vec!["a 1".to_owned()]).unwrap_err();
+        let err = writer.write(&SinkProgress::default(), || vec!["a 1".to_owned()]).unwrap_err();
         assert!(err.to_string().contains("a.folded"), "{err}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]
-    fn a_picture_stands_alone() {
+    fn an_svg_needs_no_other_file() {
         let writer = FlameWriter::new(FlameGraph::Svg("x.svg".into()), about(), "samples");
         let lines: Vec<String> =
             ["a;main;<b>&\"c\" 75", "a;main;d_[k] 20", "a;main;Lj:_[j] 5"].into_iter().map(str::to_owned).collect();

@@ -1,8 +1,9 @@
-//! A flood of occurrences as few lines of text: equal ones become one line with their number, the longest first.
+//! A flood of occurrences as a few lines of text: equal occurrences become one line with their count, the longest
+//! first.
 //!
-//! Up to some lines a second each occurrence has its own, at once. What comes beyond is held for a second at most and put
-//! together as the [`Grouping`] of its kind says. Nothing is forgotten: what has no line of its own is counted in that of
-//! its group, and a group that has none in the last line.
+//! Up to some lines a second, each occurrence is printed at once on a line of its own. Occurrences beyond that are held
+//! for a second at most and grouped as the [`Grouping`] of their kind says. Each occurrence is counted: in the line of
+//! its group, or, for a group without a line, in the last line.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -15,92 +16,92 @@ use crate::symbol::stack_key::StackKey;
 use crate::task::Comm;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Occurrences within a second that have lines of their own.
+/// Occurrences within a second that are printed on lines of their own.
 const MOST_SINGLE: usize = 20;
-/// And lines, with those of their stacks.
+/// Lines within a second that such occurrences have, with the frames of their stacks.
 const MOST_SINGLE_LINES: u64 = 200;
-/// What comes together seldom comes in one piece: so long the first of a flood waits for others.
+/// How long the first occurrence of a flood waits for others: those of one cause seldom arrive at the same moment.
 const GATHER_NS: u64 = 200_000_000;
-/// Groups held at most, and their bytes. The shorter half is only counted then.
+/// Most groups held, and their bytes. Beyond either, the half with the shorter durations is only counted.
 const MOST_GROUPS: usize = 1024;
 const MOST_BYTES: usize = 2 << 20;
-/// Names counted apart in a group, and numbers of tasks of each.
+/// Comms counted separately in a group, and tids kept of each.
 const MOST_NAMES: usize = 32;
 const MOST_TIDS: usize = 256;
 
-/// What came within the last second, and what of it is held.
+/// The occurrences of the last second, and the groups that are held.
 #[derive(Debug, Default)]
 pub struct Flood {
-    /// When occurrences came, and their lines: the last [`MOST_SINGLE`] at most.
+    /// Arrival time and number of lines of the last [`MOST_SINGLE`] occurrences.
     recent: VecDeque<(u64, u32)>,
     groups: FxHashMap<FloodKey, FloodGroup>,
     bytes: usize,
-    rests: Vec<Rest>,
+    rests: Vec<OmittedGroups>,
     held_since: Option<u64>,
-    /// When groups were taken last.
+    /// When groups were last taken to be printed.
     taken_at: Option<u64>,
 }
 
-/// What is equal in a group.
+/// What the occurrences of a group have in common.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct FloodKey {
-    /// By its address.
+    /// The address of the layout.
     layout: usize,
     same: Box<[Value]>,
     stack: StackKey,
-    /// The best hint at the place, where there is no other.
+    /// The comm, where neither a stack nor the place tells occurrences apart.
     comm: Option<Comm>,
 }
 
-/// Occurrences that are one line.
+/// Occurrences that share one line.
 #[derive(Debug)]
 pub struct FloodGroup {
     pub layout: &'static OccurrenceLayout,
     pub grouping: &'static Grouping,
-    /// Of the longest.
+    /// Subject of the longest occurrence.
     pub subject: Subject,
-    /// What they have in common, and the longest duration.
+    /// The values that all have in common, and the longest duration.
     pub values: Vec<Value>,
     pub stack: Option<StackId>,
     pub stack_key: StackKey,
     pub count: u64,
     pub total_ns: u64,
     names: FxHashMap<Comm, FloodName>,
-    /// Occurrences of other names.
+    /// Occurrences of comms that are not in `names`.
     unnamed: u64,
     bytes: usize,
 }
 
-/// A name in a group.
+/// The occurrences of one comm in a group.
 #[derive(Debug, Default)]
 pub struct FloodName {
     pub count: u64,
-    /// Sorted, the first [`MOST_TIDS`].
+    /// The first [`MOST_TIDS`] tids, sorted.
     pub tids: Vec<i32>,
-    /// There are more.
+    /// There are more tids.
     pub is_crowd: bool,
 }
 
 /// Groups without a line of their own.
 #[derive(Debug)]
-pub struct Rest {
+pub struct OmittedGroups {
     pub grouping: &'static Grouping,
     /// Occurrences.
     pub count: u64,
-    /// None: too many to be told apart.
+    /// None: too many groups to keep count of.
     pub groups: Option<u64>,
     pub longest_ns: u64,
 }
 
-/// What was held.
+/// The groups that were held.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct HeldGroups {
     /// The longest first.
     pub groups: Vec<FloodGroup>,
-    pub rests: Vec<Rest>,
+    pub rests: Vec<OmittedGroups>,
 }
 
-/// An occurrence that may be held.
+/// An occurrence that may be grouped with others.
 #[derive(Clone, Copy, Debug)]
 pub struct Groupable<'a> {
     pub subject: &'a Subject,
@@ -111,15 +112,15 @@ pub struct Groupable<'a> {
 }
 
 impl Flood {
-    /// Whether the next one is to be held, when so many come at once.
+    /// Whether the next occurrence is to be held, when `count` arrive at once.
     pub fn is_on(&mut self, now: u64, count: usize) -> bool {
         while self.recent.pop_front_if(|(came, _)| now.saturating_sub(*came) >= SECOND_NS).is_some() {}
         let lines: u64 = self.recent.iter().map(|(_, lines)| u64::from(*lines)).sum();
         self.is_holding() || self.recent.len() + count > MOST_SINGLE || lines >= MOST_SINGLE_LINES
     }
 
-    /// An occurrence came that has, or would have, so many lines.
-    pub fn came(&mut self, now: u64, lines: u32) {
+    /// Records the arrival of an occurrence that has, or would have, so many lines.
+    pub fn record_arrival(&mut self, now: u64, lines: u32) {
         if self.recent.len() >= MOST_SINGLE {
             self.recent.pop_front();
         }
@@ -130,15 +131,15 @@ impl Flood {
         self.held_since.is_some()
     }
 
-    /// When what is held is to be printed.
+    /// When the groups that are held are to be printed.
     pub fn due_at(&self) -> Option<u64> {
         let since = self.held_since?;
-        // A second behind the last ones, which came before: none is held for longer.
+        // A second after the groups before, but no group is held for longer than a second.
         let next = self.taken_at.map_or(0, |taken| taken.saturating_add(SECOND_NS));
         Some(next.min(since.saturating_add(SECOND_NS)).max(since.saturating_add(GATHER_NS)))
     }
 
-    /// Holds one. True when it is the first of its group.
+    /// Holds an occurrence. True when it is the first of its group.
     pub fn hold(&mut self, now: u64, one: Groupable<'_>, stack_key: StackKey) -> bool {
         self.held_since.get_or_insert(now);
         let same = one.grouping.same(one.values).cloned().collect();
@@ -160,7 +161,7 @@ impl Flood {
         true
     }
 
-    /// Makes room: the shorter ones are only counted.
+    /// Makes room: the groups with shorter durations are only counted.
     fn thin(&mut self) {
         let mut groups: Vec<(FloodKey, FloodGroup)> = self.groups.drain().collect();
         groups.sort_unstable_by_key(|(_, group)| Reverse(group.longest_ns()));
@@ -170,26 +171,27 @@ impl Flood {
                 self.bytes += group.bytes;
                 self.groups.insert(key, group);
             } else {
-                leave_out(&mut self.rests, &group).groups = None; // another one like it may come
+                omit(&mut self.rests, &group).groups = None; // an equal group may come again and would count twice
             }
         }
     }
 
-    /// Takes what is held, to be printed now.
-    pub fn take(&mut self, now: u64) -> Held {
+    /// Takes the groups that are held, to be printed now.
+    pub fn take(&mut self, now: u64) -> HeldGroups {
         if self.held_since.take().is_some() {
             self.taken_at = Some(now);
         }
         self.bytes = 0;
         let mut groups: Vec<FloodGroup> = std::mem::take(&mut self.groups).into_values().collect();
         groups.sort_unstable_by_key(|group| (Reverse(group.longest_ns()), group.subject.time, group.subject.tid));
-        Held { groups, rests: std::mem::take(&mut self.rests) }
+        HeldGroups { groups, rests: std::mem::take(&mut self.rests) }
     }
 }
 
-impl Held {
-    /// Chooses which groups have lines, by turns the longest and the one with the greatest total: many short waits may be
-    /// worse than a long one. The others are only counted. `lines` is how many a group takes.
+impl HeldGroups {
+    /// Chooses the groups that have lines: by turns the one with the longest duration and the one with the greatest
+    /// total, since many short waits may be worse than a long one. The others are only counted. `lines` is the number
+    /// of lines that a group takes.
     pub fn choose(&mut self, most: usize, most_lines: u32, mut lines: impl FnMut(&FloodGroup) -> u32) {
         let mut by_total: Vec<usize> = (0..self.groups.len()).collect();
         by_total.sort_by_key(|at| Reverse(self.groups[*at].total_ns));
@@ -207,16 +209,16 @@ impl Held {
         }
         let mut is_chosen = is_chosen.into_iter();
         for group in self.groups.extract_if(.., |_| is_chosen.next() == Some(false)) {
-            leave_out(&mut self.rests, &group);
+            omit(&mut self.rests, &group);
         }
     }
 }
 
-fn leave_out<'a>(rests: &'a mut Vec<Rest>, group: &FloodGroup) -> &'a mut Rest {
+fn omit<'a>(rests: &'a mut Vec<OmittedGroups>, group: &FloodGroup) -> &'a mut OmittedGroups {
     let grouping = group.grouping;
     let at = rests.iter().position(|rest| std::ptr::eq(rest.grouping, grouping)).unwrap_or(rests.len());
     if at == rests.len() {
-        rests.push(Rest { grouping, count: 0, groups: Some(0), longest_ns: 0 });
+        rests.push(OmittedGroups { grouping, count: 0, groups: Some(0), longest_ns: 0 });
     }
     let rest = &mut rests[at];
     rest.count = rest.count.saturating_add(group.count);
@@ -228,7 +230,7 @@ fn leave_out<'a>(rests: &'a mut Vec<Rest>, group: &FloodGroup) -> &'a mut Rest {
 impl FloodGroup {
     fn new(one: &Groupable<'_>, stack_key: StackKey) -> FloodGroup {
         let heap = one.values.iter().map(Value::heap_bytes).sum::<usize>();
-        let values = 2 * (size_of_val(one.values) + heap); // the key has some of them, too
+        let values = 2 * (size_of_val(one.values) + heap); // the key holds some of them again
         let bytes = size_of::<FloodKey>() + size_of::<FloodGroup>() + stack_key.bytes() + values;
         let mut group = FloodGroup {
             layout: one.layout,
@@ -284,12 +286,12 @@ impl FloodGroup {
         duration(self.grouping, &self.values)
     }
 
-    /// Whether they go on: their time is no sum.
+    /// Whether the occurrences are still going on: then their durations add up to no total.
     pub fn goes_on(&self) -> bool {
         matches!(self.values.get(self.grouping.goes_on), Some(Value::Bool(true)))
     }
 
-    /// Of how many tasks they are. None: too many to be told apart.
+    /// Number of tasks. None: too many to keep apart.
     pub fn tasks(&self) -> Option<usize> {
         if self.unnamed > 0 || self.names.values().any(|name| name.is_crowd) {
             return None;
@@ -300,7 +302,7 @@ impl FloodGroup {
         Some(tids.len())
     }
 
-    /// The `most` most frequent names, and how many occurrences are of others.
+    /// The `most` most frequent comms, and the number of occurrences of other comms.
     pub fn names(&self, most: usize) -> (Vec<(Comm, &FloodName)>, u64) {
         let mut names: Vec<(Comm, &FloodName)> = self.names.iter().map(|(comm, name)| (*comm, name)).collect();
         names.sort_unstable_by_key(|(comm, name)| (Reverse(name.count), *comm));
@@ -322,14 +324,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    struct Wait {
+    struct HeldWait {
         state: &'static str,
         ns: u64,
         waker: u64,
         wchan: Value,
     }
 
-    static WAITS: OccurrenceSchema<Wait> = OccurrenceSchema::<Wait>::new(
+    static WAITS: OccurrenceSchema<HeldWait> = OccurrenceSchema::<HeldWait>::new(
         &[
             Detail::new("state", |wait| Value::Word(wait.state)),
             Detail::new("duration_ns", |wait| Value::Ns(wait.ns)),
@@ -351,11 +353,11 @@ mod tests {
         Subject { time, cpu: 0, pid: tid, tid, comm: Comm::new(comm.as_bytes()) }
     }
 
-    fn wait(state: &'static str, ns: u64, waker: u64) -> Wait {
-        Wait { state, ns, waker, wchan: Value::None }
+    fn wait(state: &'static str, ns: u64, waker: u64) -> HeldWait {
+        HeldWait { state, ns, waker, wchan: Value::None }
     }
 
-    fn values(wait: &Wait) -> Vec<Value> {
+    fn values(wait: &HeldWait) -> Vec<Value> {
         WAITS.values(wait).collect()
     }
 
@@ -363,35 +365,36 @@ mod tests {
         StackKey::Frames([FrameKey::Kernel(addr)].into())
     }
 
-    fn hold(flood: &mut Flood, now: u64, subject: &Subject, wait: &Wait, stack_key: StackKey) -> bool {
+    fn hold(flood: &mut Flood, now: u64, subject: &Subject, wait: &HeldWait, stack_key: StackKey) -> bool {
         let (layout, values) = (WAITS.layout(), &values(wait)[..]);
         let grouping = layout.grouping.as_ref().unwrap();
         flood.hold(now, Groupable { subject, layout, grouping, values, stack: None }, stack_key)
     }
 
     #[test]
-    fn a_few_a_second_have_lines_of_their_own() {
+    fn a_few_occurrences_a_second_have_lines_of_their_own() {
         let mut flood = Flood::default();
         for n in 0..MOST_SINGLE as u64 {
             assert!(!flood.is_on(n * MS, 1), "{n}");
-            flood.came(n * MS, 2);
+            flood.record_arrival(n * MS, 2);
         }
         assert!(flood.is_on(999 * MS, 1));
         assert!(!flood.is_on(1000 * MS, 1) && flood.is_on(1000 * MS, 2), "the first came a second ago");
         assert!(!flood.is_on(1018 * MS, MOST_SINGLE - 1) && !flood.is_on(1019 * MS, MOST_SINGLE));
         assert!(flood.is_on(1019 * MS, MOST_SINGLE + 1), "many at once");
-        flood.came(1019 * MS, MOST_SINGLE_LINES as u32 - 1);
+        flood.record_arrival(1019 * MS, MOST_SINGLE_LINES as u32 - 1);
         assert!(!flood.is_on(1020 * MS, 1));
-        flood.came(1020 * MS, 1);
+        flood.record_arrival(1020 * MS, 1);
         assert!(flood.is_on(1020 * MS, 1), "long stacks");
         assert!(!flood.is_on(3000 * MS, 1) && flood.due_at().is_none());
         hold(&mut flood, 3000 * MS, &subject(1, 1, "a"), &wait("S", 1, 1), stack(1));
         assert!(flood.is_on(9000 * MS, 1), "it stays behind what came before it");
     }
 
-    /// However things come, none waits for longer than a second, and takings are rare.
+    /// Whatever the arrival times, no occurrence waits for longer than a second, and groups are taken once a second at
+    /// most.
     #[test]
-    fn nothing_is_held_for_more_than_a_second() {
+    fn no_occurrence_is_held_for_more_than_a_second() {
         let (mut flood, mut random, mut now) = (Flood::default(), 12345_u64, 0);
         let mut takings: Vec<u64> = Vec::new();
         for _ in 0..10_000 {
@@ -411,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_ones_are_one_group() {
+    fn equal_occurrences_are_one_group() {
         let mut flood = Flood::default();
         let ones = [
             (3, "S", 5, 1, "a", stack(1)),
@@ -431,7 +434,7 @@ mod tests {
             .collect();
         assert_eq!(firsts, [true, false, false, true, true, true, true, false]);
         for (tid, comm) in [(1, "a"), (2, "b")] {
-            let wait = Wait { wchan: Value::Word("there"), ..wait("S", 0, 1) };
+            let wait = HeldWait { wchan: Value::Word("there"), ..wait("S", 0, 1) };
             assert_eq!(hold(&mut flood, 0, &subject(9, tid, comm), &wait, StackKey::Absent), tid == 1);
         }
         let held = flood.take(5);
@@ -457,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_counted() {
+    fn omitted_groups_are_counted() {
         let mut flood = Flood::default();
         for n in 0..100_u64 {
             let key = stack(n % 10);
@@ -471,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn many_short_ones_are_not_hidden_by_long_ones() {
+    fn many_short_waits_are_not_hidden_by_long_ones() {
         let held = || {
             let mut flood = Flood::default();
             for n in 0..10_000_u64 {
@@ -497,7 +500,7 @@ mod tests {
         assert!(held.groups.len() == 52 && held.rests.is_empty());
     }
 
-    /// Whoever makes whatever waits, little is kept, nothing goes uncounted, and the longest have their groups.
+    /// Whatever waits a task makes, memory is bounded, each wait is counted, and the longest waits have their groups.
     #[test]
     fn a_hostile_flood_takes_little_memory() {
         const COUNT: u64 = 30_000;
@@ -512,7 +515,7 @@ mod tests {
                 &mut flood,
                 0,
                 &of,
-                &Wait { wchan, ..wait("S", ns, n) },
+                &HeldWait { wchan, ..wait("S", ns, n) },
                 if n % 2 == 0 { long.clone() } else { stack(n) },
             );
             hold(&mut flood, 0, &of, &wait("D", 0, n), stack(0));
@@ -530,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_not_told_apart() {
+    fn tasks_of_a_crowd_are_not_counted() {
         let mut flood = Flood::default();
         for tid in 0..MOST_TIDS as i32 + 5 {
             hold(&mut flood, 0, &subject(1, tid, "crowd"), &wait("S", 1, 1), stack(1));

@@ -1,4 +1,4 @@
-//! Floods through the whole output: what is printed of them, when, and before what.
+//! Floods through the whole output: which lines are printed, when, and before which other messages.
 
 use std::io::{BufRead, BufReader, PipeReader};
 
@@ -11,12 +11,12 @@ use crate::report::{Detail, GroupBy, OccurrenceSchema, Subject, Value};
 use crate::symbol::{SpaceKeys, Stacks};
 use crate::task::Comm;
 
-struct Wait {
+struct PipedWait {
     kind: u64,
     ms: u64,
 }
 
-static WAITS: OccurrenceSchema<Wait> = OccurrenceSchema::<Wait>::new(
+static WAITS: OccurrenceSchema<PipedWait> = OccurrenceSchema::<PipedWait>::new(
     &[
         Detail::new("kind", |wait| Value::Unsigned(wait.kind)),
         Detail::new("duration_ns", |wait| Value::Ns(wait.ms * 1_000_000)),
@@ -34,14 +34,14 @@ static WAITS: OccurrenceSchema<Wait> = OccurrenceSchema::<Wait>::new(
 
 pub fn wait(batch: &mut Batch, kind: u64, ms: u64, stack: Option<StackId>) {
     let subject = Subject { time: 0, cpu: 0, pid: 1, tid: 1, comm: Comm::new(b"task") };
-    batch.add(&WAITS, subject, &Wait { kind, ms }, stack);
+    batch.add(&WAITS, subject, &PipedWait { kind, ms }, stack);
 }
 
 fn lines(reader: PipeReader) -> impl Iterator<Item = String> {
     BufReader::new(reader).lines().map(Result::unwrap)
 }
 
-/// How many occurrences a line tells of.
+/// Number of occurrences that a line stands for.
 fn count(line: &str) -> u64 {
     let number = |text: &str| text.split([' ', ':']).next().and_then(|word| word.parse().ok());
     let of = |before: &str| line.split_once(before).and_then(|(_, rest)| number(rest));
@@ -60,7 +60,7 @@ fn a_flood_waits_for_no_other_message() {
 }
 
 #[test]
-fn every_occurrence_is_counted_once_and_before_what_comes_later() {
+fn every_occurrence_is_counted_once_and_before_later_messages() {
     for json in [false, true] {
         let (mut output, reader) = into_a_pipe(json);
         let read = std::thread::spawn(move || lines(reader).collect::<Vec<_>>());
@@ -97,7 +97,7 @@ fn every_occurrence_is_counted_once_and_before_what_comes_later() {
 }
 
 #[test]
-fn a_stack_that_stands_above_is_named() {
+fn a_stack_printed_above_is_referred_to_by_number() {
     let (mut output, reader) = into_a_pipe(false);
     let (mut stacks, mut keys) = (Stacks::new(1 << 20, 127), SpaceKeys::default());
     let mut id = |ip| stacks.intern_address(ip, true, Innermost::Executed, 1, &mut keys).unwrap();

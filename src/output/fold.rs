@@ -1,4 +1,5 @@
-//! Weighted stacks with their names: those that read the same are put together. What they share is kept once, in `tree`.
+//! Weighted stacks with their names: stacks that read the same are merged. Frames that they share are kept once, in
+//! `tree`.
 
 mod tree;
 
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::escape::escape;
-use crate::output::fold::tree::{Functions, NO_ADDRESS, NONE, Node, PROGRAM, Texts, Tree};
+use crate::output::fold::tree::{FrameNode, FrameTree, FunctionTable, NO_ADDRESS, NONE, PROGRAM, TextTable};
 use crate::stats::TopK;
 use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
@@ -17,7 +18,7 @@ use crate::symbol::name_cache::FunctionName;
 use crate::symbol::names::NamedFrame;
 use crate::task::Comm;
 
-/// Kernel functions in which an idle CPU waits. What happens in the idle task anywhere else is work: interrupts.
+/// Kernel functions in which an idle CPU waits. Samples of the idle task in any other function are work: interrupts.
 const IDLE: [&str; 22] = [
     "acpi_idle_do_entry",
     "acpi_idle_enter",
@@ -43,59 +44,59 @@ const IDLE: [&str; 22] = [
     "xen_safe_halt",
 ];
 
-/// The part of a stack that a name stands for in folded text: what the field's tools write for a frame of the kernel.
+/// Suffix of a kernel frame in folded text, as the other flame graph tools write it.
 const IN_KERNEL: &str = "_[k]";
-/// The same for code that was made at run time, and that a perf map names.
+/// Suffix of a frame of code generated at run time, named by a perf map.
 pub const MADE_AT_RUN_TIME: &str = "_[j]";
 
-/// Where there was no callchain, or it was not kept.
+/// Stands for a stack whose callchain was missing or not kept.
 const NO_STACK: &str = "[no stack]";
 
-/// What stacks that are told apart may take, roughly. When they take more, the lightest are counted in one place.
+/// Bytes that the separate stacks may take, roughly. Beyond that, the lightest stacks are counted together.
 const MOST_BYTES: usize = 16 << 20;
 
-/// What a sum takes in a map that is two thirds full.
-const GROUP_BYTES: usize = size_of::<(Key, Sum)>() * 3 / 2;
+/// Bytes of an entry in a map that is two thirds full.
+const GROUP_BYTES: usize = size_of::<(FoldKey, FoldSum)>() * 3 / 2;
 
 /// Stacks of one program that read the same.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct StackGroup {
     pub comm: Comm,
     /// None: several processes.
     pub pid: Option<i32>,
     pub weight: Weight,
-    /// Innermost first; of each the address is one of several.
+    /// Innermost first. The address of a frame is one of several that have the same name.
     pub frames: Vec<NamedFrame>,
 }
 
-/// Stacks of tasks on a CPU that was not idle, with their sums by function and by stack.
+/// Stacks of tasks on CPUs that were not idle, with sums of their weights by function and by stack.
 ///
-/// A run goes on for days, and there are always more stacks: what they take is bounded. When there are too many, what fell
-/// on the lightest is counted under `<others>`, and one that comes again begins anew.
+/// Memory is bounded, since a run may go on for days and always see new stacks. When there are too many, the weights of
+/// the lightest stacks are moved to `<others>`; a stack that was moved and is seen again starts from zero.
 #[derive(Clone, Debug)]
 pub struct Folded {
-    groups: FxHashMap<Key, Sum>,
-    tree: Tree,
-    texts: Texts,
+    groups: FxHashMap<FoldKey, FoldSum>,
+    tree: FrameTree,
+    texts: TextTable,
     programs: FxHashMap<u32, Comm>,
-    functions: Functions,
+    functions: FunctionTable,
     total: Weight,
     bytes: usize,
     most_bytes: usize,
 }
 
-/// What a stack reads as: its program, a text, and where its two parts end in the tree. Most stacks are one of few in the
-/// kernel, behind one of few in the program.
+/// A stack by what it reads as: the text of its program, and the nodes where its two parts end in the tree. There are
+/// two parts because most stacks combine one of few kernel parts with one of few user parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct FoldKey {
     program: u32,
-    /// All up to the outermost frame of the kernel.
+    /// The frames outside of the outermost kernel frame.
     outer: u32,
     inner: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sum {
+struct FoldSum {
     pid: Option<i32>,
     weight: Weight,
 }
@@ -116,17 +117,17 @@ impl Folded {
     fn within(most_bytes: usize) -> Folded {
         Folded {
             groups: FxHashMap::default(),
-            tree: Tree::default(),
-            texts: Texts::default(),
+            tree: FrameTree::default(),
+            texts: TextTable::default(),
             programs: FxHashMap::default(),
-            functions: Functions::default(),
+            functions: FunctionTable::default(),
             total: Weight::default(),
             bytes: 0,
             most_bytes,
         }
     }
 
-    /// Adds what fell on more stacks.
+    /// Adds the weights of more stacks.
     pub fn extend(&mut self, rows: &[Weighted], mut name: impl FnMut(StackId) -> Vec<NamedFrame>) {
         for row in rows {
             let frames = row.stack.map_or_else(Vec::new, &mut name);
@@ -140,22 +141,22 @@ impl Folded {
         self.total = self.total.and(row.weight);
         let innermost = self.function(innermost(frames));
         self.functions.add(innermost, row.weight);
-        self.count(row.comm, Sum { pid: Some(row.pid), weight: row.weight }, frames);
+        self.count(row.comm, FoldSum { pid: Some(row.pid), weight: row.weight }, frames);
         if self.bytes > self.most_bytes {
             self.thin();
         }
     }
 
-    /// Adds to the sum of a stack.
-    fn count(&mut self, comm: Comm, sum: Sum, frames: &[NamedFrame]) {
+    /// Adds to the weight of a stack.
+    fn count(&mut self, comm: Comm, sum: FoldSum, frames: &[NamedFrame]) {
         let program = self.text(&program(comm));
         self.programs.entry(program).or_insert(comm);
-        // What only looks like an address of the kernel is in no module.
+        // An address that only looks like one of the kernel is in no module.
         let is_kernels = |frame: &NamedFrame| frame.module.is_some() && is_kernel(frame);
         let kernel = frames.iter().rposition(is_kernels).map_or(0, |outermost| outermost + 1);
         let (inner, outer) = frames.split_at(kernel);
         let outer = if outer.is_empty() { NONE } else { self.part(outer, PROGRAM | program, sum.weight.amount) };
-        let key = Key { program, outer, inner: self.part(inner, NONE, sum.weight.amount) };
+        let key = FoldKey { program, outer, inner: self.part(inner, NONE, sum.weight.amount) };
         match self.groups.entry(key) {
             Entry::Occupied(entry) => {
                 let known = entry.into_mut();
@@ -169,14 +170,14 @@ impl Folded {
         }
     }
 
-    /// Where frames, innermost first, end in the tree, inside of `root`.
+    /// The node where frames, innermost first, end in the tree, inside of `root`.
     fn part(&mut self, frames: &[NamedFrame], root: u32, heaviest: u64) -> u32 {
         frames.iter().rev().fold(root, |around, frame| {
             let text = self.text(&frame_text(frame));
             let function = self.function(frame.function());
             let addr = frame.addr.unwrap_or(NO_ADDRESS);
             let (number, bytes) =
-                self.tree.number(Node { around, text, function, addr, offset: frame.offset, heaviest });
+                self.tree.number(FrameNode { around, text, function, addr, offset: frame.offset, heaviest });
             self.bytes += bytes;
             number
         })
@@ -194,12 +195,12 @@ impl Folded {
         number
     }
 
-    /// Keeps the heaviest functions and stacks in half the room.
+    /// Keeps the heaviest functions and stacks, in half of the bytes.
     fn thin(&mut self) {
         let before = std::mem::replace(self, Folded::within(self.most_bytes));
         self.total = before.total;
         self.keep_functions(before.functions.sums.iter().filter(|(_, sum)| sum.amount > 0).cloned().collect());
-        let mut groups: Vec<(Key, Sum)> = before.groups.iter().map(|(key, sum)| (*key, *sum)).collect();
+        let mut groups: Vec<(FoldKey, FoldSum)> = before.groups.iter().map(|(key, sum)| (*key, *sum)).collect();
         groups.sort_unstable_by_key(|(_, sum)| Reverse(sum.weight));
         let mut others = Weight::default();
         for (key, sum) in groups {
@@ -209,11 +210,11 @@ impl Folded {
                 others = others.and(sum.weight);
             }
         }
-        self.count(Comm::new(b"<others>"), Sum { pid: Some(0), weight: others }, &[]);
+        self.count(Comm::new(b"<others>"), FoldSum { pid: Some(0), weight: others }, &[]);
     }
 
     fn keep_functions(&mut self, mut functions: Vec<(Arc<FunctionName>, Weight)>) {
-        const PART: usize = 8; // of the room
+        const PART: usize = 8; // functions may take 1/PART of the bytes
         functions.sort_unstable_by_key(|(_, sum)| Reverse(*sum));
         let mut others = Weight::default();
         for (function, sum) in functions {
@@ -228,12 +229,12 @@ impl Folded {
         self.functions.add(function, others);
     }
 
-    /// Of all stacks.
+    /// Weight of all stacks.
     pub fn total(&self) -> Weight {
         self.total
     }
 
-    /// `comm;outermost;...;innermost WEIGHT`, sorted.
+    /// Folded lines, sorted: `comm;outermost;...;innermost WEIGHT`.
     pub fn lines(&self) -> Vec<String> {
         let groups = self.groups.iter();
         let mut lines: Vec<String> =
@@ -242,7 +243,7 @@ impl Folded {
         lines
     }
 
-    fn line(&self, key: Key) -> String {
+    fn line(&self, key: FoldKey) -> String {
         let mut texts: Vec<&str> = self.nodes(key).map(|node| self.texts.text(node.text)).collect();
         if texts.is_empty() {
             texts.push(NO_STACK);
@@ -252,13 +253,13 @@ impl Folded {
         texts.join(";")
     }
 
-    /// Innermost first.
-    fn nodes(&self, key: Key) -> impl Iterator<Item = &Node> {
+    /// Nodes of the frames, innermost first.
+    fn nodes(&self, key: FoldKey) -> impl Iterator<Item = &FrameNode> {
         self.tree.outwards(key.inner).chain(self.tree.outwards(key.outer))
     }
 
-    fn frames(&self, key: Key) -> Vec<NamedFrame> {
-        let named = |node: &Node| {
+    fn frames(&self, key: FoldKey) -> Vec<NamedFrame> {
+        let named = |node: &FrameNode| {
             let (function, _) = self.functions.sums.get(node.function as usize)?;
             Some(NamedFrame {
                 addr: (node.addr != NO_ADDRESS).then_some(node.addr),
@@ -270,21 +271,21 @@ impl Folded {
         self.nodes(key).filter_map(named).collect()
     }
 
-    fn comm(&self, key: Key) -> Comm {
+    fn comm(&self, key: FoldKey) -> Comm {
         self.programs.get(&key.program).copied().unwrap_or_default()
     }
 
-    /// The heaviest first.
-    pub fn heaviest(&self, most: usize) -> Vec<Group> {
-        let mut groups: Vec<(Key, Sum)> = self.groups.iter().map(|(key, sum)| (*key, *sum)).collect();
-        let by_weight = |(_, one): &(Key, Sum), (_, other): &(Key, Sum)| other.weight.cmp(&one.weight);
-        // Lines are long: they are made of those only that may be among the first.
+    /// The `most` heaviest stacks, the heaviest first.
+    pub fn heaviest(&self, most: usize) -> Vec<StackGroup> {
+        let mut groups: Vec<(FoldKey, FoldSum)> = self.groups.iter().map(|(key, sum)| (*key, *sum)).collect();
+        let by_weight = |(_, one): &(FoldKey, FoldSum), (_, other): &(FoldKey, FoldSum)| other.weight.cmp(&one.weight);
+        // Lines are long: they are made only for stacks that may be among the first.
         if let Some(last) = most.checked_sub(1).filter(|last| *last < groups.len()) {
             let least = groups.select_nth_unstable_by(last, by_weight).1.1.weight;
             groups.retain(|(_, sum)| sum.weight >= least);
         }
         groups.sort_by_cached_key(|(key, sum)| (Reverse(sum.weight), self.line(*key)));
-        let group = |(key, sum): (Key, Sum)| Group {
+        let group = |(key, sum): (FoldKey, FoldSum)| StackGroup {
             comm: self.comm(key),
             pid: sum.pid,
             weight: sum.weight,
@@ -293,7 +294,7 @@ impl Folded {
         groups.into_iter().take(most).map(group).collect()
     }
 
-    /// What fell on each function itself, without those it called; the heaviest first.
+    /// The functions with the greatest weight of their own, without the functions they called; the heaviest first.
     pub fn functions(&self, most: usize) -> Vec<(FunctionName, Weight)> {
         let sums = self.functions.sums.iter().filter(|(_, sum)| sum.amount > 0);
         let heaviest = TopK::of(most, sums.map(|(function, sum)| ((*sum, Reverse(by_name(function))), function)));
@@ -319,16 +320,16 @@ fn is_idle(pid: i32, frames: &[NamedFrame]) -> bool {
 }
 
 fn is_kernel(frame: &NamedFrame) -> bool {
-    // From /proc/TID/stack: no address, but a module; unlike the mark of a cut stack.
+    // A frame from /proc/TID/stack has no address, but a module; the marker of a truncated stack has neither.
     frame.addr.map_or(frame.module.is_some(), |addr| addr >> 63 == 1)
 }
 
-/// Memory of a program: where code of it has a name, a perf map gave it.
+/// True for memory that belongs to no file: code there has a name only if a perf map gave it one.
 fn is_no_file(module: &str) -> bool {
     module.starts_with("//anon") || module == "[heap]" || module.starts_with("[anon:") || module == "[stack]"
 }
 
-/// The first part of a line: the program.
+/// The first part of a folded line: the program.
 fn program(comm: Comm) -> String {
     let mut text = neutral(&if comm.is_empty() { "<gone>".to_owned() } else { escape(comm.as_bytes()) });
     if text.starts_with('#') {
@@ -356,7 +357,8 @@ fn frame_text(frame: &NamedFrame) -> String {
     }
 }
 
-/// Without what has a meaning in folded text: a semicolon, and a number behind a blank, which would be a weight.
+/// Replaces what has a meaning in folded text: a semicolon, and the blank before a number at the end, which would be
+/// read as a weight.
 fn neutral(text: &str) -> String {
     let text = text.replace(';', ":");
     match text.rsplit_once(' ') {
@@ -385,7 +387,7 @@ pub mod tests {
         Weight { amount: samples, samples }
     }
 
-    /// Rows with a stack each, of pid, comm, weight and frames innermost first.
+    /// Folds rows of pid, comm, weight and frames, innermost first.
     pub fn folded(rows: &[(i32, &str, u64, Vec<NamedFrame>)]) -> Folded {
         let mut folded = Folded::default();
         for (pid, comm, weight, frames) in rows {
@@ -430,7 +432,7 @@ pub mod tests {
     }
 
     #[test]
-    fn the_kernels_part_is_kept_once() {
+    fn shared_frames_are_kept_once() {
         let stack = |user: &'static str, addr: u64| {
             let kernel = |name| named(KERNEL + addr, Ok(name), Some("[kernel]"));
             vec![
@@ -443,13 +445,14 @@ pub mod tests {
         let folded = folded(&[(1, "a", 2, stack("f", 1)), (1, "a", 3, stack("g", 2)), (2, "b", 1, stack("f", 3))]);
         assert_eq!(folded.tree.nodes.len(), 2 + 3 + 2, "f and g of one program share main");
         let heaviest = folded.heaviest(9);
-        let brief = |group: &Group| {
+        let brief = |group: &StackGroup| {
             let names = group.frames.iter().map(|frame| frame.symbol.clone().unwrap().to_string());
             (group.comm, group.weight.amount, names.collect::<Vec<_>>().join(" "))
         };
         assert_eq!(brief(&heaviest[0]), (Comm::new(b"a"), 3, "schedule do_syscall_64 g main".to_owned()));
         assert_eq!(brief(&heaviest[1]), (Comm::new(b"a"), 2, "schedule do_syscall_64 f main".to_owned()));
-        let addrs = |group: &Group| group.frames.iter().map(|frame| frame.addr.unwrap() & 0xff).collect::<Vec<_>>();
+        let addrs =
+            |group: &StackGroup| group.frames.iter().map(|frame| frame.addr.unwrap() & 0xff).collect::<Vec<_>>();
         assert_eq!(heaviest.iter().map(addrs).collect::<Vec<_>>(), [[2, 2, 2, 2], [2, 2, 1, 2], [2, 2, 3, 3]]);
         assert_eq!(folded.lines()[2], "b;main;f;do_syscall_64_[k];schedule_[k] 1");
     }
@@ -473,7 +476,7 @@ pub mod tests {
     }
 
     #[test]
-    fn an_idle_cpu_is_no_work_but_its_interrupts_are() {
+    fn idle_samples_are_left_out_but_interrupts_are_counted() {
         let kernel = |name| vec![named(KERNEL, name, Some("[kernel]"))];
         let folded = folded(&[
             (0, "swapper", 100, kernel(Ok("pv_native_safe_halt"))),
@@ -486,7 +489,7 @@ pub mod tests {
     }
 
     #[test]
-    fn each_row_is_named_by_its_stack() {
+    fn each_row_has_the_frames_of_its_stack() {
         let id = crate::symbol::Stacks::new(1 << 20, 127)
             .intern_address(7, true, Default::default(), 1, &mut Default::default())
             .unwrap();
@@ -495,8 +498,8 @@ pub mod tests {
         assert_eq!(folded.lines(), ["a;[no stack] 2", "a;main 2"]);
     }
 
-    /// `many` stacks in `most_bytes`, each seen once, of a process and with a function of its own; and one that is seen as
-    /// often as all of them.
+    /// `many` stacks in `most_bytes`, each seen once, of a process and with a function of its own; and one that is seen
+    /// as often as all of them.
     fn thinned(many: u64, most_bytes: usize) -> Folded {
         let mut folded = Folded::within(most_bytes);
         let mut add = |pid: i32, name: &str| {
@@ -512,7 +515,7 @@ pub mod tests {
     }
 
     #[test]
-    fn the_lightest_stacks_are_put_together() {
+    fn the_lightest_stacks_are_counted_together() {
         let many = 20_000;
         let folded = thinned(many, 64 << 10);
         assert!(folded.groups.len() < 1000 && folded.functions.sums.len() < 1000 && folded.texts.texts.len() < 1000);
@@ -529,7 +532,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_fits_is_told_apart() {
+    fn stacks_that_fit_stay_separate() {
         let folded = thinned(100, 64 << 10);
         assert_eq!((folded.groups.len(), folded.functions(usize::MAX).len()), (101, 101));
         assert_eq!(folded.heaviest(3).iter().map(|group| group.weight.amount).collect::<Vec<u64>>(), [100, 1, 1]);

@@ -11,18 +11,18 @@ pub struct Forecast {
     pub time_ns: u64,
     pub counted_ns: u64,
     pub sampled_ns: u64,
-    /// A signal or the target's end came first.
+    /// A signal, or the end of the target, ended the measurement early.
     pub ended_early: bool,
     pub cpus: usize,
-    /// Descriptors that were counted.
+    /// Number of counter file descriptors.
     pub counters: usize,
     pub events: Vec<EventForecast>,
     pub per_s: f64,
-    /// When nobody watches, if that is more.
+    /// Events per second while nothing is recorded, if that is more.
     pub unwatched_per_s: Option<f64>,
     pub bytes_per_s: f64,
     pub side_bytes_per_s: f64,
-    /// Of perf-prof, in per cent of one CPU.
+    /// CPU time of perf-prof, in per cent of one CPU.
     pub cpu_pct: f64,
     pub pace: ForecastPace,
     pub ring: RingForecast,
@@ -32,15 +32,16 @@ pub struct Forecast {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForecastPace {
     KeepsUp,
-    /// It would, but others have the CPU.
+    /// The reader would keep up, but other tasks use the CPU.
     Crowded,
-    /// It would, but the output has the only CPU that both may use.
+    /// The reader would keep up, but must share the only CPU allowed with the output thread.
     Alone,
     TooSlow,
 }
 
 impl ForecastPace {
-    /// `busy`: the CPU that it needs; `share`: what others leave to it; `own`: what other threads of perf-prof leave.
+    /// All are shares of one CPU: `busy` is what the reader needs, `share` what other tasks leave to it, `own` what
+    /// other threads of perf-prof leave to it.
     pub fn of(busy: f64, share: f64, own: f64) -> ForecastPace {
         const MOST: f64 = 0.9;
         match () {
@@ -60,13 +61,13 @@ pub struct EventForecast {
     pub unwatched_per_s: Option<f64>,
     pub busiest_per_s: f64,
     pub record_bytes: f64,
-    /// None was seen: the size follows from the layout.
+    /// No record was seen: the size follows from the layout.
     pub is_estimate: bool,
-    /// In a callchain.
+    /// Frames of a callchain, on average.
     pub frames: Option<f64>,
-    /// False: it is only counted.
+    /// False: the event is only counted.
     pub samples: bool,
-    /// Its counter tells how many samples it makes.
+    /// The counter of the event tells how many samples it makes.
     pub is_counted: bool,
 }
 
@@ -74,22 +75,23 @@ pub struct EventForecast {
 #[derive(Clone, Copy, Debug)]
 pub struct RingForecast {
     pub pages: u64,
-    /// More would be needed than there may be.
+    /// More pages would be needed than a ring may have.
     pub is_most: bool,
-    /// Of each CPU.
+    /// Rings of each CPU.
     pub rings: usize,
     pub page_bytes: u64,
-    /// `-m`
+    /// Pages of `-m`.
     pub asked: Option<u64>,
     pub default_pages: u64,
-    /// Of what it would have or should have there is only this.
-    pub allowed: Option<Allowed>,
+    /// The limit, if it is below the pages that the run asks for or should ask for.
+    pub allowed: Option<RingAllowance>,
 }
 
+/// The most pages that a limit allows.
 #[derive(Clone, Copy, Debug)]
-pub struct Allowed {
+pub struct RingAllowance {
     pub pages: u64,
-    /// `the mlock limit allows`
+    /// The limit, in words: `the mlock limit allows`.
     pub who: &'static str,
     pub cure: &'static str,
 }
@@ -100,17 +102,17 @@ impl RingForecast {
         if kib >= 1024 { format!("{} MiB", kib / 1024) } else { format!("{kib} KiB") }
     }
 
-    /// What the run asks for as it is.
+    /// The pages that the run asks for, by `-m` or by default.
     pub fn given(&self) -> u64 {
         self.asked.unwrap_or(self.default_pages)
     }
 
-    /// What it would get of so many.
+    /// The pages that the run would get of so many.
     fn there_is(&self, pages: u64) -> u64 {
         self.allowed.map_or(pages, |allowed| pages.min(allowed.pages))
     }
 
-    /// What the run would get, in words.
+    /// The pages that the run would get, in words.
     fn gets(&self) -> String {
         let (given, gets) = (self.given(), self.there_is(self.given()));
         match (self.asked, gets < given) {
@@ -122,7 +124,7 @@ impl RingForecast {
     }
 }
 
-/// Rows of the text at most.
+/// Most rows of events in text.
 const MOST_ROWS: usize = 20;
 
 impl Forecast {
@@ -225,7 +227,7 @@ impl Forecast {
         } else {
             lines.push(format!("ring buffers: {advice} should lose nothing; {name} {verdict}"));
         }
-        if let Some(Allowed { pages, who, cure }) = ring.allowed {
+        if let Some(RingAllowance { pages, who, cure }) = ring.allowed {
             lines.push(format!("{who} -m {pages} at most; cure: {cure}"));
         }
         let why = match self.pace {
@@ -290,7 +292,7 @@ impl EventForecast {
     }
 }
 
-/// Without digits that nobody needs.
+/// A number with one decimal below 100, with none from there on.
 fn number(value: f64) -> String {
     if value < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
@@ -358,7 +360,7 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
     }
 
     #[test]
-    fn what_is_not_sure_is_marked() {
+    fn estimates_are_marked() {
         let mut told = forecast();
         told.events = (0..25).map(|index| event(&format!("e{index:02}"), 1.0 + f64::from(index))).collect();
         told.events[24] = EventForecast { is_estimate: true, frames: Some(12.34), ..event("\x1b[e", 1e6) };
@@ -381,11 +383,11 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
     }
 
     #[test]
-    fn the_advice_fits_what_was_asked_for() {
+    fn the_advice_fits_the_option() {
         let ring = forecast().ring;
         let asked = |pages| RingForecast { asked: Some(pages), ..ring };
         let few = |pages, asked| {
-            let allowed = Some(Allowed { pages, who: "the mlock limit allows", cure: "a larger one" });
+            let allowed = Some(RingAllowance { pages, who: "the mlock limit allows", cure: "a larger one" });
             RingForecast { allowed, asked, ..ring }
         };
         let cases: [(RingForecast, ForecastPace, &str); 13] = [
@@ -427,7 +429,7 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
     }
 
     #[test]
-    fn one_object_with_numbers_alone() {
+    fn json_is_one_object_with_finite_numbers() {
         let mut told = forecast();
         told.events[2] = EventForecast { samples: false, frames: Some(f64::NAN), ..event("\"\n", 0.0) };
         let mut out = Vec::new();
@@ -439,7 +441,7 @@ ring buffers: -m 64 (256 KiB per CPU) should lose nothing; the default, 2048 (8 
         assert_eq!((object["ring_pages"].as_u64(), object["ring_bytes"].as_u64()), (Some(64), Some(262_144)));
         assert_eq!((&object["ring_suffices"], &object["keeps_up"]), (&true.into(), &true.into()));
         assert_eq!((object["run_ring_pages"].as_u64(), object["allowed_ring_pages"].as_u64()), (Some(2048), None));
-        told.ring.allowed = Some(Allowed { pages: 16, who: "the mlock limit allows", cure: "a larger one" });
+        told.ring.allowed = Some(RingAllowance { pages: 16, who: "the mlock limit allows", cure: "a larger one" });
         out.clear();
         told.print(true, &mut out);
         let object: serde_json::Value = serde_json::from_slice(&out).unwrap();

@@ -1,5 +1,5 @@
-//! Frames of stacks as lines of text: a name each, or why there is none. What repeats is counted, and names of templates are
-//! made short: JSON and the files of flame graphs have all of it.
+//! Frames of stacks as lines of text: a name each, or the reason why there is none. Repeated frames are counted, and
+//! names of templates are shortened. JSON and the files of flame graphs have every frame and whole names.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -8,9 +8,9 @@ use crate::escape::escape_into;
 use crate::symbol::matching::without_arguments;
 use crate::symbol::names::{KERNEL, NamedFrame};
 
-/// Frames of one kind in a row that are shown; of more there is a count.
+/// Equal frames in a row that are shown. Further ones are counted.
 const MOST_ALIKE: usize = 3;
-/// Characters of a name.
+/// Most characters of a name.
 const MOST_NAME: usize = 120;
 
 /// Appends the frames of a stack, a line each, with their addresses.
@@ -28,7 +28,7 @@ pub fn stack(frames: &[NamedFrame], out: &mut Vec<u8>) {
                     push_module(module, out);
                 }
             }
-            // Its offset is the address that stands there already.
+            // The offset of such a frame is its address, which the line has already.
             (Err(reason), Some(KERNEL)) => {
                 let _ = write!(out, "{KERNEL} ({reason})");
             }
@@ -43,7 +43,7 @@ pub fn stack(frames: &[NamedFrame], out: &mut Vec<u8>) {
     });
 }
 
-/// Appends up to `depth` frames of stacks that differ in their addresses: names alone.
+/// Appends the names of up to `depth` frames, without addresses: those of merged stacks differ.
 pub fn names(frames: &[NamedFrame], depth: usize, out: &mut Vec<u8>) {
     let is_alike = |one: &NamedFrame, other: &NamedFrame| (&one.symbol, &one.module) == (&other.symbol, &other.module);
     lines(frames, depth, is_alike, out, |frame, out| {
@@ -51,12 +51,12 @@ pub fn names(frames: &[NamedFrame], depth: usize, out: &mut Vec<u8>) {
     });
 }
 
-/// A frame like the one before: of a recursion, or without a name for the same reason.
+/// True for a frame that repeats another: of a recursion, or without a name for the same reason.
 fn is_again(one: &NamedFrame, other: &NamedFrame) -> bool {
     (&one.symbol, &one.module) == (&other.symbol, &other.module) && (one.symbol.is_err() || one.addr == other.addr)
 }
 
-/// `depth`: lines at most.
+/// Appends the frames, `depth` lines at most.
 fn lines(
     frames: &[NamedFrame],
     depth: usize,
@@ -86,7 +86,7 @@ fn lines(
     }
 }
 
-/// Appends where an address is: `function+0x1a file`.
+/// Appends the place of an address: `function+0x1a file`.
 pub fn place(frame: &NamedFrame, out: &mut Vec<u8>) {
     let module = frame.module.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
     match &frame.symbol {
@@ -96,7 +96,7 @@ pub fn place(frame: &NamedFrame, out: &mut Vec<u8>) {
     let _ = module.map(|module| write!(out, " {module}"));
 }
 
-/// Appends a function without an address: its name, or why it has none, and its module.
+/// Appends a function without an address: its name, or the reason why it has none, and its module.
 pub fn function(name: Result<&str, &str>, module: Option<&str>, out: &mut Vec<u8>) {
     match name {
         Ok(symbol) => escape_into(brief(symbol).as_bytes(), out),
@@ -118,7 +118,7 @@ fn push_module(module: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// A long name without the arguments of its templates, and without its middle if that is not enough.
+/// The name, without template arguments if it is long, and without its middle if it still is.
 fn brief(name: &str) -> Cow<'_, str> {
     const MARK: &str = "...";
     if name.len() <= MOST_NAME || name.chars().count() <= MOST_NAME {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_is_counted() {
+    fn repeated_frames_are_counted() {
         let unnamed = |addr| named(addr, Err("jit-no-map"), Some("//anon"));
         let mut frames: Vec<NamedFrame> = (0..104).map(unnamed).collect();
         frames.push(named(1, Ok("main"), None));

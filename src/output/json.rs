@@ -6,7 +6,7 @@ use crate::bpf::attached::AttachedProgram;
 use crate::digits::{self, Digits};
 use crate::escape::{escape, is_plain};
 use crate::output::EventText;
-use crate::output::table::Line;
+use crate::output::table::TableLine;
 use crate::output::wall::WallClock;
 use crate::report::{ColumnHead, ColumnKind, Command, LineageProcess, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
@@ -18,11 +18,11 @@ use crate::tep::field::FieldValue;
 /// The largest integer that every JSON reader takes exactly.
 const EXACT: u64 = 1 << 53;
 
-/// Builds one object; commas are its business.
+/// Builds one JSON object, and writes the commas between its keys.
 pub struct Object<'a> {
     out: &'a mut Vec<u8>,
     first: bool,
-    /// The object that a dotted key has opened.
+    /// Key of the inner object that a dotted key has opened; empty: none.
     inside: &'static str,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Object<'a> {
         Object { out, first: true, inside: "" }
     }
 
-    /// The keys that every object begins with.
+    /// Starts an object with the keys that every line begins with.
     pub fn head(out: &'a mut Vec<u8>, kind: &str, profiler: &str, time_ns: u64, wall: &mut WallClock) -> Object<'a> {
         let mut object = Object::new(out);
         push_string(kind, object.labelled(b"\"type\":"));
@@ -52,7 +52,7 @@ impl<'a> Object<'a> {
         self.out.push(b'}');
     }
 
-    /// Writes the key; the value is the caller's.
+    /// Writes the key; the caller appends the value.
     pub fn key(&mut self, key: &str) -> &mut Vec<u8> {
         self.comma();
         push_string(key, self.out);
@@ -60,7 +60,7 @@ impl<'a> Object<'a> {
         self.out
     }
 
-    /// As `key`, with a key as [`label`] makes it.
+    /// As `key`, with a key made by [`label`].
     #[inline]
     fn labelled(&mut self, label: &[u8]) -> &mut Vec<u8> {
         self.comma();
@@ -84,7 +84,7 @@ impl<'a> Object<'a> {
         push_unsigned(value, self.key(key));
     }
 
-    /// Two digits behind the point.
+    /// Writes a number with two decimals.
     pub fn decimal(&mut self, key: &str, value: f64) {
         let value = if value.is_finite() { value } else { 0.0 };
         let _ = write!(self.key(key), "{value:.2}");
@@ -98,7 +98,7 @@ impl<'a> Object<'a> {
         push_signed(value, self.key(key));
     }
 
-    /// A value under its key; a dotted key opens or continues an object.
+    /// Writes a value under its key; a dotted key opens or continues an inner object.
     pub fn value(&mut self, key: &'static str, value: &Value) {
         let (object, key) = key.split_once('.').unwrap_or(("", key));
         if object != self.inside && !self.inside.is_empty() {
@@ -127,7 +127,7 @@ pub fn push_string(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// As [`push_string`] of the escaped text.
+/// Appends text from others as a string, escaped for terminals and for JSON.
 fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
     if is_itself(text) {
         push_quoted(text, out);
@@ -136,7 +136,7 @@ fn push_escaped(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// True for a text that neither we nor JSON escape.
+/// True for text that needs no escape, neither for terminals nor for JSON.
 fn is_itself(text: &[u8]) -> bool {
     is_plain(text) && !text.iter().fold(false, |any, byte| any | matches!(byte, b'"' | b'\\'))
 }
@@ -167,7 +167,7 @@ fn push_signed(value: i64, out: &mut Vec<u8>) {
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        // Frames need their names: see `row`. A place is a text by now.
+        // The frames of a stack have names and are written by `row`. A place was replaced by its text before.
         Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) => out.extend_from_slice(b"null"),
         Value::Unsigned(value) | Value::Ns(value) | Value::Age(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
@@ -197,7 +197,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Hexadecimal text: it may be above what every reader takes as a number.
+/// Appends an address as hexadecimal text, since it may be above `EXACT`.
 fn push_address(addr: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"0x");
     digits::push_hex(addr, out);
@@ -236,7 +236,7 @@ pub fn attached(programs: &[AttachedProgram], out: &mut Vec<u8>) {
     });
 }
 
-/// What became of the callchains.
+/// Writes the number of callchains by quality.
 pub fn quality(object: &mut Object<'_>, stacks: &QualityCounts) {
     let mut inner = Object::new(object.key("stacks"));
     for (key, count) in [
@@ -252,7 +252,7 @@ pub fn quality(object: &mut Object<'_>, stacks: &QualityCounts) {
     inner.end();
 }
 
-/// How many places have a name, and which modules lack some.
+/// Writes how many code places have a name, and which modules lack names.
 pub fn coverage(object: &mut Object<'_>, coverage: &Coverage) {
     let mut inner = Object::new(object.key("symbols"));
     inner.unsigned("named", coverage.count.named);
@@ -276,18 +276,23 @@ pub fn subject(object: &mut Object<'_>, subject: &Subject) {
     push_escaped(subject.comm.as_bytes(), object.labelled(b"\"comm\":"));
 }
 
-/// What is told of an occurrence.
+/// Writes the details of an occurrence.
 pub fn details(object: &mut Object<'_>, layout: &OccurrenceLayout, values: &[Value]) {
     for (detail, value) in layout.details().iter().zip(values).filter(|(detail, _)| detail.in_json) {
         object.value(detail.name, value);
         detail.alias.iter().for_each(|alias| object.value(alias, value));
     }
-    // A stack or another key may follow: the last object is closed by an empty one of no object.
+    // A stack or another key may follow: a value without an object closes the inner object.
     object.value("", &Value::None);
 }
 
-/// The cells of a row, and its frames.
-pub fn row(object: &mut Object<'_>, columns: &[ColumnHead], line: &Line, name: impl FnMut(StackId) -> Vec<NamedFrame>) {
+/// Writes the cells of a row, and the frames of its stack.
+pub fn row(
+    object: &mut Object<'_>,
+    columns: &[ColumnHead],
+    line: &TableLine,
+    name: impl FnMut(StackId) -> Vec<NamedFrame>,
+) {
     for (column, value) in columns.iter().zip(&line.cells).filter(|(column, _)| column.in_json) {
         if column.kind != ColumnKind::Stack {
             object.value(column.key, value);
@@ -300,7 +305,7 @@ pub fn row(object: &mut Object<'_>, columns: &[ColumnHead], line: &Line, name: i
     }
 }
 
-/// `"name":`
+/// A key as JSON: `"name":`.
 pub fn label(name: &str) -> Vec<u8> {
     let mut out = Vec::new();
     push_string(name, &mut out);
@@ -308,7 +313,7 @@ pub fn label(name: &str) -> Vec<u8> {
     out
 }
 
-/// `"event":"name"`, and the alias.
+/// The keys of an event's name and alias: `"event":"name","alias":"name"`.
 pub fn event_label(name: &str, alias: Option<&str>) -> Vec<u8> {
     let mut out = label("event");
     push_string(name, &mut out);
@@ -319,7 +324,8 @@ pub fn event_label(name: &str, alias: Option<&str>) -> Vec<u8> {
     out
 }
 
-/// The own keys of a traced event, and what is told `beside` it. `render` appends its text and says where that starts.
+/// Writes the keys of a traced event, and the values `beside` it. `render` appends the text of the event and returns
+/// where it starts.
 pub fn event(
     object: &mut Object<'_>,
     event: &EventText,
@@ -374,7 +380,7 @@ pub fn stack(object: &mut Object<'_>, frames: &[NamedFrame]) {
     });
 }
 
-/// A list of objects.
+/// Writes a list of objects.
 pub fn objects<T>(
     object: &mut Object<'_>,
     key: &str,
@@ -388,7 +394,7 @@ pub fn objects<T>(
     });
 }
 
-/// The keys of a function without an address.
+/// Writes the keys of a function without an address.
 pub fn function(object: &mut Object<'_>, name: Result<&str, &str>, module: Option<&str>) {
     match name {
         Ok(symbol) => object.text("symbol", &escape(symbol.as_bytes())),
@@ -416,12 +422,12 @@ mod tests {
     #[test]
     fn dotted_keys_make_objects() {
         #[derive(Default)]
-        struct Wait {
+        struct DottedWait {
             state: Option<&'static str>,
             waker: Option<Comm>,
             wchan: Option<&'static str>,
         }
-        static WAITS: OccurrenceSchema<Wait> = OccurrenceSchema::new(
+        static WAITS: OccurrenceSchema<DottedWait> = OccurrenceSchema::new(
             &[
                 Detail::new("state", |wait| wait.state.map_or(Value::None, Value::Word)),
                 Detail::new("waker.tid", |wait| wait.waker.map_or(Value::None, |_| Value::Signed(7))),
@@ -434,12 +440,12 @@ mod tests {
         let (state, waker, wchan) = (Some("D"), Some(Comm::new(b"a\x1b\"b")), Some("x"));
         let cases = [
             (
-                Wait { state, waker, wchan },
+                DottedWait { state, waker, wchan },
                 r#"{"state":"D","waker":{"tid":7,"comm":"a\\x1b\"b"},"wchan":"x","place":"x"}"#,
             ),
-            (Wait { waker: None, state, wchan }, r#"{"state":"D","wchan":"x","place":"x"}"#),
-            (Wait { waker, ..Wait::default() }, r#"{"waker":{"tid":7,"comm":"a\\x1b\"b"}}"#),
-            (Wait::default(), "{}"),
+            (DottedWait { waker: None, state, wchan }, r#"{"state":"D","wchan":"x","place":"x"}"#),
+            (DottedWait { waker, ..DottedWait::default() }, r#"{"waker":{"tid":7,"comm":"a\\x1b\"b"}}"#),
+            (DottedWait::default(), "{}"),
         ];
         for (wait, want) in cases {
             let values: Vec<Value> = WAITS.values(&wait).collect();

@@ -1,4 +1,4 @@
-//! What the reading side hands over to the output thread.
+//! Messages from the reading thread to the output thread.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use crate::report::Top;
 use crate::report::{Batch, Table, Value, Verdict};
 use crate::stats::weights::Weighted;
 
-/// A report of what fell on each stack from the start of the run up to an interval's end.
+/// A report of the weights of stacks, from the start of the run up to the end of an interval.
 #[derive(Debug)]
 pub struct StackReport {
     pub time_ns: u64,
     pub span_ns: u64,
-    /// What is not in the sums yet, because it goes on.
+    /// Weights that are not in the sums yet, because what they count still goes on.
     pub ongoing: Arc<Vec<Weighted>>,
-    /// What is listed of it; None: it is for the flame graph alone.
+    /// The lists to print. None: the report is for the flame graph alone.
     pub top: Option<Top>,
-    /// The run ends with it.
+    /// This is the last report of the run.
     pub last: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct IntervalEnd {
     pub lost_windows: Vec<LostSpan>,
     pub discarded: u64,
     pub coverage: f64,
-    /// Of what its records make.
+    /// Verdict on all tables of the interval.
     pub verdict: Verdict,
     /// Programs of others that may have hidden events from us.
     pub filtered_by: Vec<AttachedProgram>,
@@ -47,7 +47,7 @@ pub struct LostSpan {
     pub cpu: u32,
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Records that a LOST record told of; side records among them.
+    /// Records counted in a LOST record, side records among them.
     pub count: u64,
 }
 
@@ -62,15 +62,15 @@ pub struct RunEnd {
     pub lost_output: u64,
     /// COMM, FORK, EXIT and MMAP2 records lost.
     pub lost_side: u64,
-    /// SWITCH records, which stand in for events that a hidden task keeps from us.
+    /// SWITCH records lost, which replace events that a hidden task keeps from us.
     pub lost_switches: u64,
-    /// Stacks that found their table full.
+    /// Stacks dropped because their table was full.
     pub lost_stacks: u64,
-    /// What was not followed because too much was followed already.
+    /// Pairs not followed because too many were open.
     pub lost_pairs: u64,
-    /// Calls of probed functions.
+    /// Calls of probed functions lost.
     pub lost_calls: u64,
-    /// Processes that the target started, in which calls of probed functions may have gone unseen.
+    /// Processes started by the target in which calls of probed functions may have gone unseen.
     pub children_in_doubt: u64,
     pub malformed: u64,
     pub discarded: u64,
@@ -89,12 +89,12 @@ pub struct RunEnd {
 }
 
 impl RunEnd {
-    /// A number of the whole run, per second.
+    /// A count of the whole run, per second.
     pub fn per_s(&self, number: u64) -> f64 {
         number as f64 / (self.duration_ns as f64 / 1e9).max(1e-9)
     }
 
-    /// All that is missing from the results, whatever lost it.
+    /// Number of all records and results that are missing, whatever lost them.
     pub fn missing(&self) -> u64 {
         let records = [self.lost, self.lost_side, self.lost_switches, self.lost_calls];
         let results = [self.lost_output, self.lost_stacks, self.lost_pairs];
@@ -105,7 +105,7 @@ impl RunEnd {
 #[derive(Debug)]
 pub(crate) enum Message {
     Batch(Batch),
-    /// Rows of interval N that ended at a time.
+    /// The table of an interval that ended at `time_ns`.
     Table {
         table: Table,
         interval: u64,
@@ -116,9 +116,9 @@ pub(crate) enum Message {
     Interval(IntervalEnd),
     End(RunEnd),
     Note(String),
-    /// Processes whose stacks may come, and which may be gone by then.
-    Living(Vec<i32>),
-    /// What fell on stacks since the last time. They may be forgotten.
+    /// Processes of which stacks may follow. Their mappings are read early, since they may have exited by then.
+    LivePids(Vec<i32>),
+    /// Weights of stacks since the last message of this kind. The stacks may be forgotten after it.
     Weights(Vec<Weighted>),
     #[cfg(test)]
     Panic,

@@ -1,8 +1,9 @@
-//! Results to text or JSON, on a thread of their own: a slow terminal or a closed pipe must not stop the reading.
+//! Results as text or JSON, on a thread of their own: a slow terminal or a closed pipe must not stop the reading
+//! thread.
 //!
-//! The reading side hands over `Message`s through a bounded channel and never waits for it in mid-run: occurrences
-//! that find it full are dropped and counted. An interval whose tables find it full goes on instead. Names of addresses are looked up
-//! here, on first print.
+//! The reading thread hands over `Message`s through a bounded channel and never waits for it before the end of the run:
+//! occurrences that find the channel full are dropped and counted, and an interval whose tables find it full is
+//! prolonged. The output thread looks up the names of addresses, on first print.
 
 mod commands;
 pub mod flame;
@@ -12,6 +13,7 @@ mod flood_tests;
 mod fold;
 pub mod forecast;
 mod frames;
+mod in_flight;
 pub mod json;
 mod messages;
 mod patience;
@@ -23,7 +25,6 @@ mod tests;
 pub mod text;
 mod thread;
 mod top;
-mod under_way;
 mod unsettled;
 pub mod wall;
 mod writer;
@@ -40,12 +41,12 @@ use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounde
 use crate::escape::{escape, escape_into};
 use crate::host::Host;
 use crate::output::flame::FlameWriter;
+use crate::output::in_flight::{InFlight, MOST_BYTES, MOST_NEWS_BYTES};
 pub(crate) use crate::output::messages::Message;
 pub use crate::output::messages::{IntervalEnd, LostSpan, RunEnd, StackReport};
 use crate::output::patience::Patience;
-use crate::output::sink::{Sink, Waits, tell_at_once};
-use crate::output::thread::{Ending, write_all};
-use crate::output::under_way::{MOST_BYTES, MOST_NEWS_BYTES, UnderWay};
+use crate::output::sink::{Sink, SinkProgress, print_to_stderr_at_once};
+use crate::output::thread::{CloseSignal, write_all};
 use crate::output::writer::Writer;
 use crate::report::Batch;
 use crate::stats::weights::Weighted;
@@ -59,7 +60,7 @@ use crate::tep::print_fmt::PrintFmt;
 use crate::tep::strings::KernelStrings;
 use crate::unwind::SpaceCode;
 
-/// How one event's records become text.
+/// How the records of one event become text.
 #[derive(Debug)]
 pub struct EventText {
     pub format: Arc<Format>,
@@ -67,11 +68,11 @@ pub struct EventText {
     pub print: Option<PrintFmt>,
     flags: Option<Field>,
     preempt_count: Option<Field>,
-    /// `name: `, or the alias, as it stands in every line.
+    /// The name, or the alias, as every line has it: `name: `.
     label: Vec<u8>,
-    /// The same for JSON: `"event":"name","alias":"name"`.
+    /// The label in JSON: `"event":"name","alias":"name"`.
     json_label: Vec<u8>,
-    /// The own fields, with `"name":`.
+    /// The fields of the event itself, each with its key `"name":`.
     json_fields: Vec<(Vec<u8>, Field)>,
 }
 
@@ -92,14 +93,14 @@ impl EventText {
     }
 }
 
-/// What the output thread is told once.
+/// Settings of the output thread, which it receives once.
 #[derive(Debug)]
-pub struct Settings {
+pub struct OutputSettings {
     pub profiler: &'static str,
     pub json: bool,
     /// By event index; None for events that are never printed.
     pub events: Vec<Option<EventText>>,
-    /// What `const char *` fields of the events point to.
+    /// Kernel strings that `const char *` fields of the events point to.
     pub strings: KernelStrings,
     pub host: Host,
     /// Occurrences carry stacks.
@@ -107,28 +108,28 @@ pub struct Settings {
     /// Samples hold callchains.
     pub callchains: bool,
     pub symbols: SymbolOptions,
-    /// Say at the end how many frames got names.
+    /// At the end of the run, say how many frames have names.
     pub coverage: bool,
-    /// Each line is written at once, before names are looked up, which takes its time.
+    /// Each line is written at once, before the lookup of names, which may take long.
     pub prompt: bool,
-    /// What is written is to survive a crash of the machine.
+    /// The output is synced to the disk after each write, so that it survives a crash of the machine.
     pub durable: bool,
     pub flame: Option<FlameWriter>,
 }
 
-/// How the output came to its end.
+/// Why the output ended.
 #[derive(Debug)]
-pub enum Closed {
-    /// The reader has gone: a normal end.
+pub enum OutputClosed {
+    /// The reader closed the pipe: a normal end.
     Pipe,
     FlameGraph(io::Error),
     Failed(io::Error),
-    /// Not all was written: nobody wanted to wait for it any longer. With what the output was at, if it was no reader who
-    /// kept it waiting.
+    /// The run stopped waiting before everything was written. Holds what the output thread was doing, unless it was
+    /// waiting for its reader.
     GivenUp(Option<String>),
 }
 
-/// The reading side's end of the channel.
+/// The reading thread's end of the channel.
 #[derive(Debug)]
 pub struct Output {
     tid: i32,
@@ -137,22 +138,22 @@ pub struct Output {
     /// Code of address spaces that the output thread had to look at to unwind stacks.
     published: Receiver<(u32, Arc<SpaceCode>)>,
     thread: Option<JoinHandle<()>>,
-    ending: Arc<Ending>,
+    close_signal: Arc<CloseSignal>,
     pub batch: Batch,
-    /// In order, not yet in the queue.
+    /// Messages in order that are not in the queue yet.
     waiting: VecDeque<Message>,
-    under_way: Arc<UnderWay>,
-    waits: Waits,
+    in_flight: Arc<InFlight>,
+    waits: SinkProgress,
     step: CurrentStep,
     standstill: Standstill,
-    /// News are left out.
+    /// Present while news are left out.
     gap: Option<NewsGap>,
     shown: bool,
     dropped: u64,
     dropped_stacks: u64,
 }
 
-/// The output thread takes nothing, though something waits for it.
+/// Detects that the output thread takes no message although messages wait.
 #[derive(Debug, Default)]
 struct Standstill {
     taken: u64,
@@ -161,46 +162,47 @@ struct Standstill {
     step_told: bool,
 }
 
-/// There was no room for news, and so there is none for those that follow: what an address means would be told wrongly.
+/// News that were left out for lack of room. All news after the first one that was left out are left out, too: with
+/// half of the mappings, addresses would get wrong names.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewsGap {
-    /// Of the stacks that the output was not told of. Later ones belong to them.
+    /// First stack that was left out. All stacks with later ids were left out, too.
     pub first: Option<StackId>,
 }
 
-/// Gives the output thread what it waits for. Dropped without, the thread ends.
+/// Sends the settings that the output thread waits for. When it is dropped unsent, the thread ends.
 #[derive(Debug)]
-pub struct Settle(Sender<Settings>);
+pub struct SettingsSender(Sender<OutputSettings>);
 
-impl Settle {
-    pub fn send(self, settings: Settings) {
+impl SettingsSender {
+    pub fn send(self, settings: OutputSettings) {
         let _ = self.0.send(settings);
     }
 }
 
-/// Messages under way at most.
+/// Capacity of the queue, in messages.
 const QUEUE: usize = 512;
-/// A batch is handed over when it has this many bytes, and always at the end of a round.
+/// Size in bytes at which a batch is handed over within a round; at the end of a round it always is.
 const BATCH_BYTES: usize = 64 * 1024;
-/// Empty batches kept for use again: as many as a round usually hands over at once, or each would grow anew.
+/// Empty batches kept for reuse: as many as a round usually hands over at once. A new batch would have to grow again.
 const USED: usize = (8 << 20) / BATCH_BYTES;
 /// Address spaces published at most that nobody has taken yet: one that finds no room is published when it is asked for again.
 const PUBLISHED: usize = 1024;
-/// While there is no room under way, a batch grows to this before its occurrences are dropped.
+/// Size in bytes to which a batch grows while no more may be in flight. Beyond it, occurrences are dropped.
 const BATCH_MOST_BYTES: usize = 1024 * 1024;
-/// Messages that wait for a blocked output at most.
+/// Most messages that wait outside of the queue while the output is blocked.
 const WAITING_MOST: usize = 4096;
-/// How long the output thread may take nothing before that is said.
+/// Time without a message taken after which a line on stderr says that the output is at a standstill.
 const STANDSTILL_NS: u64 = 2_000_000_000;
 
 impl Output {
-    /// Starts the thread, before the events are opened: their filters may name it. It waits for its settings.
-    /// `waker` ends the reader's wait when the output is closed.
+    /// Starts the output thread, which then waits for its settings. It starts before the events are opened, since their
+    /// filters may name its tid. `waker` wakes the reading thread when the output is closed.
     ///
     /// # Errors
-    /// No thread can be started.
-    pub fn start(sink: Sink, waker: Arc<Waker>) -> Result<(Output, Settle)> {
-        let (settle, settings) = bounded::<Settings>(1);
+    /// The thread cannot be started.
+    pub fn start(sink: Sink, waker: Arc<Waker>) -> Result<(Output, SettingsSender)> {
+        let (settle, settings) = bounded::<OutputSettings>(1);
         let (tell_tid, tid) = bounded::<i32>(1);
         let (sender, receiver) = bounded::<Message>(QUEUE);
         let (give_back, used) = bounded::<Batch>(USED);
@@ -208,10 +210,10 @@ impl Output {
         let ending = Arc::new(Ending::new(waker));
         let under_way = Arc::new(UnderWay::default());
         let (waits, step) = (sink.waits(), CurrentStep::default());
-        let (taken, ended, at) = (under_way.clone(), ending.clone(), step.clone());
+        let (taken, ended, at) = (in_flight.clone(), close_signal.clone(), step.clone());
         let work = move || {
-            let _end = ended.clone().in_the_end();
-            block_signals(); // they are the reading side's
+            let _end = ended.clone().close_on_drop();
+            block_signals(); // the reading thread handles them
             let _ = tell_tid.send(nix::unistd::gettid().as_raw());
             let Ok(settings) = settings.recv() else { return };
             let mut writer = Writer::new(settings, sink, at, publish);
@@ -226,10 +228,10 @@ impl Output {
             used,
             published,
             thread: Some(thread),
-            ending,
+            close_signal,
             batch: Batch::default(),
             waiting: VecDeque::new(),
-            under_way,
+            in_flight,
             waits,
             step,
             standstill: Standstill::default(),
@@ -238,7 +240,7 @@ impl Output {
             dropped: 0,
             dropped_stacks: 0,
         };
-        Ok((output, Settle(settle)))
+        Ok((output, SettingsSender(settle)))
     }
 
     /// By number, the code of address spaces in which stacks were to be unwound.
@@ -246,17 +248,17 @@ impl Output {
         &self.published
     }
 
-    /// The output thread.
+    /// The tid of the output thread.
     pub fn tid(&self) -> i32 {
         self.tid
     }
 
     /// True when the run need not go on: everything is written, or nobody reads.
     pub fn is_closed(&self) -> bool {
-        self.ending.is_closed()
+        self.close_signal.is_closed()
     }
 
-    /// True when something that happened is on its way to the user.
+    /// True when at least one occurrence has been queued for the user.
     pub fn has_shown(&self) -> bool {
         self.shown
     }
@@ -266,18 +268,18 @@ impl Output {
         self.dropped
     }
 
-    /// Stacks that the output was not told of, because it could not keep up.
+    /// Stacks left out because the output could not keep up.
     pub fn dropped_stacks(&self) -> u64 {
         self.dropped_stacks
     }
 
-    /// What must be known before the occurrences that follow are printed.
+    /// Adds news: stacks and mappings that the output thread needs before it prints the occurrences that follow.
     pub fn tell(&mut self, news: impl Iterator<Item = SymbolUpdate>) {
         for one in news {
             let taken = self.under_way.news_bytes() + self.batch.update_bytes();
             let has_room = taken == 0 || taken + one.bytes() <= MOST_NEWS_BYTES;
             match &one {
-                // They lead to other things: a stack that came before a gap means what it meant.
+                // These define no address: stacks from before a gap keep their meaning without them.
                 SymbolUpdate::StackCounts { .. } | SymbolUpdate::Forget { .. } | SymbolUpdate::RereadMaps
                     if has_room =>
                 {
@@ -295,18 +297,18 @@ impl Output {
         }
     }
 
-    /// The gap in the news, if there is one and the output is done with all that came before it: then it ends here, and
-    /// what each process has mapped is looked at anew.
+    /// Ends the gap in the news, if there is one and the output thread is done with all messages. The output thread
+    /// then reads the mappings of each process again.
     pub fn end_gap(&mut self) -> Option<NewsGap> {
         let gap = self.gap.take_if(|_| self.under_way.is_done())?;
         self.batch.push_update(SymbolUpdate::RereadMaps);
         Some(gap)
     }
 
-    /// Says once that the output does not get on, and in what it is stuck.
-    pub fn tell_standstill(&mut self, profiler: &str) {
-        let (taken, known) = (self.under_way.taken(), &mut self.standstill);
-        if !self.under_way.any_waits() || taken != known.taken {
+    /// Says once on stderr that the output is at a standstill, and what it is stuck in.
+    pub fn report_standstill(&mut self, profiler: &str) {
+        let (taken, known) = (self.in_flight.taken(), &mut self.standstill);
+        if !self.in_flight.any_waits() || taken != known.taken {
             (known.taken, known.since_ns) = (taken, None);
             return;
         }
@@ -314,7 +316,7 @@ impl Output {
         if now.saturating_sub(*known.since_ns.get_or_insert(now)) < STANDSTILL_NS {
             return;
         }
-        let line = if self.waits.for_nobody() {
+        let line = if self.waits.is_reader_stuck() {
             let is_told = std::mem::replace(&mut known.reader_told, true);
             (!is_told).then(|| {
                 "nobody takes what it writes; lines that find no room meanwhile are dropped and counted".to_owned()
@@ -325,11 +327,11 @@ impl Output {
             at.map(|at| format!("it {}", escape(at.as_bytes())))
         };
         if let Some(line) = line {
-            tell_at_once(&format!("{profiler}: the output has been at a standstill for 2 s: {line}"));
+            print_to_stderr_at_once(&format!("{profiler}: the output has been at a standstill for 2 s: {line}"));
         }
     }
 
-    /// So many lines were not even made, because the output does not keep up.
+    /// Counts lines that were not even made, because the output does not keep up.
     pub fn skip(&mut self, lines: usize) {
         self.dropped += lines as u64;
     }
@@ -349,7 +351,7 @@ impl Output {
         !self.batch.is_empty() && self.batch.bytes() + self.batch.update_bytes() >= BATCH_BYTES
     }
 
-    /// Hands the batch over, behind what is still waiting.
+    /// Hands the batch over, behind the messages that still wait.
     pub fn flush(&mut self) {
         if !self.batch.is_empty() {
             // While the output is blocked, the batch grows up to a limit.
@@ -362,11 +364,11 @@ impl Output {
         self.pump();
     }
 
-    /// Puts the batch behind what waits, if there is room for it under way.
+    /// Puts the batch behind the messages that wait, if so many bytes more may be in flight.
     fn queue_batch(&mut self) -> bool {
         let bytes = self.batch.bytes();
-        let under_way = self.under_way.occurrence_bytes();
-        let too_much = under_way > 0 && bytes > 0 && under_way.saturating_add(bytes) > MOST_BYTES;
+        let in_flight = self.in_flight.occurrence_bytes();
+        let too_much = in_flight > 0 && bytes > 0 && in_flight.saturating_add(bytes) > MOST_BYTES;
         if too_much || self.waiting.len() >= WAITING_MOST {
             return false;
         }
@@ -377,16 +379,16 @@ impl Output {
         true
     }
 
-    /// Puts a message behind what waits.
+    /// Puts a message behind those that wait.
     fn wait(&mut self, message: Message) {
-        self.under_way.add(&message);
+        self.in_flight.add(&message);
         self.waiting.push_back(message);
     }
 
-    /// Makes room in the batch: what is rare stays, unless there is too much of it under way already.
+    /// Makes room in the batch: rare kinds of occurrences stay, unless too many of them are in flight already.
     fn thin_batch(&mut self) {
         let before = self.batch.occurrences.len();
-        if self.under_way.occurrence_bytes() > MOST_BYTES + MOST_BYTES / 3 {
+        if self.in_flight.occurrence_bytes() > MOST_BYTES + MOST_BYTES / 3 {
             self.batch.drop_occurrences();
         } else {
             self.batch.thin();
@@ -394,7 +396,7 @@ impl Output {
         self.dropped += (before - self.batch.occurrences.len()) as u64;
     }
 
-    /// Moves what waits into the queue, until that is full.
+    /// Moves waiting messages into the queue until it is full.
     fn pump(&mut self) {
         let Some(sender) = &self.sender else { return };
         while let Some(message) = self.waiting.pop_front() {
@@ -404,17 +406,17 @@ impl Output {
                     self.waiting.push_front(message);
                     return;
                 }
-                Err(TrySendError::Disconnected(_)) => {} // it panicked, and the output is closed
+                Err(TrySendError::Disconnected(_)) => {} // the output thread panicked, and the output is closed
             }
         }
     }
 
-    /// Sends a table, an interval's end or a note. They wait their turn when the output is blocked.
+    /// Sends a table, the end of an interval or a note. It waits its turn while the output is blocked.
     pub(crate) fn send(&mut self, message: Message) {
-        // What happened before the message must come before it, or not at all.
+        // Occurrences from before the message are printed before it, or not at all.
         if !self.batch.is_empty() && !self.queue_batch() {
             self.thin_batch();
-            // What the message refers to must come before it.
+            // The message may refer to news in the batch, which must arrive first.
             if !self.batch.is_empty() && self.waiting.len() < WAITING_MOST {
                 let news = std::mem::take(&mut self.batch);
                 self.wait(Message::Batch(news));
@@ -428,48 +430,54 @@ impl Output {
         self.pump();
     }
 
-    /// There is room for what an interval has to say. Else it had better go on: its sums would be missing for ever.
-    pub fn takes_reports(&self) -> bool {
-        !self.under_way.is_full_of_reports() && self.waiting.len() < WAITING_MOST / 2
+    /// True when there is room for the tables of an interval. Without room the interval is better prolonged: dropped
+    /// sums would be missing for ever.
+    pub fn has_room_for_report(&self) -> bool {
+        !self.in_flight.is_full_of_reports() && self.waiting.len() < WAITING_MOST / 2
     }
 
-    /// What is on its way to the output.
+    /// Bytes of occurrences and reports in flight.
     pub fn waiting_bytes(&self) -> u64 {
-        (self.under_way.occurrence_bytes() + self.under_way.report_bytes()) as u64
+        (self.in_flight.occurrence_bytes() + self.in_flight.report_bytes()) as u64
     }
 
-    /// A line for people on stderr.
+    /// Sends a line for people, to be written to stderr.
     pub fn note(&mut self, text: impl Into<String>) {
-        if self.under_way.is_full_of_notes() {
+        if self.in_flight.is_full_of_notes() {
             self.dropped += 1;
         } else {
             self.send(Message::Note(text.into()));
         }
     }
 
-    /// Hands over all that there is so far. False when the output is blocked.
+    /// Hands over everything so far. False when the output is blocked.
     pub fn flush_all(&mut self) -> bool {
         self.flush();
         self.batch.is_empty() && self.waiting.is_empty()
     }
 
-    /// Adds to what fell on stacks from the start of the run.
+    /// Sends weights of stacks, which are added to those since the start of the run.
     pub fn weights(&mut self, rows: Vec<Weighted>) {
         self.send(Message::Weights(rows));
     }
 
-    /// Says whose stacks may come.
-    pub fn living(&mut self, pids: Vec<i32>) {
-        self.send(Message::Living(pids));
+    /// Sends processes of which stacks may follow.
+    pub fn send_live_pids(&mut self, pids: Vec<i32>) {
+        self.send(Message::LivePids(pids));
     }
 
-    /// Sends the last messages and waits for the thread, with patience. `told` says how often the run was told to end.
-    pub(crate) fn finish(mut self, last: Vec<Message>, mut told: impl FnMut() -> usize) -> Option<Closed> {
+    /// Sends the last messages and waits until the thread has written all, or `Patience` is at its end. `stop_requests`
+    /// counts how often the run was told to end.
+    pub(crate) fn finish(
+        mut self,
+        last: Vec<Message>,
+        mut stop_requests: impl FnMut() -> usize,
+    ) -> Option<OutputClosed> {
         const STEP: Duration = Duration::from_millis(20);
         self.step.set_last_report();
         let mut patience = Patience::with(self.tid);
-        let (waits, under_way, step) = (self.waits.clone(), self.under_way.clone(), self.step.clone());
-        let mut lasts = || patience.lasts(told(), &waits, &under_way, &step);
+        let (waits, in_flight, step) = (self.waits.clone(), self.in_flight.clone(), self.step.clone());
+        let mut keeps_waiting = || patience.keeps_waiting(stop_requests(), &waits, &in_flight, &step);
         let batch = std::mem::take(&mut self.batch);
         for message in std::iter::once(Message::Batch(batch)).chain(last) {
             self.wait(message);
@@ -479,27 +487,27 @@ impl Output {
             while let (Some(sender), Some(next)) = (&self.sender, message.take()) {
                 match sender.send_timeout(next, STEP) {
                     Ok(()) => {}
-                    Err(SendTimeoutError::Timeout(back)) if lasts() => message = Some(back),
+                    Err(SendTimeoutError::Timeout(back)) if keeps_waiting() => message = Some(back),
                     Err(SendTimeoutError::Timeout(_)) => return Some(self.given_up()),
                     Err(SendTimeoutError::Disconnected(_)) => break 'messages,
                 }
             }
         }
-        self.sender = None; // the thread ends when it has written all
+        self.sender = None; // the thread ends when it has written everything
         while !self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
-            if !lasts() {
+            if !keeps_waiting() {
                 return Some(self.given_up());
             }
             std::thread::park_timeout(Duration::from_millis(2));
         }
         match self.thread.take().map(JoinHandle::join) {
-            Some(Err(_)) => Some(Closed::Failed(io::Error::other("the output thread panicked"))),
-            _ => self.ending.take(),
+            Some(Err(_)) => Some(OutputClosed::Failed(io::Error::other("the output thread panicked"))),
+            _ => self.close_signal.take(),
         }
     }
 
-    fn given_up(&self) -> Closed {
+    fn given_up(&self) -> OutputClosed {
         let at = self.step.describe().map(|at| escape(at.as_bytes()));
-        Closed::GivenUp(at.or_else(|| self.waits.since().is_none().then(|| "has not come to its end".to_owned())))
+        OutputClosed::GivenUp(at.or_else(|| self.waits.since().is_none().then(|| "has not come to its end".to_owned())))
     }
 }

@@ -1,4 +1,4 @@
-//! Where results go: stdout or the file that the user named. Written in large pieces.
+//! Where results go: stdout or the file that the user named, written in large chunks.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -13,49 +13,49 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::sys;
 
-/// Of files that we create: stacks show kernel addresses, and names are nobody else's business.
+/// Mode of files that perf-prof creates: stacks contain kernel addresses, and names of tasks are private.
 pub const PRIVATE: u32 = 0o600;
 
 pub const STDOUT_IS_CLOSED: &str = "stdout is closed (`>&-`): nobody would see the results; `-o FILE` or `>/dev/null`";
 
-/// How much is gathered before it is written.
+/// Bytes buffered before a write.
 const LARGE: usize = 64 * 1024;
 
-/// A buffered writer that says whether the other end is still there.
+/// A buffered writer whose progress other threads can watch.
 #[derive(Debug)]
 pub struct Sink {
     file: File,
     pub buffer: Vec<u8>,
     durable: bool,
-    waits: Waits,
-    /// What comes is dropped.
+    waits: SinkProgress,
+    /// Everything appended from now on is dropped.
     is_over: bool,
 }
 
-/// How a sink gets on with its other end, for those who wait for it.
+/// Progress of a sink, for the thread that waits for it.
 #[derive(Clone, Debug, Default)]
-pub struct Waits(Arc<Written>);
+pub struct SinkProgress(Arc<SinkCounters>);
 
 #[derive(Debug, Default)]
-struct Written {
-    /// Since when it has been waiting: ns, 0 when it is not.
+struct SinkCounters {
+    /// Start of the write that is going on, CLOCK_MONOTONIC in ns; 0: none.
     since: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Waits {
-    /// Its other end has taken nothing for so long that it does not read.
-    pub fn for_nobody(&self) -> bool {
+impl SinkProgress {
+    /// True when a write has gone on for so long that the reader does not read.
+    pub fn is_reader_stuck(&self) -> bool {
         const LONG_NS: u64 = 300_000_000;
         self.since().is_some_and(|since| sys::monotonic_ns().saturating_sub(since) >= LONG_NS)
     }
 
-    /// Since when it has been waiting for its other end to take something, if it is.
+    /// Start of the write that is going on, CLOCK_MONOTONIC in ns.
     pub fn since(&self) -> Option<u64> {
         Some(self.0.since.load(Ordering::Relaxed)).filter(|since| *since != 0)
     }
 
-    /// What `work` writes takes as long as its reader, or its disk, likes.
+    /// Runs `work`, which writes, and counts its time as a wait for the reader or the disk.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         self.0.since.store(sys::monotonic_ns(), Ordering::Relaxed);
         let result = work();
@@ -63,14 +63,14 @@ impl Waits {
         result
     }
 
-    /// How much was written so far.
+    /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.0.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// A last line for people, unless stderr does not take it at once.
-pub fn tell_at_once(line: &str) {
+/// Prints a last line for people on stderr, unless that would block.
+pub fn print_to_stderr_at_once(line: &str) {
     let stderr = io::stderr();
     let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
@@ -89,37 +89,43 @@ impl Sink {
         Ok(Sink::new(fd.into()))
     }
 
-    /// Appends to `path`, as a log does. A new file is for its owner alone: results tell kernel addresses and names.
+    /// Appends to `path`, as a log does. A new file has mode `PRIVATE`.
     ///
     /// # Errors
-    /// It cannot be opened for writing.
+    /// The file cannot be opened for writing.
     pub fn file(path: &Path) -> Result<Sink> {
         let file = OpenOptions::new().create(true).append(true).mode(PRIVATE).open(path);
         Ok(Sink::new(file.with_context(|| format!("cannot write to {}", path.display()))?))
     }
 
     fn new(file: File) -> Sink {
-        Sink { file, buffer: Vec::with_capacity(2 * LARGE), durable: false, waits: Waits::default(), is_over: false }
+        Sink {
+            file,
+            buffer: Vec::with_capacity(2 * LARGE),
+            durable: false,
+            waits: SinkProgress::default(),
+            is_over: false,
+        }
     }
 
-    pub fn waits(&self) -> Waits {
+    pub fn waits(&self) -> SinkProgress {
         self.waits.clone()
     }
 
-    /// Tells others how it gets on.
+    /// Shares progress with another sink.
     #[must_use]
-    pub fn with_waits(self, waits: Waits) -> Sink {
+    pub fn with_progress(self, waits: SinkProgress) -> Sink {
         Sink { waits, ..self }
     }
 
-    /// What is written goes through to the disk each time.
+    /// Syncs the file to the disk after each write.
     #[must_use]
     pub fn durable(mut self) -> Sink {
         self.durable = true;
         self
     }
 
-    /// Nobody takes any more: what comes is dropped.
+    /// Ends the sink: everything appended from now on is dropped.
     pub fn end(&mut self) {
         self.is_over = true;
         self.buffer = Vec::new();
@@ -129,7 +135,7 @@ impl Sink {
         self.is_over
     }
 
-    /// Writes when enough has gathered.
+    /// Writes the buffer when it is large enough.
     ///
     /// # Errors
     /// As [`Sink::flush`].
@@ -137,10 +143,10 @@ impl Sink {
         if self.buffer.len() >= LARGE { self.flush() } else { Ok(()) }
     }
 
-    /// Writes all that has gathered.
+    /// Writes the buffer.
     ///
     /// # Errors
-    /// EPIPE when the reader has gone, ENOSPC on a full disk, and so on. What was not written is dropped.
+    /// EPIPE when the reader has gone, ENOSPC on a full disk, and others. Bytes not written are dropped.
     pub fn flush(&mut self) -> io::Result<()> {
         let mut rest = if self.is_over { &[] } else { self.buffer.as_slice() };
         let mut result = Ok(());
@@ -173,7 +179,7 @@ impl Sink {
         result
     }
 
-    /// As the last step of a command: writes all, and a reader that has gone is a normal end. Returns the exit code.
+    /// The last step of a command: writes the buffer and returns the exit code. A reader that has gone is a normal end.
     ///
     /// # Errors
     /// As [`Sink::flush`], but for EPIPE.

@@ -1,43 +1,44 @@
-//! Numbers by which stacks are named that stand above: who reads sees at once that it is the same place again.
+//! Numbers of stacks in text: a stack printed a few lines above is referred to by its number, and the reader sees at
+//! once that it is the same place.
 
 use rustc_hash::FxHashMap;
 
 use crate::symbol::stack_key::StackKey;
 
-/// Stacks known at most.
+/// Most stacks that have numbers.
 const MOST: usize = 256;
-/// A stack is printed anew when more lines than that came since.
+/// A stack is printed again when more lines than this have been printed since.
 const NEAR_LINES: u64 = 200;
 
 #[derive(Debug, Default)]
 pub struct StackNumbers {
-    known: FxHashMap<StackKey, Known>,
-    /// The greatest number given.
+    known: FxHashMap<StackKey, NumberedStack>,
+    /// The greatest number used.
     last: u64,
-    /// Printed so far.
+    /// Lines printed so far.
     lines: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct NumberedStack {
     number: u64,
-    /// The line where its frames were printed last. None: they are to be printed again.
+    /// The line at which the frames were last printed. None: they are to be printed again.
     printed_at: Option<u64>,
-    /// And that where it was named last.
+    /// The line at which the stack was last mentioned.
     named_at: u64,
 }
 
-/// How a stack is told.
+/// How a line refers to its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StackMention {
-    /// By its frames, which belong to this number from now on.
+    /// The frames follow; the stack has this number from now on.
     Printed(u64),
-    /// By its number.
+    /// The frames with this number stand above.
     Above(u64),
 }
 
 impl StackNumbers {
-    /// Names a stack. None: there is none that a number could stand for.
+    /// Mentions a stack. None: there are no frames that a number could stand for.
     pub fn mention(&mut self, key: &StackKey) -> Option<StackMention> {
         if !matches!(key, StackKey::Frames(_)) {
             return None;
@@ -52,28 +53,28 @@ impl StackNumbers {
             return Some(StackMention::Printed(known.number));
         }
         if self.known.len() >= MOST {
-            let of = |known: &Known| (known.named_at, known.number);
+            let of = |known: &NumberedStack| (known.named_at, known.number);
             let oldest = self.known.values().map(of).min();
             self.known.retain(|_, known| Some(of(known)) != oldest);
         }
         self.last += 1;
-        self.known.insert(key.clone(), Known { number: self.last, printed_at: Some(now), named_at: now });
+        self.known.insert(key.clone(), NumberedStack { number: self.last, printed_at: Some(now), named_at: now });
         Some(StackMention::Printed(self.last))
     }
 
-    /// Whether its frames need not be printed.
+    /// Whether the frames stand above and need not be printed.
     pub fn is_above(&self, key: &StackKey) -> bool {
         self.known.get(key).is_some_and(|known| is_near(known, self.lines))
     }
 
-    /// The frames had not all of their names: next time they may have.
+    /// Prints the frames at the next mention, since some had no name yet.
     pub fn print_again(&mut self, key: &StackKey) {
         if let Some(known) = self.known.get_mut(key) {
             known.printed_at = None;
         }
     }
 
-    /// Counts the lines of what was printed.
+    /// Counts the lines of text that was printed.
     pub fn passed(&mut self, printed: &[u8]) -> u32 {
         let lines = printed.iter().filter(|byte| **byte == b'\n').count();
         self.lines += lines as u64;
@@ -81,7 +82,7 @@ impl StackNumbers {
     }
 }
 
-fn is_near(known: &Known, now: u64) -> bool {
+fn is_near(known: &NumberedStack, now: u64) -> bool {
     known.printed_at.is_some_and(|line| now - line <= NEAR_LINES)
 }
 
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_known() {
+    fn the_number_of_stacks_is_bounded() {
         let mut numbers = StackNumbers::default();
         for addr in 0..10 * MOST as u64 {
             numbers.mention(&key(addr));

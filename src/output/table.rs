@@ -1,9 +1,9 @@
-//! Tables as they are read: rows in order, each with its cells, verdict and stack. Rows of places whose stacks have equal
-//! frames are one.
+//! Tables as they are printed: rows in order, each with its cells, verdict and stack. Rows whose stacks have equal
+//! frames are merged.
 //!
-//! Two processes that run one file have stacks of their own, and so has one before and after it has mapped something. For
-//! a reader they are the same place. So are stacks that break off and agree in all that is known of them: behind that is
-//! whatever lay where a frame pointer should have been, and hardly two are equal.
+//! Two processes that run the same file have different stack ids, and so has one process before and after it has mapped
+//! something. For a reader they are the same place. So are broken stacks that agree in all known frames: the frames
+//! behind those are whatever lay where a frame pointer should have been, and hardly two of them are equal.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::symbol::quality::CallchainQuality;
 use crate::symbol::stack_key::{FrameKey, StackKey};
 use crate::symbol::{Frame, Frames, StackId};
 
-/// Where a row is. Rows with equal keys are one.
+/// The place of a row. Rows with equal keys are merged.
 #[derive(Clone, Debug)]
 pub struct RowPlace {
     key: PlaceKey,
     pub stack: RowStack,
     /// Broken stacks that are shown as one.
-    pub broken: Option<Broken>,
+    pub broken: Option<BrokenStacks>,
 }
 
 impl PartialEq for RowPlace {
@@ -47,7 +47,7 @@ impl RowSite for RowPlace {
             PlaceKey::Whole(stack) => stack.bytes(),
             PlaceKey::Broken(known) => size_of_val(&known[..]),
         };
-        // Names of functions are shared, too; their number is that of the functions of programs.
+        // Names of functions are shared: there are no more of them than functions in programs.
         key + if let RowStack::Kept(frames) = &self.stack { size_of_val(&frames[..]) } else { 0 }
     }
 }
@@ -57,8 +57,8 @@ enum PlaceKey {
     /// The table has no stacks.
     Nowhere,
     Whole(StackKey),
-    /// What is known of stacks that are broken.
-    Broken(Arc<[Known]>),
+    /// The known frames of broken stacks.
+    Broken(Arc<[KnownFrame]>),
 }
 
 /// The frames to show.
@@ -66,33 +66,33 @@ enum PlaceKey {
 pub enum RowStack {
     /// The table has no stacks.
     Nowhere,
-    /// None: there was none, or it was not kept.
+    /// None: there was no stack, or it was not kept.
     Of(Option<StackId>),
-    /// Of one that may be forgotten since.
+    /// Frames of a stack that may have been forgotten since.
     Kept(Arc<[NamedFrame]>),
 }
 
-/// So many stacks that break off, and differ only behind the first `frames`.
+/// Broken stacks that differ only behind the first `frames`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct BrokenStacks {
     pub frames: usize,
     pub stacks: u64,
 }
 
-/// A frame of a broken stack that its caller did not make up.
+/// A frame of a broken stack that is certain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Known {
+enum KnownFrame {
     Kernel(u64),
-    /// A function, wherever in it, and its module.
+    /// A function, at any offset, and its module.
     Function(Arc<str>, Option<Arc<str>>),
-    /// Where the program was, if nobody knows in which function.
+    /// The place where the program was, if its function is not known.
     Unnamed(FrameKey),
-    /// And if nobody knows that either.
+    /// The reason why the place where the program was is not known.
     Nowhere(&'static str),
 }
 
 impl RowPlace {
-    /// Of a table without stacks.
+    /// The place of a row in a table without stacks.
     pub fn nowhere() -> RowPlace {
         RowPlace { key: PlaceKey::Nowhere, stack: RowStack::Nowhere, broken: None }
     }
@@ -101,7 +101,7 @@ impl RowPlace {
         RowPlace { key: PlaceKey::Whole(StackKey::exact(id, stacks)), stack: RowStack::Of(id), broken: None }
     }
 
-    /// The frames as text has them. None: the table has no stacks.
+    /// The frames with their names. None: the table has no stacks.
     pub fn named(&self, mut name: impl FnMut(StackId) -> Vec<NamedFrame>) -> Option<Vec<NamedFrame>> {
         let mut frames = match &self.stack {
             RowStack::Nowhere => return None,
@@ -114,7 +114,7 @@ impl RowPlace {
         Some(frames)
     }
 
-    /// The same with the frames that it has now, for a time when the stack may be forgotten.
+    /// The same place with a copy of the frames, which stays when the stack is forgotten.
     pub fn kept(&self, name: impl FnMut(StackId) -> Vec<NamedFrame>) -> RowPlace {
         let stack = self.named(name).map_or(RowStack::Nowhere, |frames| RowStack::Kept(frames.into()));
         RowPlace { stack, ..self.clone() }
@@ -130,8 +130,8 @@ impl RowPlace {
     }
 }
 
-/// Rows that are no more than one of each name and place, in no order.
-pub struct Placed {
+/// Rows in no order, at most one of each name and place.
+pub struct PlacedRows {
     pub rows: Box<dyn Rows>,
     pub places: Vec<RowPlace>,
 }
@@ -143,21 +143,21 @@ impl Placed {
             rows.columns().iter().any(|column| matches!(column.kind, ColumnKind::Stack | ColumnKind::Place));
         if !has_stacks {
             let places = vec![RowPlace::nowhere(); rows.len()];
-            return Placed { rows, places };
+            return PlacedRows { rows, places };
         }
         let mut sums = RowSums::unbounded(&*rows);
         for at in 0..rows.len() {
             let id = rows.stack(at).flatten();
             sums.add(&mut *rows, at, RowPlace::of(id, stacks));
         }
-        let order = sums.order(); // the greatest first: they have their names before time is up
+        let order = sums.order(); // the greatest rows first: they get names before the budget of time is used up
         let (rows, places) = sums.into_parts();
-        join_broken(Placed { rows, places }, &order, stacks, names)
+        join_broken(PlacedRows { rows, places }, &order, stacks, names)
     }
 }
 
-/// Rows of stacks that are broken and have the same known frames become one.
-fn join_broken(mut placed: Placed, order: &[usize], stacks: &Frames, names: &mut FrameNames) -> Placed {
+/// Merges rows of broken stacks that have the same known frames.
+fn join_broken(mut placed: PlacedRows, order: &[usize], stacks: &Frames, names: &mut FrameNames) -> PlacedRows {
     let mut sums = RowSums::unbounded(&*placed.rows);
     let mut counts: FxHashMap<usize, u64> = FxHashMap::default();
     for &at in order {
@@ -174,19 +174,19 @@ fn join_broken(mut placed: Placed, order: &[usize], stacks: &Frames, names: &mut
     for (at, place) in places.iter_mut().enumerate() {
         let stacks = counts.get(&at).copied().unwrap_or(1);
         if let PlaceKey::Broken(known) = &place.key {
-            place.broken = (stacks > 1).then_some(Broken { frames: known.len(), stacks });
+            place.broken = (stacks > 1).then_some(BrokenStacks { frames: known.len(), stacks });
         }
     }
-    Placed { rows, places }
+    PlacedRows { rows, places }
 }
 
-/// What is known of a broken stack, innermost first: where the program was, and the functions that called it up to the first
-/// frame that is in none. None: the stack is whole, or there was no time to find out.
-fn known(frames: &[Frame], names: &mut FrameNames) -> Option<Vec<Known>> {
+/// The known frames of a broken stack, innermost first: where the program was, and its callers up to the first frame
+/// that is in no function. None: the stack is whole, or there was no time to find out.
+fn known(frames: &[Frame], names: &mut FrameNames) -> Option<Vec<KnownFrame>> {
     if !matches!(CallchainQuality::of(frames, names), CallchainQuality::Broken(_) | CallchainQuality::BrokenLibc(_)) {
         return None;
     }
-    // A frame that would have shown that it is whole may be among those without a name for lack of time.
+    // With a name, one of the two outermost frames might have shown that the stack is whole.
     let ends = frames.iter().rev().take(2).map(|frame| names.frame(frame));
     if ends.into_iter().any(|named| named.is_given_up()) {
         return None;
@@ -195,16 +195,16 @@ fn known(frames: &[Frame], names: &mut FrameNames) -> Option<Vec<Known>> {
     let mut is_innermost = true;
     for frame in frames {
         if let Frame::Kernel { addr, .. } = frame {
-            known.push(Known::Kernel(*addr));
+            known.push(KnownFrame::Kernel(*addr));
             continue;
         }
         let named = names.frame(frame);
         match (named.symbol, FrameKey::exact(frame)) {
             _ if named.addr.is_none() => break,
-            (Ok(symbol), _) => known.push(Known::Function(symbol, named.module)),
+            (Ok(symbol), _) => known.push(KnownFrame::Function(symbol, named.module)),
             (Err(GIVEN_UP), _) => return None,
-            (Err(_), key @ FrameKey::File(..)) if is_innermost => known.push(Known::Unnamed(key)),
-            (Err(reason), _) if is_innermost => known.push(Known::Nowhere(reason)),
+            (Err(_), key @ FrameKey::File(..)) if is_innermost => known.push(KnownFrame::Unnamed(key)),
+            (Err(reason), _) if is_innermost => known.push(KnownFrame::Nowhere(reason)),
             (Err(_), _) => break,
         }
         is_innermost = false;
@@ -212,28 +212,28 @@ fn known(frames: &[Frame], names: &mut FrameNames) -> Option<Vec<Known>> {
     Some(known)
 }
 
-/// A row as it is read.
-pub struct Line {
+/// A row of a table as it is printed.
+pub struct TableLine {
     /// One for each column.
     pub cells: Vec<Value>,
     pub verdict: Verdict,
     pub place: RowPlace,
-    /// So many rows for which there was no room, in one.
+    /// Number of rows that this one stands for, since there was no room for them.
     pub others: Option<u64>,
 }
 
-impl Line {
-    /// One of which no more is known.
-    pub fn plain(cells: Vec<Value>) -> Line {
-        Line { cells, verdict: Verdict::Exact, place: RowPlace::nowhere(), others: None }
+impl TableLine {
+    /// An exact row without a place.
+    pub fn plain(cells: Vec<Value>) -> TableLine {
+        TableLine { cells, verdict: Verdict::Exact, place: RowPlace::nowhere(), others: None }
     }
 }
 
 /// Lays out the rows of a report in their order.
-pub fn lines(placed: &mut Placed, verdict: Verdict, span_ns: u64) -> Vec<Line> {
-    let Placed { rows, places } = placed;
+pub fn lines(placed: &mut PlacedRows, verdict: Verdict, span_ns: u64) -> Vec<TableLine> {
+    let PlacedRows { rows, places } = placed;
     let order = rows.order();
-    let line = |at: usize| Line {
+    let line = |at: usize| TableLine {
         cells: rows.cells(at, span_ns),
         verdict: verdict.max(rows.verdict(at)),
         place: places.get(at).cloned().unwrap_or_else(RowPlace::nowhere),
@@ -242,8 +242,8 @@ pub fn lines(placed: &mut Placed, verdict: Verdict, span_ns: u64) -> Vec<Line> {
     order.into_iter().map(line).collect()
 }
 
-/// The same of sums.
-pub fn lines_of_sums(sums: &mut RowSums<RowPlace>, verdict: Verdict, span_ns: u64) -> Vec<Line> {
+/// Lays out the rows of sums in their order.
+pub fn lines_of_sums(sums: &mut RowSums<RowPlace>, verdict: Verdict, span_ns: u64) -> Vec<TableLine> {
     sums.settle();
     let (columns, order) = (sums.rows().columns(), sums.order());
     let line = |at: usize| {
@@ -256,12 +256,12 @@ pub fn lines_of_sums(sums: &mut RowSums<RowPlace>, verdict: Verdict, span_ns: u6
             }
             place = RowPlace::nowhere();
         }
-        Line { cells, verdict: verdict.max(sums.rows().verdict(at)), place, others }
+        TableLine { cells, verdict: verdict.max(sums.rows().verdict(at)), place, others }
     };
     order.into_iter().map(line).collect()
 }
 
-/// Who reads a key as a number shall find one, or nothing.
+/// True for a cell of text. A cell that programs read as a number must not become a word.
 fn is_text(cell: &Value) -> bool {
     matches!(cell, Value::Word(_) | Value::Comm(_) | Value::Text(_))
 }
@@ -275,12 +275,11 @@ pub fn sum_of_rows(rows: &mut dyn Rows, places: &[usize], span_ns: u64) -> Vec<V
     sum.cells(0, span_ns)
 }
 
-/// What text says of `rest`, the lines that it leaves out of `all`: the additive columns of `sum`, the row that they add up
-/// to. A share that one of them lacks is left out.
+/// Sums of the counters over `rest`, the lines that are not shown, for the columns that text shows.
 pub fn sums_of_rest<'a>(
     columns: &'a [ColumnHead],
-    all: &'a [Line],
-    rest: &'a [Line],
+    all: &'a [TableLine],
+    rest: &'a [TableLine],
 ) -> impl Iterator<Item = (Value, &'static str)> + 'a {
     let is_shown =
         |(at, column): &(usize, &ColumnHead)| column.kind == ColumnKind::Counter && is_in_text(column, *at, all);
@@ -291,8 +290,8 @@ pub fn sums_of_rest<'a>(
     })
 }
 
-/// Whether text has a column.
-pub fn is_in_text(column: &ColumnHead, at: usize, lines: &[Line]) -> bool {
+/// Whether text shows a column.
+pub fn is_in_text(column: &ColumnHead, at: usize, lines: &[TableLine]) -> bool {
     let says =
         |line: &Line| !matches!(line.cells.get(at), None | Some(Value::None | Value::Unsigned(0) | Value::Pct(0)));
     column.in_text && column.kind != ColumnKind::Stack && (!column.if_any || lines.iter().any(says))
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    struct Row {
+    struct SiteRow {
         bytes: u64,
         allocs: u64,
         oldest_ns: Option<u64>,
@@ -325,21 +324,21 @@ mod tests {
         stack: Option<StackId>,
     }
 
-    static PLACES: Schema<Row> = Schema::<Row>::new(
+    static PLACES: Schema<SiteRow> = Schema::<SiteRow>::new(
         "places",
         &[
-            Column::<Row>::counter("bytes", "bytes", |row| &mut row.bytes).in_unit(Unit::Bytes),
+            Column::<SiteRow>::counter("bytes", "bytes", |row| &mut row.bytes).in_unit(Unit::Bytes),
             Column::counter("allocs", "allocs", |row| &mut row.allocs),
-            Column::<Row>::greatest("oldest_ns", "oldest", |row| &mut row.oldest_ns).in_unit(Unit::Age),
+            Column::<SiteRow>::greatest("oldest_ns", "oldest", |row| &mut row.oldest_ns).in_unit(Unit::Age),
             Column::names("comms", "comm", |row| &mut row.owners),
             Column::stack(|row| &mut row.stack),
         ],
     )
     .ordered(|one, other| (other.bytes, other.allocs).cmp(&(one.bytes, one.allocs)));
 
-    fn row(bytes: u64, age: u64, comm: &str, stack: Option<StackId>) -> Row {
+    fn row(bytes: u64, age: u64, comm: &str, stack: Option<StackId>) -> SiteRow {
         let owners = Tasks::of(Some(1), Comm::new(comm.as_bytes()), [bytes, 1]);
-        Row { bytes, allocs: 1, oldest_ns: Some(age), owners, stack }
+        SiteRow { bytes, allocs: 1, oldest_ns: Some(age), owners, stack }
     }
 
     fn nameless() -> FrameNames {
@@ -347,11 +346,11 @@ mod tests {
         FrameNames::new("/nonexistent", options)
     }
 
-    fn placed(rows: Vec<Row>, stacks: &Frames) -> Placed {
-        Placed::new(Box::new(TypedRows::new(&PLACES, rows)), stacks, &mut nameless())
+    fn placed(rows: Vec<SiteRow>, stacks: &Frames) -> PlacedRows {
+        PlacedRows::new(Box::new(TypedRows::new(&PLACES, rows)), stacks, &mut nameless())
     }
 
-    fn text_of(columns: &[ColumnHead], lines: &[Line], stacks: &Frames) -> String {
+    fn text_of(columns: &[ColumnHead], lines: &[TableLine], stacks: &Frames) -> String {
         let mut out = Vec::new();
         text::table(columns, lines, |id| nameless().stack(stacks.get(id).unwrap()), &mut out);
         String::from_utf8(out).unwrap()
@@ -379,7 +378,7 @@ mod tests {
         let mut placed = placed(rows, &stacks);
         let columns = placed.rows.columns();
         let mut lines = lines(&mut placed, Verdict::Exact, 1);
-        let brief = |line: &Line| -> Vec<Value> { line.cells[..4].to_vec() };
+        let brief = |line: &TableLine| -> Vec<Value> { line.cells[..4].to_vec() };
         let want = |bytes, allocs, age, words: &[&str]| {
             let words = words.iter().map(|word| (*word).to_owned()).collect();
             vec![Value::Unsigned(bytes), Value::Unsigned(allocs), Value::Age(age), Value::Words(words)]
@@ -429,7 +428,7 @@ mod tests {
         assert!(rest(&little[..1]).is_empty());
     }
 
-    /// Two intervals, of which the first is printed and its stacks forgotten before the second.
+    /// Two intervals; the stacks of the first are forgotten before the second.
     #[test]
     fn places_add_up_over_intervals() {
         let ids = ids(2);
@@ -453,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_stacks_are_one_row_if_what_is_known_of_them_is_equal() {
+    fn broken_stacks_with_equal_known_frames_are_one_row() {
         let module = |path: &str| Arc::new(Module::new(path, Content::Unnamed { reason: JIT_NO_MAP, map: None }));
         let (one, other) = (module("/one"), module("/other"));
         let user = |module: &Arc<Module>, offset: u64| Frame::User {
@@ -464,12 +463,12 @@ mod tests {
         let nowhere = |addr: u64| Frame::User { addr, behind_call: true, place: Err(NOT_MAPPED) };
         let kernel = |addr: u64| Frame::Kernel { addr, behind_call: false };
         let cases = [
-            (10, vec![user(&one, 3), nowhere(20)]), // the first three are one
+            (10, vec![user(&one, 3), nowhere(20)]), // the first three are merged
             (11, vec![user(&one, 3), nowhere(21), user(&other, 5)]),
             (12, vec![user(&one, 3)]),
             (1, vec![user(&one, 4), nowhere(20)]), // another place
             (2, vec![user(&other, 3), nowhere(20)]),
-            (3, vec![kernel(1), user(&one, 3), nowhere(20)]), // these two are one
+            (3, vec![kernel(1), user(&one, 3), nowhere(20)]), // these two are merged
             (4, vec![kernel(1), user(&one, 3), nowhere(22)]),
             (5, vec![kernel(2), user(&one, 3), nowhere(20)]), // called by other places in the kernel
             (60, vec![kernel(1), kernel(2)]),                 // whole
@@ -487,7 +486,7 @@ mod tests {
         let mut placed = placed(rows, &stacks);
         let columns = placed.rows.columns();
         let lines = lines(&mut placed, Verdict::Exact, 1);
-        let brief = |line: &Line| {
+        let brief = |line: &TableLine| {
             let broken = line.place.broken.map_or((0, 1), |broken| (broken.frames, broken.stacks));
             (number(&line.cells[0]), number(&line.cells[1]), broken.0, broken.1)
         };
@@ -511,7 +510,7 @@ mod tests {
         assert!(shown.len() == 2 && shown[0].contains(" one+0x4 (") && shown[1] == want, "{out}");
     }
 
-    /// A key that is a number has none, rather than a word.
+    /// A key that is a number is left out rather than replaced by a word.
     #[test]
     fn others_are_named_where_names_are() {
         static TASKS: Schema<(i32, u64)> = Schema::<(i32, u64)>::new(

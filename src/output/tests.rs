@@ -1,4 +1,4 @@
-//! The queue to the output thread: what it bounds, and what it counts.
+//! Tests of the queue to the output thread: its bounds, and its counts of dropped messages.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
@@ -15,7 +15,7 @@ use crate::task::Comm;
 static NUMBERS: OccurrenceSchema<u64> =
     OccurrenceSchema::new(&[Detail::new("n", |n| Value::Unsigned(*n))], &[detail("n").wide(9)]);
 
-/// An output, and the end of a pipe that nobody reads yet.
+/// An output that writes into a pipe, and the reading end of the pipe.
 pub fn into_a_pipe(json: bool) -> (Output, io::PipeReader) {
     let (reader, writer) = io::pipe().unwrap();
     let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
@@ -25,10 +25,10 @@ pub fn into_a_pipe(json: bool) -> (Output, io::PipeReader) {
     (output, reader)
 }
 
-pub fn settings(json: bool) -> Settings {
+pub fn settings(json: bool) -> OutputSettings {
     let symbols =
         SymbolOptions { demangle: true, debug_dirs: Vec::new(), budget: crate::symbol::budget::Budget::new(0) };
-    Settings {
+    OutputSettings {
         profiler: "test",
         json,
         events: Vec::new(),
@@ -45,7 +45,7 @@ pub fn settings(json: bool) -> Settings {
 }
 
 #[test]
-fn what_grew_in_a_rush_is_given_back() {
+fn memory_that_grew_in_a_rush_is_freed() {
     const MANY: u64 = 20_000;
     let (mut output, reader) = into_a_pipe(false);
     let read = std::thread::spawn(move || BufReader::new(reader).lines().count());
@@ -60,7 +60,7 @@ fn what_grew_in_a_rush_is_given_back() {
     assert_eq!(read.join().unwrap() as u64, MANY);
 }
 
-/// What is rare is not dropped with a flood of something else.
+/// A flood of one kind does not drop occurrences of a rare kind.
 #[test]
 fn a_flood_drops_nothing_rare() {
     static RARE: OccurrenceSchema<u64> = OccurrenceSchema::new(
@@ -91,7 +91,7 @@ fn a_flood_drops_nothing_rare() {
     assert_eq!(lines.len() as u64 + dropped, ROUNDS * 1001);
 }
 
-/// Many kinds, none of which is rare, give way like one.
+/// A batch of many kinds, none of which is rare, can be thinned until it is empty.
 #[test]
 fn a_batch_of_many_kinds_gets_smaller() {
     static DETAILS: [Detail<u64>; 1] = [Detail::new("n", |n| Value::Unsigned(*n))];
@@ -125,8 +125,8 @@ fn a_blocked_output_loses_no_count() {
         if round % 10 == 0 {
             output.send(Message::Table { table: empty_table(), interval: 1, time_ns: 0, span_ns: 0 });
         }
-        let under_way = output.under_way.occurrence_bytes();
-        assert!(under_way <= MOST_BYTES, "{under_way} bytes under way");
+        let in_flight = output.in_flight.occurrence_bytes();
+        assert!(in_flight <= MOST_BYTES, "{in_flight} bytes under way");
         assert!(output.batch.bytes() <= BATCH_MOST_BYTES + BATCH_BYTES);
     }
     let dropped = output.dropped();
@@ -137,15 +137,15 @@ fn a_blocked_output_loses_no_count() {
             .filter_map(|line| line.unwrap().split_ascii_whitespace().nth(2).and_then(|word| word.parse::<u64>().ok()));
         numbers.collect::<Vec<u64>>()
     });
-    let under_way = output.under_way.clone();
+    let in_flight = output.in_flight.clone();
     assert!(output.finish(Vec::new(), || 0).is_none());
     let lines = lines.join().unwrap();
     assert!(lines.is_sorted());
     assert_eq!(lines.len() as u64 + dropped, sent);
-    assert_eq!((under_way.occurrence_bytes(), under_way.report_bytes()), (0, 0));
+    assert_eq!((in_flight.occurrence_bytes(), in_flight.report_bytes()), (0, 0));
 }
 
-/// A quiet run would wait for ever for something to write.
+/// The reading thread of a quiet run learns that the output thread has ended.
 #[test]
 fn the_end_of_the_thread_is_noticed() {
     let (_reader, writer) = io::pipe().unwrap();
@@ -160,10 +160,10 @@ fn the_end_of_the_thread_is_noticed() {
     assert!(poller.wait(Duration::from_secs(60)).unwrap().eq([7]), "the reading side was not woken");
     assert!(output.is_closed());
     let ending = output.finish(Vec::new(), || 0);
-    assert!(matches!(&ending, Some(Closed::Failed(err)) if err.to_string().contains("panicked")), "{ending:?}");
+    assert!(matches!(&ending, Some(OutputClosed::Failed(err)) if err.to_string().contains("panicked")), "{ending:?}");
 }
 
-/// Without a row.
+/// A table without rows.
 pub fn empty_table() -> Table {
     static NUMBERS: Schema<u64> = Schema::new("numbers", &[Column::counter("n", "n", |row| row)]);
     let mut report = Report::default();
@@ -176,8 +176,8 @@ fn mapping(pid: i32, n: u64) -> SymbolUpdate {
     SymbolUpdate::Space(SpaceChange::Map { pid, start: n << 12, end: (n + 1) << 12, offset: 0, path, key })
 }
 
-/// What processes map takes little memory while the output is blocked, whoever maps how much. Afterwards no stack means
-/// what it meant by mappings that the output was not told of.
+/// Mappings of processes take bounded memory while the output is blocked, however many there are. Afterwards no stack
+/// is named by mappings from before the gap.
 #[test]
 fn a_blocked_output_keeps_few_news() {
     const STORM: u64 = 100_000;
@@ -191,7 +191,7 @@ fn a_blocked_output_keeps_few_news() {
         id
     };
     let before = take(&mut output, 1);
-    // The pipe is full, and then some.
+    // More than the pipe holds.
     (0..20_000).for_each(|n| output.batch.add(&NUMBERS, subject, &n, None));
     output.flush();
     for n in 0..STORM {
@@ -216,7 +216,7 @@ fn a_blocked_output_keeps_few_news() {
     assert!(before < left_out);
     stacks.forget_from(left_out);
     let again = stacks.intern_address(2, true, Innermost::Executed, 1, &mut keys).unwrap();
-    assert_ne!(again, left_out, "the output is told of it");
+    assert_ne!(again, left_out, "the output gets it as a new stack");
     output.tell(stacks.take_updates());
     output.batch.add(&NUMBERS, subject, &3, Some(again));
     let dropped = output.dropped();

@@ -1,4 +1,4 @@
-//! Lines and tables for people.
+//! Lines and tables in text.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -9,10 +9,10 @@ use crate::digits::format_ns;
 use crate::digits::{push_blank_padded, push_hex, push_signed, push_unsigned, push_zero_padded, three_digits};
 use crate::escape::{escape_into, is_plain};
 use crate::output::EventText;
-use crate::output::flood::{FloodGroup, Rest};
+use crate::output::flood::{FloodGroup, OmittedGroups};
 use crate::output::frames;
 use crate::output::stack_numbers::StackMention;
-use crate::output::table::{Broken, Line, is_in_text};
+use crate::output::table::{BrokenStacks, TableLine, is_in_text};
 use crate::report::layout::LineStep;
 use crate::report::{ColumnHead, Command, LineageProcess, OccurrenceLayout, Subject, Value};
 use crate::symbol::StackId;
@@ -57,7 +57,8 @@ fn push_name(comm: Comm, tid: i32, out: &mut Vec<u8>) {
     }
 }
 
-/// irq state, resched, context, preempt count, migrate-disable count: the kernel's own five columns.
+/// The five flag columns of the kernel's own trace output: irq state, resched, context, preempt count, migrate-disable
+/// count.
 pub fn latency_flags(event: &EventText, raw: &[u8]) -> [u8; 5] {
     // include/linux/trace_events.h, trace_print_lat_fmt in kernel/trace/trace_output.c
     let flags = event.flags.as_ref().and_then(|field| field.read_u64(raw).ok()).unwrap_or(0);
@@ -91,7 +92,7 @@ pub fn latency_flags(event: &EventText, raw: &[u8]) -> [u8; 5] {
     [irq, resched, context, digit(count & 15), digit(count >> 4 & 15)]
 }
 
-/// Appends what is told beside a traced event, each on a line of its own.
+/// Appends the values beside a traced event, each on a line of its own.
 pub fn beside(values: &[Value], out: &mut Vec<u8>) {
     for value in values {
         out.extend_from_slice(b"\n    ");
@@ -104,7 +105,7 @@ pub fn occurrence(subject: &Subject, layout: &OccurrenceLayout, values: &[Value]
     line(layout, subject, &push_subject, values, out);
 }
 
-/// Appends a group of occurrences like a single one, with what they have in common. `values` are the group's, with names.
+/// Appends a group of occurrences like a single one. `values` are the values that they have in common, with names.
 pub fn group(group: &FloodGroup, values: &[Value], out: &mut Vec<u8>) {
     if group.count == 1 {
         occurrence(&group.subject, group.layout, values, out);
@@ -113,8 +114,8 @@ pub fn group(group: &FloodGroup, values: &[Value], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a line on groups that have none.
-pub fn rest(rest: &Rest, out: &mut Vec<u8>) {
+/// Appends a line that counts the groups without a line.
+pub fn rest(rest: &OmittedGroups, out: &mut Vec<u8>) {
     let many = |count: u64| if count == 1 { "" } else { "s" };
     let _ = write!(out, "and {} more {}{}", rest.count, rest.grouping.noun, many(rest.count));
     let _ = match rest.groups {
@@ -126,7 +127,8 @@ pub fn rest(rest: &Rest, out: &mut Vec<u8>) {
     out.extend_from_slice(b" ms\n");
 }
 
-/// Who they are, how many, and how long all together: `longest of 133 in 30 tasks: nginx × 130 (7, 8, 9, +26), sh × 3`.
+/// Appends the number of occurrences, their tasks, and the total duration:
+/// `longest of 133 in 30 tasks: nginx × 130 (7, 8, 9, +26), sh × 3; 2500.000 ms in all`.
 fn push_members(group: &FloodGroup, out: &mut Vec<u8>) {
     const MOST_NAMES: usize = 3;
     const MOST_TIDS: usize = 3;
@@ -169,7 +171,7 @@ fn push_members(group: &FloodGroup, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends how the stack of a line is told: its frames follow, or stand above.
+/// Appends the number of a line's stack, whose frames follow or stand above.
 pub fn stack_mention(mention: StackMention, out: &mut Vec<u8>) {
     let _ = match mention {
         StackMention::Printed(number) => write!(out, ", stack {number}:"),
@@ -179,7 +181,7 @@ pub fn stack_mention(mention: StackMention, out: &mut Vec<u8>) {
 
 fn push_subject(subject: &Subject, out: &mut Vec<u8>) {
     push_comm(subject, out);
-    // The kernel gives -1 for a task that has lost its number: it is about to leave its CPU for good.
+    // The kernel gives -1 for a task that has lost its tid: it is exiting and about to leave its CPU for good.
     if subject.tid >= 0 {
         out.push(b' ');
         push_signed(i64::from(subject.tid), out);
@@ -231,7 +233,7 @@ fn push_seconds(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Right-aligns what was written from `start` on.
+/// Right-aligns the text from `start` on.
 fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
     if width == 0 {
         return;
@@ -245,7 +247,7 @@ fn pad_left(start: usize, width: usize, out: &mut Vec<u8>) {
 
 fn push_value(value: &Value, out: &mut Vec<u8>) {
     match value {
-        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) => {} // a place is a text by now
+        Value::None | Value::Stack(_) | Value::Place(_) | Value::Interrupt(..) => {} // a place was replaced by its text before
         Value::Age(ns) => out.extend_from_slice(format_ns(*ns).as_bytes()),
         Value::Unsigned(value) => push_unsigned(*value, out),
         Value::Signed(value) => push_signed(*value, out),
@@ -296,7 +298,7 @@ fn push_value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// What a process calls itself must not look as if another one had started it.
+/// Escapes `<`, too: a process must not name itself so that it looks like a child of another one.
 fn push_of_kin(text: &[u8], out: &mut Vec<u8>) {
     for (index, part) in text.split(|&byte| byte == b'<').enumerate() {
         out.extend_from_slice(if index > 0 { b"\\x3c" } else { b"" });
@@ -304,7 +306,7 @@ fn push_of_kin(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The end of a path says more than its beginning.
+/// Appends a path, of a long one the end, which says more than the beginning.
 fn push_path(path: &[u8], out: &mut Vec<u8>) {
     const MOST: usize = 120;
     let is_inside = |byte: u8| byte & 0xc0 == 0x80; // of a character in UTF-8
@@ -316,7 +318,7 @@ fn push_path(path: &[u8], out: &mut Vec<u8>) {
     escape_into(end, out);
 }
 
-/// The start of a command line, which may be of many screens.
+/// The start of a command line, which may be many screens long.
 fn shortened(line: &str) -> Cow<'_, str> {
     const MOST: usize = 60;
     match line.char_indices().nth(MOST) {
@@ -325,11 +327,11 @@ fn shortened(line: &str) -> Cow<'_, str> {
     }
 }
 
-/// Appends a table: headings, then rows, every column as wide as its widest cell. Names are left-aligned. The frames of a
-/// row stand below it. A row that is not exact has a mark in front, which is explained below the table.
+/// Appends a table: headings, then rows, every column as wide as its widest cell. Names are left-aligned. The frames of
+/// a row stand below it. A row that is not exact has a mark in front, which is explained below the table.
 pub fn table(
     columns: &[ColumnHead],
-    lines: &[Line],
+    lines: &[TableLine],
     mut name: impl FnMut(StackId) -> Vec<NamedFrame>,
     out: &mut Vec<u8>,
 ) {
@@ -382,7 +384,7 @@ pub fn table(
             out.extend_from_slice(b"    (no stack)\n");
         }
         frames::stack(&frames, out);
-        if let Some(Broken { stacks, .. }) = line.place.broken {
+        if let Some(BrokenStacks { stacks, .. }) = line.place.broken {
             let _ = writeln!(out, "    ({stacks} broken stacks: what follows differs, and leads nowhere)");
         }
     }
@@ -394,7 +396,7 @@ pub fn table(
 /// Appends rows of cells under headings.
 pub fn plain_table(headings: &[&'static str], rows: Vec<Vec<Value>>, out: &mut Vec<u8>) {
     let columns: Vec<ColumnHead> = headings.iter().map(|heading| ColumnHead::plain(heading)).collect();
-    let lines: Vec<Line> = rows.into_iter().map(Line::plain).collect();
+    let lines: Vec<TableLine> = rows.into_iter().map(TableLine::plain).collect();
     table(&columns, &lines, |_| Vec::new(), out);
 }
 
@@ -402,7 +404,7 @@ pub fn plain_table(headings: &[&'static str], rows: Vec<Vec<Value>>, out: &mut V
 pub fn cell(value: &Value) -> String {
     let mut out = Vec::new();
     match value {
-        // Milliseconds again; a digit more, since a typical run delay is below a microsecond.
+        // Milliseconds with four decimals: a typical run delay is below a microsecond.
         Value::Ns(ns) => {
             let _ = write!(out, "{}.{:04}", ns / 1_000_000, ns / 100 % 10_000);
         }
@@ -437,7 +439,7 @@ mod tests {
         };
         let want = "comm   count max ms\nnginx      7 1.2345\na\\x1b 123456\n";
         assert_eq!(text(|out| plain_table(&headings, rows().into(), out)), want);
-        let mut lines = rows().map(Line::plain);
+        let mut lines = rows().map(TableLine::plain);
         lines[1].verdict = Verdict::LowerBound;
         let want = "   comm   count max ms\n   nginx      7 1.2345\n>= a\\x1b 123456\n>= at least so much: records were lost or left out\n";
         assert_eq!(text(|out| table(&columns, &lines, |_| Vec::new(), out)), want);
@@ -466,12 +468,12 @@ mod tests {
 
     #[test]
     fn schemas_lay_out_lines() {
-        struct Wait {
+        struct LineWait {
             state: &'static str,
             ns: u64,
             waker: Option<Comm>,
         }
-        static WAITS: OccurrenceSchema<Wait> = OccurrenceSchema::new(
+        static WAITS: OccurrenceSchema<LineWait> = OccurrenceSchema::new(
             &[
                 Detail::new("state", |wait| Value::Word(wait.state)),
                 Detail::new("duration_ns", |wait| Value::Ns(wait.ns)),
@@ -492,26 +494,26 @@ mod tests {
                 CPU,
             ],
         );
-        let line = |subject: &Subject, wait: &Wait| {
+        let line = |subject: &Subject, wait: &LineWait| {
             text(|out| occurrence(subject, WAITS.layout(), &WAITS.values(wait).collect::<Vec<_>>(), out))
         };
         let subject = Subject { time: 0, cpu: 1, pid: 7, tid: 8, comm: Comm::new(b"nginx") };
-        let wait = Wait { state: "D", ns: 150_250_000, waker: Some(Comm::new(b"sh")) };
+        let wait = LineWait { state: "D", ns: 150_250_000, waker: Some(Comm::new(b"sh")) };
         assert_eq!(line(&subject, &wait), "waited   150.250 ms in  D nginx 8 [001], woken by <sh>, 0.150 on 1");
         let without_number = Subject { pid: -1, tid: -1, comm: Comm::default(), ..subject };
         assert_eq!(line(&without_number, &wait), "waited   150.250 ms in  D <exited> [001], woken by <sh>, 0.150 on 1");
-        let wait = Wait { state: "RD", ns: 0, waker: None };
+        let wait = LineWait { state: "RD", ns: 0, waker: None };
         assert_eq!(line(&subject, &wait), "waited     0.000 ms in RD nginx 8 [001], still, 0.000 on 1");
     }
 
     #[test]
-    fn groups_read_like_single_ones() {
-        struct Wait {
+    fn groups_read_like_single_occurrences() {
+        struct GroupWait {
             ms: u64,
             goes_on: bool,
             waker: u64,
         }
-        static WAITS: OccurrenceSchema<Wait> = OccurrenceSchema::<Wait>::new(
+        static WAITS: OccurrenceSchema<GroupWait> = OccurrenceSchema::<GroupWait>::new(
             &[
                 Detail::new("state", |_| Value::Word("D")),
                 Detail::new("duration_ns", |wait| Value::Ns(wait.ms * 1_000_000)),
@@ -540,7 +542,7 @@ mod tests {
             for &(tid, comm, ms, waker) in ones {
                 let subject = Subject { time: 0, cpu: 1, pid: tid, tid, comm: Comm::new(comm.as_bytes()) };
                 let (layout, values) =
-                    (WAITS.layout(), &WAITS.values(&Wait { ms, goes_on, waker }).collect::<Vec<_>>()[..]);
+                    (WAITS.layout(), &WAITS.values(&GroupWait { ms, goes_on, waker }).collect::<Vec<_>>()[..]);
                 let grouping = layout.grouping.as_ref().unwrap();
                 let one = Groupable { subject: &subject, layout, grouping, values, stack: None };
                 flood.hold(0, one, StackKey::Unknown);
@@ -570,11 +572,12 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_line_is_counted() {
+    fn groups_without_a_line_are_counted() {
         static WAITS: OccurrenceSchema<u64> = OccurrenceSchema::<u64>::new(&[Detail::new("n", |n| Value::Ns(*n))], &[])
             .grouped(GroupBy { noun: "wait", same: &[], place: "n", duration: "n", goes_on: "n" });
         let grouping = WAITS.layout().grouping.as_ref().unwrap();
-        let line = |count, groups| text(|out| rest(&Rest { grouping, count, groups, longest_ns: 12_345_678 }, out));
+        let line =
+            |count, groups| text(|out| rest(&OmittedGroups { grouping, count, groups, longest_ns: 12_345_678 }, out));
         assert_eq!(line(133, Some(40)), "and 133 more waits in 40 groups, up to 12.345 ms\n");
         assert_eq!(line(133, None), "and 133 more waits, up to 12.345 ms\n");
         assert_eq!(line(2, Some(2)), "and 2 more waits, up to 12.345 ms\n");

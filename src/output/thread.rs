@@ -1,4 +1,4 @@
-//! The output thread: takes messages in order and writes what they say.
+//! The output thread: takes messages in order and writes them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,28 +7,29 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
-use crate::output::flame::Unwritten;
-use crate::output::under_way::UnderWay;
+use crate::output::flame::FlameWriteError;
+use crate::output::in_flight::InFlight;
 use crate::output::writer::Writer;
-use crate::output::{Closed, Message};
+use crate::output::{Message, OutputClosed};
 use crate::report::Batch;
 use crate::sys;
 use crate::sys::poll::Waker;
 
-/// Of each part of an empty batch: while the output was slow each in turn may have grown to many times what it needs.
+/// Bytes kept of each part of an empty batch: while the output was slow, each may have grown to many times its usual
+/// size.
 pub(super) const KEPT_BYTES: usize = 2 * super::BATCH_BYTES;
 
-/// How the output came to its end, for the reading side.
+/// Tells the reading thread that the output is closed, and why.
 #[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct CloseSignal {
     is_closed: AtomicBool,
-    how: Mutex<Option<Closed>>,
+    how: Mutex<Option<OutputClosed>>,
     waker: Arc<Waker>,
 }
 
-impl Ending {
-    pub fn new(waker: Arc<Waker>) -> Ending {
-        Ending { is_closed: AtomicBool::new(false), how: Mutex::new(None), waker }
+impl CloseSignal {
+    pub fn new(waker: Arc<Waker>) -> CloseSignal {
+        CloseSignal { is_closed: AtomicBool::new(false), how: Mutex::new(None), waker }
     }
 
     /// True when the run need not go on: everything is written, or nobody reads.
@@ -36,17 +37,18 @@ impl Ending {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    pub fn take(&self) -> Option<Closed> {
+    pub fn take(&self) -> Option<OutputClosed> {
         self.how.lock().ok()?.take()
     }
 
-    /// Closes the output when that is dropped, also by a panic: a quiet run would go on for nobody.
-    pub fn in_the_end(self: Arc<Ending>) -> InTheEnd {
-        InTheEnd(self)
+    /// Closes the output when the returned value is dropped, also by a panic. Otherwise a quiet run would go on for
+    /// ever.
+    pub fn close_on_drop(self: Arc<CloseSignal>) -> CloseOnDrop {
+        CloseOnDrop(self)
     }
 
-    /// The reading side learns of it at once.
-    fn close(&self, how: Option<Closed>) {
+    /// Closes the output and wakes the reading thread.
+    fn close(&self, how: Option<OutputClosed>) {
         if let (Some(how), Ok(mut ending)) = (how, self.how.lock()) {
             *ending = Some(how);
         }
@@ -55,20 +57,20 @@ impl Ending {
     }
 }
 
-impl Closed {
-    fn by(err: io::Error) -> Closed {
+impl OutputClosed {
+    fn by(err: io::Error) -> OutputClosed {
         match err.kind() {
-            io::ErrorKind::BrokenPipe => Closed::Pipe,
-            _ if err.get_ref().is_some_and(|inner| inner.is::<Unwritten>()) => Closed::FlameGraph(err),
-            _ => Closed::Failed(err),
+            io::ErrorKind::BrokenPipe => OutputClosed::Pipe,
+            _ if err.get_ref().is_some_and(|inner| inner.is::<FlameWriteError>()) => OutputClosed::FlameGraph(err),
+            _ => OutputClosed::Failed(err),
         }
     }
 }
 
-/// Closes the output with its thread.
-pub(super) struct InTheEnd(Arc<Ending>);
+/// Closes the output when it is dropped, at the end of the thread.
+pub(super) struct CloseOnDrop(Arc<CloseSignal>);
 
-impl Drop for InTheEnd {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close(None);
     }
@@ -79,25 +81,25 @@ pub(super) fn write_all(
     writer: &mut Writer,
     messages: &Receiver<Message>,
     give_back: &Sender<Batch>,
-    under_way: &UnderWay,
-    ending: &Ending,
+    in_flight: &InFlight,
+    ending: &CloseSignal,
 ) {
     loop {
         let next = next(writer, messages);
         let is_last = matches!(next, Ok(None));
         let written = next.and_then(|message| match message {
             Some(message) => {
-                under_way.take(&message);
-                let written = write(writer, message, give_back).and_then(|()| writer.tell_given_up());
-                under_way.finish();
+                in_flight.take(&message);
+                let written = write(writer, message, give_back).and_then(|()| writer.note_given_up_names());
+                in_flight.finish();
                 written
             }
             None => Ok(()),
         });
         if let Err(err) = written {
-            let how = Closed::by(err);
-            // Its reader has gone: what has another place is still written there.
-            writer.end_results(matches!(how, Closed::Pipe));
+            let how = OutputClosed::by(err);
+            // Results have no reader any more; the flame graph and stderr are still written.
+            writer.end_results(matches!(how, OutputClosed::Pipe));
             ending.close(Some(how));
         }
         if is_last {
@@ -113,7 +115,7 @@ fn next(writer: &mut Writer, messages: &Receiver<Message>) -> io::Result<Option<
         if let Ok(message) = messages.try_recv() {
             return Ok(Some(message));
         }
-        writer.flush()?; // nothing waits, so neither should what was printed
+        writer.flush()?; // no message waits, so the printed lines should not wait either
         if writer.read_ahead() {
             continue;
         }
@@ -129,7 +131,7 @@ fn next(writer: &mut Writer, messages: &Receiver<Message>) -> io::Result<Option<
 }
 
 fn write(writer: &mut Writer, message: Message, give_back: &Sender<Batch>) -> io::Result<()> {
-    writer.start(!matches!(message, Message::Batch(_) | Message::Note(_) | Message::Living(_)));
+    writer.start(!matches!(message, Message::Batch(_) | Message::Note(_) | Message::LivePids(_)));
     match message {
         Message::Batch(mut batch) => {
             let written = writer.batch(&mut batch);
@@ -143,12 +145,12 @@ fn write(writer: &mut Writer, message: Message, give_back: &Sender<Batch>) -> io
         Message::Interval(end) => writer.interval(&end),
         Message::End(end) => writer.end(&end),
         Message::Note(text) => writer.note(&text),
-        Message::Living(pids) => {
-            writer.will_need(pids);
+        Message::LivePids(pids) => {
+            writer.expect_stacks_of(pids);
             Ok(())
         }
         Message::Weights(rows) => {
-            let written = writer.flush(); // the tables need not wait for the names of what fell on stacks
+            let written = writer.flush(); // the tables need not wait for the names of the stacks
             writer.weights(&rows);
             written
         }

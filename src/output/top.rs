@@ -1,9 +1,9 @@
-//! Where the time went: the functions and the stacks that took most of it.
+//! The functions and the stacks that took most of the time, as text or JSON.
 
 use std::io::Write;
 
 use crate::escape::escape_into;
-use crate::output::fold::{Folded, Group};
+use crate::output::fold::{Folded, StackGroup};
 use crate::output::frames;
 use crate::output::json::{self, Object};
 use crate::report::Top;
@@ -13,11 +13,11 @@ use crate::symbol::name_cache::FunctionName;
 use crate::symbol::names::NamedFrame;
 use crate::task::Comm;
 
-/// Functions listed.
+/// Most functions listed.
 const FUNCTIONS: usize = 15;
-/// Stacks shown at the end.
+/// Most stacks shown at the end of the run.
 const STACKS: usize = 5;
-/// Stacks shown of one occurrence.
+/// Most stacks shown of one occurrence.
 pub const STACKS_OF_ONE: usize = 3;
 
 /// Hundredths of a per cent of `part` in `whole`.
@@ -27,7 +27,7 @@ pub fn share(part: u64, whole: u64) -> u32 {
     u32::try_from(hundredths).unwrap_or(u32::MAX)
 }
 
-/// Appends the list of functions, behind the beginning of its headline.
+/// Appends the list of functions. Its headline has been started by the caller.
 pub fn functions(folded: &Folded, top: Top, out: &mut Vec<u8>) {
     if folded.total().amount == 0 {
         out.extend_from_slice(b": no function was seen, there are no busy samples\n");
@@ -43,7 +43,7 @@ pub fn functions(folded: &Folded, top: Top, out: &mut Vec<u8>) {
     }
 }
 
-/// Of what the shares are.
+/// The total that the shares refer to, in words.
 fn base(folded: &Folded, top: Top) -> String {
     let Weight { amount, samples } = folded.total();
     if top.by_time {
@@ -53,7 +53,7 @@ fn base(folded: &Folded, top: Top) -> String {
     }
 }
 
-/// Appends the stacks, behind the beginning of their headline.
+/// Appends the list of stacks. Its headline has been started by the caller.
 pub fn stacks(folded: &Folded, top: Top, out: &mut Vec<u8>) {
     let _ = writeln!(out, ": stacks, % of {}", base(folded, top));
     let groups = folded.heaviest(STACKS);
@@ -77,12 +77,13 @@ pub fn stacks_of_one(folded: &Folded, out: &mut Vec<u8>) {
     }
 }
 
-/// The place, its callers, and as many more as tell it from each of the others: nobody reads ninety frames.
-fn telling_depth(group: &Group, groups: &[Group]) -> usize {
+/// Number of frames to show: a few callers, and as many more as distinguish the stack from each of the others. Nobody
+/// reads ninety frames.
+fn telling_depth(group: &StackGroup, groups: &[StackGroup]) -> usize {
     const LEAST: usize = 8;
     let is_same =
         |(one, other): &(&NamedFrame, &NamedFrame)| (&one.symbol, &one.module) == (&other.symbol, &other.module);
-    let shared = |other: &Group| group.frames.iter().zip(&other.frames).take_while(is_same).count();
+    let shared = |other: &StackGroup| group.frames.iter().zip(&other.frames).take_while(is_same).count();
     let others = groups.iter().filter(|other| !std::ptr::eq(*other, group));
     others.map(|other| shared(other) + 2).max().unwrap_or(0).max(LEAST)
 }
@@ -92,7 +93,7 @@ fn percent(weight: Weight, total: Weight, out: &mut Vec<u8>) {
     let _ = write!(out, "{:>3}.{}", tenths / 10, tenths % 10);
 }
 
-fn subject(group: &Group, out: &mut Vec<u8>) {
+fn subject(group: &StackGroup, out: &mut Vec<u8>) {
     push_comm(group.comm, out);
     let _ = match group.pid {
         Some(pid) => write!(out, " {pid}"),
@@ -105,14 +106,14 @@ fn push_comm(comm: Comm, out: &mut Vec<u8>) {
     escape_into(name, out);
 }
 
-fn stack_of(group: &Group, depth: usize, out: &mut Vec<u8>) {
+fn stack_of(group: &StackGroup, depth: usize, out: &mut Vec<u8>) {
     if group.frames.is_empty() {
         out.extend_from_slice(b"    (no stack)\n");
     }
     frames::names(&group.frames, depth, out);
 }
 
-/// The rows for JSON, each behind the keys that `head` has written for its table.
+/// Appends the rows as JSON, each behind the keys that `head` writes for its table.
 pub fn json_rows(
     folded: &Folded,
     top: Top,
@@ -137,7 +138,7 @@ pub fn json_rows(
     }
 }
 
-/// The stacks of one occurrence under the key `stacks`.
+/// Writes the stacks of one occurrence under the key `stacks`.
 pub fn json_stacks_of_one(folded: &Folded, object: &mut Object<'_>) {
     json::objects(object, "stacks", folded.heaviest(STACKS_OF_ONE).iter(), |object, group| {
         object.unsigned("samples", group.weight.samples);
@@ -145,7 +146,7 @@ pub fn json_stacks_of_one(folded: &Folded, object: &mut Object<'_>) {
     });
 }
 
-fn json_group(object: &mut Object<'_>, group: &Group) {
+fn json_group(object: &mut Object<'_>, group: &StackGroup) {
     object.value("comm", &Value::Comm(group.comm));
     object.value("pid", &group.pid.map_or(Value::None, |pid| Value::Signed(pid.into())));
     json::stack(object, &group.frames);
@@ -174,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn stacks_are_shown_up_to_what_tells_them_apart() {
-        let group = |frames: &[&str]| Group {
+    fn stacks_are_shown_up_to_where_they_differ() {
+        let group = |frames: &[&str]| StackGroup {
             comm: Comm::new(b"x"),
             pid: Some(7),
             weight: Weight::default(),

@@ -1,4 +1,4 @@
-//! What fell on stacks in which a frame may get its name yet: it is summed up with what is known at each report.
+//! Weights of stacks in which a frame may get a name later: each report adds them with the names known by then.
 
 use rustc_hash::FxHashMap;
 
@@ -6,14 +6,14 @@ use crate::stats::weights::{Weight, Weighted};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
-/// Stacks of tasks that wait for a name. What comes beyond goes without.
+/// Most stacks of tasks that wait for names. Further stacks go without.
 const MOST: usize = 1 << 14;
 
 #[derive(Debug, Default)]
 pub struct Unsettled(FxHashMap<(i32, Comm, StackId), Weight>);
 
 impl Unsettled {
-    /// False when there is no room for it, or it has no stack.
+    /// False when there is no room for the row, or it has no stack.
     pub fn add(&mut self, row: &Weighted) -> bool {
         let Some(stack) = row.stack else { return false };
         let key = (row.pid, row.comm, stack);
@@ -25,7 +25,7 @@ impl Unsettled {
         true
     }
 
-    /// Takes those out whose stack is chosen.
+    /// Removes the rows whose stack is chosen.
     pub fn take(&mut self, mut is_chosen: impl FnMut(StackId) -> bool) -> Vec<Weighted> {
         self.0.extract_if(|(_, _, stack), _| is_chosen(*stack)).map(row).collect()
     }

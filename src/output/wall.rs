@@ -1,4 +1,4 @@
-//! Monotonic stamps as wall-clock text. The date of a second is worked out once.
+//! Monotonic timestamps as text in local time. The date is computed once per second.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use crate::digits::{six_digits, three_digits};
 use crate::sys;
 
-/// How often the wall clock is looked at.
+/// Interval at which the offset of the wall clock is measured.
 const AGAIN_NS: u64 = 1_000_000_000;
 
 /// Turns CLOCK_MONOTONIC into local time.
@@ -14,11 +14,12 @@ const AGAIN_NS: u64 = 1_000_000_000;
 pub struct WallClock {
     /// CLOCK_REALTIME minus CLOCK_MONOTONIC, ns.
     offset_ns: i128,
-    /// When that was found out.
+    /// When the offset was measured, CLOCK_MONOTONIC in ns.
     synced_ns: u64,
     zone: TimeZone,
     second: i64,
-    /// When that second began, if CLOCK_MONOTONIC had begun by then: a look at the clock costs no division.
+    /// Start of `second` in CLOCK_MONOTONIC, if that clock had started by then. It saves the division for most
+    /// timestamps.
     began_ns: Option<u64>,
     text: String,
     rfc_head: String,
@@ -45,7 +46,7 @@ impl WallClock {
         }
     }
 
-    /// Follows a wall clock that was set, or is slewed, a second later at the latest.
+    /// Measures the offset again, so that a wall clock that was set or is slewed is followed within a second.
     pub fn follow(&mut self) {
         if sys::monotonic_ns().saturating_sub(self.synced_ns) >= AGAIN_NS {
             self.sync();
@@ -53,7 +54,7 @@ impl WallClock {
     }
 
     fn sync(&mut self) {
-        // The two readings are not one moment: the closest of a few pairs is taken.
+        // The two clocks are not read at the same moment: the closest of a few pairs is used.
         let pair = || {
             let before = sys::monotonic_ns();
             let wall = sys::realtime_ns();
@@ -61,7 +62,7 @@ impl WallClock {
             (after - before, i128::from(wall) - i128::from(before + (after - before) / 2))
         };
         let (width, offset) = (0..3).map(|_| pair()).min_by_key(|(width, _)| *width).unwrap_or((0, 0));
-        // What may be but the error of the reading would let time run backwards between two lines.
+        // A change within the error of the measurement is ignored: it could let time run backwards between two lines.
         if offset.abs_diff(self.offset_ns) > u128::from(width) {
             self.offset_ns = offset;
             self.began_ns = None;
@@ -85,7 +86,7 @@ impl WallClock {
         out.extend_from_slice(self.rfc_tail.as_bytes());
     }
 
-    /// Prepares the texts of the second, returns the ns in it.
+    /// Prepares the texts of the second, and returns the ns within it.
     #[inline]
     fn split(&mut self, monotonic_ns: u64) -> u32 {
         match self.began_ns.and_then(|began| monotonic_ns.checked_sub(began)) {

@@ -21,7 +21,7 @@ use crate::output::stack_numbers::StackNumbers;
 use crate::output::table::RowPlace;
 use crate::output::unsettled::Unsettled;
 use crate::output::wall::WallClock;
-use crate::output::{IntervalEnd, RunEnd, Settings, StackReport, json, top};
+use crate::output::{IntervalEnd, OutputSettings, RunEnd, StackReport, json, top};
 use crate::report::{Batch, Book, Top, Value, Verdict};
 use crate::stats::weights::Weighted;
 use crate::symbol::files::UnnamedReason;
@@ -34,26 +34,26 @@ use crate::symbol::{AddressSpaces, CurrentStep, FrameNames, Frames, StackId, Sym
 use crate::unwind::SpaceCode;
 
 pub struct Writer {
-    settings: Settings,
+    settings: OutputSettings,
     sink: Sink,
     wall: WallClock,
     names: FrameNames,
     spaces: AddressSpaces,
     unwinding: Unwinding,
     stacks: Frames,
-    /// Processes whose mappings are not known yet.
+    /// Processes whose mappings are to be read when there is time.
     unread: Vec<i32>,
-    /// What fell on stacks so far, but for what is unsettled.
+    /// Weights of stacks since the start of the run, except those in `unsettled`.
     folded: Folded,
     unsettled: Unsettled,
     quality: QualityCounts,
     flood: Flood,
     stack_numbers: StackNumbers,
-    /// What the tables of the intervals add up to.
+    /// Sums of the tables of all intervals.
     book: Book<RowPlace>,
     step: CurrentStep,
     commands: Commands,
-    /// Nothing more is said on stderr either.
+    /// Nothing more is written to stderr either.
     is_quiet: bool,
 }
 
@@ -88,22 +88,22 @@ impl Writer {
         }
     }
 
-    /// A message is taken up: one of a report, or a batch of occurrences. What is printed of it shall bear the time of day
+    /// Starts a message: one of a report, or a batch of occurrences. Its lines have the time of day by the wall clock
     /// as it is now.
     pub fn start(&mut self, is_report: bool) {
         self.wall.follow();
         self.names.start(is_report);
     }
 
-    /// No results are written any more. What has a place of its own is: the flame graph and, unless the run ends with an
-    /// error, what is said on stderr.
+    /// Writes no more results. The flame graph is still written, and so are notes on stderr unless the run ends with an
+    /// error.
     pub fn end_results(&mut self, is_normal: bool) {
         self.sink.end();
         self.is_quiet |= !is_normal;
     }
 
-    /// Says that names were given up, once a report at most.
-    pub fn tell_given_up(&mut self) -> io::Result<()> {
+    /// Writes a note that the lookup of names was given up, once a report at most.
+    pub fn note_given_up_names(&mut self) -> io::Result<()> {
         match self.names.take_given_up() {
             Some(line) => self.tell(&line),
             None => Ok(()),
@@ -114,15 +114,15 @@ impl Writer {
         self.sink.flush()
     }
 
-    /// Processes whose stacks may come: a few are looked at now, many when there is time.
-    pub fn will_need(&mut self, pids: Vec<i32>) {
+    /// Prepares for stacks of these processes: the mappings of a few are read now, those of many when there is time.
+    pub fn expect_stacks_of(&mut self, pids: Vec<i32>) {
         const FEW: usize = 64;
         let few = pids.len() <= FEW;
         self.unread = pids;
         while few && self.read_ahead() {}
     }
 
-    /// Looks at one more process. False when there is none left.
+    /// Reads the mappings of one more process. False when there is none left.
     pub fn read_ahead(&mut self) -> bool {
         let next = self.unread.pop();
         next.inspect(|pid| self.step.in_process(*pid, || self.spaces.preload(*pid))).is_some()
@@ -132,7 +132,7 @@ impl Writer {
         let mut forget = None;
         for news in batch.take_updates() {
             match news {
-                // To look at a process may take long.
+                // Reading the mappings of a process may take long.
                 SymbolUpdate::Space(_) | SymbolUpdate::Stack(_) if self.step.is_in_hurry() => {}
                 SymbolUpdate::Space(change) => self.step.in_process(change.pid(), || self.spaces.apply(change)),
                 SymbolUpdate::Stack(stack) => self.keep_stack(stack),
@@ -143,7 +143,7 @@ impl Writer {
         }
         self.occurrences(batch)?;
         if let Some((last, kept)) = forget {
-            self.print_held()?; // its stacks may be among them
+            self.print_held()?; // held occurrences may have stacks that are forgotten below
             let forgotten = self.unsettled.take(|id| id <= last && !kept.contains(&id));
             self.folded.extend(&forgotten, |id| name_stack(&self.stacks, &mut self.names, id));
             self.stacks.retain(|id| id > last || kept.contains(&id));
@@ -165,7 +165,7 @@ impl Writer {
         self.stacks.insert(id, frames);
     }
 
-    /// Adds to what is known of the callchains, where somebody wants to know.
+    /// Counts callchains by quality, if the output shows it.
     fn judge(&mut self, stacks: &[(StackId, u64)], empty: u64) {
         if !self.settings.callchains || !(self.settings.coverage || self.settings.json) {
             return;
@@ -178,7 +178,7 @@ impl Writer {
         self.quality.add(CallchainQuality::Empty, empty);
     }
 
-    /// Adds what fell on stacks, and what fell on those whose names were given up before.
+    /// Adds weights of stacks. Those of a stack whose names were given up are kept for a later report.
     pub fn weights(&mut self, rows: &[Weighted]) {
         for row in rows {
             let frames = row.stack.map_or_else(Vec::new, |id| name_stack(&self.stacks, &mut self.names, id));
@@ -188,7 +188,7 @@ impl Writer {
         }
     }
 
-    /// Lists where the time went, and brings the flame graph up to date.
+    /// Prints the functions and stacks that took most of the time, and updates the flame graph.
     pub fn stacks(&mut self, report: &StackReport) -> io::Result<()> {
         self.print_held()?;
         let draws = self.settings.flame.as_ref().is_some_and(|flame| flame.is_due(report.last));
@@ -197,7 +197,7 @@ impl Writer {
             return Ok(());
         }
         if lists && report.last {
-            self.totals_of_run(report.time_ns)?; // the lists are of the whole run, too: they stand below it
+            self.totals_of_run(report.time_ns)?; // the lists are of the whole run, too, and stand below its tables
         }
         let before = self.unsettled.take(|_| true);
         self.weights(&before);
@@ -219,6 +219,7 @@ impl Writer {
             _ => Ok(()),
         }
     }
+
     pub fn interval(&mut self, end: &IntervalEnd) -> io::Result<()> {
         if let Some(line) = &end.loss_line {
             self.note(line)?;
@@ -311,13 +312,13 @@ impl Writer {
         Ok(())
     }
 
-    /// A line on stderr, behind all that came before it.
+    /// Writes a line to stderr, after everything from before it, held occurrences included.
     pub fn note(&mut self, text: &str) -> io::Result<()> {
         self.print_held()?;
         self.tell(text)
     }
 
-    /// A line on stderr, behind what was printed before it.
+    /// Writes a line to stderr, after the lines printed before it.
     fn tell(&mut self, text: &str) -> io::Result<()> {
         self.flush()?;
         if self.is_quiet {
@@ -329,8 +330,15 @@ impl Writer {
     }
 }
 
-/// Appends the functions, and stacks, that took most.
-fn list(folded: &Folded, top: Top, report: &StackReport, settings: &Settings, wall: &mut WallClock, out: &mut Vec<u8>) {
+/// Appends the lists of functions and stacks.
+fn list(
+    folded: &Folded,
+    top: Top,
+    report: &StackReport,
+    settings: &OutputSettings,
+    wall: &mut WallClock,
+    out: &mut Vec<u8>,
+) {
     let profiler = settings.profiler;
     if settings.json {
         return top::json_rows(folded, top, out, |table, out| {
@@ -363,7 +371,7 @@ fn needs_names(values: &[Value]) -> bool {
     values.iter().any(|value| matches!(value, Value::Place(_) | Value::Interrupt(..) | Value::Lineage(_)))
 }
 
-/// The values, with the name of each place in its stead, and the command lines of processes.
+/// The values, with each place replaced by its name, and with the command lines of ancestors.
 fn name_values<'v>(
     stacks: &Frames,
     names: &mut FrameNames,
@@ -390,7 +398,7 @@ fn name_values<'v>(
     values.iter().map(&mut named).collect()
 }
 
-/// The frames of a stack with their names: these are kept per address, not per stack, of which there may be very many.
+/// The frames of a stack with their names. Names are cached by address, not by stack: there may be very many stacks.
 fn name_stack(stacks: &Frames, names: &mut FrameNames, id: StackId) -> Vec<NamedFrame> {
     match stacks.get(id) {
         Some(frames) => names.stack(frames),
@@ -398,7 +406,7 @@ fn name_stack(stacks: &Frames, names: &mut FrameNames, id: StackId) -> Vec<Named
     }
 }
 
-/// The reading side left the stack out, or the mappings that its addresses were in.
+/// The reading thread left out the stack, or the mappings of its addresses.
 const LEFT_OUT: UnnamedReason = "stack left out: the output could not keep up";
 
 fn fold(stacks: &Frames, names: &mut FrameNames, rows: &[Weighted]) -> Folded {
@@ -415,7 +423,7 @@ mod tests {
     use crate::symbol::{SpaceKeys, Stacks};
     use crate::task::Comm;
 
-    /// What fell on a stack whose names were given up counts, and has its names in the next report.
+    /// The weight of a stack whose names were given up is counted in the next report, with names.
     #[test]
     fn names_that_were_given_up_are_looked_for_again() {
         let sink = Sink::file("/dev/null".as_ref()).unwrap();
@@ -441,7 +449,7 @@ mod tests {
         assert!(!writer.folded.lines().concat().contains("names given up"), "{:?}", writer.folded.lines());
     }
 
-    /// A stack is not named by its number before its frames had the names that they can have.
+    /// A stack is not referred to by its number until its frames were printed with all names that can be found.
     #[test]
     fn a_stack_without_its_names_is_printed_again() {
         let sink = Sink::file("/dev/null".as_ref()).unwrap();

@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result};
 use nix::sys::signal::Signal;
 
 use crate::host::Host;
-use crate::output::sink::tell_at_once;
-use crate::output::{Closed, Message, RunEnd};
+use crate::output::sink::print_to_stderr_at_once;
+use crate::output::{Message, OutputClosed, RunEnd};
 use crate::perf::evlist::Evlist;
 use crate::profiler::TracefsFinder;
 use crate::report::Value;
@@ -112,22 +112,22 @@ impl Run {
         });
         removal.wait()?;
         match closed {
-            Some(Closed::FlameGraph(err)) => return Err(err.into()),
-            Some(Closed::Failed(err)) => {
+            Some(OutputClosed::FlameGraph(err)) => return Err(err.into()),
+            Some(OutputClosed::Failed(err)) => {
                 let place =
                     options.output.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
                 return Err(anyhow::Error::new(err).context(format!("cannot write to {place}")));
             }
-            Some(Closed::GivenUp(at)) => {
+            Some(OutputClosed::GivenUp(at)) => {
                 let again = if told > 1 { "told to end again: " } else { "" };
                 let what = match at {
                     None => "results that nobody had read yet are dropped, the last ones among them".to_owned(),
                     Some(at) => format!("results are dropped, the last ones among them: the output {at}"),
                 };
-                tell_at_once(&format!("{}: {again}{what}", options.profiler));
+                print_to_stderr_at_once(&format!("{}: {again}{what}", options.profiler));
                 return Ok(true);
             }
-            Some(Closed::Pipe) | None => {}
+            Some(OutputClosed::Pipe) | None => {}
         }
         Ok(false)
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::output::forecast::{Allowed, EventForecast, Forecast, ForecastPace, RingForecast};
+use crate::output::forecast::{EventForecast, Forecast, ForecastPace, RingAllowance, RingForecast};
 use crate::output::sink::Sink;
 use crate::perf::EventId;
 use crate::perf::attr::SamplesPerCount;
@@ -492,11 +492,11 @@ impl Run {
     }
 
     /// What there is for the run's rings, if that is less than it would have, or should have. Those of the look go first.
-    fn allowed(&mut self, ring: &RingForecast) -> Result<Option<Allowed>> {
+    fn allowed(&mut self, ring: &RingForecast) -> Result<Option<RingAllowance>> {
         let wanted = usize::try_from(ring.pages.max(ring.given())).unwrap_or(usize::MAX);
         let pages = self.rings.give_way(wanted, &mut self.core.evlist, &self.host)?;
         let (who, cure) = why_shrunk(&self.core.evlist);
-        Ok((pages < wanted).then_some(Allowed { pages: pages as u64, who, cure }))
+        Ok((pages < wanted).then_some(RingAllowance { pages: pages as u64, who, cure }))
     }
 }
 

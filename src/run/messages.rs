@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::bpf::attached::AttachedProgram;
 use crate::escape::escape;
 use crate::output::RunEnd;
-use crate::output::flame::About;
+use crate::output::flame::FlameSubject;
 use crate::perf::evlist::Evlist;
 use crate::perf::target::Tasks;
 use crate::profiler::TracefsFinder;
@@ -33,7 +33,7 @@ pub fn watching(options: &Options, cpus: usize) -> Option<String> {
 }
 
 /// What the picture of a run is called.
-pub fn about(options: &Options, evlist: &Evlist) -> About {
+pub fn about(options: &Options, evlist: &Evlist) -> FlameSubject {
     let listed = |numbers: &[i32]| names_of(numbers.iter().map(i32::to_string).collect());
     let subject = match &options.target.tasks {
         Tasks::All => "all tasks".to_owned(),
@@ -51,7 +51,7 @@ pub fn about(options: &Options, evlist: &Evlist) -> About {
     };
     let opened = evlist.iter().filter(|(_, evsel)| evsel.is_opened());
     let events = names_of(opened.map(|(_, evsel)| escape(evsel.name().as_bytes())).collect());
-    About { profiler: options.profiler, subject, events }
+    FlameSubject { profiler: options.profiler, subject, events }
 }
 
 /// The first of them.

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 
 use crate::host::Host;
 use crate::output::sink::Sink;
-use crate::output::{Output, Settle};
+use crate::output::{Output, SettingsSender};
 use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
 use crate::perf::target::Target;
@@ -35,7 +35,7 @@ pub struct Replay {
     /// CPU and class of each.
     places: Vec<(u32, Class)>,
     loaded_ns: u64,
-    _settle: Settle,
+    _settle: SettingsSender,
 }
 
 /// What became of the records.

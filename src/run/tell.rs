@@ -57,7 +57,7 @@ impl Run {
         }
         self.core.ctx.tasks.scan();
         if self.core.any_address {
-            self.core.ctx.output.living(started);
+            self.core.ctx.output.send_live_pids(started);
         }
         self.tell_ended(); // first
         lines.into_iter().for_each(|line| self.core.ctx.output.note(line));

@@ -1,4 +1,5 @@
-//! What stacks are made of, each kept once and named by a number: frames inside of others, their texts, their functions.
+//! The parts of stacks, each kept once and identified by a number: frames inside of other frames, their texts, their
+//! functions.
 
 use std::sync::Arc;
 
@@ -7,60 +8,61 @@ use rustc_hash::FxHashMap;
 use crate::stats::weights::Weight;
 use crate::symbol::name_cache::FunctionName;
 
-/// A map's share of an entry, and the allocator's of its parts.
+/// Bytes of an entry beside its text or function: its part of the map, and the overhead of the allocator.
 const ENTRY_BYTES: usize = 64;
-/// What a node takes, with its entry in a map that is two thirds full.
-const NODE_BYTES: usize = size_of::<Node>() + size_of::<(u32, u32, u32)>() * 3 / 2;
+/// Bytes of a node with its entry in a map that is two thirds full.
+const NODE_BYTES: usize = size_of::<FrameNode>() + size_of::<(u32, u32, u32)>() * 3 / 2;
 
-/// Frames by those around them.
+/// Frames, each inside of the frame of its caller.
 #[derive(Clone, Debug, Default)]
-pub struct Tree {
-    pub nodes: Vec<Node>,
-    /// By what is around it, and its text.
+pub struct FrameTree {
+    pub nodes: Vec<FrameNode>,
+    /// Numbers of nodes by the number of the node around them and the number of their text.
     numbers: FxHashMap<(u32, u32), u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Node {
-    /// No node: it is the outermost, of a program ([`PROGRAM`] and its text) or of the kernel ([`NONE`]).
+pub struct FrameNode {
+    /// Number of the node of the caller. For the outermost frame of a program it is [`PROGRAM`] with the number of the
+    /// program's text, for the outermost frame of the kernel [`NONE`].
     pub around: u32,
     pub text: u32,
     pub function: u32,
-    /// Those of the heaviest that came by. [`NO_ADDRESS`]: none.
+    /// Address in the heaviest stack that has this frame. [`NO_ADDRESS`]: none.
     pub addr: u64,
     pub offset: u64,
     pub heaviest: u64,
 }
 
-/// No node.
+/// Stands for no node.
 pub const NONE: u32 = u32::MAX;
-/// No node either, but a program, by the number of its text: functions of different programs may be called the same.
-/// What all may take holds fewer nodes and texts than that.
+/// Flag of a number that stands for a program, by the number of its text: functions of different programs may have the
+/// same name. Memory is bounded to fewer nodes and texts than this.
 pub const PROGRAM: u32 = 1 << 31;
-/// Such a word is a marker in a callchain.
+/// Stands for no address. In a callchain this word is a marker, never an address.
 pub const NO_ADDRESS: u64 = u64::MAX;
 
-/// Functions by number, with what fell on each itself.
+/// Functions by number, with the weight of each.
 #[derive(Clone, Debug, Default)]
-pub struct Functions {
+pub struct FunctionTable {
     numbers: FxHashMap<Arc<FunctionName>, u32>,
     pub sums: Vec<(Arc<FunctionName>, Weight)>,
 }
 
 /// Texts by number.
 #[derive(Clone, Debug, Default)]
-pub struct Texts {
+pub struct TextTable {
     numbers: FxHashMap<Arc<str>, u32>,
     pub texts: Vec<Arc<str>>,
 }
 
-impl Texts {
-    /// The number of a text, and what it takes if it is new.
+impl TextTable {
+    /// The number of a text, and the bytes that it takes if it is new.
     pub fn number(&mut self, text: &str) -> (u32, usize) {
         if let Some(number) = self.numbers.get(text) {
             return (*number, 0);
         }
-        let (text, number) = (Arc::<str>::from(text), self.texts.len() as u32); // what they may take holds fewer
+        let (text, number) = (Arc::<str>::from(text), self.texts.len() as u32); // memory is bounded to fewer texts
         self.numbers.insert(text.clone(), number);
         self.texts.push(text.clone());
         (number, text.len() + ENTRY_BYTES)
@@ -71,8 +73,8 @@ impl Texts {
     }
 }
 
-impl Functions {
-    /// The number of a function, and what it takes if it is new.
+impl FunctionTable {
+    /// The number of a function, and the bytes that it takes if it is new.
     pub fn number(&mut self, function: FunctionName) -> (u32, usize) {
         if let Some(number) = self.numbers.get(&function) {
             return (*number, 0);
@@ -91,9 +93,9 @@ impl Functions {
     }
 }
 
-impl Tree {
-    /// The node of a frame with this text inside of another one, and what it takes if it is new.
-    pub fn number(&mut self, node: Node) -> (u32, usize) {
+impl FrameTree {
+    /// The number of the node with this text inside of the same node, and the bytes that it takes if it is new.
+    pub fn number(&mut self, node: FrameNode) -> (u32, usize) {
         if let Some(&number) = self.numbers.get(&(node.around, node.text)) {
             if let Some(known) = self.nodes.get_mut(number as usize).filter(|known| known.heaviest < node.heaviest) {
                 *known = node;
@@ -106,8 +108,8 @@ impl Tree {
         (number, NODE_BYTES)
     }
 
-    /// A node and all around it, the innermost first.
-    pub fn outwards(&self, from: u32) -> impl Iterator<Item = &Node> {
+    /// A node and all nodes around it, the innermost first.
+    pub fn outwards(&self, from: u32) -> impl Iterator<Item = &FrameNode> {
         let at = |number: u32| self.nodes.get(number as usize);
         std::iter::successors(at(from), move |node| at(node.around))
     }

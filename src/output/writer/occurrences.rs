@@ -1,4 +1,4 @@
-//! Single occurrences as text or JSON. In text a flood of equal ones is a few lines.
+//! Single occurrences as text or JSON. In text, a flood of equal occurrences is a few lines.
 
 use std::io::{self, Write};
 
@@ -17,12 +17,12 @@ use crate::tep::fields_text::render_fields;
 use crate::tep::print_fmt;
 use crate::tep::strings::KernelStrings;
 
-/// Groups printed at once at most.
+/// Most groups printed at once.
 const MOST_GROUPS: usize = 20;
-/// And lines, with those of their stacks; the last group has as many as it needs.
+/// Most lines printed at once, frames of stacks included. The last group may exceed it.
 const MOST_LINES: u32 = 100;
 
-/// Lets print formats name kernel addresses.
+/// Names of kernel addresses for print formats.
 struct KernelNames<'a> {
     names: std::cell::RefCell<&'a mut FrameNames>,
     strings: &'a KernelStrings,
@@ -81,14 +81,14 @@ impl Writer {
         Some(Groupable { subject, layout, grouping, values: values.of(&batch.values), stack: *stack })
     }
 
-    /// One of a kind that may come in a flood. So many come at once, with this one.
+    /// Writes an occurrence of a kind that is grouped in floods. `at_once` of them arrive together, this one included.
     fn text_groupable(&mut self, one: &Groupable<'_>, at_once: usize) -> io::Result<()> {
         let now = sys::monotonic_ns();
         let key = StackKey::of(one.stack, &self.stacks);
         if self.flood.is_on(now, at_once) {
             let below = self.lines_below(&key);
             let is_new = self.flood.hold(now, *one, key);
-            self.flood.came(now, 1 + if is_new { below } else { 0 });
+            self.flood.record_arrival(now, 1 + if is_new { below } else { 0 });
             return Ok(());
         }
         let start = self.sink.buffer.len();
@@ -98,16 +98,16 @@ impl Writer {
         text::occurrence(one.subject, one.layout, &named, &mut self.sink.buffer);
         self.text_stack(one.stack, &key);
         let lines = self.stack_numbers.passed(&self.sink.buffer[start..]);
-        self.flood.came(now, lines);
+        self.flood.record_arrival(now, lines);
         Ok(())
     }
 
-    /// How many lines of frames a line with this stack would have.
+    /// Number of lines of frames that a line with this stack would have.
     fn lines_below(&self, key: &StackKey) -> u32 {
         if self.stack_numbers.is_above(key) { 0 } else { key.frames() }
     }
 
-    /// Ends a line with the stack that belongs to it, in its frames or by its number.
+    /// Ends a line with its stack: the frames, or the number of the stack above.
     fn text_stack(&mut self, stack: Option<StackId>, key: &StackKey) {
         let out = &mut self.sink.buffer;
         let mention = self.stack_numbers.mention(key);
@@ -124,22 +124,22 @@ impl Writer {
         }
     }
 
-    /// When what is held of a flood is to be printed.
+    /// When the held groups of a flood are to be printed.
     pub fn held_until(&self) -> Option<u64> {
         self.flood.due_at()
     }
 
-    /// Prints what is held of a flood, if its time has come.
+    /// Prints the held groups of a flood, if it is time to.
     pub fn print_due(&mut self) -> io::Result<()> {
         if self.flood.due_at().is_some_and(|due| sys::monotonic_ns() >= due) {
             self.start(false);
             self.print_held()?;
-            self.tell_given_up()?;
+            self.note_given_up_names()?;
         }
         Ok(())
     }
 
-    /// Prints what is held of a flood: what follows came later, or is about all of it.
+    /// Prints the held groups of a flood, before output that is later than they are, or counts them.
     pub fn print_held(&mut self) -> io::Result<()> {
         if self.flood.due_at().is_none() {
             return Ok(());
@@ -240,7 +240,7 @@ fn is_groupable(occurrence: &Occurrence) -> bool {
     matches!(occurrence.body, OccurrenceBody::Detailed { layout, .. } if layout.grouping.is_some())
 }
 
-/// Appends the text of a record, not yet escaped, and says where it starts.
+/// Appends the text of a record, not escaped, and returns where it starts.
 fn render(event: &EventText, raw: &[u8], names: &mut FrameNames, strings: &KernelStrings, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     match &event.print {

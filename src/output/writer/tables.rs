@@ -1,4 +1,4 @@
-//! Tables of intervals, and what they add up to over the run.
+//! Tables of intervals, and their sums over the run.
 
 use std::io::{self, Write};
 
@@ -11,25 +11,25 @@ use crate::report::{BookEntry, ColumnHead, ColumnKind, Table, Value};
 use crate::symbol::StackId;
 use crate::symbol::names::NamedFrame;
 
-/// What a block of rows is about.
+/// The headline of a block of rows.
 #[derive(Clone, Copy, Debug)]
-struct Heading {
+struct BlockHeading {
     title: &'static str,
-    /// Of the table, in JSON.
+    /// Name of the table in JSON.
     table: &'static str,
     /// None: the whole run.
     interval: Option<u64>,
-    /// It replaces the one of the interval before.
+    /// The table replaces the one of the interval before.
     is_snapshot: bool,
-    /// Its end, and how long it is.
+    /// End and length of the interval or the run.
     time_ns: u64,
     span_ns: u64,
 }
 
-/// The lines of a block, with what stands above and below them in text.
-struct Block {
+/// The lines of a block, with the text above and below them.
+struct RowBlock {
     columns: Vec<ColumnHead>,
-    lines: Vec<Line>,
+    lines: Vec<TableLine>,
     above: Vec<String>,
     below: Option<String>,
     /// Lines in text.
@@ -46,7 +46,8 @@ impl Writer {
         let Table { rows, title, above, below, text_rows, in_text, verdict, is_snapshot, .. } = table;
         let mut placed = Placed::new(rows, &self.stacks, &mut self.names);
         if !is_snapshot {
-            // The stacks may be forgotten before the run ends. Those that are shown have their names before time is up.
+            // The stacks may be forgotten before the run ends, so the frames are copied. The rows that are shown come
+            // first: they get names before the budget of time is used up.
             let (stacks, names) = (&self.stacks, &mut self.names);
             for at in placed.rows.order() {
                 if let Some(place) = placed.places.get_mut(at).filter(|place| !matches!(place.stack, RowStack::Nowhere))
@@ -60,12 +61,12 @@ impl Writer {
             return Ok(());
         }
         let table = placed.rows.table();
-        let heading = Heading { title, table, interval: Some(interval), is_snapshot, time_ns, span_ns };
+        let heading = BlockHeading { title, table, interval: Some(interval), is_snapshot, time_ns, span_ns };
         let lines = lines(&mut placed, verdict, span_ns);
         self.block(heading, Block { columns: placed.rows.columns(), lines, above, below, text_rows })
     }
 
-    /// Writes what the tables of several intervals add up to.
+    /// Writes the sums of tables of several intervals.
     pub fn totals_of_run(&mut self, time_ns: u64) -> io::Result<()> {
         if self.sink.is_over() {
             return Ok(());
@@ -75,20 +76,20 @@ impl Writer {
         for table in book.tables().filter(|table| table.intervals > 1 && (table.in_text || json)) {
             let (span_ns, columns) = (table.span_ns, table.sums.rows().columns());
             let (title, of, is_snapshot) = (table.title, table.sums.table(), false);
-            let heading = Heading { title, table: of, interval: None, is_snapshot, time_ns, span_ns };
+            let heading = BlockHeading { title, table: of, interval: None, is_snapshot, time_ns, span_ns };
             let lines = lines_of_sums(&mut table.sums, table.verdict, span_ns);
             self.block(heading, Block { columns, lines, above: Vec::new(), below: None, text_rows: table.text_rows })?;
         }
         Ok(())
     }
 
-    fn block(&mut self, heading: Heading, mut block: Block) -> io::Result<()> {
+    fn block(&mut self, heading: BlockHeading, mut block: RowBlock) -> io::Result<()> {
         self.name_cells(&mut block);
         let start = self.sink.buffer.len();
         let (out, stacks, names) = (&mut self.sink.buffer, &self.stacks, &mut self.names);
         let name = |id| name_stack(stacks, names, id);
         if self.settings.json {
-            let Heading { table, interval, is_snapshot, time_ns, .. } = heading;
+            let BlockHeading { table, interval, is_snapshot, time_ns, .. } = heading;
             let mut name = name;
             for line in &block.lines {
                 let kind = if interval.is_some() { "row" } else { "total" };
@@ -112,8 +113,8 @@ impl Writer {
         self.sink.flush_large()
     }
 
-    /// Cells that name a place, or what runs a program, get their text.
-    fn name_cells(&mut self, block: &mut Block) {
+    /// Replaces cells of places, interrupts and ancestors by their text.
+    fn name_cells(&mut self, block: &mut RowBlock) {
         let (stacks, names, commands) = (&self.stacks, &mut self.names, &mut self.commands);
         let place = block.columns.iter().position(|column| column.kind == ColumnKind::Place);
         for line in &mut block.lines {
@@ -143,8 +144,8 @@ fn function(frame: &NamedFrame) -> Value {
     Value::Text(String::from_utf8_lossy(&text).into())
 }
 
-impl Heading {
-    fn push(&self, settings: &Settings, out: &mut Vec<u8>) {
+impl BlockHeading {
+    fn push(&self, settings: &OutputSettings, out: &mut Vec<u8>) {
         let _ = write!(out, " {}, ", settings.profiler);
         let _ = match self.interval {
             Some(interval) => write!(out, "interval {interval}"),
@@ -156,7 +157,7 @@ impl Heading {
     }
 }
 
-impl Block {
+impl RowBlock {
     /// Appends the lines as text.
     fn push(&self, name: impl FnMut(StackId) -> Vec<NamedFrame>, out: &mut Vec<u8>) {
         let Block { columns, lines, above, below, text_rows } = self;

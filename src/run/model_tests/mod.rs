@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::host::Host;
 use crate::output::sink::Sink;
-use crate::output::{Output, Settle};
+use crate::output::{Output, SettingsSender};
 use crate::perf::classes::Class;
 use crate::perf::evlist::Evlist;
 use crate::perf::layout::SampleType;
@@ -94,7 +94,7 @@ pub struct World {
     pub tells_switches: Vec<bool>,
     /// What is to be printed is handed over, to nobody.
     pub prints: bool,
-    _settle: Settle,
+    _settle: SettingsSender,
     _dir: TempDir,
 }
 

@@ -1,48 +1,49 @@
-//! How much memory waits for the output: a reader that stands still must not make it grow.
+//! Memory of the messages that wait for the output thread. It is bounded, since the reader of the output may stand
+//! still.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::output::Message;
 
-/// Occurrences under way at most: two rings that were half full when they were read, laid out, and what comes meanwhile.
+/// Most bytes of occurrences in flight: those of two rings that were half full when they were read, and those that
+/// arrive meanwhile.
 pub const MOST_BYTES: usize = 24 << 20;
-/// Of tables and notes, which have room of their own: they matter more than single occurrences. What an interval has to say
-/// is not parted, so there may be that much more of it.
+/// Bytes of tables and notes at which no more are accepted. They have a limit of their own, since they matter more than
+/// single occurrences. The tables of one interval are accepted together, so they may exceed the limit.
 const MOST_REPORT_BYTES: usize = 8 << 20;
-/// Of notes that come when there is no room for tables.
+/// Bytes of notes accepted beyond that limit.
 const MOST_NOTE_BYTES: usize = 2 << 20;
-
-/// Of news, before mappings find no room. New stacks do: their table is bounded.
+/// Bytes of news at which mappings are left out. New stacks still are accepted: their table is bounded.
 pub const MOST_NEWS_BYTES: usize = 24 << 20;
 
-/// The bytes of messages that are in the queue or wait for it.
+/// Bytes of the messages that are in the queue or wait for it.
 #[derive(Debug, Default)]
-pub struct UnderWay {
+pub struct InFlight {
     occurrences: AtomicUsize,
-    /// What comes with the occurrences.
+    /// Bytes of the news in batches.
     news: AtomicUsize,
     reports: AtomicUsize,
-    /// Messages so far: sent, taken up by the output thread, and done with.
+    /// Messages so far: sent, taken up by the output thread, and finished by it.
     sent: AtomicU64,
     taken: AtomicU64,
     done: AtomicU64,
 }
 
-impl UnderWay {
+impl InFlight {
     pub fn add(&self, message: &Message) {
         self.of(message).fetch_add(message.bytes(), Ordering::Relaxed);
         self.news.fetch_add(message.news_bytes(), Ordering::Relaxed);
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The message is with the output thread.
+    /// The output thread has taken the message up.
     pub fn take(&self, message: &Message) {
         self.of(message).fetch_sub(message.bytes(), Ordering::Relaxed);
         self.news.fetch_sub(message.news_bytes(), Ordering::Relaxed);
         self.taken.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The output thread has written, or kept, what the message says.
+    /// The output thread has written, or stored, the content of the message.
     pub fn finish(&self) {
         self.done.fetch_add(1, Ordering::Release);
     }
@@ -52,12 +53,12 @@ impl UnderWay {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// There is a message that waits for the output thread.
+    /// True when a message waits for the output thread.
     pub fn any_waits(&self) -> bool {
         self.taken() < self.sent.load(Ordering::Relaxed)
     }
 
-    /// The output thread is done with all messages.
+    /// True when the output thread has finished all messages.
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire) == self.sent.load(Ordering::Relaxed)
     }
@@ -66,34 +67,34 @@ impl UnderWay {
         if matches!(message, Message::Batch(_)) { &self.occurrences } else { &self.reports }
     }
 
-    /// Of batches.
+    /// Bytes of occurrences in batches.
     pub fn occurrence_bytes(&self) -> usize {
         self.occurrences.load(Ordering::Relaxed)
     }
 
-    /// Of the news that come with the batches.
+    /// Bytes of news in batches.
     pub fn news_bytes(&self) -> usize {
         self.news.load(Ordering::Relaxed)
     }
 
-    /// Of all else.
+    /// Bytes of all other messages.
     pub fn report_bytes(&self) -> usize {
         self.reports.load(Ordering::Relaxed)
     }
 
-    /// No more tables fit.
+    /// True when no more tables fit.
     pub fn is_full_of_reports(&self) -> bool {
         self.report_bytes() >= MOST_REPORT_BYTES
     }
 
-    /// No more notes fit, which are few and short.
+    /// True when no more notes fit.
     pub fn is_full_of_notes(&self) -> bool {
         self.report_bytes() >= MOST_REPORT_BYTES + MOST_NOTE_BYTES
     }
 }
 
 impl Message {
-    /// About as much memory as it takes.
+    /// Memory of the message, about.
     fn bytes(&self) -> usize {
         match self {
             Message::Batch(batch) => batch.bytes(),
@@ -101,8 +102,8 @@ impl Message {
             Message::Note(text) => size_of::<Message>() + text.len(),
             Message::Interval(end) => size_of::<Message>() + size_of_val(&end.lost_windows[..]),
             Message::Weights(rows) => size_of::<Message>() + size_of_val(&rows[..]),
-            // One at a time, and few in a run.
-            Message::Stacks(_) | Message::End(_) | Message::Living(_) => 0,
+            // Few in a run, and one at a time.
+            Message::Stacks(_) | Message::End(_) | Message::LivePids(_) => 0,
             #[cfg(test)]
             Message::Panic => 0,
         }
@@ -112,7 +113,7 @@ impl Message {
         if let Message::Batch(batch) = self { batch.update_bytes() } else { 0 }
     }
 
-    /// Lines that are missing without it.
+    /// Number of lines that are missing if the message is dropped.
     pub(super) fn lines(&self) -> u64 {
         match self {
             Message::Table { table, .. } => table.rows.len().max(1) as u64,
@@ -140,8 +141,8 @@ mod tests {
     );
 
     #[test]
-    fn what_is_taken_is_what_was_added() {
-        let under_way = UnderWay::default();
+    fn taken_bytes_equal_added_bytes() {
+        let in_flight = InFlight::default();
         let mut report = Report::default();
         report.delta(&NUMBERS, vec![1; 1000]);
         let table = report.tables.remove(0);
@@ -155,24 +156,24 @@ mod tests {
             Message::Table { table, interval: 1, time_ns: 0, span_ns: 0 },
             Message::Note("a line".to_owned()),
             Message::Batch(batch),
-            Message::Living(vec![1, 2]),
+            Message::LivePids(vec![1, 2]),
         ];
         assert_eq!(messages.each_ref().map(Message::lines), [1000, 1, 1, 1]);
-        messages.iter().for_each(|message| under_way.add(message));
-        assert_eq!(under_way.occurrence_bytes(), 5000);
-        assert!((4000..4500).contains(&under_way.news_bytes()), "{}", under_way.news_bytes());
-        assert!(under_way.any_waits() && !under_way.is_done());
+        messages.iter().for_each(|message| in_flight.add(message));
+        assert_eq!(in_flight.occurrence_bytes(), 5000);
+        assert!((4000..4500).contains(&in_flight.news_bytes()), "{}", in_flight.news_bytes());
+        assert!(in_flight.any_waits() && !in_flight.is_done());
         let least = 1000 * size_of::<u64>();
-        assert!((least..3 * least).contains(&under_way.report_bytes()), "{}", under_way.report_bytes());
-        assert!(!under_way.is_full_of_reports());
-        messages.iter().for_each(|message| under_way.take(message));
-        assert_eq!((under_way.occurrence_bytes(), under_way.report_bytes(), under_way.news_bytes()), (0, 0, 0));
-        assert!(!under_way.any_waits() && !under_way.is_done(), "the output is at the last one yet");
-        messages.iter().for_each(|_| under_way.finish());
-        assert!(under_way.is_done());
+        assert!((least..3 * least).contains(&in_flight.report_bytes()), "{}", in_flight.report_bytes());
+        assert!(!in_flight.is_full_of_reports());
+        messages.iter().for_each(|message| in_flight.take(message));
+        assert_eq!((in_flight.occurrence_bytes(), in_flight.report_bytes(), in_flight.news_bytes()), (0, 0, 0));
+        assert!(!in_flight.any_waits() && !in_flight.is_done(), "the output is at the last one yet");
+        messages.iter().for_each(|_| in_flight.finish());
+        assert!(in_flight.is_done());
     }
 
-    /// A blocked output takes few tables: what it takes is printed, and so is what the run ends with.
+    /// A blocked output accepts few tables. The accepted ones are printed, and so are those of the end of the run.
     #[test]
     fn a_blocked_output_takes_few_tables() {
         const ROWS: u64 = 100;
@@ -188,11 +189,11 @@ mod tests {
             messages
         };
         let mut taken = 0;
-        while output.takes_reports() {
+        while output.has_room_for_report() {
             taken += 1;
             of_interval(taken).into_iter().for_each(|message| output.send(message));
         }
-        let bytes = output.under_way.report_bytes();
+        let bytes = output.in_flight.report_bytes();
         assert!((8 << 20..10 << 20).contains(&bytes), "{bytes} bytes under way");
         assert_eq!(output.dropped(), 0);
         output.note("a line for people");
@@ -200,7 +201,7 @@ mod tests {
         (0..3).for_each(|_| output.note(" ".repeat(1 << 20)));
         assert_eq!(output.dropped(), 1, "there is no room for it");
         let lines = std::thread::spawn(move || BufReader::new(reader).lines().map(Result::unwrap).collect::<Vec<_>>());
-        let under_way = output.under_way.clone();
+        let in_flight = output.in_flight.clone();
         assert!(output.finish(of_interval(taken + 1), || 0).is_none());
         let lines = lines.join().unwrap();
         let mut rows = vec![0; taken as usize + 2];
@@ -215,6 +216,6 @@ mod tests {
         }
         assert!(ends.into_iter().eq(1..=taken + 1));
         assert!(rows[1..].iter().all(|&rows| rows == 2 * ROWS), "{rows:?}");
-        assert_eq!((under_way.occurrence_bytes(), under_way.report_bytes()), (0, 0));
+        assert_eq!((in_flight.occurrence_bytes(), in_flight.report_bytes()), (0, 0));
     }
 }
