@@ -65,7 +65,8 @@ fn start_and_stop() -> Result<(f64, f64)> {
     Ok((first, end))
 }
 
-/// One signal to ourselves per second, which nobody takes notice of but the tracepoint: ms from its own time to its line.
+/// One signal to ourselves per second, which nobody takes notice of but the tracepoint: ms from its own time to its
+/// line.
 fn lone_events() -> Result<Vec<f64>> {
     let own = format!("signal:signal_generate/sig=={} && pid=={}/", Signal::SIGWINCH as i32, std::process::id());
     let mut child = perf_prof(&["trace", "--json", "-e", &own]).spawn()?;

@@ -1,7 +1,8 @@
 //! What being watched costs: a load alone, under the floor, under perf-prof and under the peers that are installed, in
 //! turn. Prints a table for each load.
 //!
-//! The load runs on CPU 1, the reader on CPU 0. Every ratio is one within a round; the medians of all rounds are printed.
+//! The load runs on CPU 1, the reader on CPU 0. Every ratio is one within a round; the medians of all rounds are
+//! printed.
 
 mod common;
 #[path = "common/reader.rs"]

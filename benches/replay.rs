@@ -1,6 +1,7 @@
-//! Instructions per event, counted by callgrind over recorded rings: the same for the same records, on any machine, however
-//! busy. `cargo bench --bench replay` records the loads below where that was not done yet, which needs root, and prints a
-//! table. `-- DIR ...` counts these recordings, and `-- --record DIR PROFILER [OPTION ...] -- LOAD ...` makes one.
+//! Instructions per event, counted by callgrind over recorded rings: the same for the same records, on any machine,
+//! however busy. `cargo bench --bench replay` records the loads below where that was not done yet, which needs root,
+//! and prints a table. `-- DIR ...` counts these recordings, and `-- --record DIR PROFILER [OPTION ...] -- LOAD ...`
+//! makes one.
 //!
 //! A recording has the rings' bytes as the reader found them, round by round, and the formats of the events. Only the
 //! identifiers are those of [`Evlist::assign_ids`], and records of names tell who lived at the start. Records of switches

@@ -1,8 +1,8 @@
 //! Short-lived processes that burn the CPU in a known function.
 //!
-//! `churn PER_S SECONDS`: PER_S times a second fork and exec of this program as `churn burn`, which spends 3 ms of CPU in `churn_burn`
-//! and exits. Prints `processes=N failed=N late=N wall_ns=N`: all that were started, those that did not end well, and those that
-//! started over 10 ms behind their time because the machine could not keep up.
+//! `churn PER_S SECONDS`: PER_S times a second fork and exec of this program as `churn burn`, which spends 3 ms of CPU
+//! in `churn_burn` and exits. Prints `processes=N failed=N late=N wall_ns=N`: all that were started, those that did not
+//! end well, and those that started over 10 ms behind their time because the machine could not keep up.
 
 use std::{
     env,

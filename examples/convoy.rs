@@ -1,7 +1,7 @@
 //! Many threads behind one lock, whose holder sleeps.
 //!
-//! `convoy THREADS TURNS HOLD_US`: each thread takes the lock TURNS times and sleeps for HOLD_US while it has it. All have the
-//! name `convoy`. Prints `threads=N sleeps=N pid=N wall_ns=N`.
+//! `convoy THREADS TURNS HOLD_US`: each thread takes the lock TURNS times and sleeps for HOLD_US while it has it. All
+//! have the name `convoy`. Prints `threads=N sleeps=N pid=N wall_ns=N`.
 
 use std::{
     env, process,

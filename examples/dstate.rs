@@ -1,9 +1,10 @@
-//! Waits in D state for known times: the parent of a `vfork` is uninterruptible (`TASK_KILLABLE`) until the child exits.
+//! Waits in D state for known times: the parent of a `vfork` is uninterruptible (`TASK_KILLABLE`) until the child
+//! exits.
 //!
-//! `dstate COUNT WAIT_MS [NAME] [PAUSE_MS]`: COUNT waits of WAIT_MS, PAUSE_MS (20) of sleep between them, under the comm NAME. Prints
-//! `ready tid=N` first, then, if the environment has `DSTATE_GO=stdin`, awaits a line on stdin. At the end prints
-//! `waits=N wait_ms=N min_ns=N max_ns=N total_ns=N tid=N`, measured around each wait with CLOCK_MONOTONIC. A measured time holds
-//! the making of the child too, so it is a little longer than the D state in it.
+//! `dstate COUNT WAIT_MS [NAME] [PAUSE_MS]`: COUNT waits of WAIT_MS, PAUSE_MS (20) of sleep between them, under the
+//! comm NAME. Prints `ready tid=N` first, then, if the environment has `DSTATE_GO=stdin`, awaits a line on stdin. At
+//! the end prints `waits=N wait_ms=N min_ns=N max_ns=N total_ns=N tid=N`, measured around each wait with
+//! CLOCK_MONOTONIC. A measured time holds the making of the child too, so it is a little longer than the D state in it.
 
 use std::{
     env,
@@ -62,9 +63,10 @@ fn main() {
 fn wait(wait_ms: u64, stack: &mut Stack) -> Duration {
     let mut time = libc::timespec { tv_sec: (wait_ms / 1000) as _, tv_nsec: (wait_ms % 1000 * 1_000_000) as _ };
     let start = Instant::now();
-    // SAFETY: CLONE_VM shares our memory with the child, but CLONE_VFORK keeps this thread from running, and so from touching
-    // `stack` and `time` or returning, until the child has exited. The child runs on `stack`, whose end is its top, aligned
-    // to 16. It makes two raw system calls: no lock, no allocation, nothing dropped. There is no other thread.
+    // SAFETY: CLONE_VM shares our memory with the child, but CLONE_VFORK keeps this thread from running, and so from
+    // touching `stack` and `time` or returning, until the child has exited. The child runs on `stack`, whose end is its
+    // top, aligned to 16. It makes two raw system calls: no lock, no allocation, nothing dropped. There is no other
+    // thread.
     let pid = unsafe {
         libc::clone(
             sleep_and_exit,
@@ -83,7 +85,8 @@ fn wait(wait_ms: u64, stack: &mut Stack) -> Duration {
 
 /// The child. `time` is its timespec, which an interrupted sleep leaves at what remains.
 extern "C" fn sleep_and_exit(time: *mut c_void) -> c_int {
-    // SAFETY: `time` points to a timespec of the parent, which waits. errno is shared with it, and read by neither before the exit.
+    // SAFETY: `time` points to a timespec of the parent, which waits. errno is shared with it, and read by neither
+    // before the exit.
     unsafe {
         while libc::syscall(libc::SYS_nanosleep, time, time) != 0 {}
         libc::syscall(libc::SYS_exit_group, 0);

@@ -1,9 +1,9 @@
-//! Makes a known number of page faults: each page of a fresh mapping is touched once, and each page of a file that is not
-//! in memory.
+//! Makes a known number of page faults: each page of a fresh mapping is touched once, and each page of a file that is
+//! not in memory.
 //!
-//! `faults MINOR [MAJOR FILE]`: stays on one CPU, writes FILE, which must be on a disk, prints `ready`, awaits a line on
-//! stdin, makes MINOR minor faults, MAJOR major ones and no other, prints `faults=MINOR`, and, with FILE, in the same line
-//! what getrusage(2) says of them: `minor=N major=N`. Then it awaits another line.
+//! `faults MINOR [MAJOR FILE]`: stays on one CPU, writes FILE, which must be on a disk, prints `ready`, awaits a line
+//! on stdin, makes MINOR minor faults, MAJOR major ones and no other, prints `faults=MINOR`, and, with FILE, in the
+//! same line what getrusage(2) says of them: `minor=N major=N`. Then it awaits another line.
 
 use std::fs::File;
 use std::io::{self, Write};

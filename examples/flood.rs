@@ -1,7 +1,8 @@
 //! Makes an exact number of system calls, to count against.
 //!
-//! `flood CALLS [RATE_PER_S] [SYSCALL]`: CALLS calls of SYSCALL, at RATE_PER_S if that is not 0, else flat out. SYSCALL is getppid
-//! (default), getuid, gettid or sched_yield; each is the real call, never cached. Prints `calls=N syscall=NAME nr=N pid=N wall_ns=N`.
+//! `flood CALLS [RATE_PER_S] [SYSCALL]`: CALLS calls of SYSCALL, at RATE_PER_S if that is not 0, else flat out. SYSCALL
+//! is getppid (default), getuid, gettid or sched_yield; each is the real call, never cached. Prints `calls=N
+//! syscall=NAME nr=N pid=N wall_ns=N`.
 
 use std::{
     env, process,

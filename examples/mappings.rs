@@ -1,8 +1,8 @@
 //! Maps many files executable, and calls a function in each.
 //!
-//! `mappings DIR COUNT elf|rubbish`: writes `mapped-0`, `mapped-1` and so on into DIR if they are not there yet, ELF files without
-//! symbols or nothing but machine code, maps them and prints `ready pid=N`. Then it calls getppid from one after the other, some
-//! 1,000 times a second, until it is killed.
+//! `mappings DIR COUNT elf|rubbish`: writes `mapped-0`, `mapped-1` and so on into DIR if they are not there yet, ELF
+//! files without symbols or nothing but machine code, maps them and prints `ready pid=N`. Then it calls getppid from
+//! one after the other, some 1,000 times a second, until it is killed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
 //! A program that divides its CPU time in a known way between two functions.
 //!
-//! `parts WALL_MS`: spends three parts of its time in `three_parts` and one in `one_part`, in turns of 6 and 2 ms of CPU,
-//! until WALL_MS have passed. Prints `pid=N three_ns=N one_ns=N`: the CPU time that each took.
+//! `parts WALL_MS`: spends three parts of its time in `three_parts` and one in `one_part`, in turns of 6 and 2 ms of
+//! CPU, until WALL_MS have passed. Prints `pid=N three_ns=N one_ns=N`: the CPU time that each took.
 
 use std::{env, hint::black_box, process};
 

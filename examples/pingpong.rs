@@ -1,11 +1,11 @@
 //! Two threads hand one byte to and fro through a pair of pipes: a known number of wake-ups and switches.
 //!
-//! `pingpong ROUNDS [CPU_A CPU_B]`: thread `ping` on CPU_A, `pong` on CPU_B; both on the first allowed CPU by default. On one CPU both
-//! are SCHED_BATCH, so that a wake-up never preempts the waker: each side waits once and wakes the other once a round, one pair
-//! of switches. On two CPUs a side may find its byte already there, and not wait.
-//! Prints `switch_pairs=N rounds=N ping_tid=N pong_tid=N ping_nvcsw=N ping_nivcsw=N pong_nvcsw=N pong_nivcsw=N max_round_ns=N wall_ns=N`.
-//! `switch_pairs` is ROUNDS; nvcsw and nivcsw are what the kernel counted as voluntary and involuntary switches in the rounds;
-//! no latency in them is above `max_round_ns`.
+//! `pingpong ROUNDS [CPU_A CPU_B]`: thread `ping` on CPU_A, `pong` on CPU_B; both on the first allowed CPU by default.
+//! On one CPU both are SCHED_BATCH, so that a wake-up never preempts the waker: each side waits once and wakes the
+//! other once a round, one pair of switches. On two CPUs a side may find its byte already there, and not wait. Prints
+//! `switch_pairs=N rounds=N ping_tid=N pong_tid=N ping_nvcsw=N ping_nivcsw=N pong_nvcsw=N pong_nivcsw=N max_round_ns=N
+//! wall_ns=N`. `switch_pairs` is ROUNDS; nvcsw and nivcsw are what the kernel counted as voluntary and involuntary
+//! switches in the rounds; no latency in them is above `max_round_ns`.
 
 use std::{
     env,

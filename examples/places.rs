@@ -1,7 +1,7 @@
 //! Makes system calls from code in odd places, for stacks whose innermost user frame is known.
 //!
-//! `places PLACE COUNT [FILE]`: prints `ready pid=N`, then calls getppid COUNT times from a function in PLACE, or, if the
-//! environment has `PLACES_GO=stdin`, so many times for each line of stdin. PLACE is one of:
+//! `places PLACE COUNT [FILE]`: prints `ready pid=N`, then calls getppid COUNT times from a function in PLACE, or, if
+//! the environment has `PLACES_GO=stdin`, so many times for each line of stdin. PLACE is one of:
 //! - `own`: `call_from_own` of this program; `rust`: `call_from_rust`, whose name is mangled;
 //! - `nofp`: `call_without_frame_pointer`, whose callers no frame pointer leads to;
 //! - `noreturn`: `never_returns`, called by `call_into_noreturn`, whose last instruction that call is. It ends the program
@@ -128,8 +128,8 @@ global_asm!(
     "brk #0",
 );
 
-// A frame as a compiler makes it, whatever this program was compiled with, and the outermost one: it is called what the C
-// library calls the function in which threads begin.
+// A frame as a compiler makes it, whatever this program was compiled with, and the outermost one: it is called what the
+// C library calls the function in which threads begin.
 #[cfg(target_arch = "x86_64")]
 global_asm!(
     ".globl start_thread",

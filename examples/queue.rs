@@ -1,8 +1,9 @@
 //! Threads that wait for one CPU, each in another way.
 //!
-//! `queue MS [CPU]`: on CPU, the first allowed one by default, `hog-a` and `hog-b` never stop, `yields` gives way again and again, and
-//! `serves` works for 1 ms whenever `asks`, which may run anywhere, wakes it: every 3 ms. After MS each prints
-//! `NAME_tid=N NAME_delay_ns=N`, on one line: for how long, says the scheduler, it was ready to run and had no CPU.
+//! `queue MS [CPU]`: on CPU, the first allowed one by default, `hog-a` and `hog-b` never stop, `yields` gives way again
+//! and again, and `serves` works for 1 ms whenever `asks`, which may run anywhere, wakes it: every 3 ms. After MS each
+//! prints `NAME_tid=N NAME_delay_ns=N`, on one line: for how long, says the scheduler, it was ready to run and had no
+//! CPU.
 
 use std::{
     env, fs,

@@ -1,9 +1,9 @@
 //! Maps two files executable, in turn and at one address, and calls a function in each.
 //!
-//! `remaps DIR COUNT`: writes `first` and `second` into DIR, files of nothing but machine code, maps them COUNT times in all, and
-//! calls the function there after each: `getppid(1)` where the first is mapped, `getppid(2)` where the second is, 16 of them in a
-//! millisecond at most. Prints `calls=COUNT`. The kernel tells of each mapping with the whole path, so that a long DIR makes many
-//! bytes: 3,000 in a path are some 40 MB/s.
+//! `remaps DIR COUNT`: writes `first` and `second` into DIR, files of nothing but machine code, maps them COUNT times
+//! in all, and calls the function there after each: `getppid(1)` where the first is mapped, `getppid(2)` where the
+//! second is, 16 of them in a millisecond at most. Prints `calls=COUNT`. The kernel tells of each mapping with the
+//! whole path, so that a long DIR makes many bytes: 3,000 in a path are some 40 MB/s.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;

@@ -1,9 +1,9 @@
 //! Threads that split their time between CPU and sleep in a known way.
 //!
-//! `shares WALL_MS [THREADS]`: each of THREADS (1) threads, `share-0` and on, burns 10 ms of CPU, sleeps 10 ms and so forth until WALL_MS
-//! have passed. Prints for each `thread=I tid=N start_ns=N end_ns=N cpu_ns=N sleep_ns=N`, then `threads=N pid=N`. Start and end are
-//! CLOCK_MONOTONIC; cpu_ns is the kernel's CPU time of the thread between them, sleep_ns the wall time of its sleeps; what is left
-//! to end - start is waiting for a CPU.
+//! `shares WALL_MS [THREADS]`: each of THREADS (1) threads, `share-0` and on, burns 10 ms of CPU, sleeps 10 ms and so
+//! forth until WALL_MS have passed. Prints for each `thread=I tid=N start_ns=N end_ns=N cpu_ns=N sleep_ns=N`, then
+//! `threads=N pid=N`. Start and end are CLOCK_MONOTONIC; cpu_ns is the kernel's CPU time of the thread between them,
+//! sleep_ns the wall time of its sleeps; what is left to end - start is waiting for a CPU.
 
 use std::{env, hint::black_box, process, thread, time::Duration};
 

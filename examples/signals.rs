@@ -1,11 +1,11 @@
 //! Sends signals of every kind, each a known number of times, to itself and to its children.
 //!
-//! `signals COUNT BLOCKED_MS`: COUNT each of kill, tgkill and sigqueue to handlers of its own, of SIGURG, which is ignored, of
-//! SIGALRM from a POSIX timer, of children that exit, and of children that die of SIGSEGV, SIGTERM and SIGKILL; then one
-//! SIGUSR2 that is blocked for BLOCKED_MS and COUNT more that are merged into it; then COUNT of SIGRTMIN+5 that no
-//! handler sees, since sigwaitinfo takes them. If the environment has `SIGNALS_GO=stdin`, it awaits a line on stdin at its
-//! start, instead of BLOCKED_MS, and at its end. Prints `ready`, `pid=N handler=0xN blocked_ns=N`: the last is how long
-//! the first SIGUSR2 waited at least.
+//! `signals COUNT BLOCKED_MS`: COUNT each of kill, tgkill and sigqueue to handlers of its own, of SIGURG, which is
+//! ignored, of SIGALRM from a POSIX timer, of children that exit, and of children that die of SIGSEGV, SIGTERM and
+//! SIGKILL; then one SIGUSR2 that is blocked for BLOCKED_MS and COUNT more that are merged into it; then COUNT of
+//! SIGRTMIN+5 that no handler sees, since sigwaitinfo takes them. If the environment has `SIGNALS_GO=stdin`, it awaits
+//! a line on stdin at its start, instead of BLOCKED_MS, and at its end. Prints `ready`, `pid=N handler=0xN
+//! blocked_ns=N`: the last is how long the first SIGUSR2 waited at least.
 
 use std::ffi::{c_int, c_void};
 use std::io::{self, Write};

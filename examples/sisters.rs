@@ -1,9 +1,9 @@
 //! Two children whose events the kernel swaps, if it may.
 //!
-//! `sisters COMMAND [ARG]...`: two children on CPU 0, of real-time priority where that is allowed so that nobody comes between
-//! them. The elder wakes the younger with a byte, twice, and sleeps; the younger exits then, and the elder executes the
-//! command. The kernel swaps the events of two such tasks when the one follows the other on a CPU.
-//! Prints what the command prints, and fails if that does.
+//! `sisters COMMAND [ARG]...`: two children on CPU 0, of real-time priority where that is allowed so that nobody comes
+//! between them. The elder wakes the younger with a byte, twice, and sleeps; the younger exits then, and the elder
+//! executes the command. The kernel swaps the events of two such tasks when the one follows the other on a CPU. Prints
+//! what the command prints, and fails if that does.
 
 use std::io::{Read, Write, pipe};
 use std::os::unix::process::CommandExt;

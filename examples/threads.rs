@@ -1,6 +1,7 @@
 //! Many threads alive at once, each blocking and waking a few times.
 //!
-//! `threads N MS`: N threads that start together, sleep 5 times MS / 5, and end together. Prints `threads=N sleeps=N pid=N wall_ns=N`.
+//! `threads N MS`: N threads that start together, sleep 5 times MS / 5, and end together. Prints `threads=N sleeps=N
+//! pid=N wall_ns=N`.
 
 use std::{
     env, process,

@@ -1,8 +1,9 @@
 //! System calls through a great many different stacks, each of which spells a number.
 //!
-//! `turns COUNT DEPTH`: COUNT calls of close with the numbers from 1 << 20 on, which are no files. Each is made DEPTH functions deep,
-//! from 21 to 10,000: the lowest bits of its number are the innermost of them, `turn_right` for 1 and `turn_left` for 0. They have
-//! frame pointers, and the outermost is called by `turns_begin`, whose frame is the last. Prints `calls=N pid=N`.
+//! `turns COUNT DEPTH`: COUNT calls of close with the numbers from 1 << 20 on, which are no files. Each is made DEPTH
+//! functions deep, from 21 to 10,000: the lowest bits of its number are the innermost of them, `turn_right` for 1 and
+//! `turn_left` for 0. They have frame pointers, and the outermost is called by `turns_begin`, whose frame is the last.
+//! Prints `calls=N pid=N`.
 
 use std::{env, process};
 
@@ -105,7 +106,8 @@ fn main() {
         process::exit(2);
     };
     for number in FIRST..FIRST + count {
-        // SAFETY: keeps to the calling convention, needs 16 bytes of stack for each function, and closes no file: none has such a number.
+        // SAFETY: keeps to the calling convention, needs 16 bytes of stack for each function, and closes no file: none
+        // has such a number.
         unsafe { turns_begin(number, depth) };
     }
     println!("calls={count} pid={}", process::id());

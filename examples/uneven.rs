@@ -1,7 +1,8 @@
 //! Two threads that divide the CPU time of their process 3:1, however busy the machine is.
 //!
-//! `uneven WALL_MS`: the threads `heavy` and `light` take turns until WALL_MS have passed; a turn of the first burns 30 ms of
-//! CPU, one of the other 10 ms. Prints `pid=N heavy=TID heavy_ns=N light=TID light_ns=N`: the CPU time that each has used.
+//! `uneven WALL_MS`: the threads `heavy` and `light` take turns until WALL_MS have passed; a turn of the first burns 30
+//! ms of CPU, one of the other 10 ms. Prints `pid=N heavy=TID heavy_ns=N light=TID light_ns=N`: the CPU time that each
+//! has used.
 
 use std::{
     env,

@@ -28,7 +28,8 @@ macro_rules! need_uprobes {
     };
 }
 
-/// perf_event_open of a thread on any CPU: it is what keeps the kernel from swapping events. Old kernels do not know it.
+/// perf_event_open of a thread on any CPU: it is what keeps the kernel from swapping events. Old kernels do not know
+/// it.
 const AS_BEFORE_6_12: Refusal =
     Refusal { nr: libc::SYS_perf_event_open, errno: libc::EINVAL, when: &[(2, Arg::AtLeast(u32::MAX))] };
 

@@ -91,9 +91,9 @@ fn there_is_one_loss_line_per_interval() {
 #[test]
 fn a_small_ring_is_emptied_again_and_again() {
     need_events!(alone);
-    // Bursts of about 200 calls a millisecond. A page holds 30 to 40 of them; a reader that sleeps for 100 ms while records
-    // stay above the horizon sees about ten pages a second.
-    // Both are before whoever else uses the CPUs: late bursts are larger, and a late reader finds one page again.
+    // Bursts of about 200 calls a millisecond. A page holds 30 to 40 of them; a reader that sleeps for 100 ms while
+    // records stay above the horizon sees about ten pages a second. Both are before whoever else uses the CPUs: late
+    // bursts are larger, and a late reader finds one page again.
     common::attempts(|| {
         let mut shell = Load::shell();
         let event = syscall(libc::SYS_getppid);

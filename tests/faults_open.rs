@@ -1,5 +1,5 @@
-//! Faults while a run is set up: rings refused, no descriptors left, system calls refused, no tracefs, few capabilities. Each
-//! is told in one sentence with the cure, or announced once and lived with.
+//! Faults while a run is set up: rings refused, no descriptors left, system calls refused, no tracefs, few
+//! capabilities. Each is told in one sentence with the cure, or announced once and lived with.
 
 #[macro_use]
 mod common;
@@ -159,7 +159,8 @@ fn with_descriptors(count: u64, args: &[&str]) -> Done {
 #[test]
 fn without_descriptors_each_step_says_so() {
     need_events!();
-    // Whichever file is the first that cannot be opened, at start, for tracefs, for what the machine has, for the events.
+    // Whichever file is the first that cannot be opened, at start, for tracefs, for what the machine has, for the
+    // events.
     for args in [&["trace", "-e", EXEC, "--for", "1ms"][..], &["task-state", "--for", "1ms"], &["list", "sched:*"]] {
         let mut told = 0;
         for count in (4..70).step_by(if args[0] == "list" { 1 } else { 3 }) {

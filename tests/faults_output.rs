@@ -1,5 +1,5 @@
-//! Faults at the far end: a reader that stands still, a disk that is full. The rings go on being drained, and what does not come
-//! out is counted where it was dropped and nowhere else.
+//! Faults at the far end: a reader that stands still, a disk that is full. The rings go on being drained, and what does
+//! not come out is counted where it was dropped and nowhere else.
 
 #[macro_use]
 mod common;
@@ -16,7 +16,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// Twice as many as wait for a blocked output, and all fit into a ring of 64 MiB: whatever is not printed was dropped behind it.
+/// Twice as many as wait for a blocked output, and all fit into a ring of 64 MiB: whatever is not printed was dropped
+/// behind it.
 const CALLS: u64 = 500_000;
 /// No shell makes it.
 const NR: libc::c_long = libc::SYS_sched_yield;
@@ -122,8 +123,8 @@ fn a_reader_that_is_stopped_and_goes_on_gets_the_rest() {
     check(&read(File::open(&out).expect("the output")));
 }
 
-/// Tables with a row per thread, many times a second, into a pipe that is not read before the threads have ended: intervals
-/// grow longer, and none of what was counted is missing.
+/// Tables with a row per thread, many times a second, into a pipe that is not read before the threads have ended:
+/// intervals grow longer, and none of what was counted is missing.
 #[test]
 fn tables_that_nobody_reads_take_little_memory_and_lack_nothing() {
     need_events!();

@@ -1,5 +1,6 @@
-//! A fault in each stage of the data's way moves the counter of that stage and no other: the kernel's rings, for samples and for side
-//! records; the analysis. That of a full table of stacks is in `faults_stacks`, that of the output in `faults_output`.
+//! A fault in each stage of the data's way moves the counter of that stage and no other: the kernel's rings, for
+//! samples and for side records; the analysis. That of a full table of stacks is in `faults_stacks`, that of the output
+//! in `faults_output`.
 
 #[macro_use]
 mod common;
@@ -118,7 +119,8 @@ fn side_records_that_are_lost_are_no_samples() {
     assert_eq!(intervals.iter().map(|interval| number(interval, "lost_side")).sum::<u64>(), number(&end, "lost_side"));
     assert!(intervals.iter().all(|interval| interval["lost_windows"].as_array().is_some_and(Vec::is_empty)), "{end}");
     assert!(intervals.iter().any(|interval| interval["verdict"] != "exact"), "{intervals:?}");
-    // Their ring of 64 KiB holds no more than 1,024 of 64 bytes, the least that one takes; each process has a first and a last.
+    // Their ring of 64 KiB holds no more than 1,024 of 64 bytes, the least that one takes; each process has a first and
+    // a last.
     assert!(number(&end, "lost_side") >= 2 * forks - 1024 * cpus.len() as u64, "{end}");
     assert_eq!(number(&end, "samples"), 0, "{end}");
 }

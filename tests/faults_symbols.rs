@@ -1,5 +1,5 @@
-//! Where names cannot be had: files that are rubbish, a kernel that hides its addresses. It is said, it costs little, and what has a
-//! name keeps it.
+//! Where names cannot be had: files that are rubbish, a kernel that hides its addresses. It is said, it costs little,
+//! and what has a name keeps it.
 
 #[macro_use]
 mod common;

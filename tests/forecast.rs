@@ -55,8 +55,8 @@ fn within_a_tenth(what: &str, got: f64, want: f64) {
     assert!(is_about(got, want), "{what}: {got} is not about {want}");
 }
 
-/// The forecast of a load of [`RATE`], on one CPU. What a busy host keeps from that for a moment catches up later: then it
-/// is looked at once more.
+/// The forecast of a load of [`RATE`], on one CPU. What a busy host keeps from that for a moment catches up later: then
+/// it is looked at once more.
 #[track_caller]
 fn forecast_of_rate(args: &[&str], workload: &[&str]) -> Value {
     let mut told = Value::Null;

@@ -1,5 +1,5 @@
-//! Files that an unprivileged user makes for whoever profiles his processes: tables that lie about their size, names without
-//! an end, what decompresses to gigabytes. The report comes, in bounded memory and time.
+//! Files that an unprivileged user makes for whoever profiles his processes: tables that lie about their size, names
+//! without an end, what decompresses to gigabytes. The report comes, in bounded memory and time.
 
 #[macro_use]
 mod common;
@@ -64,7 +64,8 @@ fn header(section: &Section) -> Vec<u8> {
     bytes
 }
 
-/// A file of `len` bytes, mostly holes, with these sections, and code in its second page: `victim` in a table of symbols.
+/// A file of `len` bytes, mostly holes, with these sections, and code in its second page: `victim` in a table of
+/// symbols.
 fn write(path: &Path, sections: &[Section], sections_at: u64, len: u64, parts: &[(u64, &[u8])]) {
     let file = File::create(path).expect("a file");
     file.set_len(len).expect("room for holes");

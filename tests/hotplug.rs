@@ -36,8 +36,8 @@ fn pin(cpu: u32) {
 fn a_cpu_goes_and_comes_back() {
     need_events!();
     if std::env::var_os("PERF_PROF_TESTS_HOTPLUG").is_none() {
-        // Not for a machine that others use, nor for one that is used again: on some virtual machines the idle task of a
-        // CPU that was offline is hidden from tracing ever after.
+        // Not for a machine that others use, nor for one that is used again: on some virtual machines the idle task of
+        // a CPU that was offline is hidden from tracing ever after.
         println!("skipped: takes a CPU offline; PERF_PROF_TESTS_HOTPLUG=1 allows it");
         return;
     }

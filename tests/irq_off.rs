@@ -1,5 +1,5 @@
-//! irq-off on this machine, which cannot switch its interrupts off: nothing that it does may be called so. What it says of
-//! interrupts that are off is tested in the lab.
+//! irq-off on this machine, which cannot switch its interrupts off: nothing that it does may be called so. What it says
+//! of interrupts that are off is tested in the lab.
 
 #[macro_use]
 mod common;
@@ -22,8 +22,8 @@ fn row_of(done: &Done, cpu: u32) -> Value {
     found.unwrap_or_else(|| panic!("no row of CPU {cpu}: {done:?}"))
 }
 
-/// What every line and row of a run must be. `Err` if one speaks of interrupts that were off: nothing here does that, but
-/// a host that lets a CPU of ours wait, and does not tell, looks the same.
+/// What every line and row of a run must be. `Err` if one speaks of interrupts that were off: nothing here does that,
+/// but a host that lets a CPU of ours wait, and does not tell, looks the same.
 fn innocent(done: &Done) -> Result<(), String> {
     for event in done.of_type("event") {
         let kind = event["kind"].as_str().expect("a kind");

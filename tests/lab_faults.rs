@@ -1,5 +1,5 @@
-//! Faults of the whole machine, in guests that live for one test: the clock is set back, a CPU goes and comes back, the kernel is told
-//! to hide addresses and to refuse events.
+//! Faults of the whole machine, in guests that live for one test: the clock is set back, a CPU goes and comes back, the
+//! kernel is told to hide addresses and to refuse events.
 
 #[macro_use]
 mod common;
@@ -116,8 +116,8 @@ fn a_cpu_that_goes_and_comes_back() {
     }
 }
 
-/// Children that were made after the start and before the CPU came, by a command and by a process. Whoever looks for the
-/// CPU stands still meanwhile: what tells of the children is on its way when the CPU is found.
+/// Children that were made after the start and before the CPU came, by a command and by a process. Whoever looks for
+/// the CPU stands still meanwhile: what tells of the children is on its way when the CPU is found.
 #[test]
 fn a_cpu_that_comes_is_watched_for_all_that_live() {
     need_lab!();

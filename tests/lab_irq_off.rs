@@ -141,8 +141,8 @@ fn a_silence_is_shown_while_it_lasts() {
 /// A silence of over 250 ms, as it is in JSON.
 const LONG_SILENCE: &str = r#""at_most_ns":([0-9]{10}|[3-9][0-9]{8}|2[5-9][0-9]{7}),"#;
 
-/// Runs irq-off on CPU 0 of a guest, nothing on CPU 1; meanwhile the host does `fault`, which is told QEMU's pid, again and
-/// again, until a long silence of `kind` was found on CPU 1. All that were found, when they were over.
+/// Runs irq-off on CPU 0 of a guest, nothing on CPU 1; meanwhile the host does `fault`, which is told QEMU's pid, again
+/// and again, until a long silence of `kind` was found on CPU 1. All that were found, when they were over.
 fn provoke_from_outside(lab: Lab, kind: &str, fault: impl Fn(Pid) + Send + 'static) -> Vec<Value> {
     let dir = tempfile::tempdir().expect("a directory");
     let (pid, console) = (dir.path().join("pid"), dir.path().join("console"));
@@ -260,8 +260,8 @@ impl Halted {
     }
 }
 
-/// Whether a thread with this /proc/PID/syscall is in `pthread_cond_wait`; it waits in another way for a lock, which a CPU
-/// at work wants, too.
+/// Whether a thread with this /proc/PID/syscall is in `pthread_cond_wait`; it waits in another way for a lock, which a
+/// CPU at work wants, too.
 fn waits_on_condition(syscall: &str) -> bool {
     let mut words = syscall.split(' ');
     let [number, _, operation] = [words.next(), words.next(), words.next()].map(Option::unwrap_or_default);

@@ -27,7 +27,8 @@ fn kept(done: &Done) -> (u64, Option<u64>) {
 /// Arguments of perf-prof, a fault, and the objects and bytes of it that are to be seen.
 type Leak<'a> = (&'a str, &'a str, (u64, Option<u64>));
 
-/// One guest: what perf-prof is asked for, what the module is told, and what of that is seen while it is kept and after.
+/// One guest: what perf-prof is asked for, what the module is told, and what of that is seen while it is kept and
+/// after.
 #[track_caller]
 fn check(series: &str, before: &str, cases: &[Leak<'_>]) {
     let lab = Lab::new(series);

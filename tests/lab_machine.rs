@@ -49,8 +49,8 @@ fn verdict<'a>(doctor: &'a Value, name: &str) -> &'a Value {
     verdicts.iter().find(|verdict| verdict["name"] == name).unwrap_or_else(|| panic!("no {name} in {doctor}"))
 }
 
-/// Three parts to one, as the load itself measured. `Err` if not: a host that stops a guest in real time takes it from one
-/// of them, and then there is one sample for all of that.
+/// Three parts to one, as the load itself measured. `Err` if not: a host that stops a guest in real time takes it from
+/// one of them, and then there is one sample for all of that.
 fn check_parts(rows: &[Value], load: &str) -> Result<(), String> {
     let of = |name: &str| {
         let is = |row: &&Value| row["symbol"].as_str().is_some_and(|symbol| symbol.ends_with(&format!("::{name}")));

@@ -1,8 +1,8 @@
 //! Our text of events against the kernel's own, as `tests/oracle.rs` has it, on other kernels.
 //!
-//! First a round of the load tells which events fire. Those that fire a great many times are looked at in a short room only:
-//! an emulated machine takes its time for each. `no_hash_pointers` makes the kernel print addresses; the trace option
-//! `hash-ptr` does so, too, but takes away texts on 6.1.
+//! First a round of the load tells which events fire. Those that fire a great many times are looked at in a short room
+//! only: an emulated machine takes its time for each. `no_hash_pointers` makes the kernel print addresses; the trace
+//! option `hash-ptr` does so, too, but takes away texts on 6.1.
 
 #[macro_use]
 mod common;
@@ -15,8 +15,8 @@ mod kernel_text;
 use kernel_text::{Compared, Trace};
 use lab::{AMD64, Lab};
 
-/// Of these kernels, without those of system calls: fewer are a fault of the load, or of ours. 6.1 has 197 each time, and up
-/// to eleven more that depend on what the kernel had to do just then.
+/// Of these kernels, without those of system calls: fewer are a fault of the load, or of ours. 6.1 has 197 each time,
+/// and up to eleven more that depend on what the kernel had to do just then.
 const LEAST_EVENTS: usize = 190;
 /// Of system calls: the call and the return of nearly all that there are.
 const LEAST_CALLS: usize = 500;

@@ -11,12 +11,13 @@ use common::{attempts, number};
 use lab::{AMD64, Lab, Output};
 use serde_json::Value;
 
-/// `step NAME THRESH FAULT CPU OTHER`: the fault on one CPU, and on the other somebody who writes into the kernel's log as
-/// soon as a lockup under the task that caused it stands in our output. The log then has both reports, in the order in which
-/// they came. Who waits for ours starts no process: in an emulated machine that may take as long as we are ahead.
+/// `step NAME THRESH FAULT CPU OTHER`: the fault on one CPU, and on the other somebody who writes into the kernel's log
+/// as soon as a lockup under the task that caused it stands in our output. The log then has both reports, in the order
+/// in which they came. Who waits for ours starts no process: in an emulated machine that may take as long as we are
+/// ahead.
 ///
-/// The events stay on between the steps: to switch them, the kernel changes its own code under way, and the emulator at times
-/// runs a CPU into the breakpoint that it sets for that (`text_poke_bp`).
+/// The events stay on between the steps: to switch them, the kernel changes its own code under way, and the emulator at
+/// times runs a CPU into the breakpoint that it sets for that (`text_poke_bp`).
 const STEP: &str = r#"
     echo 3 >/proc/sys/kernel/printk
     watching held trace -e 'timer:hrtimer_expire_entry/now==0/' -e 'timer:hrtimer_start/expires==0/' -e 'sched:sched_switch/next_pid==-1/'
@@ -63,7 +64,8 @@ struct Fault {
     report: Option<&'static str>,
 }
 
-/// The kernel counts in seconds of 2^30 ns, begun ones too, and looks every 0.4 s: it may report 3.6 s after the last sign.
+/// The kernel counts in seconds of 2^30 ns, begun ones too, and looks every 0.4 s: it may report 3.6 s after the last
+/// sign.
 const SOFT: [Fault; 2] = [
     Fault {
         name: "preemptoff",
@@ -100,8 +102,8 @@ fn check(output: &Output, fault: &Fault, cpu: u32) -> Result<(), String> {
     let tid: u64 = output.file(&format!("{name}.tid")).trim().parse().expect("a tid");
     let of_cpu = |event: &Value| event["cpu"] == cpu && event["kind"] == fault.kind;
     let events: Vec<Value> = done.of_type("event").into_iter().filter(of_cpu).collect();
-    // A busy host stops CPUs, too, and that is told; but not for so long. From the last sign of life before the fault to the
-    // first one behind it:
+    // A busy host stops CPUs, too, and that is told; but not for so long. From the last sign of life before the fault
+    // to the first one behind it:
     let is_end = |event: &Value| event["phase"] == "recovered" && number(event, "duration_ns") >= (fault.ms - 100) * MS;
     let end = events.iter().position(is_end).unwrap_or_else(|| panic!("{name}: it does not end: {done:?}"));
     let begins = |event: &Value| event["phase"] == "predicted";
@@ -178,8 +180,8 @@ fn a_dark_cpu_that_the_kernel_does_not_see() {
     check_all(|| Lab::new(AMD64[1]).virtual_time(), &dark);
 }
 
-/// The kernel looks every three periods, 2.4 s, whether there was one: it reports 2.4 to 4.8 s after the last. Then
-/// the CPU that reports waits, with interrupts off, for the stuck one to show its stack: nobody can tell anything any more.
+/// The kernel looks every three periods, 2.4 s, whether there was one: it reports 2.4 to 4.8 s after the last. Then the
+/// CPU that reports waits, with interrupts off, for the stuck one to show its stack: nobody can tell anything any more.
 #[test]
 fn a_dark_cpu_before_the_kernel_on_arm64() {
     need_lab!();

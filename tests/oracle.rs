@@ -1,8 +1,9 @@
 //! Our text of an event against the kernel's own, for every tracepoint that a load can fire: an instance of tracefs and
-//! `trace` watch the same rounds of examples/everything, and what we print must be what the kernel prints, line by line.
+//! `trace` watch the same rounds of examples/everything, and what we print must be what the kernel prints, line by
+//! line.
 //!
-//! Known exceptions: those of `common/kernel_text.rs`, and `syscalls:*`, for which the kernel prints a form of its own; there
-//! it is the names and values that must be the same.
+//! Known exceptions: those of `common/kernel_text.rs`, and `syscalls:*`, for which the kernel prints a form of its own;
+//! there it is the names and values that must be the same.
 
 #[macro_use]
 mod common;
@@ -26,8 +27,8 @@ const LEAST_EVENTS: usize = 250;
 /// The kernel does not let these be sampled.
 const REFUSED: [&str; 1] = ["irq_vectors:irq_work_exit"];
 
-/// Looked at on whole CPUs only. While perf turns away from a task that goes, and waits for a lock of its own, the kernel's
-/// tracer has turned away already.
+/// Looked at on whole CPUs only. While perf turns away from a task that goes, and waits for a lock of its own, the
+/// kernel's tracer has turned away already.
 const OF_THE_CPUS: [&str; 2] = ["lock:contention_begin", "lock:contention_end"];
 
 /// This room, too: the kernel's tracer does not follow the workers that io_uring makes of a task.

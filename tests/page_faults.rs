@@ -9,7 +9,8 @@ use serde_json::Value;
 const MINOR: u64 = 3000;
 const MAJOR: u64 = 200;
 
-/// A run over a program that faults between two lines of its input. It, and what getrusage says: minor and major faults.
+/// A run over a program that faults between two lines of its input. It, and what getrusage says: minor and major
+/// faults.
 fn watched(options: &[&str], look: impl FnOnce(&Prog, &mut Load) -> String) -> (Done, [u64; 2]) {
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary file");
     let path = file.path().to_str().expect("a path in UTF-8");

@@ -1,5 +1,5 @@
-//! The plan of every subcommand on the formats of eight kernels: each event and field that it needs is there, or the error
-//! names what is missing. And what differs among kernels is known in one place, and never by version.
+//! The plan of every subcommand on the formats of eight kernels: each event and field that it needs is there, or the
+//! error names what is missing. And what differs among kernels is known in one place, and never by version.
 
 #[macro_use]
 mod common;

@@ -152,8 +152,8 @@ fn try_a_sample_each_millisecond_of_busy_time() -> Result<(), String> {
     let used_ms = (load_number(&done.load, "three_ns") + load_number(&done.load, "one_ns")) / 1_000_000;
     let tasks = done.of_type("row").into_iter().filter(|row| row["comm"] == "parts");
     let samples: u64 = tasks.map(|row| number(&row, "samples")).sum();
-    // It does a little more than it measures; a machine that stands still takes one sample for all of that time, and what the
-    // host takes from it passes for the timer and not for the task.
+    // It does a little more than it measures; a machine that stands still takes one sample for all of that time, and
+    // what the host takes from it passes for the timer and not for the task.
     if samples * 10 < used_ms * 7 || samples * 10 > used_ms * 13 {
         return Err(format!("{samples} samples of {used_ms} ms"));
     }
@@ -468,7 +468,8 @@ fn a_closed_pipe_is_a_normal_end() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0");
 }
 
-/// Each lives for less than a third of what a sample stands for. The event of a task would begin anew with each of them.
+/// Each lives for less than a third of what a sample stands for. The event of a task would begin anew with each of
+/// them.
 #[test]
 fn processes_that_live_for_less_than_a_sample_have_their_share() {
     need_events!(alone);

@@ -1,4 +1,5 @@
-//! `profile`: what processes are said to use, against what the kernel's scheduler says, where samples alone would be wrong.
+//! `profile`: what processes are said to use, against what the kernel's scheduler says, where samples alone would be
+//! wrong.
 
 #[macro_use]
 mod common;

@@ -1,9 +1,10 @@
 //! How many lines of a profiler are not about its subject, so that the next one costs little.
 //!
-//! The rule: at most 70 lines of a profiler are `use` declarations and construction (`new` and `Default`) in the file of the
-//! profiler itself, and in any of its files the struct of its options and the impl of `ProfilerArgs`. Comments, help texts,
-//! empty lines and tests do not count; nor does `use` in other files, so that a subject of its own may have one. What is the
-//! same in two profilers belongs to what they are given: `Setup`, `Context`, `RunScope`, `Evsel`, `report::Schema`.
+//! The rule: at most 70 lines of a profiler are `use` declarations and construction (`new` and `Default`) in the file
+//! of the profiler itself, and in any of its files the struct of its options and the impl of `ProfilerArgs`. Comments,
+//! help texts, empty lines and tests do not count; nor does `use` in other files, so that a subject of its own may have
+//! one. What is the same in two profilers belongs to what they are given: `Setup`, `Context`, `Scope`, `Evsel`,
+//! `report::Schema`.
 //!
 //! Schemas are counted and told, but apart: what a column says of a row is what the profiler is for.
 
@@ -55,7 +56,8 @@ fn lines(path: &Path) -> Vec<String> {
     code.lines().filter(is_code).map(str::to_owned).collect()
 }
 
-/// What a line begins, at the depth of an item or of a function of an impl. `is_first`: in the file of the profiler itself.
+/// What a line begins, at the depth of an item or of a function of an impl. `is_first`: in the file of the profiler
+/// itself.
 fn begins(line: &str, is_first: bool) -> Option<Part> {
     let item = line.strip_prefix("pub(super) ").or_else(|| line.strip_prefix("pub ")).unwrap_or(line);
     let is_table = || item.contains("Schema<") || item.contains("Column<");

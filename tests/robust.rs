@@ -1,4 +1,5 @@
-//! Under the hands of a hurried user: targets together, narrow terminals, hostile names, closed and full outputs, signals.
+//! Under the hands of a hurried user: targets together, narrow terminals, hostile names, closed and full outputs,
+//! signals.
 
 #[macro_use]
 mod common;

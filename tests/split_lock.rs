@@ -1,5 +1,5 @@
-//! split-lock: what it counts and samples, shown with page faults in the place of split locks, of which a machine may count
-//! none; and what it says where there are none to be counted.
+//! split-lock: what it counts and samples, shown with page faults in the place of split locks, of which a machine may
+//! count none; and what it says where there are none to be counted.
 
 #[macro_use]
 mod common;

@@ -1,4 +1,5 @@
-//! Whom a run is about, through `trace` and `task-state`: a workload, processes, threads, cgroups, CPUs, and those that are not there.
+//! Whom a run is about, through `trace` and `task-state`: a workload, processes, threads, cgroups, CPUs, and those that
+//! are not there.
 
 #[macro_use]
 mod common;
@@ -439,8 +440,8 @@ fn who_moves_out_of_a_cgroup_does_not_count() {
     await_silence(states, 0);
 }
 
-/// A thread that sleeps again and again, under the number of one that has exited. None: this kernel does not give numbers
-/// as it is told to, or others were always faster.
+/// A thread that sleeps again and again, under the number of one that has exited. None: this kernel does not give
+/// numbers as it is told to, or others were always faster.
 fn namesake(tid: i32) -> Option<(Sender<()>, thread::JoinHandle<()>)> {
     const TRIES: usize = 100;
     for _ in 0..TRIES {

@@ -283,7 +283,8 @@ fn json_keeps_its_contract() {
 #[test]
 fn the_text_is_the_kernels_own() {
     need_events!();
-    // kernel/trace/trace_syscalls.c and include/trace/events/syscalls.h: "NR %ld (%lx, %lx, %lx, %lx, %lx, %lx)", "NR %ld = %ld"
+    // kernel/trace/trace_syscalls.c and include/trace/events/syscalls.h: "NR %ld (%lx, %lx, %lx, %lx, %lx, %lx)", "NR
+    // %ld = %ld"
     const NR: libc::c_long = libc::SYS_getsid;
     let events = format!("raw_syscalls:sys_enter/id=={NR}/,raw_syscalls:sys_exit/id=={NR}/");
     let mut trace = start(&["trace", "-e", &events, "-t", &own_tid().to_string()]);

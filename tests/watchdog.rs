@@ -1,5 +1,5 @@
-//! `watchdog` on this machine, where nothing locks up: it sees the timers, names those that it does not see, follows the
-//! kernel's settings, and predicts nothing. Lockups are provoked in the lab: see `lab_watchdog`.
+//! `watchdog` on this machine, where nothing locks up: it sees the timers, names those that it does not see, follows
+//! the kernel's settings, and predicts nothing. Lockups are provoked in the lab: see `lab_watchdog`.
 
 #[macro_use]
 mod common;

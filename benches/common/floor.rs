@@ -36,7 +36,8 @@ pub struct Read {
     pub wakeups: u64,
 }
 
-/// One event from `sys:name`, or `profile@HZ` for what that profiler samples, either with `/g` behind it for callchains.
+/// One event from `sys:name`, or `profile@HZ` for what that profiler samples, either with `/g` behind it for
+/// callchains.
 fn evsel(text: &str, tracefs: &TracefsFinder, evlist: &mut Evlist, host: &Host) -> Result<Evsel> {
     let (name, stacks) = text.strip_suffix("/g").map_or((text, false), |name| (name, true));
     let attr = if let Some(hz) = name.strip_prefix("profile@") {

@@ -106,8 +106,8 @@ pub fn peak_kib(pid: u32) -> Option<u64> {
     number_after(&status, "VmHWM:")
 }
 
-/// Waits until a reader has enabled its events: then it sleeps in poll or epoll. At most ten seconds, where that cannot be
-/// seen.
+/// Waits until a reader has enabled its events: then it sleeps in poll or epoll. At most ten seconds, where that cannot
+/// be seen.
 pub fn wait_until_armed(pid: u32) {
     const STEP: Duration = Duration::from_millis(10);
     for _ in 0..1000 {

@@ -27,8 +27,8 @@ struct Rings {
     now: u64,
 }
 
-/// Whose records are next in time: all rings one after the other, in another order every time, so that a CPU cannot learn
-/// it and flatter the merge.
+/// Whose records are next in time: all rings one after the other, in another order every time, so that a CPU cannot
+/// learn it and flatter the merge.
 struct Order {
     rings: Vec<usize>,
     /// A ring has so many records when it is its turn.

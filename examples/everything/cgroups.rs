@@ -87,8 +87,8 @@ fn frozen(group: &Path) {
     let _ = waitpid(child, None);
 }
 
-/// A child writes more than fits: the kernel must find pages that it can take back. Not where version 2 leaves memory alone:
-/// that is a setting of the machine.
+/// A child writes more than fits: the kernel must find pages that it can take back. Not where version 2 leaves memory
+/// alone: that is a setting of the machine.
 fn limited(group: &Path, dir: &Path) {
     let limit = |name: &str| fs::write(group.join(name), LIMIT.to_string()).is_ok();
     if !limit("memory.max") && !limit("memory.limit_in_bytes") {

@@ -1,12 +1,12 @@
 //! Makes as many different events as a machine lets it: hundreds of tracepoints, all of its system calls.
 //!
-//! `everything`: for each line of stdin, the rooms that it names, or all of them for `go`, with `done` on stdout after that.
-//! `everything --rooms` lists the rooms. With `EVERYTHING_SAY=1` it tells on stderr how each of them ended.
+//! `everything`: for each line of stdin, the rooms that it names, or all of them for `go`, with `done` on stdout after
+//! that. `everything --rooms` lists the rooms. With `EVERYTHING_SAY=1` it tells on stderr how each of them ended.
 //! `everything --clean` removes what one that was killed has left; so does the next one.
 //!
-//! Needs no other program and nothing of the machine: what is refused or missing is left out. Nothing of it stays: each room
-//! is a process of its own, in a mount, network and IPC namespace of its own where it changes one of these, and all that it
-//! starts ends with it; files are in a directory that goes away, and so do cgroups.
+//! Needs no other program and nothing of the machine: what is refused or missing is left out. Nothing of it stays: each
+//! room is a process of its own, in a mount, network and IPC namespace of its own where it changes one of these, and
+//! all that it starts ends with it; files are in a directory that goes away, and so do cgroups.
 
 mod calls;
 mod cgroups;

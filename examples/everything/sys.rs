@@ -10,8 +10,8 @@ use nix::unistd::{ForkResult, Pid, fork, getpid, getppid};
 /// A bad file descriptor, pointer, size and flag at once.
 pub const BAD: usize = usize::MAX;
 
-/// A system call; -1 when it fails. Callers hand over pointers to memory that lives through the call, or such as the kernel
-/// refuses.
+/// A system call; -1 when it fails. Callers hand over pointers to memory that lives through the call, or such as the
+/// kernel refuses.
 pub fn call<const N: usize>(number: libc::c_long, args: [usize; N]) -> isize {
     let mut all = [0; 6];
     all[..N].copy_from_slice(&args);

@@ -1,4 +1,5 @@
-//! A mangled name: its text is bounded, does not depend on the platform's underscore, and a clone's is that of the function.
+//! A mangled name: its text is bounded, does not depend on the platform's underscore, and a clone's is that of the
+//! function.
 
 use std::str;
 

@@ -1,5 +1,5 @@
-//! An ELF file that a process has mapped, from sampled addresses to their names: whatever it says, what is kept of it and
-//! the time that it takes are bounded.
+//! An ELF file that a process has mapped, from sampled addresses to their names: whatever it says, what is kept of it
+//! and the time that it takes are bounded.
 
 use std::sync::Arc;
 

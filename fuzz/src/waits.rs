@@ -45,7 +45,8 @@ impl Drop for Proc {
     }
 }
 
-/// A byte whose lowest bit asks for the vector of a 64-bit program instead of what is last; then texts, each ended by a NUL.
+/// A byte whose lowest bit asks for the vector of a 64-bit program instead of what is last; then texts, each ended by a
+/// NUL.
 pub fn run(data: &[u8]) {
     PROC.with_borrow_mut(|proc| {
         let proc = proc.get_or_insert_with(Proc::new);

@@ -1,5 +1,5 @@
-//! BPF programs of a few instructions, made by hand, on tracepoints that nobody else uses: what they hide, they hide from the
-//! whole machine.
+//! BPF programs of a few instructions, made by hand, on tracepoints that nobody else uses: what they hide, they hide
+//! from the whole machine.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,24 +1,24 @@
-//! Our text of events against the kernel's own: what `trace --json` printed, and what a `trace` file of tracefs holds of the
-//! same load, with `mono` for its clock.
+//! Our text of events against the kernel's own: what `trace --json` printed, and what a `trace` file of tracefs holds
+//! of the same load, with `mono` for its clock.
 //!
-//! A record of ours and a line of the kernel's are the same occurrence when event, CPU, time and text are the same. The two
-//! tracers look at the clock one after the other, so the times differ by a moment: see [`NEAR_US`]. Where the texts cannot
-//! be the same, [`DIFFERENT`] says why, and must stay true.
+//! A record of ours and a line of the kernel's are the same occurrence when event, CPU, time and text are the same. The
+//! two tracers look at the clock one after the other, so the times differ by a moment: see [`NEAR_US`]. Where the texts
+//! cannot be the same, [`DIFFERENT`] says why, and must stay true.
 #![allow(dead_code)] // each test binary uses a part
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use perf_prof::escape::escape;
 
-/// The two looks at the clock are no farther apart. Half a microsecond is usual; an interrupt between them, or another guest on
-/// the same CPU, makes it milliseconds, and an emulated CPU of a busy machine may stand still for seconds.
+/// The two looks at the clock are no farther apart. Half a microsecond is usual; an interrupt between them, or another
+/// guest on the same CPU, makes it milliseconds, and an emulated CPU of a busy machine may stand still for seconds.
 const NEAR_US: u64 = 10_000_000;
 /// As many records of one event are looked at on either side at first.
 const NEIGHBOURS: usize = 256;
 /// As many differences of one event are shown.
 const MOST_SHOWN: usize = 2;
-/// One record of so many may have to share its line: the kernel's tracer leaves one out when an interrupt comes at a bad
-/// moment, of which more than enough are the same.
+/// One record of so many may have to share its line: the kernel's tracer leaves one out when an interrupt comes at a
+/// bad moment, of which more than enough are the same.
 const SHARED_ONE_OF: usize = 1000;
 /// What differs rarely does so in one record, or in one of so many.
 const RARE_ONE_OF: usize = 10;
@@ -37,8 +37,8 @@ enum When {
     Always,
     /// In those where it happens to.
     Sometimes,
-    /// The kernel fills its record in anew for each tracer, and there it takes what may change between them: a count of ticks,
-    /// say, while an emulated CPU stands still.
+    /// The kernel fills its record in anew for each tracer, and there it takes what may change between them: a count of
+    /// ticks, say, while an emulated CPU stands still.
     Rarely,
 }
 
@@ -177,8 +177,8 @@ fn parse(line: &str) -> Option<(String, u64, Line)> {
     Some((event, cpu, Line { time_us, text, taken: false }))
 }
 
-/// `sys_openat(dfd: 0xffffff9c, filename: 0x7ffd)` and `sys_openat -> 0x3`: the kernel does not print these events by their
-/// `print fmt`. What it prints is turned into that form.
+/// `sys_openat(dfd: 0xffffff9c, filename: 0x7ffd)` and `sys_openat -> 0x3`: the kernel does not print these events by
+/// their `print fmt`. What it prints is turned into that form.
 fn system_call(rest: &str) -> Option<(String, String)> {
     let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
     let (name, rest) = rest.split_at(end);
@@ -224,8 +224,8 @@ struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Only of an event, and without reading all of the JSON: there are very many, and debug builds are slow at it. A quote in
-    /// a string has a backslash before it, so a key cannot be part of one.
+    /// Only of an event, and without reading all of the JSON: there are very many, and debug builds are slow at it. A
+    /// quote in a string has a backslash before it, so a key cannot be part of one.
     fn of(line: &str) -> Option<Record<'_>> {
         if !line.starts_with(r#"{"type":"event""#) {
             return None;
@@ -257,11 +257,11 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Each record of ours must be a line of the kernel's. Returns the calls and returns of the kernel's that were none of ours,
-    /// from the first to the last record of ours.
+    /// Each record of ours must be a line of the kernel's. Returns the calls and returns of the kernel's that were none
+    /// of ours, from the first to the last record of ours.
     ///
-    /// Of other events the kernel has more: a task's end takes perf away before much of it happens, and at a switch of tasks
-    /// perf comes last.
+    /// Of other events the kernel has more: a task's end takes perf away before much of it happens, and at a switch of
+    /// tasks perf comes last.
     pub fn add(&mut self, ours: &str, mut theirs: Trace) -> Vec<String> {
         let (mut first, mut last) = (u64::MAX, 0);
         for line in ours.lines() {
@@ -294,7 +294,8 @@ impl Compared {
         let is_known = |line: &Line| !behind.is_empty() && without(&line.text, &behind) == masked;
         let same = nearest(lines, time_us, |line| !line.taken && line.text == text);
         let found = same.or_else(|| nearest(lines, time_us, |line| !line.taken && is_known(line)));
-        // An interrupt between the tracers makes the next of a thousand same calls the nearest one, and so on to the last.
+        // An interrupt between the tracers makes the next of a thousand same calls the nearest one, and so on to the
+        // last.
         let found =
             found.or_else(|| lines.iter().position(|line| !line.taken && line.text == text && line.is_near(time_us)));
         *self.events.entry(name.to_owned()).or_default() += 1;
@@ -324,8 +325,8 @@ impl Compared {
         self.wrong.keys().cloned().collect()
     }
 
-    /// Lets go of the differences of all events that had none when they were looked at `again`. The kernel fills its record in
-    /// for each tracer anew: what changes in that moment differs once, what we decode wrongly does each time.
+    /// Lets go of the differences of all events that had none when they were looked at `again`. The kernel fills its
+    /// record in for each tracer anew: what changes in that moment differs once, what we decode wrongly does each time.
     pub fn confirm(&mut self, again: &Compared) {
         self.wrong.retain(|event, all| {
             let differs = !again.events.contains_key(event) || again.wrong.contains_key(event);
@@ -336,8 +337,8 @@ impl Compared {
         });
     }
 
-    /// Nothing differs but what is known to. Says how much was compared, and what was known to differ and did not. Returns the
-    /// number of events of system calls, and of others.
+    /// Nothing differs but what is known to. Says how much was compared, and what was known to differ and did not.
+    /// Returns the number of events of system calls, and of others.
     pub fn check(&self) -> (usize, usize) {
         let records: usize = self.events.values().sum();
         let calls = self.events.keys().filter(|name| name.starts_with("syscalls:")).count();

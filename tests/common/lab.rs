@@ -23,9 +23,9 @@
 //! }
 //! ```
 //!
-//! The script is one of busybox's `sh`, run by root in /guest, which is in PATH and holds `perf-prof`, the examples and the
-//! files asked for; it ends at the first command that fails. /proc, /sys, tracefs and debugfs are mounted. It has these
-//! functions beside:
+//! The script is one of busybox's `sh`, run by root in /guest, which is in PATH and holds `perf-prof`, the examples and
+//! the files asked for; it ends at the first command that fails. /proc, /sys, tracefs and debugfs are mounted. It has
+//! these functions beside:
 //!
 //! - `prof NAME ARG...` runs perf-prof to its end; [`Output::results`] of NAME has its output and exit code.
 //! - `watching NAME ARG...` starts perf-prof with `--json -v` and comes back when its events are on; `stop NAME` sends it
@@ -34,8 +34,8 @@
 //!   only waits.
 //! - `await COMMAND...` repeats a command until it succeeds.
 //!
-//! Whatever the script leaves in /out is there for [`Output::file`]. Emulated time passes with the host's, and slower when
-//! the host is busy: allow tens of milliseconds, or ask for [`Lab::virtual_time`].
+//! Whatever the script leaves in /out is there for [`Output::file`]. Emulated time passes with the host's, and slower
+//! when the host is busy: allow tens of milliseconds, or ask for [`Lab::virtual_time`].
 #![allow(dead_code, unused_macros)] // each test binary uses a part
 
 use std::fs::{self, File};
@@ -241,8 +241,8 @@ impl Lab {
         self
     }
 
-    /// Guest time is a count of instructions: exact, whatever else the host does, and slower. CPUs take turns. Not for 6.1
-    /// on amd64, which hangs as it starts its second CPU.
+    /// Guest time is a count of instructions: exact, whatever else the host does, and slower. CPUs take turns. Not for
+    /// 6.1 on amd64, which hangs as it starts its second CPU.
     pub fn virtual_time(self) -> Lab {
         self.option("--virtual-time", "2")
     }
@@ -280,8 +280,8 @@ impl Lab {
             let log = fs::read(&console).unwrap_or_default();
             let says = |words: &str| log.windows(words.len()).any(|text| text == words.as_bytes());
             let is_emulators = ended.status.code() == Some(DEAD) && (!says(BEGINS) || says(BREAKPOINT));
-            // An emulated CPU that goes or comes may stop all others for good; a kernel that changes its own code may jump to
-            // nowhere. What perf-prof is the cause of comes again.
+            // An emulated CPU that goes or comes may stop all others for good; a kernel that changes its own code may
+            // jump to nowhere. What perf-prof is the cause of comes again.
             let is_lost = boot == 1 && matches!(ended.status.code(), Some(HANGS | DEAD));
             let last_words = String::from_utf8_lossy(&ended.stderr).into_owned();
             output = Some(ended);

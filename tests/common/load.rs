@@ -66,7 +66,8 @@ impl Load {
     }
 }
 
-/// Puts a process before all others that want its CPU, so that what it does by the clock is done in time on a busy machine.
+/// Puts a process before all others that want its CPU, so that what it does by the clock is done in time on a busy
+/// machine.
 pub fn hurry(pid: i32) {
     let priority: libc::c_int = 1; // all of a `sched_param` that the kernel knows
     // SAFETY: the kernel reads one int.

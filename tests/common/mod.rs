@@ -1,9 +1,9 @@
 //! What the tests of the whole program share: perf-prof as a user would run it (`prog`), loads beside it (`load`), and
 //! whether this machine lets us trace at all.
 //!
-//! No test sleeps in the hope that something has happened by then: it waits for a line, for the end of a process or for a
-//! state of one ([`until`] looks every ms), or repeats a provocation until it was seen. A sleep is the load, the fault or the
-//! time that is measured, and says so. Whatever takes longer than [`GUARD`] is killed and fails.
+//! No test sleeps in the hope that something has happened by then: it waits for a line, for the end of a process or for
+//! a state of one ([`until`] looks every ms), or repeats a provocation until it was seen. A sleep is the load, the
+//! fault or the time that is measured, and says so. Whatever takes longer than [`GUARD`] is killed and fails.
 //!
 //! Tests run beside each other, those that measure alone: `need_events!(alone)`.
 #![allow(dead_code, unused_imports)] // each test binary uses a part
@@ -156,8 +156,8 @@ pub fn state_letter(tid: u64) -> Option<char> {
     text.get(text.rfind(')')? + 2..)?.chars().next()
 }
 
-/// Copies a program that is to be executed: by another process, so that whatever this one starts meanwhile does not have
-/// the copy open for writing, which would make it busy.
+/// Copies a program that is to be executed: by another process, so that whatever this one starts meanwhile does not
+/// have the copy open for writing, which would make it busy.
 #[track_caller]
 pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     let status = Command::new("cp").arg(from.as_ref()).arg(to.as_ref()).status();
@@ -192,7 +192,8 @@ pub fn attempts(mut scenario: impl FnMut() -> Result<(), String>) {
     }
 }
 
-/// Notes that something is tried again in the directory that PERF_PROF_TESTS_NOTES names: a test that passes prints nothing.
+/// Notes that something is tried again in the directory that PERF_PROF_TESTS_NOTES names: a test that passes prints
+/// nothing.
 pub fn once_more(why: &str) {
     println!("once more: {why}");
     let Some(notes) = std::env::var_os("PERF_PROF_TESTS_NOTES") else { return };

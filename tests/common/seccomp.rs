@@ -78,8 +78,8 @@ pub fn hangs(mut command: Command, nr: libc::c_long) -> Command {
     ];
     let install = move || {
         let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-        // SAFETY: all calls are async-signal-safe; the kernel copies the program, which lives here. The program itself keeps
-        // the descriptor at which somebody could answer, and does not know of it.
+        // SAFETY: all calls are async-signal-safe; the kernel copies the program, which lives here. The program itself
+        // keeps the descriptor at which somebody could answer, and does not know of it.
         let result = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
             let new = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;

@@ -1,6 +1,6 @@
-//! CPUs whose idle task is traced, for tests of events that happen in its interrupts. On some virtual machines a few system
-//! tasks are hidden from perf and ftrace alike, the idle task of a CPU that was offline once among them. What a task does,
-//! and for how long, is known there all the same: tests of that run on any CPU.
+//! CPUs whose idle task is traced, for tests of events that happen in its interrupts. On some virtual machines a few
+//! system tasks are hidden from perf and ftrace alike, the idle task of a CPU that was offline once among them. What a
+//! task does, and for how long, is known there all the same: tests of that run on any CPU.
 
 use std::fs;
 use std::process::{Command, Stdio};
